@@ -1,0 +1,53 @@
+# Sourced by every script here: one virtual environment, made when there is none, refreshed when the pins change.
+#
+#   ensure EXTRA[,EXTRA...]    afterwards $python runs with sb_dqn and these extras installed
+#
+# SB_DQN_VENV names another folder than .venv.
+
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+venv="${SB_DQN_VENV:-.venv}"
+python="$venv/bin/python"
+
+say() { printf '\033[1m%s\033[0m\n' "$*" >&2; }
+
+fail() {
+  printf 'error: %s\n' "$*" >&2
+  exit 1
+}
+
+find_python() {
+  local candidate
+  for candidate in python3 python3.13 python3.12 python3.11 python3.10 python; do
+    if "$candidate" -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] < (3, 14))' 2>/dev/null; then
+      echo "$candidate"
+      return
+    fi
+  done
+  fail "no Python 3.10 to 3.13 found on the PATH; install one (https://www.python.org/downloads/) and run this again"
+}
+
+ensure() {
+  local extras="$1" stamp="$venv/.sb_dqn_installed" pins have="" extra missing=""
+  pins="$(cat setup.cfg pyproject.toml constraints.txt | cksum | tr ' ' '-')"
+  if [ ! -x "$python" ]; then
+    local base
+    base="$(find_python)"
+    say "making $venv with $("$base" --version)"
+    "$base" -m venv "$venv" ||
+      fail "python -m venv did not work; on Debian and Ubuntu it needs: sudo apt-get install python3-venv"
+    rm -f "$stamp"
+  fi
+  if [ -f "$stamp" ] && [ "$(sed -n 1p "$stamp")" = "$pins" ]; then have="$(sed -n 2p "$stamp")"; fi
+  for extra in ${extras//,/ }; do
+    case ",$have," in
+      *",$extra,"*) ;;
+      *) missing="$missing,$extra" ;;
+    esac
+  done
+  [ -z "$missing" ] && return
+  extras="${have:+$have,}${missing#,}"
+  say "installing sb_dqn[$extras] into $venv (torch is large: the first time takes a few minutes)"
+  "$python" -m pip install --quiet --disable-pip-version-check -e ".[$extras]" -c constraints.txt ||
+    fail "the installation did not work; the lines above say why"
+  printf '%s\n%s\n' "$pins" "$extras" >"$stamp"
+}
