@@ -1,0 +1,99 @@
+"""Arguments at the door: each check returns the plain Python value, or says what was given, what is allowed, and the fix."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from sb_dqn.errors import ConfigurationError, nearest
+
+
+def check_int(name: str, value: Any, low: int, high: int | None = None, also: Collection[int] = ()) -> int:
+    """`value` as an int in `low..high`, or one of `also`.
+
+    Raises:
+        ConfigurationError: not a whole number, or out of range.
+    """
+    allowed = f"a whole number {_range(low, high)}" + "".join(f" or {extra}" for extra in also)
+    try:
+        number = value if type(value) is int else _whole(value)
+    except (TypeError, ValueError):
+        raise ConfigurationError(f"{name}={value!r} is not allowed: give {allowed}") from None
+    if number not in also and (number < low or (high is not None and number > high)):
+        raise ConfigurationError(f"{name}={value!r} is not allowed: give {allowed}")
+    return number
+
+
+def check_float(
+    name: str, value: Any, low: float, high: float = math.inf, *, above: bool = False, below: bool = False
+) -> float:
+    """`value` as a finite float in [low, high]; `above` and `below` make the ends open.
+
+    Raises:
+        ConfigurationError: not a number, NaN, infinite, or out of range.
+    """
+    try:
+        number = math.nan if isinstance(value, (bool, str, bytes)) else float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    fits = (number > low if above else number >= low) and (number < high if below else number <= high)
+    if not fits or math.isinf(number):
+        ends = f"{'above' if above else 'from'} {low:g}" if low > -math.inf else "finite"
+        ends += f" and {'below' if below else 'up to'} {high:g}" if high < math.inf else ""
+        raise ConfigurationError(f"{name}={value!r} is not allowed: give a number {ends}")
+    return number
+
+
+def check_choice(name: str, value: Any, allowed: Collection[str]) -> str:
+    """`value` if it is one of `allowed`.
+
+    Raises:
+        ConfigurationError: it is not; the nearest names are offered.
+    """
+    if value not in allowed:
+        raise ConfigurationError(
+            f"{name}={value!r} is unknown: allowed are {sorted(allowed)}.{nearest(str(value), allowed)}"
+        )
+    return str(value)
+
+
+def check_bool(name: str, value: Any) -> bool:
+    """`value` if it is True or False.
+
+    Raises:
+        ConfigurationError: it is neither.
+    """
+    if value is not True and value is not False:
+        raise ConfigurationError(f"{name}={value!r} is not allowed: give True or False")
+    return bool(value)
+
+
+def check_keys(name: str, given: Mapping[str, Any] | None, allowed: Collection[str]) -> dict[str, Any]:
+    """`given` as a dict whose keys are all `allowed`.
+
+    Raises:
+        ConfigurationError: a key is unknown; the nearest ones are offered.
+    """
+    found = dict(given or {})
+    for key in found:
+        if key not in allowed:
+            raise ConfigurationError(f"{name} has no {key!r}; allowed are {sorted(allowed)}.{nearest(key, allowed)}")
+    return found
+
+
+def _whole(value: Any) -> int:
+    if isinstance(value, (bool, str, bytes)):
+        raise TypeError
+    try:
+        return operator.index(value)
+    except TypeError:
+        number = float(value)
+        if number.is_integer():  # 1e6 is a whole number to everybody but Python
+            return int(number)
+        raise
+
+
+def _range(low: int, high: int | None) -> str:
+    return f"from {low} up" if high is None else f"from {low} to {high}"

@@ -1,0 +1,119 @@
+"""Schedules: a frozen function of the env steps done and the horizon of the run, both over all lanes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from sb_dqn.checks import check_float, check_int
+from sb_dqn.errors import ConfigurationError
+
+
+class Schedule(Protocol):
+    """`schedule(step, horizon) -> float`; both count env steps over all lanes."""
+
+    def __call__(self, step: int, horizon: int) -> float: ...
+
+
+@dataclass(frozen=True)
+class Constant:
+    """The same value at every step."""
+
+    value: float
+
+    def __call__(self, step: int, horizon: int) -> float:
+        return self.value
+
+
+@dataclass(frozen=True)
+class Linear:
+    """A straight line from `start` to `end`, which then stays at `end`.
+
+    It ends after `steps` env steps, or, where `steps` is None, after `fraction` of the horizon.
+    """
+
+    start: float
+    end: float
+    steps: int | None = None
+    fraction: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.steps is not None:
+            check_int("steps", self.steps, 1)
+        check_float("fraction", self.fraction, 0.0, 1.0)
+
+    def __call__(self, step: int, horizon: int) -> float:
+        length = self.steps if self.steps is not None else self.fraction * horizon
+        done = min(1.0, step / length) if length > 0 else 1.0
+        return self.start + done * (self.end - self.start)
+
+
+@dataclass(frozen=True)
+class Piecewise:
+    """Straight lines between `(env step, value)` points; constant outside them."""
+
+    points: tuple[tuple[int, float], ...]
+
+    def __post_init__(self) -> None:
+        steps = [step for step, _ in self.points]
+        if not steps or steps != sorted(set(steps)):
+            raise ConfigurationError(f"points={self.points!r} is not allowed: give (step, value) pairs, steps rising")
+
+    def __call__(self, step: int, horizon: int) -> float:
+        before = self.points[0]
+        for point in self.points:
+            if step < point[0]:
+                if step <= before[0]:
+                    return before[1]
+                share = (step - before[0]) / (point[0] - before[0])
+                return before[1] + share * (point[1] - before[1])
+            before = point
+        return before[1]
+
+
+@dataclass(frozen=True)
+class FromProgress:
+    """A Stable-Baselines3 schedule, a function of the progress remaining (1 at the start, 0 at the horizon)."""
+
+    function: Callable[[float], float]
+
+    def __call__(self, step: int, horizon: int) -> float:
+        return float(self.function(1.0 - step / max(horizon, 1)))
+
+
+SCHEDULES: dict[str, type[Any]] = {schedule.__name__: schedule for schedule in (Constant, Linear, Piecewise)}
+
+
+def as_schedule(name: str, value: Any, *, low: float = 0.0, above: bool = True) -> Schedule:
+    """A number, a schedule of this module, a text for `parse`, or a function of the progress remaining.
+
+    Raises:
+        ConfigurationError: none of these, or a number out of range.
+    """
+    if isinstance(value, str):
+        return parse(value)
+    if isinstance(value, (Constant, Linear, Piecewise, FromProgress)):
+        return value
+    if callable(value):
+        return FromProgress(value)
+    return Constant(check_float(name, value, low, above=above))
+
+
+def parse(text: str) -> Schedule:
+    """`"0.001"`, `"linear 0.001"` (to 0 over the run), `"linear 0.001 0.0001"`, or the Zoo's `"lin_0.001"`.
+
+    Raises:
+        ConfigurationError: anything else.
+    """
+    words = text.replace("lin_", "linear ").split()
+    try:
+        if words[0] == "linear" and len(words) in (2, 3):
+            return Linear(float(words[1]), float(words[2]) if len(words) == 3 else 0.0)
+        if len(words) == 1:
+            return Constant(float(words[0]))
+    except (ValueError, IndexError):
+        pass
+    raise ConfigurationError(
+        f"schedule {text!r} is not understood: write '0.001', 'linear 0.001' or 'linear 0.001 0.0001'"
+    )

@@ -1,0 +1,141 @@
+"""Spaces at the door: what is supported, how a Dict becomes a flat dict of arrays, what fits and what does not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from gymnasium import spaces
+
+from sb_dqn.errors import SpaceError
+from sb_dqn.types import Observation
+
+Space = spaces.Space[Any]
+LEAVES = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
+SUPPORTED = "Box, Discrete, MultiDiscrete, MultiBinary, or a (nested) Dict of these"
+
+
+def flatten_space(space: Space, path: str = "") -> dict[str, Space]:
+    """`{"obs": space}` for a plain space; for a Dict its leaves, keys joined by `/`.
+
+    Raises:
+        SpaceError: a leaf is of a kind that is not supported, or is empty.
+    """
+    if isinstance(space, spaces.Dict):
+        found: dict[str, Space] = {}
+        for key, inner in space.spaces.items():
+            found.update(flatten_space(inner, f"{path}/{key}" if path else str(key)))
+        if not found:
+            raise SpaceError(f"observation space {space} is an empty Dict; it needs at least one entry")
+        return found
+    where = f" at key {path!r}" if path else ""
+    if not isinstance(space, LEAVES):
+        raise SpaceError(f"observation space {space}{where} is not supported; allowed: {SUPPORTED}")
+    if isinstance(space, spaces.Box) and 0 in space.shape:
+        raise SpaceError(f"observation space {space}{where} has an axis of length 0")
+    return {path or "obs": space}
+
+
+def flatten_observation(observation: Any, path: str = "") -> Observation:
+    """An observation as the env gave it, batched or not, as a flat dict of arrays with the keys of `flatten_space`."""
+    if isinstance(observation, Mapping):
+        found: Observation = {}
+        for key, inner in observation.items():
+            found.update(flatten_observation(inner, f"{path}/{key}" if path else str(key)))
+        return found
+    return {path or "obs": np.asarray(observation)}
+
+
+def leaf_shape(space: Space) -> tuple[int, ...]:
+    """Shape of one observation of a leaf space (`()` for Discrete)."""
+    return tuple(space.shape or ())
+
+
+def leaf_dtype(space: Space) -> np.dtype[Any]:
+    """Dtype in which a leaf is stored: its own, with float64 kept as float32 (no network reads more)."""
+    dtype = np.dtype(space.dtype)
+    return np.dtype(np.float32) if dtype == np.float64 else dtype
+
+
+def is_image(space: Space) -> bool:
+    """Whether a leaf is an image: uint8, three axes, bounds 0..255."""
+    return (
+        isinstance(space, spaces.Box)
+        and len(space.shape) == 3
+        and space.dtype == np.uint8
+        and bool(np.all(space.low == 0))
+        and bool(np.all(space.high == 255))
+    )
+
+
+def channels_last(shape: tuple[int, ...]) -> bool:
+    """Whether an image of this shape is HWC: its last axis is 1, 3 or 4 and its first is not.
+
+    Raises:
+        SpaceError: both ends could be channels.
+    """
+    first, last = shape[0] in (1, 3, 4), shape[-1] in (1, 3, 4)
+    if first and last:
+        raise SpaceError(
+            f"image of shape {shape}: both the first and the last axis could be the channels; "
+            f"say which by policy_kwargs=dict(channels='first') or dict(channels='last')"
+        )
+    return last
+
+
+def check_action_space(space: Space) -> spaces.Discrete:
+    """The action space, if it is one that a Q-agent can act in.
+
+    Raises:
+        SpaceError: it is not Discrete.
+    """
+    if not isinstance(space, spaces.Discrete):
+        raise SpaceError(
+            f"action space {space} is not supported by a Q-agent; allowed: Discrete(n, start=...). "
+            f"For continuous actions, discretise them with a gymnasium.ActionWrapper"
+        )
+    return space
+
+
+def batch_observation(space: Space, observation: Any) -> tuple[Observation, bool]:
+    """`predict`'s argument as a flat dict with leading axis B, and whether it had that axis already.
+
+    Args:
+        space: of one lane.
+        observation: one observation of that space, or a batch of them; numbers of a kind that casts safely.
+
+    Raises:
+        SpaceError: a key is missing or foreign, or a shape or dtype does not fit.
+    """
+    leaves, given = flatten_space(space), flatten_observation(observation)
+    if set(leaves) != set(given):
+        raise SpaceError(f"observation has the keys {sorted(given)}, the model was made for {sorted(leaves)}")
+    batched = {len(_checked(key, leaf, given[key])) == 1 for key, leaf in leaves.items()}
+    if len(batched) != 1:
+        raise SpaceError("some entries of the observation have a batch axis and some do not; give all or none one")
+    vectorised = batched.pop()
+    arrays = {
+        key: given[key].astype(leaf_dtype(leaf)) if vectorised else given[key][None].astype(leaf_dtype(leaf))
+        for key, leaf in leaves.items()
+    }
+    return arrays, vectorised
+
+
+def _checked(key: str, leaf: Space, array: npt.NDArray[Any]) -> tuple[int, ...]:
+    """The batch axes of `array` (none or one), after a look at its shape and kind of number."""
+    shape = leaf_shape(leaf)
+    axes = array.ndim - len(shape)
+    if axes not in (0, 1) or array.shape[axes:] != shape:
+        raise SpaceError(
+            f"observation {key!r} has shape {array.shape}; allowed: {shape}, or (n, {', '.join(map(str, shape))}) for n at once"
+        )
+    wanted = leaf_dtype(leaf)
+    if not np.can_cast(array.dtype, wanted, casting="same_kind"):
+        raise SpaceError(
+            f"observation {key!r} has dtype {array.dtype}, which does not cast to {wanted}; convert it first"
+        )
+    if wanted.kind == "f" and not np.isfinite(array).all():
+        raise SpaceError(f"observation {key!r} holds NaN or infinity; the network would answer NaN")
+    return array.shape[:axes]

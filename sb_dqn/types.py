@@ -1,0 +1,126 @@
+"""The nouns that flow through the house: rows from the environment, batches to the learner.
+
+Words: *lane* = one environment's stream inside a vector env; B = lanes; N = batch; A = actions; K = frame stack.
+Observations are always a flat dict: `{"obs": array}` for a plain space, keys by path (`"camera/left"`) for a Dict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+if TYPE_CHECKING:
+    import gymnasium
+    from torch import Tensor
+
+BoolArray = npt.NDArray[np.bool_]
+FloatArray = npt.NDArray[np.float32]
+IntArray = npt.NDArray[np.int64]
+Observation = dict[str, npt.NDArray[Any]]
+
+
+@dataclass(slots=True)
+class Slot:
+    """What arrived, one row for each lane in which `valid` is set. Every array has leading axis B."""
+
+    obs: Observation
+    """o_t by key, `[B, *shape]`, native dtype; of a frame stack only the newest frame `[B, 1, H, W]`."""
+    reward: FloatArray
+    """r_t received on arriving at o_t, as the learner sees it (clipped if so configured); 0 on a reset row."""
+    score: FloatArray
+    """r_t as the game gave it."""
+    terminal: BoolArray
+    """There is no value beyond o_t: game over, or a lost life if so configured."""
+    last: BoolArray
+    """The stream ends here: the next row of this lane is a reset row."""
+    valid: BoolArray
+    """The slot holds a row of this lane (all true for NEXT_STEP)."""
+    full: bool = True
+    """`valid.all()`, known beforehand: the fast path of the ring."""
+
+
+def _no_infos() -> list[dict[str, Any]]:
+    return []
+
+
+@dataclass(slots=True)
+class Rows:
+    """One tick: the departures of the last tick and the arrivals of this one."""
+
+    action: IntArray | None
+    """`[B]` 0-based actions that left the open rows; None when the stream begins anew: open rows are cut."""
+    slots: tuple[Slot, ...]
+    """One slot, or two where ended lanes deliver a final row beside the reset one; the last holds the open rows."""
+    stepped: BoolArray
+    """`[B]` lanes that made an environment step (reset rows did not)."""
+    steps: int
+    """`stepped.sum()`."""
+    make_infos: Callable[[], list[dict[str, Any]]] = _no_infos
+    """Builds the list of info dicts, one per lane, when first asked."""
+    extra: dict[str, npt.NDArray[Any]] = field(default_factory=dict)
+    """What else the policy declared on departing, `[B, ...]`."""
+
+
+class Batch(NamedTuple):
+    """What a loss sees of N transitions: no `done`, only a discount (0 after a termination)."""
+
+    obs: dict[str, Tensor]
+    action: Tensor
+    """`[N]` int64, 0-based."""
+    return_: Tensor
+    """`[N]` float32, the n-step sum of discounted rewards."""
+    discount: Tensor
+    """`[N]` float32, gamma**m, or 0 where the window ended in a termination."""
+    next_obs: dict[str, Tensor]
+    weight: Tensor
+    """`[N]` float32; rows of weight 0 are padding."""
+    place: Tensor
+    """`[2, N]` int64: lane and absolute row number, for feedback."""
+
+
+class Update(NamedTuple):
+    """What one gradient step reports; 0-d tensors that stay on the device until a log line needs them."""
+
+    loss: Tensor
+    grad_norm: Tensor
+    q_mean: Tensor
+
+
+@dataclass(frozen=True)
+class Blueprint:
+    """The outside of an environment: enough to build a model, for instance one that is loaded without an env."""
+
+    observation_space: gymnasium.Space[Any]
+    """Of one lane, as the policy sees it: with its frame stack (`[K, H, W]`) where the stack is ours."""
+    action_space: gymnasium.Space[Any]
+    num_envs: int = 1
+    frame_stack: int = 1
+    """K where the ring stores single frames and stacks them itself, else 1."""
+
+
+class Experience(Protocol):
+    """What an algorithm learns from: a replay, or a rollout."""
+
+    def extend(self, rows: Rows) -> None: ...
+
+    def updates_due(self, num_timesteps: int) -> int: ...
+
+    def sample(self, noise: Tensor) -> Batch: ...
+
+    def feedback(self, batch: Batch, priority: Tensor) -> None: ...
+
+
+class Actor(Protocol):
+    """Yields one tick after another for ever; the action is chosen when the next tick is asked for."""
+
+    def rows(self) -> Iterator[Rows]: ...
+
+
+class Objective(Protocol):
+    """Loss per transition, `[N]`, and what feedback and the log want to know of it."""
+
+    def __call__(self, online: Any, target: Any, batch: Batch) -> tuple[Tensor, Mapping[str, Tensor]]: ...
