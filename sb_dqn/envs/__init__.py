@@ -1,0 +1,55 @@
+"""Environments: made by id, read as rows, watched and counted. Names are loaded when first used."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sb_dqn.envs.atari import make_atari_env as make_atari_env
+    from sb_dqn.envs.atari_lanes import AtariLanes as AtariLanes
+    from sb_dqn.envs.lanes import Lanes as Lanes
+    from sb_dqn.envs.make import make_vec_env as make_vec_env
+    from sb_dqn.envs.monitor import Monitor as Monitor
+    from sb_dqn.envs.results import load_results as load_results
+    from sb_dqn.envs.statistics import EpisodeStatistics as EpisodeStatistics
+    from sb_dqn.envs.stream import Stream as Stream
+    from sb_dqn.envs.stream import StreamOptions as StreamOptions
+    from sb_dqn.envs.stream import open_stream as open_stream
+
+_HOMES = {
+    "AtariLanes": "atari_lanes",
+    "EpisodeStatistics": "statistics",
+    "Lanes": "lanes",
+    "Monitor": "monitor",
+    "Stream": "stream",
+    "StreamOptions": "stream",
+    "load_results": "results",
+    "make_atari_env": "atari",
+    "make_vec_env": "make",
+    "open_stream": "stream",
+}
+__all__ = [
+    "AtariLanes",
+    "EpisodeStatistics",
+    "Lanes",
+    "Monitor",
+    "Stream",
+    "StreamOptions",
+    "load_results",
+    "make_atari_env",
+    "make_vec_env",
+    "open_stream",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has {__all__}")
+    found = getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return __all__

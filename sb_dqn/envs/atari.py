@@ -1,0 +1,168 @@
+"""Atari on ale_py's C++ `AtariVectorEnv`: single grey frames 84x84, raw scores, protocols by name."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from gymnasium.vector import AutoresetMode
+
+from sb_dqn.envs.atari_lanes import AtariLanes
+from sb_dqn.envs.lanes import Lanes
+from sb_dqn.envs.make import make_vec_env, spec_of
+from sb_dqn.envs.stream_options import StreamOptions
+from sb_dqn.errors import ConfigurationError, nearest
+
+PROTOCOLS: Mapping[str, Mapping[str, Any]] = {
+    "classic": {"repeat_action_probability": 0.0, "noop_max": 30},
+    "sticky": {"repeat_action_probability": 0.25, "noop_max": 0},
+}
+"""classic: Mnih et al. 2015, random no-op starts. sticky: Machado et al. 2018, arXiv:1709.06009, without them."""
+OURS = (
+    "stack_num",
+    "reward_clipping",
+    "episodic_life",
+    "life_loss_info",
+    "autoreset_mode",
+    "batch_size",
+    "game",
+    "num_envs",
+    "num_threads",
+)
+"""What of AtariVectorEnv's arguments belongs to the stream's contract, or has a name of its own here."""
+PLAIN = ("mode", "difficulty", "obs_type", "render_mode", "sound")
+"""What only gymnasium.make can do."""
+
+
+def is_atari(spec: Any) -> bool:
+    """Whether a gymnasium spec is one of ale_py's."""
+    return isinstance(spec.entry_point, str) and spec.entry_point.startswith("ale_py")
+
+
+def protocol_of(spec: Any) -> str:
+    """The protocol that an id means: "classic" (`...NoFrameskip-v4`), "sticky" (`ALE/...-v5`), "" for the others."""
+    if spec.kwargs.get("frameskip") == 1:
+        return "classic"
+    return "sticky" if spec.vector_entry_point is not None else ""
+
+
+def default_threads(num_envs: int) -> int:
+    """All cores that this process may use, but not more than lanes."""
+    affinity = getattr(os, "sched_getaffinity", None)  # Linux only
+    cores = len(affinity(0)) if affinity is not None else os.cpu_count() or 1
+    return min(num_envs, cores)
+
+
+def make_atari_env(
+    env_id: str,
+    n_envs: int = 1,
+    seed: int | None = None,
+    start_index: int = 0,
+    monitor_dir: str | Path | None = None,
+    *,
+    protocol: str | None = None,
+    frame_stack: int = 4,
+    num_threads: int | None = None,
+    max_frames: int | None = None,
+    env_kwargs: Mapping[str, Any] | None = None,
+) -> AtariLanes | Lanes:
+    """Atari lanes of single frames `[1, 84, 84]`, which ring and actor stack.
+
+    Args:
+        env_id: `ALE/Pong-v5`, `PongNoFrameskip-v4`; `Pong-v0`, `Pong-v4` and the keywords `mode`, `difficulty`,
+            `obs_type` are made by gymnasium.make, lane by lane and without preprocessing.
+        n_envs: lanes.
+        seed: of the first reset; lane b gets seed + b.
+        start_index: number of the first lane in the names of monitor files.
+        monitor_dir: folder for one `*.monitor.csv` per lane, with raw scores.
+        protocol: "classic" (no sticky actions, terminal on life loss, clipped reward, FIRE after a lost life) or
+            "sticky" (repeats the last action with probability 0.25, a lost life ends nothing, clipped reward; with
+            `env_kwargs=dict(full_action_space=True)` as in Machado et al. 2018). None: as the id says.
+        frame_stack: K.
+        num_threads: of the emulators; None takes all cores, at most one per lane.
+        max_frames: emulator frames after which a game is truncated; None is what the id says (108,000, half an hour).
+        env_kwargs: further arguments of AtariVectorEnv.
+
+    Raises:
+        ConfigurationError: unknown id, protocol or keyword, or a number out of range.
+    """
+    spec, kwargs = spec_of(env_id), dict(env_kwargs or {})
+    if not is_atari(spec):
+        raise ConfigurationError(f"{env_id!r} is not an Atari game of ale_py; use make_vec_env for it")
+    if n_envs < 1 or frame_stack < 1 or (seed is not None and seed < 0):
+        raise ConfigurationError(
+            f"n_envs={n_envs}, frame_stack={frame_stack}, seed={seed}; allowed: at least 1, at least 1, at least "
+            f"0 or None"
+        )
+    if any(key in kwargs for key in PLAIN) or not protocol_of(spec):
+        if protocol is not None:
+            raise ConfigurationError(
+                f"protocol={protocol!r} needs the C++ vector env, which cannot do {env_id!r} with {kwargs}"
+            )
+        return _plain(env_id, n_envs, seed, start_index, monitor_dir, max_frames, kwargs)
+    protocol = protocol if protocol is not None else protocol_of(spec)
+    if protocol not in PROTOCOLS:
+        raise ConfigurationError(f"protocol={protocol!r}; allowed: {list(PROTOCOLS)}.{nearest(protocol, PROTOCOLS)}")
+    settings = {
+        **PROTOCOLS[protocol],
+        "max_num_frames_per_episode": max_frames or spec.kwargs["max_num_frames_per_episode"],
+        **kwargs,
+    }
+    threads = default_threads(n_envs) if num_threads is None else num_threads
+    env = _vector_env(spec.kwargs["game"], n_envs, threads, settings)
+    actions = [action.name for action in env.ale.get_action_set()]
+    classic = protocol == "classic"
+    options = StreamOptions(
+        clip_reward=True,
+        terminal_on_life_loss=classic,
+        fire_after_life_loss=classic and "FIRE" in actions,
+        frame_stack=frame_stack,
+        protocol=protocol,
+    )
+    lanes = AtariLanes(env, options, actions, seed)
+    lanes.spec = spec
+    if monitor_dir is not None:
+        lanes.watch(monitor_dir, env_id, start_index)
+    return lanes
+
+
+def _vector_env(game: str, n_envs: int, threads: int, settings: Mapping[str, Any]) -> Any:
+    from ale_py.vector_env import AtariVectorEnv  # here, so that importing this module does not load the emulator
+
+    fixed = [key for key in settings if key in OURS]
+    if fixed:
+        raise ConfigurationError(
+            f"env_kwargs may not set {fixed}: frames are stacked, rewards clipped and lives read on our side; "
+            f"use protocol=, frame_stack=, n_envs=, num_threads="
+        )
+    try:
+        return AtariVectorEnv(
+            game,
+            n_envs,
+            num_threads=threads,
+            autoreset_mode=AutoresetMode.NEXT_STEP,
+            stack_num=1,
+            reward_clipping=False,
+            episodic_life=False,
+            life_loss_info=False,
+            **settings,
+        )
+    except TypeError as error:
+        raise ConfigurationError(f"AtariVectorEnv does not take {dict(settings)}: {error}") from error
+
+
+def _plain(
+    env_id: str,
+    n_envs: int,
+    seed: int | None,
+    start: int,
+    monitor_dir: str | Path | None,
+    max_frames: int | None,
+    kwargs: dict[str, Any],
+) -> Lanes:
+    if max_frames is not None:
+        kwargs["max_num_frames_per_episode"] = max_frames
+    made: Lanes = make_vec_env(env_id, n_envs, seed, start, monitor_dir, env_kwargs=kwargs)
+    return made

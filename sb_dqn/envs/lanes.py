@@ -1,0 +1,185 @@
+"""Our own vector env: gymnasium envs stepped one after the other, with as little between them as can be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+import gymnasium
+import numpy as np
+import numpy.typing as npt
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space, concatenate, create_empty_array
+
+from sb_dqn.envs.stream_options import StreamOptions, options_of
+from sb_dqn.errors import ConfigurationError, EnvironmentFault, SpaceError
+from sb_dqn.types import IntArray
+
+Env = gymnasium.Env[Any, Any]
+
+
+class Arrived(NamedTuple):
+    """What the lanes answered, by lane; `resets` tells which rows are reset rows."""
+
+    observations: list[Any]
+    rewards: list[float]
+    terminated: list[bool]
+    truncated: list[bool]
+    infos: list[dict[str, Any]]
+    resets: list[bool]
+
+
+class Lanes(VectorEnv[Any, Any, Any]):
+    """gymnasium envs as one vector env with NEXT_STEP autoreset.
+
+    Args:
+        env_fns: one factory for each lane; each must make an env of its own.
+        stream_options: how a learner reads it; taken from the first env that carries some if not given.
+        seed: used by the first `reset` that is given none.
+
+    Raises:
+        ConfigurationError: no factory, or one env handed out twice.
+        SpaceError: the lanes' spaces differ.
+    """
+
+    def __init__(
+        self,
+        env_fns: Iterable[Callable[[], Env]],
+        *,
+        stream_options: StreamOptions | None = None,
+        seed: int | None = None,
+    ) -> None:
+        self.envs: list[Env] = [make() for make in env_fns]
+        if not self.envs:
+            raise ConfigurationError("no environment was given; allowed: a list of at least one factory")
+        if len({id(env.unwrapped) for env in self.envs}) != len(self.envs):
+            raise ConfigurationError(
+                "two factories returned the same environment; each must make its own: [lambda: "
+                "gymnasium.make(id)] * n, "
+                "not [lambda: env] * n"
+            )
+        first = self.envs[0]
+        self.num_envs = len(self.envs)
+        self.single_observation_space, self.single_action_space = first.observation_space, first.action_space
+        self._check_spaces()
+        self.observation_space = batch_space(self.single_observation_space, self.num_envs)
+        self.action_space = batch_space(self.single_action_space, self.num_envs)
+        self.metadata = {**first.metadata, "autoreset_mode": AutoresetMode.NEXT_STEP}
+        self.render_mode, self.spec = first.render_mode, first.spec
+        self.stream_options = stream_options or options_of(first) or StreamOptions()
+        self.first_seed = seed
+        self._ended = [False] * self.num_envs
+        self._steps = 0
+
+    def _check_spaces(self) -> None:
+        for lane, env in enumerate(self.envs):
+            for kind, own, first in (
+                ("observation", env.observation_space, self.single_observation_space),
+                ("action", env.action_space, self.single_action_space),
+            ):
+                if own != first:
+                    raise SpaceError(
+                        f"lane {lane} has the {kind} space {own}, lane 0 has {first}; all lanes must have the same"
+                    )
+
+    def begin(self, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None) -> Arrived:
+        """Resets every lane; an int seeds lane b with seed + b.
+
+        Raises:
+            EnvironmentFault: a lane raised; named.
+        """
+        seed, self.first_seed = (self.first_seed if seed is None else seed), None
+        if isinstance(seed, (int, np.integer)):
+            seed = [int(seed) + lane for lane in range(self.num_envs)]
+        seeds = seed or [None] * self.num_envs
+        if len(seeds) != self.num_envs:
+            raise ConfigurationError(
+                f"{len(seeds)} seeds were given for {self.num_envs} lanes; allowed: an int, or one for each lane"
+            )
+        observations, infos, self._steps = [], [], 0
+        for lane, env in enumerate(self.envs):
+            try:
+                observation, info = env.reset(seed=seeds[lane], options=options)
+            except Exception as error:
+                raise self._fault(lane, error, "while resetting") from error
+            observations.append(observation)
+            infos.append(info)
+        self._ended = [False] * self.num_envs
+        return Arrived(observations, [0.0] * self.num_envs, self._ended, self._ended, infos, [True] * self.num_envs)
+
+    def advance(self, actions: IntArray) -> Arrived:
+        """Takes one step in every lane, or resets it where its row before was the end; actions as the envs number them.
+
+        Raises:
+            EnvironmentFault: a lane raised; lane and step are named.
+        """
+        observations, rewards, terminations, truncations, infos = [], [], [], [], []
+        resets, self._ended, self._steps = self._ended, [], self._steps + 1
+        lane = 0
+        try:
+            for env, action, reset in zip(self.envs, actions, resets, strict=True):
+                if reset:
+                    observation, info = env.reset()
+                    reward, terminated, truncated = 0.0, False, False
+                else:
+                    observation, answer, terminated, truncated, info = env.step(action)
+                    reward = float(answer)
+                observations.append(observation)
+                rewards.append(reward)
+                terminations.append(terminated)
+                truncations.append(truncated)
+                infos.append(info)
+                self._ended.append(bool(terminated or truncated))
+                lane += 1
+        except Exception as error:
+            self._ended = [False] * self.num_envs
+            raise self._fault(lane, error, f"at step {self._steps}") from error
+        return Arrived(observations, rewards, terminations, truncations, infos, resets)
+
+    def _fault(self, lane: int, error: Exception, when: str) -> EnvironmentFault:
+        return EnvironmentFault(f"the environment in lane {lane} raised {when}: {type(error).__name__}: {error}")
+
+    def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """As gymnasium's vector envs do; a seed counts up over the lanes."""
+        arrived = self.begin(seed, options)
+        return self._batched(arrived.observations), self._batched_infos(arrived.infos)
+
+    def step(self, actions: Any) -> tuple[Any, npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any], dict[str, Any]]:
+        """As gymnasium's vector envs do in NEXT_STEP autoreset.
+
+        Raises:
+            SpaceError: an action does not lie in its lane's action space.
+        """
+        if len(actions) != self.num_envs:
+            raise SpaceError(f"{len(actions)} actions were given for {self.num_envs} lanes; allowed: one for each lane")
+        for lane, action in enumerate(actions):
+            if not self.single_action_space.contains(action):
+                raise SpaceError(f"action {action!r} in lane {lane} is not in {self.single_action_space}")
+        arrived = self.advance(actions)
+        return (
+            self._batched(arrived.observations),
+            np.array(arrived.rewards, np.float64),
+            np.array(arrived.terminated, np.bool_),
+            np.array(arrived.truncated, np.bool_),
+            self._batched_infos(arrived.infos),
+        )
+
+    def _batched(self, observations: list[Any]) -> Any:
+        empty: Any = create_empty_array(self.single_observation_space, self.num_envs, np.zeros)
+        return concatenate(self.single_observation_space, observations, empty)
+
+    def _batched_infos(self, infos: list[dict[str, Any]]) -> dict[str, Any]:
+        batched: dict[str, Any] = {}
+        for lane, info in enumerate(infos):
+            if info:
+                batched = self._add_info(batched, info, lane)
+        return batched
+
+    def render(self) -> tuple[Any, ...] | None:
+        """The picture of every lane."""
+        return tuple(env.render() for env in self.envs)
+
+    def close_extras(self, **kwargs: Any) -> None:
+        """Closes every lane."""
+        for env in self.envs:
+            env.close()

@@ -1,0 +1,152 @@
+"""Vector envs by id, with Stable-Baselines3's `make_vec_env`."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
+
+from sb_dqn.envs.lanes import Env, Lanes
+from sb_dqn.envs.monitor import Monitor
+from sb_dqn.errors import ConfigurationError, nearest
+
+BACKENDS: Mapping[str, Callable[..., Any]] = {"lanes": Lanes, "sync": SyncVectorEnv, "async": AsyncVectorEnv}
+
+
+def spec_of(env_id: str) -> Any:
+    """gymnasium's spec of an id; the Atari ids are registered when an id is not known otherwise.
+
+    Raises:
+        ConfigurationError: unknown id; the nearest registered ones are offered.
+    """
+    if env_id not in gymnasium.registry and ":" not in env_id:
+        importlib.import_module("ale_py")  # registers its ids when imported
+    try:
+        return gymnasium.spec(env_id)
+    except (gymnasium.error.Error, ModuleNotFoundError) as error:
+        known = nearest(env_id, gymnasium.registry)
+        raise ConfigurationError(
+            f"unknown environment {env_id!r} ({error}).{known} "
+            f"Allowed: any id that gymnasium has registered, 'module:id' to import a module first, or an "
+            f"environment itself"
+        ) from error
+
+
+def make_env(env_id: str | Callable[..., Env], kwargs: Mapping[str, Any]) -> Env:
+    """One env by id or factory.
+
+    Raises:
+        ConfigurationError: unknown id, keyword that the env does not take, or a package that the env needs is missing.
+    """
+    if not isinstance(env_id, str):
+        return env_id(**kwargs)
+    spec = spec_of(env_id)
+    try:
+        return gymnasium.make(spec, **kwargs)
+    except (gymnasium.error.DependencyNotInstalled, ImportError) as error:
+        raise ConfigurationError(f"environment {env_id!r} needs a package that is not installed: {error}") from error
+    except TypeError as error:
+        if not kwargs:
+            raise
+        raise ConfigurationError(f"environment {env_id!r} does not take env_kwargs={dict(kwargs)}: {error}") from error
+
+
+def make_vec_env(
+    env_id: str | Callable[..., Env],
+    n_envs: int = 1,
+    seed: int | None = None,
+    start_index: int = 0,
+    monitor_dir: str | Path | None = None,
+    wrapper_class: Callable[..., Env] | None = None,
+    env_kwargs: Mapping[str, Any] | None = None,
+    vec_env_cls: str | Callable[..., Any] | None = None,
+    vec_env_kwargs: Mapping[str, Any] | None = None,
+    monitor_kwargs: Mapping[str, Any] | None = None,
+    wrapper_kwargs: Mapping[str, Any] | None = None,
+) -> Any:
+    """A vector env of `n_envs` equal lanes.
+
+    Args:
+        env_id: id, or a factory that takes `env_kwargs`.
+        n_envs: lanes.
+        seed: of the first reset; lane b gets seed + b.
+        start_index: number of the first lane in the names of monitor files and the seeds of action spaces.
+        monitor_dir: folder for one monitor file per lane; without it, and without `monitor_kwargs`, no Monitor is put
+            around the lanes (episodes are counted by the training loop).
+        wrapper_class: put around each lane, outside the Monitor.
+        vec_env_cls: "lanes" (the default: all lanes in this process), "sync", "async" (a process for each lane),
+            "vector" (the env's own vectorised form), or a class that takes a list of factories.
+
+    Raises:
+        ConfigurationError: unknown id, missing package, or a number out of range.
+    """
+    if n_envs < 1 or (seed is not None and seed < 0):
+        raise ConfigurationError(
+            f"n_envs={n_envs}, seed={seed}; allowed: n_envs of at least 1, seed of at least 0 or None"
+        )
+    vec_env_kwargs = dict(vec_env_kwargs or {})
+    if vec_env_cls == "vector":
+        return _vectorised(env_id, n_envs, seed, {**(env_kwargs or {}), **vec_env_kwargs}, wrapper_class or monitor_dir)
+    make = _backend(vec_env_cls)
+
+    def lane(rank: int) -> Env:
+        env = make_env(env_id, env_kwargs or {})
+        if seed is not None:
+            env.action_space.seed(seed + rank)
+        if monitor_dir is not None or monitor_kwargs is not None:
+            filename = str(Path(monitor_dir) / str(rank)) if monitor_dir is not None else None
+            env = Monitor(env, filename=filename, **(monitor_kwargs or {}))
+        return wrapper_class(env, **(wrapper_kwargs or {})) if wrapper_class is not None else env
+
+    if isinstance(env_id, str):
+        spec_of(env_id)  # an unknown id is reported here, not from inside another process
+    return _seeded(make([partial(lane, start_index + index) for index in range(n_envs)], **vec_env_kwargs), seed)
+
+
+def _backend(vec_env_cls: str | Callable[..., Any] | None) -> Callable[..., Any]:
+    if vec_env_cls is None:
+        return Lanes
+    if not isinstance(vec_env_cls, str):
+        return vec_env_cls
+    if vec_env_cls not in BACKENDS:
+        allowed = [*BACKENDS, "vector"]
+        raise ConfigurationError(
+            f"vec_env_cls={vec_env_cls!r}; allowed: {allowed} or a class.{nearest(vec_env_cls, allowed)}"
+        )
+    return BACKENDS[vec_env_cls]
+
+
+def _seeded(env: Any, seed: int | None) -> Any:
+    """The env, whose first reset will be seeded: now where it cannot remember a seed for later."""
+    if seed is None:
+        return env
+    if isinstance(env, Lanes):
+        env.first_seed = seed
+    elif callable(own := getattr(env, "seed", None)):  # Stable-Baselines3's VecEnv keeps it for the next reset
+        own(seed)
+    else:
+        env.reset(seed=seed)
+    return env
+
+
+def _vectorised(
+    env_id: str | Callable[..., Env], n_envs: int, seed: int | None, kwargs: dict[str, Any], lane_wrapper: Any
+) -> Any:
+    if not isinstance(env_id, str) or lane_wrapper is not None:
+        raise ConfigurationError(
+            "vec_env_cls='vector' takes an env id and neither wrapper_class nor monitor_dir: there are no single "
+            "lanes to wrap"
+        )
+    spec = spec_of(env_id)
+    try:
+        env = gymnasium.make_vec(spec, num_envs=n_envs, vectorization_mode="vector_entry_point", **kwargs)
+    except gymnasium.error.Error as error:
+        raise ConfigurationError(
+            f"environment {env_id!r} has no vectorised form ({error}); use vec_env_cls='lanes'"
+        ) from error
+    return _seeded(env, seed)

@@ -1,0 +1,174 @@
+"""Monitor files as Stable-Baselines3 writes them: a JSON header, then return, length and time of each episode."""
+
+from __future__ import annotations
+
+import csv
+import json
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, SupportsFloat
+
+import gymnasium
+
+from sb_dqn.errors import ConfigurationError
+
+EXTENSION = "monitor.csv"
+
+
+class ResultsWriter:
+    """Appends episodes to a `*.monitor.csv` file, flushed line by line.
+
+    Args:
+        filename: a folder, or a name to which `.monitor.csv` is added where it lacks it.
+        header: what the first line says (`t_start` in seconds since 1970, `env_id`).
+        extra_keys: columns after r, l and t.
+        override_existing: begin a new file; otherwise go on with the old one.
+
+    Raises:
+        ConfigurationError: the file cannot be written.
+    """
+
+    def __init__(
+        self,
+        filename: str,
+        header: Mapping[str, float | str],
+        extra_keys: tuple[str, ...] = (),
+        override_existing: bool = True,
+    ) -> None:
+        path = Path(filename)
+        if not path.name.endswith(EXTENSION):
+            path = path / EXTENSION if path.is_dir() else path.with_name(f"{path.name}.{EXTENSION}")
+        fresh = override_existing or not path.exists()
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = path.open("w" if fresh else "a", newline="\n")
+        except OSError as error:
+            raise ConfigurationError(
+                f"the monitor file {path} cannot be written ({error}); choose another folder"
+            ) from error
+        self.path = path
+        self._writer = csv.DictWriter(self._file, fieldnames=("r", "l", "t", *extra_keys))
+        if fresh:
+            self._file.write(f"#{json.dumps(dict(header))}\n")
+            self._writer.writeheader()
+        self._file.flush()
+
+    def write_row(self, row: Mapping[str, Any]) -> None:
+        """Writes one episode."""
+        self._writer.writerow(row)
+        self._file.flush()
+
+    def close(self) -> None:
+        """Closes the file."""
+        self._file.close()
+
+
+class Monitor(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Records return, length and time of each episode and puts them into `info["episode"]`.
+
+    Args:
+        env: the env to watch.
+        filename: where to write `*.monitor.csv`; None writes nothing.
+        allow_early_resets: whether `reset` may be called in mid-episode.
+        reset_keywords: keyword arguments of `reset` to record.
+        info_keywords: entries of the last info to record.
+        override_existing: begin a new file; otherwise go on with the old one.
+    """
+
+    def __init__(
+        self,
+        env: gymnasium.Env[Any, Any],
+        filename: str | None = None,
+        allow_early_resets: bool = True,
+        reset_keywords: tuple[str, ...] = (),
+        info_keywords: tuple[str, ...] = (),
+        override_existing: bool = True,
+    ) -> None:
+        super().__init__(env)
+        self.t_start = time.time()
+        self.allow_early_resets = allow_early_resets
+        self.reset_keywords, self.info_keywords = reset_keywords, info_keywords
+        self.results_writer: ResultsWriter | None = None
+        if filename is not None:
+            header: dict[str, float | str] = {
+                "t_start": self.t_start,
+                "env_id": str(env.spec.id if env.spec is not None else None),
+            }
+            self.results_writer = ResultsWriter(filename, header, reset_keywords + info_keywords, override_existing)
+        self.rewards: list[float] = []
+        self.needs_reset = True
+        self.total_steps = 0
+        self._episodes: list[tuple[float, int, float]] = []
+        self._reset_info: dict[str, Any] = {}
+
+    def reset(self, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
+        """Begins an episode.
+
+        Raises:
+            RuntimeError: in mid-episode, where that is not allowed.
+            ConfigurationError: a keyword that is to be recorded was not given.
+        """
+        if not self.allow_early_resets and not self.needs_reset:
+            raise RuntimeError(
+                "reset() in mid-episode; finish the episode, or make the Monitor with allow_early_resets=True"
+            )
+        self.rewards, self.needs_reset = [], False
+        for key in self.reset_keywords:
+            if kwargs.get(key) is None:
+                raise ConfigurationError(
+                    f"reset() was not given {key!r}, which reset_keywords={self.reset_keywords} wants to record"
+                )
+            self._reset_info[key] = kwargs.pop(key) if key not in ("seed", "options") else kwargs[key]
+        return self.env.reset(**kwargs)
+
+    def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
+        """Takes one step.
+
+        Raises:
+            RuntimeError: the episode is over.
+        """
+        if self.needs_reset:
+            raise RuntimeError("step() after the end of an episode; call reset() first")
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        self.rewards.append(float(reward))
+        self.total_steps += 1
+        if terminated or truncated:
+            self.needs_reset = True
+            info["episode"] = self._finish(info)
+        return observation, reward, terminated, truncated, info
+
+    def _finish(self, info: Mapping[str, Any]) -> dict[str, Any]:
+        return_, length, elapsed = sum(self.rewards), len(self.rewards), time.time() - self.t_start
+        self._episodes.append((return_, length, elapsed))
+        row: dict[str, Any] = {"r": round(return_, 6), "l": length, "t": round(elapsed, 6)}
+        for key in self.info_keywords:
+            if key not in info:
+                raise ConfigurationError(f"info_keywords names {key!r}, but the last info has only {sorted(info)}")
+            row[key] = info[key]
+        row.update(self._reset_info)
+        if self.results_writer is not None:
+            self.results_writer.write_row(row)
+        return row
+
+    def close(self) -> None:
+        """Closes env and file."""
+        super().close()
+        if self.results_writer is not None:
+            self.results_writer.close()
+
+    def get_total_steps(self) -> int:
+        """Steps of all episodes."""
+        return self.total_steps
+
+    def get_episode_rewards(self) -> list[float]:
+        """Returns of all finished episodes."""
+        return [episode[0] for episode in self._episodes]
+
+    def get_episode_lengths(self) -> list[int]:
+        """Lengths of all finished episodes."""
+        return [episode[1] for episode in self._episodes]
+
+    def get_episode_times(self) -> list[float]:
+        """Seconds from the start to the end of each finished episode."""
+        return [episode[2] for episode in self._episodes]

@@ -1,0 +1,249 @@
+"""What every reader of an environment shares: the checks at the door, the rule of lives, clipping, the infos."""
+
+from __future__ import annotations
+
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from gymnasium import spaces
+
+from sb_dqn.envs.stream_options import StreamOptions
+from sb_dqn.envs.stream_parts import FEW, frozen, is_finite, some, stacked_space
+from sb_dqn.errors import ConfigurationError, EnvironmentFault, SpaceError
+from sb_dqn.spaces import check_action_space, flatten_observation, flatten_space, leaf_dtype, leaf_shape
+from sb_dqn.types import Blueprint, BoolArray, FloatArray, IntArray, Observation, Rows, Slot
+
+FIRE = 1
+"""ALE orders its action sets, so where a game has FIRE at all it is action 1."""
+INT64 = np.dtype(np.int64)
+ZERO = np.float32(0)
+
+
+class Stream(ABC):
+    """An environment read as rows: one tick after another, whatever its kind and its way of resetting."""
+
+    def __init__(
+        self,
+        env: Any,
+        num_envs: int,
+        observation_space: spaces.Space[Any],
+        action_space: spaces.Space[Any],
+        options: StreamOptions,
+    ) -> None:
+        if options.frame_stack < 1:
+            raise ConfigurationError(f"frame_stack={options.frame_stack}; allowed: an integer of at least 1")
+        self.env = env
+        self.num_envs = num_envs
+        self.options = options
+        self.observation_space = observation_space
+        self.action_space = check_action_space(action_space)
+        self.blueprint = Blueprint(
+            stacked_space(observation_space, options.frame_stack), self.action_space, num_envs, options.frame_stack
+        )
+        self.first_seed: int | None = None
+        """Used by the first `begin` that is given no seed."""
+        self._leaves = {
+            key: ((num_envs, *leaf_shape(leaf)), leaf_dtype(leaf))
+            for key, leaf in flatten_space(observation_space).items()
+        }
+        self._floats = [key for key, (_, dtype) in self._leaves.items() if dtype.kind == "f"]
+        self._all = frozen(np.ones(num_envs, np.bool_))
+        self._none = frozen(np.zeros(num_envs, np.bool_))
+        self._start, self._actions = int(self.action_space.start), int(self.action_space.n)
+        self._watches_lives = options.terminal_on_life_loss or options.fire_after_life_loss
+        self._begun = False
+        self._said: set[str] = set()
+        self._forget()
+
+    def _forget(self) -> None:
+        self._tick = 0
+        self._last = self._none
+        self._lives = np.zeros(self.num_envs, np.int64)
+        self._fire: BoolArray | None = None
+
+    @abstractmethod
+    def _reset(self, seed: int | None) -> Rows:
+        """Resets every lane of the env."""
+
+    @abstractmethod
+    def _advance(self, action: IntArray) -> Rows:
+        """Sends 0-based actions that have been checked and reads the answer."""
+
+    def begin(self, seed: int | None = None) -> Rows:
+        """Resets every lane; `rows.action` is None, so a row that was open is cut, not departed.
+
+        Args:
+            seed: lane b gets seed + b where the env can be seeded; None goes on with the env's own generators.
+
+        Raises:
+            EnvironmentFault: the env raised, or answered NaN or infinity.
+        """
+        seed, self.first_seed = (self.first_seed if seed is None else seed), None
+        if seed is not None and seed < 0:
+            raise ConfigurationError(f"seed={seed}; allowed: an integer of at least 0, or None")
+        self._begun = False
+        self._forget()
+        rows = self._reset(None if seed is None else int(seed))
+        self._begun = True
+        return rows
+
+    def step(self, action: IntArray) -> Rows:
+        """Takes one step in every lane; a lane whose row was `last` is reset instead, and its action is ignored.
+
+        Args:
+            action: `[B]` integers, 0-based (`Discrete.start` is added here).
+
+        Raises:
+            SpaceError: dtype, shape or range do not fit; nothing has been sent.
+            EnvironmentFault: the env raised, or answered NaN or infinity; names step and lane.
+        """
+        if not self._begun:
+            raise ConfigurationError("step() before begin(): call begin() first, it resets every lane")
+        action = self._legal(action)
+        if self._fire is not None:
+            action, self._fire = np.where(self._fire, FIRE, action), None
+        self._tick += 1
+        try:
+            return self._advance(action)
+        except EnvironmentFault:
+            self._begun = False  # where the lanes stand now nobody knows; begin() makes it good
+            raise
+
+    def close(self) -> None:
+        """Closes the env."""
+        self.env.close()
+
+    def _legal(self, action: IntArray) -> IntArray:
+        """The actions as int64, after a look at dtype, shape and range (ALE would hang for ever)."""
+        given = np.asarray(action)
+        if given.dtype != INT64:
+            if given.dtype.kind not in "iu":
+                raise SpaceError(
+                    f"actions have dtype {given.dtype}; allowed: integers, as in np.array([...], dtype=np.int64)"
+                )
+            given = given.astype(np.int64)
+        action = given
+        if action.shape != (self.num_envs,):
+            raise SpaceError(f"actions have shape {action.shape}; allowed: ({self.num_envs},), one for each lane")
+        if self.num_envs <= FEW:
+            listed = action.tolist()
+            fits = min(listed) >= 0 and max(listed) < self._actions
+        else:
+            fits = int(action.view(np.uint64).max()) < self._actions  # a negative number is a huge unsigned one
+        if not fits:
+            lane = int(np.flatnonzero((action < 0) | (action >= self._actions))[0])
+            raise SpaceError(
+                f"action {int(action[lane])} in lane {lane} is out of range; allowed: 0 to {self._actions - 1} "
+                f"(the action space is {self.action_space}; its start is added by the stream)"
+            )
+        return action
+
+    def _outgoing(self, action: IntArray) -> IntArray:
+        """0-based actions as the env numbers them."""
+        return action + self._start if self._start else action
+
+    def _observe(self, raw: Any) -> Observation:
+        """A batched observation as a flat dict in the dtypes that are stored; NaN and infinity are refused."""
+        found = flatten_observation(raw)
+        for key, (shape, dtype) in self._leaves.items():
+            array = found.get(key)
+            if array is None or array.shape != shape:
+                given = "is missing" if array is None else f"has shape {array.shape}"
+                raise EnvironmentFault(
+                    f"observation {key!r} {given} at step {self._tick}; the observation space promises {shape} "
+                    f"(lanes first)"
+                )
+            if array.dtype != dtype:
+                self._check_kind(key, array, dtype)
+                found[key] = array.astype(dtype)
+        self._check_observation(found)
+        return found
+
+    def _check_kind(self, key: str, array: npt.NDArray[Any], dtype: np.dtype[Any]) -> None:
+        """Refuses what would lose its fraction, or is no number, when it is stored."""
+        if array.dtype.kind not in ("biuf" if dtype.kind == "f" else "biu"):
+            raise SpaceError(
+                f"observation {key!r} has dtype {array.dtype}, the observation space promises {dtype}; "
+                f"correct the space, or convert with gymnasium.wrappers.DtypeObservation"
+            )
+
+    def _check_observation(self, obs: Observation, lanes: BoolArray | None = None) -> None:
+        """Refuses NaN and infinity, in the given lanes if not in all."""
+        for key in self._floats:
+            if not is_finite(obs[key]):
+                fine = np.isfinite(obs[key]).reshape(self.num_envs, -1).min(axis=1)
+                self._refuse(~fine if lanes is None else ~fine & lanes, f"observation {key!r} holds NaN or infinity")
+
+    def _check_score(self, score: FloatArray) -> None:
+        if not is_finite(score):
+            self._refuse(~np.isfinite(score), "the reward is NaN or infinite")
+
+    def _refuse(self, bad: BoolArray, what: str) -> None:
+        for lane in np.flatnonzero(bad):
+            raise EnvironmentFault(f"{what} in lane {int(lane)} at step {self._tick}; mend the environment")
+
+    def _fault(self, error: Exception) -> EnvironmentFault:
+        """What to raise instead of an error from inside the env."""
+        where = "while resetting" if self._tick == 0 else f"at step {self._tick}"
+        known = f"{error}" if isinstance(error, EnvironmentFault) else f"{type(error).__name__}: {error}"
+        return EnvironmentFault(f"the environment raised {where}: {known}")
+
+    def _clipped(self, score: FloatArray) -> FloatArray:
+        return np.sign(score) if self.options.clip_reward else score
+
+    def _lost_lives(self, lives: IntArray, resets: BoolArray, last: BoolArray) -> BoolArray:
+        """Lanes that lost a life, not the last one (reset rows say nothing); FIRE falls due where the game goes on."""
+        lost: BoolArray = (lives > 0) & (lives < self._lives) & ~resets
+        self._lives = lives
+        if self.options.fire_after_life_loss and some(due := lost & ~last):
+            self._fire = due
+        return lost
+
+    def _say_once(self, what: str) -> None:
+        if what not in self._said:
+            self._said.add(what)
+            warnings.warn(what, stacklevel=2)
+
+    def _no_lives(self) -> ConfigurationError:
+        return ConfigurationError(
+            "terminal_on_life_loss and fire_after_life_loss need info['lives'], which this environment does not give; "
+            "switch them off in StreamOptions"
+        )
+
+    def _two_slots(
+        self, obs: Observation, final: Observation | None, score: FloatArray, terminal: BoolArray, ended: BoolArray
+    ) -> tuple[Slot, ...]:
+        """The final rows of ended lanes, if any, and beside them what the env returned: a reset row in an ended lane.
+
+        The reward that came with a reset observation belongs to the final row.
+        """
+        if final is None:
+            return (Slot(obs, self._clipped(score), score, terminal, self._none, self._all),)
+        at_end, going_on = np.where(ended, score, ZERO), np.where(ended, ZERO, score)
+        return (
+            Slot(final, self._clipped(at_end), at_end, terminal & ended, ended, ended, full=bool(ended.all())),
+            Slot(obs, self._clipped(going_on), going_on, terminal & ~ended, self._none, self._all),
+        )
+
+    def _final_rows(self, raws: Sequence[Any], ended: BoolArray) -> Observation:
+        """The final observations of ended lanes as one batch, zeros in the others.
+
+        Raises:
+            EnvironmentFault: one is missing, of the wrong shape, or holds NaN or infinity.
+        """
+        batch = {key: np.zeros(shape, dtype) for key, (shape, dtype) in self._leaves.items()}
+        for lane in np.flatnonzero(ended).tolist():
+            found = flatten_observation(raws[lane])
+            for key, rows in batch.items():
+                if key not in found or found[key].shape != rows.shape[1:]:
+                    raise EnvironmentFault(
+                        f"the final observation of lane {lane} at step {self._tick} does not fit the observation "
+                        f"space at {key!r}"
+                    )
+                rows[lane] = found[key]
+        self._check_observation(batch, ended)
+        return batch

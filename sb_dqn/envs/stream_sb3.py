@@ -1,0 +1,108 @@
+"""The reader of Stable-Baselines3's `VecEnv`, known by its name alone: that package need not be installed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+from gymnasium.vector.utils import create_empty_array
+
+from sb_dqn.envs.stream_base import Stream
+from sb_dqn.envs.stream_options import StreamOptions
+from sb_dqn.envs.stream_parts import no_infos, one_of, some
+from sb_dqn.errors import EnvironmentFault
+from sb_dqn.types import BoolArray, IntArray, Rows, Slot
+
+
+def is_sb3(env: Any) -> bool:
+    """Whether an env is a Stable-Baselines3 `VecEnv`, or a class that says it is one."""
+    return any(base.__name__ == "VecEnv" for base in type(env).__mro__)
+
+
+class SB3Stream(Stream):
+    """Same-step resets: final observations lie in `infos[i]["terminal_observation"]`, reset infos in `reset_infos`."""
+
+    def __init__(self, env: Any, options: StreamOptions) -> None:
+        super().__init__(env, env.num_envs, env.observation_space, env.action_space, options)
+
+    def _reset(self, seed: int | None) -> Rows:
+        try:
+            if seed is not None:
+                self.env.seed(seed)
+            raw = self.env.reset()
+        except Exception as error:
+            raise self._fault(error) from error
+        if self._watches_lives:
+            self._lives = self._after_reset(self._all, self._lives)
+        zero = np.zeros(self.num_envs, np.float32)
+        slot = Slot(self._observe(raw), zero, zero, self._none, self._none, self._all)
+        return Rows(None, (slot,), self._none, 0, partial(no_infos, self.num_envs))
+
+    def _advance(self, action: IntArray) -> Rows:
+        try:
+            raw, reward, dones, infos = self.env.step(self._outgoing(action))
+        except Exception as error:
+            raise self._fault(error) from error
+        score = np.array(reward, np.float32)
+        self._check_score(score)
+        ended = np.array(dones, np.bool_)
+        any_ended = some(ended)
+        terminated = ended & ~self._truncated(ended, infos) if any_ended else self._none
+        terminal = terminated
+        if self._watches_lives:
+            terminal = self._with_lives(terminated, ended, infos)
+        obs = self._observe(raw)
+        final = self._final_rows(self._finals(ended, terminated, infos), ended) if any_ended else None
+        slots = self._two_slots(obs, final, score, terminal, ended)
+        return Rows(action, slots, self._all, self.num_envs, partial(_copied, infos))
+
+    def _truncated(self, ended: BoolArray, infos: Sequence[dict[str, Any]]) -> BoolArray:
+        return np.array(
+            [bool(end and info.get("TimeLimit.truncated", False)) for end, info in zip(ended, infos, strict=True)]
+        )
+
+    def _finals(self, ended: BoolArray, terminated: BoolArray, infos: Sequence[dict[str, Any]]) -> list[Any]:
+        """The final observations by lane. A termination without one is read with zeros: no value lies beyond it.
+
+        Raises:
+            EnvironmentFault: a truncation without one, which could not be bootstrapped.
+        """
+        finals: list[Any] = [info.get("terminal_observation") for info in infos]
+        missing = [lane for lane in np.flatnonzero(ended).tolist() if finals[lane] is None]
+        for lane in missing:
+            if not terminated[lane]:
+                raise EnvironmentFault(
+                    f"lane {lane} was truncated at step {self._tick} without "
+                    f"infos[{lane}]['terminal_observation'], so its value "
+                    f"cannot be bootstrapped; let step_wait() put the last observation there, as DummyVecEnv does"
+                )
+            finals[lane] = one_of(create_empty_array(self.observation_space, n=1, fn=np.zeros), 0)
+        if missing:
+            self._say_once(
+                f"{type(self.env).__name__} gave no infos[i]['terminal_observation'] at the end of an episode; the end is "
+                f"read as a termination (nothing beyond it counts). If it was a time limit, set 'terminal_observation' "
+                f"and 'TimeLimit.truncated'"
+            )
+        return finals
+
+    def _with_lives(self, terminated: BoolArray, ended: BoolArray, infos: Sequence[dict[str, Any]]) -> BoolArray:
+        """`terminated`, or a lost life if so configured; remembers the lives of the rows that are now open."""
+        if self._tick == 1 and not any("lives" in info for info in infos):
+            raise self._no_lives()
+        lives = np.array(
+            [info.get("lives", old) for info, old in zip(infos, self._lives.tolist(), strict=True)], np.int64
+        )
+        lost = self._lost_lives(lives, self._none, ended)
+        self._lives = self._after_reset(ended, lives)
+        return terminated | lost if self.options.terminal_on_life_loss else terminated
+
+    def _after_reset(self, resets: BoolArray, lives: IntArray) -> IntArray:
+        """Lives of the open rows: in lanes that were reset those of `reset_infos`, 0 (unknown) where it is silent."""
+        reset_infos: Sequence[dict[str, Any]] = getattr(self.env, "reset_infos", None) or no_infos(self.num_envs)
+        return np.where(resets, [info.get("lives", 0) for info in reset_infos], lives)
+
+
+def _copied(infos: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [dict(info) for info in infos]

@@ -1,0 +1,242 @@
+"""Atari: protocols by id, lives, FIRE, single frames, raw scores, and a door that never lets the emulator hang."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from ale_py.vector_env import AtariVectorEnv
+from gymnasium.vector import VectorWrapper
+
+from sb_dqn.envs.atari import default_threads, make_atari_env, protocol_of
+from sb_dqn.envs.atari_lanes import AtariLanes
+from sb_dqn.envs.lanes import Lanes
+from sb_dqn.envs.make import spec_of
+from sb_dqn.envs.results import load_results
+from sb_dqn.envs.statistics import EpisodeStatistics
+from sb_dqn.envs.stream import open_stream
+from sb_dqn.envs.stream_options import StreamOptions
+from sb_dqn.errors import ConfigurationError, EnvironmentFault, SpaceError
+
+
+@pytest.mark.parametrize(
+    ("env_id", "protocol"),
+    [("PongNoFrameskip-v4", "classic"), ("ALE/Pong-v5", "sticky"), ("Pong-v4", ""), ("Pong-v0", "")],
+)
+def test_an_id_names_its_protocol(env_id: str, protocol: str) -> None:
+    assert protocol_of(spec_of(env_id)) == protocol
+
+
+def test_what_the_protocols_mean() -> None:
+    classic = make_atari_env("BreakoutNoFrameskip-v4", 2, seed=1)
+    sticky = make_atari_env("ALE/Breakout-v5", frame_stack=2)
+    freeway = make_atari_env("FreewayNoFrameskip-v4")  # a game without FIRE, whose action 1 is UP
+    assert classic.stream_options == StreamOptions(True, True, True, 4, "classic")
+    assert sticky.stream_options == StreamOptions(True, False, False, 2, "sticky")
+    assert freeway.stream_options == StreamOptions(True, True, False, 4, "classic")
+    assert isinstance(classic, AtariLanes)
+    assert classic.get_action_meanings()[1] == "FIRE"
+    stream = open_stream(classic)
+    assert stream.observation_space.shape == (1, 84, 84)
+    assert stream.blueprint.observation_space.shape == (4, 84, 84)
+    assert stream.blueprint.frame_stack == 4
+    assert open_stream("ALE/Breakout-v5", num_envs=3).blueprint.num_envs == 3
+    assert make_atari_env("ALE/Pong-v5", protocol="classic").stream_options.protocol == "classic"
+    full = make_atari_env("ALE/Pong-v5", env_kwargs={"full_action_space": True})
+    assert full.single_action_space.n == 18  # type: ignore[attr-defined,unused-ignore]
+
+
+def play(stream: Any, ticks: int, actions: Any) -> tuple[list[Any], EpisodeStatistics]:
+    statistics, told = EpisodeStatistics(stream.num_envs), []
+    rows = stream.begin(7)
+    for tick in range(ticks):
+        statistics.update(rows)
+        slot = rows.slots[0]
+        told.append((slot.obs["obs"].copy(), slot.score, slot.reward, slot.terminal, slot.last, rows.action))
+        rows = stream.step(actions[tick])
+    return told, statistics
+
+
+def test_a_lost_life_is_terminal_but_not_last_and_is_followed_by_fire() -> None:
+    actions = np.random.default_rng(0).integers(2, 4, (400, 2))  # never FIRE by itself
+    told, statistics = play(open_stream("BreakoutNoFrameskip-v4", num_envs=2), 400, actions)
+    raw = AtariVectorEnv("breakout", 2, stack_num=1, reward_clipping=False)
+    obs, info = raw.reset(seed=7)
+    no, lives = np.zeros(2, bool), info["lives"]
+    score, terminated, truncated, lost_lives, games, sent = np.zeros(2), no, no, 0, 0, None
+    ended = no
+    for tick, row in enumerate(told):
+        lost = (info["lives"] < lives) & (info["lives"] > 0) & ~ended
+        ended, lives = terminated | truncated, info["lives"]
+        for found, wanted in zip(row[:5], (obs, score, np.sign(score), terminated | lost, ended), strict=True):
+            assert np.array_equal(found, wanted)
+        assert row[5] is None if sent is None else row[5].tolist() == sent.tolist()
+        sent = np.where(lost & ~ended, 1, actions[tick])
+        lost_lives, games = lost_lives + int(lost.sum()), games + int(ended.sum())
+        obs, score, terminated, truncated, info = raw.step(sent)
+    assert lost_lives > 5
+    assert games == statistics.num_episodes > 0
+    assert statistics.mean_return > 0
+
+
+def test_a_game_over_after_max_frames_is_a_truncation() -> None:
+    stream = open_stream(make_atari_env("ALE/Pong-v5", max_frames=80))
+    rows = stream.begin(0)
+    for _ in range(30):
+        rows = stream.step(np.array([0]))
+        if rows.slots[0].last[0]:
+            break
+    assert rows.slots[0].last.tolist() == [True]
+    assert rows.slots[0].terminal.tolist() == [False]
+    info = rows.make_infos()[0]
+    assert info["TimeLimit.truncated"] is True
+    assert info["terminal_observation"].shape == (1, 84, 84)
+
+
+def test_the_stream_depends_on_the_seed_and_not_on_the_threads() -> None:
+    actions = np.random.default_rng(0).integers(0, 6, (60, 3))
+    one, _ = play(open_stream(make_atari_env("ALE/Pong-v5", 3, num_threads=1)), 60, actions)
+    two, _ = play(open_stream(make_atari_env("ALE/Pong-v5", 3, num_threads=2)), 60, actions)
+    assert all(np.array_equal(left[0], right[0]) for left, right in zip(one, two, strict=True))
+    env = make_atari_env("PongNoFrameskip-v4", 2, seed=5)
+    first = env.reset()[0].copy()
+    assert np.array_equal(env.reset(seed=np.int64(5))[0], first)
+    assert 1 <= default_threads(4) <= 4
+
+
+def test_an_illegal_action_never_reaches_the_emulator() -> None:
+    env = make_atari_env("ALE/Pong-v5", 2)
+    assert isinstance(env, AtariLanes)
+    env.reset(seed=0)
+    for bad, message in (
+        (np.array([0, 6]), "action 6 in lane 1 is out of range; allowed: 0 to 5"),
+        (np.array([-1, 0]), "action -1 in lane 0"),
+        (np.array([0.0, 1.0]), "dtype float64"),
+        (np.array([0]), r"shape \(1,\)"),
+    ):
+        with pytest.raises(SpaceError, match=message):
+            env.step(bad)
+    with pytest.raises(EnvironmentFault, match=r"recv\(\) without send"):
+        env.recv()
+    env.send(np.array([0, 1], np.int32))
+    with pytest.raises(EnvironmentFault, match=r"send\(\) twice"):
+        env.send(np.array([0, 1]))
+    env.reset(seed=0)  # takes the answer that was under way
+    assert env.step(np.array([0, 1]))[0].shape == (2, 1, 84, 84)
+
+
+def test_monitor_files_hold_raw_scores(tmp_path: Any) -> None:
+    env = make_atari_env("BreakoutNoFrameskip-v4", 2, start_index=4, monitor_dir=tmp_path)
+    told, statistics = play(open_stream(env), 700, np.random.default_rng(1).integers(0, 4, (700, 2)))
+    env.close()
+    results = load_results(tmp_path)
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["4.monitor.csv", "5.monitor.csv"]
+    assert sorted(results["r"]) == sorted(info["r"] for info in statistics.ep_info_buffer)
+    assert sorted(results["l"]) == sorted(info["l"] for info in statistics.ep_info_buffer)
+    assert len(told) == 700
+
+
+def stack(frames: list[Any], resets: list[bool], at: int, count: int) -> Any:
+    """The last frames of a lane, zeros before the first of the episode."""
+    seen = [frames[at]]
+    while len(seen) < count and at > 0 and not resets[at]:
+        at -= 1
+        seen.insert(0, frames[at])
+    return np.concatenate([np.zeros_like(frames[0])] * (count - len(seen)) + seen)
+
+
+def test_a_users_own_stack_is_read_as_single_frames_that_give_the_same_stack() -> None:
+    settings: dict[str, Any] = {"reward_clipping": False, "max_num_frames_per_episode": 120}
+    stream = open_stream(AtariVectorEnv("breakout", 1, stack_num=4, **settings))
+    whole = AtariVectorEnv("breakout", 1, stack_num=4, **settings)
+    assert (stream.options.frame_stack, stream.observation_space.shape) == (4, (1, 84, 84))
+    rows, (stacked, _) = stream.begin(3), whole.reset(seed=3)
+    frames, resets = [], []
+    was_last = True
+    for tick in range(100):
+        frames.append(rows.slots[0].obs["obs"][0].copy())
+        resets.append(was_last)
+        assert np.array_equal(stack(frames, resets, tick, 4), stacked[0])
+        was_last = bool(rows.slots[0].last[0])
+        action = np.array([tick % 4])
+        rows, (stacked, *_) = stream.step(action), whole.step(action)
+    assert sum(resets) > 2
+    kept = open_stream(AtariVectorEnv("breakout", 1, stack_num=4), frame_stack=1)
+    assert (kept.options.frame_stack, kept.observation_space.shape) == (1, (4, 84, 84))
+
+
+def test_same_step_autoreset_gives_the_final_frame_beside_the_reset_one() -> None:
+    settings: dict[str, Any] = {"stack_num": 4, "reward_clipping": False, "max_num_frames_per_episode": 120}
+    next_step = open_stream(AtariVectorEnv("breakout", 2, **settings))
+    same_step = open_stream(AtariVectorEnv("breakout", 2, autoreset_mode="SameStep", **settings))
+    tapes: list[list[tuple[bytes, float, bool, bool]]] = []
+    for stream in (next_step, same_step):
+        rows, written = stream.begin(3), []
+        for tick in range(120):
+            for slot in rows.slots:
+                if slot.valid[0]:
+                    row = slot.obs["obs"][0].tobytes(), float(slot.score[0]), bool(slot.terminal[0]), bool(slot.last[0])
+                    written.append(row)
+            rows = stream.step(np.full(2, 2 + tick // 1000))
+        tapes.append(written)
+    length = min(map(len, tapes))
+    assert tapes[0][:length] == tapes[1][:length]
+    assert sum(row[3] for row in tapes[0][:length]) > 2
+
+
+def test_same_step_autoreset_that_hides_the_last_life_is_said_once() -> None:
+    env = AtariVectorEnv("breakout", 2, autoreset_mode="SameStep", max_num_frames_per_episode=60)
+    stream = open_stream(env, options=StreamOptions(terminal_on_life_loss=True))
+    stream.begin(0)
+    with pytest.warns(UserWarning, match="NEXT_STEP shows it") as said:
+        ends = [stream.step(np.array([0, 1])).slots[0].last.any() for _ in range(40)]
+    assert sum(ends) > len(said) == 1
+
+
+@pytest.mark.parametrize("flag", ["episodic_life", "life_loss_info"])
+def test_flags_that_hide_where_a_game_ends_are_refused(flag: str) -> None:
+    settings: dict[str, Any] = {flag: True}
+    stream = open_stream(AtariVectorEnv("breakout", 1, **settings))
+    stream.begin(0)
+    with pytest.raises(ConfigurationError, match=r"lives left.*episodic_life=False.*make_atari_env"):
+        for tick in range(300):
+            stream.step(np.array([1 + tick % 2]))
+
+
+def test_a_batch_smaller_than_the_lanes_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="batch_size=2 for 4 lanes"):
+        open_stream(AtariVectorEnv("pong", 4, batch_size=2))
+
+
+def test_options_are_found_through_a_wrapper() -> None:
+    stream = open_stream(VectorWrapper(make_atari_env("PongNoFrameskip-v4")))
+    assert stream.options.protocol == "classic"
+    assert stream.blueprint.frame_stack == 4
+
+
+def test_what_only_gymnasium_can_make_comes_as_plain_lanes() -> None:
+    for env in (make_atari_env("Pong-v4"), make_atari_env("ALE/Pong-v5", env_kwargs={"obs_type": "ram", "mode": 1})):
+        assert isinstance(env, Lanes)
+    assert env.single_observation_space.shape == (128,)
+    stream = open_stream("Pong-v0")
+    assert stream.blueprint.observation_space.shape == (210, 160, 3)
+    assert stream.begin().slots[0].obs["obs"].shape == (1, 210, 160, 3)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"env_id": "CartPole-v1"}, "not an Atari game.*make_vec_env"),
+        ({"env_id": "ALE/Pog-v5"}, "unknown environment.*ALE/Pong-v5"),
+        ({"env_id": "ALE/Pong-v5", "protocol": "stiky"}, "Did you mean 'sticky'"),
+        ({"env_id": "Pong-v4", "protocol": "classic"}, "needs the C\\+\\+ vector env"),
+        ({"env_id": "ALE/Pong-v5", "n_envs": 0}, "n_envs=0"),
+        ({"env_id": "ALE/Pong-v5", "frame_stack": 0}, "frame_stack=0"),
+        ({"env_id": "ALE/Pong-v5", "env_kwargs": {"stack_num": 4}}, r"may not set \['stack_num'\]"),
+        ({"env_id": "ALE/Pong-v5", "env_kwargs": {"speed": 4}}, "does not take.*speed"),
+    ],
+)
+def test_bad_arguments_name_the_fix(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        make_atari_env(**arguments)

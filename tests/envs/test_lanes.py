@@ -1,0 +1,94 @@
+"""Lanes behaves as gymnasium's SyncVectorEnv, and remembers the seed it was made with."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.vector import SyncVectorEnv
+
+from sb_dqn.envs.lanes import Lanes
+from sb_dqn.envs.stream import open_stream
+from sb_dqn.errors import ConfigurationError, SpaceError
+from sb_dqn.spaces import flatten_observation
+from tests.toys import OBSERVATIONS, ToyGame, batched
+
+
+def same(left: Any, right: Any) -> bool:
+    a, b = flatten_observation(left), flatten_observation(right)
+    return a.keys() == b.keys() and all(np.array_equal(a[key], b[key]) and a[key].dtype == b[key].dtype for key in a)
+
+
+@pytest.mark.parametrize("kind", OBSERVATIONS)
+def test_it_answers_as_a_sync_vector_env(kind: str) -> None:
+    ours: Any = Lanes([partial(ToyGame, lane, 5, kind) for lane in range(3)])
+    theirs: Any = SyncVectorEnv([partial(ToyGame, lane, 5, kind) for lane in range(3)])
+    assert ours.observation_space == theirs.observation_space
+    assert ours.action_space == theirs.action_space
+    assert same(ours.reset()[0], theirs.reset()[0])
+    rng = np.random.default_rng(0)
+    for _ in range(100):
+        actions = rng.integers(2, 6, 3)
+        mine, other = ours.step(actions), theirs.step(actions)
+        assert same(mine[0], other[0])
+        for left, right in zip(mine[1:4], other[1:4], strict=True):
+            assert np.array_equal(left, right)
+            assert left.dtype == right.dtype
+        assert mine[4].keys() == other[4].keys()
+        assert np.array_equal(mine[4]["lives"], other[4]["lives"])
+
+
+def test_seeds_count_up_over_the_lanes_and_the_first_one_is_used_once() -> None:
+    env = Lanes([lambda: gymnasium.make("CartPole-v1")] * 3, seed=11)
+    first, _ = env.reset()
+    singles = [gymnasium.make("CartPole-v1").reset(seed=11 + lane)[0] for lane in range(3)]
+    assert np.array_equal(first, batched(singles))
+    assert not np.array_equal(env.reset()[0], first)
+    assert np.array_equal(env.reset(seed=[11, 12, 13])[0], first)
+    with pytest.raises(ConfigurationError, match="2 seeds were given for 3 lanes"):
+        env.reset(seed=[1, 2])
+
+
+def test_the_stream_uses_its_seed_once_too() -> None:
+    stream = open_stream("CartPole-v1", num_envs=2, seed=11)
+    first = stream.begin().slots[0].obs["obs"].copy()
+    assert not np.array_equal(stream.begin().slots[0].obs["obs"], first)
+    assert np.array_equal(stream.begin(11).slots[0].obs["obs"], first)
+
+
+def test_illegal_actions_are_refused_by_lane() -> None:
+    env = Lanes([ToyGame, ToyGame])
+    env.reset()
+    with pytest.raises(SpaceError, match="action .*7.* in lane 1 is not in"):
+        env.step(np.array([2, 7]))
+    with pytest.raises(SpaceError, match="1 actions were given for 2 lanes"):
+        env.step(np.array([2]))
+
+
+def test_observations_of_the_tick_before_stay_as_they_were() -> None:
+    stream = open_stream("CartPole-v1", num_envs=2, seed=0)
+    before = stream.begin().slots[0].obs["obs"]
+    kept = before.copy()
+    stream.step(np.array([0, 1]))
+    assert np.array_equal(before, kept)
+
+
+def test_closing_and_rendering_reach_every_lane() -> None:
+    closed = []
+
+    class Closes(ToyGame):
+        def render(self) -> Any:
+            return np.full((2, 2, 3), self.lane, np.uint8)
+
+        def close(self) -> None:
+            closed.append(self.lane)
+
+    env = Lanes([lambda: Closes(0), lambda: Closes(1)])
+    pictures = env.render()
+    assert pictures is not None
+    assert [int(picture.max()) for picture in pictures] == [0, 1]
+    open_stream(env).close()
+    assert closed == [0, 1]

@@ -1,0 +1,134 @@
+"""make_vec_env takes Stable-Baselines3's arguments, and says what is wrong with them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
+
+from sb_dqn.envs.lanes import Lanes
+from sb_dqn.envs.make import make_env, make_vec_env, spec_of
+from sb_dqn.envs.monitor import Monitor
+from sb_dqn.envs.results import load_results
+from sb_dqn.envs.stream import open_stream
+from sb_dqn.errors import ConfigurationError
+from tests.toys import DuckVecEnv, ToyGame
+
+
+@pytest.mark.parametrize(
+    ("backend", "kind"), [(None, Lanes), ("lanes", Lanes), ("sync", SyncVectorEnv), (SyncVectorEnv, SyncVectorEnv)]
+)
+def test_every_backend_starts_from_the_same_seed(backend: Any, kind: type) -> None:
+    frames = []
+    for _ in range(2):
+        env = make_vec_env("CartPole-v1", 3, seed=4, vec_env_cls=backend)
+        assert isinstance(env, kind)
+        stream = open_stream(env)
+        frames.append(stream.begin().slots[0].obs["obs"].copy())
+        stream.close()
+    assert np.array_equal(*frames)
+
+
+def test_processes_give_the_rows_that_lanes_give() -> None:
+    streams = [open_stream(make_vec_env("CartPole-v1", 2, vec_env_cls=cls)) for cls in ("lanes", "async")]
+    assert isinstance(streams[1].env, AsyncVectorEnv)
+    rows = [stream.begin(3) for stream in streams]
+    for tick in range(60):
+        for mine, other in zip(rows[0].slots, rows[1].slots, strict=True):
+            assert np.array_equal(mine.obs["obs"], other.obs["obs"])
+            assert np.array_equal(mine.last, other.last)
+            assert np.array_equal(mine.reward, other.reward)
+        rows = [stream.step(np.array([tick % 2, 1])) for stream in streams]
+    for stream in streams:
+        stream.close()
+
+
+def test_the_vectorised_form_of_an_env() -> None:
+    stream = open_stream(make_vec_env("CartPole-v1", 5, seed=1, vec_env_cls="vector"))
+    rows = stream.begin()
+    ended = 0
+    for _ in range(200):
+        rows = stream.step(np.ones(5, np.int64))
+        ended += int(rows.slots[0].last.sum())
+    assert ended > 5
+    with pytest.raises(ConfigurationError, match="no vectorised form"):
+        make_vec_env("MountainCar-v0", vec_env_cls="vector")
+    with pytest.raises(ConfigurationError, match="no single lanes to wrap"):
+        make_vec_env("CartPole-v1", vec_env_cls="vector", wrapper_class=Monitor)
+
+
+def test_monitor_wrapper_and_keywords_reach_each_lane(tmp_path: Any) -> None:
+    env = make_vec_env(
+        ToyGame,
+        2,
+        start_index=3,
+        monitor_dir=tmp_path / "logs",
+        wrapper_class=gymnasium.wrappers.TimeLimit,
+        env_kwargs={"kind": "vector", "seed": 9},
+        monitor_kwargs={"info_keywords": ("lives",)},
+        wrapper_kwargs={"max_episode_steps": 30},
+    )
+    stream = open_stream(env)
+    stream.begin()
+    episodes = 0
+    for _ in range(200):
+        rows = stream.step(np.array([0, 1]))
+        episodes += int(rows.slots[0].last.sum())
+        for lane in np.flatnonzero(rows.slots[0].last):
+            assert {"r", "l", "t", "lives"} <= rows.make_infos()[lane]["episode"].keys()
+    stream.close()
+    assert sorted(file.name for file in (tmp_path / "logs").iterdir()) == ["3.monitor.csv", "4.monitor.csv"]
+    results = load_results(tmp_path / "logs")
+    assert len(results["r"]) == episodes
+    assert set(results) == {"r", "l", "t", "lives"}
+
+
+def test_a_class_that_takes_factories_is_a_backend() -> None:
+    env = make_vec_env(ToyGame, 2, seed=8, vec_env_cls=DuckVecEnv)
+    assert env.seeds == [8]
+    assert open_stream(env).num_envs == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"env_id": "CartPol-v1"}, "unknown environment 'CartPol-v1'.*Did you mean 'CartPole-v1'"),
+        ({"env_id": "CartPole-v1", "n_envs": 0}, "n_envs=0"),
+        ({"env_id": "CartPole-v1", "seed": -1}, "seed=-1"),
+        ({"env_id": "CartPole-v1", "vec_env_cls": "asinc"}, "vec_env_cls='asinc'.*Did you mean 'async'"),
+        ({"env_id": "CartPole-v1", "env_kwargs": {"gravity": 3}}, "does not take env_kwargs.*gravity"),
+        ({"env_id": "no_such_module:Env-v0"}, "unknown environment 'no_such_module:Env-v0'"),
+    ],
+)
+def test_bad_arguments_name_the_fix(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        make_vec_env(**arguments)
+
+
+def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(*_: Any, **__: Any) -> Any:
+        raise gymnasium.error.DependencyNotInstalled('Box2D is not installed, run `pip install "gymnasium[box2d]"`')
+
+    monkeypatch.setattr(gymnasium, "make", missing)
+    with pytest.raises(ConfigurationError, match=r"'LunarLander-v3' needs a package.*gymnasium\[box2d\]"):
+        make_env("LunarLander-v3", {})
+
+
+def test_atari_ids_are_known_without_an_import_by_the_user() -> None:
+    assert spec_of("ALE/Pong-v5").kwargs["game"] == "pong"
+
+
+def test_the_room_imports_neither_torch_nor_the_emulator() -> None:
+    code = (
+        "import sys, sb_dqn.envs as envs; assert 'make' not in dir() and 'gymnasium' not in sys.modules; "
+        "[getattr(envs, name) for name in envs.__all__]; "
+        "envs.open_stream('CartPole-v1').begin(); "
+        "print(sorted({'torch', 'ale_py', 'stable_baselines3', 'envpool'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

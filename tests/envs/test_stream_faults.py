@@ -1,0 +1,274 @@
+"""What cannot be read is refused, and what goes wrong names lane and step."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+from sb_dqn.envs.lanes import Lanes
+from sb_dqn.envs.stream import open_stream
+from sb_dqn.envs.stream_options import StreamOptions
+from sb_dqn.errors import ConfigurationError, EnvironmentFault, SpaceError
+from tests.toys import KINDS, DuckVecEnv, ToyGame, VecEnv, toy_policy, toy_stream
+
+
+def itself(game: ToyGame) -> ToyGame:
+    return game
+
+
+MADE_HERE = [kind for kind in KINDS if kind != "sb3"]
+
+
+class Faulty(ToyGame):
+    """Raises, or answers what it must not, at its fifth step; never ends by itself."""
+
+    what = "raise"
+
+    def step(self, action: Any) -> Any:
+        self.t += 1
+        observation, reward = self.observe((1, 1, 1)), 0.5
+        if self.t == 5:
+            if self.what == "raise":
+                raise ZeroDivisionError("the pole broke")
+            if self.what == "reward":
+                reward = float("nan")
+            elif self.what == "shape":
+                observation = np.zeros(4, np.float32)
+            elif self.what == "inf":
+                observation = np.array([0, np.inf, 0], np.float32)
+        return observation, reward, False, False, {"lives": 3}
+
+
+class Endless(ToyGame):
+    """Never ends."""
+
+    def step(self, action: Any) -> Any:
+        return self.observe((1, 1, 1)), 0.0, False, False, {"lives": 3}
+
+
+def faulty_stream(kind: str, what: str) -> Any:
+    faulty = Faulty(1)
+    faulty.what = what
+    games: list[ToyGame] = [Endless(0), faulty, Endless(2)]
+    return open_stream(KINDS[kind]([partial(itself, game) for game in games]))
+
+
+@pytest.mark.parametrize("kind", MADE_HERE)
+@pytest.mark.parametrize(
+    ("what", "message"),
+    [
+        ("raise", "ZeroDivisionError: the pole broke"),
+        ("reward", "reward is NaN or infinite in lane 1 at step 5"),
+        ("inf", "holds NaN or infinity in lane 1 at step 5"),
+    ],
+)
+def test_a_fault_names_step_and_lane_and_the_stream_can_begin_anew(kind: str, what: str, message: str) -> None:
+    stream = faulty_stream(kind, what)
+    rows = stream.begin()
+    with pytest.raises(EnvironmentFault, match=message) as caught:
+        for _ in range(10):
+            rows = stream.step(toy_policy(rows))
+    assert "step 5" in str(caught.value)
+    if what == "raise":
+        assert kind != "lanes" or "lane 1" in str(caught.value)
+        cause: BaseException | None = caught.value
+        while cause is not None and not isinstance(cause, ZeroDivisionError):
+            cause = cause.__cause__
+        assert cause is not None  # the original is kept, with its traceback
+    with pytest.raises(ConfigurationError, match="call begin"):
+        stream.step(toy_policy(rows))
+    assert stream.begin().action is None
+
+
+def test_an_observation_of_the_wrong_shape_is_named() -> None:
+    stream = faulty_stream("lanes", "shape")
+    rows = stream.begin()
+    with pytest.raises(EnvironmentFault, match=r"'obs' in lane 1 at step 5 has shape \(4,\).*promises shape \(3,\)"):
+        for _ in range(10):
+            rows = stream.step(toy_policy(rows))
+
+
+def test_a_fault_while_resetting_names_the_lane() -> None:
+    class Unborn(ToyGame):
+        def reset(self, **_: Any) -> Any:
+            raise OSError("no disk")
+
+    with pytest.raises(EnvironmentFault, match=r"lane 1 raised while resetting: OSError: no disk"):
+        open_stream(Lanes([ToyGame, Unborn])).begin()
+
+
+@pytest.mark.parametrize("kind", MADE_HERE)
+@pytest.mark.parametrize(
+    ("action", "message"),
+    [
+        (np.array([0, 4, 1]), "action 4 in lane 1 is out of range; allowed: 0 to 3"),
+        (np.array([0, 1, -1]), "action -1 in lane 2 is out of range"),
+        (np.array([0, 1]), r"shape \(2,\); allowed: \(3,\)"),
+        (np.array([0.0, 1.0, 2.0]), "dtype float64; allowed: integers"),
+        (np.array([True, False, True]), "dtype bool; allowed: integers"),
+    ],
+)
+def test_an_illegal_action_is_refused_before_it_is_sent(kind: str, action: Any, message: str) -> None:
+    games, stream = toy_stream(kind, 3)
+    rows = stream.begin()
+    with pytest.raises(SpaceError, match=message):
+        stream.step(action)
+    assert all(game.log[-1].actions == [] for game in games)
+    stream.step(toy_policy(rows))  # nothing was lost
+    assert [len(game.log[-1].actions) for game in games] == [1, 1, 1] or kind in ("same_step", "duck")
+
+
+def test_actions_of_many_lanes_are_checked_too() -> None:
+    _, stream = toy_stream("lanes", 40)
+    stream.begin()
+    for bad in (-1, 4):
+        with pytest.raises(SpaceError, match=f"action {bad} in lane 33"):
+            stream.step(np.where(np.arange(40) == 33, bad, 0))
+    assert stream.step(np.zeros(40, np.int32)).steps == 40  # other integers are converted
+
+
+class NoMode(SyncVectorEnv):
+    """A vector env that does not say when it resets."""
+
+    def __init__(self, mode: Any = None) -> None:
+        super().__init__([ToyGame])
+        self.metadata = {} if mode is None else {"autoreset_mode": mode}
+
+
+@pytest.mark.parametrize(
+    ("env", "message"),
+    [
+        (lambda: NoMode(), "names no autoreset mode.*NEXT_STEP"),
+        (lambda: NoMode(AutoresetMode.DISABLED), "autoreset DISABLED.*NEXT_STEP"),
+        (lambda: NoMode("Sometimes"), "'Sometimes'; allowed: NEXT_STEP, SAME_STEP"),
+        (lambda: 7, "int is not an environment.*allowed: an id"),
+        (list, "no environment was given"),
+        (lambda: [partial(itself, ToyGame())] * 2, "same environment.*each must make its own"),
+    ],
+)
+def test_what_cannot_be_read_is_refused_with_the_fix(env: Any, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        open_stream(env())
+
+
+def test_lanes_of_different_spaces_are_refused() -> None:
+    with pytest.raises(SpaceError, match="lane 1 has the observation space"):
+        Lanes([ToyGame, lambda: ToyGame(kind="frames")])
+
+
+def test_a_continuous_action_space_is_refused() -> None:
+    with pytest.raises(SpaceError, match="discretise"):
+        open_stream("Pendulum-v1")
+
+
+def test_floats_for_an_integer_space_are_refused() -> None:
+    class Liar(ToyGame):
+        def observe(self, frame: Any) -> Any:
+            return np.zeros((1, 3, 1), np.float32)
+
+    for make in (Lanes, SyncVectorEnv):
+        stream = open_stream(make([lambda: Liar(kind="frames")]))
+        if make is Lanes:
+            with pytest.raises(SpaceError, match="dtype float32, the observation space promises uint8"):
+                stream.begin()
+
+
+def test_lives_that_nobody_gives_are_refused() -> None:
+    stream = open_stream("CartPole-v1", options=StreamOptions(terminal_on_life_loss=True))
+    stream.begin()
+    with pytest.raises(ConfigurationError, match="need info\\['lives'\\]"):
+        stream.step(np.array([0]))
+
+
+def test_numbers_out_of_range_are_refused() -> None:
+    with pytest.raises(ConfigurationError, match="num_envs=3, but the environment has 2 lanes"):
+        open_stream(Lanes([ToyGame, ToyGame]), num_envs=3)
+    with pytest.raises(ConfigurationError, match="seed=-1"):
+        open_stream("CartPole-v1").begin(-1)
+    with pytest.raises(ConfigurationError, match=r"frame_stack=4 needs single frames.*stored whole"):
+        open_stream("CartPole-v1", frame_stack=4)
+    with pytest.raises(ConfigurationError, match="frame_stack=0"):
+        open_stream("CartPole-v1", frame_stack=0)
+
+
+class NoFinal(DuckVecEnv):
+    """Forgets the final observation, and says or does not say that it was a time limit."""
+
+    says = False
+
+    def step(self, actions: Any) -> Any:
+        observations, rewards, dones, infos = super().step(actions)
+        for info in infos:
+            info.pop("terminal_observation", None)
+            if not self.says:
+                info.pop("TimeLimit.truncated")
+        return observations, rewards, dones, infos
+
+
+def run_until_last(env: VecEnv) -> Any:
+    stream = open_stream(env)
+    rows = stream.begin()
+    while len(rows.slots) == 1:
+        rows = stream.step(toy_policy(rows))
+    return rows
+
+
+def test_a_done_without_final_observation_is_a_termination_said_once() -> None:
+    with pytest.warns(UserWarning, match="no infos.*terminal_observation") as said:
+        rows = run_until_last(NoFinal([ToyGame]))
+    assert len(said) == 1
+    assert rows.slots[0].terminal.tolist() == rows.slots[0].last.tolist() == [True]
+
+
+def test_a_truncation_without_final_observation_is_refused() -> None:
+    class Truncates(ToyGame):
+        def step(self, action: Any) -> Any:
+            observation, reward, _, _, info = super().step(action)
+            return observation, reward, False, True, info
+
+    NoFinal.says = True
+    try:
+        with pytest.raises(EnvironmentFault, match="lane 0 was truncated at step 1.*DummyVecEnv"):
+            run_until_last(NoFinal([Truncates]))
+    finally:
+        NoFinal.says = False
+
+
+def test_a_same_step_env_without_final_observation_is_refused() -> None:
+    class Forgets(SyncVectorEnv):
+        def step(self, actions: Any) -> Any:
+            *answer, info = super().step(actions)
+            info.pop("final_obs", None)
+            return *answer, info
+
+    stream = open_stream(Forgets([ToyGame], autoreset_mode=AutoresetMode.SAME_STEP))
+    rows = stream.begin()
+    with pytest.raises(EnvironmentFault, match="without info\\['final_obs'\\].*NEXT_STEP"):
+        for _ in range(100):
+            rows = stream.step(toy_policy(rows))
+
+
+def test_an_action_space_that_starts_elsewhere_stays_zero_based_for_the_learner() -> None:
+    games, stream = toy_stream("lanes", 1)
+    assert isinstance(stream.action_space, spaces.Discrete)
+    rows = stream.begin()
+    rows = stream.step(np.array([3]))
+    assert rows.action is not None
+    assert rows.action.tolist() == [3]
+    assert games[0].log[0].actions == [3]
+
+
+def test_a_single_environment_a_factory_and_a_list_are_lanes() -> None:
+    assert open_stream(gymnasium.make("CartPole-v1")).num_envs == 1
+    assert open_stream(lambda: gymnasium.make("CartPole-v1"), num_envs=3).num_envs == 3
+    assert open_stream([lambda: gymnasium.make("CartPole-v1")] * 2).num_envs == 2
+    stream = open_stream("CartPole-v1", num_envs=2)
+    assert open_stream(stream) is stream
+    with pytest.raises(ConfigurationError, match="come too late"):
+        open_stream(stream, frame_stack=4)
