@@ -1,0 +1,111 @@
+"""Replay: ring, sampler, view and cadence behind the four words of `Experience`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from sb_dqn.errors import ConfigurationError
+from sb_dqn.replay.ring import Ring
+from sb_dqn.replay.samplers import Sampler
+from sb_dqn.replay.views import TransitionView
+from sb_dqn.types import Batch, Rows
+
+
+@dataclass(frozen=True)
+class Cadence:
+    """How many gradient steps the data pays for: `gradient_steps` for every `train_freq` env steps (or episodes).
+
+    Args:
+        train_freq: >= 1, counted over all lanes; reset rows are no env steps.
+        unit: "step" or "episode".
+        gradient_steps: >= 1, or -1 for as many as there were env steps since the last firing.
+        learning_starts: env steps before the first update, >= 0.
+
+    Raises:
+        ConfigurationError: one of them is out of its range.
+    """
+
+    train_freq: int = 4
+    unit: Literal["step", "episode"] = "step"
+    gradient_steps: int = 1
+    learning_starts: int = 0
+
+    def __post_init__(self) -> None:
+        if self.train_freq < 1:
+            raise ConfigurationError(f"train_freq={self.train_freq} is not allowed; give k >= 1, or (k, 'episode')")
+        if self.unit not in ("step", "episode"):
+            raise ConfigurationError(f"train_freq unit {self.unit!r} is not allowed; give 'step' or 'episode'")
+        if self.gradient_steps < 1 and self.gradient_steps != -1:
+            raise ConfigurationError(
+                f"gradient_steps={self.gradient_steps} is not allowed; give an integer >= 1, or -1 for one per env step"
+            )
+        if self.learning_starts < 0:
+            raise ConfigurationError(f"learning_starts={self.learning_starts} is not allowed; give an integer >= 0")
+
+
+class Replay:
+    """What an off-policy algorithm learns from (the `Experience` of types.py)."""
+
+    def __init__(self, ring: Ring, sampler: Sampler, view: TransitionView, cadence: Cadence) -> None:
+        self.ring, self.sampler, self.view, self.cadence = ring, sampler, view, cadence
+        self._pending = 0  # env steps, or episodes, that have not yet paid for updates
+        self._steps = 0  # env steps since the last firing
+
+    def extend(self, rows: Rows) -> None:
+        """Takes in one tick: departures of the last (or the cut of a stream that begins anew), then arrivals."""
+        if rows.action is None:
+            self.ring.cut()
+        else:
+            self.ring.depart(rows.action)
+        for slot in rows.slots:
+            self.ring.arrive(slot)
+            self.sampler.arrived(slot)
+        self._steps += rows.steps
+        if self.cadence.unit == "step":
+            self._pending += rows.steps
+        elif rows.steps:
+            self._pending += sum(int((slot.last & slot.valid & rows.stepped).sum()) for slot in rows.slots)
+
+    def updates_due(self, num_timesteps: int) -> int:
+        """Gradient steps to take now; asking settles them, remainders are kept.
+
+        Nothing is due up to `learning_starts`, nor while no row may start; the steps of that time are not made up for.
+        """
+        if self._pending < self.cadence.train_freq:
+            return 0
+        times, self._pending = divmod(self._pending, self.cadence.train_freq)
+        steps, self._steps = self._steps, self._pending if self.cadence.unit == "step" else 0
+        if num_timesteps <= self.cadence.learning_starts or not self.ring.can_start():
+            return 0
+        if self.cadence.gradient_steps == -1:
+            return steps - self._steps
+        return times * self.cadence.gradient_steps
+
+    def refresh(self) -> None:
+        """The host's part of sampling: call it once before a burst of updates, after the arrivals."""
+        self.ring.refresh_bounds()
+
+    def sample(self, noise: Tensor) -> Batch:
+        """A batch from `[4, N]` float64 uniform numbers (`sampler.noise_shape`); pure tensor operations."""
+        return self.view.gather(*self.sampler.locate(noise))
+
+    def feedback(self, batch: Batch, priority: Tensor) -> None:
+        """Hands new priorities `[N]` to the sampler."""
+        self.sampler.feedback(batch.place, priority)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """All that is held, as one flat dict of tensors; the ring's are views (see `Ring.state_dict`)."""
+        state = {f"ring/{name}": value for name, value in self.ring.state_dict().items()}
+        state |= {f"sampler/{name}": value for name, value in self.sampler.state_dict().items()}
+        return state | {"cadence": torch.tensor([self._pending, self._steps])}
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """Takes over what `state_dict` gave."""
+        for part, prefix in ((self.ring, "ring/"), (self.sampler, "sampler/")):
+            part.load_state_dict({name[len(prefix) :]: state[name] for name in state if name.startswith(prefix)})
+        self._pending, self._steps = (int(number) for number in state["cadence"])

@@ -1,0 +1,304 @@
+"""The ring: rows of all lanes, one cursor per lane, each row written in two halves (it arrives, it departs)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sb_dqn.errors import CheckpointError
+from sb_dqn.replay.columns import Where, allocate, writer
+from sb_dqn.replay.layout import Layout
+from sb_dqn.spaces import Space
+from sb_dqn.types import IntArray, Slot
+
+FEW = 64
+"""Up to this many rows in bounds are looked at one by one for one that may start."""
+
+
+class Ring:
+    """Storage for replay: cell (row % T) * B + lane holds row `row` (absolute, from 0) of lane `lane`.
+
+    A row r of lane b may start a transition iff max(first_b, c_b - T + K - 1) <= r < c_b - n and it is not `last`. Here
+    c_b = rows ever arrived in the lane (`cursor`), T = rows kept of each lane, K = frame stack, n = n-step horizon, and
+    first_b = 0 (more after loading the rows of a smaller ring). Row c_b - 1 is *open*: it has arrived but not departed.
+    Every sampler asks `may_start`. The tensors never move, so what is traced on them stays valid.
+
+    Args:
+        capacity: rows over all lanes, >= num_lanes * (n_steps + frame_stack).
+        num_lanes: B, >= 1.
+        spaces: leaf spaces of one lane by key, as the env gives them (single frames `[C, H, W]` if frame_stack > 1).
+        num_actions: A >= 1, sets the dtype of actions.
+        frame_stack: K >= 1; with K > 1 each leaf of three axes is a frame, stored once, stacked along its first axis.
+        n_steps: n >= 1.
+        device: where the rows lie.
+        path: a file to map them from instead of memory (CPU only); scratch, not a checkpoint.
+
+    Raises:
+        ConfigurationError: a number is out of its range, or one window does not fit into T rows.
+        MemoryBudgetError: the ring does not fit; raised before anything is allocated.
+    """
+
+    def __init__(
+        self,
+        capacity: int,
+        num_lanes: int,
+        spaces: Mapping[str, Space],
+        *,
+        num_actions: int,
+        frame_stack: int = 1,
+        n_steps: int = 1,
+        device: torch.device | str = "cpu",
+        path: Path | None = None,
+    ) -> None:
+        self.num_lanes, self.frame_stack, self.n_steps, self.device = (
+            num_lanes,
+            frame_stack,
+            n_steps,
+            torch.device(device),
+        )
+        layout = self.layout = Layout(
+            capacity,
+            num_lanes,
+            spaces,
+            num_actions=num_actions,
+            frame_stack=frame_stack,
+            n_steps=n_steps,
+            device=self.device,
+            path=path,
+        )
+        layout.check_place()
+        self.rows, self.capacity, self.stacked_keys = layout.rows, layout.capacity, layout.stacked_keys
+        self.columns = allocate(layout.columns, self.rows, num_lanes, self.device, path)
+        self.obs = {key: self.columns[f"obs/{key}"] for key in spaces}
+        self.action, self.reward = self.columns["action"], self.columns["reward"]
+        self.terminal, self.last = self.columns["terminal"], self.columns["last"]
+        self._writers = {name: writer(tensor, self.rows, num_lanes) for name, tensor in self.columns.items()}
+        self._obs_writers = [(key, self._writers[f"obs/{key}"]) for key in spaces]
+        self._start_empty()
+
+    def _start_empty(self) -> None:
+        self.cursor: IntArray = np.zeros(self.num_lanes, np.int64)
+        self._first: IntArray = np.zeros(self.num_lanes, np.int64)
+        self._level: int | None = 0  # the cursor of every lane, where all are equal
+        self._open_last = np.zeros(self.num_lanes, np.bool_)
+        self._fresh = True  # the bounds are up to date
+        self._ample = False  # more than a FEW rows are in bounds; arrivals never make them fewer
+        self._lanes: IntArray = np.arange(self.num_lanes)
+        self._host_bounds = torch.zeros((4, self.num_lanes), dtype=torch.int64)
+        self._bounds = self._host_bounds.to(self.device)
+        # [B] each: rows in bounds are lo <= r < hi; edge = running sum of their counts; counted over all lanes, the
+        # u-th row in bounds is row base_b + u of its lane b.
+        self.lo, self.hi, self.edge, self.base = self._bounds
+        self.total = self.edge[-1:]
+        self._mark_context()
+
+    def _mark_context(self) -> None:
+        """The K - 1 rows before the first count as `last`: stacks stop there. Overwritten when no longer read."""
+        if self.frame_stack > 1:
+            self.last.view(self.rows, self.num_lanes)[1 - self.frame_stack :] = True
+
+    @property
+    def bytes_per_row(self) -> int:
+        """Bytes of one row of one lane, everything included."""
+        return self.layout.bytes_per_row
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the whole ring; host memory and files are charged only as rows are written."""
+        return self.layout.nbytes
+
+    def describe(self) -> str:
+        """One line for people: rows, lanes, size, place."""
+        return self.layout.describe()
+
+    def __len__(self) -> int:
+        """Rows held, over all lanes."""
+        return int(np.minimum(self.cursor, self.rows).sum())
+
+    def arrive(self, slot: Slot) -> None:
+        """The environment answered: one row in each valid lane, whose departing half is cleared."""
+        self._fresh = False
+        where: Where
+        if slot.full and self._level is not None:  # one assignment of a whole row for each column
+            where = self._level % self.rows
+            for key, column in self._obs_writers:
+                column[where] = slot.obs[key]
+            reward, terminal, last = slot.reward, slot.terminal, slot.last
+            self._open_last[:] = last
+            self.cursor += 1
+            self._level += 1
+        else:
+            lanes = self._lanes if slot.full else np.flatnonzero(slot.valid)
+            where = self.cursor[lanes] % self.rows, lanes
+            for key, column in self._obs_writers:
+                column[where] = slot.obs[key][lanes]
+            reward, terminal, last = slot.reward[lanes], slot.terminal[lanes], slot.last[lanes]
+            self._open_last[lanes] = last
+            self.cursor[lanes] += 1
+            self._level = self._common_cursor()
+        self._writers["reward"][where] = reward
+        self._writers["terminal"][where] = terminal
+        self._writers["last"][where] = last
+        self._writers["action"][where] = 0
+
+    def depart(self, action: IntArray) -> None:
+        """The policy acted on the open rows; the action of a `last` row is ignored by the env and kept as 0."""
+        self._writers["action"][self._open_rows()] = np.where(self._open_last, 0, action)
+
+    def cut(self) -> None:
+        """A stream begins anew: each open row becomes `last`, not `terminal`. It has started nothing: this is safe."""
+        if self._level == 0:
+            return
+        self._open_last |= self.cursor > 0
+        self._writers["last"][self._open_rows()] = self._open_last
+
+    def _open_rows(self) -> Where:
+        if self._level is not None:
+            return (self._level - 1) % self.rows
+        return (self.cursor - 1) % self.rows, self._lanes
+
+    def _common_cursor(self) -> int | None:
+        first = int(self.cursor[0])
+        return first if self.num_lanes == 1 or bool((self.cursor == first).all()) else None
+
+    def _intervals(self) -> tuple[IntArray, IntArray]:
+        """Per lane, half open: rows whose window lies in the ring; `last` rows are still among them."""
+        lo = np.maximum(self._first, self.cursor - (self.rows - self.frame_stack + 1))
+        return lo, self.cursor - self.n_steps
+
+    def refresh_bounds(self) -> None:
+        """Brings `lo`, `hi`, `edge`, `base`, `total` up to date, in place; call it after arrivals, before sampling."""
+        if self._fresh:
+            return
+        lo, hi = self._intervals()
+        room = np.maximum(hi - lo, 0)
+        edge = room.cumsum()
+        bounds = self._host_bounds.numpy()
+        bounds[0], bounds[1], bounds[2], bounds[3] = lo, hi, edge, lo - edge + room
+        if self._bounds is not self._host_bounds:
+            self._bounds.copy_(self._host_bounds)
+        self._fresh = True
+
+    def startable(self) -> int:
+        """Rows in bounds over all lanes, `last` ones included."""
+        lo, hi = self._intervals()
+        return int(np.maximum(hi - lo, 0).sum())
+
+    def can_start(self) -> bool:
+        """Whether any row may start. Of many rows in bounds one always may: after a `last` row comes a reset row."""
+        if not self._ample:
+            self._ample = self.startable() > FEW
+        return self._ample or self._any_may_start()
+
+    def _any_may_start(self) -> bool:
+        self.refresh_bounds()
+        lo, hi = self._intervals()
+        pairs = [(lane, row) for lane in range(self.num_lanes) for row in range(int(lo[lane]), int(hi[lane]))]
+        lanes, rows = torch.tensor(pairs, dtype=torch.int64, device=self.device).view(-1, 2).unbind(1)
+        return bool(self.may_start(lanes, rows).any())  # a CPU-GPU sync point, in the first ticks alone
+
+    def cells(self, lane: Tensor, row: Tensor) -> Tensor:
+        """Where rows (absolute, int64, any shape) lie in the columns: (row % T) * B + lane."""
+        return row % self.rows if self.num_lanes == 1 else row % self.rows * self.num_lanes + lane
+
+    def may_start(self, lane: Tensor, row: Tensor) -> Tensor:
+        """Which rows may start a transition, as of the last `refresh_bounds`: the one rule of all samplers.
+
+        Args:
+            lane: int64, any shape.
+            row: int64, the same shape; absolute, any number.
+
+        Returns:
+            bool, the same shape.
+        """
+        lo, hi = (self.lo, self.hi) if self.num_lanes == 1 else (self.lo.take(lane), self.hi.take(lane))
+        allowed: Tensor = (row >= lo) & (row < hi) & ~self.last.take(self.cells(lane, row))
+        return allowed
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Cursors and the rows held, views of live memory: write them out, or clone, before the next arrival."""
+        held = min(int(self.cursor.max()), self.rows)
+        state = {
+            name: column[: held * self.num_lanes].view(held, self.num_lanes, *column.shape[1:])
+            for name, column in self.columns.items()
+        }
+        state["cursor"] = torch.from_numpy(self.cursor.copy())
+        state["first"] = torch.from_numpy(np.where(self.cursor > self.rows, self._intervals()[0], self._first))
+        state["rows"] = torch.tensor(self.rows)
+        return state
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """Takes over what `state_dict` gave: all of it, or the newest rows that fit into a smaller ring.
+
+        Raises:
+            CheckpointError: the columns or the number of lanes differ.
+        """
+        self._check_state(state)
+        saved_rows, cursor = int(state["rows"]), state["cursor"].cpu().numpy().astype(np.int64)
+        keep = np.minimum(cursor, min(saved_rows, self.rows))
+        for column in self.columns.values():  # only what was written before, so that no page is touched in vain
+            column[: min(int(self.cursor.max()), self.rows) * self.num_lanes].zero_()
+        self._mark_context()
+        for name, column in self.columns.items():
+            if saved_rows == self.rows:
+                column[: state[name].shape[0] * self.num_lanes] = state[name].flatten(0, 1).to(column)
+            else:
+                self._copy_newest(column, state[name], saved_rows, cursor, keep)
+        gone = np.where(keep < cursor, cursor - keep + self.frame_stack - 1, 0)
+        self._first[:] = np.maximum(state["first"].cpu().numpy(), gone)
+        self.cursor[:] = cursor
+        self._level = self._common_cursor()
+        self._fresh = self._ample = False
+        open_cells = (cursor - 1) % self.rows * self.num_lanes + self._lanes
+        self._open_last[:] = (cursor > 0) & self.last[torch.from_numpy(open_cells).to(self.device)].cpu().numpy()
+        self.refresh_bounds()
+
+    def _copy_newest(self, column: Tensor, saved: Tensor, saved_rows: int, cursor: IntArray, keep: IntArray) -> None:
+        """The newest `keep[b]` rows of each lane, each to the cell of its row number in this ring."""
+        for lane in range(self.num_lanes):
+            newest = np.arange(cursor[lane] - keep[lane], cursor[lane])
+            for start in range(0, len(newest), 4096):
+                rows = torch.from_numpy(newest[start : start + 4096])
+                cells = (rows % self.rows * self.num_lanes + lane).to(self.device)
+                column[cells] = saved[(rows % saved_rows).to(saved.device), lane].to(column)
+
+    def _check_state(self, state: Mapping[str, Tensor]) -> None:
+        differing = {*self.columns, "cursor", "first", "rows"} ^ set(state)
+        if differing:
+            raise CheckpointError(
+                f"replay state and replay buffer differ in {sorted(differing)}; both must be of the same spaces"
+            )
+        if len(state["cursor"]) != self.num_lanes:
+            raise CheckpointError(
+                f"replay state has {len(state['cursor'])} lanes, the buffer {self.num_lanes}; use as many environments"
+            )
+        for name, column in self.columns.items():
+            given, wanted = tuple(state[name].shape[2:]), tuple(column.shape[1:])
+            if given != wanted or state[name].dtype != column.dtype:
+                raise CheckpointError(
+                    f"replay state {name!r} holds {state[name].dtype} of shape {given}, the buffer "
+                    f"{column.dtype} of shape {wanted}; both must be of the same spaces"
+                )
+
+    def check_valid(self) -> tuple[bool, str]:
+        """Whether the ring's invariants hold, and if not, which one does not (slow; for tests)."""
+        lo, hi = self._intervals()
+        open_cells = torch.from_numpy((self.cursor - 1) % self.rows * self.num_lanes + self._lanes).to(self.device)
+        written = torch.from_numpy(self.cursor > 0).to(self.device)
+        open_last = torch.from_numpy(self._open_last).to(self.device)
+        faults = {
+            "a cursor is negative": bool((self.cursor < 0).any() or (self._first < 0).any()),
+            "the common cursor is not that of every lane": self._level != self._common_cursor(),
+            "rows in bounds are gone or open": bool(((lo < self.cursor - self.rows) | (hi >= self.cursor)).any()),
+            "the zero frame was written to": any(bool(self.obs[key][-1].any()) for key in self.stacked_keys),
+            "`last` of an open row is not the one remembered": bool(
+                (written & (self.last[open_cells] != open_last)).any()
+            ),
+            "a `last` row has an action": bool((self.last & (self.action != 0)).any()),
+        }
+        found = [fault for fault, holds in faults.items() if holds]
+        return not found, "; ".join(found) or "valid"

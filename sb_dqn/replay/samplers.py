@@ -1,0 +1,93 @@
+"""Samplers: which rows a batch begins at. Pure tensor functions of fixed shape: they can be traced or captured."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from sb_dqn.errors import ConfigurationError
+from sb_dqn.replay.ring import Ring
+from sb_dqn.types import Slot
+
+
+class Sampler(ABC):
+    """Says where a batch begins, and hears what has arrived and how large the errors were."""
+
+    noise_shape: tuple[int, ...]
+    """Shape of the float64 uniform [0, 1) numbers that one call of `locate` needs."""
+
+    @abstractmethod
+    def locate(self, noise: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """`noise` -> lane `[N]` int64, absolute row `[N]` int64, weight `[N]` float32 (0: padding)."""
+
+    @abstractmethod
+    def arrived(self, slot: Slot) -> None:
+        """One slot has been written into the ring."""
+
+    @abstractmethod
+    def feedback(self, index: Tensor, priority: Tensor) -> None:
+        """New priorities `[N]` of the places `index` `[2, N]` (lane, absolute row)."""
+
+    @abstractmethod
+    def state_dict(self) -> dict[str, Tensor]:
+        """What the sampler remembers."""
+
+    @abstractmethod
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """Takes over what `state_dict` gave."""
+
+
+class UniformSampler(Sampler):
+    """Every row that may start is equally likely, with replacement.
+
+    One number is drawn over the sum of the lanes' intervals (never a lane first: lanes may be unequal), four candidates
+    for each place; the first that may start is taken. Only if all four are `last` rows the place has weight 0.
+
+    Args:
+        ring: `ring.refresh_bounds()` must have been called since the last arrival.
+        batch_size: N >= 1.
+    """
+
+    CANDIDATES = 4
+
+    def __init__(self, ring: Ring, batch_size: int) -> None:
+        if batch_size < 1:
+            raise ConfigurationError(f"batch_size={batch_size} is not allowed; give an integer >= 1")
+        self.ring = ring
+        self.noise_shape = (self.CANDIDATES, batch_size)
+
+    def locate(self, noise: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """See `Sampler.locate`.
+
+        Args:
+            noise: `[4, N]` uniform in [0, 1), float64. float32 is accepted, but with its 2**24 values it cannot reach
+                every row of a larger ring.
+        """
+        ring = self.ring
+        number = (noise.double() * ring.total).long()  # < total: the product never rounds up to it
+        if ring.num_lanes == 1:
+            row = number + ring.base
+            found, first = ring.may_start(number, row).max(0, keepdim=True)  # [1, N]: does any, and which is the first
+            row = row.gather(0, first)[0]
+            return torch.zeros_like(row), row, found[0].float()
+        lane = torch.searchsorted(ring.edge, number, right=True)
+        lane = lane.clamp_max(ring.num_lanes - 1)  # matters only while no lane has a row
+        row = number + ring.base.take(lane)
+        found, first = ring.may_start(lane, row).max(0, keepdim=True)
+        return lane.gather(0, first)[0], row.gather(0, first)[0], found[0].float()
+
+    def arrived(self, slot: Slot) -> None:
+        """Nothing to do: the bounds say it all."""
+
+    def feedback(self, index: Tensor, priority: Tensor) -> None:
+        """Nothing to do: all rows stay equal."""
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Empty: nothing is remembered."""
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """Nothing to take over."""

@@ -1,0 +1,199 @@
+"""Replay as an `Experience`: when updates are due, one state for all, one traced function that stays valid."""
+
+from __future__ import annotations
+
+import warnings
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from sb_dqn.errors import ConfigurationError
+from sb_dqn.replay.experience import Cadence, Replay
+from sb_dqn.replay.ring import Ring
+from sb_dqn.replay.samplers import UniformSampler
+from sb_dqn.replay.views import TransitionView
+from sb_dqn.types import Batch, Rows
+from tests.replay.toy_rows import EVENTS, NUM_ACTIONS, SPACES, Game, play
+
+
+def replay_of(cadence: Cadence, lanes: int = 1, rows: int = 50, n: int = 1, k: int = 1, batch_size: int = 8) -> Replay:
+    ring = Ring(rows * lanes, lanes, SPACES, num_actions=NUM_ACTIONS, n_steps=n, frame_stack=k)
+    return Replay(ring, UniformSampler(ring, batch_size), TransitionView(ring, n, 0.9), cadence)
+
+
+def ticks(lanes: int, script: list[str], kind: str = "NEXT_STEP") -> Any:
+    return play([Game(lane, script) for lane in range(lanes)], kind, np.random.default_rng(0))
+
+
+def due(replay: Replay, stream: Any, count: int) -> list[int]:
+    found, num_timesteps = [], 0
+    for rows in islice(stream, count):
+        replay.extend(rows)
+        num_timesteps += rows.steps
+        found.append(replay.updates_due(num_timesteps))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("cadence", "lanes", "expected"),
+    [
+        (Cadence(4), 1, [0, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 1]),
+        (Cadence(4), 8, [0, 2, 2, 2, 2, 2]),
+        (Cadence(3), 8, [0, 2, 3, 3, 2, 3, 3, 2]),  # 8 steps a tick: remainders are kept
+        (Cadence(6, gradient_steps=5), 2, [0, 0, 0, 5, 0, 0, 5]),
+        (Cadence(4, gradient_steps=-1), 1, [0, 0, 0, 0, 4, 0, 0, 0, 4]),
+        (Cadence(3, gradient_steps=-1), 8, [0, 6, 9, 9, 6, 9]),
+        (Cadence(1, learning_starts=5), 1, [0, 0, 0, 0, 0, 0, 1, 1]),
+        (Cadence(4, learning_starts=5), 1, [0, 0, 0, 0, 0, 0, 0, 0, 1, 0]),  # at step 8: a multiple is crossed
+    ],
+)
+def test_updates_due_in_steps(cadence: Cadence, lanes: int, expected: list[int]) -> None:
+    assert due(replay_of(cadence, lanes), ticks(lanes, ["go"]), len(expected)) == expected
+
+
+def test_a_long_cadence_fires_once_per_its_length() -> None:
+    found = due(replay_of(Cadence(256, gradient_steps=128), 1, rows=300), ticks(1, ["go"]), 600)
+    assert [(tick, count) for tick, count in enumerate(found) if count] == [(256, 128), (512, 128)]
+
+
+def test_reset_rows_are_no_env_steps() -> None:
+    found = due(replay_of(Cadence(2)), ticks(1, ["go", "terminated"]), 12)  # every third tick is a reset
+    assert found == [0, 0, 1, 0, 0, 1, 0, 0, 1, 0, 0, 1]
+
+
+@pytest.mark.parametrize("kind", ["NEXT_STEP", "SAME_STEP"])
+def test_updates_due_in_episodes(kind: str) -> None:
+    script = ["go", "lost life", "truncated"]
+    for gradient_steps, per_firing in ((7, 7), (-1, 6)):
+        cadence = Cadence(2, "episode", gradient_steps)
+        found = [count for count in due(replay_of(cadence), ticks(1, script, kind), 30) if count]
+        assert found[:3] == [per_firing] * 3
+    together = due(replay_of(Cadence(2, "episode"), 4), ticks(4, script, kind), 8)
+    assert [count for count in together if count] == [2, 2]  # four lanes end at once: two pairs of episodes
+
+
+def test_a_stream_begun_anew_ends_no_episode() -> None:
+    stream = play([Game(0, ["go"])], "NEXT_STEP", np.random.default_rng(0), restart=5)
+    assert sum(due(replay_of(Cadence(1, "episode")), stream, 30)) == 0
+
+
+def test_nothing_is_due_while_nothing_may_start() -> None:
+    replay = replay_of(Cadence(1), n=3)
+    assert due(replay, ticks(1, ["go"]), 6) == [0, 0, 0, 1, 1, 1]
+    only_ends = replay_of(Cadence(1), rows=3)  # rows in bounds alternate between a reset row and a `last` one
+    for rows in islice(ticks(1, ["terminated"]), 30):
+        only_ends.extend(rows)
+        count = only_ends.updates_due(1)
+        only_ends.refresh()
+        lane, row = torch.zeros(60, dtype=torch.int64), torch.arange(60)
+        assert (count > 0) == (rows.steps > 0 and bool(only_ends.ring.may_start(lane, row).any()))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"train_freq": 0}, "train_freq=0 is not allowed"),
+        ({"unit": "epoch"}, "train_freq unit 'epoch' is not allowed; give 'step' or 'episode'"),
+        ({"gradient_steps": 0}, "gradient_steps=0 is not allowed"),
+        ({"gradient_steps": -2}, "gradient_steps=-2 is not allowed"),
+        ({"learning_starts": -1}, "learning_starts=-1 is not allowed"),
+    ],
+)
+def test_wrong_cadences_are_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        Cadence(**settings)
+
+
+def busy(replay: Replay, count: int) -> list[Rows]:
+    """Rows with every event; SAME_STEP, so lanes are unequal."""
+    names = ["go"] * 3 + list(EVENTS)
+    rng = np.random.default_rng(3)
+    games = [Game(b, [names[i] for i in rng.integers(0, len(names), 40)]) for b in range(replay.ring.num_lanes)]
+    return list(islice(play(games, "SAME_STEP", rng), count))
+
+
+def assert_same(first: Batch, second: Batch) -> None:
+    for key in SPACES:
+        assert torch.equal(first.obs[key], second.obs[key])
+        assert torch.equal(first.next_obs[key], second.next_obs[key])
+    for name in ("action", "return_", "discount", "weight", "place"):
+        assert torch.equal(getattr(first, name), getattr(second, name)), name
+
+
+def flat(batch: Batch) -> tuple[Tensor, ...]:
+    return (*batch.obs.values(), *batch.next_obs.values(), *batch[1:4], *batch[5:])
+
+
+@pytest.mark.parametrize(("lanes", "n", "k"), [(1, 1, 1), (1, 3, 4), (3, 1, 4), (3, 3, 1), (3, 3, 4)])
+def test_a_traced_sample_stays_valid_while_the_ring_goes_on(lanes: int, n: int, k: int) -> None:
+    replay = replay_of(Cadence(1), lanes, rows=20, n=n, k=k)
+    rows = busy(replay, 120)
+    generator = torch.Generator().manual_seed(0)
+    for tick in rows[:12]:
+        replay.extend(tick)
+    replay.refresh()
+    noise = torch.rand(replay.sampler.noise_shape, dtype=torch.float64, generator=generator)
+    graph = make_fx(lambda u: flat(replay.sample(u)))(noise)
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the constants, which are the ring's tensors
+        traced = torch.jit.trace(graph, (noise,), check_trace=False)
+    different = 0
+    for tick in rows[12:]:
+        replay.extend(tick)
+        replay.refresh()
+        noise = torch.rand(replay.sampler.noise_shape, dtype=torch.float64, generator=generator)
+        want = flat(replay.sample(noise))
+        with torch.no_grad():
+            got = traced(noise)
+        assert all(torch.equal(x, y) for x, y in zip(want, got, strict=True))
+        different += len(torch.unique(want[-1][1]))
+    assert different > 200
+    twin = replay_of(Cadence(1), lanes, rows=20, n=n, k=k)
+    for tick in rows[:40]:
+        twin.extend(tick)
+    replay.load_state_dict(twin.state_dict())  # loading moves no tensor either
+    with torch.no_grad():
+        assert all(torch.equal(x, y) for x, y in zip(flat(replay.sample(noise)), traced(noise), strict=True))
+
+
+def test_state_round_trip_of_the_whole_replay() -> None:
+    first, second = (replay_of(Cadence(5), 3, rows=20, n=3, k=4) for _ in range(2))
+    rows, steps = busy(first, 60), 0
+    for tick in rows[:30]:
+        first.extend(tick)
+        steps += tick.steps
+        first.updates_due(steps)
+    state = first.state_dict()
+    assert all(isinstance(value, Tensor) for value in state.values())
+    second.load_state_dict({name: value.clone() for name, value in state.items()})
+    generator = torch.Generator().manual_seed(0)
+    for tick in rows[30:]:
+        first.extend(tick)
+        second.extend(tick)
+        steps += tick.steps
+        assert first.updates_due(steps) == second.updates_due(steps)
+        first.refresh()
+        second.refresh()
+        noise = torch.rand(first.sampler.noise_shape, dtype=torch.float64, generator=generator)
+        assert_same(first.sample(noise), second.sample(noise))
+
+
+def test_feedback_reaches_the_sampler() -> None:
+    heard: list[tuple[Tensor, Tensor]] = []
+
+    class Listening(UniformSampler):
+        def feedback(self, index: Tensor, priority: Tensor) -> None:
+            heard.append((index, priority))
+
+    replay = replay_of(Cadence(1))
+    replay.sampler = Listening(replay.ring, 8)
+    due(replay, ticks(1, ["go"]), 10)
+    replay.refresh()
+    batch = replay.sample(torch.rand(4, 8, dtype=torch.float64))
+    replay.feedback(batch, torch.ones(8))
+    assert heard[0][0] is batch.place
