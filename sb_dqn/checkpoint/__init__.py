@@ -1,0 +1,28 @@
+"""Model files: one zip of a JSON manifest and tensors; atomic, versioned, read without running code."""
+
+from __future__ import annotations
+
+from sb_dqn.checkpoint.archive import model_info, read_archive, write_archive
+from sb_dqn.checkpoint.atomic import atomic_write
+from sb_dqn.checkpoint.container import FORMAT_VERSION, Target
+from sb_dqn.checkpoint.random_state import rng_state, set_rng_state
+from sb_dqn.checkpoint.space_codec import decode_space, encode_space
+from sb_dqn.checkpoint.tree import pack, unpack
+from sb_dqn.checkpoint.values import decode_value, encode_value
+
+__all__ = [
+    "FORMAT_VERSION",
+    "Target",
+    "atomic_write",
+    "decode_space",
+    "decode_value",
+    "encode_space",
+    "encode_value",
+    "model_info",
+    "pack",
+    "read_archive",
+    "rng_state",
+    "set_rng_state",
+    "unpack",
+    "write_archive",
+]

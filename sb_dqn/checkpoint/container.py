@@ -1,0 +1,203 @@
+"""The zip around the members: looked over from outside before a byte of it is believed.
+
+Nothing is extracted to disk, decompressed or unpickled. Digests find accidents; against an attacker help the checks of
+sizes, names and kinds, and that loading runs no code.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import re
+import stat
+import struct
+import zipfile
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from sb_dqn.errors import CheckpointError, ConfigurationError, nearest
+from sb_dqn.version import __version__
+
+FORMAT_VERSION = 1
+MANIFEST = "manifest.json"
+SUFFIX = ".safetensors"
+MAX_MANIFEST = 16 * 2**20
+MAX_MEMBERS = 4096
+MEMBER_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+
+Target = str | os.PathLike[str] | BinaryIO
+"""A path, or a binary file such as `io.BytesIO`."""
+
+
+def as_path(target: Target) -> Path | None:
+    """The path that `target` is, or None for an open binary file.
+
+    Raises:
+        ConfigurationError: it is a text file, a file that cannot seek, or no file at all.
+    """
+    if isinstance(target, (str, os.PathLike)):
+        return Path(target)
+    file: Any = target
+    if isinstance(file, io.TextIOBase) or not callable(getattr(file, "seekable", None)):
+        raise ConfigurationError(
+            f"{target!r} is not a path or a binary file; give a str, a Path, io.BytesIO or open(..., 'wb')"
+        )
+    if not file.seekable():
+        raise ConfigurationError(f"{target!r} cannot seek (a pipe?); write to a path or to io.BytesIO first")
+    return None
+
+
+@contextlib.contextmanager
+def opened(source: Target) -> Iterator[tuple[zipfile.ZipFile, dict[str, Any], str]]:
+    """The zip, its manifest and its name for messages, after every check that needs no tensor.
+
+    Raises:
+        CheckpointError: missing, truncated, foreign, damaged, from a newer version, or built to do harm.
+    """
+    with contextlib.ExitStack() as stack:
+        path = as_path(source)
+        label = "this file" if path is None else str(path)
+        if path is not None:
+            path = _existing(path)
+            label = str(path)
+            try:
+                file: BinaryIO = stack.enter_context(path.open("rb"))
+            except OSError as error:
+                raise CheckpointError(f"{label} cannot be read: {error.strerror}") from error
+        else:
+            assert not isinstance(source, (str, os.PathLike))
+            file = source
+        archive = stack.enter_context(_open_zip(file, label))
+        yield archive, _checked_manifest(archive, label), label
+
+
+def _existing(path: Path) -> Path:
+    if path.is_file():
+        return path
+    with_suffix = path.with_name(path.name + ".zip") if path.name else path
+    if with_suffix.is_file():
+        return with_suffix
+    if path.is_dir():
+        raise CheckpointError(f"{path} is a folder; give the .zip file that save() wrote")
+    if not path.parent.is_dir():
+        raise CheckpointError(f"no file {path}: the folder {path.parent} does not exist")
+    names = [entry.name for entry in path.parent.iterdir() if entry.is_file() and not entry.name.startswith(".")]
+    hint = nearest(with_suffix.name, names) or nearest(path.name, names)
+    raise CheckpointError(f"no file {path}, and none with '.zip' added.{hint}")
+
+
+def _open_zip(file: BinaryIO, label: str) -> zipfile.ZipFile:
+    size = file.seek(0, os.SEEK_END)
+    file.seek(0)
+    magic = file.read(4)
+    if size == 0:
+        raise CheckpointError(f"{label} is empty (0 bytes)")
+    if magic not in (b"PK\x03\x04", b"PK\x05\x06"):
+        raise CheckpointError(f"{label} is not a model file of sb_dqn: it is no zip (it starts with {magic!r})")
+    file.seek(max(0, size - 22))
+    end = file.read(22)
+    if size < 22 or not end.startswith(b"PK\x05\x06"):
+        raise CheckpointError(
+            f"{label} is truncated or has been appended to: {size} bytes that do not end in a zip directory"
+        )
+    try:
+        archive = zipfile.ZipFile(file)
+    except (zipfile.BadZipFile, ValueError, OSError, RuntimeError, OverflowError, struct.error) as error:
+        raise CheckpointError(f"{label} is damaged: its zip directory cannot be read ({error})") from error
+    try:
+        _check_entries(archive, size, label)
+    except CheckpointError:
+        archive.close()
+        raise
+    return archive
+
+
+def _check_entries(archive: zipfile.ZipFile, size: int, label: str) -> None:
+    entries = archive.infolist()
+    names = [entry.filename for entry in entries]
+    if "data" in names and ("policy.pth" in names or "pytorch_variables.pth" in names):
+        raise CheckpointError(
+            f"{label} is a Stable-Baselines3 model (it has the members 'data' and 'policy.pth'), not one of sb_dqn; "
+            f"it cannot be read here"
+        )
+    if len(entries) > MAX_MEMBERS:
+        raise CheckpointError(f"{label} has {len(entries)} members; allowed: {MAX_MEMBERS}")
+    for name, count in Counter(names).items():
+        if count > 1:
+            raise CheckpointError(f"{label}: member {name!r} stands twice")
+    if MANIFEST not in names:
+        raise CheckpointError(
+            f"{label} is a zip, but not a model file of sb_dqn: it has no {MANIFEST!r}; found {sorted(names)[:8]}"
+        )
+    for entry in entries:
+        why = _harm(entry)
+        if why:
+            raise CheckpointError(
+                f"{label}: member {entry.filename!r} {why}; save() writes no such member, so it is not read"
+            )
+    position = 0
+    for entry in sorted(entries, key=lambda entry: entry.header_offset):
+        if entry.header_offset < position or entry.header_offset + entry.file_size > size:
+            raise CheckpointError(f"{label}: member {entry.filename!r} overlaps another or is larger than the file")
+        position = entry.header_offset + 30 + len(entry.filename) + entry.file_size
+
+
+def _harm(entry: zipfile.ZipInfo) -> str:
+    """Why this entry of the directory is refused, or an empty string."""
+    name = entry.filename
+    if name != MANIFEST and not (name.endswith(SUFFIX) and MEMBER_NAME.fullmatch(name)):
+        return "has a name that is not allowed (a path, or another kind of file)"
+    if entry.compress_type != zipfile.ZIP_STORED or entry.compress_size != entry.file_size:
+        return "is compressed (a small file could unpack to any size)"
+    if entry.flag_bits & 0x1:
+        return "is encrypted"
+    if stat.S_ISLNK(entry.external_attr >> 16):
+        return "is a link"
+    if name == MANIFEST and entry.file_size > MAX_MANIFEST:
+        return f"has {entry.file_size} bytes; allowed: {MAX_MANIFEST}"
+    return ""
+
+
+def _checked_manifest(archive: zipfile.ZipFile, label: str) -> dict[str, Any]:
+    try:
+        manifest = json.loads(archive.read(MANIFEST).decode())
+    except (zipfile.BadZipFile, ValueError, EOFError, OSError, RuntimeError, struct.error) as error:
+        raise CheckpointError(f"{label}: member {MANIFEST!r} is damaged ({error})") from None
+    version = manifest.get("format_version") if isinstance(manifest, dict) else None
+    if type(version) is not int:
+        raise CheckpointError(f"{label} is a zip, but not a model file of sb_dqn: {MANIFEST!r} has no format_version")
+    if version > FORMAT_VERSION:
+        raise CheckpointError(
+            f"{label} has format version {version}, written by sb_dqn {manifest.get('sb_dqn_version')}; this is sb_dqn "
+            f"{__version__}, which reads up to {FORMAT_VERSION}. Update: pip install -U sb_dqn"
+        )
+    _check_members(manifest, archive, label)
+    return dict(manifest)
+
+
+def _check_members(manifest: dict[str, Any], archive: zipfile.ZipFile, label: str) -> None:
+    members = manifest.get("members")
+    if not isinstance(members, dict) or not all(_is_entry(entry) for entry in members.values()):
+        raise CheckpointError(f"{label}: member {MANIFEST!r} does not say the length and the digest of every member")
+    present = {entry.filename: entry.file_size for entry in archive.infolist() if entry.filename != MANIFEST}
+    for name, entry in members.items():
+        length = present.pop(name + SUFFIX, None)
+        if length is None:
+            raise CheckpointError(f"{label}: member {name + SUFFIX!r} is missing")
+        if length != entry["length"]:
+            raise CheckpointError(
+                f"{label}: member {name + SUFFIX!r} has {length} bytes, the manifest says {entry['length']}"
+            )
+    if present:
+        raise CheckpointError(f"{label}: member {min(present)!r} is not named by the manifest")
+
+
+def _is_entry(entry: Any) -> bool:
+    if not isinstance(entry, dict) or type(entry.get("length")) is not int or type(entry.get("sha256")) is not str:
+        return False
+    tables = (entry.get("aliases", {}), entry.get("formats", {}))
+    return all(isinstance(table, dict) and all(type(value) is str for value in table.values()) for table in tables)
