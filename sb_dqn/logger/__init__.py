@@ -1,0 +1,30 @@
+"""Numbers out of a run: to the terminal, text, CSV, JSON and TensorBoard. Imports neither torch nor TensorBoard."""
+
+from __future__ import annotations
+
+from sb_dqn.logger.core import DEBUG, DISABLED, ERROR, INFO, WARN, Logger, configure
+from sb_dqn.logger.csv_sink import CSVOutputFormat
+from sb_dqn.logger.sinks import HumanOutputFormat, JSONOutputFormat, KVWriter, SeqWriter
+from sb_dqn.logger.tensorboard import TensorBoardOutputFormat
+from sb_dqn.logger.values import Figure, FormatUnsupportedError, HParam, Image, Video
+
+__all__ = [
+    "DEBUG",
+    "DISABLED",
+    "ERROR",
+    "INFO",
+    "WARN",
+    "CSVOutputFormat",
+    "Figure",
+    "FormatUnsupportedError",
+    "HParam",
+    "HumanOutputFormat",
+    "Image",
+    "JSONOutputFormat",
+    "KVWriter",
+    "Logger",
+    "SeqWriter",
+    "TensorBoardOutputFormat",
+    "Video",
+    "configure",
+]
