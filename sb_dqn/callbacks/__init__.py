@@ -1,0 +1,38 @@
+"""Callbacks: look at the training, steer it, stop it."""
+
+from sb_dqn.callbacks.base import BaseCallback, Trainer
+from sb_dqn.callbacks.checkpoints import CheckpointCallback
+from sb_dqn.callbacks.compose import (
+    CallbackList,
+    ConvertCallback,
+    EventCallback,
+    EveryNTimesteps,
+    LogEveryNTimesteps,
+    as_callback,
+)
+from sb_dqn.callbacks.evaluation import EvalCallback
+from sb_dqn.callbacks.frequency import Every
+from sb_dqn.callbacks.progress import ProgressBarCallback
+from sb_dqn.callbacks.stopping import (
+    StopTrainingOnMaxEpisodes,
+    StopTrainingOnNoModelImprovement,
+    StopTrainingOnRewardThreshold,
+)
+
+__all__ = [
+    "BaseCallback",
+    "CallbackList",
+    "CheckpointCallback",
+    "ConvertCallback",
+    "EvalCallback",
+    "EventCallback",
+    "Every",
+    "EveryNTimesteps",
+    "LogEveryNTimesteps",
+    "ProgressBarCallback",
+    "StopTrainingOnMaxEpisodes",
+    "StopTrainingOnNoModelImprovement",
+    "StopTrainingOnRewardThreshold",
+    "Trainer",
+    "as_callback",
+]

@@ -1,0 +1,73 @@
+"""Save the model at intervals while it learns."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from sb_dqn.callbacks.base import BaseCallback
+from sb_dqn.callbacks.frequency import Every
+from sb_dqn.callbacks.normalizers import find_normalizer
+
+
+class CheckpointCallback(BaseCallback):
+    """Saves the model whenever `num_timesteps` crosses a multiple of `save_freq`.
+
+    Files, N being `num_timesteps`: `{name_prefix}_{N}_steps.zip`, `{name_prefix}_replay_buffer_{N}_steps.zip`, and for
+    an environment under Stable-Baselines3's `VecNormalize` `{name_prefix}_vecnormalize_{N}_steps.pkl`.
+
+    Args:
+        save_freq: environment steps over all lanes between two checkpoints (Stable-Baselines3 counts calls).
+        save_path: folder, made if it is missing.
+        name_prefix: how the names of the files begin.
+        save_replay_buffer: save the replay, too.
+        save_vecnormalize: save the statistics of the normaliser, too, if there is one.
+        verbose: 2 says where each file went.
+    """
+
+    def __init__(
+        self,
+        save_freq: int,
+        save_path: str | os.PathLike[str],
+        name_prefix: str = "rl_model",
+        save_replay_buffer: bool = False,
+        save_vecnormalize: bool = False,
+        verbose: int = 0,
+    ) -> None:
+        super().__init__(verbose)
+        self.save_freq = save_freq
+        self.save_path = save_path
+        self.name_prefix = name_prefix
+        self.save_replay_buffer = save_replay_buffer
+        self.save_vecnormalize = save_vecnormalize
+        self._every = Every(save_freq, "save_freq")
+
+    def _init_callback(self) -> None:
+        Path(self.save_path).mkdir(parents=True, exist_ok=True)
+
+    def _on_training_start(self) -> None:
+        self._every.begin(self.num_timesteps)
+
+    def _path(self, kind: str, extension: str) -> str:
+        return str(Path(self.save_path) / f"{self.name_prefix}_{kind}{self.num_timesteps}_steps.{extension}")
+
+    def _say(self, what: str, path: str) -> None:
+        if self.verbose >= 2:
+            print(f"Saving {what} to {path}")
+
+    def _on_step(self) -> bool:
+        if not self._every.crossed(self.num_timesteps):
+            return True
+        path = self._path("", "zip")
+        self.model.save(path)
+        self._say("model checkpoint", path)
+        if self.save_replay_buffer:
+            path = self._path("replay_buffer_", "zip")
+            self.model.save_replay_buffer(path)
+            self._say("replay checkpoint", path)
+        normalizer = find_normalizer(self.training_env) if self.save_vecnormalize else None
+        if normalizer is not None:
+            path = self._path("vecnormalize_", "pkl")
+            normalizer.save(path)
+            self._say("statistics of the normaliser", path)
+        return True

@@ -1,0 +1,182 @@
+"""Evaluate the model at intervals while it learns, keep the best one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sb_dqn.callbacks.base import BaseCallback
+from sb_dqn.callbacks.compose import EventCallback
+from sb_dqn.callbacks.frequency import Every
+from sb_dqn.callbacks.history import History
+from sb_dqn.callbacks.normalizers import sync_normalizer
+from sb_dqn.checks import check_int
+from sb_dqn.envs.stream import Stream, open_stream
+from sb_dqn.errors import ConfigurationError
+from sb_dqn.evaluation import MAX_STEPS, Episodes, check_not_training, derive_seed, opened_here, play_episodes
+
+
+class EvalCallback(EventCallback):
+    """Plays full games whenever `num_timesteps` crosses a multiple of `eval_freq`, and logs and keeps what they show.
+
+    Files: `{log_path}/evaluations.npz` with `timesteps` `[E]`, `results` and `ep_lengths` `[E, n_eval_episodes]` and,
+    where the env reports `is_success`, `successes`; written anew, atomically, after each evaluation and continued by a
+    run that goes on. `{best_model_save_path}/best_model.zip`.
+    Logged: `eval/mean_reward`, `eval/mean_ep_length`, `eval/success_rate`.
+
+    Each evaluation plays games of its own, drawn from `seed` and its number, not from any stream of the training.
+
+    Attributes: `last_mean_reward`, `best_mean_reward` (-inf before the first evaluation).
+
+    Args:
+        eval_env: an id, an environment, a vector env or a list of factories; not the env of the training.
+        callback_on_new_best: triggered after an evaluation that beat all before it.
+        callback_after_eval: triggered after each evaluation.
+        n_eval_episodes: episodes in all, divided over the lanes.
+        eval_freq: environment steps over all lanes between two evaluations (Stable-Baselines3 counts calls);
+            0 or less: never.
+        log_path: folder of `evaluations.npz`; None for none.
+        best_model_save_path: folder of `best_model.zip`; None for none.
+        deterministic: the greedy action, or one drawn as while learning.
+        render: call the env's `render` after every step.
+        verbose: 1 prints each result.
+        warn: warn where the evaluation is doubtful.
+        seed: of the games; None takes the seed of the model.
+        max_steps: an episode is cut after this many steps.
+
+    Raises:
+        ConfigurationError: an argument out of range, or no environment.
+    """
+
+    def __init__(
+        self,
+        eval_env: Any,
+        callback_on_new_best: BaseCallback | None = None,
+        callback_after_eval: BaseCallback | None = None,
+        n_eval_episodes: int = 5,
+        eval_freq: int = 10_000,
+        log_path: str | os.PathLike[str] | None = None,
+        best_model_save_path: str | os.PathLike[str] | None = None,
+        deterministic: bool = True,
+        render: bool = False,
+        verbose: int = 1,
+        warn: bool = True,
+        *,
+        seed: int | None = None,
+        max_steps: int = MAX_STEPS,
+    ) -> None:
+        super().__init__(callback_after_eval, verbose)
+        self.callback_on_new_best = callback_on_new_best
+        if callback_on_new_best is not None:
+            callback_on_new_best.parent = self
+        if eval_env is None:
+            raise ConfigurationError("eval_env is None: give an environment, for instance its id")
+        self.eval_env = eval_env
+        self.n_eval_episodes = check_int("n_eval_episodes", n_eval_episodes, 1)
+        self.eval_freq = eval_freq
+        self.best_model_save_path = best_model_save_path
+        self.log_path = log_path
+        self.deterministic = deterministic
+        self.render = render
+        self.warn = warn
+        self.seed = seed
+        self.max_steps = check_int("max_steps", max_steps, 1)
+        self.best_mean_reward = -np.inf
+        self.last_mean_reward = -np.inf
+        self.n_evaluations = 0
+        self.history = History(self.n_eval_episodes)
+        self._every = Every(eval_freq, "eval_freq") if check_int("eval_freq", eval_freq, -(2**63)) > 0 else None
+        self._stream: Stream | None = None
+
+    def children(self) -> Sequence[BaseCallback]:
+        return [child for child in (self.callback_on_new_best, self.callback) if child is not None]
+
+    def _init_callback(self) -> None:
+        check_not_training(self.model, self.eval_env, learning=True)
+        if self.best_model_save_path is not None:
+            Path(self.best_model_save_path).mkdir(parents=True, exist_ok=True)
+        if self.log_path is not None:
+            Path(self.log_path).mkdir(parents=True, exist_ok=True)
+
+    def _on_training_start(self) -> None:
+        if self._every is not None:
+            self._every.begin(self.num_timesteps)
+        if self.log_path is not None and self.num_timesteps > 0:
+            self.history.resume(Path(self.log_path) / "evaluations.npz", self.num_timesteps)
+
+    def _on_step(self) -> bool:
+        if self._every is None or not self._every.crossed(self.num_timesteps):
+            return True
+        episodes = self._play()
+        mean = float(np.mean(episodes.returns))
+        self.last_mean_reward = mean
+        self._report(episodes, mean)
+        go_on = True
+        if mean > self.best_mean_reward:
+            if self.verbose >= 1:
+                print("New best mean reward!")
+            if self.best_model_save_path is not None:
+                self.model.save(str(Path(self.best_model_save_path) / "best_model.zip"))
+            self.best_mean_reward = mean
+            if self.callback_on_new_best is not None:
+                go_on = self._trigger(self.callback_on_new_best)
+        return self._on_event() and go_on
+
+    def _play(self) -> Episodes:
+        """The games of one evaluation, on a stream that is kept open for the next one."""
+        if self._stream is None:
+            self._stream = open_stream(self.eval_env)
+        sync_normalizer(self.training_env, self.eval_env)
+        base = self.model.seed if self.seed is None else self.seed
+        seed = derive_seed(0 if base is None else base, self.n_evaluations)
+        self.n_evaluations += 1
+        return play_episodes(
+            self.model,
+            self._stream,
+            self.n_eval_episodes,
+            self.deterministic,
+            render=self.render,
+            seed=seed,
+            max_steps=self.max_steps,
+        )
+
+    def _report(self, episodes: Episodes, mean: float) -> None:
+        """To the file, to the log and, if wished, to the terminal."""
+        successes = self.history.add(self.num_timesteps, episodes)
+        if self.log_path is not None:
+            self.history.write(Path(self.log_path) / "evaluations.npz")
+        length = float(np.mean(episodes.lengths))
+        self.logger.record("eval/mean_reward", mean)
+        self.logger.record("eval/mean_ep_length", length)
+        if successes:
+            self.logger.record("eval/success_rate", float(np.mean(successes)))
+        self.logger.record("time/total_timesteps", self.num_timesteps, exclude="tensorboard")
+        self.logger.dump(self.num_timesteps)
+        if self.verbose >= 1:
+            score = f"{mean:.2f} +/- {np.std(episodes.returns):.2f}"
+            duration = f"{length:.2f} +/- {np.std(episodes.lengths):.2f}"
+            cut = f", {episodes.cut} of {self.n_eval_episodes} cut at {self.max_steps} steps" if episodes.cut else ""
+            success = f", success rate {100 * float(np.mean(successes)):.1f}%" if successes else ""
+            print(
+                f"Eval num_timesteps={self.num_timesteps}, episode_reward={score}, "
+                f"episode length {duration}{success}{cut}"
+            )
+
+    def _close(self) -> None:
+        if self._stream is not None and opened_here(self.eval_env):
+            self._stream.close()
+        self._stream = None
+
+    def state_dict(self) -> dict[str, Any]:
+        rewards = {"best": self.best_mean_reward, "last": self.last_mean_reward} if self.n_evaluations else None
+        return {**super().state_dict(), "n_evaluations": self.n_evaluations, "mean_reward": rewards}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        super().load_state_dict(state)
+        self.n_evaluations = int(state["n_evaluations"])
+        rewards = state["mean_reward"] or {"best": -np.inf, "last": -np.inf}
+        self.best_mean_reward, self.last_mean_reward = float(rewards["best"]), float(rewards["last"])

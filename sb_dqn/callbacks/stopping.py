@@ -1,0 +1,131 @@
+"""Stop the training early."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from sb_dqn.callbacks.base import BaseCallback
+from sb_dqn.callbacks.evaluation import EvalCallback
+from sb_dqn.checks import check_float, check_int
+from sb_dqn.errors import ConfigurationError
+
+
+class EvalChild(BaseCallback):
+    """A callback that reads the results of the `EvalCallback` that triggers it, directly or through others."""
+
+    @property
+    def evaluation(self) -> EvalCallback:
+        """The nearest `EvalCallback` above.
+
+        Raises:
+            ConfigurationError: there is none.
+        """
+        above = self.parent
+        while above is not None and not isinstance(above, EvalCallback):
+            above = above.parent
+        if above is None:
+            name = type(self).__name__
+            raise ConfigurationError(
+                f"{name} must be the child of an EvalCallback: EvalCallback(env, callback_after_eval={name}(...))"
+            )
+        return above
+
+    def _init_callback(self) -> None:
+        _ = self.evaluation
+
+
+class StopTrainingOnRewardThreshold(EvalChild):
+    """Stops once the best mean return of the evaluations reaches a threshold; `callback_on_new_best` of `EvalCallback`.
+
+    Args:
+        reward_threshold: mean return that is good enough.
+        verbose: 1 says why the training stops.
+    """
+
+    def __init__(self, reward_threshold: float, verbose: int = 0) -> None:
+        super().__init__(verbose)
+        self.reward_threshold = check_float("reward_threshold", reward_threshold, -np.inf)
+
+    def _on_step(self) -> bool:
+        best = self.evaluation.best_mean_reward
+        go_on = best < self.reward_threshold
+        if self.verbose >= 1 and not go_on:
+            print(f"Stopping training: the mean reward {best:.2f} reached the threshold {self.reward_threshold}")
+        return go_on
+
+
+class StopTrainingOnNoModelImprovement(EvalChild):
+    """Stops after too many evaluations in a row without a new best; `callback_after_eval` of `EvalCallback`.
+
+    Args:
+        max_no_improvement_evals: evaluations in a row without a new best that are still tolerated.
+        min_evals: evaluations before the counting starts.
+        verbose: 1 says why the training stops.
+    """
+
+    def __init__(self, max_no_improvement_evals: int, min_evals: int = 0, verbose: int = 0) -> None:
+        super().__init__(verbose)
+        self.max_no_improvement_evals = check_int("max_no_improvement_evals", max_no_improvement_evals, 0)
+        self.min_evals = check_int("min_evals", min_evals, 0)
+        self.last_best_mean_reward = -np.inf
+        self.no_improvement_evals = 0
+
+    def _on_step(self) -> bool:
+        best, go_on = self.evaluation.best_mean_reward, True
+        if self.n_calls > self.min_evals:
+            self.no_improvement_evals = 0 if best > self.last_best_mean_reward else self.no_improvement_evals + 1
+            go_on = self.no_improvement_evals <= self.max_no_improvement_evals
+        self.last_best_mean_reward = best
+        if self.verbose >= 1 and not go_on:
+            print(f"Stopping training: no new best model in the last {self.no_improvement_evals} evaluations")
+        return go_on
+
+    def state_dict(self) -> dict[str, Any]:
+        best = self.last_best_mean_reward
+        return {
+            **super().state_dict(),
+            "no_improvement_evals": self.no_improvement_evals,
+            "last_best_mean_reward": best if np.isfinite(best) else None,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        super().load_state_dict(state)
+        best = state["last_best_mean_reward"]
+        self.no_improvement_evals = int(state["no_improvement_evals"])
+        self.last_best_mean_reward = -np.inf if best is None else float(best)
+
+
+class StopTrainingOnMaxEpisodes(BaseCallback):
+    """Stops after `max_episodes` times the number of lanes episodes, counted over all lanes, as in Stable-Baselines3.
+
+    Args:
+        max_episodes: episodes per lane, on average.
+        verbose: 1 says why the training stops.
+    """
+
+    def __init__(self, max_episodes: int, verbose: int = 0) -> None:
+        super().__init__(verbose)
+        self.max_episodes = check_int("max_episodes", max_episodes, 1)
+        self.n_episodes = 0
+
+    def _on_step(self) -> bool:
+        lanes = self.model.n_envs
+        self.n_episodes += int(np.count_nonzero(self.locals["dones"]))
+        go_on = self.n_episodes < self.max_episodes * lanes
+        if self.verbose >= 1 and not go_on:
+            each = f", {self.n_episodes / lanes:.2f} per lane" if lanes > 1 else ""
+            print(
+                f"Stopping training: {self.n_episodes} episodes in {self.num_timesteps} steps{each}, "
+                f"max_episodes={self.max_episodes}"
+            )
+        return go_on
+
+    def state_dict(self) -> dict[str, Any]:
+        return {**super().state_dict(), "n_episodes": self.n_episodes}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        super().load_state_dict(state)
+        self.n_episodes = int(state["n_episodes"])

@@ -1,0 +1,292 @@
+"""How good is a model: full games on an environment, the raw game score, nothing of the training touched."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from sb_dqn.checks import check_int
+from sb_dqn.envs.stream import Stream, open_stream
+from sb_dqn.errors import ConfigurationError
+from sb_dqn.replay.frames import FrameStack
+from sb_dqn.spaces import flatten_space
+from sb_dqn.types import BoolArray, Rows
+
+MAX_STEPS = 108_000
+"""Steps after which an episode is cut, should the environment have no limit of its own (ALE's is 108,000 frames)."""
+
+EvaluationCallback = Callable[[dict[str, Any], dict[str, Any]], Any]
+
+
+@dataclass
+class Episodes:
+    """The evaluated episodes, in the order in which they ended."""
+
+    returns: list[float] = field(default_factory=list)
+    """Undiscounted sum of the rewards as the game gave them."""
+    lengths: list[int] = field(default_factory=list)
+    """In environment steps."""
+    infos: list[dict[str, Any]] = field(default_factory=list)
+    """Info dict of the final step."""
+    cut: int = 0
+    """How many of them were cut at `max_steps`."""
+
+
+class Tally:
+    """Counts episodes lane by lane, each lane against a target of its own.
+
+    Fixed targets keep the mean fair: whoever takes the first n episodes to end over-represents the short ones.
+
+    Args:
+        n_eval_episodes: divided over the lanes as evenly as possible.
+        num_envs: lanes, B.
+        max_steps: an episode of this many steps is cut, and its lane waits for the next start of the stream.
+    """
+
+    def __init__(self, n_eval_episodes: int, num_envs: int, max_steps: int) -> None:
+        self.targets = (n_eval_episodes + np.arange(num_envs)) // num_envs  # [B]
+        self.counts = np.zeros(num_envs, np.int64)
+        self.max_steps = max_steps
+        self.episodes = Episodes()
+        self.begin()
+
+    def begin(self) -> None:
+        """The stream starts: every lane is at its first observation."""
+        lanes = len(self.targets)
+        self.score = np.zeros(lanes)
+        self.length = np.zeros(lanes, np.int64)
+        self.waiting = np.zeros(lanes, np.bool_)
+        self.last = np.zeros(lanes, np.bool_)
+        self.starts = np.ones(lanes, np.bool_)
+
+    @property
+    def complete(self) -> bool:
+        """Every lane has its episodes."""
+        return bool((self.counts >= self.targets).all())
+
+    @property
+    def playing(self) -> BoolArray:
+        """`[B]` lanes whose running episode is going to count."""
+        return (self.counts < self.targets) & ~self.waiting
+
+    def add(self, rows: Rows) -> BoolArray:
+        """Add the scores of a tick; `[B]` lanes whose episode ended in it."""
+        self.length += rows.stepped
+        ended = np.zeros_like(self.last)
+        for slot in rows.slots:
+            self.score += np.where(slot.valid, slot.score, 0)
+            ended |= slot.valid & slot.last
+            self.starts = np.where(slot.valid, self.last, self.starts)  # the row after a last one is a reset row
+            self.last = np.where(slot.valid, slot.last, self.last)
+        return ended
+
+    def close_episodes(self, ended: BoolArray, rows: Rows) -> None:
+        """Write down the episodes that ended, and those that are cut for their length."""
+        cut = self.playing & ~ended & (self.length >= self.max_steps)
+        done = (self.playing & ended) | cut
+        if done.any():
+            infos = rows.make_infos()
+            for lane in np.flatnonzero(done):
+                self.episodes.returns.append(float(self.score[lane]))
+                self.episodes.lengths.append(int(self.length[lane]))
+                self.episodes.infos.append(infos[lane] if infos else {})
+            self.episodes.cut += int(cut.sum())
+            self.counts += done
+            self.waiting |= cut
+        self.score[ended] = 0
+        self.length[ended] = 0
+
+
+def evaluate_policy(
+    model: Any,
+    env: Any,
+    n_eval_episodes: int = 10,
+    deterministic: bool = True,
+    render: bool = False,
+    callback: EvaluationCallback | None = None,
+    reward_threshold: float | None = None,
+    return_episode_rewards: bool = False,
+    warn: bool = True,
+    *,
+    seed: int | None = 0,
+    max_steps: int = MAX_STEPS,
+) -> tuple[float, float] | tuple[list[float], list[int]]:
+    """Play full games and report the score as the game gives it: a lost life ends nothing, nothing is clipped.
+
+    Args:
+        model: whatever has `predict`.
+        env: an id, an environment, a vector env, a list of factories. What was opened here is closed here; an
+            environment that was passed in stays open and has been reset.
+        n_eval_episodes: episodes in all; each lane plays its fair share.
+        deterministic: the greedy action, or one drawn as while learning.
+        render: call the env's `render` after every step.
+        callback: called as `callback(locals, globals)` for each lane that is still counting, after each step.
+        reward_threshold: the mean return must be above it.
+        return_episode_rewards: return the episodes instead of their mean.
+        warn: say so if the environment is the training one, or an episode was cut.
+        seed: of the environment. The same seed gives the same games; None leaves it to the environment.
+        max_steps: an episode is cut after this many steps, so that a game that never ends cannot hold up the training.
+
+    Returns:
+        Mean and standard deviation of the return; or the lists of returns and of lengths in steps.
+
+    Raises:
+        ConfigurationError: no environment, an argument out of range, or the training env of a model that is learning.
+        AssertionError: the mean return is not above `reward_threshold`.
+    """
+    if env is None:
+        raise ConfigurationError("env is None: give the evaluation an environment, for instance its id")
+    check_not_training(model, env, bool(getattr(model, "learning", False)), warn)
+    stream = open_stream(env)
+    try:
+        options: dict[str, Any] = {"render": render, "callback": callback, "seed": seed, "max_steps": max_steps}
+        episodes = play_episodes(model, stream, n_eval_episodes, deterministic, **options)
+    finally:
+        if opened_here(env):
+            stream.close()
+    if episodes.cut and warn:
+        warnings.warn(
+            f"{episodes.cut} of {n_eval_episodes} episodes did not end within max_steps={max_steps} and were cut; "
+            f"pass a larger max_steps, or an environment with a time limit",
+            stacklevel=2,
+        )
+    mean, spread = float(np.mean(episodes.returns)), float(np.std(episodes.returns))
+    if reward_threshold is not None and not mean > reward_threshold:
+        raise AssertionError(f"the mean return {mean:.2f} is not above reward_threshold={reward_threshold:.2f}")
+    return (episodes.returns, episodes.lengths) if return_episode_rewards else (mean, spread)
+
+
+def play_episodes(
+    model: Any,
+    stream: Stream,
+    n_eval_episodes: int = 10,
+    deterministic: bool = True,
+    *,
+    render: bool = False,
+    callback: EvaluationCallback | None = None,
+    seed: int | None = 0,
+    max_steps: int = MAX_STEPS,
+) -> Episodes:
+    """The games of `evaluate_policy`, on a stream that is already open and stays open.
+
+    A lane whose episode was cut waits until the others have their episodes; then all start anew with another seed.
+    """
+    n_eval_episodes, max_steps = check_int("n_eval_episodes", n_eval_episodes, 1), check_int("max_steps", max_steps, 1)
+    tally = Tally(n_eval_episodes, stream.num_envs, max_steps)
+    rounds, start = 0, int(stream.action_space.start)
+    while not tally.complete:
+        rows = stream.begin(None if seed is None else derive_seed(seed, rounds))
+        tally.begin()
+        rounds += 1
+        view, state = View(stream), None
+        observations = view(rows)
+        while tally.playing.any():
+            actions, state = model.predict(
+                observations, state=state, episode_start=tally.starts, deterministic=deterministic
+            )
+            rows = stream.step(np.asarray(actions) - start)
+            ended = tally.add(rows)
+            new_observations = view(rows)
+            if callback is not None:
+                names = {"model": model, "env": stream, "observations": observations, "actions": actions}
+                _tell(callback, {**names, "new_observations": new_observations, "states": state}, tally, rows, ended)
+            tally.close_episodes(ended, rows)
+            observations = new_observations
+            if render:
+                stream.env.render()
+    return tally.episodes
+
+
+def derive_seed(seed: int, number: int) -> int:
+    """A seed for the `number`-th start of an evaluation, apart from those of the training; leaves room for + lane."""
+    words = np.random.SeedSequence([seed % 2**64, 0xE7A1, number]).generate_state(1)
+    return int(words[0] % 2**30)
+
+
+def check_not_training(model: Any, env: Any, learning: bool, warn: bool = True) -> None:
+    """Keep an evaluation out of the episodes that the model is learning from.
+
+    Args:
+        model: with `get_env()`, if it has an environment at all.
+        env: of the evaluation.
+        learning: whether `learn` is running, so that its episodes would be lost.
+        warn: warn where nothing is lost but the running episodes of a model that is not learning.
+
+    Raises:
+        ConfigurationError: the model is learning on this very environment.
+    """
+    training_env = getattr(model, "get_env", lambda: None)()
+    if training_env is None or not _same(env, training_env):
+        return
+    if learning:
+        raise ConfigurationError(
+            "the evaluation env is the one that the model is learning on, so evaluating would reset its episodes; "
+            "make another one for evaluation, for instance by its id"
+        )
+    if warn:
+        warnings.warn(
+            "evaluating on the env that the model was trained on gives up its running episodes; "
+            "pass an env of its own, or warn=False",
+            stacklevel=3,
+        )
+
+
+def opened_here(env: Any) -> bool:
+    """Whether `open_stream` makes the environment itself, so that nobody else could close it."""
+    return isinstance(env, (str, list, tuple)) or callable(env)
+
+
+def _same(env: Any, training_env: Any) -> bool:
+    """Whether the two share an environment, whatever is wrapped around it."""
+    return not _cores(env).isdisjoint(_cores(training_env))
+
+
+def _cores(env: Any) -> set[int]:
+    """The innermost environments, by identity; those of a vector env that steps them in this process are its lanes."""
+    env = env.env if isinstance(env, Stream) else env
+    lanes = getattr(env, "envs", None)
+    return {id(getattr(one, "unwrapped", one)) for one in (lanes if isinstance(lanes, (list, tuple)) else (env,))}
+
+
+class View:
+    """What `predict` is shown, with axis B: an array, or a dict of arrays for a Dict space; frames are stacked."""
+
+    def __init__(self, stream: Stream) -> None:
+        blueprint, leaves = stream.blueprint, flatten_space(stream.observation_space)
+        self.is_dict = isinstance(blueprint.observation_space, spaces.Dict)
+        self.stack = FrameStack(blueprint.frame_stack, stream.num_envs, leaves) if blueprint.frame_stack > 1 else None
+
+    def __call__(self, rows: Rows) -> Any:
+        obs = rows.slots[-1].obs
+        if self.stack is not None:
+            for slot in rows.slots:
+                self.stack.push(slot)
+            obs = {key: tensor.numpy() for key, tensor in self.stack.stacked().items()}
+        return obs if self.is_dict else obs["obs"]
+
+
+def _tell(callback: EvaluationCallback, names: dict[str, Any], tally: Tally, rows: Rows, ended: BoolArray) -> None:
+    """Call the callback for each counting lane that made a step, with the names that Stable-Baselines3 gives it."""
+    infos = rows.make_infos()
+    rewards = sum(np.where(slot.valid, slot.score, 0) for slot in rows.slots)
+    names |= {
+        "rewards": rewards,
+        "dones": ended,
+        "infos": infos,
+        "episode_starts": tally.starts,
+        "current_rewards": tally.score,
+        "current_lengths": tally.length,
+        "episode_counts": tally.counts,
+        "episode_count_targets": tally.targets,
+        "episode_rewards": tally.episodes.returns,
+        "episode_lengths": tally.episodes.lengths,
+    }
+    for lane in np.flatnonzero(tally.playing & rows.stepped):
+        info = infos[lane] if infos else {}
+        names |= {"i": int(lane), "reward": np.asarray(rewards)[lane], "done": bool(ended[lane]), "info": info}
+        callback(names, globals())

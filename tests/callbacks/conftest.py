@@ -1,0 +1,109 @@
+"""A model that only writes down what is asked of it, and a loop that only calls callbacks."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sb_dqn.callbacks import BaseCallback
+
+
+class DummyLogger:
+    """Keeps what is recorded, and what stood there at each dump."""
+
+    def __init__(self) -> None:
+        self.pending: dict[str, Any] = {}
+        self.dumps: list[tuple[int, dict[str, Any]]] = []
+
+    def record(self, key: str, value: Any, exclude: Any = None) -> None:
+        self.pending[key] = value
+
+    def dump(self, step: int = 0) -> None:
+        self.dumps.append((step, self.pending))
+        self.pending = {}
+
+
+class DummyModel:
+    """Everything of the `Trainer` protocol; always plays `action`."""
+
+    def __init__(self, n_envs: int = 1, action: int = 0) -> None:
+        self.n_envs, self.action = n_envs, action
+        self.num_timesteps = 0
+        self.seed: int | None = 3
+        self.verbose = 0
+        self.learning = False
+        self.ep_info_buffer: deque[dict[str, Any]] = deque(maxlen=100)
+        self._total_timesteps = 0
+        self.logger = DummyLogger()
+        self.env: Any = object()
+        self.tape: list[str] = []
+
+    def get_env(self) -> Any:
+        return self.env
+
+    def save(self, path: str) -> None:
+        self.tape.append(f"save {Path(path).name}")
+        Path(path).write_text(str(self.num_timesteps))
+
+    def save_replay_buffer(self, path: str) -> None:
+        self.tape.append(f"save_replay_buffer {Path(path).name}")
+        Path(path).write_text("rows")
+
+    def predict(
+        self, observation: Any, state: Any = None, episode_start: Any = None, deterministic: bool = False
+    ) -> tuple[Any, Any]:
+        return np.full(len(episode_start), self.action), state
+
+    def dump_logs(self) -> None:
+        self.tape.append(f"dump_logs {self.num_timesteps}")
+
+
+class Loop:
+    """The calls that `learn` makes, in its order: one tick makes `steps` env steps."""
+
+    def __init__(self, model: DummyModel, callback: BaseCallback) -> None:
+        self.model, self.callback = model, callback
+        self.locals: dict[str, Any] = {"self": model, "dones": np.zeros(model.n_envs, bool)}
+
+    def learn(self, ticks: int, steps: int | None = None, dones: Iterator[Any] | None = None) -> bool:
+        """Returns whether all ticks were made."""
+        steps = self.model.n_envs if steps is None else steps
+        self.model._total_timesteps = self.model.num_timesteps + ticks * steps
+        self.callback.init_callback(self.model)
+        finished = True
+        try:
+            self.callback.on_training_start(self.locals, {})
+            self.callback.on_rollout_start()
+            for _ in range(ticks):
+                self.model.num_timesteps += steps
+                if dones is not None:
+                    self.locals["dones"] = next(dones)
+                self.callback.update_locals(self.locals)
+                if not self.callback.on_step():
+                    finished = False
+                    break
+            self.callback.on_rollout_end()
+            self.callback.on_training_end()
+        finally:
+            self.callback.close()
+        return finished
+
+
+@pytest.fixture
+def model() -> DummyModel:
+    return DummyModel()
+
+
+@pytest.fixture
+def make_model() -> type[DummyModel]:
+    return DummyModel
+
+
+@pytest.fixture
+def make_loop() -> type[Loop]:
+    return Loop

@@ -1,0 +1,159 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sb_dqn.callbacks import BaseCallback, CallbackList, ConvertCallback, EventCallback, as_callback
+from sb_dqn.errors import ConfigurationError
+
+
+class Tape(BaseCallback):
+    """Writes down every hook."""
+
+    def __init__(self, tape: list[str], name: str = "", answer: Any = True) -> None:
+        super().__init__()
+        self.tape, self.name, self.answer = tape, name, answer
+
+    def say(self, hook: str) -> None:
+        self.tape.append(f"{self.name}{hook}")
+
+    def _init_callback(self) -> None:
+        self.say("init")
+
+    def _on_training_start(self) -> None:
+        self.say(f"start {self.num_timesteps}")
+
+    def _on_rollout_start(self) -> None:
+        self.say("rollout")
+
+    def _on_step(self) -> bool:
+        self.say(f"step {self.n_calls} at {self.num_timesteps}")
+        return self.answer
+
+    def _on_rollout_end(self) -> None:
+        self.say("collected")
+
+    def _on_training_end(self) -> None:
+        self.say("end")
+
+    def _close(self) -> None:
+        self.say("close")
+
+
+def test_hooks_are_called_in_stable_baselines_order(make_model: Any, make_loop: Any) -> None:
+    tape: list[str] = []
+    make_loop(make_model(n_envs=3), Tape(tape)).learn(ticks=2)
+    expected = ["init", "start 0", "rollout", "step 1 at 3", "step 2 at 6", "collected", "end", "close"]
+    assert tape == expected
+
+
+def test_a_second_learn_goes_on_counting(model: Any, make_loop: Any) -> None:
+    tape: list[str] = []
+    loop = make_loop(model, Tape(tape))
+    loop.learn(ticks=1)
+    tape.clear()
+    loop.learn(ticks=1)
+    assert tape[1:4] == ["start 1", "rollout", "step 2 at 2"]
+
+
+@pytest.mark.parametrize("answer", [False, np.False_, 0])
+def test_false_of_any_kind_stops(model: Any, make_loop: Any, answer: Any) -> None:
+    tape: list[str] = []
+    assert not make_loop(model, Tape(tape, answer=answer)).learn(ticks=5)
+    assert sum(line.startswith("step") for line in tape) == 1
+
+
+@pytest.mark.parametrize("answer", [True, None, np.True_])
+def test_true_or_nothing_goes_on(model: Any, make_loop: Any, answer: Any) -> None:
+    assert make_loop(model, Tape([], answer=answer)).learn(ticks=5)
+
+
+def test_attributes_come_from_the_model(model: Any, make_loop: Any) -> None:
+    callback: Any = Tape([])
+    loop = make_loop(model, callback)
+    loop.learn(ticks=1)
+    assert callback.model is model
+    assert callback.logger is model.logger
+    assert callback.training_env is model.env
+    assert callback.locals is loop.locals
+    model.env = None
+    with pytest.raises(ConfigurationError, match=r"no environment.*set_env"):
+        _ = callback.training_env
+
+
+def test_locals_are_never_copied_nor_read(model: Any) -> None:
+    class Untouchable(dict[str, Any]):
+        def __getitem__(self, key: str) -> Any:
+            raise AssertionError(f"{key} was read")
+
+        keys = items = values = __iter__ = None  # type: ignore[assignment]  # whoever copies it fails
+
+    child = Tape([])
+    callback = CallbackList([EventCallback(child), CallbackList([Tape([])])])
+    callback.init_callback(model)
+    untouchable = Untouchable(rewards=1)
+    callback.on_training_start(untouchable, {})
+    callback.update_locals(untouchable)
+    assert callback.on_step()
+    assert child.locals is untouchable
+
+
+def test_locals_set_on_the_root_alone_reach_the_children(model: Any) -> None:
+    child = Tape([])
+    callback = CallbackList([CallbackList([child])])
+    callback.init_callback(model)
+    callback.on_training_start({}, {})
+    callback.locals = tick = {"rewards": np.ones(1)}
+    callback.on_step()
+    assert child.locals is tick
+
+
+def test_close_reaches_all_children_although_one_raises(model: Any) -> None:
+    class Broken(Tape):
+        def _close(self) -> None:
+            raise OSError("disk gone")
+
+    tape: list[str] = []
+    callback = CallbackList([Tape(tape, "a "), Broken(tape), Tape(tape, "b ")])
+    with pytest.raises(OSError, match="disk gone"):
+        callback.close()
+    assert tape == ["a close", "b close"]
+
+
+def test_a_callback_that_raises_leaves_everything_closed_and_usable(model: Any, make_loop: Any) -> None:
+    tape: list[str] = []
+
+    def fail(locals_: Any, globals_: Any) -> bool:
+        raise RuntimeError("mine")
+
+    with pytest.raises(RuntimeError, match="mine"):
+        make_loop(model, as_callback([Tape(tape), fail])).learn(ticks=3)
+    assert tape == ["init", "start 0", "rollout", "step 1 at 1", "close"]
+    assert make_loop(model, Tape([])).learn(ticks=3)
+
+
+def test_state_is_plain_and_comes_back(model: Any, make_loop: Any) -> None:
+    inner = Tape([])
+    callback = CallbackList([Tape([]), EventCallback(inner)])
+    make_loop(model, callback).learn(ticks=4)
+    state = callback.state_dict()
+    assert state == {
+        "n_calls": 4,
+        "children": [
+            {"n_calls": 4, "children": []},
+            {"n_calls": 4, "children": [{"n_calls": 0, "children": []}]},
+        ],
+    }
+    fresh = CallbackList([Tape([]), EventCallback(Tape([]))])
+    fresh.load_state_dict(state)
+    assert fresh.state_dict() == state
+    with pytest.raises(ConfigurationError, match="1 child callbacks, the saved state has 2"):
+        CallbackList([Tape([])]).load_state_dict(state)
+
+
+def test_base_is_abstract_and_convert_is_a_callback() -> None:
+    with pytest.raises(TypeError):
+        BaseCallback()  # type: ignore[abstract]  # that is the test
+    assert isinstance(ConvertCallback(None), BaseCallback)

@@ -1,0 +1,238 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from sb_dqn.callbacks import BaseCallback, CallbackList, EvalCallback, StopTrainingOnRewardThreshold
+from sb_dqn.errors import CheckpointError, ConfigurationError
+
+
+class Game(gymnasium.Env[Any, Any]):
+    """Ends after `length` steps and pays `reward` for each; what it draws on reset is seen as the observation."""
+
+    observation_space = spaces.Box(0, 1, (1,), np.float32)
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, length: int = 2, success: bool | None = None) -> None:
+        self.length, self.success, self.reward = length, success, 1.0
+        self.closed = False
+        self.starts: list[float] = []
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.left = self.length
+        self.starts.append(float(self.np_random.random()))
+        return np.array([self.starts[-1]], np.float32), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.left -= 1
+        info = {"is_success": self.success} if self.success is not None and self.left == 0 else {}
+        return np.zeros(1, np.float32), self.reward, self.left == 0, False, info
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Counter(BaseCallback):
+    def __init__(self) -> None:
+        super().__init__()
+        self.at: list[int] = []
+
+    def _on_step(self) -> bool:
+        self.at.append(self.num_timesteps)
+        return True
+
+
+def test_fires_logs_and_writes_both_files(make_model: Any, make_loop: Any, tmp_path: Path) -> None:
+    model, logs, best = make_model(8), tmp_path / "logs", tmp_path / "best"
+    callback = EvalCallback(
+        Game(), n_eval_episodes=3, eval_freq=20, log_path=logs, best_model_save_path=best, verbose=0
+    )
+    make_loop(model, callback).learn(ticks=6)  # 48 steps
+    with np.load(logs / "evaluations.npz") as file:
+        assert sorted(file.files) == ["ep_lengths", "results", "timesteps"]
+        assert file["timesteps"].tolist() == [24, 40]
+        assert file["results"].tolist() == [[2.0] * 3] * 2
+        assert file["ep_lengths"].tolist() == [[2] * 3] * 2
+    assert model.tape == ["save best_model.zip"]  # the second was no better
+    assert (best / "best_model.zip").read_text() == "24"
+    assert callback.last_mean_reward == callback.best_mean_reward == 2.0
+    expected = {"eval/mean_reward": 2.0, "eval/mean_ep_length": 2.0}
+    assert model.logger.dumps == [(n, {**expected, "time/total_timesteps": n}) for n in (24, 40)]
+    assert [path.name for path in logs.iterdir()] == ["evaluations.npz"]  # nothing half-written is left
+
+
+def test_best_model_is_the_best_and_children_know_when(model: Any, make_loop: Any, tmp_path: Path) -> None:
+    env, new_best, after = Game(), Counter(), Counter()
+    callback = EvalCallback(env, new_best, after, eval_freq=10, best_model_save_path=tmp_path, verbose=0)
+    rewards = iter([1.0, 3.0, 2.0, 4.0])
+
+    class NextReward(BaseCallback):
+        def _on_step(self) -> bool:
+            if self.n_calls % 10 == 9:
+                env.reward = next(rewards)
+            return True
+
+    make_loop(model, CallbackList([NextReward(), callback])).learn(ticks=40)
+    assert after.at == [10, 20, 30, 40]
+    assert new_best.at == [10, 20, 40]
+    assert (tmp_path / "best_model.zip").read_text() == "40"
+    assert (callback.last_mean_reward, callback.best_mean_reward) == (8.0, 8.0)
+
+
+@pytest.mark.parametrize("place", ["callback_on_new_best", "callback_after_eval"])
+def test_a_child_stops_the_training(model: Any, make_loop: Any, place: str) -> None:
+    child: Any = {place: StopTrainingOnRewardThreshold(2.0)}
+    assert not make_loop(model, EvalCallback(Game(), eval_freq=10, verbose=0, **child)).learn(ticks=40)
+    assert model.num_timesteps == 10
+
+
+def test_both_children_are_asked_although_the_first_says_stop(model: Any, make_loop: Any) -> None:
+    after = Counter()
+    callback = EvalCallback(Game(), StopTrainingOnRewardThreshold(1.0), after, eval_freq=10, verbose=0)
+    assert not make_loop(model, callback).learn(ticks=40)
+    assert after.at == [10]
+
+
+def test_success_is_logged_and_kept(model: Any, make_loop: Any, tmp_path: Path, capsys: Any) -> None:
+    envs = [lambda: Game(success=True), lambda: Game(success=False), lambda: Game(success=True), lambda: Game()]
+    make_loop(model, EvalCallback(envs, n_eval_episodes=4, eval_freq=10, log_path=tmp_path)).learn(ticks=20)
+    assert [values["eval/success_rate"] for _, values in model.logger.dumps] == [pytest.approx(2 / 3)] * 2
+    with np.load(tmp_path / "evaluations.npz") as file:
+        assert file["successes"].tolist() == [[True, False, True, False]] * 2
+    said = capsys.readouterr().out
+    score = "episode_reward=2.00 +/- 0.00, episode length 2.00 +/- 0.00, success rate 66.7%"
+    assert f"Eval num_timesteps=20, {score}" in said
+    assert said.count("New best mean reward!") == 1
+
+
+def test_each_evaluation_has_games_of_its_own_that_come_again(make_model: Any, make_loop: Any) -> None:
+    def games(seed: int | None, model_seed: int) -> list[float]:
+        env, model = Game(), make_model()
+        model.seed = model_seed
+        make_loop(model, EvalCallback(env, n_eval_episodes=2, eval_freq=10, seed=seed, verbose=0)).learn(ticks=20)
+        return env.starts
+
+    first = games(None, 3)
+    assert len(set(first)) == len(first) == 4  # two games each, all different
+    assert games(None, 3) == first
+    assert games(None, 4) != first
+    assert games(7, 3) == games(7, 4) != first
+
+
+def test_zero_frequency_never_evaluates(model: Any, make_loop: Any) -> None:
+    make_loop(model, EvalCallback(Game(), eval_freq=0)).learn(ticks=20)
+    assert model.logger.dumps == []
+
+
+def test_a_run_that_goes_on_continues_its_file(make_model: Any, make_loop: Any, tmp_path: Path) -> None:
+    def run(model: Any, **kwargs: Any) -> None:
+        make_loop(model, EvalCallback(Game(), eval_freq=10, log_path=tmp_path, verbose=0, **kwargs)).learn(ticks=20)
+
+    run(make_model())
+    resumed = make_model()
+    resumed.num_timesteps = 10  # from a checkpoint older than the last evaluation
+    run(resumed)
+    path = tmp_path / "evaluations.npz"
+    with np.load(path) as file:
+        assert file["timesteps"].tolist() == [10, 20, 30]
+        assert file["results"].shape == (3, 5)
+    before = path.read_bytes()
+    with pytest.raises(ConfigurationError, match="of 5 episodes, n_eval_episodes=2; give n_eval_episodes=5"):
+        run(resumed, n_eval_episodes=2)
+    assert path.read_bytes() == before
+    path.write_bytes(before[:100])
+    with pytest.raises(CheckpointError, match=r"cannot be read .*move it away"):
+        run(resumed)
+    run(make_model())  # a new run writes a new file
+    with np.load(path) as file:
+        assert file["timesteps"].tolist() == [10, 20]
+
+
+def test_the_file_survives_a_write_that_fails(model: Any, make_loop: Any, tmp_path: Path, monkeypatch: Any) -> None:
+    make_loop(model, EvalCallback(Game(), eval_freq=10, log_path=tmp_path, verbose=0)).learn(ticks=10)
+    before = (tmp_path / "evaluations.npz").read_bytes()
+
+    def full(file: Any, **arrays: Any) -> None:
+        file.write(b"half a fi")
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(np, "savez", full)
+    with pytest.raises(OSError, match="No space"):
+        make_loop(model, EvalCallback(Game(), eval_freq=10, log_path=tmp_path, verbose=0)).learn(ticks=10)
+    assert [path.name for path in tmp_path.iterdir()] == ["evaluations.npz"]
+    assert (tmp_path / "evaluations.npz").read_bytes() == before
+
+
+def test_closes_what_it_opened_and_nothing_else(model: Any, make_loop: Any) -> None:
+    made: list[Game] = []
+
+    def make() -> Game:
+        made.append(Game())
+        return made[-1]
+
+    own = Game()
+    make_loop(model, EvalCallback(own, eval_freq=10, verbose=0)).learn(ticks=20)
+    assert not own.closed
+    callback = EvalCallback([make], eval_freq=10, verbose=0)
+    make_loop(model, callback).learn(ticks=20)
+    assert [env.closed for env in made] == [True]  # opened once for both evaluations
+    make_loop(model, callback).learn(ticks=20)
+    assert [env.closed for env in made] == [True, True]  # and again for the next run
+
+
+def test_the_training_env_is_refused_before_a_step_is_made(model: Any, make_loop: Any) -> None:
+    model.env = Game()
+    with pytest.raises(ConfigurationError, match=r"is the one that the model is learning on.*by its id"):
+        make_loop(model, EvalCallback(gymnasium.Wrapper(model.env), verbose=0)).learn(ticks=1)
+    assert model.num_timesteps == 0
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "message"),
+    [
+        ({"eval_env": None}, "eval_env is None"),
+        ({"n_eval_episodes": 0}, "n_eval_episodes=0"),
+        ({"eval_freq": 2.5}, "eval_freq=2.5"),
+        ({"max_steps": 0}, "max_steps=0"),
+    ],
+)
+def test_bad_arguments(kwargs: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        EvalCallback(**{"eval_env": Game(), **kwargs})
+
+
+def test_state_comes_back(model: Any, make_loop: Any) -> None:
+    callback = EvalCallback(Game(), StopTrainingOnRewardThreshold(99), eval_freq=10, verbose=0)
+    assert callback.state_dict()["mean_reward"] is None
+    make_loop(model, callback).learn(ticks=20)
+    fresh = EvalCallback(Game(), StopTrainingOnRewardThreshold(99), eval_freq=10, verbose=0)
+    fresh.load_state_dict(callback.state_dict())
+    assert (fresh.best_mean_reward, fresh.n_evaluations, fresh.n_calls) == (2.0, 2, 20)
+    assert fresh.state_dict() == callback.state_dict()
+
+
+def test_normaliser_statistics_are_copied(model: Any) -> None:
+    from sb_dqn.callbacks.normalizers import sync_normalizer
+
+    class VecNormalize:
+        def __init__(self, mean: float) -> None:
+            self.obs_rms, self.ret_rms = {"mean": mean}, {"mean": -mean}
+
+    class Outer:
+        def __init__(self, venv: Any) -> None:
+            self.venv = venv
+
+    training, evaluation = VecNormalize(5.0), VecNormalize(0.0)
+    sync_normalizer(Outer(training), Outer(Outer(evaluation)))
+    assert (evaluation.obs_rms, evaluation.ret_rms) == ({"mean": 5.0}, {"mean": -5.0})
+    assert evaluation.obs_rms is not training.obs_rms
+    sync_normalizer(object(), Outer(evaluation))  # nothing to copy
+    assert evaluation.obs_rms == {"mean": 5.0}
+    with pytest.raises(ConfigurationError, match=r"evaluation env is not.*wrap it too"):
+        sync_normalizer(training, object())

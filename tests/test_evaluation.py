@@ -1,0 +1,334 @@
+from __future__ import annotations
+
+import copy
+import random
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+from sb_dqn.envs.stream import StreamOptions, open_stream
+from sb_dqn.errors import ConfigurationError
+from sb_dqn.evaluation import derive_seed, evaluate_policy, play_episodes
+
+
+class Game(gymnasium.Env[Any, Any]):
+    """Lasts `length` steps; the reward of step t is 10 * t; the observation is (number of the episode, t)."""
+
+    render_mode = "rgb_array"
+
+    def __init__(self, length: float, space: spaces.Discrete | None = None) -> None:
+        self.length, self.episode = length, 0
+        self.observation_space = spaces.Box(0, np.inf, (2,), np.float32)
+        self.action_space = space or spaces.Discrete(3)
+        self.actions: list[int] = []
+        self.draws: list[float] = []
+        self.rendered, self.closed = 0, False
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.t, self.episode = 0, self.episode + 1
+        self.draws.append(float(self.np_random.random()))
+        return self.observe(), {"lives": 3}
+
+    def observe(self) -> Any:
+        return np.array([self.episode, self.t], np.float32)
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.actions.append(int(action))
+        self.t += 1
+        return self.observe(), 10.0 * self.t, self.t == self.length, False, {"lives": 3 - self.t % 3, "t": self.t}
+
+    def render(self) -> Any:
+        self.rendered += 1
+        return np.zeros((2, 2, 3), np.uint8)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Model:
+    """Always plays `action`; keeps what it was shown."""
+
+    def __init__(self, action: int = 0, env: Any = None) -> None:
+        self.action, self.env, self.learning = action, env, False
+        self.seen: list[Any] = []
+        self.starts: list[list[bool]] = []
+        self.states: list[Any] = []
+        self.deterministic: set[bool] = set()
+
+    def get_env(self) -> Any:
+        return self.env
+
+    def predict(
+        self, observation: Any, state: Any = None, episode_start: Any = None, deterministic: bool = False
+    ) -> tuple[Any, Any]:
+        self.seen.append(copy.deepcopy(observation))  # a stream may write into its arrays again
+        self.starts.append(episode_start.tolist())
+        self.states.append(state)
+        self.deterministic.add(deterministic)
+        return np.full(len(episode_start), self.action), (0 if state is None else state) + 1
+
+
+def score(length: int) -> float:
+    return sum(10.0 * t for t in range(1, length + 1))
+
+
+def lanes(*lengths: float) -> list[Callable[[], Game]]:
+    return [lambda length=length: Game(length) for length in lengths]  # type: ignore[misc]  # bound by default
+
+
+def sb3(factories: list[Callable[[], Game]]) -> Any:
+    vec_env = pytest.importorskip("stable_baselines3.common.vec_env", reason="Stable-Baselines3 is an extra")
+    return vec_env.DummyVecEnv(factories)
+
+
+KINDS: dict[str, Callable[[list[Callable[[], Game]]], Any]] = {
+    "factories": lambda factories: factories,
+    "next_step": lambda factories: SyncVectorEnv(factories, autoreset_mode=AutoresetMode.NEXT_STEP),
+    "same_step": lambda factories: SyncVectorEnv(factories, autoreset_mode=AutoresetMode.SAME_STEP),
+    "sb3": sb3,
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_lane_plays_its_share_whatever_the_kind_of_env(kind: str) -> None:
+    env = KINDS[kind](lanes(1, 4, 9))
+    returns, lengths = evaluate_policy(Model(), env, n_eval_episodes=7, return_episode_rewards=True)
+    assert isinstance(lengths, list)
+    assert sorted(lengths) == [1, 1, 4, 4, 9, 9, 9]  # the first seven to end would have been 1 1 1 4 1 1 1 or so
+    assert returns == [score(length) for length in lengths]
+
+
+def test_fewer_episodes_than_lanes() -> None:
+    _, lengths = evaluate_policy(Model(), lanes(2, 3, 4, 5), n_eval_episodes=2, return_episode_rewards=True)
+    assert lengths == [4, 5]
+
+
+def test_mean_and_spread() -> None:
+    mean, spread = evaluate_policy(Model(), lanes(1, 2), n_eval_episodes=2)
+    assert (mean, spread) == (20.0, 10.0)  # of 10 and 30
+
+
+def test_matches_stable_baselines() -> None:
+    reference = pytest.importorskip("stable_baselines3.common.evaluation", reason="Stable-Baselines3 is an extra")
+    ours = evaluate_policy(Model(), sb3(lanes(3, 5, 2)), n_eval_episodes=8, return_episode_rewards=True)
+    theirs = reference.evaluate_policy(Model(), sb3(lanes(3, 5, 2)), 8, return_episode_rewards=True, warn=False)
+    assert ours == theirs
+
+
+@pytest.mark.parametrize("kind", ["factories", "same_step"])
+def test_lost_lives_end_nothing_and_rewards_are_raw(kind: str) -> None:
+    stream = open_stream(KINDS[kind](lanes(8)), options=StreamOptions(clip_reward=True, terminal_on_life_loss=True))
+    assert play_episodes(Model(), stream, 2).returns == [score(8)] * 2
+
+
+def test_episode_start_is_told_at_reset_rows_and_state_is_carried() -> None:
+    model = Model()
+    evaluate_policy(model, lanes(2, 3), n_eval_episodes=4)
+    #                       reset          end of 0       end of 1 reset 0
+    assert model.starts[:6] == [[True, True], [False] * 2, [False] * 2, [True, False], [False, True], [False] * 2]
+    assert [row[0].tolist() for row in model.seen[:4]] == [[1, 0], [1, 1], [1, 2], [2, 0]]
+    assert model.states == [None, *range(1, len(model.states))]
+    same = Model()
+    evaluate_policy(same, KINDS["same_step"](lanes(2, 3)), n_eval_episodes=4)
+    assert same.starts[:4] == [[True, True], [False] * 2, [True, False], [False, True]]
+
+
+def test_actions_of_a_space_that_starts_elsewhere_arrive_as_predicted() -> None:
+    env = Game(4, spaces.Discrete(3, start=5))
+    evaluate_policy(Model(action=7), env, n_eval_episodes=1)
+    assert env.actions == [7] * 4
+
+
+def test_single_frames_are_stacked_with_zeros_before_the_first() -> None:
+    class Frames(Game):
+        stream_options = StreamOptions(frame_stack=3)
+
+        def __init__(self, length: float) -> None:
+            super().__init__(length)
+            self.observation_space = spaces.Box(0, 255, (1, 2, 2), np.uint8)
+
+        def observe(self) -> Any:
+            return np.full((1, 2, 2), 10 * self.episode + self.t, np.uint8)
+
+    model = Model()
+    evaluate_policy(model, [lambda: Frames(3), lambda: Frames(2)], n_eval_episodes=4)
+    assert model.seen[0].shape == (2, 3, 2, 2)
+    shown = [seen[:, :, 0, 0].tolist() for seen in model.seen[:5]]
+    assert [lane0 for lane0, _ in shown] == [[0, 0, 10], [0, 10, 11], [10, 11, 12], [11, 12, 13], [0, 0, 20]]
+    assert [lane1 for _, lane1 in shown] == [[0, 0, 10], [0, 10, 11], [10, 11, 12], [0, 0, 20], [0, 20, 21]]
+
+
+def test_dict_observations_arrive_as_a_dict() -> None:
+    class Keys(Game):
+        def __init__(self) -> None:
+            super().__init__(2)
+            self.observation_space = spaces.Dict({"obs": spaces.Discrete(9), "b": spaces.Box(0, 9, (2,), np.float32)})
+
+        def observe(self) -> Any:
+            return {"obs": self.t, "b": np.full(2, self.t, np.float32)}
+
+    model = Model()
+    evaluate_policy(model, Keys(), n_eval_episodes=1)
+    assert {key: value.tolist() for key, value in model.seen[1].items()} == {"obs": [1], "b": [[1.0, 1.0]]}
+
+
+def test_deterministic_is_handed_on() -> None:
+    model = Model()
+    evaluate_policy(model, Game(2), 1)
+    evaluate_policy(model, Game(2), 1, deterministic=False)
+    assert model.deterministic == {True, False}
+
+
+def global_states() -> tuple[Any, ...]:
+    numpy_state: Any = np.random.get_state()  # noqa: NPY002 - that nobody touches it is the test
+    return random.getstate(), numpy_state[1].tolist(), torch.get_rng_state().tolist()
+
+
+def test_no_random_stream_but_its_own_is_touched() -> None:
+    before = global_states()
+    evaluate_policy(Model(), Game(5), n_eval_episodes=3)
+    evaluate_policy(Model(), "CartPole-v1", n_eval_episodes=2)
+    assert global_states() == before
+
+
+def test_the_same_seed_gives_the_same_games() -> None:
+    def draws(seed: int | None, env: Game) -> list[float]:
+        env.draws.clear()
+        evaluate_policy(Model(), env, n_eval_episodes=3, seed=seed)
+        return list(env.draws)
+
+    env = Game(2)
+    first = draws(4, env)
+    assert draws(4, env) == first == draws(4, Game(2))
+    assert draws(5, env) != first
+    goes_on = draws(None, env)
+    assert draws(None, env) != goes_on  # the env's own generator, which is not reset
+
+
+def test_derived_seeds_differ_and_leave_room_for_lanes() -> None:
+    seeds = [derive_seed(seed, number) for seed in (-1, 0, 1, 2**40) for number in range(50)]
+    assert len(set(seeds)) == 200
+    assert all(type(seed) is int and 0 <= seed < 2**31 - 10_000 for seed in seeds)
+
+
+def test_callback_sees_each_counting_lane() -> None:
+    seen: list[tuple[Any, ...]] = []
+
+    def callback(names: dict[str, Any], globals_: dict[str, Any]) -> None:
+        lane = names["i"]
+        seen.append((lane, names["reward"], names["done"], names["info"].get("t"), names["current_lengths"][lane]))
+        assert names["episode_counts"].sum() == len(names["episode_rewards"])
+
+    evaluate_policy(Model(), lanes(2, 3), n_eval_episodes=2, callback=callback)
+    assert seen == [
+        (0, 10.0, False, 1, 1),
+        (1, 10.0, False, 1, 1),
+        (0, 20.0, True, 2, 2),
+        (1, 20.0, False, 2, 2),
+        (1, 30.0, True, 3, 3),
+    ]
+
+
+def test_reset_rows_are_neither_steps_nor_told() -> None:
+    steps: list[int] = []
+    evaluate_policy(Model(), Game(2), 3, callback=lambda names, _: steps.append(int(names["current_lengths"][0])))
+    assert steps == [1, 2, 1, 2, 1, 2]
+
+
+def test_render_after_every_step() -> None:
+    env = Game(4)
+    evaluate_policy(Model(), env, n_eval_episodes=1, render=True)
+    assert env.rendered == 4
+
+
+def test_an_episode_without_end_is_cut_and_spoils_no_other() -> None:
+    made: list[Game] = []
+
+    def make(length: float) -> Callable[[], Game]:
+        def factory() -> Game:
+            made.append(Game(length))
+            return made[-1]
+
+        return factory
+
+    with pytest.warns(UserWarning, match="2 of 5 episodes did not end within max_steps=6 and were cut;"):
+        returns, lengths = evaluate_policy(
+            Model(), [make(np.inf), make(4)], n_eval_episodes=5, max_steps=6, return_episode_rewards=True
+        )
+    assert sorted(zip(lengths, returns, strict=True)) == [(4, score(4))] * 3 + [(6, score(6))] * 2  # type: ignore[arg-type]
+    assert len(made[0].draws) == 2  # each cut episode began at a reset
+    assert made[0].draws[0] != made[0].draws[1]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        evaluate_policy(Model(), Game(np.inf), 1, max_steps=3, warn=False)
+        evaluate_policy(Model(), Game(6), 2, max_steps=6)  # exactly as long as allowed is not cut
+
+
+def test_threshold() -> None:
+    evaluate_policy(Model(), Game(2), 1, reward_threshold=29.9)
+    with pytest.raises(AssertionError, match=r"mean return 30.00 is not above reward_threshold=30.00"):
+        evaluate_policy(Model(), Game(2), 1, reward_threshold=30.0)
+
+
+def test_closes_what_it_opened_even_after_an_error() -> None:
+    made: list[Game] = []
+
+    def make() -> Game:
+        made.append(Game(3))
+        return made[-1]
+
+    own = Game(3)
+    evaluate_policy(Model(), own, 1)
+    evaluate_policy(Model(), [make], 1)
+    evaluate_policy(Model(), make, 1)
+
+    def fail(*_: Any) -> None:
+        raise RuntimeError("mine")
+
+    with pytest.raises(RuntimeError, match="mine"):
+        evaluate_policy(Model(), [make], 1, callback=fail)
+    assert [env.closed for env in made] == [True] * 3
+    assert not own.closed
+    stream = open_stream(own)
+    evaluate_policy(Model(), stream, 1)
+    assert not own.closed
+
+
+def test_the_training_env_is_refused_while_learning_and_warned_of_else() -> None:
+    env = Game(2)
+    vector = SyncVectorEnv([lambda: env])
+    for training in (env, open_stream(env), vector, gymnasium.Wrapper(env)):
+        model = Model(env=training)
+        for given in (env, vector, open_stream(env)):
+            model.learning = True
+            with pytest.raises(ConfigurationError, match=r"the one that the model is learning on.*by its id"):
+                evaluate_policy(model, given, 1)
+            model.learning = False
+            with pytest.warns(UserWarning, match="evaluating on the env that the model was trained on"):
+                evaluate_policy(model, given, 1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        evaluate_policy(model, env, 1, warn=False)
+        evaluate_policy(Model(env=Game(2)), env, 1)
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "message"),
+    [
+        ({"env": None}, "env is None: give the evaluation an environment"),
+        ({"n_eval_episodes": 0}, "n_eval_episodes=0"),
+        ({"n_eval_episodes": 1.5}, "n_eval_episodes=1.5"),
+        ({"max_steps": 0}, "max_steps=0"),
+    ],
+)
+def test_bad_arguments(kwargs: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        evaluate_policy(Model(), **{"env": Game(2), **kwargs})
