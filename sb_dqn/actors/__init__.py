@@ -1,0 +1,1 @@
+"""Actors: what turns a stream into rows by acting on it."""

@@ -1,0 +1,31 @@
+"""The actor that acts, steps and waits, all in the caller's thread."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from sb_dqn.envs.stream import Stream
+from sb_dqn.types import IntArray, Rows
+
+
+class InlineActor:
+    """Acts on the open rows, then steps all lanes.
+
+    Args:
+        stream: the environment.
+        choose: from a tick, the `[B]` actions that leave its open rows.
+        env_seed: for the first reset; later ones go on with the environment's own generators.
+    """
+
+    def __init__(self, stream: Stream, choose: Callable[[Rows], IntArray], env_seed: int | None) -> None:
+        self.stream = stream
+        self.choose = choose
+        self.env_seed = env_seed
+
+    def rows(self) -> Iterator[Rows]:
+        """One tick after another; the first begins the stream anew. An action is chosen when its tick is asked for."""
+        seed, self.env_seed = self.env_seed, None
+        rows = self.stream.begin(seed)
+        while True:
+            yield rows
+            rows = self.stream.step(self.choose(rows))

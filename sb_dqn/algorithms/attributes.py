@@ -1,0 +1,67 @@
+"""What can be read off a model by Stable-Baselines3's names."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+import torch
+from gymnasium import spaces
+
+from sb_dqn.algorithms.counters import Counters
+from sb_dqn.algorithms.logs import Logs
+from sb_dqn.envs.statistics import EpisodeStatistics
+from sb_dqn.learner import Learner
+from sb_dqn.logger import Logger
+from sb_dqn.types import Blueprint
+
+
+class Attributes:
+    """Read-only names on the parts of a model."""
+
+    arguments: dict[str, Any]
+    blueprint: Blueprint
+    counters: Counters
+    learner: Learner
+    logs: Logs
+    statistics: EpisodeStatistics
+
+    @property
+    def logger(self) -> Logger:
+        return self.logs.logger
+
+    @property
+    def num_timesteps(self) -> int:
+        return self.counters.num_timesteps
+
+    @property
+    def _total_timesteps(self) -> int:
+        return self.counters.horizon
+
+    @property
+    def _n_updates(self) -> int:
+        return self.counters.n_updates
+
+    @property
+    def n_envs(self) -> int:
+        return self.blueprint.num_envs
+
+    @property
+    def seed(self) -> int | None:
+        return self.arguments.get("seed")
+
+    @property
+    def device(self) -> torch.device:
+        return self.learner.flat.device
+
+    @property
+    def observation_space(self) -> spaces.Space[Any]:
+        return self.blueprint.observation_space
+
+    @property
+    def action_space(self) -> spaces.Space[Any]:
+        return self.blueprint.action_space
+
+    @property
+    def ep_info_buffer(self) -> deque[dict[str, Any]]:
+        return self.statistics.ep_info_buffer

@@ -1,0 +1,296 @@
+"""The loop, and the verbs that every model has."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import IO, Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from typing_extensions import Self
+
+from sb_dqn.accelerate import Mode, few_threads, keep_freed_memory
+from sb_dqn.actors.inline import InlineActor
+from sb_dqn.algorithms import persistence
+from sb_dqn.algorithms.attributes import Attributes
+from sb_dqn.algorithms.counters import Counters
+from sb_dqn.algorithms.logs import Logs
+from sb_dqn.algorithms.prediction import Predictor
+from sb_dqn.algorithms.session import Session
+from sb_dqn.checks import check_int
+from sb_dqn.envs.statistics import EpisodeStatistics
+from sb_dqn.envs.stream import Stream
+from sb_dqn.errors import ConfigurationError
+from sb_dqn.exploration import EpsilonGreedy
+from sb_dqn.learner import Learner
+from sb_dqn.logger import Logger
+from sb_dqn.policies.base import Policy
+from sb_dqn.rng import Generators
+from sb_dqn.types import Blueprint, Experience, Update
+
+
+class BaseAlgorithm(Attributes, ABC):
+    """A model: a policy, what it learns from, and the verbs `learn`, `predict`, `save`, `load`.
+
+    Final classes build the parts and hand them over.
+
+    Args:
+        arguments: the constructor's keyword arguments, for the checkpoint.
+        blueprint: the outside of the environment.
+        policy: the nets.
+        learner: what moves them.
+        exploration: how actions are chosen while learning.
+        rng: the random streams.
+        verbose: 0 silent, 1 logs to stdout, 2 more.
+        tensorboard_log: folder for TensorBoard files.
+        stats_window_size: episodes in the running means.
+        mode: how small functions are run ("eager", "traced", "compiled").
+    """
+
+    default_log_interval: ClassVar[int] = 4
+
+    def __init__(
+        self,
+        *,
+        arguments: dict[str, Any],
+        blueprint: Blueprint,
+        policy: Policy,
+        learner: Learner,
+        exploration: EpsilonGreedy,
+        rng: Generators,
+        verbose: int,
+        tensorboard_log: str | None,
+        stats_window_size: int,
+        mode: Mode,
+    ) -> None:
+        self.arguments = arguments
+        self.blueprint = blueprint
+        self.policy, self.learner, self.exploration, self.rng = policy, learner, exploration, rng
+        self.verbose = check_int("verbose", verbose, 0, 2)
+        self.logs = Logs(self.verbose, tensorboard_log)
+        self.mode = mode
+        self.counters = Counters()
+        self.statistics = EpisodeStatistics(blueprint.num_envs, check_int("stats_window_size", stats_window_size, 1))
+        self.predictor = Predictor(policy, blueprint, mode)
+        self.learning = False
+        self.session: Session | None = None
+        self.stream: Stream | None = None
+        self.actor: InlineActor | None = None
+        self._experience: Experience | None = None
+
+    def learn(
+        self,
+        total_timesteps: int,
+        callback: Any = None,
+        log_interval: int | None = None,
+        tb_log_name: str | None = None,
+        reset_num_timesteps: bool = True,
+        progress_bar: bool = False,
+    ) -> Self:
+        """Acts and learns for at least `total_timesteps` env steps over all lanes.
+
+        Args:
+            total_timesteps: more of them, whatever was done before.
+            callback: None, a function `(locals, globals) -> bool`, a callback, or a list of callbacks.
+            log_interval: episodes between log lines; None takes the class's default (4).
+            tb_log_name: name of the TensorBoard run; None takes the class's name.
+            reset_num_timesteps: count from 0; False goes on counting.
+            progress_bar: show one.
+
+        Raises:
+            ConfigurationError: there is no environment.
+            EnvironmentFault: the environment raised or answered NaN; the model is usable as before.
+        """
+        total = check_int("total_timesteps", total_timesteps, 1)
+        interval = check_int("log_interval", self.default_log_interval if log_interval is None else log_interval, 1)
+        actor, experience = self._ready()
+        self._begin_counting(total, reset_num_timesteps)
+        self.logs.open(tb_log_name or type(self).__name__, reset_num_timesteps)
+        keep_freed_memory()
+        with few_threads(self.mode), self._new_session(callback, interval, progress_bar) as session:
+            for rows in actor.rows():
+                session.arrived(rows)
+                experience.extend(rows)
+                self.before_updates()
+                for _ in session.updates(experience.updates_due(self.num_timesteps)):
+                    session.record(self.gradient_step())
+                if not session.after(rows):
+                    break
+        return self
+
+    @abstractmethod
+    def gradient_step(self) -> Update:
+        """One sample, one update, one feedback."""
+
+    @abstractmethod
+    def before_updates(self) -> None:
+        """What is due by the count of env steps: schedules, target sync."""
+
+    @abstractmethod
+    def save_replay_buffer(self, path: Any) -> Any: ...
+
+    @abstractmethod
+    def attach(self, stream: Stream) -> None:
+        """Builds what depends on the environment: actor and experience."""
+
+    @abstractmethod
+    def log_facts(self) -> dict[str, float]:
+        """Further numbers for a log line."""
+
+    def _ready(self) -> tuple[InlineActor, Experience]:
+        if self.actor is None or self._experience is None:
+            raise ConfigurationError(
+                "there is no environment to learn from; give one by set_env(...) or load(..., env=...)"
+            )
+        if self.learning:
+            raise ConfigurationError("this model is learning already; learn cannot be called from a callback")
+        return self.actor, self._experience
+
+    def _new_session(self, callback: Any, log_interval: int, progress_bar: bool) -> Session:
+        self.session = Session(
+            self,
+            counters=self.counters,
+            statistics=self.statistics,
+            logs=self.logs,
+            facts=self.log_facts,
+            finite=self.learner.finite,
+            callback=callback,
+            log_interval=log_interval,
+            progress_bar=progress_bar,
+            action_start=int(getattr(self.action_space, "start", 0)),
+        )
+        return self.session
+
+    def _begin_counting(self, total: int, reset: bool) -> None:
+        if reset:
+            self.counters.num_timesteps = 0
+        self.counters.horizon = self.counters.num_timesteps + total
+
+    def predict(
+        self,
+        observation: Any,
+        state: Any = None,
+        episode_start: npt.NDArray[np.bool_] | None = None,
+        deterministic: bool = False,
+    ) -> tuple[npt.NDArray[np.int64], Any]:
+        """The action for one observation, or for a batch of them.
+
+        Args:
+            observation: of the model's observation space, or with one more axis in front. Where the model stacks
+                frames itself, single frames too: `state` then carries the stack.
+            state: what the last call returned; None at the start.
+            episode_start: `[n]` True where an episode begins: the state is cleared there.
+            deterministic: greedy; else with the model's current epsilon.
+
+        Returns:
+            Actions of the action space (`[]` or `[n]`), and the state for the next call.
+
+        Raises:
+            SpaceError: shape, dtype or keys do not fit.
+        """
+        epsilon = 0.0 if deterministic else self.exploration.epsilon
+        return self.predictor(observation, state, episode_start, epsilon, self.rng.predict)
+
+    def set_env(self, env: Any, force_reset: bool = True) -> None:
+        """Learns from another environment of the same spaces from now on; its first rows begin new episodes.
+
+        Raises:
+            SpaceError: its spaces differ from the model's.
+            ConfigurationError: it has another number of lanes than the replay.
+        """
+        stream = persistence.outside_of(self.blueprint, env)
+        if self._experience is not None and stream.num_envs != self.n_envs:
+            raise ConfigurationError(
+                f"the environment has {stream.num_envs} lanes, the model's replay was made for {self.n_envs}; give as many"
+            )
+        self.blueprint = replace(self.blueprint, num_envs=stream.num_envs)
+        self.attach(stream)
+
+    def get_env(self) -> Any:
+        """The environment, as it was given or made; None if there is none."""
+        return None if self.stream is None else self.stream.env
+
+    def save(self, path: str | Path | IO[bytes]) -> Any:
+        """Writes parameters, optimiser, counters and exploration to a zip, whole or not at all.
+
+        Raises:
+            CheckpointError: an argument of the constructor cannot be written.
+        """
+        return persistence.save_model(
+            path, type(self).__name__, self.arguments, self.blueprint, self.policy, self._parts()
+        )
+
+    @classmethod
+    def load(
+        cls,
+        path: str | Path | IO[bytes],
+        env: Any = None,
+        device: str | torch.device = "auto",
+        custom_objects: Mapping[str, Any] | None = None,
+        trust: bool = False,
+        **kwargs: Any,
+    ) -> Self:
+        """A model from a zip that `save` wrote; nothing in it is run.
+
+        Args:
+            path: of the zip.
+            env: to learn from; None loads a model that can predict.
+            device: "auto", "cpu", "cuda".
+            custom_objects: by name of a constructor argument, what to use instead of what the file says.
+            trust: import or unpickle what the file names (a policy class of your own, a function as a schedule).
+            kwargs: constructor arguments to change.
+
+        Raises:
+            CheckpointError: the file is damaged, foreign, or needs trust.
+            SpaceError: the spaces of `env` differ from the model's.
+        """
+        saved = persistence.read_model(path, {**(custom_objects or {}), **kwargs}, trust)
+        made_by = persistence.find_class(cls, saved.class_name)
+        arguments = {**saved.arguments, **kwargs, "device": device}
+        model: Self = made_by(arguments.pop("policy"), persistence.outside_of(saved.blueprint, env), **arguments)
+        persistence.write_policy(model.policy, saved.policy)
+        for name, part in model._parts().items():
+            part.load_state_dict(saved.parts[name])
+        model.learner.refresh()
+        return model
+
+    def get_parameters(self) -> dict[str, dict[str, Any]]:
+        """State of the policy (online and target nets) and of the optimiser, by name."""
+        return {"policy": self.policy.state_dict(), "policy.optimizer": self.learner.optimizer.state_dict()}
+
+    def set_parameters(self, load_path_or_dict: Any, exact_match: bool = True, device: str = "auto") -> None:
+        """Writes parameters from a dict such as `get_parameters` returns, or from a zip.
+
+        Raises:
+            ConfigurationError: names or shapes do not fit.
+        """
+        given = persistence.read_parameters(load_path_or_dict, exact_match)
+        if "policy" in given:
+            persistence.write_policy(self.policy, given["policy"], exact_match)
+            self.learner.refresh()
+        if "policy.optimizer" in given:
+            self.learner.optimizer.load_state_dict(given["policy.optimizer"])
+
+    def _parts(self) -> dict[str, persistence.Stateful]:
+        """What a checkpoint holds beside the policy."""
+        learning: dict[str, persistence.Stateful] = {"learner": self.learner, "exploration": self.exploration}
+        return {**learning, "counters": self.counters, "rng": self.rng}
+
+    def set_random_seed(self, seed: int | None = None) -> None:
+        """Starts all random streams of the model anew; the environment's at the next reset."""
+        fresh = Generators(None if seed is None else check_int("seed", seed, 0), self.device)
+        self.rng.load_state_dict(fresh.state_dict())
+        self.rng.env_seed = fresh.env_seed
+
+    def set_logger(self, logger: Logger) -> None:
+        """Logs to `logger` from now on; whoever made it closes it."""
+        self.logs.take(logger)
+
+    def dump_logs(self) -> None:
+        """Writes a log line now (while learning)."""
+        if self.session is not None:
+            self.session.dump()

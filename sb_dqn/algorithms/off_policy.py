@@ -1,0 +1,246 @@
+"""Learning from a replay: what DQN and its kin share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, cast
+
+import torch
+
+from sb_dqn.accelerate import accelerate
+from sb_dqn.actors.inline import InlineActor
+from sb_dqn.algorithms import persistence
+from sb_dqn.algorithms.base import BaseAlgorithm
+from sb_dqn.algorithms.prediction import GreedyActor
+from sb_dqn.checks import check_choice, check_float, check_int
+from sb_dqn.envs.stream import Stream
+from sb_dqn.errors import ConfigurationError
+from sb_dqn.replay import Cadence, FrameStack, Replay, Ring, TransitionView, UniformSampler
+from sb_dqn.schedules import Schedule
+from sb_dqn.spaces import flatten_space
+from sb_dqn.types import IntArray, Rows, Update
+
+
+@dataclass(frozen=True)
+class ReplaySettings:
+    """How much is kept, how it is read, and how often; checked when made.
+
+    Args:
+        buffer_size: rows over all lanes.
+        buffer_device: where they lie; None: where the nets are.
+        buffer_path: file to map them from; None: memory.
+        batch_size: transitions per update, N.
+        n_steps: n.
+        gamma: discount per env step, 0..1.
+        cadence: updates per env step.
+    """
+
+    buffer_size: int
+    buffer_device: str | None
+    buffer_path: str | None
+    batch_size: int
+    n_steps: int
+    gamma: float
+    cadence: Cadence
+
+    def __post_init__(self) -> None:
+        check_int("buffer_size", self.buffer_size, 1)
+        check_int("batch_size", self.batch_size, 1)
+        if self.batch_size > self.buffer_size:
+            raise ConfigurationError(
+                f"batch_size={self.batch_size} is larger than buffer_size={self.buffer_size}; give a larger buffer"
+            )
+        check_int("n_steps", self.n_steps, 1)
+        check_float("gamma", self.gamma, 0.0, 1.0)
+
+    def build(self, stream: Stream, device: torch.device) -> Replay:
+        """A replay for the lanes and spaces of `stream`.
+
+        Raises:
+            MemoryBudgetError: it does not fit.
+        """
+        ring = Ring(
+            self.buffer_size,
+            stream.num_envs,
+            flatten_space(stream.observation_space),
+            frame_stack=stream.blueprint.frame_stack,
+            n_steps=self.n_steps,
+            device=torch.device(self.buffer_device) if self.buffer_device else device,
+            path=Path(self.buffer_path) if self.buffer_path else None,
+            num_actions=int(stream.action_space.n),
+        )
+        view = TransitionView(ring, self.n_steps, self.gamma)
+        return Replay(ring, UniformSampler(ring, self.batch_size), view, self.cadence)
+
+
+def cadence(train_freq: Any, gradient_steps: Any, learning_starts: Any) -> Cadence:
+    """Stable-Baselines3's three arguments as one checked cadence.
+
+    Raises:
+        ConfigurationError: one of them is out of its range.
+    """
+    unit = "step"
+    if isinstance(train_freq, (tuple, list)):
+        if len(train_freq) != 2:
+            raise ConfigurationError(f"train_freq={train_freq!r} is not allowed: give k, (k, 'step') or (k, 'episode')")
+        train_freq, unit = train_freq
+    return Cadence(
+        check_int("train_freq", train_freq, 1),
+        cast(Literal["step", "episode"], check_choice("train_freq's unit", unit, ("step", "episode"))),
+        check_int("gradient_steps", gradient_steps, 1, also=(-1,)),
+        check_int("learning_starts", learning_starts, 0),
+    )
+
+
+@dataclass(frozen=True)
+class TargetSettings:
+    """How the target net follows: `tau` of the way whenever a multiple of `interval` env steps is crossed."""
+
+    tau: float
+    interval: int
+
+    def __post_init__(self) -> None:
+        check_float("tau", self.tau, 0.0, 1.0, above=True)
+        check_int("target_update_interval", self.interval, 1)
+
+
+class OffPolicyAlgorithm(BaseAlgorithm):
+    """Acts with exploration, keeps what happened, and learns from samples of it.
+
+    Args:
+        replay: settings of what is kept.
+        target: settings of the target net.
+        learning_rate: schedule.
+        parts: of BaseAlgorithm.
+    """
+
+    def __init__(
+        self,
+        *,
+        replay: ReplaySettings,
+        target: TargetSettings,
+        learning_rate: Schedule,
+        stream: Stream | None,
+        **parts: Any,
+    ) -> None:
+        super().__init__(**parts)
+        self.replay_settings, self.target_settings, self.learning_rate = replay, target, learning_rate
+        self._next_sync = target.interval
+        self._noise = torch.empty(0)
+        self._gradient: Any = None
+        self._uniform_until = replay.cadence.learning_starts
+        if stream is not None:
+            self.attach(stream)
+
+    def attach(self, stream: Stream) -> None:
+        self.stream = stream
+        self.frames = (
+            FrameStack(self.blueprint.frame_stack, stream.num_envs, flatten_space(stream.observation_space))
+            if self.blueprint.frame_stack > 1
+            else None
+        )
+        self._greedy = GreedyActor(self.policy, self.mode)
+        self.actor = InlineActor(stream, self.choose, self.rng.env_seed)
+        if self._experience is None:
+            self._experience = self.replay_settings.build(stream, self.device)
+            self._gradient = None
+
+    # -- acting
+
+    def choose(self, rows: Rows) -> IntArray:
+        """Actions for the open rows: uniform until `learning_starts`, then as the exploration says."""
+        if self.frames is not None:
+            if rows.action is None:
+                self.frames.cut()
+            for slot in rows.slots:
+                self.frames.push(slot)
+        if self.counters.lifetime < self._uniform_until:
+            return self.exploration.uniform()
+        self.exploration.advance(self.num_timesteps, self.counters.horizon)
+        return self.exploration.select(lambda: self._greedy(self._open_observation(rows)))
+
+    def _open_observation(self, rows: Rows) -> Any:
+        if self.frames is None:
+            return rows.slots[-1].obs
+        return {key: tensor.numpy() for key, tensor in self.frames.stacked().items()}
+
+    # -- learning
+
+    def before_updates(self) -> None:
+        if self.num_timesteps >= self._next_sync:
+            self.learner.sync_target(self.target_settings.tau)
+            self._aim_sync()
+        self.learner.set_learning_rate(self.learning_rate(self.num_timesteps, self.counters.horizon))
+
+    def gradient_step(self) -> Update:
+        replay = self.replay
+        replay.refresh()
+        if self._gradient is None:
+            self._record_gradient()
+        self._noise.uniform_(generator=self.rng.sample)
+        gradient, *facts = self._gradient(self._noise)
+        self.learner.apply(gradient)
+        return Update(*facts)
+
+    def _sample_and_differentiate(self, noise: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        batch = self.replay.sample(noise)
+        gradient, priority, update = self.learner.gradient(batch)
+        self.replay.feedback(batch, priority)
+        return gradient, *update
+
+    def _record_gradient(self) -> None:
+        device = self.replay.ring.device
+        self._noise = torch.rand(self.replay.sampler.noise_shape, dtype=torch.float64, device=device)
+        self._gradient = accelerate(self._sample_and_differentiate, (self._noise,), self.mode)
+
+    def _begin_counting(self, total: int, reset: bool) -> None:
+        super()._begin_counting(total, reset)
+        self._aim_sync()
+
+    def _aim_sync(self) -> None:
+        interval = self.target_settings.interval
+        self._next_sync = (self.num_timesteps // interval + 1) * interval
+
+    def log_facts(self) -> dict[str, float]:
+        return {
+            "rollout/exploration_rate": self.exploration.epsilon,
+            "train/learning_rate": self.learning_rate(self.num_timesteps, self.counters.horizon),
+        }
+
+    # -- replay
+
+    @property
+    def replay(self) -> Replay:
+        """What is kept; also as `replay_buffer`.
+
+        Raises:
+            ConfigurationError: there is no environment yet, so its size is not known.
+        """
+        if self._experience is None:
+            raise ConfigurationError(
+                "there is no replay buffer before there is an environment; call set_env(...) first"
+            )
+        return cast(Replay, self._experience)
+
+    replay_buffer = replay
+
+    def save_replay_buffer(self, path: Any) -> Any:
+        """Writes the rows that are held to a zip, whole or not at all."""
+        return persistence.save_replay(path, self.blueprint, self.replay)
+
+    def load_replay_buffer(self, path: Any, truncate_last_traj: bool = True) -> None:
+        """Takes over the rows that `save_replay_buffer` wrote; the newest if not all fit.
+
+        Args:
+            path: of the zip.
+            truncate_last_traj: kept for Stable-Baselines3's sake; the interrupted episodes are always recorded as truncated.
+
+        Raises:
+            CheckpointError: the file is damaged, or its rows are of another kind.
+        """
+        persistence.load_replay(path, self.blueprint, self.replay)
+
+    @property
+    def exploration_rate(self) -> float:
+        return self.exploration.epsilon

@@ -1,0 +1,76 @@
+"""What a constructor meets first: the environment, the device, and keywords that it does not know."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from sb_dqn.envs.stream import Stream, open_stream
+from sb_dqn.errors import ConfigurationError, nearest
+from sb_dqn.types import Blueprint
+
+NOT_NEEDED = {
+    "optimize_memory_usage": "each frame is stored once anyway",
+    "replay_buffer_class": "combine n_steps, frame stacks and Dict observations freely; no class is needed for it",
+    "replay_buffer_kwargs": "give buffer_size, buffer_device or buffer_path",
+}
+"""Keywords of Stable-Baselines3 that have no meaning here, and why."""
+
+
+def open_outside(env: Any) -> tuple[Blueprint, Stream | None]:
+    """The spaces of an environment, and the environment read as rows; a Blueprint has no rows."""
+    if env is None:
+        raise ConfigurationError("env=None is not allowed: give an id such as 'CartPole-v1', an env, or a vector env")
+    if isinstance(env, Blueprint):
+        return env, None
+    stream = open_stream(env)
+    return stream.blueprint, stream
+
+
+def resolve_device(device: Any) -> torch.device:
+    """The torch device of a name; "auto" takes CUDA where there is one.
+
+    Raises:
+        ConfigurationError: an unknown name, or CUDA where there is none.
+    """
+    if device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        found = torch.device(device)
+    except (RuntimeError, TypeError) as error:
+        raise ConfigurationError(f"device={device!r} is unknown: give 'auto', 'cpu', 'cuda' or 'cuda:0'") from error
+    if found.type == "cuda" and not torch.cuda.is_available():
+        raise ConfigurationError(
+            f"device={device!r}: torch {torch.__version__} sees no CUDA here; give 'auto' or 'cpu'"
+        )
+    return found
+
+
+def refuse_unknown(cls: type, unknown: Mapping[str, Any]) -> None:
+    """Names a keyword that the constructor does not know, and the nearest that it does.
+
+    Raises:
+        ConfigurationError: there is one.
+    """
+    for name in unknown:
+        if name in NOT_NEEDED:
+            raise ConfigurationError(f"{cls.__name__} takes no {name!r}: {NOT_NEEDED[name]}; leave it out")
+        allowed = constructor_arguments(cls)
+        raise ConfigurationError(
+            f"{cls.__name__} takes no {name!r}.{nearest(name, allowed)} It takes {sorted(allowed)}"
+        )
+
+
+def constructor_arguments(cls: type) -> dict[str, inspect.Parameter]:
+    """Keyword arguments of a final class, its parents' included, by name; without `self`, `policy` and `env`."""
+    found: dict[str, inspect.Parameter] = {}
+    for parent in cls.__mro__:
+        signature = inspect.signature(parent.__init__).parameters  # type: ignore[misc]  # of a class, on purpose
+        keywords = {name: p for name, p in signature.items() if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
+        found = {**keywords, **found}
+        if not any(p.kind is p.VAR_KEYWORD and p.name == "kwargs" for p in signature.values()):
+            break  # a variant hands its **kwargs to its parent; this one hands on nothing
+    return {name: p for name, p in found.items() if name not in ("self", "policy", "env")}

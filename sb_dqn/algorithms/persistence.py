@@ -1,0 +1,200 @@
+"""What a model writes to files and reads from them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from torch import Tensor
+
+from sb_dqn.checkpoint import (
+    decode_space,
+    decode_value,
+    encode_space,
+    encode_value,
+    model_info,
+    pack,
+    read_archive,
+    unpack,
+    write_archive,
+)
+from sb_dqn.envs.stream import open_stream
+from sb_dqn.errors import CheckpointError, ConfigurationError, SpaceError
+from sb_dqn.nn.extractors import EXTRACTORS
+from sb_dqn.policies import VALUE_POLICIES
+from sb_dqn.policies.base import Policy
+from sb_dqn.replay import Replay
+from sb_dqn.schedules import SCHEDULES
+from sb_dqn.types import Blueprint
+
+TABLE: dict[str, type] = {**EXTRACTORS, **SCHEDULES, **VALUE_POLICIES}
+"""Classes of ours that a file may name without trust."""
+
+
+class Stateful(Protocol):
+    """A part that can say its state."""
+
+    def state_dict(self) -> dict[str, Any]: ...
+
+    def load_state_dict(self, state: dict[str, Any]) -> None: ...
+
+
+@dataclass(frozen=True)
+class Saved:
+    """A model as its file describes it."""
+
+    class_name: str
+    arguments: dict[str, Any]
+    blueprint: Blueprint
+    policy: dict[str, Tensor]
+    parts: dict[str, Any]
+
+
+def save_model(
+    path: Any,
+    class_name: str,
+    arguments: Mapping[str, Any],
+    blueprint: Blueprint,
+    policy: Policy,
+    parts: Mapping[str, Stateful],
+) -> Any:
+    """Writes class, constructor arguments, spaces, parameters and the state of each part."""
+    state, tensors = pack({name: part.state_dict() for name, part in parts.items()})
+    manifest = {
+        "kind": "model",
+        "class": class_name,
+        "arguments": {name: encode_value(name, value, TABLE) for name, value in arguments.items()},
+        "spaces": _encode_blueprint(blueprint),
+        "state": state,
+    }
+    return write_archive(path, manifest, {"policy": dict(policy.state_dict()), "state": tensors})
+
+
+def read_model(path: Any, custom_objects: Mapping[str, Any], trust: bool) -> Saved:
+    """Reads what `save_model` wrote.
+
+    Raises:
+        CheckpointError: the file is damaged, foreign, no model, or names what needs trust.
+    """
+    manifest, members = read_archive(path)
+    if manifest.get("kind") != "model":
+        raise CheckpointError(
+            f"the file holds a {manifest.get('kind')!r}, not a model; replay buffers are read by load_replay_buffer"
+        )
+    try:
+        arguments = {
+            name: decode_value(name, value, TABLE, custom_objects, trust)
+            for name, value in manifest["arguments"].items()
+        }
+        return Saved(
+            str(manifest["class"]),
+            arguments,
+            _decode_blueprint(manifest["spaces"]),
+            members["policy"],
+            unpack(manifest["state"], members["state"]),
+        )
+    except (KeyError, AttributeError, TypeError) as error:
+        raise CheckpointError(f"the manifest of the file does not describe a model: {error!r}") from error
+
+
+def find_class(cls: type[Any], name: str) -> type[Any]:
+    """`cls` or the subclass of it that is called `name`.
+
+    Raises:
+        CheckpointError: there is none.
+    """
+    waiting = [cls]
+    while waiting:
+        found = waiting.pop()
+        if found.__name__ == name:
+            return found
+        waiting += found.__subclasses__()
+    raise CheckpointError(f"the file holds a {name}, which is no {cls.__name__}; load it by {name}.load")
+
+
+def outside_of(made: Blueprint, env: Any) -> Any:
+    """What to build a saved model with: the environment given, if its spaces are those of the file, else the blueprint.
+
+    Raises:
+        SpaceError: the spaces differ.
+    """
+    if env is None:
+        return made
+    stream = open_stream(env, frame_stack=made.frame_stack if made.frame_stack > 1 else None)
+    check_same_spaces(stream.blueprint, made)
+    return stream
+
+
+def check_same_spaces(given: Blueprint, made: Blueprint) -> None:
+    """Raises SpaceError unless an environment looks as the one that the model was made for; lanes may differ."""
+    if replace(given, num_envs=1) == replace(made, num_envs=1):
+        return
+    for name in ("observation_space", "action_space", "frame_stack"):
+        ours, theirs = getattr(made, name), getattr(given, name)
+        if ours != theirs:
+            raise SpaceError(
+                f"the environment's {name} is {theirs}, the model was made for {ours}; give an environment like that, "
+                f"or make a new model for this one"
+            )
+
+
+def write_policy(policy: Policy, state: Mapping[str, Tensor], exact_match: bool = True) -> None:
+    """Copies parameters into a policy.
+
+    Raises:
+        ConfigurationError: names or shapes do not fit.
+    """
+    try:
+        policy.load_state_dict(dict(state), strict=exact_match)
+    except RuntimeError as error:
+        raise ConfigurationError(f"the parameters do not fit this policy: {error}") from error
+
+
+def read_parameters(source: Any, exact_match: bool) -> dict[str, Any]:
+    """Parameters by name from a dict such as `get_parameters` returns, or from a zip.
+
+    Raises:
+        ConfigurationError: an unknown name, or the policy's are missing.
+    """
+    given = source if isinstance(source, Mapping) else {"policy": read_archive(source, only=("policy",))[1]["policy"]}
+    known = {"policy", "policy.optimizer"}
+    if not given.keys() <= known or (exact_match and "policy" not in given):
+        raise ConfigurationError(f"parameters have the names {sorted(given)}; allowed are {sorted(known)}")
+    return dict(given)
+
+
+def save_replay(path: Any, blueprint: Blueprint, replay: Replay) -> Any:
+    """Writes the rows that a replay holds."""
+    manifest = {"kind": "replay", "spaces": _encode_blueprint(blueprint)}
+    return write_archive(path, manifest, {"replay": replay.state_dict()})
+
+
+def load_replay(path: Any, blueprint: Blueprint, replay: Replay) -> None:
+    """Takes over rows that `save_replay` wrote.
+
+    Raises:
+        CheckpointError: the file is damaged, no replay, or its rows are of another kind.
+    """
+    manifest = model_info(path)
+    if manifest.get("kind") != "replay":
+        raise CheckpointError(f"{path} holds a {manifest.get('kind')!r}, not a replay buffer; models are read by load")
+    kept = _decode_blueprint(manifest["spaces"])
+    if kept != blueprint:
+        raise CheckpointError(f"{path} holds rows of {kept}, the model has {blueprint}; load them into such a model")
+    replay.load_state_dict(read_archive(path)[1]["replay"])
+
+
+def _encode_blueprint(blueprint: Blueprint) -> dict[str, Any]:
+    return {
+        "observation": encode_space(blueprint.observation_space),
+        "action": encode_space(blueprint.action_space),
+        "num_envs": blueprint.num_envs,
+        "frame_stack": blueprint.frame_stack,
+    }
+
+
+def _decode_blueprint(data: Mapping[str, Any]) -> Blueprint:
+    return Blueprint(
+        decode_space(data["observation"]), decode_space(data["action"]), int(data["num_envs"]), int(data["frame_stack"])
+    )

@@ -1,0 +1,150 @@
+"""The learner: loss, gradient, clip, optimiser step, target sync; the one place that multiplies weights."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from sb_dqn.errors import ConfigurationError
+from sb_dqn.losses.td import weighted_mean
+from sb_dqn.nn.flat import flat_copy, flat_views, flatten_parameters
+from sb_dqn.types import Batch, Objective, Update
+
+# these treat each number alone, so one flat parameter gives what many would
+ELEMENTWISE = ("Adam", "AdamW", "Adamax", "NAdam", "RAdam", "RMSprop", "SGD", "Adagrad", "Adadelta", "ASGD")
+
+
+class Learner:
+    """Moves the parameters of `online` downhill and `target` after them.
+
+    The parameters of each net live in one flat tensor. With `precision="bf16"` forward and backward run on bfloat16
+    twins, while the nets themselves stay the float32 masters that the optimiser steps and checkpoints hold.
+
+    Args:
+        online: net that learns; its parameters are re-pointed into flat storage.
+        target: net that bootstraps.
+        objective: (online, target, batch) -> loss per transition `[N]`, facts.
+        optimizer_class: of torch.optim.
+        optimizer_kwargs: its arguments beside the rate.
+        max_grad_norm: bound on the 2-norm of the whole gradient; None leaves it.
+        precision: "fp32" or "bf16".
+
+    Raises:
+        ConfigurationError: the optimiser refuses its arguments.
+    """
+
+    def __init__(
+        self,
+        online: Any,
+        target: Any,
+        objective: Objective,
+        optimizer_class: type[torch.optim.Optimizer] = torch.optim.Adam,
+        optimizer_kwargs: Mapping[str, Any] | None = None,
+        max_grad_norm: float | None = 10.0,
+        precision: str = "fp32",
+    ) -> None:
+        self.objective = objective
+        self.max_grad_norm = max_grad_norm
+        self.flat = flatten_parameters(online)
+        self.flat_target = flatten_parameters(target)
+        self.buffers = list(zip(target.buffers(), online.buffers(), strict=True))
+        self.online, self.target = online, target
+        self.low: Tensor | None = None
+        if precision == "bf16":
+            self.online, self.target = online.twin(torch.bfloat16), target.twin(torch.bfloat16)
+            self.low, self.low_target = (flatten_parameters(net, torch.bfloat16) for net in (self.online, self.target))
+        self.parameters = list(self.online.parameters())
+        self.finite = torch.ones((), dtype=torch.bool, device=self.flat.device)
+        masters = [nn.Parameter(self.flat)] if optimizer_class.__name__ in ELEMENTWISE else list(online.parameters())
+        self.optimizer = _make_optimizer(optimizer_class, masters, dict(optimizer_kwargs or {}))
+        self.masters = masters
+        group = self.optimizer.param_groups[0]
+        self._adam_kernel = torch._fused_adamw_ if optimizer_class is torch.optim.AdamW else torch._fused_adam_
+        self._plain_adam = optimizer_class in (torch.optim.Adam, torch.optim.AdamW) and bool(
+            group["fused"] and not group["amsgrad"] and not group["maximize"]
+        )
+
+    def gradient(self, batch: Batch) -> tuple[Tensor, Tensor, Update]:
+        """The clipped gradient `[P]`, new priorities `[N]`, and what to report; no Python branch on a tensor's value."""
+        loss, facts = self.objective(self.online, self.target, batch)
+        total = weighted_mean(loss, batch.weight)
+        flat = flat_copy(torch.autograd.grad(total, self.parameters)).float()
+        norm = flat.norm()
+        if self.max_grad_norm is not None:
+            flat.mul_((self.max_grad_norm / (norm + 1e-6)).clamp_max(1.0))
+        self.finite.logical_and_(torch.isfinite(norm))
+        return flat, facts["priority"], Update(total.detach(), norm, facts["q_mean"])
+
+    def apply(self, gradient: Tensor) -> None:
+        """One optimiser step along a gradient `[P]`."""
+        if len(self.masters) == 1:
+            self.masters[0].grad = gradient
+        else:
+            for master, grad in zip(self.masters, flat_views(gradient, self.masters), strict=True):
+                master.grad = grad
+        if self._plain_adam and self.masters[0] in self.optimizer.state:
+            self._adam_step(gradient)
+        else:
+            self.optimizer.step()
+        if self.low is not None:
+            self.low.copy_(self.flat)
+
+    def _adam_step(self, gradient: Tensor) -> None:
+        """The kernel that `Optimizer.step` calls, on its state, without its bookkeeping: for small nets that costs more."""
+        group, state = self.optimizer.param_groups[0], self.optimizer.state[self.masters[0]]
+        state["step"] += 1
+        self._adam_kernel(
+            [self.flat], [gradient], [state["exp_avg"]], [state["exp_avg_sq"]], [], [state["step"]],
+            lr=group["lr"], beta1=group["betas"][0], beta2=group["betas"][1], weight_decay=group["weight_decay"],
+            eps=group["eps"], amsgrad=False, maximize=False,
+        )  # fmt: skip
+
+    def set_learning_rate(self, rate: float) -> None:
+        for group in self.optimizer.param_groups:
+            if isinstance(group["lr"], Tensor):
+                group["lr"].fill_(rate)
+            else:
+                group["lr"] = rate
+
+    @torch.no_grad()
+    def sync_target(self, tau: float = 1.0) -> None:
+        """Moves the target to the online net: all the way, or by the share `tau` (Polyak)."""
+        if tau == 1.0:
+            self.flat_target.copy_(self.flat)
+        else:
+            self.flat_target.lerp_(self.flat, tau)
+        for target, online in self.buffers:
+            target.copy_(online)
+        if self.low is not None:
+            self.low_target.copy_(self.flat_target)
+
+    def refresh(self) -> None:
+        """Brings the low-precision twins up to date after the masters were written from outside."""
+        if self.low is not None:
+            self.low.copy_(self.flat)
+            self.low_target.copy_(self.flat_target)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"optimizer": self.optimizer.state_dict(), "finite": self.finite}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.finite.copy_(state["finite"])
+
+
+def _make_optimizer(
+    optimizer_class: type[torch.optim.Optimizer], masters: list[nn.Parameter], kwargs: dict[str, Any]
+) -> torch.optim.Optimizer:
+    allowed = inspect.signature(optimizer_class).parameters
+    if "fused" in allowed and not kwargs.keys() & {"fused", "foreach", "differentiable"}:
+        kwargs["fused"] = True
+    try:
+        return optimizer_class(masters, **{"lr": 0.0, **kwargs})
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ConfigurationError(
+            f"optimizer_class={optimizer_class.__name__} does not take optimizer_kwargs={kwargs}: {error}"
+        ) from error

@@ -1,0 +1,1 @@
+"""Pure maths on tensors: no class, no state, nothing of ours imported."""

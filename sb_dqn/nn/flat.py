@@ -1,0 +1,55 @@
+"""All parameters of a module in one flat tensor: one norm, one optimiser step and one copy instead of one each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import torch
+from torch import Tensor, nn
+
+
+def flatten_parameters(module: nn.Module, dtype: torch.dtype | None = None) -> Tensor:
+    """Moves the parameters into one new flat tensor, of which they become views; 4-d weights in channels_last order.
+
+    Args:
+        module: its parameters are re-pointed in place; values stay.
+        dtype: of the new storage; None keeps float32.
+
+    Returns:
+        `[P]`, in the order of `module.parameters()`.
+    """
+    parameters = list(module.parameters())
+    flat = flat_copy(parameters).to(dtype or torch.float32)
+    start = 0
+    for parameter in parameters:
+        view = flat[start : start + parameter.numel()]
+        start += parameter.numel()
+        if parameter.dim() == 4:
+            out, depth, height, width = parameter.shape
+            parameter.data = view.view(out, height, width, depth).permute(0, 3, 1, 2)
+        else:
+            parameter.data = view.view(parameter.shape)
+    return flat
+
+
+def flat_copy(tensors: Iterable[Tensor]) -> Tensor:
+    """The tensors one after another in one new flat tensor, in the order that `flatten_parameters` uses."""
+    return torch.cat([_row(tensor.detach()) for tensor in tensors])
+
+
+def flat_views(flat: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
+    """Views of `flat` in the shapes of `like`: the inverse of `flat_copy`."""
+    views, start = [], 0
+    for tensor in like:
+        view = flat[start : start + tensor.numel()]
+        start += tensor.numel()
+        if tensor.dim() == 4:
+            out, depth, height, width = tensor.shape
+            views.append(view.view(out, height, width, depth).permute(0, 3, 1, 2))
+        else:
+            views.append(view.view(tensor.shape))
+    return views
+
+
+def _row(tensor: Tensor) -> Tensor:
+    return (tensor.permute(0, 2, 3, 1) if tensor.dim() == 4 else tensor).reshape(-1)

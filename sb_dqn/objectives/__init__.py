@@ -1,0 +1,1 @@
+"""Objectives: from two nets and a batch to a loss per transition."""

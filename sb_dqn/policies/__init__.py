@@ -1,0 +1,65 @@
+"""Policies by alias or class."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+from sb_dqn.checks import check_keys
+from sb_dqn.errors import ConfigurationError, nearest
+from sb_dqn.policies.base import Policy
+from sb_dqn.policies.value import CnnPolicy, MlpPolicy, MultiInputPolicy, QPolicy
+
+VALUE_POLICIES: dict[str, type[QPolicy]] = {
+    "MlpPolicy": MlpPolicy,
+    "CnnPolicy": CnnPolicy,
+    "MultiInputPolicy": MultiInputPolicy,
+}
+OPTIMIZER_KEYS = ("optimizer_class", "optimizer_kwargs")
+
+__all__ = [
+    "VALUE_POLICIES", "CnnPolicy", "MlpPolicy", "MultiInputPolicy", "Policy", "QPolicy", "policy_class", "split_policy_kwargs",
+]  # fmt: skip
+
+
+def policy_class(policy: str | type[QPolicy], aliases: Mapping[str, type[QPolicy]]) -> type[QPolicy]:
+    """The class behind an alias, or the class itself.
+
+    Raises:
+        ConfigurationError: an unknown alias, or a class that is no policy of the right family.
+    """
+    if isinstance(policy, str):
+        if policy not in aliases:
+            raise ConfigurationError(
+                f"policy {policy!r} is unknown: allowed are {sorted(aliases)} or a subclass of QPolicy."
+                f"{nearest(policy, aliases)}"
+            )
+        return aliases[policy]
+    given: Any = policy
+    if not (isinstance(given, type) and issubclass(given, QPolicy)):
+        raise ConfigurationError(f"policy {policy!r} is not allowed: give {sorted(aliases)} or a subclass of QPolicy")
+    return policy
+
+
+def split_policy_kwargs(
+    chosen: type[Policy], policy_kwargs: Mapping[str, Any] | None
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """`policy_kwargs` for the policy, and those that name the optimiser.
+
+    Raises:
+        ConfigurationError: a key that neither takes.
+    """
+    allowed: set[str] = set()
+    for parent in chosen.__mro__:
+        allowed |= {
+            name
+            for name, parameter in inspect.signature(vars(parent).get("__init__", parent)).parameters.items()
+            if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
+        }
+        if parent is Policy:
+            break
+    allowed -= {"self", "observation_space", "action_space"}
+    given = check_keys("policy_kwargs", policy_kwargs, allowed | set(OPTIMIZER_KEYS))
+    optimizer = {key: given.pop(key) for key in OPTIMIZER_KEYS if key in given}
+    return given, optimizer
