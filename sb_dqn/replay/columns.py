@@ -18,6 +18,7 @@ from sb_dqn.errors import ConfigurationError
 
 MAGIC = b"sb_dqn replay buffer: scratch\n\0\0"
 ALIGNMENT = 64
+CHUNK = 4096
 WIDER = {"uint16": np.int32, "uint32": np.int64, "uint64": np.int64}
 """Unsigned types in which torch can hardly compute are kept in the next signed one."""
 
@@ -121,6 +122,27 @@ def check_path(path: Path) -> None:
                 raise ConfigurationError(
                     f"buffer_path={path} exists and is no replay buffer; name another, or delete it"
                 )
+
+
+def copy_newest(
+    saved: Tensor, column: Tensor, rows: int, cursor: npt.NDArray[np.int64], keep: npt.NDArray[np.int64]
+) -> None:
+    """Copies the newest rows of each lane, each to the cell of its row number.
+
+    Args:
+        saved: `[S, B, *shape]`, row r of a lane at r % S.
+        column: `[rows * B (+ 1), *shape]`, row r of lane b at (r % rows) * B + b.
+        rows: rows kept of each lane.
+        cursor: `[B]` rows ever arrived.
+        keep: `[B]` how many of them to copy, at most the smaller of S and `rows`.
+    """
+    saved_rows, num_lanes = saved.shape[:2]
+    for lane in range(num_lanes):
+        newest = np.arange(cursor[lane] - keep[lane], cursor[lane])
+        for start in range(0, len(newest), CHUNK):
+            numbers = torch.from_numpy(newest[start : start + CHUNK])
+            cells = numbers % rows * num_lanes + lane
+            column[cells.to(column.device)] = saved[(numbers % saved_rows).to(saved.device), lane].to(column)
 
 
 def _map_file(columns: Mapping[str, Column], shapes: Mapping[str, tuple[int, ...]], path: Path) -> dict[str, Tensor]:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from sb_dqn.errors import CheckpointError
-from sb_dqn.replay.columns import Where, allocate, writer
+from sb_dqn.replay.columns import Where, allocate, copy_newest, writer
 from sb_dqn.replay.layout import Layout
 from sb_dqn.spaces import Space
 from sb_dqn.types import IntArray, Slot
@@ -247,7 +247,7 @@ class Ring:
             if saved_rows == self.rows:
                 column[: state[name].shape[0] * self.num_lanes] = state[name].flatten(0, 1).to(column)
             else:
-                self._copy_newest(column, state[name], saved_rows, cursor, keep)
+                copy_newest(state[name], column, self.rows, cursor, keep)
         gone = np.where(keep < cursor, cursor - keep + self.frame_stack - 1, 0)
         self._first[:] = np.maximum(state["first"].cpu().numpy(), gone)
         self.cursor[:] = cursor
@@ -256,15 +256,6 @@ class Ring:
         open_cells = (cursor - 1) % self.rows * self.num_lanes + self._lanes
         self._open_last[:] = (cursor > 0) & self.last[torch.from_numpy(open_cells).to(self.device)].cpu().numpy()
         self.refresh_bounds()
-
-    def _copy_newest(self, column: Tensor, saved: Tensor, saved_rows: int, cursor: IntArray, keep: IntArray) -> None:
-        """The newest `keep[b]` rows of each lane, each to the cell of its row number in this ring."""
-        for lane in range(self.num_lanes):
-            newest = np.arange(cursor[lane] - keep[lane], cursor[lane])
-            for start in range(0, len(newest), 4096):
-                rows = torch.from_numpy(newest[start : start + 4096])
-                cells = (rows % self.rows * self.num_lanes + lane).to(self.device)
-                column[cells] = saved[(rows % saved_rows).to(saved.device), lane].to(column)
 
     def _check_state(self, state: Mapping[str, Tensor]) -> None:
         differing = {*self.columns, "cursor", "first", "rows"} ^ set(state)

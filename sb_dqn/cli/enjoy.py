@@ -1,0 +1,49 @@
+"""`sb-dqn enjoy`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+
+@click.command(short_help="Watch a model play, in a window or as a film.")
+@click.argument("run", metavar="RUN", type=click.Path(path_type=Path))
+@click.option("--env", "env_id", metavar="ID", help="Default: the one it was trained on.")
+@click.option("--episodes", type=click.IntRange(1), default=3, show_default=True)
+@click.option(
+    "--video", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Film (.mp4, .gif), no window."
+)
+@click.option(
+    "--seed", type=click.IntRange(0), default=0, show_default=True, help="The same seed plays the same games."
+)
+@click.option("--best", is_flag=True, help="The best model of the evaluations on the way, not the last.")
+@click.option("--explore", is_flag=True, help="Act as in training, epsilon and all; default: greedily.")
+@click.option("--device", default="auto", show_default=True)
+def enjoy(
+    run: Path, env_id: str | None, episodes: int, video: Path | None, seed: int, best: bool, explore: bool, device: str
+) -> None:
+    """Watch the model in RUN, a run's folder or a zip, play; closing the window ends it."""
+    from sb_dqn.cli.runs import find_run
+    from sb_dqn.cli.saved import env_of, load_model
+    from sb_dqn.cli.showing import Film, Window, open_shown
+    from sb_dqn.evaluation import play_episodes
+
+    found = find_run(run, best=best)
+    env, env_kwargs = env_of(found, env_id)
+    model = load_model(found, device)
+
+    def make_screen(rate: float) -> Any:
+        return Window(f"{env} – {found.model}", rate) if video is None else Film(video, rate)
+
+    stream, screen = open_shown(env, env_kwargs, make_screen)
+    try:
+        played = play_episodes(model, stream, episodes, not explore, seed=seed)
+    finally:
+        screen.close()
+        stream.close()
+    for number, (score, length) in enumerate(zip(played.returns, played.lengths, strict=True), 1):
+        click.echo(f"episode {number}: return {score:.2f} in {length:,} steps")
+    if video is not None:
+        click.echo(video)

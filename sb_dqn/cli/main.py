@@ -1,0 +1,43 @@
+"""`sb-dqn`: the commands by name, and errors as one line instead of a traceback."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from sb_dqn.cli.enjoy import enjoy
+from sb_dqn.cli.evaluate import evaluate
+from sb_dqn.cli.inspection import info, plot, presets
+from sb_dqn.cli.train import resume, train
+from sb_dqn.errors import CheckpointError, ConfigurationError, MemoryBudgetError
+from sb_dqn.version import __version__
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, prog_name="sb-dqn")
+def commands() -> None:
+    """Train, evaluate and watch deep Q-learning agents.
+
+    \b
+    sb-dqn train dqn CartPole-v1                  learns, and leaves everything in runs/dqn_CartPole-v1_1
+    sb-dqn evaluate runs/dqn_CartPole-v1_1        plays greedy episodes and prints their mean
+    sb-dqn enjoy runs/dqn_CartPole-v1_1           shows it play
+    """
+
+
+for command in (train, resume, evaluate, enjoy, plot, presets, info):
+    commands.add_command(command)
+
+
+def main() -> None:
+    """The console script. Faults of the user's making end in one line and status 2."""
+    try:
+        commands()
+    except (ConfigurationError, CheckpointError, MemoryBudgetError) as error:
+        click.echo(f"Error: {error}", err=True)
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()

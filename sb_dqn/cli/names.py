@@ -1,0 +1,64 @@
+"""Algorithms by name, and settings as `name=value`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from importlib import import_module
+from typing import Any
+
+import click
+
+from sb_dqn.errors import nearest
+from sb_dqn.presets import parse_value
+
+ALGORITHMS = {
+    "DQN": "sb_dqn.algorithms.dqn",
+    "DoubleDQN": "sb_dqn.algorithms.dqn",
+    "NStepDQN": "sb_dqn.algorithms.dqn",
+}
+"""Class name to the module that holds it; a table and not an import, for the sake of `--help`."""
+
+
+def canonical(name: str) -> str:
+    """The class name that `name` means, whatever its case.
+
+    Raises:
+        click.BadParameter: there is no such algorithm; the nearest are offered.
+    """
+    by_lower = {algorithm.lower(): algorithm for algorithm in ALGORITHMS}
+    plain = name.lower().replace("-", "").replace("_", "")
+    if plain not in by_lower:
+        raise click.BadParameter(
+            f"no algorithm {name!r}; there are: {', '.join(ALGORITHMS)}.{nearest(plain, by_lower)}", param_hint="ALGO"
+        )
+    return by_lower[plain]
+
+
+def algorithm_class(name: str) -> Any:
+    """The class; imports torch."""
+    return getattr(import_module(ALGORITHMS[canonical(name)]), canonical(name))
+
+
+def parse_assignments(assignments: Iterable[str]) -> dict[str, Any]:
+    """`["gamma=0.98", …]` as a dict; the value is a YAML or Python literal.
+
+    Raises:
+        click.BadParameter: no `=`, no name, or a value that is not closed.
+    """
+    settings: dict[str, Any] = {}
+    for assignment in assignments:
+        name, equals, text = assignment.partition("=")
+        if not equals or not name.strip().isidentifier():
+            raise click.BadParameter(f"{assignment!r} is not of the form name=value", param_hint="--set")
+        try:
+            settings[name.strip()] = parse_value(text)
+        except ValueError as error:
+            raise click.BadParameter(f"{name.strip()}: {error}", param_hint="--set") from error
+    return settings
+
+
+def constructor_defaults(cls: type[Any]) -> dict[str, Any]:
+    """Every keyword of the constructor that may be set, its parents' included, with its default; imports torch."""
+    from sb_dqn.algorithms.outside import constructor_arguments
+
+    return {name: parameter.default for name, parameter in constructor_arguments(cls).items()}

@@ -1,0 +1,80 @@
+"""What a training run is going to do: the preset, and over it what the command line says."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sb_dqn.cli.names import algorithm_class, canonical, constructor_defaults, parse_assignments
+from sb_dqn.presets import Preset, find_preset
+
+STEPS_WITHOUT_PRESET = 100_000
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All that decides a run."""
+
+    algorithm: str
+    env_id: str
+    preset: Preset | None
+    n_timesteps: int
+    n_envs: int
+    policy: str | None
+    """None: by the kind of observation."""
+    env_kwargs: Mapping[str, Any]
+    settings: Mapping[str, Any]
+    """Keywords of the constructor that differ from its defaults; `seed` is always among them."""
+
+    def config(self, policy: str) -> dict[str, Any]:
+        """As it is written to the run's folder, with the constructor's defaults filled in."""
+        return {
+            "algorithm": self.algorithm,
+            "env_id": self.env_id,
+            "n_envs": self.n_envs,
+            "env_kwargs": dict(self.env_kwargs),
+            "policy": policy,
+            "n_timesteps": self.n_timesteps,
+            "preset": None if self.preset is None else {"name": self.preset.name, "source": self.preset.source},
+            "settings": {**constructor_defaults(algorithm_class(self.algorithm)), **self.settings},
+        }
+
+
+def make_plan(
+    algo: str,
+    env_id: str,
+    *,
+    preset: str | None = None,
+    timesteps: int | None = None,
+    n_envs: int | None = None,
+    policy: str | None = None,
+    seed: int | None = None,
+    device: str | None = None,
+    assignments: Iterable[str] = (),
+    env_assignments: Iterable[str] = (),
+) -> Plan:
+    """The preset of `algo` for `env_id` with everything that was said laid over it; a seed is drawn if none was given.
+
+    Raises:
+        click.BadParameter: an unknown algorithm, or an assignment that cannot be read.
+        ConfigurationError: an unknown preset.
+    """
+    algorithm = canonical(algo)
+    found = find_preset(algorithm, env_id, preset)
+    said = parse_assignments(assignments)
+    said |= {name: value for name, value in (("seed", seed), ("device", device)) if value is not None}
+    settings = {**(found.settings if found else {}), **said}
+    if settings.get("seed") is None:
+        settings["seed"] = secrets.randbelow(2**31)
+    return Plan(
+        algorithm=algorithm,
+        env_id=env_id,
+        preset=found,
+        n_timesteps=timesteps or (found.n_timesteps if found else STEPS_WITHOUT_PRESET),
+        n_envs=n_envs or (found.n_envs if found else 1),
+        policy=policy or (found.policy if found else None),
+        env_kwargs={**(found.env_kwargs if found else {}), **parse_assignments(env_assignments)},
+        settings=settings,
+    )

@@ -1,0 +1,116 @@
+"""The folder of a run: where everything of it lies, and how to find it again."""
+
+from __future__ import annotations
+
+import platform
+import re
+import shlex
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import click
+
+from sb_dqn.version import __version__
+
+CONFIG, MODEL, BEST, REPLAY, CURVE = "config.yaml", "model.zip", "best_model.zip", "replay_buffer.zip", "curve.png"
+_PACKAGES = ("torch", "gymnasium", "ale-py", "numpy")
+
+
+def new_run_folder(root: Path, algorithm: str, env_id: str) -> Path:
+    """Make and return `root/<algorithm>_<env>_<n>`, n one above the highest that is there.
+
+    Raises:
+        click.ClickException: nothing can be written under `root`.
+    """
+    stem = f"{algorithm.lower()}_{re.sub(r'[^A-Za-z0-9.-]+', '-', env_id).strip('-')}"
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        taken = [re.fullmatch(re.escape(stem) + r"_(\d+)", path.name) for path in root.iterdir()]
+        number = max((int(match[1]) for match in taken if match), default=0) + 1
+        while True:
+            try:
+                folder = root / f"{stem}_{number}"
+                folder.mkdir()
+                return folder
+            except FileExistsError:  # another run began between the look and the making
+                number += 1
+    except OSError as error:
+        raise click.ClickException(
+            f"cannot write to {root}: {error.strerror}; name another folder with --folder"
+        ) from None
+
+
+def versions() -> dict[str, str]:
+    """Version by package, without importing any of them."""
+    return {"sb_dqn": __version__, "python": platform.python_version()} | {
+        name: metadata.version(name) for name in _PACKAGES
+    }
+
+
+def write_config(folder: Path, config: Mapping[str, Any]) -> None:
+    """Write `config.yaml`: `config`, and with what, how and when the run was begun."""
+    import yaml
+
+    circumstances = {
+        "versions": versions(),
+        "platform": platform.platform(),
+        "command": shlex.join(["sb-dqn", *sys.argv[1:]]),
+        "started": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+    }
+    text = yaml.safe_dump(_writable({**config, **circumstances}), sort_keys=False, default_flow_style=None, width=120)
+    (folder / CONFIG).write_text(text, encoding="utf-8")
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """What `write_config` wrote; empty where there is none."""
+    import yaml
+
+    path = folder / CONFIG
+    return dict(yaml.safe_load(path.read_text(encoding="utf-8"))) if path.is_file() else {}
+
+
+@dataclass(frozen=True)
+class SavedRun:
+    """A model on disk and the run that made it."""
+
+    model: Path
+    folder: Path
+    config: Mapping[str, Any]
+    """Of the run; empty where the zip lies outside a run's folder."""
+
+
+def find_run(path: Path, *, best: bool = False) -> SavedRun:
+    """The model that `path` means: a zip (with or without its ending), or the folder of a run.
+
+    Raises:
+        click.BadParameter: there is nothing of the kind; says what is there.
+    """
+    if path.is_dir():
+        model = path / (BEST if best else MODEL)
+        if model.is_file():
+            return SavedRun(model, path, read_config(path))
+        zips = sorted(str(found) for found in path.rglob("*.zip") if found.name != REPLAY)
+        raise click.BadParameter(f"no {model.name} in {path}; {_offer(zips)}", param_hint="RUN")
+    for model in (path, path.with_name(path.name + ".zip")):
+        if model.is_file():
+            return SavedRun(model, model.parent, read_config(model.parent))
+    runs = sorted(str(found.parent) for found in Path("runs").glob(f"*/{CONFIG}"))
+    raise click.BadParameter(f"{path} does not exist; {_offer(runs)}", param_hint="RUN")
+
+
+def _offer(found: list[str]) -> str:
+    return "there are: " + ", ".join(found[-5:]) if found else "nothing that could be meant was found nearby"
+
+
+def _writable(value: Any) -> Any:
+    """`value` as YAML can write it safely: what is not plain data becomes its text."""
+    if isinstance(value, Mapping):
+        return {str(key): _writable(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_writable(inner) for inner in value]
+    return value if value is None or type(value) in (bool, int, float, str) else str(value)

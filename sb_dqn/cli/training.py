@@ -1,0 +1,207 @@
+"""A training run from its plan to its folder; a run that was interrupted goes on by the same road."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from sb_dqn.cli.environments import open_env, policy_alias
+from sb_dqn.cli.names import algorithm_class
+from sb_dqn.cli.plan import Plan
+from sb_dqn.cli.runs import BEST, CURVE, MODEL, REPLAY, SavedRun, new_run_folder, write_config
+
+EVALUATIONS = 10
+"""Evaluations on the way, unless `--eval-freq` says otherwise."""
+LANES = 5
+"""Lanes of an evaluation, at most."""
+FINAL_EPISODES = 20
+
+
+@dataclass(frozen=True)
+class Watching:
+    """What is shown and measured on the way."""
+
+    progress: bool
+    tensorboard: bool
+    eval_freq: int | None
+    """Environment steps between two evaluations; 0 for none, None for ten in all."""
+    eval_episodes: int
+
+
+def begin(plan: Plan, root: Path, watching: Watching) -> Path:
+    """Train as `plan` says; everything lies in the folder that is returned."""
+    stream = open_env(plan.env_id, plan.n_envs, plan.env_kwargs)
+    policy = plan.policy or policy_alias(stream)
+    model = algorithm_class(plan.algorithm)(policy, stream, **plan.settings)
+    folder = new_run_folder(root, plan.algorithm, plan.env_id)
+    config = plan.config(policy)
+    write_config(folder, config)
+    _announce(plan, folder)
+    _fit(model, folder, config, plan.n_timesteps, watching)
+    return folder
+
+
+def go_on(run: SavedRun, timesteps: int | None, device: str, watching: Watching) -> Path:
+    """Train the run's model further, by `timesteps` or by what is left of its plan.
+
+    Raises:
+        click.UsageError: the run has no configuration, or nothing is left to do.
+    """
+    config = dict(run.config)
+    if not config:
+        raise click.UsageError(f"{run.folder} has no config.yaml; a run can go on only in the folder that `train` made")
+    stream = open_env(config["env_id"], config["n_envs"], config["env_kwargs"])
+    model = algorithm_class(config["algorithm"]).load(run.model, env=stream, device=device)
+    steps = timesteps or config["n_timesteps"] - model.num_timesteps
+    if steps <= 0:
+        raise click.UsageError(
+            f"{run.folder} has done its {model.num_timesteps:,} steps; say how many more: --timesteps N"
+        )
+    if (run.folder / REPLAY).is_file():
+        model.load_replay_buffer(run.folder / REPLAY)
+    click.echo(f"going on in {run.folder} at step {model.num_timesteps:,} for {steps:,} more")
+    _fit(model, run.folder, config, steps, watching)
+    return run.folder
+
+
+def _fit(model: Any, folder: Path, config: Mapping[str, Any], steps: int, watching: Watching) -> None:
+    from sb_dqn.logger import configure
+
+    formats = ["csv", *([] if watching.progress else ["stdout"]), *(["tensorboard"] if watching.tensorboard else [])]
+    logger = configure(str(folder), formats)
+    model.set_logger(logger)
+    first, started = model.num_timesteps, time.monotonic()
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # a polite kill is treated as Ctrl-C
+    try:
+        model.learn(
+            steps,
+            callback=_callbacks(folder, config, steps, watching),
+            reset_num_timesteps=False,
+            progress_bar=watching.progress,
+        )
+    except KeyboardInterrupt:
+        _interrupted(model, folder, config)
+        sys.exit(130)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+        logger.close()
+    seconds = time.monotonic() - started
+    model.save(folder / MODEL)
+    (folder / REPLAY).unlink(missing_ok=True)  # it belonged to the interrupted model, which is no more
+    done = model.num_timesteps - first
+    click.echo(f"\n{done:,} steps in {seconds:,.0f} s, {done / seconds:,.0f} steps/s, evaluations included")
+    _conclude(model, folder, config)
+
+
+def _callbacks(folder: Path, config: Mapping[str, Any], steps: int, watching: Watching) -> list[Any]:
+    from sb_dqn.callbacks.evaluation import EvalCallback
+    from sb_dqn.cli.episodes import EpisodeLog
+
+    every = max(steps // EVALUATIONS, 1) if watching.eval_freq is None else watching.eval_freq
+    callbacks: list[Any] = [EpisodeLog(folder, config["env_id"])]
+    if every > 0:
+        evaluation = EvalCallback(
+            open_env(config["env_id"], min(watching.eval_episodes, LANES), config["env_kwargs"]),
+            n_eval_episodes=watching.eval_episodes,
+            eval_freq=every,
+            log_path=folder,
+            best_model_save_path=folder,
+            verbose=0,
+        )
+        evaluation.best_mean_reward = _best_so_far(folder)
+        callbacks.append(evaluation)
+    return callbacks
+
+
+def _best_so_far(folder: Path) -> float:
+    """The best mean of the evaluations before this part of the run: what `best_model.zip` has to beat."""
+    import numpy as np
+
+    path = folder / "evaluations.npz"
+    if not path.is_file() or not (folder / BEST).is_file():
+        return -np.inf
+    with np.load(path, allow_pickle=False) as saved:
+        return float(saved["results"].mean(axis=1).max())
+
+
+def _interrupted(model: Any, folder: Path, config: Mapping[str, Any]) -> None:
+    click.echo(f"\ninterrupted at step {model.num_timesteps:,}; saving (Ctrl-C again gives up the replay)")
+    model.save(folder / MODEL)
+    try:
+        model.save_replay_buffer(folder / REPLAY)
+    except KeyboardInterrupt:
+        click.echo("the replay was not saved; the model was")
+    draw_curve(folder, config)
+    click.echo(f"saved in {folder}; go on with\n  {program()} resume {folder}")
+
+
+def _conclude(model: Any, folder: Path, config: Mapping[str, Any]) -> None:
+    """Evaluate, draw, and say where everything lies and what to type next."""
+    from sb_dqn.evaluation import evaluate_policy
+
+    env = open_env(config["env_id"], LANES, config["env_kwargs"])
+    mean, spread = evaluate_policy(model, env, n_eval_episodes=FINAL_EPISODES)
+    env.close()
+    click.echo(f"mean return {mean:.2f} ± {spread:.2f} over {FINAL_EPISODES} greedy episodes\n")
+    drawn = draw_curve(folder, config)
+    lines = [
+        (MODEL, "the trained model"),
+        (BEST, "the best of the evaluations on the way"),
+        (CURVE if drawn else "", "the learning curve"),
+        ("config.yaml", "every setting, the versions, the command"),
+        ("progress.csv", "the log; monitor.csv has every episode, evaluations.npz the evaluations"),
+    ]
+    click.echo(f"everything lies in {folder}")
+    for name, meaning in lines:
+        if name and (folder / name).is_file():
+            click.echo(f"  {name:16}{meaning}")
+    click.echo("\nnext")
+    for command, meaning in (
+        (f"enjoy {folder}", "watch it play; with --video film.mp4 as a film"),
+        (f"evaluate {folder} --episodes 100", "a surer mean"),
+        (f"resume {folder} --timesteps {max(config['n_timesteps'] // 2, 1)}", "let it learn more"),
+        (f"train {config['algorithm']} {config['env_id']} --set learning_rate=3e-4", "try another setting"),
+    ):
+        click.echo(f"  {program()} {command}\n      {meaning}")
+
+
+def draw_curve(folder: Path, config: Mapping[str, Any]) -> bool:
+    """Draw `curve.png`; where that cannot be done, say why."""
+    from sb_dqn.errors import ConfigurationError
+    from sb_dqn.plotting import plot_curve
+
+    try:
+        plot_curve(folder, folder / CURVE, title_of(config))
+    except ConfigurationError as error:
+        click.echo(f"no {CURVE}: {error}")
+        return False
+    return True
+
+
+def title_of(config: Mapping[str, Any]) -> str:
+    """`DQN on CartPole-v1, seed 3`."""
+    if not config:
+        return ""
+    return f"{config['algorithm']} on {config['env_id']}, seed {config['settings'].get('seed')}"
+
+
+def program() -> str:
+    """How this command is called again from here: by its name where the shell finds it, else by its path."""
+    return sys.argv[0] if Path(sys.argv[0]).name == "sb-dqn" and not shutil.which("sb-dqn") else "sb-dqn"
+
+
+def _announce(plan: Plan, folder: Path) -> None:
+    source = f"preset {plan.preset.name} ({plan.preset.source})" if plan.preset else "no preset: the class's defaults"
+    lanes = f", {plan.n_envs} lanes" if plan.n_envs > 1 else ""
+    click.echo(
+        f"{plan.algorithm} on {plan.env_id}: {plan.n_timesteps:,} steps{lanes}, seed {plan.settings['seed']}; {source}\n"
+        f"into {folder}; Ctrl-C saves"
+    )

@@ -1,0 +1,253 @@
+"""The rules of the house, read off the syntax tree: floors, circles, and the things that are never done."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[2] / "sb_dqn"
+LONGEST = 300
+
+FLOORS = {
+    **dict.fromkeys(["version", "errors"], 0),
+    **dict.fromkeys(["checks", "types", "spaces", "schedules", "rng", "accelerate"], 1),
+    **dict.fromkeys(["checkpoint", "logger", "losses"], 1),
+    **dict.fromkeys(["nn", "replay", "envs", "learner"], 2),
+    **dict.fromkeys(["exploration", "objectives", "actors", "evaluation"], 3),
+    **dict.fromkeys(["policies", "callbacks"], 4),
+    **dict.fromkeys(["algorithms", "presets", "plotting"], 5),
+    **dict.fromkeys(["interop", "cli"], 6),
+}
+"""Room (a folder or a single file) to floor. A room imports from its own floor at most, and never in a circle."""
+
+SAFE_RANDOM = {"Generator", "default_rng", "SeedSequence", "PCG64", "PCG64DXSM", "Philox", "BitGenerator"}
+
+
+def modules() -> dict[str, ast.Module]:
+    """Dotted name to syntax tree, of every file of the package."""
+    found = {}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+        name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+        found[name] = ast.parse(path.read_text(encoding="utf-8"), str(path))
+    return found
+
+
+MODULES = modules()
+ROOMS = sorted({name.split(".")[1] for name in MODULES if "." in name})
+
+
+def room(module: str) -> str:
+    return module.split(".")[1] if "." in module else ""
+
+
+def imports(tree: ast.AST, known: set[str]) -> Iterator[tuple[str, int]]:
+    """Every import of the package, at any depth, as the most precise known module, with its line."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        else:
+            continue
+        for name in names:
+            if name != "sb_dqn" and not name.startswith("sb_dqn."):
+                continue
+            while name not in known and "." in name:
+                name = name.rpartition(".")[0]
+            yield name, node.lineno
+
+
+def breaks_floors(module: str, tree: ast.AST, known: set[str]) -> list[str]:
+    """Imports from a higher floor, and `losses` importing anything of ours."""
+    faults = []
+    for target, line in imports(tree, known):
+        here, there = room(module), room(target)
+        if not there or here == there or not here:
+            continue
+        if FLOORS[there] > FLOORS[here]:
+            faults.append(f"{module}:{line} (floor {FLOORS[here]}) imports {target} (floor {FLOORS[there]})")
+        if here == "losses":
+            faults.append(f"{module}:{line} imports {target}; losses import torch alone")
+    return faults
+
+
+def imports_root(module: str, tree: ast.AST, known: set[str]) -> list[str]:
+    return [f"{module}:{line} imports the root package" for target, line in imports(tree, known) if target == "sb_dqn"]
+
+
+def forbidden_calls(module: str, tree: ast.AST) -> list[str]:
+    """`hasattr`, Python's `random`, numpy's global generator."""
+    faults = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and node.id == "hasattr":
+            faults.append(f"{module}:{node.lineno} uses hasattr")
+        elif isinstance(node, ast.Import) and any(alias.name == "random" for alias in node.names):
+            faults.append(f"{module}:{node.lineno} imports the global random")
+        elif isinstance(node, ast.ImportFrom) and node.module == "random":
+            faults.append(f"{module}:{node.lineno} imports from the global random")
+        elif isinstance(node, ast.Attribute) and is_numpy_random(node.value) and node.attr not in SAFE_RANDOM:
+            faults.append(f"{module}:{node.lineno} uses np.random.{node.attr}")
+    return faults
+
+
+def is_numpy_random(node: ast.AST) -> bool:
+    return (
+        isinstance(node, ast.Attribute)
+        and node.attr == "random"
+        and isinstance(node.value, ast.Name)
+        and node.value.id in {"np", "numpy"}
+    )
+
+
+def autoreset_reads(module: str, tree: ast.AST) -> list[str]:
+    """Places that ask how an environment resets; handing the mode to a constructor is not asking."""
+    if module.startswith("sb_dqn.envs.stream"):
+        return []
+    nodes = [node for node in ast.walk(tree) if isinstance(node, ast.expr) and asks_autoreset(node)]
+    return [f"{module}:{node.lineno} reads the autoreset mode" for node in nodes]
+
+
+def asks_autoreset(node: ast.AST) -> bool:
+    """`x.autoreset_mode`, `x["autoreset_mode"]` or `x.get("autoreset_mode")`, read and not written."""
+    if isinstance(node, ast.Attribute):
+        return node.attr == "autoreset_mode" and isinstance(node.ctx, ast.Load)
+    if isinstance(node, ast.Subscript):
+        return is_mode(node.slice) and isinstance(node.ctx, ast.Load)
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and any(map(is_mode, node.args))
+
+
+def is_mode(node: ast.AST) -> bool:
+    return isinstance(node, ast.Constant) and node.value == "autoreset_mode"
+
+
+def circle(graph: dict[str, set[str]]) -> list[str]:
+    """The modules of one import circle, or nothing."""
+    done: set[str] = set()
+
+    def walk(node: str, path: list[str]) -> list[str]:
+        if node in path:
+            return [*path[path.index(node) :], node]
+        if node in done:
+            return []
+        for following in sorted(graph.get(node, ())):
+            found = walk(following, [*path, node])
+            if found:
+                return found
+        done.add(node)
+        return []
+
+    return next((found for start in sorted(graph) if (found := walk(start, []))), [])
+
+
+def test_every_room_has_a_floor() -> None:
+    assert "losses" in ROOMS
+    assert set(ROOMS) <= set(FLOORS)
+
+
+@pytest.mark.parametrize("name", ["", *ROOMS])
+def test_the_nevers(name: str) -> None:
+    known = set(MODULES)
+    faults = []
+    for module, tree in MODULES.items():
+        if room(module) == name:
+            faults += breaks_floors(module, tree, known) + imports_root(module, tree, known)
+            faults += forbidden_calls(module, tree) + autoreset_reads(module, tree)
+    assert faults == []
+
+
+def test_no_import_circle_of_any_kind() -> None:
+    known = set(MODULES)
+    graph = {
+        module: {target for target, _ in imports(tree, known) if target not in (module, "sb_dqn")}
+        for module, tree in MODULES.items()
+        if module != "sb_dqn"
+    }
+    assert circle(graph) == []
+
+
+def test_no_file_is_long() -> None:
+    lengths = {
+        str(path.relative_to(PACKAGE)): len(path.read_text(encoding="utf-8").splitlines())
+        for path in PACKAGE.rglob("*.py")
+    }
+    assert {name: length for name, length in lengths.items() if length > LONGEST} == {}
+
+
+# The detectors themselves: what they must see, and what they must let pass.
+
+KNOWN = {
+    "sb_dqn",
+    "sb_dqn.losses.td",
+    "sb_dqn.algorithms.dqn",
+    "sb_dqn.callbacks.base",
+    "sb_dqn.errors",
+    "sb_dqn.nn.values",
+}
+
+
+@pytest.mark.parametrize(
+    ("module", "source", "count"),
+    [
+        ("sb_dqn.callbacks.base", "from sb_dqn.algorithms.dqn import DQN", 1),
+        ("sb_dqn.callbacks.base", "def f():\n    import sb_dqn.algorithms.dqn", 1),
+        ("sb_dqn.callbacks.base", "from sb_dqn.nn import values", 0),
+        ("sb_dqn.losses.td", "from sb_dqn.errors import nearest", 1),
+        ("sb_dqn.algorithms.dqn", "from sb_dqn.losses.td import td_error", 0),
+    ],
+)
+def test_floors_are_seen(module: str, source: str, count: int) -> None:
+    assert len(breaks_floors(module, ast.parse(source), KNOWN)) == count
+
+
+@pytest.mark.parametrize(
+    ("source", "count"),
+    [
+        ("import sb_dqn", 1),
+        ("from sb_dqn import DQN", 1),
+        ("from sb_dqn import errors", 0),
+        ("import sb_dqn.errors", 0),
+    ],
+)
+def test_root_imports_are_seen(source: str, count: int) -> None:
+    assert len(imports_root("sb_dqn.nn.values", ast.parse(source), KNOWN)) == count
+
+
+@pytest.mark.parametrize(
+    ("source", "count"),
+    [
+        ("hasattr(x, 'y')", 1),
+        ("import random", 1),
+        ("from random import choice", 1),
+        ("np.random.seed(0)", 1),
+        ("numpy.random.rand(3)", 1),
+        ("rng = np.random.default_rng(0)\nrng.random(3)", 0),
+        ("x: np.random.Generator", 0),
+    ],
+)
+def test_forbidden_calls_are_seen(source: str, count: int) -> None:
+    assert len(forbidden_calls("m", ast.parse(source))) == count
+
+
+@pytest.mark.parametrize(
+    ("module", "source", "count"),
+    [
+        ("sb_dqn.evaluation", "env.metadata['autoreset_mode']", 1),
+        ("sb_dqn.evaluation", "env.autoreset_mode", 1),
+        ("sb_dqn.evaluation", "env.metadata.get('autoreset_mode')", 1),
+        ("sb_dqn.envs.atari", "metadata = {'autoreset_mode': AutoresetMode.NEXT_STEP}", 0),
+        ("sb_dqn.envs.atari", "metadata['autoreset_mode'] = AutoresetMode.NEXT_STEP", 0),
+        ("sb_dqn.envs.stream_gymnasium", "env.metadata['autoreset_mode']", 0),
+        ("sb_dqn.envs.make", "SyncVectorEnv(fns, autoreset_mode=AutoresetMode.NEXT_STEP)", 0),
+    ],
+)
+def test_autoreset_reads_are_seen(module: str, source: str, count: int) -> None:
+    assert len(autoreset_reads(module, ast.parse(source))) == count
+
+
+def test_circles_are_seen() -> None:
+    assert circle({"a": {"b"}, "b": {"c"}, "c": {"b"}}) == ["b", "c", "b"]
+    assert circle({"a": {"b", "c"}, "b": {"c"}, "c": set()}) == []

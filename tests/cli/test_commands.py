@@ -1,0 +1,187 @@
+"""The commands through their entry point, on runs of a few hundred steps."""
+
+from __future__ import annotations
+
+import csv
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from sb_dqn.checkpoint import model_info
+from sb_dqn.cli.episodes import EpisodeLog
+from sb_dqn.cli.main import commands, main
+
+TRAIN = ["train", "dqn", "CartPole-v1", "--timesteps", "600", "--seed", "1", "--set", "learning_starts=50",
+         "--set", "policy_kwargs={net_arch: [16]}", "--set", "train_freq=8", "--set", "gradient_steps=1"]  # fmt: skip
+
+
+def call(*arguments: str | Path | int) -> Result:
+    return CliRunner().invoke(commands, [str(argument) for argument in arguments], catch_exceptions=False)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run."""
+    root = tmp_path_factory.mktemp("runs")
+    done = call(*TRAIN, "--folder", root, "--no-progress", "--eval-freq", 250, "--eval-episodes", 2)
+    assert done.exit_code == 0, done.output
+    return root / "dqn_CartPole-v1_1"
+
+
+def test_a_run_leaves_everything_in_its_folder(run: Path) -> None:
+    present = {path.name for path in run.iterdir()}
+    assert present >= {
+        "config.yaml",
+        "model.zip",
+        "best_model.zip",
+        "curve.png",
+        "progress.csv",
+        "monitor.csv",
+        "evaluations.npz",
+    }
+    assert model_info(run / "model.zip")["state"]["counters"]["num_timesteps"] == 600
+
+
+def test_the_config_holds_the_preset_and_what_was_said_over_it(run: Path) -> None:
+    config = yaml.safe_load((run / "config.yaml").read_text())
+    assert config["preset"]["name"] == "CartPole-v1"
+    assert config["settings"]["learning_rate"] == 2.3e-3
+    assert config["settings"]["policy_kwargs"] == {"net_arch": [16]}
+    assert (config["settings"]["seed"], config["n_timesteps"]) == (1, 600)
+
+
+def test_every_episode_is_written_down(run: Path) -> None:
+    with (run / "monitor.csv").open() as file:
+        assert '"env_id": "CartPole-v1"' in file.readline()
+        rows = list(csv.DictReader(file))
+    lengths = [int(row["l"]) for row in rows]
+    assert 600 - 500 <= sum(lengths) <= 600
+    assert [float(row["r"]) for row in rows] == lengths  # CartPole pays 1 a step
+    times = [float(row["t"]) for row in rows]
+    assert times == sorted(times)
+
+
+def test_evaluations_fall_where_they_were_asked_for(run: Path) -> None:
+    with np.load(run / "evaluations.npz") as saved:
+        assert saved["timesteps"].tolist() == [250, 500]
+        assert saved["results"].shape == (2, 2)
+
+
+def test_the_output_says_where_it_lies_and_what_to_type_next(tmp_path: Path) -> None:
+    done = call(*TRAIN, "--folder", tmp_path, "--progress", "--eval-freq", 0)
+    folder = tmp_path / "dqn_CartPole-v1_1"
+    assert "DQN on CartPole-v1: 600 steps, seed 1; preset CartPole-v1 (RL Baselines3 Zoo" in done.output
+    assert "over 20 greedy episodes" in done.output
+    assert f"everything lies in {folder}" in done.output
+    assert f"enjoy {folder}" in done.output
+    assert "best_model.zip" not in done.output  # nothing was evaluated on the way
+    assert not (folder / "evaluations.npz").exists()
+
+
+def test_the_same_seed_gives_the_same_model(run: Path, tmp_path: Path) -> None:
+    call(*TRAIN, "--folder", tmp_path, "--no-progress", "--eval-freq", 0)
+    once, again = (model_info(folder / "model.zip")["members"] for folder in (run, tmp_path / "dqn_CartPole-v1_1"))
+    assert once["policy"]["sha256"] == again["policy"]["sha256"]
+
+
+def test_evaluate_repeats_itself_and_takes_folder_or_zip(run: Path) -> None:
+    outputs = [call("evaluate", path, "--episodes", 3).output for path in (run, run / "model.zip", run / "model")]
+    assert "over 3 episodes" in outputs[0]
+    assert outputs[0] == outputs[1] == outputs[2]
+    seeds = [call("evaluate", run, "--episodes", 30, "--seed", seed).output for seed in (0, 7)]
+    assert seeds[0] != seeds[1]
+
+
+def test_a_bare_zip_needs_the_environment(run: Path, tmp_path: Path) -> None:
+    bare = tmp_path / "bare.zip"
+    bare.write_bytes((run / "model.zip").read_bytes())
+    refused = call("evaluate", bare)
+    assert refused.exit_code == 2
+    assert "say the environment: --env" in refused.output
+    assert "over 2 episodes" in call("evaluate", bare, "--env", "CartPole-v1", "--episodes", 2).output
+
+
+def test_info_reads_the_manifest(run: Path) -> None:
+    shown = yaml.safe_load(call("info", run).output)
+    assert shown["class"] == "DQN"
+    assert shown["counters"]["num_timesteps"] == 600
+
+
+def test_plot_draws_again(run: Path, tmp_path: Path) -> None:
+    pictures = []
+    for against in ("steps", "time"):
+        done = call("plot", run, "--output", tmp_path / f"{against}.png", "--against", against)
+        assert done.output.strip() == str(tmp_path / f"{against}.png")
+        pictures.append((tmp_path / f"{against}.png").read_bytes())
+    assert pictures[0].startswith(b"\x89PNG")
+    assert pictures[0] != pictures[1]
+
+
+def test_presets_lists_what_an_algorithm_can_use() -> None:
+    assert "CartPole-v1" in call("presets", "doubledqn").output
+    assert "nstepdqn" not in call("presets", "dqn").output
+    shown = yaml.safe_load(call("presets", "dqn", "--name", "CartPole-v1").output)
+    assert shown["settings"]["batch_size"] == 64
+
+
+def test_ctrl_c_saves_and_resume_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written = EpisodeLog._on_step
+
+    def interrupt(log: EpisodeLog) -> bool:
+        if log.num_timesteps == 300:
+            raise KeyboardInterrupt
+        return written(log)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(EpisodeLog, "_on_step", interrupt)
+        stopped = call(*TRAIN, "--folder", tmp_path, "--no-progress", "--eval-freq", 0)
+    folder = tmp_path / "dqn_CartPole-v1_1"
+    assert stopped.exit_code == 130
+    assert "interrupted at step 300" in stopped.output
+    assert f"resume {folder}" in stopped.output
+    assert model_info(folder / "replay_buffer.zip")["kind"] == "replay"
+    early = len((folder / "monitor.csv").read_text().splitlines())
+
+    resumed = call("resume", folder, "--no-progress", "--eval-freq", 0)
+    assert "at step 300 for 300 more" in resumed.output
+    assert model_info(folder / "model.zip")["state"]["counters"]["num_timesteps"] == 600
+    assert not (folder / "replay_buffer.zip").exists()
+    assert len((folder / "monitor.csv").read_text().splitlines()) > early
+    done = call("resume", folder)
+    assert done.exit_code == 2
+    assert "--timesteps N" in done.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["train", "dqnn", "CartPole-v1"], "Did you mean 'dqn'"),
+        (["train", "dqn", "CartPole-v11"], "Did you mean 'CartPole-v1'"),
+        (["train", "dqn", "CartPole-v1", "--set", "gama=0.9"], "Did you mean 'gamma'"),
+        (["train", "dqn", "CartPole-v1", "--set", "gamma=3"], "gamma=3 is not allowed"),
+        (["train", "dqn", "CartPole-v1", "--preset", "CartPole"], "Did you mean 'CartPole-v1'"),
+        (["train", "dqn", "CartPole-v1", "--env-set", "wind=3"], "wind"),
+        (["evaluate", "no_such_run"], "no_such_run does not exist"),
+        (["info", str(Path(__file__))], "test_commands.py"),
+    ],
+)
+def test_a_fault_of_the_user_is_one_line_and_status_2(
+    arguments: list[str],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["sb-dqn", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    error = capsys.readouterr().err
+    assert ended.value.code == 2
+    assert message in error
+    assert "Traceback" not in error
+    assert not (tmp_path / "runs").exists()

@@ -1,0 +1,51 @@
+"""Algorithms and settings as the command line says them."""
+
+from __future__ import annotations
+
+import click
+import pytest
+
+from sb_dqn.algorithms.dqn import DoubleDQN
+from sb_dqn.cli.names import ALGORITHMS, algorithm_class, canonical, constructor_defaults, parse_assignments
+
+
+@pytest.mark.parametrize("name", ["DoubleDQN", "doubledqn", "DOUBLEDQN", "double-dqn", "Double_DQN"])
+def test_case_and_hyphens_do_not_matter(name: str) -> None:
+    assert canonical(name) == "DoubleDQN"
+
+
+def test_an_unknown_algorithm_offers_the_nearest() -> None:
+    with pytest.raises(click.BadParameter, match=r"no algorithm 'dubledqn'.*Did you mean 'doubledqn'"):
+        canonical("dubledqn")
+
+
+def test_the_table_names_every_algorithm_and_each_can_be_imported() -> None:
+    from sb_dqn import algorithms
+
+    assert set(ALGORITHMS) == set(algorithms.ALGORITHMS)
+    for name in ALGORITHMS:
+        assert algorithm_class(name) is algorithms.ALGORITHMS[name]
+
+
+def test_assignments() -> None:
+    given = ["gamma=0.98", "policy_kwargs={net_arch: [64]}", "learning_rate=linear 1e-3", " loss = mse ", "seed=None"]
+    assert parse_assignments(given) == {
+        "gamma": 0.98,
+        "policy_kwargs": {"net_arch": [64]},
+        "learning_rate": "linear 1e-3",
+        "loss": "mse",
+        "seed": None,
+    }
+
+
+@pytest.mark.parametrize("wrong", ["gamma", "=3", "a b=3", "gamma:3", "policy_kwargs={net_arch: [64}"])
+def test_what_is_no_assignment_is_refused(wrong: str) -> None:
+    with pytest.raises(click.BadParameter):
+        parse_assignments([wrong])
+
+
+def test_defaults_are_the_variants_own_and_its_parents() -> None:
+    defaults = constructor_defaults(DoubleDQN)
+    assert defaults["double_q"] is True
+    assert defaults["gamma"] == 0.99
+    assert not {"self", "policy", "env", "unknown", "kwargs"} & defaults.keys()

@@ -1,0 +1,101 @@
+"""Presets: which entry is found for whom, and that every shipped file is sound."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sb_dqn.errors import ConfigurationError
+from sb_dqn.presets import catalogue
+from sb_dqn.presets.catalogue import Preset, find_preset, list_presets
+
+
+def found(algo: str, env_id: str, name: str | None = None) -> Preset:
+    preset = find_preset(algo, env_id, name)
+    assert preset is not None
+    return preset
+
+
+def test_zoo_row_of_cartpole_is_what_the_zoo_says() -> None:
+    preset = found("DQN", "CartPole-v1")
+    assert (preset.n_timesteps, preset.n_envs, preset.policy) == (50_000, 1, "MlpPolicy")
+    assert preset.settings["learning_rate"] == 2.3e-3
+    assert (preset.settings["train_freq"], preset.settings["gradient_steps"]) == (256, 128)
+    assert preset.settings["policy_kwargs"] == {"net_arch": [256, 256]}
+
+
+@pytest.mark.parametrize("env_id", ["ALE/Breakout-v5", "BreakoutNoFrameskip-v4"])
+def test_atari_ids_find_the_pattern(env_id: str) -> None:
+    preset = found("dqn", env_id)
+    assert preset.policy == "CnnPolicy"
+    assert preset.settings["learning_rate"] == 1e-4
+
+
+def test_a_variant_uses_its_parents_entry_unless_it_has_its_own() -> None:
+    assert found("DoubleDQN", "CartPole-v1") == found("DQN", "CartPole-v1")
+    assert found("NStepDQN", "CartPole-v1").algorithm == "dqn"
+    assert found("NStepDQN", "ALE/Pong-v5").algorithm == "nstepdqn"
+    assert found("NStepDQN", "ALE/Breakout-v5").algorithm == "dqn"
+
+
+def test_none_where_nothing_matches() -> None:
+    assert find_preset("DQN", "Taxi-v3") is None
+    assert find_preset("NoSuchAlgorithm", "CartPole-v1") is None
+
+
+def test_a_name_wins_over_the_environment_and_a_wrong_one_names_the_right_ones() -> None:
+    assert found("DQN", "Breakout-v4", "ALE/*").name == "ALE/*"
+    with pytest.raises(ConfigurationError, match=r"no preset 'CartPole-v0' for DQN.*Did you mean 'CartPole-v1'"):
+        find_preset("DQN", "CartPole-v1", "CartPole-v0")
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.setattr(catalogue, "_FOLDER", tmp_path)
+    catalogue._read.cache_clear()
+    catalogue._entries.cache_clear()
+    yield tmp_path
+    catalogue._read.cache_clear()
+    catalogue._entries.cache_clear()
+
+
+ENTRY = "{{source: here, n_timesteps: {}, policy: MlpPolicy}}"
+
+
+def test_exact_before_long_pattern_before_short_pattern(folder: Path) -> None:
+    lines = [f"  {name!r}: {ENTRY.format(steps)}" for name, steps in [("*", 1), ("Cart*", 2), ("CartPole-v1", 3)]]
+    (folder / "dqn.yaml").write_text("presets:\n" + "\n".join(lines))
+    steps = [found("dqn", env_id).n_timesteps for env_id in ("CartPole-v1", "CartPole-v0", "Acrobot-v1")]
+    assert steps == [3, 2, 1]
+
+
+def test_own_pattern_before_the_parents_exact_entry(folder: Path) -> None:
+    (folder / "dqn.yaml").write_text(f"presets:\n  CartPole-v1: {ENTRY.format(1)}\n")
+    (folder / "child.yaml").write_text(f"parent: DQN\npresets:\n  'Cart*': {ENTRY.format(2)}\n")
+    assert found("child", "CartPole-v1").n_timesteps == 2
+    assert [preset.name for preset in list_presets("child")] == ["CartPole-v1", "Cart*"]
+
+
+def test_numbers_that_yaml_reads_as_text_become_numbers(folder: Path) -> None:
+    (folder / "dqn.yaml").write_text(
+        "presets:\n  A-v0: {source: here, n_timesteps: 5, policy: MlpPolicy, learning_rate: 1e-4, x: {y: [1e2]}}\n"
+    )
+    assert found("dqn", "A-v0").settings == {"learning_rate": 1e-4, "x": {"y": [100.0]}}
+
+
+def test_an_entry_without_a_source_is_refused(folder: Path) -> None:
+    (folder / "dqn.yaml").write_text("presets:\n  A-v0: {n_timesteps: 5, policy: MlpPolicy}\n")
+    with pytest.raises(ConfigurationError, match=r"preset 'A-v0' in dqn.yaml lacks source"):
+        find_preset("dqn", "A-v0")
+
+
+def test_every_shipped_entry_is_whole() -> None:
+    presets = list_presets()
+    assert len(presets) >= 8
+    for preset in presets:
+        assert preset.source
+        assert preset.n_timesteps > 0
+        assert preset.n_envs >= 1
+        assert preset.policy in {"MlpPolicy", "CnnPolicy", "MultiInputPolicy"}

@@ -1,0 +1,56 @@
+"""Text to value."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sb_dqn.presets.values import parse_value, plain
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("3", 3),
+        ("-1", -1),
+        ("1e-4", 1e-4),
+        ("2.3e-3", 2.3e-3),
+        ("100_000", 100_000),
+        ("true", True),
+        ("True", True),
+        ("null", None),
+        ("None", None),
+        ("CnnPolicy", "CnnPolicy"),
+        ("'3'", "3"),
+        ("(4, 'episode')", (4, "episode")),
+        ("[256, 256]", [256, 256]),
+        ("{net_arch: [64, 64]}", {"net_arch": [64, 64]}),
+        ("{'net_arch': [64, 64]}", {"net_arch": [64, 64]}),
+        ("{lr: 1e-4}", {"lr": 1e-4}),
+        ("linear 1e-3", "linear 1e-3"),
+        ("", None),
+    ],
+)
+def test_literals(text: str, value: Any) -> None:
+    parsed = parse_value(text)
+    assert parsed == value
+    assert type(parsed) is type(value)
+
+
+@given(st.one_of(st.integers(), st.floats(allow_nan=False, allow_infinity=False), st.booleans(), st.none()))
+def test_python_scalars_survive_their_repr(value: Any) -> None:
+    parsed = parse_value(repr(value))
+    assert parsed == value
+    assert type(parsed) is type(value)
+
+
+def test_unclosed_is_refused_with_the_text() -> None:
+    with pytest.raises(ValueError, match=r"'\[1, 2' is neither a YAML nor a Python value"):
+        parse_value("[1, 2")
+
+
+def test_words_that_only_resemble_numbers_stay_words() -> None:
+    assert plain(["nan", "inf", "1e", "e5", "v5", "1.2.3", "bf16"]) == ["nan", "inf", "1e", "e5", "v5", "1.2.3", "bf16"]

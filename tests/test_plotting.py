@@ -1,0 +1,75 @@
+"""The learning curve: what is read from a run's folder, and that a picture comes of it."""
+
+from __future__ import annotations
+
+import builtins
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sb_dqn.errors import ConfigurationError
+from sb_dqn.plotting import Against, plot_curve, read_curve, running_mean
+
+HEADER = '#{"t_start": 0.0, "env_id": "CartPole-v1"}\n'
+
+
+def monitors(folder: Path) -> None:
+    (folder / "0.monitor.csv").write_text(HEADER + "r,l,t\n10.0,10,1.0\n30.0,30,3.0\n")
+    (folder / "1.monitor.csv").write_text(HEADER + "r,l,t\n20.0,20,2.0\n")
+
+
+def test_episodes_of_all_lanes_in_the_order_of_time(tmp_path: Path) -> None:
+    monitors(tmp_path)
+    curve = read_curve(tmp_path)
+    np.testing.assert_array_equal(curve.steps, [10, 30, 60])
+    np.testing.assert_array_equal(curve.seconds, [1, 2, 3])
+    np.testing.assert_array_equal(curve.returns, [10, 20, 30])
+
+
+def test_progress_is_read_where_there_is_no_episode_file(tmp_path: Path) -> None:
+    (tmp_path / "progress.csv").write_text(
+        "rollout/ep_rew_mean,time/total_timesteps,time/time_elapsed\n,100,1\n21.5,200,2\n23.0,400,4\n"
+    )
+    curve = read_curve(tmp_path)
+    np.testing.assert_array_equal(curve.steps, [200, 400])
+    np.testing.assert_array_equal(curve.returns, [21.5, 23.0])
+
+
+def test_running_mean_looks_back_only() -> None:
+    np.testing.assert_allclose(running_mean(np.array([1.0, 2.0, 6.0, 1.0]), 2), [1.0, 1.5, 4.0, 3.5])
+    np.testing.assert_allclose(running_mean(np.array([3.0, 5.0]), 100), [3.0, 4.0])
+
+
+@pytest.mark.parametrize("against", ["steps", "time"])
+@pytest.mark.parametrize("evaluated", [False, True])
+def test_a_picture_comes_of_it(tmp_path: Path, against: Against, evaluated: bool) -> None:
+    monitors(tmp_path)
+    if evaluated:
+        np.savez(
+            tmp_path / "evaluations.npz", timesteps=[20, 40], results=[[9.0, 11.0], [25.0, 35.0]], ep_lengths=[[1], [1]]
+        )
+    picture = plot_curve(tmp_path, tmp_path / "curve.png", "DQN on CartPole-v1, seed 3", against)
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert picture.stat().st_size > 10_000
+
+
+def test_an_empty_folder_is_refused_by_name(tmp_path: Path) -> None:
+    (tmp_path / "monitor.csv").write_text(HEADER + "r,l,t\n")
+    with pytest.raises(ConfigurationError, match=r"nothing to plot in .*no episode"):
+        read_curve(tmp_path)
+
+
+def test_without_matplotlib_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = builtins.__import__
+
+    def without(name: str, *args: Any, **kwargs: Any) -> Any:
+        if name.startswith("matplotlib"):
+            raise ImportError(name)
+        return real(name, *args, **kwargs)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    monitors(tmp_path)
+    with pytest.raises(ConfigurationError, match=r"pip install 'sb_dqn\[plots\]'"):
+        plot_curve(tmp_path, tmp_path / "curve.png")
