@@ -116,7 +116,7 @@ class BaseAlgorithm(Attributes, ABC):
                 session.arrived(rows)
                 experience.extend(rows)
                 self.before_updates()
-                for _ in session.updates(experience.updates_due(self.num_timesteps)):
+                for _ in session.updates(experience.updates_due()):
                     session.record(self.gradient_step())
                 if not session.after(rows):
                     break

@@ -53,6 +53,7 @@ class Replay:
 
     def __init__(self, ring: Ring, sampler: Sampler, view: TransitionView, cadence: Cadence) -> None:
         self.ring, self.sampler, self.view, self.cadence = ring, sampler, view, cadence
+        self._seen = 0  # env steps taken in: a replay that begins empty waits for `learning_starts` of its own
         self._pending = 0  # env steps, or episodes, that have not yet paid for updates
         self._steps = 0  # env steps since the last firing
 
@@ -65,13 +66,14 @@ class Replay:
         for slot in rows.slots:
             self.ring.arrive(slot)
             self.sampler.arrived(slot)
+        self._seen += rows.steps
         self._steps += rows.steps
         if self.cadence.unit == "step":
             self._pending += rows.steps
         elif rows.steps:
             self._pending += sum(int((slot.last & slot.valid & rows.stepped).sum()) for slot in rows.slots)
 
-    def updates_due(self, num_timesteps: int) -> int:
+    def updates_due(self) -> int:
         """Gradient steps to take now; asking settles them, remainders are kept.
 
         Nothing is due up to `learning_starts`, nor while no row may start; the steps of that time are not made up for.
@@ -80,7 +82,7 @@ class Replay:
             return 0
         times, self._pending = divmod(self._pending, self.cadence.train_freq)
         steps, self._steps = self._steps, self._pending if self.cadence.unit == "step" else 0
-        if num_timesteps <= self.cadence.learning_starts or not self.ring.can_start():
+        if self._seen <= self.cadence.learning_starts or not self.ring.can_start():
             return 0
         if self.cadence.gradient_steps == -1:
             return steps - self._steps
@@ -102,10 +104,10 @@ class Replay:
         """All that is held, as one flat dict of tensors; the ring's are views (see `Ring.state_dict`)."""
         state = {f"ring/{name}": value for name, value in self.ring.state_dict().items()}
         state |= {f"sampler/{name}": value for name, value in self.sampler.state_dict().items()}
-        return state | {"cadence": torch.tensor([self._pending, self._steps])}
+        return state | {"cadence": torch.tensor([self._seen, self._pending, self._steps])}
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         """Takes over what `state_dict` gave."""
         for part, prefix in ((self.ring, "ring/"), (self.sampler, "sampler/")):
             part.load_state_dict({name[len(prefix) :]: state[name] for name in state if name.startswith(prefix)})
-        self._pending, self._steps = (int(number) for number in state["cadence"])
+        self._seen, self._pending, self._steps = (int(number) for number in state["cadence"])

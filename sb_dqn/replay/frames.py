@@ -20,7 +20,8 @@ def stack_cells(ring: Ring, cells: Tensor) -> Tensor:
         cells: `[N, K + m]` int64 cells of rows r - K + 1 .. r + m of one lane each; none of r .. r + m - 1 is `last`.
 
     Returns:
-        `[N, K + m]` int64: a frame at row j < r is real only if no row of j .. r - 1 is `last`.
+        `[N, K + m]` int64: a frame at row j < r is real only if no row of j .. r - 1 is `last`. Cells before the lane's
+        first row need no care: nothing has been written there yet, they hold zeros.
     """
     older = cells[:, : ring.frame_stack - 1]
     ended = ring.last.take(older)

@@ -94,12 +94,6 @@ class Ring:
         # u-th row in bounds is row base_b + u of its lane b.
         self.lo, self.hi, self.edge, self.base = self._bounds
         self.total = self.edge[-1:]
-        self._mark_context()
-
-    def _mark_context(self) -> None:
-        """The K - 1 rows before the first count as `last`: stacks stop there. Overwritten when no longer read."""
-        if self.frame_stack > 1:
-            self.last.view(self.rows, self.num_lanes)[1 - self.frame_stack :] = True
 
     @property
     def bytes_per_row(self) -> int:
@@ -240,16 +234,16 @@ class Ring:
         self._check_state(state)
         saved_rows, cursor = int(state["rows"]), state["cursor"].cpu().numpy().astype(np.int64)
         keep = np.minimum(cursor, min(saved_rows, self.rows))
-        for column in self.columns.values():  # only what was written before, so that no page is touched in vain
-            column[: min(int(self.cursor.max()), self.rows) * self.num_lanes].zero_()
-        self._mark_context()
+        written = min(int(self.cursor.max()), self.rows) * self.num_lanes
         for name, column in self.columns.items():
             if saved_rows == self.rows:
-                column[: state[name].shape[0] * self.num_lanes] = state[name].flatten(0, 1).to(column)
+                count = state[name].shape[0] * self.num_lanes
+                column[:count] = state[name].flatten(0, 1).to(column)
+                column[count:written] = 0  # no further, so that no page is touched in vain
             else:
+                column[:written] = 0
                 copy_newest(state[name], column, self.rows, cursor, keep)
-        gone = np.where(keep < cursor, cursor - keep + self.frame_stack - 1, 0)
-        self._first[:] = np.maximum(state["first"].cpu().numpy(), gone)
+        self._first[:] = state["first"].cpu().numpy()
         self.cursor[:] = cursor
         self._level = self._common_cursor()
         self._fresh = self._ample = False

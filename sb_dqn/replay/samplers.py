@@ -70,14 +70,14 @@ class UniformSampler(Sampler):
         number = (noise.double() * ring.total).long()  # < total: the product never rounds up to it
         if ring.num_lanes == 1:
             row = number + ring.base
-            found, first = ring.may_start(number, row).max(0, keepdim=True)  # [1, N]: does any, and which is the first
-            row = row.gather(0, first)[0]
-            return torch.zeros_like(row), row, found[0].float()
+            allowed = ring.may_start(number, row)
+            chosen = _first(allowed, row)
+            return torch.zeros_like(chosen), chosen, allowed.any(0).float()
         lane = torch.searchsorted(ring.edge, number, right=True)
         lane = lane.clamp_max(ring.num_lanes - 1)  # matters only while no lane has a row
         row = number + ring.base.take(lane)
-        found, first = ring.may_start(lane, row).max(0, keepdim=True)
-        return lane.gather(0, first)[0], row.gather(0, first)[0], found[0].float()
+        allowed = ring.may_start(lane, row)
+        return _first(allowed, lane), _first(allowed, row), allowed.any(0).float()
 
     def arrived(self, slot: Slot) -> None:
         """Nothing to do: the bounds say it all."""
@@ -91,3 +91,14 @@ class UniformSampler(Sampler):
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         """Nothing to take over."""
+
+
+def _first(allowed: Tensor, candidates: Tensor) -> Tensor:
+    """`[C, N]` -> `[N]`: of each column the first candidate that is allowed, or the last one if none is.
+
+    A chain of `where`, because `max` over an axis wakes a second thread even for 32 places, and waits for it.
+    """
+    *earlier, chosen = candidates.unbind(0)
+    for may, candidate in zip(reversed(allowed.unbind(0)[:-1]), reversed(earlier), strict=True):
+        chosen = torch.where(may, candidate, chosen)
+    return chosen

@@ -31,11 +31,10 @@ def ticks(lanes: int, script: list[str], kind: str = "NEXT_STEP") -> Any:
 
 
 def due(replay: Replay, stream: Any, count: int) -> list[int]:
-    found, num_timesteps = [], 0
+    found = []
     for rows in islice(stream, count):
         replay.extend(rows)
-        num_timesteps += rows.steps
-        found.append(replay.updates_due(num_timesteps))
+        found.append(replay.updates_due())
     return found
 
 
@@ -77,6 +76,13 @@ def test_updates_due_in_episodes(kind: str) -> None:
     assert [count for count in together if count] == [2, 2]  # four lanes end at once: two pairs of episodes
 
 
+@pytest.mark.parametrize("kind", ["NEXT_STEP", "SAME_STEP"])
+def test_only_lanes_that_ended_count_as_episodes(kind: str) -> None:
+    games = [Game(0, ["go", "truncated"]), Game(1, ["go"])]  # slots of ended lanes hold rubbish in lane 1
+    stream = play(games, kind, np.random.default_rng(0))
+    assert sum(due(replay_of(Cadence(1, "episode"), 2), stream, 20)) == sum(e.steps[-1].last for e in games[0].episodes)
+
+
 def test_a_stream_begun_anew_ends_no_episode() -> None:
     stream = play([Game(0, ["go"])], "NEXT_STEP", np.random.default_rng(0), restart=5)
     assert sum(due(replay_of(Cadence(1, "episode")), stream, 30)) == 0
@@ -88,7 +94,7 @@ def test_nothing_is_due_while_nothing_may_start() -> None:
     only_ends = replay_of(Cadence(1), rows=3)  # rows in bounds alternate between a reset row and a `last` one
     for rows in islice(ticks(1, ["terminated"]), 30):
         only_ends.extend(rows)
-        count = only_ends.updates_due(1)
+        count = only_ends.updates_due()
         only_ends.refresh()
         lane, row = torch.zeros(60, dtype=torch.int64), torch.arange(60)
         assert (count > 0) == (rows.steps > 0 and bool(only_ends.ring.may_start(lane, row).any()))
@@ -163,11 +169,10 @@ def test_a_traced_sample_stays_valid_while_the_ring_goes_on(lanes: int, n: int, 
 
 def test_state_round_trip_of_the_whole_replay() -> None:
     first, second = (replay_of(Cadence(5), 3, rows=20, n=3, k=4) for _ in range(2))
-    rows, steps = busy(first, 60), 0
+    rows = busy(first, 60)
     for tick in rows[:30]:
         first.extend(tick)
-        steps += tick.steps
-        first.updates_due(steps)
+        first.updates_due()
     state = first.state_dict()
     assert all(isinstance(value, Tensor) for value in state.values())
     second.load_state_dict({name: value.clone() for name, value in state.items()})
@@ -175,8 +180,7 @@ def test_state_round_trip_of_the_whole_replay() -> None:
     for tick in rows[30:]:
         first.extend(tick)
         second.extend(tick)
-        steps += tick.steps
-        assert first.updates_due(steps) == second.updates_due(steps)
+        assert first.updates_due() == second.updates_due()
         first.refresh()
         second.refresh()
         noise = torch.rand(first.sampler.noise_shape, dtype=torch.float64, generator=generator)

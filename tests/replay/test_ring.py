@@ -224,6 +224,16 @@ def test_state_round_trip_is_exact(ticks: int) -> None:
     assert check_everything(twin, TransitionView(twin, 3, GAMMA), games, NOISE)
 
 
+def test_a_ring_can_take_over_its_own_live_state() -> None:
+    ring, twin = toy(20), toy(20)
+    games = played(ring, 30)
+    played(twin, 30)
+    ring.load_state_dict(ring.state_dict())
+    for name, column in ring.columns.items():
+        assert torch.equal(column, twin.columns[name]), name
+    assert check_everything(ring, TransitionView(ring, 3, GAMMA), games, NOISE)
+
+
 def test_a_smaller_ring_keeps_the_newest_rows() -> None:
     ring, small = toy(30), toy(12)
     games = played(ring, 60)
