@@ -73,12 +73,13 @@ def _traced(function: Function, example: tuple[Tensor, ...]) -> Function:
 def _compiled(function: Function, example: tuple[Tensor, ...]) -> Function:
     from torch.fx.experimental.proxy_tensor import make_fx
 
-    graph = make_fx(lambda *arguments: function(*arguments))(*example)
-    compiled = torch.compile(graph)
+    graph = function
     try:
+        graph = make_fx(lambda *arguments: function(*arguments))(*example)
+        compiled = torch.compile(graph)
         with torch.no_grad():
             compiled(*example)
-    except Exception as error:  # a missing compiler shows as many kinds of error
+    except Exception as error:  # a missing compiler shows as many kinds of error, a module that branches as another
         print(f"sb_dqn: torch.compile failed here, going on without it: {str(error).splitlines()[0]}", file=sys.stderr)
         return graph
 

@@ -35,7 +35,7 @@ def check_float(
         ConfigurationError: not a number, NaN, infinite, or out of range.
     """
     try:
-        number = math.nan if isinstance(value, (bool, str, bytes)) else float(value)
+        number = math.nan if _no_number(value) else float(value)
     except (TypeError, ValueError):
         number = math.nan
     fits = (number > low if above else number >= low) and (number < high if below else number <= high)
@@ -52,7 +52,7 @@ def check_choice(name: str, value: Any, allowed: Collection[str]) -> str:
     Raises:
         ConfigurationError: it is not; the nearest names are offered.
     """
-    if value not in allowed:
+    if not isinstance(value, str) or value not in allowed:
         raise ConfigurationError(
             f"{name}={value!r} is unknown: allowed are {sorted(allowed)}.{nearest(str(value), allowed)}"
         )
@@ -70,21 +70,34 @@ def check_bool(name: str, value: Any) -> bool:
     return bool(value)
 
 
+def check_mapping(name: str, given: Any) -> dict[str, Any]:
+    """`given` as a dict, empty for None.
+
+    Raises:
+        ConfigurationError: it is no mapping.
+    """
+    if given is not None and not isinstance(given, Mapping):
+        raise ConfigurationError(f"{name}={given!r} is not allowed: give a dict of keyword arguments, or None")
+    return dict(given or {})
+
+
 def check_keys(name: str, given: Mapping[str, Any] | None, allowed: Collection[str]) -> dict[str, Any]:
     """`given` as a dict whose keys are all `allowed`.
 
     Raises:
         ConfigurationError: a key is unknown; the nearest ones are offered.
     """
-    found = dict(given or {})
+    found = check_mapping(name, given)
     for key in found:
         if key not in allowed:
-            raise ConfigurationError(f"{name} has no {key!r}; allowed are {sorted(allowed)}.{nearest(key, allowed)}")
+            raise ConfigurationError(
+                f"{name} has no {key!r}; allowed are {sorted(allowed)}.{nearest(str(key), allowed)}"
+            )
     return found
 
 
 def _whole(value: Any) -> int:
-    if isinstance(value, (bool, str, bytes)):
+    if _no_number(value):
         raise TypeError
     try:
         return operator.index(value)
@@ -93,6 +106,11 @@ def _whole(value: Any) -> int:
         if number.is_integer():  # 1e6 is a whole number to everybody but Python
             return int(number)
         raise
+
+
+def _no_number(value: Any) -> bool:
+    """Truths and texts, which Python would convert: `float(True)`, `float("1")`."""
+    return isinstance(value, (bool, str, bytes)) or getattr(getattr(value, "dtype", None), "kind", "") == "b"
 
 
 def _range(low: int, high: int | None) -> str:

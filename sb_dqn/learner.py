@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from sb_dqn.checks import check_mapping
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.losses.td import weighted_mean
 from sb_dqn.nn.flat import flat_copy, flat_views, flatten_parameters
@@ -59,20 +60,25 @@ class Learner:
             self.low, self.low_target = (flatten_parameters(net, torch.bfloat16) for net in (self.online, self.target))
         self.parameters = list(self.online.parameters())
         self.finite = torch.ones((), dtype=torch.bool, device=self.flat.device)
-        masters = [nn.Parameter(self.flat)] if optimizer_class.__name__ in ELEMENTWISE else list(online.parameters())
-        self.optimizer = _make_optimizer(optimizer_class, masters, dict(optimizer_kwargs or {}))
+        self.trained = [parameter for parameter in self.parameters if parameter.requires_grad]  # a user may freeze some
+        whole = _checked_optimizer(optimizer_class) in ELEMENTWISE and len(self.trained) == len(self.parameters)
+        masters = [nn.Parameter(self.flat)] if whole else list(online.parameters())
+        self.optimizer = _make_optimizer(optimizer_class, masters, check_mapping("optimizer_kwargs", optimizer_kwargs))
         self.masters = masters
         group = self.optimizer.param_groups[0]
         self._adam_kernel = torch._fused_adamw_ if optimizer_class is torch.optim.AdamW else torch._fused_adam_
-        self._plain_adam = optimizer_class in (torch.optim.Adam, torch.optim.AdamW) and bool(
-            group["fused"] and not group["amsgrad"] and not group["maximize"]
+        self._plain_adam = (
+            whole
+            and optimizer_class in (torch.optim.Adam, torch.optim.AdamW)
+            and bool(group["fused"] and not group["amsgrad"] and not group["maximize"])
         )
 
     def gradient(self, batch: Batch) -> tuple[Tensor, Tensor, Update]:
         """The clipped gradient `[P]`, new priorities `[N]`, and what to report; no Python branch on a tensor's value."""
         loss, facts = self.objective(self.online, self.target, batch)
         total = weighted_mean(loss, batch.weight)
-        flat = flat_copy(torch.autograd.grad(total, self.parameters)).float()
+        found = iter(torch.autograd.grad(total, self.trained, materialize_grads=True))
+        flat = flat_copy(next(found) if p.requires_grad else torch.zeros_like(p) for p in self.parameters).float()
         norm = flat.norm()
         if self.max_grad_norm is not None:
             flat.mul_((self.max_grad_norm / (norm + 1e-6)).clamp_max(1.0))
@@ -85,7 +91,7 @@ class Learner:
             self.masters[0].grad = gradient
         else:
             for master, grad in zip(self.masters, flat_views(gradient, self.masters), strict=True):
-                master.grad = grad
+                master.grad = grad if master.requires_grad else None
         if self._plain_adam and self.masters[0] in self.optimizer.state:
             self._adam_step(gradient)
         else:
@@ -134,6 +140,19 @@ class Learner:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.optimizer.load_state_dict(state["optimizer"])
         self.finite.copy_(state["finite"])
+
+
+def _checked_optimizer(optimizer_class: Any) -> str:
+    """The name of a class of torch.optim that steps along one gradient."""
+    if not (isinstance(optimizer_class, type) and issubclass(optimizer_class, torch.optim.Optimizer)):
+        raise ConfigurationError(
+            f"optimizer_class={optimizer_class!r} is not allowed: give a class of torch.optim, e.g. torch.optim.Adam"
+        )
+    if issubclass(optimizer_class, torch.optim.LBFGS):
+        raise ConfigurationError(
+            "optimizer_class=LBFGS evaluates the loss many times a step; give one that steps along one gradient"
+        )
+    return optimizer_class.__name__
 
 
 def _make_optimizer(

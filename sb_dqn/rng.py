@@ -17,18 +17,20 @@ class Generators:
 
     Args:
         seed: None draws one from the operating system; it is kept, so every run can be repeated.
-        device: where `sample` and `noise` draw.
+        device: where `noise` draws.
+        sample_device: where `sample` draws, beside the replay; None: on `device`.
     """
 
-    def __init__(self, seed: int | None, device: torch.device) -> None:
+    def __init__(self, seed: int | None, device: torch.device, sample_device: torch.device | None = None) -> None:
         self.seed = int(np.random.SeedSequence().generate_state(1)[0]) if seed is None else seed
         states = dict(zip(NAMES, np.random.SeedSequence(self.seed).spawn(len(NAMES)), strict=True))
-        self.init_seed, self.env_seed, sample, noise = (
+        self.init_seed, env_seed, sample, noise = (
             int(states[name].generate_state(1)[0]) for name in ("init", "env", "sample", "noise")
         )
+        self.env_seed = env_seed % 2**30  # ALE takes 31 bits, and lane b is seeded by env_seed + b
         self.explore = np.random.default_rng(states["explore"])
         self.predict = np.random.default_rng(states["predict"])
-        self.sample = torch.Generator(device).manual_seed(sample)
+        self.sample = torch.Generator(sample_device or device).manual_seed(sample)
         self.noise = torch.Generator(device).manual_seed(noise)
 
     def state_dict(self) -> dict[str, Any]:

@@ -45,8 +45,9 @@ class Linear:
 
     def __call__(self, step: int, horizon: int) -> float:
         length = self.steps if self.steps is not None else self.fraction * horizon
-        done = min(1.0, step / length) if length > 0 else 1.0
-        return self.start + done * (self.end - self.start)
+        if step >= length:
+            return self.end
+        return self.start + step / length * (self.end - self.start)
 
 
 @dataclass(frozen=True)
@@ -88,19 +89,45 @@ SCHEDULES: dict[str, type[Any]] = {schedule.__name__: schedule for schedule in (
 def as_schedule(name: str, value: Any, *, low: float = 0.0, above: bool = True) -> Schedule:
     """A number, a schedule of this module, a text for `parse`, or a function of the progress remaining.
 
+    Args:
+        name: of the argument, for messages.
+        value: as above.
+        low: smallest value.
+        above: a constant must lie above `low`; a schedule may begin or end there.
+
     Raises:
-        ConfigurationError: none of these, or a number out of range.
+        ConfigurationError: none of these, or out of range.
     """
     if isinstance(value, str):
-        return parse(value)
-    if isinstance(value, (Constant, Linear, Piecewise, FromProgress)):
-        return value
-    if callable(value):
-        return FromProgress(value)
-    return Constant(check_float(name, value, low, above=above))
+        found = parse(value, name)
+    elif isinstance(value, (Constant, Linear, Piecewise, FromProgress)):
+        found = value
+    elif callable(value):
+        found = FromProgress(value)
+    else:
+        found = Constant(check_float(name, value, low, above=above))
+    try:
+        reached = _values(found)
+    except Exception as error:  # whatever a user's function raises
+        raise ConfigurationError(
+            f"{name}={value!r} is not allowed: give a function of the progress remaining (1 at the start, 0 at the end); "
+            f"this one failed: {type(error).__name__}: {error}"
+        ) from error
+    for number in reached:
+        check_float(f"{name}={value!r}, its value", number, low, above=above and len(reached) == 1)
+    return found
 
 
-def parse(text: str) -> Schedule:
+def _values(schedule: Schedule) -> tuple[float, ...]:
+    """The values between which a schedule moves; of a function the first one."""
+    if isinstance(schedule, Linear):
+        return schedule.start, schedule.end
+    if isinstance(schedule, Piecewise):
+        return tuple(value for _, value in schedule.points)
+    return (schedule(0, 1),)
+
+
+def parse(text: str, name: str = "schedule") -> Schedule:
     """`"0.001"`, `"linear 0.001"` (to 0 over the run), `"linear 0.001 0.0001"`, or the Zoo's `"lin_0.001"`.
 
     Raises:
@@ -115,5 +142,5 @@ def parse(text: str) -> Schedule:
     except (ValueError, IndexError):
         pass
     raise ConfigurationError(
-        f"schedule {text!r} is not understood: write '0.001', 'linear 0.001' or 'linear 0.001 0.0001'"
+        f"{name}={text!r} is not understood: give '0.001', 'linear 0.001' or 'linear 0.001 0.0001'"
     )

@@ -109,13 +109,22 @@ def batch_observation(space: Space, observation: Any) -> tuple[Observation, bool
     Raises:
         SpaceError: a key is missing or foreign, or a shape or dtype does not fit.
     """
-    leaves, given = flatten_space(space), flatten_observation(observation)
+    leaves = flatten_space(space)
+    try:
+        given = flatten_observation(observation)
+    except ValueError as error:  # numpy's, for lists of unequal length
+        raise SpaceError(
+            f"the observation is no array: {error}; allowed: one of {space}, or a batch of them"
+        ) from error
     if set(leaves) != set(given):
         raise SpaceError(f"observation has the keys {sorted(given)}, the model was made for {sorted(leaves)}")
-    batched = {len(_checked(key, leaf, given[key])) == 1 for key, leaf in leaves.items()}
-    if len(batched) != 1:
-        raise SpaceError("some entries of the observation have a batch axis and some do not; give all or none one")
-    vectorised = batched.pop()
+    axes = {_checked(key, leaf, given[key]) for key, leaf in leaves.items()}
+    if len(axes) != 1:
+        shapes = {key: array.shape for key, array in given.items()}
+        raise SpaceError(
+            f"entries of the observation have different batch axes: {shapes}; give all or none of them one"
+        )
+    vectorised = axes.pop() != ()
     arrays = {
         key: given[key].astype(leaf_dtype(leaf)) if vectorised else given[key][None].astype(leaf_dtype(leaf))
         for key, leaf in leaves.items()
@@ -138,4 +147,16 @@ def _checked(key: str, leaf: Space, array: npt.NDArray[Any]) -> tuple[int, ...]:
         )
     if wanted.kind == "f" and not np.isfinite(array).all():
         raise SpaceError(f"observation {key!r} holds NaN or infinity; the network would answer NaN")
+    ends = _ends(leaf)
+    if ends is not None and not np.all((array >= ends[0]) & (array <= ends[1])):
+        raise SpaceError(f"observation {key!r} is {array.tolist()}, which is not in {leaf}")
     return array.shape[:axes]
+
+
+def _ends(leaf: Space) -> tuple[Any, Any] | None:
+    """Smallest and largest whole number of a leaf that counts; None for a Box, whose bounds are often only meant."""
+    if isinstance(leaf, spaces.Discrete):
+        return leaf.start, leaf.start + leaf.n - 1
+    if isinstance(leaf, spaces.MultiDiscrete):
+        return leaf.start, leaf.start + leaf.nvec - 1
+    return (0, 1) if isinstance(leaf, spaces.MultiBinary) else None

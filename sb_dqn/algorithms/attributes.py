@@ -13,6 +13,7 @@ from sb_dqn.algorithms.logs import Logs
 from sb_dqn.envs.statistics import EpisodeStatistics
 from sb_dqn.learner import Learner
 from sb_dqn.logger import Logger
+from sb_dqn.rng import Generators
 from sb_dqn.types import Blueprint
 
 
@@ -24,6 +25,7 @@ class Attributes:
     counters: Counters
     learner: Learner
     logs: Logs
+    rng: Generators
     statistics: EpisodeStatistics
 
     @property
@@ -48,7 +50,8 @@ class Attributes:
 
     @property
     def seed(self) -> int | None:
-        return self.arguments.get("seed")
+        """The seed that was given, or drawn."""
+        return self.rng.seed
 
     @property
     def device(self) -> torch.device:

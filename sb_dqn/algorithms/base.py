@@ -207,7 +207,9 @@ class BaseAlgorithm(Attributes, ABC):
             raise ConfigurationError(
                 f"the environment has {stream.num_envs} lanes, the model's replay was made for {self.n_envs}; give as many"
             )
-        self.blueprint = replace(self.blueprint, num_envs=stream.num_envs)
+        if stream.num_envs != self.n_envs:
+            self.blueprint = replace(self.blueprint, num_envs=stream.num_envs)
+            self.statistics = EpisodeStatistics(stream.num_envs, self.statistics.window)
         self.attach(stream)
 
     def get_env(self) -> Any:
@@ -285,6 +287,8 @@ class BaseAlgorithm(Attributes, ABC):
         fresh = Generators(None if seed is None else check_int("seed", seed, 0), self.device)
         self.rng.load_state_dict(fresh.state_dict())
         self.rng.env_seed = fresh.env_seed
+        if self.actor is not None:
+            self.actor.env_seed = fresh.env_seed
 
     def set_logger(self, logger: Logger) -> None:
         """Logs to `logger` from now on; whoever made it closes it."""

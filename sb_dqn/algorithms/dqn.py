@@ -26,7 +26,7 @@ class DQN(OffPolicyAlgorithm):
         policy: "MlpPolicy", "CnnPolicy", "MultiInputPolicy", or a subclass of QPolicy.
         env: an id, a gymnasium.Env, a list of factories, a gymnasium VectorEnv, an EnvPool env, or a Stable-Baselines3
             VecEnv.
-        learning_rate: > 0, or a schedule.
+        learning_rate: above 0, or a schedule.
         buffer_size: rows over all lanes.
         learning_starts: steps before the first update; actions are uniform until then.
         batch_size: transitions per update.
@@ -113,7 +113,11 @@ class DQN(OffPolicyAlgorithm):
         norm = None if max_grad_norm is None else check_float("max_grad_norm", max_grad_norm, 0.0, above=True)
         check_choice("precision", precision, ("fp32", "bf16"))
         torch_device = resolve_device(device)
-        rng = Generators(None if seed is None else check_int("seed", seed, 0, 2**63 - 1), torch_device)
+        rng = Generators(
+            None if seed is None else check_int("seed", seed, 0, 2**63 - 1),
+            torch_device,
+            resolve_device(buffer_device) if buffer_device else torch_device,
+        )
         chosen = policy_class(policy, VALUE_POLICIES)
         policy_arguments, optimizer = split_policy_kwargs(chosen, policy_kwargs)
 

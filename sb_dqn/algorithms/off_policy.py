@@ -19,7 +19,7 @@ from sb_dqn.errors import ConfigurationError
 from sb_dqn.replay import Cadence, FrameStack, Replay, Ring, TransitionView, UniformSampler
 from sb_dqn.schedules import Schedule
 from sb_dqn.spaces import flatten_space
-from sb_dqn.types import IntArray, Rows, Update
+from sb_dqn.types import Batch, IntArray, Rows, Update
 
 
 @dataclass(frozen=True)
@@ -72,6 +72,22 @@ class ReplaySettings:
         )
         view = TransitionView(ring, self.n_steps, self.gamma)
         return Replay(ring, UniformSampler(ring, self.batch_size), view, self.cadence)
+
+
+def to_device(batch: Batch, device: torch.device) -> Batch:
+    """The batch where the nets are; itself where the replay lies there too."""
+    if batch.weight.device == device:
+        return batch
+    obs, next_obs = ({key: x.to(device) for key, x in part.items()} for part in (batch.obs, batch.next_obs))
+    return Batch(
+        obs,
+        batch.action.to(device),
+        batch.return_.to(device),
+        batch.discount.to(device),
+        next_obs,
+        batch.weight.to(device),
+        batch.place.to(device),
+    )
 
 
 def cadence(train_freq: Any, gradient_steps: Any, learning_starts: Any) -> Cadence:
@@ -141,10 +157,26 @@ class OffPolicyAlgorithm(BaseAlgorithm):
             else None
         )
         self._greedy = GreedyActor(self.policy, self.mode)
-        self.actor = InlineActor(stream, self.choose, self.rng.env_seed)
+        # without a seed of ours the environment keeps the one that it was made with
+        self.actor = InlineActor(stream, self.choose, None if self.arguments["seed"] is None else self.rng.env_seed)
+        self.exploration.num_lanes = stream.num_envs
         if self._experience is None:
-            self._experience = self.replay_settings.build(stream, self.device)
-            self._gradient = None
+            replay = self.replay_settings.build(stream, self.device)
+            self._experience, self._gradient = replay, None
+            if self.verbose:
+                self._introduce(stream, replay)
+
+    def _introduce(self, stream: Stream, replay: Replay) -> None:
+        """Says once what a user may not expect."""
+        print(f"{type(self).__name__} on {self.device}: {replay.ring.describe()}")
+        if stream.options.protocol:
+            print(
+                f"Atari protocol {stream.options.protocol!r}; choose by make_atari_env(..., protocol='classic' or 'sticky')"
+            )
+        if stream.num_envs > 1:
+            print(
+                f"{stream.num_envs} lanes: train_freq, target_update_interval and learning_starts count steps over all of them"
+            )
 
     # -- acting
 
@@ -184,14 +216,14 @@ class OffPolicyAlgorithm(BaseAlgorithm):
         return Update(*facts)
 
     def _sample_and_differentiate(self, noise: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        batch = self.replay.sample(noise)
+        batch = to_device(self.replay.sample(noise), self.device)
         gradient, priority, update = self.learner.gradient(batch)
         self.replay.feedback(batch, priority)
         return gradient, *update
 
     def _record_gradient(self) -> None:
         device = self.replay.ring.device
-        self._noise = torch.rand(self.replay.sampler.noise_shape, dtype=torch.float64, device=device)
+        self._noise = torch.zeros(self.replay.sampler.noise_shape, dtype=torch.float64, device=device)
         self._gradient = accelerate(self._sample_and_differentiate, (self._noise,), self.mode)
 
     def _begin_counting(self, total: int, reset: bool) -> None:

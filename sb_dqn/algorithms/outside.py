@@ -16,6 +16,9 @@ NOT_NEEDED = {
     "optimize_memory_usage": "each frame is stored once anyway",
     "replay_buffer_class": "combine n_steps, frame stacks and Dict observations freely; no class is needed for it",
     "replay_buffer_kwargs": "give buffer_size, buffer_device or buffer_path",
+    "_init_setup_model": "a model is always whole",
+    "force_reset": "a stream that begins again always begins with a reset",
+    "print_system_info": "`sb-dqn info FILE` prints what a file says of itself",
 }
 """Keywords of Stable-Baselines3 that have no meaning here, and why."""
 

@@ -37,7 +37,7 @@ class EpisodeStatistics:
     def __init__(self, num_envs: int, window: int = 100) -> None:
         if num_envs < 1 or window < 1:
             raise ConfigurationError(f"num_envs={num_envs}, window={window}; allowed: integers of at least 1")
-        self.num_envs = num_envs
+        self.num_envs, self.window = num_envs, window
         self.returns = np.zeros(num_envs, np.float64)
         self.lengths = np.zeros(num_envs, np.int64)
         self.ep_info_buffer: deque[dict[str, float]] = deque(maxlen=window)

@@ -7,7 +7,6 @@ from typing import Any
 import torch
 from gymnasium import spaces
 from torch import Tensor
-from torch.nn import functional
 
 from sb_dqn.spaces import channels_last, flatten_space, is_image, leaf_shape
 
@@ -54,14 +53,19 @@ class Preprocess:
             x = x.to(dtype, memory_format=torch.channels_last)
             return x.mul_(1.0 / 255.0) if self.normalize_images else x
         if isinstance(leaf, spaces.Discrete):
-            return functional.one_hot(x.long() - int(leaf.start), int(leaf.n)).to(dtype)
+            return _one_hot(x.long() - int(leaf.start), int(leaf.n)).to(dtype)
         if isinstance(leaf, spaces.MultiDiscrete):
             x = (x.long() - torch.as_tensor(leaf.start, device=x.device)).flatten(1)
             sizes = leaf.nvec.flatten().tolist()
-            return torch.cat([functional.one_hot(x[:, i], size) for i, size in enumerate(sizes)], -1).to(dtype)
+            return torch.cat([_one_hot(x[:, i], size) for i, size in enumerate(sizes)], -1).to(dtype)
         if isinstance(leaf, spaces.MultiBinary):
             return x.flatten(1).to(dtype)
         return x.to(dtype)
+
+
+def _one_hot(x: Tensor, size: int) -> Tensor:
+    """`[N]` -> `[N, size]` bool; torch's own looks at the values, which a recording must not."""
+    return x.unsqueeze(-1) == torch.arange(size, device=x.device)
 
 
 def one_hot_width(leaf: spaces.Space[Any]) -> int:

@@ -10,6 +10,7 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
+from sb_dqn.checks import check_mapping
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.nn.extractors import BaseFeaturesExtractor, CombinedExtractor, FlattenExtractor, NatureCNN
 from sb_dqn.nn.preprocess import Preprocess
@@ -64,13 +65,7 @@ class Features(nn.Module):
         chosen = extractor_class or (
             CombinedExtractor if self.is_dict else NatureCNN if is_image(space) else FlattenExtractor
         )
-        try:
-            self.extractor = chosen(space, **(extractor_kwargs or {}))
-        except TypeError as error:
-            raise ConfigurationError(
-                f"features_extractor_class={chosen.__name__} does not take features_extractor_kwargs="
-                f"{dict(extractor_kwargs or {})}: {error}"
-            ) from error
+        self.extractor = _make_extractor(chosen, space, check_mapping("features_extractor_kwargs", extractor_kwargs))
         self.dtype = torch.float32
 
     @property
@@ -80,3 +75,23 @@ class Features(nn.Module):
     def forward(self, obs: dict[str, Tensor]) -> Tensor:
         x = self.preprocess(obs, self.dtype)
         return self.extractor(x if self.is_dict else x["obs"])  # type: ignore[no-any-return]  # nn.Module.__call__
+
+
+def _make_extractor(chosen: Any, space: spaces.Space[Any], kwargs: dict[str, Any]) -> BaseFeaturesExtractor:
+    if not callable(chosen) or isinstance(chosen, nn.Module):
+        raise ConfigurationError(
+            f"features_extractor_class={chosen!r} is not allowed: give a subclass of BaseFeaturesExtractor"
+        )
+    name = getattr(chosen, "__name__", repr(chosen))
+    try:
+        extractor: BaseFeaturesExtractor = chosen(space, **kwargs)
+    except TypeError as error:
+        raise ConfigurationError(
+            f"features_extractor_class={name} does not take features_extractor_kwargs={kwargs}: {error}"
+        ) from error
+    if getattr(extractor, "features_dim", None) is None:
+        raise ConfigurationError(
+            f"features_extractor_class={name} has no features_dim; derive it from BaseFeaturesExtractor and give the "
+            f"width of its output to super().__init__(observation_space, features_dim)"
+        )
+    return extractor

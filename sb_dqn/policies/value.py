@@ -10,7 +10,7 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from sb_dqn.checks import check_choice, check_int
+from sb_dqn.checks import check_bool, check_choice, check_int
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.nn.extractors import BaseFeaturesExtractor
 from sb_dqn.nn.heads import ScalarHead
@@ -81,7 +81,8 @@ class QPolicy(Policy):
         if channels is not None:
             check_choice("policy_kwargs['channels']", channels, ("first", "last"))
         self.net_arch = _widths(net_arch, self._default_net_arch(features_extractor_class))
-        self.activation_fn = activation_fn
+        self.activation_fn = _activation(activation_fn)
+        check_bool("policy_kwargs['normalize_images']", normalize_images)
         self._features = (features_extractor_class, features_extractor_kwargs, normalize_images, channels)
         self.q_net = self.make_q_net()
         self.q_net_target = copy.deepcopy(self.q_net)
@@ -148,3 +149,11 @@ def _widths(given: Sequence[int] | None, default: list[int]) -> list[int]:
             f"policy_kwargs['net_arch']={given!r} is not allowed: give a list of widths, e.g. [64, 64]"
         )
     return [check_int("policy_kwargs['net_arch'] entry", width, 1) for width in given]
+
+
+def _activation(given: Any) -> type[nn.Module]:
+    if not callable(given) or isinstance(given, nn.Module):
+        raise ConfigurationError(
+            f"policy_kwargs['activation_fn']={given!r} is not allowed: give a class, e.g. torch.nn.ReLU"
+        )
+    return given  # type: ignore[no-any-return]  # a class, or a partial of one
