@@ -146,7 +146,7 @@ def _cartpole_zoo(scale: Scale) -> Benchmark:
 
 def _same_updates(ours: str, peer: str) -> Comparison:
     """A check, not a race: both sides must have made as many gradient steps for each env step."""
-    label, pair = "updates for each env step, ratio", (f"{ours} updates/step", f"{peer} updates/step")
+    label, pair = "check: gradient steps per env step, ratio", (f"{ours} updates/step", f"{peer} updates/step")
     return Comparison(label, pair[:1], pair[1:], at_least=0.97, at_most=1.03)
 
 

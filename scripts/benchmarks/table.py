@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import Literal, NamedTuple
 
 Round = Mapping[str, float]
 """What one round measured, by series."""
+CHECKED = "updates/step"
+"""Series whose names end so are there to be compared, and are not shown by themselves."""
 How = Literal["ratio", "difference", "value"]
 
 
@@ -47,6 +49,10 @@ class Comparison:
     at_least: float | None = None
     at_most: float | None = None
 
+    def without_bounds(self) -> Comparison:
+        """The same, with nothing that it should come to."""
+        return replace(self, at_least=None, at_most=None)
+
     def __post_init__(self) -> None:
         if (self.how == "value") == bool(self.peers):
             raise ValueError(f"{self.label}: a value has no peers, a {self.how} needs at least one")
@@ -82,10 +88,11 @@ def compare(comparison: Comparison, rounds: Sequence[Round], less_is_better: boo
     pairs = [(one[ours], one[peer]) for one in rounds if ours in one and peer in one]
     if not pairs:
         return Finding(comparison, None, ours, peer)
-    combine: Callable[[float, float], float] = lambda a, b: a - b  # noqa: E731
-    if comparison.how == "ratio":
-        combine = (lambda a, b: b / a) if less_is_better else (lambda a, b: a / b)
-    return Finding(comparison, spread([combine(a, b) for a, b in pairs]), ours, peer)
+    if comparison.how == "difference":
+        figures = [a - b for a, b in pairs]
+    else:
+        figures = [b / a if less_is_better else a / b for a, b in pairs]
+    return Finding(comparison, spread(figures), ours, peer)
 
 
 def best(rounds: Sequence[Round], names: Sequence[str], less_is_better: bool) -> str | None:
@@ -125,18 +132,22 @@ def format_table(rows: Sequence[Sequence[str]]) -> str:
 
 def report(name: str, unit: str, rounds: Sequence[Round], findings: Sequence[Finding]) -> str:
     """One benchmark: its series, then what is read off them."""
-    series = list(dict.fromkeys(key for one in rounds for key in one))
+    series = [key for key in dict.fromkeys(key for one in rounds for key in one) if not key.endswith(CHECKED)]
     rows = [[f"{name} [{unit}]", "median", "min", "max", "rounds", "target", ""]]
     for key in series:
         rows.append([f"  {key}", *_cells(spread(column(rounds, key))), "", ""])
     for finding in findings:
-        label = finding.comparison.label
-        if finding.comparison.how != "value" and finding.spread is not None:
-            label += f"  ({finding.ours} : {finding.peer})"
         verdict = {True: "met", False: "MISSED", None: "" if finding.spread else "not measured"}[finding.met]
         cells = _cells(finding.spread) if finding.spread else ["-"] * 4
-        rows.append([f"  = {label}", *cells, bounds(finding.comparison), verdict])
+        rows.append([f"  = {_label(finding)}", *cells, bounds(finding.comparison), verdict])
     return format_table(rows)
+
+
+def _label(finding: Finding) -> str:
+    """With what was compared in the end, where there was a choice."""
+    one = finding.comparison
+    chosen = finding.spread is not None and (len(one.ours) > 1 or len(one.peers) > 1)
+    return f"{one.label} ({finding.ours} : {finding.peer})" if chosen else one.label
 
 
 def _cells(figures: Spread) -> list[str]:
