@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.fx import GraphModule, Node
 
 Mode = Literal["eager", "traced", "compiled"]
 Function = Callable[..., Any]
@@ -30,10 +31,16 @@ def choose_mode(modules: list[nn.Module], device: torch.device, torch_compile: b
     """
     if torch_compile:
         return "compiled"
-    parts = [part for module in modules for part in module.modules()]
-    ours = all(type(part).__module__.split(".")[0] in ("torch", "sb_dqn") for part in parts)
-    images = any(isinstance(part, nn.Conv2d) for part in parts)
-    return "traced" if ours and not images and device.type == "cpu" else "eager"
+    ours = all(
+        type(part).__module__.split(".")[0] in ("torch", "sb_dqn") for module in modules for part in module.modules()
+    )
+    return "traced" if ours and are_small(modules, device) else "eager"
+
+
+def are_small(modules: list[nn.Module], device: torch.device) -> bool:
+    """Whether what these modules compute is too little to be shared among threads: no convolutions, on the CPU."""
+    convolutions = any(isinstance(part, nn.Conv2d) for module in modules for part in module.modules())
+    return device.type == "cpu" and not convolutions
 
 
 def accelerate(function: Function, example: tuple[Tensor, ...], mode: Mode) -> Function:
@@ -53,48 +60,70 @@ def accelerate(function: Function, example: tuple[Tensor, ...], mode: Mode) -> F
     return _traced(function, example) if mode == "traced" else function
 
 
-def _traced(function: Function, example: tuple[Tensor, ...]) -> Function:
-    from torch.fx.experimental.proxy_tensor import make_fx
+def _record(function: Function, example: tuple[Tensor, ...]) -> GraphModule:
+    """One call as a graph of tensor operations, without those that nobody reads."""
+    from torch.fx.experimental.proxy_tensor import make_fx  # half a second to import
 
     graph = make_fx(lambda *arguments: function(*arguments))(*example)  # it does not take bound methods
+    graph.graph.eliminate_dead_code()
+    graph.recompile()
+    return graph
+
+
+def _traced(function: Function, example: tuple[Tensor, ...]) -> Function:
+    graph = _record(function, example)
     with torch.no_grad(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the recorder warns of constants: they are the parameters and the ring
+        warnings.simplefilter("ignore")  # the tracer warns of constants: they are the parameters and the ring
         recording = torch.jit.trace(graph, example, check_trace=False)  # type: ignore[no-untyped-call]  # torch's
-
-    no_grad = torch.no_grad()  # made once: making it costs more than entering it
-
-    def replay(*arguments: Tensor) -> Any:
-        with no_grad:
-            return recording(*arguments)
-
-    return replay
+    return _without_gradients(recording)
 
 
 def _compiled(function: Function, example: tuple[Tensor, ...]) -> Function:
-    from torch.fx.experimental.proxy_tensor import make_fx
-
-    graph = function
     try:
-        graph = make_fx(lambda *arguments: function(*arguments))(*example)
-        compiled = torch.compile(graph)
-        with torch.no_grad():
-            compiled(*example)
+        graph = _record(function, example)
+        state = _lift_state(graph)
+        from torch._inductor import (
+            compile as compile_graph,  # past torch.compile's checks, which cost as much as a small update
+        )
+
+        compiled = compile_graph(graph, [*state, *example])
+        run = _without_gradients(lambda *arguments: compiled(*state, *arguments))
+        run(*example)
     except Exception as error:  # a missing compiler shows as many kinds of error, a module that branches as another
         print(f"sb_dqn: torch.compile failed here, going on without it: {str(error).splitlines()[0]}", file=sys.stderr)
-        return graph
+        return function
+    return run
+
+
+def _lift_state(graph: GraphModule) -> list[Tensor]:
+    """Turns the tensors that a recording holds into its first arguments; the compiler would freeze small ones."""
+    first = next(node for node in graph.graph.nodes if node.op == "placeholder")
+    held: dict[str, Node] = {}
+    for node in [node for node in graph.graph.nodes if node.op == "get_attr"]:
+        if node.target not in held:
+            with graph.graph.inserting_before(first):
+                held[node.target] = graph.graph.placeholder(f"state_{len(held)}")
+        node.replace_all_uses_with(held[node.target])
+        graph.graph.erase_node(node)
+    graph.recompile()
+    return [getattr(graph, name).detach() for name in held]
+
+
+def _without_gradients(function: Function) -> Function:
+    inference = torch.inference_mode()  # made once; it spares each operation a fifth of its cost
 
     def run(*arguments: Tensor) -> Any:
-        with torch.no_grad():
-            return compiled(*arguments)
+        with inference:
+            return function(*arguments)
 
     return run
 
 
 @contextmanager
-def few_threads(mode: Mode) -> Iterator[None]:
-    """One thread for recorded functions: what they compute is too small to be shared, and sharing costs more than it saves."""
+def few_threads(small: bool) -> Iterator[None]:
+    """One thread for small nets: sharing so little work costs more than it saves. Put back afterwards."""
     before = torch.get_num_threads()
-    if mode == "traced":
+    if small:
         torch.set_num_threads(1)
     try:
         yield

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
+import os
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -68,6 +69,17 @@ def check_bool(name: str, value: Any) -> bool:
     if value is not True and value is not False:
         raise ConfigurationError(f"{name}={value!r} is not allowed: give True or False")
     return bool(value)
+
+
+def check_path(name: str, value: Any) -> str | None:
+    """`value` as the text of a path, or None.
+
+    Raises:
+        ConfigurationError: it is neither.
+    """
+    if value is not None and not isinstance(value, (str, os.PathLike)):
+        raise ConfigurationError(f"{name}={value!r} is not allowed: give a path, or None")
+    return None if value is None else os.fspath(value)
 
 
 def check_mapping(name: str, given: Any) -> dict[str, Any]:

@@ -40,10 +40,11 @@ class EpsilonGreedy:
     def select(self, greedy: Callable[[], IntArray]) -> IntArray:
         """`[B]` actions; `greedy` is asked only if some lane needs it."""
         explores = self.rng.random(self.num_lanes) < self.epsilon
-        if explores.all():
+        explorers = np.count_nonzero(explores)
+        if explorers == self.num_lanes:
             return self.uniform()
         best = greedy()
-        return np.where(explores, self.uniform(), best) if explores.any() else best
+        return np.where(explores, self.uniform(), best) if explorers else best
 
     def state_dict(self) -> dict[str, Any]:
         return {"epsilon": self.epsilon}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -81,8 +82,8 @@ class Learner:
         flat = flat_copy(next(found) if p.requires_grad else torch.zeros_like(p) for p in self.parameters).float()
         norm = flat.norm()
         if self.max_grad_norm is not None:
-            flat.mul_((self.max_grad_norm / (norm + 1e-6)).clamp_max(1.0))
-        self.finite.logical_and_(torch.isfinite(norm))
+            flat.mul_((self.max_grad_norm / norm).clamp_max(1.0))  # a norm of 0 gives infinity, then 1
+        self.finite.logical_and_(norm < math.inf)  # False for NaN too
         return flat, facts["priority"], Update(total.detach(), norm, facts["q_mean"])
 
     def apply(self, gradient: Tensor) -> None:

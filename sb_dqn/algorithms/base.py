@@ -13,7 +13,7 @@ import numpy.typing as npt
 import torch
 from typing_extensions import Self
 
-from sb_dqn.accelerate import Mode, few_threads, keep_freed_memory
+from sb_dqn.accelerate import Mode, are_small, few_threads, keep_freed_memory
 from sb_dqn.actors.inline import InlineActor
 from sb_dqn.algorithms import persistence
 from sb_dqn.algorithms.attributes import Attributes
@@ -21,6 +21,7 @@ from sb_dqn.algorithms.counters import Counters
 from sb_dqn.algorithms.logs import Logs
 from sb_dqn.algorithms.prediction import Predictor
 from sb_dqn.algorithms.session import Session
+from sb_dqn.callbacks.compose import as_callback
 from sb_dqn.checks import check_int
 from sb_dqn.envs.statistics import EpisodeStatistics
 from sb_dqn.envs.stream import Stream
@@ -67,8 +68,7 @@ class BaseAlgorithm(Attributes, ABC):
         stats_window_size: int,
         mode: Mode,
     ) -> None:
-        self.arguments = arguments
-        self.blueprint = blueprint
+        self.arguments, self.blueprint = arguments, blueprint
         self.policy, self.learner, self.exploration, self.rng = policy, learner, exploration, rng
         self.verbose = check_int("verbose", verbose, 0, 2)
         self.logs = Logs(self.verbose, tensorboard_log)
@@ -107,11 +107,13 @@ class BaseAlgorithm(Attributes, ABC):
         """
         total = check_int("total_timesteps", total_timesteps, 1)
         interval = check_int("log_interval", self.default_log_interval if log_interval is None else log_interval, 1)
+        called_back = None if callback is None else as_callback(callback)
         actor, experience = self._ready()
-        self._begin_counting(total, reset_num_timesteps)
         self.logs.open(tb_log_name or type(self).__name__, reset_num_timesteps)
+        self._begin_counting(total, reset_num_timesteps)
         keep_freed_memory()
-        with few_threads(self.mode), self._new_session(callback, interval, progress_bar) as session:
+        small = are_small([self.policy], self.device)
+        with few_threads(small), self._new_session(called_back, interval, progress_bar) as session:
             for rows in actor.rows():
                 session.arrived(rows)
                 experience.extend(rows)
@@ -143,9 +145,7 @@ class BaseAlgorithm(Attributes, ABC):
 
     def _ready(self) -> tuple[InlineActor, Experience]:
         if self.actor is None or self._experience is None:
-            raise ConfigurationError(
-                "there is no environment to learn from; give one by set_env(...) or load(..., env=...)"
-            )
+            raise ConfigurationError("no environment to learn from; give one by set_env(...) or load(..., env=...)")
         if self.learning:
             raise ConfigurationError("this model is learning already; learn cannot be called from a callback")
         return self.actor, self._experience

@@ -8,7 +8,7 @@ from typing import Any
 from sb_dqn.accelerate import choose_mode
 from sb_dqn.algorithms.off_policy import OffPolicyAlgorithm, ReplaySettings, TargetSettings, cadence
 from sb_dqn.algorithms.outside import open_outside, refuse_unknown, resolve_device
-from sb_dqn.checks import check_bool, check_choice, check_float, check_int
+from sb_dqn.checks import check_bool, check_choice, check_float, check_int, check_path
 from sb_dqn.exploration import EpsilonGreedy
 from sb_dqn.learner import Learner
 from sb_dqn.objectives.q_learning import QLearning
@@ -101,8 +101,10 @@ class DQN(OffPolicyAlgorithm):
             fraction=check_float("exploration_fraction", exploration_fraction, 0.0, 1.0),
         )
         replay = ReplaySettings(
-            check_int("buffer_size", buffer_size, 1), buffer_device, buffer_path, check_int("batch_size", batch_size, 1),
-            check_int("n_steps", n_steps, 1), check_float("gamma", gamma, 0.0, 1.0),
+            check_int("buffer_size", buffer_size, 1),
+            None if buffer_device is None else resolve_device(buffer_device, "buffer_device"),
+            check_path("buffer_path", buffer_path),
+            check_int("batch_size", batch_size, 1), check_int("n_steps", n_steps, 1), check_float("gamma", gamma, 0.0, 1.0),
             cadence(train_freq, gradient_steps, learning_starts),
         )  # fmt: skip
         target = TargetSettings(
@@ -138,7 +140,7 @@ class DQN(OffPolicyAlgorithm):
             learning_rate=rate,
             stream=stream,
             verbose=verbose,
-            tensorboard_log=tensorboard_log,
+            tensorboard_log=check_path("tensorboard_log", tensorboard_log),
             stats_window_size=stats_window_size,
             mode=choose_mode([nets], torch_device, check_bool("torch_compile", torch_compile)),
         )

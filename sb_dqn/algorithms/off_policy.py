@@ -37,7 +37,7 @@ class ReplaySettings:
     """
 
     buffer_size: int
-    buffer_device: str | None
+    buffer_device: torch.device | None
     buffer_path: str | None
     batch_size: int
     n_steps: int
@@ -66,7 +66,7 @@ class ReplaySettings:
             flatten_space(stream.observation_space),
             frame_stack=stream.blueprint.frame_stack,
             n_steps=self.n_steps,
-            device=torch.device(self.buffer_device) if self.buffer_device else device,
+            device=device if self.buffer_device is None else self.buffer_device,
             path=Path(self.buffer_path) if self.buffer_path else None,
             num_actions=int(stream.action_space.n),
         )

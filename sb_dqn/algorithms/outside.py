@@ -33,21 +33,27 @@ def open_outside(env: Any) -> tuple[Blueprint, Stream | None]:
     return stream.blueprint, stream
 
 
-def resolve_device(device: Any) -> torch.device:
+def resolve_device(device: Any, name: str = "device") -> torch.device:
     """The torch device of a name; "auto" takes CUDA where there is one.
+
+    Args:
+        device: as the user gave it.
+        name: of the argument, for messages.
 
     Raises:
         ConfigurationError: an unknown name, or CUDA where there is none.
     """
-    if device == "auto":
+    if isinstance(device, str) and device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         found = torch.device(device)
-    except (RuntimeError, TypeError) as error:
-        raise ConfigurationError(f"device={device!r} is unknown: give 'auto', 'cpu', 'cuda' or 'cuda:0'") from error
+    except (RuntimeError, TypeError, ValueError) as error:
+        raise ConfigurationError(f"{name}={device!r} is unknown: give 'auto', 'cpu', 'cuda' or 'cuda:0'") from error
+    if found.type == "meta":
+        raise ConfigurationError(f"{name}={device!r} holds no numbers: give 'auto', 'cpu', 'cuda' or 'cuda:0'")
     if found.type == "cuda" and not torch.cuda.is_available():
         raise ConfigurationError(
-            f"device={device!r}: torch {torch.__version__} sees no CUDA here; give 'auto' or 'cpu'"
+            f"{name}={device!r}: torch {torch.__version__} sees no CUDA here; give 'auto' or 'cpu'"
         )
     return found
 

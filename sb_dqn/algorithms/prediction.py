@@ -9,7 +9,7 @@ import numpy.typing as npt
 import torch
 from gymnasium import spaces
 
-from sb_dqn.accelerate import Mode, accelerate
+from sb_dqn.accelerate import Mode, accelerate, are_small
 from sb_dqn.errors import SpaceError
 from sb_dqn.policies.base import Policy
 from sb_dqn.spaces import batch_observation, flatten_space, leaf_shape
@@ -17,21 +17,32 @@ from sb_dqn.types import Blueprint, BoolArray, IntArray, Observation
 
 
 class GreedyActor:
-    """The greedy action for a flat dict of arrays with a fixed number of lanes, as fast as `mode` allows."""
+    """The greedy action for a flat dict of arrays with a fixed number of lanes.
+
+    Args:
+        policy: the nets.
+        mode: how they are run; anything but "eager" needs the nets on the CPU.
+    """
 
     def __init__(self, policy: Policy, mode: Mode) -> None:
-        self.policy, self.mode = policy, mode
+        self.policy = policy
+        self.mode: Mode = mode if are_small([policy], next(policy.parameters()).device) else "eager"
         self.keys = list(flatten_space(policy.observation_space))
         self.device = next(policy.parameters()).device
         self._run: Any = None
-        self._shape: tuple[int, ...] = ()
+        self._inputs: list[torch.Tensor] = []
 
     def __call__(self, obs: Observation) -> IntArray:
-        tensors = [torch.from_numpy(np.ascontiguousarray(obs[key])).to(self.device) for key in self.keys]
-        if self._run is None or tensors[0].shape != self._shape:
-            self._shape = tuple(tensors[0].shape)
-            self._run = accelerate(self._greedy, tuple(tensors), "traced" if self.mode == "traced" else "eager")
-        return self._run(*tensors).cpu().numpy()  # type: ignore[no-any-return]  # a callable of unknown type
+        if self.mode == "eager":
+            tensors = [torch.from_numpy(np.ascontiguousarray(obs[key])).to(self.device) for key in self.keys]
+            return self._greedy(*tensors).cpu().numpy()
+        if self._run is None or len(self._inputs[0]) != len(obs[self.keys[0]]):
+            self._inputs = [torch.from_numpy(np.array(obs[key])) for key in self.keys]
+            self._arrays = [tensor.numpy() for tensor in self._inputs]
+            self._run = accelerate(self._greedy, tuple(self._inputs), self.mode)
+        for key, array in zip(self.keys, self._arrays, strict=True):
+            array[...] = obs[key]
+        return self._run(*self._inputs).numpy()  # type: ignore[no-any-return]  # a callable of unknown type
 
     @torch.no_grad()
     def _greedy(self, *tensors: torch.Tensor) -> torch.Tensor:
@@ -80,22 +91,19 @@ class Predictor:
                 frame, vectorised = batch_observation(self.frame_space, observation)
             except SpaceError:
                 raise stacked from None
-        depth = self.blueprint.frame_stack
-        stacks = (
-            state
-            if state is not None
-            else {
-                key: np.zeros((len(array), depth * array.shape[1], *array.shape[2:]), array.dtype)
-                for key, array in frame.items()
-            }
-        )
-        if len(next(iter(stacks.values()))) != len(next(iter(frame.values()))):
+        depth, count = self.blueprint.frame_stack, len(next(iter(frame.values())))
+        empty = {
+            key: np.zeros((count, depth * array.shape[1], *array.shape[2:]), array.dtype)
+            for key, array in frame.items()
+        }
+        stacks: Any = empty if state is None else state
+        if not isinstance(stacks, dict) or any(np.shape(stacks.get(key, ())) != empty[key].shape for key in empty):
             raise SpaceError(
                 "state belongs to another number of observations; pass what the last predict returned, or None"
             )
-        begins = (
-            np.zeros(len(next(iter(frame.values()))), bool) if episode_start is None else np.atleast_1d(episode_start)
-        )
+        begins = np.zeros(count, bool) if episode_start is None else np.atleast_1d(episode_start)
+        if begins.shape != (count,):
+            raise SpaceError(f"episode_start has shape {begins.shape}; allowed: ({count},), one for each observation")
         fresh = {}
         for key, array in frame.items():
             kept = np.where(begins.reshape(-1, *(1,) * (array.ndim - 1)), 0, stacks[key][:, array.shape[1] :])

@@ -56,7 +56,7 @@ class EpisodeStatistics:
             self.returns[:] = 0
             self.lengths[:] = 0
         self.num_steps += rows.steps
-        self.lengths += rows.stepped
+        self.lengths += 1 if rows.steps == self.num_envs else rows.stepped
         for slot in rows.slots:
             self.returns += slot.score if slot.full else np.where(slot.valid, slot.score, 0.0)
             if some(slot.last):

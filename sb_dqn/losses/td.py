@@ -67,7 +67,7 @@ def weighted_mean(loss: Tensor, weight: Tensor) -> Tensor:
         A scalar.
     """
     counts = weight > 0
-    return (weight * torch.where(counts, loss, 0.0)).sum() / counts.sum().clamp_min(1)
+    return torch.dot(weight / counts.sum().clamp_min(1), torch.where(counts, loss, 0.0))
 
 
 def _same_batch(return_t: Tensor, discount_t: Tensor, q_t: Tensor) -> None:

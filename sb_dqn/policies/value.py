@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from sb_dqn.checks import check_bool, check_choice, check_int
 from sb_dqn.errors import ConfigurationError
-from sb_dqn.nn.extractors import BaseFeaturesExtractor
+from sb_dqn.nn.extractors import BaseFeaturesExtractor, FlattenExtractor
 from sb_dqn.nn.heads import ScalarHead
 from sb_dqn.nn.mlp import mlp
 from sb_dqn.nn.values import ScalarValue
@@ -105,7 +105,12 @@ class QPolicy(Policy):
 
 
 class MlpPolicy(QPolicy):
-    """For vectors and whole numbers: the observation in one row, two layers of 64."""
+    """For vectors and whole numbers: the observation in one row, an image's pixels too, two layers of 64."""
+
+    def __init__(self, observation_space: spaces.Space[Any], action_space: spaces.Space[Any], **kwargs: Any) -> None:
+        if kwargs.get("features_extractor_class") is None and not isinstance(observation_space, spaces.Dict):
+            kwargs["features_extractor_class"] = FlattenExtractor
+        super().__init__(observation_space, action_space, **kwargs)
 
 
 class CnnPolicy(QPolicy):

@@ -89,6 +89,7 @@ class Ring:
         self._ample = False  # more than a FEW rows are in bounds; arrivals never make them fewer
         self._lanes: IntArray = np.arange(self.num_lanes)
         self._host_bounds = torch.zeros((4, self.num_lanes), dtype=torch.int64)
+        self._bounds_array: IntArray = self._host_bounds.numpy()
         self._bounds = self._host_bounds.to(self.device)
         # [B] each: rows in bounds are lo <= r < hi; edge = running sum of their counts; counted over all lanes, the
         # u-th row in bounds is row base_b + u of its lane b.
@@ -141,7 +142,8 @@ class Ring:
 
     def depart(self, action: IntArray) -> None:
         """The policy acted on the open rows; the action of a `last` row is ignored by the env and kept as 0."""
-        self._writers["action"][self._open_rows()] = np.where(self._open_last, 0, action)
+        ends = np.count_nonzero(self._open_last)
+        self._writers["action"][self._open_rows()] = np.where(self._open_last, 0, action) if ends else action
 
     def cut(self) -> None:
         """A stream begins anew: each open row becomes `last`, not `terminal`. It has started nothing: this is safe."""
@@ -168,11 +170,18 @@ class Ring:
         """Brings `lo`, `hi`, `edge`, `base`, `total` up to date, in place; call it after arrivals, before sampling."""
         if self._fresh:
             return
-        lo, hi = self._intervals()
-        room = np.maximum(hi - lo, 0)
-        edge = room.cumsum()
-        bounds = self._host_bounds.numpy()
-        bounds[0], bounds[1], bounds[2], bounds[3] = lo, hi, edge, lo - edge + room
+        bounds = self._bounds_array
+        if (
+            self.num_lanes == 1
+        ):  # the same in plain numbers: arrays of one cost more than the rest of an update's sampling
+            low = max(int(self._first[0]), int(self.cursor[0]) - self.rows + self.frame_stack - 1)
+            high = int(self.cursor[0]) - self.n_steps
+            bounds[:, 0] = low, high, max(high - low, 0), low
+        else:
+            lo, hi = self._intervals()
+            room = np.maximum(hi - lo, 0)
+            edge = room.cumsum()
+            bounds[0], bounds[1], bounds[2], bounds[3] = lo, hi, edge, lo - edge + room
         if self._bounds is not self._host_bounds:
             self._bounds.copy_(self._host_bounds)
         self._fresh = True

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pytest
 import torch
 
 from sb_dqn import DQN, make_atari_env, make_vec_env
@@ -31,7 +34,7 @@ def test_an_unseeded_model_leaves_the_environment_its_own_seed_and_a_seeded_one_
     assert first_observation(5, 1) == first_observation(6, 1)
 
 
-def test_a_model_made_without_environment_takes_any_number_of_lanes(tmp_path) -> None:
+def test_a_model_made_without_environment_takes_any_number_of_lanes(tmp_path: Path) -> None:
     DQN("MlpPolicy", "CartPole-v1", seed=0, buffer_size=64).save(tmp_path / "m.zip")
     model = DQN.load(tmp_path / "m.zip")
     model.set_env(make_vec_env("CartPole-v1", n_envs=3))
@@ -39,7 +42,9 @@ def test_a_model_made_without_environment_takes_any_number_of_lanes(tmp_path) ->
     assert model.n_envs == model.statistics.num_envs == model.exploration.num_lanes == 3
 
 
-def test_a_verbose_model_says_the_size_of_its_replay_and_what_its_lanes_count(capsys) -> None:
+def test_a_verbose_model_says_the_size_of_its_replay_and_what_its_lanes_count(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     DQN("CnnPolicy", make_atari_env("ALE/Pong-v5", n_envs=2), buffer_size=1000, verbose=1)
     said = capsys.readouterr().out
     assert "1,000 rows" in said

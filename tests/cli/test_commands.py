@@ -49,7 +49,7 @@ def test_a_run_leaves_everything_in_its_folder(run: Path) -> None:
 def test_the_config_holds_the_preset_and_what_was_said_over_it(run: Path) -> None:
     config = yaml.safe_load((run / "config.yaml").read_text())
     assert config["preset"]["name"] == "CartPole-v1"
-    assert config["settings"]["learning_rate"] == 2.3e-3
+    assert config["settings"]["learning_rate"] == "linear 0.001"
     assert config["settings"]["policy_kwargs"] == {"net_arch": [16]}
     assert (config["settings"]["seed"], config["n_timesteps"]) == (1, 600)
 

@@ -8,7 +8,7 @@ from sb_dqn.cli.plan import STEPS_WITHOUT_PRESET, make_plan
 def test_the_preset_alone() -> None:
     plan = make_plan("dqn", "CartPole-v1", seed=3)
     assert (plan.algorithm, plan.n_timesteps, plan.n_envs, plan.policy) == ("DQN", 50_000, 1, "MlpPolicy")
-    assert plan.settings["learning_rate"] == 2.3e-3
+    assert plan.settings["learning_rate"] == "linear 0.001"
     assert plan.settings["seed"] == 3
 
 
@@ -36,6 +36,6 @@ def test_without_a_preset_the_class_decides_and_a_seed_is_drawn() -> None:
 def test_the_config_is_whole() -> None:
     config = make_plan("DoubleDQN", "CartPole-v1", seed=3).config("MlpPolicy")
     assert config["settings"]["double_q"] is True
-    assert config["settings"]["tau"] == 1.0
-    assert config["settings"]["learning_rate"] == 2.3e-3
+    assert config["settings"]["max_grad_norm"] == 10.0
+    assert config["settings"]["learning_rate"] == "linear 0.001"
     assert config["preset"]["name"] == "CartPole-v1"

@@ -18,11 +18,11 @@ def found(algo: str, env_id: str, name: str | None = None) -> Preset:
     return preset
 
 
-def test_zoo_row_of_cartpole_is_what_the_zoo_says() -> None:
-    preset = found("DQN", "CartPole-v1")
-    assert (preset.n_timesteps, preset.n_envs, preset.policy) == (50_000, 1, "MlpPolicy")
-    assert preset.settings["learning_rate"] == 2.3e-3
-    assert (preset.settings["train_freq"], preset.settings["gradient_steps"]) == (256, 128)
+def test_zoo_row_of_lunar_lander_is_what_the_zoo_says() -> None:
+    preset = found("DQN", "LunarLander-v3")
+    assert (preset.n_timesteps, preset.n_envs, preset.policy) == (100_000, 1, "MlpPolicy")
+    assert preset.settings["learning_rate"] == 6.3e-4
+    assert (preset.settings["train_freq"], preset.settings["gradient_steps"]) == (4, -1)
     assert preset.settings["policy_kwargs"] == {"net_arch": [256, 256]}
 
 

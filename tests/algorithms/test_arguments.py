@@ -1,0 +1,211 @@
+"""Bad input: each value gives one clear error that names the argument, what was given, what is allowed and the fix."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from torch import nn
+
+from sb_dqn.algorithms import ALGORITHMS, DQN, DoubleDQN, NStepDQN
+from sb_dqn.errors import ConfigurationError, MemoryBudgetError, SpaceError
+from tests.tiny import Tiny, lanes, quick
+
+NO_NUMBERS = [math.nan, math.inf, -math.inf, "3", "x", True, [], {}, 1j, object()]
+FRACTIONS = [1.5, np.float32(0.5)]
+TABLE: dict[str, list[Any]] = {
+    "learning_rate": [*(value for value in NO_NUMBERS if value != "3"), 0, -1e-4, None, "-1", "linear -1", lambda progress: -1.0],
+    "buffer_size": [*NO_NUMBERS, *FRACTIONS, 0, -1, None],
+    "learning_starts": [*NO_NUMBERS, *FRACTIONS, -1, None],
+    "batch_size": [*NO_NUMBERS, *FRACTIONS, 0, -1, None],
+    "tau": [*NO_NUMBERS, 0.0, -0.1, 1.1, None],
+    "gamma": [*NO_NUMBERS, -0.1, 1.5, None],
+    "train_freq": [
+        *NO_NUMBERS, *FRACTIONS, 0, -1, None, (1,), (1, 2, 3), (0, "step"), (1.5, "episode"), (1, "week"), (1, None), ("step", 1),
+    ],
+    "gradient_steps": [*NO_NUMBERS, *FRACTIONS, 0, -2, None],
+    "n_steps": [*NO_NUMBERS, *FRACTIONS, 0, -1, None],
+    "target_update_interval": [*NO_NUMBERS, *FRACTIONS, 0, -1, None],
+    "exploration_fraction": [*NO_NUMBERS, -0.1, 1.1, None],
+    "exploration_initial_eps": [*NO_NUMBERS, -0.1, 1.1, None],
+    "exploration_final_eps": [*NO_NUMBERS, -0.1, 1.1, None],
+    "max_grad_norm": [*NO_NUMBERS, 0, -1],
+    "double_q": ["yes", 1, 0.0, None, []],
+    "loss": ["hubber", None, 3, ["mse"], nn.MSELoss()],
+    "stats_window_size": [*NO_NUMBERS, *FRACTIONS, 0, -1, None],
+    "tensorboard_log": [3, True, ["runs"]],
+    "policy_kwargs": [3, "net_arch", [64, 64], {"net_arc": [64]}, {3: 4}],
+    "verbose": [*NO_NUMBERS, *FRACTIONS, -1, 3, None],
+    "seed": [*NO_NUMBERS, *FRACTIONS, -1, 2**64],
+    "device": ["gpu", "cuda:x", None, 3.5, [], "meta"],
+    "precision": ["fp16", "float32", None, 16, torch.bfloat16],
+    "torch_compile": ["yes", 1, None],
+    "buffer_device": ["gpu", 3.5, []],
+    "buffer_path": [3, True, ["file"]],
+}  # fmt: skip
+
+
+def test_the_table_has_every_argument() -> None:
+    assert TABLE.keys() == quick().arguments.keys() - {"policy"}
+
+
+@pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in TABLE.items() for value in values])
+def test_values_that_are_refused(name: str, value: Any) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        quick(**{name: value})
+    message = str(caught.value)
+    assert name in message
+    assert "allowed" in message or "give" in message
+    # what was given, unless it is a pair of which one half is at fault, or a dict of which one key is
+    assert isinstance(value, (tuple, dict)) or repr(value) in message
+
+
+ALLOWED: dict[str, list[Any]] = {
+    "learning_rate": [1e-3, "linear 1e-3", lambda progress: progress * 1e-3],
+    "buffer_size": [8, 1e3],
+    "learning_starts": [0],
+    "batch_size": [1, np.int64(4)],
+    "tau": [1, 0.005],
+    "gamma": [0, 1],
+    "train_freq": [1, (2, "episode"), [2, "step"]],
+    "gradient_steps": [-1, 5],
+    "n_steps": [1, 5],
+    "exploration_fraction": [0, 1],
+    "max_grad_norm": [None, 0.5],
+    "seed": [None, 0, 2**63 - 1],
+    "device": ["auto", "cpu", torch.device("cpu")],
+    "buffer_device": [None, "cpu"],
+    "policy_kwargs": [None, {}],
+    "verbose": [0],
+}
+
+
+@pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in ALLOWED.items() for value in values])
+def test_values_that_are_allowed(name: str, value: Any) -> None:
+    quick(**{name: value, "tensorboard_log": None}).learn(16)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS.values())
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("gama", "takes no 'gama'. Did you mean 'gamma'"),
+        ("learning_rat", "Did you mean 'learning_rate'"),
+        ("lr", "It takes .*'learning_rate'"),
+        ("buffersize", "Did you mean 'buffer_size'"),
+        ("optimize_memory_usage", "each frame is stored once anyway; leave it out"),
+        ("replay_buffer_class", "no class is needed for it; leave it out"),
+        ("replay_buffer_kwargs", "give buffer_size, buffer_device or buffer_path; leave it out"),
+    ],
+)
+def test_unknown_keywords(algorithm: type[DQN], name: str, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"{algorithm.__name__} takes no '{name}'") as caught:
+        quick(algorithm=algorithm, **{name: 1})
+    with pytest.raises(ConfigurationError, match=message):
+        raise caught.value
+
+
+@pytest.mark.parametrize(("algorithm", "name"), [(DoubleDQN, "double_q"), (NStepDQN, "n_steps")])
+def test_variants_offer_their_own_keyword(algorithm: type[DQN], name: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"Did you mean '{name}'"):
+        quick(algorithm=algorithm, **{name + "s": 1})
+
+
+@pytest.mark.parametrize(
+    ("policy", "message"),
+    [
+        ("MlpPolici", "policy 'MlpPolici' is unknown: allowed are .*Did you mean 'MlpPolicy'"),
+        ("MlpLstmPolicy", "Did you mean 'MlpPolicy'"),
+        (nn.Linear, "policy .* is not allowed: give"),
+        (None, "policy None is not allowed: give"),
+        ("CnnPolicy", "CnnPolicy needs one image.*use 'MlpPolicy'"),
+        ("MultiInputPolicy", "MultiInputPolicy needs a Dict.*'MlpPolicy' for vectors"),
+    ],
+)
+def test_policies_that_are_refused(policy: Any, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        quick(policy=policy)
+
+
+@pytest.mark.parametrize(
+    ("env", "message"),
+    [
+        (None, "env=None is not allowed: give an id"),
+        ("CartPol-v1", "unknown environment 'CartPol-v1'.*Did you mean 'CartPole-v1'"),
+        (3, "int is not an environment that can be read; allowed: an id"),
+        ([], "no environment was given; allowed"),
+    ],
+)
+def test_environments_that_are_refused(env: Any, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        DQN("MlpPolicy", env)
+
+
+@pytest.mark.parametrize("space", [spaces.Box(-1, 1, (2,)), spaces.MultiDiscrete([2, 2]), spaces.MultiBinary(2)])
+def test_action_spaces_that_are_refused(space: Any) -> None:
+    game = Tiny()
+    game.action_space = space
+    with pytest.raises(SpaceError, match=r"is not supported by a Q-agent; allowed: Discrete\(n, start=...\)"):
+        quick(game)
+
+
+def test_observation_spaces_that_are_refused() -> None:
+    game = Tiny()
+    game.observation_space = spaces.Tuple([spaces.Discrete(2)])
+    with pytest.raises(SpaceError, match="is not supported; allowed: Box, Discrete"):
+        quick(game)
+
+
+def test_a_batch_larger_than_the_buffer() -> None:
+    with pytest.raises(ConfigurationError, match="batch_size=64 is larger than buffer_size=32; give a larger buffer"):
+        quick(batch_size=64, buffer_size=32)
+
+
+@pytest.mark.parametrize(("count", "n_steps"), [(1, 40), (8, 5)])
+def test_a_buffer_too_small_for_one_window(count: int, n_steps: int) -> None:
+    with pytest.raises(
+        ConfigurationError, match="buffer_size=40 over .*fewer than n_steps.*; set buffer_size to at least"
+    ):
+        quick(lanes(count), buffer_size=40, n_steps=n_steps)
+
+
+def test_a_replay_larger_than_memory() -> None:
+    with pytest.raises(MemoryBudgetError, match="needs .*TiB, .* are at hand.*buffer_path"):
+        quick(Tiny("image"), "CnnPolicy", buffer_size=10**11, policy_kwargs={"net_arch": [], "features_extractor_kwargs": {
+            "features_dim": 4, "channels": (4,), "kernels": (4,), "strides": (2,)}})  # fmt: skip
+
+
+@pytest.mark.parametrize("total", [0, -1, 1.5, math.nan, "10", None, True])
+def test_numbers_of_steps_that_are_refused(total: Any) -> None:
+    model = quick().learn(20)
+    with pytest.raises(ConfigurationError, match="total_timesteps=.* is not allowed: give a whole number from 1 up"):
+        model.learn(total)
+    assert model.num_timesteps == 20
+
+
+@pytest.mark.parametrize("interval", [0, -1, 1.5, "4", True])
+def test_log_intervals_that_are_refused(interval: Any) -> None:
+    model = quick().learn(20)
+    with pytest.raises(ConfigurationError, match="log_interval=.* is not allowed: give a whole number"):
+        model.learn(10, log_interval=interval)
+    assert model.num_timesteps == 20
+
+
+@pytest.mark.parametrize("callback", [3, "eval", [3], object()])
+def test_what_is_no_callback_loses_nothing(callback: Any) -> None:
+    model = quick().learn(20)
+    with pytest.raises(ConfigurationError, match="allowed|give"):
+        model.learn(10, callback=callback)
+    assert model.num_timesteps == 20
+    assert not model.learning
+    assert model.learn(10).num_timesteps == 10
+
+
+@pytest.mark.parametrize("seed", [-1, 1.5, "3", True])
+def test_seeds_that_are_refused_later(seed: Any) -> None:
+    with pytest.raises(ConfigurationError, match="seed=.* is not allowed: give"):
+        quick().set_random_seed(seed)

@@ -1,0 +1,229 @@
+"""Short runs through the public face: every kind of observation, lanes, cadences, seeds."""
+
+from __future__ import annotations
+
+import random
+from functools import partial
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+import sb_dqn
+from sb_dqn.algorithms import ALGORITHMS, DQN, DoubleDQN, NStepDQN
+from sb_dqn.callbacks import BaseCallback
+from sb_dqn.types import Update
+from tests.tiny import OBSERVATIONS, QUICK, SMALL_CNN, Tiny, lanes, quick
+
+
+def parameters(model: DQN) -> torch.Tensor:
+    return model.learner.flat.clone()
+
+
+@pytest.mark.parametrize("count", [1, 4])
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_cartpole(name: str, count: int) -> None:
+    env = sb_dqn.make_vec_env("CartPole-v1", n_envs=count)
+    model: DQN = getattr(sb_dqn, name)("MlpPolicy", env, **QUICK)
+    before = parameters(model)
+    assert model.learn(200) is model
+    assert model.num_timesteps >= 200
+    assert model._n_updates > 20
+    assert not torch.equal(parameters(model), before)
+    assert torch.isfinite(parameters(model)).all()
+    assert model.n_envs == count
+    assert len(model.ep_info_buffer) > 3
+
+
+@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("kind", OBSERVATIONS)
+def test_every_kind_of_observation(kind: str, count: int) -> None:
+    policy = {"image": "CnnPolicy", "hwc": "CnnPolicy"}.get(kind, "MultiInputPolicy" if "dict" in kind else "MlpPolicy")
+    kwargs: dict[str, Any] = {"net_arch": [8]}
+    if policy == "CnnPolicy":
+        kwargs["features_extractor_kwargs"] = SMALL_CNN
+    if kind == "dict with image":
+        kwargs["features_extractor_kwargs"] = {"cnn_output_dim": 8}
+    make = partial(Tiny, kind, start=5)
+    model = quick(lanes(count, make), policy, NStepDQN, policy_kwargs=kwargs)
+    before = parameters(model)
+    model.learn(40)
+    assert model._n_updates == 8  # after steps 12, 16 .. 36, 40, or the ticks that cross them
+    assert not torch.equal(parameters(model), before)
+    action, _ = model.predict(make().reset(seed=0)[0], deterministic=True)
+    assert make().action_space.contains(action)
+
+
+def test_defaults_are_stable_baselines3s() -> None:
+    import inspect
+
+    from stable_baselines3 import DQN as Theirs
+
+    ours, theirs = (inspect.signature(cls.__init__).parameters for cls in (DQN, Theirs))
+    left_out = {"optimize_memory_usage", "replay_buffer_class", "replay_buffer_kwargs", "_init_setup_model"}
+    assert theirs.keys() - ours.keys() == left_out
+    for name in (theirs.keys() & ours.keys()) - {"self", "policy", "env"}:
+        assert ours[name].default == theirs[name].default, name
+
+
+def test_variants_are_dqn_with_other_defaults() -> None:
+    assert DoubleDQN("MlpPolicy", Tiny()).arguments["double_q"] is True
+    assert NStepDQN("MlpPolicy", Tiny()).arguments["n_steps"] == 3
+    assert NStepDQN("MlpPolicy", Tiny(), n_steps=5).replay.ring.n_steps == 5
+    kinds: tuple[tuple[type[DQN], dict[str, Any]], ...] = ((DoubleDQN, {}), (DQN, {"double_q": True}), (DQN, {}))
+    rates = {"learning_rate": 0.05, "train_freq": 1, "target_update_interval": 1000}  # so that the two nets disagree
+    found = [parameters(quick(algorithm=kind, **rates, **kwargs).learn(60)) for kind, kwargs in kinds]
+    assert torch.equal(found[0], found[1])
+    assert not torch.equal(found[0], found[2])
+
+
+def counting(*arguments: Any, **kwargs: Any) -> DQN:
+    """A model whose updates are counted but not made."""
+    model, nothing = quick(*arguments, **kwargs), torch.zeros(())
+    model.gradient_step = lambda: Update(nothing, nothing, nothing)  # type: ignore[method-assign]
+    return model
+
+
+def expected_updates(total: int, count: int, every: int, each: int, starts: int) -> int:
+    """By hand: a firing for each multiple of `every` that a tick of `count` steps crosses, none up to `starts`."""
+    updates, paid = 0, 0
+    for now in range(count, total + count, count):
+        firings = now // every - (now - count) // every
+        if firings:
+            since, paid = now // every * every - paid, now // every * every
+            updates += (since if each == -1 else firings * each) if now > starts else 0
+        if now >= total:
+            break
+    return updates
+
+
+@pytest.mark.parametrize("count", [1, 4])
+@pytest.mark.parametrize(("every", "each"), [(1, 1), (4, 1), (4, 3), (3, -1), (7, 2), (1, -1)])
+@pytest.mark.parametrize("starts", [10, 13])
+def test_updates_are_as_many_as_asked_for(count: int, every: int, each: int, starts: int) -> None:
+    env = lanes(count, partial(Tiny, length=10_000))
+    model = counting(env, train_freq=every, gradient_steps=each, learning_starts=starts)
+    model.learn(50)
+    assert model._n_updates == expected_updates(50, count, every, each, starts)
+
+
+@pytest.mark.parametrize("length", [3, 5])
+def test_reset_rows_pay_for_nothing(length: int) -> None:
+    model = counting(Tiny(length=length), train_freq=2)
+    model.learn(50)
+    assert model.num_timesteps == 50
+    assert model._n_updates == 20  # after steps 12, 14 .. 50
+
+
+@pytest.mark.parametrize(("each", "per_episode"), [(1, 1), (3, 3), (-1, 5)])
+def test_updates_after_episodes(each: int, per_episode: int) -> None:
+    model = counting(Tiny(length=5), train_freq=(1, "episode"), gradient_steps=each)
+    model.learn(40)
+    assert model._n_updates == 6 * per_episode  # episodes end at 5, 10 (not after learning_starts), 15 .. 40
+
+
+def test_a_number_of_steps_as_a_pair() -> None:
+    assert counting(train_freq=(4, "step")).learn(50)._n_updates == counting(train_freq=4).learn(50)._n_updates == 10
+
+
+def test_learning_twice_counts_anew_or_on() -> None:
+    model = quick().learn(30)
+    assert (model.num_timesteps, model._total_timesteps) == (30, 30)
+    model.learn(20, reset_num_timesteps=False)
+    assert (model.num_timesteps, model._total_timesteps) == (50, 50)
+    model.learn(20)
+    assert (model.num_timesteps, model._total_timesteps) == (20, 20)
+    assert model.counters.lifetime == 70
+
+
+@pytest.mark.parametrize("algorithm", [DQN, NStepDQN])
+@pytest.mark.parametrize("count", [1, 3])
+def test_the_same_seed_gives_the_same_model(algorithm: type[DQN], count: int) -> None:
+    found = []
+    for seed, disturbance in ((1, 5), (1, 6), (2, 5)):
+        torch.manual_seed(disturbance)
+        env = sb_dqn.make_vec_env("CartPole-v1", n_envs=count)
+        found.append(parameters(quick(env, algorithm=algorithm, seed=seed, exploration_fraction=0.5).learn(150)))
+    assert torch.equal(found[0], found[1])
+    assert not torch.equal(found[0], found[2])
+
+
+def test_the_same_seed_gives_the_same_model_from_pixels() -> None:
+    kwargs: dict[str, Any] = {"policy_kwargs": {"features_extractor_kwargs": SMALL_CNN}}
+    found = [parameters(quick(Tiny("image"), "CnnPolicy", seed=seed, **kwargs).learn(60)) for seed in (1, 1, 2)]
+    assert torch.equal(found[0], found[1])
+    assert not torch.equal(found[0], found[2])
+
+
+def test_the_environment_is_seeded_from_the_seed() -> None:
+    games = [[Tiny() for _ in range(2)] for _ in range(3)]
+    for pair, seed in zip(games, (1, 1, 2), strict=True):
+        quick([partial(itself, game) for game in pair], seed=seed).learn(20)
+    seeds = [[game.seeds[0] for game in pair] for pair in games]
+    assert seeds[0] == seeds[1] != seeds[2]
+    assert seeds[0][0] != seeds[0][1]
+    assert all(seed is None for pair in games for game in pair for seed in game.seeds[1:])
+
+
+def itself(game: Tiny) -> Tiny:
+    return game
+
+
+def test_set_random_seed_begins_all_streams_anew() -> None:
+    first, second = quick(seed=1), quick(seed=2)
+    second.set_parameters(first.get_parameters())
+    for model in (first, second):
+        model.set_random_seed(7)
+        model.learn(60)
+    assert torch.equal(parameters(first), parameters(second))
+
+
+def test_the_global_generators_are_left_alone() -> None:
+    before = torch.get_rng_state(), np.random.get_state()[1], random.getstate()  # type: ignore[index]  # noqa: NPY002
+    model = quick().learn(50)
+    model.predict(np.zeros(2, np.float32))
+    after = torch.get_rng_state(), np.random.get_state()[1], random.getstate()  # type: ignore[index]  # noqa: NPY002
+    assert torch.equal(before[0], after[0])
+    assert np.array_equal(before[1], after[1])
+    assert before[2] == after[2]
+
+
+class Asks(BaseCallback):
+    """Predicts at every step."""
+
+    def _on_step(self) -> bool:
+        self.model.predict(np.zeros((3, 2), np.float32))
+        return True
+
+
+def test_predicting_while_learning_changes_nothing() -> None:
+    assert torch.equal(parameters(quick().learn(60)), parameters(quick().learn(60, callback=Asks())))
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_precisions_learn(precision: str) -> None:
+    model = quick(precision=precision, train_freq=1, gamma=0.0, learning_rate=0.02).learn(400)
+    q = model.policy.q_net({"obs": torch.zeros(1, 2)}).q[0]  # type: ignore[operator]  # of QPolicy
+    assert q.tolist() == pytest.approx([1.0, 0.0, 0.0], abs=0.3)
+
+
+@pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
+def test_vector_envs_of_gymnasium(mode: AutoresetMode) -> None:
+    model = quick(SyncVectorEnv(lanes(2), autoreset_mode=mode)).learn(40)
+    assert model.num_timesteps == 40
+    assert {info["l"] for info in model.ep_info_buffer} == {5}
+
+
+def test_an_env_by_id_and_by_itself() -> None:
+    assert DQN("MlpPolicy", "CartPole-v1", **QUICK).learn(20).num_timesteps == 20
+    assert DQN("MlpPolicy", gymnasium.make("CartPole-v1"), **QUICK).learn(20).num_timesteps == 20
+
+
+def test_a_game_of_one_right_action_is_learned() -> None:
+    model = quick(learning_rate=0.02, train_freq=1, gamma=0.0, exploration_fraction=0.5, exploration_final_eps=0.0)
+    model.learn(400)
+    assert [info["r"] for info in model.ep_info_buffer][-10:] == [5.0] * 10
+    assert [info["r"] for info in model.ep_info_buffer][:10] != [5.0] * 10

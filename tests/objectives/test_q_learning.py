@@ -1,0 +1,138 @@
+"""Q-learning from a stream to its loss: the worked table of n-step targets, double or not, eager and recorded."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from torch import Tensor, nn
+
+from sb_dqn.accelerate import Mode, accelerate
+from sb_dqn.errors import ConfigurationError
+from sb_dqn.losses.td import q_target
+from sb_dqn.nn.values import ScalarValue
+from sb_dqn.objectives.q_learning import QLearning
+from sb_dqn.replay import Cadence, Replay, Ring, TransitionView, UniformSampler
+from sb_dqn.types import Batch, Rows, Slot
+
+GAMMA, N_STEPS = 0.9, 3
+SPACE = spaces.Box(-np.inf, np.inf, (1,), np.float32)
+
+
+def arrival(value: float, reward: float, terminal: bool, last: bool) -> Slot:
+    obs = {"obs": np.array([[value]], np.float32)}
+    rewards = np.array([reward], np.float32)
+    return Slot(obs, rewards, rewards, np.array([terminal]), np.array([last]), np.array([True]))
+
+
+def story(end: str) -> list[Slot]:
+    """Rewards 1 to 5, every observation worth 10, but 99 for the one that a reset shows."""
+    slots = [arrival(10, 0, False, False)]
+    for reward in (1, 2, 3):
+        over = reward == 3 and end != "goes on"
+        slots.append(arrival(10, reward, over and end == "terminated", over))
+    if end != "goes on":
+        slots.append(arrival(99, 0, False, False))
+    return [*slots, arrival(10, 4, False, False), arrival(10, 5, False, False)]
+
+
+def write(replay: Replay, slots: list[Slot]) -> None:
+    for tick, slot in enumerate(slots):
+        action = np.zeros(1, np.int64) if len(replay.ring) or tick else None
+        replay.extend(Rows(action, (slot,), np.ones(1, bool), 1))
+    replay.refresh()
+
+
+def targets(replay: Replay, mode: Mode, slots: list[Slot]) -> dict[int, float]:
+    """Row to target, for every row that was sampled. A recording is made before the last rows arrive."""
+
+    def function(noise: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        batch = replay.sample(noise)
+        q_t = torch.cat([batch.next_obs["obs"], batch.next_obs["obs"] - 77], -1)  # the second action is worth less
+        return batch.place[1], batch.weight, q_target(batch.return_, batch.discount, q_t)
+
+    write(replay, slots[:-1])
+    # the four candidates of a place are the same row, so one that may not start has weight 0
+    noise = torch.linspace(0, 1 - 1e-6, 64, dtype=torch.float64).expand(4, 64).contiguous()
+    run = accelerate(function, (noise,), mode)
+    write(replay, slots[-1:])
+    rows, weight, found = run(noise)
+    return dict(zip(rows[weight > 0].tolist(), found[weight > 0].tolist(), strict=True))
+
+
+@pytest.mark.parametrize("mode", ["eager", "traced"])
+@pytest.mark.parametrize(
+    ("end", "expected"),
+    [
+        ("goes on", {0: 12.52, 1: 15.23, 2: 17.94}),  # rows 3 and 4: their windows are open, so they may not start
+        ("terminated", {0: 5.23, 1: 4.7, 2: 3.0}),  # row 3 is the last one
+        ("truncated", {0: 12.52, 1: 12.8, 2: 12.0}),  # decoys: cut as a termination 5.23; from the reset row 77.4
+    ],
+)
+def test_targets_from_the_stream(end: str, mode: Mode, expected: dict[int, float]) -> None:
+    ring = Ring(16, 1, {"obs": SPACE}, num_actions=2, n_steps=N_STEPS)
+    view = TransitionView(ring, N_STEPS, GAMMA)
+    replay = Replay(ring, UniformSampler(ring, 64), view, Cadence())
+    found = targets(replay, mode, story(end))
+    assert found == pytest.approx(expected, abs=1e-5)
+
+
+class Table(nn.Module):
+    """Values by observation: obs 0 and obs 1 have one row of a table each."""
+
+    def __init__(self, rows: list[list[float]]) -> None:
+        super().__init__()
+        self.rows = nn.Parameter(torch.tensor(rows))
+
+    def forward(self, obs: dict[str, Tensor]) -> ScalarValue:
+        return ScalarValue(self.rows[obs["obs"]])
+
+
+ONLINE = Table([[7.0, 0.0, 2.0], [1.0, 3.0, 2.0]])
+TARGET = Table([[-50.0, -50.0, -50.0], [5.0, 0.5, 4.0]])
+BATCH = Batch(
+    obs={"obs": torch.tensor([0, 0])},
+    action=torch.tensor([0, 2]),
+    return_=torch.tensor([1.0, 1.0]),
+    discount=torch.tensor([0.99, 0.0]),
+    next_obs={"obs": torch.tensor([1, 1])},
+    weight=torch.ones(2),
+    place=torch.zeros(2, 2, dtype=torch.long),
+)
+
+
+@pytest.mark.parametrize(
+    ("double_q", "loss", "expected"),
+    [
+        (False, "huber", [0.55, 0.5]),  # errors 7 - 5.95 = 1.05, 2 - 1 = 1
+        (False, "mse", [0.5 * 1.05**2, 0.5]),
+        (True, "huber", [5.005, 0.5]),  # error 7 - 1.495 = 5.505
+        (True, "mse", [0.5 * 5.505**2, 0.5]),
+    ],
+)
+def test_the_loss(double_q: bool, loss: str, expected: list[float]) -> None:
+    found, facts = QLearning(double_q, loss)(ONLINE, TARGET, BATCH)
+    torch.testing.assert_close(found, torch.tensor(expected))
+    torch.testing.assert_close(facts["priority"], torch.tensor([5.505 if double_q else 1.05, 1.0]))
+    assert facts["q_mean"].item() == 4.5
+    assert not facts["priority"].requires_grad
+    assert not facts["q_mean"].requires_grad
+
+
+@pytest.mark.parametrize("double_q", [False, True])
+def test_only_the_value_of_the_action_taken_has_a_gradient(double_q: bool) -> None:
+    loss, _ = QLearning(double_q)(ONLINE, TARGET, BATCH)
+    found: list[Any] = list(torch.autograd.grad(loss.sum(), [ONLINE.rows, TARGET.rows], allow_unused=True))
+    online, target = found
+    assert target is None
+    assert online.tolist() == [[1.0, 0.0, 1.0], [0.0, 0.0, 0.0]]
+
+
+@pytest.mark.parametrize("loss", ["hubert", "l1", "", None, 3, ["mse"]])
+def test_an_unknown_loss_is_refused(loss: Any) -> None:
+    with pytest.raises(ConfigurationError, match="loss=.*is unknown: allowed are") as caught:
+        QLearning(loss=loss)
+    assert ("Did you mean 'huber'" in str(caught.value)) is (loss == "hubert")

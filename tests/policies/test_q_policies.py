@@ -1,0 +1,227 @@
+"""Policies for every space, by alias or class, with the keywords that users give."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from torch import Tensor, nn
+
+from sb_dqn.errors import ConfigurationError, SpaceError
+from sb_dqn.nn import BaseFeaturesExtractor, FlattenExtractor
+from sb_dqn.policies import (
+    VALUE_POLICIES,
+    CnnPolicy,
+    MlpPolicy,
+    MultiInputPolicy,
+    QPolicy,
+    policy_class,
+    split_policy_kwargs,
+)
+from sb_dqn.policies.value import QNetwork
+from sb_dqn.spaces import flatten_observation, flatten_space, leaf_dtype
+
+ACTIONS = spaces.Discrete(3, start=5)
+VECTOR = spaces.Box(-np.inf, np.inf, (4,), np.float32)
+PICTURE = spaces.Box(0, 255, (1, 36, 36), np.uint8)
+NESTED = spaces.Dict({"camera": spaces.Dict({"left": PICTURE}), "place": VECTOR, "mode": spaces.Discrete(3)})
+SPACES: dict[str, tuple[str, spaces.Space[Any]]] = {
+    "vector": ("MlpPolicy", VECTOR),
+    "float64": ("MlpPolicy", spaces.Box(-1, 1, (3,), np.float64)),
+    "matrix": ("MlpPolicy", spaces.Box(-1, 1, (2, 3), np.float32)),
+    "integers": ("MlpPolicy", spaces.Box(-5, 5, (2,), np.int32)),
+    "chw": ("CnnPolicy", PICTURE),
+    "hwc": ("CnnPolicy", spaces.Box(0, 255, (36, 40, 3), np.uint8)),
+    "discrete": ("MlpPolicy", spaces.Discrete(4, start=-2)),
+    "multi discrete": ("MlpPolicy", spaces.MultiDiscrete([3, 2])),
+    "multi binary": ("MlpPolicy", spaces.MultiBinary(3)),
+    "dict": ("MultiInputPolicy", spaces.Dict({"place": VECTOR, "bits": spaces.MultiBinary(2)})),
+    "nested": ("MultiInputPolicy", NESTED),
+}
+
+
+def observations(space: spaces.Space[Any], count: int = 3) -> dict[str, Tensor]:
+    """As the replay hands them over."""
+    flat = [flatten_observation(space.sample()) for _ in range(count)]
+    return {
+        key: torch.from_numpy(np.stack([one[key] for one in flat]).astype(leaf_dtype(leaf)))
+        for key, leaf in flatten_space(space).items()
+    }
+
+
+@pytest.mark.parametrize("name", SPACES)
+def test_every_space(name: str) -> None:
+    alias, space = SPACES[name]
+    policy = VALUE_POLICIES[alias](space, ACTIONS)
+    space.seed(0)
+    obs = observations(space)
+    q = policy.q_net(obs).q
+    assert q.shape == (3, 3)
+    assert q.dtype == torch.float32
+    assert torch.isfinite(q).all()
+    greedy = policy.greedy(obs)
+    assert greedy.dtype == torch.int64
+    assert greedy.tolist() == q.argmax(-1).tolist()  # 0-based, whatever the action space's start
+    torch.testing.assert_close(policy.q_net_target(obs).q, q, rtol=0, atol=0)
+    low = policy.q_net.twin(torch.bfloat16)
+    torch.testing.assert_close(low(obs).q, q, rtol=0.05, atol=0.05)
+
+
+def test_the_target_is_a_net_of_its_own_that_does_not_learn() -> None:
+    policy = MlpPolicy(VECTOR, ACTIONS)
+    mine = {parameter.data_ptr() for parameter in policy.q_net.parameters()}
+    assert not mine & {parameter.data_ptr() for parameter in policy.q_net_target.parameters()}
+    assert not any(parameter.requires_grad for parameter in policy.q_net_target.parameters())
+
+
+def test_default_layers() -> None:
+    assert MlpPolicy(VECTOR, ACTIONS).net_arch == [64, 64]
+    assert CnnPolicy(PICTURE, ACTIONS).net_arch == []
+    assert MultiInputPolicy(NESTED, ACTIONS).net_arch == [64, 64]
+
+
+def test_layers_and_activation() -> None:
+    policy = MlpPolicy(VECTOR, ACTIONS, net_arch=[8, 5], activation_fn=nn.Tanh)
+    assert [str(layer) for layer in policy.q_net.torso] == [
+        "Linear(in_features=4, out_features=8, bias=True)",
+        "Tanh()",
+        "Linear(in_features=8, out_features=5, bias=True)",
+        "Tanh()",
+    ]
+    linear = MlpPolicy(VECTOR, ACTIONS, net_arch=[])
+    assert sum(parameter.numel() for parameter in linear.q_net.parameters()) == 4 * 3 + 3
+
+
+class Doubler(BaseFeaturesExtractor):
+    """A user's own: twice each number, and as many zeros as are asked for."""
+
+    def __init__(self, observation_space: spaces.Space[Any], zeros: int = 0) -> None:
+        super().__init__(observation_space, 4 + zeros)
+        self.zeros = zeros
+
+    def forward(self, observation: Tensor) -> Tensor:
+        return nn.functional.pad(2 * observation, (0, self.zeros))
+
+
+def test_an_extractor_of_ones_own() -> None:
+    policy = MlpPolicy(VECTOR, ACTIONS, features_extractor_class=Doubler, features_extractor_kwargs={"zeros": 2})
+    assert policy.q_net.features.features_dim == 6
+    x = torch.randn(2, 4)
+    assert policy.q_net.features({"obs": x}).tolist() == nn.functional.pad(2 * x, (0, 2)).tolist()
+
+
+def test_cnn_policy_takes_vectors_with_an_extractor_for_them() -> None:
+    policy = CnnPolicy(VECTOR, ACTIONS, features_extractor_class=Doubler)
+    assert policy.greedy({"obs": torch.zeros(2, 4)}).shape == (2,)
+
+
+def test_images_in_one_row_if_one_insists() -> None:
+    policy = CnnPolicy(PICTURE, ACTIONS, features_extractor_class=FlattenExtractor, net_arch=[4])
+    assert policy.q_net.features.features_dim == 36 * 36
+
+
+class Own(QPolicy):
+    """A user's own policy: another keyword, another net."""
+
+    def __init__(self, observation_space: Any, action_space: Any, bonus: float = 0.0, **kwargs: Any) -> None:
+        self.bonus = bonus
+        super().__init__(observation_space, action_space, **kwargs)
+
+    def make_q_net(self) -> QNetwork:
+        net = super().make_q_net()
+        nn.init.constant_(net.head.linear.bias, self.bonus)
+        return net
+
+
+def test_a_policy_of_ones_own() -> None:
+    kwargs, optimizer = split_policy_kwargs(Own, {"bonus": 7.0, "net_arch": [], "optimizer_class": torch.optim.SGD})
+    policy = policy_class(Own, VALUE_POLICIES)(VECTOR, ACTIONS, **kwargs)
+    assert policy.q_net({"obs": torch.zeros(1, 4)}).q.tolist() == [[7.0, 7.0, 7.0]]
+    assert optimizer == {"optimizer_class": torch.optim.SGD}
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("MlpPolitics", r"'MlpPolitics' is unknown: allowed are \['CnnPolicy'.*Did you mean 'MlpPolicy'"),
+        ("mlppolicy", "Did you mean 'MlpPolicy'"),
+        (nn.Linear, "give .* or a subclass of QPolicy"),
+        (None, "subclass of QPolicy"),
+        (3, "subclass of QPolicy"),
+    ],
+)
+def test_what_is_no_policy(given: Any, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        policy_class(given, VALUE_POLICIES)
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "message"),
+    [
+        ({"net_arc": [3]}, "policy_kwargs has no 'net_arc'.*Did you mean 'net_arch'"),
+        ({"optimizer": "adam"}, "policy_kwargs has no 'optimizer'.*Did you mean 'optimizer_"),
+        ({"observation_space": VECTOR}, "policy_kwargs has no 'observation_space'"),
+        (7, "policy_kwargs=7 is not allowed: give a dict"),
+        ("net_arch", "policy_kwargs='net_arch' is not allowed: give a dict"),
+        ([64, 64], "policy_kwargs=.* is not allowed: give a dict"),
+    ],
+)
+def test_unknown_keywords(kwargs: Any, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        split_policy_kwargs(MlpPolicy, kwargs)
+
+
+class NoWidth(nn.Module):
+    """Not an extractor: says no `features_dim`."""
+
+    def __init__(self, observation_space: Any) -> None:
+        super().__init__()
+
+
+@pytest.mark.parametrize(
+    ("policy", "space", "kwargs", "message"),
+    [
+        (CnnPolicy, VECTOR, {}, "CnnPolicy needs one image.*use 'MlpPolicy' for vectors"),
+        (CnnPolicy, NESTED, {}, "CnnPolicy needs one image.*'MultiInputPolicy' for a Dict"),
+        (CnnPolicy, spaces.Box(0, 255, (1, 20, 20), np.uint8), {}, "too small"),
+        (MultiInputPolicy, VECTOR, {}, "MultiInputPolicy needs a Dict.*'MlpPolicy' for vectors"),
+        (MlpPolicy, VECTOR, {"net_arch": "64"}, r"net_arch.*give a list of widths"),
+        (MlpPolicy, VECTOR, {"net_arch": 64}, r"net_arch.*give a list of widths"),
+        (MlpPolicy, VECTOR, {"net_arch": {"pi": [3]}}, r"net_arch.*give a list of widths"),
+        (MlpPolicy, VECTOR, {"net_arch": [64, 0]}, r"net_arch.*=0 is not allowed"),
+        (MlpPolicy, VECTOR, {"net_arch": [64, 1.5]}, r"net_arch.*=1.5 is not allowed"),
+        (MlpPolicy, VECTOR, {"activation_fn": "relu"}, r"activation_fn.*='relu' is not allowed: give"),
+        (MlpPolicy, VECTOR, {"activation_fn": nn.ReLU()}, r"activation_fn.*is not allowed: give"),
+        (MlpPolicy, VECTOR, {"channels": "middle"}, r"channels.*='middle' is unknown: allowed are"),
+        (MlpPolicy, VECTOR, {"normalize_images": "no"}, r"normalize_images.*='no' is not allowed: give"),
+        (MlpPolicy, VECTOR, {"features_extractor_class": "cnn"}, "features_extractor_class.*is not allowed: give"),
+        (MlpPolicy, VECTOR, {"features_extractor_class": NoWidth}, "features_extractor_class.*features_dim"),
+        (
+            MlpPolicy,
+            VECTOR,
+            {"features_extractor_class": Doubler, "features_extractor_kwargs": {"ones": 1}},
+            "features_extractor_class=Doubler does not take features_extractor_kwargs=.*ones",
+        ),
+        (MlpPolicy, VECTOR, {"features_extractor_kwargs": 3}, "features_extractor_kwargs"),
+    ],
+)
+def test_what_a_policy_refuses(policy: type[QPolicy], space: Any, kwargs: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        policy(space, ACTIONS, **kwargs)
+
+
+@pytest.mark.parametrize(
+    "space", [spaces.Tuple([VECTOR]), spaces.Text(3), spaces.Sequence(VECTOR), spaces.Dict({}), spaces.Box(0, 1, (0,))]
+)
+def test_observation_spaces_that_are_not_supported(space: Any) -> None:
+    with pytest.raises(SpaceError, match="not supported; allowed|empty Dict|axis of length 0"):
+        MlpPolicy(space, ACTIONS)
+
+
+@pytest.mark.parametrize("space", [VECTOR, spaces.MultiDiscrete([2, 2]), spaces.MultiBinary(2)])
+def test_action_spaces_that_are_not_supported(space: Any) -> None:
+    with pytest.raises(SpaceError, match=r"allowed: Discrete\(n, start=...\)"):
+        MlpPolicy(VECTOR, space)

@@ -1,0 +1,125 @@
+"""Schedules: values by hand, and what is refused."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import pytest
+
+from sb_dqn.errors import ConfigurationError
+from sb_dqn.schedules import Constant, FromProgress, Linear, Piecewise, Schedule, as_schedule, parse
+
+
+@pytest.mark.parametrize(
+    ("step", "expected"), [(0, 1.0), (75_000, 0.51), (150_000, 0.02), (150_001, 0.02), (10**9, 0.02)]
+)
+def test_a_line_over_steps(step: int, expected: float) -> None:
+    assert Linear(1.0, 0.02, steps=150_000)(step, 1) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(("step", "expected"), [(0, 1.0), (250, 0.7625), (500, 0.525), (1000, 0.05), (9999, 0.05)])
+def test_a_line_over_a_share_of_the_horizon(step: int, expected: float) -> None:
+    assert Linear(1.0, 0.05, fraction=0.1)(step, 10_000) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("schedule", [Linear(1.0, 0.05, fraction=0.0), Linear(1.0, 0.05)])
+def test_a_line_of_no_length_is_at_its_end(schedule: Schedule) -> None:
+    assert schedule(0, 0) == 0.05
+
+
+def test_a_line_upwards() -> None:
+    assert Linear(0.4, 1.0, steps=100)(50, 1) == pytest.approx(0.7)
+
+
+@pytest.mark.parametrize(
+    ("step", "expected"), [(0, 1.0), (100, 1.0), (150, 0.75), (200, 0.5), (300, 0.3), (400, 0.1), (500, 0.1)]
+)
+def test_lines_between_points(step: int, expected: float) -> None:
+    assert Piecewise(((100, 1.0), (200, 0.5), (400, 0.1)))(step, 1) == pytest.approx(expected)
+
+
+def test_one_point_is_a_constant() -> None:
+    assert [Piecewise(((5, 0.3),))(step, 1) for step in (0, 5, 9)] == [0.3, 0.3, 0.3]
+
+
+def test_a_function_of_the_progress_remaining() -> None:
+    schedule = FromProgress(lambda remaining: remaining * 2)
+    assert [schedule(step, 100) for step in (0, 25, 100)] == [2.0, 1.5, 0.0]
+    assert schedule(0, 0) == 2.0  # before any learn the horizon is 0
+
+
+@pytest.mark.parametrize("schedule", [Constant(1.0), Linear(1.0, 0.0), Piecewise(((0, 1.0),))])
+def test_schedules_are_frozen(schedule: Any) -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        schedule.value = 3
+
+
+@pytest.mark.parametrize("points", [(), ((5, 1.0), (5, 2.0)), ((5, 1.0), (3, 2.0))])
+def test_points_must_rise(points: Any) -> None:
+    with pytest.raises(ConfigurationError, match="points=.*is not allowed: give .* steps rising"):
+        Piecewise(points)
+
+
+@pytest.mark.parametrize("kwargs", [{"steps": 0}, {"steps": -3}, {"steps": 1.5}, {"fraction": -0.1}, {"fraction": 1.1}])
+def test_lines_that_are_refused(kwargs: dict[str, Any]) -> None:
+    (name,) = kwargs
+    with pytest.raises(ConfigurationError, match=f"{name}=.*is not allowed: give"):
+        Linear(1.0, 0.0, **kwargs)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("0.001", Constant(0.001)),
+        ("1e-4", Constant(1e-4)),
+        ("linear 0.001", Linear(0.001, 0.0)),
+        ("linear 0.001 0.0001", Linear(0.001, 0.0001)),
+        ("lin_2.5e-4", Linear(2.5e-4, 0.0)),
+    ],
+)
+def test_texts(text: str, expected: Schedule) -> None:
+    assert parse(text) == expected
+    assert as_schedule("learning_rate", text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "fast", "linear", "linear x", "linear 1 2 3", "0.1 0.2", "cosine 0.1"])
+def test_texts_that_are_not_understood(text: str) -> None:
+    with pytest.raises(ConfigurationError, match="learning_rate=.* is not understood: give '0.001'"):
+        as_schedule("learning_rate", text)
+
+
+def test_what_becomes_a_schedule() -> None:
+    assert as_schedule("learning_rate", 0.5) == Constant(0.5)
+    assert as_schedule("learning_rate", 1) == Constant(1.0)
+    line = Linear(1.0, 0.0)
+    assert as_schedule("learning_rate", line) is line
+
+    def own(remaining: float) -> float:
+        return 0.1 * remaining
+
+    assert as_schedule("learning_rate", own) == FromProgress(own)
+
+
+def breaks(remaining: float) -> float:
+    raise ZeroDivisionError("by hand")
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        0, -1e-3, math.nan, math.inf, True, None, [0.1], {"lr": 0.1}, "-0.001", "nan", "inf", "0", "linear -1",
+        "linear 0.1 -1", "linear nan", Constant(-1.0), Constant(math.nan), Linear(0.1, -0.1), Linear(math.inf, 0.1),
+        Piecewise(((0, 0.1), (5, -0.1), (9, 0.1))), lambda remaining: -1.0, lambda remaining: math.nan,
+        lambda remaining: "fast", lambda: 0.1, breaks,
+    ],
+)  # fmt: skip
+def test_rates_that_are_refused(value: Any) -> None:
+    with pytest.raises(ConfigurationError, match="learning_rate=.* is not allowed: give|value=.*is not allowed: give"):
+        as_schedule("learning_rate", value)
+
+
+def test_a_warm_up_may_begin_at_0() -> None:
+    warm_up = Piecewise(((0, 0.0), (1000, 0.1), (2000, 0.0)))
+    assert as_schedule("learning_rate", warm_up) is warm_up

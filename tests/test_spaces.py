@@ -1,0 +1,192 @@
+"""Spaces at the door: leaves by path, what counts as an image, what `predict` takes and what it refuses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from sb_dqn.errors import SpaceError
+from sb_dqn.spaces import (
+    batch_observation,
+    channels_last,
+    check_action_space,
+    flatten_observation,
+    flatten_space,
+    is_image,
+    leaf_dtype,
+    leaf_shape,
+)
+
+VECTOR = spaces.Box(-1, 1, (3,), np.float32)
+NESTED = spaces.Dict(
+    {
+        "camera": spaces.Dict({"left": spaces.Box(0, 255, (4, 5, 3), np.uint8), "on": spaces.Discrete(2)}),
+        "place": VECTOR,
+    }
+)
+
+
+def test_leaves_by_path() -> None:
+    leaves = flatten_space(NESTED)
+    assert list(leaves) == ["camera/left", "camera/on", "place"]
+    assert leaves["place"] == VECTOR
+    assert flatten_space(VECTOR) == {"obs": VECTOR}
+
+
+def test_observations_have_the_keys_of_their_space() -> None:
+    observation = NESTED.sample()
+    flat = flatten_observation(observation)
+    assert flat.keys() == flatten_space(NESTED).keys()
+    assert np.array_equal(flat["camera/left"], observation["camera"]["left"])
+    assert flatten_observation([1, 2])["obs"].tolist() == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("space", "message"),
+    [
+        (spaces.Text(3), "is not supported; allowed: Box, Discrete, MultiDiscrete, MultiBinary"),
+        (spaces.Tuple([VECTOR]), "is not supported; allowed: Box"),
+        (spaces.Dict({"a": spaces.Dict({"b": spaces.Text(3)})}), "at key 'a/b' is not supported"),
+        (spaces.Dict({}), "is an empty Dict"),
+        (spaces.Box(0, 1, (3, 0)), "has an axis of length 0"),
+    ],
+)
+def test_spaces_that_are_not_supported(space: Any, message: str) -> None:
+    with pytest.raises(SpaceError, match=message):
+        flatten_space(space)
+
+
+@pytest.mark.parametrize(
+    ("space", "shape", "dtype"),
+    [
+        (VECTOR, (3,), np.float32),
+        (spaces.Box(-1, 1, (2, 2), np.float64), (2, 2), np.float32),  # no network reads more
+        (spaces.Box(0, 255, (4, 5, 3), np.uint8), (4, 5, 3), np.uint8),
+        (spaces.Discrete(3), (), np.int64),
+        (spaces.MultiDiscrete([2, 3]), (2,), np.int64),
+        (spaces.MultiBinary(4), (4,), np.int8),
+    ],
+)
+def test_shape_and_dtype_of_a_leaf(space: Any, shape: tuple[int, ...], dtype: Any) -> None:
+    assert leaf_shape(space) == shape
+    assert leaf_dtype(space) == dtype
+
+
+@pytest.mark.parametrize(
+    ("space", "expected"),
+    [
+        (spaces.Box(0, 255, (3, 9, 9), np.uint8), True),
+        (spaces.Box(0, 255, (9, 9), np.uint8), False),
+        (spaces.Box(0, 1, (3, 9, 9), np.float32), False),
+        (spaces.Box(0, 254, (3, 9, 9), np.uint8), False),
+        (spaces.Box(1, 255, (3, 9, 9), np.uint8), False),
+        (spaces.Discrete(3), False),
+    ],
+)
+def test_what_is_an_image(space: Any, expected: bool) -> None:
+    assert is_image(space) is expected
+
+
+@pytest.mark.parametrize(
+    ("shape", "expected"),
+    [((84, 84, 3), True), ((84, 84, 1), True), ((4, 84, 84), False), ((16, 84, 84), False), ((84, 84, 2), False)],
+)
+def test_where_the_channels_are(shape: tuple[int, ...], expected: bool) -> None:
+    assert channels_last(shape) is expected
+
+
+@pytest.mark.parametrize("shape", [(3, 84, 3), (1, 84, 4), (4, 4, 4)])
+def test_where_nobody_can_tell(shape: tuple[int, ...]) -> None:
+    with pytest.raises(SpaceError, match=r"policy_kwargs=dict\(channels='first'\) or dict\(channels='last'\)"):
+        channels_last(shape)
+
+
+def test_action_spaces() -> None:
+    space = spaces.Discrete(3, start=2)
+    assert check_action_space(space) is space
+    with pytest.raises(SpaceError, match=r"Box.* is not supported by a Q-agent; allowed: Discrete.*ActionWrapper"):
+        check_action_space(spaces.Box(-1, 1, (2,)))
+
+
+def test_one_observation_and_several() -> None:
+    one, vectorised = batch_observation(VECTOR, [0.0, 0.5, 1.0])
+    assert (one["obs"].tolist(), vectorised) == ([[0.0, 0.5, 1.0]], False)
+    two, vectorised = batch_observation(VECTOR, np.zeros((2, 3)))
+    assert (two["obs"].shape, vectorised) == ((2, 3), True)
+    assert one["obs"].dtype == two["obs"].dtype == np.float32
+
+
+def test_one_whole_number_and_several() -> None:
+    one, vectorised = batch_observation(spaces.Discrete(3), 2)
+    assert (one["obs"].tolist(), vectorised) == ([2], False)
+    two, vectorised = batch_observation(spaces.Discrete(3), [2, 0])
+    assert (two["obs"].tolist(), vectorised) == ([2, 0], True)
+
+
+def test_a_nested_dict() -> None:
+    flat, vectorised = batch_observation(NESTED, NESTED.sample())
+    assert not vectorised
+    assert {key: array.shape for key, array in flat.items()} == {
+        "camera/left": (1, 4, 5, 3), "camera/on": (1,), "place": (1, 3),
+    }  # fmt: skip
+
+
+def test_the_argument_is_left_alone() -> None:
+    given = np.zeros((2, 3), np.float32)
+    flat, _ = batch_observation(VECTOR, given)
+    flat["obs"] += 1
+    assert given.sum() == 0
+
+
+IMAGE = spaces.Box(0, 255, (1, 4, 5), np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("space", "observation", "message"),
+    [
+        (VECTOR, np.zeros(4), r"'obs' has shape \(4,\); allowed: \(3,\), or \(n, 3\) for n at once"),
+        (VECTOR, np.zeros((2, 2, 3)), r"has shape \(2, 2, 3\)"),
+        (VECTOR, 1.0, r"has shape \(\)"),
+        (VECTOR, np.array([0, np.nan, 0]), "'obs' holds NaN or infinity"),
+        (VECTOR, np.array([0, np.inf, 0]), "'obs' holds NaN or infinity"),
+        (VECTOR, np.array(["a", "b", "c"]), "has dtype <U1, which does not cast to float32; convert it first"),
+        (VECTOR, np.array([None, 1, 2]), "has dtype object"),
+        (VECTOR, None, r"has shape \(\)"),
+        (VECTOR, np.zeros(3, complex), "has dtype complex128"),
+        (VECTOR, {"place": np.zeros(3)}, r"has the keys \['place'\], the model was made for \['obs'\]"),
+        (IMAGE, np.zeros((1, 4, 5), np.float32), "has dtype float32, which does not cast to uint8"),
+        (IMAGE, np.zeros((1, 4, 5), np.int64), "has dtype int64, which does not cast to uint8"),
+        (IMAGE, np.zeros((4, 5, 1), np.uint8), r"has shape \(4, 5, 1\)"),
+        (spaces.Discrete(3), 3, "is 3, which is not in Discrete"),
+        (spaces.Discrete(3, start=2), [2, 1], r"is \[2, 1\], which is not in Discrete"),
+        (spaces.Discrete(3), 1.0, "has dtype float64"),
+        (spaces.MultiDiscrete([2, 3]), [0, 3], "which is not in MultiDiscrete"),
+        (spaces.MultiBinary(2), [0, 2], "which is not in MultiBinary"),
+        (NESTED, {"place": np.zeros(3)}, r"has the keys \['place'\], the model was made for \['camera/left', 'c"),
+        (NESTED, np.zeros(3), r"has the keys \['obs'\]"),
+    ],
+)
+def test_observations_that_do_not_fit(space: Any, observation: Any, message: str) -> None:
+    with pytest.raises(SpaceError, match=message):
+        batch_observation(space, observation)
+
+
+def test_a_batch_axis_in_some_entries_alone() -> None:
+    observation = NESTED.sample()
+    observation["place"] = observation["place"][None]
+    with pytest.raises(SpaceError, match="entries of the observation have different batch axes"):
+        batch_observation(NESTED, observation)
+
+
+def test_batches_of_different_lengths() -> None:
+    space = spaces.Dict({"a": VECTOR, "b": spaces.Discrete(2)})
+    with pytest.raises(SpaceError, match=r"different batch axes: {'a': \(2, 3\), 'b': \(3,\)}"):
+        batch_observation(space, {"a": np.zeros((2, 3)), "b": np.zeros(3, int)})
+
+
+def test_a_ragged_list() -> None:
+    with pytest.raises(SpaceError, match="the observation is no array: .*inhomogeneous"):
+        batch_observation(VECTOR, [[1.0, 2.0, 3.0], [1.0]])
