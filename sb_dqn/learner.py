@@ -51,14 +51,14 @@ class Learner:
     ) -> None:
         self.objective = objective
         self.max_grad_norm = max_grad_norm
-        self.flat = flatten_parameters(online)
-        self.flat_target = flatten_parameters(target)
+        self.flat = flatten_parameters(list(online.parameters()))
+        self.flat_target = flatten_parameters(list(target.parameters()))
         self.buffers = list(zip(target.buffers(), online.buffers(), strict=True))
         self.online, self.target = online, target
         self.low: Tensor | None = None
         if precision == "bf16":
             self.online, self.target = online.twin(torch.bfloat16), target.twin(torch.bfloat16)
-            self.low, self.low_target = (flatten_parameters(net, torch.bfloat16) for net in (self.online, self.target))
+            self.low, self.low_target = (_flatten_low(net) for net in (self.online, self.target))
         self.parameters = list(self.online.parameters())
         self.finite = torch.ones((), dtype=torch.bool, device=self.flat.device)
         self.trained = [parameter for parameter in self.parameters if parameter.requires_grad]  # a user may freeze some
@@ -98,7 +98,7 @@ class Learner:
         else:
             self.optimizer.step()
         if self.low is not None:
-            self.low.copy_(self.flat)
+            self.low.copy_(self.flat[: self.low.numel()])
 
     def _adam_step(self, gradient: Tensor) -> None:
         """The kernel that `Optimizer.step` calls, on its state, without its bookkeeping: for small nets that costs more."""
@@ -127,20 +127,24 @@ class Learner:
         for target, online in self.buffers:
             target.copy_(online)
         if self.low is not None:
-            self.low_target.copy_(self.flat_target)
+            self.low_target.copy_(self.flat_target[: self.low.numel()])
 
     def refresh(self) -> None:
         """Brings the low-precision twins up to date after the masters were written from outside."""
         if self.low is not None:
-            self.low.copy_(self.flat)
-            self.low_target.copy_(self.flat_target)
+            self.low.copy_(self.flat[: self.low.numel()])
+            self.low_target.copy_(self.flat_target[: self.low.numel()])
 
     def state_dict(self) -> dict[str, Any]:
-        return {"optimizer": self.optimizer.state_dict(), "finite": self.finite}
+        return {"optimizer": self.optimizer.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.optimizer.load_state_dict(state["optimizer"])
-        self.finite.copy_(state["finite"])
+
+
+def _flatten_low(twin: nn.Module) -> Tensor:
+    """The low-precision parameters of a twin as one flat tensor; they come first, its head is the master's own."""
+    return flatten_parameters([p for p in twin.parameters() if p.dtype == torch.bfloat16], torch.bfloat16)
 
 
 def _checked_optimizer(optimizer_class: Any) -> str:

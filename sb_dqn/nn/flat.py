@@ -8,18 +8,17 @@ import torch
 from torch import Tensor, nn
 
 
-def flatten_parameters(module: nn.Module, dtype: torch.dtype | None = None) -> Tensor:
-    """Moves the parameters into one new flat tensor, of which they become views; 4-d weights in channels_last order.
+def flatten_parameters(parameters: Sequence[nn.Parameter], dtype: torch.dtype = torch.float32) -> Tensor:
+    """Moves parameters into one new flat tensor, of which they become views; 4-d weights in channels_last order.
 
     Args:
-        module: its parameters are re-pointed in place; values stay.
-        dtype: of the new storage; None keeps float32.
+        parameters: re-pointed in place; values stay.
+        dtype: of the new storage.
 
     Returns:
-        `[P]`, in the order of `module.parameters()`.
+        `[P]`, in the order given.
     """
-    parameters = list(module.parameters())
-    flat = flat_copy(parameters).to(dtype or torch.float32)
+    flat = flat_copy(parameters).to(dtype)
     start = 0
     for parameter in parameters:
         view = flat[start : start + parameter.numel()]

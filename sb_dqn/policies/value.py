@@ -42,9 +42,14 @@ class QNetwork(nn.Module):
         return self.head(self.torso(self.features(obs)))  # type: ignore[no-any-return]  # nn.Module.__call__
 
     def twin(self, dtype: torch.dtype) -> QNetwork:
-        """A copy that computes in `dtype`."""
+        """A copy whose features and torso compute in `dtype`.
+
+        The head is shared and stays float32: near -1 bfloat16 knows steps of 1/256, as large as the differences between
+        actions that early learning lives on.
+        """
         twin = copy.deepcopy(self).to(dtype)
         twin.features.dtype = dtype
+        twin.head = self.head
         return twin
 
 

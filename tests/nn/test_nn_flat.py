@@ -18,7 +18,7 @@ def net() -> nn.Sequential:
 def test_parameters_become_views_and_keep_their_values() -> None:
     module = net()
     before = copy.deepcopy(module.state_dict())
-    flat = flatten_parameters(module)
+    flat = flatten_parameters(list(module.parameters()))
     assert flat.shape == (sum(parameter.numel() for parameter in module.parameters()),)
     for name, value in module.state_dict().items():
         torch.testing.assert_close(value, before[name], rtol=0, atol=0)
@@ -32,19 +32,19 @@ def test_the_order_is_that_of_the_parameters() -> None:
     with torch.no_grad():
         for number, parameter in enumerate(module.parameters()):
             parameter.fill_(number)
-    assert flatten_parameters(module).tolist() == [0, 0, 0, 0, 1, 1, 2, 2, 3]
+    assert flatten_parameters(list(module.parameters())).tolist() == [0, 0, 0, 0, 1, 1, 2, 2, 3]
 
 
 def test_the_output_stays_the_same() -> None:
     module, x = net(), torch.randn(7, 3, 5, 5, generator=torch.Generator().manual_seed(0))
     before = module(x)
-    flatten_parameters(module)
+    flatten_parameters(list(module.parameters()))
     torch.testing.assert_close(module(x), before)
 
 
 def test_weights_of_convolutions_are_channels_last() -> None:
     module = net()
-    flatten_parameters(module)
+    flatten_parameters(list(module.parameters()))
     weight = module.get_parameter("0.weight")
     assert weight.is_contiguous(memory_format=torch.channels_last)
     assert weight.shape == (5, 3, 2, 4)
@@ -52,7 +52,7 @@ def test_weights_of_convolutions_are_channels_last() -> None:
 
 def test_loading_a_state_writes_into_the_flat_tensor() -> None:
     module, other = net(), net()
-    flat = flatten_parameters(module)
+    flat = flatten_parameters(list(module.parameters()))
     module.load_state_dict(other.state_dict())
     torch.testing.assert_close(flat, flat_copy(other.parameters()), rtol=0, atol=0)
     assert module.get_parameter("0.weight").is_contiguous(memory_format=torch.channels_last)
@@ -61,7 +61,7 @@ def test_loading_a_state_writes_into_the_flat_tensor() -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_a_dtype_of_the_storage(dtype: torch.dtype) -> None:
     module = net()
-    flat = flatten_parameters(module, dtype)
+    flat = flatten_parameters(list(module.parameters()), dtype)
     assert flat.dtype == dtype
     assert {parameter.dtype for parameter in module.parameters()} == {dtype}
 

@@ -70,6 +70,17 @@ def test_every_space(name: str) -> None:
     torch.testing.assert_close(low(obs).q, q, rtol=0.05, atol=0.05)
 
 
+def test_low_precision_does_not_drown_small_differences_between_actions() -> None:
+    net = MlpPolicy(VECTOR, ACTIONS).q_net
+    with torch.no_grad():
+        net.head.linear.bias.fill_(-1.0)  # there bfloat16 knows steps of 1/256 or 1/128
+        net.head.linear.weight.mul_(0.01)
+    obs = observations(VECTOR)
+    exact, low = net(obs).q, net.twin(torch.bfloat16)(obs).q
+    assert (exact - exact.to(torch.bfloat16).float()).abs().max() > 5e-4  # what rounding the values themselves would cost
+    assert (exact - low).abs().max() < 5e-5
+
+
 def test_the_target_is_a_net_of_its_own_that_does_not_learn() -> None:
     policy = MlpPolicy(VECTOR, ACTIONS)
     mine = {parameter.data_ptr() for parameter in policy.q_net.parameters()}
