@@ -124,6 +124,7 @@ class Session:
 
     def __enter__(self) -> Session:
         self.model.learning = True
+        self.finite.fill_(True)  # parameters may have been mended since a gradient went wrong
         try:
             self.callback.init_callback(self.model)
             self.callback.on_training_start(self.locals, {})

@@ -194,3 +194,10 @@ def test_lanes_of_one_and_the_same_game_are_refused() -> None:
     game = Tiny()
     with pytest.raises(ConfigurationError, match="two factories returned the same environment"):
         quick(lanes(2, partial(itself, game)))
+
+
+def test_a_model_that_was_mended_learns_again() -> None:
+    model = quick()
+    model.learner.finite.fill_(False)  # as a gradient that was not finite leaves it
+    model.learn(20)
+    assert bool(model.learner.finite)
