@@ -77,7 +77,9 @@ def test_low_precision_does_not_drown_small_differences_between_actions() -> Non
         net.head.linear.weight.mul_(0.01)
     obs = observations(VECTOR)
     exact, low = net(obs).q, net.twin(torch.bfloat16)(obs).q
-    assert (exact - exact.to(torch.bfloat16).float()).abs().max() > 5e-4  # what rounding the values themselves would cost
+    assert (
+        exact - exact.to(torch.bfloat16).float()
+    ).abs().max() > 5e-4  # what rounding the values themselves would cost
     assert (exact - low).abs().max() < 5e-5
 
 
