@@ -8,7 +8,7 @@ from sb_dqn.nn.values import ScalarValue
 
 
 class ScalarHead(nn.Module):
-    """One linear layer from features of any precision to one float32 value per action.
+    """One linear layer from features of any precision to one value per action; float32 whatever the weights are.
 
     Args:
         in_features: width of the features.
@@ -20,4 +20,4 @@ class ScalarHead(nn.Module):
         self.linear = nn.Linear(in_features, num_actions)
 
     def forward(self, features: Tensor) -> ScalarValue:
-        return ScalarValue(self.linear(features.float()))
+        return ScalarValue(self.linear(features.to(self.linear.weight.dtype)).float())
