@@ -67,8 +67,10 @@ def sampling(*, rows: int, lanes: int, n_steps: int, batch_sizes: list[int], sec
     """
     import torch
 
+    from sb_dqn.accelerate import keep_freed_memory
     from sb_dqn.replay import Replay, UniformSampler
 
+    keep_freed_memory()  # as `learn` does
     replay, _ = _filled(rows, lanes, n_steps)
     generator = torch.Generator().manual_seed(0)
     found = {}
