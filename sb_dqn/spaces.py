@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy.typing as npt
 from gymnasium import spaces
 
 from sb_dqn.errors import SpaceError
-from sb_dqn.types import Observation
+from sb_dqn.types import BoolArray, IntArray, Observation
 
 Space = spaces.Space[Any]
 LEAVES = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
@@ -59,15 +60,44 @@ def leaf_dtype(space: Space) -> np.dtype[Any]:
     return np.dtype(np.float32) if dtype == np.float64 else dtype
 
 
-def is_image(space: Space) -> bool:
-    """Whether a leaf is an image: uint8, three axes, bounds 0..255."""
+def is_image(space: Space, normalized: bool = False) -> bool:
+    """Whether a leaf is an image: three axes, and uint8 of 0..255 or bool.
+
+    Args:
+        space: of one observation.
+        normalized: any Box of three axes is one; the user says so by `normalize_images=False`.
+    """
+    if not isinstance(space, spaces.Box) or len(space.shape) != 3:
+        return False
+    return normalized or space.dtype == np.bool_ or is_bytes(space)
+
+
+def is_bytes(space: Space) -> bool:
+    """Whether a leaf holds whole bytes, which dividing by 255 brings to 0..1: uint8 with bounds 0..255."""
     return (
         isinstance(space, spaces.Box)
-        and len(space.shape) == 3
         and space.dtype == np.uint8
         and bool(np.all(space.low == 0))
         and bool(np.all(space.high == 255))
     )
+
+
+def image_channels_last(space: Space) -> bool:
+    """Whether an image leaf is HWC. Other images than those of bytes may have any number of channels, as MinAtar's do:
+    of those the two equal axes are height and width, the last axis is the channels of a cube, and where no two are
+    equal the shorter end is the channels.
+
+    Raises:
+        SpaceError: the shape does not tell.
+    """
+    shape = leaf_shape(space)
+    if is_bytes(space):
+        return channels_last(shape)
+    if shape[0] == shape[1] or shape[1] == shape[2]:
+        return shape[0] == shape[1]
+    if shape[0] == shape[2]:
+        raise _which_channels(shape)
+    return shape[2] < shape[0]
 
 
 def channels_last(shape: tuple[int, ...]) -> bool:
@@ -78,25 +108,71 @@ def channels_last(shape: tuple[int, ...]) -> bool:
     """
     first, last = shape[0] in (1, 3, 4), shape[-1] in (1, 3, 4)
     if first and last:
-        raise SpaceError(
-            f"image of shape {shape}: both the first and the last axis could be the channels; "
-            f"say which by policy_kwargs=dict(channels='first') or dict(channels='last')"
-        )
+        raise _which_channels(shape)
     return last
 
 
-def check_action_space(space: Space) -> spaces.Discrete:
-    """The action space, if it is one that a Q-agent can act in.
+def _which_channels(shape: tuple[int, ...]) -> SpaceError:
+    return SpaceError(
+        f"image of shape {shape}: both the first and the last axis could be the channels; "
+        f"say which by policy_kwargs=dict(channels='first') or dict(channels='last')"
+    )
 
-    Raises:
-        SpaceError: it is not Discrete.
-    """
-    if not isinstance(space, spaces.Discrete):
+
+@dataclass(frozen=True)
+class ActionShape:
+    """What one action is made of: a single choice, or one for each branch of a MultiDiscrete; 0-based in this house."""
+
+    branches: tuple[int, ...]
+    """How many choices each branch has; `(A,)` for Discrete."""
+    starts: tuple[int, ...]
+    """The number that the env gives to the first choice of each branch."""
+    branched: bool = False
+    """Whether actions have an axis D: so for MultiDiscrete and MultiBinary, be it of length 1."""
+
+    @classmethod
+    def of(cls, space: Space) -> ActionShape:
+        """What an action of this space is made of, if it is one that a Q-agent can act in.
+
+        Raises:
+            SpaceError: it is no Discrete, and no MultiDiscrete or MultiBinary of one axis.
+        """
+        if isinstance(space, spaces.Discrete):
+            return cls((int(space.n),), (int(space.start),))
+        if isinstance(space, spaces.MultiDiscrete) and len(space.shape) == 1 and space.shape[0] > 0:
+            return cls(tuple(space.nvec.tolist()), tuple(space.start.tolist()), branched=True)
+        if isinstance(space, spaces.MultiBinary) and len(space.shape) == 1 and space.shape[0] > 0:
+            return cls((2,) * space.shape[0], (0,) * space.shape[0], branched=True)
         raise SpaceError(
-            f"action space {space} is not supported by a Q-agent; allowed: Discrete(n, start=...). "
+            f"action space {space} is not supported by a Q-agent; allowed: Discrete(n, start=...), "
+            f"MultiDiscrete([n, ...], start=...) and MultiBinary(n) of one axis. "
             f"For continuous actions, discretise them with a gymnasium.ActionWrapper"
         )
-    return space
+
+    @property
+    def num_actions(self) -> int:
+        """A, the choices of the largest branch."""
+        return max(self.branches)
+
+    @property
+    def num_branches(self) -> int:
+        """D; 0 where actions have no such axis."""
+        return len(self.branches) if self.branched else 0
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of one action: `()`, or `(D,)`."""
+        return (len(self.branches),) if self.branched else ()
+
+    @property
+    def start(self) -> IntArray:
+        """What to add to 0-based actions for the env: `[]` or `[D]`, so that it broadcasts over a batch."""
+        return np.array(self.starts, np.int64).reshape(self.shape)
+
+    @property
+    def legal(self) -> BoolArray:
+        """The widest mask, `[A]` or `[D, A]`: false only where a branch has fewer than A choices."""
+        return (np.arange(self.num_actions) < np.array(self.branches)[:, None]).reshape(*self.shape, self.num_actions)
 
 
 def batch_observation(space: Space, observation: Any) -> tuple[Observation, bool]:

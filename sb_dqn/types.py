@@ -41,6 +41,8 @@ class Slot:
     """The slot holds a row of this lane (all true for NEXT_STEP)."""
     full: bool = True
     """`valid.all()`, known beforehand: the fast path of the ring."""
+    mask: BoolArray | None = None
+    """`[B, A]` (`[B, D, A]` for branches) legal actions at o_t; None where the environment names none."""
 
 
 def _no_infos() -> list[dict[str, Any]]:
@@ -52,7 +54,8 @@ class Rows:
     """One tick: the departures of the last tick and the arrivals of this one."""
 
     action: IntArray | None
-    """`[B]` 0-based actions that left the open rows; None when the stream begins anew: open rows are cut."""
+    """`[B]` 0-based actions that left the open rows, `[B, D]` for MultiDiscrete; None when the stream begins anew: open
+    rows are cut."""
     slots: tuple[Slot, ...]
     """One slot, or two where ended lanes deliver a final row beside the reset one; the last holds the open rows."""
     stepped: BoolArray
@@ -70,7 +73,7 @@ class Batch(NamedTuple):
 
     obs: dict[str, Tensor]
     action: Tensor
-    """`[N]` int64, 0-based."""
+    """`[N]` int64, 0-based; `[N, D]` for MultiDiscrete."""
     return_: Tensor
     """`[N]` float32, the n-step sum of discounted rewards."""
     discount: Tensor
@@ -80,6 +83,12 @@ class Batch(NamedTuple):
     """`[N]` float32; rows of weight 0 are padding."""
     place: Tensor
     """`[2, N]` int64: lane and absolute row number, for feedback."""
+    mask: Tensor | None = None
+    """`[N, A]` bool, legal actions at `obs` (`[N, D, A]` for branches); None: all."""
+    next_mask: Tensor | None = None
+    """The same at `next_obs`."""
+    extra: dict[str, Tensor] | None = None
+    """`[N, ...]` what the policy declared on departing, from a rollout; None from a replay."""
 
 
 class Update(NamedTuple):

@@ -10,11 +10,13 @@ from gymnasium import spaces
 
 from sb_dqn.errors import SpaceError
 from sb_dqn.spaces import (
+    ActionShape,
     batch_observation,
     channels_last,
-    check_action_space,
     flatten_observation,
     flatten_space,
+    image_channels_last,
+    is_bytes,
     is_image,
     leaf_dtype,
     leaf_shape,
@@ -27,6 +29,10 @@ NESTED = spaces.Dict(
         "place": VECTOR,
     }
 )
+
+
+def bools(*shape: int) -> spaces.Box:
+    return spaces.Box(0, 1, shape, bool)  # type: ignore[arg-type]  # gymnasium takes it, its annotations do not say so
 
 
 def test_leaves_by_path() -> None:
@@ -91,6 +97,44 @@ def test_what_is_an_image(space: Any, expected: bool) -> None:
 
 
 @pytest.mark.parametrize(
+    ("space", "expected", "normalized"),
+    [
+        (bools(10, 10, 4), True, True),
+        (bools(10, 10), False, False),
+        (spaces.Box(0, 1, (10, 10, 4), np.float32), False, True),
+        (spaces.Box(0, 1, (10, 10, 4), np.uint8), False, True),
+        (spaces.Box(0, 1, (10, 10), np.float32), False, False),
+        (spaces.MultiBinary((10, 10, 4)), False, False),
+    ],
+)
+def test_images_of_other_numbers(space: Any, expected: bool, normalized: bool) -> None:
+    assert is_image(space) is expected
+    assert is_image(space, normalized=True) is normalized
+    assert not is_bytes(space)
+
+
+@pytest.mark.parametrize(
+    ("shape", "expected"),
+    [
+        ((10, 10, 4), True), ((10, 10, 7), True), ((10, 10, 10), True), ((10, 10, 16), True), ((4, 10, 10), False),
+        ((16, 10, 10), False), ((6, 7, 2), True), ((2, 6, 7), False), ((10, 12, 10), None),
+    ],
+)  # fmt: skip
+def test_where_the_channels_of_other_images_are(shape: tuple[int, ...], expected: bool | None) -> None:
+    for space in (bools(*shape), spaces.Box(0, 1, shape, np.float32)):
+        if expected is None:
+            with pytest.raises(SpaceError, match="channels='first'"):
+                image_channels_last(space)
+        else:
+            assert image_channels_last(space) is expected
+
+
+def test_bytes_go_by_the_number_of_channels() -> None:
+    assert image_channels_last(spaces.Box(0, 255, (10, 10, 3), np.uint8)) is True
+    assert image_channels_last(spaces.Box(0, 255, (9, 9, 2), np.uint8)) is False
+
+
+@pytest.mark.parametrize(
     ("shape", "expected"),
     [((84, 84, 3), True), ((84, 84, 1), True), ((4, 84, 84), False), ((16, 84, 84), False), ((84, 84, 2), False)],
 )
@@ -104,11 +148,55 @@ def test_where_nobody_can_tell(shape: tuple[int, ...]) -> None:
         channels_last(shape)
 
 
-def test_action_spaces() -> None:
-    space = spaces.Discrete(3, start=2)
-    assert check_action_space(space) is space
-    with pytest.raises(SpaceError, match=r"Box.* is not supported by a Q-agent; allowed: Discrete.*ActionWrapper"):
-        check_action_space(spaces.Box(-1, 1, (2,)))
+@pytest.mark.parametrize(
+    ("space", "expected"),
+    [
+        (spaces.Discrete(3), ActionShape((3,), (0,))),
+        (spaces.Discrete(3, start=-2), ActionShape((3,), (-2,))),
+        (spaces.MultiDiscrete([2, 4], start=[1, -1]), ActionShape((2, 4), (1, -1), True)),
+        (spaces.MultiDiscrete([5]), ActionShape((5,), (0,), True)),
+        (spaces.MultiDiscrete([2, 2], dtype=np.int8), ActionShape((2, 2), (0, 0), True)),
+        (spaces.MultiBinary(3), ActionShape((2, 2, 2), (0, 0, 0), True)),
+        (spaces.MultiBinary([2]), ActionShape((2, 2), (0, 0), True)),
+    ],
+)
+def test_action_spaces(space: Any, expected: ActionShape) -> None:
+    assert ActionShape.of(space) == expected
+    assert all(type(number) is int for number in expected.branches + ActionShape.of(space).starts)
+    action = np.zeros((4, *expected.shape), np.int64) + expected.start
+    assert all(space.contains(one) for one in action.astype(space.dtype))
+
+
+def test_one_action_has_no_axis() -> None:
+    shape = ActionShape.of(spaces.Discrete(3, start=2))
+    assert (shape.num_actions, shape.num_branches, shape.shape, shape.branched) == (3, 0, (), False)
+    assert shape.start.shape == ()
+    assert shape.legal.tolist() == [True, True, True]
+
+
+def test_short_branches_are_padded() -> None:
+    shape = ActionShape.of(spaces.MultiDiscrete([2, 3, 1], start=[0, 4, 0]))
+    assert (shape.num_actions, shape.num_branches, shape.shape) == (3, 3, (3,))
+    assert shape.start.tolist() == [0, 4, 0]
+    assert shape.legal.tolist() == [[True, True, False], [True, True, True], [True, False, False]]
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        spaces.Box(-1, 1, (2,)),
+        spaces.MultiDiscrete(np.array([[2, 3], [2, 3]])),
+        spaces.MultiBinary([2, 2]),
+        spaces.Dict({"a": spaces.Discrete(2)}),
+        spaces.Tuple([spaces.Discrete(2)]),
+    ],
+)
+def test_action_spaces_that_are_not_supported(space: Any) -> None:
+    message = (
+        r"is not supported by a Q-agent; allowed: Discrete\(n, start=...\), MultiDiscrete.*MultiBinary.*ActionWrapper"
+    )
+    with pytest.raises(SpaceError, match=message):
+        ActionShape.of(space)
 
 
 def test_one_observation_and_several() -> None:

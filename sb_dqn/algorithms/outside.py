@@ -23,13 +23,18 @@ NOT_NEEDED = {
 """Keywords of Stable-Baselines3 that have no meaning here, and why."""
 
 
-def open_outside(env: Any) -> tuple[Blueprint, Stream | None]:
-    """The spaces of an environment, and the environment read as rows; a Blueprint has no rows."""
+def open_outside(env: Any, action_mask: str | None = None) -> tuple[Blueprint, Stream | None]:
+    """The spaces of an environment, and the environment read as rows; a Blueprint has no rows.
+
+    Args:
+        env: of any kind.
+        action_mask: "info", or the key of a Dict observation, where the legal actions are told; None: as `env` itself says.
+    """
     if env is None:
         raise ConfigurationError("env=None is not allowed: give an id such as 'CartPole-v1', an env, or a vector env")
     if isinstance(env, Blueprint):
         return env, None
-    stream = open_stream(env)
+    stream = open_stream(env, action_mask=action_mask)
     return stream.blueprint, stream
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import gymnasium
@@ -35,6 +36,7 @@ def open_stream(
     seed: int | None = None,
     frame_stack: int | None = None,
     options: StreamOptions | None = None,
+    action_mask: str | None = None,
 ) -> Stream:
     """Reads an environment of any kind as rows.
 
@@ -45,20 +47,28 @@ def open_stream(
         seed: of the first `begin`.
         frame_stack: K frames stacked by us; None is 4 for Atari ids, else what the env's own options say.
         options: how to read it; None takes the env's own `stream_options`, or the defaults.
+        action_mask: "info", or the key of a Dict observation that holds the legal actions; None is what the options say.
 
     Raises:
         ConfigurationError: an env that cannot be read safely, with the fix.
     """
     if isinstance(env, Stream):
-        if frame_stack not in (None, env.options.frame_stack) or options not in (None, env.options):
+        own = env.options
+        allowed = {"frame_stack": own.frame_stack, "options": own, "action_mask": own.action_mask}
+        given = {"frame_stack": frame_stack, "options": options, "action_mask": action_mask}
+        late = [f"{name}={value!r}" for name, value in given.items() if value not in (None, allowed[name])]
+        if late:
             raise ConfigurationError(
-                f"the stream was opened with {env.options}; frame_stack={frame_stack}, options={options} come too late: "
-                f"give them to the first open_stream()"
+                f"the stream was opened with {own}; {', '.join(late)} come too late: give them to the first open_stream()"
             )
         return _checked(env, num_envs, seed)
     if isinstance(env, str):
         env = _by_id(env, num_envs or 1, frame_stack)
-    stream = _reader(_vectorised(env, num_envs or 1), frame_stack, options)
+    env = _vectorised(env, num_envs or 1)
+    options = options or options_of(env) or StreamOptions()
+    if action_mask is not None:
+        options = replace(options, action_mask=action_mask)
+    stream = _reader(env, frame_stack, options)
     return _checked(stream, num_envs, seed)
 
 
@@ -92,12 +102,11 @@ def _vectorised(env: Any, num_envs: int) -> Any:
     raise ConfigurationError(f"{type(env).__name__} is not an environment that can be read; allowed: {ALLOWED}")
 
 
-def _reader(env: Any, frame_stack: int | None, options: StreamOptions | None) -> Stream:
-    options = options or options_of(env) or StreamOptions()
+def _reader(env: Any, frame_stack: int | None, options: StreamOptions) -> Stream:
     if is_ale(env):
         return ale_stream(env, frame_stack, options)
     if frame_stack is not None:
-        options = StreamOptions(**{**vars(options), "frame_stack": frame_stack})
+        options = replace(options, frame_stack=frame_stack)
     if is_sb3(env):
         return SB3Stream(env, options)
     if is_envpool(env):

@@ -11,15 +11,16 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
 
+from sb_dqn.envs.stream_actions import ActionDoor
+from sb_dqn.envs.stream_masks import open_masks
 from sb_dqn.envs.stream_options import StreamOptions
-from sb_dqn.envs.stream_parts import FEW, frozen, is_finite, some, stacked_space
+from sb_dqn.envs.stream_parts import frozen, is_finite, some, stacked_space
 from sb_dqn.errors import ConfigurationError, EnvironmentFault, SpaceError
-from sb_dqn.spaces import check_action_space, flatten_observation, flatten_space, leaf_dtype, leaf_shape
+from sb_dqn.spaces import ActionShape, flatten_observation, flatten_space, leaf_dtype, leaf_shape
 from sb_dqn.types import Blueprint, BoolArray, FloatArray, IntArray, Observation, Rows, Slot
 
 FIRE = 1
 """ALE orders its action sets, so where a game has FIRE at all it is action 1."""
-INT64 = np.dtype(np.int64)
 ZERO = np.float32(0)
 
 
@@ -40,20 +41,25 @@ class Stream(ABC):
         self.num_envs = num_envs
         self.options = options
         self.observation_space = observation_space
-        self.action_space = check_action_space(action_space)
+        self.action_space = action_space
+        self.action_shape = ActionShape.of(action_space)
+        """What an action is made of; actions given to `step` are 0-based."""
+        if options.fire_after_life_loss and self.action_shape.branched:
+            raise ConfigurationError(
+                f"fire_after_life_loss needs a Discrete action space, not {action_space}; switch it off in StreamOptions"
+            )
         self.blueprint = Blueprint(
             stacked_space(observation_space, options.frame_stack), self.action_space, num_envs, options.frame_stack
         )
         self.first_seed: int | None = None
         """Used by the first `begin` that is given no seed."""
-        self._leaves = {
-            key: ((num_envs, *leaf_shape(leaf)), leaf_dtype(leaf))
-            for key, leaf in flatten_space(observation_space).items()
-        }
+        leaves = flatten_space(observation_space)
+        self._leaves = {key: ((num_envs, *leaf_shape(leaf)), leaf_dtype(leaf)) for key, leaf in leaves.items()}
         self._floats = [key for key, (_, dtype) in self._leaves.items() if dtype.kind == "f"]
         self._all = frozen(np.ones(num_envs, np.bool_))
         self._none = frozen(np.zeros(num_envs, np.bool_))
-        self._start, self._actions = int(self.action_space.start), int(self.action_space.n)
+        self._door = ActionDoor(action_space, self.action_shape, num_envs)
+        self._masks = open_masks(options.action_mask, leaves, self.action_shape, num_envs)
         self._watches_lives = options.terminal_on_life_loss or options.fire_after_life_loss
         self._begun = False
         self._said: set[str] = set()
@@ -72,6 +78,11 @@ class Stream(ABC):
     @abstractmethod
     def _advance(self, action: IntArray) -> Rows:
         """Sends 0-based actions that have been checked and reads the answer."""
+
+    @property
+    def has_masks(self) -> bool:
+        """Whether every slot has a mask of legal actions."""
+        return self._masks is not None
 
     def begin(self, seed: int | None = None) -> Rows:
         """Resets every lane; `rows.action` is None, so a row that was open is cut, not departed.
@@ -95,7 +106,7 @@ class Stream(ABC):
         """Takes one step in every lane; a lane whose row was `last` is reset instead, and its action is ignored.
 
         Args:
-            action: `[B]` integers, 0-based (`Discrete.start` is added here).
+            action: `[B]` integers, `[B, D]` for branches, 0-based (the `start` of the space is added here).
 
         Raises:
             SpaceError: dtype, shape or range do not fit; nothing has been sent.
@@ -103,7 +114,7 @@ class Stream(ABC):
         """
         if not self._begun:
             raise ConfigurationError("step() before begin(): call begin() first, it resets every lane")
-        action = self._legal(action)
+        action = self._door.admit(action)
         if self._fire is not None:
             action, self._fire = np.where(self._fire, FIRE, action), None
         self._tick += 1
@@ -116,35 +127,6 @@ class Stream(ABC):
     def close(self) -> None:
         """Closes the env."""
         self.env.close()
-
-    def _legal(self, action: IntArray) -> IntArray:
-        """The actions as int64, after a look at dtype, shape and range (ALE would hang for ever)."""
-        given = np.asarray(action)
-        if given.dtype != INT64:
-            if given.dtype.kind not in "iu":
-                raise SpaceError(
-                    f"actions have dtype {given.dtype}; allowed: integers, as in np.array([...], dtype=np.int64)"
-                )
-            given = given.astype(np.int64)
-        action = given
-        if action.shape != (self.num_envs,):
-            raise SpaceError(f"actions have shape {action.shape}; allowed: ({self.num_envs},), one for each lane")
-        if self.num_envs <= FEW:
-            listed = action.tolist()
-            fits = min(listed) >= 0 and max(listed) < self._actions
-        else:
-            fits = int(action.view(np.uint64).max()) < self._actions  # a negative number is a huge unsigned one
-        if not fits:
-            lane = int(np.flatnonzero((action < 0) | (action >= self._actions))[0])
-            raise SpaceError(
-                f"action {int(action[lane])} in lane {lane} is out of range; allowed: 0 to {self._actions - 1} "
-                f"(the action space is {self.action_space}; its start is added by the stream)"
-            )
-        return action
-
-    def _outgoing(self, action: IntArray) -> IntArray:
-        """0-based actions as the env numbers them."""
-        return action + self._start if self._start else action
 
     def _observe(self, raw: Any) -> Observation:
         """A batched observation as a flat dict in the dtypes that are stored; NaN and infinity are refused."""
@@ -215,19 +197,37 @@ class Stream(ABC):
         )
 
     def _two_slots(
-        self, obs: Observation, final: Observation | None, score: FloatArray, terminal: BoolArray, ended: BoolArray
+        self,
+        obs: Observation,
+        final: Observation | None,
+        score: FloatArray,
+        terminal: BoolArray,
+        ended: BoolArray,
+        infos: Any,
+        final_infos: Any,
     ) -> tuple[Slot, ...]:
         """The final rows of ended lanes, if any, and beside them what the env returned: a reset row in an ended lane.
 
         The reward that came with a reset observation belongs to the final row.
         """
         if final is None:
-            return (Slot(obs, self._clipped(score), score, terminal, self._none, self._all),)
+            mask = self._mask(obs, infos, terminal)
+            return (Slot(obs, self._clipped(score), score, terminal, self._none, self._all, mask=mask),)
         at_end, going_on = np.where(ended, score, ZERO), np.where(ended, ZERO, score)
+        over, lost, full = terminal & ended, terminal & ~ended, bool(ended.all())
+        final_mask, mask = self._mask(final, final_infos, self._all), self._mask(obs, infos, lost)
         return (
-            Slot(final, self._clipped(at_end), at_end, terminal & ended, ended, ended, full=bool(ended.all())),
-            Slot(obs, self._clipped(going_on), going_on, terminal & ~ended, self._none, self._all),
+            Slot(final, self._clipped(at_end), at_end, over, ended, ended, full, final_mask),
+            Slot(obs, self._clipped(going_on), going_on, lost, self._none, self._all, mask=mask),
         )
+
+    def _mask(self, obs: Observation, infos: Any, final: BoolArray) -> BoolArray | None:
+        """The masks of legal actions, where some are asked for; rows that are `final` need none.
+
+        Args:
+            infos: one for each lane; readers of batched infos override this.
+        """
+        return None if self._masks is None else self._masks.of_lanes(obs, infos, final, self._tick)
 
     def _final_rows(self, raws: Sequence[Any], ended: BoolArray) -> Observation:
         """The final observations of ended lanes as one batch, zeros in the others.

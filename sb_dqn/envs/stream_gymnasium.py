@@ -14,7 +14,7 @@ from sb_dqn.envs.stream_base import Stream
 from sb_dqn.envs.stream_options import StreamOptions
 from sb_dqn.envs.stream_parts import lane_ends, no_infos, one_of, some
 from sb_dqn.errors import EnvironmentFault
-from sb_dqn.types import BoolArray, FloatArray, IntArray, Rows, Slot
+from sb_dqn.types import BoolArray, FloatArray, IntArray, Observation, Rows, Slot
 
 
 def lane_info(info: Mapping[str, Any], lane: int) -> dict[str, Any]:
@@ -52,12 +52,14 @@ class VectorStream(Stream):
         if self._watches_lives:
             self._lives = self._lives_of(info, self._none)
         zero = np.zeros(self.num_envs, np.float32)
-        slot = Slot(self._observe(self._frames(raw)), zero, zero, self._none, self._none, self._all)
+        obs = self._observe(self._frames(raw))
+        mask = self._mask(obs, info, self._none)
+        slot = Slot(obs, zero, zero, self._none, self._none, self._all, mask=mask)
         return Rows(None, (slot,), self._none, 0, partial(no_infos, self.num_envs))
 
     def _advance(self, action: IntArray) -> Rows:
         try:
-            raw, reward, terminated, truncated, info = self.env.step(self._outgoing(action))
+            raw, reward, terminated, truncated, info = self.env.step(self._door.outgoing(action))
         except Exception as error:
             raise self._fault(error) from error
         score = np.asarray(reward, np.float32)
@@ -81,6 +83,9 @@ class VectorStream(Stream):
         info: dict[str, Any],
     ) -> Rows:
         """Reads what `env.step` answered."""
+
+    def _mask(self, obs: Observation, infos: Any, final: BoolArray) -> BoolArray | None:
+        return None if self._masks is None else self._masks.of_batch(obs, infos, final, self._tick)
 
     def _frames(self, raw: Any) -> Any:
         return raw[:, -1:] if self._newest_frame else raw
@@ -124,7 +129,8 @@ class NextStepStream(VectorStream):
             if self.options.terminal_on_life_loss:
                 terminal = terminated | lost
         self._last = last
-        slot = Slot(obs, self._clipped(score), score, terminal, last, self._all)
+        mask = None if self._masks is None else self._mask(obs, info, terminal | last)
+        slot = Slot(obs, self._clipped(score), score, terminal, last, self._all, mask=mask)
         return Rows(action, (slot,), stepped, steps, partial(self._infos, raw, info, stepped, terminated, truncated))
 
     def _infos(
@@ -173,7 +179,7 @@ class SameStepStream(VectorStream):
         if any_ended:
             finals = self._finals(info, ended)
             final = self._final_rows(finals, ended)
-        slots = self._two_slots(obs, final, score, terminal, ended)
+        slots = self._two_slots(obs, final, score, terminal, ended, info, info.get("final_info", {}))
         make_infos = partial(self._infos, info, finals, terminated, truncated)
         return Rows(action, slots, self._all, self.num_envs, make_infos)
 

@@ -40,11 +40,13 @@ class LanesStream(Stream):
         if self._watches_lives:
             self._lives = self._lives_of(arrived)
         zero = np.zeros(self.num_envs, np.float32)
-        slot = Slot(self._read(arrived.observations), zero, zero, self._none, self._none, self._all)
+        obs = self._read(arrived.observations)
+        mask = self._mask(obs, arrived.infos, self._none)
+        slot = Slot(obs, zero, zero, self._none, self._none, self._all, mask=mask)
         return Rows(None, (slot,), self._none, 0, partial(no_infos, self.num_envs))
 
     def _advance(self, action: IntArray) -> Rows:
-        arrived = self.env.advance(self._outgoing(action))
+        arrived = self.env.advance(self._door.outgoing(action))
         _, rewards, terminated, truncated, _, resets = arrived
         score = np.array(rewards, np.float32)
         if not math.isfinite(sum(rewards)):
@@ -62,7 +64,8 @@ class LanesStream(Stream):
             if self.options.terminal_on_life_loss:
                 terminal = terminal | lost
         self._last = last
-        slot = Slot(obs, self._clipped(score), score, terminal, last, self._all)
+        mask = None if self._masks is None else self._mask(obs, arrived.infos, terminal | last)
+        slot = Slot(obs, self._clipped(score), score, terminal, last, self._all, mask=mask)
         return Rows(action, (slot,), stepped, steps, partial(self._infos, arrived))
 
     def _flags(self, values: list[bool]) -> BoolArray:

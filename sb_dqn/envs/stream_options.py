@@ -20,6 +20,8 @@ class StreamOptions:
     """K: the env gives single frames `[1, H, W]`; ring and actor stack K of them."""
     protocol: str = ""
     """The evaluation protocol by name ("classic", "sticky"), empty where there is none."""
+    action_mask: str | None = None
+    """Where the legal actions are told: "info" (`info["action_mask"]`), or a key of a Dict observation; None: nowhere."""
 
 
 def options_of(env: Any) -> StreamOptions | None:

@@ -37,12 +37,14 @@ class SB3Stream(Stream):
         if self._watches_lives:
             self._lives = self._after_reset(self._all, self._lives)
         zero = np.zeros(self.num_envs, np.float32)
-        slot = Slot(self._observe(raw), zero, zero, self._none, self._none, self._all)
+        obs = self._observe(raw)
+        mask = self._mask(obs, self._reset_infos(), self._none)
+        slot = Slot(obs, zero, zero, self._none, self._none, self._all, mask=mask)
         return Rows(None, (slot,), self._none, 0, partial(no_infos, self.num_envs))
 
     def _advance(self, action: IntArray) -> Rows:
         try:
-            raw, reward, dones, infos = self.env.step(self._outgoing(action))
+            raw, reward, dones, infos = self.env.step(self._door.outgoing(action))
         except Exception as error:
             raise self._fault(error) from error
         score = np.array(reward, np.float32)
@@ -55,7 +57,11 @@ class SB3Stream(Stream):
             terminal = self._with_lives(terminated, ended, infos)
         obs = self._observe(raw)
         final = self._final_rows(self._finals(ended, terminated, infos), ended) if any_ended else None
-        slots = self._two_slots(obs, final, score, terminal, ended)
+        open_infos = infos
+        if any_ended and self._masks is not None:
+            both = zip(ended, self._reset_infos(), infos, strict=True)
+            open_infos = [reset if end else info for end, reset, info in both]
+        slots = self._two_slots(obs, final, score, terminal, ended, open_infos, infos)
         return Rows(action, slots, self._all, self.num_envs, partial(_copied, infos))
 
     def _truncated(self, ended: BoolArray, infos: Sequence[dict[str, Any]]) -> BoolArray:
@@ -100,8 +106,11 @@ class SB3Stream(Stream):
 
     def _after_reset(self, resets: BoolArray, lives: IntArray) -> IntArray:
         """Lives of the open rows: in lanes that were reset those of `reset_infos`, 0 (unknown) where it is silent."""
-        reset_infos: Sequence[dict[str, Any]] = getattr(self.env, "reset_infos", None) or no_infos(self.num_envs)
-        return np.where(resets, [info.get("lives", 0) for info in reset_infos], lives)
+        return np.where(resets, [info.get("lives", 0) for info in self._reset_infos()], lives)
+
+    def _reset_infos(self) -> Sequence[dict[str, Any]]:
+        """The infos of the newest reset of each lane, empty where the env keeps none."""
+        return getattr(self.env, "reset_infos", None) or no_infos(self.num_envs)
 
 
 def _copied(infos: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

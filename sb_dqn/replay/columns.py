@@ -14,7 +14,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from sb_dqn.errors import ConfigurationError
+from sb_dqn.errors import CheckpointError, ConfigurationError
+from sb_dqn.types import BoolArray, Slot
 
 MAGIC = b"sb_dqn replay buffer: scratch\n\0\0"
 ALIGNMENT = 64
@@ -122,6 +123,45 @@ def check_path(path: Path) -> None:
                 raise ConfigurationError(
                     f"buffer_path={path} exists and is no replay buffer; name another, or delete it"
                 )
+
+
+def masks_of(slot: Slot) -> BoolArray:
+    """The masks `[n, (D,) A]` of the lanes in which a slot is valid.
+
+    Raises:
+        ConfigurationError: it has none.
+    """
+    if slot.mask is None:
+        raise ConfigurationError(
+            "the ring keeps masks, but what arrived has none; open the stream with action_mask='info' or the key of an "
+            "observation, or make the ring with masks=False"
+        )
+    return slot.mask if slot.full else slot.mask[slot.valid]
+
+
+def check_state(state: Mapping[str, Tensor], columns: Mapping[str, Tensor], num_lanes: int) -> None:
+    """Refuses the state of a ring of other columns or lanes.
+
+    Raises:
+        CheckpointError: they differ.
+    """
+    differing = {*columns, "cursor", "first", "rows"} ^ set(state)
+    if differing:
+        raise CheckpointError(
+            f"replay state and replay buffer differ in {sorted(differing)}; both must be of the same spaces, and both with "
+            f"action masks or both without"
+        )
+    if len(state["cursor"]) != num_lanes:
+        raise CheckpointError(
+            f"replay state has {len(state['cursor'])} lanes, the buffer {num_lanes}; use as many environments"
+        )
+    for name, column in columns.items():
+        given, wanted = tuple(state[name].shape[2:]), tuple(column.shape[1:])
+        if given != wanted or state[name].dtype != column.dtype:
+            raise CheckpointError(
+                f"replay state {name!r} holds {state[name].dtype} of shape {given}, the buffer "
+                f"{column.dtype} of shape {wanted}; both must be of the same spaces"
+            )
 
 
 def copy_newest(

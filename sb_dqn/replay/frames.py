@@ -48,7 +48,6 @@ class FrameStack:
     def __init__(self, frame_stack: int, num_lanes: int, spaces: Mapping[str, Space]) -> None:
         self.ring = Ring((frame_stack + 1) * num_lanes, num_lanes, spaces, num_actions=1, frame_stack=frame_stack)
         self._lanes = torch.arange(num_lanes)
-        self._window = torch.arange(1 - frame_stack, 1)
         self._cursor = torch.from_numpy(self.ring.cursor)  # the same memory
 
     def push(self, slot: Slot) -> None:
@@ -61,12 +60,17 @@ class FrameStack:
 
     def stacked(self) -> dict[str, Tensor]:
         """The newest observation of every lane by key, fresh: `[B, K * C, H, W]` of frames, else `[B, *shape]`."""
-        ring, row = self.ring, self._cursor - 1
-        newest = ring.cells(self._lanes, row)
-        if not ring.stacked_keys:
-            return {key: column.index_select(0, newest) for key, column in ring.obs.items()}
-        window = stack_cells(ring, ring.cells(self._lanes[:, None], row[:, None] + self._window))
-        return {
-            key: take_frames(column, window) if key in ring.stacked_keys else column.index_select(0, newest)
-            for key, column in ring.obs.items()
-        }
+        return observations_at(self.ring, self._lanes, self._cursor - 1)
+
+
+def observations_at(ring: Ring, lane: Tensor, row: Tensor) -> dict[str, Tensor]:
+    """Observations by key of rows `[N]` (absolute) of lanes `[N]`, fresh: `[N, K * C, H, W]` of frames, else `[N, *shape]`."""
+    newest = ring.cells(lane, row)
+    if not ring.stacked_keys:
+        return {key: column.index_select(0, newest) for key, column in ring.obs.items()}
+    window = torch.arange(1 - ring.frame_stack, 1, device=row.device)
+    frames = stack_cells(ring, ring.cells(lane[:, None], row[:, None] + window))
+    return {
+        key: take_frames(column, frames) if key in ring.stacked_keys else column.index_select(0, newest)
+        for key, column in ring.obs.items()
+    }

@@ -9,8 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sb_dqn.errors import CheckpointError
-from sb_dqn.replay.columns import Where, allocate, copy_newest, writer
+from sb_dqn.replay.columns import Where, allocate, check_state, copy_newest, masks_of, writer
 from sb_dqn.replay.layout import Layout
 from sb_dqn.spaces import Space
 from sb_dqn.types import IntArray, Slot
@@ -31,11 +30,13 @@ class Ring:
         capacity: rows over all lanes, >= num_lanes * (n_steps + frame_stack).
         num_lanes: B, >= 1.
         spaces: leaf spaces of one lane by key, as the env gives them (single frames `[C, H, W]` if frame_stack > 1).
-        num_actions: A >= 1, sets the dtype of actions.
+        num_actions: A >= 1 (of the largest branch), sets the dtype of actions.
         frame_stack: K >= 1; with K > 1 each leaf of three axes is a frame, stored once, stacked along its first axis.
         n_steps: n >= 1.
         device: where the rows lie.
         path: a file to map them from instead of memory (CPU only); scratch, not a checkpoint.
+        num_branches: D, actions of a row are `[D]`; 0: a row has one action.
+        masks: keep the masks of legal actions; every slot must have one.
 
     Raises:
         ConfigurationError: a number is out of its range, or one window does not fit into T rows.
@@ -53,13 +54,11 @@ class Ring:
         n_steps: int = 1,
         device: torch.device | str = "cpu",
         path: Path | None = None,
+        num_branches: int = 0,
+        masks: bool = False,
     ) -> None:
-        self.num_lanes, self.frame_stack, self.n_steps, self.device = (
-            num_lanes,
-            frame_stack,
-            n_steps,
-            torch.device(device),
-        )
+        self.num_lanes, self.frame_stack, self.n_steps = num_lanes, frame_stack, n_steps
+        self.device = torch.device(device)
         layout = self.layout = Layout(
             capacity,
             num_lanes,
@@ -69,6 +68,8 @@ class Ring:
             n_steps=n_steps,
             device=self.device,
             path=path,
+            num_branches=num_branches,
+            masks=masks,
         )
         layout.check_place()
         self.rows, self.capacity, self.stacked_keys = layout.rows, layout.capacity, layout.stacked_keys
@@ -76,6 +77,7 @@ class Ring:
         self.obs = {key: self.columns[f"obs/{key}"] for key in spaces}
         self.action, self.reward = self.columns["action"], self.columns["reward"]
         self.terminal, self.last = self.columns["terminal"], self.columns["last"]
+        self.mask = self.columns.get("mask")
         self._writers = {name: writer(tensor, self.rows, num_lanes) for name, tensor in self.columns.items()}
         self._obs_writers = [(key, self._writers[f"obs/{key}"]) for key in spaces]
         self._start_empty()
@@ -85,6 +87,7 @@ class Ring:
         self._first: IntArray = np.zeros(self.num_lanes, np.int64)
         self._level: int | None = 0  # the cursor of every lane, where all are equal
         self._open_last = np.zeros(self.num_lanes, np.bool_)
+        self._open_ends = self._open_last.reshape(-1, *(1 for _ in self.layout.branch_axis))  # a view, like actions
         self._fresh = True  # the bounds are up to date
         self._ample = False  # more than a FEW rows are in bounds; arrivals never make them fewer
         self._lanes: IntArray = np.arange(self.num_lanes)
@@ -139,20 +142,23 @@ class Ring:
         self._writers["terminal"][where] = terminal
         self._writers["last"][where] = last
         self._writers["action"][where] = 0
+        if self.mask is not None:
+            self._writers["mask"][where] = masks_of(slot)
 
     def depart(self, action: IntArray) -> None:
         """The policy acted on the open rows; the action of a `last` row is ignored by the env and kept as 0."""
         ends = np.count_nonzero(self._open_last)
-        self._writers["action"][self._open_rows()] = np.where(self._open_last, 0, action) if ends else action
+        self._writers["action"][self.open_rows()] = np.where(self._open_ends, 0, action) if ends else action
 
     def cut(self) -> None:
         """A stream begins anew: each open row becomes `last`, not `terminal`. It has started nothing: this is safe."""
         if self._level == 0:
             return
         self._open_last |= self.cursor > 0
-        self._writers["last"][self._open_rows()] = self._open_last
+        self._writers["last"][self.open_rows()] = self._open_last
 
-    def _open_rows(self) -> Where:
+    def open_rows(self) -> Where:
+        """Where the open row of every lane lies, as an index into `[T, B, ...]`."""
         if self._level is not None:
             return (self._level - 1) % self.rows
         return (self.cursor - 1) % self.rows, self._lanes
@@ -161,7 +167,7 @@ class Ring:
         first = int(self.cursor[0])
         return first if self.num_lanes == 1 or bool((self.cursor == first).all()) else None
 
-    def _intervals(self) -> tuple[IntArray, IntArray]:
+    def intervals(self) -> tuple[IntArray, IntArray]:
         """Per lane, half open: rows whose window lies in the ring; `last` rows are still among them."""
         lo = np.maximum(self._first, self.cursor - (self.rows - self.frame_stack + 1))
         return lo, self.cursor - self.n_steps
@@ -178,7 +184,7 @@ class Ring:
             high = int(self.cursor[0]) - self.n_steps
             bounds[:, 0] = low, high, max(high - low, 0), low
         else:
-            lo, hi = self._intervals()
+            lo, hi = self.intervals()
             room = np.maximum(hi - lo, 0)
             edge = room.cumsum()
             bounds[0], bounds[1], bounds[2], bounds[3] = lo, hi, edge, lo - edge + room
@@ -188,7 +194,7 @@ class Ring:
 
     def startable(self) -> int:
         """Rows in bounds over all lanes, `last` ones included."""
-        lo, hi = self._intervals()
+        lo, hi = self.intervals()
         return int(np.maximum(hi - lo, 0).sum())
 
     def can_start(self) -> bool:
@@ -199,7 +205,7 @@ class Ring:
 
     def _any_may_start(self) -> bool:
         self.refresh_bounds()
-        lo, hi = self._intervals()
+        lo, hi = self.intervals()
         pairs = [(lane, row) for lane in range(self.num_lanes) for row in range(int(lo[lane]), int(hi[lane]))]
         lanes, rows = torch.tensor(pairs, dtype=torch.int64, device=self.device).view(-1, 2).unbind(1)
         return bool(self.may_start(lanes, rows).any())  # a CPU-GPU sync point, in the first ticks alone
@@ -230,7 +236,7 @@ class Ring:
             for name, column in self.columns.items()
         }
         state["cursor"] = torch.from_numpy(self.cursor.copy())
-        state["first"] = torch.from_numpy(np.where(self.cursor > self.rows, self._intervals()[0], self._first))
+        state["first"] = torch.from_numpy(np.where(self.cursor > self.rows, self.intervals()[0], self._first))
         state["rows"] = torch.tensor(self.rows)
         return state
 
@@ -240,7 +246,7 @@ class Ring:
         Raises:
             CheckpointError: the columns or the number of lanes differ.
         """
-        self._check_state(state)
+        check_state(state, self.columns, self.num_lanes)
         saved_rows, cursor = int(state["rows"]), state["cursor"].cpu().numpy().astype(np.int64)
         keep = np.minimum(cursor, min(saved_rows, self.rows))
         written = min(int(self.cursor.max()), self.rows) * self.num_lanes
@@ -260,27 +266,9 @@ class Ring:
         self._open_last[:] = (cursor > 0) & self.last[torch.from_numpy(open_cells).to(self.device)].cpu().numpy()
         self.refresh_bounds()
 
-    def _check_state(self, state: Mapping[str, Tensor]) -> None:
-        differing = {*self.columns, "cursor", "first", "rows"} ^ set(state)
-        if differing:
-            raise CheckpointError(
-                f"replay state and replay buffer differ in {sorted(differing)}; both must be of the same spaces"
-            )
-        if len(state["cursor"]) != self.num_lanes:
-            raise CheckpointError(
-                f"replay state has {len(state['cursor'])} lanes, the buffer {self.num_lanes}; use as many environments"
-            )
-        for name, column in self.columns.items():
-            given, wanted = tuple(state[name].shape[2:]), tuple(column.shape[1:])
-            if given != wanted or state[name].dtype != column.dtype:
-                raise CheckpointError(
-                    f"replay state {name!r} holds {state[name].dtype} of shape {given}, the buffer "
-                    f"{column.dtype} of shape {wanted}; both must be of the same spaces"
-                )
-
     def check_valid(self) -> tuple[bool, str]:
         """Whether the ring's invariants hold, and if not, which one does not (slow; for tests)."""
-        lo, hi = self._intervals()
+        lo, hi = self.intervals()
         open_cells = torch.from_numpy((self.cursor - 1) % self.rows * self.num_lanes + self._lanes).to(self.device)
         written = torch.from_numpy(self.cursor > 0).to(self.device)
         open_last = torch.from_numpy(self._open_last).to(self.device)
@@ -292,7 +280,7 @@ class Ring:
             "`last` of an open row is not the one remembered": bool(
                 (written & (self.last[open_cells] != open_last)).any()
             ),
-            "a `last` row has an action": bool((self.last & (self.action != 0)).any()),
+            "a `last` row has an action": bool(self.action[self.last].any()),
         }
         found = [fault for fault, holds in faults.items() if holds]
         return not found, "; ".join(found) or "valid"

@@ -60,7 +60,8 @@ class TransitionView:
             discount = self._powers.take(steps[:, 0]) * ring.terminal.index_select(0, end).logical_not()
         obs, next_obs = self._observations(cells, now, end, steps)
         action = ring.action.index_select(0, now).long()
-        return Batch(obs, action, return_, discount, next_obs, weight, torch.stack([lane, row]))
+        mask, next_mask = (None if ring.mask is None else ring.mask.index_select(0, at) for at in (now, end))
+        return Batch(obs, action, return_, discount, next_obs, weight, torch.stack([lane, row]), mask, next_mask)
 
     def _accumulate(self, ahead: Tensor) -> tuple[Tensor, Tensor]:
         """`[N, n]` cells of rows r + 1 .. r + n -> n-step return `[N]` float32, steps really taken m `[N, 1]` int64."""

@@ -10,7 +10,7 @@ import pytest
 from sb_dqn.envs.statistics import EpisodeStatistics
 from sb_dqn.envs.stream import open_stream
 from sb_dqn.envs.stream_options import StreamOptions
-from sb_dqn.errors import ConfigurationError, SpaceError
+from sb_dqn.errors import ConfigurationError, EnvironmentFault, SpaceError
 
 envpool: Any = pytest.importorskip("envpool", reason="EnvPool is a peer, installed by the bench extra")
 pytestmark = pytest.mark.filterwarnings("ignore:.*Box (low|high)'s precision.*:UserWarning")
@@ -64,3 +64,24 @@ def test_what_cannot_be_read_is_refused() -> None:
         open_stream(envpool.make("CartPole-v1", env_type="gymnasium", num_envs=4, batch_size=2))
     with pytest.warns(UserWarning, match="each life is counted as an episode"):
         open_stream(envpool.make("Breakout-v5", env_type="gymnasium", num_envs=1, episodic_life=True))
+
+
+def test_masks_in_the_info() -> None:
+    env = envpool.make("CartPole-v1", env_type="gymnasium", num_envs=3, seed=3)
+    legal, step, reset = np.array([[1, 0], [0, 1], [1, 1]], np.int8), env.step, env.reset
+
+    def with_masks(answer: Any) -> Any:
+        *rest, info = answer
+        return *rest, {**info, "action_mask": legal}
+
+    env.step, env.reset = lambda action: with_masks(step(action)), lambda: with_masks(reset())
+    stream = open_stream(env, action_mask="info")
+    rows = stream.begin()
+    for _ in range(30):
+        assert rows.slots[0].mask is not None
+        assert np.array_equal(rows.slots[0].mask, legal.astype(bool))
+        rows = stream.step(np.array([0, 1, 1]))
+    legal[1, 1] = 0
+    with pytest.raises(EnvironmentFault, match="no action is legal in lane 1 at step 31"):
+        while True:
+            stream.step(np.array([0, 1, 1]))

@@ -132,7 +132,8 @@ def assert_same(first: Batch, second: Batch) -> None:
 
 
 def flat(batch: Batch) -> tuple[Tensor, ...]:
-    return (*batch.obs.values(), *batch.next_obs.values(), *batch[1:4], *batch[5:])
+    assert batch.mask is batch.next_mask is None
+    return (*batch.obs.values(), *batch.next_obs.values(), *batch[1:4], batch.weight, batch.place)
 
 
 @pytest.mark.parametrize(("lanes", "n", "k"), [(1, 1, 1), (1, 3, 4), (3, 1, 4), (3, 3, 1), (3, 3, 4)])

@@ -1,0 +1,215 @@
+"""Masks that cannot be: where to look for them, their shape, their kind of number, and states without a way on."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from sb_dqn.envs.stream import open_stream
+from sb_dqn.envs.stream_options import StreamOptions
+from sb_dqn.errors import ConfigurationError, EnvironmentFault, SpaceError
+from tests.toys import KINDS, ToyGame, toy_policy
+
+MADE_HERE = [kind for kind in KINDS if kind != "sb3"]
+MISSING = object()
+
+
+class Telling(ToyGame):
+    """Never ends, allows everything, and tells `mask` at its fifth step, or when it is reset."""
+
+    def __init__(self, lane: int, mask: Any = None, at_reset: bool = False, ends: str = "") -> None:
+        super().__init__(lane)
+        self.mask, self.at_reset, self.ends = mask, at_reset, ends
+
+    def told(self, wrong: bool) -> dict[str, Any]:
+        mask = self.mask if wrong and self.lane == 1 else np.ones(4, bool)
+        return {"lives": 3} if mask is MISSING else {"lives": 3, "action_mask": mask}
+
+    def reset(self, **_: Any) -> Any:
+        self.t = 0
+        return self.observe((1, 1, 1)), self.told(self.at_reset)
+
+    def step(self, action: Any) -> Any:
+        self.t += 1
+        end = self.t == 5 and self.lane == 1
+        flags = end and self.ends == "terminated", end and self.ends == "truncated"
+        return self.observe((1, 1, 1)), 0.5, *flags, self.told(self.t == 5)
+
+
+def itself(game: ToyGame) -> ToyGame:
+    return game
+
+
+def run(kind: str, *told: Any, **how: Any) -> Any:
+    games = [Telling(lane, *told, **how) for lane in range(3)]
+    stream = open_stream(KINDS[kind]([partial(itself, game) for game in games]), action_mask="info")
+    rows = stream.begin()
+    for _ in range(5):
+        rows = stream.step(toy_policy(rows))
+    return rows
+
+
+@pytest.mark.parametrize("kind", MADE_HERE)
+@pytest.mark.parametrize(("at_reset", "when"), [(False, "at step 5"), (True, "after the reset")])
+def test_a_state_with_no_legal_action_names_lane_and_step(kind: str, at_reset: bool, when: str) -> None:
+    with pytest.raises(EnvironmentFault, match=f"no action is legal in lane 1 {when}, though the episode goes on"):
+        run(kind, np.zeros(4, bool), at_reset)
+
+
+@pytest.mark.parametrize("kind", MADE_HERE)
+@pytest.mark.parametrize(("at_reset", "when"), [(False, "at step 5"), (True, "after the reset")])
+def test_a_missing_entry_names_lane_and_step(kind: str, at_reset: bool, when: str) -> None:
+    message = rf"lane 1 gave no info\['action_mask'\] {when}; .*needs it from every reset and step"
+    with pytest.raises(EnvironmentFault, match=message):
+        run(kind, MISSING, at_reset)
+
+
+@pytest.mark.parametrize("ends", ["terminated", "truncated"])
+@pytest.mark.parametrize("mask", [MISSING, np.zeros(4, bool)])
+@pytest.mark.parametrize("kind", MADE_HERE)
+def test_a_last_row_needs_none(kind: str, mask: Any, ends: str) -> None:
+    rows = run(kind, mask, ends=ends)
+    assert rows.slots[0].last.tolist() == [False, True, False]
+    assert all(slot.mask.all() for slot in rows.slots)
+
+
+@pytest.mark.parametrize("kind", ["lanes", "duck"])
+@pytest.mark.parametrize(
+    ("mask", "message"),
+    [
+        (np.ones(3, bool), r"mask of lane 1 at step 5 came with shape \(3,\); allowed: shape \(4,\)"),
+        (np.ones((1, 4), bool), r"came with shape \(1, 4\); allowed: shape \(4,\)"),
+        (True, r"came with shape \(\)"),
+        (np.ones(4, np.float32), r"lane 1 at step 5 came with dtype float32; allowed: bool, or integers 0 and 1.*astype\(bool\)"),
+        (["a", "b", "c", "d"], "came with dtype <U1"),
+        (np.array([0, 1, 2, 3]), "lane 1 at step 5 holds numbers other than 0 and 1"),
+        (np.array([0, 1, -1, 1]), "lane 1 at step 5 holds numbers other than 0 and 1"),
+        ([[1, 0], [1]], r"mask of lane 1 at step 5 is \[\[1, 0\], \[1\]\]; allowed: shape \(4,\)"),
+    ],
+)  # fmt: skip
+def test_a_mask_that_is_none(kind: str, mask: Any, message: str) -> None:
+    with pytest.raises(EnvironmentFault, match=message):
+        run(kind, mask)
+
+
+class Wrong(Telling):
+    """The same fault in every lane, so that a vector env batches it."""
+
+    def told(self, wrong: bool) -> dict[str, Any]:
+        return {"lives": 3, "action_mask": self.mask}
+
+
+@pytest.mark.parametrize("kind", ["next_step", "same_step"])
+@pytest.mark.parametrize(
+    ("mask", "message"),
+    [
+        (np.ones(3, bool), r"masks of all lanes after the reset came with shape \(3,\); allowed: shape \(4,\)"),
+        (np.ones(4, np.float32), "came with dtype float32; allowed: bool"),
+        (np.array([0, 1, 2, 3]), "mask of lane 0 after the reset holds numbers other than 0 and 1"),
+        (np.zeros(4, bool), "no action is legal in lane 0 after the reset"),
+        (True, r"masks of all lanes after the reset came with shape \(\)"),
+    ],
+)
+def test_a_batched_mask_that_is_none(kind: str, mask: Any, message: str) -> None:
+    games = [Wrong(lane, mask) for lane in range(2)]
+    with pytest.raises(EnvironmentFault, match=message):
+        open_stream(KINDS[kind]([partial(itself, game) for game in games]), action_mask="info").begin()
+
+
+class Branched(Telling):
+    """Two choices in one branch and three in the other."""
+
+    def __init__(self, lane: int, mask: Any) -> None:
+        super().__init__(lane, mask)
+        self.action_space = spaces.MultiDiscrete([2, 3])
+
+    def told(self, wrong: bool) -> dict[str, Any]:
+        return {"action_mask": self.mask}
+
+
+@pytest.mark.parametrize(
+    ("mask", "message"),
+    [
+        (np.ones(6, bool), r"came with shape \(6,\); allowed: shape \(5,\).* or \(2, 3\), or a tuple of 2 .*lengths \(2, 3\)"),
+        ((np.ones(2), np.ones(3)), "came with dtype float64"),
+        ((np.ones(3, bool), np.ones(2, bool)), r"allowed: shape \(5,\)"),
+        ((), r"lane 0 after the reset is \(\); allowed: shape"),
+        ((np.ones(2, bool), np.zeros(3, bool)), "no action of branch 1 is legal in lane 0 after the reset"),
+        (np.array([[True, True, True], [False] * 3]), "no action of branch 1 is legal"),
+        (np.array([[False, False, True], [True] * 3]), "no action of branch 0 is legal"),  # only the padding is set
+    ],
+)  # fmt: skip
+def test_a_mask_of_branches_that_is_none(mask: Any, message: str) -> None:
+    with pytest.raises(EnvironmentFault, match=message):
+        open_stream(Branched(0, mask), action_mask="info").begin()
+
+
+class Observed(ToyGame):
+    """A Dict observation with things in it that are no masks."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        box = partial(spaces.Box, 0, 1)
+        self.observation_space = spaces.Dict(
+            {"legal": spaces.MultiBinary(3), "soft": box((4,), np.float32), "many": spaces.Discrete(4)}
+        )
+
+
+@pytest.mark.parametrize(
+    ("env", "where", "error", "message"),
+    [
+        (ToyGame, "infos", ConfigurationError, r"action_mask='infos'; allowed: None, 'info' \(info\['action_mask'\]\)"),
+        (ToyGame, "obs", ConfigurationError, "action_mask='obs'; allowed: None, 'info'"),
+        (ToyGame, 3, ConfigurationError, "action_mask=3; allowed"),
+        (Observed, "legel", ConfigurationError, r"or a key of the observation: \['legal', 'many', 'soft'\]. Did you mean 'legal'"),
+        (Observed, "legal", SpaceError, r"there is MultiBinary\(3\); allowed: .*of shape \(4,\), as in MultiBinary"),
+        (Observed, "soft", SpaceError, r"there is Box.*allowed: bool, or integers 0 and 1"),
+        (Observed, "many", SpaceError, r"there is Discrete\(4\); allowed"),
+    ],
+)  # fmt: skip
+def test_places_where_no_mask_can_be(env: Any, where: Any, error: Any, message: str) -> None:
+    with pytest.raises(error, match=message):
+        open_stream(env(), action_mask=where)
+
+
+def test_a_mask_of_nested_observations_is_named_by_its_path() -> None:
+    class Nested(Observed):
+        def __init__(self) -> None:
+            super().__init__()
+            self.observation_space = spaces.Dict({"rules": spaces.Dict({"legal": spaces.MultiBinary(4)})})
+
+        def observe(self, frame: Any) -> Any:
+            return {"rules": {"legal": np.array([0, 1, 1, 0], np.int8)}}
+
+    slot = open_stream(Nested(), action_mask="rules/legal").begin().slots[0]
+    assert slot.mask is not None
+    assert slot.mask.tolist() == [[False, True, True, False]]
+    assert slot.obs["rules/legal"].tolist() == [[0, 1, 1, 0]]  # it stays in the observation
+
+
+def test_an_open_stream_keeps_its_own() -> None:
+    stream = open_stream(Telling(0), action_mask="info")
+    assert open_stream(stream, action_mask="info") is stream
+    assert open_stream(stream) is stream
+    with pytest.raises(ConfigurationError, match="action_mask='legal' come too late"):
+        open_stream(stream, action_mask="legal")
+
+
+def test_an_env_can_say_it_itself() -> None:
+    game = Telling(0)
+    game.stream_options = StreamOptions(clip_reward=True, action_mask="info")  # type: ignore[attr-defined]
+    assert open_stream(game).has_masks
+    other = Telling(0)
+    other.stream_options = StreamOptions(clip_reward=True)  # type: ignore[attr-defined]
+    assert open_stream(other, action_mask="info").options == StreamOptions(clip_reward=True, action_mask="info")
+
+
+def test_fire_after_a_lost_life_is_for_one_action() -> None:
+    with pytest.raises(
+        ConfigurationError, match="fire_after_life_loss needs a Discrete action space, not MultiDiscrete"
+    ):
+        open_stream(Branched(0, None), options=StreamOptions(fire_after_life_loss=True))

@@ -1,0 +1,198 @@
+"""One truth table for legal actions and branches: every kind of env says of each row what its own games say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium.vector import AsyncVectorEnv
+
+from sb_dqn.envs.stream import open_stream
+from sb_dqn.errors import SpaceError
+from sb_dqn.spaces import ActionShape
+from sb_dqn.types import Rows
+from tests.masked_toys import (
+    ACTION_SPACES,
+    BRANCHES,
+    ENDS,
+    STARTS,
+    MaskedGame,
+    frames_of,
+    legal_actions,
+    masked_stream,
+)
+from tests.toys import KINDS, is_last
+
+FORMS = [(space, form) for space in ACTION_SPACES for form in ("flat", "ints", "list")]
+FORMS += [(space, form) for space in ("uneven", "even", "one", "binary") for form in ("tuple", "lists")]
+KEYS = [(space, "flat") for space in ACTION_SPACES]
+KEYS += [(space, "padded") for space in ("uneven", "even", "one", "binary")]
+
+
+def needs(kind: str) -> None:
+    if kind == "sb3":
+        pytest.importorskip("stable_baselines3", reason="the real VecEnv is a peer, installed by the bench extra")
+
+
+def frame(obs: Any, lane: int) -> tuple[int, ...]:
+    return tuple(int(number) for number in (obs["place"] if "place" in obs else obs["obs"])[lane])
+
+
+def taped(rows: Rows, lanes: int) -> list[list[Any]]:
+    """Frame and mask of each row that arrived, by lane."""
+    found: list[list[Any]] = [[] for _ in range(lanes)]
+    for slot in rows.slots:
+        assert slot.mask is not None
+        assert slot.mask.dtype == np.bool_
+        for lane in np.flatnonzero(slot.valid).tolist():
+            found[lane].append((frame(slot.obs, lane), slot.mask[lane].copy()))
+    return found
+
+
+def compare(kind: str, lanes: int, space: str, where: str, form: str, blank: bool, restart: int = 10**9) -> None:
+    games, stream = masked_stream(kind, lanes, space, where, form, blank)
+    assert stream.has_masks
+    rng = np.random.default_rng(1)
+    tapes: list[list[Any]] = [[] for _ in range(lanes)]
+    rows = stream.begin()
+    for tick in range(70):
+        for tape, new in zip(tapes, taped(rows, lanes), strict=True):
+            tape += new
+        if tick % restart == restart - 1:
+            rows = stream.begin()
+            continue
+        action = legal_actions(rows, rng)
+        kept = action.copy()
+        before, ended = rows.slots[-1], rows.slots[-1].last.copy()
+        rows = stream.step(action)
+        assert rows.action is not None
+        assert np.array_equal(rows.action, kept)  # whatever the games did with what they were given
+        for lane, game in enumerate(games):
+            if not ended[lane]:
+                assert game.played[frame(before.obs, lane)] == np.array(kept[lane]).reshape(-1).tolist()
+    for tape, new in zip(tapes, taped(rows, lanes), strict=True):
+        tape += new
+    for game, tape in zip(games, tapes, strict=True):
+        truth = [episode.steps[t].frame for episode, t in frames_of(game)]
+        assert [name for name, _ in tape] == truth
+        for name, mask in tape:
+            assert np.array_equal(mask, game.wanted[name]), name
+    ends = [how for game in games for how in game.told]
+    assert set(ends) == set(ENDS)
+    assert any(is_last(episode, -1) and episode.steps[-1].truncated for game in games for episode in game.game.log)
+
+
+@pytest.mark.parametrize(("space", "form"), FORMS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_masks_of_infos_are_those_of_the_games(kind: str, space: str, form: str) -> None:
+    needs(kind)
+    compare(kind, 3, space, "info", form, blank=form == "flat")
+
+
+@pytest.mark.parametrize(("space", "form"), KEYS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_masks_of_an_observation_are_those_of_the_games(kind: str, space: str, form: str) -> None:
+    needs(kind)
+    compare(kind, 3, space, "legal", form, blank=form == "flat")
+
+
+@pytest.mark.parametrize("where", ["info", "legal"])
+@pytest.mark.parametrize("space", ["discrete", "uneven"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_one_lane_and_streams_that_begin_anew(kind: str, space: str, where: str) -> None:
+    needs(kind)
+    compare(kind, 1, space, where, "flat", blank=True)
+    compare(kind, 2, space, where, "flat", blank=False, restart=7)
+
+
+@pytest.mark.parametrize("space", ["discrete", "uneven"])
+def test_a_single_environment(space: str) -> None:
+    game = MaskedGame(space=space)
+    stream = open_stream(game, action_mask="info")
+    rows, rng = stream.begin(), np.random.default_rng(0)
+    for _ in range(40):
+        slot = rows.slots[0]
+        assert slot.mask is not None
+        assert np.array_equal(slot.mask[0], game.wanted[frame(slot.obs, 0)])
+        rows = stream.step(legal_actions(rows, rng))
+
+
+def test_masks_from_other_processes() -> None:
+    env = AsyncVectorEnv([lambda: MaskedGame(space="uneven")] * 2)
+    stream = open_stream(env, action_mask="info")
+    rows, twin = stream.begin(), MaskedGame(space="uneven")
+    twin.reset()
+    assert rows.slots[0].mask is not None
+    assert np.array_equal(rows.slots[0].mask[1], twin.wanted[(1, 1, 1)])
+    stream.step(legal_actions(rows, np.random.default_rng(0)))
+    stream.close()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_mask_is_a_copy_of_what_the_game_gave(kind: str) -> None:
+    needs(kind)
+    games, stream = masked_stream(kind, 1, "discrete", "info", "flat")
+    kept, original = np.ones(5, bool), games[0].reset
+
+    def reset(**kwargs: Any) -> Any:
+        observation, info = original(**kwargs)
+        return observation, {**info, "action_mask": kept}
+
+    games[0].reset = reset  # type: ignore[method-assign]
+    rows = stream.begin()
+    kept[:] = False
+    assert rows.slots[0].mask is not None
+    assert rows.slots[0].mask.all()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_without_masks_nothing_is_read(kind: str) -> None:
+    needs(kind)
+    games, stream = masked_stream(kind, 2, "uneven", "info", "flat", masks=False)
+    for game in games:
+        game.wanted = _AllLegal(game.wanted)
+    rows, rng = stream.begin(), np.random.default_rng(0)
+    assert not stream.has_masks
+    for _ in range(30):
+        rows = stream.step(rng.integers(0, BRANCHES["uneven"], (2, 3)))
+        assert all(slot.mask is None for slot in rows.slots)
+    assert sum(len(game.given) for game in games) > 30
+
+
+class _AllLegal(dict[Any, Any]):
+    def __getitem__(self, _: Any) -> Any:
+        return np.ones((3, 5), bool)
+
+
+@pytest.mark.parametrize("space", list(ACTION_SPACES))
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_env_gets_what_its_space_promises(kind: str, space: str) -> None:
+    needs(kind)
+    games, stream = masked_stream(kind, 2, space, "info", "flat")
+    shape = stream.action_shape
+    assert shape == ActionShape.of(ACTION_SPACES[space])
+    assert (list(shape.branches), list(shape.starts)) == (BRANCHES[space], STARTS[space])
+    rows = stream.begin()
+    stream.step(legal_actions(rows, np.random.default_rng(0)))
+    for game in games:
+        assert game.given[0].shape == ACTION_SPACES[space].shape
+        assert np.asarray(game.given[0]).dtype == ACTION_SPACES[space].dtype
+
+
+def test_branches_out_of_range_are_refused_before_they_are_sent() -> None:
+    games, stream = masked_stream("lanes", 2, "uneven", "info", "flat")
+    rows = stream.begin()
+    cases: list[tuple[Any, str]] = [
+        (np.array([[0, 0, 0], [1, 5, 0]]), "action 5 of branch 1 in lane 1 is out of range; allowed: 0 to 4"),
+        (np.array([[2, 0, 0], [0, 0, 0]]), "action 2 of branch 0 in lane 0 is out of range; allowed: 0 to 1"),
+        (np.array([[0, 0, -1], [0, 0, 0]]), "action -1 of branch 2 in lane 0"),
+        (np.zeros(2, int), r"shape \(2,\); allowed: \(2, 3\), one row for each lane, one column for each branch"),
+        (np.zeros((2, 2), int), r"shape \(2, 2\)"),
+        (np.zeros((2, 3)), "dtype float64; allowed: integers"),
+    ]
+    for bad, message in cases:
+        with pytest.raises(SpaceError, match=message):
+            stream.step(bad)
+    assert all(game.given == [] for game in games)
+    assert stream.step(legal_actions(rows, np.random.default_rng(0)).astype(np.int32)).steps == 2
