@@ -62,9 +62,13 @@ def accelerate(function: Function, example: tuple[Tensor, ...], mode: Mode) -> F
 
 def _record(function: Function, example: tuple[Tensor, ...]) -> GraphModule:
     """One call as a graph of tensor operations, without those that nobody reads."""
+    from torch._decomp import get_decompositions
     from torch.fx.experimental.proxy_tensor import make_fx  # half a second to import
 
-    graph = make_fx(lambda *arguments: function(*arguments))(*example)  # it does not take bound methods
+    # the tracer knows no lists of truths, which the backward pass of layer norm takes as an argument
+    plain: Any = get_decompositions([torch.ops.aten.native_layer_norm_backward])
+    # it does not take bound methods
+    graph = make_fx(lambda *arguments: function(*arguments), decomposition_table=plain)(*example)
     graph.graph.eliminate_dead_code()
     graph.recompile()
     return graph
@@ -85,8 +89,11 @@ def _compiled(function: Function, example: tuple[Tensor, ...]) -> Function:
         from torch._inductor import (
             compile as compile_graph,  # past torch.compile's checks, which cost as much as a small update
         )
+        from torch._inductor import config as inductor_config
 
-        compiled = compile_graph(graph, [*state, *example])
+        # what is read late cannot be written in place: a copy of the whole priority tree would be
+        with inductor_config.patch(reorder_for_locality=False):
+            compiled = compile_graph(graph, [*state, *example])
         run = _without_gradients(lambda *arguments: compiled(*state, *arguments))
         run(*example)
     except Exception as error:  # a missing compiler shows as many kinds of error, a module that branches as another
@@ -106,7 +113,10 @@ def _lift_state(graph: GraphModule) -> list[Tensor]:
         node.replace_all_uses_with(held[node.target])
         graph.graph.erase_node(node)
     graph.recompile()
-    return [getattr(graph, name).detach() for name in held]
+    tensors = [getattr(graph, name).detach() for name in held]
+    for name in held:
+        delattr(graph, name)  # a second name for the same memory would make the compiler copy what is written in place
+    return tensors
 
 
 def _without_gradients(function: Function) -> Function:

@@ -6,9 +6,12 @@ import math
 import operator
 import os
 from collections.abc import Collection, Mapping
-from typing import Any
+from dataclasses import fields
+from typing import Any, TypeVar
 
 from sb_dqn.errors import ConfigurationError, nearest
+
+S = TypeVar("S")
 
 
 def check_int(name: str, value: Any, low: int, high: int | None = None, also: Collection[int] = ()) -> int:
@@ -41,9 +44,12 @@ def check_float(
         number = math.nan
     fits = (number > low if above else number >= low) and (number < high if below else number <= high)
     if not fits or math.isinf(number):
-        ends = f"{'above' if above else 'from'} {low:g}" if low > -math.inf else "finite"
-        ends += f" and {'below' if below else 'up to'} {high:g}" if high < math.inf else ""
-        raise ConfigurationError(f"{name}={value!r} is not allowed: give a number {ends}")
+        ends = [f"{'above' if above else 'from'} {low:g}"] if low > -math.inf else []
+        ends += [f"{'below' if below else 'up to'} {high:g}"] if high < math.inf else []
+        kind = "a number" if low > -math.inf else "a finite number"
+        raise ConfigurationError(
+            f"{name}={value!r} is not allowed: give {' '.join([kind, ' and '.join(ends)]).strip()}"
+        )
     return number
 
 
@@ -106,6 +112,35 @@ def check_keys(name: str, given: Mapping[str, Any] | None, allowed: Collection[s
                 f"{name} has no {key!r}; allowed are {sorted(allowed)}.{nearest(str(key), allowed)}"
             )
     return found
+
+
+def check_switch(name: str, value: Any, settings: type[S], text: str | None = None) -> S | None:
+    """A switch with settings: None for False, the defaults for True, or a dict of what differs from them.
+
+    Args:
+        name: of the argument.
+        value: True, False, a dict, or the settings themselves.
+        settings: dataclass that checks its fields.
+        text: the field that a text alone stands for, if any.
+
+    Raises:
+        ConfigurationError: none of these, or a field is unknown or out of range.
+    """
+    if value is False:
+        return None
+    if value is True:
+        return settings()
+    if isinstance(value, settings):
+        return value
+    if text is not None and isinstance(value, str):
+        value = {text: value}
+    if not isinstance(value, Mapping):
+        names = [field.name for field in fields(settings)]  # type: ignore[arg-type]  # a dataclass
+        raise ConfigurationError(
+            f"{name}={value!r} is not allowed: give True, False or a dict of settings: {', '.join(names)}"
+            + (f" (a text alone is its {text!r})" if text else "")
+        )
+    return settings(**check_keys(name, value, [field.name for field in fields(settings)]))  # type: ignore[arg-type]  # a dataclass
 
 
 def _whole(value: Any) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -28,8 +29,9 @@ class Learner:
 
     Args:
         online: net that learns; its parameters are re-pointed into flat storage.
-        target: net that bootstraps.
+        target: net that bootstraps; None: the objective needs none.
         objective: (online, target, batch) -> loss per transition `[N]`, facts.
+        batch_size: N, for which the nets' random numbers are drawn; nets without any do not ask.
         optimizer_class: of torch.optim.
         optimizer_kwargs: its arguments beside the rate.
         max_grad_norm: bound on the 2-norm of the whole gradient; None leaves it.
@@ -44,6 +46,7 @@ class Learner:
         online: Any,
         target: Any,
         objective: Objective,
+        batch_size: int = 1,
         optimizer_class: type[torch.optim.Optimizer] = torch.optim.Adam,
         optimizer_kwargs: Mapping[str, Any] | None = None,
         max_grad_norm: float | None = 10.0,
@@ -52,13 +55,20 @@ class Learner:
         self.objective = objective
         self.max_grad_norm = max_grad_norm
         self.flat = flatten_parameters(list(online.parameters()))
-        self.flat_target = flatten_parameters(list(target.parameters()))
+        self.flat_target = self.flat if target is None else flatten_parameters(list(target.parameters()))
+        target = online if target is None else target
         self.buffers = list(zip(target.buffers(), online.buffers(), strict=True))
         self.online, self.target = online, target
         self.low: Tensor | None = None
         if precision == "bf16":
-            self.online, self.target = online.twin(torch.bfloat16), target.twin(torch.bfloat16)
-            self.low, self.low_target = (_flatten_low(net) for net in (self.online, self.target))
+            self.online = online.twin(torch.bfloat16)
+            self.target = self.online if target is online else target.twin(torch.bfloat16)
+            self.low = _flatten_low(self.online)
+            self.low_target = self.low if target is online else _flatten_low(self.target)
+        self.noises = (
+            self.online.make_noise(batch_size, self.online.design.distribution.num_online, self.flat.device),
+            self.target.make_noise(batch_size, self.target.design.distribution.num_target, self.flat.device),
+        )
         self.parameters = list(self.online.parameters())
         self.finite = torch.ones((), dtype=torch.bool, device=self.flat.device)
         self.trained = [parameter for parameter in self.parameters if parameter.requires_grad]  # a user may freeze some
@@ -66,6 +76,7 @@ class Learner:
         masters = [nn.Parameter(self.flat)] if whole else list(online.parameters())
         self.optimizer = _make_optimizer(optimizer_class, masters, check_mapping("optimizer_kwargs", optimizer_kwargs))
         self.masters = masters
+        self.apart = online.design.distribution.make_apart(online, self.flat)
         group = self.optimizer.param_groups[0]
         self._adam_kernel = torch._fused_adamw_ if optimizer_class is torch.optim.AdamW else torch._fused_adam_
         self._plain_adam = (
@@ -74,20 +85,41 @@ class Learner:
             and bool(group["fused"] and not group["amsgrad"] and not group["maximize"])
         )
 
+    def renew_noise(self, generator: torch.Generator) -> None:
+        """Draws the random numbers of the next gradient, for each net its own."""
+        for noise in self.noises:
+            if noise is not None:
+                noise.renew(generator)
+
     def gradient(self, batch: Batch) -> tuple[Tensor, Tensor, Update]:
         """The clipped gradient `[P]`, new priorities `[N]`, and what to report; no Python branch on a tensor's value."""
-        loss, facts = self.objective(self.online, self.target, batch)
+        online, target = (
+            net if noise is None else partial(net, noise=noise)
+            for net, noise in zip((self.online, self.target), self.noises, strict=True)
+        )
+        loss, facts = self.objective(online, target, batch)
         total = weighted_mean(loss, batch.weight)
         found = iter(torch.autograd.grad(total, self.trained, materialize_grads=True))
         flat = flat_copy(next(found) if p.requires_grad else torch.zeros_like(p) for p in self.parameters).float()
+        taken = None if self.apart is None else self.apart.take(flat)
         norm = flat.norm()
         if self.max_grad_norm is not None:
             flat.mul_((self.max_grad_norm / norm).clamp_max(1.0))  # a norm of 0 gives infinity, then 1
+        if self.apart is not None and taken is not None:
+            self.apart.give(flat, taken)
         self.finite.logical_and_(norm < math.inf)  # False for NaN too
         return flat, facts["priority"], Update(total.detach(), norm, facts["q_mean"])
 
     def apply(self, gradient: Tensor) -> None:
         """One optimiser step along a gradient `[P]`."""
+        if self.apart is None:
+            self._step(gradient)
+        else:
+            self.apart.step(gradient, partial(self._step, gradient))
+        if self.low is not None:
+            self.low.copy_(self.flat[: self.low.numel()])
+
+    def _step(self, gradient: Tensor) -> None:
         if len(self.masters) == 1:
             self.masters[0].grad = gradient
         else:
@@ -97,8 +129,6 @@ class Learner:
             self._adam_step(gradient)
         else:
             self.optimizer.step()
-        if self.low is not None:
-            self.low.copy_(self.flat[: self.low.numel()])
 
     def _adam_step(self, gradient: Tensor) -> None:
         """The kernel that `Optimizer.step` calls, on its state, without its bookkeeping: for small nets that costs more."""
@@ -136,10 +166,19 @@ class Learner:
             self.low_target.copy_(self.flat_target[: self.low.numel()])
 
     def state_dict(self) -> dict[str, Any]:
-        return {"optimizer": self.optimizer.state_dict()}
+        apart = {} if self.apart is None else {"apart": self.apart.state_dict()}
+        return {"kind": type(self.optimizer).__name__, "optimizer": self.optimizer.state_dict(), **apart}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.optimizer.load_state_dict(state["optimizer"])
+        """Takes over momenta, counts and the rate. How to step stays as the constructor says, and an optimiser of another
+        kind than the saved one begins anew."""
+        kind, saved = type(self.optimizer).__name__, state["optimizer"]
+        if state.get("kind", kind) == kind:
+            own = self.optimizer.state_dict()["param_groups"]
+            groups = [{**mine, "lr": theirs["lr"]} for mine, theirs in zip(own, saved["param_groups"], strict=True)]
+            self.optimizer.load_state_dict({"state": saved["state"], "param_groups": groups})
+        if self.apart is not None:
+            self.apart.load_state_dict(state["apart"])
 
 
 def _flatten_low(twin: nn.Module) -> Tensor:
@@ -164,10 +203,9 @@ def _make_optimizer(
     optimizer_class: type[torch.optim.Optimizer], masters: list[nn.Parameter], kwargs: dict[str, Any]
 ) -> torch.optim.Optimizer:
     allowed = inspect.signature(optimizer_class).parameters
-    if "fused" in allowed and not kwargs.keys() & {"fused", "foreach", "differentiable"}:
-        kwargs["fused"] = True
+    fused = "fused" in allowed and not kwargs.keys() & {"fused", "foreach", "differentiable"}
     try:
-        return optimizer_class(masters, **{"lr": 0.0, **kwargs})
+        return optimizer_class(masters, **{"lr": 0.0, **kwargs, **({"fused": True} if fused else {})})
     except (TypeError, ValueError, RuntimeError) as error:
         raise ConfigurationError(
             f"optimizer_class={optimizer_class.__name__} does not take optimizer_kwargs={kwargs}: {error}"

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from sb_dqn.accelerate import accelerate, are_small, choose_mode, few_threads
 from sb_dqn.learner import Learner
+from sb_dqn.objectives.backup import Backup
 from sb_dqn.objectives.q_learning import QLearning
 from sb_dqn.policies import MlpPolicy, QPolicy
 from sb_dqn.replay import Cadence, Replay, Ring, TransitionView, UniformSampler
@@ -51,7 +52,7 @@ def test_what_a_user_wrote_is_never_recorded() -> None:
     assert choose_mode([inside], CPU, False) == "eager"
 
     class OwnPolicy(MlpPolicy):
-        def greedy(self, obs: dict[str, Tensor]) -> Tensor:
+        def greedy(self, obs: dict[str, Tensor], mask: Any = None, noise: Any = None) -> Tensor:
             return super().greedy(obs) * int(obs["obs"].sum() > 0)
 
     assert choose_mode([OwnPolicy(VECTOR, spaces.Discrete(2))], CPU, False) == "eager"
@@ -71,14 +72,14 @@ def learner_of(policy: QPolicy, **kwargs: Any) -> Learner:
 
 def flat_batch(batch: Batch) -> tuple[list[str], tuple[Tensor, ...]]:
     keys = list(batch.obs)
-    return keys, (*batch.obs.values(), *batch.next_obs.values(), *batch[1:4], *batch[5:])
+    return keys, (*batch.obs.values(), *batch.next_obs.values(), *batch[1:4], *batch[5:7])
 
 
 @pytest.mark.parametrize("double_q", [False, True])
 @pytest.mark.parametrize("max_grad_norm", [0.1, None])
 @pytest.mark.parametrize("name", [name for name in NETS if name != "cnn"])  # it stays eager, see above
 def test_the_gradient_of_dqn(name: str, max_grad_norm: float | None, double_q: bool) -> None:
-    learner = learner_of(make_policy(name), objective=QLearning(double_q), max_grad_norm=max_grad_norm)
+    learner = learner_of(make_policy(name), objective=QLearning(Backup(double_q)), max_grad_norm=max_grad_norm)
     keys, example = flat_batch(make_batch(name, 0))
 
     def function(*tensors: Tensor) -> tuple[Tensor, ...]:
@@ -134,7 +135,7 @@ def test_sampling_and_learning_in_one_recording(lanes: int, n_steps: int) -> Non
     policy, rng = make_policy("mlp"), np.random.default_rng(0)
     ring = Ring(60, lanes, flatten_space(VECTOR), num_actions=NUM_ACTIONS, n_steps=n_steps)
     replay = Replay(ring, UniformSampler(ring, 16), TransitionView(ring, n_steps, 0.9), Cadence())
-    learner = learner_of(policy, objective=QLearning())
+    learner = learner_of(policy, objective=QLearning(Backup()))
 
     def function(noise: Tensor) -> tuple[Tensor, ...]:
         batch = replay.sample(noise)
@@ -209,7 +210,7 @@ def test_optimisers_step_along_a_recorded_gradient(name: str, precision: str) ->
     optimizer_class, kwargs = OPTIMIZERS[name]
     learners = [
         learner_of(
-            make_policy("mlp"), objective=QLearning(), optimizer_class=optimizer_class, optimizer_kwargs=kwargs,
+            make_policy("mlp"), objective=QLearning(Backup()), optimizer_class=optimizer_class, optimizer_kwargs=kwargs,
             precision=precision,
         )
         for _ in range(2)
@@ -278,7 +279,7 @@ def test_what_the_compiler_made_is_used(monkeypatch: pytest.MonkeyPatch) -> None
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
 def test_compiled_gradients(capsys: pytest.CaptureFixture[str]) -> None:
     learner, batch = (
-        learner_of(make_policy("linear"), objective=QLearning(), max_grad_norm=0.1),
+        learner_of(make_policy("linear"), objective=QLearning(Backup()), max_grad_norm=0.1),
         make_batch("linear", 0),
     )
 

@@ -13,6 +13,7 @@ from torch import nn
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.learner import Learner
 from sb_dqn.nn.flat import flat_copy
+from sb_dqn.objectives.backup import Backup
 from sb_dqn.objectives.q_learning import QLearning
 from sb_dqn.policies import MlpPolicy, QPolicy
 from sb_dqn.rng import torch_seeded
@@ -34,7 +35,7 @@ OPTIMIZERS: dict[str, tuple[Any, dict[str, Any]]] = {
 
 
 def learner_of(policy: QPolicy, **kwargs: Any) -> Learner:
-    return Learner(policy.q_net, policy.q_net_target, QLearning(), **kwargs)
+    return Learner(policy.q_net, policy.q_net_target, QLearning(Backup()), **kwargs)
 
 
 def step(learner: Learner, batch: Batch) -> Any:
@@ -247,7 +248,8 @@ def test_a_parameter_that_no_output_depends_on_stays() -> None:
     policy = own_policy()
     learner = learner_of(policy)
     unused, head = (
-        policy.q_net.get_parameter(name) for name in ("features.extractor.unused.weight", "head.linear.weight")
+        policy.q_net.get_parameter(name)
+        for name in ("features.extractor.unused.weight", "head.outputs.of_actions.weight")
     )
     before, used = unused.clone(), head.clone()
     learner.set_learning_rate(0.1)
@@ -261,7 +263,8 @@ def test_a_parameter_that_no_output_depends_on_stays() -> None:
 def test_a_frozen_parameter_stays(optimizer_class: type[torch.optim.Optimizer], precision: str) -> None:
     policy = own_policy()
     frozen, head = (
-        policy.q_net.get_parameter(name) for name in ("features.extractor.linear.weight", "head.linear.weight")
+        policy.q_net.get_parameter(name)
+        for name in ("features.extractor.linear.weight", "head.outputs.of_actions.weight")
     )
     frozen.requires_grad_(False)
     learner = learner_of(

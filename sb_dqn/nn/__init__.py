@@ -1,5 +1,15 @@
 """Networks: preprocessing, torsos, heads and the values that heads return."""
 
-from sb_dqn.nn.extractors import BaseFeaturesExtractor, CombinedExtractor, FlattenExtractor, NatureCNN
+from sb_dqn.nn.extractors import (
+    BaseFeaturesExtractor,
+    CombinedExtractor,
+    FlattenExtractor,
+    HadamaxCNN,
+    ImpalaCNN,
+    MinAtarCNN,
+    NatureCNN,
+)
 
-__all__ = ["BaseFeaturesExtractor", "CombinedExtractor", "FlattenExtractor", "NatureCNN"]
+__all__ = [
+    "BaseFeaturesExtractor", "CombinedExtractor", "FlattenExtractor", "HadamaxCNN", "ImpalaCNN", "MinAtarCNN", "NatureCNN",
+]  # fmt: skip

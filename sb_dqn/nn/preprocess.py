@@ -8,7 +8,7 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
-from sb_dqn.spaces import channels_last, flatten_space, is_image, leaf_shape
+from sb_dqn.spaces import flatten_space, image_channels_last, is_bytes, is_image, leaf_shape
 
 
 class Preprocess:
@@ -16,27 +16,26 @@ class Preprocess:
 
     Args:
         space: observation space of one lane, as the policy sees it.
-        normalize_images: divide images (uint8, bounds 0..255, three axes) by 255.
+        normalize_images: divide images of bytes (uint8, bounds 0..255, three axes) by 255; those of bool are 0 and 1
+            already. False leaves all numbers as they are and takes every Box of three axes for an image.
         channels: "first" or "last" for images of which the shape does not tell; None asks the shape.
     """
 
     def __init__(self, space: spaces.Space[Any], normalize_images: bool = True, channels: str | None = None) -> None:
         self.leaves = flatten_space(space)
-        self.normalize_images = normalize_images
         self.hwc = {
-            key: (channels == "last" if channels else channels_last(leaf_shape(leaf)))
+            key: (channels == "last" if channels else image_channels_last(leaf))
             for key, leaf in self.leaves.items()
-            if is_image(leaf)
+            if is_image(leaf, not normalize_images)
         }
+        self.divided = {key for key in self.hwc if normalize_images and is_bytes(self.leaves[key])}
 
     def feature_spaces(self) -> dict[str, spaces.Space[Any]]:
         """Space of each key after preprocessing: what a features extractor is built for."""
         found: dict[str, spaces.Space[Any]] = {}
         for key, leaf in self.leaves.items():
-            shape = leaf_shape(leaf)
             if key in self.hwc:
-                chw = (shape[2], shape[0], shape[1]) if self.hwc[key] else shape
-                found[key] = spaces.Box(0, 255, chw, dtype=leaf.dtype)  # type: ignore[arg-type]  # uint8, checked by is_image
+                found[key] = _in_chw(leaf) if self.hwc[key] else leaf
             elif isinstance(leaf, spaces.Box):
                 found[key] = leaf
             else:
@@ -51,7 +50,7 @@ class Preprocess:
             if self.hwc[key]:
                 x = x.permute(0, 3, 1, 2)  # HWC in memory is channels_last already: free
             x = x.to(dtype, memory_format=torch.channels_last)
-            return x.mul_(1.0 / 255.0) if self.normalize_images else x
+            return x.mul_(1.0 / 255.0) if key in self.divided else x
         if isinstance(leaf, spaces.Discrete):
             return _one_hot(x.long() - int(leaf.start), int(leaf.n)).to(dtype)
         if isinstance(leaf, spaces.MultiDiscrete):
@@ -61,6 +60,11 @@ class Preprocess:
         if isinstance(leaf, spaces.MultiBinary):
             return x.flatten(1).to(dtype)
         return x.to(dtype)
+
+
+def _in_chw(image: Any) -> spaces.Box:
+    """The Box of an HWC image with its channels first."""
+    return spaces.Box(image.low.transpose(2, 0, 1), image.high.transpose(2, 0, 1), dtype=image.dtype)
 
 
 def _one_hot(x: Tensor, size: int) -> Tensor:

@@ -1,4 +1,4 @@
-"""Q-learning on scalar values: DQN, and double DQN by who selects the action."""
+"""Q-learning on scalar values: DQN, and what a backup makes of it (double, Munchausen)."""
 
 from __future__ import annotations
 
@@ -10,35 +10,39 @@ from torch import Tensor
 
 from sb_dqn.checks import check_choice
 from sb_dqn.losses import td
+from sb_dqn.objectives.backup import Backup, over_branches
 from sb_dqn.types import Batch
 
 LOSSES: dict[str, Callable[[Tensor], Tensor]] = {"huber": td.huber, "mse": td.squared}
 
 
 class QLearning:
-    r"""The TD error of the action taken, against the target net.
+    r"""The TD error of the action taken, against what is believed of the observation it led to.
 
-    .. math:: l = L\big(q(o_{t-1}, a_{t-1}) - R_t - \gamma_t \, q^-(o_t, \arg\max_a s(o_t, a))\big)
+    .. math:: l = L\big(q(o_{t-1}, a_{t-1}) - R_t - \gamma_t \, v^-(o_t)\big)
 
-    where s is q^- (Mnih et al. 2015), or q with `double_q` (van Hasselt et al. 2016, arXiv 1509.06461).
+    where v^- is the best of the target net's values (Mnih et al. 2015), or as `Backup` says.
 
     Args:
-        double_q: let the online net select.
+        backup: who selects the next action, who evaluates it; None: the target net does both.
         loss: "huber" (kappa 1, as Stable-Baselines3's smooth L1) or "mse" (half of the square).
 
     Raises:
         ConfigurationError: an unknown loss.
     """
 
-    def __init__(self, double_q: bool = False, loss: str = "huber") -> None:
-        self.double_q = double_q
+    def __init__(self, backup: Backup | None = None, loss: str = "huber") -> None:
+        self.backup = backup or Backup()
+        self.greedy = not self.backup.double_q and self.backup.munchausen is None
         self.loss = LOSSES[check_choice("loss", loss, LOSSES)]
 
     def __call__(self, online: Any, target: Any, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         with torch.no_grad():
-            q_t = target(batch.next_obs).q  # [N, A]
-            selector_t = online(batch.next_obs).q if self.double_q else None
-            y = td.q_target(batch.return_, batch.discount, q_t, selector_t)
-        q_tm1 = online(batch.obs).of(batch.action)  # [N]
+            believed = self.backup(online, target, batch)
+            # the value of the best action is the best value: found at once, not by looking the action up
+            value_t = believed.value.q.amax(-1) if self.greedy else believed.next()
+            y = believed.return_ + believed.discount * value_t
+        q_tm1 = online(batch.obs, batch.mask).of(batch.action)  # [N] or [N, D]
         error = q_tm1 - y
-        return self.loss(error), {"priority": error.detach().abs(), "q_mean": q_tm1.detach().mean()}
+        facts = {"priority": over_branches(error.detach().abs(), batch.weight), "q_mean": q_tm1.detach().mean()}
+        return over_branches(self.loss(error), batch.weight), facts

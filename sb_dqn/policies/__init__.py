@@ -59,7 +59,7 @@ def split_policy_kwargs(
         }
         if parent is Policy:
             break
-    allowed -= {"self", "observation_space", "action_space"}
+    allowed -= {"self", "observation_space", "action_space", "design"}
     given = check_keys("policy_kwargs", policy_kwargs, allowed | set(OPTIMIZER_KEYS))
     optimizer = {key: given.pop(key) for key in OPTIMIZER_KEYS if key in given}
     return given, optimizer

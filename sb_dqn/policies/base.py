@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any
@@ -10,9 +11,9 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from sb_dqn.checks import check_mapping
-from sb_dqn.errors import ConfigurationError
-from sb_dqn.nn.extractors import BaseFeaturesExtractor, CombinedExtractor, FlattenExtractor, NatureCNN
+from sb_dqn.errors import ConfigurationError, nearest
+from sb_dqn.nn.extractors import BaseFeaturesExtractor, CombinedExtractor, FlattenExtractor, default_cnn
+from sb_dqn.nn.noise import Noise
 from sb_dqn.nn.preprocess import Preprocess
 from sb_dqn.spaces import is_image
 
@@ -31,8 +32,25 @@ class Policy(nn.Module, ABC):
         self.action_space = action_space
 
     @abstractmethod
-    def greedy(self, obs: dict[str, Tensor]) -> Tensor:
-        """The best action, `[N]` int64 and 0-based, for each observation of a flat dict of `[N, *shape]` tensors."""
+    def greedy(self, obs: dict[str, Tensor], mask: Tensor | None = None, noise: Noise | None = None) -> Tensor:
+        """The best action, int64 and 0-based, for each observation of a flat dict of `[N, *shape]` tensors.
+
+        Args:
+            obs: observations.
+            mask: `[N, (D,) A]` bool, legal actions; None: all.
+            noise: random numbers of the nets; None: none.
+
+        Returns:
+            `[N]`, or `[N, D]` for MultiDiscrete.
+        """
+
+    @abstractmethod
+    def values(self, obs: dict[str, Tensor], mask: Tensor | None = None, noise: Noise | None = None) -> Tensor:
+        """What actions are chosen by, `[N, (D,) A]`: the larger the better, illegal ones below all others."""
+
+    @abstractmethod
+    def make_noise(self, rows: int) -> Noise | None:
+        """Room for the random numbers of acting on `rows` observations; None where the nets need none."""
 
 
 class Features(nn.Module):
@@ -40,7 +58,7 @@ class Features(nn.Module):
 
     Args:
         observation_space: of one lane.
-        extractor_class: None takes NatureCNN for an image, CombinedExtractor for a Dict, FlattenExtractor else.
+        extractor_class: made for the preprocessed space.
         extractor_kwargs: its keyword arguments beside the space.
         normalize_images: divide images by 255.
         channels: "first" or "last" where the shape of an image does not tell.
@@ -52,8 +70,8 @@ class Features(nn.Module):
     def __init__(
         self,
         observation_space: spaces.Space[Any],
-        extractor_class: type[BaseFeaturesExtractor] | None,
-        extractor_kwargs: Mapping[str, Any] | None,
+        extractor_class: type[BaseFeaturesExtractor],
+        extractor_kwargs: Mapping[str, Any],
         normalize_images: bool,
         channels: str | None,
     ) -> None:
@@ -62,10 +80,7 @@ class Features(nn.Module):
         leaves = self.preprocess.feature_spaces()
         self.is_dict = isinstance(observation_space, spaces.Dict)
         space: spaces.Space[Any] = spaces.Dict(leaves) if self.is_dict else leaves["obs"]
-        chosen = extractor_class or (
-            CombinedExtractor if self.is_dict else NatureCNN if is_image(space) else FlattenExtractor
-        )
-        self.extractor = _make_extractor(chosen, space, check_mapping("features_extractor_kwargs", extractor_kwargs))
+        self.extractor = _make_extractor(extractor_class, space, dict(extractor_kwargs))
         self.dtype = torch.float32
 
     @property
@@ -77,6 +92,14 @@ class Features(nn.Module):
         return self.extractor(x if self.is_dict else x["obs"])  # type: ignore[no-any-return]  # nn.Module.__call__
 
 
+def default_extractor(observation_space: spaces.Space[Any], channels: str | None = None) -> type[BaseFeaturesExtractor]:
+    """A CNN that fits the size of an image, CombinedExtractor for a Dict, FlattenExtractor for the rest."""
+    if isinstance(observation_space, spaces.Dict):
+        return CombinedExtractor
+    (leaf,) = Preprocess(observation_space, channels=channels).feature_spaces().values()
+    return default_cnn(leaf) if is_image(leaf) else FlattenExtractor
+
+
 def _make_extractor(chosen: Any, space: spaces.Space[Any], kwargs: dict[str, Any]) -> BaseFeaturesExtractor:
     if not callable(chosen) or isinstance(chosen, nn.Module):
         raise ConfigurationError(
@@ -86,8 +109,11 @@ def _make_extractor(chosen: Any, space: spaces.Space[Any], kwargs: dict[str, Any
     try:
         extractor: BaseFeaturesExtractor = chosen(space, **kwargs)
     except TypeError as error:
+        allowed = list(inspect.signature(chosen).parameters)[1:]
+        unknown = next((str(key) for key in kwargs if key not in allowed), "")
         raise ConfigurationError(
-            f"features_extractor_class={name} does not take features_extractor_kwargs={kwargs}: {error}"
+            f"features_extractor_class={name} does not take features_extractor_kwargs={kwargs}: {error}; allowed are "
+            f"{allowed}.{nearest(unknown, allowed)}"
         ) from error
     if getattr(extractor, "features_dim", None) is None:
         raise ConfigurationError(

@@ -3,54 +3,20 @@
 from __future__ import annotations
 
 import copy
+import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from sb_dqn.checks import check_bool, check_choice, check_int
+from sb_dqn.checks import check_bool, check_choice, check_int, check_mapping
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.nn.extractors import BaseFeaturesExtractor, FlattenExtractor
-from sb_dqn.nn.heads import ScalarHead
-from sb_dqn.nn.mlp import mlp
-from sb_dqn.nn.values import ScalarValue
-from sb_dqn.policies.base import Features, Policy
-from sb_dqn.spaces import check_action_space, flatten_space, is_image
-
-
-class QNetwork(nn.Module):
-    """Features, a torso of linear layers, and a head.
-
-    Args:
-        features: from observations to a row of numbers.
-        net_arch: widths of the torso's layers.
-        activation_fn: after each of them.
-        num_actions: A.
-    """
-
-    def __init__(
-        self, features: Features, net_arch: Sequence[int], activation_fn: type[nn.Module], num_actions: int
-    ) -> None:
-        super().__init__()
-        self.features = features
-        self.torso = mlp(features.features_dim, net_arch, activation_fn)
-        self.head = ScalarHead(net_arch[-1] if net_arch else features.features_dim, num_actions)
-
-    def forward(self, obs: dict[str, Tensor]) -> ScalarValue:
-        return self.head(self.torso(self.features(obs)))  # type: ignore[no-any-return]  # nn.Module.__call__
-
-    def twin(self, dtype: torch.dtype) -> QNetwork:
-        """A copy whose features and torso compute in `dtype`.
-
-        The head is shared and stays float32: near -1 bfloat16 knows steps of 1/256, as large as the differences between
-        actions that early learning lives on.
-        """
-        twin = copy.deepcopy(self).to(dtype)
-        twin.features.dtype = dtype
-        twin.head = self.head
-        return twin
+from sb_dqn.nn.noise import Noise
+from sb_dqn.policies.base import Features, Policy, default_extractor
+from sb_dqn.policies.network import Design, QNetwork, Torso
+from sb_dqn.spaces import ActionShape, flatten_space, is_image
 
 
 class QPolicy(Policy):
@@ -58,13 +24,19 @@ class QPolicy(Policy):
 
     Args:
         observation_space: of one lane, as the nets see it.
-        action_space: Discrete.
-        net_arch: widths of the linear layers after the features; None: [64, 64], or [] after a CNN.
+        action_space: Discrete, MultiDiscrete or MultiBinary.
+        net_arch: widths of the linear layers after the features; None: [64, 64], or [] after a CNN, whose own linear layer
+            is the first hidden one.
         activation_fn: between them.
         features_extractor_class: None asks the space.
         features_extractor_kwargs: its keyword arguments.
         normalize_images: divide images by 255.
         channels: "first" or "last" where the shape of an image does not tell.
+        layer_norm: normalise before each activation, in our CNNs too.
+        spectral_norm: divide weights by their largest singular value (Miyato et al. 2018, arXiv 1802.05957): of our CNNs'
+            convolutions, or, without a CNN, of the hidden layers.
+        scale_trunk_gradient: with dueling, scale what flows back below the two streams by 1/sqrt(2).
+        design: dueling, noisy and distribution; the algorithm's switches, not for `policy_kwargs`.
 
     Raises:
         ConfigurationError: a keyword is out of its range.
@@ -80,29 +52,66 @@ class QPolicy(Policy):
         features_extractor_kwargs: Mapping[str, Any] | None = None,
         normalize_images: bool = True,
         channels: str | None = None,
+        layer_norm: bool = False,
+        spectral_norm: bool = False,
+        scale_trunk_gradient: bool = False,
+        design: Design | None = None,
     ) -> None:
         super().__init__(observation_space, action_space)
-        self.num_actions = int(check_action_space(action_space).n)
+        self.actions = ActionShape.of(action_space)
+        self.design = design or Design()
         if channels is not None:
             check_choice("policy_kwargs['channels']", channels, ("first", "last"))
-        self.net_arch = _widths(net_arch, self._default_net_arch(features_extractor_class))
-        self.activation_fn = _activation(activation_fn)
         check_bool("policy_kwargs['normalize_images']", normalize_images)
-        self._features = (features_extractor_class, features_extractor_kwargs, normalize_images, channels)
+        check_bool("policy_kwargs['layer_norm']", layer_norm)
+        check_bool("policy_kwargs['spectral_norm']", spectral_norm)
+        if check_bool("policy_kwargs['scale_trunk_gradient']", scale_trunk_gradient) and not self.design.dueling:
+            raise ConfigurationError(
+                "policy_kwargs['scale_trunk_gradient']=True belongs to dueling=True; give both or none"
+            )
+        widths = self.net_arch = _widths(net_arch, self._default_net_arch(features_extractor_class))
+        extractor = features_extractor_class or default_extractor(observation_space, channels)
+        kwargs = check_mapping("features_extractor_kwargs", features_extractor_kwargs)
+        own_cnn = "HIDDEN" in getattr(extractor, "__dict__", {})
+        if own_cnn:  # its linear layer is a hidden layer like all others
+            hidden = kwargs.pop("features_dim", extractor.HIDDEN)
+            widths = widths if hidden is None else [check_int("features_dim", hidden, 1), *widths]
+            kwargs["features_dim"] = None
+            kwargs.setdefault("normalized_image", not normalize_images)
+            for norm, wanted in (("layer_norm", layer_norm), ("spectral_norm", spectral_norm)):
+                if wanted:
+                    _switch_on(norm, extractor, kwargs)
+        elif spectral_norm and self.design.noisy is not None:
+            raise ConfigurationError(
+                "policy_kwargs['spectral_norm']=True bounds weights that noisy=True keeps moving; give one"
+            )
+        self._features = (extractor, kwargs, normalize_images, channels)
+        self._torso = Torso(
+            widths, _activation(activation_fn), layer_norm, spectral_norm and not own_cnn, scale_trunk_gradient
+        )
         self.q_net = self.make_q_net()
         self.q_net_target = copy.deepcopy(self.q_net)
         self.q_net_target.requires_grad_(False)
 
     def make_q_net(self) -> QNetwork:
         """A new net; own policy classes override this."""
-        return QNetwork(self.make_features(), self.net_arch, self.activation_fn, self.num_actions)
+        return QNetwork(self.make_features(), self._torso, self.actions, self.design)
 
     def make_features(self) -> Features:
         """New features, as the keywords say."""
         return Features(self.observation_space, *self._features)
 
-    def greedy(self, obs: dict[str, Tensor]) -> Tensor:
-        return self.q_net(obs).q.argmax(-1)  # type: ignore[no-any-return]  # nn.Module.__call__
+    def values(self, obs: dict[str, Tensor], mask: Tensor | None = None, noise: Noise | None = None) -> Tensor:
+        """What actions are chosen by, `[N, (D,) A]`; illegal ones lie below all others."""
+        return self.q_net(obs, mask, noise, acting=True).q  # type: ignore[no-any-return]  # nn.Module.__call__
+
+    def greedy(self, obs: dict[str, Tensor], mask: Tensor | None = None, noise: Noise | None = None) -> Tensor:
+        return self.values(obs, mask, noise).argmax(-1)
+
+    def make_noise(self, rows: int) -> Noise | None:
+        """Room for the random numbers of acting on `rows` observations."""
+        device = next(self.q_net.parameters()).device
+        return self.q_net.make_noise(rows, self.design.distribution.num_acting, device, per_row=True)
 
     def _default_net_arch(self, extractor: type[BaseFeaturesExtractor] | None) -> list[int]:
         # a lone image ends in the CNN's own linear layer; vectors and mixtures need layers of ours
@@ -149,6 +158,19 @@ def is_image_space(space: spaces.Space[Any]) -> bool:
     """Whether an observation space is one image and nothing else."""
     leaves = flatten_space(space)
     return set(leaves) == {"obs"} and is_image(leaves["obs"])
+
+
+def _switch_on(norm: str, extractor: type[BaseFeaturesExtractor], kwargs: dict[str, Any]) -> None:
+    """Asks one of our CNNs for a norm, unless it has one of its own kind or the user said which.
+
+    Raises:
+        ConfigurationError: it has no such norm.
+    """
+    taken = inspect.signature(extractor).parameters
+    if norm not in taken:
+        raise ConfigurationError(f"policy_kwargs[{norm!r}]=True: {extractor.__name__} has no {norm}; leave it out")
+    if taken[norm].default is False:
+        kwargs.setdefault(norm, True)
 
 
 def _widths(given: Sequence[int] | None, default: list[int]) -> list[int]:

@@ -1,4 +1,4 @@
-"""Worked numbers of temporal-difference targets, with decoys where only a mistake would land."""
+"""Worked numbers of the losses on temporal-difference errors, and of the weighted mean."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from sb_dqn.accelerate import Function, accelerate
-from sb_dqn.losses.td import huber, q_target, squared, weighted_mean
+from sb_dqn.losses.td import huber, squared, weighted_mean
 
 Variant = Callable[[Function, tuple[Tensor, ...]], Function]
 
@@ -22,46 +22,6 @@ def variant(request: pytest.FixtureRequest) -> Variant:
         return accelerate(function, tuple(torch.zeros_like(argument) for argument in arguments), request.param)
 
     return run
-
-
-ONLINE = torch.tensor([[1.0, 3.0, 2.0]] * 3 + [[-7.0, 66.0, 98.0]])
-TARGET = torch.tensor([[5.0, 0.5, 4.0]] * 3 + [[99.0, 91.0, -2.0]])
-RETURN = torch.tensor([1.0, 1.0, 1.0, 1.0])
-DISCOUNT = torch.tensor([0.99, 0.99**3, 0.0, 0.5])
-
-
-def test_the_target_of_dqn(variant: Variant) -> None:
-    arguments = (RETURN, DISCOUNT, TARGET)
-    found = variant(q_target, arguments)(*arguments)
-    # decoys: by the online net 3.97, double 1.495
-    torch.testing.assert_close(found, torch.tensor([5.95, 1 + 5 * 0.99**3, 1.0, 50.5]), rtol=0, atol=1e-6)
-
-
-def test_the_target_of_double_dqn(variant: Variant) -> None:
-    arguments = (RETURN, DISCOUNT, TARGET, ONLINE)
-    found = variant(q_target, arguments)(*arguments)
-    # decoys of the last row: evaluated by the selector 50, max of the target 50.5, selected by the target -2.5
-    torch.testing.assert_close(found, torch.tensor([1.495, 1.4851495, 1.0, 0.0]), rtol=0, atol=1e-6)
-
-
-def test_a_target_has_no_gradient() -> None:
-    q_t = TARGET.clone().requires_grad_()
-    assert not q_target(RETURN, DISCOUNT, q_t).requires_grad
-    assert not q_target(RETURN, DISCOUNT, q_t, ONLINE.clone().requires_grad_()).requires_grad
-
-
-@pytest.mark.parametrize(
-    ("return_t", "discount_t", "q_t"),
-    [
-        (torch.zeros(3), torch.zeros(4), torch.zeros(3, 2)),
-        (torch.zeros(3), torch.zeros(3), torch.zeros(4, 2)),
-        (torch.zeros(3, 1), torch.zeros(3, 1), torch.zeros(3, 2)),  # [N, 1] would broadcast to [N, N] in silence
-        (torch.zeros(2), torch.zeros(2), torch.zeros(2)),
-    ],
-)
-def test_shapes_that_would_broadcast_are_refused(return_t: Tensor, discount_t: Tensor, q_t: Tensor) -> None:
-    with pytest.raises(ValueError, match=r"do not belong together: give \[N\], \[N\] and \[N, A\]"):
-        q_target(return_t, discount_t, q_t)
 
 
 ERROR = torch.tensor([0.5, 1.0, 2.0, -3.0])

@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
-from torch import nn
+from torch import Tensor, nn
 
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.nn import BaseFeaturesExtractor, CombinedExtractor, FlattenExtractor, NatureCNN
-from sb_dqn.nn.heads import ScalarHead
-from sb_dqn.nn.mlp import mlp
-from sb_dqn.nn.values import ScalarValue
+from sb_dqn.nn.heads import Outputs, ScalarHead
+from sb_dqn.nn.linear import Linear
+from sb_dqn.nn.mlp import Hidden, Streams
+from sb_dqn.nn.values import ILLEGAL, ScalarValue
 
 
 def image(*shape: int) -> spaces.Box:
@@ -31,22 +32,90 @@ def test_the_value_of_an_action_for_any_leading_axes(leading: tuple[int, ...]) -
     assert found.flatten().tolist() == expected
 
 
-def test_a_head_answers_in_float32_whatever_its_weights() -> None:
-    head = ScalarHead(6, 4).to(torch.bfloat16)
-    value = head(torch.randn(3, 6).to(torch.bfloat16))
+def make_outputs(depth: int, branches: tuple[int, ...] = (4,), **kwargs: Any) -> Outputs:
+    return Outputs(Linear, 6, depth, branches, **kwargs)
+
+
+def test_a_head_answers_in_float32_whatever_it_reads() -> None:
+    value = ScalarHead(make_outputs(1))(torch.randn(3, 6).to(torch.bfloat16))
     assert value.q.shape == (3, 4)
     assert value.q.dtype == torch.float32
 
 
 def test_a_stack_of_layers() -> None:
-    stack = mlp(3, [7, 5], nn.Tanh)
-    assert [type(layer) for layer in stack] == [nn.Linear, nn.Tanh, nn.Linear, nn.Tanh]
-    assert stack(torch.zeros(2, 3)).shape == (2, 5)
+    stack = Hidden(3, [7, 5], nn.Tanh)
+    assert [type(layer) for layer in stack.linears] == [Linear, Linear]
+    x = torch.randn(2, 3)
+    plain = nn.Sequential(stack.linears[0], nn.Tanh(), stack.linears[1], nn.Tanh())
+    assert torch.equal(stack(x), plain(x))
+    assert stack.out_features == 5
+
+
+def test_layer_norm_lies_before_the_activation() -> None:
+    stack = Hidden(3, [7], nn.ReLU, layer_norm=True)
+    x = torch.randn(2, 3)
+    assert torch.equal(stack(x), nn.functional.layer_norm(stack.linears[0](x), (7,)).relu())
 
 
 def test_an_empty_stack_passes_its_input_through() -> None:
     x = torch.randn(2, 3)
-    assert mlp(3, [])(x) is x
+    assert Hidden(3, [])(x) is x
+
+
+def by_hand(outputs: Outputs, value: Tensor, advantage: Tensor) -> Tensor:
+    """Answers of dueling outputs whose two layers pass on what they are told."""
+    outputs.of_state = Told(value)
+    outputs.of_actions = Told(advantage)
+    return outputs(torch.zeros(1, 12))
+
+
+class Told(nn.Module):
+    def __init__(self, answer: Tensor) -> None:
+        super().__init__()
+        self.answer = answer.reshape(1, -1)
+
+    def forward(self, x: Tensor, noise: Any = None) -> Tensor:
+        return self.answer
+
+
+def test_dueling_by_worked_numbers() -> None:
+    q = by_hand(make_outputs(1, (3,), dueling=True), torch.tensor([1.5]), torch.tensor([1.0, 2.0, 3.0]))
+    assert q.flatten().tolist() == [0.5, 1.5, 2.5]  # the form with the maximum gives -0.5, 0.5, 1.5
+    shifted = by_hand(make_outputs(1, (3,), dueling=True), torch.tensor([1.5]), torch.tensor([8.0, 9.0, 10.0]))
+    assert torch.equal(shifted, q)
+
+
+def test_dueling_of_a_distribution_by_worked_numbers() -> None:
+    advantage = torch.tensor([[1.0, 0.0], [0.0, 2.0], [2.0, 1.0]])
+    logits = by_hand(make_outputs(2, (3,), dueling=True), torch.tensor([0.1, 0.2]), advantage)[0]
+    assert torch.allclose(logits, torch.tensor([[0.1, -0.8], [-0.9, 1.2], [1.1, 0.2]]))
+    assert torch.allclose(logits.softmax(-1)[0], torch.tensor([0.7109495026, 0.2890504974]))
+    assert torch.allclose(logits.softmax(-1)[1], torch.tensor([0.1090968212, 0.8909031788]))
+
+
+def test_the_gradient_of_dueling() -> None:
+    advantage = torch.tensor([1.0, 2.0, 3.0], requires_grad=True)
+    q = by_hand(make_outputs(1, (3,), dueling=True), torch.tensor([1.5]), advantage)
+    (found,) = torch.autograd.grad(q[0, 1, 0], advantage)
+    assert torch.allclose(found, torch.tensor([-1 / 3, 2 / 3, -1 / 3]))
+
+
+@pytest.mark.parametrize(("scale", "expected"), [(1.0, 2.0), (2**-0.5, 2.0 * 0.7071067812)])
+def test_the_gradient_into_the_trunk(scale: float, expected: float) -> None:
+    x = torch.zeros(1, 2, requires_grad=True)
+    (found,) = torch.autograd.grad(Streams(Hidden(2, []), Hidden(2, []), scale)(x).sum(), x)
+    assert torch.allclose(found, torch.full((1, 2), expected))
+
+
+def test_uneven_branches_share_their_mean_among_what_exists() -> None:
+    outputs = make_outputs(1, (2, 3), branched=True, dueling=True)
+    q = by_hand(outputs, torch.tensor([1.0]), torch.tensor([[1.0, 3.0, 99.0], [1.0, 2.0, 3.0]]))
+    assert q[0, :, :, 0].tolist() == [[0.0, 2.0, 98.0], [0.0, 1.0, 2.0]]
+    legal = torch.tensor([[True, True, False], [True, True, True]])
+    head = ScalarHead(outputs, legal)
+    assert head(torch.zeros(1, 12)).q[0].tolist() == [[0.0, 2.0, ILLEGAL], [0.0, 1.0, 2.0]]
+    mask = torch.tensor([[[False, True, True], [True, True, False]]])
+    assert head(torch.zeros(1, 12), mask).q[0].tolist() == [[ILLEGAL, 2.0, ILLEGAL], [0.0, 1.0, ILLEGAL]]
 
 
 def test_the_nature_cnn() -> None:

@@ -9,10 +9,15 @@ from gymnasium import spaces
 
 from sb_dqn.errors import SpaceError
 from sb_dqn.nn.preprocess import Preprocess, one_hot_width
+from sb_dqn.spaces import is_image
 
 
 def image(*shape: int) -> spaces.Box:
     return spaces.Box(0, 255, shape, np.uint8)
+
+
+def bools(*shape: int) -> spaces.Box:
+    return spaces.Box(0, 1, shape, bool)  # type: ignore[arg-type]  # gymnasium takes it, its annotations do not say so
 
 
 def pixels(*shape: int) -> torch.Tensor:
@@ -70,6 +75,47 @@ def test_channels_must_be_said_where_the_shape_does_not_tell() -> None:
 def test_only_images_are_divided(space: spaces.Box) -> None:
     x = torch.full((2, *space.shape), 7).to(torch.from_numpy(np.zeros(0, space.dtype)).dtype)
     assert leaf(space, x).unique().tolist() == [7.0]
+
+
+@pytest.mark.parametrize("channels", [1, 4, 6, 7, 10, 16])
+def test_images_of_bools_become_floats_in_nchw(channels: int) -> None:
+    space = bools(10, 10, channels)  # MinAtar's
+    x = pixels(5, 10, 10, channels) > 99
+    found = leaf(space, x)
+    assert found.dtype == torch.float32
+    torch.testing.assert_close(found, x.permute(0, 3, 1, 2).float(), rtol=0, atol=0)
+    assert found.is_contiguous(memory_format=torch.channels_last)
+    after = Preprocess(space).feature_spaces()["obs"]
+    assert after == bools(channels, 10, 10)
+    assert is_image(after)
+
+
+def test_bools_with_channels_first() -> None:
+    x = pixels(2, 4, 10, 10) > 99
+    torch.testing.assert_close(leaf(bools(4, 10, 10), x), x.float(), rtol=0, atol=0)
+    cube = pixels(2, 10, 10, 10) > 99
+    found = leaf(bools(10, 10, 10), cube, channels="first")
+    torch.testing.assert_close(found, cube.float(), rtol=0, atol=0)
+
+
+def test_images_that_the_user_has_normalised() -> None:
+    space = spaces.Box(-1.0, np.float32(1), (10, 12, 4), np.float32)
+    x = torch.randn(3, 10, 12, 4, generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(leaf(space, x), x)  # three axes of floats are no image unless one says so
+    found = leaf(space, x, normalize_images=False)
+    torch.testing.assert_close(found, x.permute(0, 3, 1, 2))
+    assert found.is_contiguous(memory_format=torch.channels_last)
+    after = Preprocess(space, normalize_images=False).feature_spaces()["obs"]
+    assert after == spaces.Box(-1.0, 1.0, (4, 10, 12), np.float32)
+    whole = spaces.Box(0, 1, (10, 10, 6), np.uint8)
+    ones = pixels(2, 10, 10, 6) % 2
+    torch.testing.assert_close(leaf(whole, ones, normalize_images=False), ones.permute(0, 3, 1, 2).float())
+
+
+def test_bounds_turn_with_the_axes() -> None:
+    low, high = np.zeros((2, 3, 4), np.float32), np.arange(24, dtype=np.float32).reshape(2, 3, 4)
+    after = Preprocess(spaces.Box(low, high), normalize_images=False, channels="last").feature_spaces()["obs"]
+    assert after == spaces.Box(low.transpose(2, 0, 1), high.transpose(2, 0, 1))
 
 
 def test_whole_numbers_become_one_hot() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,8 @@ from torch import Tensor, nn
 
 from sb_dqn.accelerate import Mode, accelerate
 from sb_dqn.errors import ConfigurationError
-from sb_dqn.losses.td import q_target
-from sb_dqn.nn.values import ScalarValue
+from sb_dqn.nn.values import ILLEGAL, ScalarValue
+from sb_dqn.objectives.backup import Backup, Munchausen
 from sb_dqn.objectives.q_learning import QLearning
 from sb_dqn.replay import Cadence, Replay, Ring, TransitionView, UniformSampler
 from sb_dqn.types import Batch, Rows, Slot
@@ -52,7 +53,8 @@ def targets(replay: Replay, mode: Mode, slots: list[Slot]) -> dict[int, float]:
     def function(noise: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         batch = replay.sample(noise)
         q_t = torch.cat([batch.next_obs["obs"], batch.next_obs["obs"] - 77], -1)  # the second action is worth less
-        return batch.place[1], batch.weight, q_target(batch.return_, batch.discount, q_t)
+        believed = Backup()(None, lambda obs, mask: ScalarValue(q_t), batch)
+        return batch.place[1], batch.weight, believed.return_ + believed.discount * believed.next()
 
     write(replay, slots[:-1])
     # the four candidates of a place are the same row, so one that may not start has weight 0
@@ -87,8 +89,9 @@ class Table(nn.Module):
         super().__init__()
         self.rows = nn.Parameter(torch.tensor(rows))
 
-    def forward(self, obs: dict[str, Tensor]) -> ScalarValue:
-        return ScalarValue(self.rows[obs["obs"]])
+    def forward(self, obs: dict[str, Tensor], mask: Tensor | None = None) -> ScalarValue:
+        q = self.rows[obs["obs"]]
+        return ScalarValue(q if mask is None else torch.where(mask, q, ILLEGAL))
 
 
 ONLINE = Table([[7.0, 0.0, 2.0], [1.0, 3.0, 2.0]])
@@ -104,6 +107,28 @@ BATCH = Batch(
 )
 
 
+@pytest.mark.parametrize("mode", ["eager", "traced"])
+@pytest.mark.parametrize(
+    ("double_q", "expected"),
+    [
+        (False, [5.95, 1 + 5 * 0.99**3, 1.0]),  # decoy: by the online net 3.97
+        (True, [1.495, 1.4851495, 1.0]),  # decoys: evaluated by the online net 3.97, selected by the target 5.95
+    ],
+)
+def test_targets_by_worked_numbers(double_q: bool, expected: list[float], mode: Mode) -> None:
+    rows = {"obs": torch.ones(3, dtype=torch.long)}
+
+    def function(discount: Tensor) -> Tensor:
+        batch = BATCH._replace(return_=torch.ones(3), discount=discount, next_obs=rows, action=torch.zeros(3).long())
+        believed = Backup(double_q)(ONLINE, TARGET, batch)
+        return believed.return_ + believed.discount * believed.next()
+
+    discount = torch.tensor([0.99, 0.99**3, 0.0])
+    found = accelerate(function, (torch.zeros(3),), mode)(discount)
+    torch.testing.assert_close(found, torch.tensor(expected), rtol=0, atol=1e-6)
+    assert not found.requires_grad
+
+
 @pytest.mark.parametrize(
     ("double_q", "loss", "expected"),
     [
@@ -114,7 +139,7 @@ BATCH = Batch(
     ],
 )
 def test_the_loss(double_q: bool, loss: str, expected: list[float]) -> None:
-    found, facts = QLearning(double_q, loss)(ONLINE, TARGET, BATCH)
+    found, facts = QLearning(Backup(double_q), loss)(ONLINE, TARGET, BATCH)
     torch.testing.assert_close(found, torch.tensor(expected))
     torch.testing.assert_close(facts["priority"], torch.tensor([5.505 if double_q else 1.05, 1.0]))
     assert facts["q_mean"].item() == 4.5
@@ -124,7 +149,7 @@ def test_the_loss(double_q: bool, loss: str, expected: list[float]) -> None:
 
 @pytest.mark.parametrize("double_q", [False, True])
 def test_only_the_value_of_the_action_taken_has_a_gradient(double_q: bool) -> None:
-    loss, _ = QLearning(double_q)(ONLINE, TARGET, BATCH)
+    loss, _ = QLearning(Backup(double_q))(ONLINE, TARGET, BATCH)
     found: list[Any] = list(torch.autograd.grad(loss.sum(), [ONLINE.rows, TARGET.rows], allow_unused=True))
     online, target = found
     assert target is None
@@ -134,5 +159,82 @@ def test_only_the_value_of_the_action_taken_has_a_gradient(double_q: bool) -> No
 @pytest.mark.parametrize("loss", ["hubert", "l1", "", None, 3, ["mse"]])
 def test_an_unknown_loss_is_refused(loss: Any) -> None:
     with pytest.raises(ConfigurationError, match="loss=.*is unknown: allowed are") as caught:
-        QLearning(loss=loss)
+        QLearning(Backup(), loss)
     assert ("Did you mean 'huber'" in str(caught.value)) is (loss == "hubert")
+
+
+@pytest.mark.parametrize(
+    ("double_q", "expected"),
+    [
+        (False, [1.0 + 0.99 * 4.0, 1.0]),  # the best legal value of the target; decoy: 5.95
+        (True, [1.0 + 0.99 * 4.0, 1.0]),  # its value of the online net's best legal action; decoy: 1.495
+    ],
+)
+def test_no_target_follows_an_illegal_action(double_q: bool, expected: list[float]) -> None:
+    mask = torch.tensor([[False, False, True]]).expand(2, 3)
+    facts = QLearning(Backup(double_q))(ONLINE, TARGET, BATCH._replace(next_mask=mask))[1]
+    assert facts["priority"].tolist() == pytest.approx([7.0 - expected[0], 2.0 - expected[1]])
+
+
+TAU = 0.5
+SOFT_ONLINE = Table([[7.0, 0.0], [0.0, TAU * math.log(7.0)]])
+SOFT_TARGET = Table([[TAU * math.log(3.0), 0.0], [TAU * math.log(3.0), 0.0]])
+"""Policies 3/4, 1/4 of the target; 1/8, 7/8 of the online net at the second observation, all but certain at the first."""
+SOFT_BATCH = BATCH._replace(action=torch.tensor([0, 1]), discount=torch.tensor([0.9, 0.0]))
+
+
+@pytest.mark.parametrize("mode", ["eager", "traced"])
+@pytest.mark.parametrize(
+    ("double_q", "clip", "expected"),
+    [
+        # 1 + .9 * .5 ln .75 + .9 * .5 ln 4; 1 + .9 * .5 ln .25 after a termination
+        # decoys: max instead of the soft value 1.365, no entropy 1.241, the bonus discounted 1.507
+        (False, -1.0, [1.4943755, 0.3761675]),
+        (False, -0.5, [1.4943755, 0.55]),
+        # bonus 0 and -.9 by the online net; .9 * (.125 * (.5 ln 3 - .5 ln .125) + .875 * (0 - .5 ln .875))
+        (True, -1.0, [1.2313431, 0.1]),
+    ],
+)
+def test_munchausen_by_worked_numbers(double_q: bool, clip: float, expected: list[float], mode: Mode) -> None:
+    objective = QLearning(Backup(double_q, Munchausen(0.9, TAU, clip)), "mse")
+
+    def function(return_: Tensor) -> Tensor:
+        return objective(SOFT_ONLINE, SOFT_TARGET, SOFT_BATCH._replace(return_=return_))[1]["priority"]
+
+    found = accelerate(function, (torch.zeros(2),), mode)(SOFT_BATCH.return_)
+    assert found.tolist() == pytest.approx([7.0 - expected[0], expected[1] - 0.0], abs=1e-6)
+
+
+def test_munchausen_leaves_masked_actions_out() -> None:
+    wide, wide_target = (Table([[*row, 50.0] for row in table.rows.tolist()]) for table in (SOFT_ONLINE, SOFT_TARGET))
+    mask = torch.tensor([[True, True, False]]).expand(2, 3)
+    objective = QLearning(Backup(False, Munchausen(0.9, TAU, -1.0)))
+    loss, facts = objective(wide, wide_target, SOFT_BATCH._replace(mask=mask, next_mask=mask))
+    expected_loss, expected = objective(SOFT_ONLINE, SOFT_TARGET, SOFT_BATCH)
+    torch.testing.assert_close(loss, expected_loss)
+    torch.testing.assert_close(facts["priority"], expected["priority"])
+
+
+@pytest.mark.parametrize("munchausen", [None, Munchausen()])
+@pytest.mark.parametrize("double_q", [False, True])
+def test_branches_are_transitions_of_their_own_then_averaged(double_q: bool, munchausen: Munchausen | None) -> None:
+    rng = torch.Generator().manual_seed(0)
+    online, target = (Table(torch.randn(6, 2, 3, generator=rng).tolist()) for _ in range(2))
+    batch = Batch(
+        obs={"obs": torch.arange(3)},
+        action=torch.randint(3, (3, 2), generator=rng),
+        return_=torch.randn(3, generator=rng),
+        discount=torch.tensor([0.9, 0.0, 0.5]),
+        next_obs={"obs": torch.arange(3, 6)},
+        weight=torch.ones(3),
+        place=torch.zeros(2, 3, dtype=torch.long),
+    )
+    objective = QLearning(Backup(double_q, munchausen))
+    loss, facts = objective(online, target, batch)
+    parts = []
+    for branch in range(2):
+        one, other = (Table(table.rows[:, branch].tolist()) for table in (online, target))
+        parts.append(objective(one, other, batch._replace(action=batch.action[:, branch])))
+    torch.testing.assert_close(loss, (parts[0][0] + parts[1][0]) / 2)
+    torch.testing.assert_close(facts["priority"], (parts[0][1]["priority"] + parts[1][1]["priority"]) / 2)
+    torch.testing.assert_close(facts["q_mean"], (parts[0][1]["q_mean"] + parts[1][1]["q_mean"]) / 2)

@@ -21,7 +21,7 @@ from sb_dqn.policies import (
     policy_class,
     split_policy_kwargs,
 )
-from sb_dqn.policies.value import QNetwork
+from sb_dqn.policies.network import QNetwork
 from sb_dqn.spaces import flatten_observation, flatten_space, leaf_dtype
 
 ACTIONS = spaces.Discrete(3, start=5)
@@ -73,8 +73,8 @@ def test_every_space(name: str) -> None:
 def test_low_precision_does_not_drown_small_differences_between_actions() -> None:
     net = MlpPolicy(VECTOR, ACTIONS).q_net
     with torch.no_grad():
-        net.head.linear.bias.fill_(-1.0)  # there bfloat16 knows steps of 1/256 or 1/128
-        net.head.linear.weight.mul_(0.01)
+        net.head.outputs.of_actions.bias.fill_(-1.0)  # there bfloat16 knows steps of 1/256 or 1/128
+        net.head.outputs.of_actions.weight.mul_(0.01)
     obs = observations(VECTOR)
     exact, low = net(obs).q, net.twin(torch.bfloat16)(obs).q
     assert (
@@ -98,7 +98,8 @@ def test_default_layers() -> None:
 
 def test_layers_and_activation() -> None:
     policy = MlpPolicy(VECTOR, ACTIONS, net_arch=[8, 5], activation_fn=nn.Tanh)
-    assert [str(layer) for layer in policy.q_net.torso] == [
+    hidden = [layer for part in (policy.q_net.torso, policy.q_net.last) for layer in part.modules()]
+    assert [str(layer) for layer in hidden if not list(layer.children())] == [
         "Linear(in_features=4, out_features=8, bias=True)",
         "Tanh()",
         "Linear(in_features=8, out_features=5, bias=True)",
@@ -145,7 +146,7 @@ class Own(QPolicy):
 
     def make_q_net(self) -> QNetwork:
         net = super().make_q_net()
-        nn.init.constant_(net.head.linear.bias, self.bonus)
+        nn.init.constant_(net.head.outputs.of_actions.bias, self.bonus)
         return net
 
 
@@ -199,7 +200,7 @@ class NoWidth(nn.Module):
     [
         (CnnPolicy, VECTOR, {}, "CnnPolicy needs one image.*use 'MlpPolicy' for vectors"),
         (CnnPolicy, NESTED, {}, "CnnPolicy needs one image.*'MultiInputPolicy' for a Dict"),
-        (CnnPolicy, spaces.Box(0, 255, (1, 20, 20), np.uint8), {}, "too small"),
+        (CnnPolicy, spaces.Box(0, 255, (1, 2, 20), np.uint8), {}, "too small"),
         (MultiInputPolicy, VECTOR, {}, "MultiInputPolicy needs a Dict.*'MlpPolicy' for vectors"),
         (MlpPolicy, VECTOR, {"net_arch": "64"}, r"net_arch.*give a list of widths"),
         (MlpPolicy, VECTOR, {"net_arch": 64}, r"net_arch.*give a list of widths"),
@@ -234,7 +235,7 @@ def test_observation_spaces_that_are_not_supported(space: Any) -> None:
         MlpPolicy(space, ACTIONS)
 
 
-@pytest.mark.parametrize("space", [VECTOR, spaces.MultiDiscrete([2, 2]), spaces.MultiBinary(2)])
+@pytest.mark.parametrize("space", [VECTOR, spaces.MultiDiscrete(np.array([[2, 2]])), spaces.Text(3)])
 def test_action_spaces_that_are_not_supported(space: Any) -> None:
     with pytest.raises(SpaceError, match=r"allowed: Discrete\(n, start=...\)"):
         MlpPolicy(VECTOR, space)

@@ -1,0 +1,28 @@
+"""The random numbers of one forward pass: noise of noisy layers, fractions of implicit quantiles."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class Noise(NamedTuple):
+    """Kept from pass to pass and refilled in place, so that a recorded pass reads the fresh numbers."""
+
+    normal: Tensor
+    """`[R, P]` float32: R = 1 for one draw that all rows share, or one row of numbers for each of N; what each noisy
+    layer reads of it is its own slice. Factorised noise is stored after f(x) = sgn(x) sqrt|x|."""
+    uniform: Tensor
+    """`[N, U]` float32 in [0, 1)."""
+    factorised: bool = True
+
+    def renew(self, generator: torch.Generator) -> None:
+        """Draws all numbers again."""
+        if self.normal.numel():
+            self.normal.normal_(generator=generator)
+            if self.factorised:
+                self.normal.copy_(self.normal.abs().sqrt_().copysign_(self.normal))
+        if self.uniform.numel():
+            self.uniform.uniform_(generator=generator)

@@ -1,0 +1,214 @@
+"""Objectives of distributions: worked numbers with decoys, branches, refusals."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from sb_dqn.accelerate import Mode, accelerate
+from sb_dqn.errors import ConfigurationError
+from sb_dqn.nn.values import CategoricalValue, FractionValue, QuantileValue
+from sb_dqn.objectives.backup import Backup, Munchausen
+from sb_dqn.objectives.categorical import CategoricalObjective
+from sb_dqn.objectives.fraction import FractionObjective
+from sb_dqn.objectives.quantile import QuantileObjective
+from sb_dqn.types import Batch
+
+MODES: list[Mode] = ["eager", "traced"]
+
+
+class Table(nn.Module):
+    """Numbers by observation, made into a value object."""
+
+    def __init__(self, numbers: Tensor, value: Callable[[Tensor, Tensor | None], Any]) -> None:
+        super().__init__()
+        self.numbers, self.value = nn.Parameter(numbers), value
+
+    def forward(self, obs: dict[str, Tensor], mask: Tensor | None = None) -> Any:
+        return self.value(self.numbers[obs["obs"]], mask)
+
+
+def one_row(return_: float, discount: float) -> Batch:
+    """From observation 0 by action 1 to observation 1."""
+    return Batch(
+        obs={"obs": torch.tensor([0])},
+        action=torch.tensor([1]),
+        return_=torch.tensor([return_]),
+        discount=torch.tensor([discount]),
+        next_obs={"obs": torch.tensor([1])},
+        weight=torch.ones(1),
+        place=torch.zeros(2, 1, dtype=torch.long),
+    )
+
+
+FIVE = torch.linspace(-1, 1, 5)
+HUMP = [0.1, 0.2, 0.4, 0.2, 0.1]
+LOW, HIGH = [0.96, 0.01, 0.01, 0.01, 0.01], [0.01, 0.01, 0.01, 0.01, 0.96]
+
+
+def five(probabilities: list[list[list[float]]]) -> Table:
+    return Table(torch.tensor(probabilities).log(), lambda logits, mask: CategoricalValue(logits, FIVE, mask))
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(("priority", "expected"), [("kl", 0.2060669438), ("cross_entropy", 1.6094379124)])
+def test_c51_by_worked_numbers(priority: str, expected: float, mode: Mode) -> None:
+    online = five([[HIGH, [0.2] * 5], [HIGH, LOW]])
+    target = five([[LOW, LOW], [LOW, HUMP]])
+    objective = CategoricalObjective(Backup(), priority)
+
+    def function(return_: Tensor) -> tuple[Tensor, ...]:
+        loss, facts = objective(online, target, one_row(0.0, 0.9)._replace(return_=return_))
+        return loss, facts["priority"], facts["q_mean"]
+
+    loss, found, q_mean = accelerate(function, (torch.zeros(1),), mode)(torch.tensor([0.3]))
+    assert loss.item() == pytest.approx(1.6094379124, abs=1e-6)  # the target net selects HUMP; decoy: LOW
+    assert found.item() == pytest.approx(expected, abs=1e-6)
+    assert q_mean.item() == pytest.approx(0.0, abs=1e-6)
+
+
+def test_double_c51_evaluates_what_the_online_net_selects() -> None:
+    online, target = five([[HIGH, [0.2] * 5], [HIGH, LOW]]), five([[LOW, LOW], [HUMP, HIGH]])
+    assert CategoricalObjective(Backup(True))(online, target, one_row(0.3, 0.9))[1]["priority"].item() == pytest.approx(
+        0.2060669438, abs=1e-6
+    )
+    assert CategoricalObjective(Backup())(online, target, one_row(0.3, 0.9))[1]["priority"].item() > 0.5
+
+
+def test_c51_keeps_what_lands_on_an_atom() -> None:
+    online, target = five([[HUMP, HUMP], [HUMP, HUMP]]), five([[HUMP, HUMP], [HUMP, HUMP]])
+    loss, _ = CategoricalObjective(Backup())(online, target, one_row(0.5, 0.0))
+    assert loss.item() == pytest.approx(-math.log(0.2))  # decoy: all mass lost, 0
+
+
+def test_c51_with_a_policy_mixes_moved_distributions() -> None:
+    """One action is certain to return -1, the other 0: by a policy of 1/4, 3/4 both are moved by its bonus."""
+    tau, sure = 1.0 / math.log(3.0), 60.0
+    logits = torch.full((2, 2, 5), -sure)
+    logits[:, 0, 0] = logits[:, 1, 2] = sure  # values -1 and 0: the policy is 1 : 3
+    net = Table(logits, lambda x, mask: CategoricalValue(x, FIVE, mask))
+    flat = five([[[0.2] * 5, HUMP], [HUMP, HUMP]])
+    batch = one_row(0.25, 0.5)
+    loss, _ = CategoricalObjective(Backup(False, Munchausen(0.0, tau, -1.0)))(flat, net, batch)
+    expected = [0.0] * 5
+    for q, p in ((-1.0, 0.25), (0.0, 0.75)):
+        place = (min(max(0.25 + 0.5 * (q - tau * math.log(p)), -1.0), 1.0) + 1.0) / 0.5
+        low = min(int(place), 3)
+        expected[low] += p * (1 - (place - low))
+        expected[low + 1] += p * (place - low)
+    worth = -sum(mass * math.log(hump) for mass, hump in zip(expected, HUMP, strict=True))
+    assert loss.item() == pytest.approx(worth, abs=1e-5)
+
+
+TAUS = torch.tensor([0.25, 0.75])
+
+
+def points(numbers: list[list[list[float]]]) -> Table:
+    return Table(torch.tensor(numbers, dtype=torch.float32), lambda x, mask: QuantileValue(x, TAUS, None, mask))
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(("kappa", "expected"), [(1.0, 1.375), (0.0, 1.75), (2.0, 1.03125)])
+def test_quantiles_by_worked_numbers(kappa: float, expected: float, mode: Mode) -> None:
+    """Targets 1 and -2 for predictions 0 and 3: the numbers of the loss's own test."""
+    online, target = points([[[9, 9], [0, 3]], [[0, 0], [0, 0]]]), points([[[9, 9], [9, 9]], [[0, -6], [-9, 2]]])
+    objective = QuantileObjective(Backup(), kappa)
+
+    def function(return_: Tensor) -> tuple[Tensor, ...]:
+        loss, facts = objective(online, target, one_row(0.0, 0.5)._replace(return_=return_))
+        return loss, facts["priority"], facts["q_mean"]
+
+    loss, priority, q_mean = accelerate(function, (torch.zeros(1),), mode)(torch.ones(1))
+    assert loss.tolist() == pytest.approx([expected])
+    assert priority.tolist() == [2.5]
+    assert q_mean.item() == 1.5
+
+
+def fractions(numbers: list[list[list[float]]], widths: list[float]) -> Table:
+    """Action values at the middles, then at the inner fractions."""
+    weights = torch.tensor(widths)
+    inner = weights.cumsum(0)[:-1].requires_grad_()
+    entropy = (-(weights * weights.log()).sum()).requires_grad_()
+    m = len(widths)
+
+    def value(x: Tensor, mask: Tensor | None) -> FractionValue | QuantileValue:
+        ends = nn.functional.pad(weights.cumsum(0), (1, 0))
+        taus = (ends[1:] + ends[:-1]) / 2
+        kept = QuantileValue(x[..., :m], taus.expand(1, m), weights.expand(1, m), mask)
+        if not torch.is_grad_enabled():
+            return kept
+        return FractionValue(kept, inner.expand(1, m - 1), x[..., m:].detach(), entropy.expand(1))
+
+    table = Table(torch.tensor(numbers), value)
+    table.inner, table.entropy = inner, entropy
+    return table
+
+
+@pytest.mark.parametrize("entropy_coef", [0.0, 0.3])
+def test_fractions_by_worked_numbers(entropy_coef: float) -> None:
+    online = fractions([[[0.0, 0, 0], [0, 3, 2]], [[0, 0, 0], [0, 0, 0]]], [0.5, 0.5])
+    # widths .25 and .75: values -4.5 and -.75, so the second is followed; decoy: all alike -3 and -3.5, the first
+    target = fractions([[[0.0, 0, 0], [0, 0, 0]], [[0, -6, 0], [-9, 2, 0]]], [0.25, 0.75])
+    loss, facts = FractionObjective(Backup(), entropy_coef=entropy_coef)(online, target, one_row(1.0, 0.5))
+    # targets -3.5 and 2, of which the second counts thrice. Errors -3.5, 2; -6.5, -1; Huber 3, 1.5; 6, .5
+    # .25 * (.75 * 3) + .75 * (.25 * 1.5) + .25 * (.25 * 6) + .75 * (.25 * .5); decoy: all alike 2.125
+    assert loss.item() == pytest.approx(1.3125)
+    assert facts["priority"].item() == pytest.approx(13 / 4)
+    assert facts["q_mean"].item() == 1.5
+    wanted: Any = [online.inner, online.entropy]
+    of_inner, of_entropy = torch.autograd.grad(loss.sum(), wanted, materialize_grads=True)
+    assert of_inner.tolist() == [1.0]  # 2 * 2 - 3 - 0; the value shows neither this
+    assert of_entropy.item() == pytest.approx(-entropy_coef)  # nor the reward for even widths
+
+
+@pytest.mark.parametrize("backup", [Backup(), Backup(True, Munchausen(tau=0.1))])
+@pytest.mark.parametrize("name", ["categorical", "quantile"])
+def test_branches_are_transitions_of_their_own_then_averaged(name: str, backup: Backup) -> None:
+    rng = torch.Generator().manual_seed(0)
+    numbers = [torch.randn(6, 2, 3, 5, generator=rng) for _ in range(2)]
+
+    def net(table: Tensor) -> Table:
+        if name == "categorical":
+            return Table(table, lambda x, mask: CategoricalValue(x, FIVE, mask))
+        return Table(table, lambda x, mask: QuantileValue(x, torch.linspace(0.1, 0.9, 5), None, mask))
+
+    batch = Batch(
+        obs={"obs": torch.arange(8) % 3},
+        action=torch.randint(3, (8, 2), generator=rng),
+        return_=torch.randn(8, generator=rng),
+        discount=0.9 * (torch.rand(8, generator=rng) < 0.7),
+        next_obs={"obs": 3 + torch.arange(8) % 3},
+        weight=torch.ones(8),
+        place=torch.zeros(2, 8, dtype=torch.long),
+        next_mask=torch.rand(8, 2, 3, generator=rng) < 0.7,
+    )
+    objective = CategoricalObjective(backup) if name == "categorical" else QuantileObjective(backup)
+    loss, facts = objective(net(numbers[0]), net(numbers[1]), batch)
+    parts = []
+    for d in range(2):
+        legal = None if batch.next_mask is None else batch.next_mask[:, d]
+        alone = batch._replace(action=batch.action[:, d], next_mask=legal)
+        online, target = (net(table[:, d].clone()) for table in numbers)
+        parts.append(objective(online, target, alone))
+    torch.testing.assert_close(loss, (parts[0][0] + parts[1][0]) / 2)
+    torch.testing.assert_close(facts["priority"], (parts[0][1]["priority"] + parts[1][1]["priority"]) / 2)
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: CategoricalObjective(Backup(), "kk"), "priority='kk' is unknown.*Did you mean 'kl'"),
+        (lambda: QuantileObjective(Backup(), -1.0), "kappa=-1.0 is not allowed"),
+        (lambda: QuantileObjective(Backup(), math.inf), "kappa=inf is not allowed"),
+        (lambda: FractionObjective(Backup(), True), "kappa=True is not allowed"),
+        (lambda: FractionObjective(Backup(), 1.0, -0.1), "entropy_coef=-0.1 is not allowed"),
+    ],
+)
+def test_what_is_refused(build: Callable[[], Any], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        build()
