@@ -2,8 +2,19 @@
 
 from sb_dqn.replay.experience import Cadence, Replay
 from sb_dqn.replay.frames import FrameStack
+from sb_dqn.replay.prioritized import Prioritized, PrioritizedSampler
 from sb_dqn.replay.ring import Ring
 from sb_dqn.replay.samplers import Sampler, UniformSampler
 from sb_dqn.replay.views import TransitionView
 
-__all__ = ["Cadence", "FrameStack", "Replay", "Ring", "Sampler", "TransitionView", "UniformSampler"]
+__all__ = [
+    "Cadence",
+    "FrameStack",
+    "Prioritized",
+    "PrioritizedSampler",
+    "Replay",
+    "Ring",
+    "Sampler",
+    "TransitionView",
+    "UniformSampler",
+]

@@ -91,9 +91,10 @@ class Replay:
     def refresh(self) -> None:
         """The host's part of sampling: call it once before a burst of updates, after the arrivals."""
         self.ring.refresh_bounds()
+        self.sampler.refresh()
 
     def sample(self, noise: Tensor) -> Batch:
-        """A batch from `[4, N]` float64 uniform numbers (`sampler.noise_shape`); pure tensor operations."""
+        """A batch from float64 uniform numbers of shape `sampler.noise_shape`; pure tensor operations."""
         return self.view.gather(*self.sampler.locate(noise))
 
     def feedback(self, batch: Batch, priority: Tensor) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor
@@ -31,13 +32,33 @@ class Sampler(ABC):
     def feedback(self, index: Tensor, priority: Tensor) -> None:
         """New priorities `[N]` of the places `index` `[2, N]` (lane, absolute row)."""
 
+    def advance(self, step: int, horizon: int) -> None:  # noqa: B027 - most samplers follow no schedule
+        """How far the run is, in env steps; told before a burst of updates, for what follows a schedule."""
+
+    def refresh(self) -> None:  # noqa: B027 - most samplers need no more than the ring's bounds
+        """The host's part: called after `ring.refresh_bounds()` and before sampling; it must be cheap to call again."""
+
+    def memory(self) -> tuple[Tensor, ...]:
+        """The tensors that `feedback` writes in place."""
+        return ()
+
+    @contextmanager
+    def untouched(self) -> Iterator[None]:
+        """Undoes what `feedback` did meanwhile: recording a gradient step runs it, and nothing may be learnt of that."""
+        before = [tensor.clone() for tensor in self.memory()]
+        try:
+            yield
+        finally:
+            for tensor, old in zip(self.memory(), before, strict=True):
+                tensor.copy_(old)
+
     @abstractmethod
     def state_dict(self) -> dict[str, Tensor]:
-        """What the sampler remembers."""
+        """What the sampler remembers; may be views of live memory, as the ring's."""
 
     @abstractmethod
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Takes over what `state_dict` gave."""
+        """Takes over what `state_dict` gave, after the ring did; an empty state is that of a sampler of another kind."""
 
 
 class UniformSampler(Sampler):
