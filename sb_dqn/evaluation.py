@@ -142,7 +142,7 @@ def evaluate_policy(
     if env is None:
         raise ConfigurationError("env is None: give the evaluation an environment, for instance its id")
     check_not_training(model, env, bool(getattr(model, "learning", False)), warn)
-    stream = open_stream(env)
+    stream = open_for(model, env)
     try:
         options: dict[str, Any] = {"render": render, "callback": callback, "seed": seed, "max_steps": max_steps}
         episodes = play_episodes(model, stream, n_eval_episodes, deterministic, **options)
@@ -177,8 +177,9 @@ def play_episodes(
     A lane whose episode was cut waits until the others have their episodes; then all start anew with another seed.
     """
     n_eval_episodes, max_steps = check_int("n_eval_episodes", n_eval_episodes, 1), check_int("max_steps", max_steps, 1)
+    stream = open_for(model, stream)  # refuses one that does not tell the legal actions that the model needs
     tally = Tally(n_eval_episodes, stream.num_envs, max_steps)
-    rounds, start = 0, int(stream.action_space.start)
+    rounds, start = 0, stream.action_shape.start
     while not tally.complete:
         rows = stream.begin(None if seed is None else derive_seed(seed, rounds))
         tally.begin()
@@ -186,9 +187,10 @@ def play_episodes(
         view, state = View(stream), None
         observations = view(rows)
         while tally.playing.any():
-            actions, state = model.predict(
-                observations, state=state, episode_start=tally.starts, deterministic=deterministic
-            )
+            asked: dict[str, Any] = {"state": state, "episode_start": tally.starts, "deterministic": deterministic}
+            if (mask := rows.slots[-1].mask) is not None:
+                asked["action_masks"] = mask
+            actions, state = model.predict(observations, **asked)
             rows = stream.step(np.asarray(actions) - start)
             ended = tally.add(rows)
             new_observations = view(rows)
@@ -200,6 +202,11 @@ def play_episodes(
             if render:
                 stream.env.render()
     return tally.episodes
+
+
+def open_for(model: Any, env: Any) -> Stream:
+    """The environment read as rows, with its legal actions where the model was trained with them."""
+    return open_stream(env, action_mask=getattr(model, "action_mask", None))
 
 
 def derive_seed(seed: int, number: int) -> int:

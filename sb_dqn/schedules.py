@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Protocol
 
 from sb_dqn.checks import check_float, check_int
@@ -86,13 +88,15 @@ class FromProgress:
 SCHEDULES: dict[str, type[Any]] = {schedule.__name__: schedule for schedule in (Constant, Linear, Piecewise)}
 
 
-def as_schedule(name: str, value: Any, *, low: float = 0.0, above: bool = True) -> Schedule:
-    """A number, a schedule of this module, a text for `parse`, or a function of the progress remaining.
+def as_schedule(name: str, value: Any, *, low: float = 0.0, high: float = math.inf, above: bool = True) -> Schedule:
+    """A number, a schedule of this module, a text for `parse`, pairs (env step, value) as for `Piecewise`, or a function
+    of the progress remaining.
 
     Args:
         name: of the argument, for messages.
         value: as above.
         low: smallest value.
+        high: largest value.
         above: a constant must lie above `low`; a schedule may begin or end there.
 
     Raises:
@@ -104,8 +108,10 @@ def as_schedule(name: str, value: Any, *, low: float = 0.0, above: bool = True) 
         found = value
     elif callable(value):
         found = FromProgress(value)
+    elif isinstance(value, Sequence) and value and all(isinstance(pair, (list, tuple)) for pair in value):
+        found = Piecewise(_points(name, value))
     else:
-        found = Constant(check_float(name, value, low, above=above))
+        found = Constant(check_float(name, value, low, high, above=above))
     try:
         reached = _values(found)
     except Exception as error:  # whatever a user's function raises
@@ -114,8 +120,34 @@ def as_schedule(name: str, value: Any, *, low: float = 0.0, above: bool = True) 
             f"this one failed: {type(error).__name__}: {error}"
         ) from error
     for number in reached:
-        check_float(f"{name}={value!r}, its value", number, low, above=above and len(reached) == 1)
+        check_float(f"{name}={value!r}, its value", number, low, high, above=above and len(reached) == 1)
     return found
+
+
+def ends(schedule: Schedule) -> tuple[float, float]:
+    """The first value of a schedule and the one at which it stays."""
+    values = _values(schedule)
+    return values[0], schedule(1, 1) if isinstance(schedule, FromProgress) else values[-1]
+
+
+def rises(schedule: Schedule) -> bool:
+    """Whether a schedule grows somewhere; of a function only its two ends are known."""
+    values = [*_values(schedule), ends(schedule)[1]]
+    return any(after > before for before, after in pairwise(values))
+
+
+def _points(name: str, pairs: Sequence[Any]) -> tuple[tuple[int, float], ...]:
+    """Pairs (env step, value), each number checked."""
+    wrong = ConfigurationError(f"{name}={pairs!r} is not allowed: give (env step, value) pairs, steps rising")
+    if any(len(pair) != 2 for pair in pairs):
+        raise wrong
+    points = tuple(
+        (check_int(f"{name}, its step", step, 0), check_float(f"{name}, its value", value, -math.inf))
+        for step, value in pairs
+    )
+    if any(after[0] <= before[0] for before, after in pairwise(points)):
+        raise wrong
+    return points
 
 
 def _values(schedule: Schedule) -> tuple[float, ...]:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sb_dqn.errors import ConfigurationError
-from sb_dqn.schedules import Constant, FromProgress, Linear, Piecewise, Schedule, as_schedule, parse
+from sb_dqn.schedules import Constant, FromProgress, Linear, Piecewise, Schedule, as_schedule, ends, parse, rises
 
 
 @pytest.mark.parametrize(
@@ -123,3 +123,35 @@ def test_rates_that_are_refused(value: Any) -> None:
 def test_a_warm_up_may_begin_at_0() -> None:
     warm_up = Piecewise(((0, 0.0), (1000, 0.1), (2000, 0.0)))
     assert as_schedule("learning_rate", warm_up) is warm_up
+
+
+def test_pairs_are_lines_between_points() -> None:
+    assert as_schedule("learning_rate", [[0, 0.1], (1e3, 0.05)]) == Piecewise(((0, 0.1), (1000, 0.05)))
+
+
+@pytest.mark.parametrize("pairs", [[[0, 0.1, 0.2]], [[0.5, 0.1]], [[-1, 0.1]], [[0, "x"]], [[5, 0.1], [5, 0.2]], [[]]])
+def test_pairs_that_are_refused(pairs: Any) -> None:
+    with pytest.raises(ConfigurationError, match="is not allowed: give"):
+        as_schedule("learning_rate", pairs)
+
+
+@pytest.mark.parametrize("value", [1.5, Linear(0.5, 1.5), "linear 2 0", [[0, 1.5]]])
+def test_values_above_the_largest(value: Any) -> None:
+    with pytest.raises(ConfigurationError, match="is not allowed: give a number .*up to 1"):
+        as_schedule("exploration['schedule']", value, high=1.0)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "expected", "upwards"),
+    [
+        (Constant(0.3), (0.3, 0.3), False),
+        (Linear(1.0, 0.1, steps=5), (1.0, 0.1), False),
+        (Linear(0.1, 1.0, fraction=0.0), (0.1, 1.0), True),
+        (Piecewise(((5, 0.5), (9, 0.7), (10, 0.1))), (0.5, 0.1), True),
+        (FromProgress(lambda remaining: 0.2 + remaining), (1.2, 0.2), False),
+        (FromProgress(lambda remaining: 1.0 - remaining), (0.0, 1.0), True),
+    ],
+)
+def test_ends_of_schedules(schedule: Schedule, expected: tuple[float, float], upwards: bool) -> None:
+    assert ends(schedule) == pytest.approx(expected)
+    assert rises(schedule) is upwards

@@ -11,58 +11,81 @@ from gymnasium import spaces
 
 from sb_dqn.accelerate import Mode, accelerate, are_small
 from sb_dqn.errors import SpaceError
+from sb_dqn.exploration import Exploration
+from sb_dqn.nn.noise import Noise
 from sb_dqn.policies.base import Policy
-from sb_dqn.spaces import batch_observation, flatten_space, leaf_shape
+from sb_dqn.spaces import ActionShape, batch_observation, flatten_space, leaf_shape
 from sb_dqn.types import Blueprint, BoolArray, IntArray, Observation
 
 
 class GreedyActor:
-    """The greedy action for a flat dict of arrays with a fixed number of lanes.
+    """What the nets say to a flat dict of arrays: the greedy action, or the values of all actions.
 
     Args:
         policy: the nets.
         mode: how they are run; anything but "eager" needs the nets on the CPU.
+        values: answer with `[B, (D,) A]` values instead of `[B(, D)]` actions.
+        generator: draws the nets' random numbers anew for each call; None: mean weights and fixed fractions.
     """
 
-    def __init__(self, policy: Policy, mode: Mode) -> None:
-        self.policy = policy
+    def __init__(
+        self, policy: Policy, mode: Mode, *, values: bool = False, generator: torch.Generator | None = None
+    ) -> None:
+        self.ask = policy.values if values else policy.greedy
+        self.make_noise = policy.make_noise
+        self.generator = generator
         self.mode: Mode = mode if are_small([policy], next(policy.parameters()).device) else "eager"
         self.keys = list(flatten_space(policy.observation_space))
         self.device = next(policy.parameters()).device
+        self._noise: Noise | None = None
+        self._count, self._masked = -1, False
         self._run: Any = None
-        self._inputs: list[torch.Tensor] = []
 
-    def __call__(self, obs: Observation) -> IntArray:
+    def __call__(self, obs: Observation, mask: BoolArray | None = None) -> npt.NDArray[Any]:
+        given = [obs[key] for key in self.keys]
+        if mask is not None:
+            given.append(mask)
+        if len(given[0]) != self._count or (mask is not None) is not self._masked:
+            self._prepare(given, mask is not None)
+        if self._noise is not None and self.generator is not None:
+            self._noise.renew(self.generator)
         if self.mode == "eager":
-            tensors = [torch.from_numpy(np.ascontiguousarray(obs[key])).to(self.device) for key in self.keys]
-            return self._greedy(*tensors).cpu().numpy()
-        if self._run is None or len(self._inputs[0]) != len(obs[self.keys[0]]):
-            self._inputs = [torch.from_numpy(np.array(obs[key])) for key in self.keys]
-            self._arrays = [tensor.numpy() for tensor in self._inputs]
-            self._run = accelerate(self._greedy, tuple(self._inputs), self.mode)
-        for key, array in zip(self.keys, self._arrays, strict=True):
-            array[...] = obs[key]
+            tensors = [torch.from_numpy(np.ascontiguousarray(array)).to(self.device) for array in given]
+            return self._answer(*tensors).cpu().numpy()
+        for kept, array in zip(self._arrays, given, strict=True):
+            kept[...] = array
         return self._run(*self._inputs).numpy()  # type: ignore[no-any-return]  # a callable of unknown type
 
+    def _prepare(self, given: list[npt.NDArray[Any]], masked: bool) -> None:
+        """Noise and, unless eager, a recording for this number of observations."""
+        self._count, self._masked = len(given[0]), masked
+        self._noise = None if self.generator is None else self.make_noise(self._count)
+        if self.mode != "eager":
+            self._inputs = [torch.from_numpy(np.array(array)) for array in given]
+            self._arrays = [tensor.numpy() for tensor in self._inputs]
+            self._run = accelerate(self._answer, tuple(self._inputs), self.mode)
+
     @torch.no_grad()
-    def _greedy(self, *tensors: torch.Tensor) -> torch.Tensor:
-        return self.policy.greedy(dict(zip(self.keys, tensors, strict=True)))
+    def _answer(self, *tensors: torch.Tensor) -> torch.Tensor:
+        mask = tensors[-1] if self._masked else None
+        return self.ask(dict(zip(self.keys, tensors)), mask, self._noise)  # noqa: B905  # the mask comes last
 
 
 class Predictor:
-    """Checks an observation, carries the frame stack, chooses an action.
+    """Checks an observation, carries the frame stack, chooses an action with mean weights.
 
     Args:
         policy: the nets.
         blueprint: spaces and frame stack of the model.
-        mode: how the net is run.
+        action_mask: where the legal actions are told; if by a key of the observation, they are read there.
     """
 
-    def __init__(self, policy: Policy, blueprint: Blueprint, mode: Mode) -> None:
-        self.greedy = GreedyActor(policy, "eager")  # the number of observations changes from call to call
+    def __init__(self, policy: Policy, blueprint: Blueprint, action_mask: str | None = None) -> None:
+        # eager, since the number of observations changes from call to call
+        self.greedy, self.values = (GreedyActor(policy, "eager", values=values) for values in (False, True))
         self.blueprint = blueprint
-        self.num_actions = int(blueprint.action_space.n)  # type: ignore[attr-defined]  # Discrete, checked by the policy
-        self.start = int(blueprint.action_space.start)  # type: ignore[attr-defined]
+        self.mask_key = None if action_mask == "info" else action_mask
+        self.actions = ActionShape.of(blueprint.action_space)
         self.frame_space = single_frames(blueprint) if blueprint.frame_stack > 1 else None
 
     def __call__(
@@ -70,16 +93,31 @@ class Predictor:
         observation: Any,
         state: Any,
         episode_start: BoolArray | None,
-        epsilon: float,
+        action_masks: Any,
+        exploration: Exploration | None,
         rng: np.random.Generator,
-    ) -> tuple[npt.NDArray[np.int64], Any]:
+    ) -> tuple[IntArray, Any]:
+        """Actions of the action space and the next state; greedy where there is no exploration."""
         obs, vectorised, state = self._admit(observation, state, episode_start)
-        action = self.greedy(obs)
-        if epsilon > 0.0:
-            explores = rng.random(len(action)) < epsilon
-            action = np.where(explores, rng.integers(self.num_actions, size=len(action)), action)
-        action = action + self.start
+        count = len(next(iter(obs.values())))
+        mask = self._legal(obs, action_masks, count)
+        if exploration is None:
+            action = self.greedy(obs, mask)
+        else:
+            explorer = exploration.evaluation
+            ask = self.values if explorer.needs_values else self.greedy
+            action = explorer.explore(lambda: ask(obs, mask), count, rng, mask)
+        action = action + self.actions.start
         return action if vectorised else action[0], state
+
+    def _legal(self, obs: Observation, action_masks: Any, count: int) -> BoolArray | None:
+        """`[B, (D,) A]`, as the caller says, else as the observation says; None: all."""
+        if action_masks is not None:
+            return batch_masks(self.actions, action_masks, count)
+        if self.mask_key is None:
+            return None
+        mask = batch_masks(self.actions, obs[self.mask_key], count, empty=True)
+        return mask | ~mask.any(-1, keepdims=True)  # in a final observation nothing need be legal
 
     def _admit(self, observation: Any, state: Any, episode_start: BoolArray | None) -> tuple[Observation, bool, Any]:
         if self.frame_space is None:
@@ -116,3 +154,50 @@ def single_frames(blueprint: Blueprint) -> spaces.Space[Any]:
     (leaf,) = flatten_space(blueprint.observation_space).values()
     depth, *rest = leaf_shape(leaf)
     return spaces.Box(0, 255, (depth // blueprint.frame_stack, *rest), dtype=np.uint8)
+
+
+def batch_masks(actions: ActionShape, given: Any, count: int, *, empty: bool = False) -> BoolArray:
+    """`predict`'s masks of legal actions, one for all observations or one for each, as `[count, (D,) A]` bool.
+
+    Args:
+        actions: what an action is made of.
+        given: `[A]` or `[count, A]`, bool or 0 and 1; for branches `[sum of branches]`, one branch after the other, or
+            `[D, A]`, each with or without an axis `count`.
+        count: observations.
+        empty: whether a mask may allow nothing.
+
+    Raises:
+        SpaceError: shape or dtype does not fit, or nothing is legal.
+    """
+    legal = actions.legal
+    flat = (sum(actions.branches),) if actions.branched else legal.shape
+    shapes = [(*batch, *one) for one in dict.fromkeys((flat, legal.shape)) for batch in ((), (count,))]
+    masks = _truths(given)
+    if masks is None or masks.shape not in shapes:
+        raise SpaceError(
+            f"action_masks={given!r} do not fit; allowed: bool, or 0 and 1, of one of the shapes "
+            f"{', '.join(map(str, shapes))}"
+        )
+    if actions.branched and masks.shape[-1:] == flat:
+        padded = np.zeros((*masks.shape[:-1], *legal.shape), np.bool_)
+        padded[..., legal] = masks
+        masks = padded
+    found: BoolArray = np.broadcast_to(masks & legal, (count, *legal.shape)).copy()
+    if not empty and not found.any(-1).all():
+        raise SpaceError(
+            f"action_masks allow no action for observation {int(np.argwhere(~found.any(-1))[0, 0])}; let them allow one "
+            f"(all of them in a final observation, whose action nobody takes)"
+        )
+    return found
+
+
+def _truths(given: Any) -> BoolArray | None:
+    """As bool, if it is an array of that, or of 0 and 1."""
+    try:
+        array = np.asarray(given)
+    except ValueError:  # numpy's, for lists of unequal length
+        return None
+    if array.dtype.kind not in "biuf" or not np.isin(array, (0, 1)).all():
+        return None
+    truths: BoolArray = array.astype(np.bool_)
+    return truths

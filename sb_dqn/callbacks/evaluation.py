@@ -15,9 +15,9 @@ from sb_dqn.callbacks.frequency import Every
 from sb_dqn.callbacks.history import History
 from sb_dqn.callbacks.normalizers import sync_normalizer
 from sb_dqn.checks import check_int
-from sb_dqn.envs.stream import Stream, open_stream
+from sb_dqn.envs.stream import Stream
 from sb_dqn.errors import ConfigurationError
-from sb_dqn.evaluation import MAX_STEPS, Episodes, check_not_training, derive_seed, opened_here, play_episodes
+from sb_dqn.evaluation import MAX_STEPS, Episodes, check_not_training, derive_seed, open_for, opened_here, play_episodes
 
 
 class EvalCallback(EventCallback):
@@ -129,7 +129,7 @@ class EvalCallback(EventCallback):
     def _play(self) -> Episodes:
         """The games of one evaluation, on a stream that is kept open for the next one."""
         if self._stream is None:
-            self._stream = open_stream(self.eval_env)
+            self._stream = open_for(self.model, self.eval_env)
         sync_normalizer(self.training_env, self.eval_env)
         base = self.model.seed if self.seed is None else self.seed
         seed = derive_seed(0 if base is None else base, self.n_evaluations)

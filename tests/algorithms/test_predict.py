@@ -20,7 +20,7 @@ def biased(best: int, env: Any = None, **kwargs: Any) -> DQN:
     model = quick(Tiny(start=5) if env is None else env, **kwargs)
     with torch.no_grad():
         model.learner.flat.zero_()
-        model.policy.get_parameter("q_net.head.linear.bias")[best] = 1.0
+        model.policy.get_parameter("q_net.head.outputs.of_actions.bias")[best] = 1.0
     return model
 
 
@@ -94,7 +94,7 @@ def test_keys_that_are_missing(missing: str) -> None:
 
 def test_exploration_is_drawn_for_each_observation() -> None:
     model = biased(1)
-    model.exploration.epsilon = 0.6
+    model.exploration.load_state_dict({**model.exploration.state_dict(), "epsilon": 0.6})
     draws = 20_000
     action, _ = model.predict(np.zeros((draws, 2), np.float32))
     counts = np.bincount(action - 5, minlength=3) / draws

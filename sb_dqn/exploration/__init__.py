@@ -1,0 +1,20 @@
+"""Exploration: who acts greedily and who at random, drawn for each lane by itself."""
+
+from sb_dqn.exploration.base import Act, Exploration, uniform_actions
+from sb_dqn.exploration.boltzmann import Boltzmann
+from sb_dqn.exploration.epsilon import EpsilonGreedy
+from sb_dqn.exploration.ladders import ApexLadder, Ladder, LogLadder
+from sb_dqn.exploration.settings import ExplorationSettings, as_exploration
+
+__all__ = [
+    "Act",
+    "ApexLadder",
+    "Boltzmann",
+    "EpsilonGreedy",
+    "Exploration",
+    "ExplorationSettings",
+    "Ladder",
+    "LogLadder",
+    "as_exploration",
+    "uniform_actions",
+]

@@ -1,0 +1,95 @@
+"""What every kind of exploration can do, and the uniform draw that all of them begin with."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from sb_dqn.spaces import ActionShape
+from sb_dqn.types import BoolArray, IntArray
+
+Act = Callable[[], npt.NDArray[Any]]
+"""Asks the nets about the open rows: greedy actions `[B]` (`[B, D]` for branches), or, for an exploration that
+`needs_values`, the values `[B, (D,) A]` of all actions."""
+
+
+class Exploration(ABC):
+    """Chooses the actions of B lanes while learning, and those of any number of rows for `predict`.
+
+    It never rises again: after a load, or in a second `learn`, it goes on where it was.
+
+    Args:
+        actions: what there is to choose from.
+        num_lanes: B.
+        rng: draws of this part alone.
+        evaluation: explores for `predict(deterministic=False)`; None: this one, at its present rate.
+    """
+
+    needs_values: ClassVar[bool] = False
+
+    def __init__(
+        self, actions: ActionShape, num_lanes: int, rng: np.random.Generator, evaluation: Exploration | None = None
+    ) -> None:
+        self.actions = actions
+        self.num_lanes = num_lanes
+        self.rng = rng
+        self.evaluation: Exploration = self if evaluation is None else evaluation
+
+    def uniform(self, mask: BoolArray | None = None) -> IntArray:
+        """`[B]` (`[B, D]`) actions at random, legal ones where there is a mask `[B, (D,) A]`."""
+        return uniform_actions(self.actions, self.num_lanes, self.rng, mask)
+
+    @property
+    @abstractmethod
+    def rate(self) -> float:
+        """How much is explored at present, for the log: an epsilon or a temperature."""
+
+    @abstractmethod
+    def advance(self, step: int, horizon: int) -> None:
+        """Follows the schedule to env step `step` of a run of `horizon` steps."""
+
+    @abstractmethod
+    def select(self, act: Act, mask: BoolArray | None = None) -> IntArray:
+        """`[B]` (`[B, D]`) actions of the lanes."""
+
+    @abstractmethod
+    def explore(self, act: Act, rows: int, rng: np.random.Generator, mask: BoolArray | None = None) -> IntArray:
+        """`[rows]` (`[rows, D]`) actions at the present rate, the same for all rows, with draws of `rng`."""
+
+    @abstractmethod
+    def state_dict(self) -> dict[str, Any]:
+        """The rate that was reached."""
+
+    @abstractmethod
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Goes on from there."""
+
+
+def uniform_actions(
+    actions: ActionShape, rows: int, rng: np.random.Generator, mask: BoolArray | None = None
+) -> IntArray:
+    """Actions drawn uniformly, each branch by itself; from the legal ones where there is a mask.
+
+    Args:
+        actions: what there is to choose from.
+        rows: how many.
+        rng: draws.
+        mask: `[rows, A]` (`[rows, D, A]`) True where legal; a row without any allows all.
+
+    Returns:
+        `[rows]` (`[rows, D]`), 0-based.
+    """
+    if mask is None:
+        if not actions.branched:
+            return rng.integers(actions.num_actions, size=rows)
+        return rng.integers(actions.branches, size=(rows, len(actions.branches)))
+    mask = mask | ~mask.any(-1, keepdims=True)
+    if actions.branched:
+        mask = mask & actions.legal
+    rank = rng.integers(mask.sum(-1))  # which of the legal ones, counted from 0
+    drawn: IntArray = (mask.cumsum(-1) > rank[..., None]).argmax(-1)
+    return drawn

@@ -1,0 +1,76 @@
+"""Boltzmann exploration: better actions are likelier, and how much so is a temperature."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from sb_dqn.exploration.base import Act, Exploration
+from sb_dqn.schedules import Schedule
+from sb_dqn.spaces import ActionShape
+from sb_dqn.types import BoolArray, IntArray
+
+
+class Boltzmann(Exploration):
+    """Draws from softmax(q / temperature), each branch by itself; temperature 0 is greedy.
+
+    Args:
+        schedule: temperature over env steps, in units of the values.
+        actions: what there is to choose from.
+        num_lanes: B.
+        rng: draws of this part alone.
+        off_after: env step from which the temperature is 0; None: never.
+        evaluation: explores for `predict`.
+    """
+
+    needs_values: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        schedule: Schedule,
+        actions: ActionShape,
+        num_lanes: int,
+        rng: np.random.Generator,
+        *,
+        off_after: int | None = None,
+        evaluation: Exploration | None = None,
+    ) -> None:
+        super().__init__(actions, num_lanes, rng, evaluation)
+        self.schedule = schedule
+        self.off_after = off_after
+        self.temperature = 0.0 if off_after == 0 else schedule(0, 1)
+
+    @property
+    def rate(self) -> float:
+        return self.temperature
+
+    def advance(self, step: int, horizon: int) -> None:
+        switched_off = self.off_after is not None and step >= self.off_after
+        self.temperature = 0.0 if switched_off else min(self.temperature, self.schedule(step, horizon))
+
+    def select(self, act: Act, mask: BoolArray | None = None) -> IntArray:
+        return self.explore(act, self.num_lanes, self.rng, mask)
+
+    def explore(self, act: Act, rows: int, rng: np.random.Generator, mask: BoolArray | None = None) -> IntArray:
+        q = self._legal(act(), mask)
+        if self.temperature > 0.0:
+            q = q - q.max(-1, keepdims=True)  # so that a low temperature overflows nothing but what is unlikely
+            with np.errstate(over="ignore"):
+                q = q / self.temperature + rng.gumbel(size=q.shape)  # the largest is a draw from the softmax
+        drawn: IntArray = q.argmax(-1)
+        return drawn
+
+    def _legal(self, q: npt.NDArray[Any], mask: BoolArray | None) -> npt.NDArray[Any]:
+        """Values as float64, minus infinity where an action does not exist or is not allowed."""
+        q = q.astype(np.float64)
+        if mask is not None:
+            q = np.where(mask | ~mask.any(-1, keepdims=True), q, -np.inf)
+        return np.where(self.actions.legal, q, -np.inf) if self.actions.branched else q
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"temperature": self.temperature}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.temperature = state.get("temperature", self.temperature)

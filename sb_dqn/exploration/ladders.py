@@ -1,0 +1,40 @@
+"""Ladders: another epsilon for each lane, so that careful and reckless lanes fill one replay."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+
+@dataclass(frozen=True)
+class ApexLadder:
+    """epsilon_i = base^(1 + alpha i / (B - 1)), falling from lane to lane (Horgan et al. 2018, arXiv 1803.00933).
+
+    A single lane has `base`.
+    """
+
+    alpha: float = 7.0
+
+    def finals(self, base: float, num_lanes: int) -> npt.NDArray[Any]:
+        """`[B]` final epsilons."""
+        return np.power(base, 1.0 + self.alpha * np.arange(num_lanes) / max(num_lanes - 1, 1))
+
+
+@dataclass(frozen=True)
+class LogLadder:
+    """Evenly spaced in log epsilon from `minimum` in the first lane to `base` in the last, as in rlpyt.
+
+    A single lane has `base`.
+    """
+
+    minimum: float
+
+    def finals(self, base: float, num_lanes: int) -> npt.NDArray[Any]:
+        """`[B]` final epsilons."""
+        return np.geomspace(base, self.minimum, num_lanes)[::-1]
+
+
+Ladder = ApexLadder | LogLadder
