@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy.typing as npt
 
 from sb_dqn.envs.stream import Stream
 from sb_dqn.types import IntArray, Rows
@@ -15,12 +18,20 @@ class InlineActor:
         stream: the environment.
         choose: from a tick, the `[B]` actions that leave its open rows.
         env_seed: for the first reset; later ones go on with the environment's own generators.
+        declared: what the policy says of the rows that it has just left, `[B, ...]` by name (`Rows.extra`).
     """
 
-    def __init__(self, stream: Stream, choose: Callable[[Rows], IntArray], env_seed: int | None) -> None:
+    def __init__(
+        self,
+        stream: Stream,
+        choose: Callable[[Rows], IntArray],
+        env_seed: int | None,
+        declared: Callable[[], dict[str, npt.NDArray[Any]]] = dict,
+    ) -> None:
         self.stream = stream
         self.choose = choose
         self.env_seed = env_seed
+        self.declared = declared
 
     def rows(self) -> Iterator[Rows]:
         """One tick after another; the first begins the stream anew. An action is chosen when its tick is asked for."""
@@ -29,3 +40,4 @@ class InlineActor:
         while True:
             yield rows
             rows = self.stream.step(self.choose(rows))
+            rows.extra = self.declared()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from gymnasium import spaces
@@ -11,6 +11,7 @@ from gymnasium import spaces
 from sb_dqn.algorithms.counters import Counters
 from sb_dqn.algorithms.logs import Logs
 from sb_dqn.envs.statistics import EpisodeStatistics
+from sb_dqn.envs.stream import Stream
 from sb_dqn.learner import Learner
 from sb_dqn.logger import Logger
 from sb_dqn.rng import Generators
@@ -20,6 +21,8 @@ from sb_dqn.types import Blueprint
 class Attributes:
     """Read-only names on the parts of a model."""
 
+    keeps_replay: ClassVar[bool] = True
+    """Whether there is a replay that can be saved."""
     arguments: dict[str, Any]
     blueprint: Blueprint
     counters: Counters
@@ -27,6 +30,11 @@ class Attributes:
     logs: Logs
     rng: Generators
     statistics: EpisodeStatistics
+    stream: Stream | None
+
+    def get_env(self) -> Any:
+        """The environment, as it was given or made; None if there is none."""
+        return None if self.stream is None else self.stream.env
 
     @property
     def logger(self) -> Logger:
@@ -64,6 +72,11 @@ class Attributes:
     @property
     def action_space(self) -> spaces.Space[Any]:
         return self.blueprint.action_space
+
+    @property
+    def action_mask(self) -> str | None:
+        """Where the legal actions are told: "info", a key of the observation, or nowhere."""
+        return self.arguments.get("action_mask")
 
     @property
     def ep_info_buffer(self) -> deque[dict[str, Any]]:

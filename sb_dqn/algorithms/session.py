@@ -18,7 +18,7 @@ from sb_dqn.callbacks.compose import as_callback
 from sb_dqn.callbacks.progress import ProgressBarCallback
 from sb_dqn.envs.statistics import EpisodeStatistics
 from sb_dqn.errors import EnvironmentFault
-from sb_dqn.types import Rows, Update
+from sb_dqn.types import IntArray, Rows, Update
 
 NAMES = ("self", "total_timesteps", "rewards", "dones", "infos", "actions", "new_obs", "env", "callback")
 CHECK_EVERY = 1_000
@@ -33,11 +33,16 @@ class TickLocals(Mapping[str, Any]):
         callback: shown as `callback`.
         statistics: of the episodes.
         horizon: shown as `total_timesteps`.
-        action_start: smallest action of the action space.
+        action_start: smallest action of the action space, `[]` or `[D]`.
     """
 
     def __init__(
-        self, model: Trainer, callback: BaseCallback, statistics: EpisodeStatistics, horizon: int, action_start: int
+        self,
+        model: Trainer,
+        callback: BaseCallback,
+        statistics: EpisodeStatistics,
+        horizon: int,
+        action_start: IntArray,
     ) -> None:
         self.model, self.statistics, self.action_start = model, statistics, action_start
         self.facts: dict[str, Any] = {"self": model, "callback": callback, "total_timesteps": horizon}
@@ -92,9 +97,9 @@ class Session:
         facts: further numbers for a line.
         finite: 0-d bool tensor, False once a gradient was not finite.
         callback: None, a function, a callback or a list of them.
-        log_interval: episodes between log lines.
+        log_interval: episodes between log lines; see `log_by`.
         progress_bar: show one.
-        action_start: smallest action of the action space.
+        action_start: smallest action of the action space, `[]` or `[D]`.
     """
 
     def __init__(
@@ -109,7 +114,7 @@ class Session:
         callback: Any,
         log_interval: int,
         progress_bar: bool,
-        action_start: int,
+        action_start: IntArray,
     ) -> None:
         self.model, self.counters, self.statistics, self.logs = model, counters, statistics, logs
         self.facts, self.finite, self.log_interval = facts, finite, log_interval
@@ -118,7 +123,7 @@ class Session:
         self.calls_back = callback is not None or progress_bar
         self.locals = TickLocals(model, self.callback, statistics, counters.horizon, action_start)
         self.latest: Update | None = None
-        self.logged_episodes = statistics.num_episodes
+        self.log_by(lambda: self.statistics.num_episodes)
         self.started, self.first_step = time.monotonic(), counters.num_timesteps
         self.next_check = counters.n_updates + CHECK_EVERY
 
@@ -150,6 +155,10 @@ class Session:
             self.callback.close()
         finally:
             self.logs.close()
+
+    def log_by(self, count: Callable[[], int]) -> None:
+        """What `log_interval` counts: episodes, unless something else is said here."""
+        self.count, self.logged = count, count()
 
     def arrived(self, rows: Rows) -> None:
         """Counts the tick."""
@@ -189,14 +198,14 @@ class Session:
             self.callback.update_locals(self.locals)
             if not self.callback.on_step():
                 return False
-        if self.log_interval and self.statistics.num_episodes - self.logged_episodes >= self.log_interval:
+        if self.log_interval and self.count() - self.logged >= self.log_interval:
             self.dump()
         return counters.num_timesteps < counters.horizon
 
     def dump(self) -> None:
         """One log line."""
         statistics, counters = self.statistics, self.counters
-        self.logged_episodes = statistics.num_episodes
+        self.logged = self.count()
         if not (self.logs.logger.output_formats or self.calls_back):  # nobody would read it
             return
         record = self.logs.logger.record

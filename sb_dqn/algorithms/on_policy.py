@@ -1,0 +1,215 @@
+"""Learning from rollouts: what PQN and the policy-gradient methods share."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, cast
+
+import numpy.typing as npt
+import torch
+
+from sb_dqn.accelerate import accelerate
+from sb_dqn.actors.inline import InlineActor
+from sb_dqn.algorithms.base import BaseAlgorithm
+from sb_dqn.algorithms.session import Session
+from sb_dqn.checks import check_float, check_int
+from sb_dqn.envs.stream import Stream
+from sb_dqn.errors import ConfigurationError, MemoryBudgetError
+from sb_dqn.replay import Ring
+from sb_dqn.replay.rollout import Rollout, rows_needed
+from sb_dqn.schedules import Schedule
+from sb_dqn.spaces import flatten_space
+from sb_dqn.types import BoolArray, IntArray, Observation, Rows, Update
+
+Declared = dict[str, npt.NDArray[Any]]
+"""What a policy says of the rows that it leaves, `[B, ...]`: always "value", and what else its objective needs."""
+
+
+@dataclass(frozen=True)
+class RolloutSettings:
+    """How much is collected before the updates, and how often it is used; checked when made.
+
+    Args:
+        n_steps: ticks of every lane.
+        n_epochs: passes over the rollout.
+        batch_size: most samples per update.
+        gamma: discount per env step, [0, 1].
+        lambda_: of the lambda-returns, [0, 1].
+        lambda_name: what the constructor calls it.
+        extras: shapes of what is declared beside the value.
+    """
+
+    n_steps: int
+    n_epochs: int
+    batch_size: int
+    gamma: float
+    lambda_: float
+    lambda_name: str = "gae_lambda"
+    extras: Mapping[str, tuple[int, ...]] | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("n_steps", "n_epochs", "batch_size"):
+            check_int(name, getattr(self, name), 1)
+        check_float("gamma", self.gamma, 0.0, 1.0)
+        check_float(self.lambda_name, self.lambda_, 0.0, 1.0)
+
+    def build(self, stream: Stream, device: torch.device) -> Rollout:
+        """A rollout for the lanes and spaces of `stream`.
+
+        Raises:
+            MemoryBudgetError: it does not fit.
+        """
+        frame_stack, actions = stream.blueprint.frame_stack, stream.action_shape
+        try:
+            ring = Ring(
+                rows_needed(self.n_steps, frame_stack) * stream.num_envs,
+                stream.num_envs,
+                flatten_space(stream.observation_space),
+                frame_stack=frame_stack,
+                device=device,
+                num_actions=actions.num_actions,
+                num_branches=actions.num_branches,
+                masks=stream.has_masks,
+            )
+        except MemoryBudgetError as error:
+            raise MemoryBudgetError(
+                f"a rollout of n_steps={self.n_steps} in {stream.num_envs} lanes does not fit into the memory of {device}; "
+                f"give fewer steps, or fewer lanes"
+            ) from error
+        return Rollout(ring, self.n_steps, self.n_epochs, self.batch_size, self.gamma, self.lambda_, self.extras)
+
+
+class OnPolicyAlgorithm(BaseAlgorithm):
+    """Acts for `n_steps` ticks, learns from what happened in epochs of minibatches, forgets it.
+
+    All actions of a rollout are chosen by the same weights, and so are its values: the action of a row that is open when a
+    rollout is full is chosen after the updates. `log_interval` counts rollouts, as in Stable-Baselines3.
+
+    Args:
+        rollout: settings of what is collected.
+        learning_rate: schedule.
+        stream: None where there is no environment yet.
+        parts: of BaseAlgorithm.
+    """
+
+    default_log_interval: ClassVar[int] = 1
+    keeps_replay: ClassVar[bool] = False
+
+    def __init__(
+        self, *, rollout: RolloutSettings, learning_rate: Schedule, stream: Stream | None, **parts: Any
+    ) -> None:
+        super().__init__(**parts)
+        self.rollout_settings, self.learning_rate = rollout, learning_rate
+        self.iterations = 0
+        self._declared: Declared = {}
+        self._places = torch.empty(0, dtype=torch.int64)
+        self._gradient: Any = None
+        if stream is not None:
+            self.attach(stream)
+
+    @abstractmethod
+    def act(self, obs: Observation, mask: BoolArray | None) -> tuple[IntArray, Declared]:
+        """`[B]` (`[B, D]`) actions that leave the rows where `obs` `[B, *shape]` is seen, and what is declared of these rows."""
+
+    @abstractmethod
+    def values(self, obs: Observation, mask: BoolArray | None) -> npt.NDArray[Any]:
+        """`[B]` values of observations at which nobody acts, by the current weights: what a rollout bootstraps from."""
+
+    @abstractmethod
+    def prepare_acting(self) -> None:
+        """The lanes have changed: whatever is recorded for a number of lanes is made anew."""
+
+    def attach(self, stream: Stream) -> None:
+        self.stream = stream
+        # without a seed of ours the environment keeps the one that it was made with
+        env_seed = None if self.arguments["seed"] is None else self.rng.env_seed
+        self.actor = InlineActor(stream, self.choose, env_seed, lambda: self._declared)
+        self.exploration.num_lanes = stream.num_envs
+        self.prepare_acting()
+        if self._experience is None:
+            self._experience, self._gradient = self.rollout_settings.build(stream, self.device), None
+            if self.verbose:
+                self._introduce(stream, self.rollout)
+
+    def _introduce(self, stream: Stream, rollout: Rollout) -> None:
+        """Says once what a user may not expect."""
+        steps = rollout.n_steps * stream.num_envs
+        print(
+            f"{type(self).__name__} on {self.device}: rollouts of {rollout.n_steps} x {stream.num_envs} = {steps:,} steps, "
+            f"{rollout.n_epochs} x {rollout.num_minibatches} updates of {rollout.batch_size} samples"
+        )
+        if stream.options.protocol:
+            print(
+                f"Atari protocol {stream.options.protocol!r}; choose by make_atari_env(..., protocol='classic' or 'sticky')"
+            )
+
+    def choose(self, rows: Rows) -> IntArray:
+        """Actions for the open rows; what is declared of them goes into the next tick's rows."""
+        obs = rows.slots[-1].obs if self.blueprint.frame_stack == 1 else self.rollout.open_observation()
+        self.exploration.advance(self.num_timesteps, self.counters.horizon)
+        action, self._declared = self.act(obs, rows.slots[-1].mask)
+        return action
+
+    def before_updates(self) -> None:
+        if self.rollout.is_full:
+            self.iterations += 1
+            self.learner.set_learning_rate(self.learning_rate(self.num_timesteps, self.counters.horizon))
+            self.rollout.complete(self.values)
+
+    def gradient_step(self) -> Update:
+        if self._gradient is None:
+            self._record_gradient()
+        self._places.copy_(self.rollout.draw(self.rng.sample))
+        self.learner.renew_noise(self.rng.noise)
+        gradient, *facts = self._gradient(self._places)
+        self.learner.apply(gradient)
+        return Update(*facts)
+
+    def _sample_and_differentiate(self, places: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        gradient, _, update = self.learner.gradient(self.rollout.sample(places))
+        return gradient, *update
+
+    def _record_gradient(self) -> None:
+        self._places = torch.zeros(self.rollout.batch_size, dtype=torch.int64, device=self.device)
+        self._gradient = accelerate(self._sample_and_differentiate, (self._places,), self.mode)
+
+    def _new_session(self, callback: Any, log_interval: int, progress_bar: bool) -> Session:
+        self.iterations = 0
+        session = super()._new_session(callback, log_interval, progress_bar)
+        session.log_by(lambda: self.iterations)
+        return session
+
+    def log_facts(self) -> dict[str, float]:
+        return {
+            "time/iterations": self.iterations,
+            "rollout/exploration_rate": self.exploration.rate,
+            "train/learning_rate": self.learning_rate(self.num_timesteps, self.counters.horizon),
+        }
+
+    @property
+    def rollout(self) -> Rollout:
+        """What was collected since the last updates.
+
+        Raises:
+            ConfigurationError: there is no environment yet, so its size is not known.
+        """
+        if self._experience is None:
+            raise ConfigurationError("there is no rollout before there is an environment; call set_env(...) first")
+        return cast(Rollout, self._experience)
+
+    def save_replay_buffer(self, path: Any) -> Any:
+        """Refuses: there is none.
+
+        Raises:
+            ConfigurationError: always.
+        """
+        raise ConfigurationError(
+            f"{type(self).__name__} keeps no replay: what it learns from is forgotten after the updates; save(...) is enough"
+        )
+
+    @property
+    def exploration_rate(self) -> float:
+        """Epsilon, on a ladder the mean over the lanes; the temperature of Boltzmann exploration."""
+        return self.exploration.rate

@@ -1,0 +1,40 @@
+"""Q(lambda) without a target net: the regression of PQN."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+from sb_dqn.checks import check_choice
+from sb_dqn.losses.td import weighted_mean
+from sb_dqn.objectives.backup import like, over_branches
+from sb_dqn.objectives.q_learning import LOSSES
+from sb_dqn.types import Batch
+
+
+class QLambda:
+    r"""The distance of the value of the action taken to a target that was fixed before the first update.
+
+    .. math:: l = L\big(q(o_{t-1}, a_{t-1}) - G_t\big)
+
+    where G is the lambda-return that the rollout computed (Peng's Q(lambda); in PQN: Gallici et al. 2024, arXiv 2407.04811).
+
+    Args:
+        loss: "mse" (half of the square) or "huber" (kappa 1).
+
+    Raises:
+        ConfigurationError: an unknown loss.
+    """
+
+    def __init__(self, loss: str = "mse") -> None:
+        self.loss = LOSSES[check_choice("loss", loss, LOSSES)]
+
+    def __call__(self, online: Any, target: Any, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+        q_tm1 = online(batch.obs, batch.mask).of(batch.action)  # [N] or [N, D]
+        error = q_tm1 - like(batch.return_, batch.action)
+        facts = {
+            "priority": over_branches(error.detach().abs(), batch.weight),
+            "q_mean": weighted_mean(over_branches(q_tm1.detach(), batch.weight), batch.weight),
+        }
+        return over_branches(self.loss(error), batch.weight), facts

@@ -1,0 +1,115 @@
+"""What is read from a rollout: the samples of all lanes with their lambda-returns, in places of fixed number."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from sb_dqn.errors import ConfigurationError
+from sb_dqn.losses.returns import lambda_returns
+from sb_dqn.replay.frames import observations_at
+from sb_dqn.replay.ring import Ring
+from sb_dqn.types import Batch, IntArray
+
+
+class RolloutView:
+    """Place t * B + b holds the t-th sample of lane b; the last place, n_steps * B, stands for none.
+
+    Everything that `gather` reads lies in tensors that never move, so a recording of it stays valid.
+
+    Args:
+        ring: to read from.
+        n_steps: samples a lane, at most.
+        gamma, lambda_: in [0, 1].
+        extras: shapes of what the policy declares.
+
+    Raises:
+        ConfigurationError: gamma or lambda_ is out of its range.
+    """
+
+    def __init__(
+        self, ring: Ring, n_steps: int, gamma: float, lambda_: float, extras: Mapping[str, tuple[int, ...]]
+    ) -> None:
+        for name, number in (("gamma", gamma), ("lambda", lambda_)):
+            if not 0.0 <= number <= 1.0:
+                raise ConfigurationError(f"{name}={number} is not allowed; give a number in [0, 1]")
+        self.ring, self.n_steps, self.gamma, self.lambda_ = ring, n_steps, float(gamma), float(lambda_)
+        self.places = n_steps * ring.num_lanes
+        device = ring.device
+        self.lane, self.row = torch.zeros((2, self.places + 1), dtype=torch.int64, device=device)
+        self.return_, self.weight = torch.zeros((2, self.places + 1), device=device)
+        self.extra = {name: torch.zeros((self.places + 1, *shape), device=device) for name, shape in extras.items()}
+        self._lanes = torch.arange(ring.num_lanes, device=device)
+        self._window = torch.arange(2 * n_steps + 1, device=device).unsqueeze(1)
+
+    def prepare(self, start: IntArray, extra: Mapping[str, npt.NDArray[Any]]) -> None:
+        """Finds the samples and computes their targets.
+
+        Args:
+            start: `[B]` row (absolute) at which the rollout begins, lane by lane.
+            extra: `[rows, B, ...]` by name, what was declared at each row; values are complete.
+        """
+        ring, device = self.ring, self.ring.device
+        row = torch.from_numpy(start).to(device) + self._window  # [W, B], W = 2 n_steps + 1
+        cells = ring.cells(self._lanes, row)
+        declared = {name: torch.from_numpy(column).to(device).flatten(0, 1) for name, column in extra.items()}
+        return_, starts = self._targets(cells, row, declared["value"].take(cells))
+        # the samples of each lane first, time in order; what is left over has weight 0
+        order = starts.logical_not().byte().argsort(dim=0, stable=True)[: self.n_steps]  # [n_steps, B]
+        self.lane[:-1] = self._lanes.expand_as(order).flatten()
+        self.row[:-1] = row.gather(0, order).flatten()
+        self.return_[:-1] = return_.gather(0, order).flatten()
+        self.weight[:-1] = starts.gather(0, order).flatten()
+        at = cells.gather(0, order).flatten()
+        for name, column in declared.items():
+            self.extra[name][:-1] = column.index_select(0, at)
+
+    def _targets(self, cells: Tensor, row: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        """lambda-returns `[W - 1, B]`, finite everywhere, and which rows start a transition, `[W - 1, B]` bool."""
+        ring = self.ring
+        open_row = torch.from_numpy(ring.cursor - 1).to(ring.device)
+        terminal, last = ring.terminal.take(cells), ring.last.take(cells)
+        starts = (row[:-1] < open_row) & ~last[:-1]
+        goes_on = starts & (row[1:] < open_row) & ~(terminal | last)[1:]
+        # rows past the cursor are stale: `where`, not a product
+        return_ = lambda_returns(
+            torch.where(starts, ring.reward.take(cells[1:]), 0.0),
+            (starts & ~terminal[1:]) * self.gamma,
+            torch.where(starts, value[1:], 0.0),
+            goes_on * self.lambda_,
+        )
+        return return_, starts
+
+    def gather(self, places: Tensor) -> Batch:
+        """Reads one batch.
+
+        Args:
+            places: `[N]` int64.
+
+        Returns:
+            A batch whose `return_` is the whole target: nothing is left to bootstrap (discount 0, no `next_obs`).
+        """
+        lane, row = self.lane.take(places), self.row.take(places)
+        return_ = self.return_.take(places)
+        obs, mask = self.observe(lane, row)
+        return Batch(
+            obs=obs,
+            action=self.ring.action.index_select(0, self.ring.cells(lane, row)).long(),
+            return_=return_,
+            discount=torch.zeros_like(return_),
+            next_obs={},
+            weight=self.weight.take(places),
+            place=torch.stack([lane, row]),
+            mask=mask,
+            extra={name: column.index_select(0, places) for name, column in self.extra.items()},
+        )
+
+    def observe(self, lane: Tensor, row: Tensor) -> tuple[dict[str, Tensor], Tensor | None]:
+        """Observations, frames stacked, and masks, if there are any, of rows `[N]` of lanes `[N]`."""
+        mask = self.ring.mask
+        legal = None if mask is None else mask.index_select(0, self.ring.cells(lane, row))
+        return observations_at(self.ring, lane, row), legal
