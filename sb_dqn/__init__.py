@@ -11,14 +11,33 @@ from typing import TYPE_CHECKING, Any
 from sb_dqn.version import __version__
 
 if TYPE_CHECKING:
-    from sb_dqn.algorithms import DQN, DoubleDQN, NStepDQN
+    from sb_dqn.algorithms import (
+        BTR,
+        C51,
+        DQN,
+        FQF,
+        IQN,
+        PERDQN,
+        PQN,
+        QRDQN,
+        CategoricalDQN,
+        DataEfficientRainbow,
+        DoubleDQN,
+        DuelingDQN,
+        MunchausenDQN,
+        NoisyDQN,
+        NStepDQN,
+        Rainbow,
+    )  # fmt: skip
     from sb_dqn.envs import Monitor, make_atari_env, make_vec_env
     from sb_dqn.evaluation import evaluate_policy
 
+_ALGORITHMS = (
+    "BTR", "C51", "DQN", "FQF", "IQN", "PERDQN", "PQN", "QRDQN", "CategoricalDQN", "DataEfficientRainbow", "DoubleDQN",
+    "DuelingDQN", "MunchausenDQN", "NStepDQN", "NoisyDQN", "Rainbow",
+)  # fmt: skip
 _HOMES = {
-    "DQN": "sb_dqn.algorithms",
-    "DoubleDQN": "sb_dqn.algorithms",
-    "NStepDQN": "sb_dqn.algorithms",
+    **dict.fromkeys(_ALGORITHMS, "sb_dqn.algorithms"),
     "Monitor": "sb_dqn.envs",
     "make_atari_env": "sb_dqn.envs",
     "make_vec_env": "sb_dqn.envs",
@@ -26,7 +45,9 @@ _HOMES = {
 }
 
 __all__ = [
-    "DQN", "DoubleDQN", "Monitor", "NStepDQN", "__version__", "evaluate_policy", "make_atari_env", "make_vec_env",
+    "BTR", "C51", "DQN", "FQF", "IQN", "PERDQN", "PQN", "QRDQN", "CategoricalDQN", "DataEfficientRainbow", "DoubleDQN",
+    "DuelingDQN", "Monitor", "MunchausenDQN", "NStepDQN", "NoisyDQN", "Rainbow", "__version__", "evaluate_policy",
+    "make_atari_env", "make_vec_env",
 ]  # fmt: skip
 
 

@@ -26,7 +26,7 @@ from sb_dqn.checks import check_int
 from sb_dqn.envs.statistics import EpisodeStatistics
 from sb_dqn.envs.stream import Stream
 from sb_dqn.errors import ConfigurationError
-from sb_dqn.exploration import EpsilonGreedy
+from sb_dqn.exploration import Exploration
 from sb_dqn.learner import Learner
 from sb_dqn.logger import Logger
 from sb_dqn.policies.base import Policy
@@ -61,7 +61,7 @@ class BaseAlgorithm(Attributes, ABC):
         blueprint: Blueprint,
         policy: Policy,
         learner: Learner,
-        exploration: EpsilonGreedy,
+        exploration: Exploration,
         rng: Generators,
         verbose: int,
         tensorboard_log: str | None,
@@ -75,10 +75,10 @@ class BaseAlgorithm(Attributes, ABC):
         self.mode = mode
         self.counters = Counters()
         self.statistics = EpisodeStatistics(blueprint.num_envs, check_int("stats_window_size", stats_window_size, 1))
-        self.predictor = Predictor(policy, blueprint, mode)
+        self.predictor = Predictor(policy, blueprint, self.action_mask)
         self.learning = False
         self.session: Session | None = None
-        self.stream: Stream | None = None
+        self.stream = None
         self.actor: InlineActor | None = None
         self._experience: Experience | None = None
 
@@ -161,7 +161,7 @@ class BaseAlgorithm(Attributes, ABC):
             callback=callback,
             log_interval=log_interval,
             progress_bar=progress_bar,
-            action_start=int(getattr(self.action_space, "start", 0)),
+            action_start=self.predictor.actions.start,
         )
         return self.session
 
@@ -176,6 +176,7 @@ class BaseAlgorithm(Attributes, ABC):
         state: Any = None,
         episode_start: npt.NDArray[np.bool_] | None = None,
         deterministic: bool = False,
+        action_masks: Any = None,
     ) -> tuple[npt.NDArray[np.int64], Any]:
         """The action for one observation, or for a batch of them.
 
@@ -184,16 +185,18 @@ class BaseAlgorithm(Attributes, ABC):
                 frames itself, single frames too: `state` then carries the stack.
             state: what the last call returned; None at the start.
             episode_start: `[n]` True where an episode begins: the state is cleared there.
-            deterministic: greedy; else with the model's current epsilon.
+            deterministic: greedy; else by `evaluation_eps` if that was given, or exploring as while learning.
+            action_masks: `[A]` or `[n, A]`, true where legal; for MultiDiscrete one branch after the other. None: all,
+                or what the observation says where `action_mask=` is a key of it.
 
         Returns:
-            Actions of the action space (`[]` or `[n]`), and the state for the next call.
+            Actions of the action space (`[]` or `[n]`; MultiDiscrete adds an axis), and the state for the next call.
 
         Raises:
             SpaceError: shape, dtype or keys do not fit.
         """
-        epsilon = 0.0 if deterministic else self.exploration.epsilon
-        return self.predictor(observation, state, episode_start, epsilon, self.rng.predict)
+        exploration = None if deterministic else self.exploration
+        return self.predictor(observation, state, episode_start, action_masks, exploration, self.rng.predict)
 
     def set_env(self, env: Any, force_reset: bool = True) -> None:
         """Learns from another environment of the same spaces from now on; its first rows begin new episodes.
@@ -202,7 +205,7 @@ class BaseAlgorithm(Attributes, ABC):
             SpaceError: its spaces differ from the model's.
             ConfigurationError: it has another number of lanes than the replay.
         """
-        stream = persistence.outside_of(self.blueprint, env)
+        stream = persistence.outside_of(self.blueprint, env, self.action_mask)
         if self._experience is not None and stream.num_envs != self.n_envs:
             raise ConfigurationError(
                 f"the environment has {stream.num_envs} lanes, the model's replay was made for {self.n_envs}; give as many"
@@ -211,10 +214,6 @@ class BaseAlgorithm(Attributes, ABC):
             self.blueprint = replace(self.blueprint, num_envs=stream.num_envs)
             self.statistics = EpisodeStatistics(stream.num_envs, self.statistics.window)
         self.attach(stream)
-
-    def get_env(self) -> Any:
-        """The environment, as it was given or made; None if there is none."""
-        return None if self.stream is None else self.stream.env
 
     def save(self, path: str | Path | IO[bytes]) -> Any:
         """Writes parameters, optimiser, counters and exploration to a zip, whole or not at all.
@@ -253,7 +252,8 @@ class BaseAlgorithm(Attributes, ABC):
         saved = persistence.read_model(path, {**(custom_objects or {}), **kwargs}, trust)
         made_by = persistence.find_class(cls, saved.class_name)
         arguments = {**saved.arguments, **kwargs, "device": device}
-        model: Self = made_by(arguments.pop("policy"), persistence.outside_of(saved.blueprint, env), **arguments)
+        outside = persistence.outside_of(saved.blueprint, env, arguments.get("action_mask"))
+        model: Self = made_by(arguments.pop("policy"), outside, **arguments)
         persistence.write_policy(model.policy, saved.policy)
         for name, part in model._parts().items():
             part.load_state_dict(saved.parts[name])

@@ -2,23 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from sb_dqn.accelerate import choose_mode
 from sb_dqn.algorithms.off_policy import OffPolicyAlgorithm, ReplaySettings, TargetSettings, cadence
 from sb_dqn.algorithms.outside import open_outside, refuse_unknown, resolve_device
-from sb_dqn.checks import check_bool, check_choice, check_float, check_int, check_path
-from sb_dqn.exploration import EpsilonGreedy
+from sb_dqn.algorithms.parts import NetPlan, epsilon_schedule, gradient_bound, random_streams
+from sb_dqn.checks import check_bool, check_choice, check_float, check_int, check_path, check_switch
+from sb_dqn.errors import ConfigurationError
+from sb_dqn.exploration import as_exploration
 from sb_dqn.learner import Learner
-from sb_dqn.objectives.q_learning import QLearning
-from sb_dqn.policies import VALUE_POLICIES, QPolicy, policy_class, split_policy_kwargs
-from sb_dqn.rng import Generators, torch_seeded
-from sb_dqn.schedules import Linear, as_schedule
+from sb_dqn.nn.heads import Distribution, Scalar
+from sb_dqn.nn.linear import Noisy
+from sb_dqn.objectives.backup import Backup, Munchausen
+from sb_dqn.objectives.q_learning import LOSSES, QLearning
+from sb_dqn.policies import QPolicy
+from sb_dqn.policies.network import Design
+from sb_dqn.replay.prioritized import Prioritized
+from sb_dqn.schedules import as_schedule
+from sb_dqn.types import Objective
+
+
+@dataclass(frozen=True)
+class Learned:
+    """What is learned of the return; set before `DQN.__init__` by classes that learn more than its mean.
+
+    Args:
+        distribution: makes the head.
+        objective: from who selects and evaluates the next action to the loss.
+        arguments: constructor arguments of the class that chose them, for its checkpoints.
+    """
+
+    distribution: Distribution
+    objective: Callable[[Backup], Objective]
+    arguments: Mapping[str, Any] = field(default_factory=dict)
 
 
 class DQN(OffPolicyAlgorithm):
-    """Deep Q-network: epsilon-greedy acting, uniform replay, a target net.
+    """Deep Q-network: epsilon-greedy acting, uniform replay, a target net; every later addition is a switch.
 
     All counts of steps are env steps over all lanes.
 
@@ -40,7 +64,18 @@ class DQN(OffPolicyAlgorithm):
         exploration_initial_eps, exploration_final_eps: epsilon before and after, [0, 1].
         max_grad_norm: bound on the gradient's 2-norm; None: none.
         double_q: the online net selects the action that the target net evaluates (arXiv 1509.06461).
-        loss: "huber" or "mse".
+        dueling: value of the state and advantages of the actions in two streams (arXiv 1511.06581).
+        noisy: noise in the weights instead of, or beside, epsilon (arXiv 1706.10295): True or "factorised",
+            "independent", or a dict of `kind` and `sigma`.
+        prioritized_replay: what surprises more is replayed more (arXiv 1511.05952): True, or a dict of `alpha`, `beta`,
+            `eps`, `initial`, `uniform_mix`.
+        munchausen: a bonus for probable actions and a soft value (arXiv 2007.14430): True, or a dict of `alpha`, `tau`,
+            `clip`.
+        loss: "huber" or "mse"; of a scalar value.
+        exploration: "epsilon", "boltzmann", "none" (greedy), or a dict of `kind`, `schedule`, `ladder`, `ladder_alpha`, `ladder_min`,
+            `off_after`, `temperature`; None: "epsilon", or "none" with `noisy`, whose noise explores.
+        evaluation_eps: epsilon of `predict(deterministic=False)`; None: the current one.
+        action_mask: where legal actions are named: "info" (`info["action_mask"]`) or a key of a Dict observation.
         stats_window_size: episodes in the running means.
         tensorboard_log: folder for TensorBoard files.
         policy_kwargs: keywords of the policy; optimizer_class and optimizer_kwargs too.
@@ -57,6 +92,8 @@ class DQN(OffPolicyAlgorithm):
         SpaceError: a space is not supported.
         MemoryBudgetError: the replay does not fit.
     """
+
+    learned: Learned | None = None
 
     def __init__(
         self,
@@ -77,7 +114,14 @@ class DQN(OffPolicyAlgorithm):
         exploration_final_eps: float = 0.05,
         max_grad_norm: float | None = 10.0,
         double_q: bool = False,
+        dueling: bool = False,
+        noisy: bool | str | Mapping[str, Any] = False,
+        prioritized_replay: bool | Mapping[str, Any] = False,
+        munchausen: bool | Mapping[str, Any] = False,
         loss: str = "huber",
+        exploration: str | Mapping[str, Any] | None = None,
+        evaluation_eps: float | None = None,
+        action_mask: str | None = None,
         stats_window_size: int = 100,
         tensorboard_log: str | None = None,
         policy_kwargs: Mapping[str, Any] | None = None,
@@ -95,66 +139,52 @@ class DQN(OffPolicyAlgorithm):
         }
         refuse_unknown(type(self), unknown)
         rate = as_schedule("learning_rate", learning_rate)
-        epsilon = Linear(
-            check_float("exploration_initial_eps", exploration_initial_eps, 0.0, 1.0),
-            check_float("exploration_final_eps", exploration_final_eps, 0.0, 1.0),
-            fraction=check_float("exploration_fraction", exploration_fraction, 0.0, 1.0),
-        )
+        learned = self._learned(loss)
+        noise = check_switch("noisy", noisy, Noisy, text="kind")
+        backup = Backup(check_bool("double_q", double_q), check_switch("munchausen", munchausen, Munchausen))
+        plan = NetPlan(policy, policy_kwargs, Design(learned.distribution, check_bool("dueling", dueling), noise))
+        if exploration is None:
+            exploration = "none" if noise else "epsilon"
+        epsilon = epsilon_schedule(exploration_initial_eps, exploration_final_eps, exploration_fraction)
+        acting = as_exploration(exploration, epsilon, evaluation_eps)
         replay = ReplaySettings(
             check_int("buffer_size", buffer_size, 1),
             None if buffer_device is None else resolve_device(buffer_device, "buffer_device"),
             check_path("buffer_path", buffer_path),
             check_int("batch_size", batch_size, 1), check_int("n_steps", n_steps, 1), check_float("gamma", gamma, 0.0, 1.0),
             cadence(train_freq, gradient_steps, learning_starts),
+            check_switch("prioritized_replay", prioritized_replay, Prioritized),
         )  # fmt: skip
         target = TargetSettings(
             check_float("tau", tau, 0.0, 1.0, above=True),
             check_int("target_update_interval", target_update_interval, 1),
         )
-        objective = QLearning(check_bool("double_q", double_q), loss)
-        norm = None if max_grad_norm is None else check_float("max_grad_norm", max_grad_norm, 0.0, above=True)
+        norm = gradient_bound(max_grad_norm)
         check_choice("precision", precision, ("fp32", "bf16"))
         torch_device = resolve_device(device)
-        rng = Generators(
-            None if seed is None else check_int("seed", seed, 0, 2**63 - 1),
-            torch_device,
-            resolve_device(buffer_device) if buffer_device else torch_device,
-        )
-        chosen = policy_class(policy, VALUE_POLICIES)
-        policy_arguments, optimizer = split_policy_kwargs(chosen, policy_kwargs)
+        rng = random_streams(seed, torch_device, buffer_device)
 
-        blueprint, stream = open_outside(env)
-        with torch_seeded(rng.init_seed):
-            nets = chosen(blueprint.observation_space, blueprint.action_space, **policy_arguments).to(torch_device)
+        blueprint, stream = open_outside(env, action_mask)
+        nets = plan.build(blueprint, rng, torch_device)
         super().__init__(
-            arguments=arguments,
+            arguments={**arguments, **learned.arguments},
             blueprint=blueprint,
             policy=nets,
             learner=Learner(
-                nets.q_net, nets.q_net_target, objective, **optimizer, max_grad_norm=norm, precision=precision
+                nets.q_net, nets.q_net_target, learned.objective(backup), replay.batch_size, **plan.optimizer,
+                max_grad_norm=norm, precision=precision,
             ),
-            exploration=EpsilonGreedy(epsilon, nets.num_actions, blueprint.num_envs, rng.explore),
-            rng=rng,
-            replay=replay,
-            target=target,
-            learning_rate=rate,
-            stream=stream,
-            verbose=verbose,
+            exploration=acting.build(nets.actions, blueprint.num_envs, rng.explore),
+            rng=rng, replay=replay, target=target, learning_rate=rate, stream=stream, verbose=verbose,
             tensorboard_log=check_path("tensorboard_log", tensorboard_log),
             stats_window_size=stats_window_size,
             mode=choose_mode([nets], torch_device, check_bool("torch_compile", torch_compile)),
-        )
+        )  # fmt: skip
 
-
-class DoubleDQN(DQN):
-    """DQN with double Q-learning (van Hasselt et al. 2016, arXiv 1509.06461)."""
-
-    def __init__(self, policy: str | type[QPolicy], env: Any, *, double_q: bool = True, **kwargs: Any) -> None:
-        super().__init__(policy, env, double_q=double_q, **kwargs)
-
-
-class NStepDQN(DQN):
-    """DQN with three-step returns (Sutton 1988; in DQN: Hessel et al. 2018, arXiv 1710.02298)."""
-
-    def __init__(self, policy: str | type[QPolicy], env: Any, *, n_steps: int = 3, **kwargs: Any) -> None:
-        super().__init__(policy, env, n_steps=n_steps, **kwargs)
+    def _learned(self, loss: str) -> Learned:
+        scalar = Learned(Scalar(), partial(QLearning, loss=check_choice("loss", loss, LOSSES)))
+        if self.learned is not None and loss != "huber":
+            raise ConfigurationError(
+                f"loss={loss!r} is for a scalar value; {type(self).__name__} has a loss of its own: leave it out"
+            )
+        return self.learned or scalar

@@ -17,6 +17,7 @@ from sb_dqn.checks import check_choice, check_float, check_int
 from sb_dqn.envs.stream import Stream
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.replay import Cadence, FrameStack, Replay, Ring, TransitionView, UniformSampler
+from sb_dqn.replay.prioritized import Prioritized, PrioritizedSampler
 from sb_dqn.schedules import Schedule
 from sb_dqn.spaces import flatten_space
 from sb_dqn.types import Batch, IntArray, Rows, Update
@@ -34,6 +35,7 @@ class ReplaySettings:
         n_steps: n.
         gamma: discount per env step, 0..1.
         cadence: updates per env step.
+        prioritized: how rows are prioritised; None: all are equal.
     """
 
     buffer_size: int
@@ -43,6 +45,7 @@ class ReplaySettings:
     n_steps: int
     gamma: float
     cadence: Cadence
+    prioritized: Prioritized | None = None
 
     def __post_init__(self) -> None:
         check_int("buffer_size", self.buffer_size, 1)
@@ -68,10 +71,14 @@ class ReplaySettings:
             n_steps=self.n_steps,
             device=device if self.buffer_device is None else self.buffer_device,
             path=Path(self.buffer_path) if self.buffer_path else None,
-            num_actions=int(stream.action_space.n),
+            num_actions=stream.action_shape.num_actions,
+            num_branches=stream.action_shape.num_branches,
+            masks=stream.has_masks,
         )
         view = TransitionView(ring, self.n_steps, self.gamma)
-        return Replay(ring, UniformSampler(ring, self.batch_size), view, self.cadence)
+        if self.prioritized is None:
+            return Replay(ring, UniformSampler(ring, self.batch_size), view, self.cadence)
+        return Replay(ring, PrioritizedSampler(ring, self.batch_size, self.prioritized), view, self.cadence)
 
 
 def to_device(batch: Batch, device: torch.device) -> Batch:
@@ -79,6 +86,7 @@ def to_device(batch: Batch, device: torch.device) -> Batch:
     if batch.weight.device == device:
         return batch
     obs, next_obs = ({key: x.to(device) for key, x in part.items()} for part in (batch.obs, batch.next_obs))
+    mask, next_mask = (None if x is None else x.to(device) for x in (batch.mask, batch.next_mask))
     return Batch(
         obs,
         batch.action.to(device),
@@ -87,6 +95,8 @@ def to_device(batch: Batch, device: torch.device) -> Batch:
         next_obs,
         batch.weight.to(device),
         batch.place.to(device),
+        mask,
+        next_mask,
     )
 
 
@@ -156,7 +166,7 @@ class OffPolicyAlgorithm(BaseAlgorithm):
             if self.blueprint.frame_stack > 1
             else None
         )
-        self._greedy = GreedyActor(self.policy, self.mode)
+        self._net = GreedyActor(self.policy, self.mode, values=self.exploration.needs_values, generator=self.rng.noise)
         # without a seed of ours the environment keeps the one that it was made with
         self.actor = InlineActor(stream, self.choose, None if self.arguments["seed"] is None else self.rng.env_seed)
         self.exploration.num_lanes = stream.num_envs
@@ -187,10 +197,11 @@ class OffPolicyAlgorithm(BaseAlgorithm):
                 self.frames.cut()
             for slot in rows.slots:
                 self.frames.push(slot)
+        mask = rows.slots[-1].mask
         if self.counters.lifetime < self._uniform_until:
-            return self.exploration.uniform()
+            return self.exploration.uniform(mask)
         self.exploration.advance(self.num_timesteps, self.counters.horizon)
-        return self.exploration.select(lambda: self._greedy(self._open_observation(rows)))
+        return self.exploration.select(lambda: self._net(self._open_observation(rows), mask), mask)
 
     def _open_observation(self, rows: Rows) -> Any:
         if self.frames is None:
@@ -204,6 +215,7 @@ class OffPolicyAlgorithm(BaseAlgorithm):
             self.learner.sync_target(self.target_settings.tau)
             self._aim_sync()
         self.learner.set_learning_rate(self.learning_rate(self.num_timesteps, self.counters.horizon))
+        self.replay.sampler.advance(self.num_timesteps, self.counters.horizon)
 
     def gradient_step(self) -> Update:
         replay = self.replay
@@ -211,6 +223,7 @@ class OffPolicyAlgorithm(BaseAlgorithm):
         if self._gradient is None:
             self._record_gradient()
         self._noise.uniform_(generator=self.rng.sample)
+        self.learner.renew_noise(self.rng.noise)
         gradient, *facts = self._gradient(self._noise)
         self.learner.apply(gradient)
         return Update(*facts)
@@ -224,7 +237,8 @@ class OffPolicyAlgorithm(BaseAlgorithm):
     def _record_gradient(self) -> None:
         device = self.replay.ring.device
         self._noise = torch.zeros(self.replay.sampler.noise_shape, dtype=torch.float64, device=device)
-        self._gradient = accelerate(self._sample_and_differentiate, (self._noise,), self.mode)
+        with self.replay.sampler.untouched():
+            self._gradient = accelerate(self._sample_and_differentiate, (self._noise,), self.mode)
 
     def _begin_counting(self, total: int, reset: bool) -> None:
         super()._begin_counting(total, reset)
@@ -236,7 +250,7 @@ class OffPolicyAlgorithm(BaseAlgorithm):
 
     def log_facts(self) -> dict[str, float]:
         return {
-            "rollout/exploration_rate": self.exploration.epsilon,
+            "rollout/exploration_rate": self.exploration.rate,
             "train/learning_rate": self.learning_rate(self.num_timesteps, self.counters.horizon),
         }
 
@@ -275,4 +289,5 @@ class OffPolicyAlgorithm(BaseAlgorithm):
 
     @property
     def exploration_rate(self) -> float:
-        return self.exploration.epsilon
+        """Epsilon, on a ladder the mean over the lanes; the temperature of Boltzmann exploration."""
+        return self.exploration.rate

@@ -22,13 +22,18 @@ from sb_dqn.checkpoint import (
 from sb_dqn.envs.stream import open_stream
 from sb_dqn.errors import CheckpointError, ConfigurationError, SpaceError
 from sb_dqn.nn.extractors import EXTRACTORS
+from sb_dqn.nn.linear import Noisy
+from sb_dqn.objectives.backup import Munchausen
 from sb_dqn.policies import VALUE_POLICIES
 from sb_dqn.policies.base import Policy
-from sb_dqn.replay import Replay
+from sb_dqn.replay import Prioritized, Replay
 from sb_dqn.schedules import SCHEDULES
 from sb_dqn.types import Blueprint
 
-TABLE: dict[str, type] = {**EXTRACTORS, **SCHEDULES, **VALUE_POLICIES}
+SWITCHES: tuple[type, ...] = (Munchausen, Noisy, Prioritized)
+TABLE: dict[str, type] = {
+    **EXTRACTORS, **SCHEDULES, **VALUE_POLICIES, **{settings.__name__: settings for settings in SWITCHES},
+}  # fmt: skip
 """Classes of ours that a file may name without trust."""
 
 
@@ -113,7 +118,7 @@ def find_class(cls: type[Any], name: str) -> type[Any]:
     raise CheckpointError(f"the file holds a {name}, which is no {cls.__name__}; load it by {name}.load")
 
 
-def outside_of(made: Blueprint, env: Any) -> Any:
+def outside_of(made: Blueprint, env: Any, action_mask: str | None = None) -> Any:
     """What to build a saved model with: the environment given, if its spaces are those of the file, else the blueprint.
 
     Raises:
@@ -121,7 +126,7 @@ def outside_of(made: Blueprint, env: Any) -> Any:
     """
     if env is None:
         return made
-    stream = open_stream(env, frame_stack=made.frame_stack if made.frame_stack > 1 else None)
+    stream = open_stream(env, frame_stack=made.frame_stack if made.frame_stack > 1 else None, action_mask=action_mask)
     check_same_spaces(stream.blueprint, made)
     return stream
 

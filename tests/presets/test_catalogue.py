@@ -18,8 +18,8 @@ def found(algo: str, env_id: str, name: str | None = None) -> Preset:
     return preset
 
 
-def test_zoo_row_of_lunar_lander_is_what_the_zoo_says() -> None:
-    preset = found("DQN", "LunarLander-v3")
+def test_zoo_row_of_acrobot_is_what_the_zoo_says() -> None:
+    preset = found("DQN", "Acrobot-v1")
     assert (preset.n_timesteps, preset.n_envs, preset.policy) == (100_000, 1, "MlpPolicy")
     assert preset.settings["learning_rate"] == 6.3e-4
     assert (preset.settings["train_freq"], preset.settings["gradient_steps"]) == (4, -1)

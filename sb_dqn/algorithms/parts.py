@@ -1,0 +1,76 @@
+"""From scalars at the door to checked parts: what every Q-agent's constructor does alike."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from sb_dqn.algorithms.outside import resolve_device
+from sb_dqn.checks import check_float, check_int
+from sb_dqn.policies import VALUE_POLICIES, QPolicy, policy_class, split_policy_kwargs
+from sb_dqn.policies.network import Design
+from sb_dqn.rng import Generators, torch_seeded
+from sb_dqn.schedules import Linear
+from sb_dqn.types import Blueprint
+
+
+def epsilon_schedule(initial: float, final: float, fraction: float) -> Linear:
+    """Stable-Baselines3's three arguments as one schedule.
+
+    Raises:
+        ConfigurationError: one of them is not in [0, 1].
+    """
+    return Linear(
+        check_float("exploration_initial_eps", initial, 0.0, 1.0),
+        check_float("exploration_final_eps", final, 0.0, 1.0),
+        fraction=check_float("exploration_fraction", fraction, 0.0, 1.0),
+    )
+
+
+def gradient_bound(max_grad_norm: float | None) -> float | None:
+    """A positive number, or None.
+
+    Raises:
+        ConfigurationError: neither.
+    """
+    return None if max_grad_norm is None else check_float("max_grad_norm", max_grad_norm, 0.0, above=True)
+
+
+def random_streams(seed: int | None, device: torch.device, buffer_device: str | None = None) -> Generators:
+    """The random streams of a model, beside its nets and its replay.
+
+    Raises:
+        ConfigurationError: the seed is no whole number from 0 up.
+    """
+    return Generators(
+        None if seed is None else check_int("seed", seed, 0, 2**63 - 1),
+        device,
+        resolve_device(buffer_device, "buffer_device") if buffer_device else device,
+    )
+
+
+class NetPlan:
+    """Which nets are to be made; checked before the environment is opened.
+
+    Args:
+        policy: alias or class.
+        policy_kwargs: of the policy and of the optimiser.
+        design: dueling, noisy, distribution.
+
+    Raises:
+        ConfigurationError: an unknown alias or key.
+    """
+
+    def __init__(self, policy: str | type[QPolicy], policy_kwargs: Mapping[str, Any] | None, design: Design) -> None:
+        self.policy, self.design = policy_class(policy, VALUE_POLICIES), design
+        self.arguments, self.optimizer = split_policy_kwargs(self.policy, policy_kwargs)
+
+    def build(self, blueprint: Blueprint, rng: Generators, device: torch.device) -> QPolicy:
+        """The nets for an environment, from the stream of random numbers that initialises."""
+        with torch_seeded(rng.init_seed):
+            made = self.policy(
+                blueprint.observation_space, blueprint.action_space, design=self.design, **self.arguments
+            )
+            return made.to(device)
