@@ -63,17 +63,27 @@ def plot_curve(folder: Path | str, picture: Path | str, title: str = "", against
     Raises:
         ConfigurationError: nothing to plot, or matplotlib is missing.
     """
+    figure = new_figure(8, 4.5)
+    curve = read_curve(Path(folder))
+    _draw(figure.add_subplot(), curve, title, against)
+    figure.savefig(picture)
+    return Path(picture)
+
+
+def new_figure(width: float, height: float) -> Any:
+    """An empty figure, in inches.
+
+    Raises:
+        ConfigurationError: matplotlib is missing.
+    """
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ImportError:
         raise ConfigurationError("a picture needs matplotlib: pip install 'sb_dqn[plots]'") from None
-    curve = read_curve(Path(folder))
-    figure = Figure(figsize=(8, 4.5), dpi=150, layout="constrained")
+    figure = Figure(figsize=(width, height), dpi=150, layout="constrained")
     FigureCanvasAgg(figure)  # no window and no global state, whatever the user's backend
-    _draw(figure.add_subplot(), curve, title, against)
-    figure.savefig(picture)
-    return Path(picture)
+    return figure
 
 
 def running_mean(values: Points, window: int) -> Points:

@@ -37,7 +37,7 @@ def enjoy(
     def make_screen(rate: float) -> Any:
         return Window(f"{env} – {found.model}", rate) if video is None else Film(video, rate)
 
-    stream, screen = open_shown(env, env_kwargs, make_screen)
+    stream, screen = open_shown(env, env_kwargs, make_screen, model.action_mask)
     try:
         played = play_episodes(model, stream, episodes, not explore, seed=seed)
     finally:

@@ -12,8 +12,14 @@ ATARI = ("protocol", "frame_stack", "num_threads", "max_frames")
 """Keywords of `make_atari_env` itself; the others go to the emulator."""
 
 
-def open_env(env_id: str, n_envs: int, env_kwargs: Mapping[str, Any]) -> Stream:
+def open_env(env_id: str, n_envs: int, env_kwargs: Mapping[str, Any], action_mask: str | None = None) -> Stream:
     """`n_envs` lanes of the environment, read as rows; Atari ids get the C++ vector env.
+
+    Args:
+        env_id: of gymnasium.
+        n_envs: lanes.
+        env_kwargs: of the environment.
+        action_mask: where it tells the legal actions, if the model wants them.
 
     Raises:
         ConfigurationError: an unknown id, or a keyword that the environment does not take.
@@ -23,10 +29,10 @@ def open_env(env_id: str, n_envs: int, env_kwargs: Mapping[str, Any]) -> Stream:
     from sb_dqn.envs.stream import open_stream
 
     if not env_kwargs:
-        return open_stream(env_id, num_envs=n_envs)
+        return open_stream(env_id, num_envs=n_envs, action_mask=action_mask)
     if is_atari(spec_of(env_id)):
-        return open_stream(make_atari_env(env_id, n_envs, **atari_arguments(env_kwargs)))
-    return open_stream(make_vec_env(env_id, n_envs, env_kwargs=env_kwargs))
+        return open_stream(make_atari_env(env_id, n_envs, **atari_arguments(env_kwargs)), action_mask=action_mask)
+    return open_stream(make_vec_env(env_id, n_envs, env_kwargs=env_kwargs), action_mask=action_mask)
 
 
 def atari_arguments(env_kwargs: Mapping[str, Any]) -> dict[str, Any]:

@@ -35,7 +35,7 @@ def evaluate(
     found = find_run(run, best=best)
     env, env_kwargs = env_of(found, env_id)
     model = load_model(found, device)
-    stream = open_env(env, min(n_envs, episodes), env_kwargs)
+    stream = open_env(env, min(n_envs, episodes), env_kwargs, model.action_mask)
     played = play_episodes(model, stream, episodes, not explore, seed=seed)
     stream.close()
     count = len(played.returns)

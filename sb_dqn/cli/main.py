@@ -6,6 +6,7 @@ import sys
 
 import click
 
+from sb_dqn.cli.compare import compare
 from sb_dqn.cli.enjoy import enjoy
 from sb_dqn.cli.evaluate import evaluate
 from sb_dqn.cli.inspection import info, plot, presets
@@ -23,10 +24,11 @@ def commands() -> None:
     sb-dqn train dqn CartPole-v1                  learns, and leaves everything in runs/dqn_CartPole-v1_1
     sb-dqn evaluate runs/dqn_CartPole-v1_1        plays greedy episodes and prints their mean
     sb-dqn enjoy runs/dqn_CartPole-v1_1           shows it play
+    sb-dqn compare DQN DoubleDQN --env CartPole-v1   trains both with three seeds each, and draws and tabulates them
     """
 
 
-for command in (train, resume, evaluate, enjoy, plot, presets, info):
+for command in (train, resume, evaluate, enjoy, plot, compare, presets, info):
     commands.add_command(command)
 
 

@@ -13,10 +13,18 @@ from sb_dqn.presets import parse_value
 
 ALGORITHMS = {
     "DQN": "sb_dqn.algorithms.dqn",
-    "DoubleDQN": "sb_dqn.algorithms.dqn",
-    "NStepDQN": "sb_dqn.algorithms.dqn",
+    **dict.fromkeys(
+        ("DoubleDQN", "DuelingDQN", "NoisyDQN", "NStepDQN", "PERDQN", "MunchausenDQN"), "sb_dqn.algorithms.variants"
+    ),
+    **dict.fromkeys(("CategoricalDQN", "QRDQN", "IQN", "FQF"), "sb_dqn.algorithms.distributional"),
+    **dict.fromkeys(("Rainbow", "DataEfficientRainbow", "BTR"), "sb_dqn.algorithms.rainbow"),
+    "PQN": "sb_dqn.algorithms.pqn",
 }
 """Class name to the module that holds it; a table and not an import, for the sake of `--help`."""
+
+
+ALIASES = {"c51": "CategoricalDQN"}
+"""Other names, in lower case."""
 
 
 def canonical(name: str) -> str:
@@ -25,7 +33,7 @@ def canonical(name: str) -> str:
     Raises:
         click.BadParameter: there is no such algorithm; the nearest are offered.
     """
-    by_lower = {algorithm.lower(): algorithm for algorithm in ALGORITHMS}
+    by_lower = {algorithm.lower(): algorithm for algorithm in ALGORITHMS} | ALIASES
     plain = name.lower().replace("-", "").replace("_", "")
     if plain not in by_lower:
         raise click.BadParameter(

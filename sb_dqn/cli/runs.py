@@ -18,6 +18,7 @@ import click
 from sb_dqn.version import __version__
 
 CONFIG, MODEL, BEST, REPLAY, CURVE = "config.yaml", "model.zip", "best_model.zip", "replay_buffer.zip", "curve.png"
+RESULT = "result.yaml"
 _PACKAGES = ("torch", "gymnasium", "ale-py", "numpy")
 
 
@@ -72,6 +73,39 @@ def read_config(folder: Path) -> dict[str, Any]:
 
     path = folder / CONFIG
     return dict(yaml.safe_load(path.read_text(encoding="utf-8"))) if path.is_file() else {}
+
+
+@dataclass(frozen=True)
+class Result:
+    """What came of a run, as it stands in `result.yaml`."""
+
+    steps: int
+    """Environment steps over all lanes so far."""
+    seconds: float
+    """Of training, evaluations on the way included, over all parts of the run."""
+    returns: tuple[float, ...] = ()
+    """Of the greedy episodes at the end; empty while the run is not finished."""
+
+
+def write_result(folder: Path, result: Result) -> None:
+    """Write `result.yaml`, whole or not at all."""
+    import yaml
+
+    content = {"steps": result.steps, "seconds": round(result.seconds, 3), "returns": list(result.returns)}
+    unfinished = folder / f"{RESULT}.new"
+    unfinished.write_text(yaml.safe_dump(content, sort_keys=False, default_flow_style=None), encoding="utf-8")
+    unfinished.replace(folder / RESULT)
+
+
+def read_result(folder: Path) -> Result:
+    """What `write_result` wrote; nothing done where there is none."""
+    import yaml
+
+    path = folder / RESULT
+    if not path.is_file():
+        return Result(0, 0.0)
+    content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    return Result(content["steps"], content["seconds"], tuple(content["returns"]))
 
 
 @dataclass(frozen=True)

@@ -139,7 +139,10 @@ class ShownAtari(AtariLanes):
 
 
 def open_shown(
-    env_id: str, env_kwargs: Mapping[str, Any], make_screen: Callable[[float], Screen]
+    env_id: str,
+    env_kwargs: Mapping[str, Any],
+    make_screen: Callable[[float], Screen],
+    action_mask: str | None = None,
 ) -> tuple[Stream, Screen]:
     """One lane of the environment that shows itself on the screen that `make_screen` makes for its rate (steps a second).
 
@@ -154,7 +157,7 @@ def open_shown(
         if not isinstance(lane, AtariLanes) or not isinstance(twin, AtariLanes):
             raise ConfigurationError(f"{env_id} cannot be shown; take its ALE/...-v5 or ...NoFrameskip-v4 form")
         screen = make_screen(ATARI_RATE)
-        return open_stream(ShownAtari(lane, twin, screen)), screen
+        return open_stream(ShownAtari(lane, twin, screen), action_mask=action_mask), screen
     env = make_env(env_id, {**env_kwargs, "render_mode": "rgb_array"})
     screen = make_screen(float(env.metadata.get("render_fps") or 30))
-    return open_stream(Shown(env, screen)), screen
+    return open_stream(Shown(env, screen), action_mask=action_mask), screen

@@ -9,6 +9,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean, pstdev
 from typing import Any
 
 import click
@@ -16,7 +17,18 @@ import click
 from sb_dqn.cli.environments import open_env, policy_alias
 from sb_dqn.cli.names import algorithm_class
 from sb_dqn.cli.plan import Plan
-from sb_dqn.cli.runs import BEST, CURVE, MODEL, REPLAY, SavedRun, new_run_folder, write_config
+from sb_dqn.cli.runs import (
+    BEST,
+    CURVE,
+    MODEL,
+    REPLAY,
+    Result,
+    SavedRun,
+    new_run_folder,
+    read_result,
+    write_config,
+    write_result,
+)
 
 EVALUATIONS = 10
 """Evaluations on the way, unless `--eval-freq` says otherwise."""
@@ -38,7 +50,7 @@ class Watching:
 
 def begin(plan: Plan, root: Path, watching: Watching) -> Path:
     """Train as `plan` says; everything lies in the folder that is returned."""
-    stream = open_env(plan.env_id, plan.n_envs, plan.env_kwargs)
+    stream = open_env(plan.env_id, plan.n_envs, plan.env_kwargs, plan.settings.get("action_mask"))
     policy = plan.policy or policy_alias(stream)
     model = algorithm_class(plan.algorithm)(policy, stream, **plan.settings)
     folder = new_run_folder(root, plan.algorithm, plan.env_id)
@@ -53,14 +65,18 @@ def go_on(run: SavedRun, timesteps: int | None, device: str, watching: Watching)
     """Train the run's model further, by `timesteps` or by what is left of its plan.
 
     Raises:
-        click.UsageError: the run has no configuration, or nothing is left to do.
+        click.UsageError: the run has no configuration, or nothing is left to do, its evaluation included.
     """
     config = dict(run.config)
     if not config:
         raise click.UsageError(f"{run.folder} has no config.yaml; a run can go on only in the folder that `train` made")
-    stream = open_env(config["env_id"], config["n_envs"], config["env_kwargs"])
+    stream = open_env(config["env_id"], config["n_envs"], config["env_kwargs"], _mask(config))
     model = algorithm_class(config["algorithm"]).load(run.model, env=stream, device=device)
     steps = timesteps or config["n_timesteps"] - model.num_timesteps
+    if steps <= 0 and not read_result(run.folder).returns:
+        click.echo(f"{run.folder} has done its {model.num_timesteps:,} steps; it was stopped before its evaluation")
+        conclude(model, run.folder, config)
+        return run.folder
     if steps <= 0:
         raise click.UsageError(
             f"{run.folder} has done its {model.num_timesteps:,} steps; say how many more: --timesteps N"
@@ -78,7 +94,7 @@ def _fit(model: Any, folder: Path, config: Mapping[str, Any], steps: int, watchi
     formats = ["csv", *([] if watching.progress else ["stdout"]), *(["tensorboard"] if watching.tensorboard else [])]
     logger = configure(str(folder), formats)
     model.set_logger(logger)
-    first, started = model.num_timesteps, time.monotonic()
+    first, started, before_this = model.num_timesteps, time.monotonic(), read_result(folder).seconds
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # a polite kill is treated as Ctrl-C
     try:
         model.learn(
@@ -88,17 +104,20 @@ def _fit(model: Any, folder: Path, config: Mapping[str, Any], steps: int, watchi
             progress_bar=watching.progress,
         )
     except KeyboardInterrupt:
+        seconds = time.monotonic() - started
         _interrupted(model, folder, config)
+        write_result(folder, Result(model.num_timesteps, before_this + seconds))
         sys.exit(130)
     finally:
         signal.signal(signal.SIGTERM, before)
         logger.close()
     seconds = time.monotonic() - started
     model.save(folder / MODEL)
+    write_result(folder, Result(model.num_timesteps, before_this + seconds))
     (folder / REPLAY).unlink(missing_ok=True)  # it belonged to the interrupted model, which is no more
     done = model.num_timesteps - first
     click.echo(f"\n{done:,} steps in {seconds:,.0f} s, {done / seconds:,.0f} steps/s, evaluations included")
-    _conclude(model, folder, config)
+    conclude(model, folder, config)
 
 
 def _callbacks(folder: Path, config: Mapping[str, Any], steps: int, watching: Watching) -> list[Any]:
@@ -109,7 +128,7 @@ def _callbacks(folder: Path, config: Mapping[str, Any], steps: int, watching: Wa
     callbacks: list[Any] = [EpisodeLog(folder, config["env_id"])]
     if every > 0:
         evaluation = EvalCallback(
-            open_env(config["env_id"], min(watching.eval_episodes, LANES), config["env_kwargs"]),
+            open_env(config["env_id"], min(watching.eval_episodes, LANES), config["env_kwargs"], _mask(config)),
             n_eval_episodes=watching.eval_episodes,
             eval_freq=every,
             log_path=folder,
@@ -119,6 +138,12 @@ def _callbacks(folder: Path, config: Mapping[str, Any], steps: int, watching: Wa
         evaluation.best_mean_reward = _best_so_far(folder)
         callbacks.append(evaluation)
     return callbacks
+
+
+def _mask(config: Mapping[str, Any]) -> str | None:
+    """Where the environment tells the legal actions, as the run was told."""
+    mask: str | None = config["settings"].get("action_mask")
+    return mask
 
 
 def _best_so_far(folder: Path) -> float:
@@ -133,30 +158,34 @@ def _best_so_far(folder: Path) -> float:
 
 
 def _interrupted(model: Any, folder: Path, config: Mapping[str, Any]) -> None:
-    click.echo(f"\ninterrupted at step {model.num_timesteps:,}; saving (Ctrl-C again gives up the replay)")
+    gives_up = " (Ctrl-C again gives up the replay)" if model.keeps_replay else ""
+    click.echo(f"\ninterrupted at step {model.num_timesteps:,}; saving{gives_up}")
     model.save(folder / MODEL)
     try:
-        model.save_replay_buffer(folder / REPLAY)
+        if model.keeps_replay:
+            model.save_replay_buffer(folder / REPLAY)
     except KeyboardInterrupt:
         click.echo("the replay was not saved; the model was")
     draw_curve(folder, config)
     click.echo(f"saved in {folder}; go on with\n  {program()} resume {folder}")
 
 
-def _conclude(model: Any, folder: Path, config: Mapping[str, Any]) -> None:
-    """Evaluate, draw, and say where everything lies and what to type next."""
-    from sb_dqn.evaluation import evaluate_policy
+def conclude(model: Any, folder: Path, config: Mapping[str, Any]) -> None:
+    """Evaluate, write the result, draw, and say where everything lies and what to type next."""
+    from sb_dqn.evaluation import play_episodes
 
-    env = open_env(config["env_id"], LANES, config["env_kwargs"])
-    mean, spread = evaluate_policy(model, env, n_eval_episodes=FINAL_EPISODES)
-    env.close()
+    stream = open_env(config["env_id"], LANES, config["env_kwargs"], model.action_mask)
+    returns = play_episodes(model, stream, FINAL_EPISODES).returns
+    stream.close()
+    write_result(folder, Result(model.num_timesteps, read_result(folder).seconds, tuple(returns)))
+    mean, spread = fmean(returns), pstdev(returns)
     click.echo(f"mean return {mean:.2f} ± {spread:.2f} over {FINAL_EPISODES} greedy episodes\n")
     drawn = draw_curve(folder, config)
     lines = [
         (MODEL, "the trained model"),
         (BEST, "the best of the evaluations on the way"),
         (CURVE if drawn else "", "the learning curve"),
-        ("config.yaml", "every setting, the versions, the command"),
+        ("config.yaml", "every setting, the versions, the command; result.yaml what came of it"),
         ("progress.csv", "the log; monitor.csv has every episode, evaluations.npz the evaluations"),
     ]
     click.echo(f"everything lies in {folder}")

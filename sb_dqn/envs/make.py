@@ -12,6 +12,7 @@ import gymnasium
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 
 from sb_dqn.envs.lanes import Env, Lanes
+from sb_dqn.envs.minatar import MinAtarGame, is_minatar, register_minatar
 from sb_dqn.envs.monitor import Monitor
 from sb_dqn.errors import ConfigurationError, nearest
 
@@ -19,12 +20,13 @@ BACKENDS: Mapping[str, Callable[..., Any]] = {"lanes": Lanes, "sync": SyncVector
 
 
 def spec_of(env_id: str) -> Any:
-    """gymnasium's spec of an id; the Atari ids are registered when an id is not known otherwise.
+    """gymnasium's spec of an id; the Atari and MinAtar ids are registered when an id is not known otherwise.
 
     Raises:
-        ConfigurationError: unknown id; the nearest registered ones are offered.
+        ConfigurationError: unknown id, the nearest registered ones are offered; or its package is missing.
     """
     if env_id not in gymnasium.registry and ":" not in env_id:
+        register_minatar(env_id)
         importlib.import_module("ale_py")  # registers its ids when imported
     try:
         return gymnasium.spec(env_id)
@@ -47,7 +49,8 @@ def make_env(env_id: str | Callable[..., Env], kwargs: Mapping[str, Any]) -> Env
         return env_id(**kwargs)
     spec = spec_of(env_id)
     try:
-        return gymnasium.make(spec, **kwargs)
+        made = gymnasium.make(spec, **kwargs)
+        return MinAtarGame(made) if is_minatar(spec) else made
     except (gymnasium.error.DependencyNotInstalled, ImportError) as error:
         raise ConfigurationError(f"environment {env_id!r} needs a package that is not installed: {error}") from error
     except TypeError as error:

@@ -5,13 +5,17 @@ from __future__ import annotations
 import click
 import pytest
 
-from sb_dqn.algorithms.dqn import DoubleDQN
+from sb_dqn.algorithms import DoubleDQN
 from sb_dqn.cli.names import ALGORITHMS, algorithm_class, canonical, constructor_defaults, parse_assignments
 
 
 @pytest.mark.parametrize("name", ["DoubleDQN", "doubledqn", "DOUBLEDQN", "double-dqn", "Double_DQN"])
 def test_case_and_hyphens_do_not_matter(name: str) -> None:
     assert canonical(name) == "DoubleDQN"
+
+
+def test_c51_is_another_name() -> None:
+    assert canonical("c51") == canonical("CategoricalDQN") == "CategoricalDQN"
 
 
 def test_an_unknown_algorithm_offers_the_nearest() -> None:

@@ -1,0 +1,238 @@
+"""`sb-dqn compare`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from sb_dqn.cli.fleet import Job
+
+COMPARISON, PICTURE, TABLE = "comparison.yaml", "comparison.png", "comparison.md"
+
+
+@dataclass(frozen=True)
+class Setup:
+    """All that decides a comparison but its algorithms and seeds, which may be added to later."""
+
+    env_id: str
+    steps: int
+    env_settings: tuple[str, ...] = ()
+    n_envs: int | None = None
+    eval_freq: int | None = None
+    eval_episodes: int = 5
+
+    def command(self, algorithm: str, settings: Iterable[str], seed: int, home: Path, device: str) -> tuple[str, ...]:
+        """The `sb-dqn train ...` of one run."""
+        words = ["train", algorithm, self.env_id, "--timesteps", str(self.steps), "--seed", str(seed)]
+        words += ["--folder", str(home), "--device", device, "--no-progress"]
+        words += ["--eval-episodes", str(self.eval_episodes)]
+        for option, value in (("--n-envs", self.n_envs), ("--eval-freq", self.eval_freq)):
+            words += [] if value is None else [option, str(value)]
+        words += [word for text in settings for word in ("--set", text)]
+        words += [word for text in self.env_settings for word in ("--env-set", text)]
+        return tuple(words)
+
+
+@click.command(short_help="Train several algorithms with several seeds, side by side.")
+@click.argument("what", metavar="ALGO... | FOLDER", nargs=-1, required=True)
+@click.option("--env", "env_id", metavar="ID", help="To train on. Without it FOLDER is drawn again.")
+@click.option("--seeds", type=click.IntRange(1), default=3, show_default=True, help="0, 1, ... for each algorithm.")
+@click.option("--steps", "-n", type=click.IntRange(1), metavar="N", help="Of each run. Default: the longest preset's.")
+@click.option(
+    "--set", "-o", "settings", multiple=True, metavar="NAME=VALUE",
+    help="A keyword of every constructor; of one: ALGO.NAME=VALUE. Repeatable.",
+)  # fmt: skip
+@click.option("--env-set", "env_settings", multiple=True, metavar="NAME=VALUE", help="A keyword of the environment.")
+@click.option("--n-envs", type=click.IntRange(1), metavar="N", help="Lanes. Default: by each preset.")
+@click.option(
+    "--eval-freq", type=click.IntRange(0), metavar="N", help="Steps between evaluations. Default: ten in all."
+)
+@click.option("--eval-episodes", type=click.IntRange(1), default=5, show_default=True, help="Episodes of each.")
+@click.option("--jobs", "-j", type=click.IntRange(1), default=1, show_default=True, help="Runs at a time.")
+@click.option("--device", default="auto", show_default=True)
+@click.option("--out", type=click.Path(path_type=Path, file_okay=False), help="Default: runs/compare_ENV.")
+def compare(
+    what: tuple[str, ...], env_id: str | None, seeds: int, steps: int | None, jobs: int, device: str,
+    out: Path | None, **said: Any,
+) -> None:  # fmt: skip
+    """Train ALGOs with several seeds on one environment, draw their curves with intervals, and print a table.
+
+    Each run is what `sb-dqn train` makes of it, its preset included. What is finished is not repeated: the same
+    command again goes on where it was stopped, with more ALGOs or seeds it adds them. FOLDER alone is drawn again.
+
+    \b
+    sb-dqn compare DQN DoubleDQN QRDQN --env CartPole-v1 --seeds 3 --jobs 2
+    sb-dqn compare DQN QRDQN --env LunarLander-v3 -o learning_rate=1e-3 -o QRDQN.n_quantiles=50 --out runs/lunar
+    sb-dqn compare runs/lunar
+    """
+    from sb_dqn.cli.fleet import locked, run_jobs
+
+    if env_id is None:
+        _redraw(what)
+        return
+    setup, settings = _planned(what, env_id, steps, **said)
+    out = out or Path("runs") / f"compare_{env_id.replace('/', '-').replace(':', '-')}"
+    out.mkdir(parents=True, exist_ok=True)
+    with locked(out):
+        _enter(out, setup, settings, seeds)
+        fleet = [job for own in _jobs(out, setup, settings, seeds, device).values() for job in own]
+        missing = [job for job in fleet if not job.finished]
+        click.echo(
+            f"{', '.join(settings)} on {env_id}: {seeds} seeds of {setup.steps:,} steps, {len(missing)} of "
+            f"{len(fleet)} runs to do, {jobs} at a time; into {out}"
+        )
+        try:
+            failures = run_jobs(missing, jobs, lambda job: _tell(job, fleet))
+        except KeyboardInterrupt:
+            click.echo("\nstopped; what was begun has been saved, and the same command goes on from there")
+            sys.exit(130)
+    for failure in failures:
+        click.echo(f"{failure.job.label} failed: {failure.why}", err=True)
+    if len(failures) < len(fleet):
+        _report(out, jobs)
+    if failures:
+        sys.exit(1)
+
+
+def _planned(
+    names: Iterable[str], env_id: str, steps: int | None, settings: Iterable[str], **said: Any
+) -> tuple[Setup, dict[str, list[str]]]:
+    """The setup, and the settings by algorithm; everything checked that can be before anything is trained."""
+    from sb_dqn.algorithms.outside import refuse_unknown
+    from sb_dqn.cli.names import algorithm_class, canonical, constructor_defaults
+    from sb_dqn.cli.plan import make_plan
+    from sb_dqn.envs.make import spec_of
+
+    spec_of(env_id)
+    shared = _by_owner({canonical(name): [] for name in names}, settings)
+    longest = 0
+    for name, own in shared.items():
+        plan = make_plan(name, env_id, seed=0, assignments=own, env_assignments=said["env_settings"])
+        cls = algorithm_class(name)
+        known = constructor_defaults(cls)
+        refuse_unknown(cls, {key: value for key, value in plan.settings.items() if key not in known})
+        longest = max(longest, plan.n_timesteps)
+    return Setup(env_id, steps or longest, **said), shared
+
+
+def _by_owner(found: dict[str, list[str]], settings: Iterable[str]) -> dict[str, list[str]]:
+    """`name=value` for every algorithm of `found`, `Algo.name=value` for that one, which is not named again."""
+    from sb_dqn.cli.names import canonical
+
+    for text in settings:
+        owner, dot, name = text.partition("=")[0].partition(".")
+        if dot and canonical(owner) not in found:
+            raise click.BadParameter(f"{owner} is not among {', '.join(found)}", param_hint="--set")
+        for algorithm in [canonical(owner)] if dot else found:
+            found[algorithm].append(f"{name}{text[text.find('=') :]}" if dot and "=" in text else text)
+    return found
+
+
+def _enter(out: Path, setup: Setup, settings: Mapping[str, list[str]], seeds: int) -> None:
+    """Write down what `out` holds, with what it held before.
+
+    Raises:
+        click.UsageError: it holds a comparison of another kind.
+    """
+    import yaml
+
+    before = _read(out)
+    asked = {**_plain(setup), **settings}
+    for name, value in ({**before["setup"], **before["algorithms"]} if before else {}).items():
+        if name in asked and asked[name] != value:
+            raise click.UsageError(
+                f"{out} holds a comparison with {name}={value!r}, not {asked[name]!r}; runs of both cannot be compared: "
+                f"name another folder with --out"
+            )
+    algorithms = {**(before["algorithms"] if before else {}), **settings}
+    content = {
+        "setup": _plain(setup),
+        "algorithms": algorithms,
+        "seeds": max(seeds, before["seeds"] if before else 0),
+    }
+    unfinished = out / f"{COMPARISON}.new"
+    unfinished.write_text(yaml.safe_dump(content, sort_keys=False, default_flow_style=None), encoding="utf-8")
+    unfinished.replace(out / COMPARISON)
+
+
+def _plain(setup: Setup) -> dict[str, Any]:
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in vars(setup).items()}
+
+
+def _read(out: Path) -> dict[str, Any]:
+    """What `_enter` wrote; empty where there is none."""
+    import yaml
+
+    path = out / COMPARISON
+    return dict(yaml.safe_load(path.read_text(encoding="utf-8"))) if path.is_file() else {}
+
+
+def _jobs(out: Path, setup: Setup, settings: Mapping[str, list[str]], seeds: int, device: str) -> dict[str, list[Job]]:
+    """By algorithm its runs, by seed."""
+    from sb_dqn.cli.fleet import Job
+
+    found: dict[str, list[Job]] = {}
+    for name, own in settings.items():
+        homes = [out / name / f"seed_{seed}" for seed in range(seeds)]
+        found[name] = [
+            Job(f"{name} seed {seed}", home, setup.command(name, own, seed, home, device))
+            for seed, home in enumerate(homes)
+        ]
+    return found
+
+
+def _tell(job: Job, fleet: list[Job]) -> None:
+    from statistics import fmean
+
+    from sb_dqn.cli.runs import read_result
+
+    result = read_result(job.folder or job.home)
+    click.echo(
+        f"{job.label}: mean return {fmean(result.returns):.2f} after {result.seconds:,.0f} s "
+        f"({sum(one.finished for one in fleet)} of {len(fleet)})"
+    )
+
+
+def _redraw(what: tuple[str, ...]) -> None:
+    again = f"sb-dqn compare {' '.join(what)} --env CartPole-v1"
+    if len(what) > 1:
+        raise click.UsageError(f"say the environment: {again}")
+    if not _read(Path(what[0])):
+        raise click.UsageError(
+            f"{what[0]} is not the folder of a comparison (it has no {COMPARISON}); to train, say the environment: {again}"
+        )
+    _report(Path(what[0]), None)
+
+
+def _report(out: Path, jobs: int | None) -> None:
+    """Print the table of what is finished, write it down, and draw the picture."""
+    from sb_dqn.cli.comparison import as_table, caption, estimate_iqm, score_of
+    from sb_dqn.cli.comparison_picture import draw
+    from sb_dqn.errors import ConfigurationError
+
+    content = _read(out)
+    setup = Setup(**content["setup"])
+    every = _jobs(out, setup, content["algorithms"], content["seeds"], "auto")
+    runs = {name: [job.folder for job in own if job.folder and job.finished] for name, own in every.items()}
+    runs = {name: folders for name, folders in runs.items() if folders}
+    if not runs:
+        raise click.UsageError(f"no run in {out} is finished yet, so there is nothing to compare")
+    scores = [score_of(name, folders) for name, folders in runs.items()]
+    estimates = {score.label: estimate_iqm(score.means) for score in scores}
+    text = f"{as_table(setup.env_id, scores, list(estimates.values()))}\n\n{caption(jobs)}\n"
+    (out / TABLE).write_text(text, encoding="utf-8")
+    click.echo(f"\n{text}")
+    unfinished = [job.label for own in every.values() for job in own if not job.finished]
+    if unfinished:
+        click.echo(f"not finished and left out: {', '.join(unfinished)}")
+    try:
+        draw(out / PICTURE, setup.env_id, runs, estimates, f"{setup.eval_episodes} greedy episodes")
+        click.echo(out / PICTURE)
+    except ConfigurationError as error:
+        click.echo(f"no {PICTURE}: {error}")

@@ -1,0 +1,192 @@
+"""`sb-dqn compare` through its entry point, on runs of a few hundred steps."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import click
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from sb_dqn.checkpoint import model_info
+from sb_dqn.cli.compare import Setup
+from sb_dqn.cli.fleet import Job, locked, run_jobs
+from sb_dqn.cli.main import commands, main
+from sb_dqn.cli.runs import Result as Outcome
+from sb_dqn.cli.runs import read_result, write_result
+
+ROOT = Path(__file__).parents[2]
+SMALL = ["--env", "CartPole-v1", "--seeds", "1", "--steps", "400", "--eval-episodes", "2", "-o", "learning_starts=50",
+         "-o", "policy_kwargs={net_arch: [16]}", "-o", "gradient_steps=1", "--device", "cpu"]  # fmt: skip
+
+
+def call(*arguments: str | Path | int) -> Result:
+    return CliRunner().invoke(commands, [str(argument) for argument in arguments], catch_exceptions=False)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def where_it_is_found() -> None:
+    """The runs are processes of their own, which look for the package here."""
+    os.chdir(ROOT)
+
+
+@pytest.fixture(scope="module")
+def compared(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """A finished comparison, and what was printed."""
+    out = tmp_path_factory.mktemp("compared") / "out"
+    done = call("compare", "dqn", "DoubleDQN", *SMALL, "-o", "DoubleDQN.gamma=0.5", "--out", out, "--jobs", 2)
+    assert done.exit_code == 0, done.output
+    return out, done.output
+
+
+def run_of(out: Path, algorithm: str, seed: int = 0) -> Path:
+    return out / algorithm / f"seed_{seed}" / f"{algorithm.lower()}_CartPole-v1_1"
+
+
+def test_it_trains_draws_and_tabulates(compared: tuple[Path, str]) -> None:
+    out, printed = compared
+    assert "2 of 2 runs to do, 2 at a time" in printed
+    assert (out / "comparison.png").read_bytes().startswith(b"\x89PNG")
+    table = (out / "comparison.md").read_text()
+    assert table.splitlines()[0] == "| CartPole-v1 | mean ± sd | IQM [95 % interval] | seeds | env steps | wall-clock |"
+    assert table in printed
+    for algorithm in ("DQN", "DoubleDQN"):
+        result = read_result(run_of(out, algorithm))
+        assert (result.steps, len(result.returns)) == (400, 20)
+        assert result.seconds > 0
+        assert f"| {algorithm} | {sum(result.returns) / 20:.1f} |" in table
+
+
+def test_settings_for_all_and_for_one(compared: tuple[Path, str]) -> None:
+    configs = [yaml.safe_load((run_of(compared[0], name) / "config.yaml").read_text()) for name in ("DQN", "DoubleDQN")]
+    assert [config["settings"]["gamma"] for config in configs] == [0.99, 0.5]
+    assert {config["settings"]["learning_starts"] for config in configs} == {50}
+    assert {config["preset"]["name"] for config in configs} == {"CartPole-v1"}
+
+
+def test_what_is_finished_is_not_repeated_and_more_can_be_added(compared: tuple[Path, str], tmp_path: Path) -> None:
+    out = Path(shutil.copytree(compared[0], tmp_path / "out"))
+    before = {path: path.stat().st_mtime_ns for path in out.rglob("model.zip")}
+    again = call("compare", "NStepDQN", "DQN", *SMALL, "--out", out)
+    assert "1 of 2 runs to do" in again.output
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+    table = (out / "comparison.md").read_text()
+    assert [line.split()[1] for line in table.splitlines()[2:5]] == ["DQN", "DoubleDQN", "NStepDQN"]
+
+
+def test_a_folder_is_drawn_again_without_training(compared: tuple[Path, str], tmp_path: Path) -> None:
+    out = Path(shutil.copytree(compared[0], tmp_path / "out"))
+    write_result(run_of(out, "DQN"), Outcome(400, 9.0, (7.0, 8.0)))
+    write_result(run_of(out, "DoubleDQN"), Outcome(200, 9.0))
+    (out / "comparison.png").unlink()
+    done = call("compare", out)
+    assert done.exit_code == 0
+    assert "| DQN | 7.5 | 7.5 | 1 | 400 | 9 s |" in done.output
+    assert "not finished and left out: DoubleDQN seed 0" in done.output
+    assert (out / "comparison.png").is_file()
+
+
+def test_a_run_stopped_before_its_evaluation_is_only_evaluated(compared: tuple[Path, str], tmp_path: Path) -> None:
+    out = Path(shutil.copytree(compared[0], tmp_path / "out"))
+    wanted = read_result(run_of(out, "DQN")).returns
+    write_result(run_of(out, "DQN"), Outcome(400, 9.0))
+    done = call("resume", run_of(out, "DQN"))
+    assert "stopped before its evaluation" in done.output
+    assert read_result(run_of(out, "DQN")) == Outcome(400, 9.0, wanted)
+
+
+def test_ctrl_c_saves_and_the_same_command_goes_on(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    arguments = ["compare", "DQN", *SMALL, "-o", "train_freq=64", "--eval-freq", "0", "--out", str(out)]
+    arguments[arguments.index("400")] = "8000"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "sb_dqn.cli.main", *arguments], cwd=ROOT, stdout=subprocess.PIPE, text=True
+    )
+    episodes = run_of(out, "DQN") / "monitor.csv"
+    deadline = time.monotonic() + 120
+    while process.poll() is None and time.monotonic() < deadline:
+        if episodes.is_file() and episodes.stat().st_size > 200:  # some episodes, so it learns by now
+            break
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    printed, _ = process.communicate(timeout=120)
+    assert process.returncode == 130, printed
+    assert "the same command goes on" in printed
+    stopped = read_result(run_of(out, "DQN"))
+    assert 0 < stopped.steps < 8000
+    assert stopped.returns == ()
+    assert (run_of(out, "DQN") / "replay_buffer.zip").is_file()
+
+    done = call(*arguments)
+    assert done.exit_code == 0, done.output
+    assert f"going on in {run_of(out, 'DQN')} at step {stopped.steps:,}" in (out / "DQN/seed_0/log.txt").read_text()
+    assert model_info(run_of(out, "DQN") / "model.zip")["state"]["counters"]["num_timesteps"] == 8000
+    assert read_result(run_of(out, "DQN")).seconds > stopped.seconds
+    assert [path.name for path in (out / "DQN/seed_0").iterdir() if path.is_dir()] == ["dqn_CartPole-v1_1"]
+
+
+def test_a_run_that_fails_is_told_and_the_others_go_on(tmp_path: Path) -> None:
+    good = Setup("CartPole-v1", 60, eval_freq=0).command(
+        "DQN", ["policy_kwargs={net_arch: [8]}"], 0, tmp_path / "good", "cpu"
+    )
+    jobs = [
+        Job("bad", tmp_path / "bad", ("train", "DQN", "CartPole-v1", "--set", "gamma=3", "--folder", str(tmp_path))),
+        Job("good", tmp_path / "good", good),
+    ]
+    done: list[str] = []
+    (failure,) = run_jobs(jobs, 2, lambda job: done.append(job.label))
+    assert failure.job.label == "bad"
+    assert "gamma=3 is not allowed" in failure.why
+    assert done == ["good"]
+
+
+def test_one_fleet_at_a_time_in_a_folder(tmp_path: Path) -> None:
+    with locked(tmp_path), pytest.raises(click.UsageError, match="is at work in"), locked(tmp_path):
+        pass
+    with locked(tmp_path):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["dqnn", "DoubleDQN", "--env", "CartPole-v1"], "Did you mean 'dqn'"),
+        (["DQN", "--env", "CartPole-v11"], "Did you mean 'CartPole-v1'"),
+        (["DQN", "--env", "CartPole-v1", "-o", "gama=0.9"], "DQN takes no 'gama'. Did you mean 'gamma'"),
+        (["DQN", "--env", "CartPole-v1", "-o", "gamma"], "not of the form name=value"),
+        (["DQN", "--env", "CartPole-v1", "-o", "DoubleDQN.gamma=0.9"], "DoubleDQN is not among DQN"),
+        (["DQN", "--env", "CartPole-v1", "-o", "DubleDQN.gamma=0.9"], "Did you mean 'doubledqn'"),
+        (["no_such_folder"], "no_such_folder is not the folder of a comparison"),
+        (["DQN", "DoubleDQN"], "say the environment: sb-dqn compare DQN DoubleDQN --env"),
+        ([], "Missing argument"),
+    ],
+)
+def test_a_fault_of_the_user_is_one_message_and_status_2(
+    arguments: list[str],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["sb-dqn", "compare", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    error = " ".join(capsys.readouterr().err.split())
+    assert ended.value.code == 2
+    assert message in error
+    assert "Traceback" not in error
+    assert not (tmp_path / "runs").exists()
+
+
+def test_another_comparison_in_the_same_folder_is_refused(compared: tuple[Path, str]) -> None:
+    done = call("compare", "DQN", "--env", "CartPole-v1", "--steps", 500, "--out", compared[0])
+    assert done.exit_code == 2
+    assert "holds a comparison with steps=400, not 500" in done.output

@@ -1,0 +1,115 @@
+"""The statistics of a comparison: numbers done by hand, and rliable's published definition."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sb_dqn.cli import comparison
+from sb_dqn.cli.comparison import Estimate, Score, as_table, caption, estimate_iqm, interquartile_mean, mean_band
+from sb_dqn.cli.runs import Result, read_result, write_result
+
+installed = pytest.mark.skipif(find_spec("rliable") is None, reason="needs the extra compare")
+
+
+@pytest.fixture
+def by_ourselves(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(comparison, "has_rliable", lambda: False)
+
+
+@pytest.mark.parametrize(
+    ("scores", "expected"),
+    [
+        ([7.0], 7.0),
+        ([0.0, 30.0, 3.0], 11.0),  # a quarter of three, rounded down, is none
+        ([100.0, 1.0, 3.0, -50.0], 2.0),  # decoys: the mean is 13.5
+        ([5, 1, 2, 3, 4, 1000, 6, -900], 3.5),  # two off each end; decoy: with one off it is 3.5 too, so:
+        ([1000, 900, 2, 3, 4, 7, -800, -900], 4.0),  # decoy: one off each end gives 19.3
+    ],
+)
+def test_the_interquartile_mean_by_hand(scores: list[float], expected: float) -> None:
+    assert interquartile_mean(np.array(scores, np.float64)) == pytest.approx(expected)
+
+
+def test_it_works_along_any_axis() -> None:
+    scores = np.random.default_rng(0).normal(size=(6, 5))
+    assert interquartile_mean(scores, axis=0) == pytest.approx([interquartile_mean(column) for column in scores.T])
+
+
+@installed
+@pytest.mark.parametrize("runs", [1, 2, 3, 4, 5, 7, 8, 11])
+def test_it_is_that_of_rliable(runs: int) -> None:
+    from rliable import metrics
+
+    scores = np.random.default_rng(runs).standard_cauchy((runs, 1))
+    assert interquartile_mean(scores[:, 0]) == pytest.approx(metrics.aggregate_iqm(scores))
+
+
+def test_the_interval_is_that_of_all_equally_likely_resamples(by_ourselves: None) -> None:
+    """Of five runs there are 3,125 resamples: their exact percentiles stand where the drawn ones should."""
+    means = np.array([1.0, 2.0, 4.0, 8.0, 16.0])
+    exact = [np.mean(sorted(drawn)[1:4]) for drawn in product(means, repeat=5)]
+    found = estimate_iqm(means)
+    assert found.value == pytest.approx(14 / 3)
+    assert found.interval == pytest.approx(np.quantile(exact, [0.025, 0.975]), abs=0.35)
+    assert estimate_iqm(means) == found  # drawn with a seed of its own
+
+
+@installed
+def test_the_interval_is_that_of_rliable(monkeypatch: pytest.MonkeyPatch) -> None:
+    means = np.random.default_rng(1).normal(200.0, 30.0, size=10)
+    theirs = estimate_iqm(means)
+    monkeypatch.setattr(comparison, "has_rliable", lambda: False)
+    ours = estimate_iqm(means)
+    assert ours.value == pytest.approx(theirs.value)
+    assert ours.interval == pytest.approx(theirs.interval, abs=1.5)  # of a width of about 45
+    assert ours.interval is not None
+    assert ours.interval[1] - ours.interval[0] > 20
+
+
+def test_strata_are_resampled_apart() -> None:
+    scores = np.array([[0.0, 100.0], [1.0, 101.0], [2.0, 102.0]])
+    drawn = comparison.resample(scores, np.random.default_rng(0), 4_000)
+    assert drawn.shape == (4_000, 3, 2)
+    assert (drawn[:, :, 0] < 3).all()
+    assert (drawn[:, :, 1] >= 100).all()
+    assert np.corrcoef(drawn[:, 0, 0], drawn[:, 0, 1])[0, 1] == pytest.approx(0.0, abs=0.06)
+
+
+def test_one_run_has_no_interval(by_ourselves: None) -> None:
+    assert estimate_iqm(np.array([3.0])) == Estimate(3.0, None)
+
+
+def test_the_band_draws_whole_curves() -> None:
+    curves = np.array([[0.0, 10.0], [1.0, 20.0], [2.0, 60.0]])
+    mean, low, high = mean_band(curves, np.random.default_rng(0))
+    assert mean == pytest.approx([1.0, 30.0])
+    assert low == pytest.approx([0.0, 10.0])  # one resample in 27 is the lowest run three times: 3.7 % > 2.5 %
+    assert high == pytest.approx([2.0, 60.0])
+    mean, low, high = mean_band(curves[:1], np.random.default_rng(0))
+    assert (low == high).all()
+
+
+def test_the_table(by_ourselves: None) -> None:
+    scores = [
+        Score("DQN", np.array([10.0, 20.0, 30.0]), 5_000, np.array([60.0, 80.0, 100.0])),
+        Score("QRDQN", np.array([40.0]), 5_000, np.array([7.0])),
+    ]
+    text = as_table("CartPole-v1", scores, [Estimate(20.0, (10.0, 30.0)), Estimate(40.0, None)])
+    assert text.splitlines()[2:] == [
+        "| DQN | 20.0 ± 10.0 | 20.0 [10.0, 30.0] | 3 | 5,000 | 80 s |",
+        "| QRDQN | 40.0 | 40.0 | 1 | 5,000 | 7 s |",
+    ]
+    assert "our own" in caption(1)
+    assert "of 2 at a time" in caption(2)
+
+
+def test_a_result_is_read_back(tmp_path: Path) -> None:
+    assert read_result(tmp_path) == Result(0, 0.0)
+    write_result(tmp_path, Result(500, 1.25, (1.0, 2.5)))
+    assert read_result(tmp_path) == Result(500, 1.25, (1.0, 2.5))
+    assert [path.name for path in tmp_path.iterdir()] == ["result.yaml"]
