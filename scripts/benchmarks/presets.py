@@ -1,13 +1,16 @@
-"""Train a preset once for each seed, through the public names alone, and say what came of it.
+"""Train presets once for each seed, through the public names alone, and print the tables of the documentation.
 
-Prints a Markdown table (mean and sd of greedy episodes and wall-clock, by seed) and writes one learning curve per seed.
+Several algorithms and environments can be named, `all` for every algorithm that has a preset there. For each run a
+learning curve is written; a run whose curve is complete is read from it and not repeated, unless `--again`.
 """
 
 from __future__ import annotations
 
 import argparse
+import csv
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,18 +19,42 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # so that this run
 from scripts.benchmarks.curves import Curve, mean_sd
 
 
+@dataclass(frozen=True)
+class Trained:
+    """What came of one seed."""
+
+    mean: float
+    """Of the greedy episodes at the end."""
+    sd: float
+    seconds: float
+    """Of training, evaluations left out."""
+    steps: int
+
+
 def algorithm(name: str) -> Any:
-    """The public class of that name, in whatever case.
+    """The class of one name, in whatever case.
 
     Raises:
         SystemExit: there is none.
     """
-    import sb_dqn
+    return algorithms(name)[0]
 
-    found = {public.lower(): public for public in sb_dqn.__all__ if public.endswith("DQN")}
-    if name.lower() not in found:
-        raise SystemExit(f"unknown algorithm {name!r}; there are: {', '.join(sorted(found.values()))}")
-    return getattr(sb_dqn, found[name.lower()])
+
+def algorithms(names: str) -> list[Any]:
+    """The classes of a list with commas, in whatever case; all of them for `all`.
+
+    Raises:
+        SystemExit: there is none of a name.
+    """
+    from sb_dqn.algorithms import ALGORITHMS
+
+    if names.lower() == "all":
+        return list(ALGORITHMS.values())
+    found = {name.lower(): cls for name, cls in ALGORITHMS.items()}
+    unknown = [name for name in names.split(",") if name.lower() not in found]
+    if unknown:
+        raise SystemExit(f"unknown algorithm {unknown[0]!r}; there are: {', '.join(ALGORITHMS)}")
+    return [found[name.lower()] for name in names.split(",")]
 
 
 def make_env(env_id: str, lanes: int, keywords: dict[str, Any]) -> Any:
@@ -39,56 +66,102 @@ def make_env(env_id: str, lanes: int, keywords: dict[str, Any]) -> Any:
     return make_vec_env(env_id, lanes, env_kwargs=keywords)
 
 
-def train(preset: Any, cls: Any, env_id: str, seed: int, options: argparse.Namespace) -> tuple[list[float], float, int]:
-    """Returns of greedy episodes, seconds of training, and env steps, for one seed."""
+def train(preset: Any, cls: Any, env_id: str, seed: int, options: argparse.Namespace) -> Trained:
+    """One seed, or what its curve says if that is complete."""
     steps = options.timesteps or preset.n_timesteps
-    env = make_env(env_id, preset.n_envs, dict(preset.env_kwargs))
-    model = cls(preset.policy, env, seed=seed, device=options.device, **preset.settings)
     path = options.out / f"{cls.__name__}_{env_id.replace('/', '-')}_seed{seed}.csv"
-    curve = Curve(
-        path,
-        max(steps // 100, 1),
-        make_env(env_id, min(options.episodes, 8), dict(preset.env_kwargs)),
-        options.eval_every,
-        options.episodes,
+    found = None if options.again else read(path, steps)
+    if found is None:
+        env = make_env(env_id, preset.n_envs, dict(preset.env_kwargs))
+        model = cls(preset.policy, env, seed=seed, device=options.device, **preset.settings)
+        test = make_env(env_id, min(options.episodes, 8), dict(preset.env_kwargs))
+        curve = Curve(path, max(steps // 100, 1), test, options.eval_every, options.episodes)
+        model.learn(steps, callback=curve)
+        seconds = curve.seconds
+        found = Trained(*mean_sd(curve.finish()), seconds, model.num_timesteps)
+    print(
+        f"{cls.__name__}, {env_id}, seed {seed}: {found.mean:.1f} ({found.seconds:.0f} s), curve in {path}",
+        file=sys.stderr,
+        flush=True,
     )
-    model.learn(steps, callback=curve)
-    seconds = curve.seconds
-    greedy = curve.finish()
-    print(f"seed {seed}: {mean_sd(greedy)[0]:.1f} ({seconds:.0f} s), curve in {path}", file=sys.stderr)
-    return greedy, seconds, model.num_timesteps
+    return found
+
+
+def read(path: Path, steps: int) -> Trained | None:
+    """The end of a complete curve; None where it is missing, or short of `steps`."""
+    if not path.is_file():
+        return None
+    with path.open(encoding="utf-8", newline="") as file:
+        lines = list(csv.DictReader(file))
+    if not lines or not lines[-1]["greedy_mean"] or int(lines[-1]["env_steps"]) < steps:
+        return None
+    last = lines[-1]
+    return Trained(float(last["greedy_mean"]), float(last["greedy_sd"]), float(last["seconds"]), int(last["env_steps"]))
+
+
+def one_table(cls: Any, env_id: str, seeds: Sequence[int], found: Sequence[Trained]) -> str:
+    """A line for each seed."""
+    lines = [f"| {cls.__name__}, {env_id} | mean ± sd | env steps | wall-clock |", "|---|---|---|---|"]
+    for seed, one in zip(seeds, found, strict=True):
+        lines.append(f"| seed {seed} | {one.mean:.1f} ± {one.sd:.1f} | {one.steps:,} | {one.seconds:.0f} s |")
+    mean, sd = mean_sd([one.mean for one in found])
+    return "\n".join([*lines, f"| over {len(found)} seeds | {mean:.1f} ± {sd:.1f} | | |"])
+
+
+def wide_table(env_id: str, seeds: Sequence[int], rows: Sequence[tuple[str, Sequence[Trained]]]) -> str:
+    """A line for each algorithm, a column for each seed."""
+    names = [env_id, *(f"seed {seed}" for seed in seeds), "mean ± sd", "env steps", "wall-clock of one seed"]
+    lines = [f"| {' | '.join(names)} |", "|---" * len(names) + "|"]
+    for name, found in rows:
+        mean, sd = mean_sd([one.mean for one in found])
+        seconds, _ = mean_sd([one.seconds for one in found])
+        cells = [name, *(f"{one.mean:.1f}" for one in found), f"{mean:.1f} ± {sd:.1f}"]
+        lines.append(f"| {' | '.join([*cells, f'{found[0].steps:,}', f'{seconds:.0f} s'])} |")
+    return "\n".join(lines)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("algo", help="DQN, DoubleDQN, NStepDQN")
-    parser.add_argument("env", help="id, for instance CartPole-v1")
+    parser.add_argument("algo", help="one, several with commas (DQN,QRDQN,IQN), or all")
+    parser.add_argument("env", help="id, or several with commas, for instance CartPole-v1,LunarLander-v3")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--episodes", type=int, default=20, help="greedy episodes at the end")
     parser.add_argument("--timesteps", type=int, help="env steps, instead of the preset's")
     parser.add_argument("--eval-every", type=int, default=0, help="env steps between evaluations on the way; 0: none")
     parser.add_argument("--preset", help="an entry by its name, instead of the one for ENV")
+    parser.add_argument("--again", action="store_true", help="train what has a complete curve, too")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--out", type=Path, default=Path("runs/presets"), help="folder of the curves")
     options = parser.parse_args(arguments)
+    classes = algorithms(options.algo)
+    for env_id in options.env.split(","):
+        print(f"{run(classes, env_id, options)}\n", flush=True)
 
+
+def run(classes: Sequence[Any], env_id: str, options: argparse.Namespace) -> str:
+    """Train every class on one environment; the table.
+
+    Raises:
+        SystemExit: none of them has a preset for it.
+    """
     from sb_dqn.presets import find_preset
 
-    cls = algorithm(options.algo)
-    preset = find_preset(cls.__name__, options.env, options.preset)
-    if preset is None:
-        raise SystemExit(f"there is no preset of {cls.__name__} for {options.env}; see sb-dqn presets")
-    lines = [f"| {cls.__name__}, {options.env} | mean ± sd | env steps | wall-clock |", "|---|---|---|---|"]
-    means = []
-    for seed in options.seeds:
-        greedy, seconds, steps = train(preset, cls, options.env, seed, options)
-        mean, sd = mean_sd(greedy)
-        means.append(mean)
-        lines.append(f"| seed {seed} | {mean:.1f} ± {sd:.1f} | {steps:,} | {seconds:.0f} s |")
-    mean, sd = mean_sd(means)
-    lines.append(f"| over {len(means)} seeds | {mean:.1f} ± {sd:.1f} | | |")
-    print(f"{options.episodes} greedy episodes for each seed; preset {preset.name} ({preset.source}).\n")
-    print("\n".join(lines))
+    presets = {cls: find_preset(cls.__name__, env_id, options.preset) for cls in classes}
+    without = [cls.__name__ for cls, preset in presets.items() if preset is None]
+    if len(without) == len(classes):
+        raise SystemExit(f"there is no preset of {', '.join(without)} for {env_id}; see sb-dqn presets")
+    if without:
+        print(f"left out, for want of a preset for {env_id}: {', '.join(without)}", file=sys.stderr, flush=True)
+    rows = [
+        (cls, preset, [train(preset, cls, env_id, seed, options) for seed in options.seeds])
+        for cls, preset in presets.items()
+        if preset is not None
+    ]
+    said = f"{options.episodes} greedy episodes for each seed"
+    if len(classes) == 1:
+        cls, preset, found = rows[0]
+        return f"{said}; preset {preset.name} ({preset.source}).\n\n{one_table(cls, env_id, options.seeds, found)}"
+    return f"{said}.\n\n{wide_table(env_id, options.seeds, [(cls.__name__, found) for cls, _, found in rows])}"
 
 
 if __name__ == "__main__":

@@ -22,7 +22,8 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))  # so that this runs as a file, from anywhere
 
 from scripts.benchmarks.machine import describe, load, machine, versions  # noqa: E402 - found by the line above
-from scripts.benchmarks.suite import FULL, QUICK, Benchmark, Measurement, suite  # noqa: E402
+from scripts.benchmarks.measurements import Benchmark, Measurement  # noqa: E402
+from scripts.benchmarks.suite import FULL, QUICK, suite  # noqa: E402
 from scripts.benchmarks.table import Finding, compare, number, report  # noqa: E402
 
 LIMIT = 1800.0

@@ -6,34 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from scripts.benchmarks.measurements import Benchmark, Measurement
+from scripts.benchmarks.prioritized import prioritized_benchmark
 from scripts.benchmarks.table import Comparison
-
-
-@dataclass(frozen=True)
-class Measurement:
-    """One call in a process of its own.
-
-    Its figures become the series `name`, or `name key` for each figure that has a key of its own.
-    """
-
-    name: str
-    function: str
-    """`module.function` of this folder."""
-    arguments: Mapping[str, Any]
-    peer: str | None = None
-    """The package that it needs beside ours."""
-
-
-@dataclass(frozen=True)
-class Benchmark:
-    """Measurements that are taken in turn, round by round, and what is read off them."""
-
-    name: str
-    unit: str
-    measurements: tuple[Measurement, ...]
-    comparisons: tuple[Comparison, ...] = ()
-    less_is_better: bool = False
-
+from scripts.benchmarks.updates import update_benchmark
 
 OURS, COMPILED = "ours", "ours compiled"
 SB3, SB3_ONE = "sb3", "sb3 1 thread"
@@ -74,12 +50,13 @@ class Scale:
     """Ticks in a block, and blocks."""
     replay_rows: int = 100_000
     sampling_seconds: float = 3.0
+    update_seconds: float = 3.0
     compiled: bool = field(default=True)
     """Whether torch.compile takes part; it starts slowly."""
 
 
 FULL = Scale()
-QUICK = Scale((1_536, 2_560), (200, 400, 160), 2_000, (20, 4), 10_000, 0.3, compiled=False)
+QUICK = Scale((1_536, 2_560), (200, 400, 160), 2_000, (20, 4), 10_000, 0.3, 0.2, compiled=False)
 
 
 def suite(scale: Scale) -> tuple[Benchmark, ...]:
@@ -93,6 +70,8 @@ def suite(scale: Scale) -> tuple[Benchmark, ...]:
         _pong(scale, lanes=8, fp32=1.4, bf16=2.0),
         _stream(scale),
         _replay(scale),
+        update_benchmark(scale.update_seconds),
+        prioritized_benchmark(scale.update_seconds, compiled=scale.compiled),
         _memory(scale),
         _startup(),
     )

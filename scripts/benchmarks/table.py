@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 
 Round = Mapping[str, float]
 """What one round measured, by series."""
-CHECKED = "updates/step"
+CHECKED = ("updates/step", "parameters")
 """Series whose names end so are there to be compared, and are not shown by themselves."""
 How = Literal["ratio", "difference", "value"]
 

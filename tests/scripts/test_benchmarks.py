@@ -13,6 +13,7 @@ import pytest
 from scripts.benchmarks import run, suite
 from scripts.benchmarks.catch import BALLS, CELLS, PIXELS, Catch
 from scripts.benchmarks.curves import COLUMNS, Curve, mean_sd
+from scripts.benchmarks.measurements import Benchmark, Measurement
 from scripts.benchmarks.table import Comparison, Finding, Spread, compare, report, spread
 
 ROUNDS = [{"ours": 300.0, "peer": 100.0}, {"ours": 100.0, "peer": 50.0}, {"ours": 800.0, "peer": 200.0}]
@@ -125,12 +126,12 @@ def test_a_tiny_benchmark_runs_from_end_to_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     small = {"rows": 400, "lanes": 2, "n_steps": 3, "batch_sizes": [8], "seconds": 0.05}
-    tiny = suite.Benchmark(
+    tiny = Benchmark(
         "replay",
         "batches/s",
         (
-            suite.Measurement("tiny", "components.sampling", small),
-            suite.Measurement("foreign", "components.sampling", small, peer="no_such_package"),
+            Measurement("tiny", "components.sampling", small),
+            Measurement("foreign", "components.sampling", small, peer="no_such_package"),
         ),
         (Comparison("batches", ("tiny batch 8",), how="value", at_least=1.0),),
     )
@@ -148,8 +149,8 @@ def test_a_tiny_benchmark_runs_from_end_to_end(
 
 
 def test_a_measurement_that_fails_is_told_and_not_repeated(capsys: pytest.CaptureFixture[str]) -> None:
-    broken = suite.Measurement("broken", "components.sampling", {"rows": -1})
-    figures, failures = run.run_benchmark(suite.Benchmark("broken", "unit", (broken,)), 3)
+    broken = Measurement("broken", "components.sampling", {"rows": -1})
+    figures, failures = run.run_benchmark(Benchmark("broken", "unit", (broken,)), 3)
     assert figures == [{}, {}, {}]
     assert failures == ["broken, broken: exit status 1"]
 
