@@ -1,51 +1,24 @@
-"""What the documentation shows runs: Python blocks page by page, commands against the parser, tables against the code."""
+"""What the documentation shows runs: Python blocks page by page, commands against the parser; what it names exists."""
 
 from __future__ import annotations
 
-import ast
 import re
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import click
 import pytest
 
-from sb_dqn.algorithms import DQN
 from sb_dqn.algorithms.outside import NOT_NEEDED
 from sb_dqn.cli.main import commands
 from sb_dqn.cli.names import ALGORITHMS, algorithm_class, constructor_defaults, parse_assignments
+from tests.docs.pages import FOLDER, PAGES, ROOT, blocks, name_of, pages_with, table_of
 
-ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs" / "pages").rglob("*.md"))]
-FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
 KNOWN_PROGRAMS = {"pip", "sb-dqn", "python"}
 SCRIPT = re.compile(r"scripts/[\w/.]*\w")
-
-
-class Block(NamedTuple):
-    """One fenced block of a page."""
-
-    language: str
-    line: int
-    """Of the page, of the block's first line."""
-    code: str
-
-
-def blocks(page: Path, language: str) -> list[Block]:
-    text = page.read_text(encoding="utf-8")
-    found = [Block(m[1], text.count("\n", 0, m.start(2)) + 1, m[2]) for m in FENCE.finditer(text)]
-    return [block for block in found if block.language == language]
-
-
-def name_of(page: Path) -> str:
-    return str(page.relative_to(ROOT))
-
-
-def pages_with(language: str) -> list[Path]:
-    return [page for page in PAGES if blocks(page, language)]
 
 
 def shell_commands() -> Iterator[tuple[str, list[str]]]:
@@ -122,27 +95,12 @@ def test_named_files_exist(page: Path) -> None:
     assert [link for link in sorted(links) if not (page.parent / link).exists()] == []
 
 
-def table_of(page: str, heading: str) -> list[list[str]]:
-    """The cells of the table under a heading, without its first two lines."""
-    text = (ROOT / "docs" / "pages" / page).read_text(encoding="utf-8")
-    section = text.split(f"\n## {heading}\n")[1].split("\n## ")[0]
-    lines = [line for line in section.splitlines() if line.startswith("|")]
-    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines[2:]]
-
-
-def test_the_table_of_defaults_is_that_of_the_constructor() -> None:
-    shown = {
-        row[0].strip("`"): ast.literal_eval(row[1].strip("`")) for row in table_of("algorithms/dqn.md", "Defaults")
-    }
-    assert shown == constructor_defaults(DQN)
-
-
 def test_the_migration_page_names_every_keyword_that_is_refused() -> None:
-    keywords = " ".join(row[0] for row in table_of("migration.md", "Keywords that are not taken"))
+    keywords = " ".join(row[0] for row in table_of("migration.md", "## Keywords that are not taken"))
     assert [name for name in NOT_NEEDED if f"`{name}`" not in keywords] == []
 
 
 def test_the_command_page_names_every_command_and_algorithm() -> None:
-    text = (ROOT / "docs" / "pages" / "cli.md").read_text(encoding="utf-8")
+    text = (FOLDER / "cli.md").read_text(encoding="utf-8")
     assert [name for name in commands.commands if f"| `{name}" not in text] == []
-    assert [name for name in ALGORITHMS if f"`{name.lower()}`" not in text] == []
+    assert [name for name in ALGORITHMS if f"`{name.lower()}`" not in text.lower()] == []
