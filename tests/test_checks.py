@@ -65,7 +65,7 @@ def test_what_is_no_number_from_0_to_1(value: Any) -> None:
     [
         ({"low": 0.0, "above": True}, 0.0, "a number above 0$"),
         ({"low": 0.0, "high": 1.0, "below": True}, 1.0, "a number from 0 and below 1$"),
-        ({"low": -math.inf}, math.nan, "a number finite$"),
+        ({"low": -math.inf}, math.nan, "a finite number$"),
         ({"low": 0.0}, math.inf, "a number from 0$"),
     ],
 )

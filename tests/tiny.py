@@ -11,6 +11,7 @@ import numpy as np
 from gymnasium import spaces
 
 from sb_dqn.algorithms import DQN
+from sb_dqn.algorithms.outside import constructor_arguments
 
 SMALL_CNN: dict[str, Any] = {"features_dim": 16, "channels": (4, 8), "kernels": (4, 3), "strides": (2, 1)}
 PLACE = spaces.Box(-np.inf, np.inf, (2,), np.float32)
@@ -117,6 +118,8 @@ QUICK: dict[str, Any] = {
 """Settings of runs that are over in a moment."""
 
 
-def quick(env: Any = None, policy: Any = "MlpPolicy", algorithm: type[DQN] = DQN, **kwargs: Any) -> DQN:
-    """A small model."""
-    return algorithm(policy, Tiny() if env is None else env, **{**QUICK, **kwargs})
+def quick(env: Any = None, policy: Any = "MlpPolicy", algorithm: Any = DQN, **kwargs: Any) -> DQN:
+    """A small model; of the quick settings those that its class takes."""
+    taken = constructor_arguments(algorithm)
+    settings = {name: value for name, value in QUICK.items() if name in taken}
+    return algorithm(policy, Tiny() if env is None else env, **{**settings, **kwargs})

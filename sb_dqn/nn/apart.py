@@ -64,7 +64,8 @@ class Apart:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Takes over the running squares; the rate stays as the constructor says."""
-        self.optimizer.load_state_dict({"state": state["state"], "param_groups": self.optimizer.state_dict()["param_groups"]})
+        own = self.optimizer.state_dict()["param_groups"]
+        self.optimizer.load_state_dict({"state": state["state"], "param_groups": own})
 
 
 def _block(parameters: Sequence[Tensor], own: Sequence[Tensor]) -> slice:

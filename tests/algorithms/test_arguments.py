@@ -35,6 +35,13 @@ TABLE: dict[str, list[Any]] = {
     "exploration_final_eps": [*NO_NUMBERS, -0.1, 1.1, None],
     "max_grad_norm": [*NO_NUMBERS, 0, -1],
     "double_q": ["yes", 1, 0.0, None, []],
+    "dueling": ["yes", 1, 0.0, None, []],
+    "noisy": ["gaussian", 1, 0.5, None, [], {"sigma": -1}, {"sigm": 1}, {"kind": "both"}],
+    "prioritized_replay": ["yes", 1, 0.5, None, {"alpha": -1}, {"beta": 2}, {"alfa": 1}],
+    "munchausen": ["yes", 1, 0.5, None, {"tau": 0}, {"clip": 1}, {"alfa": 1}],
+    "exploration": ["epsilom", 3, [], {"kind": "boltzman"}, {"ladder": "ape"}],
+    "evaluation_eps": [*NO_NUMBERS, -0.1, 1.1],
+    "action_mask": ["inf", "key", 3],
     "loss": ["hubber", None, 3, ["mse"], nn.MSELoss()],
     "stats_window_size": [*NO_NUMBERS, *FRACTIONS, 0, -1, None],
     "tensorboard_log": [3, True, ["runs"]],
@@ -103,6 +110,8 @@ def test_values_that_are_allowed(name: str, value: Any) -> None:
     ],
 )
 def test_unknown_keywords(algorithm: type[DQN], name: str, message: str) -> None:
+    if algorithm.__name__ == "PQN" and name == "buffersize":
+        message = "Did you mean 'batch_size'"  # it has no buffer
     with pytest.raises(ConfigurationError, match=f"{algorithm.__name__} takes no '{name}'") as caught:
         quick(algorithm=algorithm, **{name: 1})
     with pytest.raises(ConfigurationError, match=message):
@@ -145,7 +154,7 @@ def test_environments_that_are_refused(env: Any, message: str) -> None:
         DQN("MlpPolicy", env)
 
 
-@pytest.mark.parametrize("space", [spaces.Box(-1, 1, (2,)), spaces.MultiDiscrete([2, 2]), spaces.MultiBinary(2)])
+@pytest.mark.parametrize("space", [spaces.Box(-1, 1, (2,)), spaces.MultiDiscrete(np.array([[2, 2]])), spaces.Text(3)])
 def test_action_spaces_that_are_refused(space: Any) -> None:
     game = Tiny()
     game.action_space = space

@@ -27,7 +27,8 @@ def parameters(model: DQN) -> torch.Tensor:
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_cartpole(name: str, count: int) -> None:
     env = sb_dqn.make_vec_env("CartPole-v1", n_envs=count)
-    model: DQN = getattr(sb_dqn, name)("MlpPolicy", env, **QUICK)
+    quick_ones = {"n_steps": 8, "batch_size": 16} if name == "PQN" else {**QUICK, "train_freq": 4}
+    model: DQN = getattr(sb_dqn, name)("MlpPolicy", env, **quick_ones)
     before = parameters(model)
     assert model.learn(200) is model
     assert model.num_timesteps >= 200

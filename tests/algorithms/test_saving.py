@@ -23,7 +23,7 @@ from tests.tiny import SMALL_CNN, Tiny, lanes, quick
 OBS = np.random.default_rng(0).normal(size=(50, 2)).astype(np.float32)
 
 
-def flat(model: DQN) -> torch.Tensor:
+def flat(model: Any) -> torch.Tensor:
     return torch.cat([model.learner.flat, model.learner.flat_target])
 
 
@@ -68,7 +68,7 @@ def test_optimiser_counters_and_exploration_are_kept(tmp_path: Path) -> None:
     loaded = DQN.load(tmp_path / "model", env=Tiny())
     assert loaded.counters == model.counters
     assert (loaded.num_timesteps, loaded._n_updates) == (60, model._n_updates)
-    assert loaded.exploration.epsilon == model.exploration.epsilon == pytest.approx(0.05)
+    assert loaded.exploration.rate == model.exploration.rate == pytest.approx(0.05)
     mine, theirs = (m.learner.optimizer.state_dict()["state"][0] for m in (model, loaded))
     assert mine.keys() == theirs.keys() == {"step", "exp_avg", "exp_avg_sq"}
     for key in mine:
@@ -78,11 +78,11 @@ def test_optimiser_counters_and_exploration_are_kept(tmp_path: Path) -> None:
 def test_exploration_goes_on_after_a_load(tmp_path: Path) -> None:
     model = quick(exploration_fraction=1.0).learn(60)
     model.learn(1, reset_num_timesteps=False)
-    assert model.exploration.epsilon < 0.1
+    assert model.exploration.rate < 0.1
     model.save(tmp_path / "model")
     loaded = DQN.load(tmp_path / "model", env=Tiny())
     loaded.learn(30)  # counts from 0 again: the schedule alone would begin at 1
-    assert loaded.exploration.epsilon <= model.exploration.epsilon
+    assert loaded.exploration.rate <= model.exploration.rate
 
 
 class Chosen(BaseCallback):

@@ -1,0 +1,185 @@
+"""Every named variant learns the exact values of a small process with chance in it, and its exact distribution of returns.
+
+All actions are uniform, so that what n-step returns and Q(lambda) converge to is known exactly; features are one-hot, so
+that the nets are tables (beside implicit quantiles, which need hidden layers to be more than that).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+
+from sb_dqn.algorithms import ALGORITHMS
+from tests.algorithms.tabular import (
+    ACTIONS,
+    ALL,
+    ARROWS,
+    GAMMA,
+    PAIRS,
+    SOME,
+    STATES,
+    Array,
+    Lottery,
+    categorical,
+    greedy_values,
+    lambda_values,
+    quantile,
+    soft_values,
+)
+
+TABLE: dict[str, Any] = {"policy_kwargs": {"net_arch": []}, "learning_rate": "linear 0.15 0"}
+HIDDEN: dict[str, Any] = {
+    "policy_kwargs": {"net_arch": [32, 32]}, "learning_rate": "linear 0.015 0", "batch_size": 64, "n_cosines": 8, "kappa": 0.0,
+}  # fmt: skip
+ALWAYS: dict[str, Any] = {
+    "batch_size": 128, "gamma": GAMMA, "exploration": "epsilon", "exploration_initial_eps": 1.0,
+    "exploration_final_eps": 1.0, "max_grad_norm": None, "seed": 0, "device": "cpu",
+}  # fmt: skip
+REPLAY: dict[str, Any] = {
+    "buffer_size": 20_000, "learning_starts": 400, "train_freq": 8, "target_update_interval": 80,
+}  # fmt: skip
+MSE: dict[str, Any] = {**TABLE, "loss": "mse"}
+ATOMS: dict[str, Any] = {**TABLE, "n_atoms": 25, "v_min": 0.0, "v_max": 6.0}
+PRIORITIES: dict[str, Any] = {
+    "prioritized_replay": {"alpha": 0.5, "beta": 1.0}
+}  # below 1 the rewards are not weighed fairly
+TAUS: dict[str, Any] = {**HIDDEN, "n_taus": 16, "n_target_taus": 16, "n_policy_taus": 32}
+FRACTIONS: dict[str, Any] = {**HIDDEN, "n_fractions": 16, "fraction_learning_rate": 1e-5}
+ROLLOUTS: dict[str, Any] = {**MSE, "total": 60_000, "n_steps": 128, "batch_size": 256, "q_lambda": 0.65}
+MORE: dict[str, Any] = {"total": 64_000, "train_freq": 32, "buffer_size": 64_000}
+"""Data for n-step returns, in which chance and other actions add up."""
+SOFT: dict[str, Any] = {"alpha": 0.4, "tau": 0.5, "clip": -2.0}
+
+
+def learned(name: str, total: int = 16_000, legal: npt.NDArray[np.bool_] | None = None, **kwargs: Any) -> Any:
+    """What the online net of a variant says of all states, by its mean weights."""
+    mask = {} if legal is None else {"action_mask": "info"}
+    settings = {**ALWAYS, **({} if name == "PQN" else REPLAY), **mask, **kwargs}
+    model: Any = ALGORITHMS[name]("MlpPolicy", [partial(Lottery, legal)] * 8, **settings).learn(total)
+    with torch.no_grad():
+        return model.policy.q_net({"obs": torch.arange(STATES)})
+
+
+def check_values(q: torch.Tensor, exact: Array, legal: npt.NDArray[np.bool_] = ALL) -> None:
+    """Within 5 % (of 1, where a value is smaller)."""
+    error = np.abs(q.numpy() - exact) / np.maximum(np.abs(exact), 1.0)
+    assert error[legal].max() < 0.05, error
+
+
+SCALAR: dict[str, tuple[str, Mapping[str, Any], Array]] = {
+    "DQN": ("DQN", {}, greedy_values()),
+    "DoubleDQN": ("DoubleDQN", {}, greedy_values()),
+    "DuelingDQN": ("DuelingDQN", {}, greedy_values()),
+    "NoisyDQN": ("NoisyDQN", {}, greedy_values()),
+    "independent noise": ("NoisyDQN", {"noisy": "independent"}, greedy_values()),
+    "NStepDQN": ("NStepDQN", MORE, greedy_values(3)),
+    "PERDQN": ("PERDQN", PRIORITIES, greedy_values()),
+    "MunchausenDQN": ("MunchausenDQN", {}, soft_values()),
+    "a soft policy": ("MunchausenDQN", {"munchausen": SOFT}, soft_values(**SOFT)),
+    "a soft policy of the online net": ("MunchausenDQN", {"munchausen": SOFT, "double_q": True}, soft_values(**SOFT)),
+    "a soft policy, three steps": ("MunchausenDQN", {"munchausen": SOFT, "n_steps": 3, **MORE}, soft_values(3, **SOFT)),
+}
+
+
+@pytest.mark.parametrize("case", SCALAR)
+def test_values(case: str) -> None:
+    name, kwargs, exact = SCALAR[case]
+    check_values(learned(name, **{**MSE, **kwargs}).q, exact)
+
+
+@pytest.mark.parametrize("q_lambda", [0.0, 0.65])
+def test_values_of_rollouts(q_lambda: float) -> None:
+    found = learned("PQN", **{**ROLLOUTS, "q_lambda": q_lambda})
+    check_values(found.q, lambda_values(q_lambda))
+
+
+@pytest.mark.parametrize("name", ["CategoricalDQN", "Rainbow", "DataEfficientRainbow"])
+def test_probabilities(name: str) -> None:
+    n_steps = {"CategoricalDQN": 1, "Rainbow": 3, "DataEfficientRainbow": 10}[name]
+    more = {} if name == "CategoricalDQN" else {**PRIORITIES, **MORE, "train_freq": 20}
+    found = learned(name, **{**ATOMS, **more})
+    exact = categorical(np.linspace(0.0, 6.0, 25), n_steps)
+    check_values(found.q, greedy_values(n_steps))
+    difference = found.logits.softmax(-1).numpy() - exact
+    assert np.abs(difference).max() < 0.05
+    assert np.abs(difference.cumsum(-1)).max() < 0.05
+
+
+@pytest.mark.parametrize(
+    ("name", "kwargs"), [("QRDQN", {**TABLE, "n_quantiles": 20, "kappa": 0.0}), ("IQN", TAUS), ("FQF", FRACTIONS)]
+)
+def test_quantiles(name: str, kwargs: dict[str, Any]) -> None:
+    found = learned(name, 16_000 if name == "QRDQN" else 24_000, **kwargs)
+    check_values(found.q, greedy_values())
+    taus = found.taus.expand(STATES, -1).numpy()
+    weights = np.full_like(taus, 1.0 / taus.shape[-1]) if found.weights is None else found.weights.numpy()
+    for pair in PAIRS:
+        exact = quantile(*pair, taus[pair[0]])
+        error = np.abs(found.quantiles[pair].numpy() - exact)
+        scale = max(1.0, float(exact.mean()))
+        assert (error * weights[pair[0]]).sum() < 0.05 * scale, pair  # 1-Wasserstein distance
+        assert np.quantile(error, 0.8) < 0.05 * scale, (
+            pair
+        )  # the ends are seldom seen, and where it jumps nobody is sure
+
+
+def test_beyond_the_rainbow() -> None:
+    found = learned("BTR", 24_000, **{**TAUS, **PRIORITIES, "n_taus": 8, "n_target_taus": 8})
+    check_values(found.q, soft_values(3))
+
+
+MASKED: dict[str, tuple[str, Mapping[str, Any], Array]] = {
+    "DoubleDQN": ("DoubleDQN", MSE, greedy_values(1, SOME)),
+    "NStepDQN": ("NStepDQN", {**MSE, **MORE}, greedy_values(3, SOME)),
+    "MunchausenDQN": ("MunchausenDQN", {**MSE, "munchausen": SOFT}, soft_values(**SOFT, legal=SOME)),
+    "CategoricalDQN": ("CategoricalDQN", ATOMS, greedy_values(1, SOME)),
+    "QRDQN": ("QRDQN", {**TABLE, "n_quantiles": 20, "kappa": 0.0}, greedy_values(1, SOME)),
+    "IQN": ("IQN", TAUS, greedy_values(1, SOME)),
+    "PQN": ("PQN", ROLLOUTS, lambda_values(0.65, SOME)),
+}
+
+
+@pytest.mark.parametrize("case", MASKED)
+def test_values_of_what_is_legal(case: str) -> None:
+    name, kwargs, exact = MASKED[case]
+    check_values(learned(name, legal=SOME, **kwargs).q, exact, SOME)
+
+
+# -- the truth itself
+
+
+def test_the_truth_agrees_with_itself() -> None:
+    q, fractions = greedy_values(), (np.arange(2000) + 0.5) / 2000
+    atoms = np.linspace(0.0, 6.0, 25)
+    for pair in PAIRS:
+        assert quantile(*pair, fractions).mean() == pytest.approx(q[pair], abs=2e-3)
+    for n_steps in (1, 3):
+        assert categorical(atoms, n_steps) @ atoms == pytest.approx(greedy_values(n_steps), abs=1e-6)
+    assert soft_values(alpha=0.0, tau=1e-3) == pytest.approx(q, abs=1e-3)
+    assert lambda_values(0.0) == pytest.approx(q)
+    assert lambda_values(1.0) == pytest.approx(greedy_values(10))  # no episode is that long: nothing is bootstrapped
+
+
+def test_the_game_follows_its_arrows() -> None:
+    game, seen = Lottery(), {pair: [] for pair in PAIRS}  # type: ignore[var-annotated]  # of (next state, reward)
+    rng = np.random.default_rng(0)
+    state, _ = game.reset(seed=0)
+    for _ in range(20_000):
+        pair = (state, int(rng.integers(ACTIONS)))
+        state, reward, terminated, *_ = game.step(pair[1])
+        seen[pair].append((None if terminated else state, reward))
+        if terminated:
+            state, _ = game.reset()
+    for pair, arrows in ARROWS.items():
+        for arrow in arrows:
+            rewards = [reward for to, reward in seen[pair] if to == arrow.to]
+            assert len(rewards) / len(seen[pair]) == pytest.approx(arrow.chance, abs=0.01)
+            assert np.quantile(rewards, [0, 0.5, 1]) == pytest.approx(
+                [arrow.low, (arrow.low + arrow.high) / 2, arrow.high], abs=0.03
+            )

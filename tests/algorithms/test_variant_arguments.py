@@ -1,0 +1,321 @@
+"""Bad input to what came with the variants: one clear error that says what was given, what is allowed, and the fix."""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+from torch import nn
+
+from sb_dqn.algorithms import ALGORITHMS, DQN, FQF, IQN, PQN, QRDQN, CategoricalDQN
+from sb_dqn.algorithms.outside import constructor_arguments
+from sb_dqn.errors import ConfigurationError, EnvironmentFault, SpaceError
+from sb_dqn.nn.extractors import HadamaxCNN, ImpalaCNN, MinAtarCNN, NatureCNN
+from sb_dqn.schedules import Linear
+from tests.algorithms.test_arguments import NO_NUMBERS, TABLE
+from tests.choices import Choices
+from tests.tiny import Tiny, quick
+
+WHOLE = [*NO_NUMBERS, 1.5, 0, -1, None]
+KAPPA = [*NO_NUMBERS, -1, -1e-9, None]
+BOLTZMANN = {"kind": "boltzmann"}
+APEX, LOG = {"ladder": "apex"}, {"ladder": "log"}
+
+SWITCHES: dict[str, list[Any]] = {
+    "dueling": ["yes", 1, None, []],
+    "noisy": [
+        "factorized", "yes", 1, None, [], 3.5, {"kin": "factorised"}, {"kind": "gaussian"}, {"kind": None}, {"sigma": -1},
+        {"sigma": "x"}, {"sigma": math.nan}, {"sigma": True}, {3: 4},
+    ],
+    "prioritized_replay": [
+        "yes", 1, None, [], {"alfa": 0.5}, {"alpha": -0.1}, {"alpha": "x"}, {"alpha": None}, {"alpha": math.nan}, {"beta": 2},
+        {"beta": -0.1}, {"beta": "x"}, {"beta": None}, {"beta": Linear(0.4, 1.5)}, {"beta": lambda progress: 2.0}, {"eps": -1e-6},
+        {"eps": 0}, {"eps": None}, {"initial": "min"}, {"initial": 0}, {"initial": None}, {"initial": True},
+        {"uniform_mix": -0.1}, {"uniform_mix": 1.5}, {3: 4},
+    ],
+    "munchausen": [
+        "yes", 1, None, [], {"alph": 0.9}, {"alpha": -0.1}, {"alpha": 1.1}, {"tau": 0}, {"tau": -1}, {"tau": None}, {"clip": 0.1},
+        {"clip": None}, {"clip": -math.inf}, {"clip": math.nan}, {3: 4},
+    ],
+    "exploration": [
+        "epsilom", "greedy", 3, True, [], {"kin": "epsilon"}, {"kind": "boltzman"}, {"kind": 3}, {**BOLTZMANN, "schedule": 1.0},
+        {**BOLTZMANN, "temperature": 0}, {**BOLTZMANN, "temperature": -1}, {**BOLTZMANN, "temperature": "x"},
+        {**BOLTZMANN, "ladder": "apex"}, {"temperature": 1.0}, {"kind": "none", "off_after": 3}, {"ladder": "apx"}, {"ladder": 3},
+        {**APEX, "ladder_min": 0.01}, {**APEX, "ladder_alpha": 0}, {**APEX, "ladder_alpha": -1}, LOG, {**LOG, "ladder_min": 0},
+        {**LOG, "ladder_min": 0.9}, {**LOG, "ladder_alpha": 7.0}, {"ladder_alpha": 3.0}, {"ladder_min": 0.1},
+        {"schedule": 0.0, **APEX}, {"off_after": -1}, {"off_after": 1.5}, {"schedule": 2.0}, {"schedule": -0.1},
+        {"schedule": Linear(0.1, 1.0)}, {"schedule": "x"}, {"schedule": [(0, 1.0), (0, 0.5)]}, {"schedule": [(0, 1.0, 3)]},
+        {"schedule": lambda progress: 2.0}, {3: 4},
+    ],
+    "evaluation_eps": [*NO_NUMBERS, -0.1, 2],
+    "action_mask": ["inf", "obs", "place", "", 3, True, ["info"], b"info"],
+}  # fmt: skip
+OF_HEADS: dict[Any, dict[str, list[Any]]] = {
+    CategoricalDQN: {
+        "n_atoms": [*WHOLE, 1],
+        "v_min": [*NO_NUMBERS, None, 10, 11],
+        "v_max": [*NO_NUMBERS, None, -10, -11],
+        "priority": ["KL", "td", None, 3],
+    },
+    QRDQN: {"n_quantiles": WHOLE, "kappa": KAPPA},
+    IQN: {
+        **dict.fromkeys(("n_taus", "n_target_taus", "n_policy_taus", "n_cosines"), WHOLE),
+        "kappa": KAPPA,
+        "risk": [
+            "cvar", "cvar 0", "cvar 2", "cvar x", "cvr 0.25", "cvar 0.25 3", "power", "power nan", "neutral", "", 0.25, True, [],
+        ],
+    },
+    FQF: {
+        "n_fractions": [*WHOLE, 1],
+        "n_cosines": WHOLE,
+        "kappa": KAPPA,
+        "fraction_learning_rate": [*NO_NUMBERS, -1e-9, None],
+        "entropy_coef": [*NO_NUMBERS, -0.1, None],
+    },
+    PQN: {
+        "n_steps": WHOLE,
+        "batch_size": WHOLE,
+        "n_epochs": WHOLE,
+        "q_lambda": [*NO_NUMBERS, -0.1, 1.1, None],
+        "gamma": [*NO_NUMBERS, -0.1, 1.1, None],
+        "loss": ["hubber", None, 3],
+        "exploration_final_eps": [*NO_NUMBERS, -0.1, 1.1, None],
+        "exploration": ["epsilom", {"kin": "epsilon"}],
+        "evaluation_eps": [2],
+        "action_mask": ["inf"],
+        "dueling": [1],
+    },
+}  # fmt: skip
+REFUSED = [(DQN, *pair) for pair in SWITCHES.items()] + [
+    (algorithm, *pair) for algorithm, table in OF_HEADS.items() for pair in table.items()
+]
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "name", "value"),
+    [(algorithm, name, value) for algorithm, name, values in REFUSED for value in values],
+)
+def test_values_that_are_refused(algorithm: Any, name: str, value: Any) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        quick(algorithm=algorithm, **{name: value})
+    message = str(caught.value)
+    assert name in message
+    assert any(word in message for word in ("allowed", "give", "needs", "does not belong"))
+    # what was given, unless it is a dict of which one key is at fault
+    assert isinstance(value, dict) or repr(value) in message or f"{name}={float(value)!r}" in message
+    assert (
+        not isinstance(value, dict)
+        or not value
+        or any(str(key) in message or repr(value[key]) in message for key in value)
+    )
+
+
+def test_every_argument_has_its_table() -> None:
+    known = TABLE.keys() | SWITCHES.keys()
+    for algorithm in ALGORITHMS.values():
+        own = {name for parent in algorithm.__mro__ for name in OF_HEADS.get(parent, ())}
+        assert constructor_arguments(algorithm).keys() <= known | own, algorithm
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "message"),
+    [
+        ({"noisy": "factorized"}, r"noisy\['kind'\]='factorized' is unknown: allowed are .*Did you mean 'factorised'"),
+        ({"noisy": {"sgima": 1}}, "noisy has no 'sgima'; allowed are .*Did you mean 'sigma'"),
+        (
+            {"noisy": 3},
+            r"noisy=3 is not allowed: give True, False or a dict of settings: kind, sigma \(a text alone is",
+        ),
+        ({"prioritized_replay": {"alfa": 1}}, "prioritized_replay has no 'alfa'; allowed are .*Did you mean 'alpha'"),
+        ({"prioritized_replay": {"initial": "min"}}, "initial'.*give 'max' or a number above 0"),
+        ({"munchausen": {"temp": 1}}, "munchausen has no 'temp'; allowed are .'alpha', 'clip', 'tau'."),
+        ({"munchausen": {"tau": 0}}, r"munchausen\['tau'\]=0 is not allowed: give a number above 0"),
+        ({"munchausen": {"clip": 1}}, "give a finite number up to 0"),
+        ({"exploration": {"scheduel": 1}}, "has no 'scheduel'; allowed are .*Did you mean 'schedule'"),
+        ({"exploration": {"kin": "none"}}, "has no 'kin'; allowed are .*Did you mean 'kind'"),
+        ({"exploration": {"kind": "boltzman"}}, "Did you mean 'boltzmann'"),
+        ({"exploration": LOG}, r"exploration\['ladder_min'\]=None is not allowed: give a number above 0"),
+        ({"exploration": APEX, "exploration_final_eps": 0}, "no lanes to tell apart.*give a final epsilon above 0"),
+        ({"evaluation_eps": 2}, "evaluation_eps=2 is not allowed: give a number from 0 and up to 1"),
+        ({"policy_kwargs": {"scale_trunk_gradient": True}}, "belongs to dueling=True; give both or none"),
+        (
+            {"policy_kwargs": {"scale_trunk_gradient": 1}, "dueling": True},
+            "scale_trunk_gradient'.=1.*give True or False",
+        ),
+        ({"policy_kwargs": {"layer_norm": "yes"}}, "layer_norm'.='yes' is not allowed: give True or False"),
+        ({"policy_kwargs": {"spectral_norm": "yes"}}, "spectral_norm'.='yes' is not allowed: give True or False"),
+        ({"policy_kwargs": {"design": 3}}, "policy_kwargs has no 'design'; allowed are"),
+        ({"policy_kwargs": {"optimizer_kwargs": {"epsilon": 1}}}, "does not take optimizer_kwargs={'epsilon': 1}:"),
+    ],
+)
+def test_the_fix_is_named(kwargs: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        quick(**kwargs)
+
+
+@pytest.mark.parametrize("algorithm", [CategoricalDQN, QRDQN, IQN, FQF, ALGORITHMS["Rainbow"], ALGORITHMS["BTR"]])
+def test_a_distribution_has_a_loss_of_its_own(algorithm: Any) -> None:
+    with pytest.raises(
+        ConfigurationError, match=f"loss='mse' is for a scalar value; {algorithm.__name__} has a loss of"
+    ):
+        quick(algorithm=algorithm, loss="mse")
+    with pytest.raises(ConfigurationError, match="loss='hubber' is unknown: allowed are .*Did you mean 'huber'"):
+        quick(algorithm=algorithm, loss="hubber")
+
+
+FOREIGN = {
+    "n_atoms": CategoricalDQN, "v_min": CategoricalDQN, "priority": CategoricalDQN, "n_quantiles": QRDQN, "risk": IQN,
+    "n_target_taus": IQN, "n_fractions": FQF, "entropy_coef": FQF, "q_lambda": PQN, "n_epochs": PQN,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS.values())
+def test_keywords_of_other_classes(algorithm: Any) -> None:
+    for name, owner in FOREIGN.items():
+        if not issubclass(algorithm, owner):
+            with pytest.raises(ConfigurationError, match=f"{algorithm.__name__} takes no '{name}'.*It takes"):
+                quick(algorithm=algorithm, **{name: 1})
+
+
+@pytest.mark.parametrize(
+    "name", ["double_q", "noisy", "prioritized_replay", "munchausen", "buffer_size", "tau", "train_freq"]
+)
+def test_what_a_rollout_has_no_use_for(name: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"PQN takes no '{name}'.*It takes"):
+        quick(algorithm=PQN, **{name: 1})
+
+
+# -- convolutions
+
+
+@pytest.mark.parametrize(
+    ("extractor", "kwargs", "message"),
+    [
+        (NatureCNN, {"chanels": (4,)}, "NatureCNN does not take .*'chanels'.*Did you mean 'channels'"),
+        (NatureCNN, {3: 4}, "NatureCNN does not take .*3.*allowed are"),
+        (NatureCNN, {"features_dim": 1.5}, "features_dim=1.5 is not allowed: give a whole number from 1 up"),
+        (NatureCNN, {"paddings": (1, 1)}, r"paddings=\(1, 1\) need the same length"),
+        (NatureCNN, {"kernels": (40, 4, 3)}, "too small for kernels .* resize it to .* or take .*MinAtarCNN"),
+        (MinAtarCNN, {"width": 2}, "MinAtarCNN does not take .*'width'.*allowed are"),
+        (ImpalaCNN, {"width": True}, "width=True is not allowed"),
+        (ImpalaCNN, {"width": 3}, "width=3 is not allowed: give 1, 2 or 4"),
+        (ImpalaCNN, {"widths": ()}, r"widths=\(\) is not allowed: give the channels of one stage or more"),
+        (ImpalaCNN, {"adaptive_pool": (60, 60)}, "larger than what is pooled, 5 x 5; give at most that"),
+        (ImpalaCNN, {"adaptive_pol": (6, 6)}, "Did you mean 'adaptive_pool'"),
+        (HadamaxCNN, {"spectral_norm": True}, "HadamaxCNN does not take .*'spectral_norm'.*allowed are"),
+        (HadamaxCNN, {"layer_norm": "all"}, "layer_norm='all' is not allowed: give True, False or 'channels'"),
+    ],
+)
+def test_options_of_convolutions(extractor: Any, kwargs: dict[Any, Any], message: str) -> None:
+    game = Tiny()
+    game.observation_space = Tiny("dict with image").observation_space["camera"]  # type: ignore[index]  # a Dict
+    given = {"features_extractor_class": extractor, "features_extractor_kwargs": kwargs}
+    with pytest.raises(ConfigurationError, match=message):
+        quick(game, "CnnPolicy", policy_kwargs=given)
+
+
+def test_what_is_no_extractor() -> None:
+    for given in ("NatureCNN", 3, nn.Linear(2, 2)):
+        with pytest.raises(ConfigurationError, match="features_extractor_class=.* is not allowed: give a subclass of"):
+            quick(policy_kwargs={"features_extractor_class": given})
+
+
+# -- masks
+
+
+class Odd(Choices):
+    """Tells its legal actions wrongly after the step `at` of an episode."""
+
+    def __init__(self, mask: Any, at: int, actions: str = "discrete") -> None:
+        super().__init__("vector", actions, masks=True)
+        self.odd, self.at = mask, at
+
+    def _observe(self) -> tuple[Any, dict[str, Any]]:
+        observation, info = super()._observe()
+        return observation, ({} if self.odd is None else {"action_mask": self.odd}) if self.t == self.at else info
+
+
+@pytest.mark.parametrize("lanes", [1, 3])
+@pytest.mark.parametrize(("at", "when"), [(0, "after the reset"), (3, "at step 3")])
+@pytest.mark.parametrize(
+    ("mask", "message"),
+    [
+        (
+            np.zeros(4, bool),
+            "no action is legal in lane 0 {when}, though the episode goes on; let the mask allow one, or end",
+        ),
+        (np.ones(5, bool), r"came with shape \(5,\); allowed: shape \(4,\)"),
+        (np.ones((1, 4), bool), r"came with shape \(1, 4\); allowed: shape \(4,\)"),
+        (np.ones(4), "{when} came with dtype float64; allowed: bool, or integers 0 and 1"),
+        (np.array([0, 1, 2, 1]), "lane 0 {when} holds numbers other than 0 and 1; allowed"),
+        (None, r"lane 0 gave no info\['action_mask'\] {when}; .*Put it there, or leave action_mask out"),
+        ("abc", r"came with shape \(\); allowed: shape \(4,\)"),
+    ],
+)
+def test_masks_that_are_refused(mask: Any, message: str, at: int, when: str, lanes: int) -> None:
+    model = quick([partial(Odd, mask, at)] * lanes, action_mask="info")
+    with pytest.raises(EnvironmentFault, match=message.format(when=when)):
+        model.learn(40)
+    assert not model.learning
+
+
+def test_one_branch_without_a_legal_action() -> None:
+    model = quick(Odd(np.array([1, 1, 0, 0, 0, 0, 1, 1, 1]), 2, "multi discrete"), action_mask="info")
+    with pytest.raises(EnvironmentFault, match="no action of branch 1 is legal in lane 0 at step 2"):
+        model.learn(40)
+
+
+def test_an_environment_without_masks() -> None:
+    model = quick(action_mask="info")
+    with pytest.raises(
+        EnvironmentFault, match=r"gave no info\['action_mask'\] after the reset; action_mask='info' needs it"
+    ):
+        model.learn(10)
+
+
+@pytest.mark.parametrize(
+    ("key", "error", "message"),
+    [
+        ("legl", ConfigurationError, r"action_mask='legl'; allowed: None, 'info' .*or a key.*Did you mean 'legal'"),
+        ("place", SpaceError, r"the observation there is Box.*; allowed: bool, or integers 0 and 1, of shape \(4,\)"),
+        ("mode", SpaceError, r"the observation there is Discrete.*as in MultiBinary"),
+    ],
+)
+def test_keys_that_hold_no_mask(key: str, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        quick(Choices("dict"), "MultiInputPolicy", action_mask=key)
+
+
+# -- what is allowed after all
+
+ALLOWED: list[tuple[Any, dict[str, Any]]] = [
+    (DQN, {"noisy": "independent"}),
+    (DQN, {"noisy": {}}),
+    (DQN, {"noisy": {"kind": "factorised", "sigma": 0}}),
+    (DQN, {"noisy": True, "exploration": "epsilon"}),
+    (DQN, {"prioritized_replay": {"alpha": 0, "beta": 1, "initial": 5, "uniform_mix": 1.0}}),
+    (DQN, {"prioritized_replay": {"beta": "linear 0.4 1"}}),
+    (DQN, {"munchausen": {"alpha": 0, "clip": 0}}),
+    (DQN, {"exploration": {"schedule": [(0, 1.0), (20, 0.5)], "off_after": 30}}),
+    (DQN, {"exploration": {"kind": "boltzmann", "temperature": "linear 1 0.1"}}),
+    (DQN, {"exploration": {**LOG, "ladder_min": 0.001}}),
+    (DQN, {"evaluation_eps": 0}),
+    (DQN, {"dueling": True, "policy_kwargs": {"net_arch": [8], "scale_trunk_gradient": True, "layer_norm": True}}),
+    (CategoricalDQN, {"n_atoms": 2, "v_min": 0, "v_max": 1e-3, "priority": "cross_entropy"}),
+    (QRDQN, {"n_quantiles": 1, "kappa": 0}),
+    (IQN, {"n_taus": 1, "n_target_taus": 1, "n_policy_taus": 1, "n_cosines": 1, "risk": "power -2"}),
+    (FQF, {"n_fractions": 2, "fraction_learning_rate": 0, "entropy_coef": 1}),
+    (PQN, {"n_steps": 1, "batch_size": 1, "n_epochs": 1, "q_lambda": 0}),
+]
+
+
+@pytest.mark.parametrize(("algorithm", "kwargs"), ALLOWED)
+def test_values_that_are_allowed(algorithm: Any, kwargs: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("dqn", "pqn"):
+        monkeypatch.setattr(f"sb_dqn.algorithms.{module}.choose_mode", lambda *_: "eager")
+    model = quick(algorithm=algorithm, **kwargs).learn(40)
+    assert model._n_updates > 0
+    assert np.isfinite(model.learner.flat.numpy()).all()
