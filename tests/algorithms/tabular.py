@@ -12,7 +12,7 @@ from gymnasium import spaces
 Array = npt.NDArray[np.float64]
 GAMMA = 0.8
 STATES, ACTIONS = 8, 2
-STARTS = (0, 2, 5)
+STARTS = (0, 2, 4, 5)
 CELLS = 40
 """Equal parts into which a uniform reward is cut where its distribution is wanted."""
 
@@ -33,24 +33,24 @@ ARROWS: dict[tuple[int, int], tuple[Arrow, ...]] = {
     (1, 0): (Arrow(1.0, 2, 0.5, 0.5),),
     (1, 1): (Arrow(1.0, None, 1.0, 1.0),),
     (2, 0): (Arrow(1.0, 3, 0.5, 0.5),),
-    (2, 1): (Arrow(1.0, None, 0.5, 0.5),),
+    (2, 1): (Arrow(1.0, None, 1.0, 1.0),),
     (3, 0): (Arrow(1.0, 4, 0.5, 0.5),),
     (3, 1): (Arrow(1.0, None, 1.0, 1.0),),
     (4, 0): (Arrow(1.0, None, 4.0, 4.0),),
-    (4, 1): (Arrow(1.0, None, 0.5, 0.5),),
+    (4, 1): (Arrow(1.0, None, 2.5, 2.5),),
     # a lottery: a sure ticket, or one of two, and rewards by chance
     (5, 0): (Arrow(1.0, 6, 1.0, 1.0),),
     (5, 1): (Arrow(0.5, 6, 1.0, 1.0), Arrow(0.5, 7, 1.0, 1.0)),
     (6, 0): (Arrow(1.0, None, 0.5, 1.5),),
-    (6, 1): (Arrow(1.0, None, 0.25, 0.75),),
+    (6, 1): (Arrow(1.0, None, 0.0, 1.0),),
     (7, 0): (Arrow(1.0, None, 3.0, 5.0),),
-    (7, 1): (Arrow(1.0, None, 0.25, 0.75),),
+    (7, 1): (Arrow(1.0, None, 2.0, 3.0),),
 }
 PAIRS = list(ARROWS)
 ALL = np.ones((STATES, ACTIONS), bool)
 SOME = ALL.copy()
-SOME[4, 0] = SOME[7, 0] = SOME[1, 1] = False
-"""Legal actions: all, and all but the best of the two states in which most is to be had."""
+SOME[3, 0] = SOME[7, 0] = SOME[1, 1] = False
+"""Legal actions: all, and all but the best of states 3 and 7 and a bad one."""
 
 
 class Lottery(gymnasium.Env[Any, Any]):

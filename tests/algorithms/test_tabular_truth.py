@@ -42,13 +42,12 @@ ALWAYS: dict[str, Any] = {
     "exploration_final_eps": 1.0, "max_grad_norm": None, "seed": 0, "device": "cpu",
 }  # fmt: skip
 REPLAY: dict[str, Any] = {
-    "buffer_size": 20_000, "learning_starts": 400, "train_freq": 8, "target_update_interval": 80,
+    "buffer_size": 32_000, "learning_starts": 400, "train_freq": 16, "target_update_interval": 160,
 }  # fmt: skip
 MSE: dict[str, Any] = {**TABLE, "loss": "mse"}
-ATOMS: dict[str, Any] = {**TABLE, "n_atoms": 25, "v_min": 0.0, "v_max": 6.0}
-PRIORITIES: dict[str, Any] = {
-    "prioritized_replay": {"alpha": 0.5, "beta": 1.0}
-}  # below 1 the rewards are not weighed fairly
+ATOMS: dict[str, Any] = {**TABLE, "n_atoms": 25, "v_min": 0.0, "v_max": 6.0, "batch_size": 256}
+PRIORITIES: dict[str, Any] = {"prioritized_replay": {"alpha": 0.2, "beta": 1.0}}
+"""With beta below 1 the rewards are not weighed fairly; a large alpha makes the weights of a batch unequal, hence noise."""
 TAUS: dict[str, Any] = {**HIDDEN, "n_taus": 16, "n_target_taus": 16, "n_policy_taus": 32}
 FRACTIONS: dict[str, Any] = {**HIDDEN, "n_fractions": 16, "fraction_learning_rate": 1e-5}
 ROLLOUTS: dict[str, Any] = {**MSE, "total": 60_000, "n_steps": 128, "batch_size": 256, "q_lambda": 0.65}
@@ -57,7 +56,7 @@ MORE: dict[str, Any] = {"total": 64_000, "train_freq": 32, "buffer_size": 64_000
 SOFT: dict[str, Any] = {"alpha": 0.4, "tau": 0.5, "clip": -2.0}
 
 
-def learned(name: str, total: int = 16_000, legal: npt.NDArray[np.bool_] | None = None, **kwargs: Any) -> Any:
+def learned(name: str, total: int = 32_000, legal: npt.NDArray[np.bool_] | None = None, **kwargs: Any) -> Any:
     """What the online net of a variant says of all states, by its mean weights."""
     mask = {} if legal is None else {"action_mask": "info"}
     settings = {**ALWAYS, **({} if name == "PQN" else REPLAY), **mask, **kwargs}
@@ -115,7 +114,7 @@ def test_probabilities(name: str) -> None:
     ("name", "kwargs"), [("QRDQN", {**TABLE, "n_quantiles": 20, "kappa": 0.0}), ("IQN", TAUS), ("FQF", FRACTIONS)]
 )
 def test_quantiles(name: str, kwargs: dict[str, Any]) -> None:
-    found = learned(name, 16_000 if name == "QRDQN" else 24_000, **kwargs)
+    found = learned(name, 32_000 if name == "QRDQN" else 48_000, **kwargs)
     check_values(found.q, greedy_values())
     taus = found.taus.expand(STATES, -1).numpy()
     weights = np.full_like(taus, 1.0 / taus.shape[-1]) if found.weights is None else found.weights.numpy()
@@ -130,7 +129,7 @@ def test_quantiles(name: str, kwargs: dict[str, Any]) -> None:
 
 
 def test_beyond_the_rainbow() -> None:
-    found = learned("BTR", 24_000, **{**TAUS, **PRIORITIES, "n_taus": 8, "n_target_taus": 8})
+    found = learned("BTR", 48_000, **{**TAUS, **PRIORITIES, "n_taus": 8, "n_target_taus": 8})
     check_values(found.q, soft_values(3))
 
 
