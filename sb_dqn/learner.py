@@ -108,7 +108,8 @@ class Learner:
         if self.apart is not None and taken is not None:
             self.apart.give(flat, taken)
         self.finite.logical_and_(norm < math.inf)  # False for NaN too
-        return flat, facts["priority"], Update(total.detach(), norm, facts["q_mean"])
+        reports = torch.stack([facts[name] for name in self.objective.reports])
+        return flat, facts["priority"], Update(total.detach(), norm, reports)
 
     def apply(self, gradient: Tensor) -> None:
         """One optimiser step along a gradient `[P]`."""

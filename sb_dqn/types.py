@@ -92,11 +92,14 @@ class Batch(NamedTuple):
 
 
 class Update(NamedTuple):
-    """What one gradient step reports; 0-d tensors that stay on the device until a log line needs them."""
+    """What one gradient step reports; it stays on the device until a log line needs it."""
 
     loss: Tensor
+    """0-d."""
     grad_norm: Tensor
-    q_mean: Tensor
+    """0-d, of the whole gradient before it is clipped."""
+    facts: Tensor
+    """`[F]` float32, named by the objective's `reports`."""
 
 
 @dataclass(frozen=True)
@@ -131,5 +134,9 @@ class Actor(Protocol):
 
 class Objective(Protocol):
     """Loss per transition, `[N]`, and what feedback and the log want to know of it."""
+
+    @property
+    def reports(self) -> tuple[str, ...]:
+        """Names of the 0-d facts that the log gets, as `train/<name>`."""
 
     def __call__(self, online: Any, target: Any, batch: Batch) -> tuple[Tensor, Mapping[str, Tensor]]: ...

@@ -1,4 +1,4 @@
-"""What can be read off a model by Stable-Baselines3's names."""
+"""What can be read off a model by Stable-Baselines3's names, and its log."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from gymnasium import spaces
 
 from sb_dqn.algorithms.counters import Counters
 from sb_dqn.algorithms.logs import Logs
+from sb_dqn.algorithms.session import Session
 from sb_dqn.envs.statistics import EpisodeStatistics
 from sb_dqn.envs.stream import Stream
 from sb_dqn.learner import Learner
@@ -29,12 +30,22 @@ class Attributes:
     learner: Learner
     logs: Logs
     rng: Generators
+    session: Session | None
     statistics: EpisodeStatistics
     stream: Stream | None
 
     def get_env(self) -> Any:
         """The environment, as it was given or made; None if there is none."""
         return None if self.stream is None else self.stream.env
+
+    def set_logger(self, logger: Logger) -> None:
+        """Logs to `logger` from now on; whoever made it closes it."""
+        self.logs.take(logger)
+
+    def dump_logs(self) -> None:
+        """Writes a log line now (while learning)."""
+        if self.session is not None:
+            self.session.dump()
 
     @property
     def logger(self) -> Logger:

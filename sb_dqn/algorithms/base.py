@@ -28,7 +28,6 @@ from sb_dqn.envs.stream import Stream
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.exploration import Exploration
 from sb_dqn.learner import Learner
-from sb_dqn.logger import Logger
 from sb_dqn.policies.base import Policy
 from sb_dqn.rng import Generators
 from sb_dqn.types import Blueprint, Experience, Update
@@ -44,7 +43,7 @@ class BaseAlgorithm(Attributes, ABC):
         blueprint: the outside of the environment.
         policy: the nets.
         learner: what moves them.
-        exploration: how actions are chosen while learning.
+        exploration: how actions are chosen while learning; None: the policy draws them.
         rng: the random streams.
         verbose: 0 silent, 1 logs to stdout, 2 more.
         tensorboard_log: folder for TensorBoard files.
@@ -61,7 +60,7 @@ class BaseAlgorithm(Attributes, ABC):
         blueprint: Blueprint,
         policy: Policy,
         learner: Learner,
-        exploration: Exploration,
+        exploration: Exploration | None,
         rng: Generators,
         verbose: int,
         tensorboard_log: str | None,
@@ -69,7 +68,8 @@ class BaseAlgorithm(Attributes, ABC):
         mode: Mode,
     ) -> None:
         self.arguments, self.blueprint = arguments, blueprint
-        self.policy, self.learner, self.exploration, self.rng = policy, learner, exploration, rng
+        self.policy, self.learner, self.rng = policy, learner, rng
+        self.exploration: Exploration | None = exploration
         self.verbose = check_int("verbose", verbose, 0, 2)
         self.logs = Logs(self.verbose, tensorboard_log)
         self.mode = mode
@@ -158,6 +158,7 @@ class BaseAlgorithm(Attributes, ABC):
             logs=self.logs,
             facts=self.log_facts,
             finite=self.learner.finite,
+            reports=self.learner.objective.reports,
             callback=callback,
             log_interval=log_interval,
             progress_bar=progress_bar,
@@ -195,8 +196,8 @@ class BaseAlgorithm(Attributes, ABC):
         Raises:
             SpaceError: shape, dtype or keys do not fit.
         """
-        exploration = None if deterministic else self.exploration
-        return self.predictor(observation, state, episode_start, action_masks, exploration, self.rng.predict)
+        rng = None if deterministic else self.rng.predict
+        return self.predictor(observation, state, episode_start, action_masks, self.exploration, rng)
 
     def set_env(self, env: Any, force_reset: bool = True) -> None:
         """Learns from another environment of the same spaces from now on; its first rows begin new episodes.
@@ -279,8 +280,8 @@ class BaseAlgorithm(Attributes, ABC):
 
     def _parts(self) -> dict[str, persistence.Stateful]:
         """What a checkpoint holds beside the policy."""
-        learning: dict[str, persistence.Stateful] = {"learner": self.learner, "exploration": self.exploration}
-        return {**learning, "counters": self.counters, "rng": self.rng}
+        exploring: dict[str, Any] = {} if self.exploration is None else {"exploration": self.exploration}
+        return {"learner": self.learner, **exploring, "counters": self.counters, "rng": self.rng}
 
     def set_random_seed(self, seed: int | None = None) -> None:
         """Starts all random streams of the model anew; the environment's at the next reset."""
@@ -289,12 +290,3 @@ class BaseAlgorithm(Attributes, ABC):
         self.rng.env_seed = fresh.env_seed
         if self.actor is not None:
             self.actor.env_seed = fresh.env_seed
-
-    def set_logger(self, logger: Logger) -> None:
-        """Logs to `logger` from now on; whoever made it closes it."""
-        self.logs.take(logger)
-
-    def dump_logs(self) -> None:
-        """Writes a log line now (while learning)."""
-        if self.session is not None:
-            self.session.dump()

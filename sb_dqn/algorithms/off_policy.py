@@ -16,6 +16,7 @@ from sb_dqn.algorithms.prediction import GreedyActor
 from sb_dqn.checks import check_choice, check_float, check_int
 from sb_dqn.envs.stream import Stream
 from sb_dqn.errors import ConfigurationError
+from sb_dqn.exploration import Exploration
 from sb_dqn.replay import Cadence, FrameStack, Replay, Ring, TransitionView, UniformSampler
 from sb_dqn.replay.prioritized import Prioritized, PrioritizedSampler
 from sb_dqn.schedules import Schedule
@@ -140,6 +141,8 @@ class OffPolicyAlgorithm(BaseAlgorithm):
         learning_rate: schedule.
         parts: of BaseAlgorithm.
     """
+
+    exploration: Exploration
 
     def __init__(
         self,

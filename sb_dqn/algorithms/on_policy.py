@@ -118,16 +118,15 @@ class OnPolicyAlgorithm(BaseAlgorithm):
         """`[B]` values of observations at which nobody acts, by the current weights: what a rollout bootstraps from."""
 
     @abstractmethod
-    def prepare_acting(self) -> None:
-        """The lanes have changed: whatever is recorded for a number of lanes is made anew."""
+    def prepare_acting(self, num_lanes: int) -> None:
+        """The lanes have changed: whatever is made for a number of them is made anew."""
 
     def attach(self, stream: Stream) -> None:
         self.stream = stream
         # without a seed of ours the environment keeps the one that it was made with
         env_seed = None if self.arguments["seed"] is None else self.rng.env_seed
         self.actor = InlineActor(stream, self.choose, env_seed, lambda: self._declared)
-        self.exploration.num_lanes = stream.num_envs
-        self.prepare_acting()
+        self.prepare_acting(stream.num_envs)
         if self._experience is None:
             self._experience, self._gradient = self.rollout_settings.build(stream, self.device), None
             if self.verbose:
@@ -148,7 +147,6 @@ class OnPolicyAlgorithm(BaseAlgorithm):
     def choose(self, rows: Rows) -> IntArray:
         """Actions for the open rows; what is declared of them goes into the next tick's rows."""
         obs = rows.slots[-1].obs if self.blueprint.frame_stack == 1 else self.rollout.open_observation()
-        self.exploration.advance(self.num_timesteps, self.counters.horizon)
         action, self._declared = self.act(obs, rows.slots[-1].mask)
         return action
 
@@ -184,7 +182,6 @@ class OnPolicyAlgorithm(BaseAlgorithm):
     def log_facts(self) -> dict[str, float]:
         return {
             "time/iterations": self.iterations,
-            "rollout/exploration_rate": self.exploration.rate,
             "train/learning_rate": self.learning_rate(self.num_timesteps, self.counters.horizon),
         }
 
@@ -208,8 +205,3 @@ class OnPolicyAlgorithm(BaseAlgorithm):
         raise ConfigurationError(
             f"{type(self).__name__} keeps no replay: what it learns from is forgotten after the updates; save(...) is enough"
         )
-
-    @property
-    def exploration_rate(self) -> float:
-        """Epsilon, on a ladder the mean over the lanes; the temperature of Boltzmann exploration."""
-        return self.exploration.rate

@@ -14,7 +14,7 @@ from sb_dqn.algorithms.outside import open_outside, refuse_unknown, resolve_devi
 from sb_dqn.algorithms.parts import NetPlan, epsilon_schedule, gradient_bound, random_streams
 from sb_dqn.algorithms.prediction import GreedyActor
 from sb_dqn.checks import check_bool, check_choice, check_float, check_int, check_mapping, check_path
-from sb_dqn.exploration import as_exploration
+from sb_dqn.exploration import Exploration, as_exploration
 from sb_dqn.learner import Learner
 from sb_dqn.objectives.q_lambda import QLambda
 from sb_dqn.policies import QPolicy
@@ -63,6 +63,8 @@ class PQN(OnPolicyAlgorithm):
         SpaceError: a space is not supported.
         MemoryBudgetError: the rollout does not fit.
     """
+
+    exploration: Exploration
 
     def __init__(
         self,
@@ -143,16 +145,26 @@ class PQN(OnPolicyAlgorithm):
             mode=choose_mode([nets], torch_device, check_bool("torch_compile", torch_compile)),
         )
 
-    def prepare_acting(self) -> None:
+    def prepare_acting(self, num_lanes: int) -> None:
+        self.exploration.num_lanes = num_lanes
         self._net = GreedyActor(self.policy, self.mode, values=True)
 
     def act(self, obs: Observation, mask: BoolArray | None) -> tuple[IntArray, Declared]:
+        self.exploration.advance(self.num_timesteps, self.counters.horizon)
         q = self._net(obs, mask)  # [B, (D,) A]
         action = self.exploration.select(lambda: q if self.exploration.needs_values else q.argmax(-1), mask)
         return action, {"value": _best(q)}
 
     def values(self, obs: Observation, mask: BoolArray | None) -> npt.NDArray[Any]:
         return _best(self._net(obs, mask))
+
+    def log_facts(self) -> dict[str, float]:
+        return {**super().log_facts(), "rollout/exploration_rate": self.exploration.rate}
+
+    @property
+    def exploration_rate(self) -> float:
+        """Epsilon, on a ladder the mean over the lanes; the temperature of Boltzmann exploration."""
+        return self.exploration.rate
 
 
 def _best(q: npt.NDArray[Any]) -> npt.NDArray[Any]:

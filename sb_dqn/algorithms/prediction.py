@@ -95,13 +95,13 @@ class Predictor:
         episode_start: BoolArray | None,
         action_masks: Any,
         exploration: Exploration | None,
-        rng: np.random.Generator,
+        rng: np.random.Generator | None,
     ) -> tuple[IntArray, Any]:
-        """Actions of the action space and the next state; greedy where there is no exploration."""
+        """Actions of the action space and the next state; greedy where there are no random numbers."""
         obs, vectorised, state = self._admit(observation, state, episode_start)
         count = len(next(iter(obs.values())))
         mask = self._legal(obs, action_masks, count)
-        if exploration is None:
+        if exploration is None or rng is None:
             action = self.greedy(obs, mask)
         else:
             explorer = exploration.evaluation

@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from sb_dqn.algorithms.counters import Counters
@@ -96,6 +97,7 @@ class Session:
         logs: where lines go.
         facts: further numbers for a line.
         finite: 0-d bool tensor, False once a gradient was not finite.
+        reports: names of what an update reports beside loss and norm.
         callback: None, a function, a callback or a list of them.
         log_interval: episodes between log lines; see `log_by`.
         progress_bar: show one.
@@ -111,6 +113,7 @@ class Session:
         logs: Logs,
         facts: Callable[[], dict[str, float]],
         finite: Tensor,
+        reports: tuple[str, ...],
         callback: Any,
         log_interval: int,
         progress_bar: bool,
@@ -122,7 +125,8 @@ class Session:
         self.callback = as_callback([given, ProgressBarCallback()]) if progress_bar else given
         self.calls_back = callback is not None or progress_bar
         self.locals = TickLocals(model, self.callback, statistics, counters.horizon, action_start)
-        self.latest: Update | None = None
+        self.reports = ("loss", "grad_norm", *reports)
+        self.recent: list[Update] = []
         self.log_by(lambda: self.statistics.num_episodes)
         self.started, self.first_step = time.monotonic(), counters.num_timesteps
         self.next_check = counters.n_updates + CHECK_EVERY
@@ -169,6 +173,8 @@ class Session:
 
     def updates(self, due: int) -> Iterator[None]:
         """As many turns as updates are due, between the callbacks' end of one rollout and the start of the next."""
+        if due:
+            self.recent = []
         if due and self.calls_back:
             self.callback.on_rollout_end()
         for _ in range(due):
@@ -177,8 +183,8 @@ class Session:
             self.callback.on_rollout_start()
 
     def record(self, update: Update) -> None:
-        """Keeps what the last gradient step reported; it stays on the device until a log line needs it."""
-        self.latest = update
+        """Keeps what a gradient step reported; it stays on the device until a log line needs it."""
+        self.recent.append(update)
         self.counters.n_updates += 1
 
     def after(self, rows: Rows) -> bool:
@@ -219,13 +225,19 @@ class Session:
         record("time/fps", int((counters.num_timesteps - self.first_step) / elapsed))
         record("time/time_elapsed", int(elapsed), exclude="tensorboard")
         record("time/total_timesteps", counters.num_timesteps, exclude="tensorboard")
-        if self.latest is not None:
-            for name, scalar in self.latest._asdict().items():
-                record(f"train/{name}", scalar.item())  # a device sync, once a line
+        if self.recent:
+            for name, mean in zip(self.reports, self._means(), strict=True):
+                record(f"train/{name}", mean)
             record("train/n_updates", counters.n_updates, exclude="tensorboard")
         for key, value in self.facts().items():
             record(key, value)
         self.logs.logger.dump(counters.num_timesteps)
+
+    def _means(self) -> list[float]:
+        """Over the latest updates, those of one rollout or of one tick; a device sync, once a line."""
+        rows = [torch.cat([update.loss.view(1), update.grad_norm.view(1), update.facts]) for update in self.recent]
+        means: list[float] = torch.stack(rows).mean(0).tolist()
+        return means
 
     def check_finite(self) -> None:
         """Raises if some gradient since the start was NaN or infinite (a device sync)."""

@@ -27,6 +27,8 @@ class CategoricalObjective:
         ConfigurationError: an unknown priority.
     """
 
+    reports = ("q_mean",)
+
     def __init__(self, backup: Backup | None = None, priority: str = "kl") -> None:
         self.backup = backup or Backup()
         self.priority = PRIORITIES[check_choice("priority", priority, PRIORITIES)]

@@ -29,6 +29,8 @@ class FractionObjective:
         ConfigurationError: a scalar is out of its range.
     """
 
+    reports = ("q_mean",)
+
     def __init__(self, backup: Backup | None = None, kappa: float = 1.0, entropy_coef: float = 0.0) -> None:
         self.backup = backup or Backup()
         self.kappa = check_float("kappa", kappa, 0.0)

@@ -27,6 +27,8 @@ class QLambda:
         ConfigurationError: an unknown loss.
     """
 
+    reports = ("q_mean",)
+
     def __init__(self, loss: str = "mse") -> None:
         self.loss = LOSSES[check_choice("loss", loss, LOSSES)]
 

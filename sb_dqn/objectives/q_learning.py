@@ -31,6 +31,8 @@ class QLearning:
         ConfigurationError: an unknown loss.
     """
 
+    reports = ("q_mean",)
+
     def __init__(self, backup: Backup | None = None, loss: str = "huber") -> None:
         self.backup = backup or Backup()
         self.greedy = not self.backup.double_q and self.backup.munchausen is None

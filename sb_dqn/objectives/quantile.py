@@ -26,6 +26,8 @@ class QuantileObjective:
         ConfigurationError: kappa is negative.
     """
 
+    reports = ("q_mean",)
+
     def __init__(self, backup: Backup | None = None, kappa: float = 1.0) -> None:
         self.backup = backup or Backup()
         self.kappa = check_float("kappa", kappa, 0.0)

@@ -15,6 +15,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 import sb_dqn
 from sb_dqn.algorithms import ALGORITHMS, DQN, DoubleDQN, NStepDQN
 from sb_dqn.callbacks import BaseCallback
+from sb_dqn.logger import configure
 from sb_dqn.types import Update
 from tests.tiny import OBSERVATIONS, QUICK, SMALL_CNN, Tiny, lanes, quick
 
@@ -84,7 +85,7 @@ def test_variants_are_dqn_with_other_defaults() -> None:
 def counting(*arguments: Any, **kwargs: Any) -> DQN:
     """A model whose updates are counted but not made."""
     model, nothing = quick(*arguments, **kwargs), torch.zeros(())
-    model.gradient_step = lambda: Update(nothing, nothing, nothing)  # type: ignore[method-assign]
+    model.gradient_step = lambda: Update(nothing, nothing, nothing.view(1))  # type: ignore[method-assign]
     return model
 
 
@@ -228,3 +229,28 @@ def test_a_game_of_one_right_action_is_learned() -> None:
     model.learn(400)
     assert [info["r"] for info in model.ep_info_buffer][-10:] == [5.0] * 10
     assert [info["r"] for info in model.ep_info_buffer][:10] != [5.0] * 10
+
+
+def test_a_log_line_tells_the_means_over_the_updates_of_one_tick() -> None:
+    model = quick(train_freq=4, gradient_steps=4, learning_starts=0)
+    given = iter(range(1, 1000))
+
+    def step() -> Update:
+        number = torch.tensor(float(next(given)))
+        return Update(number, 10 * number, 100 * number.view(1))
+
+    model.gradient_step = step  # type: ignore[method-assign]
+    logger = configure(None, [])
+    lines: list[dict[str, Any]] = []
+    logger.dump = lambda step=0: lines.append(dict(logger.name_to_value))  # type: ignore[method-assign]
+    model.set_logger(logger)
+
+    def dump(*_: Any) -> bool:
+        model.dump_logs()
+        return True
+
+    model.learn(13, callback=dump, log_interval=1_000_000)
+    assert "train/loss" not in lines[2]  # no update yet
+    for tick, mean in ((3, 2.5), (4, 2.5), (7, 6.5), (11, 10.5), (12, 10.5)):  # of 1 .. 4, 5 .. 8, 9 .. 12
+        facts = [lines[tick][f"train/{name}"] for name in ("loss", "grad_norm", "q_mean")]
+        assert facts == pytest.approx([mean, 10 * mean, 100 * mean])
