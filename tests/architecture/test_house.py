@@ -15,7 +15,7 @@ FLOORS = {
     **dict.fromkeys(["version", "errors"], 0),
     **dict.fromkeys(["checks", "types", "spaces", "schedules", "rng", "accelerate"], 1),
     **dict.fromkeys(["checkpoint", "logger", "losses"], 1),
-    **dict.fromkeys(["nn", "replay", "envs", "learner"], 2),
+    **dict.fromkeys(["nn", "normalize", "replay", "envs", "learner"], 2),
     **dict.fromkeys(["exploration", "objectives", "actors", "evaluation"], 3),
     **dict.fromkeys(["policies", "callbacks"], 4),
     **dict.fromkeys(["algorithms", "presets", "plotting"], 5),

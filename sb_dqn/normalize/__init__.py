@@ -1,0 +1,16 @@
+"""Running statistics that bring observations and rewards to one scale; a part of the model, saved with it."""
+
+from sb_dqn.normalize.moments import Moments
+from sb_dqn.normalize.normalizer import Normalization, Normalizer
+from sb_dqn.normalize.observations import NormalizeObservations, ObservationNormalizer
+from sb_dqn.normalize.rewards import NormalizeRewards, RewardNormalizer
+
+__all__ = [
+    "Moments",
+    "Normalization",
+    "NormalizeObservations",
+    "NormalizeRewards",
+    "Normalizer",
+    "ObservationNormalizer",
+    "RewardNormalizer",
+]

@@ -1,0 +1,72 @@
+"""Running moments against numpy over the whole stream, however it was cut."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sb_dqn.normalize import Moments
+
+Pieces = list[npt.NDArray[np.float32]]
+
+
+@st.composite
+def pieces(draw: st.DrawFn) -> Pieces:
+    """Batches of two numbers, some of them empty, on scales from the tiny to the huge."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    scale, offset = draw(st.sampled_from([1e-3, 1.0, 1e4])), draw(st.sampled_from([0.0, -3.0, 1e5]))
+    sizes = draw(st.lists(st.integers(0, 7), min_size=1, max_size=12))
+    return [(rng.normal(size=(n, 2)) * scale + offset).astype(np.float32) for n in sizes]
+
+
+@settings(max_examples=150, deadline=None)
+@given(pieces())
+def test_equal_numpy_over_the_whole_stream(batches: Pieces) -> None:
+    moments = Moments((2,))
+    for batch in batches:
+        moments.update(batch)
+    whole = np.concatenate(batches).astype(np.float64)
+    assert moments.count == len(whole)
+    if len(whole):
+        np.testing.assert_allclose(moments.mean, whole.mean(0), rtol=1e-12, atol=1e-12)
+        np.testing.assert_allclose(moments.variance, whole.var(0), rtol=1e-9, atol=1e-12)
+
+
+def test_before_anything_was_given_they_change_nothing() -> None:
+    moments = Moments((3,))
+    moments.update(np.empty((0, 3)))
+    assert moments.mean.tolist() == [0, 0, 0]
+    assert moments.variance.tolist() == [1, 1, 1]
+
+
+def test_worked_numbers() -> None:
+    # decoys: the sample's variance would be 4.25 / 3 * 4, a mean of the two batches' means 2.75
+    moments = Moments()
+    moments.update(np.array([1.0, 2.0, 3.0]))
+    moments.update(np.array([6.0]))
+    assert (moments.count, float(moments.mean), float(moments.variance)) == (4, 3.0, 3.5)
+
+
+def test_small_differences_far_from_zero_are_not_lost() -> None:
+    moments = Moments()
+    for x in np.tile([1e8, 1e8 + 1, 1e8 + 2], 1000):
+        moments.update(np.array([x]))
+    assert float(moments.variance) == pytest.approx(2 / 3, rel=1e-9)
+
+
+@given(pieces(), pieces())
+@settings(max_examples=30, deadline=None)
+def test_the_state_goes_on_bit_for_bit(before: Pieces, after: Pieces) -> None:
+    first, second = Moments((2,)), Moments((2,))
+    for batch in before:
+        first.update(batch)
+    second.load_state_dict(first.state_dict())
+    for batch in after:
+        first.update(batch)
+        second.update(batch)
+    assert first.count == second.count
+    assert first.mean.tobytes() == second.mean.tobytes()
+    assert first.squares.tobytes() == second.squares.tobytes()

@@ -1,0 +1,198 @@
+"""Normalisers against a naive reading of whole streams: every observation once, rewards of steps alone."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sb_dqn.accelerate import accelerate
+from sb_dqn.errors import CheckpointError, ConfigurationError
+from sb_dqn.normalize import Normalization, Normalizer
+from sb_dqn.types import Batch, Blueprint
+from tests.replay.toy_rows import EVENTS, SPACES, Game, play
+
+CPU = torch.device("cpu")
+SPACE = spaces.Dict(SPACES)
+GAMMA = 0.9
+
+
+def make(lanes: int = 1, observations: Any = True, rewards: Any = True, space: Any = SPACE) -> Normalizer:
+    return Normalization(observations, rewards, GAMMA).build(Blueprint(space, spaces.Discrete(5), lanes), CPU)
+
+
+@st.composite
+def streams(draw: st.DrawFn) -> tuple[list[list[str]], str, int, int, int]:
+    lanes = draw(st.integers(1, 4))
+    scripts = [draw(st.lists(st.sampled_from(list(EVENTS)), min_size=1, max_size=6)) for _ in range(lanes)]
+    return (
+        scripts,
+        draw(st.sampled_from(["NEXT_STEP", "SAME_STEP"])),
+        draw(st.sampled_from([0, 7])),
+        draw(st.integers(1, 30)),
+        draw(st.integers(0, 1000)),
+    )
+
+
+def naive_returns(games: list[Game]) -> np.ndarray:
+    """The running return at every step of every episode, from logs."""
+    found = []
+    for game in games:
+        for episode in game.episodes:
+            running = 0.0
+            for step in episode.steps[1:]:
+                running = GAMMA * running + step.reward
+                found.append(running)
+    return np.array(found)
+
+
+@settings(max_examples=120, deadline=None)
+@given(streams())
+def test_statistics_equal_those_of_the_logs(stream: Any) -> None:
+    scripts, kind, restart, ticks, seed = stream
+    games = [Game(lane, script) for lane, script in enumerate(scripts)]
+    normalizer = make(len(games))
+    for rows in itertools.islice(play(games, kind, np.random.default_rng(seed), restart), ticks):
+        normalizer.arrived(rows)
+    normalizer.settle()
+    joints = np.array([s.obs["joints"] for game in games for e in game.episodes for s in e.steps], np.float64)
+    given_ = {"camera": torch.ones(3, 1, 2, 3, dtype=torch.uint8), "joints": torch.randn(3, 3), "mode": torch.ones(3)}
+    seen = normalizer.observations(given_)
+    assert seen["camera"] is given_["camera"]
+    assert seen["mode"] is given_["mode"]
+    expected = (given_["joints"].double().numpy() - joints.mean(0)) / np.sqrt(joints.var(0) + 1e-8)
+    np.testing.assert_allclose(seen["joints"].numpy(), expected.clip(-10, 10), rtol=1e-4, atol=1e-4)
+    returns = naive_returns(games)
+    deviation = np.sqrt((returns.var() if len(returns) else 1.0) + 1e-8)
+    rewards = torch.tensor([-1e9, -0.25, 0.0, 0.5, 1e9])
+    expected_rewards = (rewards.double().numpy() / deviation).clip(-10, 10)
+    np.testing.assert_allclose(normalizer.rewards(rewards).numpy(), expected_rewards, rtol=1e-5)
+
+
+@settings(max_examples=40, deadline=None)
+@given(streams(), st.integers(0, 29))
+def test_a_state_goes_on_exactly(stream: Any, at: int) -> None:
+    scripts, kind, restart, ticks, seed = stream
+    games = [Game(lane, script) for lane, script in enumerate(scripts)]
+    whole, first, second = (make(len(games)) for _ in range(3))
+    for tick, rows in enumerate(itertools.islice(play(games, kind, np.random.default_rng(seed), restart), ticks)):
+        if tick == at:
+            second.load_state_dict(first.state_dict())
+            first = second
+        whole.arrived(rows)
+        first.arrived(rows)
+        if tick % 3 == 0:
+            whole.settle()
+            first.settle()
+    assert str(whole.state_dict()) == str(first.state_dict())
+
+
+def test_what_was_gathered_takes_effect_when_it_is_settled() -> None:
+    normalizer = make()
+    for rows in itertools.islice(play([Game(0, ["go"])], "NEXT_STEP", np.random.default_rng(0)), 5):
+        normalizer.arrived(rows)
+    obs, reward = {"joints": torch.tensor([[1.0, 2.0, 3.0]])}, torch.tensor([0.5])
+    assert torch.equal(normalizer.observations(obs)["joints"], obs["joints"])
+    assert torch.equal(normalizer.rewards(reward), reward)
+    normalizer.settle_rewards()
+    assert torch.equal(normalizer.observations(obs)["joints"], obs["joints"])
+    assert not torch.equal(normalizer.rewards(reward), reward)
+    normalizer.settle_observations()
+    assert not torch.equal(normalizer.observations(obs)["joints"], obs["joints"])
+
+
+def test_a_recording_reads_what_is_in_effect() -> None:
+    normalizer = make(space=spaces.Box(-1, 1, (3,)))
+    run = accelerate(
+        lambda x, r: (normalizer.observations({"obs": x})["obs"], normalizer.rewards(r)),
+        (torch.zeros(2, 3), torch.zeros(2)),
+        "traced",
+    )
+    for rows in itertools.islice(play([Game(0, ["go"])], "NEXT_STEP", np.random.default_rng(0)), 9):
+        rows.slots[0].obs["obs"] = rows.slots[0].obs["joints"]
+        normalizer.arrived(rows)
+    normalizer.settle()
+    x, r = torch.randn(2, 3), torch.randn(2)
+    seen, scaled = run(x, r)
+    assert torch.equal(seen, normalizer.observations({"obs": x})["obs"])
+    assert torch.equal(scaled, normalizer.rewards(r))
+    assert not torch.equal(seen, x)
+
+
+def test_a_batch_is_normalised_at_both_ends() -> None:
+    normalizer = make(space=spaces.Box(-1, 1, (1,)), observations={"clip": 2.0})
+    normalizer._observations.mean["obs"].fill_(1.0)  # type: ignore[union-attr]  # it is there
+    one = torch.ones(2)
+    batch = Batch(
+        {"obs": torch.tensor([[1.0], [9.0]])}, one, one, one, {"obs": torch.tensor([[0.0], [-9.0]])}, one, one
+    )
+    found = normalizer.batch(batch)
+    assert found.obs["obs"].tolist() == [[0.0], [2.0]]
+    assert found.next_obs["obs"].tolist() == [[-1.0], [-2.0]]
+    assert normalizer.batch(batch._replace(next_obs={})).next_obs == {}
+
+
+def test_absent_parts_change_nothing() -> None:
+    normalizer = make(observations=False, rewards=False)
+    obs, reward = {"joints": torch.ones(1, 3)}, torch.ones(1)
+    assert not normalizer.active
+    assert normalizer.observations(obs) is obs
+    assert normalizer.rewards(reward) is reward
+    assert normalizer.state_dict() == {"due": False}
+
+
+def test_another_number_of_lanes_begins_anew_with_the_same_statistics() -> None:
+    first, second = make(2), make(3)
+    for rows in itertools.islice(
+        play([Game(lane, ["go"]) for lane in range(2)], "NEXT_STEP", np.random.default_rng(0)), 5
+    ):
+        first.arrived(rows)
+    first.settle()
+    second.load_state_dict(first.state_dict())
+    assert torch.equal(second.rewards(torch.ones(1)), first.rewards(torch.ones(1)))
+    first.set_lanes(3)
+    assert first.state_dict()["rewards"]["running"].tolist() == [0, 0, 0]
+
+
+def test_frames_of_a_stack_share_their_statistics() -> None:
+    space = spaces.Box(0, 1, (4, 2, 2))
+    normalizer = Normalization(True, False, GAMMA).build(Blueprint(space, spaces.Discrete(2), 1, frame_stack=4), CPU)
+    assert normalizer.observations({"obs": torch.rand(5, 4, 2, 2)})["obs"].shape == (5, 4, 2, 2)
+    assert normalizer.state_dict()["observations"]["moments"]["obs"]["mean"].shape == (1, 2, 2)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "named"),
+    [
+        ({"observations": "yes"}, "normalize_observations='yes'"),
+        ({"observations": {"clipp": 1}}, "did you mean 'clip'"),
+        ({"observations": {"clip": 0}}, "normalize_observations['clip']=0"),
+        ({"observations": {"clip": float("nan")}}, "clip"),
+        ({"observations": {"epsilon": -1e-8}}, "normalize_observations['epsilon']=-1e-08"),
+        ({"observations": {"keys": "joints"}}, "give a list of keys"),
+        ({"observations": {"keys": []}}, "give a list of keys"),
+        ({"observations": {"keys": ["camera"]}}, "'camera', which is no Box of floating-point numbers"),
+        ({"observations": {"keys": ["joint"]}}, "joints"),
+        ({"observations": True, "space": spaces.Box(0, 255, (1, 8, 8), np.uint8)}, "leave it out"),
+        ({"observations": True, "space": spaces.Discrete(3)}, "leave it out"),
+        ({"rewards": 1}, "normalize_rewards=1"),
+        ({"rewards": {"clip": -1.0}}, "normalize_rewards['clip']=-1.0"),
+        ({"rewards": {"epsilon": 0.0}}, "normalize_rewards['epsilon']=0.0"),
+    ],
+)
+def test_refusals(wrong: dict[str, Any], named: str) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        make(**wrong)
+    assert named.lower() in str(refused.value).lower()
+
+
+def test_statistics_of_other_keys_are_refused() -> None:
+    other = make(space=spaces.Box(-1, 1, (3,)))
+    with pytest.raises(CheckpointError, match=r"\['joints'\], this model normalises \['obs'\]"):
+        other.load_state_dict(make().state_dict())
