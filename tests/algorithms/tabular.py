@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from typing import Any, NamedTuple
 
 import gymnasium
@@ -47,6 +48,7 @@ ARROWS: dict[tuple[int, int], tuple[Arrow, ...]] = {
     (7, 1): (Arrow(1.0, None, 2.0, 3.0),),
 }
 PAIRS = list(ARROWS)
+ENDS = {pair: np.cumsum([arrow.chance for arrow in arrows]).tolist() for pair, arrows in ARROWS.items()}
 ALL = np.ones((STATES, ACTIONS), bool)
 SOME = ALL.copy()
 SOME[3, 0] = SOME[7, 0] = SOME[1, 1] = False
@@ -76,14 +78,13 @@ class Lottery(gymnasium.Env[Any, Any]):
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
-        self.state = int(self.np_random.choice(STARTS))
+        self.state = STARTS[int(self.np_random.integers(len(STARTS)))]
         return self.state, self.info()
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         pair = self.state, int(action)
         assert self.legal is None or self.legal[pair]
-        chances = np.cumsum([arrow.chance for arrow in ARROWS[pair]])
-        which = int(np.searchsorted(chances, self.draw(pair), side="right"))
+        which = bisect_right(ENDS[pair], self.draw(pair))
         arrow = ARROWS[pair][which]
         reward = arrow.low + (arrow.high - arrow.low) * self.draw((pair, which))
         ended = arrow.to is None
