@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
 
+from sb_dqn.action_spaces import Actions as Actions
+from sb_dqn.action_spaces import ActionShape as ActionShape
+from sb_dqn.action_spaces import BoxActions as BoxActions
+from sb_dqn.action_spaces import actions_of as actions_of
 from sb_dqn.errors import SpaceError
-from sb_dqn.types import BoolArray, IntArray, Observation
+from sb_dqn.types import Observation
 
 Space = spaces.Space[Any]
 LEAVES = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
@@ -117,62 +120,6 @@ def _which_channels(shape: tuple[int, ...]) -> SpaceError:
         f"image of shape {shape}: both the first and the last axis could be the channels; "
         f"say which by policy_kwargs=dict(channels='first') or dict(channels='last')"
     )
-
-
-@dataclass(frozen=True)
-class ActionShape:
-    """What one action is made of: a single choice, or one for each branch of a MultiDiscrete; 0-based in this house."""
-
-    branches: tuple[int, ...]
-    """How many choices each branch has; `(A,)` for Discrete."""
-    starts: tuple[int, ...]
-    """The number that the env gives to the first choice of each branch."""
-    branched: bool = False
-    """Whether actions have an axis D: so for MultiDiscrete and MultiBinary, be it of length 1."""
-
-    @classmethod
-    def of(cls, space: Space) -> ActionShape:
-        """What an action of this space is made of, if it is one that a Q-agent can act in.
-
-        Raises:
-            SpaceError: it is no Discrete, and no MultiDiscrete or MultiBinary of one axis.
-        """
-        if isinstance(space, spaces.Discrete):
-            return cls((int(space.n),), (int(space.start),))
-        if isinstance(space, spaces.MultiDiscrete) and len(space.shape) == 1 and space.shape[0] > 0:
-            return cls(tuple(space.nvec.tolist()), tuple(space.start.tolist()), branched=True)
-        if isinstance(space, spaces.MultiBinary) and len(space.shape) == 1 and space.shape[0] > 0:
-            return cls((2,) * space.shape[0], (0,) * space.shape[0], branched=True)
-        raise SpaceError(
-            f"action space {space} is not supported by a Q-agent; allowed: Discrete(n, start=...), "
-            f"MultiDiscrete([n, ...], start=...) and MultiBinary(n) of one axis. "
-            f"For continuous actions, discretise them with a gymnasium.ActionWrapper"
-        )
-
-    @property
-    def num_actions(self) -> int:
-        """A, the choices of the largest branch."""
-        return max(self.branches)
-
-    @property
-    def num_branches(self) -> int:
-        """D; 0 where actions have no such axis."""
-        return len(self.branches) if self.branched else 0
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Of one action: `()`, or `(D,)`."""
-        return (len(self.branches),) if self.branched else ()
-
-    @property
-    def start(self) -> IntArray:
-        """What to add to 0-based actions for the env: `[]` or `[D]`, so that it broadcasts over a batch."""
-        return np.array(self.starts, np.int64).reshape(self.shape)
-
-    @property
-    def legal(self) -> BoolArray:
-        """The widest mask, `[A]` or `[D, A]`: false only where a branch has fewer than A choices."""
-        return (np.arange(self.num_actions) < np.array(self.branches)[:, None]).reshape(*self.shape, self.num_actions)
 
 
 def batch_observation(space: Space, observation: Any) -> tuple[Observation, bool]:

@@ -21,6 +21,8 @@ BoolArray = npt.NDArray[np.bool_]
 FloatArray = npt.NDArray[np.float32]
 IntArray = npt.NDArray[np.int64]
 Observation = dict[str, npt.NDArray[Any]]
+ActionArray = npt.NDArray[Any]
+"""`[B]` (`[B, D]` for branches) int64, 0-based; of a Box `[B, *shape]` float32, in the env's own units and bounds."""
 
 
 @dataclass(slots=True)
@@ -53,9 +55,8 @@ def _no_infos() -> list[dict[str, Any]]:
 class Rows:
     """One tick: the departures of the last tick and the arrivals of this one."""
 
-    action: IntArray | None
-    """`[B]` 0-based actions that left the open rows, `[B, D]` for MultiDiscrete; None when the stream begins anew: open
-    rows are cut."""
+    action: ActionArray | None
+    """Actions that left the open rows; None when the stream begins anew: open rows are cut."""
     slots: tuple[Slot, ...]
     """One slot, or two where ended lanes deliver a final row beside the reset one; the last holds the open rows."""
     stepped: BoolArray
@@ -73,7 +74,7 @@ class Batch(NamedTuple):
 
     obs: dict[str, Tensor]
     action: Tensor
-    """`[N]` int64, 0-based; `[N, D]` for MultiDiscrete."""
+    """`[N]` int64, 0-based; `[N, D]` for MultiDiscrete; of a Box `[N, *shape]` float32."""
     return_: Tensor
     """`[N]` float32, the n-step sum of discounted rewards."""
     discount: Tensor

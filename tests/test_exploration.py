@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from sb_dqn.exploration import ApexLadder, Boltzmann, EpsilonGreedy, Exploration, uniform_actions
+from sb_dqn.exploration import ApexLadder, Boltzmann, EpsilonGreedy, Exploration
 from sb_dqn.schedules import Constant, Linear, Piecewise, Schedule
 from sb_dqn.spaces import ActionShape
 from sb_dqn.types import BoolArray, IntArray
@@ -121,14 +121,14 @@ def test_uniform_over_uneven_branches(masked: bool) -> None:
         mask[0, 0, 1] = legal[0, 0, 1] = False
         mask[1, 2, :3] = legal[1, 2, :3] = False
     rng = generator()
-    counts = counts_of(lambda: uniform_actions(UNEVEN, 2, rng, mask), 4000)
+    counts = counts_of(lambda: UNEVEN.uniform(2, rng, mask), 4000)
     assert fits(counts, 4000 * legal / legal.sum(-1, keepdims=True))
 
 
 def test_a_row_that_allows_nothing_allows_all() -> None:
     mask = np.array([[0, 0, 0, 0], [0, 1, 0, 0]], bool)
     rng = generator()
-    counts = counts_of(lambda: uniform_actions(PLAIN, 2, rng, mask), 4000)
+    counts = counts_of(lambda: PLAIN.uniform(2, rng, mask), 4000)
     assert fits(counts, np.array([[1000.0] * 4, [0, 4000, 0, 0]]))
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy.typing as npt
 
 from sb_dqn.envs.stream import Stream
-from sb_dqn.types import IntArray, Rows
+from sb_dqn.types import ActionArray, Rows
 
 
 class InlineActor:
@@ -24,7 +24,7 @@ class InlineActor:
     def __init__(
         self,
         stream: Stream,
-        choose: Callable[[Rows], IntArray],
+        choose: Callable[[Rows], ActionArray],
         env_seed: int | None,
         declared: Callable[[], dict[str, npt.NDArray[Any]]] = dict,
     ) -> None:

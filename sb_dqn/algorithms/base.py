@@ -27,7 +27,7 @@ from sb_dqn.exploration import Exploration
 from sb_dqn.learner import Learner
 from sb_dqn.policies.base import Policy
 from sb_dqn.rng import Generators
-from sb_dqn.types import Blueprint, Experience, Update
+from sb_dqn.types import ActionArray, Blueprint, Experience, Update
 
 
 class BaseAlgorithm(Saving, ABC):
@@ -175,7 +175,7 @@ class BaseAlgorithm(Saving, ABC):
         episode_start: npt.NDArray[np.bool_] | None = None,
         deterministic: bool = False,
         action_masks: Any = None,
-    ) -> tuple[npt.NDArray[np.int64], Any]:
+    ) -> tuple[ActionArray, Any]:
         """The action for one observation, or for a batch of them.
 
         Args:

@@ -73,7 +73,7 @@ class ReplaySettings:
             device=device if self.buffer_device is None else self.buffer_device,
             path=Path(self.buffer_path) if self.buffer_path else None,
             num_actions=stream.action_shape.num_actions,
-            num_branches=stream.action_shape.num_branches,
+            action_axes=stream.action_shape.shape,
             masks=stream.has_masks,
         )
         view = TransitionView(ring, self.n_steps, self.gamma)

@@ -70,7 +70,7 @@ class RolloutSettings:
                 frame_stack=frame_stack,
                 device=device,
                 num_actions=actions.num_actions,
-                num_branches=actions.num_branches,
+                action_axes=actions.shape,
                 masks=stream.has_masks,
             )
         except MemoryBudgetError as error:

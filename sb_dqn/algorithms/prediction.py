@@ -14,8 +14,8 @@ from sb_dqn.errors import SpaceError
 from sb_dqn.exploration import Exploration
 from sb_dqn.nn.noise import Noise
 from sb_dqn.policies.base import Policy
-from sb_dqn.spaces import ActionShape, batch_observation, flatten_space, leaf_shape
-from sb_dqn.types import Blueprint, BoolArray, IntArray, Observation
+from sb_dqn.spaces import Actions, BoxActions, actions_of, batch_observation, flatten_space, leaf_shape
+from sb_dqn.types import ActionArray, Blueprint, BoolArray, Observation
 
 
 class GreedyActor:
@@ -85,7 +85,7 @@ class Predictor:
         self.greedy, self.values = (GreedyActor(policy, "eager", values=values) for values in (False, True))
         self.blueprint = blueprint
         self.mask_key = None if action_mask == "info" else action_mask
-        self.actions = ActionShape.of(blueprint.action_space)
+        self.actions = actions_of(blueprint.action_space)
         self.frame_space = single_frames(blueprint) if blueprint.frame_stack > 1 else None
 
     def __call__(
@@ -96,7 +96,7 @@ class Predictor:
         action_masks: Any,
         exploration: Exploration | None,
         rng: np.random.Generator | None,
-    ) -> tuple[IntArray, Any]:
+    ) -> tuple[ActionArray, Any]:
         """Actions of the action space and the next state; greedy where there are no random numbers."""
         obs, vectorised, state = self._admit(observation, state, episode_start)
         count = len(next(iter(obs.values())))
@@ -156,7 +156,7 @@ def single_frames(blueprint: Blueprint) -> spaces.Space[Any]:
     return spaces.Box(0, 255, (depth // blueprint.frame_stack, *rest), dtype=np.uint8)
 
 
-def batch_masks(actions: ActionShape, given: Any, count: int, *, empty: bool = False) -> BoolArray:
+def batch_masks(actions: Actions, given: Any, count: int, *, empty: bool = False) -> BoolArray:
     """`predict`'s masks of legal actions, one for all observations or one for each, as `[count, (D,) A]` bool.
 
     Args:
@@ -167,8 +167,12 @@ def batch_masks(actions: ActionShape, given: Any, count: int, *, empty: bool = F
         empty: whether a mask may allow nothing.
 
     Raises:
-        SpaceError: shape or dtype does not fit, or nothing is legal.
+        SpaceError: shape or dtype does not fit, or nothing is legal; or actions are no choices.
     """
+    if isinstance(actions, BoxActions):
+        raise SpaceError(
+            "action_masks name legal choices, but actions are numbers between bounds (a Box); leave them out"
+        )
     legal = actions.legal
     flat = (sum(actions.branches),) if actions.branched else legal.shape
     shapes = [(*batch, *one) for one in dict.fromkeys((flat, legal.shape)) for batch in ((), (count,))]

@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -19,7 +20,7 @@ from sb_dqn.callbacks.compose import as_callback
 from sb_dqn.callbacks.progress import ProgressBarCallback
 from sb_dqn.envs.statistics import EpisodeStatistics
 from sb_dqn.errors import EnvironmentFault
-from sb_dqn.types import IntArray, Rows, Update
+from sb_dqn.types import Rows, Update
 
 NAMES = ("self", "total_timesteps", "rewards", "dones", "infos", "actions", "new_obs", "env", "callback")
 CHECK_EVERY = 1_000
@@ -34,7 +35,7 @@ class TickLocals(Mapping[str, Any]):
         callback: shown as `callback`.
         statistics: of the episodes.
         horizon: shown as `total_timesteps`.
-        action_start: smallest action of the action space, `[]` or `[D]`.
+        action_start: smallest choice of the action space, `[]` or `[D]`; 0 for a Box.
     """
 
     def __init__(
@@ -43,7 +44,7 @@ class TickLocals(Mapping[str, Any]):
         callback: BaseCallback,
         statistics: EpisodeStatistics,
         horizon: int,
-        action_start: IntArray,
+        action_start: npt.NDArray[Any],
     ) -> None:
         self.model, self.statistics, self.action_start = model, statistics, action_start
         self.facts: dict[str, Any] = {"self": model, "callback": callback, "total_timesteps": horizon}
@@ -101,7 +102,7 @@ class Session:
         callback: None, a function, a callback or a list of them.
         log_interval: episodes between log lines; see `log_by`.
         progress_bar: show one.
-        action_start: smallest action of the action space, `[]` or `[D]`.
+        action_start: smallest choice of the action space, `[]` or `[D]`; 0 for a Box.
     """
 
     def __init__(
@@ -117,7 +118,7 @@ class Session:
         callback: Any,
         log_interval: int,
         progress_bar: bool,
-        action_start: IntArray,
+        action_start: npt.NDArray[Any],
     ) -> None:
         self.model, self.counters, self.statistics, self.logs = model, counters, statistics, logs
         self.facts, self.finite, self.log_interval = facts, finite, log_interval

@@ -13,7 +13,7 @@ from gymnasium.vector.utils import batch_space, concatenate, create_empty_array
 
 from sb_dqn.envs.stream_options import StreamOptions, options_of
 from sb_dqn.errors import ConfigurationError, EnvironmentFault, SpaceError
-from sb_dqn.types import IntArray
+from sb_dqn.types import ActionArray
 
 Env = gymnasium.Env[Any, Any]
 
@@ -107,7 +107,7 @@ class Lanes(VectorEnv[Any, Any, Any]):
         self._ended = [False] * self.num_envs
         return Arrived(observations, [0.0] * self.num_envs, self._ended, self._ended, infos, [True] * self.num_envs)
 
-    def advance(self, actions: IntArray) -> Arrived:
+    def advance(self, actions: ActionArray) -> Arrived:
         """Takes one step in every lane, or resets it where its row before was the end; actions as the envs number them.
 
         Raises:

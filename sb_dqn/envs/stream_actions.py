@@ -10,10 +10,18 @@ from gymnasium import spaces
 
 from sb_dqn.envs.stream_parts import FEW
 from sb_dqn.errors import SpaceError
-from sb_dqn.spaces import ActionShape
-from sb_dqn.types import IntArray
+from sb_dqn.spaces import Actions, ActionShape, BoxActions
+from sb_dqn.types import ActionArray, FloatArray, IntArray
 
 INT64 = np.dtype(np.int64)
+FLOAT32 = np.dtype(np.float32)
+
+
+def open_door(space: spaces.Space[Any], actions: Actions, num_envs: int) -> ActionDoor | BoxDoor:
+    """The door of an action space; `actions` is what `actions_of` says of it."""
+    if isinstance(actions, BoxActions):
+        return BoxDoor(actions, num_envs)
+    return ActionDoor(space, actions, num_envs)
 
 
 class ActionDoor:
@@ -32,7 +40,7 @@ class ActionDoor:
         self._counts = np.array(shape.branches, np.uint64)
         self._shifted = bool(self._start.any())
 
-    def admit(self, action: IntArray) -> IntArray:
+    def admit(self, action: ActionArray) -> IntArray:
         """The actions as int64, `[B]` or `[B, D]`, after a look at dtype, shape and range (ALE would hang for ever).
 
         Raises:
@@ -73,4 +81,58 @@ class ActionDoor:
         return SpaceError(
             f"action {int(action[tuple(wrong)])}{branch} in lane {wrong[0]} is out of range; allowed: 0 to {count - 1} "
             f"(the action space is {self._space}; its start is added by the stream)"
+        )
+
+
+class BoxDoor:
+    """Checks numbers that must lie within bounds.
+
+    Args:
+        actions: what `BoxActions.of` says of the space of one lane.
+        num_envs: B.
+    """
+
+    def __init__(self, actions: BoxActions, num_envs: int) -> None:
+        self._actions, self._space, self._shape = actions, actions.space, (num_envs, *actions.shape)
+        bounds = (np.broadcast_to(bound, self._shape).ravel().tolist() for bound in (actions.low, actions.high))
+        self._pairs = list(zip(*bounds, strict=True))
+
+    def admit(self, action: ActionArray) -> FloatArray:
+        """The actions as float32 `[B, *shape]`, after a look at dtype, shape and range; NaN lies nowhere.
+
+        Raises:
+            SpaceError: one of these does not fit.
+        """
+        given = np.asarray(action)
+        if given.dtype != FLOAT32:
+            if given.dtype.kind not in "fiu":
+                raise SpaceError(f"actions have dtype {given.dtype}; allowed: numbers, as in np.array(..., np.float32)")
+            given = given.astype(np.float32)
+        if given.shape != self._shape:
+            raise SpaceError(f"actions have shape {given.shape}; allowed: {self._shape}, one row for each lane")
+        if len(self._pairs) <= FEW:
+            listed = zip(given.ravel().tolist(), self._pairs, strict=True)
+            fits = all(low <= number <= high for number, (low, high) in listed)
+        else:
+            fits = bool(((given >= self._actions.low) & (given <= self._actions.high)).all())
+        if not fits:
+            raise self._out_of_range(given)
+        return given
+
+    def outgoing(self, action: ActionArray) -> npt.NDArray[Any]:
+        """Copies, which the env may keep or change, in the env's own dtype."""
+        if self._space.dtype == FLOAT32:
+            return np.array(action)
+        # float32 may have rounded past a bound of float64
+        bounded: npt.NDArray[Any] = np.clip(action.astype(self._space.dtype), self._space.low, self._space.high)
+        return bounded
+
+    def _out_of_range(self, action: FloatArray) -> SpaceError:
+        fits = (action >= self._actions.low) & (action <= self._actions.high)
+        where = tuple(np.argwhere(~fits)[0].tolist())
+        place = where[1:]
+        low, high = self._actions.low[place], self._actions.high[place]
+        return SpaceError(
+            f"action {action[where]}{f' at {place}' if place else ''} in lane {where[0]} is out of range; allowed: {low} to {high} "
+            f"(the action space is {self._space}); clip it first"
         )

@@ -13,7 +13,7 @@ from sb_dqn.envs.stream_gymnasium import NextStepStream, SameStepStream, VectorS
 from sb_dqn.envs.stream_options import StreamOptions
 from sb_dqn.envs.stream_parts import some
 from sb_dqn.errors import ConfigurationError
-from sb_dqn.types import BoolArray, FloatArray, IntArray, Rows
+from sb_dqn.types import ActionArray, BoolArray, FloatArray, IntArray, Rows
 
 FIX = (
     "make it with episodic_life=False, life_loss_info=False and open it with "
@@ -64,7 +64,7 @@ class AleNextStepStream(NextStepStream):
 
     def _rows(
         self,
-        action: IntArray,
+        action: ActionArray,
         raw: Any,
         score: FloatArray,
         terminated: BoolArray,

@@ -11,13 +11,13 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
 
-from sb_dqn.envs.stream_actions import ActionDoor
+from sb_dqn.envs.stream_actions import open_door
 from sb_dqn.envs.stream_masks import open_masks
 from sb_dqn.envs.stream_options import StreamOptions
 from sb_dqn.envs.stream_parts import frozen, is_finite, some, stacked_space
 from sb_dqn.errors import ConfigurationError, EnvironmentFault, SpaceError
-from sb_dqn.spaces import ActionShape, flatten_observation, flatten_space, leaf_dtype, leaf_shape
-from sb_dqn.types import Blueprint, BoolArray, FloatArray, IntArray, Observation, Rows, Slot
+from sb_dqn.spaces import actions_of, flatten_observation, flatten_space, leaf_dtype, leaf_shape
+from sb_dqn.types import ActionArray, Blueprint, BoolArray, FloatArray, IntArray, Observation, Rows, Slot
 
 FIRE = 1
 """ALE orders its action sets, so where a game has FIRE at all it is action 1."""
@@ -42,9 +42,9 @@ class Stream(ABC):
         self.options = options
         self.observation_space = observation_space
         self.action_space = action_space
-        self.action_shape = ActionShape.of(action_space)
-        """What an action is made of; actions given to `step` are 0-based."""
-        if options.fire_after_life_loss and self.action_shape.branched:
+        self.action_shape = actions_of(action_space)
+        """What an action is made of; choices given to `step` are 0-based."""
+        if options.fire_after_life_loss and (self.action_shape.shape or not self.action_shape.num_actions):
             raise ConfigurationError(
                 f"fire_after_life_loss needs a Discrete action space, not {action_space}; switch it off in StreamOptions"
             )
@@ -58,7 +58,7 @@ class Stream(ABC):
         self._floats = [key for key, (_, dtype) in self._leaves.items() if dtype.kind == "f"]
         self._all = frozen(np.ones(num_envs, np.bool_))
         self._none = frozen(np.zeros(num_envs, np.bool_))
-        self._door = ActionDoor(action_space, self.action_shape, num_envs)
+        self._door = open_door(action_space, self.action_shape, num_envs)
         self._masks = open_masks(options.action_mask, leaves, self.action_shape, num_envs)
         self._watches_lives = options.terminal_on_life_loss or options.fire_after_life_loss
         self._begun = False
@@ -76,8 +76,8 @@ class Stream(ABC):
         """Resets every lane of the env."""
 
     @abstractmethod
-    def _advance(self, action: IntArray) -> Rows:
-        """Sends 0-based actions that have been checked and reads the answer."""
+    def _advance(self, action: ActionArray) -> Rows:
+        """Sends actions that have been checked, choices 0-based, and reads the answer."""
 
     @property
     def has_masks(self) -> bool:
@@ -102,11 +102,12 @@ class Stream(ABC):
         self._begun = True
         return rows
 
-    def step(self, action: IntArray) -> Rows:
+    def step(self, action: ActionArray) -> Rows:
         """Takes one step in every lane; a lane whose row was `last` is reset instead, and its action is ignored.
 
         Args:
-            action: `[B]` integers, `[B, D]` for branches, 0-based (the `start` of the space is added here).
+            action: `[B]` integers, `[B, D]` for branches, 0-based (the `start` of the space is added here); of a Box
+                `[B, *shape]` numbers within its bounds.
 
         Raises:
             SpaceError: dtype, shape or range do not fit; nothing has been sent.

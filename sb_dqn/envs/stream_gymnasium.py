@@ -14,7 +14,7 @@ from sb_dqn.envs.stream_base import Stream
 from sb_dqn.envs.stream_options import StreamOptions
 from sb_dqn.envs.stream_parts import lane_ends, no_infos, one_of, some
 from sb_dqn.errors import EnvironmentFault
-from sb_dqn.types import BoolArray, FloatArray, IntArray, Observation, Rows, Slot
+from sb_dqn.types import ActionArray, BoolArray, FloatArray, IntArray, Observation, Rows, Slot
 
 
 def lane_info(info: Mapping[str, Any], lane: int) -> dict[str, Any]:
@@ -57,7 +57,7 @@ class VectorStream(Stream):
         slot = Slot(obs, zero, zero, self._none, self._none, self._all, mask=mask)
         return Rows(None, (slot,), self._none, 0, partial(no_infos, self.num_envs))
 
-    def _advance(self, action: IntArray) -> Rows:
+    def _advance(self, action: ActionArray) -> Rows:
         try:
             raw, reward, terminated, truncated, info = self.env.step(self._door.outgoing(action))
         except Exception as error:
@@ -75,7 +75,7 @@ class VectorStream(Stream):
     @abstractmethod
     def _rows(
         self,
-        action: IntArray,
+        action: ActionArray,
         raw: Any,
         score: FloatArray,
         terminated: BoolArray,
@@ -110,7 +110,7 @@ class NextStepStream(VectorStream):
 
     def _rows(
         self,
-        action: IntArray,
+        action: ActionArray,
         raw: Any,
         score: FloatArray,
         terminated: BoolArray,
@@ -150,7 +150,7 @@ class SameStepStream(VectorStream):
 
     def _rows(
         self,
-        action: IntArray,
+        action: ActionArray,
         raw: Any,
         score: FloatArray,
         terminated: BoolArray,

@@ -14,7 +14,7 @@ from sb_dqn.envs.stream_options import StreamOptions
 from sb_dqn.envs.stream_parts import lane_ends, no_infos, one_of
 from sb_dqn.errors import EnvironmentFault
 from sb_dqn.spaces import flatten_observation
-from sb_dqn.types import BoolArray, IntArray, Observation, Rows, Slot
+from sb_dqn.types import ActionArray, BoolArray, IntArray, Observation, Rows, Slot
 
 
 class LanesStream(Stream):
@@ -45,7 +45,7 @@ class LanesStream(Stream):
         slot = Slot(obs, zero, zero, self._none, self._none, self._all, mask=mask)
         return Rows(None, (slot,), self._none, 0, partial(no_infos, self.num_envs))
 
-    def _advance(self, action: IntArray) -> Rows:
+    def _advance(self, action: ActionArray) -> Rows:
         arrived = self.env.advance(self._door.outgoing(action))
         _, rewards, terminated, truncated, _, resets = arrived
         score = np.array(rewards, np.float32)

@@ -10,22 +10,26 @@ import numpy.typing as npt
 
 from sb_dqn.envs.stream_parts import some
 from sb_dqn.errors import ConfigurationError, EnvironmentFault, SpaceError, nearest
-from sb_dqn.spaces import ActionShape, Space, leaf_dtype, leaf_shape
+from sb_dqn.spaces import Actions, ActionShape, BoxActions, Space, leaf_dtype, leaf_shape
 from sb_dqn.types import BoolArray, Observation
 
 INFO = "info"
 KEY = "action_mask"
 
 
-def open_masks(where: str | None, leaves: Mapping[str, Space], actions: ActionShape, lanes: int) -> MaskReader | None:
+def open_masks(where: str | None, leaves: Mapping[str, Space], actions: Actions, lanes: int) -> MaskReader | None:
     """The reader for `StreamOptions.action_mask`; None where no masks are asked for.
 
     Raises:
-        ConfigurationError: `where` is neither None, "info" nor a key of the observation space.
+        ConfigurationError: `where` is neither None, "info" nor a key of the observation space, or actions are no choices.
         SpaceError: what lies at that key cannot be a mask of these actions.
     """
     if where is None:
         return None
+    if isinstance(actions, BoxActions):
+        raise ConfigurationError(
+            f"action_mask={where!r} names legal choices, but actions are numbers between bounds (a Box); leave it out"
+        )
     reader = MaskReader(where, actions, lanes)
     if where == INFO:
         return reader

@@ -13,7 +13,7 @@ from sb_dqn.envs.stream_base import Stream
 from sb_dqn.envs.stream_options import StreamOptions
 from sb_dqn.envs.stream_parts import no_infos, one_of, some
 from sb_dqn.errors import EnvironmentFault
-from sb_dqn.types import BoolArray, IntArray, Rows, Slot
+from sb_dqn.types import ActionArray, BoolArray, IntArray, Rows, Slot
 
 
 def is_sb3(env: Any) -> bool:
@@ -42,7 +42,7 @@ class SB3Stream(Stream):
         slot = Slot(obs, zero, zero, self._none, self._none, self._all, mask=mask)
         return Rows(None, (slot,), self._none, 0, partial(no_infos, self.num_envs))
 
-    def _advance(self, action: IntArray) -> Rows:
+    def _advance(self, action: ActionArray) -> Rows:
         try:
             raw, reward, dones, infos = self.env.step(self._door.outgoing(action))
         except Exception as error:

@@ -1,6 +1,6 @@
 """Exploration: who acts greedily and who at random, drawn for each lane by itself."""
 
-from sb_dqn.exploration.base import Act, Exploration, uniform_actions
+from sb_dqn.exploration.base import Act, Exploration
 from sb_dqn.exploration.boltzmann import Boltzmann
 from sb_dqn.exploration.epsilon import EpsilonGreedy
 from sb_dqn.exploration.ladders import ApexLadder, Ladder, LogLadder
@@ -16,5 +16,4 @@ __all__ = [
     "Ladder",
     "LogLadder",
     "as_exploration",
-    "uniform_actions",
 ]

@@ -41,7 +41,7 @@ class Exploration(ABC):
 
     def uniform(self, mask: BoolArray | None = None) -> IntArray:
         """`[B]` (`[B, D]`) actions at random, legal ones where there is a mask `[B, (D,) A]`."""
-        return uniform_actions(self.actions, self.num_lanes, self.rng, mask)
+        return self.actions.uniform(self.num_lanes, self.rng, mask)
 
     @property
     @abstractmethod
@@ -67,29 +67,3 @@ class Exploration(ABC):
     @abstractmethod
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Goes on from there."""
-
-
-def uniform_actions(
-    actions: ActionShape, rows: int, rng: np.random.Generator, mask: BoolArray | None = None
-) -> IntArray:
-    """Actions drawn uniformly, each branch by itself; from the legal ones where there is a mask.
-
-    Args:
-        actions: what there is to choose from.
-        rows: how many.
-        rng: draws.
-        mask: `[rows, A]` (`[rows, D, A]`) True where legal; a row without any allows all.
-
-    Returns:
-        `[rows]` (`[rows, D]`), 0-based.
-    """
-    if mask is None:
-        if not actions.branched:
-            return rng.integers(actions.num_actions, size=rows)
-        return rng.integers(actions.branches, size=(rows, len(actions.branches)))
-    mask = mask | ~mask.any(-1, keepdims=True)
-    if actions.branched:
-        mask = mask & actions.legal
-    rank = rng.integers(mask.sum(-1))  # which of the legal ones, counted from 0
-    drawn: IntArray = (mask.cumsum(-1) > rank[..., None]).argmax(-1)
-    return drawn

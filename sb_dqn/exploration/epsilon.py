@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sb_dqn.exploration.base import Act, Exploration, uniform_actions
+from sb_dqn.exploration.base import Act, Exploration
 from sb_dqn.exploration.ladders import Ladder
 from sb_dqn.schedules import Schedule, ends
 from sb_dqn.spaces import ActionShape
@@ -90,13 +90,13 @@ class EpsilonGreedy(Exploration):
         explores = rng.random(rows) < epsilon
         explorers = np.count_nonzero(explores)
         if explorers == rows:
-            return uniform_actions(self.actions, rows, rng, mask)
+            return self.actions.uniform(rows, rng, mask)
         best = act()
         if not explorers:
             return best
         if self.actions.branched:
             explores = explores[:, None]
-        return np.where(explores, uniform_actions(self.actions, rows, rng, mask), best)
+        return np.where(explores, self.actions.uniform(rows, rng, mask), best)
 
     def state_dict(self) -> dict[str, Any]:
         return {"epsilon": self.epsilon}

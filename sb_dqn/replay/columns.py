@@ -48,7 +48,9 @@ def stored_dtype(dtype: npt.DTypeLike) -> np.dtype[Any]:
 
 
 def action_dtype(num_actions: int) -> np.dtype[Any]:
-    """The smallest of uint8, int16 and int64 that holds 0 .. num_actions - 1."""
+    """The smallest of uint8, int16 and int64 that holds 0 .. num_actions - 1; float32 where there is nothing to count."""
+    if num_actions == 0:
+        return np.dtype(np.float32)
     return np.dtype(np.uint8 if num_actions <= 256 else np.int16 if num_actions <= 32768 else np.int64)
 
 

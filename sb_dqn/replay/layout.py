@@ -34,11 +34,11 @@ class Layout:
         n_steps: int,
         device: torch.device,
         path: Path | None,
-        num_branches: int = 0,
+        action_axes: tuple[int, ...] = (),
         masks: bool = False,
     ) -> None:
         self.num_lanes, self.frame_stack, self.n_steps = num_lanes, frame_stack, n_steps
-        self.num_actions, self.num_branches, self.device, self.path = num_actions, num_branches, device, path
+        self.num_actions, self.action_axes, self.device, self.path = num_actions, action_axes, device, path
         shapes = {key: leaf_shape(space) for key, space in spaces.items()}
         self.stacked_keys = frozenset(key for key, shape in shapes.items() if frame_stack > 1 and len(shape) == 3)
         self._check_numbers(shapes)
@@ -50,21 +50,19 @@ class Layout:
         }
         flag = Column((), np.dtype(np.bool_))
         self.columns = observations | {
-            "action": Column(self.branch_axis, action_dtype(num_actions)),
+            "action": Column(action_axes, action_dtype(num_actions)),
             "reward": Column((), np.dtype(np.float32)),
             "terminal": flag,
             "last": flag,
         }
         if masks:
-            self.columns["mask"] = Column((*self.branch_axis, num_actions), np.dtype(np.bool_))
+            self.columns["mask"] = Column((*action_axes, num_actions), np.dtype(np.bool_))
 
     def _check_numbers(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
-        for name in ("num_lanes", "frame_stack", "n_steps", "num_actions"):
+        for name, least in (("num_lanes", 1), ("frame_stack", 1), ("n_steps", 1), ("num_actions", 0)):
             value: int = getattr(self, name)
-            if value < 1:
-                raise ConfigurationError(f"{name}={value} is not allowed; give an integer >= 1")
-        if self.num_branches < 0:
-            raise ConfigurationError(f"num_branches={self.num_branches} is not allowed; give an integer >= 0")
+            if value < least:
+                raise ConfigurationError(f"{name}={value} is not allowed; give an integer >= {least}")
         if self.frame_stack > 1 and not self.stacked_keys:
             raise ConfigurationError(
                 f"frame_stack={self.frame_stack} stacks observations of three axes [channels, height, width]; "
@@ -84,11 +82,6 @@ class Layout:
                 f"n_steps + frame_stack = {window}; set buffer_size to at least {window * self.num_lanes}"
             )
         return rows
-
-    @property
-    def branch_axis(self) -> tuple[int, ...]:
-        """Shape of one action: `()`, or `(D,)` of branches."""
-        return (self.num_branches,) if self.num_branches else ()
 
     @property
     def bytes_per_row(self) -> int:

@@ -12,7 +12,7 @@ from torch import Tensor
 from sb_dqn.replay.columns import Where, allocate, check_state, copy_newest, masks_of, writer
 from sb_dqn.replay.layout import Layout
 from sb_dqn.spaces import Space
-from sb_dqn.types import IntArray, Slot
+from sb_dqn.types import ActionArray, IntArray, Slot
 
 FEW = 64
 """Up to this many rows in bounds are looked at one by one for one that may start."""
@@ -30,12 +30,12 @@ class Ring:
         capacity: rows over all lanes, >= num_lanes * (n_steps + frame_stack).
         num_lanes: B, >= 1.
         spaces: leaf spaces of one lane by key, as the env gives them (single frames `[C, H, W]` if frame_stack > 1).
-        num_actions: A >= 1 (of the largest branch), sets the dtype of actions.
+        num_actions: A (of the largest branch), sets the dtype of actions; 0: they are numbers, float32.
         frame_stack: K >= 1; with K > 1 each leaf of three axes is a frame, stored once, stacked along its first axis.
         n_steps: n >= 1.
         device: where the rows lie.
         path: a file to map them from instead of memory (CPU only); scratch, not a checkpoint.
-        num_branches: D, actions of a row are `[D]`; 0: a row has one action.
+        action_axes: shape of one action: `()`, `(D,)` of branches, or that of a Box.
         masks: keep the masks of legal actions; every slot must have one.
 
     Raises:
@@ -54,7 +54,7 @@ class Ring:
         n_steps: int = 1,
         device: torch.device | str = "cpu",
         path: Path | None = None,
-        num_branches: int = 0,
+        action_axes: tuple[int, ...] = (),
         masks: bool = False,
     ) -> None:
         self.num_lanes, self.frame_stack, self.n_steps = num_lanes, frame_stack, n_steps
@@ -68,7 +68,7 @@ class Ring:
             n_steps=n_steps,
             device=self.device,
             path=path,
-            num_branches=num_branches,
+            action_axes=action_axes,
             masks=masks,
         )
         layout.check_place()
@@ -87,7 +87,7 @@ class Ring:
         self._first: IntArray = np.zeros(self.num_lanes, np.int64)
         self._level: int | None = 0  # the cursor of every lane, where all are equal
         self._open_last = np.zeros(self.num_lanes, np.bool_)
-        self._open_ends = self._open_last.reshape(-1, *(1 for _ in self.layout.branch_axis))  # a view, like actions
+        self._open_ends = self._open_last.reshape(-1, *(1 for _ in self.layout.action_axes))  # a view, like actions
         self._fresh = True  # the bounds are up to date
         self._ample = False  # more than a FEW rows are in bounds; arrivals never make them fewer
         self._lanes: IntArray = np.arange(self.num_lanes)
@@ -145,7 +145,7 @@ class Ring:
         if self.mask is not None:
             self._writers["mask"][where] = masks_of(slot)
 
-    def depart(self, action: IntArray) -> None:
+    def depart(self, action: ActionArray) -> None:
         """The policy acted on the open rows; the action of a `last` row is ignored by the env and kept as 0."""
         ends = np.count_nonzero(self._open_last)
         self._writers["action"][self.open_rows()] = np.where(self._open_ends, 0, action) if ends else action
@@ -213,6 +213,11 @@ class Ring:
     def cells(self, lane: Tensor, row: Tensor) -> Tensor:
         """Where rows (absolute, int64, any shape) lie in the columns: (row % T) * B + lane."""
         return row % self.rows if self.num_lanes == 1 else row % self.rows * self.num_lanes + lane
+
+    def actions_at(self, cells: Tensor) -> Tensor:
+        """The actions `[N, ...]` of cells `[N]`: int64, of a Box float32."""
+        found = self.action.index_select(0, cells)
+        return found if found.is_floating_point() else found.long()
 
     def may_start(self, lane: Tensor, row: Tensor) -> Tensor:
         """Which rows may start a transition, as of the last `refresh_bounds`: the one rule of all samplers.

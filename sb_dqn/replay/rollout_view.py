@@ -98,7 +98,7 @@ class RolloutView:
         obs, mask = self.observe(lane, row)
         return Batch(
             obs=obs,
-            action=self.ring.action.index_select(0, self.ring.cells(lane, row)).long(),
+            action=self.ring.actions_at(self.ring.cells(lane, row)),
             return_=return_,
             discount=torch.zeros_like(return_),
             next_obs={},

@@ -59,7 +59,7 @@ class TransitionView:
             end = cells.gather(1, steps + (k - 1))[:, 0]
             discount = self._powers.take(steps[:, 0]) * ring.terminal.index_select(0, end).logical_not()
         obs, next_obs = self._observations(cells, now, end, steps)
-        action = ring.action.index_select(0, now).long()
+        action = ring.actions_at(now)
         mask, next_mask = (None if ring.mask is None else ring.mask.index_select(0, at) for at in (now, end))
         return Batch(obs, action, return_, discount, next_obs, weight, torch.stack([lane, row]), mask, next_mask)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ def replay_of(stream: Stream, n: int = 1, rows: int = 30, masks: bool = True, pa
         stream.num_envs,
         flatten_space(stream.observation_space),
         num_actions=stream.action_shape.num_actions,
-        num_branches=stream.action_shape.num_branches,
+        action_axes=stream.action_shape.shape,
         masks=masks,
         n_steps=n,
         path=path,
@@ -157,7 +158,7 @@ def test_a_recorded_sample_reads_the_fresh_masks() -> None:
 def test_what_a_row_weighs(space: str) -> None:
     _, stream = masked_stream("lanes", 2, space, "info", "flat")
     width, plain = max(BRANCHES[space]), replay_of(stream, masks=False).ring
-    branches = stream.action_shape.num_branches or 1
+    branches = math.prod(stream.action_shape.shape)
     masked = replay_of(stream).ring
     assert plain.mask is None
     assert plain.bytes_per_row == 3 * 4 + branches + 4 + 1 + 1
@@ -179,7 +180,7 @@ def test_without_masks_a_batch_has_none() -> None:
 
 
 def test_the_action_of_a_last_row_is_zero_in_all_branches() -> None:
-    ring = Ring(20, 2, SPACES, num_actions=4, num_branches=3)
+    ring = Ring(20, 2, SPACES, num_actions=4, action_axes=(3,))
     game = [Game(0, ["truncated"]), Game(1, ["go"])]
     ring.arrive(slot_of([one.reset() for one in game]))
     ring.depart(np.ones((2, 3), np.int64))
@@ -203,5 +204,5 @@ def test_a_slot_without_masks_is_refused_and_frame_stacks_need_none() -> None:
 
 
 def test_numbers_out_of_range() -> None:
-    with pytest.raises(ConfigurationError, match="num_branches=-1 is not allowed; give an integer >= 0"):
-        Ring(20, 1, SPACES, num_actions=4, num_branches=-1)
+    with pytest.raises(ConfigurationError, match="num_actions=-1 is not allowed; give an integer >= 0"):
+        Ring(20, 1, SPACES, num_actions=-1)

@@ -80,7 +80,7 @@ def test_atari_steps_cost_no_more_than_one_frame_of_resident_memory() -> None:
         ({"num_lanes": 0}, "num_lanes=0 is not allowed"),
         ({"n_steps": 0}, "n_steps=0 is not allowed"),
         ({"frame_stack": 0}, "frame_stack=0 is not allowed"),
-        ({"num_actions": 0}, "num_actions=0 is not allowed"),
+        ({"num_actions": -1}, "num_actions=-1 is not allowed"),
         ({"spaces": VECTOR}, "frame_stack=4 stacks observations of three axes"),
         ({"device": "cuda", "path": Path("x.bin")}, "buffer_path=x.bin keeps replay in a file"),
         ({"path": Path("/no/such/folder/x.bin")}, "folder that exists"),
