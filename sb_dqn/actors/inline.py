@@ -32,12 +32,22 @@ class InlineActor:
         self.choose = choose
         self.env_seed = env_seed
         self.declared = declared
+        self.latest: Rows | None = None
+        """The tick whose open rows nobody has acted on; None from then on until the environment has answered."""
+        self.goes_on: Callable[[], Rows | None] | None = None
+        """Asked once instead of beginning anew: the tick to go on from, or None if there is none after all."""
 
     def rows(self) -> Iterator[Rows]:
         """One tick after another; the first begins the stream anew. An action is chosen when its tick is asked for."""
-        seed, self.env_seed = self.env_seed, None
-        rows = self.stream.begin(seed)
-        while True:
+        goes_on, self.goes_on = self.goes_on, None
+        rows = None if goes_on is None else goes_on()
+        if rows is None:
+            seed, self.env_seed, self.latest = self.env_seed, None, None
+            rows = self.latest = self.stream.begin(seed)
             yield rows
+        while True:
+            self.latest = None
             rows = self.stream.step(self.choose(rows))
             rows.extra = self.declared()
+            self.latest = rows
+            yield rows

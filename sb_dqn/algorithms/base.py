@@ -76,8 +76,9 @@ class BaseAlgorithm(Saving, ABC):
         self.learning = False
         self.session: Session | None = None
         self.stream = None
-        self.actor: InlineActor | None = None
+        self.actor = None
         self._experience: Experience | None = None
+        self._interrupted = self._resuming = None
 
     def learn(
         self,
@@ -160,6 +161,7 @@ class BaseAlgorithm(Saving, ABC):
             log_interval=log_interval,
             progress_bar=progress_bar,
             action_start=self.predictor.actions.start,
+            resumes=self._resumes(),
         )
         return self.session
 

@@ -18,10 +18,12 @@ class Counters:
     """`num_timesteps` at which the current `learn` stops; schedules refer to it."""
     n_updates: int = 0
     """Gradient steps since the model was made."""
+    iterations: int = 0
+    """Rollouts since the running `learn` began."""
 
     def state_dict(self) -> dict[str, Any]:
         return asdict(self)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         for name in asdict(self):
-            setattr(self, name, int(state[name]))
+            setattr(self, name, int(state.get(name, 0)))  # a file may come from before there was a count

@@ -19,6 +19,8 @@ class Logs:
     def __init__(self, verbose: int, tensorboard_log: str | None) -> None:
         self.verbose, self.tensorboard_log = verbose, tensorboard_log
         self.is_ours = True
+        self.name = ""
+        """Of the run, in TensorBoard."""
         self._logger: Logger | None = None
 
     @property
@@ -34,6 +36,7 @@ class Logs:
 
     def open(self, name: str, begin_anew: bool) -> None:
         """Opens a logger of our own, if the user gave none; TensorBoard in `{tensorboard_log}/{name}_{id}`."""
+        self.name = name
         if not self.is_ours:
             return
         formats = ["stdout"] if self.verbose else []

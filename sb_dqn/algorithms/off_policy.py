@@ -251,6 +251,10 @@ class OffPolicyAlgorithm(BaseAlgorithm):
         interval = self.target_settings.interval
         self._next_sync = (self.num_timesteps // interval + 1) * interval
 
+    def _more_parts(self) -> dict[str, persistence.Stateful]:
+        frames: dict[str, persistence.Stateful] = {} if self.frames is None else {"frames": self.frames.ring}
+        return {**super()._more_parts(), **frames}
+
     def log_facts(self) -> dict[str, float]:
         return {
             "rollout/exploration_rate": self.exploration.rate,

@@ -102,7 +102,6 @@ class OnPolicyAlgorithm(BaseAlgorithm):
     ) -> None:
         super().__init__(**parts)
         self.rollout_settings, self.learning_rate = rollout, learning_rate
-        self.iterations = 0
         self._declared: Declared = {}
         self._places = torch.empty(0, dtype=torch.int64)
         self._gradient: Any = None
@@ -152,7 +151,7 @@ class OnPolicyAlgorithm(BaseAlgorithm):
 
     def before_updates(self) -> None:
         if self.rollout.is_full:
-            self.iterations += 1
+            self.counters.iterations += 1
             self.learner.set_learning_rate(self.learning_rate(self.num_timesteps, self.counters.horizon))
             self.rollout.complete(self.values)
 
@@ -174,14 +173,15 @@ class OnPolicyAlgorithm(BaseAlgorithm):
         self._gradient = accelerate(self._sample_and_differentiate, (self._places,), self.mode)
 
     def _new_session(self, callback: Any, log_interval: int, progress_bar: bool) -> Session:
-        self.iterations = 0
+        if self._resuming is None:
+            self.counters.iterations = 0
         session = super()._new_session(callback, log_interval, progress_bar)
-        session.log_by(lambda: self.iterations)
+        session.log_by(lambda: self.counters.iterations)
         return session
 
     def log_facts(self) -> dict[str, float]:
         return {
-            "time/iterations": self.iterations,
+            "time/iterations": self.counters.iterations,
             "train/learning_rate": self.learning_rate(self.num_timesteps, self.counters.horizon),
         }
 

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
+from sb_dqn.algorithms.continuation import Continuation
 from sb_dqn.checkpoint import (
     decode_space,
     decode_value,
@@ -37,6 +38,10 @@ TABLE: dict[str, type] = {
 """Classes of ours that a file may name without trust."""
 
 
+CONTINUATION = ("session", "parts", "tick", "stream", "why", "process")
+"""Fields of a `Continuation` that lie in the file under `full`."""
+
+
 class Stateful(Protocol):
     """A part that can say its state."""
 
@@ -54,6 +59,8 @@ class Saved:
     blueprint: Blueprint
     policy: dict[str, Tensor]
     parts: dict[str, Any]
+    continuation: Continuation | None = None
+    """Of a full checkpoint."""
 
 
 def save_model(
@@ -63,8 +70,9 @@ def save_model(
     blueprint: Blueprint,
     policy: Policy,
     parts: Mapping[str, Stateful],
+    continuation: Continuation | None = None,
 ) -> Any:
-    """Writes class, constructor arguments, spaces, parameters and the state of each part."""
+    """Writes class, constructor arguments, spaces, parameters and the state of each part; a full checkpoint has more."""
     state, tensors = pack({name: part.state_dict() for name, part in parts.items()})
     manifest = {
         "kind": "model",
@@ -73,20 +81,27 @@ def save_model(
         "spaces": _encode_blueprint(blueprint),
         "state": state,
     }
-    return write_archive(path, manifest, {"policy": dict(policy.state_dict()), "state": tensors})
+    members = {"policy": dict(policy.state_dict()), "state": tensors}
+    if continuation is not None:
+        whole = {name: getattr(continuation, name) for name in CONTINUATION}
+        manifest["full"], members["full"] = pack(whole)
+        members["experience"] = continuation.experience
+    return write_archive(path, manifest, members)
 
 
-def read_model(path: Any, custom_objects: Mapping[str, Any], trust: bool) -> Saved:
-    """Reads what `save_model` wrote.
+def read_model(path: Any, custom_objects: Mapping[str, Any], trust: bool, full: bool = False) -> Saved:
+    """Reads what `save_model` wrote; of a full checkpoint the rest only where `full` is asked for.
 
     Raises:
         CheckpointError: the file is damaged, foreign, no model, or names what needs trust.
     """
-    manifest, members = read_archive(path)
+    manifest = model_info(path)
     if manifest.get("kind") != "model":
         raise CheckpointError(
             f"the file holds a {manifest.get('kind')!r}, not a model; replay buffers are read by load_replay_buffer"
         )
+    wanted = ("policy", "state", "full", "experience") if full and "full" in manifest else ("policy", "state")
+    manifest, members = read_archive(path, only=wanted)
     try:
         arguments = {
             name: decode_value(name, value, TABLE, custom_objects, trust)
@@ -98,9 +113,32 @@ def read_model(path: Any, custom_objects: Mapping[str, Any], trust: bool) -> Sav
             _decode_blueprint(manifest["spaces"]),
             members["policy"],
             unpack(manifest["state"], members["state"]),
+            _continuation(manifest, members) if "full" in members else None,
         )
     except (KeyError, AttributeError, TypeError) as error:
         raise CheckpointError(f"the manifest of the file does not describe a model: {error!r}") from error
+
+
+def _continuation(manifest: Mapping[str, Any], members: Mapping[str, dict[str, Tensor]]) -> Continuation:
+    whole = unpack(manifest["full"], members["full"])
+    return Continuation(**{name: whole[name] for name in CONTINUATION}, experience=members["experience"])
+
+
+def restore(parts: Mapping[str, Stateful], states: Mapping[str, Any]) -> None:
+    """Hands each part its state.
+
+    Raises:
+        CheckpointError: a state is missing, or is not what its part can take.
+    """
+    for name, part in parts.items():
+        try:
+            part.load_state_dict(states[name])
+        except (KeyError, IndexError, TypeError, AttributeError, ValueError, RuntimeError, OverflowError) as error:
+            if isinstance(error, (CheckpointError, ConfigurationError)):
+                raise
+            raise CheckpointError(
+                f"the state of {name!r} in the file does not fit ({type(error).__name__}: {error})"
+            ) from error
 
 
 def find_class(cls: type[Any], name: str) -> type[Any]:

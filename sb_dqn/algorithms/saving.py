@@ -1,35 +1,97 @@
-"""Models through files: `save`, `load`, and what a checkpoint holds."""
+"""Models through files: `save`, `load`, `resume`, and what a checkpoint holds."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import warnings
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
 import torch
 from typing_extensions import Self
 
+from sb_dqn.actors.inline import InlineActor
 from sb_dqn.algorithms import persistence
 from sb_dqn.algorithms.attributes import Attributes
+from sb_dqn.algorithms.continuation import (
+    Continuation,
+    later_seed,
+    process_state,
+    set_process_state,
+    stream_state,
+    tick_of,
+    tick_state,
+)
+from sb_dqn.errors import CheckpointError, ConfigurationError
 from sb_dqn.exploration import Exploration
 from sb_dqn.policies.base import Policy
+from sb_dqn.types import Rows
 
 
 class Saving(Attributes):
     """The verbs of a model that read and write files."""
 
+    actor: InlineActor | None
     exploration: Exploration | None
+    learning: bool
     policy: Policy
+    _experience: Any
+    _interrupted: Continuation | None
+    """What a full checkpoint was taken of, until somebody learns on."""
+    _resuming: Continuation | None
+    """The same while `resume` hands it over."""
 
-    def save(self, path: str | Path | IO[bytes]) -> Any:
+    def save(self, path: str | Path | IO[bytes], *, full: bool = False, trust: bool = False) -> Any:
         """Writes parameters, optimiser, counters and exploration to a zip, whole or not at all.
+
+        Args:
+            path: `.zip` is added where there is no suffix.
+            full: everything that an exact continuation needs, too: replay or rollout, environment state, all generators,
+                statistics, log and callbacks; `load(path, env=...).resume()` goes on there.
+            trust: pickle an environment that cannot say its state; loading the file then needs `trust=True`, too.
 
         Raises:
             CheckpointError: an argument of the constructor cannot be written.
+            ConfigurationError: `full` before the first `learn`.
         """
+        whole = self._continuation(trust) if full else None
         return persistence.save_model(
-            path, type(self).__name__, self.arguments, self.blueprint, self.policy, self._parts()
+            path, type(self).__name__, self.arguments, self.blueprint, self.policy, self._parts(), whole
         )
+
+    def _continuation(self, trust: bool) -> Continuation:
+        actor, session = self.actor, self.session
+        if actor is None or session is None:
+            raise ConfigurationError(
+                "full=True holds a learn that can be gone on with, and there was none; leave it out"
+            )
+        rows = actor.latest if session.settled else None
+        stream, why = stream_state(actor.stream, rows, trust)
+        if why:
+            warnings.warn(
+                f"the full checkpoint is without the environment's state ({why}): resume() begins new episodes, and those "
+                f"that were interrupted are recorded as truncated",
+                stacklevel=4,
+            )
+        return Continuation(
+            session=session.state_dict(),
+            parts={name: part.state_dict() for name, part in self._more_parts().items()},
+            experience=self._experience.state_dict(),
+            tick=None if rows is None or stream is None else tick_state(rows),
+            stream=stream,
+            why=why,
+            process=process_state(),
+        )
+
+    def after_tick(self, action: Callable[[], object]) -> None:
+        """Does something as soon as this tick is over, all callbacks called and the log written; at once between learns."""
+        if self.learning and self.session is not None:
+            self.session.waiting.append(action)
+        else:
+            action()
 
     @classmethod
     def load(
@@ -45,26 +107,102 @@ class Saving(Attributes):
 
         Args:
             path: of the zip.
-            env: to learn from; None loads a model that can predict.
+            env: to learn from; None loads a model that can predict. A full checkpoint is gone on with by `resume()`.
             device: "auto", "cpu", "cuda".
             custom_objects: by name of a constructor argument, what to use instead of what the file says.
-            trust: import or unpickle what the file names (a policy class of your own, a function as a schedule).
+            trust: import or unpickle what the file names (a policy class of your own, a function as a schedule, an
+                environment).
             kwargs: constructor arguments to change.
 
         Raises:
             CheckpointError: the file is damaged, foreign, or needs trust.
             SpaceError: the spaces of `env` differ from the model's.
         """
-        saved = persistence.read_model(path, {**(custom_objects or {}), **kwargs}, trust)
+        saved = persistence.read_model(path, {**(custom_objects or {}), **kwargs}, trust, env is not None)
         made_by = persistence.find_class(cls, saved.class_name)
         arguments = {**saved.arguments, **kwargs, "device": device}
         outside = persistence.outside_of(saved.blueprint, env, arguments.get("action_mask"))
         model: Self = made_by(arguments.pop("policy"), outside, **arguments)
         persistence.write_policy(model.policy, saved.policy)
-        for name, part in model._parts().items():
-            part.load_state_dict(saved.parts[name])
+        persistence.restore(model._parts(), saved.parts)
         model.learner.refresh()
+        if saved.continuation is not None:
+            model._take_over(saved, trust)
         return model
+
+    def _take_over(self, saved: persistence.Saved, trust: bool) -> None:
+        """The rest of a full checkpoint, except what must wait for `resume`."""
+        continuation, lanes = saved.continuation, saved.blueprint.num_envs
+        assert continuation is not None
+        assert self._experience is not None
+        if self.n_envs != lanes:
+            raise CheckpointError(
+                f"the full checkpoint holds the rows of {lanes} lanes, the environment has {self.n_envs}; give as many, or "
+                f"load(path) and then set_env(env) to begin without them"
+            )
+        persistence.restore(self._more_parts(), continuation.parts)
+        persistence.restore({"experience": self._experience}, {"experience": continuation.experience})
+        self._interrupted = replace(continuation, rng=saved.parts["rng"], trusted=trust)
+
+    def resume(self, callback: Any = None, progress_bar: bool = False) -> Self:
+        """Finishes the `learn` of which this model's full checkpoint was taken, with its own horizon and log interval.
+
+        On the same machine and versions the result is the same bit for bit as without the interruption, if the
+        environment's state is in the file; otherwise new episodes begin, and the interrupted ones count as truncated.
+
+        Args:
+            callback: as it was given to `learn`; it goes on with its counts.
+            progress_bar: show one.
+
+        Raises:
+            ConfigurationError: the model does not come from a full checkpoint, or has learned since.
+        """
+        interrupted = self._interrupted
+        if interrupted is None:
+            raise ConfigurationError(
+                "there is nothing to resume: the model must come from load(path, env=...) of a checkpoint saved with "
+                "full=True, and not have learned since; learn(more, reset_num_timesteps=False) adds steps to any model"
+            )
+        left = self.counters.horizon - self.counters.num_timesteps
+        if left <= 0:
+            return self
+        self._resuming, session = interrupted, interrupted.session
+        try:
+            return self.learn(left, callback, session["log_interval"], session["name"], False, progress_bar)
+        finally:
+            self._resuming = None
+
+    @abstractmethod
+    def learn(
+        self,
+        total_timesteps: int,
+        callback: Any = None,
+        log_interval: int | None = None,
+        tb_log_name: str | None = None,
+        reset_num_timesteps: bool = True,
+        progress_bar: bool = False,
+    ) -> Self: ...
+
+    def _resumes(self) -> dict[str, Any] | None:
+        """For a session that begins: the one that it goes on with, if any. The actor is told, too."""
+        interrupted, self._interrupted = self._resuming, None
+        if interrupted is None or self.actor is None:
+            return None
+        self.actor.goes_on = partial(self._take_up, interrupted)
+        return interrupted.session
+
+    def _take_up(self, interrupted: Continuation) -> Rows | None:
+        """The last thing before the first step: the environment, then the generators; nothing draws after that."""
+        rows, actor = None, self.actor
+        assert actor is not None
+        if interrupted.tick is not None and interrupted.stream is not None:
+            actor.stream.load_state_dict(interrupted.stream, interrupted.trusted)
+            rows = tick_of(interrupted.tick)
+        elif actor.env_seed is not None:
+            actor.env_seed = later_seed(actor.env_seed, self.counters.lifetime)
+        persistence.restore({"rng": self.rng}, {"rng": interrupted.rng})
+        set_process_state(interrupted.process)
+        return rows
 
     def get_parameters(self) -> dict[str, dict[str, Any]]:
         """State of the policy (online and target nets) and of the optimiser, by name."""
@@ -87,3 +225,7 @@ class Saving(Attributes):
         """What a checkpoint holds beside the policy."""
         exploring: dict[str, Any] = {} if self.exploration is None else {"exploration": self.exploration}
         return {"learner": self.learner, **exploring, "counters": self.counters, "rng": self.rng}
+
+    def _more_parts(self) -> dict[str, persistence.Stateful]:
+        """What a full checkpoint holds beside these and what is learned from."""
+        return {"statistics": self.statistics}

@@ -103,6 +103,7 @@ class Session:
         log_interval: episodes between log lines; see `log_by`.
         progress_bar: show one.
         action_start: smallest choice of the action space, `[]` or `[D]`; 0 for a Box.
+        resumes: what `state_dict` said of the session that this one goes on with.
     """
 
     def __init__(
@@ -119,10 +120,12 @@ class Session:
         log_interval: int,
         progress_bar: bool,
         action_start: npt.NDArray[Any],
+        resumes: Mapping[str, Any] | None = None,
     ) -> None:
         self.model, self.counters, self.statistics, self.logs = model, counters, statistics, logs
         self.facts, self.finite, self.log_interval = facts, finite, log_interval
-        given = as_callback(callback)
+        self.given = None if callback is None else as_callback(callback)
+        given = as_callback(self.given)
         self.callback = as_callback([given, ProgressBarCallback()]) if progress_bar else given
         self.calls_back = callback is not None or progress_bar
         self.locals = TickLocals(model, self.callback, statistics, counters.horizon, action_start)
@@ -131,6 +134,11 @@ class Session:
         self.log_by(lambda: self.statistics.num_episodes)
         self.started, self.first_step = time.monotonic(), counters.num_timesteps
         self.next_check = counters.n_updates + CHECK_EVERY
+        self.resumes = resumes
+        self.settled = True
+        """Whether the rows that arrived last are stored and the updates that they paid for are done."""
+        self.waiting: list[Callable[[], object]] = []
+        """What is to be done when this tick is over: callbacks called, log written."""
 
     def __enter__(self) -> Session:
         self.model.learning = True
@@ -138,6 +146,8 @@ class Session:
         try:
             self.callback.init_callback(self.model)
             self.callback.on_training_start(self.locals, {})
+            if self.resumes is not None:
+                self._go_on(self.resumes)
             self.callback.on_rollout_start()
         except BaseException:
             self._close()
@@ -161,12 +171,34 @@ class Session:
         finally:
             self.logs.close()
 
+    def state_dict(self) -> dict[str, Any]:
+        """Where log and callbacks are."""
+        rows = [torch.cat([update.loss.view(1), update.grad_norm.view(1), update.facts]) for update in self.recent]
+        return {
+            "log_interval": self.log_interval,
+            "name": self.logs.name,
+            "since_line": self.count() - self.logged,
+            "elapsed": time.monotonic() - self.started,
+            "first_step": self.first_step,
+            "recent": torch.stack(rows) if rows else None,
+            "callback": None if self.given is None else self.given.state_dict(),
+        }
+
+    def _go_on(self, state: Mapping[str, Any]) -> None:
+        self.logged = self.count() - int(state["since_line"])
+        self.started, self.first_step = time.monotonic() - float(state["elapsed"]), int(state["first_step"])
+        recent = [] if state["recent"] is None else state["recent"].to(self.finite.device)
+        self.recent = [Update(row[0], row[1], row[2:]) for row in recent]
+        if self.given is not None and state["callback"] is not None:
+            self.given.load_state_dict(state["callback"])
+
     def log_by(self, count: Callable[[], int]) -> None:
         """What `log_interval` counts: episodes, unless something else is said here."""
         self.count, self.logged = count, count()
 
     def arrived(self, rows: Rows) -> None:
         """Counts the tick."""
+        self.settled = False
         counters = self.counters
         counters.num_timesteps += rows.steps
         counters.lifetime += rows.steps
@@ -194,7 +226,7 @@ class Session:
         Returns:
             Whether to go on.
         """
-        counters = self.counters
+        counters, go_on, self.settled = self.counters, True, True
         if counters.n_updates >= self.next_check:
             self.next_check = counters.n_updates + CHECK_EVERY
             self.check_finite()
@@ -203,11 +235,12 @@ class Session:
         if self.calls_back:
             self.locals.turn_to(rows)
             self.callback.update_locals(self.locals)
-            if not self.callback.on_step():
-                return False
-        if self.log_interval and self.count() - self.logged >= self.log_interval:
+            go_on = self.callback.on_step()
+        if go_on and self.log_interval and self.count() - self.logged >= self.log_interval:
             self.dump()
-        return counters.num_timesteps < counters.horizon
+        while self.waiting:
+            self.waiting.pop(0)()
+        return go_on and counters.num_timesteps < counters.horizon
 
     def dump(self) -> None:
         """One log line."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from pathlib import Path
 
 from sb_dqn.callbacks.base import BaseCallback
@@ -23,6 +24,12 @@ class CheckpointCallback(BaseCallback):
         save_replay_buffer: save the replay, too.
         save_vecnormalize: save the statistics of the normaliser, too, if there is one.
         verbose: 2 says where each file went.
+        full: full checkpoints, which `load(path, env=...).resume()` goes on from as if nothing had happened; taken at the
+            end of the tick, after all other callbacks.
+        trust: of full ones: pickle an environment that cannot say its state.
+
+    A file that cannot be written (disk full, folder read-only) does not end the training: that is said once, and the
+    next one is tried again.
     """
 
     def __init__(
@@ -33,8 +40,13 @@ class CheckpointCallback(BaseCallback):
         save_replay_buffer: bool = False,
         save_vecnormalize: bool = False,
         verbose: int = 0,
+        *,
+        full: bool = False,
+        trust: bool = False,
     ) -> None:
         super().__init__(verbose)
+        self.full, self.trust = full, trust
+        self._complained = False
         self.save_freq = save_freq
         self.save_path = save_path
         self.name_prefix = name_prefix
@@ -58,8 +70,23 @@ class CheckpointCallback(BaseCallback):
     def _on_step(self) -> bool:
         if not self._every.crossed(self.num_timesteps):
             return True
+        if self.full:
+            self.model.after_tick(self._save)
+        else:
+            self._save()
+        return True
+
+    def _save(self) -> None:
+        try:
+            self._write()
+        except OSError as error:
+            if not self._complained:
+                warnings.warn(f"training goes on without this checkpoint: {error}", stacklevel=2)
+            self._complained = True
+
+    def _write(self) -> None:
         path = self._path("", "zip")
-        self.model.save(path)
+        self.model.save(path, full=self.full, trust=self.trust)
         self._say("model checkpoint", path)
         if self.save_replay_buffer:
             path = self._path("replay_buffer_", "zip")
@@ -70,4 +97,3 @@ class CheckpointCallback(BaseCallback):
             path = self._path("vecnormalize_", "pkl")
             normalizer.save(path)
             self._say("statistics of the normaliser", path)
-        return True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import gymnasium
@@ -11,8 +11,9 @@ import numpy.typing as npt
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space, concatenate, create_empty_array
 
+from sb_dqn.envs.state import layers_state, load_layers_state
 from sb_dqn.envs.stream_options import StreamOptions, options_of
-from sb_dqn.errors import ConfigurationError, EnvironmentFault, SpaceError
+from sb_dqn.errors import CheckpointError, ConfigurationError, EnvironmentFault, SpaceError
 from sb_dqn.types import ActionArray
 
 Env = gymnasium.Env[Any, Any]
@@ -174,6 +175,32 @@ class Lanes(VectorEnv[Any, Any, Any]):
             if info:
                 batched = self._add_info(batched, info, lane)
         return batched
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where every lane stands.
+
+        Raises:
+            NoState: a lane cannot say it.
+        """
+        return {
+            "lanes": [layers_state(env) for env in self.envs],
+            "ended": [bool(ended) for ended in self._ended],
+            "steps": self._steps,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Puts every lane where `state_dict` found it.
+
+        Raises:
+            CheckpointError: there are more or fewer lanes, or they are made of other parts.
+        """
+        if len(state["lanes"]) != self.num_envs:
+            raise CheckpointError(
+                f"the checkpoint has {len(state['lanes'])} lanes, the environment {self.num_envs}; make as many"
+            )
+        for env, layers in zip(self.envs, state["lanes"], strict=True):
+            load_layers_state(env, layers)
+        self._ended, self._steps, self.first_seed = list(state["ended"]), int(state["steps"]), None
 
     def render(self) -> tuple[Any, ...] | None:
         """The picture of every lane."""

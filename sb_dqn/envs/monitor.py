@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, SupportsFloat
 
 import gymnasium
+import numpy as np
 
 from sb_dqn.errors import ConfigurationError
 
@@ -156,6 +157,15 @@ class Monitor(gymnasium.Wrapper[Any, Any, Any, Any]):
         super().close()
         if self.results_writer is not None:
             self.results_writer.close()
+
+    def state_dict(self) -> dict[str, Any]:
+        """The episode under way; what is in the file stays there."""
+        return {"rewards": np.array(self.rewards), "needs_reset": self.needs_reset, "total_steps": self.total_steps}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Goes on in that episode."""
+        self.rewards, self.needs_reset = np.asarray(state["rewards"]).tolist(), bool(state["needs_reset"])
+        self.total_steps = int(state["total_steps"])
 
     def get_total_steps(self) -> int:
         """Steps of all episodes."""

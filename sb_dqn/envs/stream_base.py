@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
 
+from sb_dqn.envs.state import NoState, env_state, restored_env
 from sb_dqn.envs.stream_actions import open_door
 from sb_dqn.envs.stream_masks import open_masks
 from sb_dqn.envs.stream_options import StreamOptions
@@ -124,6 +125,32 @@ class Stream(ABC):
         except EnvironmentFault:
             self._begun = False  # where the lanes stand now nobody knows; begin() makes it good
             raise
+
+    def state_dict(self, trust: bool = False) -> dict[str, Any]:
+        """Where reader and environment stand between two steps, for an exact continuation.
+
+        Args:
+            trust: pickle an environment that cannot say its state.
+
+        Raises:
+            NoState: it cannot be had; says why.
+        """
+        if not self._begun:
+            raise NoState("the environment stopped in the middle of a step")
+        fire = None if self._fire is None else self._fire.copy()
+        known = {"tick": self._tick, "last": self._last.copy(), "lives": self._lives.copy(), "fire": fire}
+        return {**known, "env": env_state(self.env, trust)}
+
+    def load_state_dict(self, state: Mapping[str, Any], trust: bool = False) -> None:
+        """Goes on where `state_dict` was taken: the next call is `step`.
+
+        Raises:
+            CheckpointError: the environment is another, or `trust` is needed.
+        """
+        self.env = restored_env(self.env, state["env"], trust)
+        self._tick, self._fire = int(state["tick"]), state["fire"]
+        self._last, self._lives = frozen(np.array(state["last"], np.bool_)), np.array(state["lives"], np.int64)
+        self._begun, self.first_seed = True, None
 
     def close(self) -> None:
         """Closes the env."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +46,10 @@ class DummyModel:
     def get_env(self) -> Any:
         return self.env
 
-    def save(self, path: str) -> None:
+    def after_tick(self, action: Callable[[], object]) -> None:
+        action()
+
+    def save(self, path: str, *, full: bool = False, trust: bool = False) -> None:
         self.tape.append(f"save {Path(path).name}")
         Path(path).write_text(str(self.num_timesteps))
 
