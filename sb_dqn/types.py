@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 if TYPE_CHECKING:
     import gymnasium
+    import torch
     from torch import Tensor
 
 BoolArray = npt.NDArray[np.bool_]
@@ -90,6 +91,16 @@ class Batch(NamedTuple):
     """The same at `next_obs`."""
     extra: dict[str, Tensor] | None = None
     """`[N, ...]` what the policy declared on departing, from a rollout; None from a replay."""
+
+    def to(self, device: torch.device) -> Batch:
+        """The batch where the nets are; itself where it lies there already."""
+        return self if self.weight.device == device else Batch(*(_moved(field, device) for field in self))
+
+
+def _moved(field: Any, device: torch.device) -> Any:
+    if isinstance(field, dict):
+        return {key: x.to(device) for key, x in field.items()}
+    return None if field is None else field.to(device)
 
 
 class Update(NamedTuple):

@@ -25,6 +25,7 @@ from sb_dqn.envs.stream import Stream
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.exploration import Exploration
 from sb_dqn.learner import Learner
+from sb_dqn.normalize import Normalizer
 from sb_dqn.policies.base import Policy
 from sb_dqn.rng import Generators
 from sb_dqn.types import ActionArray, Blueprint, Experience, Update
@@ -46,6 +47,7 @@ class BaseAlgorithm(Saving, ABC):
         tensorboard_log: folder for TensorBoard files.
         stats_window_size: episodes in the running means.
         mode: how small functions are run ("eager", "traced", "compiled").
+        normalizer: of observations and rewards; None: they are learned from as they are.
     """
 
     default_log_interval: ClassVar[int] = 4
@@ -63,6 +65,7 @@ class BaseAlgorithm(Saving, ABC):
         tensorboard_log: str | None,
         stats_window_size: int,
         mode: Mode,
+        normalizer: Normalizer | None = None,
     ) -> None:
         self.arguments, self.blueprint = arguments, blueprint
         self.policy, self.learner, self.rng = policy, learner, rng
@@ -72,7 +75,8 @@ class BaseAlgorithm(Saving, ABC):
         self.mode = mode
         self.counters = Counters()
         self.statistics = EpisodeStatistics(blueprint.num_envs, check_int("stats_window_size", stats_window_size, 1))
-        self.predictor = Predictor(policy, blueprint, self.action_mask)
+        self.normalizer = Normalizer() if normalizer is None else normalizer
+        self.predictor = Predictor(policy, blueprint, self.action_mask, self.normalizer.observations)
         self.learning = False
         self.session: Session | None = None
         self.stream = None
@@ -114,6 +118,7 @@ class BaseAlgorithm(Saving, ABC):
         with few_threads(small), self._new_session(called_back, interval, progress_bar) as session:
             for rows in actor.rows():
                 session.arrived(rows)
+                self.normalizer.arrived(rows)
                 experience.extend(rows)
                 self.before_updates()
                 for _ in session.updates(experience.updates_due()):

@@ -17,6 +17,7 @@ from sb_dqn.exploration import as_exploration
 from sb_dqn.learner import Learner
 from sb_dqn.nn.heads import Distribution, Scalar
 from sb_dqn.nn.linear import Noisy
+from sb_dqn.normalize import Normalization
 from sb_dqn.objectives.backup import Backup, Munchausen
 from sb_dqn.objectives.q_learning import LOSSES, QLearning
 from sb_dqn.policies import QPolicy
@@ -76,6 +77,9 @@ class DQN(OffPolicyAlgorithm):
             `off_after`, `temperature`; None: "epsilon", or "none" with `noisy`, whose noise explores.
         evaluation_eps: epsilon of `predict(deterministic=False)`; None: the current one.
         action_mask: where legal actions are named: "info" (`info["action_mask"]`) or a key of a Dict observation.
+        normalize_observations: running mean and deviation of each number of a Box of floats, saved with the model: True, or
+            a dict of `clip`, `epsilon`, `keys`.
+        normalize_rewards: divide rewards by the deviation of the running return: True, or a dict of `clip`, `epsilon`.
         stats_window_size: episodes in the running means.
         tensorboard_log: folder for TensorBoard files.
         policy_kwargs: keywords of the policy; optimizer_class and optimizer_kwargs too.
@@ -122,6 +126,8 @@ class DQN(OffPolicyAlgorithm):
         exploration: str | Mapping[str, Any] | None = None,
         evaluation_eps: float | None = None,
         action_mask: str | None = None,
+        normalize_observations: bool | Mapping[str, Any] = False,
+        normalize_rewards: bool | Mapping[str, Any] = False,
         stats_window_size: int = 100,
         tensorboard_log: str | None = None,
         policy_kwargs: Mapping[str, Any] | None = None,
@@ -155,6 +161,7 @@ class DQN(OffPolicyAlgorithm):
             cadence(train_freq, gradient_steps, learning_starts),
             check_switch("prioritized_replay", prioritized_replay, Prioritized),
         )  # fmt: skip
+        normalization = Normalization(normalize_observations, normalize_rewards, replay.gamma)
         target = TargetSettings(
             check_float("tau", tau, 0.0, 1.0, above=True),
             check_int("target_update_interval", target_update_interval, 1),
@@ -179,6 +186,7 @@ class DQN(OffPolicyAlgorithm):
             tensorboard_log=check_path("tensorboard_log", tensorboard_log),
             stats_window_size=stats_window_size,
             mode=choose_mode([nets], torch_device, check_bool("torch_compile", torch_compile)),
+            normalizer=normalization.build(blueprint, torch_device, replay.buffer_device),
         )  # fmt: skip
 
     def _learned(self, loss: str) -> Learned:

@@ -17,11 +17,12 @@ from sb_dqn.checks import check_choice, check_float, check_int
 from sb_dqn.envs.stream import Stream
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.exploration import Exploration
+from sb_dqn.normalize import Normalizer
 from sb_dqn.replay import Cadence, FrameStack, Replay, Ring, TransitionView, UniformSampler
 from sb_dqn.replay.prioritized import Prioritized, PrioritizedSampler
 from sb_dqn.schedules import Schedule
 from sb_dqn.spaces import flatten_space
-from sb_dqn.types import Batch, IntArray, Rows, Update
+from sb_dqn.types import IntArray, Rows, Update
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ class ReplaySettings:
         check_int("n_steps", self.n_steps, 1)
         check_float("gamma", self.gamma, 0.0, 1.0)
 
-    def build(self, stream: Stream, device: torch.device) -> Replay:
+    def build(self, stream: Stream, device: torch.device, normalizer: Normalizer) -> Replay:
         """A replay for the lanes and spaces of `stream`.
 
         Raises:
@@ -76,29 +77,10 @@ class ReplaySettings:
             action_axes=stream.action_shape.shape,
             masks=stream.has_masks,
         )
-        view = TransitionView(ring, self.n_steps, self.gamma)
+        view = TransitionView(ring, self.n_steps, self.gamma, normalizer.rewards)
         if self.prioritized is None:
             return Replay(ring, UniformSampler(ring, self.batch_size), view, self.cadence)
         return Replay(ring, PrioritizedSampler(ring, self.batch_size, self.prioritized), view, self.cadence)
-
-
-def to_device(batch: Batch, device: torch.device) -> Batch:
-    """The batch where the nets are; itself where the replay lies there too."""
-    if batch.weight.device == device:
-        return batch
-    obs, next_obs = ({key: x.to(device) for key, x in part.items()} for part in (batch.obs, batch.next_obs))
-    mask, next_mask = (None if x is None else x.to(device) for x in (batch.mask, batch.next_mask))
-    return Batch(
-        obs,
-        batch.action.to(device),
-        batch.return_.to(device),
-        batch.discount.to(device),
-        next_obs,
-        batch.weight.to(device),
-        batch.place.to(device),
-        mask,
-        next_mask,
-    )
 
 
 def cadence(train_freq: Any, gradient_steps: Any, learning_starts: Any) -> Cadence:
@@ -169,12 +151,19 @@ class OffPolicyAlgorithm(BaseAlgorithm):
             if self.blueprint.frame_stack > 1
             else None
         )
-        self._net = GreedyActor(self.policy, self.mode, values=self.exploration.needs_values, generator=self.rng.noise)
+        self.normalizer.set_lanes(stream.num_envs)
+        self._net = GreedyActor(
+            self.policy,
+            self.mode,
+            values=self.exploration.needs_values,
+            generator=self.rng.noise,
+            see=self.normalizer.observations,
+        )
         # without a seed of ours the environment keeps the one that it was made with
         self.actor = InlineActor(stream, self.choose, None if self.arguments["seed"] is None else self.rng.env_seed)
         self.exploration.num_lanes = stream.num_envs
         if self._experience is None:
-            replay = self.replay_settings.build(stream, self.device)
+            replay = self.replay_settings.build(stream, self.device, self.normalizer)
             self._experience, self._gradient = replay, None
             if self.verbose:
                 self._introduce(stream, replay)
@@ -214,6 +203,7 @@ class OffPolicyAlgorithm(BaseAlgorithm):
     # -- learning
 
     def before_updates(self) -> None:
+        self.normalizer.settle()
         if self.num_timesteps >= self._next_sync:
             self.learner.sync_target(self.target_settings.tau)
             self._aim_sync()
@@ -232,7 +222,7 @@ class OffPolicyAlgorithm(BaseAlgorithm):
         return Update(*facts)
 
     def _sample_and_differentiate(self, noise: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        batch = to_device(self.replay.sample(noise), self.device)
+        batch = self.normalizer.batch(self.replay.sample(noise).to(self.device))
         gradient, priority, update = self.learner.gradient(batch)
         self.replay.feedback(batch, priority)
         return gradient, *update

@@ -17,6 +17,7 @@ from sb_dqn.algorithms.session import Session
 from sb_dqn.checks import check_float, check_int
 from sb_dqn.envs.stream import Stream
 from sb_dqn.errors import ConfigurationError, MemoryBudgetError
+from sb_dqn.normalize import Normalizer
 from sb_dqn.replay import Ring
 from sb_dqn.replay.rollout import Rollout, rows_needed
 from sb_dqn.schedules import Schedule
@@ -55,7 +56,7 @@ class RolloutSettings:
         check_float("gamma", self.gamma, 0.0, 1.0)
         check_float(self.lambda_name, self.lambda_, 0.0, 1.0)
 
-    def build(self, stream: Stream, device: torch.device) -> Rollout:
+    def build(self, stream: Stream, device: torch.device, normalizer: Normalizer) -> Rollout:
         """A rollout for the lanes and spaces of `stream`.
 
         Raises:
@@ -78,7 +79,16 @@ class RolloutSettings:
                 f"a rollout of n_steps={self.n_steps} in {stream.num_envs} lanes does not fit into the memory of {device}; "
                 f"give fewer steps, or fewer lanes"
             ) from error
-        return Rollout(ring, self.n_steps, self.n_epochs, self.batch_size, self.gamma, self.lambda_, self.extras)
+        return Rollout(
+            ring,
+            self.n_steps,
+            self.n_epochs,
+            self.batch_size,
+            self.gamma,
+            self.lambda_,
+            self.extras,
+            normalizer.rewards,
+        )
 
 
 class OnPolicyAlgorithm(BaseAlgorithm):
@@ -125,9 +135,11 @@ class OnPolicyAlgorithm(BaseAlgorithm):
         # without a seed of ours the environment keeps the one that it was made with
         env_seed = None if self.arguments["seed"] is None else self.rng.env_seed
         self.actor = InlineActor(stream, self.choose, env_seed, lambda: self._declared)
+        self.normalizer.set_lanes(stream.num_envs)
         self.prepare_acting(stream.num_envs)
         if self._experience is None:
-            self._experience, self._gradient = self.rollout_settings.build(stream, self.device), None
+            rollout = self.rollout_settings.build(stream, self.device, self.normalizer)
+            self._experience, self._gradient = rollout, None
             if self.verbose:
                 self._introduce(stream, self.rollout)
 
@@ -146,6 +158,7 @@ class OnPolicyAlgorithm(BaseAlgorithm):
     def choose(self, rows: Rows) -> IntArray:
         """Actions for the open rows; what is declared of them goes into the next tick's rows."""
         obs = rows.slots[-1].obs if self.blueprint.frame_stack == 1 else self.rollout.open_observation()
+        self.normalizer.begin_rollout()
         action, self._declared = self.act(obs, rows.slots[-1].mask)
         return action
 
@@ -153,6 +166,7 @@ class OnPolicyAlgorithm(BaseAlgorithm):
         if self.rollout.is_full:
             self.counters.iterations += 1
             self.learner.set_learning_rate(self.learning_rate(self.num_timesteps, self.counters.horizon))
+            self.normalizer.end_rollout()
             self.rollout.complete(self.values)
 
     def gradient_step(self) -> Update:
@@ -165,7 +179,7 @@ class OnPolicyAlgorithm(BaseAlgorithm):
         return Update(*facts)
 
     def _sample_and_differentiate(self, places: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        gradient, _, update = self.learner.gradient(self.rollout.sample(places))
+        gradient, _, update = self.learner.gradient(self.normalizer.batch(self.rollout.sample(places)))
         return gradient, *update
 
     def _record_gradient(self) -> None:

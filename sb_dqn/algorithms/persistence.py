@@ -24,6 +24,7 @@ from sb_dqn.envs.stream import open_stream
 from sb_dqn.errors import CheckpointError, ConfigurationError, SpaceError
 from sb_dqn.nn.extractors import EXTRACTORS
 from sb_dqn.nn.linear import Noisy
+from sb_dqn.normalize import NormalizeObservations, NormalizeRewards
 from sb_dqn.objectives.backup import Munchausen
 from sb_dqn.policies import VALUE_POLICIES
 from sb_dqn.policies.base import Policy
@@ -31,7 +32,7 @@ from sb_dqn.replay import Prioritized, Replay
 from sb_dqn.schedules import SCHEDULES
 from sb_dqn.types import Blueprint
 
-SWITCHES: tuple[type, ...] = (Munchausen, Noisy, Prioritized)
+SWITCHES: tuple[type, ...] = (Munchausen, Noisy, NormalizeObservations, NormalizeRewards, Prioritized)
 TABLE: dict[str, type] = {
     **EXTRACTORS, **SCHEDULES, **VALUE_POLICIES, **{settings.__name__: settings for settings in SWITCHES},
 }  # fmt: skip

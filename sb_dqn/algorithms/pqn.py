@@ -16,6 +16,7 @@ from sb_dqn.algorithms.prediction import GreedyActor
 from sb_dqn.checks import check_bool, check_choice, check_float, check_int, check_mapping, check_path
 from sb_dqn.exploration import Exploration, as_exploration
 from sb_dqn.learner import Learner
+from sb_dqn.normalize import Normalization
 from sb_dqn.objectives.q_lambda import QLambda
 from sb_dqn.policies import QPolicy
 from sb_dqn.policies.network import Design
@@ -48,6 +49,9 @@ class PQN(OnPolicyAlgorithm):
         exploration: "epsilon", "boltzmann", or a dict; see DQN.
         evaluation_eps: epsilon of `predict(deterministic=False)`; None: the current one.
         action_mask: where legal actions are named: "info" (`info["action_mask"]`) or a key of a Dict observation.
+        normalize_observations: running mean and deviation of each number of a Box of floats, saved with the model: True, or
+            a dict of `clip`, `epsilon`, `keys`.
+        normalize_rewards: divide rewards by the deviation of the running return: True, or a dict of `clip`, `epsilon`.
         stats_window_size: episodes in the running means.
         tensorboard_log: folder for TensorBoard files.
         policy_kwargs: keywords of the policy; `layer_norm` is True and `optimizer_class` is RAdam if they do not say
@@ -85,6 +89,8 @@ class PQN(OnPolicyAlgorithm):
         exploration: str | Mapping[str, Any] = "epsilon",
         evaluation_eps: float | None = None,
         action_mask: str | None = None,
+        normalize_observations: bool | Mapping[str, Any] = False,
+        normalize_rewards: bool | Mapping[str, Any] = False,
         stats_window_size: int = 100,
         tensorboard_log: str | None = None,
         policy_kwargs: Mapping[str, Any] | None = None,
@@ -106,6 +112,7 @@ class PQN(OnPolicyAlgorithm):
             check_int("n_steps", n_steps, 1), check_int("n_epochs", n_epochs, 1), check_int("batch_size", batch_size, 1),
             check_float("gamma", gamma, 0.0, 1.0), check_float("q_lambda", q_lambda, 0.0, 1.0), "q_lambda",
         )  # fmt: skip
+        normalization = Normalization(normalize_observations, normalize_rewards, rollout.gamma)
         objective = QLambda(loss)
         norm = gradient_bound(max_grad_norm)
         check_choice("precision", precision, ("fp32", "bf16"))
@@ -143,11 +150,12 @@ class PQN(OnPolicyAlgorithm):
             tensorboard_log=check_path("tensorboard_log", tensorboard_log),
             stats_window_size=stats_window_size,
             mode=choose_mode([nets], torch_device, check_bool("torch_compile", torch_compile)),
+            normalizer=normalization.build(blueprint, torch_device),
         )
 
     def prepare_acting(self, num_lanes: int) -> None:
         self.exploration.num_lanes = num_lanes
-        self._net = GreedyActor(self.policy, self.mode, values=True)
+        self._net = GreedyActor(self.policy, self.mode, values=True, see=self.normalizer.observations)
 
     def act(self, obs: Observation, mask: BoolArray | None) -> tuple[IntArray, Declared]:
         self.exploration.advance(self.num_timesteps, self.counters.horizon)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,13 @@ from sb_dqn.policies.base import Policy
 from sb_dqn.spaces import Actions, BoxActions, actions_of, batch_observation, flatten_space, leaf_shape
 from sb_dqn.types import ActionArray, Blueprint, BoolArray, Observation
 
+See = Callable[[dict[str, torch.Tensor]], dict[str, torch.Tensor]]
+
+
+def as_they_are(obs: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Observations that nobody normalises."""
+    return obs
+
 
 class GreedyActor:
     """What the nets say to a flat dict of arrays: the greedy action, or the values of all actions.
@@ -26,14 +34,21 @@ class GreedyActor:
         mode: how they are run; anything but "eager" needs the nets on the CPU.
         values: answer with `[B, (D,) A]` values instead of `[B(, D)]` actions.
         generator: draws the nets' random numbers anew for each call; None: mean weights and fixed fractions.
+        see: from observations as they are to observations as the nets see them; pure tensor operations.
     """
 
     def __init__(
-        self, policy: Policy, mode: Mode, *, values: bool = False, generator: torch.Generator | None = None
+        self,
+        policy: Policy,
+        mode: Mode,
+        *,
+        values: bool = False,
+        generator: torch.Generator | None = None,
+        see: See = as_they_are,
     ) -> None:
         self.ask = policy.values if values else policy.greedy
         self.make_noise = policy.make_noise
-        self.generator = generator
+        self.generator, self.see = generator, see
         self.mode: Mode = mode if are_small([policy], next(policy.parameters()).device) else "eager"
         self.keys = list(flatten_space(policy.observation_space))
         self.device = next(policy.parameters()).device
@@ -68,7 +83,8 @@ class GreedyActor:
     @torch.no_grad()
     def _answer(self, *tensors: torch.Tensor) -> torch.Tensor:
         mask = tensors[-1] if self._masked else None
-        return self.ask(dict(zip(self.keys, tensors)), mask, self._noise)  # noqa: B905  # the mask comes last
+        obs = dict(zip(self.keys, tensors))  # noqa: B905  # the mask comes last
+        return self.ask(self.see(obs), mask, self._noise)
 
 
 class Predictor:
@@ -78,11 +94,14 @@ class Predictor:
         policy: the nets.
         blueprint: spaces and frame stack of the model.
         action_mask: where the legal actions are told; if by a key of the observation, they are read there.
+        see: from observations as they are to observations as the nets see them.
     """
 
-    def __init__(self, policy: Policy, blueprint: Blueprint, action_mask: str | None = None) -> None:
+    def __init__(
+        self, policy: Policy, blueprint: Blueprint, action_mask: str | None = None, see: See = as_they_are
+    ) -> None:
         # eager, since the number of observations changes from call to call
-        self.greedy, self.values = (GreedyActor(policy, "eager", values=values) for values in (False, True))
+        self.greedy, self.values = (GreedyActor(policy, "eager", values=values, see=see) for values in (False, True))
         self.blueprint = blueprint
         self.mask_key = None if action_mask == "info" else action_mask
         self.actions = actions_of(blueprint.action_space)

@@ -27,6 +27,7 @@ from sb_dqn.algorithms.continuation import (
 )
 from sb_dqn.errors import CheckpointError, ConfigurationError
 from sb_dqn.exploration import Exploration
+from sb_dqn.normalize import Normalizer
 from sb_dqn.policies.base import Policy
 from sb_dqn.types import Rows
 
@@ -38,6 +39,7 @@ class Saving(Attributes):
     exploration: Exploration | None
     learning: bool
     policy: Policy
+    normalizer: Normalizer
     _experience: Any
     _interrupted: Continuation | None
     """What a full checkpoint was taken of, until somebody learns on."""
@@ -124,7 +126,10 @@ class Saving(Attributes):
         outside = persistence.outside_of(saved.blueprint, env, arguments.get("action_mask"))
         model: Self = made_by(arguments.pop("policy"), outside, **arguments)
         persistence.write_policy(model.policy, saved.policy)
-        persistence.restore(model._parts(), saved.parts)
+        parts = model._parts()
+        if "normalizer" not in saved.parts:
+            parts.pop("normalizer", None)  # begins anew
+        persistence.restore(parts, saved.parts)
         model.learner.refresh()
         if saved.continuation is not None:
             model._take_over(saved, trust)
@@ -224,7 +229,8 @@ class Saving(Attributes):
     def _parts(self) -> dict[str, persistence.Stateful]:
         """What a checkpoint holds beside the policy."""
         exploring: dict[str, Any] = {} if self.exploration is None else {"exploration": self.exploration}
-        return {"learner": self.learner, **exploring, "counters": self.counters, "rng": self.rng}
+        normalizing: dict[str, Any] = {"normalizer": self.normalizer} if self.normalizer.active else {}
+        return {"learner": self.learner, **exploring, **normalizing, "counters": self.counters, "rng": self.rng}
 
     def _more_parts(self) -> dict[str, persistence.Stateful]:
         """What a full checkpoint holds beside these and what is learned from."""

@@ -52,17 +52,21 @@ class Normalizer:
 
     def settle(self) -> None:
         """All that was gathered takes effect: for what learns from a replay, at every tick."""
-        self.settle_observations()
-        self.settle_rewards()
+        for part in (self._observations, self._rewards):
+            if part is not None:
+                part.settle()
 
-    def settle_observations(self) -> None:
-        if self._observations is not None:
-            self._observations.settle()
-        self.due = False
-
-    def settle_rewards(self) -> None:
+    def end_rollout(self) -> None:
+        """Before the updates: rewards are scaled by all that is known; observations stay as the policy saw them."""
         if self._rewards is not None:
             self._rewards.settle()
+        self.due = self._observations is not None
+
+    def begin_rollout(self) -> None:
+        """Before each action: after a rollout what was gathered of observations takes effect."""
+        if self.due and self._observations is not None:
+            self._observations.settle()
+        self.due = False
 
     def observations(self, obs: dict[str, Tensor]) -> dict[str, Tensor]:
         """Observations `[N, *shape]` by key, as the nets see them; pure tensor operations."""

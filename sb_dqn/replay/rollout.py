@@ -14,6 +14,7 @@ from sb_dqn.errors import CheckpointError, ConfigurationError
 from sb_dqn.replay.columns import Where
 from sb_dqn.replay.ring import Ring
 from sb_dqn.replay.rollout_view import RolloutView
+from sb_dqn.replay.views import as_it_is
 from sb_dqn.types import Batch, BoolArray, IntArray, Observation, Rows, Slot
 
 VALUE = "value"
@@ -46,6 +47,7 @@ class Rollout:
         gamma: discount per env step, [0, 1].
         lambda_: of the lambda-returns, [0, 1].
         extras: what the policy declares on departing beside `value`: name to shape of one lane's; float32.
+        scale: from rewards as they are stored to rewards as they are learned from.
 
     Raises:
         ConfigurationError: a number is out of its range, or the ring has too few rows.
@@ -60,6 +62,7 @@ class Rollout:
         gamma: float,
         lambda_: float,
         extras: Mapping[str, tuple[int, ...]] | None = None,
+        scale: Callable[[Tensor], Tensor] = as_it_is,
     ) -> None:
         for name, number in (("n_steps", n_steps), ("n_epochs", n_epochs), ("batch_size", batch_size)):
             if number < 1:
@@ -76,7 +79,7 @@ class Rollout:
         shapes = {VALUE: (), **(extras or {})}
         self.extra = {name: np.zeros((ring.rows, ring.num_lanes, *shape), np.float32) for name, shape in shapes.items()}
         self.departed = np.zeros((ring.rows, ring.num_lanes), np.bool_)
-        self.view = RolloutView(ring, n_steps, gamma, lambda_, shapes)
+        self.view = RolloutView(ring, n_steps, gamma, lambda_, shapes, scale)
         self.start: IntArray = np.zeros(ring.num_lanes, np.int64)
         self.ticks = 0
         self.num_samples = 0

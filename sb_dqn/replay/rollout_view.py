@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy.typing as npt
@@ -13,6 +13,7 @@ from sb_dqn.errors import ConfigurationError
 from sb_dqn.losses.returns import lambda_returns
 from sb_dqn.replay.frames import observations_at
 from sb_dqn.replay.ring import Ring
+from sb_dqn.replay.views import as_it_is
 from sb_dqn.types import Batch, IntArray
 
 
@@ -26,18 +27,26 @@ class RolloutView:
         n_steps: samples a lane, at most.
         gamma, lambda_: in [0, 1].
         extras: shapes of what the policy declares.
+        scale: from rewards as they are stored to rewards as they are learned from.
 
     Raises:
         ConfigurationError: gamma or lambda_ is out of its range.
     """
 
     def __init__(
-        self, ring: Ring, n_steps: int, gamma: float, lambda_: float, extras: Mapping[str, tuple[int, ...]]
+        self,
+        ring: Ring,
+        n_steps: int,
+        gamma: float,
+        lambda_: float,
+        extras: Mapping[str, tuple[int, ...]],
+        scale: Callable[[Tensor], Tensor] = as_it_is,
     ) -> None:
         for name, number in (("gamma", gamma), ("lambda", lambda_)):
             if not 0.0 <= number <= 1.0:
                 raise ConfigurationError(f"{name}={number} is not allowed; give a number in [0, 1]")
         self.ring, self.n_steps, self.gamma, self.lambda_ = ring, n_steps, float(gamma), float(lambda_)
+        self.scale = scale
         self.places = n_steps * ring.num_lanes
         device = ring.device
         self.lane, self.row = torch.zeros((2, self.places + 1), dtype=torch.int64, device=device)
@@ -77,7 +86,7 @@ class RolloutView:
         goes_on = starts & (row[1:] < open_row) & ~(terminal | last)[1:]
         # rows past the cursor are stale: `where`, not a product
         return_ = lambda_returns(
-            torch.where(starts, ring.reward.take(cells[1:]), 0.0),
+            torch.where(starts, self.scale(ring.reward.take(cells[1:])), 0.0),
             (starts & ~terminal[1:]) * self.gamma,
             torch.where(starts, value[1:], 0.0),
             goes_on * self.lambda_,

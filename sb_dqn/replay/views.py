@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -9,6 +11,11 @@ from sb_dqn.errors import ConfigurationError
 from sb_dqn.replay.frames import stack_cells, take_frames
 from sb_dqn.replay.ring import Ring
 from sb_dqn.types import Batch
+
+
+def as_it_is(x: Tensor) -> Tensor:
+    """Rewards that nobody scales."""
+    return x
 
 
 class TransitionView:
@@ -22,17 +29,18 @@ class TransitionView:
         ring: to read from.
         n_steps: n, the ring's own.
         gamma: in [0, 1].
+        scale: from rewards as they are stored to rewards as they are learned from; pure tensor operations.
 
     Raises:
         ConfigurationError: n_steps is not the ring's, or gamma is out of its range.
     """
 
-    def __init__(self, ring: Ring, n_steps: int, gamma: float) -> None:
+    def __init__(self, ring: Ring, n_steps: int, gamma: float, scale: Callable[[Tensor], Tensor] = as_it_is) -> None:
         if n_steps != ring.n_steps:
             raise ConfigurationError(f"n_steps={n_steps}, but the ring has n_steps={ring.n_steps}; give both the same")
         if not 0.0 <= gamma <= 1.0:
             raise ConfigurationError(f"gamma={gamma} is not allowed; give a number in [0, 1]")
-        self.ring, self.n_steps, self.gamma = ring, n_steps, float(gamma)
+        self.ring, self.n_steps, self.gamma, self.scale = ring, n_steps, float(gamma), scale
         self._window = torch.arange(1 - ring.frame_stack, n_steps + 1, device=ring.device)
         self._stack = torch.arange(ring.frame_stack, device=ring.device)
         self._powers = torch.tensor([gamma**k for k in range(n_steps + 1)], dtype=torch.float32, device=ring.device)
@@ -52,7 +60,7 @@ class TransitionView:
         now = cells[:, k - 1]
         if self.n_steps == 1:
             steps, end = None, cells[:, k]
-            return_ = ring.reward.index_select(0, end)
+            return_ = self.scale(ring.reward.index_select(0, end))
             discount = ring.terminal.index_select(0, end).logical_not() * self.gamma
         else:
             return_, steps = self._accumulate(cells[:, k:])
@@ -66,7 +74,7 @@ class TransitionView:
     def _accumulate(self, ahead: Tensor) -> tuple[Tensor, Tensor]:
         """`[N, n]` cells of rows r + 1 .. r + n -> n-step return `[N]` float32, steps really taken m `[N, 1]` int64."""
         ring = self.ring
-        reward, before = ring.reward.take(ahead), ahead[:, :-1]
+        reward, before = self.scale(ring.reward.take(ahead)), ahead[:, :-1]
         stop = ring.terminal.take(before) | ring.last.take(before)
         going = stop.logical_not().cumprod(1)  # [N, n - 1]: steps 2 .. n, 1 where nothing ended before
         later = (reward[:, 1:] * self._powers[1:-1] * going).sum(1)

@@ -56,15 +56,24 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "noise": {"noisy": "independent", "dueling": True, "double_q": True, "train_freq": 3},
     "a full ring": {"buffer_size": 50, "prioritized_replay": True, "exploration": "boltzmann"},
     "bf16, whole episodes": {"precision": "bf16", "train_freq": (2, "episode"), "tau": 0.3},
+    "running statistics": {"normalize_observations": True, "normalize_rewards": True, "n_steps": 3},
     "another optimiser": {"policy_kwargs": {"net_arch": [8], "optimizer_class": torch.optim.RMSprop}},
 }
 
 
-@pytest.mark.parametrize(("name", "count"), list(zip(SETTINGS, (4, 1, 4, 4, 1), strict=True)))
+@pytest.mark.parametrize(("name", "count"), list(zip(SETTINGS, (4, 1, 4, 4, 3, 1), strict=True)))
 def test_settings(name: str, count: int, tmp_path: Path) -> None:
     settings = {**SETTINGS[name], "exploration_fraction": 0.8, "target_update_interval": 17}
     env = partial(make_vec_env, "CartPole-v1", count)
     whole, resumed = interrupted(partial(quick, **settings), env, tmp_path, 200, 90)
+    assert differences(whole, resumed) == []
+
+
+@pytest.mark.parametrize("at", [60, 63, 66])  # around the end of a rollout
+def test_statistics_of_a_rollout(at: int, tmp_path: Path) -> None:
+    settings = {"n_steps": 5, "normalize_observations": True, "normalize_rewards": True}
+    env = partial(make_vec_env, "CartPole-v1", 3)
+    whole, resumed = interrupted(partial(quick, algorithm=PQN, **settings), env, tmp_path, 120, at)
     assert differences(whole, resumed) == []
 
 

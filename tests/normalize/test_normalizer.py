@@ -100,10 +100,12 @@ def test_what_was_gathered_takes_effect_when_it_is_settled() -> None:
     obs, reward = {"joints": torch.tensor([[1.0, 2.0, 3.0]])}, torch.tensor([0.5])
     assert torch.equal(normalizer.observations(obs)["joints"], obs["joints"])
     assert torch.equal(normalizer.rewards(reward), reward)
-    normalizer.settle_rewards()
+    normalizer.begin_rollout()
+    assert torch.equal(normalizer.observations(obs)["joints"], obs["joints"])
+    normalizer.end_rollout()
     assert torch.equal(normalizer.observations(obs)["joints"], obs["joints"])
     assert not torch.equal(normalizer.rewards(reward), reward)
-    normalizer.settle_observations()
+    normalizer.begin_rollout()
     assert not torch.equal(normalizer.observations(obs)["joints"], obs["joints"])
 
 
