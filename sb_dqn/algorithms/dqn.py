@@ -11,9 +11,10 @@ from sb_dqn.accelerate import choose_mode
 from sb_dqn.algorithms.off_policy import OffPolicyAlgorithm, ReplaySettings, TargetSettings, cadence
 from sb_dqn.algorithms.outside import open_outside, refuse_unknown, resolve_device
 from sb_dqn.algorithms.parts import NetPlan, epsilon_schedule, gradient_bound, random_streams
+from sb_dqn.algorithms.prediction import GreedyActor
 from sb_dqn.checks import check_bool, check_choice, check_float, check_int, check_path, check_switch
 from sb_dqn.errors import ConfigurationError
-from sb_dqn.exploration import as_exploration
+from sb_dqn.exploration import Exploration, as_exploration
 from sb_dqn.learner import Learner
 from sb_dqn.nn.heads import Distribution, Scalar
 from sb_dqn.nn.linear import Noisy
@@ -24,7 +25,7 @@ from sb_dqn.policies import QPolicy
 from sb_dqn.policies.network import Design
 from sb_dqn.replay.prioritized import Prioritized
 from sb_dqn.schedules import as_schedule
-from sb_dqn.types import Objective
+from sb_dqn.types import BoolArray, IntArray, Objective, Observation
 
 
 @dataclass(frozen=True)
@@ -98,6 +99,7 @@ class DQN(OffPolicyAlgorithm):
     """
 
     learned: Learned | None = None
+    exploration: Exploration
 
     def __init__(
         self,
@@ -188,6 +190,28 @@ class DQN(OffPolicyAlgorithm):
             mode=choose_mode([nets], torch_device, check_bool("torch_compile", torch_compile)),
             normalizer=normalization.build(blueprint, torch_device, replay.buffer_device),
         )  # fmt: skip
+
+    def prepare_acting(self, num_lanes: int) -> None:
+        self._net = GreedyActor(
+            self.policy,
+            self.mode,
+            values=self.exploration.needs_values,
+            generator=self.rng.noise,
+            see=self.normalizer.observations,
+        )
+        self.exploration.num_lanes = num_lanes
+
+    def act(self, observe: Callable[[], Observation], mask: BoolArray | None) -> IntArray:
+        self.exploration.advance(self.num_timesteps, self.counters.horizon)
+        return self.exploration.select(lambda: self._net(observe(), mask), mask)
+
+    def log_facts(self) -> dict[str, float]:
+        return {"rollout/exploration_rate": self.exploration.rate, **super().log_facts()}
+
+    @property
+    def exploration_rate(self) -> float:
+        """Epsilon, on a ladder the mean over the lanes; the temperature of Boltzmann exploration."""
+        return self.exploration.rate
 
     def _learned(self, loss: str) -> Learned:
         scalar = Learned(Scalar(), partial(QLearning, loss=check_choice("loss", loss, LOSSES)))

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -12,17 +15,15 @@ from sb_dqn.accelerate import accelerate
 from sb_dqn.actors.inline import InlineActor
 from sb_dqn.algorithms import persistence
 from sb_dqn.algorithms.base import BaseAlgorithm
-from sb_dqn.algorithms.prediction import GreedyActor
 from sb_dqn.checks import check_choice, check_float, check_int
 from sb_dqn.envs.stream import Stream
 from sb_dqn.errors import ConfigurationError
-from sb_dqn.exploration import Exploration
 from sb_dqn.normalize import Normalizer
 from sb_dqn.replay import Cadence, FrameStack, Replay, Ring, TransitionView, UniformSampler
 from sb_dqn.replay.prioritized import Prioritized, PrioritizedSampler
 from sb_dqn.schedules import Schedule
 from sb_dqn.spaces import flatten_space
-from sb_dqn.types import IntArray, Rows, Update
+from sb_dqn.types import ActionArray, BoolArray, Observation, Rows, Update
 
 
 @dataclass(frozen=True)
@@ -104,10 +105,12 @@ def cadence(train_freq: Any, gradient_steps: Any, learning_starts: Any) -> Caden
 
 @dataclass(frozen=True)
 class TargetSettings:
-    """How the target net follows: `tau` of the way whenever a multiple of `interval` env steps is crossed."""
+    """How the target net follows: `tau` of the way whenever a multiple of `interval` env steps is crossed, or `by_updates`
+    after so many updates."""
 
     tau: float
     interval: int
+    by_updates: bool = False
 
     def __post_init__(self) -> None:
         check_float("tau", self.tau, 0.0, 1.0, above=True)
@@ -115,7 +118,7 @@ class TargetSettings:
 
 
 class OffPolicyAlgorithm(BaseAlgorithm):
-    """Acts with exploration, keeps what happened, and learns from samples of it.
+    """Acts, keeps what happened, and learns from samples of it.
 
     Args:
         replay: settings of what is kept.
@@ -123,8 +126,6 @@ class OffPolicyAlgorithm(BaseAlgorithm):
         learning_rate: schedule.
         parts: of BaseAlgorithm.
     """
-
-    exploration: Exploration
 
     def __init__(
         self,
@@ -152,16 +153,10 @@ class OffPolicyAlgorithm(BaseAlgorithm):
             else None
         )
         self.normalizer.set_lanes(stream.num_envs)
-        self._net = GreedyActor(
-            self.policy,
-            self.mode,
-            values=self.exploration.needs_values,
-            generator=self.rng.noise,
-            see=self.normalizer.observations,
-        )
         # without a seed of ours the environment keeps the one that it was made with
         self.actor = InlineActor(stream, self.choose, None if self.arguments["seed"] is None else self.rng.env_seed)
-        self.exploration.num_lanes = stream.num_envs
+        self._uniform = partial(stream.action_shape.uniform, stream.num_envs)
+        self.prepare_acting(stream.num_envs)
         if self._experience is None:
             replay = self.replay_settings.build(stream, self.device, self.normalizer)
             self._experience, self._gradient = replay, None
@@ -182,8 +177,16 @@ class OffPolicyAlgorithm(BaseAlgorithm):
 
     # -- acting
 
-    def choose(self, rows: Rows) -> IntArray:
-        """Actions for the open rows: uniform until `learning_starts`, then as the exploration says."""
+    @abstractmethod
+    def prepare_acting(self, num_lanes: int) -> None:
+        """The lanes have changed: whatever is made for a number of them is made anew."""
+
+    @abstractmethod
+    def act(self, observe: Callable[[], Observation], mask: BoolArray | None) -> ActionArray:
+        """Actions that leave the open rows, `[B, ...]`; what is seen there is built when asked for."""
+
+    def choose(self, rows: Rows) -> ActionArray:
+        """Actions for the open rows: uniform until `learning_starts`, then as the algorithm says."""
         if self.frames is not None:
             if rows.action is None:
                 self.frames.cut()
@@ -191,9 +194,8 @@ class OffPolicyAlgorithm(BaseAlgorithm):
                 self.frames.push(slot)
         mask = rows.slots[-1].mask
         if self.counters.lifetime < self._uniform_until:
-            return self.exploration.uniform(mask)
-        self.exploration.advance(self.num_timesteps, self.counters.horizon)
-        return self.exploration.select(lambda: self._net(self._open_observation(rows), mask), mask)
+            return self._uniform(self.rng.explore, mask)
+        return self.act(partial(self._open_observation, rows), mask)
 
     def _open_observation(self, rows: Rows) -> Any:
         if self.frames is None:
@@ -204,7 +206,7 @@ class OffPolicyAlgorithm(BaseAlgorithm):
 
     def before_updates(self) -> None:
         self.normalizer.settle()
-        if self.num_timesteps >= self._next_sync:
+        if self.num_timesteps >= self._next_sync and not self.target_settings.by_updates:
             self.learner.sync_target(self.target_settings.tau)
             self._aim_sync()
         self.learner.set_learning_rate(self.learning_rate(self.num_timesteps, self.counters.horizon))
@@ -219,6 +221,9 @@ class OffPolicyAlgorithm(BaseAlgorithm):
         self.learner.renew_noise(self.rng.noise)
         gradient, *facts = self._gradient(self._noise)
         self.learner.apply(gradient)
+        target = self.target_settings
+        if target.by_updates and (self.counters.n_updates + 1) % target.interval == 0:
+            self.learner.sync_target(target.tau)
         return Update(*facts)
 
     def _sample_and_differentiate(self, noise: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -246,10 +251,7 @@ class OffPolicyAlgorithm(BaseAlgorithm):
         return {**super()._more_parts(), **frames}
 
     def log_facts(self) -> dict[str, float]:
-        return {
-            "rollout/exploration_rate": self.exploration.rate,
-            "train/learning_rate": self.learning_rate(self.num_timesteps, self.counters.horizon),
-        }
+        return {"train/learning_rate": self.learning_rate(self.num_timesteps, self.counters.horizon)}
 
     # -- replay
 
@@ -283,8 +285,3 @@ class OffPolicyAlgorithm(BaseAlgorithm):
             CheckpointError: the file is damaged, or its rows are of another kind.
         """
         persistence.load_replay(path, self.blueprint, self.replay)
-
-    @property
-    def exploration_rate(self) -> float:
-        """Epsilon, on a ladder the mean over the lanes; the temperature of Boltzmann exploration."""
-        return self.exploration.rate
