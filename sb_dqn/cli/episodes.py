@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import csv
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from sb_dqn.callbacks.base import BaseCallback
 from sb_dqn.envs.monitor import ResultsWriter
+
+HEADER = 2
+"""Lines before the first episode."""
 
 
 class EpisodeLog(BaseCallback):
@@ -21,9 +25,13 @@ class EpisodeLog(BaseCallback):
 
     def __init__(self, folder: Path, env_id: str) -> None:
         super().__init__()
-        path = folder / "monitor.csv"
-        self._before = _latest_time(path)
-        self._writer = ResultsWriter(str(path), {"t_start": time.time(), "env_id": env_id}, override_existing=False)
+        self.path, self.env_id = folder / "monitor.csv", env_id
+        self._open()
+
+    def _open(self) -> None:
+        self._before, self.rows = _earlier(self.path)
+        header: dict[str, float | str] = {"t_start": time.time(), "env_id": self.env_id}
+        self._writer = ResultsWriter(str(self.path), header, override_existing=False)
 
     def _on_step(self) -> bool:
         model: Any = self.model
@@ -31,16 +39,32 @@ class EpisodeLog(BaseCallback):
             self._writer.write_row(
                 {"r": round(episode.return_, 6), "l": episode.length, "t": round(self._before + episode.time, 6)}
             )
+            self.rows += 1
         return True
 
     def _close(self) -> None:
         self._writer.close()
 
+    def state_dict(self) -> dict[str, Any]:
+        return {**super().state_dict(), "rows": self.rows, "before": self._before}
 
-def _latest_time(path: Path) -> float:
-    """Seconds at which the last episode of an earlier part of the run ended; 0 where there is none."""
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Goes on after as many episodes as there were; those that a run wrote before it was killed come again."""
+        super().load_state_dict(state)
+        self._writer.close()
+        lines = self.path.read_text(encoding="utf-8").splitlines(keepends=True)
+        shorter = self.path.with_name(f"{self.path.name}.new")
+        shorter.write_text("".join(lines[: HEADER + int(state["rows"])]), encoding="utf-8")
+        shorter.replace(self.path)
+        self._open()
+        self._before = float(state["before"])
+
+
+def _earlier(path: Path) -> tuple[float, int]:
+    """Of the earlier parts of the run: seconds at which the last episode ended, and the number of episodes."""
     if not path.is_file():
-        return 0.0
+        return 0.0, 0
     with path.open(encoding="utf-8", newline="") as file:
         file.readline()
-        return max((float(row["t"]) for row in csv.DictReader(file)), default=0.0)
+        times = [float(row["t"] or 0) for row in csv.DictReader(file)]
+    return max(times, default=0.0), len(times)

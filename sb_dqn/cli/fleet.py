@@ -16,6 +16,7 @@ from typing import IO
 
 import click
 
+from sb_dqn.cli.keeping import checkpoints
 from sb_dqn.cli.runs import CONFIG, MODEL, read_result
 
 LOG = "log.txt"
@@ -48,7 +49,7 @@ class Job:
     def command(self) -> tuple[str, ...]:
         """What is to be done: go on where a model was saved, else begin."""
         folder = self.folder
-        if folder is not None and (folder / MODEL).is_file():
+        if folder is not None and ((folder / MODEL).is_file() or checkpoints(folder)):
             return ("resume", str(folder), "--no-progress")
         return self.train
 
@@ -64,7 +65,7 @@ class Failure:
 def run_jobs(jobs: Sequence[Job], at_once: int, done: Callable[[Job], None]) -> list[Failure]:
     """Bring every job to its end, `at_once` at a time; `done` is told of each that got there.
 
-    Ctrl-C and SIGTERM stop them; each saves its model and its replay, and the next call goes on from there.
+    Ctrl-C and SIGTERM stop them; each takes a full checkpoint, and the next call goes on from there.
 
     Raises:
         KeyboardInterrupt: they were stopped.
@@ -108,7 +109,7 @@ def _start(job: Job, at_once: int) -> subprocess.Popen[bytes]:
 
 
 def _stop(running: dict[subprocess.Popen[bytes], Job]) -> None:
-    """Ask every process to save and to end, and wait until it has; asked again, it gives up the replay."""
+    """Ask every process to save and to end, and wait until it has; asked again, it stops in the middle of a step."""
     while alive := [process for process in running if process.poll() is None]:
         for process in alive:
             process.send_signal(signal.SIGTERM)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import platform
 import re
 import shlex
@@ -15,9 +16,11 @@ from typing import Any
 
 import click
 
+from sb_dqn.cli.keeping import checkpoints
+from sb_dqn.logger.csv_sink import CLOCK
 from sb_dqn.version import __version__
 
-CONFIG, MODEL, BEST, REPLAY, CURVE = "config.yaml", "model.zip", "best_model.zip", "replay_buffer.zip", "curve.png"
+CONFIG, MODEL, BEST, CURVE = "config.yaml", "model.zip", "best_model.zip", "curve.png"
 RESULT = "result.yaml"
 _PACKAGES = ("torch", "gymnasium", "ale-py", "numpy")
 
@@ -118,23 +121,44 @@ class SavedRun:
     """Of the run; empty where the zip lies outside a run's folder."""
 
 
-def find_run(path: Path, *, best: bool = False) -> SavedRun:
+def find_run(path: Path, *, best: bool = False, unfinished: bool = False) -> SavedRun:
     """The model that `path` means: a zip (with or without its ending), or the folder of a run.
+
+    Args:
+        path: what the user gave.
+        best: the best of the evaluations.
+        unfinished: a run that was killed will do, which has full checkpoints but no model yet.
 
     Raises:
         click.BadParameter: there is nothing of the kind; says what is there.
     """
     if path.is_dir():
         model = path / (BEST if best else MODEL)
-        if model.is_file():
+        if model.is_file() or (unfinished and checkpoints(path)):
             return SavedRun(model, path, read_config(path))
-        zips = sorted(str(found) for found in path.rglob("*.zip") if found.name != REPLAY)
+        zips = sorted(str(found) for found in path.rglob("*.zip"))
         raise click.BadParameter(f"no {model.name} in {path}; {_offer(zips)}", param_hint="RUN")
     for model in (path, path.with_name(path.name + ".zip")):
         if model.is_file():
             return SavedRun(model, model.parent, read_config(model.parent))
     runs = sorted(str(found.parent) for found in Path("runs").glob(f"*/{CONFIG}"))
     raise click.BadParameter(f"{path} does not exist; {_offer(runs)}", param_hint="RUN")
+
+
+def drop_rows(path: Path, step: int) -> None:
+    """Drops the rows of `progress.csv` that were written after env step `step`, whole or not at all."""
+    if not path.is_file():
+        return
+    with path.open(encoding="utf-8", newline="") as file:
+        rows = list(csv.reader(file))
+    if not rows or CLOCK not in rows[0]:
+        return
+    at = rows[0].index(CLOCK)
+    kept = [row for row in rows[1:] if len(row) == len(rows[0]) and (not row[at] or float(row[at]) <= step)]
+    shorter = path.with_name(f"{path.name}.new")
+    with shorter.open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file, lineterminator="\n").writerows([rows[0], *kept])
+    shorter.replace(path)
 
 
 def _offer(found: list[str]) -> str:

@@ -13,7 +13,16 @@ import click
 def watching_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """The options that `train` and `resume` share."""
     for option in (
-        click.option("--eval-episodes", type=click.IntRange(1), default=5, show_default=True, help="Episodes of each."),
+        click.option(
+            "--checkpoint-minutes",
+            "minutes",
+            type=click.FloatRange(0),
+            default=10.0,
+            show_default=True,
+            metavar="M",
+            help="Minutes between full checkpoints, which `resume` goes on from; the last two are kept. 0: at Ctrl-C only.",
+        ),
+        click.option("--eval-episodes", type=click.IntRange(1), help="Episodes of each. Default: 5."),
         click.option(
             "--eval-freq",
             type=click.IntRange(0),
@@ -29,9 +38,26 @@ def watching_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
+def _said_or_resumed(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    """ALGO and ENV may be left out only with `--resume`."""
+    if value is None and context.params.get("run") is None:
+        raise click.UsageError(
+            "say what to train on what: sb-dqn train ALGO ENV, or go on: sb-dqn train --resume RUN", context
+        )
+    return value
+
+
 @click.command(short_help="Learn from an environment.")
-@click.argument("algo", metavar="ALGO")
-@click.argument("env_id", metavar="ENV")
+@click.argument("algo", metavar="ALGO", required=False, callback=_said_or_resumed)
+@click.argument("env_id", metavar="ENV", required=False, callback=_said_or_resumed)
+@click.option(
+    "--resume",
+    "run",
+    type=click.Path(path_type=Path),
+    metavar="RUN",
+    is_eager=True,
+    help="Go on with this run; see `sb-dqn resume`.",
+)
 @click.option("--timesteps", "-n", type=click.IntRange(1), metavar="N", help="Environment steps over all lanes.")
 @click.option(
     "--seed", type=click.IntRange(0), metavar="S", help="Of every random stream. Default: one is drawn and kept."
@@ -51,8 +77,8 @@ def watching_options(function: Callable[..., Any]) -> Callable[..., Any]:
 )
 @watching_options
 def train(
-    algo: str, env_id: str, folder: Path, progress: bool | None, tensorboard: bool, eval_freq: int | None,
-    eval_episodes: int, **said: Any,
+    algo: str | None, env_id: str | None, run: Path | None, folder: Path, progress: bool | None, tensorboard: bool,
+    eval_freq: int | None, eval_episodes: int | None, minutes: float, **said: Any,
 ) -> None:  # fmt: skip
     """Learn from an environment; log, learning curve and models go to a folder of the run's own.
 
@@ -64,8 +90,43 @@ def train(
     from sb_dqn.cli.plan import make_plan
     from sb_dqn.cli.training import Watching, begin
 
-    plan = make_plan(algo, env_id, **said)
-    begin(plan, folder, Watching(_bar(progress), tensorboard, eval_freq, eval_episodes))
+    watching = Watching(_bar(progress), tensorboard, eval_freq, eval_episodes, minutes)
+    if run is not None:
+        _go_on_as_said(run, algo, env_id, watching, **said)
+        return
+    assert algo is not None
+    assert env_id is not None
+    begin(make_plan(algo, env_id, **said), folder, watching)
+
+
+def _go_on_as_said(
+    path: Path,
+    algo: str | None,
+    env_id: str | None,
+    watching: Any,
+    timesteps: int | None,
+    device: str | None,
+    **said: Any,
+) -> None:
+    """`train ... --resume RUN`: the run's own settings hold, so what contradicts them is refused."""
+    from sb_dqn.cli.names import canonical
+    from sb_dqn.cli.runs import find_run
+    from sb_dqn.cli.training import go_on
+
+    run = find_run(path, unfinished=True)
+    known = {"algorithm": None if algo is None else canonical(algo), "env_id": env_id}
+    differing = [
+        f"{given}, it is {run.config.get(key)}"
+        for key, given in known.items()
+        if given not in (None, run.config.get(key))
+    ]
+    late = [name for name, value in said.items() if value]
+    if differing or late:
+        raise click.UsageError(
+            f"{path} goes on with the settings that it began with ({'; '.join([*differing, *late])}); leave them out, or begin "
+            f"another run without --resume"
+        )
+    go_on(run, timesteps, device or "auto", watching)
 
 
 @click.command(short_help="Go on with a run that was interrupted, or is to learn more.")
@@ -75,16 +136,14 @@ def train(
 @watching_options
 def resume(
     run: Path, timesteps: int | None, device: str, progress: bool | None, tensorboard: bool, eval_freq: int | None,
-    eval_episodes: int,
+    eval_episodes: int | None, minutes: float,
 ) -> None:  # fmt: skip
-    """Go on in the folder of a run, from its model and, after Ctrl-C, from its replay.
-
-    The environment begins new episodes: its state is not in the files.
-    """
+    """Go on in the folder of a run: from its newest full checkpoint as if it had never stopped, else from its model."""
     from sb_dqn.cli.runs import find_run
     from sb_dqn.cli.training import Watching, go_on
 
-    go_on(find_run(run), timesteps, device, Watching(_bar(progress), tensorboard, eval_freq, eval_episodes))
+    watching = Watching(_bar(progress), tensorboard, eval_freq, eval_episodes, minutes)
+    go_on(find_run(run, unfinished=True), timesteps, device, watching)
 
 
 def _bar(progress: bool | None) -> bool:

@@ -3,35 +3,38 @@
 from __future__ import annotations
 
 import shutil
-import signal
 import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, pstdev
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
 from sb_dqn.cli.environments import open_env, policy_alias
+from sb_dqn.cli.keeping import Keeper, checkpoints, remove_checkpoints, stopping_in_order
 from sb_dqn.cli.names import algorithm_class
 from sb_dqn.cli.plan import Plan
 from sb_dqn.cli.runs import (
     BEST,
     CURVE,
     MODEL,
-    REPLAY,
     Result,
     SavedRun,
+    drop_rows,
     new_run_folder,
     read_result,
     write_config,
     write_result,
 )
+from sb_dqn.errors import CheckpointError
 
 EVALUATIONS = 10
 """Evaluations on the way, unless `--eval-freq` says otherwise."""
+EPISODES = 5
+"""Of each of them."""
 LANES = 5
 """Lanes of an evaluation, at most."""
 FINAL_EPISODES = 20
@@ -45,7 +48,10 @@ class Watching:
     tensorboard: bool
     eval_freq: int | None
     """Environment steps between two evaluations; 0 for none, None for ten in all."""
-    eval_episodes: int
+    eval_episodes: int | None
+    """Of each; None for five."""
+    minutes: float
+    """Between two full checkpoints; 0 for none but the last."""
 
 
 def begin(plan: Plan, root: Path, watching: Watching) -> Path:
@@ -54,7 +60,8 @@ def begin(plan: Plan, root: Path, watching: Watching) -> Path:
     policy = plan.policy or policy_alias(stream)
     model = algorithm_class(plan.algorithm)(policy, stream, **plan.settings)
     folder = new_run_folder(root, plan.algorithm, plan.env_id)
-    config = plan.config(policy)
+    frequency = watching.eval_freq if watching.eval_freq is not None else max(plan.n_timesteps // EVALUATIONS, 1)
+    config = {**plan.config(policy), "eval_freq": frequency, "eval_episodes": watching.eval_episodes or EPISODES}
     write_config(folder, config)
     _announce(plan, folder)
     _fit(model, folder, config, plan.n_timesteps, watching)
@@ -62,7 +69,7 @@ def begin(plan: Plan, root: Path, watching: Watching) -> Path:
 
 
 def go_on(run: SavedRun, timesteps: int | None, device: str, watching: Watching) -> Path:
-    """Train the run's model further, by `timesteps` or by what is left of its plan.
+    """Finish what was interrupted, exactly where there is a full checkpoint, or train further by `timesteps`.
 
     Raises:
         click.UsageError: the run has no configuration, or nothing is left to do, its evaluation included.
@@ -71,8 +78,9 @@ def go_on(run: SavedRun, timesteps: int | None, device: str, watching: Watching)
     if not config:
         raise click.UsageError(f"{run.folder} has no config.yaml; a run can go on only in the folder that `train` made")
     stream = open_env(config["env_id"], config["n_envs"], config["env_kwargs"], _mask(config))
-    model = algorithm_class(config["algorithm"]).load(run.model, env=stream, device=device)
-    steps = timesteps or config["n_timesteps"] - model.num_timesteps
+    model, full = _newest(run, config, stream, device)
+    planned = model._total_timesteps if full else config["n_timesteps"]
+    steps = timesteps or planned - model.num_timesteps
     if steps <= 0 and not read_result(run.folder).returns:
         click.echo(f"{run.folder} has done its {model.num_timesteps:,} steps; it was stopped before its evaluation")
         conclude(model, run.folder, config)
@@ -81,55 +89,71 @@ def go_on(run: SavedRun, timesteps: int | None, device: str, watching: Watching)
         raise click.UsageError(
             f"{run.folder} has done its {model.num_timesteps:,} steps; say how many more: --timesteps N"
         )
-    if (run.folder / REPLAY).is_file():
-        model.load_replay_buffer(run.folder / REPLAY)
     click.echo(f"going on in {run.folder} at step {model.num_timesteps:,} for {steps:,} more")
-    _fit(model, run.folder, config, steps, watching)
+    if full:
+        drop_rows(run.folder / "progress.csv", model.num_timesteps)  # what came after the checkpoint comes again
+    _fit(model, run.folder, config, steps, watching, exactly=full and timesteps is None)
     return run.folder
 
 
-def _fit(model: Any, folder: Path, config: Mapping[str, Any], steps: int, watching: Watching) -> None:
+def _newest(run: SavedRun, config: Mapping[str, Any], stream: Any, device: str) -> tuple[Any, bool]:
+    """The model of the newest full checkpoint that can be read, and True; else the saved model and False."""
+    algorithm = algorithm_class(config["algorithm"])
+    for path in checkpoints(run.folder):
+        try:
+            return algorithm.load(path, env=stream, device=device), True
+        except CheckpointError as error:
+            click.echo(f"{error}; taking the one before", err=True)
+    if not run.model.is_file():
+        raise click.UsageError(f"{run.folder} has neither a model nor a full checkpoint; begin anew with `train`")
+    return algorithm.load(run.model, env=stream, device=device), False
+
+
+def _fit(
+    model: Any, folder: Path, config: Mapping[str, Any], steps: int, watching: Watching, exactly: bool = False
+) -> None:
     from sb_dqn.logger import configure
 
     formats = ["csv", *([] if watching.progress else ["stdout"]), *(["tensorboard"] if watching.tensorboard else [])]
     logger = configure(str(folder), formats)
     model.set_logger(logger)
     first, started, before_this = model.num_timesteps, time.monotonic(), read_result(folder).seconds
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # a polite kill is treated as Ctrl-C
+    keeper = Keeper(folder, watching.minutes)
+    callbacks = [*_callbacks(folder, config, steps, watching, exactly), keeper]
     try:
-        model.learn(
-            steps,
-            callback=_callbacks(folder, config, steps, watching),
-            reset_num_timesteps=False,
-            progress_bar=watching.progress,
-        )
+        with stopping_in_order(keeper):
+            if exactly:
+                model.resume(callbacks, progress_bar=watching.progress)
+            else:
+                model.learn(steps, callbacks, reset_num_timesteps=False, progress_bar=watching.progress)
     except KeyboardInterrupt:
-        seconds = time.monotonic() - started
-        _interrupted(model, folder, config)
-        write_result(folder, Result(model.num_timesteps, before_this + seconds))
-        sys.exit(130)
+        keeper.stopping = True
+        keeper.save()
     finally:
-        signal.signal(signal.SIGTERM, before)
         logger.close()
     seconds = time.monotonic() - started
     model.save(folder / MODEL)
     write_result(folder, Result(model.num_timesteps, before_this + seconds))
-    (folder / REPLAY).unlink(missing_ok=True)  # it belonged to the interrupted model, which is no more
+    if keeper.stopping:
+        _interrupted(model, folder, config)
+    remove_checkpoints(folder)
     done = model.num_timesteps - first
     click.echo(f"\n{done:,} steps in {seconds:,.0f} s, {done / seconds:,.0f} steps/s, evaluations included")
     conclude(model, folder, config)
 
 
-def _callbacks(folder: Path, config: Mapping[str, Any], steps: int, watching: Watching) -> list[Any]:
+def _callbacks(folder: Path, config: Mapping[str, Any], steps: int, watching: Watching, exactly: bool) -> list[Any]:
     from sb_dqn.callbacks.evaluation import EvalCallback
     from sb_dqn.cli.episodes import EpisodeLog
 
-    every = max(steps // EVALUATIONS, 1) if watching.eval_freq is None else watching.eval_freq
+    every = watching.eval_freq if watching.eval_freq is not None else config.get("eval_freq") if exactly else None
+    every = max(steps // EVALUATIONS, 1) if every is None else every
+    episodes = watching.eval_episodes or (config.get("eval_episodes") if exactly else None) or EPISODES
     callbacks: list[Any] = [EpisodeLog(folder, config["env_id"])]
     if every > 0:
         evaluation = EvalCallback(
-            open_env(config["env_id"], min(watching.eval_episodes, LANES), config["env_kwargs"], _mask(config)),
-            n_eval_episodes=watching.eval_episodes,
+            open_env(config["env_id"], min(episodes, LANES), config["env_kwargs"], _mask(config)),
+            n_eval_episodes=episodes,
             eval_freq=every,
             log_path=folder,
             best_model_save_path=folder,
@@ -157,17 +181,11 @@ def _best_so_far(folder: Path) -> float:
         return float(saved["results"].mean(axis=1).max())
 
 
-def _interrupted(model: Any, folder: Path, config: Mapping[str, Any]) -> None:
-    gives_up = " (Ctrl-C again gives up the replay)" if model.keeps_replay else ""
-    click.echo(f"\ninterrupted at step {model.num_timesteps:,}; saving{gives_up}")
-    model.save(folder / MODEL)
-    try:
-        if model.keeps_replay:
-            model.save_replay_buffer(folder / REPLAY)
-    except KeyboardInterrupt:
-        click.echo("the replay was not saved; the model was")
+def _interrupted(model: Any, folder: Path, config: Mapping[str, Any]) -> NoReturn:
+    click.echo(f"\ninterrupted at step {model.num_timesteps:,}; saving")
     draw_curve(folder, config)
     click.echo(f"saved in {folder}; go on with\n  {program()} resume {folder}")
+    sys.exit(130)
 
 
 def conclude(model: Any, folder: Path, config: Mapping[str, Any]) -> None:

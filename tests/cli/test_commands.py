@@ -128,7 +128,7 @@ def test_presets_lists_what_an_algorithm_can_use() -> None:
     assert shown["settings"]["batch_size"] == 64
 
 
-def test_ctrl_c_saves_and_resume_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_saves_and_resume_goes_on(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     written = EpisodeLog._on_step
 
     def interrupt(log: EpisodeLog) -> bool:
@@ -143,13 +143,16 @@ def test_ctrl_c_saves_and_resume_goes_on(tmp_path: Path, monkeypatch: pytest.Mon
     assert stopped.exit_code == 130
     assert "interrupted at step 300" in stopped.output
     assert f"resume {folder}" in stopped.output
-    assert model_info(folder / "replay_buffer.zip")["kind"] == "replay"
+    assert model_info(folder / "checkpoints" / "300_steps.zip")["full"]["why"] == ""
     early = len((folder / "monitor.csv").read_text().splitlines())
 
     resumed = call("resume", folder, "--no-progress", "--eval-freq", 0)
     assert "at step 300 for 300 more" in resumed.output
     assert model_info(folder / "model.zip")["state"]["counters"]["num_timesteps"] == 600
-    assert not (folder / "replay_buffer.zip").exists()
+    assert not (folder / "checkpoints").exists()
+    assert (
+        model_info(folder / "model.zip")["members"] == model_info(run / "model.zip")["members"]
+    )  # nobody would notice
     assert len((folder / "monitor.csv").read_text().splitlines()) > early
     done = call("resume", folder)
     assert done.exit_code == 2

@@ -122,7 +122,7 @@ def test_ctrl_c_saves_and_the_same_command_goes_on(tmp_path: Path) -> None:
     stopped = read_result(run_of(out, "DQN"))
     assert 0 < stopped.steps < 8000
     assert stopped.returns == ()
-    assert (run_of(out, "DQN") / "replay_buffer.zip").is_file()
+    assert (run_of(out, "DQN") / "checkpoints" / f"{stopped.steps}_steps.zip").is_file()
 
     done = call(*arguments)
     assert done.exit_code == 0, done.output

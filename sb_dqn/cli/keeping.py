@@ -1,0 +1,92 @@
+"""Full checkpoints of a run while it trains, and what is done when it is asked to stop."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import click
+
+from sb_dqn.callbacks.base import BaseCallback
+
+CHECKPOINTS = "checkpoints"
+"""Folder in the folder of a run."""
+SUFFIX = "_steps.zip"
+KEPT = 2
+PATIENCE = 20
+"""A checkpoint that takes s seconds is not repeated for this many times s."""
+
+
+def checkpoints(folder: Path) -> list[Path]:
+    """Full checkpoints of a run, the newest first."""
+    found = [path for path in (folder / CHECKPOINTS).glob(f"*{SUFFIX}") if path.name.removesuffix(SUFFIX).isdecimal()]
+    return sorted(found, key=lambda path: int(path.name.removesuffix(SUFFIX)), reverse=True)
+
+
+def remove_checkpoints(folder: Path) -> None:
+    """Removes them: the run is done."""
+    for path in checkpoints(folder):
+        path.unlink()
+    with suppress(OSError):
+        (folder / CHECKPOINTS).rmdir()
+
+
+class Keeper(BaseCallback):
+    """Takes a full checkpoint every so many minutes, and one when the run is asked to stop; the last two are kept.
+
+    Args:
+        folder: of the run.
+        minutes: between two checkpoints; 0: none but the last.
+    """
+
+    def __init__(self, folder: Path, minutes: float) -> None:
+        super().__init__()
+        self.folder, self.pause = folder, 60 * minutes if minutes else float("inf")
+        self.stopping = False
+        """Whether the run is to stop when this step is over."""
+        self._next = float("inf")
+        self._complained = False
+
+    def _on_training_start(self) -> None:
+        self._next = time.monotonic() + self.pause
+
+    def _on_step(self) -> bool:
+        if self.stopping or time.monotonic() >= self._next:
+            self.model.after_tick(self.save)
+        return not self.stopping
+
+    def save(self) -> None:
+        """Takes a checkpoint; where that fails, training goes on and the earlier ones stay."""
+        began = time.monotonic()
+        try:
+            self.model.save(str(self.folder / CHECKPOINTS / f"{self.model.num_timesteps}{SUFFIX}"), full=True)
+            for old in checkpoints(self.folder)[KEPT:]:
+                old.unlink()
+        except OSError as error:
+            if not self._complained:
+                click.echo(f"no checkpoint: {error}", err=True)
+            self._complained = True
+        ended = time.monotonic()
+        self._next = ended + max(self.pause, PATIENCE * (ended - began))
+
+
+@contextmanager
+def stopping_in_order(keeper: Keeper) -> Iterator[None]:
+    """Ctrl-C and SIGTERM stop the run when its step is over, with a checkpoint; the second one stops it at once."""
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        if keeper.stopping:
+            raise KeyboardInterrupt
+        keeper.stopping = True
+
+    before: dict[signal.Signals, Any] = {kind: signal.signal(kind, ask) for kind in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for kind, handler in before.items():
+            signal.signal(kind, handler)

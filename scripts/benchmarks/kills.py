@@ -1,0 +1,142 @@
+"""Runs of `sb-dqn train` killed with SIGKILL at random moments and resumed: does each end as the run nobody killed?
+
+Usage: python scripts/benchmarks/kills.py [--runs 100] [--steps 3000] [--seed 0]
+
+Compared are the model (parameters, targets, optimiser, generators, counters), every episode in `monitor.csv` and every
+evaluation in `evaluations.npz`. Children are forked after the imports, so that a run costs no more than its training.
+Prints one JSON line: runs, kills that met a living run, resumed from a full checkpoint or begun anew, and differences.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import hashlib
+import json
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # so that this runs as a file, from anywhere
+
+import numpy as np
+
+import sb_dqn.algorithms
+import sb_dqn.callbacks.evaluation
+import sb_dqn.plotting  # noqa: F401
+from sb_dqn.checkpoint import model_info
+from sb_dqn.cli.keeping import checkpoints
+from sb_dqn.cli.main import commands
+from sb_dqn.cli.runs import read_result
+
+TRAIN = (
+    "train", "PERDQN", "CartPole-v1", "--seed", "3", "--no-progress", "--device", "cpu", "--set", "learning_starts=100",
+    "--set", "policy_kwargs={net_arch: [16]}", "--set", "buffer_size=1000", "--checkpoint-minutes",
+)  # fmt: skip
+
+
+def child(arguments: list[str], log: Path) -> int:
+    """Forks a process in which `sb-dqn` does what the arguments say."""
+    sys.stdout.flush()
+    pid = os.fork()
+    if pid:
+        return pid
+    code = 1
+    try:
+        with log.open("a") as file:
+            os.dup2(file.fileno(), 1)
+            os.dup2(file.fileno(), 2)
+            commands(arguments, standalone_mode=False)
+            sys.stdout.flush()
+            code = 0
+    except SystemExit as ended:
+        code = int(ended.code or 0)
+    except BaseException as error:
+        os.write(2, repr(error).encode())
+    os._exit(code)
+
+
+def result(folder: Path) -> dict[str, Any]:
+    """What a run came to, times on the clock left out."""
+    manifest = model_info(folder / "model.zip")
+    model = {name: entry["sha256"] for name, entry in manifest["members"].items()}
+    with (folder / "monitor.csv").open(newline="") as file:
+        file.readline()
+        episodes = [(row["r"], row["l"]) for row in csv.DictReader(file)]
+    with np.load(folder / "evaluations.npz", allow_pickle=False) as saved:
+        evaluations = {name: saved[name].tolist() for name in saved.files}
+    found = {"model": model, "state": manifest["state"], "episodes": episodes, "evaluations": evaluations}
+    return {name: hashlib.sha256(json.dumps(part, sort_keys=True).encode()).hexdigest() for name, part in found.items()}
+
+
+def train(folder: Path, steps: int, kill_after: float | None) -> tuple[bool, str]:
+    """One run in `folder`, begun or gone on with; whether it was killed alive, and from what it had begun."""
+    run = next(iter(folder.glob("*/config.yaml")), None)
+    if run is not None and not checkpoints(run.parent) and not (run.parent / "model.zip").is_file():
+        shutil.rmtree(run.parent)  # killed before its first checkpoint: it begins anew, as a user would let it
+        run = None
+    if run is None:
+        pid, begun = child([*TRAIN, "0.0005", "-n", str(steps), "--folder", str(folder)], folder / "log.txt"), "anew"
+    else:
+        arguments = [
+            "train",
+            "--resume",
+            str(run.parent),
+            "--no-progress",
+            "--device",
+            "cpu",
+            "--checkpoint-minutes",
+            "0.0005",
+        ]
+        pid, begun = child(arguments, folder / "log.txt"), "resumed"
+    if kill_after is not None:
+        time.sleep(kill_after)
+        os.kill(pid, signal.SIGKILL)
+    _, status = os.waitpid(pid, 0)
+    killed = os.WIFSIGNALED(status)
+    if not killed and os.waitstatus_to_exitcode(status) != 0:
+        raise RuntimeError(f"a run failed; see {folder / 'log.txt'}:\n{(folder / 'log.txt').read_text()[-2000:]}")
+    return killed, begun
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=int, default=100)
+    parser.add_argument("--steps", type=int, default=3_000)
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    rng, counts = np.random.default_rng(options.seed), {"kills": 0, "anew": 0, "resumed": 0}
+    different: list[str] = []
+    with tempfile.TemporaryDirectory() as scratch:
+        whole = Path(scratch) / "whole"
+        whole.mkdir()
+        began = time.monotonic()
+        train(whole, options.steps, None)
+        seconds = time.monotonic() - began
+        wanted = result(next(whole.glob("*/config.yaml")).parent)
+        for number in range(options.runs):
+            folder = Path(scratch) / f"run_{number}"
+            folder.mkdir()
+            kill: float | None = rng.uniform(0.0, seconds)
+            while True:
+                killed, begun = train(folder, options.steps, kill)
+                counts["kills"] += killed
+                counts[begun] += 1
+                run = next(iter(folder.glob("*/config.yaml")), None)
+                if run is not None and read_result(run.parent).returns:
+                    break
+                kill = rng.uniform(0.0, seconds) if rng.random() < 0.3 else None  # some are killed more than once
+            assert run is not None
+            found = result(run.parent)
+            different += [f"run {number}: {name}" for name in wanted if found[name] != wanted[name]]
+            shutil.rmtree(folder)
+    print(json.dumps({"runs": options.runs, "seconds": round(seconds, 2), **counts, "different": different}))
+
+
+if __name__ == "__main__":
+    main()
