@@ -67,6 +67,7 @@ def make_atari_env(
     num_threads: int | None = None,
     max_frames: int | None = None,
     env_kwargs: Mapping[str, Any] | None = None,
+    exact_resume: bool = False,
 ) -> AtariLanes | Lanes:
     """Atari lanes of single frames `[1, 84, 84]`, which ring and actor stack.
 
@@ -84,6 +85,8 @@ def make_atari_env(
         num_threads: of the emulators; None takes all cores, at most one per lane.
         max_frames: emulator frames after which a game is truncated; None is what the id says (108,000, half an hour).
         env_kwargs: further arguments of AtariVectorEnv.
+        exact_resume: each game begins from a seed of its own (about 0.1 s a game), so that full checkpoints hold the games
+            under way as seeds and actions, and a resumed run plays on as if nothing had happened.
 
     Raises:
         ConfigurationError: unknown id, protocol or keyword, or a number out of range.
@@ -97,9 +100,9 @@ def make_atari_env(
             f"0 or None"
         )
     if any(key in kwargs for key in PLAIN) or not protocol_of(spec):
-        if protocol is not None:
+        if protocol is not None or exact_resume:
             raise ConfigurationError(
-                f"protocol={protocol!r} needs the C++ vector env, which cannot do {env_id!r} with {kwargs}"
+                f"protocol={protocol!r}, exact_resume={exact_resume} ask for what needs the C++ vector env, which cannot do {env_id!r} with {kwargs}"
             )
         return _plain(env_id, n_envs, seed, start_index, monitor_dir, max_frames, kwargs)
     protocol = protocol if protocol is not None else protocol_of(spec)
@@ -121,7 +124,7 @@ def make_atari_env(
         frame_stack=frame_stack,
         protocol=protocol,
     )
-    lanes = AtariLanes(env, options, actions, seed)
+    lanes = AtariLanes(env, options, actions, seed, exact_resume)
     lanes.spec = spec
     if monitor_dir is not None:
         lanes.watch(monitor_dir, env_id, start_index)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +11,13 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium.vector import AutoresetMode, VectorEnv
 
+from sb_dqn.envs.atari_exact import SeededGames
 from sb_dqn.envs.monitor import ResultsWriter
+from sb_dqn.envs.state import NoState
 from sb_dqn.envs.stream_options import StreamOptions
 from sb_dqn.envs.stream_parts import some
-from sb_dqn.errors import EnvironmentFault, SpaceError
-from sb_dqn.types import BoolArray
+from sb_dqn.errors import CheckpointError, EnvironmentFault, SpaceError
+from sb_dqn.types import BoolArray, IntArray
 
 
 class LaneRecorder:
@@ -51,6 +53,15 @@ class LaneRecorder:
             )
             self._returns[lane] = self._lengths[lane] = 0
 
+    def state_dict(self) -> dict[str, Any]:
+        """The episodes under way."""
+        return {"returns": self._returns.copy(), "lengths": self._lengths.copy(), "resets": self._resets.copy()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Goes on in these episodes."""
+        self._returns[:], self._lengths[:] = state["returns"], state["lengths"]
+        self._resets = np.array(state["resets"], np.bool_)
+
     def close(self) -> None:
         """Closes the files."""
         for writer in self._writers:
@@ -65,9 +76,17 @@ class AtariLanes(VectorEnv[Any, Any, Any]):
         stream_options: how a learner reads it.
         actions: names of the actions, by index.
         seed: used by the first `reset` that is given none.
+        exact_resume: begin each game from a seed of its own, so that full checkpoints can hold the games under way.
     """
 
-    def __init__(self, env: Any, stream_options: StreamOptions, actions: list[str], seed: int | None = None) -> None:
+    def __init__(
+        self,
+        env: Any,
+        stream_options: StreamOptions,
+        actions: list[str],
+        seed: int | None = None,
+        exact_resume: bool = False,
+    ) -> None:
         self.env = env
         self.num_envs = env.num_envs
         self.single_observation_space, self.single_action_space = env.single_observation_space, env.single_action_space
@@ -78,6 +97,8 @@ class AtariLanes(VectorEnv[Any, Any, Any]):
         self._meanings = actions
         self._sent = False
         self._recorder: LaneRecorder | None = None
+        self._games = SeededGames(env, self.num_envs) if exact_resume else None
+        self._obs: Any = None
 
     def get_action_meanings(self) -> list[str]:
         """Names of the actions, by index."""
@@ -97,6 +118,9 @@ class AtariLanes(VectorEnv[Any, Any, Any]):
         if self._recorder is not None:
             self._recorder.begin()
         seed = int(seed) if isinstance(seed, np.integer) else seed
+        if self._games is not None:
+            self._obs, info = self._games.begin(seed)
+            return self._obs, info
         answer: tuple[Any, dict[str, Any]] = self.env.reset(seed=seed, options=options)
         return answer
 
@@ -120,7 +144,10 @@ class AtariLanes(VectorEnv[Any, Any, Any]):
             raise SpaceError(
                 f"action {listed[lane]} in lane {lane} is out of range; allowed: 0 to {len(self._meanings) - 1}"
             )
-        self.env.send(actions if actions.dtype == np.int64 else actions.astype(np.int64))
+        whole: IntArray = actions.astype(np.int64, copy=False)
+        if self._games is not None:
+            self._games.sent(whole)
+        self.env.send(whole)
         self._sent = True
 
     def recv(self) -> tuple[Any, npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any], dict[str, Any]]:
@@ -133,6 +160,8 @@ class AtariLanes(VectorEnv[Any, Any, Any]):
             raise EnvironmentFault("recv() without send(); the emulators would wait for ever")
         obs, reward, terminated, truncated, info = self.env.recv()
         self._sent = False
+        if self._games is not None:
+            self._obs, info = obs, info = self._games.answered(obs, info, terminated | truncated)
         if self._recorder is not None:
             self._recorder.record(reward, terminated | truncated)
         return obs, reward.astype(np.float32), terminated, truncated, info
@@ -141,6 +170,36 @@ class AtariLanes(VectorEnv[Any, Any, Any]):
         """`send`, then `recv`."""
         self.send(actions)
         return self.recv()
+
+    def state_dict(self) -> dict[str, Any]:
+        """The games under way, as seeds and actions.
+
+        Raises:
+            NoState: made without `exact_resume=True`, or an answer is under way.
+        """
+        if self._games is None or self._games.rng is None:
+            raise NoState(
+                "ale_py's emulators cannot say their state; make them with make_atari_env(..., exact_resume=True)"
+            )
+        if self._sent:
+            raise NoState("the emulators have not answered yet")
+        recorder = None if self._recorder is None else self._recorder.state_dict()
+        return {"games": self._games.state_dict(self._obs), "recorder": recorder}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Plays these games again, up to where they were.
+
+        Raises:
+            CheckpointError: made without `exact_resume=True`, or the games come out otherwise.
+        """
+        if self._games is None:
+            raise CheckpointError(
+                "the checkpoint holds games to be played again; make the env with exact_resume=True, too"
+            )
+        self._games.load_state_dict(state["games"])
+        self._obs, self._sent, self.first_seed = np.array(state["games"]["obs"]), False, None
+        if self._recorder is not None and state["recorder"] is not None:
+            self._recorder.load_state_dict(state["recorder"])
 
     def close_extras(self, **kwargs: Any) -> None:
         """Closes emulators and monitor files."""

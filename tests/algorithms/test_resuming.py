@@ -15,6 +15,7 @@ import torch
 
 from sb_dqn.algorithms import ALGORITHMS, DQN, PQN
 from sb_dqn.callbacks import BaseCallback, CallbackList, CheckpointCallback, EvalCallback
+from sb_dqn.envs.atari import make_atari_env
 from sb_dqn.envs.make import make_vec_env
 from sb_dqn.errors import CheckpointError, ConfigurationError
 from tests.continuing import Kept, differences, digest
@@ -96,6 +97,40 @@ def test_observations_and_actions(algorithm: Any, observation: str, actions: str
     env = partial(lanes, 3, partial(Kept, observation, actions, True))
     whole, resumed = interrupted(make, env, tmp_path, 96, 40)
     assert differences(whole, resumed) == []
+
+
+def pong(exact_resume: bool, **kwargs: Any) -> Any:
+    """Four lanes of games that are cut after 40 to 60 steps, sticky actions on."""
+    kwargs = {"max_frames": 200, "num_threads": 1, **kwargs}
+    return make_atari_env("ALE/Pong-v5", 4, exact_resume=exact_resume, **kwargs)
+
+
+def pong_dqn(env: Any) -> DQN:
+    kwargs = {"features_extractor_kwargs": {**SMALL, "kernels": (8,), "strides": (8,)}}
+    return quick(env, "CnnPolicy", policy_kwargs=kwargs, learning_starts=40, train_freq=16, exploration_fraction=0.9)
+
+
+def test_pong_with_exact_resume(tmp_path: Path) -> None:
+    whole, resumed = interrupted(pong_dqn, partial(pong, True), tmp_path, 300, 220)
+    assert whole.statistics.num_episodes >= 4
+    assert differences(whole, resumed) == []
+    path = tmp_path / "rl_model_220_steps.zip"
+    with pytest.raises(CheckpointError, match="games of the checkpoint come out otherwise here"):
+        DQN.load(path, env=pong(True, protocol="classic"), device="cpu").resume()
+    with pytest.raises(CheckpointError, match="make the env with exact_resume=True, too"):
+        DQN.load(path, env=pong(False), device="cpu").resume()
+
+
+def test_pong_without_it_truncates_what_was_interrupted(tmp_path: Path) -> None:
+    model = pong_dqn(pong(False))
+    with pytest.warns(UserWarning, match=r"make_atari_env\(..., exact_resume=True\)\): resume\(\) begins new episodes"):
+        model.learn(100, callback=CheckpointCallback(60, tmp_path, full=True))
+    path = next(tmp_path.glob("*.zip"))
+    resumed = DQN.load(path, env=pong(False), device="cpu").resume()
+    ring = resumed.replay.ring
+    cut = ring.last[: 4 * 26].view(-1, 4).nonzero().tolist()
+    assert cut == [[15, lane] for lane in range(4)]  # a reset and 15 steps of each lane; then they begin anew
+    assert not ring.terminal.any()
 
 
 def test_saving_at_every_step_changes_no_bit(tmp_path: Path) -> None:
