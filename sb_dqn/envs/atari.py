@@ -102,7 +102,8 @@ def make_atari_env(
     if any(key in kwargs for key in PLAIN) or not protocol_of(spec):
         if protocol is not None or exact_resume:
             raise ConfigurationError(
-                f"protocol={protocol!r}, exact_resume={exact_resume} ask for what needs the C++ vector env, which cannot do {env_id!r} with {kwargs}"
+                f"protocol={protocol!r} with exact_resume={exact_resume} needs the C++ vector env, which cannot do {env_id!r} "
+                f"with {kwargs}"
             )
         return _plain(env_id, n_envs, seed, start_index, monitor_dir, max_frames, kwargs)
     protocol = protocol if protocol is not None else protocol_of(spec)
