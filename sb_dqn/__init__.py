@@ -12,12 +12,14 @@ from sb_dqn.version import __version__
 
 if TYPE_CHECKING:
     from sb_dqn.algorithms import (
+        A2C,
         BTR,
         C51,
         DQN,
         FQF,
         IQN,
         PERDQN,
+        PPO,
         PQN,
         QRDQN,
         CategoricalDQN,
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
     from sb_dqn.evaluation import evaluate_policy
 
 _ALGORITHMS = (
-    "BTR", "C51", "DQN", "FQF", "IQN", "PERDQN", "PQN", "QRDQN", "CategoricalDQN", "DataEfficientRainbow", "DoubleDQN",
+    "A2C", "BTR", "C51", "DQN", "FQF", "IQN", "PERDQN", "PPO", "PQN", "QRDQN", "CategoricalDQN", "DataEfficientRainbow", "DoubleDQN",
     "DuelingDQN", "MunchausenDQN", "NStepDQN", "NoisyDQN", "Rainbow",
 )  # fmt: skip
 _HOMES = {
@@ -45,7 +47,7 @@ _HOMES = {
 }
 
 __all__ = [
-    "BTR", "C51", "DQN", "FQF", "IQN", "PERDQN", "PQN", "QRDQN", "CategoricalDQN", "DataEfficientRainbow", "DoubleDQN",
+    "A2C", "BTR", "C51", "DQN", "FQF", "IQN", "PERDQN", "PPO", "PQN", "QRDQN", "CategoricalDQN", "DataEfficientRainbow", "DoubleDQN",
     "DuelingDQN", "Monitor", "MunchausenDQN", "NStepDQN", "NoisyDQN", "Rainbow", "__version__", "evaluate_policy",
     "make_atari_env", "make_vec_env",
 ]  # fmt: skip

@@ -18,7 +18,19 @@ from sb_dqn.nn.flat import flat_copy, flat_views, flatten_parameters
 from sb_dqn.types import Batch, Objective, Update
 
 # these treat each number alone, so one flat parameter gives what many would
-ELEMENTWISE = ("Adam", "AdamW", "Adamax", "NAdam", "RAdam", "RMSprop", "SGD", "Adagrad", "Adadelta", "ASGD")
+ELEMENTWISE = (
+    "Adam",
+    "AdamW",
+    "Adamax",
+    "NAdam",
+    "RAdam",
+    "RMSprop",
+    "RMSpropTFLike",
+    "SGD",
+    "Adagrad",
+    "Adadelta",
+    "ASGD",
+)
 
 
 class Learner:
@@ -66,8 +78,8 @@ class Learner:
             self.low = _flatten_low(self.online)
             self.low_target = self.low if target is online else _flatten_low(self.target)
         self.noises = (
-            self.online.make_noise(batch_size, self.online.design.distribution.num_online, self.flat.device),
-            self.target.make_noise(batch_size, self.target.design.distribution.num_target, self.flat.device),
+            self.online.learning_noise(batch_size, as_target=False),
+            self.target.learning_noise(batch_size, as_target=True),
         )
         self.parameters = list(self.online.parameters())
         self.finite = torch.ones((), dtype=torch.bool, device=self.flat.device)
@@ -76,7 +88,7 @@ class Learner:
         masters = [nn.Parameter(self.flat)] if whole else list(online.parameters())
         self.optimizer = _make_optimizer(optimizer_class, masters, check_mapping("optimizer_kwargs", optimizer_kwargs))
         self.masters = masters
-        self.apart = online.design.distribution.make_apart(online, self.flat)
+        self.apart = online.make_apart(self.flat)
         group = self.optimizer.param_groups[0]
         self._adam_kernel = torch._fused_adamw_ if optimizer_class is torch.optim.AdamW else torch._fused_adam_
         self._plain_adam = (
@@ -109,7 +121,7 @@ class Learner:
             self.apart.give(flat, taken)
         self.finite.logical_and_(norm < math.inf)  # False for NaN too
         reports = torch.stack([facts[name] for name in self.objective.reports])
-        return flat, facts["priority"], Update(total.detach(), norm, reports)
+        return flat, facts.get("priority", loss.detach()), Update(total.detach(), norm, reports)
 
     def apply(self, gradient: Tensor) -> None:
         """One optimiser step along a gradient `[P]`."""

@@ -145,7 +145,7 @@ class Actor(Protocol):
 
 
 class Objective(Protocol):
-    """Loss per transition, `[N]`, and what feedback and the log want to know of it."""
+    """Loss per transition, `[N]`, and what feedback ("priority" `[N]`; else it is the loss) and the log want to know of it."""
 
     @property
     def reports(self) -> tuple[str, ...]:

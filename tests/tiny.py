@@ -10,7 +10,8 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from sb_dqn.algorithms import DQN
+from sb_dqn.algorithms import ALGORITHMS, DQN
+from sb_dqn.algorithms.actor_critic import ActorCriticAlgorithm
 from sb_dqn.algorithms.outside import constructor_arguments
 
 SMALL_CNN: dict[str, Any] = {"features_dim": 16, "channels": (4, 8), "kernels": (4, 3), "strides": (2, 1)}
@@ -116,6 +117,10 @@ QUICK: dict[str, Any] = {
     "device": "cpu",
 }
 """Settings of runs that are over in a moment."""
+
+
+ACTOR_CRITICS = {name: kind for name, kind in ALGORITHMS.items() if issubclass(kind, ActorCriticAlgorithm)}
+Q_AGENTS = {name: kind for name, kind in ALGORITHMS.items() if name not in ACTOR_CRITICS}
 
 
 def quick(env: Any = None, policy: Any = "MlpPolicy", algorithm: Any = DQN, **kwargs: Any) -> DQN:

@@ -1,7 +1,9 @@
 """Algorithms: each final class is a composition root in which its parts stand by name."""
 
+from sb_dqn.algorithms.a2c import A2C
 from sb_dqn.algorithms.distributional import C51, FQF, IQN, QRDQN, CategoricalDQN
 from sb_dqn.algorithms.dqn import DQN
+from sb_dqn.algorithms.ppo import PPO
 from sb_dqn.algorithms.pqn import PQN
 from sb_dqn.algorithms.rainbow import BTR, DataEfficientRainbow, Rainbow
 from sb_dqn.algorithms.variants import PERDQN, DoubleDQN, DuelingDQN, MunchausenDQN, NoisyDQN, NStepDQN
@@ -10,11 +12,11 @@ ALGORITHMS = {
     algorithm.__name__: algorithm
     for algorithm in (
         DQN, DoubleDQN, DuelingDQN, NoisyDQN, NStepDQN, PERDQN, MunchausenDQN, CategoricalDQN, QRDQN, IQN, FQF, Rainbow,
-        DataEfficientRainbow, BTR, PQN,
+        DataEfficientRainbow, BTR, PQN, A2C, PPO,
     )
 }  # fmt: skip
 
 __all__ = [
-    "ALGORITHMS", "BTR", "C51", "DQN", "FQF", "IQN", "PERDQN", "PQN", "QRDQN", "CategoricalDQN", "DataEfficientRainbow",
+    "A2C", "ALGORITHMS", "BTR", "C51", "DQN", "FQF", "IQN", "PERDQN", "PPO", "PQN", "QRDQN", "CategoricalDQN", "DataEfficientRainbow",
     "DoubleDQN", "DuelingDQN", "MunchausenDQN", "NStepDQN", "NoisyDQN", "Rainbow",
 ]  # fmt: skip

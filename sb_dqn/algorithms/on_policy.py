@@ -22,7 +22,7 @@ from sb_dqn.replay import Ring
 from sb_dqn.replay.rollout import Rollout, rows_needed
 from sb_dqn.schedules import Schedule
 from sb_dqn.spaces import flatten_space
-from sb_dqn.types import BoolArray, IntArray, Observation, Rows, Update
+from sb_dqn.types import ActionArray, BoolArray, Observation, Rows, Update
 
 Declared = dict[str, npt.NDArray[Any]]
 """What a policy says of the rows that it leaves, `[B, ...]`: always "value", and what else its objective needs."""
@@ -35,7 +35,7 @@ class RolloutSettings:
     Args:
         n_steps: ticks of every lane.
         n_epochs: passes over the rollout.
-        batch_size: most samples per update.
+        batch_size: most samples per update; None: the whole rollout at once.
         gamma: discount per env step, [0, 1].
         lambda_: of the lambda-returns, [0, 1].
         lambda_name: what the constructor calls it.
@@ -44,15 +44,17 @@ class RolloutSettings:
 
     n_steps: int
     n_epochs: int
-    batch_size: int
+    batch_size: int | None
     gamma: float
     lambda_: float
     lambda_name: str = "gae_lambda"
     extras: Mapping[str, tuple[int, ...]] | None = None
 
     def __post_init__(self) -> None:
-        for name in ("n_steps", "n_epochs", "batch_size"):
+        for name in ("n_steps", "n_epochs"):
             check_int(name, getattr(self, name), 1)
+        if self.batch_size is not None:
+            check_int("batch_size", self.batch_size, 1)
         check_float("gamma", self.gamma, 0.0, 1.0)
         check_float(self.lambda_name, self.lambda_, 0.0, 1.0)
 
@@ -79,16 +81,9 @@ class RolloutSettings:
                 f"a rollout of n_steps={self.n_steps} in {stream.num_envs} lanes does not fit into the memory of {device}; "
                 f"give fewer steps, or fewer lanes"
             ) from error
-        return Rollout(
-            ring,
-            self.n_steps,
-            self.n_epochs,
-            self.batch_size,
-            self.gamma,
-            self.lambda_,
-            self.extras,
-            normalizer.rewards,
-        )
+        batch_size = self.batch_size or self.n_steps * stream.num_envs
+        numbers = self.n_steps, self.n_epochs, batch_size, self.gamma, self.lambda_
+        return Rollout(ring, *numbers, self.extras, normalizer.rewards)
 
 
 class OnPolicyAlgorithm(BaseAlgorithm):
@@ -119,7 +114,7 @@ class OnPolicyAlgorithm(BaseAlgorithm):
             self.attach(stream)
 
     @abstractmethod
-    def act(self, obs: Observation, mask: BoolArray | None) -> tuple[IntArray, Declared]:
+    def act(self, obs: Observation, mask: BoolArray | None) -> tuple[ActionArray, Declared]:
         """`[B]` (`[B, D]`) actions that leave the rows where `obs` `[B, *shape]` is seen, and what is declared of these rows."""
 
     @abstractmethod
@@ -155,7 +150,7 @@ class OnPolicyAlgorithm(BaseAlgorithm):
                 f"Atari protocol {stream.options.protocol!r}; choose by make_atari_env(..., protocol='classic' or 'sticky')"
             )
 
-    def choose(self, rows: Rows) -> IntArray:
+    def choose(self, rows: Rows) -> ActionArray:
         """Actions for the open rows; what is declared of them goes into the next tick's rows."""
         obs = rows.slots[-1].obs if self.blueprint.frame_stack == 1 else self.rollout.open_observation()
         self.normalizer.begin_rollout()
@@ -165,7 +160,7 @@ class OnPolicyAlgorithm(BaseAlgorithm):
     def before_updates(self) -> None:
         if self.rollout.is_full:
             self.counters.iterations += 1
-            self.learner.set_learning_rate(self.learning_rate(self.num_timesteps, self.counters.horizon))
+            self.learner.set_learning_rate(self._now(self.learning_rate))
             self.normalizer.end_rollout()
             self.rollout.complete(self.values)
 
@@ -175,8 +170,16 @@ class OnPolicyAlgorithm(BaseAlgorithm):
         self._places.copy_(self.rollout.draw(self.rng.sample))
         self.learner.renew_noise(self.rng.noise)
         gradient, *facts = self._gradient(self._places)
-        self.learner.apply(gradient)
-        return Update(*facts)
+        update = Update(*facts)
+        if self.session is not None and self.goes_too_far(update):
+            self.session.skip_updates()
+        else:
+            self.learner.apply(gradient)
+        return update
+
+    def goes_too_far(self, update: Update) -> bool:
+        """Whether the policy has moved so far that this update, and those that are left, are better not made."""
+        return False
 
     def _sample_and_differentiate(self, places: torch.Tensor) -> tuple[torch.Tensor, ...]:
         gradient, _, update = self.learner.gradient(self.normalizer.batch(self.rollout.sample(places)))
@@ -194,10 +197,10 @@ class OnPolicyAlgorithm(BaseAlgorithm):
         return session
 
     def log_facts(self) -> dict[str, float]:
-        return {
-            "time/iterations": self.counters.iterations,
-            "train/learning_rate": self.learning_rate(self.num_timesteps, self.counters.horizon),
-        }
+        return {"time/iterations": self.counters.iterations, "train/learning_rate": self._now(self.learning_rate)}
+
+    def _now(self, schedule: Schedule) -> float:
+        return schedule(self.num_timesteps, self.counters.horizon)
 
     @property
     def rollout(self) -> Rollout:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import torch
 
 from sb_dqn.algorithms.outside import resolve_device
 from sb_dqn.checks import check_float, check_int
 from sb_dqn.policies import VALUE_POLICIES, QPolicy, policy_class, split_policy_kwargs
+from sb_dqn.policies.base import Policy
 from sb_dqn.policies.network import Design
 from sb_dqn.rng import Generators, torch_seeded
 from sb_dqn.schedules import Linear
 from sb_dqn.types import Blueprint
+
+P = TypeVar("P", bound=Policy)
 
 
 def epsilon_schedule(initial: float, final: float, fraction: float) -> Linear:
@@ -51,8 +54,40 @@ def random_streams(seed: int | None, device: torch.device, buffer_device: str | 
     )
 
 
-class NetPlan:
+class PolicyPlan(Generic[P]):
     """Which nets are to be made; checked before the environment is opened.
+
+    Args:
+        policy: alias or class.
+        policy_kwargs: of the policy and of the optimiser.
+        aliases: of the family of policies.
+        family: parent of all its classes.
+        further: keywords of the policy that the algorithm decides.
+
+    Raises:
+        ConfigurationError: an unknown alias or key.
+    """
+
+    def __init__(
+        self,
+        policy: str | type[P],
+        policy_kwargs: Mapping[str, Any] | None,
+        aliases: Mapping[str, type[P]],
+        family: type[P],
+        **further: Any,
+    ) -> None:
+        self.policy = policy_class(policy, aliases, family)
+        arguments, self.optimizer = split_policy_kwargs(self.policy, policy_kwargs)
+        self.arguments = {**arguments, **further}
+
+    def build(self, blueprint: Blueprint, rng: Generators, device: torch.device) -> P:
+        """The nets for an environment, from the stream of random numbers that initialises."""
+        with torch_seeded(rng.init_seed):
+            return self.policy(blueprint.observation_space, blueprint.action_space, **self.arguments).to(device)
+
+
+class NetPlan(PolicyPlan[QPolicy]):
+    """The nets of a Q-agent.
 
     Args:
         policy: alias or class.
@@ -64,13 +99,4 @@ class NetPlan:
     """
 
     def __init__(self, policy: str | type[QPolicy], policy_kwargs: Mapping[str, Any] | None, design: Design) -> None:
-        self.policy, self.design = policy_class(policy, VALUE_POLICIES), design
-        self.arguments, self.optimizer = split_policy_kwargs(self.policy, policy_kwargs)
-
-    def build(self, blueprint: Blueprint, rng: Generators, device: torch.device) -> QPolicy:
-        """The nets for an environment, from the stream of random numbers that initialises."""
-        with torch_seeded(rng.init_seed):
-            made = self.policy(
-                blueprint.observation_space, blueprint.action_space, design=self.design, **self.arguments
-            )
-            return made.to(device)
+        super().__init__(policy, policy_kwargs, VALUE_POLICIES, QPolicy, design=design)

@@ -24,17 +24,19 @@ from sb_dqn.envs.stream import open_stream
 from sb_dqn.errors import CheckpointError, ConfigurationError, SpaceError
 from sb_dqn.nn.extractors import EXTRACTORS
 from sb_dqn.nn.linear import Noisy
+from sb_dqn.nn.optimizers import RMSpropTFLike
 from sb_dqn.normalize import NormalizeObservations, NormalizeRewards
 from sb_dqn.objectives.backup import Munchausen
-from sb_dqn.policies import VALUE_POLICIES
+from sb_dqn.policies import ACTOR_CRITIC_POLICIES, VALUE_POLICIES
 from sb_dqn.policies.base import Policy
 from sb_dqn.replay import Prioritized, Replay
 from sb_dqn.schedules import SCHEDULES
 from sb_dqn.types import Blueprint
 
 SWITCHES: tuple[type, ...] = (Munchausen, Noisy, NormalizeObservations, NormalizeRewards, Prioritized)
+POLICIES: tuple[type, ...] = (*VALUE_POLICIES.values(), *ACTOR_CRITIC_POLICIES.values())
 TABLE: dict[str, type] = {
-    **EXTRACTORS, **SCHEDULES, **VALUE_POLICIES, **{settings.__name__: settings for settings in SWITCHES},
+    **EXTRACTORS, **SCHEDULES, **{ours.__name__: ours for ours in (*POLICIES, *SWITCHES, RMSpropTFLike)},
 }  # fmt: skip
 """Classes of ours that a file may name without trust."""
 

@@ -136,7 +136,7 @@ class PQN(OnPolicyAlgorithm):
                 nets.q_net,
                 None,
                 objective,
-                rollout.batch_size,
+                batch_size,
                 **plan.optimizer,
                 max_grad_norm=norm,
                 precision=precision,

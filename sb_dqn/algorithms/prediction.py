@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,19 +10,13 @@ import torch
 from gymnasium import spaces
 
 from sb_dqn.accelerate import Mode, accelerate, are_small
+from sb_dqn.algorithms.asking import NetCall, See, as_they_are
 from sb_dqn.errors import SpaceError
 from sb_dqn.exploration import Exploration
 from sb_dqn.nn.noise import Noise
 from sb_dqn.policies.base import Policy
 from sb_dqn.spaces import Actions, BoxActions, actions_of, batch_observation, flatten_space, leaf_shape
 from sb_dqn.types import ActionArray, Blueprint, BoolArray, Observation
-
-See = Callable[[dict[str, torch.Tensor]], dict[str, torch.Tensor]]
-
-
-def as_they_are(obs: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Observations that nobody normalises."""
-    return obs
 
 
 class GreedyActor:
@@ -102,6 +95,8 @@ class Predictor:
     ) -> None:
         # eager, since the number of observations changes from call to call
         self.greedy, self.values = (GreedyActor(policy, "eager", values=values, see=see) for values in (False, True))
+        self.sampled = NetCall(policy, lambda *given: (policy.sample(*given),), "eager", see)
+        self.draw = policy.draw
         self.blueprint = blueprint
         self.mask_key = None if action_mask == "info" else action_mask
         self.actions = actions_of(blueprint.action_space)
@@ -116,12 +111,15 @@ class Predictor:
         exploration: Exploration | None,
         rng: np.random.Generator | None,
     ) -> tuple[ActionArray, Any]:
-        """Actions of the action space and the next state; greedy where there are no random numbers."""
+        """Actions of the action space and the next state; greedy where there are no random numbers, drawn by the policy
+        where there is no exploration."""
         obs, vectorised, state = self._admit(observation, state, episode_start)
         count = len(next(iter(obs.values())))
         mask = self._legal(obs, action_masks, count)
-        if exploration is None or rng is None:
+        if rng is None:
             action = self.greedy(obs, mask)
+        elif exploration is None:
+            (action,) = self.sampled(obs, mask, self.draw(rng, count))
         else:
             explorer = exploration.evaluation
             ask = self.values if explorer.needs_values else self.greedy

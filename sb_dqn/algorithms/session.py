@@ -131,6 +131,7 @@ class Session:
         self.locals = TickLocals(model, self.callback, statistics, counters.horizon, action_start)
         self.reports = ("loss", "grad_norm", *reports)
         self.recent: list[Update] = []
+        self.skips = False
         self.log_by(lambda: self.statistics.num_episodes)
         self.started, self.first_step = time.monotonic(), counters.num_timesteps
         self.next_check = counters.n_updates + CHECK_EVERY
@@ -207,18 +208,25 @@ class Session:
     def updates(self, due: int) -> Iterator[None]:
         """As many turns as updates are due, between the callbacks' end of one rollout and the start of the next."""
         if due:
-            self.recent = []
+            self.recent, self.skips = [], False
         if due and self.calls_back:
             self.callback.on_rollout_end()
         for _ in range(due):
             yield
+            if self.skips:
+                break
         if due and self.calls_back:
             self.callback.on_rollout_start()
+
+    def skip_updates(self) -> None:
+        """The update at hand was not made, and those that are left will not be."""
+        self.skips = True
 
     def record(self, update: Update) -> None:
         """Keeps what a gradient step reported; it stays on the device until a log line needs it."""
         self.recent.append(update)
-        self.counters.n_updates += 1
+        if not self.skips:
+            self.counters.n_updates += 1
 
     def after(self, rows: Rows) -> bool:
         """Callbacks and, at intervals, a log line.

@@ -19,6 +19,8 @@ ALGORITHMS = {
     **dict.fromkeys(("CategoricalDQN", "QRDQN", "IQN", "FQF"), "sb_dqn.algorithms.distributional"),
     **dict.fromkeys(("Rainbow", "DataEfficientRainbow", "BTR"), "sb_dqn.algorithms.rainbow"),
     "PQN": "sb_dqn.algorithms.pqn",
+    "A2C": "sb_dqn.algorithms.a2c",
+    "PPO": "sb_dqn.algorithms.ppo",
 }
 """Class name to the module that holds it; a table and not an import, for the sake of `--help`."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 from torch.nn import functional
 
@@ -45,9 +46,31 @@ class SquashedGaussian(NamedTuple):
         Returns:
             `[N]`.
         """
-        z = (sample - self.mean) * (-self.log_std).exp()
+        z = self._standard(sample)
         normal = -0.5 * z * z - self.log_std - 0.5 * LOG_2_PI
         return (normal - log_slope(sample)).sum(-1)
+
+    def entropy(self, sample: Tensor) -> Tensor:
+        r"""What one sample says of the entropy of `tanh(u)`, for which there is no formula; right in the mean, gradient too.
+
+        .. math:: H = \sum_d \log \sigma_d + \tfrac12 (1 + \log 2 \pi) + E \log(1 - \tanh^2 u_d)
+
+        Args:
+            sample: `[N, D]`, u, drawn from this distribution or one near to it.
+
+        Returns:
+            `[N]`.
+        """
+        u = self.mean + self.log_std.exp() * self._standard(sample).detach()  # it moves with the distribution
+        return (self.log_std + 0.5 * (1.0 + LOG_2_PI) + log_slope(u)).sum(-1)
+
+    def _standard(self, sample: Tensor) -> Tensor:
+        return (sample - self.mean) * (-self.log_std).exp()
+
+
+def to_bounds(u: Tensor, low: Tensor, high: Tensor) -> Tensor:
+    """`[..., D]` within `low` and `high`, `[D]` each, ends included; rounding may not step over them."""
+    return torch.minimum(torch.maximum(low + 0.5 * (u.tanh() + 1.0) * (high - low), low), high)
 
 
 def log_slope(u: Tensor) -> Tensor:

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from sb_dqn.checks import check_keys
 from sb_dqn.errors import ConfigurationError, nearest
+from sb_dqn.policies.actor_critic import (
+    ActorCriticCnnPolicy,
+    ActorCriticMlpPolicy,
+    ActorCriticMultiInputPolicy,
+    ActorCriticPolicy,
+)  # fmt: skip
 from sb_dqn.policies.base import Policy
 from sb_dqn.policies.value import CnnPolicy, MlpPolicy, MultiInputPolicy, QPolicy
 
@@ -16,15 +22,27 @@ VALUE_POLICIES: dict[str, type[QPolicy]] = {
     "CnnPolicy": CnnPolicy,
     "MultiInputPolicy": MultiInputPolicy,
 }
+ACTOR_CRITIC_POLICIES: dict[str, type[ActorCriticPolicy]] = {
+    "MlpPolicy": ActorCriticMlpPolicy,
+    "CnnPolicy": ActorCriticCnnPolicy,
+    "MultiInputPolicy": ActorCriticMultiInputPolicy,
+}
+P = TypeVar("P", bound=Policy)
 OPTIMIZER_KEYS = ("optimizer_class", "optimizer_kwargs")
 
 __all__ = [
-    "VALUE_POLICIES", "CnnPolicy", "MlpPolicy", "MultiInputPolicy", "Policy", "QPolicy", "policy_class", "split_policy_kwargs",
+    "ACTOR_CRITIC_POLICIES", "VALUE_POLICIES", "ActorCriticPolicy", "CnnPolicy", "MlpPolicy", "MultiInputPolicy", "Policy",
+    "QPolicy", "policy_class", "split_policy_kwargs",
 ]  # fmt: skip
 
 
-def policy_class(policy: str | type[QPolicy], aliases: Mapping[str, type[QPolicy]]) -> type[QPolicy]:
+def policy_class(policy: str | type[P], aliases: Mapping[str, type[P]], family: type[P]) -> type[P]:
     """The class behind an alias, or the class itself.
+
+    Args:
+        policy: alias or class.
+        aliases: of the family.
+        family: what the class must be a subclass of.
 
     Raises:
         ConfigurationError: an unknown alias, or a class that is no policy of the right family.
@@ -32,13 +50,15 @@ def policy_class(policy: str | type[QPolicy], aliases: Mapping[str, type[QPolicy
     if isinstance(policy, str):
         if policy not in aliases:
             raise ConfigurationError(
-                f"policy {policy!r} is unknown: allowed are {sorted(aliases)} or a subclass of QPolicy."
+                f"policy {policy!r} is unknown: allowed are {sorted(aliases)} or a subclass of {family.__name__}."
                 f"{nearest(policy, aliases)}"
             )
         return aliases[policy]
     given: Any = policy
-    if not (isinstance(given, type) and issubclass(given, QPolicy)):
-        raise ConfigurationError(f"policy {policy!r} is not allowed: give {sorted(aliases)} or a subclass of QPolicy")
+    if not (isinstance(given, type) and issubclass(given, family)):
+        raise ConfigurationError(
+            f"policy {policy!r} is not allowed: give {sorted(aliases)} or a subclass of {family.__name__}"
+        )
     return policy
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from sb_dqn.nn.apart import Apart
 from sb_dqn.nn.heads import Distribution, Outputs, Scalar
 from sb_dqn.nn.linear import Linear, MakeLinear, Noisy, NoisyLinear, assign_noise
 from sb_dqn.nn.mlp import Hidden, Streams
@@ -123,6 +124,16 @@ class QNetwork(nn.Module):
         return Noise(
             torch.zeros(draws, self.noise_width, device=device), torch.zeros(rows, uniform, device=device), factorised
         )
+
+    def learning_noise(self, rows: int, as_target: bool) -> Noise | None:
+        """Room for the random numbers of one learning pass over `rows`, of the online net or of the target."""
+        distribution = self.design.distribution
+        uniform = distribution.num_target if as_target else distribution.num_online
+        return self.make_noise(rows, uniform, next(self.parameters()).device)
+
+    def make_apart(self, flat: Tensor) -> Apart | None:
+        """What steps the parameters that have a rate of their own, if any; `flat` is what all are views of."""
+        return self.design.distribution.make_apart(self, flat)
 
     def twin(self, dtype: torch.dtype) -> QNetwork:
         """A copy whose features and hidden layers compute in `dtype`.

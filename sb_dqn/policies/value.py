@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,8 +14,16 @@ from sb_dqn.errors import ConfigurationError
 from sb_dqn.nn.extractors import BaseFeaturesExtractor, FlattenExtractor
 from sb_dqn.nn.noise import Noise
 from sb_dqn.policies.base import Features, Policy, default_extractor
+from sb_dqn.policies.keywords import (
+    check_activation,
+    check_dict,
+    check_one_image,
+    check_widths,
+    is_image_space,
+    switch_on,
+)  # fmt: skip
 from sb_dqn.policies.network import Design, QNetwork, Torso
-from sb_dqn.spaces import ActionShape, flatten_space, is_image
+from sb_dqn.spaces import ActionShape
 
 
 class QPolicy(Policy):
@@ -69,7 +76,7 @@ class QPolicy(Policy):
             raise ConfigurationError(
                 "policy_kwargs['scale_trunk_gradient']=True belongs to dueling=True; give both or none"
             )
-        widths = self.net_arch = _widths(net_arch, self._default_net_arch(features_extractor_class))
+        widths = self.net_arch = check_widths(net_arch, self._default_net_arch(features_extractor_class))
         extractor = features_extractor_class or default_extractor(observation_space, channels)
         kwargs = check_mapping("features_extractor_kwargs", features_extractor_kwargs)
         own_cnn = "HIDDEN" in getattr(extractor, "__dict__", {})
@@ -80,14 +87,14 @@ class QPolicy(Policy):
             kwargs.setdefault("normalized_image", not normalize_images)
             for norm, wanted in (("layer_norm", layer_norm), ("spectral_norm", spectral_norm)):
                 if wanted:
-                    _switch_on(norm, extractor, kwargs)
+                    switch_on(norm, extractor, kwargs)
         elif spectral_norm and self.design.noisy is not None:
             raise ConfigurationError(
                 "policy_kwargs['spectral_norm']=True bounds weights that noisy=True keeps moving; give one"
             )
         self._features = (extractor, kwargs, normalize_images, channels)
         self._torso = Torso(
-            widths, _activation(activation_fn), layer_norm, spectral_norm and not own_cnn, scale_trunk_gradient
+            widths, check_activation(activation_fn), layer_norm, spectral_norm and not own_cnn, scale_trunk_gradient
         )
         self.q_net = self.make_q_net()
         self.q_net_target = copy.deepcopy(self.q_net)
@@ -131,11 +138,7 @@ class CnnPolicy(QPolicy):
     """For one image: the Nature CNN, then the head."""
 
     def __init__(self, observation_space: spaces.Space[Any], action_space: spaces.Space[Any], **kwargs: Any) -> None:
-        if "features_extractor_class" not in kwargs and not is_image_space(observation_space):
-            raise ConfigurationError(
-                f"CnnPolicy needs one image (uint8, bounds 0..255, three axes), not {observation_space}; use 'MlpPolicy' "
-                f"for vectors, 'MultiInputPolicy' for a Dict, or give a features_extractor_class"
-            )
+        check_one_image(observation_space, kwargs)
         super().__init__(observation_space, action_space, **kwargs)
 
     def _default_net_arch(self, extractor: type[BaseFeaturesExtractor] | None) -> list[int]:
@@ -146,46 +149,5 @@ class MultiInputPolicy(QPolicy):
     """For a Dict: each key through its own extractor, side by side."""
 
     def __init__(self, observation_space: spaces.Space[Any], action_space: spaces.Space[Any], **kwargs: Any) -> None:
-        if not isinstance(observation_space, spaces.Dict):
-            raise ConfigurationError(
-                f"MultiInputPolicy needs a Dict observation space, not {observation_space}; use 'CnnPolicy' for one image "
-                f"and 'MlpPolicy' for vectors"
-            )
+        check_dict(observation_space)
         super().__init__(observation_space, action_space, **kwargs)
-
-
-def is_image_space(space: spaces.Space[Any]) -> bool:
-    """Whether an observation space is one image and nothing else."""
-    leaves = flatten_space(space)
-    return set(leaves) == {"obs"} and is_image(leaves["obs"])
-
-
-def _switch_on(norm: str, extractor: type[BaseFeaturesExtractor], kwargs: dict[str, Any]) -> None:
-    """Asks one of our CNNs for a norm, unless it has one of its own kind or the user said which.
-
-    Raises:
-        ConfigurationError: it has no such norm.
-    """
-    taken = inspect.signature(extractor).parameters
-    if norm not in taken:
-        raise ConfigurationError(f"policy_kwargs[{norm!r}]=True: {extractor.__name__} has no {norm}; leave it out")
-    if taken[norm].default is False:
-        kwargs.setdefault(norm, True)
-
-
-def _widths(given: Sequence[int] | None, default: list[int]) -> list[int]:
-    if given is None:
-        return default
-    if isinstance(given, (str, Mapping)) or not isinstance(given, Sequence):
-        raise ConfigurationError(
-            f"policy_kwargs['net_arch']={given!r} is not allowed: give a list of widths, e.g. [64, 64]"
-        )
-    return [check_int("policy_kwargs['net_arch'] entry", width, 1) for width in given]
-
-
-def _activation(given: Any) -> type[nn.Module]:
-    if not callable(given) or isinstance(given, nn.Module):
-        raise ConfigurationError(
-            f"policy_kwargs['activation_fn']={given!r} is not allowed: give a class, e.g. torch.nn.ReLU"
-        )
-    return given  # type: ignore[no-any-return]  # a class, or a partial of one

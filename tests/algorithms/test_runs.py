@@ -13,11 +13,11 @@ import torch
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 import sb_dqn
-from sb_dqn.algorithms import ALGORITHMS, DQN, DoubleDQN, NStepDQN
+from sb_dqn.algorithms import DQN, DoubleDQN, NStepDQN
 from sb_dqn.callbacks import BaseCallback
 from sb_dqn.logger import configure
 from sb_dqn.types import Update
-from tests.tiny import OBSERVATIONS, QUICK, SMALL_CNN, Tiny, lanes, quick
+from tests.tiny import OBSERVATIONS, Q_AGENTS, QUICK, SMALL_CNN, Tiny, lanes, quick
 
 
 def parameters(model: DQN) -> torch.Tensor:
@@ -25,7 +25,7 @@ def parameters(model: DQN) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("count", [1, 4])
-@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("name", Q_AGENTS)
 def test_cartpole(name: str, count: int) -> None:
     env = sb_dqn.make_vec_env("CartPole-v1", n_envs=count)
     quick_ones = {"n_steps": 8, "batch_size": 16} if name == "PQN" else {**QUICK, "train_freq": 4}

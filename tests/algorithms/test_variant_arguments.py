@@ -17,7 +17,7 @@ from sb_dqn.nn.extractors import HadamaxCNN, ImpalaCNN, MinAtarCNN, NatureCNN
 from sb_dqn.schedules import Linear
 from tests.algorithms.test_arguments import NO_NUMBERS, TABLE
 from tests.choices import Choices
-from tests.tiny import Tiny, quick
+from tests.tiny import Q_AGENTS, Tiny, quick
 
 WHOLE = [*NO_NUMBERS, 1.5, 0, -1, None]
 KAPPA = [*NO_NUMBERS, -1, -1e-9, None]
@@ -115,7 +115,7 @@ def test_values_that_are_refused(algorithm: Any, name: str, value: Any) -> None:
 
 def test_every_argument_has_its_table() -> None:
     known = TABLE.keys() | SWITCHES.keys()
-    for algorithm in ALGORITHMS.values():
+    for algorithm in Q_AGENTS.values():
         own = {name for parent in algorithm.__mro__ for name in OF_HEADS.get(parent, ())}
         assert constructor_arguments(algorithm).keys() <= known | own, algorithm
 
@@ -172,7 +172,7 @@ FOREIGN = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS.values())
+@pytest.mark.parametrize("algorithm", Q_AGENTS.values())
 def test_keywords_of_other_classes(algorithm: Any) -> None:
     for name, owner in FOREIGN.items():
         if not issubclass(algorithm, owner):

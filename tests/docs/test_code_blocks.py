@@ -77,7 +77,7 @@ def parse(words: list[str]) -> None:
 
 @pytest.mark.parametrize(
     "wrong",
-    ["train dqn CartPole-v1 --lr 1", "train dqn", "train dqn X --set lr=1", "train ppo X", "train dqn X --n-envs 0",
+    ["train dqn CartPole-v1 --lr 1", "train dqn", "train dqn X --set lr=1", "train ppoo X", "train dqn X --n-envs 0",
      "evaluate a b", "plot runs/dqn_CartPole-v1_1 --against night"],
 )  # fmt: skip
 def test_wrong_commands_would_be_noticed(wrong: str, folder_of_runs: None) -> None:

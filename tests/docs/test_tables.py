@@ -20,12 +20,13 @@ from sb_dqn.policies import OPTIMIZER_KEYS, QPolicy
 from sb_dqn.replay.prioritized import Prioritized
 from sb_dqn.schedules import Linear
 from tests.docs.pages import FOLDER, QUOTED, ROOT, rows_of, section_of, table_of
+from tests.tiny import ACTOR_CRITICS, Q_AGENTS
 
 FILES = {
     "DQN": "dqn", "DoubleDQN": "double-dqn", "DuelingDQN": "dueling-dqn", "NoisyDQN": "noisy-dqn",
     "NStepDQN": "n-step-dqn", "PERDQN": "per-dqn", "MunchausenDQN": "munchausen-dqn", "CategoricalDQN": "c51",
     "QRDQN": "qr-dqn", "IQN": "iqn", "FQF": "fqf", "Rainbow": "rainbow", "DataEfficientRainbow": "data-efficient-rainbow",
-    "BTR": "btr", "PQN": "pqn",
+    "BTR": "btr", "PQN": "pqn", "A2C": "a2c", "PPO": "ppo",
 }  # fmt: skip
 SWITCHES = ("double_q", "dueling", "noisy", "n_steps", "prioritized_replay", "munchausen")
 EXTRACTORS = (NatureCNN, MinAtarCNN, ImpalaCNN, HadamaxCNN)
@@ -51,7 +52,12 @@ def test_dqns_table_has_every_keyword_with_its_default() -> None:
     assert shown("algorithms/dqn.md", "## Defaults") == constructor_defaults(DQN)
 
 
-@pytest.mark.parametrize("name", sorted(FILES.keys() - {"DQN"}))
+@pytest.mark.parametrize("name", ACTOR_CRITICS)
+def test_an_actor_critics_table_has_every_keyword_with_its_default(name: str) -> None:
+    assert shown(f"algorithms/{FILES[name]}.md", "## Defaults") == constructor_defaults(ALGORITHMS[name])
+
+
+@pytest.mark.parametrize("name", sorted(Q_AGENTS.keys() - {"DQN"}))
 def test_a_variants_table_has_what_differs_from_dqn(name: str) -> None:
     """It may repeat what is DQN's again, though not its parent's."""
     common, own = constructor_defaults(DQN), constructor_defaults(ALGORITHMS[name])
@@ -72,7 +78,7 @@ def test_a_page_has_equation_paper_example_and_advice(page: str) -> None:
 
 def test_the_overview_says_which_switches_are_on() -> None:
     rows = {QUOTED.sub("", row[0]).split("]")[0].strip("[ "): row for row in _overview()}
-    assert rows.keys() == ALGORITHMS.keys()
+    assert rows.keys() == Q_AGENTS.keys()
     for name, row in rows.items():
         defaults = constructor_defaults(ALGORITHMS[name])
         assert row[0].split("(")[1].split(")")[0] == f"{FILES[name]}.md"
@@ -80,6 +86,12 @@ def test_the_overview_says_which_switches_are_on() -> None:
             value = None if name == "PQN" else defaults[switch]
             expected = str(value) if switch == "n_steps" and value else "yes" if value else "–"
             assert cell == expected, (name, switch)
+
+
+def test_the_overview_has_the_other_algorithms() -> None:
+    rows = table_of("algorithms/index.md", "## Policies that are learned")
+    assert {row[0].split("]")[0].strip("[ ") for row in rows} == ACTOR_CRITICS.keys()
+    assert [name for name, row in zip(ACTOR_CRITICS, rows, strict=True) if f"({FILES[name]}.md)" not in row[0]] == []
 
 
 def _overview() -> list[list[str]]:

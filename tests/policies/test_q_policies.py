@@ -152,7 +152,7 @@ class Own(QPolicy):
 
 def test_a_policy_of_ones_own() -> None:
     kwargs, optimizer = split_policy_kwargs(Own, {"bonus": 7.0, "net_arch": [], "optimizer_class": torch.optim.SGD})
-    policy = policy_class(Own, VALUE_POLICIES)(VECTOR, ACTIONS, **kwargs)
+    policy = policy_class(Own, VALUE_POLICIES, QPolicy)(VECTOR, ACTIONS, **kwargs)
     assert policy.q_net({"obs": torch.zeros(1, 4)}).q.tolist() == [[7.0, 7.0, 7.0]]
     assert optimizer == {"optimizer_class": torch.optim.SGD}
 
@@ -169,7 +169,7 @@ def test_a_policy_of_ones_own() -> None:
 )
 def test_what_is_no_policy(given: Any, message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
-        policy_class(given, VALUE_POLICIES)
+        policy_class(given, VALUE_POLICIES, QPolicy)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,130 @@
+"""PPO (Schulman et al. 2017, arXiv 1707.06347): many updates from one rollout, each bounded by a clip."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from sb_dqn.algorithms.actor_critic import ActorCriticAlgorithm
+from sb_dqn.algorithms.on_policy import RolloutSettings
+from sb_dqn.algorithms.outside import refuse_unknown, resolve_device
+from sb_dqn.checks import check_bool, check_float, check_int
+from sb_dqn.errors import ConfigurationError
+from sb_dqn.objectives.policy_gradient import ClippedSurrogate
+from sb_dqn.policies.actor_critic import ActorCriticPolicy
+from sb_dqn.schedules import as_schedule
+from sb_dqn.types import Update
+
+
+class PPO(ActorCriticAlgorithm):
+    """Proximal policy optimisation: epochs of minibatches in which the policy may move only so far.
+
+    All counts of steps are env steps over all lanes, `n_steps` alone counts ticks.
+
+    Args:
+        policy: "MlpPolicy", "CnnPolicy", "MultiInputPolicy", or a subclass of ActorCriticPolicy.
+        env: an id, a gymnasium.Env, a list of factories, a gymnasium VectorEnv, an EnvPool env, or a Stable-Baselines3
+            VecEnv; its actions Discrete, MultiDiscrete, MultiBinary or a Box.
+        learning_rate: above 0, or a schedule.
+        n_steps: ticks between updates: a rollout has n_steps x lanes rows, a reset that takes a tick being one.
+        batch_size: most samples of an update; minibatches are as equal as they can be.
+        n_epochs: updates that each sample takes part in.
+        gamma: discount, [0, 1].
+        gae_lambda: of generalised advantages, [0, 1].
+        clip_range: how far the probability of an action may move, as a ratio to 1; above 0, or a schedule.
+        clip_range_vf: how far a value may move, in units of the return; above 0, a schedule, or None: freely.
+        normalize_advantage: to mean 0 and deviation 1 over each minibatch.
+        ent_coef: reward for entropy, from 0.
+        vf_coef: weight of the value's loss, from 0.
+        max_grad_norm: bound on the gradient's 2-norm; None: none.
+        target_kl: go on to the next rollout once the approximate KL divergence exceeds 1.5 times this; None: never.
+        action_mask: where legal actions are named: "info" (`info["action_mask"]`) or a key of a Dict observation.
+        normalize_observations: running mean and deviation of each number of a Box of floats, saved with the model: True, or
+            a dict of `clip`, `epsilon`, `keys`.
+        normalize_rewards: divide rewards by the deviation of the running return: True, or a dict of `clip`, `epsilon`.
+        stats_window_size: episodes in the running means.
+        tensorboard_log: folder for TensorBoard files.
+        policy_kwargs: keywords of the policy; optimizer_class and optimizer_kwargs too.
+        verbose: 0 silent, 1 logs to stdout.
+        seed: of all random streams; None draws one.
+        device: "auto", "cpu", "cuda", "cuda:1".
+        precision: "fp32", or "bf16": low-precision forward and backward, float32 masters.
+        torch_compile: run the update through torch.compile (needs a C++ compiler; takes a while to start).
+
+    Raises:
+        ConfigurationError: an argument is out of its range or of the wrong kind, or a keyword is unknown.
+        SpaceError: a space is not supported.
+        MemoryBudgetError: the rollout does not fit.
+    """
+
+    def __init__(
+        self,
+        policy: str | type[ActorCriticPolicy],
+        env: Any,
+        learning_rate: Any = 3e-4,
+        n_steps: int = 2048,
+        batch_size: int = 64,
+        n_epochs: int = 10,
+        gamma: float = 0.99,
+        gae_lambda: float = 0.95,
+        clip_range: Any = 0.2,
+        clip_range_vf: Any = None,
+        normalize_advantage: bool = True,
+        ent_coef: float = 0.0,
+        vf_coef: float = 0.5,
+        max_grad_norm: float | None = 0.5,
+        target_kl: float | None = None,
+        action_mask: str | None = None,
+        normalize_observations: bool | Mapping[str, Any] = False,
+        normalize_rewards: bool | Mapping[str, Any] = False,
+        stats_window_size: int = 100,
+        tensorboard_log: str | None = None,
+        policy_kwargs: Mapping[str, Any] | None = None,
+        verbose: int = 0,
+        seed: int | None = None,
+        device: Any = "auto",
+        precision: str = "fp32",
+        torch_compile: bool = False,
+        **unknown: Any,
+    ) -> None:
+        arguments = {
+            name: value for name, value in locals().items() if name not in ("self", "env", "unknown", "__class__")
+        }
+        refuse_unknown(type(self), unknown)
+        rollout = RolloutSettings(
+            check_int("n_steps", n_steps, 1), check_int("n_epochs", n_epochs, 1), check_int("batch_size", batch_size, 1),
+            check_float("gamma", gamma, 0.0, 1.0), check_float("gae_lambda", gae_lambda, 0.0, 1.0),
+        )  # fmt: skip
+        if check_bool("normalize_advantage", normalize_advantage) and rollout.batch_size == 1:
+            raise ConfigurationError(
+                "batch_size=1 with normalize_advantage=True: one advantage has no spread; give larger batches, or "
+                "normalize_advantage=False"
+            )
+        self.clip_range = as_schedule("clip_range", clip_range)
+        self.clip_range_vf = None if clip_range_vf is None else as_schedule("clip_range_vf", clip_range_vf)
+        self.target_kl = None if target_kl is None else check_float("target_kl", target_kl, 0.0, above=True)
+        self.objective = ClippedSurrogate(
+            check_float("ent_coef", ent_coef, 0.0), check_float("vf_coef", vf_coef, 0.0), normalize_advantage,
+            clips_value=self.clip_range_vf is not None, device=resolve_device(device),
+        )  # fmt: skip
+        super().__init__(
+            policy, env, arguments=arguments, rollout=rollout, objective=self.objective,
+            optimizer_class=torch.optim.Adam, optimizer_kwargs={"eps": 1e-5},
+        )  # fmt: skip
+
+    def before_updates(self) -> None:
+        if self.rollout.is_full:
+            self.objective.clip.fill_(self._now(self.clip_range))
+            if self.clip_range_vf is not None:
+                self.objective.clip_value.fill_(self._now(self.clip_range_vf))
+        super().before_updates()
+
+    def goes_too_far(self, update: Update) -> bool:
+        kl = self.objective.reports.index("approx_kl")
+        return self.target_kl is not None and float(update.facts[kl]) > 1.5 * self.target_kl
+
+    def log_facts(self) -> dict[str, float]:
+        facts = {**super().log_facts(), "train/clip_range": self._now(self.clip_range)}
+        return facts if self.clip_range_vf is None else {**facts, "train/clip_range_vf": self._now(self.clip_range_vf)}

@@ -1,0 +1,56 @@
+"""Optimisers that torch does not have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+
+from sb_dqn.checks import check_float
+
+
+class RMSpropTFLike(torch.optim.Optimizer):
+    r"""RMSprop in the form of TensorFlow: epsilon under the root, and running squares that begin at 1.
+
+    .. math:: s \leftarrow \alpha s + (1 - \alpha) g^2, \quad \theta \leftarrow \theta - \eta\, g / \sqrt{s + \varepsilon}
+
+    So the first steps are small where torch's are large; A2C was tuned with this one (Stable-Baselines3's class of this name).
+
+    Args:
+        params: parameters, or groups of them.
+        lr: eta, >= 0.
+        alpha: share of the old squares, [0, 1].
+        eps: epsilon, >= 0.
+        weight_decay: times the parameters, added to the gradient, >= 0.
+
+    Raises:
+        ConfigurationError: a number is out of its range.
+    """
+
+    def __init__(
+        self, params: Iterable[Any], lr: float = 1e-2, alpha: float = 0.99, eps: float = 1e-8, weight_decay: float = 0.0
+    ) -> None:
+        check_float("alpha", alpha, 0.0, 1.0)
+        check_float("eps", eps, 0.0)
+        check_float("weight_decay", weight_decay, 0.0)
+        super().__init__(params, {"lr": lr, "alpha": alpha, "eps": eps, "weight_decay": weight_decay})
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """One step along the gradients that are there."""
+        loss = None if closure is None else closure()
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    self._move(parameter, parameter.grad, group)
+        return loss
+
+    def _move(self, parameter: torch.Tensor, gradient: torch.Tensor, group: dict[str, Any]) -> None:
+        state = self.state[parameter]
+        if not state:
+            state["square_avg"] = torch.ones_like(parameter)
+        if group["weight_decay"]:
+            gradient = gradient.add(parameter, alpha=group["weight_decay"])
+        square = state["square_avg"].mul_(group["alpha"]).addcmul_(gradient, gradient, value=1.0 - group["alpha"])
+        parameter.addcdiv_(gradient, (square + group["eps"]).sqrt_(), value=-float(group["lr"]))

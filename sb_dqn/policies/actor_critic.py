@@ -1,0 +1,177 @@
+"""Policies that draw their actions, and a value beside them: what on-policy methods learn."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+from torch import Tensor, nn
+
+from sb_dqn.checks import check_bool, check_choice, check_float, check_keys, check_mapping
+from sb_dqn.errors import ConfigurationError
+from sb_dqn.nn.action_heads import ActionHead, CategoricalHead, GaussianHead, SquashedHead
+from sb_dqn.nn.extractors import BaseFeaturesExtractor, FlattenExtractor
+from sb_dqn.nn.noise import Noise
+from sb_dqn.policies.actor_critic_net import ActorCriticNet, Towers
+from sb_dqn.policies.base import Features, Policy, default_extractor
+from sb_dqn.policies.keywords import check_activation, check_dict, check_one_image, check_widths, switch_on
+from sb_dqn.spaces import Actions, BoxActions, actions_of
+from sb_dqn.types import FloatArray
+
+Widths = Sequence[int] | Mapping[str, Sequence[int]]
+
+
+class ActorCriticPolicy(Policy):
+    """A distribution over actions and a value, by Stable-Baselines3's keywords.
+
+    Args:
+        observation_space: of one lane, as the nets see it.
+        action_space: Discrete, MultiDiscrete, MultiBinary, or a Box.
+        net_arch: widths of the linear layers after the features, for each of the two towers, or `dict(pi=[...],
+            vf=[...])`; None: [64, 64], or [] for CnnPolicy, whose CNN has a hidden layer of its own.
+        activation_fn: between them.
+        ortho_init: orthogonal weights at the start (see `ActorCriticNet`).
+        log_std_init: of a Box: log of the deviation at the start, in the action's own units.
+        squash_output: of a Box: tanh keeps actions within the bounds, instead of clipping.
+        share_features_extractor: one for policy and value.
+        features_extractor_class: None asks the space.
+        features_extractor_kwargs: its keyword arguments.
+        normalize_images: divide images by 255.
+        channels: "first" or "last" where the shape of an image does not tell.
+        layer_norm: normalise before each activation, in our CNNs too.
+
+    Raises:
+        ConfigurationError: a keyword is out of its range.
+        SpaceError: the action space is of another kind.
+    """
+
+    def __init__(
+        self,
+        observation_space: spaces.Space[Any],
+        action_space: spaces.Space[Any],
+        net_arch: Widths | None = None,
+        activation_fn: type[nn.Module] = nn.Tanh,
+        ortho_init: bool = True,
+        log_std_init: float = 0.0,
+        squash_output: bool = False,
+        share_features_extractor: bool = True,
+        features_extractor_class: type[BaseFeaturesExtractor] | None = None,
+        features_extractor_kwargs: Mapping[str, Any] | None = None,
+        normalize_images: bool = True,
+        channels: str | None = None,
+        layer_norm: bool = False,
+    ) -> None:
+        super().__init__(observation_space, action_space)
+        check_bool("policy_kwargs['normalize_images']", normalize_images)
+        if channels is not None:
+            check_choice("policy_kwargs['channels']", channels, ("first", "last"))
+        check_bool("policy_kwargs['layer_norm']", layer_norm)
+        extractor = features_extractor_class or default_extractor(observation_space, channels)
+        kwargs = check_mapping("features_extractor_kwargs", features_extractor_kwargs)
+        if "HIDDEN" in getattr(extractor, "__dict__", {}):  # one of our CNNs, with the hidden layer of its paper
+            kwargs.setdefault("features_dim", extractor.HIDDEN)
+            kwargs.setdefault("normalized_image", not normalize_images)
+            if layer_norm:
+                switch_on("layer_norm", extractor, kwargs)
+        self._features = (extractor, kwargs, normalize_images, channels)
+        pi, vf = _both(net_arch, self._default_net_arch())
+        towers = Towers(pi, vf, check_activation(activation_fn), layer_norm)
+        shared = check_bool("policy_kwargs['share_features_extractor']", share_features_extractor)
+        self.net = ActorCriticNet(
+            self.make_features(),
+            None if shared else self.make_features(),
+            towers,
+            partial(_make_head, actions_of(action_space), log_std_init, squash_output),
+            check_bool("policy_kwargs['ortho_init']", ortho_init),
+        )
+
+    def make_features(self) -> Features:
+        """New features, as the keywords say."""
+        return Features(self.observation_space, *self._features)
+
+    @property
+    def extras(self) -> dict[str, tuple[int, ...]]:
+        """What a rollout keeps beside the value of an observation: name to shape."""
+        return {"log_prob": (), **self.net.action_head.extras}
+
+    def act(self, obs: dict[str, Tensor], mask: Tensor | None, drawn: Tensor) -> tuple[Tensor, ...]:
+        """Drawn actions, the values, and what `extras` names, in that order.
+
+        Args:
+            obs: observations of N lanes.
+            mask: `[N, (D,) A]` bool, legal actions; None: all.
+            drawn: random numbers that `draw` gave.
+        """
+        policy, value = self.net(obs, mask)
+        sample = policy.sample(drawn)
+        kept = (sample,) if self.net.action_head.extras else ()
+        return self.net.action_head.to_action(sample), value, policy.log_prob(sample), *kept
+
+    def greedy(self, obs: dict[str, Tensor], mask: Tensor | None = None, noise: Noise | None = None) -> Tensor:
+        """The most probable action; of a Box the mean."""
+        return self.net.action_head.to_action(self.net.policy(obs, mask).mode())
+
+    def sample(self, obs: dict[str, Tensor], mask: Tensor | None, drawn: Tensor) -> Tensor:
+        return self.net.action_head.to_action(self.net.policy(obs, mask).sample(drawn))
+
+    def draw(self, rng: np.random.Generator, rows: int) -> FloatArray:
+        return self.net.action_head.draw(rng, rows)
+
+    def _default_net_arch(self) -> list[int]:
+        return [64, 64]
+
+
+class ActorCriticMlpPolicy(ActorCriticPolicy):
+    """For vectors and whole numbers: the observation in one row, an image's pixels too, two layers of 64."""
+
+    def __init__(self, observation_space: spaces.Space[Any], action_space: spaces.Space[Any], **kwargs: Any) -> None:
+        if kwargs.get("features_extractor_class") is None and not isinstance(observation_space, spaces.Dict):
+            kwargs["features_extractor_class"] = FlattenExtractor
+        super().__init__(observation_space, action_space, **kwargs)
+
+
+class ActorCriticCnnPolicy(ActorCriticPolicy):
+    """For one image: the Nature CNN, then the heads."""
+
+    def __init__(self, observation_space: spaces.Space[Any], action_space: spaces.Space[Any], **kwargs: Any) -> None:
+        check_one_image(observation_space, kwargs)
+        super().__init__(observation_space, action_space, **kwargs)
+
+    def _default_net_arch(self) -> list[int]:
+        return []
+
+
+class ActorCriticMultiInputPolicy(ActorCriticPolicy):
+    """For a Dict: each key through its own extractor, side by side."""
+
+    def __init__(self, observation_space: spaces.Space[Any], action_space: spaces.Space[Any], **kwargs: Any) -> None:
+        check_dict(observation_space)
+        super().__init__(observation_space, action_space, **kwargs)
+
+
+def _both(net_arch: Widths | None, default: list[int]) -> tuple[list[int], list[int]]:
+    """Widths of the policy's tower and of the value's."""
+    if isinstance(net_arch, Mapping):
+        given = check_keys("policy_kwargs['net_arch']", net_arch, ("pi", "vf"))
+        pi, vf = (
+            check_widths(given.get(name, []), default, f"policy_kwargs['net_arch'][{name!r}]") for name in ("pi", "vf")
+        )
+        return pi, vf
+    widths = check_widths(net_arch, default)
+    return widths, list(widths)
+
+
+def _make_head(actions: Actions, log_std_init: float, squash_output: bool, in_features: int) -> ActionHead:
+    log_std = check_float("policy_kwargs['log_std_init']", log_std_init, -20.0, 2.0)
+    squashed = check_bool("policy_kwargs['squash_output']", squash_output)
+    if isinstance(actions, BoxActions):
+        return (SquashedHead if squashed else GaussianHead)(in_features, actions, log_std)
+    if squashed:
+        raise ConfigurationError(
+            "policy_kwargs['squash_output']=True keeps the numbers of a Box within bounds; these actions are choices: "
+            "leave it out"
+        )
+    return CategoricalHead(in_features, actions)

@@ -1,0 +1,86 @@
+"""The keywords of `policy_kwargs` that every family of policies takes, checked."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gymnasium import spaces
+from torch import nn
+
+from sb_dqn.checks import check_int
+from sb_dqn.errors import ConfigurationError
+from sb_dqn.nn.extractors import BaseFeaturesExtractor
+from sb_dqn.spaces import flatten_space, is_image
+
+
+def is_image_space(space: spaces.Space[Any]) -> bool:
+    """Whether an observation space is one image and nothing else."""
+    leaves = flatten_space(space)
+    return set(leaves) == {"obs"} and is_image(leaves["obs"])
+
+
+def check_one_image(space: spaces.Space[Any], kwargs: Mapping[str, Any]) -> None:
+    """Refuses a CnnPolicy for what is no image, unless it has a features extractor of its own.
+
+    Raises:
+        ConfigurationError: it is for no image.
+    """
+    if "features_extractor_class" not in kwargs and not is_image_space(space):
+        raise ConfigurationError(
+            f"CnnPolicy needs one image (uint8, bounds 0..255, three axes), not {space}; use 'MlpPolicy' "
+            f"for vectors, 'MultiInputPolicy' for a Dict, or give a features_extractor_class"
+        )
+
+
+def check_dict(space: spaces.Space[Any]) -> None:
+    """Refuses a MultiInputPolicy for what is no Dict.
+
+    Raises:
+        ConfigurationError: it is none.
+    """
+    if not isinstance(space, spaces.Dict):
+        raise ConfigurationError(
+            f"MultiInputPolicy needs a Dict observation space, not {space}; use 'CnnPolicy' for one image "
+            f"and 'MlpPolicy' for vectors"
+        )
+
+
+def switch_on(norm: str, extractor: type[BaseFeaturesExtractor], kwargs: dict[str, Any]) -> None:
+    """Asks one of our CNNs for a norm, unless it has one of its own kind or the user said which.
+
+    Raises:
+        ConfigurationError: it has no such norm.
+    """
+    taken = inspect.signature(extractor).parameters
+    if norm not in taken:
+        raise ConfigurationError(f"policy_kwargs[{norm!r}]=True: {extractor.__name__} has no {norm}; leave it out")
+    if taken[norm].default is False:
+        kwargs.setdefault(norm, True)
+
+
+def check_widths(given: Sequence[int] | None, default: list[int], name: str = "policy_kwargs['net_arch']") -> list[int]:
+    """Widths of hidden layers, the default for None.
+
+    Raises:
+        ConfigurationError: no list of whole numbers from 1 up.
+    """
+    if given is None:
+        return default
+    if isinstance(given, (str, Mapping)) or not isinstance(given, Sequence):
+        raise ConfigurationError(f"{name}={given!r} is not allowed: give a list of widths, e.g. [64, 64]")
+    return [check_int(f"{name} entry", width, 1) for width in given]
+
+
+def check_activation(given: Any) -> type[nn.Module]:
+    """A class of modules.
+
+    Raises:
+        ConfigurationError: it is none.
+    """
+    if not callable(given) or isinstance(given, nn.Module):
+        raise ConfigurationError(
+            f"policy_kwargs['activation_fn']={given!r} is not allowed: give a class, e.g. torch.nn.ReLU"
+        )
+    return given  # type: ignore[no-any-return]  # a class, or a partial of one

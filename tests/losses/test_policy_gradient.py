@@ -1,0 +1,151 @@
+"""Policy gradients: worked numbers, beside what a wrong formula would give."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from sb_dqn.losses import policy_gradient as pg
+from sb_dqn.losses.returns import generalised_advantages, lambda_returns
+from sb_dqn.losses.td import weighted_mean
+from sb_dqn.nn.distributions import Categorical
+
+R, TERMINAL = torch.tensor([[1.0], [0.0], [2.0]]), torch.tensor([[0.0], [1.0], [0.0]])
+V_TM1, V_T = torch.tensor([[0.5], [0.4], [0.3]]), torch.tensor([[0.4], [0.3], [1.0]])
+DISCOUNT = 0.9 * (1 - TERMINAL)
+LOGITS, ACTIONS = torch.tensor([[0.0, 1.0], [1.0, 0.0], [0.5, 0.5]]), torch.tensor([1, 0, 1])
+ONES = torch.ones(3)
+
+
+def close(found: Tensor | float, *wanted: float) -> bool:
+    return bool(torch.as_tensor(found).flatten().tolist() == pytest.approx(wanted, abs=1e-6))
+
+
+def _of(gradient: Tensor | None) -> Tensor:
+    assert gradient is not None
+    return gradient
+
+
+def policy() -> Categorical:
+    return Categorical(LOGITS.log_softmax(-1))
+
+
+def test_returns_and_advantages_of_the_worked_example() -> None:
+    going_on = (1 - TERMINAL).expand_as(R)
+    returns = lambda_returns(R, DISCOUNT, V_T, going_on)
+    assert close(returns, 1.0, 0.0, 2.9)
+    assert not close(returns, 1.81, 0.9, 2.9)  # as if the termination were none
+    assert close(returns - V_TM1, 0.5, -0.4, 2.6)
+    for lambda_, wanted in ((0.95, (0.518, -0.4, 2.6)), (1.0, (0.5, -0.4, 2.6)), (0.0, (0.86, -0.4, 2.6))):
+        assert close(generalised_advantages(R, DISCOUNT, V_TM1, V_T, lambda_ * going_on), *wanted)
+        assert close(lambda_returns(R, DISCOUNT, V_T, lambda_ * going_on) - V_TM1, *wanted)
+
+
+def test_log_probabilities_and_entropy_of_the_worked_example() -> None:
+    assert close(policy().log_prob(ACTIONS), -0.3132616875, -0.3132616875, -0.6931471806)
+    assert close(policy().entropy(), 0.5822031089, 0.5822031089, 0.6931471806)
+
+
+def test_a2c_of_the_worked_example() -> None:
+    advantage = torch.tensor([0.5, -0.4, 2.6])
+    loss = pg.policy_gradient(policy().log_prob(ACTIONS), advantage)
+    mean = weighted_mean(loss, ONES)
+    assert close(mean, 0.6111696127)
+    entropy, error = policy().entropy().mean(), advantage.square().mean()
+    assert close(error, 2.39)
+    assert close(mean + 0.5 * error - 0.01 * entropy, 1.7999777681)
+    assert not close(mean + 0.25 * error - 0.01 * entropy, 1.7999777681)  # half of the square twice: 1.2024777681
+    normalised = pg.normalised(advantage, ONES)
+    loss = weighted_mean(pg.policy_gradient(policy().log_prob(ACTIONS), normalised), ONES)
+    assert close(loss + 0.5 * error, 1.3348318811)
+    assert not close(normalised, *((advantage - advantage.mean()) / advantage.std(correction=0)).tolist())
+
+
+def test_vpg_of_the_worked_example() -> None:
+    logp, entropy = policy().log_prob(ACTIONS), policy().entropy().mean()
+    returns = torch.tensor([2.71, 1.9, 1.0])
+    assert close(pg.policy_gradient(logp, returns).sum(), 2.13728356)
+    assert close(pg.policy_gradient(logp, returns).mean(), 0.7124278534)
+    standardised = pg.normalised(returns, ONES, eps=torch.finfo(torch.float32).eps)
+    assert close(standardised, 0.9820027365, 0.0350715263, -1.0170742628)
+    loss = pg.policy_gradient(logp, standardised).mean()
+    assert close(loss, -0.1287905859)
+    assert close(loss - 0.01 * entropy, -0.1349824306)
+    baseline = pg.policy_gradient(logp, returns - returns.mean()).mean()
+    assert close(baseline, -0.110166793)
+    assert close(baseline - 0.01 * entropy, -0.1163586376)
+
+
+def test_the_gradient_is_the_policy_gradient() -> None:
+    logp = policy().log_prob(ACTIONS).requires_grad_()
+    advantage = torch.tensor([0.5, -0.4, 2.6], requires_grad=True)
+    loss = pg.policy_gradient(logp, advantage).sum()
+    loss.backward()
+    assert close(_of(logp.grad), -0.5, 0.4, -2.6)
+    assert advantage.grad is None
+
+
+@pytest.mark.parametrize(
+    ("ratio", "advantage", "loss", "gradient"),
+    [
+        (1.1, 2.0, -2.2, -2.2),  # within the range
+        (1.5, 2.0, -2.4, 0.0),  # gained enough
+        (1.5, -2.0, 3.0, 3.0),  # went the wrong way: it may come back
+        (0.5, 2.0, -1.0, -1.0),
+        (0.5, -2.0, 1.6, 0.0),
+    ],
+)
+def test_the_clip(ratio: float, advantage: float, loss: float, gradient: float) -> None:
+    logp = torch.tensor([math.log(ratio) - 1.0], requires_grad=True)
+    found = pg.clipped_surrogate(logp, torch.tensor([-1.0]), torch.tensor([advantage]), torch.tensor(0.2))
+    found.sum().backward()
+    assert close(found.detach(), loss)
+    assert close(_of(logp.grad), gradient)
+
+
+def test_a_value_is_held_back() -> None:
+    value, old = torch.tensor([1.0, 3.0, -3.0]), torch.tensor([0.9, 1.0, 1.0])
+    assert close(pg.clipped_value(value, old, torch.tensor(0.5)), 1.0, 1.5, 0.5)
+
+
+def test_divergence_and_clip_fraction_count_what_counts() -> None:
+    old, weight = torch.zeros(4), torch.tensor([1.0, 1.0, 1.0, 0.0])
+    logp = torch.tensor([0.0, 0.1, -0.5, 9.0])
+    kl = sum(math.exp(x) - 1 - x for x in (0.0, 0.1, -0.5)) / 3
+    assert close(pg.approximate_kl(logp, old, weight), kl)
+    assert not close(
+        pg.approximate_kl(logp, old, weight), -sum((0.0, 0.1, -0.5)) / 3
+    )  # the estimate that may be negative
+    assert close(pg.clip_fraction(logp, old, weight, torch.tensor(0.2)), 1 / 3)
+    assert close(pg.clip_fraction(logp, old, weight, torch.tensor(0.05)), 2 / 3)
+
+
+def test_explained_variance() -> None:
+    returns, weight = torch.tensor([1.0, 2.0, 4.0, 100.0]), torch.tensor([1.0, 1.0, 1.0, 0.0])
+    assert close(pg.explained_variance(returns, returns, weight), 1.0)
+    assert close(pg.explained_variance(returns + 5, returns, weight), 1.0)  # a constant error is no variance
+    assert close(pg.explained_variance(torch.zeros(4), returns, weight), 0.0)
+    assert float(pg.explained_variance(-returns, returns, weight)) < 0
+    assert math.isnan(float(pg.explained_variance(returns, torch.ones(4), weight)))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.floats(-1e3, 1e3, width=32), st.booleans()), min_size=1, max_size=12))
+def test_normalising_looks_at_what_counts(rows: list[tuple[float, bool]]) -> None:
+    advantage = torch.tensor([value for value, _ in rows])
+    weight = torch.tensor([float(counts) for _, counts in rows])
+    found = pg.normalised(torch.where(weight > 0, advantage, 777.0), weight)
+    assert bool(torch.isfinite(found).all())
+    counted = advantage[weight > 0].double()
+    if len(counted) > 1:
+        wanted = (counted - counted.mean()) / (counted.std() + 1e-8)
+        # where all are alike what is left is rounding
+        if counted.std() > 1e-3 * counted.abs().max():
+            torch.testing.assert_close(found[weight > 0].double(), wanted, rtol=1e-3, atol=1e-3)
+    else:
+        assert torch.equal(found[weight > 0], advantage[weight > 0])
