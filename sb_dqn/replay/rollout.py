@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from sb_dqn.errors import CheckpointError, ConfigurationError
-from sb_dqn.replay.columns import Where
+from sb_dqn.replay.collected import VALUE, Collected, ValueOf
 from sb_dqn.replay.ring import Ring
 from sb_dqn.replay.rollout_view import RolloutView
 from sb_dqn.replay.views import as_it_is
-from sb_dqn.types import Batch, BoolArray, IntArray, Observation, Rows, Slot
-
-VALUE = "value"
-"""What every policy declares on departing: the value of o_t by its own reckoning, `[B]`."""
-
-ValueOf = Callable[[Observation, BoolArray | None], npt.NDArray[Any]]
+from sb_dqn.types import IntArray, Rows
 
 
 def rows_needed(n_steps: int, frame_stack: int) -> int:
@@ -28,16 +21,13 @@ def rows_needed(n_steps: int, frame_stack: int) -> int:
     return frame_stack - 1 + 2 * n_steps + 1
 
 
-class Rollout:
+class Rollout(Collected):
     """`n_steps` ticks of all lanes, to be learned from in epochs of minibatches (the `Experience` of types.py).
 
     It lies in a ring of `rows_needed` rows a lane, with one cursor per lane. A rollout begins at the row that is open when
     it begins; that row and the K - 1 rows before it stay where they are. A stream that begins anew counts as a tick. Samples
     are the rows that departed, are not `last` and lie before the open row: at most one per tick and lane. They are listed
     in `[n_steps, B]` places, those that are left over padded with weight 0, so that all shapes are fixed.
-
-    The use of it: `extend` until `is_full`; then `complete` once; then as many updates as `updates_due` says, each with
-    `sample(draw(generator))`.
 
     Args:
         ring: with `rows_needed` rows a lane.
@@ -72,21 +62,18 @@ class Rollout:
                 f"the ring has {ring.rows} rows a lane, a rollout of n_steps={n_steps} with frame_stack={ring.frame_stack} "
                 f"needs {rows_needed(n_steps, ring.frame_stack)}; give it {ring.num_lanes} times as many in all"
             )
-        self.ring, self.n_steps, self.n_epochs = ring, n_steps, n_epochs
+        shapes = {VALUE: (), **(extras or {})}
+        super().__init__(ring, shapes)
+        self.n_steps, self.n_epochs = n_steps, n_epochs
         places = n_steps * ring.num_lanes
         self.num_minibatches = -(-places // batch_size)
         self.batch_size = -(-places // self.num_minibatches)
-        shapes = {VALUE: (), **(extras or {})}
-        self.extra = {name: np.zeros((ring.rows, ring.num_lanes, *shape), np.float32) for name, shape in shapes.items()}
-        self.departed = np.zeros((ring.rows, ring.num_lanes), np.bool_)
         self.view = RolloutView(ring, n_steps, gamma, lambda_, shapes, scale)
         self.start: IntArray = np.zeros(ring.num_lanes, np.int64)
         self.ticks = 0
         self.num_samples = 0
         self._spent = False
         self._drawn = 0
-        self._lanes: IntArray = np.arange(ring.num_lanes)
-        self._open_last = np.zeros(ring.num_lanes, np.bool_)
         # the last minibatch is filled up with the place that stands for none
         self._order = torch.full((self.num_minibatches * self.batch_size,), places, device=ring.device)
 
@@ -111,28 +98,6 @@ class Rollout:
             self.ring.arrive(slot)
             self._arrived(slot)
 
-    def _depart(self, extra: Mapping[str, npt.NDArray[Any]]) -> None:
-        open_rows = self.ring.open_rows()
-        self.departed[open_rows] = True
-        for name, column in self.extra.items():
-            given = extra[name]
-            if name != VALUE and self._open_last.any():  # the value stays: a truncation bootstraps from it
-                given = np.where(self._open_last.reshape(-1, *(1,) * (given.ndim - 1)), 0, given)
-            column[open_rows] = given
-
-    def _arrived(self, slot: Slot) -> None:
-        cells: Where
-        if slot.full:
-            cells = self.ring.open_rows()
-            self._open_last[:] = slot.last
-        else:
-            lanes = np.flatnonzero(slot.valid)
-            cells = (self.ring.cursor[lanes] - 1) % self.ring.rows, lanes
-            self._open_last[lanes] = slot.last[lanes]
-        self.departed[cells] = False
-        for column in self.extra.values():
-            column[cells] = 0
-
     def complete(self, value_of: ValueOf) -> None:
         """Gives values to the rows that have none, and all samples their targets; before the first update.
 
@@ -142,22 +107,12 @@ class Rollout:
         Args:
             value_of: the current policy's values `[B]` of observations, and masks, of B rows.
         """
-        row, lane = self._lacking()
-        for begin in range(0, len(row), len(self._lanes)):  # B rows at a time, as in acting: fixed shapes
-            some = slice(begin, begin + len(self._lanes))
-            value = value_of(*self._seen(*(np.resize(where[some], len(self._lanes)) for where in (lane, row))))
-            self.extra[VALUE][row[some] % self.ring.rows, lane[some]] = value[: len(row[some])]
+        row = self.start + np.arange(2 * self.n_steps + 1)[:, None]  # [W, B]
+        lane = np.broadcast_to(self._lanes, row.shape)
+        lacking = self._without_value(row, lane)
+        self._evaluate(row[lacking], lane[lacking], value_of)
         self.view.prepare(self.start, self.extra)
         self.num_samples = int(self.view.weight.sum())  # a CPU-GPU sync point, once a rollout
-
-    def _lacking(self) -> tuple[IntArray, IntArray]:
-        """Rows (absolute) and lanes of the rows of this rollout without a value."""
-        ring = self.ring
-        row = self.start + np.arange(2 * self.n_steps + 1)[:, None]  # [W, B]
-        cells = row % ring.rows, np.broadcast_to(self._lanes, row.shape)
-        terminal = ring.terminal.cpu().numpy()[: ring.capacity].reshape(ring.rows, ring.num_lanes)
-        lacking = (row < ring.cursor) & ~self.departed[cells] & ~terminal[cells]
-        return row[lacking], cells[1][lacking]
 
     def updates_due(self) -> int:
         """Gradient steps to take now; asking settles them. None if the rollout holds no sample (nothing but resets)."""
@@ -175,28 +130,9 @@ class Rollout:
         self._drawn += 1
         return self._order[index * self.batch_size : (index + 1) * self.batch_size]
 
-    def sample(self, noise: Tensor) -> Batch:
-        """The samples at places `[N]` int64 that `draw` gave; pure tensor operations."""
-        return self.view.gather(noise)
-
-    def feedback(self, batch: Batch, priority: Tensor) -> None:
-        """Nothing to do: every sample is used as often as the others."""
-
-    def open_observation(self) -> Observation:
-        """What the policy sees now: the newest observation of every lane, frames stacked."""
-        return self._seen(self._lanes, self.ring.cursor - 1)[0]
-
-    def _seen(self, lane: IntArray, row: IntArray) -> tuple[Observation, BoolArray | None]:
-        """Observations and masks of rows of lanes, on the host."""
-        at = (torch.from_numpy(where).to(self.ring.device) for where in (lane, row))
-        obs, mask = self.view.observe(*at)
-        return {key: x.cpu().numpy() for key, x in obs.items()}, None if mask is None else mask.cpu().numpy()
-
     def state_dict(self) -> dict[str, Tensor]:
-        """All that is held between two ticks, as one flat dict; the ring's tensors are views (see `Ring.state_dict`)."""
-        state = {f"ring/{name}": value for name, value in self.ring.state_dict().items()}
-        state |= {f"extra/{name}": torch.from_numpy(column.copy()) for name, column in self.extra.items()}
-        state |= {"departed": torch.from_numpy(self.departed.copy()), "start": torch.from_numpy(self.start.copy())}
+        """All that is held between two ticks, as one flat dict."""
+        state = self._rows_state() | {"start": torch.from_numpy(self.start.copy())}
         return state | {"ticks": torch.tensor([self.n_steps, self.ticks, self._spent])}
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
@@ -205,28 +141,12 @@ class Rollout:
         Raises:
             CheckpointError: it is of a rollout of other shapes.
         """
-        columns = {f"extra/{name}": column for name, column in self.extra.items()} | {"departed": self.departed}
-        _check_shapes(state, columns, self.n_steps)
-        self.ring.load_state_dict({name[5:]: state[name] for name in state if name.startswith("ring/")})
-        for name, column in columns.items():
-            column[...] = state[name].cpu().numpy()
+        if "ticks" in state and int(state["ticks"][0]) != self.n_steps:
+            raise CheckpointError(
+                f"the state is of a rollout of n_steps={int(state['ticks'][0])}, this one has {self.n_steps}; make both "
+                f"the same"
+            )
+        self._load_rows(state, {"start", "ticks"})
         self.start[:] = state["start"].cpu().numpy()
         _, self.ticks, spent = (int(number) for number in state["ticks"])
         self._spent = bool(spent)
-        open_cells = (self.ring.cursor - 1) % self.ring.rows * self.ring.num_lanes + self._lanes
-        self._open_last[:] = (self.ring.cursor > 0) & self.ring.last.cpu().numpy()[open_cells]
-
-
-def _check_shapes(state: Mapping[str, Tensor], columns: Mapping[str, npt.NDArray[Any]], n_steps: int) -> None:
-    missing: Iterable[str] = {*columns, "start", "ticks"} - state.keys()
-    if missing:
-        raise CheckpointError(f"the state of a rollout lacks {sorted(missing)}; it is of another algorithm")
-    if int(state["ticks"][0]) != n_steps:
-        raise CheckpointError(
-            f"the state is of a rollout of n_steps={int(state['ticks'][0])}, this one has {n_steps}; make both the same"
-        )
-    for name, column in columns.items():
-        if tuple(state[name].shape) != column.shape:
-            raise CheckpointError(
-                f"{name!r} has shape {tuple(state[name].shape)} in the state, {column.shape} here; use as many lanes"
-            )
