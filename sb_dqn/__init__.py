@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         PPO,
         PQN,
         QRDQN,
+        SAC,
         CategoricalDQN,
         DataEfficientRainbow,
         DoubleDQN,
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
 _ALGORITHMS = (
     "A2C", "BTR", "C51", "DQN", "FQF", "IQN", "PERDQN", "PPO", "PQN", "QRDQN", "CategoricalDQN", "DataEfficientRainbow", "DoubleDQN",
-    "DuelingDQN", "MunchausenDQN", "NStepDQN", "NoisyDQN", "Rainbow",
+    "DuelingDQN", "MunchausenDQN", "NStepDQN", "NoisyDQN", "Rainbow", "SAC",
 )  # fmt: skip
 _HOMES = {
     **dict.fromkeys(_ALGORITHMS, "sb_dqn.algorithms"),
@@ -47,9 +48,30 @@ _HOMES = {
 }
 
 __all__ = [
-    "A2C", "BTR", "C51", "DQN", "FQF", "IQN", "PERDQN", "PPO", "PQN", "QRDQN", "CategoricalDQN", "DataEfficientRainbow", "DoubleDQN",
-    "DuelingDQN", "Monitor", "MunchausenDQN", "NStepDQN", "NoisyDQN", "Rainbow", "__version__", "evaluate_policy",
-    "make_atari_env", "make_vec_env",
+    "A2C",
+    "BTR",
+    "C51",
+    "DQN",
+    "FQF",
+    "IQN",
+    "PERDQN",
+    "PPO",
+    "PQN",
+    "QRDQN",
+    "SAC",
+    "CategoricalDQN",
+    "DataEfficientRainbow",
+    "DoubleDQN",
+    "DuelingDQN",
+    "Monitor",
+    "MunchausenDQN",
+    "NStepDQN",
+    "NoisyDQN",
+    "Rainbow",
+    "__version__",
+    "evaluate_policy",
+    "make_atari_env",
+    "make_vec_env",
 ]  # fmt: skip
 
 

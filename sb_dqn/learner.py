@@ -41,7 +41,8 @@ class Learner:
 
     Args:
         online: net that learns; its parameters are re-pointed into flat storage.
-        target: net that bootstraps; None: the objective needs none.
+        target: net that bootstraps: a copy of the online net, or of the part of it that comes first; None: the objective
+            needs none.
         objective: (online, target, batch) -> loss per transition `[N]`, facts.
         batch_size: N, for which the nets' random numbers are drawn; nets without any do not ask.
         optimizer_class: of torch.optim.
@@ -69,7 +70,7 @@ class Learner:
         self.flat = flatten_parameters(list(online.parameters()))
         self.flat_target = self.flat if target is None else flatten_parameters(list(target.parameters()))
         target = online if target is None else target
-        self.buffers = list(zip(target.buffers(), online.buffers(), strict=True))
+        self.buffers = list(zip(target.buffers(), online.buffers(), strict=False))
         self.online, self.target = online, target
         self.low: Tensor | None = None
         if precision == "bf16":
@@ -163,10 +164,11 @@ class Learner:
     @torch.no_grad()
     def sync_target(self, tau: float = 1.0) -> None:
         """Moves the target to the online net: all the way, or by the share `tau` (Polyak)."""
+        followed = self.flat[: self.flat_target.numel()]
         if tau == 1.0:
-            self.flat_target.copy_(self.flat)
+            self.flat_target.copy_(followed)
         else:
-            self.flat_target.lerp_(self.flat, tau)
+            self.flat_target.lerp_(followed, tau)
         for target, online in self.buffers:
             target.copy_(online)
         if self.low is not None:

@@ -10,7 +10,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from sb_dqn.algorithms import ALGORITHMS, DQN
+from sb_dqn.algorithms import ALGORITHMS, DQN, SAC
 from sb_dqn.algorithms.actor_critic import ActorCriticAlgorithm
 from sb_dqn.algorithms.outside import constructor_arguments
 
@@ -120,7 +120,8 @@ QUICK: dict[str, Any] = {
 
 
 ACTOR_CRITICS = {name: kind for name, kind in ALGORITHMS.items() if issubclass(kind, ActorCriticAlgorithm)}
-Q_AGENTS = {name: kind for name, kind in ALGORITHMS.items() if name not in ACTOR_CRITICS}
+POLICY_LEARNERS = {**ACTOR_CRITICS, "SAC": SAC}
+Q_AGENTS = {name: kind for name, kind in ALGORITHMS.items() if name not in POLICY_LEARNERS}
 
 
 def quick(env: Any = None, policy: Any = "MlpPolicy", algorithm: Any = DQN, **kwargs: Any) -> DQN:

@@ -6,17 +6,18 @@ from sb_dqn.algorithms.dqn import DQN
 from sb_dqn.algorithms.ppo import PPO
 from sb_dqn.algorithms.pqn import PQN
 from sb_dqn.algorithms.rainbow import BTR, DataEfficientRainbow, Rainbow
+from sb_dqn.algorithms.sac import SAC
 from sb_dqn.algorithms.variants import PERDQN, DoubleDQN, DuelingDQN, MunchausenDQN, NoisyDQN, NStepDQN
 
 ALGORITHMS = {
     algorithm.__name__: algorithm
     for algorithm in (
         DQN, DoubleDQN, DuelingDQN, NoisyDQN, NStepDQN, PERDQN, MunchausenDQN, CategoricalDQN, QRDQN, IQN, FQF, Rainbow,
-        DataEfficientRainbow, BTR, PQN, A2C, PPO,
+        DataEfficientRainbow, BTR, PQN, A2C, PPO, SAC,
     )
 }  # fmt: skip
 
 __all__ = [
-    "A2C", "ALGORITHMS", "BTR", "C51", "DQN", "FQF", "IQN", "PERDQN", "PPO", "PQN", "QRDQN", "CategoricalDQN", "DataEfficientRainbow",
-    "DoubleDQN", "DuelingDQN", "MunchausenDQN", "NStepDQN", "NoisyDQN", "Rainbow",
+    "A2C", "ALGORITHMS", "BTR", "C51", "DQN", "FQF", "IQN", "PERDQN", "PPO", "PQN", "QRDQN", "SAC", "CategoricalDQN",
+    "DataEfficientRainbow", "DoubleDQN", "DuelingDQN", "MunchausenDQN", "NStepDQN", "NoisyDQN", "Rainbow",
 ]  # fmt: skip

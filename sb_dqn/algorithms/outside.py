@@ -16,6 +16,8 @@ NOT_NEEDED = {
     "optimize_memory_usage": "each frame is stored once anyway",
     "replay_buffer_class": "combine n_steps, frame stacks and Dict observations freely; no class is needed for it",
     "replay_buffer_kwargs": "give buffer_size, buffer_device or buffer_path",
+    "action_noise": "the spread of the policy explores",
+    "use_sde_at_warmup": "state-dependent exploration is not built",
     "use_sde": "state-dependent exploration is not built; the spread of a Gaussian policy is learned",
     "sde_sample_freq": "state-dependent exploration is not built",
     "rollout_buffer_class": "any observation, frame stack, mask and action fits into the one rollout",

@@ -27,14 +27,16 @@ from sb_dqn.nn.linear import Noisy
 from sb_dqn.nn.optimizers import RMSpropTFLike
 from sb_dqn.normalize import NormalizeObservations, NormalizeRewards
 from sb_dqn.objectives.backup import Munchausen
-from sb_dqn.policies import ACTOR_CRITIC_POLICIES, VALUE_POLICIES
+from sb_dqn.policies import ACTOR_CRITIC_POLICIES, SAC_POLICIES, VALUE_POLICIES
 from sb_dqn.policies.base import Policy
 from sb_dqn.replay import Prioritized, Replay
 from sb_dqn.schedules import SCHEDULES
 from sb_dqn.types import Blueprint
 
 SWITCHES: tuple[type, ...] = (Munchausen, Noisy, NormalizeObservations, NormalizeRewards, Prioritized)
-POLICIES: tuple[type, ...] = (*VALUE_POLICIES.values(), *ACTOR_CRITIC_POLICIES.values())
+POLICIES: tuple[type, ...] = (
+    *VALUE_POLICIES.values(), *ACTOR_CRITIC_POLICIES.values(), *SAC_POLICIES.values(),
+)  # fmt: skip
 TABLE: dict[str, type] = {
     **EXTRACTORS, **SCHEDULES, **{ours.__name__: ours for ours in (*POLICIES, *SWITCHES, RMSpropTFLike)},
 }  # fmt: skip

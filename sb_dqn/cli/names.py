@@ -21,6 +21,7 @@ ALGORITHMS = {
     "PQN": "sb_dqn.algorithms.pqn",
     "A2C": "sb_dqn.algorithms.a2c",
     "PPO": "sb_dqn.algorithms.ppo",
+    "SAC": "sb_dqn.algorithms.sac",
 }
 """Class name to the module that holds it; a table and not an import, for the sake of `--help`."""
 

@@ -15,6 +15,7 @@ from sb_dqn.policies.actor_critic import (
     ActorCriticPolicy,
 )  # fmt: skip
 from sb_dqn.policies.base import Policy
+from sb_dqn.policies.soft_actor_critic import SACCnnPolicy, SACMlpPolicy, SACMultiInputPolicy, SACPolicy
 from sb_dqn.policies.value import CnnPolicy, MlpPolicy, MultiInputPolicy, QPolicy
 
 VALUE_POLICIES: dict[str, type[QPolicy]] = {
@@ -27,12 +28,17 @@ ACTOR_CRITIC_POLICIES: dict[str, type[ActorCriticPolicy]] = {
     "CnnPolicy": ActorCriticCnnPolicy,
     "MultiInputPolicy": ActorCriticMultiInputPolicy,
 }
+SAC_POLICIES: dict[str, type[SACPolicy]] = {
+    "MlpPolicy": SACMlpPolicy,
+    "CnnPolicy": SACCnnPolicy,
+    "MultiInputPolicy": SACMultiInputPolicy,
+}
 P = TypeVar("P", bound=Policy)
 OPTIMIZER_KEYS = ("optimizer_class", "optimizer_kwargs")
 
 __all__ = [
-    "ACTOR_CRITIC_POLICIES", "VALUE_POLICIES", "ActorCriticPolicy", "CnnPolicy", "MlpPolicy", "MultiInputPolicy", "Policy",
-    "QPolicy", "policy_class", "split_policy_kwargs",
+    "ACTOR_CRITIC_POLICIES", "SAC_POLICIES", "VALUE_POLICIES", "ActorCriticPolicy", "CnnPolicy", "MlpPolicy",
+    "MultiInputPolicy", "Policy", "QPolicy", "SACPolicy", "policy_class", "split_policy_kwargs",
 ]  # fmt: skip
 
 

@@ -20,13 +20,13 @@ from sb_dqn.policies import OPTIMIZER_KEYS, QPolicy
 from sb_dqn.replay.prioritized import Prioritized
 from sb_dqn.schedules import Linear
 from tests.docs.pages import FOLDER, QUOTED, ROOT, rows_of, section_of, table_of
-from tests.tiny import ACTOR_CRITICS, Q_AGENTS
+from tests.tiny import POLICY_LEARNERS, Q_AGENTS
 
 FILES = {
     "DQN": "dqn", "DoubleDQN": "double-dqn", "DuelingDQN": "dueling-dqn", "NoisyDQN": "noisy-dqn",
     "NStepDQN": "n-step-dqn", "PERDQN": "per-dqn", "MunchausenDQN": "munchausen-dqn", "CategoricalDQN": "c51",
     "QRDQN": "qr-dqn", "IQN": "iqn", "FQF": "fqf", "Rainbow": "rainbow", "DataEfficientRainbow": "data-efficient-rainbow",
-    "BTR": "btr", "PQN": "pqn", "A2C": "a2c", "PPO": "ppo",
+    "BTR": "btr", "PQN": "pqn", "A2C": "a2c", "PPO": "ppo", "SAC": "sac",
 }  # fmt: skip
 SWITCHES = ("double_q", "dueling", "noisy", "n_steps", "prioritized_replay", "munchausen")
 EXTRACTORS = (NatureCNN, MinAtarCNN, ImpalaCNN, HadamaxCNN)
@@ -52,8 +52,8 @@ def test_dqns_table_has_every_keyword_with_its_default() -> None:
     assert shown("algorithms/dqn.md", "## Defaults") == constructor_defaults(DQN)
 
 
-@pytest.mark.parametrize("name", ACTOR_CRITICS)
-def test_an_actor_critics_table_has_every_keyword_with_its_default(name: str) -> None:
+@pytest.mark.parametrize("name", POLICY_LEARNERS)
+def test_a_policy_learners_table_has_every_keyword_with_its_default(name: str) -> None:
     assert shown(f"algorithms/{FILES[name]}.md", "## Defaults") == constructor_defaults(ALGORITHMS[name])
 
 
@@ -90,8 +90,8 @@ def test_the_overview_says_which_switches_are_on() -> None:
 
 def test_the_overview_has_the_other_algorithms() -> None:
     rows = table_of("algorithms/index.md", "## Policies that are learned")
-    assert {row[0].split("]")[0].strip("[ ") for row in rows} == ACTOR_CRITICS.keys()
-    assert [name for name, row in zip(ACTOR_CRITICS, rows, strict=True) if f"({FILES[name]}.md)" not in row[0]] == []
+    assert {row[0].split("]")[0].strip("[ ") for row in rows} == POLICY_LEARNERS.keys()
+    assert [name for name, row in zip(POLICY_LEARNERS, rows, strict=True) if f"({FILES[name]}.md)" not in row[0]] == []
 
 
 def _overview() -> list[list[str]]:

@@ -1,0 +1,192 @@
+"""SAC (Haarnoja et al. 2018, arXiv 1812.05905), of choices too (Christodoulou 2019, arXiv 1910.07207)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from sb_dqn.accelerate import choose_mode
+from sb_dqn.algorithms.asking import NetCall
+from sb_dqn.algorithms.off_policy import OffPolicyAlgorithm, ReplaySettings, TargetSettings, cadence
+from sb_dqn.algorithms.outside import open_outside, refuse_unknown, resolve_device
+from sb_dqn.algorithms.parts import PolicyPlan, random_streams
+from sb_dqn.checks import check_bool, check_float, check_path, check_switch
+from sb_dqn.errors import ConfigurationError
+from sb_dqn.learner import Learner
+from sb_dqn.normalize import Normalization
+from sb_dqn.objectives.soft_actor_critic import SoftActorCritic
+from sb_dqn.policies import SAC_POLICIES
+from sb_dqn.policies.soft_actor_critic import SACPolicy
+from sb_dqn.policies.soft_actor_critic_net import Temperature
+from sb_dqn.replay.prioritized import Prioritized
+from sb_dqn.schedules import as_schedule
+from sb_dqn.types import ActionArray, BoolArray, Observation
+
+
+class SAC(OffPolicyAlgorithm):
+    """Soft actor-critic: the reward and the entropy of the policy together, by replay, with critics of which the smallest is
+    believed. A Box is acted in by a normal distribution squashed by tanh, Discrete by probabilities.
+
+    All counts of steps are env steps over all lanes.
+
+    Args:
+        policy: "MlpPolicy", "CnnPolicy", "MultiInputPolicy", or a subclass of SACPolicy.
+        env: as of `DQN`; its actions are a Box with finite bounds, or Discrete.
+        learning_rate: above 0, or a schedule; of actor, critics and temperature alike.
+        buffer_size: rows over all lanes.
+        learning_starts: steps before the first update; actions are uniform until then.
+        batch_size: transitions per update.
+        tau: share by which the target critics follow, (0, 1].
+        gamma: discount, [0, 1].
+        train_freq: steps between updates, or (k, "episode").
+        gradient_steps: updates each time; -1: as many as steps.
+        n_steps: rewards summed before the bootstrap; the entropy of the actions between is not counted.
+        ent_coef: alpha: "auto" learns it from 1, "auto_0.1" from 0.1, a number from 0 up holds it.
+        target_update_interval: updates between two moves of the target critics.
+        target_entropy: nats; "auto": minus the number of dimensions of a Box (whose bounds count as -1 and 1), or 0.98 of the
+            entropy of choosing evenly among the legal choices.
+        prioritized_replay: what surprises more is replayed more (arXiv 1511.05952): True, or a dict of `alpha`, `beta`,
+            `eps`, `initial`, `uniform_mix`.
+        action_mask: of Discrete, where legal actions are named: "info" (`info["action_mask"]`) or a key of a Dict
+            observation.
+        normalize_observations: as of `DQN`.
+        normalize_rewards: as of `DQN`.
+        stats_window_size: episodes in the running means.
+        tensorboard_log: folder for TensorBoard files.
+        policy_kwargs: keywords of the policy; optimizer_class and optimizer_kwargs too.
+        verbose: 0 silent, 1 logs to stdout.
+        seed: of all random streams; None draws one.
+        device: "auto", "cpu", "cuda", "cuda:1".
+        torch_compile: run the update through torch.compile (needs a C++ compiler; takes a while to start).
+        buffer_device: where the replay lies; None: where the nets are.
+        buffer_path: file to keep the replay in instead of memory.
+
+    Raises:
+        ConfigurationError: an argument is out of its range or of the wrong kind, or a keyword is unknown.
+        SpaceError: a space is not supported.
+        MemoryBudgetError: the replay does not fit.
+    """
+
+    policy: SACPolicy
+
+    def __init__(
+        self,
+        policy: str | type[SACPolicy],
+        env: Any,
+        learning_rate: Any = 3e-4,
+        buffer_size: int = 1_000_000,
+        learning_starts: int = 100,
+        batch_size: int = 256,
+        tau: float = 0.005,
+        gamma: float = 0.99,
+        train_freq: int | tuple[int, str] = 1,
+        gradient_steps: int = 1,
+        n_steps: int = 1,
+        ent_coef: str | float = "auto",
+        target_update_interval: int = 1,
+        target_entropy: str | float = "auto",
+        prioritized_replay: bool | Mapping[str, Any] = False,
+        action_mask: str | None = None,
+        normalize_observations: bool | Mapping[str, Any] = False,
+        normalize_rewards: bool | Mapping[str, Any] = False,
+        stats_window_size: int = 100,
+        tensorboard_log: str | None = None,
+        policy_kwargs: Mapping[str, Any] | None = None,
+        verbose: int = 0,
+        seed: int | None = None,
+        device: Any = "auto",
+        torch_compile: bool = False,
+        buffer_device: str | None = None,
+        buffer_path: str | None = None,
+        **unknown: Any,
+    ) -> None:
+        arguments = {
+            name: value for name, value in locals().items() if name not in ("self", "env", "unknown", "__class__")
+        }
+        refuse_unknown(type(self), unknown)
+        rate = as_schedule("learning_rate", learning_rate)
+        temperature = _temperature(ent_coef)
+        wanted = _target_entropy(target_entropy, temperature)
+        plan = PolicyPlan(policy, policy_kwargs, SAC_POLICIES, SACPolicy, design=temperature)
+        replay = ReplaySettings(
+            buffer_size,
+            None if buffer_device is None else resolve_device(buffer_device, "buffer_device"),
+            check_path("buffer_path", buffer_path),
+            batch_size, n_steps, gamma,
+            cadence(train_freq, gradient_steps, learning_starts),
+            check_switch("prioritized_replay", prioritized_replay, Prioritized),
+        )  # fmt: skip
+        target = TargetSettings(tau, target_update_interval, by_updates=True)
+        normalization = Normalization(normalize_observations, normalize_rewards, replay.gamma)
+        torch_device = resolve_device(device)
+        rng = random_streams(seed, torch_device, buffer_device)
+
+        blueprint, stream = open_outside(env, action_mask)
+        nets = plan.build(blueprint, rng, torch_device)
+        count = nets.actions.num_actions
+        if wanted is None and not count:
+            wanted = -float(nets.nets.actor.head.width)
+        super().__init__(
+            arguments=arguments,
+            blueprint=blueprint,
+            policy=nets,
+            learner=Learner(
+                nets.nets, nets.critics_target, SoftActorCritic(wanted, count, temperature.learned), replay.batch_size,
+                **plan.optimizer, max_grad_norm=None,
+            ),
+            exploration=None,
+            rng=rng, replay=replay, target=target, learning_rate=rate, stream=stream, verbose=verbose,
+            normalizer=normalization.build(blueprint, torch_device, replay.buffer_device),
+            tensorboard_log=check_path("tensorboard_log", tensorboard_log),
+            stats_window_size=stats_window_size,
+            mode=choose_mode([nets], torch_device, check_bool("torch_compile", torch_compile)),
+        )  # fmt: skip
+
+    def prepare_acting(self, num_lanes: int) -> None:
+        self._draw = NetCall(
+            self.policy, lambda *given: (self.policy.sample(*given),), self.mode, self.normalizer.observations
+        )
+        self._lanes = num_lanes
+
+    def act(self, observe: Callable[[], Observation], mask: BoolArray | None) -> ActionArray:
+        return self._draw(observe(), mask, self.policy.draw(self.rng.explore, self._lanes))[0]
+
+
+def _temperature(ent_coef: Any) -> Temperature:
+    """What `ent_coef` means.
+
+    Raises:
+        ConfigurationError: neither "auto", "auto_0.1" nor a number from 0 up.
+    """
+    if not isinstance(ent_coef, str):
+        return Temperature(check_float("ent_coef", ent_coef, 0.0), learned=False)
+    kind, _, initial = ent_coef.partition("_")
+    try:
+        first = float(initial) if initial or kind != ent_coef else 1.0
+    except ValueError:
+        first = 0.0
+    if kind != "auto" or not 0.0 < first < math.inf:
+        raise ConfigurationError(
+            f"ent_coef={ent_coef!r} is not allowed: give 'auto', 'auto_0.1' (where it begins, above 0), or a number from 0 up"
+        )
+    return Temperature(first)
+
+
+def _target_entropy(given: Any, temperature: Temperature) -> float | None:
+    """What `target_entropy` means; None: what the actions say.
+
+    Raises:
+        ConfigurationError: neither "auto" nor a number, or nothing would follow it.
+    """
+    if isinstance(given, str) and given == "auto":
+        return None
+    if isinstance(given, str):
+        raise ConfigurationError(f"target_entropy={given!r} is not allowed: give 'auto', or a number of nats")
+    wanted = check_float("target_entropy", given, -math.inf)
+    if not temperature.learned:
+        raise ConfigurationError(
+            f"target_entropy={given!r} is what a learned ent_coef aims at, but ent_coef={temperature.initial} is held; "
+            f"give ent_coef='auto', or leave target_entropy out"
+        )
+    return wanted

@@ -1,0 +1,175 @@
+"""Policies of soft actor-critic, by Stable-Baselines3's keywords."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+from torch import Tensor, nn
+
+from sb_dqn.checks import check_bool, check_choice, check_int, check_keys, check_mapping
+from sb_dqn.errors import ConfigurationError, SpaceError
+from sb_dqn.nn.extractors import BaseFeaturesExtractor, FlattenExtractor
+from sb_dqn.nn.mlp import Hidden
+from sb_dqn.nn.noise import Noise
+from sb_dqn.policies.base import Features, Policy, default_extractor
+from sb_dqn.policies.keywords import check_activation, check_dict, check_one_image, check_widths, switch_on
+from sb_dqn.policies.soft_actor_critic_net import (
+    Actor,
+    BoxNet,
+    ChoiceNet,
+    Critics,
+    SoftActorCriticNet,
+    Stacks,
+    Temperature,
+    make_head,
+)
+from sb_dqn.spaces import BoxActions, actions_of
+from sb_dqn.types import FloatArray
+
+Widths = Sequence[int] | Mapping[str, Sequence[int]]
+
+
+class SACPolicy(Policy):
+    """An actor, critics and their targets.
+
+    Args:
+        observation_space: of one lane, as the nets see it.
+        action_space: a Box, or Discrete.
+        net_arch: widths of the linear layers after the features, of actor and critics alike, or `dict(pi=[...],
+            qf=[...])`; None: [256, 256], or [] for CnnPolicy, whose CNN has a hidden layer of its own.
+        activation_fn: between them.
+        n_critics: of which the smallest is believed, >= 1.
+        share_features_extractor: the actor reads the critics' features, which learn from the critics' loss alone.
+        features_extractor_class: None asks the space.
+        features_extractor_kwargs: its keyword arguments.
+        normalize_images: divide images by 255.
+        channels: "first" or "last" where the shape of an image does not tell.
+        layer_norm: normalise before each activation, in our CNNs too.
+        design: the temperature; the algorithm's `ent_coef`, not for `policy_kwargs`.
+
+    Raises:
+        ConfigurationError: a keyword is out of its range.
+        SpaceError: the action space is of another kind.
+    """
+
+    def __init__(
+        self,
+        observation_space: spaces.Space[Any],
+        action_space: spaces.Space[Any],
+        net_arch: Widths | None = None,
+        activation_fn: type[nn.Module] = nn.ReLU,
+        n_critics: int = 2,
+        share_features_extractor: bool = False,
+        features_extractor_class: type[BaseFeaturesExtractor] | None = None,
+        features_extractor_kwargs: Mapping[str, Any] | None = None,
+        normalize_images: bool = True,
+        channels: str | None = None,
+        layer_norm: bool = False,
+        design: Temperature | None = None,
+    ) -> None:
+        super().__init__(observation_space, action_space)
+        if not isinstance(action_space, (spaces.Box, spaces.Discrete)):
+            raise SpaceError(
+                f"action space {action_space} is not supported by SAC; allowed: Box(low, high, ...) with finite bounds, and "
+                f"Discrete(n, start=...). For several choices at once take PPO, or a DQN"
+            )
+        self.actions = actions_of(action_space)
+        check_bool("policy_kwargs['normalize_images']", normalize_images)
+        check_bool("policy_kwargs['layer_norm']", layer_norm)
+        if channels is not None:
+            check_choice("policy_kwargs['channels']", channels, ("first", "last"))
+        extractor = features_extractor_class or default_extractor(observation_space, channels)
+        kwargs = check_mapping("features_extractor_kwargs", features_extractor_kwargs)
+        if "HIDDEN" in getattr(extractor, "__dict__", {}):  # one of our CNNs, with the hidden layer of its paper
+            kwargs.setdefault("features_dim", extractor.HIDDEN)
+            kwargs.setdefault("normalized_image", not normalize_images)
+            if layer_norm:
+                switch_on("layer_norm", extractor, kwargs)
+        self._features = (extractor, kwargs, normalize_images, channels)
+        self._widths = _both(net_arch, self._default_net_arch())
+        self._hidden = partial(Hidden, activation_fn=check_activation(activation_fn), layer_norm=layer_norm)
+        self._count = check_int("policy_kwargs['n_critics']", n_critics, 1)
+        self._shares = check_bool("policy_kwargs['share_features_extractor']", share_features_extractor)
+        self.nets = self.make_nets(design or Temperature())
+        self.critics_target = copy.deepcopy(self.nets.critics)
+        self.critics_target.requires_grad_(False)
+
+    def make_nets(self, temperature: Temperature) -> SoftActorCriticNet:
+        """New nets."""
+        pi, qf = self._widths
+        box = isinstance(self.actions, BoxActions)
+        features = self.make_features()
+        width = features.features_dim + (self.actions.low.size if isinstance(self.actions, BoxActions) else 0)
+        critics = Critics(features, Stacks(width, qf, self._count, self.actions.num_actions or 1, self._hidden))
+        own = None if self._shares else self.make_features()
+        tower = self._hidden((own or features).features_dim, pi)
+        actor = Actor(own, tower, make_head(self.actions, tower.out_features))
+        return (BoxNet if box else ChoiceNet)(critics, actor, temperature)
+
+    def make_features(self) -> Features:
+        """New features, as the keywords say."""
+        return Features(self.observation_space, *self._features)
+
+    def greedy(self, obs: dict[str, Tensor], mask: Tensor | None = None, noise: Noise | None = None) -> Tensor:
+        """The most probable choice; of a Box where the mean falls."""
+        return self.nets.actor.head.to_action(self.nets.policy(obs, mask).mode())
+
+    def sample(self, obs: dict[str, Tensor], mask: Tensor | None, drawn: Tensor) -> Tensor:
+        return self.nets.actor.head.to_action(self.nets.policy(obs, mask).sample(drawn))
+
+    def draw(self, rng: np.random.Generator, rows: int) -> FloatArray:
+        return self.nets.actor.head.draw(rng, rows)
+
+    def _default_net_arch(self) -> list[int]:
+        return [256, 256]
+
+
+class SACMlpPolicy(SACPolicy):
+    """For vectors and whole numbers: the observation in one row, an image's pixels too, two layers of 256."""
+
+    def __init__(self, observation_space: spaces.Space[Any], action_space: spaces.Space[Any], **kwargs: Any) -> None:
+        if kwargs.get("features_extractor_class") is None and not isinstance(observation_space, spaces.Dict):
+            kwargs["features_extractor_class"] = FlattenExtractor
+        super().__init__(observation_space, action_space, **kwargs)
+
+
+class SACCnnPolicy(SACPolicy):
+    """For one image: the Nature CNN, then the heads."""
+
+    def __init__(self, observation_space: spaces.Space[Any], action_space: spaces.Space[Any], **kwargs: Any) -> None:
+        check_one_image(observation_space, kwargs)
+        super().__init__(observation_space, action_space, **kwargs)
+
+    def _default_net_arch(self) -> list[int]:
+        return []
+
+
+class SACMultiInputPolicy(SACPolicy):
+    """For a Dict: each key through its own extractor, side by side."""
+
+    def __init__(self, observation_space: spaces.Space[Any], action_space: spaces.Space[Any], **kwargs: Any) -> None:
+        check_dict(observation_space)
+        super().__init__(observation_space, action_space, **kwargs)
+
+
+def _both(net_arch: Widths | None, default: list[int]) -> tuple[list[int], list[int]]:
+    """Widths of the actor's layers and of the critics'.
+
+    Raises:
+        ConfigurationError: neither a list nor a dict of `pi` and `qf`.
+    """
+    if isinstance(net_arch, Mapping):
+        given = check_keys("policy_kwargs['net_arch']", net_arch, ("pi", "qf"))
+        if set(given) != {"pi", "qf"}:
+            raise ConfigurationError(
+                f"policy_kwargs['net_arch']={net_arch!r} lacks an entry; give a list, or dict(pi=[...], qf=[...])"
+            )
+        pi, qf = (check_widths(given[name], default, f"net_arch'][{name!r}") for name in ("pi", "qf"))
+        return pi, qf
+    widths = check_widths(net_arch, default)
+    return widths, list(widths)
