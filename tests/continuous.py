@@ -29,6 +29,7 @@ class Reach(Tiny):
     ) -> None:
         super().__init__(kind, length)
         low = np.linspace(-3.0, 0.1, int(np.prod(shape))).reshape(shape).astype(dtype)
+        self.actions: list[Any] = []
         self.action_space: Any = spaces.Box(
             low, (low + np.arange(1, low.size + 1).reshape(shape)).astype(dtype), dtype=dtype
         )

@@ -43,6 +43,8 @@ class Scale:
 
     cartpole: tuple[int, int] = (6_400, 25_600)
     """Env steps of warm-up, and measured; multiples of 256, the Zoo's setting updates in blocks."""
+    pendulum: tuple[int, int] = (400, 1_200)
+    """The same, one update for each step."""
     pong: tuple[int, int, int] = (5_000, 6_000, 2_000)
     """`learning_starts`, env steps of warm-up, and measured."""
     whole: int = 50_000
@@ -56,7 +58,7 @@ class Scale:
 
 
 FULL = Scale()
-QUICK = Scale((1_536, 2_560), (200, 400, 160), 2_000, (20, 4), 10_000, 0.3, 0.2, compiled=False)
+QUICK = Scale((1_536, 2_560), (150, 60), (200, 400, 160), 2_000, (20, 4), 10_000, 0.3, 0.2, compiled=False)
 
 
 def suite(scale: Scale) -> tuple[Benchmark, ...]:
@@ -64,6 +66,7 @@ def suite(scale: Scale) -> tuple[Benchmark, ...]:
     return (
         _cartpole_default(scale),
         _cartpole_zoo(scale),
+        _pendulum_sac(scale),
         _cartpole_whole(scale),
         *((_compile_startup(),) if scale.compiled else ()),
         _pong(scale, lanes=1, fp32=1.6, bf16=2.4),
@@ -118,6 +121,28 @@ def _cartpole_zoo(scale: Scale) -> Benchmark:
         (
             Comparison("times its default threads", (OURS, COMPILED), (SB3,), at_least=2.0),
             Comparison("times its better thread count", (OURS, COMPILED), (SB3, SB3_ONE), at_least=1.6),
+            _same_updates(OURS, SB3),
+        ),
+    )
+
+
+def _pendulum_sac(scale: Scale) -> Benchmark:
+    warm_up, steps = scale.pendulum
+    common = {
+        "policy": "MlpPolicy",
+        "env": "Pendulum-v1",
+        "settings": {},
+        "warm_up": warm_up,
+        "steps": steps,
+        "algorithm": "SAC",
+    }
+    return Benchmark(
+        "pendulum-sac",
+        "env steps/s",
+        _both_sides(scale, common),
+        (
+            Comparison("times its better thread count", (OURS, COMPILED), (SB3, SB3_ONE), at_least=1.5),
+            Comparison("the same without a compiler", (OURS,), (SB3, SB3_ONE), at_least=1.5),
             _same_updates(OURS, SB3),
         ),
     )

@@ -17,6 +17,7 @@ def train(
     steps: int,
     lanes: int = 1,
     threads: int | None = None,
+    algorithm: str = "DQN",
 ) -> dict[str, float]:
     """Learns for `warm_up` env steps, then measures `steps` further ones with `reset_num_timesteps=False`.
 
@@ -27,11 +28,12 @@ def train(
         library: "sb_dqn" or "sb3".
         policy: alias.
         env: id; `...NoFrameskip-v4` gets the library's own Atari preprocessing (84 x 84, four frames stacked).
-        settings: keywords of DQN.
+        settings: keywords of the algorithm.
         warm_up: env steps, not measured.
         steps: env steps, measured.
         lanes: environments side by side.
         threads: of torch; None leaves the default.
+        algorithm: class of both libraries.
 
     Returns:
         Env steps per second, and the gradient steps that were made for each.
@@ -41,30 +43,35 @@ def train(
     if threads is not None:
         torch.set_num_threads(threads)
     build = {"sb_dqn": _ours, "sb3": _sb3}[library]
-    model = build(policy, env, lanes, {"seed": 0, "device": "cpu", **settings})
+    model = build(algorithm, policy, env, lanes, {"seed": 0, "device": "cpu", **settings})
     model.learn(warm_up)
     steps_before, updates_before = model.num_timesteps, model._n_updates
     start = time.perf_counter()
     model.learn(steps, reset_num_timesteps=False)
     seconds = time.perf_counter() - start
     made = model.num_timesteps - steps_before
-    return {"": made / seconds, "updates/step": (model._n_updates - updates_before) / made}
+    updates = model._n_updates - updates_before
+    if (library, algorithm) == ("sb3", "PPO"):  # which counts epochs
+        updates *= -(-model.n_steps * lanes // model.batch_size)
+    return {"": made / seconds, "updates/step": updates / made}
 
 
-def _ours(policy: str, env: str, lanes: int, settings: Mapping[str, Any]) -> Any:
-    from sb_dqn import DQN, make_atari_env, make_vec_env
+def _ours(algorithm: str, policy: str, env: str, lanes: int, settings: Mapping[str, Any]) -> Any:
+    import sb_dqn
+    from sb_dqn import make_atari_env, make_vec_env
 
     made: Any = make_atari_env(env, lanes, protocol="classic") if "NoFrameskip" in env else make_vec_env(env, lanes)
-    return DQN(policy, made, **settings)
+    return getattr(sb_dqn, algorithm)(policy, made, **settings)
 
 
-def _sb3(policy: str, env: str, lanes: int, settings: Mapping[str, Any]) -> Any:
-    from stable_baselines3 import DQN
+def _sb3(algorithm: str, policy: str, env: str, lanes: int, settings: Mapping[str, Any]) -> Any:
+    import stable_baselines3
     from stable_baselines3.common.env_util import make_atari_env, make_vec_env
     from stable_baselines3.common.vec_env import VecFrameStack
 
+    made_of = getattr(stable_baselines3, algorithm)
     if "NoFrameskip" not in env:
-        return DQN(policy, make_vec_env(env, lanes), **settings)
+        return made_of(policy, make_vec_env(env, lanes), **settings)
     import ale_py  # noqa: F401 - registers its ids
 
-    return DQN(policy, VecFrameStack(make_atari_env(env, lanes), 4), **settings)
+    return made_of(policy, VecFrameStack(make_atari_env(env, lanes), 4), **settings)

@@ -29,9 +29,9 @@ OBS = np.random.default_rng(0).normal(size=(40, 2)).astype(np.float32)
 # ---- one update
 def naive_losses(model: SAC, batch: Any) -> dict[str, torch.Tensor]:
     """The three losses as the paper has them, one critic after the other, actions and densities by hand."""
-    nets, target = model.policy.nets, model.policy.critics_target
-    head: Any = nets.actor.head
-    drawn = model.learner.noises[0].normal.view(2, -1, 2)  # type: ignore[union-attr]  # a Box has noise
+    nets: Any = model.policy.nets
+    target, head = model.policy.critics_target, nets.actor.head
+    drawn = model.learner.noises[0].normal.view(2, -1, 2)
     alpha = nets.log_alpha.value.exp()
     low, high = (torch.as_tensor(getattr(model.action_space, end)) for end in ("low", "high"))
 
@@ -53,7 +53,7 @@ def naive_losses(model: SAC, batch: Any) -> dict[str, torch.Tensor]:
     action, log_prob = act(batch.obs, drawn[0])
     one, two = values(nets.critics, batch.obs, action)
     return {
-        "critics": sum(0.5 * (q - y).square().mean() for q in values(nets.critics, batch.obs, taken)),  # type: ignore[dict-item]
+        "critics": sum(0.5 * (q - y).square().mean() for q in values(nets.critics, batch.obs, taken)),
         "actor": (alpha.detach() * log_prob - torch.minimum(one, two)).mean(),
         "log_alpha": -(nets.log_alpha.value * (log_prob - 2.0).detach()).mean(),
     }
@@ -69,7 +69,7 @@ def test_one_gradient_is_that_of_three_losses() -> None:
     gradient, priority, update = model.learner.gradient(batch)
     losses = naive_losses(model, batch)
     nets = model.policy.nets
-    expected = []
+    expected: list[torch.Tensor] = []
     for name, part in (("critics", nets.critics), ("actor", nets.actor), ("log_alpha", nets.log_alpha)):
         expected += torch.autograd.grad(losses[name], list(part.parameters()), retain_graph=True)
     torch.testing.assert_close(gradient, torch.cat([part.flatten() for part in expected]), atol=1e-5, rtol=1e-4)
@@ -85,7 +85,7 @@ def test_recorded_updates_equal_those_that_are_not() -> None:
     ends = []
     for mode in ("eager", "traced"):
         model = quick_sac()
-        model.mode = mode  # type: ignore[assignment]
+        model.mode = mode
         model.attach(model.stream)  # type: ignore[arg-type]  # there is one
         model.learn(40)
         ends.append(torch.cat([model.learner.flat, model.learner.flat_target]).clone())
@@ -119,9 +119,14 @@ def test_choices_learn_by_expectation() -> None:
 def test_target_critics_follow_after_updates() -> None:
     model = quick_sac(train_freq=4, gradient_steps=3, target_update_interval=2, tau=0.5, learning_starts=3)
     model.learn(4)  # the first batch falls due with it
-    moved = []
+    moved: list[tuple[int, float]] = []
     follow = model.learner.sync_target
-    model.learner.sync_target = lambda tau=1.0: (moved.append((model._n_updates + 1, tau)), follow(tau))[1]  # type: ignore[method-assign]
+
+    def watched(tau: float = 1.0) -> None:
+        moved.append((model._n_updates + 1, tau))
+        follow(tau)
+
+    model.learner.sync_target = watched  # type: ignore[method-assign]  # to see when it is called
     before = model._n_updates
     model.learn(12, reset_num_timesteps=False)
     assert model._n_updates == before + 9
@@ -251,8 +256,8 @@ def test_observations_nets_and_switches(name: str, count: int, tmp_path: Path) -
     model.save(tmp_path / "m")
     loaded = SAC.load(tmp_path / "m", env=lanes(count, make))
     observation = make().reset(seed=1)[0]
-    same = [one.predict(observation, deterministic=True)[0] for one in (model, loaded)]
-    assert np.array_equal(*same)
+    mine, theirs = (one.predict(observation, deterministic=True)[0] for one in (model, loaded))
+    assert np.array_equal(mine, theirs)
     assert torch.equal(loaded.learner.flat, model.learner.flat)
     assert torch.equal(loaded.learner.flat_target, model.learner.flat_target)
     loaded.learn(20, reset_num_timesteps=False)
@@ -269,10 +274,11 @@ def test_shared_features_learn_from_the_critics_alone() -> None:
 def test_it_learns_where_to_go() -> None:
     settings = {"learning_rate": 5e-3, "batch_size": 32, "ent_coef": 0.01, "gamma": 0.5}
     model = quick_sac(Reach(length=20), **settings, policy_kwargs={"net_arch": [32]}).learn(500)
-    mean, _ = evaluate_policy(model, Reach(length=20), 3)
+    mean: Any = evaluate_policy(model, Reach(length=20), 3)[0]
     assert mean / 20 > -0.35  # uniform actions give -1.67 a step
     choices = quick_sac(Tiny(length=20), **settings, policy_kwargs={"net_arch": [32]}).learn(300)
-    assert evaluate_policy(choices, Tiny(length=20), 3)[0] > 19
+    mean = evaluate_policy(choices, Tiny(length=20), 3)[0]
+    assert mean > 19
 
 
 # ---- what is refused
