@@ -65,6 +65,10 @@ OPTIONS = {
         target_update_interval save_hyperparameters val_reward_mean val_reward_std val_lengths_mean val_lengths_std
         Monitor make_vec_env env_checker DummyVecEnv SubprocVecEnv VecFrameStack VecCheckNan VecVideoRecorder
         RMSpropTFLike polyak_update""",
+    "## SAC of all three": """discount batch_size learning_rate min_steps_learn replay_size replay_ratio target_update_tau
+        target_update_interval n_step_return fixed_alpha target_entropy action_prior reward_scale reparameterize
+        clip_grad_norm bootstrap_timelimit action_squash pretrain_std target_alpha sync_rate policy_learning_rate
+        q_learning_rate warm_start_size eps_start entropy_coef train_freq num_rollouts squashed""",
 }
 """What those systems document and take, by section of the page."""
 
