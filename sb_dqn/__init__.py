@@ -22,6 +22,8 @@ if TYPE_CHECKING:
         PPO,
         PQN,
         QRDQN,
+        R2D1,
+        R2D2,
         SAC,
         CategoricalDQN,
         DataEfficientRainbow,
@@ -36,8 +38,8 @@ if TYPE_CHECKING:
     from sb_dqn.evaluation import evaluate_policy
 
 _ALGORITHMS = (
-    "A2C", "BTR", "C51", "DQN", "FQF", "IQN", "PERDQN", "PPO", "PQN", "QRDQN", "CategoricalDQN", "DataEfficientRainbow", "DoubleDQN",
-    "DuelingDQN", "MunchausenDQN", "NStepDQN", "NoisyDQN", "Rainbow", "SAC",
+    "A2C", "BTR", "C51", "DQN", "FQF", "IQN", "PERDQN", "PPO", "PQN", "QRDQN", "R2D1", "R2D2", "CategoricalDQN",
+    "DataEfficientRainbow", "DoubleDQN", "DuelingDQN", "MunchausenDQN", "NStepDQN", "NoisyDQN", "Rainbow", "SAC",
 )  # fmt: skip
 _HOMES = {
     **dict.fromkeys(_ALGORITHMS, "sb_dqn.algorithms"),
@@ -58,6 +60,8 @@ __all__ = [
     "PPO",
     "PQN",
     "QRDQN",
+    "R2D1",
+    "R2D2",
     "SAC",
     "CategoricalDQN",
     "DataEfficientRainbow",

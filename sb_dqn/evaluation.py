@@ -187,7 +187,8 @@ def play_episodes(
         view, state = View(stream), None
         observations = view(rows)
         while tally.playing.any():
-            asked: dict[str, Any] = {"state": state, "episode_start": tally.starts, "deterministic": deterministic}
+            told = {"reward": rows.slots[-1].reward} if getattr(model, "reads_reward", False) else {}
+            asked = {"state": state, "episode_start": tally.starts, "deterministic": deterministic, **told}
             if (mask := rows.slots[-1].mask) is not None:
                 asked["action_masks"] = mask
             actions, state = model.predict(observations, **asked)

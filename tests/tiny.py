@@ -10,9 +10,10 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from sb_dqn.algorithms import ALGORITHMS, DQN, SAC
+from sb_dqn.algorithms import ALGORITHMS, DQN, R2D2, SAC
 from sb_dqn.algorithms.actor_critic import ActorCriticAlgorithm
 from sb_dqn.algorithms.outside import constructor_arguments
+from sb_dqn.algorithms.r2d2 import INSTEAD
 
 SMALL_CNN: dict[str, Any] = {"features_dim": 16, "channels": (4, 8), "kernels": (4, 3), "strides": (2, 1)}
 PLACE = spaces.Box(-np.inf, np.inf, (2,), np.float32)
@@ -117,6 +118,16 @@ QUICK: dict[str, Any] = {
     "device": "cpu",
 }
 """Settings of runs that are over in a moment."""
+QUICK_SEQUENCES: dict[str, Any] = {
+    "batch_T": 4,
+    "batch_B": 4,
+    "warmup_T": 2,
+    "store_rnn_state_interval": 2,
+    "replay_ratio": 4,
+    "n_steps": 2,
+    "policy_kwargs": {"net_arch": [8], "lstm_hidden_size": 6, "encoder_arch": [5]},
+}
+"""What a recurrent agent has instead of a batch size and a frequency."""
 
 
 ACTOR_CRITICS = {name: kind for name, kind in ALGORITHMS.items() if issubclass(kind, ActorCriticAlgorithm)}
@@ -128,4 +139,11 @@ def quick(env: Any = None, policy: Any = "MlpPolicy", algorithm: Any = DQN, **kw
     """A small model; of the quick settings those that its class takes."""
     taken = constructor_arguments(algorithm)
     settings = {name: value for name, value in QUICK.items() if name in taken}
+    if issubclass(algorithm, R2D2):
+        settings = {**{name: settings[name] for name in settings.keys() - INSTEAD.keys()}, **QUICK_SEQUENCES}
+        policy = (
+            policy.replace("Policy", "LstmPolicy")
+            if policy in ("MlpPolicy", "CnnPolicy", "MultiInputPolicy")
+            else policy
+        )
     return algorithm(policy, Tiny() if env is None else env, **{**settings, **kwargs})

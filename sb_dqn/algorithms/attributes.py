@@ -15,6 +15,7 @@ from sb_dqn.envs.statistics import EpisodeStatistics
 from sb_dqn.envs.stream import Stream
 from sb_dqn.learner import Learner
 from sb_dqn.logger import Logger
+from sb_dqn.policies.base import Policy
 from sb_dqn.rng import Generators
 from sb_dqn.types import Blueprint
 
@@ -29,6 +30,7 @@ class Attributes:
     counters: Counters
     learner: Learner
     logs: Logs
+    policy: Policy
     rng: Generators
     session: Session | None
     statistics: EpisodeStatistics
@@ -88,6 +90,11 @@ class Attributes:
     def action_mask(self) -> str | None:
         """Where the legal actions are told: "info", a key of the observation, or nowhere."""
         return self.arguments.get("action_mask")
+
+    @property
+    def reads_reward(self) -> bool:
+        """Whether `predict` must be told the last reward."""
+        return self.policy.reads_reward
 
     @property
     def ep_info_buffer(self) -> deque[dict[str, Any]]:

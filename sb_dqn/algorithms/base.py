@@ -15,7 +15,7 @@ from sb_dqn.actors.inline import InlineActor
 from sb_dqn.algorithms import persistence
 from sb_dqn.algorithms.counters import Counters
 from sb_dqn.algorithms.logs import Logs
-from sb_dqn.algorithms.prediction import Predictor
+from sb_dqn.algorithms.recall import predictor_of
 from sb_dqn.algorithms.saving import Saving
 from sb_dqn.algorithms.session import Session
 from sb_dqn.callbacks.compose import as_callback
@@ -76,7 +76,7 @@ class BaseAlgorithm(Saving, ABC):
         self.counters = Counters()
         self.statistics = EpisodeStatistics(blueprint.num_envs, check_int("stats_window_size", stats_window_size, 1))
         self.normalizer = Normalizer() if normalizer is None else normalizer
-        self.predictor = Predictor(policy, blueprint, self.action_mask, self.normalizer.observations)
+        self.predictor = predictor_of(policy, blueprint, self.action_mask, self.normalizer.observations)
         self.learning = False
         self.session: Session | None = None
         self.stream = None
@@ -182,6 +182,7 @@ class BaseAlgorithm(Saving, ABC):
         episode_start: npt.NDArray[np.bool_] | None = None,
         deterministic: bool = False,
         action_masks: Any = None,
+        reward: Any = None,
     ) -> tuple[ActionArray, Any]:
         """The action for one observation, or for a batch of them.
 
@@ -193,6 +194,7 @@ class BaseAlgorithm(Saving, ABC):
             deterministic: greedy; else by `evaluation_eps` if that was given, or exploring as while learning.
             action_masks: `[A]` or `[n, A]`, true where legal; for MultiDiscrete one branch after the other. None: all,
                 or what the observation says where `action_mask=` is a key of it.
+            reward: the last one, `[]` or `[n]`; for recurrent policies that read it (`model.reads_reward`) alone.
 
         Returns:
             Actions of the action space (`[]` or `[n]`; MultiDiscrete adds an axis), and the state for the next call.
@@ -201,7 +203,9 @@ class BaseAlgorithm(Saving, ABC):
             SpaceError: shape, dtype or keys do not fit.
         """
         rng = None if deterministic else self.rng.predict
-        return self.predictor(observation, state, episode_start, action_masks, self.exploration, rng)
+        asked = (observation, state, episode_start, action_masks, self.exploration, rng, reward)
+        answer: tuple[ActionArray, Any] = self.predictor(*asked)
+        return answer
 
     def set_env(self, env: Any, force_reset: bool = True) -> None:
         """Learns from another environment of the same spaces from now on; its first rows begin new episodes.

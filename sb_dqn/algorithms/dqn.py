@@ -7,11 +7,14 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from sb_dqn.accelerate import choose_mode
-from sb_dqn.algorithms.off_policy import OffPolicyAlgorithm, ReplaySettings, TargetSettings, cadence
+import numpy.typing as npt
+
+from sb_dqn.algorithms.off_policy import OffPolicyAlgorithm
 from sb_dqn.algorithms.outside import open_outside, refuse_unknown, resolve_device
 from sb_dqn.algorithms.parts import NetPlan, epsilon_schedule, gradient_bound, random_streams
 from sb_dqn.algorithms.prediction import GreedyActor
+from sb_dqn.algorithms.recall import LaneMemory
+from sb_dqn.algorithms.replay_settings import ReplaySettings, TargetSettings, cadence
 from sb_dqn.checks import check_bool, check_choice, check_float, check_int, check_path, check_switch
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.exploration import Exploration, as_exploration
@@ -21,9 +24,11 @@ from sb_dqn.nn.linear import Noisy
 from sb_dqn.normalize import Normalization
 from sb_dqn.objectives.backup import Backup, Munchausen
 from sb_dqn.objectives.q_learning import LOSSES, QLearning
-from sb_dqn.policies import QPolicy
+from sb_dqn.objectives.sequence import SequenceObjective
+from sb_dqn.policies import QPolicy, RecurrentQPolicy
 from sb_dqn.policies.network import Design
 from sb_dqn.replay.prioritized import Prioritized
+from sb_dqn.replay.sequences import Sequences
 from sb_dqn.schedules import as_schedule
 from sb_dqn.types import BoolArray, IntArray, Objective, Observation
 
@@ -36,11 +41,15 @@ class Learned:
         distribution: makes the head.
         objective: from who selects and evaluates the next action to the loss.
         arguments: constructor arguments of the class that chose them, for its checkpoints.
+        replaces: arguments of DQN that these stand for.
+        rescale_eps: of value rescaling; None: values are returns as they are.
     """
 
     distribution: Distribution
     objective: Callable[[Backup], Objective]
     arguments: Mapping[str, Any] = field(default_factory=dict)
+    replaces: tuple[str, ...] = ()
+    rescale_eps: float | None = None
 
 
 class DQN(OffPolicyAlgorithm):
@@ -49,13 +58,14 @@ class DQN(OffPolicyAlgorithm):
     All counts of steps are env steps over all lanes.
 
     Args:
-        policy: "MlpPolicy", "CnnPolicy", "MultiInputPolicy", or a subclass of QPolicy.
+        policy: "MlpPolicy", "CnnPolicy", "MultiInputPolicy", one of these with a memory ("MlpLstmPolicy", ...), or a subclass
+            of QPolicy.
         env: an id, a gymnasium.Env, a list of factories, a gymnasium VectorEnv, an EnvPool env, or a Stable-Baselines3
             VecEnv.
         learning_rate: above 0, or a schedule.
         buffer_size: rows over all lanes.
         learning_starts: steps before the first update; actions are uniform until then.
-        batch_size: transitions per update.
+        batch_size: transitions per update; sequences, if the policy is recurrent.
         tau: share by which the target net follows, (0, 1]; 1 copies.
         gamma: discount, [0, 1].
         train_freq: steps between updates, or (k, "episode").
@@ -73,6 +83,8 @@ class DQN(OffPolicyAlgorithm):
             `eps`, `initial`, `uniform_mix`.
         munchausen: a bonus for probable actions and a soft value (arXiv 2007.14430): True, or a dict of `alpha`, `tau`,
             `clip`.
+        sequences: of a recurrent policy, how long the sequences are that it is trained on: a dict of `batch_T`, `warmup_T`,
+            `store_rnn_state_interval`, `eta`, `input_priorities`, `input_priority_shift`; None: the defaults of `Sequences`.
         loss: "huber" or "mse"; of a scalar value.
         exploration: "epsilon", "boltzmann", "none" (greedy), or a dict of `kind`, `schedule`, `ladder`, `ladder_alpha`, `ladder_min`,
             `off_after`, `temperature`; None: "epsilon", or "none" with `noisy`, whose noise explores.
@@ -124,6 +136,7 @@ class DQN(OffPolicyAlgorithm):
         noisy: bool | str | Mapping[str, Any] = False,
         prioritized_replay: bool | Mapping[str, Any] = False,
         munchausen: bool | Mapping[str, Any] = False,
+        sequences: Mapping[str, Any] | Sequences | None = None,
         loss: str = "huber",
         exploration: str | Mapping[str, Any] | None = None,
         evaluation_eps: float | None = None,
@@ -162,6 +175,7 @@ class DQN(OffPolicyAlgorithm):
             check_int("batch_size", batch_size, 1), check_int("n_steps", n_steps, 1), check_float("gamma", gamma, 0.0, 1.0),
             cadence(train_freq, gradient_steps, learning_starts),
             check_switch("prioritized_replay", prioritized_replay, Prioritized),
+            plan.sequences(sequences, precision), learned.rescale_eps,
         )  # fmt: skip
         normalization = Normalization(normalize_observations, normalize_rewards, replay.gamma)
         target = TargetSettings(
@@ -175,23 +189,31 @@ class DQN(OffPolicyAlgorithm):
 
         blueprint, stream = open_outside(env, action_mask)
         nets = plan.build(blueprint, rng, torch_device)
+        objective = learned.objective(backup)
+        if replay.sequences is not None:
+            objective = SequenceObjective(objective, nets.q_net, nets.q_net_target, replay.sequences, backup.double_q)
         super().__init__(
-            arguments={**arguments, **learned.arguments},
+            arguments={
+                **{name: value for name, value in arguments.items() if name not in learned.replaces}, **learned.arguments
+            },
             blueprint=blueprint,
             policy=nets,
             learner=Learner(
-                nets.q_net, nets.q_net_target, learned.objective(backup), replay.batch_size, **plan.optimizer,
+                nets.q_net, nets.q_net_target, objective, replay.losses, **plan.optimizer,
                 max_grad_norm=norm, precision=precision,
             ),
             exploration=acting.build(nets.actions, blueprint.num_envs, rng.explore),
             rng=rng, replay=replay, target=target, learning_rate=rate, stream=stream, verbose=verbose,
             tensorboard_log=check_path("tensorboard_log", tensorboard_log),
             stats_window_size=stats_window_size,
-            mode=choose_mode([nets], torch_device, check_bool("torch_compile", torch_compile)),
+            mode=plan.mode(nets, torch_device, check_bool("torch_compile", torch_compile)),
             normalizer=normalization.build(blueprint, torch_device, replay.buffer_device),
         )  # fmt: skip
 
     def prepare_acting(self, num_lanes: int) -> None:
+        if isinstance(self.policy, RecurrentQPolicy):
+            see = self.normalizer.observations
+            self.memory = LaneMemory(self.policy, num_lanes, "traced", self.rng.noise, see)
         self._net = GreedyActor(
             self.policy,
             self.mode,
@@ -203,7 +225,12 @@ class DQN(OffPolicyAlgorithm):
 
     def act(self, observe: Callable[[], Observation], mask: BoolArray | None) -> IntArray:
         self.exploration.advance(self.num_timesteps, self.counters.horizon)
-        return self.exploration.select(lambda: self._net(observe(), mask), mask)
+        return self.exploration.select(lambda: self._answer(observe, mask), mask)
+
+    def _answer(self, observe: Callable[[], Observation], mask: BoolArray | None) -> npt.NDArray[Any]:
+        if self.memory is None:
+            return self._net(observe(), mask)
+        return self.memory.values if self.exploration.needs_values else self.memory.values.argmax(-1)
 
     def log_facts(self) -> dict[str, float]:
         return {"rollout/exploration_rate": self.exploration.rate, **super().log_facts()}

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 import torch
 
@@ -15,106 +13,16 @@ from sb_dqn.accelerate import accelerate
 from sb_dqn.actors.inline import InlineActor
 from sb_dqn.algorithms import persistence
 from sb_dqn.algorithms.base import BaseAlgorithm
-from sb_dqn.checks import check_choice, check_float, check_int
+from sb_dqn.algorithms.recall import LaneMemory
+from sb_dqn.algorithms.replay_settings import ReplaySettings as ReplaySettings
+from sb_dqn.algorithms.replay_settings import TargetSettings as TargetSettings
+from sb_dqn.algorithms.replay_settings import cadence as cadence
 from sb_dqn.envs.stream import Stream
 from sb_dqn.errors import ConfigurationError
-from sb_dqn.normalize import Normalizer
-from sb_dqn.replay import Cadence, FrameStack, Replay, Ring, TransitionView, UniformSampler
-from sb_dqn.replay.prioritized import Prioritized, PrioritizedSampler
+from sb_dqn.replay import FrameStack, Replay
 from sb_dqn.schedules import Schedule
 from sb_dqn.spaces import flatten_space
 from sb_dqn.types import ActionArray, BoolArray, Observation, Rows, Update
-
-
-@dataclass(frozen=True)
-class ReplaySettings:
-    """How much is kept, how it is read, and how often; checked when made.
-
-    Args:
-        buffer_size: rows over all lanes.
-        buffer_device: where they lie; None: where the nets are.
-        buffer_path: file to map them from; None: memory.
-        batch_size: transitions per update, N.
-        n_steps: n.
-        gamma: discount per env step, 0..1.
-        cadence: updates per env step.
-        prioritized: how rows are prioritised; None: all are equal.
-    """
-
-    buffer_size: int
-    buffer_device: torch.device | None
-    buffer_path: str | None
-    batch_size: int
-    n_steps: int
-    gamma: float
-    cadence: Cadence
-    prioritized: Prioritized | None = None
-
-    def __post_init__(self) -> None:
-        check_int("buffer_size", self.buffer_size, 1)
-        check_int("batch_size", self.batch_size, 1)
-        if self.batch_size > self.buffer_size:
-            raise ConfigurationError(
-                f"batch_size={self.batch_size} is larger than buffer_size={self.buffer_size}; give a larger buffer"
-            )
-        check_int("n_steps", self.n_steps, 1)
-        check_float("gamma", self.gamma, 0.0, 1.0)
-
-    def build(self, stream: Stream, device: torch.device, normalizer: Normalizer) -> Replay:
-        """A replay for the lanes and spaces of `stream`.
-
-        Raises:
-            MemoryBudgetError: it does not fit.
-        """
-        ring = Ring(
-            self.buffer_size,
-            stream.num_envs,
-            flatten_space(stream.observation_space),
-            frame_stack=stream.blueprint.frame_stack,
-            n_steps=self.n_steps,
-            device=device if self.buffer_device is None else self.buffer_device,
-            path=Path(self.buffer_path) if self.buffer_path else None,
-            num_actions=stream.action_shape.num_actions,
-            action_axes=stream.action_shape.shape,
-            masks=stream.has_masks,
-        )
-        view = TransitionView(ring, self.n_steps, self.gamma, normalizer.rewards)
-        if self.prioritized is None:
-            return Replay(ring, UniformSampler(ring, self.batch_size), view, self.cadence)
-        return Replay(ring, PrioritizedSampler(ring, self.batch_size, self.prioritized), view, self.cadence)
-
-
-def cadence(train_freq: Any, gradient_steps: Any, learning_starts: Any) -> Cadence:
-    """Stable-Baselines3's three arguments as one checked cadence.
-
-    Raises:
-        ConfigurationError: one of them is out of its range.
-    """
-    unit = "step"
-    if isinstance(train_freq, (tuple, list)):
-        if len(train_freq) != 2:
-            raise ConfigurationError(f"train_freq={train_freq!r} is not allowed: give k, (k, 'step') or (k, 'episode')")
-        train_freq, unit = train_freq
-    return Cadence(
-        check_int("train_freq", train_freq, 1),
-        cast(Literal["step", "episode"], check_choice("train_freq's unit", unit, ("step", "episode"))),
-        check_int("gradient_steps", gradient_steps, 1, also=(-1,)),
-        check_int("learning_starts", learning_starts, 0),
-    )
-
-
-@dataclass(frozen=True)
-class TargetSettings:
-    """How the target net follows: `tau` of the way whenever a multiple of `interval` env steps is crossed, or `by_updates`
-    after so many updates."""
-
-    tau: float
-    interval: int
-    by_updates: bool = False
-
-    def __post_init__(self) -> None:
-        check_float("tau", self.tau, 0.0, 1.0, above=True)
-        check_int("target_update_interval", self.interval, 1)
 
 
 class OffPolicyAlgorithm(BaseAlgorithm):
@@ -126,6 +34,9 @@ class OffPolicyAlgorithm(BaseAlgorithm):
         learning_rate: schedule.
         parts: of BaseAlgorithm.
     """
+
+    memory: LaneMemory | None = None
+    """What a recurrent policy remembers of the lanes; `prepare_acting` sets it."""
 
     def __init__(
         self,
@@ -153,12 +64,14 @@ class OffPolicyAlgorithm(BaseAlgorithm):
             else None
         )
         self.normalizer.set_lanes(stream.num_envs)
-        # without a seed of ours the environment keeps the one that it was made with
-        self.actor = InlineActor(stream, self.choose, None if self.arguments["seed"] is None else self.rng.env_seed)
         self._uniform = partial(stream.action_shape.uniform, stream.num_envs)
         self.prepare_acting(stream.num_envs)
+        # without a seed of ours the environment keeps the one that it was made with
+        seed = None if self.arguments["seed"] is None else self.rng.env_seed
+        self.actor = InlineActor(stream, self.choose, seed, dict if self.memory is None else self.memory.declared)
         if self._experience is None:
-            replay = self.replay_settings.build(stream, self.device, self.normalizer)
+            size = 0 if self.memory is None else self.memory.state.shape[1]
+            replay = self.replay_settings.build(stream, self.device, self.normalizer, size)
             self._experience, self._gradient = replay, None
             if self.verbose:
                 self._introduce(stream, replay)
@@ -193,9 +106,14 @@ class OffPolicyAlgorithm(BaseAlgorithm):
             for slot in rows.slots:
                 self.frames.push(slot)
         mask = rows.slots[-1].mask
-        if self.counters.lifetime < self._uniform_until:
-            return self._uniform(self.rng.explore, mask)
-        return self.act(partial(self._open_observation, rows), mask)
+        observe = partial(self._open_observation, rows)
+        if self.memory is not None:
+            self.memory.take_in(rows, observe(), mask)
+        early = self.counters.lifetime < self._uniform_until
+        action = self._uniform(self.rng.explore, mask) if early else self.act(observe, mask)
+        if self.memory is not None:
+            self.memory.acted(action)
+        return action
 
     def _open_observation(self, rows: Rows) -> Any:
         if self.frames is None:
@@ -248,7 +166,8 @@ class OffPolicyAlgorithm(BaseAlgorithm):
 
     def _more_parts(self) -> dict[str, persistence.Stateful]:
         frames: dict[str, persistence.Stateful] = {} if self.frames is None else {"frames": self.frames.ring}
-        return {**super()._more_parts(), **frames}
+        memory: dict[str, persistence.Stateful] = {} if self.memory is None else {"memory": self.memory}
+        return {**super()._more_parts(), **frames, **memory}
 
     def log_facts(self) -> dict[str, float]:
         return {"train/learning_rate": self.learning_rate(self.num_timesteps, self.counters.horizon)}

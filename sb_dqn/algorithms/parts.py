@@ -7,11 +7,14 @@ from typing import Any, Generic, TypeVar
 
 import torch
 
+from sb_dqn.accelerate import Mode, choose_mode
 from sb_dqn.algorithms.outside import resolve_device
-from sb_dqn.checks import check_float, check_int
+from sb_dqn.checks import check_float, check_int, check_switch
+from sb_dqn.errors import ConfigurationError
 from sb_dqn.policies import VALUE_POLICIES, QPolicy, policy_class, split_policy_kwargs
 from sb_dqn.policies.base import Policy
 from sb_dqn.policies.network import Design
+from sb_dqn.replay.sequences import Sequences
 from sb_dqn.rng import Generators, torch_seeded
 from sb_dqn.schedules import Linear
 from sb_dqn.types import Blueprint
@@ -100,3 +103,37 @@ class NetPlan(PolicyPlan[QPolicy]):
 
     def __init__(self, policy: str | type[QPolicy], policy_kwargs: Mapping[str, Any] | None, design: Design) -> None:
         super().__init__(policy, policy_kwargs, VALUE_POLICIES, QPolicy, design=design)
+
+    def sequences(self, given: Any, precision: str) -> Sequences | None:
+        """What a recurrent policy is trained on; None for one without a memory.
+
+        Raises:
+            ConfigurationError: settings without a memory, out of range, or with a precision that sequences do not take.
+        """
+        if not self.policy.recurrent:
+            if given is not None:
+                raise ConfigurationError(
+                    f"sequences={given!r} is for recurrent policies; give policy='MlpLstmPolicy', 'CnnLstmPolicy' or "
+                    f"'MultiInputLstmPolicy', or leave it out"
+                )
+            return None
+        if precision == "bf16":
+            raise ConfigurationError(
+                "precision='bf16' is not for recurrent policies: its errors add up in the state; use precision='fp32'"
+            )
+        return check_switch("sequences", True if given is None else given, Sequences)
+
+    def mode(self, nets: QPolicy, device: torch.device, torch_compile: bool) -> Mode:
+        """How the update is run. A recording of a sequence holds each of its steps: it takes long to make, and is no
+        faster than the kernels that torch has for whole sequences.
+
+        Raises:
+            ConfigurationError: `torch_compile` with a recurrent policy.
+        """
+        if not self.policy.recurrent:
+            return choose_mode([nets], device, torch_compile)
+        if torch_compile:
+            raise ConfigurationError(
+                "torch_compile=True is not for recurrent policies: the compiler would unroll each step"
+            )
+        return "eager"

@@ -29,11 +29,11 @@ from sb_dqn.normalize import NormalizeObservations, NormalizeRewards
 from sb_dqn.objectives.backup import Munchausen
 from sb_dqn.policies import ACTOR_CRITIC_POLICIES, SAC_POLICIES, VALUE_POLICIES
 from sb_dqn.policies.base import Policy
-from sb_dqn.replay import Prioritized, Replay
+from sb_dqn.replay import Prioritized, Replay, Sequences
 from sb_dqn.schedules import SCHEDULES
 from sb_dqn.types import Blueprint
 
-SWITCHES: tuple[type, ...] = (Munchausen, Noisy, NormalizeObservations, NormalizeRewards, Prioritized)
+SWITCHES: tuple[type, ...] = (Munchausen, Noisy, NormalizeObservations, NormalizeRewards, Prioritized, Sequences)
 POLICIES: tuple[type, ...] = (
     *VALUE_POLICIES.values(), *ACTOR_CRITIC_POLICIES.values(), *SAC_POLICIES.values(),
 )  # fmt: skip

@@ -14,6 +14,7 @@ from sb_dqn.algorithms.outside import open_outside, refuse_unknown, resolve_devi
 from sb_dqn.algorithms.parts import NetPlan, epsilon_schedule, gradient_bound, random_streams
 from sb_dqn.algorithms.prediction import GreedyActor
 from sb_dqn.checks import check_bool, check_choice, check_float, check_int, check_mapping, check_path
+from sb_dqn.errors import ConfigurationError
 from sb_dqn.exploration import Exploration, as_exploration
 from sb_dqn.learner import Learner
 from sb_dqn.normalize import Normalization
@@ -123,6 +124,10 @@ class PQN(OnPolicyAlgorithm):
             "optimizer_class": torch.optim.RAdam,
             **check_mapping("policy_kwargs", policy_kwargs),
         }
+        if str(policy).endswith("LstmPolicy") or getattr(policy, "recurrent", False):
+            raise ConfigurationError(
+                f"policy={policy!r} is not for PQN, whose rollouts are shuffled; use R2D2, or another Q-agent with a replay"
+            )
         plan = NetPlan(policy, chosen, Design(dueling=check_bool("dueling", dueling)))
 
         blueprint, stream = open_outside(env, action_mask)

@@ -110,12 +110,13 @@ class Predictor:
         action_masks: Any,
         exploration: Exploration | None,
         rng: np.random.Generator | None,
+        reward: Any = None,
     ) -> tuple[ActionArray, Any]:
         """Actions of the action space and the next state; greedy where there are no random numbers, drawn by the policy
-        where there is no exploration."""
-        obs, vectorised, state = self._admit(observation, state, episode_start)
+        where there is no exploration. The last reward is for policies that remember."""
+        obs, vectorised, state = self.admit(observation, state, episode_start)
         count = len(next(iter(obs.values())))
-        mask = self._legal(obs, action_masks, count)
+        mask = self.legal(obs, action_masks, count)
         if rng is None:
             action = self.greedy(obs, mask)
         elif exploration is None:
@@ -127,7 +128,7 @@ class Predictor:
         action = action + self.actions.start
         return action if vectorised else action[0], state
 
-    def _legal(self, obs: Observation, action_masks: Any, count: int) -> BoolArray | None:
+    def legal(self, obs: Observation, action_masks: Any, count: int) -> BoolArray | None:
         """`[B, (D,) A]`, as the caller says, else as the observation says; None: all."""
         if action_masks is not None:
             return batch_masks(self.actions, action_masks, count)
@@ -136,7 +137,8 @@ class Predictor:
         mask = batch_masks(self.actions, obs[self.mask_key], count, empty=True)
         return mask | ~mask.any(-1, keepdims=True)  # in a final observation nothing need be legal
 
-    def _admit(self, observation: Any, state: Any, episode_start: BoolArray | None) -> tuple[Observation, bool, Any]:
+    def admit(self, observation: Any, state: Any, episode_start: BoolArray | None) -> tuple[Observation, bool, Any]:
+        """Observations `[B, ...]` by key, frames stacked; whether there was an axis B; and the state of the stacks."""
         if self.frame_space is None:
             return *batch_observation(self.blueprint.observation_space, observation), state
         try:

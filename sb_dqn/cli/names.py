@@ -22,11 +22,12 @@ ALGORITHMS = {
     "A2C": "sb_dqn.algorithms.a2c",
     "PPO": "sb_dqn.algorithms.ppo",
     "SAC": "sb_dqn.algorithms.sac",
+    "R2D2": "sb_dqn.algorithms.r2d2",
 }
 """Class name to the module that holds it; a table and not an import, for the sake of `--help`."""
 
 
-ALIASES = {"c51": "CategoricalDQN"}
+ALIASES = {"c51": "CategoricalDQN", "r2d1": "R2D2"}
 """Other names, in lower case."""
 
 

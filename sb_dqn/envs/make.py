@@ -26,6 +26,8 @@ def spec_of(env_id: str) -> Any:
         ConfigurationError: unknown id, the nearest registered ones are offered; or its package is missing.
     """
     if env_id not in gymnasium.registry and ":" not in env_id:
+        if env_id.startswith("sb_dqn/"):
+            importlib.import_module("sb_dqn.envs.memory")  # registers its ids when imported
         register_minatar(env_id)
         importlib.import_module("ale_py")  # registers its ids when imported
     try:

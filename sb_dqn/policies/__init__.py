@@ -15,6 +15,7 @@ from sb_dqn.policies.actor_critic import (
     ActorCriticPolicy,
 )  # fmt: skip
 from sb_dqn.policies.base import Policy
+from sb_dqn.policies.recurrent import CnnLstmPolicy, MlpLstmPolicy, MultiInputLstmPolicy, RecurrentQPolicy
 from sb_dqn.policies.soft_actor_critic import SACCnnPolicy, SACMlpPolicy, SACMultiInputPolicy, SACPolicy
 from sb_dqn.policies.value import CnnPolicy, MlpPolicy, MultiInputPolicy, QPolicy
 
@@ -22,6 +23,9 @@ VALUE_POLICIES: dict[str, type[QPolicy]] = {
     "MlpPolicy": MlpPolicy,
     "CnnPolicy": CnnPolicy,
     "MultiInputPolicy": MultiInputPolicy,
+    "MlpLstmPolicy": MlpLstmPolicy,
+    "CnnLstmPolicy": CnnLstmPolicy,
+    "MultiInputLstmPolicy": MultiInputLstmPolicy,
 }
 ACTOR_CRITIC_POLICIES: dict[str, type[ActorCriticPolicy]] = {
     "MlpPolicy": ActorCriticMlpPolicy,
@@ -37,8 +41,9 @@ P = TypeVar("P", bound=Policy)
 OPTIMIZER_KEYS = ("optimizer_class", "optimizer_kwargs")
 
 __all__ = [
-    "ACTOR_CRITIC_POLICIES", "SAC_POLICIES", "VALUE_POLICIES", "ActorCriticPolicy", "CnnPolicy", "MlpPolicy",
-    "MultiInputPolicy", "Policy", "QPolicy", "SACPolicy", "policy_class", "split_policy_kwargs",
+    "ACTOR_CRITIC_POLICIES", "SAC_POLICIES", "VALUE_POLICIES", "ActorCriticPolicy", "CnnLstmPolicy", "CnnPolicy", "MlpLstmPolicy",
+    "MlpPolicy", "MultiInputLstmPolicy", "MultiInputPolicy", "Policy", "QPolicy", "RecurrentQPolicy", "SACPolicy", "policy_class",
+    "split_policy_kwargs",
 ]  # fmt: skip
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -32,6 +32,14 @@ class Policy(nn.Module, ABC):
         super().__init__()
         self.observation_space = observation_space
         self.action_space = action_space
+
+    recurrent: ClassVar[bool] = False
+    """Whether it remembers: it then answers step by step (`RecurrentQPolicy.step`)."""
+
+    @property
+    def reads_reward(self) -> bool:
+        """Whether the last reward is an input."""
+        return False
 
     @abstractmethod
     def greedy(self, obs: dict[str, Tensor], mask: Tensor | None = None, noise: Noise | None = None) -> Tensor:

@@ -18,7 +18,6 @@ from sb_dqn.nn.linear import Linear, MakeLinear, Noisy, NoisyLinear, assign_nois
 from sb_dqn.nn.mlp import Hidden, Streams
 from sb_dqn.nn.noise import Noise
 from sb_dqn.nn.norms import SpectralLinear
-from sb_dqn.policies.base import Features
 from sb_dqn.spaces import ActionShape
 
 
@@ -64,13 +63,13 @@ class QNetwork(nn.Module):
     """Features, hidden layers, and a head.
 
     Args:
-        features: from observations to a row of numbers.
+        features: from observations to a row of numbers of width `features_dim`.
         torso: hidden layers.
         actions: what the head answers for.
         design: dueling, noisy, distribution.
     """
 
-    def __init__(self, features: Features, torso: Torso, actions: ActionShape, design: Design = Design()) -> None:
+    def __init__(self, features: Any, torso: Torso, actions: ActionShape, design: Design = Design()) -> None:
         super().__init__()
         self.design = design
         self.features = features

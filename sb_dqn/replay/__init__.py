@@ -5,6 +5,7 @@ from sb_dqn.replay.frames import FrameStack
 from sb_dqn.replay.prioritized import Prioritized, PrioritizedSampler
 from sb_dqn.replay.ring import Ring
 from sb_dqn.replay.samplers import Sampler, UniformSampler
+from sb_dqn.replay.sequences import Sequences, SequenceView
 from sb_dqn.replay.views import TransitionView
 
 __all__ = [
@@ -15,6 +16,8 @@ __all__ = [
     "Replay",
     "Ring",
     "Sampler",
+    "SequenceView",
+    "Sequences",
     "TransitionView",
     "UniformSampler",
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import mmap
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,11 +35,26 @@ class Column:
     dtype: np.dtype[Any]
     padded: bool = False
     """One more cell of zeros at the end: what a frame stack reads before the stream's first frame."""
+    every: int = 1
+    """Rows that share a cell: whoever writes makes sure that at most one of them needs it (`Span`)."""
 
     @property
     def nbytes(self) -> int:
         """Bytes of one cell."""
         return math.prod(self.shape) * self.dtype.itemsize
+
+    def slots(self, rows: int) -> int:
+        """Cells of one lane for `rows` rows; one more where rows share them, since the oldest ones may share theirs with
+        rows that are gone."""
+        return rows if self.every == 1 else -(-rows // self.every) + 1
+
+    def begun(self, rows: Any) -> Any:
+        """Cells, counted for ever, that the first `rows` rows of a lane reach into; a number, or an array of them."""
+        return -(-rows // self.every)
+
+    def cells(self, rows: int, num_lanes: int) -> int:
+        """Cells of all lanes for `rows` rows each."""
+        return self.slots(rows) * num_lanes + self.padded
 
 
 def stored_dtype(dtype: npt.DTypeLike) -> np.dtype[Any]:
@@ -85,7 +100,7 @@ def allocate(
     columns: Mapping[str, Column], rows: int, num_lanes: int, device: torch.device, path: Path | None
 ) -> dict[str, Tensor]:
     """Zeros `[rows * num_lanes (+ 1), *shape]` for each column; pages of memory or file come when first written."""
-    shapes = {name: (rows * num_lanes + column.padded, *column.shape) for name, column in columns.items()}
+    shapes = {name: (column.cells(rows, num_lanes), *column.shape) for name, column in columns.items()}
     if path is not None:
         return _map_file(columns, shapes, path)
     if device.type == "cpu":
@@ -141,13 +156,15 @@ def masks_of(slot: Slot) -> BoolArray:
     return slot.mask if slot.full else slot.mask[slot.valid]
 
 
-def check_state(state: Mapping[str, Tensor], columns: Mapping[str, Tensor], num_lanes: int) -> None:
+def check_state(
+    state: Mapping[str, Tensor], columns: Mapping[str, Tensor], num_lanes: int, others: Collection[str] = ()
+) -> None:
     """Refuses the state of a ring of other columns or lanes.
 
     Raises:
         CheckpointError: they differ.
     """
-    differing = {*columns, "cursor", "first", "rows"} ^ set(state)
+    differing = {*columns, *others, "cursor", "first", "rows"} ^ set(state)
     if differing:
         raise CheckpointError(
             f"replay state and replay buffer differ in {sorted(differing)}; both must be of the same spaces, and both with "
@@ -164,6 +181,55 @@ def check_state(state: Mapping[str, Tensor], columns: Mapping[str, Tensor], num_
                 f"replay state {name!r} holds {state[name].dtype} of shape {given}, the buffer "
                 f"{column.dtype} of shape {wanted}; both must be of the same spaces"
             )
+
+
+def held_rows(
+    columns: Mapping[str, Tensor], kinds: Mapping[str, Column], rows: int, newest: int, num_lanes: int
+) -> dict[str, Tensor]:
+    """The rows held, as views `[S, B, *shape]` of live memory.
+
+    Args:
+        columns: `[rows * B (+ 1), *shape]` by name.
+        kinds: what they hold.
+        rows: kept of each lane.
+        newest: rows ever arrived in the lane that has most.
+        num_lanes: B.
+    """
+    found = {}
+    for name, kind in kinds.items():
+        held = min(kind.begun(newest), kind.slots(rows))
+        found[name] = columns[name][: held * num_lanes].view(held, num_lanes, *kind.shape)
+    return found
+
+
+def restore_rows(
+    state: Mapping[str, Tensor],
+    columns: Mapping[str, Tensor],
+    kinds: Mapping[str, Column],
+    rows: int,
+    newest: int,
+    cursor: npt.NDArray[np.int64],
+) -> None:
+    """Copies back what `held_rows` gave: all of it, or the newest rows that fit.
+
+    Args:
+        state: with the number of `rows` of the ring that was saved.
+        columns, kinds, rows: see `held_rows`.
+        newest: rows ever arrived in the lane that had most before; what lies beyond has never been written.
+        cursor: `[B]` rows ever arrived in the lanes that were saved.
+    """
+    saved_rows, num_lanes = int(state["rows"]), len(cursor)
+    for name, kind in kinds.items():
+        column, slots, begun = columns[name], kind.slots(rows), kind.begun(cursor)
+        written = min(kind.begun(newest), slots) * num_lanes
+        if saved_rows == rows:
+            count = state[name].shape[0] * num_lanes
+            column[:count] = state[name].flatten(0, 1).to(column)
+            column[count:written] = 0  # no further, so that no page is touched in vain
+        else:
+            column[:written] = 0
+            keep = np.minimum(begun, min(kind.slots(saved_rows), slots))
+            copy_newest(state[name], column, slots, begun, keep)
 
 
 def copy_newest(

@@ -12,6 +12,7 @@ from torch import Tensor
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.replay.ring import Ring
 from sb_dqn.replay.samplers import Sampler
+from sb_dqn.replay.sequences import SequenceView
 from sb_dqn.replay.views import TransitionView
 from sb_dqn.types import Batch, Rows
 
@@ -51,7 +52,7 @@ class Cadence:
 class Replay:
     """What an off-policy algorithm learns from (the `Experience` of types.py)."""
 
-    def __init__(self, ring: Ring, sampler: Sampler, view: TransitionView, cadence: Cadence) -> None:
+    def __init__(self, ring: Ring, sampler: Sampler, view: TransitionView | SequenceView, cadence: Cadence) -> None:
         self.ring, self.sampler, self.view, self.cadence = ring, sampler, view, cadence
         self._seen = 0  # env steps taken in: a replay that begins empty waits for `learning_starts` of its own
         self._pending = 0  # env steps, or episodes, that have not yet paid for updates
@@ -62,7 +63,7 @@ class Replay:
         if rows.action is None:
             self.ring.cut()
         else:
-            self.ring.depart(rows.action)
+            self.ring.depart(rows.action, rows.extra)
         for slot in rows.slots:
             self.ring.arrive(slot)
             self.sampler.arrived(slot)

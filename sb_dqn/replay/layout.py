@@ -11,6 +11,7 @@ import torch
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.replay.columns import Column, action_dtype, check_path, stored_dtype
 from sb_dqn.replay.memory import check_budget, human_bytes
+from sb_dqn.replay.span import Span
 from sb_dqn.spaces import Space, leaf_dtype, leaf_shape
 
 
@@ -36,9 +37,11 @@ class Layout:
         path: Path | None,
         action_axes: tuple[int, ...] = (),
         masks: bool = False,
+        span: Span | None = None,
     ) -> None:
         self.num_lanes, self.frame_stack, self.n_steps = num_lanes, frame_stack, n_steps
         self.num_actions, self.action_axes, self.device, self.path = num_actions, action_axes, device, path
+        self.span = span or Span(frame_stack - 1, n_steps)
         shapes = {key: leaf_shape(space) for key, space in spaces.items()}
         self.stacked_keys = frozenset(key for key, shape in shapes.items() if frame_stack > 1 and len(shape) == 3)
         self._check_numbers(shapes)
@@ -55,6 +58,7 @@ class Layout:
             "terminal": flag,
             "last": flag,
         }
+        self.columns |= self.span.columns
         if masks:
             self.columns["mask"] = Column((*action_axes, num_actions), np.dtype(np.bool_))
 
@@ -75,23 +79,25 @@ class Layout:
             )
 
     def _checked_rows(self, capacity: int) -> int:
-        rows, window = capacity // self.num_lanes, self.n_steps + self.frame_stack
+        rows, window = capacity // self.num_lanes, self.span.behind + 1 + self.span.ahead
         if rows < window:
+            plain = window == self.n_steps + self.frame_stack
+            of = "n_steps + frame_stack" if plain else "one whole sequence with its burn-in and bootstrap"
             raise ConfigurationError(
                 f"buffer_size={capacity} over {self.num_lanes} lanes is {rows} rows a lane, fewer than "
-                f"n_steps + frame_stack = {window}; set buffer_size to at least {window * self.num_lanes}"
+                f"{of} = {window}; set buffer_size to at least {window * self.num_lanes}"
             )
         return rows
 
     @property
     def bytes_per_row(self) -> int:
         """Bytes of one row of one lane, everything included."""
-        return sum(column.nbytes for column in self.columns.values())
+        return sum(-(-column.nbytes // column.every) for column in self.columns.values())
 
     @property
     def nbytes(self) -> int:
         """Bytes of the whole ring."""
-        return sum(column.nbytes * (self.capacity + column.padded) for column in self.columns.values())
+        return sum(column.nbytes * column.cells(self.rows, self.num_lanes) for column in self.columns.values())
 
     def check_place(self) -> None:
         """Refuses a ring that cannot fit where it shall lie.

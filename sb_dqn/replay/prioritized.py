@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -65,6 +65,9 @@ class Prioritized:
         object.__setattr__(self, "beta", schedule)
 
 
+Entering = Callable[[Tensor, Tensor], Tensor]
+
+
 class PrioritizedSampler(Sampler):
     """Draws rows in proportion to their priority, one from each of N equal parts of the sum (stratified).
 
@@ -78,9 +81,13 @@ class PrioritizedSampler(Sampler):
         ring: `ring.refresh_bounds()` and `refresh()` must have been called since the last arrival.
         batch_size: N >= 1.
         settings: see there.
+        entering: from lanes and rows `[N]` that have just come to be able to start to their priorities `[N]`, NaN for the
+            initial one; None: all get that.
     """
 
-    def __init__(self, ring: Ring, batch_size: int, settings: Prioritized | None = None) -> None:
+    def __init__(
+        self, ring: Ring, batch_size: int, settings: Prioritized | None = None, entering: Entering | None = None
+    ) -> None:
         if batch_size < 1:
             raise ConfigurationError(f"batch_size={batch_size} is not allowed; give an integer >= 1")
         self.ring, self.settings, self.noise_shape = ring, settings or Prioritized(), (batch_size,)
@@ -90,9 +97,9 @@ class PrioritizedSampler(Sampler):
         self.beta, self.largest = scalar.clone(), scalar.clone()
         """Exponent of the weights; largest priority fed back so far, to the power of alpha, 0 before any."""
         self._zero = scalar
-        self._last_array = ring.last.numpy() if ring.device.type == "cpu" else None
+        self._blocked_array = ring.blocked.numpy() if ring.device.type == "cpu" else None
+        self.entering = entering
         self._strata = torch.arange(batch_size, dtype=torch.float64, device=ring.device)
-        self._places: IntArray = np.arange(2 * ring.num_lanes)
         self._low: IntArray = np.zeros(ring.num_lanes, np.int64)  # the bounds that the leaves are up to date with
         self._high: IntArray = np.zeros(ring.num_lanes, np.int64)
         self._stale = True
@@ -120,8 +127,9 @@ class PrioritizedSampler(Sampler):
         bounds = self._low, np.maximum(low, self._high), np.minimum(low, self._high), high
         self._low, self._high, self._stale = low, high, False
         gone = int(np.maximum(bounds[2] - bounds[0], 0).sum())
-        cells = self._cells(*self._rows(np.concatenate(bounds[:2]), np.concatenate(bounds[2:])))
-        values = self._fresh(cells[gone:])
+        lane, row = self.ring.rows_between(np.concatenate(bounds[:2]), np.concatenate(bounds[2:]))
+        cells = self._cells(lane, row)
+        values = self._fresh(lane[gone:], row[gone:])
         self.tree.write(cells, gone, values)
         if self.count is not None:
             self.count.write(cells, gone, values > 0)
@@ -139,19 +147,19 @@ class PrioritizedSampler(Sampler):
     def _stored(self, priority: Tensor) -> Tensor:
         return priority.pow(self.settings.alpha).clamp(SMALLEST, LARGEST)
 
-    def _fresh(self, cells: IntArray) -> Any:
-        """The initial priority, or 0 of `last` rows, as the tree wants it: an array on the CPU, else a tensor."""
-        if self._last_array is not None:
-            return self._initial() * ~self._last_array[cells]
-        return (
-            self._initial() * self.ring.last.take(torch.from_numpy(cells).to(self.ring.device)).logical_not().double()
-        )
-
-    def _rows(self, low: IntArray, high: IntArray) -> tuple[IntArray, IntArray]:
-        """Lane and row `[sum of their counts]` of all rows low <= r < high, bounds `[B]` or, one after another, `[2 B]`."""
-        room = np.maximum(high - low, 0)
-        which = np.repeat(self._places[: len(room)], room)
-        return which % self.ring.num_lanes, np.arange(len(which)) + (low - room.cumsum() + room)[which]
+    def _fresh(self, lane: IntArray, row: IntArray) -> Any:
+        """The priority of new rows, 0 where none may start, as the tree wants it: an array on the CPU, else a tensor."""
+        cells, device = self._cells(lane, row), self.ring.device
+        if self._blocked_array is not None and self.entering is None:
+            return self._initial() * ~self._blocked_array[cells]
+        starts = self.ring.blocked.take(torch.from_numpy(cells).to(device)).logical_not()
+        values = self._initial() * starts.double()
+        if self.entering is not None:
+            which = starts.nonzero()[:, 0]
+            places = (torch.from_numpy(part).to(device)[which] for part in (lane, row))
+            entered = self.entering(*places).double()
+            values[which] = torch.where(entered.isnan(), values[which], self._stored(entered + self.settings.eps))
+        return values if self._blocked_array is None else values.numpy()
 
     def _cells(self, lane: IntArray, row: IntArray) -> IntArray:
         return row % self.ring.rows * self.ring.num_lanes + lane
@@ -168,10 +176,10 @@ class PrioritizedSampler(Sampler):
         cell, chance = self._draw((self._strata + noise) / len(self._strata))
         weight = torch.where(chance > 0, (chance.min() / chance).pow(self.beta), self._zero).float()
         if lanes == 1:
-            lane, newest = torch.zeros_like(cell), ring.hi + (ring.n_steps - 1)
+            lane, newest = torch.zeros_like(cell), ring.hi + (ring.span.ahead - 1)
             return lane, newest - (newest - cell) % ring.rows, weight
         lane = cell % lanes
-        newest = ring.hi.take(lane) + (ring.n_steps - 1)
+        newest = ring.hi.take(lane) + (ring.span.ahead - 1)
         return lane, newest - (newest - cell // lanes) % ring.rows, weight
 
     def _draw(self, share: Tensor) -> tuple[Tensor, Tensor]:
@@ -229,9 +237,9 @@ class PrioritizedSampler(Sampler):
         self._low, self._high = ring.intervals()
         self._stale = False
         self.largest.copy_(state["largest"] if state else self._zero)
-        lane, row = self._rows(self._low, self._high)
+        lane, row = self.ring.rows_between(self._low, self._high)
         cells = self._cells(lane, row)
-        values = torch.as_tensor(self._fresh(cells)).to(leaves)
+        values = torch.as_tensor(self._fresh(lane, row)).to(leaves)
         if state:
             values = torch.where(values > 0, self._saved(state, lane, row, values), values)
         leaves.zero_()
@@ -263,8 +271,8 @@ class PrioritizedSampler(Sampler):
         """Whether the invariants hold, and if not, which one does not (slow; for tests)."""
         ring, leaves = self.ring, self.tree.leaves
         may = torch.zeros_like(leaves, dtype=torch.bool)
-        cells = torch.from_numpy(self._cells(*self._rows(*ring.intervals()))).to(ring.device)
-        may[cells] = ~ring.last.take(cells)
+        cells = torch.from_numpy(self._cells(*self.ring.rows_between(*ring.intervals()))).to(ring.device)
+        may[cells] = ~ring.blocked.take(cells)
         fresh = SumTree(self.tree.size, ring.device)
         fresh.leaves.copy_(leaves)
         fresh.rebuild()

@@ -9,8 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sb_dqn.replay.columns import Where, allocate, check_state, copy_newest, masks_of, writer
+from sb_dqn.replay.columns import Where, allocate, check_state, held_rows, masks_of, restore_rows, writer
 from sb_dqn.replay.layout import Layout
+from sb_dqn.replay.span import Declared, Marks, Span
 from sb_dqn.spaces import Space
 from sb_dqn.types import ActionArray, IntArray, Slot
 
@@ -24,6 +25,7 @@ class Ring:
     A row r of lane b may start a transition iff max(first_b, c_b - T + K - 1) <= r < c_b - n and it is not `last`. Here
     c_b = rows ever arrived in the lane (`cursor`), T = rows kept of each lane, K = frame stack, n = n-step horizon, and
     first_b = 0 (more after loading the rows of a smaller ring). Row c_b - 1 is *open*: it has arrived but not departed.
+    A span puts its `behind` and `ahead` in the places of K - 1 and n, and lets each `every`-th row of an episode start alone.
     Every sampler asks `may_start`. The tensors never move, so what is traced on them stays valid.
 
     Args:
@@ -37,6 +39,7 @@ class Ring:
         path: a file to map them from instead of memory (CPU only); scratch, not a checkpoint.
         action_axes: shape of one action: `()`, `(D,)` of branches, or that of a Box.
         masks: keep the masks of legal actions; every slot must have one.
+        span: what sequences need; None: transitions.
 
     Raises:
         ConfigurationError: a number is out of its range, or one window does not fit into T rows.
@@ -56,6 +59,7 @@ class Ring:
         path: Path | None = None,
         action_axes: tuple[int, ...] = (),
         masks: bool = False,
+        span: Span | None = None,
     ) -> None:
         self.num_lanes, self.frame_stack, self.n_steps = num_lanes, frame_stack, n_steps
         self.device = torch.device(device)
@@ -70,6 +74,7 @@ class Ring:
             path=path,
             action_axes=action_axes,
             masks=masks,
+            span=span,
         )
         layout.check_place()
         self.rows, self.capacity, self.stacked_keys = layout.rows, layout.capacity, layout.stacked_keys
@@ -78,7 +83,13 @@ class Ring:
         self.action, self.reward = self.columns["action"], self.columns["reward"]
         self.terminal, self.last = self.columns["terminal"], self.columns["last"]
         self.mask = self.columns.get("mask")
-        self._writers = {name: writer(tensor, self.rows, num_lanes) for name, tensor in self.columns.items()}
+        self.span = layout.span
+        self.blocked = self.columns.get("blocked", self.last)
+        """`[T * B]` rows that may never start."""
+        self._writers = {
+            name: writer(self.columns[name], column.slots(self.rows), num_lanes)
+            for name, column in layout.columns.items()
+        }
         self._obs_writers = [(key, self._writers[f"obs/{key}"]) for key in spaces]
         self._start_empty()
 
@@ -88,6 +99,7 @@ class Ring:
         self._level: int | None = 0  # the cursor of every lane, where all are equal
         self._open_last = np.zeros(self.num_lanes, np.bool_)
         self._open_ends = self._open_last.reshape(-1, *(1 for _ in self.layout.action_axes))  # a view, like actions
+        self._marks = Marks(self.span, self.rows, self.num_lanes, self._writers)
         self._fresh = True  # the bounds are up to date
         self._ample = False  # more than a FEW rows are in bounds; arrivals never make them fewer
         self._lanes: IntArray = np.arange(self.num_lanes)
@@ -120,7 +132,9 @@ class Ring:
     def arrive(self, slot: Slot) -> None:
         """The environment answered: one row in each valid lane, whose departing half is cleared."""
         self._fresh = False
+        self._marks.grow_older(slot, self._open_last)
         where: Where
+        lanes: IntArray | slice = slice(None)
         if slot.full and self._level is not None:  # one assignment of a whole row for each column
             where = self._level % self.rows
             for key, column in self._obs_writers:
@@ -144,9 +158,11 @@ class Ring:
         self._writers["action"][where] = 0
         if self.mask is not None:
             self._writers["mask"][where] = masks_of(slot)
+        self._marks.arrive(where, lanes, last)
 
-    def depart(self, action: ActionArray) -> None:
-        """The policy acted on the open rows; the action of a `last` row is ignored by the env and kept as 0."""
+    def depart(self, action: ActionArray, declared: Declared | None = None) -> None:
+        """The policy acted on the open rows, and declared of them; a `last` row's action is ignored by the env and kept as 0."""
+        self._marks.depart(self.open_rows(), self.cursor, declared)
         ends = np.count_nonzero(self._open_last)
         self._writers["action"][self.open_rows()] = np.where(self._open_ends, 0, action) if ends else action
 
@@ -156,6 +172,7 @@ class Ring:
             return
         self._open_last |= self.cursor > 0
         self._writers["last"][self.open_rows()] = self._open_last
+        self._marks.block(self.open_rows(), slice(None), self._open_last)
 
     def open_rows(self) -> Where:
         """Where the open row of every lane lies, as an index into `[T, B, ...]`."""
@@ -169,8 +186,8 @@ class Ring:
 
     def intervals(self) -> tuple[IntArray, IntArray]:
         """Per lane, half open: rows whose window lies in the ring; `last` rows are still among them."""
-        lo = np.maximum(self._first, self.cursor - (self.rows - self.frame_stack + 1))
-        return lo, self.cursor - self.n_steps
+        lo = np.maximum(self._first, self.cursor - (self.rows - self.span.behind))
+        return lo, self.cursor - self.span.ahead
 
     def refresh_bounds(self) -> None:
         """Brings `lo`, `hi`, `edge`, `base`, `total` up to date, in place; call it after arrivals, before sampling."""
@@ -180,8 +197,8 @@ class Ring:
         if (
             self.num_lanes == 1
         ):  # the same in plain numbers: arrays of one cost more than the rest of an update's sampling
-            low = max(int(self._first[0]), int(self.cursor[0]) - self.rows + self.frame_stack - 1)
-            high = int(self.cursor[0]) - self.n_steps
+            low = max(int(self._first[0]), int(self.cursor[0]) - self.rows + self.span.behind)
+            high = int(self.cursor[0]) - self.span.ahead
             bounds[:, 0] = low, high, max(high - low, 0), low
         else:
             lo, hi = self.intervals()
@@ -200,15 +217,19 @@ class Ring:
     def can_start(self) -> bool:
         """Whether any row may start. Of many rows in bounds one always may: after a `last` row comes a reset row."""
         if not self._ample:
-            self._ample = self.startable() > FEW
+            self._ample = self.startable() > (FEW if self.span.every == 1 else 2 * self.span.every * self.num_lanes)
         return self._ample or self._any_may_start()
 
     def _any_may_start(self) -> bool:
         self.refresh_bounds()
-        lo, hi = self.intervals()
-        pairs = [(lane, row) for lane in range(self.num_lanes) for row in range(int(lo[lane]), int(hi[lane]))]
-        lanes, rows = torch.tensor(pairs, dtype=torch.int64, device=self.device).view(-1, 2).unbind(1)
+        lanes, rows = (torch.from_numpy(found).to(self.device) for found in self.rows_between(*self.intervals()))
         return bool(self.may_start(lanes, rows).any())  # a CPU-GPU sync point, in the first ticks alone
+
+    def rows_between(self, low: IntArray, high: IntArray) -> tuple[IntArray, IntArray]:
+        """Lane and row `[sum of their counts]` of all rows low <= r < high, bounds `[B]` or, one after another, `[2 B]`."""
+        room = np.maximum(high - low, 0)
+        which = np.repeat(np.arange(len(room)), room)
+        return which % self.num_lanes, np.arange(len(which)) + (low - room.cumsum() + room)[which]
 
     def cells(self, lane: Tensor, row: Tensor) -> Tensor:
         """Where rows (absolute, int64, any shape) lie in the columns: (row % T) * B + lane."""
@@ -230,20 +251,16 @@ class Ring:
             bool, the same shape.
         """
         lo, hi = (self.lo, self.hi) if self.num_lanes == 1 else (self.lo.take(lane), self.hi.take(lane))
-        allowed: Tensor = (row >= lo) & (row < hi) & ~self.last.take(self.cells(lane, row))
+        allowed: Tensor = (row >= lo) & (row < hi) & ~self.blocked.take(self.cells(lane, row))
         return allowed
 
     def state_dict(self) -> dict[str, Tensor]:
         """Cursors and the rows held, views of live memory: write them out, or clone, before the next arrival."""
-        held = min(int(self.cursor.max()), self.rows)
-        state = {
-            name: column[: held * self.num_lanes].view(held, self.num_lanes, *column.shape[1:])
-            for name, column in self.columns.items()
-        }
+        state = held_rows(self.columns, self.layout.columns, self.rows, int(self.cursor.max()), self.num_lanes)
         state["cursor"] = torch.from_numpy(self.cursor.copy())
         state["first"] = torch.from_numpy(np.where(self.cursor > self.rows, self.intervals()[0], self._first))
         state["rows"] = torch.tensor(self.rows)
-        return state
+        return state | self._marks.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         """Takes over what `state_dict` gave: all of it, or the newest rows that fit into a smaller ring.
@@ -251,19 +268,11 @@ class Ring:
         Raises:
             CheckpointError: the columns or the number of lanes differ.
         """
-        check_state(state, self.columns, self.num_lanes)
-        saved_rows, cursor = int(state["rows"]), state["cursor"].cpu().numpy().astype(np.int64)
-        keep = np.minimum(cursor, min(saved_rows, self.rows))
-        written = min(int(self.cursor.max()), self.rows) * self.num_lanes
-        for name, column in self.columns.items():
-            if saved_rows == self.rows:
-                count = state[name].shape[0] * self.num_lanes
-                column[:count] = state[name].flatten(0, 1).to(column)
-                column[count:written] = 0  # no further, so that no page is touched in vain
-            else:
-                column[:written] = 0
-                copy_newest(state[name], column, self.rows, cursor, keep)
+        check_state(state, self.columns, self.num_lanes, self._marks.state_dict())
+        cursor = state["cursor"].cpu().numpy().astype(np.int64)
+        restore_rows(state, self.columns, self.layout.columns, self.rows, int(self.cursor.max()), cursor)
         self._first[:] = state["first"].cpu().numpy()
+        self._marks.load_state_dict(state)
         self.cursor[:] = cursor
         self._level = self._common_cursor()
         self._fresh = self._ample = False

@@ -14,6 +14,7 @@ from torch import nn
 from sb_dqn.algorithms import ALGORITHMS, DQN, DoubleDQN, NStepDQN
 from sb_dqn.algorithms.outside import constructor_arguments
 from sb_dqn.errors import ConfigurationError, MemoryBudgetError, SpaceError
+from sb_dqn.replay import Sequences
 from tests.tiny import Tiny, lanes, quick
 
 NO_NUMBERS = [math.nan, math.inf, -math.inf, "3", "x", True, [], {}, 1j, object()]
@@ -45,6 +46,7 @@ TABLE: dict[str, list[Any]] = {
     "action_mask": ["inf", "key", 3],
     "normalize_observations": ["yes", 1, None, [], {"clip": 0}, {"clip": math.nan}, {"epsilon": 0}, {"keys": "obs"}, {"keys": ["ob"]}],
     "normalize_rewards": ["yes", 1, None, [], {"clip": -1}, {"epsilon": "x"}, {"gamma": 0.9}],
+    "sequences": [True, 3, [], "long", {}, {"batch_T": 8}, Sequences()],
     "loss": ["hubber", None, 3, ["mse"], nn.MSELoss()],
     "stats_window_size": [*NO_NUMBERS, *FRACTIONS, 0, -1, None],
     "tensorboard_log": [3, True, ["runs"]],
@@ -133,7 +135,7 @@ def test_variants_offer_their_own_keyword(algorithm: type[DQN], name: str) -> No
     ("policy", "message"),
     [
         ("MlpPolici", "policy 'MlpPolici' is unknown: allowed are .*Did you mean 'MlpPolicy'"),
-        ("MlpLstmPolicy", "Did you mean 'MlpPolicy'"),
+        ("MlpLstmPolici", "Did you mean 'MlpLstmPolicy'"),
         (nn.Linear, "policy .* is not allowed: give"),
         (None, "policy None is not allowed: give"),
         ("CnnPolicy", "CnnPolicy needs one image.*use 'MlpPolicy'"),

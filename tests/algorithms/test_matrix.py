@@ -36,7 +36,7 @@ STEPS = 24
 @pytest.fixture
 def eagerly(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """Recording takes far longer than these few updates."""
-    monkeypatch.setattr("sb_dqn.algorithms.dqn.choose_mode", lambda *_: "eager")
+    monkeypatch.setattr("sb_dqn.algorithms.parts.choose_mode", lambda *_: "eager")
     return monkeypatch
 
 
@@ -110,7 +110,7 @@ def test_learns_and_comes_back(combination: Combination, eagerly: Any) -> None:
 def test_every_pair_as_it_is_recorded(combination: Combination, monkeypatch: pytest.MonkeyPatch) -> None:
     recorded = check(combination)
     assert recorded.mode == "traced"
-    monkeypatch.setattr("sb_dqn.algorithms.dqn.choose_mode", lambda *_: "eager")
+    monkeypatch.setattr("sb_dqn.algorithms.parts.choose_mode", lambda *_: "eager")
     eager = make(combination).learn(STEPS + 4)
     moved = (eager.learner.flat - eager.learner.flat_target).norm()
     assert (recorded.learner.flat - eager.learner.flat).norm() < 1e-3 * moved
@@ -178,7 +178,7 @@ def test_compiled(head: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
     assert compiled.mode == "compiled"
     assert "failed" not in capsys.readouterr().err
     mode: Mode = "eager"
-    monkeypatch.setattr("sb_dqn.algorithms.dqn.choose_mode", lambda *_: mode)
+    monkeypatch.setattr("sb_dqn.algorithms.parts.choose_mode", lambda *_: mode)
     eager = make(combination).learn(STEPS + 4)
     moved = (eager.learner.flat - eager.learner.flat_target).norm()
     assert (compiled.learner.flat - eager.learner.flat).norm() < 1e-2 * moved

@@ -13,7 +13,7 @@ import torch
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 import sb_dqn
-from sb_dqn.algorithms import DQN, DoubleDQN, NStepDQN
+from sb_dqn.algorithms import DQN, R2D2, DoubleDQN, NStepDQN
 from sb_dqn.callbacks import BaseCallback
 from sb_dqn.logger import configure
 from sb_dqn.types import Update
@@ -29,7 +29,7 @@ def parameters(model: DQN) -> torch.Tensor:
 def test_cartpole(name: str, count: int) -> None:
     env = sb_dqn.make_vec_env("CartPole-v1", n_envs=count)
     quick_ones = {"n_steps": 8, "batch_size": 16} if name == "PQN" else {**QUICK, "train_freq": 4}
-    model: DQN = getattr(sb_dqn, name)("MlpPolicy", env, **quick_ones)
+    model: DQN = quick(env, algorithm=R2D2) if name == "R2D2" else getattr(sb_dqn, name)("MlpPolicy", env, **quick_ones)
     before = parameters(model)
     assert model.learn(200) is model
     assert model.num_timesteps >= 200

@@ -41,7 +41,7 @@ SOON: dict[str, dict[str, Any]] = {
 @pytest.fixture(autouse=True)
 def eagerly(monkeypatch: pytest.MonkeyPatch) -> None:
     """Recording takes far longer than these few updates."""
-    for module in ("dqn", "pqn"):
+    for module in ("parts", "pqn"):
         monkeypatch.setattr(f"sb_dqn.algorithms.{module}.choose_mode", lambda *_: "eager")
 
 
@@ -72,6 +72,8 @@ def leaves(tree: Any, path: str = "") -> dict[str, Any]:
 def outputs(model: Any) -> dict[str, Any]:
     """All that the net says of some observations, the distribution included."""
     with torch.no_grad():
+        if model.policy.recurrent:
+            return {"q": model.policy.values(OBS).tolist()}
         value = model.policy.q_net(OBS)
     return {"q": value.q.tolist(), **{name: leaves(part) for name, part in value._asdict().items()}}
 

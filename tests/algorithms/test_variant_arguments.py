@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from torch import nn
 
-from sb_dqn.algorithms import ALGORITHMS, DQN, FQF, IQN, PQN, QRDQN, CategoricalDQN
+from sb_dqn.algorithms import ALGORITHMS, DQN, FQF, IQN, PQN, QRDQN, R2D2, CategoricalDQN
 from sb_dqn.algorithms.outside import constructor_arguments
 from sb_dqn.errors import ConfigurationError, EnvironmentFault, SpaceError
 from sb_dqn.nn.extractors import HadamaxCNN, ImpalaCNN, MinAtarCNN, NatureCNN
@@ -74,6 +74,19 @@ OF_HEADS: dict[Any, dict[str, list[Any]]] = {
         "kappa": KAPPA,
         "fraction_learning_rate": [*NO_NUMBERS, -1e-9, None],
         "entropy_coef": [*NO_NUMBERS, -0.1, None],
+    },
+    R2D2: {
+        "batch_T": [*WHOLE, 5],
+        "batch_B": WHOLE,
+        "warmup_T": [*NO_NUMBERS, -1, 1.5, None, 1],
+        "store_rnn_state_interval": [*NO_NUMBERS, -1, 1.5, None, 3],
+        "replay_ratio": [*NO_NUMBERS, 0, -1, None],
+        "count_burn_in": ["yes", 1, 0.0, None],
+        "pri_eta": [*NO_NUMBERS, -0.1, 1.1, None],
+        "input_priorities": ["yes", 1, 0.0, None],
+        "input_priority_shift": [*NO_NUMBERS, -1, 1.5, 2],
+        "value_rescale_eps": [*NO_NUMBERS, -1e-3],
+        "loss": ["hubber", None, 3],
     },
     PQN: {
         "n_steps": WHOLE,
@@ -314,7 +327,7 @@ ALLOWED: list[tuple[Any, dict[str, Any]]] = [
 
 @pytest.mark.parametrize(("algorithm", "kwargs"), ALLOWED)
 def test_values_that_are_allowed(algorithm: Any, kwargs: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("dqn", "pqn"):
+    for module in ("parts", "pqn"):
         monkeypatch.setattr(f"sb_dqn.algorithms.{module}.choose_mode", lambda *_: "eager")
     model = quick(algorithm=algorithm, **kwargs).learn(40)
     assert model._n_updates > 0

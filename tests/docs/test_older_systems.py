@@ -22,7 +22,7 @@ from sb_dqn.logger import configure
 from sb_dqn.nn import HadamaxCNN, ImpalaCNN, NatureCNN
 from sb_dqn.nn.linear import Noisy
 from sb_dqn.objectives.backup import Munchausen
-from sb_dqn.policies import OPTIMIZER_KEYS, QPolicy
+from sb_dqn.policies import OPTIMIZER_KEYS, QPolicy, RecurrentQPolicy
 from sb_dqn.replay.prioritized import Prioritized
 from sb_dqn.schedules import Linear
 from tests.docs.pages import FOLDER, QUOTED, rows_of, section_of
@@ -97,7 +97,8 @@ def known_names() -> set[str]:
         found |= constructor_defaults(algorithm).keys()
     functions = (
         *MAKERS, BaseAlgorithm.learn, BaseAlgorithm.predict, BaseAlgorithm.load,
-        EvalCallback.__init__, CheckpointCallback.__init__, Monitor.__init__, QPolicy.__init__, NatureCNN.__init__,
+        EvalCallback.__init__, CheckpointCallback.__init__, Monitor.__init__, QPolicy.__init__,
+        RecurrentQPolicy.__init__, NatureCNN.__init__,
         ImpalaCNN.__init__, HadamaxCNN.__init__,
     )  # fmt: skip
     for function in functions:
@@ -160,14 +161,14 @@ def test_what_is_said_to_be_logged_is_logged(tmp_path: Path) -> None:
 
 def test_made_up_names_would_be_noticed() -> None:
     cells = [
-        "`buffer_size`, `replay_ratio`",
+        "`buffer_size`, `replay_rate`",
         'by `exploration={"ladder": "log", "rungs": 3}`, `sigma=2`, `eps_eval=0.1`',
     ]
-    assert plain_names(cells) - known_names() == {"replay_ratio"}
+    assert plain_names(cells) - known_names() == {"replay_rate"}
     assert keywords_with_values(cells) - known_names() == {"rungs", "eps_eval"}
 
 
 def test_what_is_missing_is_said() -> None:
     text = section_of(PAGE, "## Not yet")
-    for word in ("sequences", "R2D1", "asynchronous", "GPUs", "actors", "normalisation"):
+    for word in ("asynchronous", "GPUs", "actors", "normalisation"):
         assert word in text

@@ -160,7 +160,7 @@ def test_a_policy_of_ones_own() -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ("MlpPolitics", r"'MlpPolitics' is unknown: allowed are \['CnnPolicy'.*Did you mean 'MlpPolicy'"),
+        ("MlpPolitics", r"'MlpPolitics' is unknown: allowed are .*'CnnPolicy'.*Did you mean 'MlpPolicy'"),
         ("mlppolicy", "Did you mean 'MlpPolicy'"),
         (nn.Linear, "give .* or a subclass of QPolicy"),
         (None, "subclass of QPolicy"),

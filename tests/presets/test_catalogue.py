@@ -98,4 +98,4 @@ def test_every_shipped_entry_is_whole() -> None:
         assert preset.source
         assert preset.n_timesteps > 0
         assert preset.n_envs >= 1
-        assert preset.policy in {"MlpPolicy", "CnnPolicy", "MultiInputPolicy"}
+        assert preset.policy in {"MlpPolicy", "CnnPolicy", "MultiInputPolicy", "MlpLstmPolicy", "CnnLstmPolicy"}

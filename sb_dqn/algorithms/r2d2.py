@@ -1,0 +1,128 @@
+"""R2D2 (Kapturowski et al. 2019, ICLR; rlpyt's R2D1): a Q-agent that remembers, trained on replayed sequences."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from sb_dqn.algorithms.distributional import adam_eps
+from sb_dqn.algorithms.dqn import DQN, Learned
+from sb_dqn.checks import check_bool, check_choice, check_float, check_int
+from sb_dqn.errors import ConfigurationError
+from sb_dqn.nn.heads import Scalar
+from sb_dqn.objectives.q_learning import LOSSES, QLearning
+from sb_dqn.policies import VALUE_POLICIES, QPolicy, policy_class
+from sb_dqn.replay.sequences import Sequences
+
+TARGET_UPDATES = 2_500
+"""Updates between two copies to the target net, in paper and rlpyt."""
+INSTEAD = {
+    "batch_size": "batch_B, the number of sequences",
+    "train_freq": "replay_ratio",
+    "gradient_steps": "replay_ratio",
+    "sequences": "batch_T, warmup_T, store_rnn_state_interval, pri_eta, input_priorities and input_priority_shift",
+}
+"""Arguments of DQN for which there are others here."""
+
+
+class R2D2(DQN):
+    """Recurrent replay distributed DQN: LSTM, stored states, burn-in, sequence priorities, value rescaling.
+
+    Defaults are the paper's. It is meant for many lanes, of which each has an epsilon of its own for ever: 0.4 in the first,
+    0.0007 in the last; a single lane has 0.4, so give it `exploration="epsilon"`.
+
+    Args:
+        policy: "MlpLstmPolicy", "CnnLstmPolicy", "MultiInputLstmPolicy", or a subclass of RecurrentQPolicy.
+        env: see DQN.
+        batch_T: trained steps of a sequence.
+        batch_B: sequences per update.
+        warmup_T: steps of burn-in before them.
+        store_rnn_state_interval: steps between stored states, at which sequences begin; so consecutive ones overlap by
+            `batch_T - store_rnn_state_interval` steps. 1: at every step, 0: a state of zeros, anywhere.
+        replay_ratio: steps that are learned from for each env step, above 0.
+        count_burn_in: whether steps of burn-in are among them, as in rlpyt; the paper counts trained steps alone.
+        pri_eta: see `Sequences.eta`.
+        input_priorities, input_priority_shift: see `Sequences`.
+        value_rescale_eps: epsilon of value rescaling; None: values are returns as they are.
+        loss: "mse" (half of the square) or "huber".
+        target_update_interval: env steps between target updates; None: what 2,500 updates take.
+        kwargs: of DQN.
+    """
+
+    def __init__(
+        self,
+        policy: str | type[QPolicy],
+        env: Any,
+        *,
+        batch_T: int = 80,
+        batch_B: int = 64,
+        warmup_T: int = 40,
+        store_rnn_state_interval: int = 40,
+        replay_ratio: float = 1.0,
+        count_burn_in: bool = True,
+        pri_eta: float = 0.9,
+        input_priorities: bool = True,
+        input_priority_shift: int | None = None,
+        value_rescale_eps: float | None = 1e-3,
+        loss: str = "mse",
+        learning_rate: Any = 1e-4,
+        learning_starts: int = 100_000,
+        gamma: float = 0.997,
+        n_steps: int = 5,
+        target_update_interval: int | None = None,
+        max_grad_norm: float | None = 80.0,
+        double_q: bool = True,
+        dueling: bool = True,
+        prioritized_replay: bool | Mapping[str, Any] = {"alpha": 0.9, "beta": 0.6},
+        exploration: str | Mapping[str, Any] | None = {"schedule": 0.4, "ladder": "apex"},
+        policy_kwargs: Mapping[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        for name in INSTEAD.keys() & kwargs.keys():
+            raise ConfigurationError(f"{type(self).__name__} takes no {name!r}; give {INSTEAD[name]}")
+        if not policy_class(policy, VALUE_POLICIES, QPolicy).recurrent:
+            raise ConfigurationError(
+                f"policy={policy!r} has no memory; give 'MlpLstmPolicy', 'CnnLstmPolicy' or 'MultiInputLstmPolicy', or use DQN"
+            )
+        chosen: dict[str, Any] = {
+            "batch_T": batch_T, "warmup_T": warmup_T, "store_rnn_state_interval": store_rnn_state_interval,
+            "input_priorities": input_priorities, "input_priority_shift": input_priority_shift,
+        }  # fmt: skip
+        sequences = Sequences(**chosen, eta=check_float("pri_eta", pri_eta, 0.0, 1.0))
+        if value_rescale_eps is not None:
+            check_float("value_rescale_eps", value_rescale_eps, 0.0)
+        steps = sequences.batch_T + check_bool("count_burn_in", count_burn_in) * sequences.warmup_T
+        train_freq, gradient_steps = update_cadence(
+            steps * check_int("batch_B", batch_B, 1), check_float("replay_ratio", replay_ratio, 0.0, above=True)
+        )
+        if target_update_interval is None:
+            target_update_interval = max(1, TARGET_UPDATES * train_freq // gradient_steps)
+        rescaled = partial(QLearning, loss=check_choice("loss", loss, LOSSES), rescale_eps=value_rescale_eps)
+        own = {
+            **chosen, "batch_B": batch_B, "replay_ratio": replay_ratio, "count_burn_in": count_burn_in, "pri_eta": pri_eta,
+            "value_rescale_eps": value_rescale_eps, "loss": loss,
+        }  # fmt: skip
+        self.learned = Learned(Scalar(), rescaled, own, tuple(INSTEAD), value_rescale_eps)
+        super().__init__(
+            policy, env,
+            learning_rate=learning_rate, learning_starts=learning_starts, batch_size=batch_B, gamma=gamma,
+            train_freq=train_freq, gradient_steps=gradient_steps, n_steps=n_steps,
+            target_update_interval=target_update_interval, max_grad_norm=max_grad_norm, double_q=double_q, dueling=dueling,
+            prioritized_replay=prioritized_replay, sequences=sequences, exploration=exploration,
+            policy_kwargs={"previous_reward": True, **adam_eps(policy_kwargs, 1e-3)}, **kwargs,
+        )  # fmt: skip
+
+
+R2D1 = R2D2
+
+
+def update_cadence(consumed: int, replay_ratio: float) -> tuple[int, int]:
+    """How often to learn, as (env steps, updates after them), when an update consumes so many steps.
+
+    Args:
+        consumed: steps of one batch, >= 1.
+        replay_ratio: steps consumed for each env step, above 0.
+    """
+    env_steps = consumed / replay_ratio
+    return (max(1, round(env_steps)), 1) if env_steps >= 1 else (1, round(1 / env_steps))

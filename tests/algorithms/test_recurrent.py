@@ -1,0 +1,380 @@
+"""Agents that remember: what they are trained on is what they acted on, whatever the head, the net and the stream."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from sb_dqn.algorithms import DQN, FQF, IQN, PQN, QRDQN, R2D1, R2D2, CategoricalDQN
+from sb_dqn.algorithms.r2d2 import update_cadence
+from sb_dqn.errors import ConfigurationError, SpaceError
+from sb_dqn.evaluation import evaluate_policy
+from sb_dqn.objectives.backup import Backup, Munchausen
+from sb_dqn.objectives.q_learning import QLearning
+from sb_dqn.replay import SequenceView
+from sb_dqn.replay.sequences import sequence_inputs
+from tests.choices import Choices
+from tests.tiny import SMALL_CNN, Tiny, lanes, quick
+
+SEQUENCES = {"batch_T": 6, "warmup_T": 4, "store_rnn_state_interval": 2}
+SMALL = {"lstm_hidden_size": 6, "encoder_arch": [5], "net_arch": [8]}
+HEADS: dict[str, tuple[Any, dict[str, Any]]] = {
+    "scalar": (DQN, {}),
+    "C51": (CategoricalDQN, {"n_atoms": 5}),
+    "QR": (QRDQN, {"n_quantiles": 4}),
+    "IQN": (IQN, {"n_taus": 3, "n_target_taus": 4, "n_policy_taus": 5, "n_cosines": 6}),
+    "FQF": (FQF, {"n_fractions": 3, "n_cosines": 6}),
+}
+
+
+def recurrent(env: Any, policy: str = "MlpLstmPolicy", algorithm: Any = DQN, **kwargs: Any) -> Any:
+    given = {"policy_kwargs": SMALL, "sequences": SEQUENCES, "batch_size": 5, "learning_starts": 20, **kwargs}
+    return quick(env, policy, algorithm, **given)
+
+
+def tape(model: Any) -> dict[tuple[int, int], np.ndarray]:
+    """The values that the actor has from now on, by lane and row, with mean weights."""
+    found: dict[tuple[int, int], np.ndarray] = {}
+    memory = model.memory
+    memory.step.generator = None
+    take_in = memory.take_in
+
+    def listen(rows: Any, obs: Any, mask: Any) -> None:
+        take_in(rows, obs, mask)
+        for lane, row in enumerate(model.replay.ring.cursor - 1):
+            found[lane, int(row)] = memory.values[lane].copy()
+
+    memory.take_in = listen
+    return found
+
+
+def values_of_training(model: Any) -> list[tuple[int, int, torch.Tensor, bool]]:
+    """Lane, row, values and weight at each trained step of every sequence that the replay can give."""
+    replay, net = model.replay, model.policy.q_net
+    replay.refresh()
+    lane, row = (torch.from_numpy(part) for part in replay.ring.rows_between(*replay.ring.intervals()))
+    may = replay.ring.may_start(lane, row)
+    lane, row = lane[may], row[may]
+    batch = model.normalizer.batch(replay.view.gather(lane, row, torch.ones(len(row))))
+    sequences = model.replay_settings.sequences
+    with torch.no_grad():
+        recalled = net.recall(batch.obs, sequence_inputs(batch), sequences.warmup_T, sequences.batch_T)
+        q = net({"memory": recalled.trained.flatten(0, 1)}, batch.mask, None).q.unflatten(0, (sequences.batch_T, -1))
+    weight = batch.weight.view(sequences.batch_T, -1)
+    return [
+        (int(lane[i]), int(row[i]) + t, q[t, i], bool(weight[t, i] > 0))
+        for t in range(sequences.batch_T)
+        for i in range(len(row))
+    ]
+
+
+CASES: dict[str, dict[str, Any]] = {
+    **{head: {"head": head} for head in HEADS},
+    "noisy": {"noisy": True, "dueling": True},
+    "gru": {"policy_kwargs": {**SMALL, "rnn": "gru", "n_lstm_layers": 2, "previous_reward": True}},
+    "two layers": {"policy_kwargs": {**SMALL, "n_lstm_layers": 2, "previous_action": False}},
+    "every state": {"sequences": {**SEQUENCES, "store_rnn_state_interval": 1}},
+    "statistics": {"normalize_observations": True},
+    "frames": {"observation": "frames", "policy": "CnnLstmPolicy"},
+    "a dict": {"observation": "dict", "policy": "MultiInputLstmPolicy"},
+    "branches": {"actions": "multi discrete", "policy_kwargs": {**SMALL, "previous_reward": True}},
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_training_sees_the_values_that_the_actor_had(case: str) -> None:
+    """Frozen weights, stored states: at every trained step, over ends, time limits and burn-in, to 1e-5."""
+    given = dict(CASES[case])
+    algorithm, of_head = HEADS[given.pop("head", "scalar")]
+    observation, actions = given.pop("observation", "vector"), given.pop("actions", "discrete")
+    game = partial(Choices, observation, actions, observation == "vector", length=9)
+    if observation == "frames":
+        given["policy_kwargs"] = {**SMALL, "features_extractor_kwargs": SMALL_CNN}
+    if observation == "vector":
+        given["action_mask"] = "info"
+    policy = given.pop("policy", "MlpLstmPolicy")
+    model = recurrent([game] * 3, policy, algorithm, **{**of_head, **given})
+    heard = tape(model)
+    model.learning_rate = lambda step, horizon: 0.0  # frozen: the nets stay, everything else goes on
+    if model.arguments["normalize_observations"]:
+        model.normalizer.arrived = lambda rows: None
+    model.learn(180)
+    assert model._n_updates > 10
+    compared = 0
+    for lane, row, q, counts in values_of_training(model):
+        if counts and (lane, row) in heard:
+            np.testing.assert_allclose(q.numpy(), heard[lane, row], atol=1e-5)
+            compared += 1
+    assert compared > 150
+
+
+def test_the_test_above_sees_a_state_that_is_wrong() -> None:
+    model = recurrent(lanes(2, partial(Tiny, length=30)))
+    heard = tape(model)
+    model.learning_rate = lambda step, horizon: 0.0
+    model.learn(100)
+    model.replay.ring.columns["state"].add_(0.5)
+    wrong = [
+        not np.allclose(q.numpy(), heard[lane, row], atol=1e-5)
+        for lane, row, q, counts in values_of_training(model)
+        if counts
+    ]
+    assert np.mean(wrong) > 0.5
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_every_head_learns(head: str) -> None:
+    algorithm, of_head = HEADS[head]
+    switches = {"double_q": True, "dueling": True, "noisy": True, "n_steps": 3, "prioritized_replay": True}
+    model = recurrent(lanes(2), algorithm=algorithm, **{**switches, **of_head}, munchausen=True)
+    before = model.learner.flat.clone()
+    model.learn(80)
+    moved = (model.learner.flat - before).abs()
+    assert bool(model.learner.finite)
+    rnn = {name: p for name, p in model.policy.q_net.named_parameters() if "memory" in name}
+    assert all(bool(p.isfinite().all()) for p in rnn.values())
+    assert float(moved.max()) > 0
+
+
+def test_gradients_reach_across_the_sequence_but_not_into_burn_in() -> None:
+    model = recurrent(lanes(2, partial(Tiny, length=40)))
+    model.learn(100)
+    replay = model.replay
+    replay.refresh()
+    batch = replay.sample(torch.rand(replay.sampler.noise_shape, dtype=torch.float64))
+    read = {"obs": batch.obs["obs"].clone().requires_grad_()}
+    sequences, net = model.replay_settings.sequences, model.policy.q_net
+    recalled = net.recall(read, sequence_inputs(batch), sequences.warmup_T, sequences.batch_T)
+    recalled.trained[-1].sum().backward()
+    reached = read["obs"].grad.view(-1, 5, 2).abs().sum((1, 2)) > 0
+    assert reached.tolist() == [False] * 4 + [True] * 6 + [False]
+
+
+class Told:
+    """A value net that answers with what it was told, by name of the memory."""
+
+    def __init__(self, now: torch.Tensor, then: torch.Tensor) -> None:
+        self.values = {0.0: now, 1.0: then}
+
+    def __call__(self, obs: Any, mask: Any = None) -> Any:
+        from sb_dqn.nn.values import ScalarValue
+
+        return ScalarValue(self.values[float(obs["which"])])
+
+
+def test_worked_target_with_decoys() -> None:
+    """r = [2, 1], gamma 0.997, n = 2: y = 3.3524192190; the online net selects action 1 (3), decoys are 99, 98, 66."""
+    from sb_dqn.types import Batch
+
+    now, then = {"which": torch.tensor(0.0)}, {"which": torch.tensor(1.0)}
+    online = Told(torch.tensor([[98.0, 0.5, 66.0]]), torch.tensor([[1.0, 9.0, 2.0]]))
+    target = Told(torch.tensor([[99.0, 99.0, 99.0]]), torch.tensor([[66.0, 3.0, 99.0]]))
+    return_, discount = torch.tensor([2 + 0.997]), torch.tensor([0.997**2])
+    batch = Batch(now, torch.tensor([1]), return_, discount, then, torch.ones(1), torch.zeros(2, 1, dtype=torch.int64))
+    objective = QLearning(Backup(double_q=True), "mse", rescale_eps=1e-3)
+    loss, facts = objective(online, target, batch)
+    assert float(facts["priority"]) == pytest.approx(3.3524192190 - 0.5, abs=1e-6)
+    assert float(loss) == pytest.approx(0.5 * (3.3524192190 - 0.5) ** 2, rel=1e-6)
+    _ended, facts = objective(online, target, batch._replace(discount=torch.zeros(1)))
+    assert float(facts["priority"]) == pytest.approx(1.0022468593 - 0.5, abs=1e-6)
+
+
+def test_lanes_are_told_apart_and_begin_with_zeros() -> None:
+    model = recurrent(lanes(3, partial(Tiny, length=4)))
+    model.learn(60)
+    ring = model.replay.ring
+    state = ring.columns["state"].view(-1, 3, 12)
+    assert not torch.equal(state[:, 0], state[:, 1])
+    fresh = model.memory.state.copy()
+    model.learn(3)
+    assert not np.array_equal(fresh, model.memory.state)
+
+
+# -- predict
+
+
+def play(model: Any, count: int, steps: int, seed: int = 0) -> tuple[list[Any], list[Any]]:
+    """Observations, rewards and begins of a stream that never was, and what `predict` makes of each."""
+    rng = np.random.default_rng(seed)
+    begins = rng.random((steps, count)) < 0.2
+    begins[0] = True
+    obs = rng.normal(size=(steps, count, 2)).astype(np.float32)
+    reward = np.where(begins, 0.0, rng.normal(size=(steps, count))).astype(np.float32)
+    state, actions, states = None, [], []
+    for t in range(steps):
+        action, state = model.predict(obs[t], state, begins[t], deterministic=True, reward=reward[t])
+        actions.append(action)
+        states.append(state["memory"])
+    return actions, states
+
+
+@pytest.fixture(scope="module")
+def learned() -> Any:
+    return recurrent(lanes(2), policy_kwargs={**SMALL, "previous_reward": True}).learn(80)
+
+
+def test_many_at_once_are_as_each_alone(learned: Any) -> None:
+    rng = np.random.default_rng(1)
+    obs, reward = rng.normal(size=(12, 3, 2)).astype(np.float32), rng.normal(size=(12, 3)).astype(np.float32)
+    begins = np.zeros((12, 3), bool)
+    begins[0], begins[5, 1] = True, True
+    reward[begins] = 0.0
+    together, state = [], None
+    for t in range(12):
+        action, state = learned.predict(obs[t], state, begins[t], deterministic=True, reward=reward[t])
+        together.append(action)
+    for lane in range(3):
+        state = None
+        for t in range(12):
+            action, state = learned.predict(
+                obs[t, lane], state, begins[t, lane : lane + 1], deterministic=True, reward=reward[t, lane]
+            )
+            assert np.shape(action) == ()
+            assert action == together[t][lane]
+
+
+def test_an_episode_that_begins_forgets(learned: Any) -> None:
+    obs = np.ones((1, 2), np.float32)
+    first, state = learned.predict(obs, deterministic=True)
+    _, later = learned.predict(obs, state, deterministic=True, reward=[0.5])
+    again, fresh = learned.predict(obs, later, np.array([True]), deterministic=True, reward=[0.5])
+    assert not np.allclose(later["memory"], state["memory"])
+    np.testing.assert_array_equal(fresh["memory"], state["memory"])
+    assert again == first
+
+
+BAD: dict[str, tuple[dict[str, Any], str]] = {
+    "another number": ({"count": 3}, "state holds .* but there are 3 observations"),
+    "no state": (
+        {"state": None, "episode_start": np.array([False, True])},
+        "observation 0 begins no episode, but state is None",
+    ),
+    "foreign": ({"state": "x"}, "is no state of this policy"),
+    "a tensor": ({"state": np.zeros((2, 12))}, "is no state of this policy"),
+    "begins": ({"episode_start": np.zeros(3, bool)}, r"episode_start has shape \(3,\); allowed: \(2,\)"),
+    "no reward": ({"reward": None}, "reads the last reward.*pass predict"),
+    "rewards": ({"reward": [1.0]}, "reward=.* give 2 finite numbers"),
+    "NaN": ({"reward": [1.0, np.nan]}, "reward=.* give 2 finite numbers"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_what_predict_refuses(learned: Any, case: str) -> None:
+    given, message = BAD[case]
+    _, state = learned.predict(np.zeros((2, 2)), deterministic=True)
+    kwargs = {"state": state, "reward": [0.0, 0.0], **given}
+    count = kwargs.pop("count", 2)
+    with pytest.raises(SpaceError, match=message):
+        learned.predict(np.zeros((count, 2)), deterministic=True, **kwargs)
+
+
+def test_evaluation_carries_the_state(learned: Any) -> None:
+    """As `predict` by hand on one env and on many; without a state the answers would be those of a beginning."""
+    asked: list[Any] = []
+    predict = learned.predict
+
+    def listen(observation: Any, **kwargs: Any) -> Any:
+        asked.append(kwargs)
+        return predict(observation, **kwargs)
+
+    learned.predict = listen
+    try:
+        evaluate_policy(learned, lanes(3), n_eval_episodes=6)
+    finally:
+        del learned.predict
+    assert asked[0]["state"] is None
+    assert all(kwargs["state"] is not None for kwargs in asked[1:])
+    assert any(float(np.abs(kwargs["reward"]).sum()) > 0 for kwargs in asked)
+    assert sum(int(kwargs["episode_start"].any()) for kwargs in asked) >= 2
+
+
+# -- R2D2
+
+
+def test_r2d2_learns_saves_and_loads(tmp_path: Path) -> None:
+    model: Any = quick(lanes(4), algorithm=R2D2)
+    assert R2D1 is R2D2
+    model.learn(120)
+    assert model._n_updates > 5
+    assert isinstance(model.replay.view, SequenceView)
+    model.save(tmp_path / "m")
+    loaded = R2D2.load(tmp_path / "m", env=lanes(4))
+    assert loaded.arguments == {**model.arguments, "device": "auto"}
+    actions, states = play(model, 3, 10)
+    others, their_states = play(loaded, 3, 10)
+    np.testing.assert_array_equal(actions, others)
+    np.testing.assert_allclose(states, their_states, atol=1e-6)
+    loaded.learn(60)
+
+
+def test_the_replay_ratio_says_what_it_counts() -> None:
+    assert update_cadence(7_680, 1.0) == (7_680, 1)
+    assert update_cadence(7_680, 4.0) == (1_920, 1)
+    assert update_cadence(8, 32.0) == (1, 4)
+    trained: Any = quick(lanes(2), algorithm=R2D2, replay_ratio=2.0, count_burn_in=False)
+    counted: Any = quick(lanes(2), algorithm=R2D2, replay_ratio=2.0)
+    assert (trained.replay.cadence.train_freq, counted.replay.cadence.train_freq) == (4 * 4 // 2, (4 + 2) * 4 // 2)
+    assert trained.target_settings.interval == 20
+    assert quick(lanes(2), algorithm=R2D2, target_update_interval=None).target_settings.interval == 2_500 * 6
+    model = trained.learn(120)
+    consumed = model._n_updates * 16 / (120 - 10)
+    assert consumed == pytest.approx(2.0, rel=0.15)
+
+
+def test_lanes_keep_an_epsilon_of_their_own() -> None:
+    model: Any = quick(lanes(8), algorithm=R2D2)
+    want = [0.4 ** (1 + 7 * i / 7) for i in range(8)]
+    np.testing.assert_allclose(model.exploration.lane_epsilons, want, rtol=1e-6)
+    model.learn(50)
+    np.testing.assert_allclose(model.exploration.lane_epsilons, want, rtol=1e-6)
+
+
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "no memory": ({"policy": "MlpPolicy"}, "policy='MlpPolicy' has no memory; give 'MlpLstmPolicy'"),
+    "batch_size": ({"batch_size": 4}, "takes no 'batch_size'; give batch_B"),
+    "train_freq": ({"train_freq": 4}, "takes no 'train_freq'; give replay_ratio"),
+    "ratio": ({"replay_ratio": 0}, "replay_ratio=0 is not allowed"),
+    "count": ({"count_burn_in": 1}, "count_burn_in=1 is not allowed"),
+    "batch_B": ({"batch_B": 0}, "batch_B=0 is not allowed"),
+    "interval": ({"store_rnn_state_interval": 3}, "store_rnn_state_interval=3 does not divide"),
+    "eps": ({"value_rescale_eps": -1.0}, "value_rescale_eps=-1.0 is not allowed"),
+    "eta": ({"pri_eta": 2}, "pri_eta=2 is not allowed"),
+    "munchausen": ({"munchausen": True}, "munchausen with value rescaling is not allowed"),
+    "burn-in": ({"warmup_T": 400}, "fewer than one whole sequence with its burn-in and bootstrap"),
+    "bf16": ({"precision": "bf16"}, "precision='bf16' is not for recurrent policies"),
+    "compile": ({"torch_compile": True}, "torch_compile=True is not for recurrent policies"),
+    "rnn": ({"policy_kwargs": {"rnn": "rnn"}}, r"policy_kwargs\['rnn'\]='rnn' is unknown"),
+    "units": ({"policy_kwargs": {"lstm_hidden_size": 0}}, r"policy_kwargs\['lstm_hidden_size'\]=0 is not allowed"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_r2d2_refuses(case: str) -> None:
+    given, message = REFUSED[case]
+    model_kwargs = dict(given)
+    policy = model_kwargs.pop("policy", "MlpLstmPolicy")
+    settings: dict[str, Any] = {
+        "batch_T": 4,
+        "batch_B": 4,
+        "warmup_T": 2,
+        "store_rnn_state_interval": 2,
+        "buffer_size": 200,
+    }
+    with pytest.raises(ConfigurationError, match=message):
+        R2D2(policy, Tiny(), **{**settings, **model_kwargs})
+
+
+def test_what_others_refuse() -> None:
+    with pytest.raises(ConfigurationError, match="sequences=.* is for recurrent policies"):
+        quick(sequences={"batch_T": 32})
+    with pytest.raises(ConfigurationError, match="is not for PQN"):
+        quick(lanes(2), "MlpLstmPolicy", PQN)
+    with pytest.raises(ConfigurationError, match="has no 'batch_t'"):
+        recurrent(Tiny(), sequences={"batch_t": 3})
+    with pytest.raises(ConfigurationError, match="munchausen with value rescaling"):
+        QLearning(Backup(munchausen=Munchausen()), rescale_eps=1e-3)

@@ -1,0 +1,56 @@
+"""Value rescaling: worked numbers, its inverse, and the targets made with it."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sb_dqn.losses.rescaling import rescale, rescaled_target, unscale
+
+H = {
+    0: 0.0, 0.5: 0.2252448714, 1: 0.4152135624, 10: 2.3266247904, 100: 9.1498756211, 1000: 31.6385840391,
+    10000: 109.0049998751,
+}  # fmt: skip
+INVERSE = {0.5: 1.2462627649, 1: 2.9880567017, 5: 34.5861622556, 10: 117.4303227796, 30: 904.7255445489}
+
+
+@pytest.mark.parametrize(("x", "y"), H.items())
+def test_worked_numbers(x: float, y: float) -> None:
+    pair = torch.tensor([x, -x], dtype=torch.float64)
+    torch.testing.assert_close(rescale(pair), torch.tensor([y, -y], dtype=torch.float64), rtol=0, atol=1e-10)
+    torch.testing.assert_close(unscale(rescale(pair)), pair, rtol=0, atol=6e-12 * max(1, x))
+
+
+@pytest.mark.parametrize(("y", "x"), INVERSE.items())
+def test_worked_numbers_of_the_inverse(y: float, x: float) -> None:
+    pair = torch.tensor([y, -y], dtype=torch.float64)
+    torch.testing.assert_close(unscale(pair), torch.tensor([x, -x], dtype=torch.float64), rtol=0, atol=5e-10)
+
+
+@settings(max_examples=200, deadline=None)
+@given(x=st.floats(-1e6, 1e6, width=32), eps=st.sampled_from([0.0, 1e-3, 0.1]))
+def test_float32_comes_back(x: float, eps: float) -> None:
+    there = torch.tensor(x)
+    assert float(unscale(rescale(there, eps), eps)) == pytest.approx(x, rel=1e-5, abs=1e-6)
+
+
+def test_the_formula_as_it_stands_loses_digits_that_ours_keeps() -> None:
+    y, eps = torch.tensor(1e-4), 1e-3
+    as_it_stands = ((torch.sqrt(1 + 4 * eps * (y.abs() + 1 + eps)) - 1) / (2 * eps)) ** 2 - 1
+    exact = float(unscale(y.double()))
+    assert float(unscale(y)) == pytest.approx(exact, rel=1e-2)
+    assert float(as_it_stands) != pytest.approx(exact, rel=1e-2)
+
+
+def test_worked_targets_with_decoys() -> None:
+    """Rewards 2 and 1, gamma 0.997, two steps, rescaled value 3 (decoy: 66 at what is not the end)."""
+    return_ = torch.tensor(2 + 0.997 * 1, dtype=torch.float64)
+    discount = torch.tensor([0.997**2, 0.0], dtype=torch.float64)
+    y = rescaled_target(return_, discount, torch.tensor([3.0, 66.0], dtype=torch.float64))
+    torch.testing.assert_close(y, torch.tensor([3.3524192190, 1.0022468593], dtype=torch.float64), rtol=0, atol=1e-9)
+    plain = 2.997 + 0.997**2 * 3.0  # neither there nor back
+    forgotten = rescale(torch.tensor(plain, dtype=torch.float64))  # the value was not brought back
+    assert not torch.isclose(y[0], torch.tensor(plain, dtype=torch.float64), rtol=1e-3)
+    assert not torch.isclose(y[0], forgotten, rtol=1e-3)
