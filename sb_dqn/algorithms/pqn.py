@@ -124,11 +124,11 @@ class PQN(OnPolicyAlgorithm):
             "optimizer_class": torch.optim.RAdam,
             **check_mapping("policy_kwargs", policy_kwargs),
         }
-        if str(policy).endswith("LstmPolicy") or getattr(policy, "recurrent", False):
+        plan = NetPlan(policy, chosen, Design(dueling=check_bool("dueling", dueling)))
+        if plan.policy.recurrent:
             raise ConfigurationError(
                 f"policy={policy!r} is not for PQN, whose rollouts are shuffled; use R2D2, or another Q-agent with a replay"
             )
-        plan = NetPlan(policy, chosen, Design(dueling=check_bool("dueling", dueling)))
 
         blueprint, stream = open_outside(env, action_mask)
         nets = plan.build(blueprint, rng, torch_device)

@@ -8,6 +8,7 @@ from typing import Any
 
 from scripts.benchmarks.measurements import Benchmark, Measurement
 from scripts.benchmarks.prioritized import prioritized_benchmark
+from scripts.benchmarks.sequences import sequence_benchmark
 from scripts.benchmarks.table import Comparison
 from scripts.benchmarks.updates import update_benchmark
 
@@ -53,12 +54,14 @@ class Scale:
     replay_rows: int = 100_000
     sampling_seconds: float = 3.0
     update_seconds: float = 3.0
+    sequences: tuple[int, ...] = (32, 64)
+    """Of an update of R2D2."""
     compiled: bool = field(default=True)
     """Whether torch.compile takes part; it starts slowly."""
 
 
 FULL = Scale()
-QUICK = Scale((1_536, 2_560), (150, 60), (200, 400, 160), 2_000, (20, 4), 10_000, 0.3, 0.2, compiled=False)
+QUICK = Scale((1_536, 2_560), (150, 60), (200, 400, 160), 2_000, (20, 4), 10_000, 0.3, 0.2, (1,), compiled=False)
 
 
 def suite(scale: Scale) -> tuple[Benchmark, ...]:
@@ -74,6 +77,7 @@ def suite(scale: Scale) -> tuple[Benchmark, ...]:
         _stream(scale),
         _replay(scale),
         update_benchmark(scale.update_seconds),
+        sequence_benchmark(scale.update_seconds, scale.sequences),
         prioritized_benchmark(scale.update_seconds, compiled=scale.compiled),
         _memory(scale),
         _startup(),
