@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -11,12 +13,16 @@ import numpy.typing as npt
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space, concatenate, create_empty_array
 
+from sb_dqn.checks import check_choice
 from sb_dqn.envs.state import layers_state, load_layers_state
 from sb_dqn.envs.stream_options import StreamOptions, options_of
 from sb_dqn.errors import CheckpointError, ConfigurationError, EnvironmentFault, SpaceError
 from sb_dqn.types import ActionArray
 
 Env = gymnasium.Env[Any, Any]
+
+PATIENCE = 3
+"""Times in a row that a lane which fails is made anew."""
 
 
 class Arrived(NamedTuple):
@@ -37,6 +43,9 @@ class Lanes(VectorEnv[Any, Any, Any]):
         env_fns: one factory for each lane; each must make an env of its own.
         stream_options: how a learner reads it; taken from the first env that carries some if not given.
         seed: used by the first `reset` that is given none.
+        on_env_error: what becomes of a lane that raises: "raise", or "restart": it is made anew by its factory, the episode
+            under way ends as truncated at the last observation that was seen, and `restarts` counts it. A lane that fails
+            `PATIENCE` times in a row raises.
 
     Raises:
         ConfigurationError: no factory, or one env handed out twice.
@@ -49,8 +58,15 @@ class Lanes(VectorEnv[Any, Any, Any]):
         *,
         stream_options: StreamOptions | None = None,
         seed: int | None = None,
+        on_env_error: str = "raise",
     ) -> None:
-        self.envs: list[Env] = [make() for make in env_fns]
+        self._makers = list(env_fns)
+        self.on_env_error = check_choice("on_env_error", on_env_error, ("raise", "restart"))
+        self.restarts = 0
+        """Lanes that were made anew."""
+        self._observations: list[Any] = []
+        self._failed: dict[int, tuple[int, int]] = {}
+        self.envs: list[Env] = [make() for make in self._makers]
         if not self.envs:
             raise ConfigurationError("no environment was given; allowed: a list of at least one factory")
         if len({id(env.unwrapped) for env in self.envs}) != len(self.envs):
@@ -105,7 +121,7 @@ class Lanes(VectorEnv[Any, Any, Any]):
                 raise self._fault(lane, error, "while resetting") from error
             observations.append(observation)
             infos.append(info)
-        self._ended = [False] * self.num_envs
+        self._ended, self._observations = [False] * self.num_envs, observations
         return Arrived(observations, [0.0] * self.num_envs, self._ended, self._ended, infos, [True] * self.num_envs)
 
     def advance(self, actions: ActionArray) -> Arrived:
@@ -117,25 +133,55 @@ class Lanes(VectorEnv[Any, Any, Any]):
         observations, rewards, terminations, truncations, infos = [], [], [], [], []
         resets, self._ended, self._steps = self._ended, [], self._steps + 1
         lane = 0
-        try:
-            for env, action, reset in zip(self.envs, actions, resets, strict=True):
-                if reset:
-                    observation, info = env.reset()
-                    reward, terminated, truncated = 0.0, False, False
-                else:
-                    observation, answer, terminated, truncated, info = env.step(action)
-                    reward = float(answer)
-                observations.append(observation)
-                rewards.append(reward)
-                terminations.append(terminated)
-                truncations.append(truncated)
-                infos.append(info)
-                self._ended.append(bool(terminated or truncated))
+        while lane < self.num_envs:
+            try:
+                for env, action, reset in zip(self.envs[lane:], actions[lane:], resets[lane:], strict=True):
+                    if reset:
+                        observation, info = env.reset()
+                        reward, terminated, truncated = 0.0, False, False
+                    else:
+                        observation, answer, terminated, truncated, info = env.step(action)
+                        reward = float(answer)
+                    observations.append(observation)
+                    rewards.append(reward)
+                    terminations.append(terminated)
+                    truncations.append(truncated)
+                    infos.append(info)
+                    self._ended.append(bool(terminated or truncated))
+                    lane += 1
+            except Exception as error:
+                fresh = self._replaced(lane, error)
+                observations.append(fresh if resets[lane] else self._observations[lane])
+                rewards.append(0.0)
+                terminations.append(False)
+                truncations.append(not resets[lane])
+                infos.append({"env_error": f"{type(error).__name__}: {error}"})
+                self._ended.append(not resets[lane])
                 lane += 1
-        except Exception as error:
+        self._observations = observations
+        return Arrived(observations, rewards, terminations, truncations, infos, resets)
+
+    def _replaced(self, lane: int, error: Exception) -> Any:
+        """A new environment in a lane that raised; its first observation.
+
+        Raises:
+            EnvironmentFault: that is not wanted, or has been of no use.
+        """
+        step, times = self._failed.get(lane, (0, 0))
+        times = times + 1 if step >= self._steps - 2 else 1
+        if self.on_env_error == "raise" or times > PATIENCE:
             self._ended = [False] * self.num_envs
             raise self._fault(lane, error, f"at step {self._steps}") from error
-        return Arrived(observations, rewards, terminations, truncations, infos, resets)
+        self._failed[lane], self.restarts = (self._steps, times), self.restarts + 1
+        warnings.warn(
+            f"lane {lane} raised at step {self._steps} and was made anew, its episode counts as truncated "
+            f"({type(error).__name__}: {error})",
+            stacklevel=2,
+        )
+        with contextlib.suppress(Exception):  # what has failed may fail at its end, too
+            self.envs[lane].close()
+        self.envs[lane] = self._makers[lane]()
+        return self.envs[lane].reset(seed=self.restarts * self.num_envs + lane)[0]
 
     def _fault(self, lane: int, error: Exception, when: str) -> EnvironmentFault:
         return EnvironmentFault(f"the environment in lane {lane} raised {when}: {type(error).__name__}: {error}")

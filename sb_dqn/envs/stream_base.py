@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -16,6 +17,7 @@ from sb_dqn.envs.stream_actions import open_door
 from sb_dqn.envs.stream_masks import open_masks
 from sb_dqn.envs.stream_options import StreamOptions
 from sb_dqn.envs.stream_parts import frozen, is_finite, some, stacked_space
+from sb_dqn.envs.workers import end_workers, hung_workers, lost_workers
 from sb_dqn.errors import ConfigurationError, EnvironmentFault, SpaceError
 from sb_dqn.spaces import actions_of, flatten_observation, flatten_space, leaf_dtype, leaf_shape
 from sb_dqn.types import ActionArray, Blueprint, BoolArray, FloatArray, IntArray, Observation, Rows, Slot
@@ -64,6 +66,7 @@ class Stream(ABC):
         self._watches_lives = options.terminal_on_life_loss or options.fire_after_life_loss
         self._begun = False
         self._said: set[str] = set()
+        self._action: ActionArray | None = None
         self._forget()
 
     def _forget(self) -> None:
@@ -79,6 +82,11 @@ class Stream(ABC):
     @abstractmethod
     def _advance(self, action: ActionArray) -> Rows:
         """Sends actions that have been checked, choices 0-based, and reads the answer."""
+
+    @property
+    def leaves(self) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
+        """Shape, lanes first, and dtype of each part of what a slot holds of the observation."""
+        return dict(self._leaves)
 
     @property
     def has_masks(self) -> bool:
@@ -97,7 +105,7 @@ class Stream(ABC):
         seed, self.first_seed = (self.first_seed if seed is None else seed), None
         if seed is not None and seed < 0:
             raise ConfigurationError(f"seed={seed}; allowed: an integer of at least 0, or None")
-        self._begun = False
+        self._begun, self._action = False, None
         self._forget()
         rows = self._reset(None if seed is None else int(seed))
         self._begun = True
@@ -119,7 +127,7 @@ class Stream(ABC):
         action = self._door.admit(action)
         if self._fire is not None:
             action, self._fire = np.where(self._fire, FIRE, action), None
-        self._tick += 1
+        self._tick, self._action = self._tick + 1, action
         try:
             return self._advance(action)
         except EnvironmentFault:
@@ -197,8 +205,13 @@ class Stream(ABC):
             raise EnvironmentFault(f"{what} in lane {int(lane)} at step {self._tick}; mend the environment")
 
     def _fault(self, error: Exception) -> EnvironmentFault:
-        """What to raise instead of an error from inside the env."""
+        """What to raise instead of an error from inside the env; lost workers are named, and the others ended."""
         where = "while resetting" if self._tick == 0 else f"at step {self._tick}"
+        hangs = isinstance(error, (TimeoutError, multiprocessing.TimeoutError))  # the second is gymnasium's
+        lost = hung_workers(self.env, self._action) if hangs else lost_workers(self.env, self._action)
+        if lost:
+            end_workers(self.env)
+            return EnvironmentFault(f"{lost} {where}; all workers were ended. Make the environment anew, and resume")
         known = f"{error}" if isinstance(error, EnvironmentFault) else f"{type(error).__name__}: {error}"
         return EnvironmentFault(f"the environment raised {where}: {known}")
 

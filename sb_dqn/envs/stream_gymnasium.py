@@ -59,7 +59,7 @@ class VectorStream(Stream):
 
     def _advance(self, action: ActionArray) -> Rows:
         try:
-            raw, reward, terminated, truncated, info = self.env.step(self._door.outgoing(action))
+            raw, reward, terminated, truncated, info = self._stepped(self._door.outgoing(action))
         except Exception as error:
             raise self._fault(error) from error
         score = np.asarray(reward, np.float32)
@@ -71,6 +71,14 @@ class VectorStream(Stream):
         return self._rows(
             action, raw, self._score(score, info), np.array(terminated, np.bool_), np.asarray(truncated, np.bool_), info
         )
+
+    def _stepped(self, action: Any) -> Any:
+        """`env.step`, with the patience of `step_timeout` where the env can wait."""
+        timeout, wait = self.options.step_timeout, getattr(self.env, "step_wait", None)
+        if timeout is None or wait is None:
+            return self.env.step(action)
+        self.env.step_async(action)
+        return wait(timeout=timeout)
 
     @abstractmethod
     def _rows(

@@ -22,6 +22,8 @@ class StreamOptions:
     """The evaluation protocol by name ("classic", "sticky"), empty where there is none."""
     action_mask: str | None = None
     """Where the legal actions are told: "info" (`info["action_mask"]`), or a key of a Dict observation; None: nowhere."""
+    step_timeout: float | None = None
+    """Seconds after which a worker of an AsyncVectorEnv that has not answered is taken to hang; None waits for ever."""
 
 
 def options_of(env: Any) -> StreamOptions | None:

@@ -1,0 +1,104 @@
+"""Environments that die, hang or raise: who, when, doing what; and lanes that are made anew."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium.vector import AsyncVectorEnv
+
+from sb_dqn.algorithms import DQN
+from sb_dqn.envs.lanes import Lanes
+from sb_dqn.envs.stream import StreamOptions, open_stream
+from sb_dqn.envs.workers import end_workers, lost_workers
+from sb_dqn.errors import ConfigurationError, EnvironmentFault
+from tests.tiny import Faulty, Tiny, quick
+
+
+class Deadly(Tiny):
+    """Kills its own process, ends it, or sleeps for ever, at a step."""
+
+    def __init__(self, what: str, at: int) -> None:
+        super().__init__(length=1000)
+        self.what, self.at = what, at
+
+    def step(self, action: Any) -> Any:
+        if self.t == self.at:
+            if self.what == "kill":
+                os.kill(os.getpid(), signal.SIGKILL)
+            if self.what == "exit":
+                os._exit(3)
+            time.sleep(1000)
+        return super().step(action)
+
+
+def workers(what: str) -> AsyncVectorEnv:
+    made = [partial(Tiny, length=1000), partial(Deadly, what, 6)]
+    return AsyncVectorEnv(made, context="fork")
+
+
+@pytest.mark.parametrize(
+    ("what", "message"),
+    [
+        ("kill", r"the worker of lane 1 was killed by SIGKILL while taking action \d at step 7"),
+        ("exit", r"the worker of lane 1 ended with exit code 3 while taking action \d at step 7"),
+        ("hang", r"the worker of lane 1 hangs while taking action \d at step 7"),
+    ],
+)
+def test_a_worker_that_is_lost_is_named_and_nothing_is_left(what: str, message: str) -> None:
+    env = workers(what)
+    stream = open_stream(env, options=StreamOptions(step_timeout=0.5 if what == "hang" else None))
+    model, began = quick(stream), time.monotonic()
+    with pytest.raises(EnvironmentFault, match=message):
+        model.learn(100)
+    env.close()
+    assert time.monotonic() - began < 10
+    assert not any(process.is_alive() for process in env.processes)
+    assert model.num_timesteps == 12
+    model.set_env(Lanes([Tiny, Tiny]))
+    model.learn(20, reset_num_timesteps=False)
+
+
+def test_workers_that_live_are_not_accused() -> None:
+    env = workers("kill")
+    env.reset()
+    assert lost_workers(env, None) == ""
+    end_workers(env)
+    assert "lane 0 was killed by SIGTERM while resetting" in lost_workers(env, None)
+    assert lost_workers(Tiny(), np.zeros(1)) == ""
+
+
+def lane_of(game: list[Tiny]) -> Tiny:
+    return game.pop(0) if game else Tiny(length=1000)
+
+
+def test_a_lane_that_raises_is_made_anew_and_its_episode_truncated() -> None:
+    env = Lanes([partial(Tiny, length=1000), partial(lane_of, [Faulty("raise", at=9)])], on_env_error="restart")
+    model = quick(env)
+    with pytest.warns(
+        UserWarning, match=r"lane 1 raised at step 9 and was made anew.*ZeroDivisionError: the pole broke"
+    ):
+        model.learn(60)
+    ring = model.replay.ring
+    assert ring.last[: 2 * 30].view(-1, 2).nonzero().tolist() == [[9, 1]]
+    assert not ring.terminal.any()
+    assert env.restarts == 1
+    assert model.num_timesteps == 61  # both lanes step together, but for the reset
+
+
+def test_a_lane_that_goes_on_failing_raises() -> None:
+    env = Lanes([partial(Faulty, "raise", at=1)], on_env_error="restart")
+    model: DQN = quick(env)
+    with pytest.warns(UserWarning, match="made anew"), pytest.raises(EnvironmentFault, match="lane 0 raised at step"):
+        model.learn(60)
+    assert env.restarts == 3
+
+
+def test_what_else_could_be_done_is_not_known() -> None:
+    with pytest.raises(ConfigurationError, match="on_env_error='ignore'"):
+        Lanes([Tiny], on_env_error="ignore")
