@@ -11,6 +11,7 @@ import torch
 
 from sb_dqn.envs.state import NoState
 from sb_dqn.envs.stream import Stream
+from sb_dqn.errors import CheckpointError
 from sb_dqn.types import Rows, Slot
 
 
@@ -56,10 +57,26 @@ def tick_state(rows: Rows) -> dict[str, Any]:
     return {"action": rows.action, "slots": slots, "stepped": rows.stepped, "steps": rows.steps, "extra": rows.extra}
 
 
-def tick_of(state: Mapping[str, Any]) -> Rows:
-    """The tick that `tick_state` took apart."""
+def tick_of(state: Mapping[str, Any], stream: Stream) -> Rows:
+    """The tick that `tick_state` took apart.
+
+    Raises:
+        CheckpointError: it is not one of this stream.
+    """
     slots = tuple(Slot(**slot) for slot in state["slots"])
+    for slot in slots:
+        _check(slot, stream)
     return Rows(state["action"], slots, state["stepped"], int(state["steps"]), extra=dict(state["extra"]))
+
+
+def _check(slot: Slot, stream: Stream) -> None:
+    given = {key: (array.shape, array.dtype) for key, array in slot.obs.items()}
+    flags = [(array.shape, array.dtype) for array in (slot.terminal, slot.last, slot.valid)]
+    lanes = (stream.num_envs,)
+    fits = given == stream.leaves and flags == [(lanes, np.dtype(np.bool_))] * 3
+    fits = fits and slot.reward.shape == slot.score.shape == lanes and (slot.mask is not None) is stream.has_masks
+    if not fits:
+        raise CheckpointError(f"the last step in the file has {given}, the environment gives {stream.leaves}")
 
 
 def process_state() -> dict[str, Any]:

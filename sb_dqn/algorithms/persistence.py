@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -10,6 +11,7 @@ from torch import Tensor
 
 from sb_dqn.algorithms.continuation import Continuation
 from sb_dqn.checkpoint import (
+    NetBound,
     decode_space,
     decode_value,
     encode_space,
@@ -21,7 +23,7 @@ from sb_dqn.checkpoint import (
     write_archive,
 )
 from sb_dqn.envs.stream import open_stream
-from sb_dqn.errors import CheckpointError, ConfigurationError, SpaceError
+from sb_dqn.errors import CheckpointError, ConfigurationError, EnvironmentFault, SpaceError
 from sb_dqn.nn.extractors import EXTRACTORS
 from sb_dqn.nn.linear import Noisy
 from sb_dqn.nn.optimizers import RMSpropTFLike
@@ -107,26 +109,40 @@ def read_model(path: Any, custom_objects: Mapping[str, Any], trust: bool, full: 
         )
     wanted = ("policy", "state", "full", "experience") if full and "full" in manifest else ("policy", "state")
     manifest, members = read_archive(path, only=wanted)
-    try:
+    with reading("the manifest of the file does not describe a model"):
         arguments = {
             name: decode_value(name, value, TABLE, custom_objects, trust)
             for name, value in manifest["arguments"].items()
         }
+        parts = unpack(manifest["state"], members["state"])
+        arguments["policy"], parts["rng"]  # every model has them
         return Saved(
             str(manifest["class"]),
             arguments,
             _decode_blueprint(manifest["spaces"]),
             members["policy"],
-            unpack(manifest["state"], members["state"]),
+            parts,
             _continuation(manifest, members) if "full" in members else None,
         )
-    except (KeyError, AttributeError, TypeError) as error:
-        raise CheckpointError(f"the manifest of the file does not describe a model: {error!r}") from error
 
 
 def _continuation(manifest: Mapping[str, Any], members: Mapping[str, dict[str, Tensor]]) -> Continuation:
     whole = unpack(manifest["full"], members["full"])
     return Continuation(**{name: whole[name] for name in CONTINUATION}, experience=members["experience"])
+
+
+def build(made_by: type[Any], outside: Any, arguments: Mapping[str, Any], parameters: Mapping[str, Tensor]) -> Any:
+    """A model of a class from the arguments and parameters of a file.
+
+    Raises:
+        CheckpointError: they make none, or one much larger than the file.
+        ConfigurationError: an argument is out of its range.
+    """
+    given = dict(arguments)
+    with reading(f"the arguments of the file make no {made_by.__name__}"), NetBound(parameters):
+        model = made_by(given.pop("policy"), outside, **given)
+    write_policy(model.policy, parameters)
+    return model
 
 
 def restore(parts: Mapping[str, Stateful], states: Mapping[str, Any]) -> None:
@@ -136,14 +152,19 @@ def restore(parts: Mapping[str, Stateful], states: Mapping[str, Any]) -> None:
         CheckpointError: a state is missing, or is not what its part can take.
     """
     for name, part in parts.items():
-        try:
+        with reading(f"the state of {name!r} in the file does not fit"):
             part.load_state_dict(states[name])
-        except (KeyError, IndexError, TypeError, AttributeError, ValueError, RuntimeError, OverflowError) as error:
-            if isinstance(error, (CheckpointError, ConfigurationError)):
-                raise
-            raise CheckpointError(
-                f"the state of {name!r} in the file does not fit ({type(error).__name__}: {error})"
-            ) from error
+
+
+@contextmanager
+def reading(what: str) -> Iterator[None]:
+    """Says in words what Python says of data that is not as it should be."""
+    try:
+        yield
+    except (KeyError, IndexError, TypeError, AttributeError, ValueError, RuntimeError, ArithmeticError) as error:
+        if isinstance(error, (CheckpointError, ConfigurationError, EnvironmentFault)):
+            raise
+        raise CheckpointError(f"{what} ({type(error).__name__}: {error}); the file is damaged") from error
 
 
 def find_class(cls: type[Any], name: str) -> type[Any]:

@@ -124,8 +124,7 @@ class Saving(Attributes):
         made_by = persistence.find_class(cls, saved.class_name)
         arguments = {**saved.arguments, **kwargs, "device": device}
         outside = persistence.outside_of(saved.blueprint, env, arguments.get("action_mask"))
-        model: Self = made_by(arguments.pop("policy"), outside, **arguments)
-        persistence.write_policy(model.policy, saved.policy)
+        model: Self = persistence.build(made_by, outside, arguments, saved.policy)
         parts = model._parts()
         if "normalizer" not in saved.parts:
             parts.pop("normalizer", None)  # begins anew
@@ -171,9 +170,11 @@ class Saving(Attributes):
         left = self.counters.horizon - self.counters.num_timesteps
         if left <= 0:
             return self
-        self._resuming, session = interrupted, interrupted.session
+        self._resuming = interrupted
+        with persistence.reading("the file does not describe a learn"):
+            interval, name = int(interrupted.session["log_interval"]), str(interrupted.session["name"])
         try:
-            return self.learn(left, callback, session["log_interval"], session["name"], False, progress_bar)
+            return self.learn(left, callback, interval, name, False, progress_bar)
         finally:
             self._resuming = None
 
@@ -200,13 +201,14 @@ class Saving(Attributes):
         """The last thing before the first step: the environment, then the generators; nothing draws after that."""
         rows, actor = None, self.actor
         assert actor is not None
-        if interrupted.tick is not None and interrupted.stream is not None:
-            actor.stream.load_state_dict(interrupted.stream, interrupted.trusted)
-            rows = tick_of(interrupted.tick)
-        elif actor.env_seed is not None:
-            actor.env_seed = later_seed(actor.env_seed, self.counters.lifetime)
+        with persistence.reading("the state of the environment in the file does not fit"):
+            if interrupted.tick is not None and interrupted.stream is not None:
+                actor.stream.load_state_dict(interrupted.stream, interrupted.trusted)
+                rows = tick_of(interrupted.tick, actor.stream)
+            elif actor.env_seed is not None:
+                actor.env_seed = later_seed(actor.env_seed, self.counters.lifetime)
+            set_process_state(interrupted.process)
         persistence.restore({"rng": self.rng}, {"rng": interrupted.rng})
-        set_process_state(interrupted.process)
         return rows
 
     def get_parameters(self) -> dict[str, dict[str, Any]]:

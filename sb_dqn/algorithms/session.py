@@ -15,6 +15,7 @@ from torch import Tensor
 
 from sb_dqn.algorithms.counters import Counters
 from sb_dqn.algorithms.logs import Logs
+from sb_dqn.algorithms.persistence import reading
 from sb_dqn.callbacks.base import BaseCallback, Trainer
 from sb_dqn.callbacks.compose import as_callback
 from sb_dqn.callbacks.progress import ProgressBarCallback
@@ -148,7 +149,8 @@ class Session:
             self.callback.init_callback(self.model)
             self.callback.on_training_start(self.locals, {})
             if self.resumes is not None:
-                self._go_on(self.resumes)
+                with reading("the state of log and callbacks in the file does not fit"):
+                    self._go_on(self.resumes)
             self.callback.on_rollout_start()
         except BaseException:
             self._close()

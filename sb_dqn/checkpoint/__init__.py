@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sb_dqn.checkpoint.archive import model_info, read_archive, write_archive
 from sb_dqn.checkpoint.atomic import atomic_write
+from sb_dqn.checkpoint.bounds import NetBound
 from sb_dqn.checkpoint.container import FORMAT_VERSION, Target
 from sb_dqn.checkpoint.random_state import rng_state, set_rng_state
 from sb_dqn.checkpoint.space_codec import decode_space, encode_space
@@ -12,6 +13,7 @@ from sb_dqn.checkpoint.values import decode_value, encode_value
 
 __all__ = [
     "FORMAT_VERSION",
+    "NetBound",
     "Target",
     "atomic_write",
     "decode_space",

@@ -15,7 +15,7 @@ import stat
 import struct
 import zipfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -23,6 +23,8 @@ from sb_dqn.errors import CheckpointError, ConfigurationError, nearest
 from sb_dqn.version import __version__
 
 FORMAT_VERSION = 1
+MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
+"""By format version, what turns a manifest of it into one of the next; members keep their names and bytes."""
 MANIFEST = "manifest.json"
 SUFFIX = ".safetensors"
 MAX_MANIFEST = 16 * 2**20
@@ -175,8 +177,22 @@ def _checked_manifest(archive: zipfile.ZipFile, label: str) -> dict[str, Any]:
             f"{label} has format version {version}, written by sb_dqn {manifest.get('sb_dqn_version')}; this is sb_dqn "
             f"{__version__}, which reads up to {FORMAT_VERSION}. Update: pip install -U sb_dqn"
         )
+    if version < 1:
+        raise CheckpointError(f"{label} has format version {version}, which never was; the file is damaged")
     _check_members(manifest, archive, label)
-    return dict(manifest)
+    return _migrated(dict(manifest), label)
+
+
+def _migrated(manifest: dict[str, Any], label: str) -> dict[str, Any]:
+    """A manifest of an earlier version in the words of this one; `format_version` stays what the file says."""
+    for version in range(manifest["format_version"], FORMAT_VERSION):
+        try:
+            manifest = MIGRATIONS[version](manifest)
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            raise CheckpointError(
+                f"{label}: its format version {version} cannot be read any more ({error!r})"
+            ) from error
+    return manifest
 
 
 def _check_members(manifest: dict[str, Any], archive: zipfile.ZipFile, label: str) -> None:

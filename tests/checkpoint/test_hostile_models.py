@@ -1,0 +1,160 @@
+"""Model files that are damaged or built to do harm, through `load`: an error in words each time, and no code is run."""
+
+from __future__ import annotations
+
+import io
+import json
+import pickle
+import resource
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sb_dqn.algorithms import DQN
+from sb_dqn.checkpoint import container, read_archive
+from sb_dqn.errors import CheckpointError
+from scripts.benchmarks.fuzz_reader import ALLOWED, members, mutate, zipped
+from tests.tiny import quick
+
+
+@pytest.fixture(scope="module")
+def good() -> bytes:
+    """A full checkpoint, taken at 30 of 40 steps."""
+    file = io.BytesIO()
+    model = quick("CartPole-v1", prioritized_replay=True, buffer_size=60)
+    model.learn(40, callback=lambda locals_, _: locals_["self"].num_timesteps < 30).save(file, full=True)
+    return file.getvalue()
+
+
+def load(raw: bytes, env: Any = "CartPole-v1") -> DQN:
+    return DQN.load(io.BytesIO(raw), env=env, device="cpu")
+
+
+def test_the_file_that_is_spoilt_below_is_good(good: bytes) -> None:
+    assert load(good).resume().num_timesteps == 40
+
+
+def test_truncated_at_every_percent(good: bytes) -> None:
+    for percent in range(100):
+        with pytest.raises(CheckpointError, match="truncated|empty|no zip"):
+            load(good[: len(good) * percent // 100])
+
+
+class Bomb:
+    """Writes a file when it is unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> Any:
+        return (Path.write_text, (self.path, "ran"))
+
+
+@pytest.mark.parametrize("member", ["policy", "state", "full", "experience"])
+def test_a_pickle_in_any_member(good: bytes, member: str, tmp_path: Path) -> None:
+    parts = members(good)
+    manifest = json.loads(parts.pop("manifest.json"))
+    parts[f"{member}.safetensors"] = pickle.dumps(Bomb(tmp_path / "proof"))
+    with pytest.raises(CheckpointError, match=f"{member}.safetensors"):
+        load(zipped(parts, manifest))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_environment_in_a_pickle_stays_shut(tmp_path: Path) -> None:
+    """The one pickle that a full checkpoint may hold."""
+    from tests.tiny import Tiny
+
+    file = io.BytesIO()
+    quick(Tiny()).learn(40, callback=lambda locals_, _: locals_["self"].num_timesteps < 30).save(
+        file, full=True, trust=True
+    )
+    with pytest.raises(CheckpointError, match="as a pickle, which loading does not run"):
+        load(file.getvalue(), Tiny()).resume()
+
+
+def spoilt(good: bytes, *path: str, value: Any) -> bytes:
+    """The file with one place of its manifest changed, lengths and digests right."""
+    parts = members(good)
+    manifest = json.loads(parts.pop("manifest.json"))
+    node = manifest
+    for key in path[:-1]:
+        node = node[key]
+    node[path[-1]] = value
+    return zipped(parts, manifest)
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("arguments", "policy_kwargs"), {"net_arch": [200_000, 200_000]}),  # 160 GB
+        (("arguments", "policy_kwargs"), {"net_arch": [1] * 50_000}),  # a layer costs time, too
+        (("arguments", "policy_kwargs"), {"net_arch": [3_000_000]}),
+    ],
+)
+def test_a_net_much_larger_than_the_file_is_refused_before_it_is_made(good: bytes, path: Any, value: Any) -> None:
+    raw, before = spoilt(good, *path, value=value), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(CheckpointError, match="far larger net than the parameters in it"):
+        load(raw)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200 * 1024  # KiB
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        (("class",), 3, "the file holds a 3, which is no DQN"),
+        (("arguments", "policy"), None, "policy"),
+        (("arguments", "batch_size"), "many", "batch_size='many' is not allowed"),
+        (("arguments", "nonsense"), 1, "takes no 'nonsense'"),
+        (("spaces", "num_envs"), float("1e300"), "does not describe a model|lanes"),
+        (("state", "counters"), [], "the state of 'counters' in the file does not fit"),
+        (("state", "rng", "explore"), {}, "the state of 'rng' in the file does not fit"),
+        (("full", "parts"), {}, "the state of 'statistics' in the file does not fit"),
+        (("full", "tick"), 3, "the state of the environment in the file does not fit"),
+        (("full", "session", "since_line"), "x", "the state of log and callbacks in the file does not fit"),
+        (
+            ("full", "stream", "env"),
+            {"kind": "said", "state": {}},
+            "the state of the environment in the file does not fit",
+        ),
+    ],
+)
+def test_wrong_types_and_shapes_in_the_manifest(good: bytes, path: Any, value: Any, message: str) -> None:
+    with pytest.raises(ALLOWED, match=message):
+        load(spoilt(good, *path, value=value)).resume()
+
+
+def test_random_changes_end_in_words(good: bytes) -> None:
+    """A hundred of the mutations of scripts/benchmarks/fuzz_reader.py, which does this for minutes."""
+    rng, refused = np.random.default_rng(0), 0
+    for _ in range(100):
+        _, raw = mutate(good, rng)
+        try:
+            load(raw, None)
+        except ALLOWED:
+            refused += 1
+    assert refused > 40
+
+
+def test_an_older_format_is_read_through_its_migration(good: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    def rename(manifest: dict[str, Any]) -> dict[str, Any]:
+        return {**manifest, "class": manifest.pop("algo")}
+
+    parts = members(good)
+    manifest = json.loads(parts.pop("manifest.json"))
+    manifest["algo"] = manifest.pop("class")
+    old = zipped(parts, manifest)
+    with pytest.raises(CheckpointError, match="does not describe a model"):
+        load(old)
+    monkeypatch.setattr(container, "FORMAT_VERSION", 2)
+    monkeypatch.setitem(container.MIGRATIONS, 1, rename)
+    assert load(old).resume().num_timesteps == 40
+    with pytest.raises(CheckpointError, match="its format version 1 cannot be read any more"):
+        load(good)
+
+
+@pytest.mark.parametrize("version", [0, -3])
+def test_versions_that_never_were(good: bytes, version: int) -> None:
+    with pytest.raises(CheckpointError, match="never was"):
+        read_archive(io.BytesIO(spoilt(good, "format_version", value=version)))
