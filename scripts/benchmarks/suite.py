@@ -28,6 +28,15 @@ ZOO_CARTPOLE: Mapping[str, Any] = {
     "policy_kwargs": {"net_arch": [256, 256]},
 }
 """RL Baselines3 Zoo, hyperparams/dqn.yml."""
+ZOO_CARTPOLE_PPO: Mapping[str, Any] = {
+    "learning_rate": 1e-3,
+    "n_steps": 32,
+    "batch_size": 256,
+    "n_epochs": 20,
+    "gamma": 0.98,
+    "gae_lambda": 0.8,
+}
+"""RL Baselines3 Zoo, hyperparams/ppo.yml, at the rate and clip range that it begins with."""
 NATURE: Mapping[str, Any] = {
     "batch_size": 32,
     "buffer_size": 20_000,
@@ -70,6 +79,8 @@ def suite(scale: Scale) -> tuple[Benchmark, ...]:
         _cartpole_default(scale),
         _cartpole_zoo(scale),
         _pendulum_sac(scale),
+        _cartpole_on_policy(scale, "A2C", {}),
+        _cartpole_on_policy(scale, "PPO", ZOO_CARTPOLE_PPO),
         _cartpole_whole(scale),
         *((_compile_startup(),) if scale.compiled else ()),
         _pong(scale, lanes=1, fp32=1.6, bf16=2.4),
@@ -148,6 +159,28 @@ def _pendulum_sac(scale: Scale) -> Benchmark:
             Comparison("times its better thread count", (OURS, COMPILED), (SB3, SB3_ONE), at_least=1.5),
             Comparison("the same without a compiler", (OURS,), (SB3, SB3_ONE), at_least=1.5),
             _same_updates(OURS, SB3),
+        ),
+    )
+
+
+def _cartpole_on_policy(scale: Scale, algorithm: str, settings: Mapping[str, Any]) -> Benchmark:
+    warm_up, steps = scale.cartpole
+    common = {
+        "policy": "MlpPolicy",
+        "env": "CartPole-v1",
+        "settings": settings,
+        "warm_up": warm_up,
+        "steps": steps,
+        "lanes": 8,
+        "algorithm": algorithm,
+    }
+    return Benchmark(
+        f"cartpole-{algorithm.lower()}",
+        "env steps/s, 8 lanes",
+        _both_sides(scale, common),
+        (
+            Comparison("times its better thread count", (OURS, COMPILED), (SB3, SB3_ONE), at_least=1.5),
+            Comparison("the same without a compiler", (OURS,), (SB3, SB3_ONE), at_least=1.5),
         ),
     )
 

@@ -73,7 +73,8 @@ def learn(rollout: Rollout, version: int, generator: torch.Generator) -> Batch |
 
 
 def naive_samples(game: Game, made_by: dict[tuple[int, int], int], k: int) -> dict[tuple[int, int], tuple[Any, ...]]:
-    """{(episode, t): (version, action, lambda-return)}: each segment by its definition, from the log alone."""
+    """{(episode, t): (version, action, lambda-return, generalised advantage)}: each segment by its definition, from the
+    log alone; advantages as sums of errors, not as returns less values."""
     found = {}
     for number, episode in enumerate(game.episodes):
         t, count = 0, len(episode.steps) - 1
@@ -81,13 +82,17 @@ def naive_samples(game: Game, made_by: dict[tuple[int, int], int], k: int) -> di
             end, version = t + 1, made_by[number, t]
             while end < count and made_by[number, end] == version and not episode.steps[end].terminal:
                 end += 1
-            after = float("nan")
+            after = advantage = float("nan")
             for s in range(end - 1, t - 1, -1):
                 arrival = episode.steps[s + 1]
                 v = float(value(seen(episode, s + 1, k), version)[0])
                 ahead = v if s + 1 == end else (1 - LAMBDA) * v + LAMBDA * after
                 after = arrival.reward + (0.0 if arrival.terminal else GAMMA * ahead)
-                found[number, s] = version, episode.actions[s], after
+                error = arrival.reward + (0.0 if arrival.terminal else GAMMA * v)
+                error -= float(value(seen(episode, s, k), version)[0])
+                cut = s + 1 == end or arrival.terminal
+                advantage = error + (0.0 if cut else GAMMA * LAMBDA * advantage)
+                found[number, s] = version, episode.actions[s], after, advantage
             t = end
     return found
 
@@ -152,7 +157,8 @@ def keep(batch: Batch, games: list[Game], used: list[dict[tuple[int, int], tuple
         assert (number, t) not in used[lane]
         for key, array in seen(games[lane].episodes[number], t, k).items():
             np.testing.assert_array_equal(batch.obs[key][i], array[0], err_msg=f"{key} of lane {lane} row {row}")
-        used[lane][number, t] = float(batch.extra["version"][i]), int(batch.action[i]), float(batch.return_[i])
+        return_, advantage = float(batch.return_[i]), float(batch.return_[i] - batch.extra["value"][i])
+        used[lane][number, t] = float(batch.extra["version"][i]), int(batch.action[i]), return_, advantage
 
 
 SCRIPT = st.lists(st.sampled_from(["go", "go", *EVENTS]), min_size=1, max_size=12)
