@@ -135,6 +135,8 @@ def main() -> None:
             found = result(run.parent)
             different += [f"run {number}: {name}" for name in wanted if found[name] != wanted[name]]
             shutil.rmtree(folder)
+            if (number + 1) % 10 == 0 and number + 1 < options.runs:
+                print(json.dumps({"runs": number + 1, **counts, "different": different}), file=sys.stderr, flush=True)
     print(json.dumps({"runs": options.runs, "seconds": round(seconds, 2), **counts, "different": different}))
 
 
