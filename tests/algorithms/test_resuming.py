@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import subprocess
 import sys
 import warnings
@@ -19,6 +20,7 @@ from sb_dqn.callbacks import BaseCallback, CallbackList, CheckpointCallback, Eva
 from sb_dqn.envs.atari import make_atari_env
 from sb_dqn.envs.make import make_vec_env
 from sb_dqn.errors import CheckpointError, ConfigurationError
+from sb_dqn.evaluation import evaluate_policy
 from tests.continuing import Kept, differences, digest
 from tests.tiny import Tiny, lanes, quick
 
@@ -144,6 +146,30 @@ def test_saving_at_every_step_changes_no_bit(tmp_path: Path) -> None:
     assert before[1:] == (torch.get_num_threads(), torch.get_default_dtype())
     assert differences(plain, saving) == []
     assert len(list(tmp_path.glob("*.zip"))) == 60
+
+
+@pytest.mark.parametrize("name", ["SAC", "PPO"])
+def test_box_actions(name: str, tmp_path: Path) -> None:
+    rollouts = {"n_steps": 16, "batch_size": 8} if name == "PPO" else {}
+    make = partial(quick, algorithm=ALGORITHMS[name], **rollouts)
+    whole, resumed = interrupted(make, partial(make_vec_env, "Pendulum-v1", 2), tmp_path, 120, 70)
+    assert differences(whole, resumed) == []
+    assert whole._n_updates > 0
+
+
+def test_loading_and_evaluating_leave_the_process_alone(tmp_path: Path) -> None:
+    def mine() -> Any:
+        numpy_state: Any = np.random.get_state()  # noqa: NPY002 - looked at, not used
+        settings = torch.get_num_threads(), torch.get_default_dtype(), torch.are_deterministic_algorithms_enabled()
+        return random.getstate(), numpy_state[1].tolist(), torch.get_rng_state().tolist(), settings
+
+    quick("CartPole-v1").learn(40, callback=CheckpointCallback(20, tmp_path, full=True))
+    before = mine()
+    loaded = DQN.load(tmp_path / "rl_model_20_steps.zip", env="CartPole-v1", device="cpu")
+    evaluate_policy(loaded, "CartPole-v1", n_eval_episodes=2)
+    assert mine() == before
+    loaded.resume()
+    assert mine() == before  # torch's generator is put where it was at the checkpoint, and nobody drew since
 
 
 def test_resumed_from_every_step(tmp_path: Path) -> None:
