@@ -24,7 +24,9 @@ if TYPE_CHECKING:
         QRDQN,
         R2D1,
         R2D2,
+        REINFORCE,
         SAC,
+        VPG,
         CategoricalDQN,
         DataEfficientRainbow,
         DoubleDQN,
@@ -38,7 +40,7 @@ if TYPE_CHECKING:
     from sb_dqn.evaluation import evaluate_policy
 
 _ALGORITHMS = (
-    "A2C", "BTR", "C51", "DQN", "FQF", "IQN", "PERDQN", "PPO", "PQN", "QRDQN", "R2D1", "R2D2", "CategoricalDQN",
+    "A2C", "BTR", "C51", "DQN", "FQF", "IQN", "PERDQN", "PPO", "PQN", "QRDQN", "R2D1", "R2D2", "REINFORCE", "VPG", "CategoricalDQN",
     "DataEfficientRainbow", "DoubleDQN", "DuelingDQN", "MunchausenDQN", "NStepDQN", "NoisyDQN", "Rainbow", "SAC",
 )  # fmt: skip
 _HOMES = {
@@ -62,7 +64,9 @@ __all__ = [
     "QRDQN",
     "R2D1",
     "R2D2",
+    "REINFORCE",
     "SAC",
+    "VPG",
     "CategoricalDQN",
     "DataEfficientRainbow",
     "DoubleDQN",

@@ -111,6 +111,7 @@ QUICK: dict[str, Any] = {
     "buffer_size": 400,
     "learning_starts": 10,
     "batch_size": 8,
+    "episodes_per_update": 2,
     "learning_rate": 1e-3,
     "target_update_interval": 20,
     "policy_kwargs": {"net_arch": [8]},

@@ -11,6 +11,7 @@ import torch
 
 from sb_dqn.accelerate import choose_mode
 from sb_dqn.algorithms.asking import NetCall
+from sb_dqn.algorithms.episodes import EpisodeSettings
 from sb_dqn.algorithms.on_policy import Declared, OnPolicyAlgorithm, RolloutSettings
 from sb_dqn.algorithms.outside import open_outside, resolve_device
 from sb_dqn.algorithms.parts import PolicyPlan, gradient_bound, random_streams
@@ -45,7 +46,7 @@ class ActorCriticAlgorithm(OnPolicyAlgorithm):
         env: Any,
         *,
         arguments: dict[str, Any],
-        rollout: RolloutSettings,
+        rollout: RolloutSettings | EpisodeSettings,
         objective: ActorCritic,
         optimizer_class: type[torch.optim.Optimizer],
         optimizer_kwargs: Mapping[str, Any],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, Protocol, cast
 
 import numpy.typing as npt
 import torch
@@ -19,6 +19,7 @@ from sb_dqn.envs.stream import Stream
 from sb_dqn.errors import ConfigurationError, MemoryBudgetError
 from sb_dqn.normalize import Normalizer
 from sb_dqn.replay import Ring
+from sb_dqn.replay.collected import Collected
 from sb_dqn.replay.rollout import Rollout, rows_needed
 from sb_dqn.schedules import Schedule
 from sb_dqn.spaces import flatten_space
@@ -26,6 +27,33 @@ from sb_dqn.types import ActionArray, BoolArray, Observation, Rows, Update
 
 Declared = dict[str, npt.NDArray[Any]]
 """What a policy says of the rows that it leaves, `[B, ...]`: always "value", and what else its objective needs."""
+
+
+class CollectionSettings(Protocol):
+    """What is collected before the updates."""
+
+    @property
+    def gamma(self) -> float: ...
+
+    def build(self, stream: Stream, device: torch.device, normalizer: Normalizer) -> Collected: ...
+
+
+def make_ring(stream: Stream, device: torch.device, rows: int) -> Ring:
+    """A ring of `rows` rows a lane for the lanes and spaces of `stream`.
+
+    Raises:
+        MemoryBudgetError: it does not fit.
+    """
+    return Ring(
+        rows * stream.num_envs,
+        stream.num_envs,
+        flatten_space(stream.observation_space),
+        frame_stack=stream.blueprint.frame_stack,
+        device=device,
+        num_actions=stream.action_shape.num_actions,
+        action_axes=stream.action_shape.shape,
+        masks=stream.has_masks,
+    )
 
 
 @dataclass(frozen=True)
@@ -64,18 +92,8 @@ class RolloutSettings:
         Raises:
             MemoryBudgetError: it does not fit.
         """
-        frame_stack, actions = stream.blueprint.frame_stack, stream.action_shape
         try:
-            ring = Ring(
-                rows_needed(self.n_steps, frame_stack) * stream.num_envs,
-                stream.num_envs,
-                flatten_space(stream.observation_space),
-                frame_stack=frame_stack,
-                device=device,
-                num_actions=actions.num_actions,
-                action_axes=actions.shape,
-                masks=stream.has_masks,
-            )
+            ring = make_ring(stream, device, rows_needed(self.n_steps, stream.blueprint.frame_stack))
         except MemoryBudgetError as error:
             raise MemoryBudgetError(
                 f"a rollout of n_steps={self.n_steps} in {stream.num_envs} lanes does not fit into the memory of {device}; "
@@ -103,13 +121,13 @@ class OnPolicyAlgorithm(BaseAlgorithm):
     keeps_replay: ClassVar[bool] = False
 
     def __init__(
-        self, *, rollout: RolloutSettings, learning_rate: Schedule, stream: Stream | None, **parts: Any
+        self, *, rollout: CollectionSettings, learning_rate: Schedule, stream: Stream | None, **parts: Any
     ) -> None:
         super().__init__(**parts)
         self.rollout_settings, self.learning_rate = rollout, learning_rate
         self._declared: Declared = {}
-        self._places = torch.empty(0, dtype=torch.int64)
-        self._gradient: Any = None
+        self._recordings: dict[int, tuple[torch.Tensor, Any]] = {}
+        self._recorded_view: Any = None
         if stream is not None:
             self.attach(stream)
 
@@ -133,18 +151,13 @@ class OnPolicyAlgorithm(BaseAlgorithm):
         self.normalizer.set_lanes(stream.num_envs)
         self.prepare_acting(stream.num_envs)
         if self._experience is None:
-            rollout = self.rollout_settings.build(stream, self.device, self.normalizer)
-            self._experience, self._gradient = rollout, None
+            self._experience = self.rollout_settings.build(stream, self.device, self.normalizer)
             if self.verbose:
                 self._introduce(stream, self.rollout)
 
-    def _introduce(self, stream: Stream, rollout: Rollout) -> None:
+    def _introduce(self, stream: Stream, rollout: Collected) -> None:
         """Says once what a user may not expect."""
-        steps = rollout.n_steps * stream.num_envs
-        print(
-            f"{type(self).__name__} on {self.device}: rollouts of {rollout.n_steps} x {stream.num_envs} = {steps:,} steps, "
-            f"{rollout.n_epochs} x {rollout.num_minibatches} updates of {rollout.batch_size} samples"
-        )
+        print(f"{type(self).__name__} on {self.device}: {rollout.describe()}")
         if stream.options.protocol:
             print(
                 f"Atari protocol {stream.options.protocol!r}; choose by make_atari_env(..., protocol='classic' or 'sticky')"
@@ -165,11 +178,11 @@ class OnPolicyAlgorithm(BaseAlgorithm):
             self.rollout.complete(self.values)
 
     def gradient_step(self) -> Update:
-        if self._gradient is None:
-            self._record_gradient()
-        self._places.copy_(self.rollout.draw(self.rng.sample))
+        drawn = self.rollout.draw(self.rng.sample)
+        places, run = self._recorded(len(drawn))
+        places.copy_(drawn)
         self.learner.renew_noise(self.rng.noise)
-        gradient, *facts = self._gradient(self._places)
+        gradient, *facts = run(places)
         update = Update(*facts)
         if self.session is not None and self.goes_too_far(update):
             self.session.skip_updates()
@@ -185,9 +198,15 @@ class OnPolicyAlgorithm(BaseAlgorithm):
         gradient, _, update = self.learner.gradient(self.normalizer.batch(self.rollout.sample(places)))
         return gradient, *update
 
-    def _record_gradient(self) -> None:
-        self._places = torch.zeros(self.rollout.batch_size, dtype=torch.int64, device=self.device)
-        self._gradient = accelerate(self._sample_and_differentiate, (self._places,), self.mode)
+    def _recorded(self, count: int) -> tuple[torch.Tensor, Any]:
+        """Room for the places of a batch of `count`, and what is run on it; another view lies in other memory."""
+        if self._recorded_view is not self.rollout.view:
+            self._recorded_view = self.rollout.view
+            self._recordings.clear()
+        if count not in self._recordings:
+            places = torch.zeros(count, dtype=torch.int64, device=self.device)
+            self._recordings[count] = places, accelerate(self._sample_and_differentiate, (places,), self.mode)
+        return self._recordings[count]
 
     def _new_session(self, callback: Any, log_interval: int, progress_bar: bool) -> Session:
         if self._resuming is None:
@@ -203,7 +222,7 @@ class OnPolicyAlgorithm(BaseAlgorithm):
         return schedule(self.num_timesteps, self.counters.horizon)
 
     @property
-    def rollout(self) -> Rollout:
+    def rollout(self) -> Collected:
         """What was collected since the last updates.
 
         Raises:
@@ -211,7 +230,7 @@ class OnPolicyAlgorithm(BaseAlgorithm):
         """
         if self._experience is None:
             raise ConfigurationError("there is no rollout before there is an environment; call set_env(...) first")
-        return cast(Rollout, self._experience)
+        return cast(Collected, self._experience)
 
     def save_replay_buffer(self, path: Any) -> Any:
         """Refuses: there is none.

@@ -21,6 +21,8 @@ ALGORITHMS = {
     "PQN": "sb_dqn.algorithms.pqn",
     "A2C": "sb_dqn.algorithms.a2c",
     "PPO": "sb_dqn.algorithms.ppo",
+    "REINFORCE": "sb_dqn.algorithms.reinforce",
+    "VPG": "sb_dqn.algorithms.vpg",
     "SAC": "sb_dqn.algorithms.sac",
     "R2D2": "sb_dqn.algorithms.r2d2",
 }

@@ -81,6 +81,36 @@ def normalised(advantage: Tensor, weight: Tensor, eps: float = 1e-8) -> Tensor:
     return torch.where(number > 1, off / (std + eps), advantage)
 
 
+def mean_baseline(return_: Tensor, step: Tensor) -> Tensor:
+    """The mean of all returns, for each of them.
+
+    Args:
+        return_: `[M]`.
+        step: `[M]` int64, not looked at.
+
+    Returns:
+        `[M]`.
+    """
+    return return_.mean().expand_as(return_)
+
+
+def step_mean_baseline(return_: Tensor, step: Tensor) -> Tensor:
+    """For each return the mean of those of the same step of an episode; of a step that one episode alone reached, its own.
+
+    Args:
+        return_: `[M]`.
+        step: `[M]` int64, steps since the reset, >= 0.
+
+    Returns:
+        `[M]`.
+    """
+    sums = return_.new_zeros(int(step.max()) + 1)
+    counts = torch.zeros_like(sums)
+    sums.index_add_(0, step, return_)
+    counts.index_add_(0, step, torch.ones_like(return_))
+    return (sums / counts)[step]
+
+
 def approximate_kl(logp: Tensor, old_logp: Tensor, weight: Tensor) -> Tensor:
     r"""How far the policy has moved from the one that acted: an estimate of KL(old, new) that is never negative.
 

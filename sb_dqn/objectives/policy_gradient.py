@@ -61,6 +61,28 @@ class ActorCritic:
         return gain + self.vf_coef * error - self.ent_coef * entropy, facts
 
 
+class PolicyGradient(ActorCritic):
+    r"""REINFORCE's loss (Williams 1992, doi 10.1007/BF00992696): no value is learned.
+
+    .. math:: l = -(G - b) \log \pi(a | o) - c_h H(\pi(\cdot | o))
+
+    The baseline b stands where a value would: 0, or what the samples of an update say themselves.
+
+    Args:
+        ent_coef: c_h.
+        normalize_advantage: G - b to mean 0 and deviation 1 over the batch.
+    """
+
+    reports: tuple[str, ...] = ("policy_loss", "entropy_loss")
+
+    def __init__(self, ent_coef: float = 0.0, normalize_advantage: bool = False) -> None:
+        super().__init__(ent_coef, 0.0, normalize_advantage)
+
+    def sum(self, gain: Tensor, value: Tensor, entropy: Tensor, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+        means = [weighted_mean(part.detach(), batch.weight) for part in (gain, -entropy)]
+        return gain - self.ent_coef * entropy, dict(zip(self.reports, means, strict=True))
+
+
 class ClippedSurrogate(ActorCritic):
     r"""PPO's loss (Schulman et al. 2017, arXiv 1707.06347): as A2C's, but the policy gains nothing by moving further than
     the clip range from the one that acted, and so, if asked for, the value.

@@ -62,6 +62,10 @@ class Collected(ABC):
         """
 
     @abstractmethod
+    def describe(self) -> str:
+        """One line for people."""
+
+    @abstractmethod
     def updates_due(self) -> int:
         """Gradient steps to take now; asking settles them."""
 

@@ -62,6 +62,10 @@ class Episodes(Collected):
         self.num_samples = 0
         self._spent = False
 
+    def describe(self) -> str:
+        """One line for people: how much an update waits for."""
+        return f"an update after every {self.episodes_per_update} episodes over {self.ring.num_lanes} lanes"
+
     @property
     def is_full(self) -> bool:
         """Enough episodes are complete, and no update has been asked for."""

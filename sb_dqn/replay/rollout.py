@@ -77,6 +77,14 @@ class Rollout(Collected):
         # the last minibatch is filled up with the place that stands for none
         self._order = torch.full((self.num_minibatches * self.batch_size,), places, device=ring.device)
 
+    def describe(self) -> str:
+        """One line for people: steps and updates of a rollout."""
+        lanes = self.ring.num_lanes
+        return (
+            f"rollouts of {self.n_steps} x {lanes} = {self.n_steps * lanes:,} steps, "
+            f"{self.n_epochs} x {self.num_minibatches} updates of {self.batch_size} samples"
+        )
+
     @property
     def is_full(self) -> bool:
         """All ticks are there, and no update has been asked for."""

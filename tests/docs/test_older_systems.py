@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from ale_py.vector_env import AtariVectorEnv
 
-from sb_dqn.algorithms import ALGORITHMS, DQN, PQN
+from sb_dqn.algorithms import ALGORITHMS, DQN, PQN, VPG
 from sb_dqn.algorithms.base import BaseAlgorithm
 from sb_dqn.callbacks import CheckpointCallback, EvalCallback
 from sb_dqn.cli.names import constructor_defaults
@@ -54,6 +54,8 @@ OPTIONS = {
         NonEvalSamplesPerSecond Length Return NonzeroRewards DiscountedReturn GameScore""",
     "## rlpyt: Atari": """game frame_skip num_img_obs clip_reward episodic_lives fire_on_reset max_start_noops
         repeat_action_probability horizon game_score traj_done""",
+    "## pl_bolts: Reinforce, VanillaPolicyGradient": """env gamma lr num_batch_episodes batch_size n_steps avg_reward_len
+        entropy_beta epoch_len""",
     "## pl_bolts: DQN, DoubleDQN, DuelingDQN, NoisyDQN, PERDQN": """env eps_start eps_end eps_last_frame sync_rate gamma
         learning_rate batch_size replay_size warm_start_size avg_reward_len min_episode_reward seed batches_per_epoch
         n_steps beta_frames total_reward avg_reward train_loss episodes episode_steps avg_test_reward CNN DuelingCNN
@@ -75,7 +77,7 @@ OPTIONS = {
 LOGGED = {
     "train/loss", "train/grad_norm", "train/q_mean", "train/n_updates", "time/total_timesteps", "time/time_elapsed",
     "time/episodes", "time/fps", "time/iterations", "rollout/ep_rew_mean", "rollout/ep_len_mean", "eval/mean_reward",
-    "eval/mean_ep_length",
+    "eval/mean_ep_length", "train/policy_loss", "train/entropy_loss",
 }  # fmt: skip
 ELSEWHERE = {
     "progress.csv", "config.yaml", "evaluations.npz", "*.monitor.csv", "check_env", "taskset", "terminal", "last", "None",
@@ -149,7 +151,7 @@ def test_every_keyword_shown_with_a_value_exists() -> None:
 
 def test_what_is_said_to_be_logged_is_logged(tmp_path: Path) -> None:
     columns: set[str] = set()
-    for algorithm in (DQN, PQN):
+    for algorithm in (DQN, PQN, VPG):
         model = quick(algorithm=algorithm)
         model.set_logger(configure(str(tmp_path / algorithm.__name__), ["csv"]))
         model.learn(150, callback=EvalCallback(Tiny(), n_eval_episodes=1, eval_freq=50, verbose=0), log_interval=1)
@@ -170,5 +172,5 @@ def test_made_up_names_would_be_noticed() -> None:
 
 def test_what_is_missing_is_said() -> None:
     text = section_of(PAGE, "## Not yet")
-    for word in ("asynchronous", "GPUs", "actors", "normalisation"):
+    for word in ("asynchronous", "GPUs", "actors", "policy-gradient"):
         assert word in text

@@ -27,7 +27,7 @@ FILES = {
     "NStepDQN": "n-step-dqn", "PERDQN": "per-dqn", "MunchausenDQN": "munchausen-dqn", "CategoricalDQN": "c51",
     "QRDQN": "qr-dqn", "IQN": "iqn", "FQF": "fqf", "Rainbow": "rainbow", "DataEfficientRainbow": "data-efficient-rainbow",
     "BTR": "btr", "PQN": "pqn", "A2C": "a2c", "PPO": "ppo", "SAC": "sac",
-    "R2D2": "r2d2",
+    "R2D2": "r2d2", "REINFORCE": "reinforce", "VPG": "vpg",
 }  # fmt: skip
 SWITCHES = ("double_q", "dueling", "noisy", "n_steps", "prioritized_replay", "munchausen")
 EXTRACTORS = (NatureCNN, MinAtarCNN, ImpalaCNN, HadamaxCNN)

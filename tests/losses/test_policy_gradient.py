@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from sb_dqn.losses import policy_gradient as pg
-from sb_dqn.losses.returns import generalised_advantages, lambda_returns
+from sb_dqn.losses.returns import generalised_advantages, lambda_returns, returns_to_go
 from sb_dqn.losses.td import weighted_mean
 from sb_dqn.nn.distributions import Categorical
 
@@ -49,6 +49,32 @@ def test_returns_and_advantages_of_the_worked_example() -> None:
 def test_log_probabilities_and_entropy_of_the_worked_example() -> None:
     assert close(policy().log_prob(ACTIONS), -0.3132616875, -0.3132616875, -0.6931471806)
     assert close(policy().entropy(), 0.5822031089, 0.5822031089, 0.6931471806)
+
+
+def test_reinforce_of_the_worked_example() -> None:
+    returns = returns_to_go(torch.ones(3, 1), torch.tensor([[0.9], [0.9], [0.0]]))[:, 0]
+    assert close(returns, 2.71, 1.9, 1.0)
+    loss = pg.policy_gradient(policy().log_prob(ACTIONS), returns)
+    assert close(loss.sum(), 2.1372835600)
+    assert close(weighted_mean(loss, ONES), 0.7124278534)
+    assert not close(weighted_mean(loss, ONES), 1.1001)  # without the discount: G = 3, 2, 1
+
+
+def test_baselines_of_the_worked_example() -> None:
+    returns = torch.tensor([2.71, 1.9, 1.0])
+    entropy = policy().entropy().mean()
+    centred = returns - pg.mean_baseline(returns, torch.arange(3))
+    assert close(centred, 0.84, 0.03, -0.87)
+    loss = weighted_mean(pg.policy_gradient(policy().log_prob(ACTIONS), centred), ONES)
+    assert close(loss, -0.1101667930)
+    assert close(loss - 0.01 * entropy, -0.1163586376)
+
+
+def test_baselines_of_each_step() -> None:
+    # episodes of three, one and two steps; decoys: the mean of all is 3.5, of the first episode 2
+    returns, step = torch.tensor([3.0, 2.0, 1.0, 7.0, 5.0, 3.0]), torch.tensor([0, 1, 2, 0, 0, 1])
+    assert close(pg.step_mean_baseline(returns, step), 5.0, 2.5, 1.0, 5.0, 5.0, 2.5)
+    assert close(pg.mean_baseline(returns, step), *[3.5] * 6)
 
 
 def test_a2c_of_the_worked_example() -> None:

@@ -1,0 +1,62 @@
+"""Settings of what REINFORCE and its kin wait for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+
+from sb_dqn.algorithms.on_policy import make_ring
+from sb_dqn.checks import check_float, check_int
+from sb_dqn.envs.stream import Stream
+from sb_dqn.errors import MemoryBudgetError
+from sb_dqn.normalize import Normalizer
+from sb_dqn.replay import Ring
+from sb_dqn.replay.episode_view import Baseline, EpisodeView
+from sb_dqn.replay.episodes import Episodes
+
+
+@dataclass(frozen=True)
+class EpisodeSettings:
+    """How many episodes make an update, and what their returns are; checked when made.
+
+    Args:
+        episodes_per_update: complete episodes over all lanes.
+        gamma: discount per env step, [0, 1].
+        lambda_: of the lambda-returns, [0, 1].
+        baseline: what stands for the value where none is learned; None: the value that was declared.
+        extras: shapes of what is declared beside the value.
+    """
+
+    episodes_per_update: int
+    gamma: float
+    lambda_: float = 1.0
+    baseline: Baseline | None = None
+    extras: Mapping[str, tuple[int, ...]] | None = None
+
+    def __post_init__(self) -> None:
+        check_int("episodes_per_update", self.episodes_per_update, 1)
+        check_float("gamma", self.gamma, 0.0, 1.0)
+        check_float("gae_lambda", self.lambda_, 0.0, 1.0)
+
+    def build(self, stream: Stream, device: torch.device, normalizer: Normalizer) -> Episodes:
+        """A store of episodes for the lanes and spaces of `stream`.
+
+        Raises:
+            MemoryBudgetError: it does not fit.
+        """
+
+        def ring_of(rows: int) -> Ring:
+            try:
+                return make_ring(stream, device, rows)
+            except MemoryBudgetError as error:
+                raise MemoryBudgetError(
+                    f"episodes of {rows} rows in {stream.num_envs} lanes do not fit into the memory of {device}; give "
+                    f"fewer lanes, fewer episodes_per_update, or an env with a time limit"
+                ) from error
+
+        def view_of(ring: Ring, extras: Mapping[str, tuple[int, ...]]) -> EpisodeView:
+            return EpisodeView(ring, self.gamma, self.lambda_, extras, self.baseline, normalizer.rewards)
+
+        return Episodes(ring_of, self.episodes_per_update, view_of, self.extras)
