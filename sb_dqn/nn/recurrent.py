@@ -86,9 +86,12 @@ class Recurrent(nn.Module):
             state: `[N, P]`.
             begins: `[S, N]` bool.
         """
-        for step, fresh in zip(x.unbind(0), begins.unbind(0), strict=True):
-            state = self(step.unsqueeze(0), zeroed(state, fresh))[1]
-        return state
+        first = 0  # whole stretches are fast; between them some episode begins
+        for step in begins.any(1).nonzero()[:, 0].tolist():  # a CPU-GPU sync point
+            if step > first:
+                state = self(x[first:step], state)[1]
+            state, first = zeroed(state, begins[step]), step
+        return self(x[first:], state)[1] if first < len(x) else state
 
 
 def zeroed(state: Tensor, begins: Tensor) -> Tensor:
