@@ -88,7 +88,8 @@ class Tape(PPO):
         return float(value), policy
 
     def compare(self) -> None:
-        rollout, ring = self.rollout, self.rollout.ring
+        rollout: Any = self.rollout
+        ring = rollout.ring
         batch = rollout.sample(torch.arange(rollout.n_steps * ring.num_lanes))
         assert batch.extra is not None
         found = {tuple(place): i for i, place in enumerate(batch.place.T.tolist()) if batch.weight[i] > 0}

@@ -108,9 +108,9 @@ class Tape(PQN):
 
 @pytest.mark.parametrize("mode", ["eager", "traced"])
 def test_updates_see_what_the_policy_saw(mode: Any) -> None:
-    model = quick(lanes(3, partial(Tiny, length=4)), algorithm=Tape, **ON_POLICY, **ON)
+    model: Any = quick(lanes(3, partial(Tiny, length=4)), algorithm=Tape, **ON_POLICY, **ON)
     model.mode = mode
-    model.attach(model.stream)  # type: ignore[arg-type]  # there is one
+    model.attach(model.stream)
     effects = []
     for _ in range(4):
         model.learn(30, reset_num_timesteps=False)

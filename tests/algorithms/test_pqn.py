@@ -60,7 +60,8 @@ class Tape(PQN):
             return float(self.policy.values(obs, mask).amax(-1).mean())
 
     def compare(self) -> None:
-        rollout, ring = self.rollout, self.rollout.ring
+        rollout: Any = self.rollout
+        ring = rollout.ring
         batch = rollout.sample(torch.arange(rollout.n_steps * ring.num_lanes))
         found = {
             tuple(place): float(batch.return_[i])
@@ -359,7 +360,7 @@ def test_an_environment_given_later(count: int, tmp_path: Path) -> None:
 
 
 def test_another_environment_in_the_middle_of_a_rollout() -> None:
-    model = quick(lanes(2, partial(Tiny, length=4, truncates=True)))
+    model: Any = quick(lanes(2, partial(Tiny, length=4, truncates=True)))
     model.learn(16)
     assert model.rollout.ticks > 0
     model.set_env(lanes(2, partial(Tiny, length=3)))

@@ -162,11 +162,6 @@ def test_lanes_of_different_spaces_are_refused() -> None:
         Lanes([ToyGame, lambda: ToyGame(kind="frames")])
 
 
-def test_a_continuous_action_space_is_refused() -> None:
-    with pytest.raises(SpaceError, match="discretise"):
-        open_stream("Pendulum-v1")
-
-
 def test_floats_for_an_integer_space_are_refused() -> None:
     class Liar(ToyGame):
         def observe(self, frame: Any) -> Any:

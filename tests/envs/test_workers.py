@@ -38,7 +38,7 @@ class Deadly(Tiny):
 
 
 def workers(what: str) -> AsyncVectorEnv:
-    made = [partial(Tiny, length=1000), partial(Deadly, what, 6)]
+    made: list[Any] = [partial(Tiny, length=1000), partial(Deadly, what, 6)]
     return AsyncVectorEnv(made, context="fork")
 
 
