@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -122,7 +123,7 @@ class Actor(nn.Module):
         self.features, self.tower, self.head = features, tower, head
 
 
-class SoftActorCriticNet(nn.Module):
+class SoftActorCriticNet(nn.Module, ABC):
     """Critics, actor, temperature. Subclasses say what an action is.
 
     Args:
@@ -171,10 +172,11 @@ class SoftActorCriticNet(nn.Module):
         parameters = {name: parameter.detach() for name, parameter in stacks.named_parameters()}
         return self._q(lambda given: functional_call(stacks, parameters, (given,)), x, action)
 
+    @abstractmethod
     def _q_taken(self, x: Tensor, action: Tensor) -> Tensor:
         """`[C, N]` for features `[N, H]` and actions as they are stored."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _value(
         self, policy: Any, q: Callable[[Tensor | None], Tensor], alpha: Tensor, drawn: Any
     ) -> tuple[Tensor, Tensor]:
@@ -186,7 +188,6 @@ class SoftActorCriticNet(nn.Module):
             alpha: temperature.
             drawn: `[N, D]` random numbers for a sample; None where none are needed.
         """
-        raise NotImplementedError
 
     def learning_noise(self, rows: int, as_target: bool) -> Noise | None:
         """Room for the random numbers of one update; None where nothing is drawn."""
