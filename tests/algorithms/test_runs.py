@@ -13,11 +13,11 @@ import torch
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 import sb_dqn
-from sb_dqn.algorithms import DQN, R2D2, DoubleDQN, NStepDQN
+from sb_dqn.algorithms import DQN, DoubleDQN, NStepDQN
 from sb_dqn.callbacks import BaseCallback
 from sb_dqn.logger import configure
 from sb_dqn.types import Update
-from tests.tiny import OBSERVATIONS, Q_AGENTS, QUICK, SMALL_CNN, Tiny, lanes, quick
+from tests.tiny import OBSERVATIONS, Q_AGENTS, SMALL_CNN, Tiny, lanes, quick
 
 
 def parameters(model: DQN) -> torch.Tensor:
@@ -28,8 +28,8 @@ def parameters(model: DQN) -> torch.Tensor:
 @pytest.mark.parametrize("name", Q_AGENTS)
 def test_cartpole(name: str, count: int) -> None:
     env = sb_dqn.make_vec_env("CartPole-v1", n_envs=count)
-    quick_ones = {"n_steps": 8, "batch_size": 16} if name == "PQN" else {**QUICK, "train_freq": 4}
-    model: DQN = quick(env, algorithm=R2D2) if name == "R2D2" else getattr(sb_dqn, name)("MlpPolicy", env, **quick_ones)
+    settings = {"PQN": {"n_steps": 8, "batch_size": 16}, "R2D2": {}}.get(name, {"train_freq": 4})
+    model = quick(env, algorithm=getattr(sb_dqn, name), **settings)
     before = parameters(model)
     assert model.learn(200) is model
     assert model.num_timesteps >= 200
@@ -220,8 +220,8 @@ def test_vector_envs_of_gymnasium(mode: AutoresetMode) -> None:
 
 
 def test_an_env_by_id_and_by_itself() -> None:
-    assert DQN("MlpPolicy", "CartPole-v1", **QUICK).learn(20).num_timesteps == 20
-    assert DQN("MlpPolicy", gymnasium.make("CartPole-v1"), **QUICK).learn(20).num_timesteps == 20
+    assert quick("CartPole-v1").learn(20).num_timesteps == 20
+    assert quick(gymnasium.make("CartPole-v1")).learn(20).num_timesteps == 20
 
 
 def test_a_game_of_one_right_action_is_learned() -> None:
