@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import click
@@ -107,7 +108,12 @@ def test_ctrl_c_saves_and_the_same_command_goes_on(tmp_path: Path) -> None:
     arguments = ["compare", "DQN", *SMALL, "-o", "train_freq=64", "--eval-freq", "0", "--out", str(out)]
     arguments[arguments.index("400")] = "40000"
     process = subprocess.Popen(
-        [sys.executable, "-m", "sb_dqn.cli.main", *arguments], cwd=ROOT, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-m", "sb_dqn.cli.main", *arguments],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+        # a shell's background jobs ignore it, and so would their children
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
     )
     episodes = run_of(out, "DQN") / "monitor.csv"
     deadline = time.monotonic() + 120
