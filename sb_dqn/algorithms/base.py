@@ -191,7 +191,8 @@ class BaseAlgorithm(Saving, ABC):
                 frames itself, single frames too: `state` then carries the stack.
             state: what the last call returned; None at the start.
             episode_start: `[n]` True where an episode begins: the state is cleared there.
-            deterministic: greedy; else by `evaluation_eps` if that was given, or exploring as while learning.
+            deterministic: greedy (of a policy that draws its actions: the likeliest); else by `evaluation_eps` if that
+                was given, exploring as while learning, or drawn by the policy.
             action_masks: `[A]` or `[n, A]`, true where legal; for MultiDiscrete one branch after the other. None: all,
                 or what the observation says where `action_mask=` is a key of it.
             reward: the last one, `[]` or `[n]`; for recurrent policies that read it (`model.reads_reward`) alone.

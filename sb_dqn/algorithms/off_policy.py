@@ -14,9 +14,7 @@ from sb_dqn.actors.inline import InlineActor
 from sb_dqn.algorithms import persistence
 from sb_dqn.algorithms.base import BaseAlgorithm
 from sb_dqn.algorithms.recall import LaneMemory
-from sb_dqn.algorithms.replay_settings import ReplaySettings as ReplaySettings
-from sb_dqn.algorithms.replay_settings import TargetSettings as TargetSettings
-from sb_dqn.algorithms.replay_settings import cadence as cadence
+from sb_dqn.algorithms.replay_settings import ReplaySettings, TargetSettings
 from sb_dqn.envs.stream import Stream
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.replay import FrameStack, Replay

@@ -8,9 +8,10 @@ from typing import Any
 
 from sb_dqn.accelerate import choose_mode
 from sb_dqn.algorithms.asking import NetCall
-from sb_dqn.algorithms.off_policy import OffPolicyAlgorithm, ReplaySettings, TargetSettings, cadence
+from sb_dqn.algorithms.off_policy import OffPolicyAlgorithm
 from sb_dqn.algorithms.outside import open_outside, refuse_unknown, resolve_device
 from sb_dqn.algorithms.parts import PolicyPlan, random_streams
+from sb_dqn.algorithms.replay_settings import ReplaySettings, TargetSettings, cadence
 from sb_dqn.checks import check_bool, check_float, check_path, check_switch
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.learner import Learner

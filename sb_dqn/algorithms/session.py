@@ -176,14 +176,13 @@ class Session:
 
     def state_dict(self) -> dict[str, Any]:
         """Where log and callbacks are."""
-        rows = [torch.cat([update.loss.view(1), update.grad_norm.view(1), update.facts]) for update in self.recent]
         return {
             "log_interval": self.log_interval,
             "name": self.logs.name,
             "since_line": self.count() - self.logged,
             "elapsed": time.monotonic() - self.started,
             "first_step": self.first_step,
-            "recent": torch.stack(rows) if rows else None,
+            "recent": self._reported() if self.recent else None,
             "callback": None if self.given is None else self.given.state_dict(),
         }
 
@@ -279,9 +278,12 @@ class Session:
 
     def _means(self) -> list[float]:
         """Over the latest updates, those of one rollout or of one tick; a device sync, once a line."""
-        rows = [torch.cat([update.loss.view(1), update.grad_norm.view(1), update.facts]) for update in self.recent]
-        means: list[float] = torch.stack(rows).mean(0).tolist()
+        means: list[float] = self._reported().mean(0).tolist()
         return means
+
+    def _reported(self) -> torch.Tensor:
+        """`[U, 2 + facts]` loss, gradient norm and facts of the latest updates."""
+        return torch.stack([torch.cat([u.loss.view(1), u.grad_norm.view(1), u.facts]) for u in self.recent])
 
     def check_finite(self) -> None:
         """Raises if some gradient since the start was NaN or infinite (a device sync)."""

@@ -169,7 +169,7 @@ def _both(net_arch: Widths | None, default: list[int]) -> tuple[list[int], list[
             raise ConfigurationError(
                 f"policy_kwargs['net_arch']={net_arch!r} lacks an entry; give a list, or dict(pi=[...], qf=[...])"
             )
-        pi, qf = (check_widths(given[name], default, f"net_arch'][{name!r}") for name in ("pi", "qf"))
+        pi, qf = (check_widths(given[name], default, f"policy_kwargs['net_arch'][{name!r}]") for name in ("pi", "qf"))
         return pi, qf
     widths = check_widths(net_arch, default)
     return widths, list(widths)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -298,6 +299,11 @@ REFUSED: dict[str, list[Any]] = {
         {"layer_norm": "yes"}, {"n_critic": 2}, {"log_std_init": -3},
     ],
 }  # fmt: skip
+
+
+def test_a_wrong_width_is_named_with_its_net() -> None:
+    with pytest.raises(ConfigurationError, match=re.escape("policy_kwargs['net_arch']['qf'] entry=0")):
+        quick_sac(policy_kwargs={"net_arch": {"pi": [8], "qf": [0]}})
 
 
 @pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in REFUSED.items() for value in values])
