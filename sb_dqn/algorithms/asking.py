@@ -10,12 +10,13 @@ import numpy.typing as npt
 import torch
 
 from sb_dqn.accelerate import Mode, accelerate, are_small
+from sb_dqn.nn.noise import Noise
 from sb_dqn.policies.base import Policy
 from sb_dqn.spaces import flatten_space
 from sb_dqn.types import BoolArray, Observation
 
-Ask = Callable[..., tuple[torch.Tensor, ...]]
-"""`(obs, mask, *further)`, tensors all, to tensors."""
+Ask = Callable[..., Any]
+"""`(obs, mask, *further)`, tensors all, to a tensor or a tuple of them; where there is a generator, with `noise=` too."""
 
 See = Callable[[dict[str, torch.Tensor]], dict[str, torch.Tensor]]
 
@@ -33,43 +34,65 @@ class NetCall:
         ask: what is run.
         mode: how; anything but "eager" needs small nets on the CPU.
         see: from observations as they are to observations as the nets see them; pure tensor operations.
+        generator: draws the nets' random numbers anew for each call; None: there are none.
     """
 
-    def __init__(self, policy: Policy, ask: Ask, mode: Mode, see: See = as_they_are) -> None:
-        self.ask, self.see = ask, see
+    def __init__(
+        self,
+        policy: Policy,
+        ask: Ask,
+        mode: Mode,
+        see: See = as_they_are,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        self.ask, self.see, self.generator = ask, see, generator
+        self.make_noise = policy.make_noise
         self.device = next(policy.parameters()).device
         self.mode: Mode = mode if are_small([policy], self.device) else "eager"
         self.keys = list(flatten_space(policy.observation_space))
-        self._shape: tuple[int, bool] = (-1, False)
+        self._count, self._masked = -1, False
+        self._noise: Noise | None = None
+        self._noisy: dict[str, Noise | None] = {}
         self._run: Any = None
 
     def __call__(
         self, obs: Observation, mask: BoolArray | None, *further: npt.NDArray[Any]
     ) -> tuple[npt.NDArray[Any], ...]:
         """What `ask` says, as arrays of our own."""
-        given = [*(obs[key] for key in self.keys), *further]
+        # a list: a generator takes longer, and acting on one lane feels it
+        return tuple([answer.cpu().numpy() for answer in self.tell(obs, mask, *further)])
+
+    def tell(self, obs: Observation, mask: BoolArray | None, *further: npt.NDArray[Any]) -> Any:
+        """What `ask` says, as it says it."""
+        given = [obs[key] for key in self.keys]
+        given += further
         if mask is not None:
             given.append(mask)
-        shape = len(given[0]), mask is not None
-        if shape != self._shape:
-            self._prepare(given, shape)
+        count = len(given[0])
+        if count != self._count or (mask is not None) is not self._masked:
+            self._prepare(given, mask is not None)
+        if self._noise is not None and self.generator is not None:
+            self._noise.renew(self.generator)
         if self.mode == "eager":
-            tensors = [torch.from_numpy(np.ascontiguousarray(array)).to(self.device) for array in given]
-            return tuple(answer.cpu().numpy() for answer in self._answer(*tensors))
+            return self._answer(*[torch.from_numpy(np.ascontiguousarray(array)).to(self.device) for array in given])
         for kept, array in zip(self._arrays, given, strict=True):
             kept[...] = array
-        return tuple(answer.numpy() for answer in self._run(*self._inputs))
+        return self._run(*self._inputs)
 
-    def _prepare(self, given: list[npt.NDArray[Any]], shape: tuple[int, bool]) -> None:
-        self._shape = shape
+    def _prepare(self, given: list[npt.NDArray[Any]], masked: bool) -> None:
+        """Noise and, unless eager, a recording for this number of observations."""
+        self._count, self._masked = len(given[0]), masked
+        if self.generator is not None:
+            self._noise = self.make_noise(self._count)
+            self._noisy = {"noise": self._noise}
         if self.mode != "eager":
             self._inputs = [torch.from_numpy(np.array(array)) for array in given]
             self._arrays = [tensor.numpy() for tensor in self._inputs]
             self._run = accelerate(self._answer, tuple(self._inputs), self.mode)
 
     @torch.no_grad()
-    def _answer(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        mask, tensors = (tensors[-1], tensors[:-1]) if self._shape[1] else (None, tensors)
+    def _answer(self, *tensors: torch.Tensor) -> Any:
+        mask, tensors = (tensors[-1], tensors[:-1]) if self._masked else (None, tensors)
         count = len(self.keys)
         obs = dict(zip(self.keys, tensors[:count], strict=True))
-        return self.ask(self.see(obs), mask, *tensors[count:])
+        return self.ask(self.see(obs), mask, *tensors[count:], **self._noisy)

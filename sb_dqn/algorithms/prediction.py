@@ -9,11 +9,10 @@ import numpy.typing as npt
 import torch
 from gymnasium import spaces
 
-from sb_dqn.accelerate import Mode, accelerate, are_small
+from sb_dqn.accelerate import Mode
 from sb_dqn.algorithms.asking import NetCall, See, as_they_are
 from sb_dqn.errors import SpaceError
 from sb_dqn.exploration import Exploration
-from sb_dqn.nn.noise import Noise
 from sb_dqn.policies.base import Policy
 from sb_dqn.spaces import Actions, BoxActions, actions_of, batch_observation, flatten_space, leaf_shape
 from sb_dqn.types import ActionArray, Blueprint, BoolArray, Observation
@@ -39,45 +38,11 @@ class GreedyActor:
         generator: torch.Generator | None = None,
         see: See = as_they_are,
     ) -> None:
-        self.ask = policy.values if values else policy.greedy
-        self.make_noise = policy.make_noise
-        self.generator, self.see = generator, see
-        self.mode: Mode = mode if are_small([policy], next(policy.parameters()).device) else "eager"
-        self.keys = list(flatten_space(policy.observation_space))
-        self.device = next(policy.parameters()).device
-        self._noise: Noise | None = None
-        self._count, self._masked = -1, False
-        self._run: Any = None
+        ask = policy.values if values else policy.greedy
+        self._tell = NetCall(policy, ask, mode, see, generator).tell
 
     def __call__(self, obs: Observation, mask: BoolArray | None = None) -> npt.NDArray[Any]:
-        given = [obs[key] for key in self.keys]
-        if mask is not None:
-            given.append(mask)
-        if len(given[0]) != self._count or (mask is not None) is not self._masked:
-            self._prepare(given, mask is not None)
-        if self._noise is not None and self.generator is not None:
-            self._noise.renew(self.generator)
-        if self.mode == "eager":
-            tensors = [torch.from_numpy(np.ascontiguousarray(array)).to(self.device) for array in given]
-            return self._answer(*tensors).cpu().numpy()
-        for kept, array in zip(self._arrays, given, strict=True):
-            kept[...] = array
-        return self._run(*self._inputs).numpy()  # type: ignore[no-any-return]  # a callable of unknown type
-
-    def _prepare(self, given: list[npt.NDArray[Any]], masked: bool) -> None:
-        """Noise and, unless eager, a recording for this number of observations."""
-        self._count, self._masked = len(given[0]), masked
-        self._noise = None if self.generator is None else self.make_noise(self._count)
-        if self.mode != "eager":
-            self._inputs = [torch.from_numpy(np.array(array)) for array in given]
-            self._arrays = [tensor.numpy() for tensor in self._inputs]
-            self._run = accelerate(self._answer, tuple(self._inputs), self.mode)
-
-    @torch.no_grad()
-    def _answer(self, *tensors: torch.Tensor) -> torch.Tensor:
-        mask = tensors[-1] if self._masked else None
-        obs = dict(zip(self.keys, tensors))  # noqa: B905  # the mask comes last
-        return self.ask(self.see(obs), mask, self._noise)
+        return self._tell(obs, mask).cpu().numpy()  # type: ignore[no-any-return]  # a callable of unknown type
 
 
 class Predictor:

@@ -8,55 +8,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor
 
 from sb_dqn.accelerate import Mode
 from sb_dqn.algorithms.asking import NetCall, See, as_they_are
 from sb_dqn.algorithms.prediction import Predictor
 from sb_dqn.errors import SpaceError
 from sb_dqn.exploration import Exploration
-from sb_dqn.nn.noise import Noise
 from sb_dqn.policies.base import Policy
 from sb_dqn.policies.recurrent import RecurrentQPolicy
 from sb_dqn.types import ActionArray, Blueprint, BoolArray, Observation, Rows
 
 Values = npt.NDArray[Any]
-
-
-class Stepper:
-    """Asks a recurrent policy about one step of some lanes.
-
-    Args:
-        policy: the nets.
-        mode: how they are run; anything but "eager" needs the nets on the CPU.
-        generator: draws the nets' random numbers anew for each call; None: mean weights and fixed fractions.
-        see: from observations as they are to observations as the nets see them; pure tensor operations.
-    """
-
-    def __init__(
-        self, policy: RecurrentQPolicy, mode: Mode, generator: torch.Generator | None = None, see: See = as_they_are
-    ) -> None:
-        self.policy, self.generator = policy, generator
-        self._call = NetCall(policy, self._ask, mode, see)
-        self._noise: Noise | None = None
-        self._count = -1
-
-    def __call__(
-        self, obs: Observation, action: ActionArray, reward: Values, state: Values, mask: BoolArray | None
-    ) -> tuple[Values, Values]:
-        """Values `[N, (D,) A]` and the next state `[N, P]`; for the arguments see `RecurrentQPolicy.step`."""
-        if len(action) != self._count:
-            self._count = len(action)
-            self._noise = None if self.generator is None else self.policy.make_noise(self._count)
-        if self._noise is not None and self.generator is not None:
-            self._noise.renew(self.generator)
-        q, after = self._call(obs, mask, action, reward, state)
-        return q, after
-
-    def _ask(
-        self, obs: dict[str, Tensor], mask: Tensor | None, action: Tensor, reward: Tensor, state: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        return self.policy.step(obs, action, reward, state, mask, self._noise)
 
 
 class LaneMemory:
@@ -65,13 +27,14 @@ class LaneMemory:
     Args:
         policy: the nets.
         num_lanes: B.
-        mode, generator, see: see `Stepper`.
+        mode, see, generator: see `NetCall`.
     """
 
     def __init__(
         self, policy: RecurrentQPolicy, num_lanes: int, mode: Mode, generator: torch.Generator, see: See = as_they_are
     ) -> None:
-        self.step = Stepper(policy, mode, generator, see)
+        self.policy = policy
+        self.step = NetCall(policy, policy.step, mode, see, generator)
         self.state = np.zeros((num_lanes, policy.state_size), np.float32)
         """`[B, P]` after the last rows that were acted on."""
         self.last = np.ones(num_lanes, np.bool_)
@@ -87,12 +50,12 @@ class LaneMemory:
             begins |= slot.valid & self.last
             self.last = np.where(slot.valid, slot.last, self.last)
         action = np.full(begins.shape, -1) if rows.action is None else rows.action
-        if rows.action is None and self.step.policy.actions.branched:
-            action = np.full((len(begins), len(self.step.policy.actions.branches)), -1)
+        if rows.action is None and self.policy.actions.branched:
+            action = np.full((len(begins), len(self.policy.actions.branches)), -1)
         action = np.where(begins.reshape(-1, *(1,) * (action.ndim - 1)), -1, action)
         reward = np.where(begins, 0.0, rows.slots[-1].reward).astype(np.float32)
         before = np.where(begins[:, None], 0.0, self.state).astype(np.float32)
-        self.values, self.state = self.step(obs, action, reward, before, mask)
+        self.values, self.state = self.step(obs, mask, action, reward, before)
         self._declared = {"state": before}
 
     def acted(self, action: ActionArray) -> None:
@@ -126,7 +89,7 @@ class RecurrentPredictor:
     ) -> None:
         self.plain = Predictor(policy, blueprint, action_mask)
         self.policy, self.actions = policy, self.plain.actions
-        self.step = Stepper(policy, "eager", see=see)
+        self.step = NetCall(policy, policy.step, "eager", see)
 
     def __call__(
         self,
@@ -149,7 +112,7 @@ class RecurrentPredictor:
         begins = self._begins(state, episode_start, count)
         memory, action = self._remembered(state, begins)
         mask = self.plain.legal(obs, action_masks, count)
-        q, memory = self.step(obs, action, self._reward(reward, begins), memory, mask)
+        q, memory = self.step(obs, mask, action, self._reward(reward, begins), memory)
         if exploration is None or rng is None:
             chosen = q.argmax(-1)
         else:

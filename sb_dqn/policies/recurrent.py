@@ -80,20 +80,21 @@ class RecurrentQPolicy(QPolicy):
     def step(
         self,
         obs: dict[str, Tensor],
+        mask: Tensor | None,
         action: Tensor,
         reward: Tensor,
         state: Tensor,
-        mask: Tensor | None = None,
         noise: Noise | None = None,
     ) -> tuple[Tensor, Tensor]:
         """What actions are chosen by `[N, (D,) A]`, and the next state.
 
         Args:
             obs: flat dict of `[N, *shape]`.
+            mask: see `Policy.greedy`.
             action: `[N]` or `[N, D]` int64 that led here; -1: none, an episode begins.
             reward: `[N]` float32 that came with it; 0 where an episode begins.
             state: `[N, P]` float32; zeros where an episode begins.
-            mask, noise: see `Policy.values`.
+            noise: see `Policy.greedy`.
         """
         net: Any = self.q_net
         value, state = net.step(obs, action, reward, state, mask, noise, acting=True)
@@ -107,10 +108,10 @@ class RecurrentQPolicy(QPolicy):
         none = torch.full((count, *branches), -1, device=device)
         return self.step(
             obs,
+            mask,
             none,
             torch.zeros(count, device=device),
             torch.zeros(count, self.state_size, device=device),
-            mask,
             noise,
         )[0]
 
