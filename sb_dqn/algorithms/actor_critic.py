@@ -89,7 +89,7 @@ class ActorCriticAlgorithm(OnPolicyAlgorithm):
     def prepare_acting(self, num_lanes: int) -> None:
         see = self.normalizer.observations
         self._act = NetCall(self.policy, self.policy.act, self.mode, see)
-        self._value = NetCall(self.policy, lambda obs, mask: (self.policy.net.value(obs),), self.mode, see)
+        self._value = NetCall(self.policy, lambda obs, mask: self.policy.net.value(obs), self.mode, see)
 
     def act(self, obs: Observation, mask: BoolArray | None) -> tuple[ActionArray, Declared]:
         drawn = self.policy.draw(self.rng.explore, len(next(iter(obs.values()))))
@@ -97,7 +97,7 @@ class ActorCriticAlgorithm(OnPolicyAlgorithm):
         return action, dict(zip(("value", *self.policy.extras), declared, strict=True))
 
     def values(self, obs: Observation, mask: BoolArray | None) -> npt.NDArray[Any]:
-        return self._value(obs, None)[0]
+        return self._value.alone(obs, None)
 
     def log_facts(self) -> dict[str, float]:
         facts = super().log_facts()

@@ -60,10 +60,13 @@ class NetCall:
     ) -> tuple[npt.NDArray[Any], ...]:
         """What `ask` says, as arrays of our own."""
         # a list: a generator takes longer, and acting on one lane feels it
-        return tuple([answer.cpu().numpy() for answer in self.tell(obs, mask, *further)])
+        return tuple([answer.cpu().numpy() for answer in self._tell(obs, mask, *further)])
 
-    def tell(self, obs: Observation, mask: BoolArray | None, *further: npt.NDArray[Any]) -> Any:
-        """What `ask` says, as it says it."""
+    def alone(self, obs: Observation, mask: BoolArray | None, *further: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """The one array that `ask` says."""
+        return self._tell(obs, mask, *further).cpu().numpy()  # type: ignore[no-any-return]  # of one tensor
+
+    def _tell(self, obs: Observation, mask: BoolArray | None, *further: npt.NDArray[Any]) -> Any:
         given = [obs[key] for key in self.keys]
         given += further
         if mask is not None:

@@ -112,6 +112,7 @@ class DQN(OffPolicyAlgorithm):
 
     learned: Learned | None = None
     exploration: Exploration
+    policy: QPolicy
 
     def __init__(
         self,

@@ -70,6 +70,7 @@ class PQN(OnPolicyAlgorithm):
     """
 
     exploration: Exploration
+    policy: QPolicy
 
     def __init__(
         self,

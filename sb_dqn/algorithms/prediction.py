@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,9 @@ from sb_dqn.accelerate import Mode
 from sb_dqn.algorithms.asking import NetCall, See, as_they_are
 from sb_dqn.errors import SpaceError
 from sb_dqn.exploration import Exploration
+from sb_dqn.policies import QPolicy
 from sb_dqn.policies.base import Policy
+from sb_dqn.policies.drawing import DrawingPolicy
 from sb_dqn.spaces import Actions, BoxActions, actions_of, batch_observation, flatten_space, leaf_shape
 from sb_dqn.types import ActionArray, Blueprint, BoolArray, Observation
 
@@ -31,7 +34,7 @@ class GreedyActor:
 
     def __init__(
         self,
-        policy: Policy,
+        policy: QPolicy,
         mode: Mode,
         *,
         values: bool = False,
@@ -39,14 +42,14 @@ class GreedyActor:
         see: See = as_they_are,
     ) -> None:
         ask = policy.values if values else policy.greedy
-        self._tell = NetCall(policy, ask, mode, see, generator).tell
+        self._ask = NetCall(policy, ask, mode, see, generator).alone
 
     def __call__(self, obs: Observation, mask: BoolArray | None = None) -> npt.NDArray[Any]:
-        return self._tell(obs, mask).cpu().numpy()  # type: ignore[no-any-return]  # a callable of unknown type
+        return self._ask(obs, mask)
 
 
-class Predictor:
-    """Checks an observation, carries the frame stack, chooses an action with mean weights.
+class Predictor(ABC):
+    """Checks an observation, carries the frame stack, chooses an action. Subclasses say how it is chosen.
 
     Args:
         policy: the nets.
@@ -58,14 +61,10 @@ class Predictor:
     def __init__(
         self, policy: Policy, blueprint: Blueprint, action_mask: str | None = None, see: See = as_they_are
     ) -> None:
+        self.door = Door(blueprint, action_mask)
+        self.actions = self.door.actions
         # eager, since the number of observations changes from call to call
-        self.greedy, self.values = (GreedyActor(policy, "eager", values=values, see=see) for values in (False, True))
-        self.sampled = NetCall(policy, lambda *given: (policy.sample(*given),), "eager", see)
-        self.draw = policy.draw
-        self.blueprint = blueprint
-        self.mask_key = None if action_mask == "info" else action_mask
-        self.actions = actions_of(blueprint.action_space)
-        self.frame_space = single_frames(blueprint) if blueprint.frame_stack > 1 else None
+        self.greedy = NetCall(policy, policy.greedy, "eager", see)
 
     def __call__(
         self,
@@ -77,21 +76,89 @@ class Predictor:
         rng: np.random.Generator | None,
         reward: Any = None,
     ) -> tuple[ActionArray, Any]:
-        """Actions of the action space and the next state; greedy where there are no random numbers, drawn by the policy
-        where there is no exploration. The last reward is for policies that remember."""
-        obs, vectorised, state = self.admit(observation, state, episode_start)
+        """Actions of the action space and the next state; greedy where there are no random numbers. The last reward is for
+        policies that remember."""
+        obs, vectorised, state = self.door.admit(observation, state, episode_start)
         count = len(next(iter(obs.values())))
-        mask = self.legal(obs, action_masks, count)
-        if rng is None:
-            action = self.greedy(obs, mask)
-        elif exploration is None:
-            (action,) = self.sampled(obs, mask, self.draw(rng, count))
-        else:
-            explorer = exploration.evaluation
-            ask = self.values if explorer.needs_values else self.greedy
-            action = explorer.explore(lambda: ask(obs, mask), count, rng, mask)
+        mask = self.door.legal(obs, action_masks, count)
+        action = self.greedy.alone(obs, mask) if rng is None else self._draw(obs, mask, count, exploration, rng)
         action = action + self.actions.start
         return action if vectorised else action[0], state
+
+    @abstractmethod
+    def _draw(
+        self,
+        obs: Observation,
+        mask: BoolArray | None,
+        count: int,
+        exploration: Exploration | None,
+        rng: np.random.Generator,
+    ) -> ActionArray:
+        """`[N, ...]` actions from 0, as by chance as while learning."""
+
+
+class ValuePredictor(Predictor):
+    """An exploration chooses by the values of a Q-policy, mean weights throughout.
+
+    Args: those of `Predictor`.
+    """
+
+    def __init__(
+        self, policy: QPolicy, blueprint: Blueprint, action_mask: str | None = None, see: See = as_they_are
+    ) -> None:
+        super().__init__(policy, blueprint, action_mask, see)
+        self.values = NetCall(policy, policy.values, "eager", see)
+
+    def _draw(
+        self,
+        obs: Observation,
+        mask: BoolArray | None,
+        count: int,
+        exploration: Exploration | None,
+        rng: np.random.Generator,
+    ) -> ActionArray:
+        assert exploration is not None  # every Q-agent has one
+        explorer = exploration.evaluation
+        ask = self.values if explorer.needs_values else self.greedy
+        return explorer.explore(lambda: ask.alone(obs, mask), count, rng, mask)
+
+
+class DrawingPredictor(Predictor):
+    """The policy draws by itself.
+
+    Args: those of `Predictor`.
+    """
+
+    def __init__(
+        self, policy: DrawingPolicy, blueprint: Blueprint, action_mask: str | None = None, see: See = as_they_are
+    ) -> None:
+        super().__init__(policy, blueprint, action_mask, see)
+        self.sampled, self.numbers = NetCall(policy, policy.sample, "eager", see), policy.draw
+
+    def _draw(
+        self,
+        obs: Observation,
+        mask: BoolArray | None,
+        count: int,
+        exploration: Exploration | None,
+        rng: np.random.Generator,
+    ) -> ActionArray:
+        return self.sampled.alone(obs, mask, self.numbers(rng, count))
+
+
+class Door:
+    """What a user's observation must pass on its way to the nets: checks, frame stack, masks.
+
+    Args:
+        blueprint: spaces and frame stack of the model.
+        action_mask: where the legal actions are told; if by a key of the observation, they are read there.
+    """
+
+    def __init__(self, blueprint: Blueprint, action_mask: str | None = None) -> None:
+        self.blueprint = blueprint
+        self.mask_key = None if action_mask == "info" else action_mask
+        self.actions = actions_of(blueprint.action_space)
+        self.frame_space = single_frames(blueprint) if blueprint.frame_stack > 1 else None
 
     def legal(self, obs: Observation, action_masks: Any, count: int) -> BoolArray | None:
         """`[B, (D,) A]`, as the caller says, else as the observation says; None: all."""

@@ -11,10 +11,11 @@ import torch
 
 from sb_dqn.accelerate import Mode
 from sb_dqn.algorithms.asking import NetCall, See, as_they_are
-from sb_dqn.algorithms.prediction import Predictor
+from sb_dqn.algorithms.prediction import Door, DrawingPredictor, ValuePredictor
 from sb_dqn.errors import SpaceError
 from sb_dqn.exploration import Exploration
 from sb_dqn.policies.base import Policy
+from sb_dqn.policies.drawing import DrawingPolicy
 from sb_dqn.policies.recurrent import RecurrentQPolicy
 from sb_dqn.types import ActionArray, Blueprint, BoolArray, Observation, Rows
 
@@ -87,8 +88,8 @@ class RecurrentPredictor:
     def __init__(
         self, policy: RecurrentQPolicy, blueprint: Blueprint, action_mask: str | None = None, see: See = as_they_are
     ) -> None:
-        self.plain = Predictor(policy, blueprint, action_mask)
-        self.policy, self.actions = policy, self.plain.actions
+        self.door = Door(blueprint, action_mask)
+        self.policy, self.actions = policy, self.door.actions
         self.step = NetCall(policy, policy.step, "eager", see)
 
     def __call__(
@@ -107,11 +108,11 @@ class RecurrentPredictor:
                 f"state={state!r} is no state of this policy; pass what the last predict returned, or None"
             )
         frames = None if state is None else state["frames"]
-        obs, vectorised, frames = self.plain.admit(observation, frames, episode_start)
+        obs, vectorised, frames = self.door.admit(observation, frames, episode_start)
         count = len(next(iter(obs.values())))
         begins = self._begins(state, episode_start, count)
         memory, action = self._remembered(state, begins)
-        mask = self.plain.legal(obs, action_masks, count)
+        mask = self.door.legal(obs, action_masks, count)
         q, memory = self.step(obs, mask, action, self._reward(reward, begins), memory)
         if exploration is None or rng is None:
             chosen = q.argmax(-1)
@@ -173,5 +174,6 @@ def over_branches(x: Values) -> Values:
 
 def predictor_of(policy: Policy, blueprint: Blueprint, action_mask: str | None, see: See) -> Any:
     """What answers `predict`, for the arguments see there."""
-    kind: Any = RecurrentPredictor if policy.recurrent else Predictor
+    drawn = isinstance(policy, DrawingPolicy)
+    kind: Any = RecurrentPredictor if policy.recurrent else DrawingPredictor if drawn else ValuePredictor
     return kind(policy, blueprint, action_mask, see)

@@ -145,13 +145,11 @@ class SAC(OffPolicyAlgorithm):
         )  # fmt: skip
 
     def prepare_acting(self, num_lanes: int) -> None:
-        self._draw = NetCall(
-            self.policy, lambda *given: (self.policy.sample(*given),), self.mode, self.normalizer.observations
-        )
+        self._draw = NetCall(self.policy, self.policy.sample, self.mode, self.normalizer.observations)
         self._lanes = num_lanes
 
     def act(self, observe: Callable[[], Observation], mask: BoolArray | None) -> ActionArray:
-        return self._draw(observe(), mask, self.policy.draw(self.rng.explore, self._lanes))[0]
+        return self._draw.alone(observe(), mask, self.policy.draw(self.rng.explore, self._lanes))
 
 
 def _temperature(ent_coef: Any) -> Temperature:

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-import numpy as np
 from gymnasium import spaces
 from torch import Tensor, nn
 
@@ -14,17 +13,16 @@ from sb_dqn.checks import check_bool, check_choice, check_float, check_keys, che
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.nn.action_heads import ActionHead, CategoricalHead, GaussianHead, SquashedHead
 from sb_dqn.nn.extractors import BaseFeaturesExtractor, FlattenExtractor
-from sb_dqn.nn.noise import Noise
 from sb_dqn.policies.actor_critic_net import ActorCriticNet, Towers
-from sb_dqn.policies.base import Features, Policy, default_extractor
+from sb_dqn.policies.base import Features, default_extractor
+from sb_dqn.policies.drawing import DrawingPolicy
 from sb_dqn.policies.keywords import check_activation, check_dict, check_one_image, check_widths, switch_on
 from sb_dqn.spaces import Actions, BoxActions, actions_of
-from sb_dqn.types import FloatArray
 
 Widths = Sequence[int] | Mapping[str, Sequence[int]]
 
 
-class ActorCriticPolicy(Policy):
+class ActorCriticPolicy(DrawingPolicy):
     """A distribution over actions and a value, by Stable-Baselines3's keywords.
 
     Args:
@@ -93,9 +91,16 @@ class ActorCriticPolicy(Policy):
         return Features(self.observation_space, *self._features)
 
     @property
+    def action_head(self) -> ActionHead:
+        return self.net.action_head
+
+    def distribution(self, obs: dict[str, Tensor], mask: Tensor | None = None) -> Any:
+        return self.net.policy(obs, mask)
+
+    @property
     def extras(self) -> dict[str, tuple[int, ...]]:
         """What a rollout keeps beside the value of an observation: name to shape."""
-        return {"log_prob": (), **self.net.action_head.extras}
+        return {"log_prob": (), **self.action_head.extras}
 
     def act(self, obs: dict[str, Tensor], mask: Tensor | None, drawn: Tensor) -> tuple[Tensor, ...]:
         """Drawn actions, the values, and what `extras` names, in that order.
@@ -107,18 +112,8 @@ class ActorCriticPolicy(Policy):
         """
         policy, value = self.net(obs, mask)
         sample = policy.sample(drawn)
-        kept = (sample,) if self.net.action_head.extras else ()
-        return self.net.action_head.to_action(sample), value, policy.log_prob(sample), *kept
-
-    def greedy(self, obs: dict[str, Tensor], mask: Tensor | None = None, noise: Noise | None = None) -> Tensor:
-        """The most probable action; of a Box the mean."""
-        return self.net.action_head.to_action(self.net.policy(obs, mask).mode())
-
-    def sample(self, obs: dict[str, Tensor], mask: Tensor | None, drawn: Tensor) -> Tensor:
-        return self.net.action_head.to_action(self.net.policy(obs, mask).sample(drawn))
-
-    def draw(self, rng: np.random.Generator, rows: int) -> FloatArray:
-        return self.net.action_head.draw(rng, rows)
+        kept = (sample,) if self.action_head.extras else ()
+        return self.action_head.to_action(sample), value, policy.log_prob(sample), *kept
 
     def _default_net_arch(self) -> list[int]:
         return [64, 64]

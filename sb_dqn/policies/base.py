@@ -7,7 +7,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-import numpy as np
 import torch
 from gymnasium import spaces
 from torch import Tensor, nn
@@ -17,7 +16,6 @@ from sb_dqn.nn.extractors import BaseFeaturesExtractor, CombinedExtractor, Flatt
 from sb_dqn.nn.noise import Noise
 from sb_dqn.nn.preprocess import Preprocess
 from sb_dqn.spaces import is_image
-from sb_dqn.types import FloatArray
 
 
 class Policy(nn.Module, ABC):
@@ -57,18 +55,6 @@ class Policy(nn.Module, ABC):
     def make_noise(self, rows: int) -> Noise | None:
         """Room for the random numbers of acting on `rows` observations; None where the nets need none."""
         return None
-
-    def values(self, obs: dict[str, Tensor], mask: Tensor | None = None, noise: Noise | None = None) -> Tensor:
-        """What an exploration chooses by, `[N, (D,) A]`: the larger the better, illegal ones below all others."""
-        raise NotImplementedError(f"{type(self).__name__} draws its actions; sample(...) says them")
-
-    def draw(self, rng: np.random.Generator, rows: int) -> FloatArray:
-        """`[rows, W]` random numbers for `sample`; only of a policy that draws its actions by itself."""
-        raise NotImplementedError(f"{type(self).__name__} draws no actions; an exploration chooses them by values(...)")
-
-    def sample(self, obs: dict[str, Tensor], mask: Tensor | None, drawn: Tensor) -> Tensor:
-        """Actions as while learning, 0-based, or of a Box `[N, *shape]`, by numbers that `draw` gave."""
-        raise NotImplementedError(f"{type(self).__name__} draws no actions; an exploration chooses them by values(...)")
 
 
 class Features(nn.Module):

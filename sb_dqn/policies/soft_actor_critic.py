@@ -7,16 +7,16 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-import numpy as np
 from gymnasium import spaces
 from torch import Tensor, nn
 
 from sb_dqn.checks import check_bool, check_choice, check_int, check_keys, check_mapping
 from sb_dqn.errors import ConfigurationError, SpaceError
+from sb_dqn.nn.action_heads import ActionHead
 from sb_dqn.nn.extractors import BaseFeaturesExtractor, FlattenExtractor
 from sb_dqn.nn.mlp import Hidden
-from sb_dqn.nn.noise import Noise
-from sb_dqn.policies.base import Features, Policy, default_extractor
+from sb_dqn.policies.base import Features, default_extractor
+from sb_dqn.policies.drawing import DrawingPolicy
 from sb_dqn.policies.keywords import check_activation, check_dict, check_one_image, check_widths, switch_on
 from sb_dqn.policies.soft_actor_critic_net import (
     Actor,
@@ -29,12 +29,11 @@ from sb_dqn.policies.soft_actor_critic_net import (
     make_head,
 )
 from sb_dqn.spaces import BoxActions, actions_of
-from sb_dqn.types import FloatArray
 
 Widths = Sequence[int] | Mapping[str, Sequence[int]]
 
 
-class SACPolicy(Policy):
+class SACPolicy(DrawingPolicy):
     """An actor, critics and their targets.
 
     Args:
@@ -115,15 +114,12 @@ class SACPolicy(Policy):
         """New features, as the keywords say."""
         return Features(self.observation_space, *self._features)
 
-    def greedy(self, obs: dict[str, Tensor], mask: Tensor | None = None, noise: Noise | None = None) -> Tensor:
-        """The most probable choice; of a Box where the mean falls."""
-        return self.nets.actor.head.to_action(self.nets.policy(obs, mask).mode())
+    @property
+    def action_head(self) -> ActionHead:
+        return self.nets.actor.head
 
-    def sample(self, obs: dict[str, Tensor], mask: Tensor | None, drawn: Tensor) -> Tensor:
-        return self.nets.actor.head.to_action(self.nets.policy(obs, mask).sample(drawn))
-
-    def draw(self, rng: np.random.Generator, rows: int) -> FloatArray:
-        return self.nets.actor.head.draw(rng, rows)
+    def distribution(self, obs: dict[str, Tensor], mask: Tensor | None = None) -> Any:
+        return self.nets.policy(obs, mask)
 
     def _default_net_arch(self) -> list[int]:
         return [256, 256]
