@@ -9,14 +9,15 @@ from typing import Any
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from sb_dqn.checks import check_bool, check_choice, check_float, check_keys, check_mapping
+from sb_dqn.checks import check_bool, check_float, check_keys
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.nn.action_heads import ActionHead, CategoricalHead, GaussianHead, SquashedHead
-from sb_dqn.nn.extractors import BaseFeaturesExtractor, FlattenExtractor
+from sb_dqn.nn.extractors import BaseFeaturesExtractor
 from sb_dqn.policies.actor_critic_net import ActorCriticNet, Towers
-from sb_dqn.policies.base import Features, default_extractor
+from sb_dqn.policies.aliases import OfADict, OfAnImage, OfVectors
+from sb_dqn.policies.base import Features
 from sb_dqn.policies.drawing import DrawingPolicy
-from sb_dqn.policies.keywords import check_activation, check_dict, check_one_image, check_widths, switch_on
+from sb_dqn.policies.keywords import check_activation, check_widths, plan_features
 from sb_dqn.spaces import Actions, BoxActions, actions_of
 
 Widths = Sequence[int] | Mapping[str, Sequence[int]]
@@ -63,19 +64,11 @@ class ActorCriticPolicy(DrawingPolicy):
         layer_norm: bool = False,
     ) -> None:
         super().__init__(observation_space, action_space)
-        check_bool("policy_kwargs['normalize_images']", normalize_images)
-        if channels is not None:
-            check_choice("policy_kwargs['channels']", channels, ("first", "last"))
-        check_bool("policy_kwargs['layer_norm']", layer_norm)
-        extractor = features_extractor_class or default_extractor(observation_space, channels)
-        kwargs = check_mapping("features_extractor_kwargs", features_extractor_kwargs)
-        if "HIDDEN" in getattr(extractor, "__dict__", {}):  # one of our CNNs, with the hidden layer of its paper
-            kwargs.setdefault("features_dim", extractor.HIDDEN)
-            kwargs.setdefault("normalized_image", not normalize_images)
-            if layer_norm:
-                switch_on("layer_norm", extractor, kwargs)
-        self._features = (extractor, kwargs, normalize_images, channels)
-        pi, vf = _both(net_arch, self._default_net_arch())
+        self._features = plan_features(
+            observation_space, features_extractor_class, features_extractor_kwargs, normalize_images, channels,
+            layer_norm=layer_norm,
+        ).with_hidden()  # fmt: skip
+        pi, vf = _both(net_arch, self._default_net_arch(features_extractor_class))
         towers = Towers(pi, vf, check_activation(activation_fn), layer_norm)
         shared = check_bool("policy_kwargs['share_features_extractor']", share_features_extractor)
         self.net = ActorCriticNet(
@@ -88,7 +81,7 @@ class ActorCriticPolicy(DrawingPolicy):
 
     def make_features(self) -> Features:
         """New features, as the keywords say."""
-        return Features(self.observation_space, *self._features)
+        return self._features.make()
 
     @property
     def action_head(self) -> ActionHead:
@@ -115,36 +108,20 @@ class ActorCriticPolicy(DrawingPolicy):
         kept = (sample,) if self.action_head.extras else ()
         return self.action_head.to_action(sample), value, policy.log_prob(sample), *kept
 
-    def _default_net_arch(self) -> list[int]:
+    def _default_net_arch(self, extractor: type[BaseFeaturesExtractor] | None) -> list[int]:
         return [64, 64]
 
 
-class ActorCriticMlpPolicy(ActorCriticPolicy):
+class ActorCriticMlpPolicy(OfVectors, ActorCriticPolicy):
     """For vectors and whole numbers: the observation in one row, an image's pixels too, two layers of 64."""
 
-    def __init__(self, observation_space: spaces.Space[Any], action_space: spaces.Space[Any], **kwargs: Any) -> None:
-        if kwargs.get("features_extractor_class") is None and not isinstance(observation_space, spaces.Dict):
-            kwargs["features_extractor_class"] = FlattenExtractor
-        super().__init__(observation_space, action_space, **kwargs)
 
-
-class ActorCriticCnnPolicy(ActorCriticPolicy):
+class ActorCriticCnnPolicy(OfAnImage, ActorCriticPolicy):
     """For one image: the Nature CNN, then the heads."""
 
-    def __init__(self, observation_space: spaces.Space[Any], action_space: spaces.Space[Any], **kwargs: Any) -> None:
-        check_one_image(observation_space, kwargs)
-        super().__init__(observation_space, action_space, **kwargs)
 
-    def _default_net_arch(self) -> list[int]:
-        return []
-
-
-class ActorCriticMultiInputPolicy(ActorCriticPolicy):
+class ActorCriticMultiInputPolicy(OfADict, ActorCriticPolicy):
     """For a Dict: each key through its own extractor, side by side."""
-
-    def __init__(self, observation_space: spaces.Space[Any], action_space: spaces.Space[Any], **kwargs: Any) -> None:
-        check_dict(observation_space)
-        super().__init__(observation_space, action_space, **kwargs)
 
 
 def _both(net_arch: Widths | None, default: list[int]) -> tuple[list[int], list[int]]:

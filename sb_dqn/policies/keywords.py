@@ -4,15 +4,80 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from gymnasium import spaces
 from torch import nn
 
-from sb_dqn.checks import check_int
+from sb_dqn.checks import check_bool, check_choice, check_int, check_mapping
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.nn.extractors import BaseFeaturesExtractor
+from sb_dqn.policies.base import Features, default_extractor
 from sb_dqn.spaces import flatten_space, is_image
+
+
+@dataclass(frozen=True)
+class FeaturesPlan:
+    """Which features are to be made of an observation.
+
+    Args:
+        space: of one lane.
+        extractor: class.
+        kwargs: its keyword arguments, the plan's own dict.
+        normalize_images, channels: see `Features`.
+    """
+
+    space: spaces.Space[Any]
+    extractor: Any
+    kwargs: dict[str, Any]
+    normalize_images: bool
+    channels: str | None
+
+    @property
+    def hidden(self) -> int | None:
+        """Width of the hidden layer that one of our CNNs has in its paper; None for all other extractors."""
+        width: int | None = getattr(self.extractor, "__dict__", {}).get("HIDDEN")
+        return width
+
+    def with_hidden(self) -> FeaturesPlan:
+        """The same, our CNNs with their hidden layer unless the user said otherwise."""
+        if self.hidden is not None:
+            self.kwargs.setdefault("features_dim", self.hidden)
+        return self
+
+    def make(self) -> Features:
+        """New features."""
+        return Features(self.space, self.extractor, self.kwargs, self.normalize_images, self.channels)
+
+
+def plan_features(
+    space: spaces.Space[Any],
+    features_extractor_class: type[BaseFeaturesExtractor] | None,
+    features_extractor_kwargs: Mapping[str, Any] | None,
+    normalize_images: bool,
+    channels: str | None,
+    **norms: bool,
+) -> FeaturesPlan:
+    """The keywords about features, checked; the norms asked for are switched on in our CNNs.
+
+    Raises:
+        ConfigurationError: one of them is out of its range, or one of our CNNs has no such norm.
+    """
+    check_bool("policy_kwargs['normalize_images']", normalize_images)
+    if channels is not None:
+        check_choice("policy_kwargs['channels']", channels, ("first", "last"))
+    for norm, wanted in norms.items():
+        check_bool(f"policy_kwargs[{norm!r}]", wanted)
+    extractor = features_extractor_class or default_extractor(space, channels)
+    kwargs = check_mapping("features_extractor_kwargs", features_extractor_kwargs)
+    plan = FeaturesPlan(space, extractor, kwargs, normalize_images, channels)
+    if plan.hidden is not None:
+        kwargs.setdefault("normalized_image", not normalize_images)
+        for norm, wanted in norms.items():
+            if wanted:
+                switch_on(norm, extractor, kwargs)
+    return plan
 
 
 def is_image_space(space: spaces.Space[Any]) -> bool:

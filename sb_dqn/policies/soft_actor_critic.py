@@ -10,14 +10,15 @@ from typing import Any
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from sb_dqn.checks import check_bool, check_choice, check_int, check_keys, check_mapping
+from sb_dqn.checks import check_bool, check_int, check_keys
 from sb_dqn.errors import ConfigurationError, SpaceError
 from sb_dqn.nn.action_heads import ActionHead
-from sb_dqn.nn.extractors import BaseFeaturesExtractor, FlattenExtractor
+from sb_dqn.nn.extractors import BaseFeaturesExtractor
 from sb_dqn.nn.mlp import Hidden
-from sb_dqn.policies.base import Features, default_extractor
+from sb_dqn.policies.aliases import OfADict, OfAnImage, OfVectors
+from sb_dqn.policies.base import Features
 from sb_dqn.policies.drawing import DrawingPolicy
-from sb_dqn.policies.keywords import check_activation, check_dict, check_one_image, check_widths, switch_on
+from sb_dqn.policies.keywords import check_activation, check_widths, plan_features
 from sb_dqn.policies.soft_actor_critic_net import (
     Actor,
     BoxNet,
@@ -78,19 +79,11 @@ class SACPolicy(DrawingPolicy):
                 f"Discrete(n, start=...). For several choices at once take PPO, or a DQN"
             )
         self.actions = actions_of(action_space)
-        check_bool("policy_kwargs['normalize_images']", normalize_images)
-        check_bool("policy_kwargs['layer_norm']", layer_norm)
-        if channels is not None:
-            check_choice("policy_kwargs['channels']", channels, ("first", "last"))
-        extractor = features_extractor_class or default_extractor(observation_space, channels)
-        kwargs = check_mapping("features_extractor_kwargs", features_extractor_kwargs)
-        if "HIDDEN" in getattr(extractor, "__dict__", {}):  # one of our CNNs, with the hidden layer of its paper
-            kwargs.setdefault("features_dim", extractor.HIDDEN)
-            kwargs.setdefault("normalized_image", not normalize_images)
-            if layer_norm:
-                switch_on("layer_norm", extractor, kwargs)
-        self._features = (extractor, kwargs, normalize_images, channels)
-        self._widths = _both(net_arch, self._default_net_arch())
+        self._features = plan_features(
+            observation_space, features_extractor_class, features_extractor_kwargs, normalize_images, channels,
+            layer_norm=layer_norm,
+        ).with_hidden()  # fmt: skip
+        self._widths = _both(net_arch, self._default_net_arch(features_extractor_class))
         self._hidden = partial(Hidden, activation_fn=check_activation(activation_fn), layer_norm=layer_norm)
         self._count = check_int("policy_kwargs['n_critics']", n_critics, 1)
         self._shares = check_bool("policy_kwargs['share_features_extractor']", share_features_extractor)
@@ -112,7 +105,7 @@ class SACPolicy(DrawingPolicy):
 
     def make_features(self) -> Features:
         """New features, as the keywords say."""
-        return Features(self.observation_space, *self._features)
+        return self._features.make()
 
     @property
     def action_head(self) -> ActionHead:
@@ -121,36 +114,20 @@ class SACPolicy(DrawingPolicy):
     def distribution(self, obs: dict[str, Tensor], mask: Tensor | None = None) -> Any:
         return self.nets.policy(obs, mask)
 
-    def _default_net_arch(self) -> list[int]:
+    def _default_net_arch(self, extractor: type[BaseFeaturesExtractor] | None) -> list[int]:
         return [256, 256]
 
 
-class SACMlpPolicy(SACPolicy):
+class SACMlpPolicy(OfVectors, SACPolicy):
     """For vectors and whole numbers: the observation in one row, an image's pixels too, two layers of 256."""
 
-    def __init__(self, observation_space: spaces.Space[Any], action_space: spaces.Space[Any], **kwargs: Any) -> None:
-        if kwargs.get("features_extractor_class") is None and not isinstance(observation_space, spaces.Dict):
-            kwargs["features_extractor_class"] = FlattenExtractor
-        super().__init__(observation_space, action_space, **kwargs)
 
-
-class SACCnnPolicy(SACPolicy):
+class SACCnnPolicy(OfAnImage, SACPolicy):
     """For one image: the Nature CNN, then the heads."""
 
-    def __init__(self, observation_space: spaces.Space[Any], action_space: spaces.Space[Any], **kwargs: Any) -> None:
-        check_one_image(observation_space, kwargs)
-        super().__init__(observation_space, action_space, **kwargs)
 
-    def _default_net_arch(self) -> list[int]:
-        return []
-
-
-class SACMultiInputPolicy(SACPolicy):
+class SACMultiInputPolicy(OfADict, SACPolicy):
     """For a Dict: each key through its own extractor, side by side."""
-
-    def __init__(self, observation_space: spaces.Space[Any], action_space: spaces.Space[Any], **kwargs: Any) -> None:
-        check_dict(observation_space)
-        super().__init__(observation_space, action_space, **kwargs)
 
 
 def _both(net_arch: Widths | None, default: list[int]) -> tuple[list[int], list[int]]:

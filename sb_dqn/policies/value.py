@@ -9,19 +9,13 @@ from typing import Any
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from sb_dqn.checks import check_bool, check_choice, check_int, check_mapping
+from sb_dqn.checks import check_bool, check_int
 from sb_dqn.errors import ConfigurationError
-from sb_dqn.nn.extractors import BaseFeaturesExtractor, FlattenExtractor
+from sb_dqn.nn.extractors import BaseFeaturesExtractor
 from sb_dqn.nn.noise import Noise
-from sb_dqn.policies.base import Features, Policy, default_extractor
-from sb_dqn.policies.keywords import (
-    check_activation,
-    check_dict,
-    check_one_image,
-    check_widths,
-    is_image_space,
-    switch_on,
-)  # fmt: skip
+from sb_dqn.policies.aliases import OfADict, OfAnImage, OfVectors
+from sb_dqn.policies.base import Features, Policy
+from sb_dqn.policies.keywords import check_activation, check_widths, is_image_space, plan_features
 from sb_dqn.policies.network import Design, QNetwork, Torso
 from sb_dqn.spaces import ActionShape
 
@@ -67,32 +61,24 @@ class QPolicy(Policy):
         super().__init__(observation_space, action_space)
         self.actions = ActionShape.of(action_space)
         self.design = design or Design()
-        if channels is not None:
-            check_choice("policy_kwargs['channels']", channels, ("first", "last"))
-        check_bool("policy_kwargs['normalize_images']", normalize_images)
-        check_bool("policy_kwargs['layer_norm']", layer_norm)
-        check_bool("policy_kwargs['spectral_norm']", spectral_norm)
         if check_bool("policy_kwargs['scale_trunk_gradient']", scale_trunk_gradient) and not self.design.dueling:
             raise ConfigurationError(
                 "policy_kwargs['scale_trunk_gradient']=True belongs to dueling=True; give both or none"
             )
         widths = self.net_arch = check_widths(net_arch, self._default_net_arch(features_extractor_class))
-        extractor = features_extractor_class or default_extractor(observation_space, channels)
-        kwargs = check_mapping("features_extractor_kwargs", features_extractor_kwargs)
-        own_cnn = "HIDDEN" in getattr(extractor, "__dict__", {})
+        plan = self._features = plan_features(
+            observation_space, features_extractor_class, features_extractor_kwargs, normalize_images, channels,
+            layer_norm=layer_norm, spectral_norm=spectral_norm,
+        )  # fmt: skip
+        own_cnn = plan.hidden is not None
         if own_cnn:  # its linear layer is a hidden layer like all others
-            hidden = kwargs.pop("features_dim", extractor.HIDDEN)
+            hidden = plan.kwargs.pop("features_dim", plan.hidden)
             widths = widths if hidden is None else [check_int("features_dim", hidden, 1), *widths]
-            kwargs["features_dim"] = None
-            kwargs.setdefault("normalized_image", not normalize_images)
-            for norm, wanted in (("layer_norm", layer_norm), ("spectral_norm", spectral_norm)):
-                if wanted:
-                    switch_on(norm, extractor, kwargs)
+            plan.kwargs["features_dim"] = None
         elif spectral_norm and self.design.noisy is not None:
             raise ConfigurationError(
                 "policy_kwargs['spectral_norm']=True bounds weights that noisy=True keeps moving; give one"
             )
-        self._features = (extractor, kwargs, normalize_images, channels)
         self._torso = Torso(
             widths, check_activation(activation_fn), layer_norm, spectral_norm and not own_cnn, scale_trunk_gradient
         )
@@ -106,7 +92,7 @@ class QPolicy(Policy):
 
     def make_features(self) -> Features:
         """New features, as the keywords say."""
-        return Features(self.observation_space, *self._features)
+        return self._features.make()
 
     def values(self, obs: dict[str, Tensor], mask: Tensor | None = None, noise: Noise | None = None) -> Tensor:
         """What actions are chosen by, `[N, (D,) A]`; illegal ones lie below all others."""
@@ -125,29 +111,13 @@ class QPolicy(Policy):
         return [] if extractor is None and is_image_space(self.observation_space) else [64, 64]
 
 
-class MlpPolicy(QPolicy):
+class MlpPolicy(OfVectors, QPolicy):
     """For vectors and whole numbers: the observation in one row, an image's pixels too, two layers of 64."""
 
-    def __init__(self, observation_space: spaces.Space[Any], action_space: spaces.Space[Any], **kwargs: Any) -> None:
-        if kwargs.get("features_extractor_class") is None and not isinstance(observation_space, spaces.Dict):
-            kwargs["features_extractor_class"] = FlattenExtractor
-        super().__init__(observation_space, action_space, **kwargs)
 
-
-class CnnPolicy(QPolicy):
+class CnnPolicy(OfAnImage, QPolicy):
     """For one image: the Nature CNN, then the head."""
 
-    def __init__(self, observation_space: spaces.Space[Any], action_space: spaces.Space[Any], **kwargs: Any) -> None:
-        check_one_image(observation_space, kwargs)
-        super().__init__(observation_space, action_space, **kwargs)
 
-    def _default_net_arch(self, extractor: type[BaseFeaturesExtractor] | None) -> list[int]:
-        return []
-
-
-class MultiInputPolicy(QPolicy):
+class MultiInputPolicy(OfADict, QPolicy):
     """For a Dict: each key through its own extractor, side by side."""
-
-    def __init__(self, observation_space: spaces.Space[Any], action_space: spaces.Space[Any], **kwargs: Any) -> None:
-        check_dict(observation_space)
-        super().__init__(observation_space, action_space, **kwargs)
