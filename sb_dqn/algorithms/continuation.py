@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from sb_dqn.checkpoint import Strips, Written
 from sb_dqn.envs.state import NoState
 from sb_dqn.envs.stream import Stream
 from sb_dqn.errors import CheckpointError
@@ -28,7 +29,7 @@ class Continuation:
     parts: dict[str, Any]
     """State by part, what is kept for learning apart."""
     experience: dict[str, torch.Tensor]
-    """Replay or rollout."""
+    """Replay or rollout; what lies in `strips` apart."""
     tick: dict[str, Any] | None
     stream: dict[str, Any] | None
     why: str
@@ -39,6 +40,10 @@ class Continuation:
     """The model's generators; in the file among the model's parts."""
     trusted: bool = False
     """Whether what is pickled in the file may be unpickled; said while loading."""
+    strips: Strips | None = None
+    """While saving: the rows that go into segments."""
+    written: Written = field(default_factory=Written)
+    """While loading: the segments that the rows came from."""
 
 
 def stream_state(stream: Stream, rows: Rows | None, trust: bool) -> tuple[dict[str, Any] | None, str]:

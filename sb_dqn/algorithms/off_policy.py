@@ -13,8 +13,10 @@ from sb_dqn.accelerate import accelerate
 from sb_dqn.actors.inline import InlineActor
 from sb_dqn.algorithms import persistence
 from sb_dqn.algorithms.base import BaseAlgorithm
+from sb_dqn.algorithms.continuation import Continuation
 from sb_dqn.algorithms.recall import LaneMemory
 from sb_dqn.algorithms.replay_settings import ReplaySettings, TargetSettings
+from sb_dqn.checkpoint import Strips
 from sb_dqn.envs.stream import Stream
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.replay import FrameStack, Replay
@@ -166,6 +168,15 @@ class OffPolicyAlgorithm(BaseAlgorithm):
         frames: dict[str, persistence.Stateful] = {} if self.frames is None else {"frames": self.frames.ring}
         memory: dict[str, persistence.Stateful] = {} if self.memory is None else {"memory": self.memory}
         return {**super()._more_parts(), **frames, **memory}
+
+    def _strips(self) -> Strips | None:
+        strips = self.replay.strips()
+        return strips if strips.cursor.any() else None
+
+    def _recall_segments(self, continuation: Continuation) -> None:
+        ring = self.replay.ring
+        if continuation.written and int(continuation.experience["ring/rows"]) == ring.rows:
+            ring.written.update(continuation.written)
 
     def log_facts(self) -> dict[str, float]:
         return {"train/learning_rate": self.learning_rate(self.num_timesteps, self.counters.horizon)}

@@ -12,6 +12,8 @@ from torch import Tensor
 from sb_dqn.algorithms.continuation import Continuation
 from sb_dqn.checkpoint import (
     NetBound,
+    Written,
+    checkpoint_at,
     decode_space,
     decode_value,
     encode_space,
@@ -19,8 +21,10 @@ from sb_dqn.checkpoint import (
     model_info,
     pack,
     read_archive,
+    read_rows,
     unpack,
     write_archive,
+    write_checkpoint,
 )
 from sb_dqn.envs.stream import open_stream
 from sb_dqn.errors import CheckpointError, ConfigurationError, EnvironmentFault, SpaceError
@@ -93,6 +97,8 @@ def save_model(
         whole = {name: getattr(continuation, name) for name in CONTINUATION}
         manifest["full"], members["full"] = pack(whole)
         members["experience"] = continuation.experience
+        if continuation.strips is not None:
+            return write_checkpoint(path, manifest, members, continuation.strips)
     return write_archive(path, manifest, members)
 
 
@@ -102,6 +108,7 @@ def read_model(path: Any, custom_objects: Mapping[str, Any], trust: bool, full: 
     Raises:
         CheckpointError: the file is damaged, foreign, no model, or names what needs trust.
     """
+    path = checkpoint_at(path)
     manifest = model_info(path)
     if manifest.get("kind") != "model":
         raise CheckpointError(
@@ -122,13 +129,15 @@ def read_model(path: Any, custom_objects: Mapping[str, Any], trust: bool, full: 
             _decode_blueprint(manifest["spaces"]),
             members["policy"],
             parts,
-            _continuation(manifest, members) if "full" in members else None,
+            _continuation(path, manifest, members) if "full" in members else None,
         )
 
 
-def _continuation(manifest: Mapping[str, Any], members: Mapping[str, dict[str, Tensor]]) -> Continuation:
-    whole = unpack(manifest["full"], members["full"])
-    return Continuation(**{name: whole[name] for name in CONTINUATION}, experience=members["experience"])
+def _continuation(path: Any, manifest: Mapping[str, Any], members: Mapping[str, dict[str, Tensor]]) -> Continuation:
+    whole, experience = unpack(manifest["full"], members["full"]), members["experience"]
+    rows, written = read_rows(path, manifest, experience["ring/cursor"]) if "segments" in manifest else ({}, Written())
+    kept = {name: whole[name] for name in CONTINUATION}
+    return Continuation(**kept, experience=experience | rows, written=written)
 
 
 def build(made_by: type[Any], outside: Any, arguments: Mapping[str, Any], parameters: Mapping[str, Tensor]) -> Any:

@@ -25,6 +25,7 @@ from sb_dqn.algorithms.continuation import (
     tick_of,
     tick_state,
 )
+from sb_dqn.checkpoint import Strips
 from sb_dqn.errors import CheckpointError, ConfigurationError
 from sb_dqn.exploration import Exploration
 from sb_dqn.normalize import Normalizer
@@ -46,7 +47,9 @@ class Saving(Attributes):
     _resuming: Continuation | None
     """The same while `resume` hands it over."""
 
-    def save(self, path: str | Path | IO[bytes], *, full: bool = False, trust: bool = False) -> Any:
+    def save(
+        self, path: str | Path | IO[bytes], *, full: bool = False, trust: bool = False, incremental: bool = False
+    ) -> Any:
         """Writes parameters, optimiser, counters and exploration to a zip, whole or not at all.
 
         Args:
@@ -54,17 +57,21 @@ class Saving(Attributes):
             full: everything that an exact continuation needs, too: replay or rollout, environment state, all generators,
                 statistics, log and callbacks; `load(path, env=...).resume()` goes on there.
             trust: pickle an environment that cannot say its state; loading the file then needs `trust=True`, too.
+            incremental: with `full`: the rows of a replay go into the folder `replay_rows` beside the zip, which all zips
+                in that place share; only what is new since the last one there is written, and what no zip names is deleted.
 
         Raises:
             CheckpointError: an argument of the constructor cannot be written.
-            ConfigurationError: `full` before the first `learn`.
+            ConfigurationError: `full` before the first `learn`; `incremental` without it, or into an open file.
         """
-        whole = self._continuation(trust) if full else None
+        if incremental and not full:
+            raise ConfigurationError("incremental=True is about the rows of full checkpoints; add full=True")
+        whole = self._continuation(trust, incremental) if full else None
         return persistence.save_model(
             path, type(self).__name__, self.arguments, self.blueprint, self.policy, self._parts(), whole
         )
 
-    def _continuation(self, trust: bool) -> Continuation:
+    def _continuation(self, trust: bool, incremental: bool) -> Continuation:
         actor, session = self.actor, self.session
         if actor is None or session is None:
             raise ConfigurationError(
@@ -78,14 +85,18 @@ class Saving(Attributes):
                 f"that were interrupted are recorded as truncated",
                 stacklevel=4,
             )
+        strips = self._strips() if incremental else None
+        apart = () if strips is None else strips.columns
+        kept = self._experience.state_dict()
         return Continuation(
             session=session.state_dict(),
             parts={name: part.state_dict() for name, part in self._more_parts().items()},
-            experience=self._experience.state_dict(),
+            experience={name: tensor for name, tensor in kept.items() if name not in apart},
             tick=None if rows is None or stream is None else tick_state(rows),
             stream=stream,
             why=why,
             process=process_state(),
+            strips=strips,
         )
 
     def after_tick(self, action: Callable[[], object]) -> None:
@@ -108,7 +119,7 @@ class Saving(Attributes):
         """A model from a zip that `save` wrote; nothing in it is run.
 
         Args:
-            path: of the zip.
+            path: of the zip, or of a folder: its full checkpoint of most steps.
             env: to learn from; None loads a model that can predict. A full checkpoint is gone on with by `resume()`.
             device: "auto", "cpu", "cuda".
             custom_objects: by name of a constructor argument, what to use instead of what the file says.
@@ -146,7 +157,9 @@ class Saving(Attributes):
             )
         persistence.restore(self._more_parts(), continuation.parts)
         persistence.restore({"experience": self._experience}, {"experience": continuation.experience})
-        self._interrupted = replace(continuation, rng=saved.parts["rng"], trusted=trust)
+        self._recall_segments(continuation)
+        # the rows are in the replay now: one copy of them is enough
+        self._interrupted = replace(continuation, experience={}, rng=saved.parts["rng"], trusted=trust)
 
     def resume(self, callback: Any = None, progress_bar: bool = False) -> Self:
         """Finishes the `learn` of which this model's full checkpoint was taken, with its own horizon and log interval.
@@ -237,3 +250,10 @@ class Saving(Attributes):
     def _more_parts(self) -> dict[str, persistence.Stateful]:
         """What a full checkpoint holds beside these and what is learned from."""
         return {"statistics": self.statistics}
+
+    def _strips(self) -> Strips | None:
+        """The rows that incremental checkpoints write to segments, if there are any."""
+        return None
+
+    def _recall_segments(self, continuation: Continuation) -> None:
+        """Remembers where the rows lie that were just loaded."""

@@ -9,6 +9,7 @@ from pathlib import Path
 from sb_dqn.callbacks.base import BaseCallback
 from sb_dqn.callbacks.frequency import Every
 from sb_dqn.callbacks.normalizers import find_normalizer
+from sb_dqn.errors import ConfigurationError
 
 
 class CheckpointCallback(BaseCallback):
@@ -27,6 +28,8 @@ class CheckpointCallback(BaseCallback):
         full: full checkpoints, which `load(path, env=...).resume()` goes on from as if nothing had happened; taken at the
             end of the tick, after all other callbacks.
         trust: of full ones: pickle an environment that cannot say its state.
+        incremental: of full ones: the rows of a replay go into the folder `replay_rows` in `save_path`, each written once
+            for all checkpoints there; delete a zip, and the next checkpoint deletes the rows that were only its own.
 
     A file that cannot be written (disk full, folder read-only) does not end the training: that is said once, and the
     next one is tried again.
@@ -43,9 +46,12 @@ class CheckpointCallback(BaseCallback):
         *,
         full: bool = False,
         trust: bool = False,
+        incremental: bool = False,
     ) -> None:
         super().__init__(verbose)
-        self.full, self.trust = full, trust
+        if incremental and not full:
+            raise ConfigurationError("incremental=True is about the rows of full checkpoints; add full=True")
+        self.full, self.trust, self.incremental = full, trust, incremental
         self._complained = False
         self.save_freq = save_freq
         self.save_path = save_path
@@ -86,7 +92,7 @@ class CheckpointCallback(BaseCallback):
 
     def _write(self) -> None:
         path = self._path("", "zip")
-        self.model.save(path, full=self.full, trust=self.trust)
+        self.model.save(path, full=self.full, trust=self.trust, incremental=self.incremental)
         self._say("model checkpoint", path)
         if self.save_replay_buffer:
             path = self._path("replay_buffer_", "zip")

@@ -7,15 +7,21 @@ from sb_dqn.checkpoint.atomic import atomic_write
 from sb_dqn.checkpoint.bounds import NetBound
 from sb_dqn.checkpoint.container import FORMAT_VERSION, Target
 from sb_dqn.checkpoint.random_state import rng_state, set_rng_state
+from sb_dqn.checkpoint.segments import checkpoint_at, read_rows, sweep, write_checkpoint
 from sb_dqn.checkpoint.space_codec import decode_space, encode_space
+from sb_dqn.checkpoint.strips import Strip, Strips, Written
 from sb_dqn.checkpoint.tree import pack, unpack
 from sb_dqn.checkpoint.values import decode_value, encode_value
 
 __all__ = [
     "FORMAT_VERSION",
     "NetBound",
+    "Strip",
+    "Strips",
     "Target",
+    "Written",
     "atomic_write",
+    "checkpoint_at",
     "decode_space",
     "decode_value",
     "encode_space",
@@ -23,8 +29,11 @@ __all__ = [
     "model_info",
     "pack",
     "read_archive",
+    "read_rows",
     "rng_state",
     "set_rng_state",
+    "sweep",
     "unpack",
     "write_archive",
+    "write_checkpoint",
 ]

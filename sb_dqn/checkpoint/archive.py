@@ -9,7 +9,7 @@ import hashlib
 import json
 import struct
 import zipfile
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -153,7 +153,7 @@ def _read_member(archive: zipfile.ZipFile, name: str, entry: Mapping[str, Any], 
             tensors = tensorfile.read(
                 name + SUFFIX,
                 entry["length"],
-                _hashed(stream.read, digest),
+                tensorfile.hashed(stream.read, digest),
                 entry.get("aliases", {}),
                 entry.get("formats", {}),
             )
@@ -166,12 +166,3 @@ def _read_member(archive: zipfile.ZipFile, name: str, entry: Mapping[str, Any], 
             f"{label}: member {name + SUFFIX!r} was altered: its SHA-256 digest is not the manifest's"
         )
     return tensors
-
-
-def _hashed(read: Callable[[int], bytes], digest: Any) -> Callable[[int], bytes]:
-    def reader(count: int) -> bytes:
-        piece = read(count)
-        digest.update(piece)
-        return piece
-
-    return reader

@@ -134,6 +134,17 @@ def read(
     return found
 
 
+def hashed(source: Callable[[int], bytes], digest: Any) -> Callable[[int], bytes]:
+    """The same source; what it answers goes into the digest, too."""
+
+    def reader(count: int) -> bytes:
+        piece = source(count)
+        digest.update(piece)
+        return piece
+
+    return reader
+
+
 def _restored(member: str, tensor: Tensor, kind: str | None) -> Tensor:
     if kind is None:
         return tensor

@@ -30,8 +30,13 @@ def checkpoints(folder: Path) -> list[Path]:
 
 def remove_checkpoints(folder: Path) -> None:
     """Removes them: the run is done."""
+    from sb_dqn.checkpoint.segments import ROWS, sweep
+
     for path in checkpoints(folder):
         path.unlink()
+    sweep(folder / CHECKPOINTS)
+    with suppress(OSError):
+        (folder / CHECKPOINTS / ROWS).rmdir()
     with suppress(OSError):
         (folder / CHECKPOINTS).rmdir()
 
@@ -62,11 +67,15 @@ class Keeper(BaseCallback):
 
     def save(self) -> None:
         """Takes a checkpoint; where that fails, training goes on and the earlier ones stay."""
+        from sb_dqn.checkpoint.segments import sweep
+
         began = time.monotonic()
         try:
-            self.model.save(str(self.folder / CHECKPOINTS / f"{self.model.num_timesteps}{SUFFIX}"), full=True)
+            path = self.folder / CHECKPOINTS / f"{self.model.num_timesteps}{SUFFIX}"
+            self.model.save(str(path), full=True, incremental=True)
             for old in checkpoints(self.folder)[KEPT:]:
                 old.unlink()
+            sweep(path.parent)
         except OSError as error:
             if not self._complained:
                 click.echo(f"no checkpoint: {error}", err=True)

@@ -9,6 +9,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from sb_dqn.checkpoint import Strip, Strips
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.replay.ring import Ring
 from sb_dqn.replay.samplers import Sampler
@@ -107,6 +108,15 @@ class Replay:
         state = {f"ring/{name}": value for name, value in self.ring.state_dict().items()}
         state |= {f"sampler/{name}": value for name, value in self.sampler.state_dict().items()}
         return state | {"cadence": torch.tensor([self._seen, self._pending, self._steps])}
+
+    def strips(self) -> Strips:
+        """The rows as `state_dict` has them under `ring/`, to be written to segments."""
+        ring, columns = self.ring, {}
+        for name, kind in ring.layout.columns.items():
+            slots = kind.slots(ring.rows)
+            cells = ring.columns[name][: slots * ring.num_lanes].view(slots, ring.num_lanes, *kind.shape)
+            columns[f"ring/{name}"] = Strip(cells, kind.every)
+        return Strips(columns, ring.cursor.copy(), ring.written)
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         """Takes over what `state_dict` gave."""

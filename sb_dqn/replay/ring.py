@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sb_dqn.checkpoint.strips import Written
 from sb_dqn.replay.columns import Where, allocate, check_state, held_rows, masks_of, restore_rows, writer
 from sb_dqn.replay.layout import Layout
 from sb_dqn.replay.span import Declared, Marks, Span
@@ -62,7 +63,7 @@ class Ring:
         span: Span | None = None,
     ) -> None:
         self.num_lanes, self.frame_stack, self.n_steps = num_lanes, frame_stack, n_steps
-        self.device = torch.device(device)
+        self.device, self.written = torch.device(device), Written()
         layout = self.layout = Layout(
             capacity,
             num_lanes,
@@ -194,9 +195,7 @@ class Ring:
         if self._fresh:
             return
         bounds = self._bounds_array
-        if (
-            self.num_lanes == 1
-        ):  # the same in plain numbers: arrays of one cost more than the rest of an update's sampling
+        if self.num_lanes == 1:  # the same in plain numbers: arrays of one cost more than the rest of the sampling
             low = max(int(self._first[0]), int(self.cursor[0]) - self.rows + self.span.behind)
             high = int(self.cursor[0]) - self.span.ahead
             bounds[:, 0] = low, high, max(high - low, 0), low
@@ -269,6 +268,7 @@ class Ring:
             CheckpointError: the columns or the number of lanes differ.
         """
         check_state(state, self.columns, self.num_lanes, self._marks.state_dict())
+        self.written.clear()
         cursor = state["cursor"].cpu().numpy().astype(np.int64)
         restore_rows(state, self.columns, self.layout.columns, self.rows, int(self.cursor.max()), cursor)
         self._first[:] = state["first"].cpu().numpy()

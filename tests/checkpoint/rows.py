@@ -1,0 +1,76 @@
+"""A ring in a few lines of numpy, whose every value is known from its row and lane, and the folder that it is saved to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from sb_dqn.checkpoint import (
+    Strip,
+    Strips,
+    Written,
+    checkpoint_at,
+    model_info,
+    read_archive,
+    read_rows,
+    write_checkpoint,
+)
+
+
+class NaiveRing:
+    """T rows of B lanes in two columns: one cell a row, and one cell for every three rows (written at the third).
+
+    Args:
+        rows: T.
+        lanes: B.
+        width: float64 numbers in a cell of the first column.
+    """
+
+    def __init__(self, rows: int, lanes: int, width: int = 2) -> None:
+        self.rows = rows
+        self.cursor = np.zeros(lanes, np.int64)
+        self.each = np.zeros((rows, lanes, width))
+        self.third = np.zeros((-(-rows // 3) + 1, lanes), np.int16)
+        self.written = Written()
+
+    def arrive(self, lanes: np.ndarray) -> None:
+        """One row in each of these lanes; the rows before them depart."""
+        for lane in lanes:
+            row = int(self.cursor[lane])
+            if row:
+                self.each[(row - 1) % self.rows, lane, -1] = row - 1  # the departing half
+                if row % 3 == 0:
+                    self.third[(row - 1) // 3 % len(self.third), lane] = row - 1
+            self.each[row % self.rows, lane] = row * 10 + lane
+            self.each[row % self.rows, lane, -1] = -1
+            self.cursor[lane] += 1
+
+    def state(self) -> dict[str, torch.Tensor]:
+        """What a whole checkpoint holds of the rows."""
+        newest = int(self.cursor.max())
+        each, third = min(newest, self.rows), min(-(-newest // 3), len(self.third))
+        return {"each": torch.from_numpy(self.each[:each].copy()), "third": torch.from_numpy(self.third[:third].copy())}
+
+    def strips(self) -> Strips:
+        columns = {"each": Strip(torch.from_numpy(self.each), 1), "third": Strip(torch.from_numpy(self.third), 3)}
+        return Strips(columns, self.cursor.copy(), self.written)
+
+    def save(self, path: Path) -> None:
+        steps = int(self.cursor.sum())
+        manifest = {"kind": "model", "full": {}, "state": {"counters": {"lifetime": steps}}}
+        write_checkpoint(
+            path, manifest, {"experience": {"cursor": torch.from_numpy(self.cursor.copy())}}, self.strips()
+        )
+
+
+def load(path: Path) -> tuple[torch.Tensor, dict[str, torch.Tensor], Written]:
+    """Cursors, columns and segments of a checkpoint, or of the newest in a folder."""
+    found = checkpoint_at(path)
+    cursor = read_archive(found)[1]["experience"]["cursor"]
+    return cursor, *read_rows(found, model_info(found), cursor)
+
+
+def segments(folder: Path) -> list[str]:
+    return sorted(path.name for path in (folder / "replay_rows").iterdir())
