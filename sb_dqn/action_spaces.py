@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import singledispatch
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,37 @@ from sb_dqn.errors import SpaceError
 from sb_dqn.types import BoolArray, FloatArray, IntArray
 
 Space = spaces.Space[Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Choices:
+    """How a space counts: arrays of the shape of one of its elements, `()` for Discrete."""
+
+    count: IntArray
+    """How many values each number has."""
+    start: IntArray
+    """The smallest."""
+
+
+@singledispatch
+def choices_of(space: Space) -> Choices | None:
+    """What each number of a Discrete, MultiDiscrete or MultiBinary may be; None for any other space."""
+    return None
+
+
+@choices_of.register
+def _(space: spaces.Discrete) -> Choices:
+    return Choices(np.array(space.n, np.int64), np.array(space.start, np.int64))
+
+
+@choices_of.register
+def _(space: spaces.MultiDiscrete) -> Choices:
+    return Choices(space.nvec.astype(np.int64), space.start.astype(np.int64))
+
+
+@choices_of.register
+def _(space: spaces.MultiBinary) -> Choices:
+    return Choices(np.full(space.shape, 2), np.zeros(space.shape, np.int64))
 
 
 @dataclass(frozen=True)
@@ -32,17 +64,15 @@ class ActionShape:
         Raises:
             SpaceError: it is no Discrete, and no MultiDiscrete or MultiBinary of one axis.
         """
-        if isinstance(space, spaces.Discrete):
-            return cls((int(space.n),), (int(space.start),))
-        if isinstance(space, spaces.MultiDiscrete) and len(space.shape) == 1 and space.shape[0] > 0:
-            return cls(tuple(space.nvec.tolist()), tuple(space.start.tolist()), branched=True)
-        if isinstance(space, spaces.MultiBinary) and len(space.shape) == 1 and space.shape[0] > 0:
-            return cls((2,) * space.shape[0], (0,) * space.shape[0], branched=True)
-        raise SpaceError(
-            f"action space {space} is not supported by a Q-agent; allowed: Discrete(n, start=...), "
-            f"MultiDiscrete([n, ...], start=...) and MultiBinary(n) of one axis. "
-            f"For continuous actions, discretise them with a gymnasium.ActionWrapper"
-        )
+        choices = choices_of(space)
+        if choices is None or choices.count.ndim > 1 or not choices.count.size:
+            raise SpaceError(
+                f"action space {space} is not supported by a Q-agent; allowed: Discrete(n, start=...), "
+                f"MultiDiscrete([n, ...], start=...) and MultiBinary(n) of one axis. "
+                f"For continuous actions, discretise them with a gymnasium.ActionWrapper"
+            )
+        branches, starts = tuple(choices.count.ravel().tolist()), tuple(choices.start.ravel().tolist())
+        return cls(branches, starts, branched=choices.count.ndim == 1)
 
     @property
     def num_actions(self) -> int:

@@ -13,6 +13,7 @@ from sb_dqn.action_spaces import Actions as Actions
 from sb_dqn.action_spaces import ActionShape as ActionShape
 from sb_dqn.action_spaces import BoxActions as BoxActions
 from sb_dqn.action_spaces import actions_of as actions_of
+from sb_dqn.action_spaces import choices_of as choices_of
 from sb_dqn.errors import SpaceError
 from sb_dqn.types import Observation
 
@@ -37,7 +38,7 @@ def flatten_space(space: Space, path: str = "") -> dict[str, Space]:
     where = f" at key {path!r}" if path else ""
     if not isinstance(space, LEAVES):
         raise SpaceError(f"observation space {space}{where} is not supported; allowed: {SUPPORTED}")
-    if isinstance(space, spaces.Box) and 0 in space.shape:
+    if 0 in leaf_shape(space):
         raise SpaceError(f"observation space {space}{where} has an axis of length 0")
     return {path or "obs": space}
 
@@ -170,16 +171,9 @@ def _checked(key: str, leaf: Space, array: npt.NDArray[Any]) -> tuple[int, ...]:
         )
     if wanted.kind == "f" and not np.isfinite(array).all():
         raise SpaceError(f"observation {key!r} holds NaN or infinity; the network would answer NaN")
-    ends = _ends(leaf)
-    if ends is not None and not np.all((array >= ends[0]) & (array <= ends[1])):
-        raise SpaceError(f"observation {key!r} is {array.tolist()}, which is not in {leaf}")
+    choices = choices_of(leaf)  # a Box has none, and its bounds are often only meant
+    if choices is not None:
+        fits = (array >= choices.start) & (array <= choices.start + (choices.count - 1))
+        if not fits.all():
+            raise SpaceError(f"observation {key!r} is {array.tolist()}, which is not in {leaf}")
     return array.shape[:axes]
-
-
-def _ends(leaf: Space) -> tuple[Any, Any] | None:
-    """Smallest and largest whole number of a leaf that counts; None for a Box, whose bounds are often only meant."""
-    if isinstance(leaf, spaces.Discrete):
-        return leaf.start, leaf.start + leaf.n - 1
-    if isinstance(leaf, spaces.MultiDiscrete):
-        return leaf.start, leaf.start + leaf.nvec - 1
-    return (0, 1) if isinstance(leaf, spaces.MultiBinary) else None

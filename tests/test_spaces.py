@@ -58,6 +58,7 @@ def test_observations_have_the_keys_of_their_space() -> None:
         (spaces.Dict({"a": spaces.Dict({"b": spaces.Text(3)})}), "at key 'a/b' is not supported"),
         (spaces.Dict({}), "is an empty Dict"),
         (spaces.Box(0, 1, (3, 0)), "has an axis of length 0"),
+        (spaces.MultiDiscrete(np.zeros(0, np.int64)), "has an axis of length 0"),
     ],
 )
 def test_spaces_that_are_not_supported(space: Any, message: str) -> None:

@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from functools import singledispatch
+from typing import Any, Protocol
 
 import torch
 from gymnasium import spaces
 from torch import Tensor
 
-from sb_dqn.spaces import flatten_space, image_channels_last, is_bytes, is_image, leaf_shape
+from sb_dqn.action_spaces import Choices
+from sb_dqn.spaces import choices_of, flatten_space, image_channels_last, is_bytes, is_image, leaf_shape
+
+Space = spaces.Space[Any]
+
+
+class Reader(Protocol):
+    """How one leaf is read: `[N, *shape]` as stored becomes floats of `dtype`."""
+
+    space: Space
+    """Of one observation afterwards: what a features extractor is built for."""
+
+    def __call__(self, x: Tensor, dtype: torch.dtype) -> Tensor: ...
 
 
 class Preprocess:
@@ -21,61 +35,77 @@ class Preprocess:
         channels: "first" or "last" for images of which the shape does not tell; None asks the shape.
     """
 
-    def __init__(self, space: spaces.Space[Any], normalize_images: bool = True, channels: str | None = None) -> None:
-        self.leaves = flatten_space(space)
-        self.hwc = {
-            key: (channels == "last" if channels else image_channels_last(leaf))
-            for key, leaf in self.leaves.items()
-            if is_image(leaf, not normalize_images)
+    def __init__(self, space: Space, normalize_images: bool = True, channels: str | None = None) -> None:
+        self.readers: dict[str, Reader] = {
+            key: Pixels(leaf, normalize_images, channels) if is_image(leaf, not normalize_images) else _reader(leaf)
+            for key, leaf in flatten_space(space).items()
         }
-        self.divided = {key for key in self.hwc if normalize_images and is_bytes(self.leaves[key])}
 
-    def feature_spaces(self) -> dict[str, spaces.Space[Any]]:
+    def feature_spaces(self) -> dict[str, Space]:
         """Space of each key after preprocessing: what a features extractor is built for."""
-        found: dict[str, spaces.Space[Any]] = {}
-        for key, leaf in self.leaves.items():
-            if key in self.hwc:
-                found[key] = _in_chw(leaf) if self.hwc[key] else leaf
-            elif isinstance(leaf, spaces.Box):
-                found[key] = leaf
-            else:
-                found[key] = spaces.Box(0.0, 1.0, (one_hot_width(leaf),))
-        return found
+        return {key: reader.space for key, reader in self.readers.items()}
 
     def __call__(self, obs: dict[str, Tensor], dtype: torch.dtype) -> dict[str, Tensor]:
-        return {key: self._leaf(key, leaf, obs[key], dtype) for key, leaf in self.leaves.items()}
+        return {key: reader(obs[key], dtype) for key, reader in self.readers.items()}
 
-    def _leaf(self, key: str, leaf: spaces.Space[Any], x: Tensor, dtype: torch.dtype) -> Tensor:
-        if key in self.hwc:
-            if self.hwc[key]:
-                x = x.permute(0, 3, 1, 2)  # HWC in memory is channels_last already: free
-            x = x.to(dtype, memory_format=torch.channels_last)
-            return x.mul_(1.0 / 255.0) if key in self.divided else x
-        if isinstance(leaf, spaces.Discrete):
-            return _one_hot(x.long() - int(leaf.start), int(leaf.n)).to(dtype)
-        if isinstance(leaf, spaces.MultiDiscrete):
-            x = (x.long() - torch.as_tensor(leaf.start, device=x.device)).flatten(1)
-            sizes = leaf.nvec.flatten().tolist()
-            return torch.cat([_one_hot(x[:, i], size) for i, size in enumerate(sizes)], -1).to(dtype)
-        if isinstance(leaf, spaces.MultiBinary):
-            return x.flatten(1).to(dtype)
+
+class Pixels:
+    """Images, channels first; bytes divided by 255 where they are to be normalised."""
+
+    def __init__(self, image: Any, normalize: bool, channels: str | None) -> None:
+        self.hwc = channels == "last" if channels else image_channels_last(image)
+        self.divided = normalize and is_bytes(image)
+        self.space: Space = image
+        if self.hwc:
+            low, high = image.low.transpose(2, 0, 1), image.high.transpose(2, 0, 1)
+            self.space = spaces.Box(low, high, dtype=image.dtype)
+
+    def __call__(self, x: Tensor, dtype: torch.dtype) -> Tensor:
+        if self.hwc:
+            x = x.permute(0, 3, 1, 2)  # HWC in memory is channels_last already: free
+        x = x.to(dtype, memory_format=torch.channels_last)
+        return x.mul_(1.0 / 255.0) if self.divided else x
+
+
+class Numbers:
+    """A Box as it is."""
+
+    def __init__(self, space: Space) -> None:
+        self.space = space
+
+    def __call__(self, x: Tensor, dtype: torch.dtype) -> Tensor:
         return x.to(dtype)
 
 
-def _in_chw(image: Any) -> spaces.Box:
-    """The Box of an HWC image with its channels first."""
-    return spaces.Box(image.low.transpose(2, 0, 1), image.high.transpose(2, 0, 1), dtype=image.dtype)
+class Bits:
+    """A MultiBinary in one row."""
+
+    def __init__(self, space: Space) -> None:
+        self.space: Space = spaces.Box(0.0, 1.0, (math.prod(leaf_shape(space)),))
+
+    def __call__(self, x: Tensor, dtype: torch.dtype) -> Tensor:
+        return x.flatten(1).to(dtype)
 
 
-def _one_hot(x: Tensor, size: int) -> Tensor:
-    """`[N]` -> `[N, size]` bool; torch's own looks at the values, which a recording must not."""
-    return x.unsqueeze(-1) == torch.arange(size, device=x.device)
+class OneHot:
+    """A Discrete as one one-hot row, a MultiDiscrete as those of its numbers, one after the other."""
+
+    def __init__(self, choices: Choices) -> None:
+        starts, counts = choices.start.ravel().tolist(), choices.count.ravel().tolist()
+        self.ranges = [(start, start + count) for start, count in zip(starts, counts, strict=True)]
+        self.space: Space = spaces.Box(0.0, 1.0, (sum(counts),))
+
+    def __call__(self, x: Tensor, dtype: torch.dtype) -> Tensor:
+        columns = x.long().reshape(-1, len(self.ranges), 1)
+        # torch's own one_hot looks at the values, which a recording must not
+        hot = [columns[:, i] == torch.arange(*ends, device=x.device) for i, ends in enumerate(self.ranges)]
+        return (hot[0] if len(hot) == 1 else torch.cat(hot, -1)).to(dtype)
 
 
-def one_hot_width(leaf: spaces.Space[Any]) -> int:
-    """Numbers that a Discrete, MultiDiscrete or MultiBinary leaf turns into."""
-    if isinstance(leaf, spaces.Discrete):
-        return int(leaf.n)
-    if isinstance(leaf, spaces.MultiDiscrete):
-        return int(leaf.nvec.sum())
-    return int(torch.Size(leaf_shape(leaf)).numel())
+@singledispatch
+def _reader(leaf: Space) -> Reader:
+    choices = choices_of(leaf)
+    return Numbers(leaf) if choices is None else OneHot(choices)
+
+
+_reader.register(spaces.MultiBinary, Bits)

@@ -8,7 +8,7 @@ import torch
 from gymnasium import spaces
 
 from sb_dqn.errors import SpaceError
-from sb_dqn.nn.preprocess import Preprocess, one_hot_width
+from sb_dqn.nn.preprocess import Preprocess
 from sb_dqn.spaces import is_image
 
 
@@ -147,7 +147,6 @@ def test_bits() -> None:
     ],
 )
 def test_widths_agree_with_what_is_made(space: spaces.Space[object], width: int) -> None:
-    assert one_hot_width(space) == width
     assert Preprocess(space).feature_spaces()["obs"].shape == (width,)
     sample = torch.from_numpy(np.asarray(space.sample()))[None]
     assert leaf(space, sample).shape == (1, width)
