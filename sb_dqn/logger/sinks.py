@@ -50,9 +50,10 @@ class HumanOutputFormat(KVWriter, SeqWriter):
 
     def __init__(self, filename_or_file: str | os.PathLike[str] | TextIO | None, max_length: int = 36) -> None:
         self.max_length = max_length
-        self.own_file = isinstance(filename_or_file, (str, os.PathLike))
+        self.own_file = False
         if isinstance(filename_or_file, (str, os.PathLike)):
             self._file: TextIO | None = append_to(filename_or_file)
+            self.own_file = True
         elif filename_or_file is None or filename_or_file is sys.stdout:
             self._file = None
         elif callable(getattr(filename_or_file, "write", None)):

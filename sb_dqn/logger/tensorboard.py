@@ -6,7 +6,7 @@ import os
 from typing import Any
 
 from sb_dqn.logger.sinks import KVWriter, is_array
-from sb_dqn.logger.values import Figure, HParam, Image, Video, included
+from sb_dqn.logger.values import Media, included
 
 
 class TensorBoardOutputFormat(KVWriter):
@@ -29,20 +29,15 @@ class TensorBoardOutputFormat(KVWriter):
         self.writer.close()
 
     def _write_one(self, key: str, value: Any, step: int) -> None:
-        if isinstance(value, (bool, int, float)):
-            self.writer.add_scalar(key, float(value), step)
-        elif isinstance(value, str):
-            self.writer.add_text(key, value, step)
-        elif is_array(value):
-            self._write_histogram(key, value, step)
-        elif isinstance(value, Video):
-            self.writer.add_video(key, value.frames, step, value.fps)
-        elif isinstance(value, Figure):
-            self.writer.add_figure(key, value.figure, step, close=value.close)
-        elif isinstance(value, Image):
-            self.writer.add_image(key, value.image, step, dataformats=value.dataformats)
-        elif isinstance(value, HParam):
-            self._write_hparams(value)
+        match value:
+            case int() | float():
+                self.writer.add_scalar(key, float(value), step)
+            case str():
+                self.writer.add_text(key, value, step)
+            case Media():
+                value.show(self.writer, key, step)
+            case _ if is_array(value):
+                self._write_histogram(key, value, step)
 
     def _write_histogram(self, key: str, array: Any, step: int) -> None:
         import numpy as np
@@ -50,11 +45,3 @@ class TensorBoardOutputFormat(KVWriter):
         finite = array[np.isfinite(array)]  # the bins of anything else cannot be drawn
         if finite.size:
             self.writer.add_histogram(key, finite, step)
-
-    def _write_hparams(self, value: HParam) -> None:
-        from torch.utils.tensorboard import summary as summaries
-
-        make: Any = summaries.hparams  # without types
-        # Not writer.add_hparams: that one opens a second run folder.
-        for summary in make(dict(value.hparam_dict), dict(value.metric_dict)):
-            self.writer.file_writer.add_summary(summary)

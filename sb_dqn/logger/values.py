@@ -2,42 +2,67 @@
 
 from __future__ import annotations
 
+import abc
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from sb_dqn.errors import ConfigurationError
 
 
+class Media(abc.ABC):
+    """What only TensorBoard can show."""
+
+    name: ClassVar[str]
+    """For messages."""
+
+    @abc.abstractmethod
+    def show(self, writer: Any, key: str, step: int) -> None:
+        """Hands it to a `SummaryWriter`."""
+
+
 @dataclass
-class Video:
+class Video(Media):
     """Frames `[N, T, C, H, W]` and their rate in frames per second."""
 
+    name = "video"
     frames: Any
     fps: float
 
+    def show(self, writer: Any, key: str, step: int) -> None:
+        writer.add_video(key, self.frames, step, self.fps)
+
 
 @dataclass
-class Figure:
+class Figure(Media):
     """A matplotlib figure, and whether to close it once it is logged."""
 
+    name = "figure"
     figure: Any
     close: bool
 
+    def show(self, writer: Any, key: str, step: int) -> None:
+        writer.add_figure(key, self.figure, step, close=self.close)
+
 
 @dataclass
-class Image:
+class Image(Media):
     """An image and the meaning of its axes: `CHW`, `HWC`, `HW`, `NCHW` ..."""
 
+    name = "image"
     image: Any
     dataformats: str
 
+    def show(self, writer: Any, key: str, step: int) -> None:
+        writer.add_image(key, self.image, step, dataformats=self.dataformats)
+
 
 @dataclass
-class HParam:
+class HParam(Media):
     """Hyper-parameters of the run and the metrics by which TensorBoard compares runs (at least one)."""
 
+    name = "hparam"
     hparam_dict: Mapping[str, bool | str | float | None]
     metric_dict: Mapping[str, float]
 
@@ -47,8 +72,14 @@ class HParam:
                 "HParam needs at least one entry in metric_dict, or TensorBoard shows nothing of it"
             )
 
+    def show(self, writer: Any, key: str, step: int) -> None:
+        # Imported here: TensorBoard and torch cost seconds, and most sinks need neither.
+        from torch.utils.tensorboard import summary as summaries
 
-MEDIA: Mapping[type, str] = {Video: "video", Figure: "figure", Image: "image", HParam: "hparam"}
+        make: Any = summaries.hparams  # without types
+        # Not writer.add_hparams: that one opens a second run folder.
+        for summary in make(dict(self.hparam_dict), dict(self.metric_dict)):
+            writer.file_writer.add_summary(summary)
 
 
 class FormatUnsupportedError(ConfigurationError):
@@ -92,6 +123,6 @@ def included(
     chosen = {key: value for key, value in key_values.items() if not set(formats) & set(key_excluded.get(key) or ())}
     if "tensorboard" not in formats:
         for value in chosen.values():
-            if type(value) in MEDIA:
-                raise FormatUnsupportedError(list(formats), MEDIA[type(value)])
+            if isinstance(value, Media):
+                raise FormatUnsupportedError(list(formats), value.name)
     return chosen
