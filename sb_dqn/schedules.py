@@ -2,24 +2,41 @@
 
 from __future__ import annotations
 
+import abc
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import Any
 
 from sb_dqn.checks import check_float, check_int
 from sb_dqn.errors import ConfigurationError
 
 
-class Schedule(Protocol):
+class Schedule(abc.ABC):
     """`schedule(step, horizon) -> float`; both count env steps over all lanes."""
 
-    def __call__(self, step: int, horizon: int) -> float: ...
+    @abc.abstractmethod
+    def __call__(self, step: int, horizon: int) -> float:
+        """The value at this step."""
+
+    @abc.abstractmethod
+    def values(self) -> tuple[float, ...]:
+        """Those between which it moves, in order; of a function the first one."""
+
+    def ends(self) -> tuple[float, float]:
+        """The first value, and the one at which it stays."""
+        values = self.values()
+        return values[0], values[-1]
+
+    def rises(self) -> bool:
+        """Whether it grows somewhere; of a function only its two ends are known."""
+        values = (*self.values(), self.ends()[1])
+        return any(after > before for before, after in pairwise(values))
 
 
 @dataclass(frozen=True)
-class Constant:
+class Constant(Schedule):
     """The same value at every step."""
 
     value: float
@@ -27,9 +44,12 @@ class Constant:
     def __call__(self, step: int, horizon: int) -> float:
         return self.value
 
+    def values(self) -> tuple[float, ...]:
+        return (self.value,)
+
 
 @dataclass(frozen=True)
-class Linear:
+class Linear(Schedule):
     """A straight line from `start` to `end`, which then stays at `end`.
 
     It ends after `steps` env steps, or, where `steps` is None, after `fraction` of the horizon.
@@ -51,9 +71,12 @@ class Linear:
             return self.end
         return self.start + step / length * (self.end - self.start)
 
+    def values(self) -> tuple[float, ...]:
+        return self.start, self.end
+
 
 @dataclass(frozen=True)
-class Piecewise:
+class Piecewise(Schedule):
     """Straight lines between `(env step, value)` points; constant outside them."""
 
     points: tuple[tuple[int, float], ...]
@@ -74,15 +97,24 @@ class Piecewise:
             before = point
         return before[1]
 
+    def values(self) -> tuple[float, ...]:
+        return tuple(value for _, value in self.points)
+
 
 @dataclass(frozen=True)
-class FromProgress:
+class FromProgress(Schedule):
     """A Stable-Baselines3 schedule, a function of the progress remaining (1 at the start, 0 at the horizon)."""
 
     function: Callable[[float], float]
 
     def __call__(self, step: int, horizon: int) -> float:
         return float(self.function(1.0 - step / max(horizon, 1)))
+
+    def values(self) -> tuple[float, ...]:
+        return (self(0, 1),)
+
+    def ends(self) -> tuple[float, float]:
+        return self(0, 1), self(1, 1)
 
 
 SCHEDULES: dict[str, type[Any]] = {schedule.__name__: schedule for schedule in (Constant, Linear, Piecewise)}
@@ -104,7 +136,7 @@ def as_schedule(name: str, value: Any, *, low: float = 0.0, high: float = math.i
     """
     if isinstance(value, str):
         found = parse(value, name)
-    elif isinstance(value, (Constant, Linear, Piecewise, FromProgress)):
+    elif isinstance(value, Schedule):
         found = value
     elif callable(value):
         found = FromProgress(value)
@@ -113,7 +145,7 @@ def as_schedule(name: str, value: Any, *, low: float = 0.0, high: float = math.i
     else:
         found = Constant(check_float(name, value, low, high, above=above))
     try:
-        reached = _values(found)
+        reached = found.values()
     except Exception as error:  # whatever a user's function raises
         raise ConfigurationError(
             f"{name}={value!r} is not allowed: give a function of the progress remaining (1 at the start, 0 at the end); "
@@ -122,18 +154,6 @@ def as_schedule(name: str, value: Any, *, low: float = 0.0, high: float = math.i
     for number in reached:
         check_float(f"{name}={value!r}, its value", number, low, high, above=above and len(reached) == 1)
     return found
-
-
-def ends(schedule: Schedule) -> tuple[float, float]:
-    """The first value of a schedule and the one at which it stays."""
-    values = _values(schedule)
-    return values[0], schedule(1, 1) if isinstance(schedule, FromProgress) else values[-1]
-
-
-def rises(schedule: Schedule) -> bool:
-    """Whether a schedule grows somewhere; of a function only its two ends are known."""
-    values = [*_values(schedule), ends(schedule)[1]]
-    return any(after > before for before, after in pairwise(values))
 
 
 def _points(name: str, pairs: Sequence[Any]) -> tuple[tuple[int, float], ...]:
@@ -148,15 +168,6 @@ def _points(name: str, pairs: Sequence[Any]) -> tuple[tuple[int, float], ...]:
     if any(after[0] <= before[0] for before, after in pairwise(points)):
         raise wrong
     return points
-
-
-def _values(schedule: Schedule) -> tuple[float, ...]:
-    """The values between which a schedule moves; of a function the first one."""
-    if isinstance(schedule, Linear):
-        return schedule.start, schedule.end
-    if isinstance(schedule, Piecewise):
-        return tuple(value for _, value in schedule.points)
-    return (schedule(0, 1),)
 
 
 def parse(text: str, name: str = "schedule") -> Schedule:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sb_dqn.errors import ConfigurationError
-from sb_dqn.schedules import Constant, FromProgress, Linear, Piecewise, Schedule, as_schedule, ends, parse, rises
+from sb_dqn.schedules import Constant, FromProgress, Linear, Piecewise, Schedule, as_schedule, parse
 
 
 @pytest.mark.parametrize(
@@ -153,5 +153,5 @@ def test_values_above_the_largest(value: Any) -> None:
     ],
 )
 def test_ends_of_schedules(schedule: Schedule, expected: tuple[float, float], upwards: bool) -> None:
-    assert ends(schedule) == pytest.approx(expected)
-    assert rises(schedule) is upwards
+    assert schedule.ends() == pytest.approx(expected)
+    assert schedule.rises() is upwards

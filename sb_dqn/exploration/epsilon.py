@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from sb_dqn.exploration.base import Act, Exploration
 from sb_dqn.exploration.ladders import Ladder
-from sb_dqn.schedules import Schedule, ends
+from sb_dqn.schedules import Schedule
 from sb_dqn.spaces import ActionShape
 from sb_dqn.types import BoolArray, IntArray
 
@@ -44,7 +44,7 @@ class EpsilonGreedy(Exploration):
         self.schedule = schedule
         self.ladder = ladder
         self.off_after = off_after
-        self.start, self.final = ends(schedule)
+        self.start, self.final = schedule.ends()
         self.epsilon = 0.0 if off_after == 0 else schedule(0, 1)
 
     @property

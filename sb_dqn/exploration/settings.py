@@ -14,7 +14,7 @@ from sb_dqn.exploration.base import Exploration
 from sb_dqn.exploration.boltzmann import Boltzmann
 from sb_dqn.exploration.epsilon import EpsilonGreedy
 from sb_dqn.exploration.ladders import ApexLadder, Ladder, LogLadder
-from sb_dqn.schedules import Constant, Schedule, as_schedule, ends, rises
+from sb_dqn.schedules import Constant, Schedule, as_schedule
 from sb_dqn.spaces import ActionShape
 
 KINDS = ("epsilon", "boltzmann", "none")
@@ -96,14 +96,14 @@ def as_exploration(given: Any, schedule: Schedule, evaluation_eps: float | None 
         schedule = Constant(0.0)
     elif kind == "boltzmann":
         schedule = _falling("exploration['temperature']", options.get("temperature"), schedule)
-        if ends(schedule)[0] <= 0.0:
+        if schedule.ends()[0] <= 0.0:
             raise ConfigurationError(
                 "exploration='boltzmann' begins at temperature 0, which explores nothing; give "
                 "exploration=dict(kind='boltzmann', temperature=...) above 0, in units of the values"
             )
     else:
         schedule = _falling("exploration['schedule']", options.get("schedule"), schedule, 1.0)
-        ladder = _ladder(options, ends(schedule)[1])
+        ladder = _ladder(options, schedule.ends()[1])
     return ExplorationSettings(kind, schedule, ladder, off_after, evaluation_eps)
 
 
@@ -114,7 +114,7 @@ def _falling(name: str, given: Any, default: Schedule, high: float = np.inf) -> 
         ConfigurationError: it is none, out of range, or rises somewhere.
     """
     found = default if given is None else as_schedule(name, given, above=False, high=high)
-    if given is not None and rises(found):
+    if given is not None and found.rises():
         raise ConfigurationError(
             f"{name}={given!r} is not allowed: it rises, and exploration never rises again; give values that fall"
         )

@@ -15,7 +15,7 @@ from sb_dqn.errors import CheckpointError, ConfigurationError
 from sb_dqn.replay.ring import Ring
 from sb_dqn.replay.samplers import Sampler
 from sb_dqn.replay.sum_tree import SumTree
-from sb_dqn.schedules import Linear, Schedule, as_schedule, ends
+from sb_dqn.schedules import Linear, Schedule, as_schedule
 from sb_dqn.types import IntArray, Slot
 
 PAPER_BETA = Linear(0.4, 1.0)
@@ -61,7 +61,7 @@ class Prioritized:
             check_float("prioritized_replay['initial']", self.initial, 0.0, above=True)
         name = "prioritized_replay['beta']"
         schedule = as_schedule(name, self.beta, high=1.0, above=False)
-        check_float(f"{name}={self.beta!r}, its last value", ends(schedule)[1], 0.0, 1.0)
+        check_float(f"{name}={self.beta!r}, its last value", schedule.ends()[1], 0.0, 1.0)
         object.__setattr__(self, "beta", schedule)
 
 
