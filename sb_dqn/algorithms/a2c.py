@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 from sb_dqn.algorithms.actor_critic import ActorCriticAlgorithm
-from sb_dqn.algorithms.on_policy import RolloutSettings
 from sb_dqn.algorithms.outside import refuse_unknown
+from sb_dqn.algorithms.rollout_settings import RolloutSettings
 from sb_dqn.checks import check_bool, check_float, check_int
 from sb_dqn.nn.optimizers import RMSpropTFLike
 from sb_dqn.objectives.policy_gradient import ActorCritic
@@ -22,7 +22,8 @@ class A2C(ActorCriticAlgorithm):
     All counts of steps are env steps over all lanes, `n_steps` alone counts ticks.
 
     Args:
-        policy: "MlpPolicy", "CnnPolicy", "MultiInputPolicy", or a subclass of ActorCriticPolicy.
+        policy: "MlpPolicy", "CnnPolicy", "MultiInputPolicy", one of these with a memory ("MlpLstmPolicy", ...), or a subclass
+            of ActorCriticPolicy.
         env: an id, a gymnasium.Env, a list of factories, a gymnasium VectorEnv, an EnvPool env, or a Stable-Baselines3
             VecEnv; its actions Discrete, MultiDiscrete, MultiBinary or a Box.
         learning_rate: above 0, or a schedule.
@@ -35,6 +36,7 @@ class A2C(ActorCriticAlgorithm):
         rms_prop_eps: epsilon of RMSprop, from 0.
         use_rms_prop: RMSprop in TensorFlow's form, else Adam; what `policy_kwargs` names comes before both.
         normalize_advantage: to mean 0 and deviation 1 over the rollout.
+        sequence_length: of a recurrent policy, steps of the sequences that it is trained on, a divisor of n_steps; None: the longest.
         action_mask: where legal actions are named: "info" (`info["action_mask"]`) or a key of a Dict observation.
         normalize_observations: running mean and deviation of each number of a Box of floats, saved with the model: True, or
             a dict of `clip`, `epsilon`, `keys`.
@@ -70,6 +72,7 @@ class A2C(ActorCriticAlgorithm):
         rms_prop_eps: float = 1e-5,
         use_rms_prop: bool = True,
         normalize_advantage: bool = False,
+        sequence_length: int | None = None,
         action_mask: str | None = None,
         normalize_observations: bool | Mapping[str, Any] = False,
         normalize_rewards: bool | Mapping[str, Any] = False,

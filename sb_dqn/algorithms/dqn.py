@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy.typing as npt
 
+from sb_dqn.algorithms.lane_memory import LaneMemory
 from sb_dqn.algorithms.off_policy import OffPolicyAlgorithm
 from sb_dqn.algorithms.outside import open_outside, refuse_unknown, resolve_device
 from sb_dqn.algorithms.parts import NetPlan, epsilon_schedule, gradient_bound, random_streams
 from sb_dqn.algorithms.prediction import GreedyActor
-from sb_dqn.algorithms.recall import LaneMemory
 from sb_dqn.algorithms.replay_settings import ReplaySettings, TargetSettings, cadence
 from sb_dqn.checks import check_bool, check_choice, check_float, check_int, check_path, check_switch
 from sb_dqn.errors import ConfigurationError

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NoReturn
 
 import torch
 
-from sb_dqn.algorithms.on_policy import make_ring
+from sb_dqn.algorithms.rollout_settings import make_ring
 from sb_dqn.checks import check_float, check_int
 from sb_dqn.envs.stream import Stream
-from sb_dqn.errors import MemoryBudgetError
+from sb_dqn.errors import ConfigurationError, MemoryBudgetError
 from sb_dqn.normalize import Normalizer
 from sb_dqn.replay import Ring
 from sb_dqn.replay.episode_view import Baseline, EpisodeView
@@ -60,3 +61,13 @@ class EpisodeSettings:
             return EpisodeView(ring, self.gamma, self.lambda_, extras, self.baseline, normalizer.rewards)
 
         return Episodes(ring_of, self.episodes_per_update, view_of, self.extras)
+
+    def in_sequences(self, length: int | None) -> NoReturn:
+        """Refuses: samples of episodes are shuffled.
+
+        Raises:
+            ConfigurationError: always.
+        """
+        raise ConfigurationError(
+            "policies with a memory are not for REINFORCE and VPG, which learn from whole episodes at once; use A2C or PPO"
+        )

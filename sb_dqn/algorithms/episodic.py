@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from sb_dqn.algorithms.actor_critic import ActorCriticAlgorithm
 from sb_dqn.algorithms.on_policy import Declared
+from sb_dqn.replay.rollout_sequences import Before
 from sb_dqn.types import ActionArray, BoolArray, Observation
 
 
@@ -30,7 +31,7 @@ class EpisodicAlgorithm(ActorCriticAlgorithm):
         action, declared = super().act(obs, mask)
         return action, declared if self.learns_value else {**declared, "value": _zeros(obs)}
 
-    def values(self, obs: Observation, mask: BoolArray | None) -> npt.NDArray[Any]:
+    def values(self, obs: Observation, mask: BoolArray | None, before: Before | None = None) -> npt.NDArray[Any]:
         return super().values(obs, mask) if self.learns_value else _zeros(obs)
 
     def log_facts(self) -> dict[str, float]:

@@ -14,7 +14,7 @@ from sb_dqn.actors.inline import InlineActor
 from sb_dqn.algorithms import persistence
 from sb_dqn.algorithms.base import BaseAlgorithm
 from sb_dqn.algorithms.continuation import Continuation
-from sb_dqn.algorithms.recall import LaneMemory
+from sb_dqn.algorithms.lane_memory import LaneMemory
 from sb_dqn.algorithms.replay_settings import ReplaySettings, TargetSettings
 from sb_dqn.checkpoint import Strips
 from sb_dqn.envs.stream import Stream

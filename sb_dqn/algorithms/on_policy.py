@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, cast
+from typing import Any, ClassVar, cast
 
 import numpy.typing as npt
 import torch
@@ -13,95 +11,18 @@ import torch
 from sb_dqn.accelerate import accelerate
 from sb_dqn.actors.inline import InlineActor
 from sb_dqn.algorithms.base import BaseAlgorithm
+from sb_dqn.algorithms.rollout_settings import CollectionSettings as CollectionSettings
+from sb_dqn.algorithms.rollout_settings import RolloutSettings as RolloutSettings
 from sb_dqn.algorithms.session import Session
-from sb_dqn.checks import check_float, check_int
 from sb_dqn.envs.stream import Stream
-from sb_dqn.errors import ConfigurationError, MemoryBudgetError
-from sb_dqn.normalize import Normalizer
-from sb_dqn.replay import Ring
+from sb_dqn.errors import ConfigurationError
 from sb_dqn.replay.collected import Collected
-from sb_dqn.replay.rollout import Rollout, rows_needed
+from sb_dqn.replay.rollout_sequences import Before
 from sb_dqn.schedules import Schedule
-from sb_dqn.spaces import flatten_space
 from sb_dqn.types import ActionArray, BoolArray, Observation, Rows, Update
 
 Declared = dict[str, npt.NDArray[Any]]
 """What a policy says of the rows that it leaves, `[B, ...]`: always "value", and what else its objective needs."""
-
-
-class CollectionSettings(Protocol):
-    """What is collected before the updates."""
-
-    @property
-    def gamma(self) -> float: ...
-
-    def build(self, stream: Stream, device: torch.device, normalizer: Normalizer) -> Collected: ...
-
-
-def make_ring(stream: Stream, device: torch.device, rows: int) -> Ring:
-    """A ring of `rows` rows a lane for the lanes and spaces of `stream`.
-
-    Raises:
-        MemoryBudgetError: it does not fit.
-    """
-    return Ring(
-        rows * stream.num_envs,
-        stream.num_envs,
-        flatten_space(stream.observation_space),
-        frame_stack=stream.blueprint.frame_stack,
-        device=device,
-        num_actions=stream.action_shape.num_actions,
-        action_axes=stream.action_shape.shape,
-        masks=stream.has_masks,
-    )
-
-
-@dataclass(frozen=True)
-class RolloutSettings:
-    """How much is collected before the updates, and how often it is used; checked when made.
-
-    Args:
-        n_steps: ticks of every lane.
-        n_epochs: passes over the rollout.
-        batch_size: most samples per update; None: the whole rollout at once.
-        gamma: discount per env step, [0, 1].
-        lambda_: of the lambda-returns, [0, 1].
-        lambda_name: what the constructor calls it.
-        extras: shapes of what is declared beside the value.
-    """
-
-    n_steps: int
-    n_epochs: int
-    batch_size: int | None
-    gamma: float
-    lambda_: float
-    lambda_name: str = "gae_lambda"
-    extras: Mapping[str, tuple[int, ...]] | None = None
-
-    def __post_init__(self) -> None:
-        for name in ("n_steps", "n_epochs"):
-            check_int(name, getattr(self, name), 1)
-        if self.batch_size is not None:
-            check_int("batch_size", self.batch_size, 1)
-        check_float("gamma", self.gamma, 0.0, 1.0)
-        check_float(self.lambda_name, self.lambda_, 0.0, 1.0)
-
-    def build(self, stream: Stream, device: torch.device, normalizer: Normalizer) -> Rollout:
-        """A rollout for the lanes and spaces of `stream`.
-
-        Raises:
-            MemoryBudgetError: it does not fit.
-        """
-        try:
-            ring = make_ring(stream, device, rows_needed(self.n_steps, stream.blueprint.frame_stack))
-        except MemoryBudgetError as error:
-            raise MemoryBudgetError(
-                f"a rollout of n_steps={self.n_steps} in {stream.num_envs} lanes does not fit into the memory of {device}; "
-                f"give fewer steps, or fewer lanes"
-            ) from error
-        batch_size = self.batch_size or self.n_steps * stream.num_envs
-        numbers = self.n_steps, self.n_epochs, batch_size, self.gamma, self.lambda_
-        return Rollout(ring, *numbers, self.extras, normalizer.rewards)
 
 
 class OnPolicyAlgorithm(BaseAlgorithm):
@@ -136,8 +57,9 @@ class OnPolicyAlgorithm(BaseAlgorithm):
         """`[B]` (`[B, D]`) actions that leave the rows where `obs` `[B, *shape]` is seen, and what is declared of these rows."""
 
     @abstractmethod
-    def values(self, obs: Observation, mask: BoolArray | None) -> npt.NDArray[Any]:
-        """`[B]` values of observations at which nobody acts, by the current weights: what a rollout bootstraps from."""
+    def values(self, obs: Observation, mask: BoolArray | None, before: Before | None = None) -> npt.NDArray[Any]:
+        """`[B]` values of observations at which nobody acts, by the current weights: what a rollout bootstraps from.
+        `before` is told to policies that remember."""
 
     @abstractmethod
     def prepare_acting(self, num_lanes: int) -> None:
@@ -167,8 +89,12 @@ class OnPolicyAlgorithm(BaseAlgorithm):
         """Actions for the open rows; what is declared of them goes into the next tick's rows."""
         obs = rows.slots[-1].obs if self.blueprint.frame_stack == 1 else self.rollout.open_observation()
         self.normalizer.begin_rollout()
+        self.entered(rows)
         action, self._declared = self.act(obs, rows.slots[-1].mask)
         return action
+
+    def entered(self, rows: Rows) -> None:  # nothing to do, on purpose
+        """The open rows are about to be acted on; for those who remember."""
 
     def before_updates(self) -> None:
         if self.rollout.is_full:

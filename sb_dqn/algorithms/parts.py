@@ -88,6 +88,32 @@ class PolicyPlan(Generic[P]):
         with torch_seeded(rng.init_seed):
             return self.policy(blueprint.observation_space, blueprint.action_space, **self.arguments).to(device)
 
+    def mode(self, nets: P, device: torch.device, torch_compile: bool) -> Mode:
+        """How the update is run. A recording of a sequence holds each of its steps: it takes long to make, and is no
+        faster than the kernels that torch has for whole sequences.
+
+        Raises:
+            ConfigurationError: `torch_compile` with a recurrent policy.
+        """
+        if not self.policy.recurrent:
+            return choose_mode([nets], device, torch_compile)
+        if torch_compile:
+            raise ConfigurationError(
+                "torch_compile=True is not for recurrent policies: the compiler would unroll each step"
+            )
+        return "eager"
+
+    def check_precision(self, precision: str) -> None:
+        """Refuses a precision that sequences do not take.
+
+        Raises:
+            ConfigurationError: "bf16" with a recurrent policy.
+        """
+        if self.policy.recurrent and precision == "bf16":
+            raise ConfigurationError(
+                "precision='bf16' is not for recurrent policies: its errors add up in the state; use precision='fp32'"
+            )
+
 
 class NetPlan(PolicyPlan[QPolicy]):
     """The nets of a Q-agent.
@@ -117,23 +143,5 @@ class NetPlan(PolicyPlan[QPolicy]):
                     f"'MultiInputLstmPolicy', or leave it out"
                 )
             return None
-        if precision == "bf16":
-            raise ConfigurationError(
-                "precision='bf16' is not for recurrent policies: its errors add up in the state; use precision='fp32'"
-            )
+        self.check_precision(precision)
         return check_switch("sequences", True if given is None else given, Sequences)
-
-    def mode(self, nets: QPolicy, device: torch.device, torch_compile: bool) -> Mode:
-        """How the update is run. A recording of a sequence holds each of its steps: it takes long to make, and is no
-        faster than the kernels that torch has for whole sequences.
-
-        Raises:
-            ConfigurationError: `torch_compile` with a recurrent policy.
-        """
-        if not self.policy.recurrent:
-            return choose_mode([nets], device, torch_compile)
-        if torch_compile:
-            raise ConfigurationError(
-                "torch_compile=True is not for recurrent policies: the compiler would unroll each step"
-            )
-        return "eager"

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 from sb_dqn.algorithms.actor_critic import ActorCriticAlgorithm
-from sb_dqn.algorithms.on_policy import RolloutSettings
 from sb_dqn.algorithms.outside import refuse_unknown, resolve_device
+from sb_dqn.algorithms.rollout_settings import RolloutSettings
 from sb_dqn.checks import check_bool, check_float, check_int
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.objectives.policy_gradient import ClippedSurrogate
@@ -24,7 +24,8 @@ class PPO(ActorCriticAlgorithm):
     All counts of steps are env steps over all lanes, `n_steps` alone counts ticks.
 
     Args:
-        policy: "MlpPolicy", "CnnPolicy", "MultiInputPolicy", or a subclass of ActorCriticPolicy.
+        policy: "MlpPolicy", "CnnPolicy", "MultiInputPolicy", one of these with a memory ("MlpLstmPolicy", ...), or a subclass
+            of ActorCriticPolicy.
         env: an id, a gymnasium.Env, a list of factories, a gymnasium VectorEnv, an EnvPool env, or a Stable-Baselines3
             VecEnv; its actions Discrete, MultiDiscrete, MultiBinary or a Box.
         learning_rate: above 0, or a schedule.
@@ -40,6 +41,8 @@ class PPO(ActorCriticAlgorithm):
         vf_coef: weight of the value's loss, from 0.
         max_grad_norm: bound on the gradient's 2-norm; None: none.
         target_kl: go on to the next rollout once the approximate KL divergence exceeds 1.5 times this; None: never.
+        sequence_length: of a recurrent policy, steps of the sequences that it is trained on, a divisor of n_steps, at most
+            batch_size; None: the longest.
         action_mask: where legal actions are named: "info" (`info["action_mask"]`) or a key of a Dict observation.
         normalize_observations: running mean and deviation of each number of a Box of floats, saved with the model: True, or
             a dict of `clip`, `epsilon`, `keys`.
@@ -76,6 +79,7 @@ class PPO(ActorCriticAlgorithm):
         vf_coef: float = 0.5,
         max_grad_norm: float | None = 0.5,
         target_kl: float | None = None,
+        sequence_length: int | None = None,
         action_mask: str | None = None,
         normalize_observations: bool | Mapping[str, Any] = False,
         normalize_rewards: bool | Mapping[str, Any] = False,

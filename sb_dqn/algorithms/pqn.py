@@ -21,6 +21,7 @@ from sb_dqn.normalize import Normalization
 from sb_dqn.objectives.q_lambda import QLambda
 from sb_dqn.policies import QPolicy
 from sb_dqn.policies.network import Design
+from sb_dqn.replay.rollout_sequences import Before
 from sb_dqn.schedules import as_schedule
 from sb_dqn.types import BoolArray, IntArray, Observation
 
@@ -169,7 +170,7 @@ class PQN(OnPolicyAlgorithm):
         action = self.exploration.select(lambda: q if self.exploration.needs_values else q.argmax(-1), mask)
         return action, {"value": _best(q)}
 
-    def values(self, obs: Observation, mask: BoolArray | None) -> npt.NDArray[Any]:
+    def values(self, obs: Observation, mask: BoolArray | None, before: Before | None = None) -> npt.NDArray[Any]:
         return _best(self._net(obs, mask))
 
     def log_facts(self) -> dict[str, float]:

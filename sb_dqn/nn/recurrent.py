@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -86,12 +87,18 @@ class Recurrent(nn.Module):
             state: `[N, P]`.
             begins: `[S, N]` bool.
         """
-        first = 0  # whole stretches are fast; between them some episode begins
+        return self.unroll(x, state, begins)[1] if len(x) else state
+
+    def unroll(self, x: Tensor, state: Tensor, begins: Tensor) -> tuple[Tensor, Tensor]:
+        """What is remembered after each step `[S, N, H]`, S >= 1, and the last state; arguments as of `burn_in`."""
+        out, first = [], 0  # whole stretches are fast; between them some episode begins
         for step in begins.any(1).nonzero()[:, 0].tolist():  # a CPU-GPU sync point
             if step > first:
-                state = self(x[first:step], state)[1]
+                some, state = self(x[first:step], state)
+                out.append(some)
             state, first = zeroed(state, begins[step]), step
-        return self(x[first:], state)[1] if first < len(x) else state
+        some, state = self(x[first:], state)
+        return torch.cat([*out, some]), state
 
 
 def zeroed(state: Tensor, begins: Tensor) -> Tensor:
@@ -103,3 +110,32 @@ def one_hot_actions(action: Tensor, num_actions: int) -> Tensor:
     """`[N]` or `[N, D]` int64 -> `[N, A]` or `[N, D * A]` float32; -1 stands for no action: zeros."""
     hot = action.unsqueeze(-1) == torch.arange(num_actions, device=action.device)
     return hot.flatten(1).float()
+
+
+def told_width(memory: Memory, action_shape: tuple[int, ...], num_actions: int) -> int:
+    """Numbers that `with_told` puts beside the features.
+
+    Args:
+        memory: what is told.
+        action_shape: of one action, `()`, `(D,)` or that of a Box.
+        num_actions: A; 0 for a Box.
+    """
+    return memory.previous_action * math.prod(action_shape) * (num_actions or 1) + memory.previous_reward
+
+
+def with_told(x: Tensor, memory: Memory, action: Tensor, reward: Tensor, num_actions: int) -> Tensor:
+    """Features `[N, E]`, and beside them what else a memory reads: the action that led here, the reward that came with it.
+
+    Args:
+        x: features.
+        memory: what is told.
+        action: `[N]` or `[N, D]` choices, -1: none; or `[N, *shape]` of a Box, zeros: none.
+        reward: `[N]`.
+        num_actions: A; 0 for a Box.
+    """
+    read = [x]
+    if memory.previous_action:
+        read.append(one_hot_actions(action, num_actions) if num_actions else action.flatten(1))
+    if memory.previous_reward:
+        read.append(reward.unsqueeze(-1))
+    return torch.cat(read, -1) if len(read) > 1 else x

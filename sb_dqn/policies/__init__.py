@@ -16,6 +16,12 @@ from sb_dqn.policies.actor_critic import (
 )  # fmt: skip
 from sb_dqn.policies.base import Policy
 from sb_dqn.policies.recurrent import CnnLstmPolicy, MlpLstmPolicy, MultiInputLstmPolicy, RecurrentQPolicy
+from sb_dqn.policies.recurrent_actor_critic import (
+    ActorCriticCnnLstmPolicy,
+    ActorCriticMlpLstmPolicy,
+    ActorCriticMultiInputLstmPolicy,
+    RecurrentActorCriticPolicy,
+)
 from sb_dqn.policies.soft_actor_critic import SACCnnPolicy, SACMlpPolicy, SACMultiInputPolicy, SACPolicy
 from sb_dqn.policies.value import CnnPolicy, MlpPolicy, MultiInputPolicy, QPolicy
 
@@ -31,6 +37,9 @@ ACTOR_CRITIC_POLICIES: dict[str, type[ActorCriticPolicy]] = {
     "MlpPolicy": ActorCriticMlpPolicy,
     "CnnPolicy": ActorCriticCnnPolicy,
     "MultiInputPolicy": ActorCriticMultiInputPolicy,
+    "MlpLstmPolicy": ActorCriticMlpLstmPolicy,
+    "CnnLstmPolicy": ActorCriticCnnLstmPolicy,
+    "MultiInputLstmPolicy": ActorCriticMultiInputLstmPolicy,
 }
 SAC_POLICIES: dict[str, type[SACPolicy]] = {
     "MlpPolicy": SACMlpPolicy,
@@ -41,9 +50,9 @@ P = TypeVar("P", bound=Policy)
 OPTIMIZER_KEYS = ("optimizer_class", "optimizer_kwargs")
 
 __all__ = [
-    "ACTOR_CRITIC_POLICIES", "SAC_POLICIES", "VALUE_POLICIES", "ActorCriticPolicy", "CnnLstmPolicy", "CnnPolicy", "MlpLstmPolicy",
-    "MlpPolicy", "MultiInputLstmPolicy", "MultiInputPolicy", "Policy", "QPolicy", "RecurrentQPolicy", "SACPolicy", "policy_class",
-    "split_policy_kwargs",
+    "ACTOR_CRITIC_POLICIES", "SAC_POLICIES", "VALUE_POLICIES", "ActorCriticPolicy", "CnnLstmPolicy", "CnnPolicy",
+    "MlpLstmPolicy", "MlpPolicy", "MultiInputLstmPolicy", "MultiInputPolicy", "Policy", "QPolicy",
+    "RecurrentActorCriticPolicy", "RecurrentQPolicy", "SACPolicy", "policy_class", "split_policy_kwargs",
 ]  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from sb_dqn.checks import check_bool, check_float, check_keys
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.nn.action_heads import ActionHead, CategoricalHead, GaussianHead, SquashedHead
 from sb_dqn.nn.extractors import BaseFeaturesExtractor
-from sb_dqn.policies.actor_critic_net import ActorCriticNet, Towers
+from sb_dqn.policies.actor_critic_net import ActorCriticNet, ActorCriticOutput, Towers
 from sb_dqn.policies.aliases import OfADict, OfAnImage, OfVectors
 from sb_dqn.policies.base import Features
 from sb_dqn.policies.drawing import DrawingPolicy
@@ -71,13 +71,17 @@ class ActorCriticPolicy(DrawingPolicy):
         pi, vf = _both(net_arch, self._default_net_arch(features_extractor_class))
         towers = Towers(pi, vf, check_activation(activation_fn), layer_norm)
         shared = check_bool("policy_kwargs['share_features_extractor']", share_features_extractor)
-        self.net = ActorCriticNet(
-            self.make_features(),
-            None if shared else self.make_features(),
+        self.net = self.make_net(
+            [self.make_features() for _ in range(1 if shared else 2)],
             towers,
             partial(_make_head, actions_of(action_space), log_std_init, squash_output),
             check_bool("policy_kwargs['ortho_init']", ortho_init),
         )
+
+    def make_net(self, features: list[Features], towers: Towers, make_head: Any, ortho_init: bool) -> Any:
+        """New nets; one of two `features` is the value's. For the other arguments see `ActorCriticNet`."""
+        own = features[1] if len(features) > 1 else None
+        return ActorCriticNet(features[0], own, towers, make_head, ortho_init)
 
     def make_features(self) -> Features:
         """New features, as the keywords say."""
@@ -85,7 +89,8 @@ class ActorCriticPolicy(DrawingPolicy):
 
     @property
     def action_head(self) -> ActionHead:
-        return self.net.action_head
+        head: ActionHead = self.net.action_head
+        return head
 
     def distribution(self, obs: dict[str, Tensor], mask: Tensor | None = None) -> Any:
         return self.net.policy(obs, mask)
@@ -95,15 +100,24 @@ class ActorCriticPolicy(DrawingPolicy):
         """What a rollout keeps beside the value of an observation: name to shape."""
         return {"log_prob": (), **self.action_head.extras}
 
+    @property
+    def answers(self) -> tuple[str, ...]:
+        """Names of what `act` says beside the actions."""
+        return ("value", "log_prob", *self.action_head.extras)
+
     def act(self, obs: dict[str, Tensor], mask: Tensor | None, drawn: Tensor) -> tuple[Tensor, ...]:
-        """Drawn actions, the values, and what `extras` names, in that order.
+        """Drawn actions, and what `answers` names, in that order.
 
         Args:
             obs: observations of N lanes.
             mask: `[N, (D,) A]` bool, legal actions; None: all.
             drawn: random numbers that `draw` gave.
         """
-        policy, value = self.net(obs, mask)
+        return self.drawn_from(self.net(obs, mask), drawn)
+
+    def drawn_from(self, output: ActorCriticOutput, drawn: Tensor) -> tuple[Tensor, ...]:
+        """What `act` answers, from what the nets say."""
+        policy, value = output
         sample = policy.sample(drawn)
         kept = (sample,) if self.action_head.extras else ()
         return self.action_head.to_action(sample), value, policy.log_prob(sample), *kept

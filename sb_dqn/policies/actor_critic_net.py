@@ -15,7 +15,6 @@ from sb_dqn.nn.action_heads import ActionHead
 from sb_dqn.nn.apart import Apart
 from sb_dqn.nn.mlp import Hidden
 from sb_dqn.nn.noise import Noise
-from sb_dqn.policies.base import Features
 
 
 class ActorCriticOutput(NamedTuple):
@@ -55,7 +54,7 @@ class ActorCriticNet(nn.Module):
     """
 
     def __init__(
-        self, features: Features, value_features: Features | None, towers: Towers, make_head: Any, ortho_init: bool
+        self, features: Any, value_features: Any | None, towers: Towers, make_head: Any, ortho_init: bool
     ) -> None:
         super().__init__()
         self.features, self.value_features = features, value_features
@@ -70,7 +69,7 @@ class ActorCriticNet(nn.Module):
             gains = [*((part, math.sqrt(2.0)) for part in below), (self.action_head, 0.01), (self.value_head, 1.0)]
             for part, gain in gains:
                 if part is not None:
-                    part.apply(partial(_make_orthogonal, gain=gain))
+                    make_orthogonal(part, gain)
 
     def forward(self, obs: dict[str, Tensor], mask: Tensor | None = None) -> ActorCriticOutput:
         """Distribution and value for a flat dict of `[N, *shape]`.
@@ -113,8 +112,10 @@ class ActorCriticNet(nn.Module):
         return twin
 
 
-def _make_orthogonal(module: nn.Module, gain: float) -> None:
-    if isinstance(module, (nn.Linear, nn.Conv2d)):
-        nn.init.orthogonal_(module.weight, gain)
-        if module.bias is not None:
-            nn.init.zeros_(module.bias)
+def make_orthogonal(part: nn.Module, gain: float) -> None:
+    """Orthogonal weights and biases of 0 in all linear layers and convolutions of a part."""
+    for module in part.modules():
+        if isinstance(module, (nn.Linear, nn.Conv2d)):
+            nn.init.orthogonal_(module.weight, gain)
+            if module.bias is not None:
+                nn.init.zeros_(module.bias)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from gymnasium import spaces
@@ -16,10 +16,11 @@ from sb_dqn.nn.noise import Noise
 from sb_dqn.nn.recurrent import Memory
 from sb_dqn.policies.keywords import is_image_space
 from sb_dqn.policies.recurrent_network import RecurrentQNetwork
+from sb_dqn.policies.remembering import Remembering
 from sb_dqn.policies.value import CnnPolicy, MlpPolicy, MultiInputPolicy, QPolicy
 
 
-class RecurrentQPolicy(QPolicy):
+class RecurrentQPolicy(Remembering, QPolicy):
     """An online net and its target, both with a memory.
 
     Args:
@@ -37,8 +38,6 @@ class RecurrentQPolicy(QPolicy):
     Raises:
         ConfigurationError: a keyword is out of its range.
     """
-
-    recurrent: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -59,16 +58,6 @@ class RecurrentQPolicy(QPolicy):
         first = [] if image else [64]
         self.encoder_arch = first if encoder_arch is None else [_width(width) for width in encoder_arch]
         super().__init__(observation_space, action_space, **kwargs)
-
-    @property
-    def state_size(self) -> int:
-        """Numbers of the state of one lane, P."""
-        return self.memory.state_size
-
-    @property
-    def reads_reward(self) -> bool:
-        """Whether the last reward is an input."""
-        return self.memory.previous_reward
 
     def make_q_net(self) -> Any:
         """A new net; a CNN's own linear layer comes before the memory, `net_arch` behind it."""
@@ -104,8 +93,7 @@ class RecurrentQPolicy(QPolicy):
         """What actions are chosen by at the beginning of an episode."""
         count = len(next(iter(obs.values())))
         device = next(iter(obs.values())).device
-        branches = (len(self.actions.branches),) if self.actions.branched else ()
-        none = torch.full((count, *branches), -1, device=device)
+        none = torch.as_tensor(self.no_action(count), device=device)
         return self.step(
             obs,
             mask,

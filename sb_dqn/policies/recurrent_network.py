@@ -13,7 +13,7 @@ from sb_dqn.nn.apart import Apart
 from sb_dqn.nn.linear import Linear
 from sb_dqn.nn.mlp import Hidden
 from sb_dqn.nn.noise import Noise
-from sb_dqn.nn.recurrent import Memory, Recurrent, one_hot_actions, zeroed
+from sb_dqn.nn.recurrent import Memory, Recurrent, told_width, with_told, zeroed
 from sb_dqn.policies.base import Features
 from sb_dqn.policies.network import Design, QNetwork, Torso
 from sb_dqn.spaces import ActionShape
@@ -24,14 +24,15 @@ class Remembered(nn.Module):
 
     Args:
         features_dim: H.
+        key: where it stands.
     """
 
-    def __init__(self, features_dim: int) -> None:
+    def __init__(self, features_dim: int, key: str = "memory") -> None:
         super().__init__()
-        self.features_dim = features_dim
+        self.features_dim, self.key = features_dim, key
 
     def forward(self, obs: dict[str, Tensor]) -> Tensor:
-        return obs["memory"]
+        return obs[self.key]
 
 
 class Recalled(NamedTuple):
@@ -66,7 +67,7 @@ class RecurrentQNetwork(nn.Module):
         self.encoder = Hidden(
             features.features_dim, encoder.widths, encoder.activation_fn, Linear, layer_norm=encoder.layer_norm
         )
-        told = memory.previous_action * len(actions.branches) * actions.num_actions + memory.previous_reward
+        told = told_width(memory, actions.shape, actions.num_actions)
         self.memory = Recurrent(self.encoder.out_features + told, memory)
         self.answer = QNetwork(Remembered(memory.hidden_size), torso, actions, design)
         self.make_noise, self.learning_noise = self.answer.make_noise, self.answer.learning_noise
@@ -79,12 +80,7 @@ class RecurrentQNetwork(nn.Module):
             action: `[N]` or `[N, D]` int64, the one that led here; -1: none.
             reward: `[N]` that came with `obs`.
         """
-        read = [self.encoder(self.features(obs))]
-        if self.memory.memory.previous_action:
-            read.append(one_hot_actions(action, self.num_actions))
-        if self.memory.memory.previous_reward:
-            read.append(reward.unsqueeze(-1))
-        return torch.cat(read, -1) if len(read) > 1 else read[0]
+        return with_told(self.encoder(self.features(obs)), self.memory.memory, action, reward, self.num_actions)
 
     def step(
         self,

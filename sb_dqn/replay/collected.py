@@ -20,7 +20,8 @@ from sb_dqn.types import Batch, BoolArray, IntArray, Observation, Rows, Slot
 VALUE = "value"
 """What every policy declares on departing: the value of o_t by its own reckoning, `[B]`."""
 
-ValueOf = Callable[[Observation, BoolArray | None], npt.NDArray[Any]]
+ValueOf = Callable[..., npt.NDArray[Any]]
+"""Values `[B]` of observations and masks of B rows; of a policy that remembers also of what came before (`Before`)."""
 
 
 class Collected(ABC):
@@ -99,8 +100,12 @@ class Collected(ABC):
         """Gives values to rows (absolute) of lanes."""
         for begin in range(0, len(row), len(self._lanes)):  # B rows at a time, as in acting: fixed shapes
             some = slice(begin, begin + len(self._lanes))
-            value = value_of(*self._seen(*(np.resize(where[some], len(self._lanes)) for where in (lane, row))))
+            value = value_of(*self._asked(*(np.resize(where[some], len(self._lanes)) for where in (lane, row))))
             self.extra[VALUE][row[some] % self.ring.rows, lane[some]] = value[: len(row[some])]
+
+    def _asked(self, lane: IntArray, row: IntArray) -> tuple[Any, ...]:
+        """What `value_of` is told of rows of lanes."""
+        return self._seen(lane, row)
 
     def _without_value(self, row: IntArray, lane: IntArray) -> BoolArray:
         """Which rows (absolute) of lanes have arrived without ever departing, and are not `terminal`."""

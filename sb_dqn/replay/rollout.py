@@ -38,6 +38,7 @@ class Rollout(Collected):
         lambda_: of the lambda-returns, [0, 1].
         extras: what the policy declares on departing beside `value`: name to shape of one lane's; float32.
         scale: from rewards as they are stored to rewards as they are learned from.
+        length: steps that stay together in a minibatch, a divisor of n_steps, at most batch_size.
 
     Raises:
         ConfigurationError: a number is out of its range, or the ring has too few rows.
@@ -53,6 +54,7 @@ class Rollout(Collected):
         lambda_: float,
         extras: Mapping[str, tuple[int, ...]] | None = None,
         scale: Callable[[Tensor], Tensor] = as_it_is,
+        length: int = 1,
     ) -> None:
         for name, number in (("n_steps", n_steps), ("n_epochs", n_epochs), ("batch_size", batch_size)):
             if number < 1:
@@ -65,17 +67,18 @@ class Rollout(Collected):
         shapes = {VALUE: (), **(extras or {})}
         super().__init__(ring, shapes)
         self.n_steps, self.n_epochs = n_steps, n_epochs
-        places = n_steps * ring.num_lanes
-        self.num_minibatches = -(-places // batch_size)
-        self.batch_size = -(-places // self.num_minibatches)
+        self.length, self.pieces = length, n_steps // length * ring.num_lanes
+        self.num_minibatches = -(-self.pieces // (batch_size // length))
+        drawn = -(-self.pieces // self.num_minibatches)
+        self.batch_size = drawn * length
         self.view = RolloutView(ring, n_steps, gamma, lambda_, shapes, scale)
         self.start: IntArray = np.zeros(ring.num_lanes, np.int64)
         self.ticks = 0
         self.num_samples = 0
         self._spent = False
         self._drawn = 0
-        # the last minibatch is filled up with the place that stands for none
-        self._order = torch.full((self.num_minibatches * self.batch_size,), places, device=ring.device)
+        # the last minibatch is filled up with the piece that stands for none
+        self._order = torch.full((self.num_minibatches * drawn,), self.pieces, device=ring.device)
 
     def describe(self) -> str:
         """One line for people: steps and updates of a rollout."""
@@ -130,13 +133,14 @@ class Rollout(Collected):
         return self.n_epochs * self.num_minibatches if self.num_samples else 0
 
     def draw(self, generator: torch.Generator) -> Tensor:
-        """Places `[N]` of the next minibatch: the next piece of a permutation that each epoch draws anew."""
+        """Places `[N]` of the next minibatch: the next part of a permutation that each epoch draws anew."""
         index = self._drawn % self.num_minibatches
         if index == 0:
-            places = self.n_steps * self.ring.num_lanes
-            self._order[:places] = torch.randperm(places, generator=generator, device=generator.device)
+            permuted = torch.randperm(self.pieces, generator=generator, device=generator.device)
+            self._order[: self.pieces] = permuted
         self._drawn += 1
-        return self._order[index * self.batch_size : (index + 1) * self.batch_size]
+        drawn = self.batch_size // self.length
+        return self._order[index * drawn : (index + 1) * drawn]
 
     def state_dict(self) -> dict[str, Tensor]:
         """All that is held between two ticks, as one flat dict."""

@@ -172,5 +172,5 @@ def test_made_up_names_would_be_noticed() -> None:
 
 def test_what_is_missing_is_said() -> None:
     text = section_of(PAGE, "## Not yet")
-    for word in ("asynchronous", "GPUs", "actors", "policy-gradient"):
+    for word in ("asynchronous", "GPUs", "actors", "TD3"):
         assert word in text
