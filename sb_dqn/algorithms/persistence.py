@@ -170,9 +170,9 @@ def reading(what: str) -> Iterator[None]:
     """Says in words what Python says of data that is not as it should be."""
     try:
         yield
+    except (CheckpointError, ConfigurationError, EnvironmentFault):
+        raise
     except (KeyError, IndexError, TypeError, AttributeError, ValueError, RuntimeError, ArithmeticError) as error:
-        if isinstance(error, (CheckpointError, ConfigurationError, EnvironmentFault)):
-            raise
         raise CheckpointError(f"{what} ({type(error).__name__}: {error}); the file is damaged") from error
 
 

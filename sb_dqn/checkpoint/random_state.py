@@ -23,11 +23,8 @@ def set_rng_state(generator: torch.Generator | np.random.Generator, state: dict[
     Raises:
         CheckpointError: the state is of another kind of generator (torch or numpy, another device or bit generator).
     """
-    given = (state.get("kind"), state.get("device"))
-    if isinstance(generator, torch.Generator):
-        allowed: tuple[str, str | None] = ("torch", generator.device.type)
-    else:
-        allowed = ("numpy", None)
+    own = rng_state(generator)
+    given, allowed = ((one.get("kind"), one.get("device")) for one in (state, own))
     if given != allowed:
         raise CheckpointError(
             f"the state is of a generator of kind {given}, this one is {allowed}; load on the same kind of device"

@@ -42,9 +42,9 @@ def unpack(skeleton: Any, tensors: dict[str, Tensor]) -> Any:
     """
     try:
         return _unpack(skeleton, tensors)
+    except CheckpointError:
+        raise
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError, RuntimeError) as error:
-        if isinstance(error, CheckpointError):
-            raise
         raise CheckpointError(f"the state cannot be put together again ({type(error).__name__}: {error})") from None
 
 

@@ -107,9 +107,9 @@ def decode_value(
     """
     try:
         return _decode(name, data, {**TABLE, **table}, custom_objects, trust)
+    except CheckpointError:
+        raise
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError, RuntimeError) as error:
-        if isinstance(error, CheckpointError):
-            raise
         raise CheckpointError(
             f"argument {name!r} of the file cannot be read ({type(error).__name__}: {error})"
         ) from None
