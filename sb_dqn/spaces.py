@@ -76,17 +76,12 @@ def is_image(space: Space, normalized: bool = False) -> bool:
     return normalized or space.dtype == np.bool_ or is_bytes(space)
 
 
-def is_bytes(space: Space) -> bool:
-    """Whether a leaf holds whole bytes, which dividing by 255 brings to 0..1: uint8 with bounds 0..255."""
-    return (
-        isinstance(space, spaces.Box)
-        and space.dtype == np.uint8
-        and bool(np.all(space.low == 0))
-        and bool(np.all(space.high == 255))
-    )
+def is_bytes(box: spaces.Box) -> bool:
+    """Whether a Box holds whole bytes, which dividing by 255 brings to 0..1: uint8 with bounds 0..255."""
+    return box.dtype == np.uint8 and bool(np.all(box.low == 0)) and bool(np.all(box.high == 255))
 
 
-def image_channels_last(space: Space) -> bool:
+def image_channels_last(space: spaces.Box) -> bool:
     """Whether an image leaf is HWC. Other images than those of bytes may have any number of channels, as MinAtar's do:
     of those the two equal axes are height and width, the last axis is the channels of a cube, and where no two are
     equal the shorter end is the channels.

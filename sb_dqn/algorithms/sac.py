@@ -178,9 +178,9 @@ def _target_entropy(given: Any, temperature: Temperature) -> float | None:
     Raises:
         ConfigurationError: neither "auto" nor a number, or nothing would follow it.
     """
-    if isinstance(given, str) and given == "auto":
-        return None
     if isinstance(given, str):
+        if given == "auto":
+            return None
         raise ConfigurationError(f"target_entropy={given!r} is not allowed: give 'auto', or a number of nats")
     wanted = check_float("target_entropy", given, -math.inf)
     if not temperature.learned:

@@ -8,13 +8,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from gymnasium import spaces
 from torch import Tensor
 
 from sb_dqn.checks import check_float
 from sb_dqn.errors import CheckpointError, ConfigurationError, nearest
 from sb_dqn.normalize.moments import Moments
-from sb_dqn.spaces import Space, flatten_space, leaf_shape
+from sb_dqn.spaces import Space, flatten_space, leaf_dtype, leaf_shape
 from sb_dqn.types import Slot
 
 
@@ -119,7 +118,7 @@ class ObservationNormalizer:
 
 def _chosen(leaves: Mapping[str, Space], wanted: Sequence[str] | None) -> list[str]:
     """Keys to normalise: those wanted, or all that hold floating-point numbers."""
-    able = [key for key, leaf in leaves.items() if isinstance(leaf, spaces.Box) and leaf.dtype.kind == "f"]
+    able = [key for key, leaf in leaves.items() if leaf_dtype(leaf).kind == "f"]
     for key in wanted or ():
         if key not in able:
             raise ConfigurationError(

@@ -33,10 +33,11 @@ def parse_value(text: str) -> Any:
 
 def plain(value: Any) -> Any:
     """`value` with every string that writes a number turned into that number, at any depth."""
-    if isinstance(value, str):
-        return float(value) if _NUMBER.match(value) else value
-    if isinstance(value, Mapping):
-        return {key: plain(inner) for key, inner in value.items()}
-    if isinstance(value, list):
-        return [plain(inner) for inner in value]
+    match value:
+        case str() if _NUMBER.match(value):
+            return float(value)
+        case Mapping():
+            return {key: plain(inner) for key, inner in value.items()}
+        case list():
+            return [plain(inner) for inner in value]
     return value
