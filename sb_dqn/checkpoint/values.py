@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import nn, optim
 
@@ -58,7 +59,7 @@ def encode_value(name: str, value: Any, table: Mapping[str, type] = NOTHING) -> 
         return items if kind is list else {TAG: "tuple", "items": items}
     if isinstance(value, dict):
         return _encode_dict(name, value, table)
-    return _encode_class(name, value, table) or _encode_array(name, value) or _encode_foreign(name, value)
+    return _encode_class(name, value, table) or _encode_known(value, name) or _encode_foreign(name, value)
 
 
 def _encode_dict(name: str, value: dict[Any, Any], table: Mapping[str, type]) -> dict[str, Any]:
@@ -172,20 +173,38 @@ def _build(name: str, data: dict[str, Any], table: Mapping[str, type], custom: M
     return cls(**fields)
 
 
-def _encode_array(name: str, value: Any) -> Any:
+@functools.singledispatch
+def _encode_known(value: Any, name: str) -> Any:
     """A numpy array or number, a torch dtype or device, a path as text; None for anything else."""
-    if isinstance(value, os.PathLike):
-        return os.fspath(value)
-    if isinstance(value, np.generic):
-        return encode_scalar(value, f"argument {name!r}")
-    if type(value) is np.ndarray and value.dtype.kind in "biuf":
-        raw = base64.b64encode(np.ascontiguousarray(value).tobytes()).decode()
-        return {TAG: "array", "dtype": value.dtype.str, "shape": list(value.shape), "data": raw}
-    if isinstance(value, torch.dtype):
-        return {TAG: "torch.dtype", "name": str(value).removeprefix("torch.")}
-    if isinstance(value, torch.device):
-        return {TAG: "torch.device", "name": str(value)}
     return None
+
+
+@_encode_known.register(os.PathLike)
+def _(value: os.PathLike[str], name: str) -> str:
+    return os.fspath(value)
+
+
+@_encode_known.register
+def _(value: np.generic, name: str) -> dict[str, Any]:
+    return encode_scalar(value, f"argument {name!r}")
+
+
+@_encode_known.register(np.ndarray)
+def _(value: npt.NDArray[Any], name: str) -> dict[str, Any] | None:
+    if type(value) is not np.ndarray or value.dtype.kind not in "biuf":
+        return None
+    raw = base64.b64encode(np.ascontiguousarray(value).tobytes()).decode()
+    return {TAG: "array", "dtype": value.dtype.str, "shape": list(value.shape), "data": raw}
+
+
+@_encode_known.register
+def _(value: torch.dtype, name: str) -> dict[str, Any]:
+    return {TAG: "torch.dtype", "name": str(value).removeprefix("torch.")}
+
+
+@_encode_known.register
+def _(value: torch.device, name: str) -> dict[str, Any]:
+    return {TAG: "torch.device", "name": str(value)}
 
 
 def _decode_array(data: dict[str, Any]) -> Any:
