@@ -38,7 +38,7 @@ PLAIN = ("mode", "difficulty", "obs_type", "render_mode", "sound")
 
 def is_atari(spec: Any) -> bool:
     """Whether a gymnasium spec is one of ale_py's."""
-    return isinstance(spec.entry_point, str) and spec.entry_point.startswith("ale_py")
+    return str(spec.entry_point).startswith("ale_py")
 
 
 def protocol_of(spec: Any) -> str:

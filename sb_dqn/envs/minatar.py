@@ -41,7 +41,7 @@ def register_minatar(env_id: str) -> None:
 
 def is_minatar(spec: Any) -> bool:
     """Whether a gymnasium spec is one of the package's."""
-    return isinstance(spec.entry_point, str) and spec.entry_point.startswith("minatar.")
+    return str(spec.entry_point).startswith("minatar.")
 
 
 class MinAtarGame(gymnasium.Wrapper[Any, Any, Any, Any]):

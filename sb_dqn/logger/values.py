@@ -105,9 +105,7 @@ def plain(value: Any) -> Any:
         if value.ndim == 0:
             return value.item()
         return (value.float() if value.dtype == torch.bfloat16 else value).numpy()
-    if numpy is not None and (
-        isinstance(value, numpy.generic) or (isinstance(value, numpy.ndarray) and value.ndim == 0)
-    ):
+    if numpy is not None and isinstance(value, (numpy.generic, numpy.ndarray)) and value.ndim == 0:
         return value.item()
     return value
 
