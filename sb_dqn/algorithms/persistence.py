@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Protocol
 
 from torch import Tensor
@@ -12,8 +13,10 @@ from torch import Tensor
 from sb_dqn.algorithms.continuation import Continuation
 from sb_dqn.checkpoint import (
     NetBound,
+    Writing,
     Written,
     checkpoint_at,
+    copied,
     decode_space,
     decode_value,
     encode_space,
@@ -82,6 +85,7 @@ def save_model(
     policy: Policy,
     parts: Mapping[str, Stateful],
     continuation: Continuation | None = None,
+    background: bool = False,
 ) -> Any:
     """Writes class, constructor arguments, spaces, parameters and the state of each part; a full checkpoint has more."""
     state, tensors = pack({name: part.state_dict() for name, part in parts.items()})
@@ -98,7 +102,9 @@ def save_model(
         manifest["full"], members["full"] = pack(whole)
         members["experience"] = continuation.experience
         if continuation.strips is not None:
-            return write_checkpoint(path, manifest, members, continuation.strips)
+            return write_checkpoint(path, manifest, members, continuation.strips, background)
+    if background:
+        return Writing(partial(write_archive, path, manifest, copied(members)))
     return write_archive(path, manifest, members)
 
 

@@ -48,7 +48,13 @@ class Saving(Attributes):
     """The same while `resume` hands it over."""
 
     def save(
-        self, path: str | Path | IO[bytes], *, full: bool = False, trust: bool = False, incremental: bool = False
+        self,
+        path: str | Path | IO[bytes],
+        *,
+        full: bool = False,
+        trust: bool = False,
+        incremental: bool = False,
+        background: bool = False,
     ) -> Any:
         """Writes parameters, optimiser, counters and exploration to a zip, whole or not at all.
 
@@ -59,16 +65,23 @@ class Saving(Attributes):
             trust: pickle an environment that cannot say its state; loading the file then needs `trust=True`, too.
             incremental: with `full`: the rows of a replay go into the folder `replay_rows` beside the zip, which all zips
                 in that place share; only what is new since the last one there is written, and what no zip names is deleted.
+            background: with `incremental`: copy what is to be written and return; a thread writes it.
+
+        Returns:
+            The path; in the background a `Writing`, whose `wait()` answers the path when it is there, or raises.
 
         Raises:
             CheckpointError: an argument of the constructor cannot be written.
-            ConfigurationError: `full` before the first `learn`; `incremental` without it, or into an open file.
+            ConfigurationError: `full` before the first `learn`; `incremental` without it, or into an open file;
+                `background` without `incremental`.
         """
-        if incremental and not full:
-            raise ConfigurationError("incremental=True is about the rows of full checkpoints; add full=True")
+        if incremental > full or background > incremental:
+            raise ConfigurationError(
+                "incremental=True is about the rows of full checkpoints; add full=True; background=True needs both"
+            )
         whole = self._continuation(trust, incremental) if full else None
         return persistence.save_model(
-            path, type(self).__name__, self.arguments, self.blueprint, self.policy, self._parts(), whole
+            path, type(self).__name__, self.arguments, self.blueprint, self.policy, self._parts(), whole, background
         )
 
     def _continuation(self, trust: bool, incremental: bool) -> Continuation:

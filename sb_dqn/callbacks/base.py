@@ -43,7 +43,15 @@ class Trainer(Protocol):
 
     def get_env(self) -> Any: ...
 
-    def save(self, path: str, *, full: bool = False, trust: bool = False, incremental: bool = False) -> Any: ...
+    def save(
+        self,
+        path: str,
+        *,
+        full: bool = False,
+        trust: bool = False,
+        incremental: bool = False,
+        background: bool = False,
+    ) -> Any: ...
 
     def after_tick(self, action: Callable[[], object]) -> None:
         """Does something when this tick is over: all callbacks called, the log written."""

@@ -9,6 +9,7 @@ from pathlib import Path
 from sb_dqn.callbacks.base import BaseCallback
 from sb_dqn.callbacks.frequency import Every
 from sb_dqn.callbacks.normalizers import find_normalizer
+from sb_dqn.checkpoint.background import Writing
 from sb_dqn.errors import ConfigurationError
 
 
@@ -29,7 +30,8 @@ class CheckpointCallback(BaseCallback):
             end of the tick, after all other callbacks.
         trust: of full ones: pickle an environment that cannot say its state.
         incremental: of full ones: the rows of a replay go into the folder `replay_rows` in `save_path`, each written once
-            for all checkpoints there; delete a zip, and the next checkpoint deletes the rows that were only its own.
+            for all checkpoints there; delete a zip, and the next checkpoint deletes the rows that were only its own. A thread
+            writes them while training goes on; `learn` ends when the last one is written.
 
     A file that cannot be written (disk full, folder read-only) does not end the training: that is said once, and the
     next one is tried again.
@@ -53,6 +55,7 @@ class CheckpointCallback(BaseCallback):
             raise ConfigurationError("incremental=True is about the rows of full checkpoints; add full=True")
         self.full, self.trust, self.incremental = full, trust, incremental
         self._complained = False
+        self._writing: Writing | None = None
         self.save_freq = save_freq
         self.save_path = save_path
         self.name_prefix = name_prefix
@@ -65,6 +68,9 @@ class CheckpointCallback(BaseCallback):
 
     def _on_training_start(self) -> None:
         self._every.begin(self.num_timesteps)
+
+    def _on_training_end(self) -> None:
+        self._settle()
 
     def _path(self, kind: str, extension: str) -> str:
         return str(Path(self.save_path) / f"{self.name_prefix}_{kind}{self.num_timesteps}_steps.{extension}")
@@ -83,16 +89,32 @@ class CheckpointCallback(BaseCallback):
         return True
 
     def _save(self) -> None:
+        self._settle()
         try:
             self._write()
         except OSError as error:
-            if not self._complained:
-                warnings.warn(f"training goes on without this checkpoint: {error}", stacklevel=2)
-            self._complained = True
+            self._complain(error)
+
+    def _settle(self) -> None:
+        """Waits for the checkpoint that a thread is writing."""
+        writing, self._writing = self._writing, None
+        try:
+            if writing is not None:
+                writing.wait()
+        except OSError as error:
+            self._complain(error)
+
+    def _complain(self, error: OSError) -> None:
+        if not self._complained:
+            warnings.warn(f"training goes on without this checkpoint: {error}", stacklevel=3)
+        self._complained = True
 
     def _write(self) -> None:
         path = self._path("", "zip")
-        self.model.save(path, full=self.full, trust=self.trust, incremental=self.incremental)
+        if self.incremental:
+            self._writing = self.model.save(path, full=True, trust=self.trust, incremental=True, background=True)
+        else:
+            self.model.save(path, full=self.full, trust=self.trust)
         self._say("model checkpoint", path)
         if self.save_replay_buffer:
             path = self._path("replay_buffer_", "zip")

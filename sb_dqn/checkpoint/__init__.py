@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from sb_dqn.checkpoint.archive import model_info, read_archive, write_archive
 from sb_dqn.checkpoint.atomic import atomic_write
+from sb_dqn.checkpoint.background import Writing, copied
 from sb_dqn.checkpoint.bounds import NetBound
 from sb_dqn.checkpoint.container import FORMAT_VERSION, Target
+from sb_dqn.checkpoint.incremental import write_checkpoint
 from sb_dqn.checkpoint.random_state import rng_state, set_rng_state
-from sb_dqn.checkpoint.segments import checkpoint_at, read_rows, sweep, write_checkpoint
+from sb_dqn.checkpoint.segments import checkpoint_at, read_rows, sweep
 from sb_dqn.checkpoint.space_codec import decode_space, encode_space
 from sb_dqn.checkpoint.strips import Strip, Strips, Written
 from sb_dqn.checkpoint.tree import pack, unpack
@@ -19,9 +21,11 @@ __all__ = [
     "Strip",
     "Strips",
     "Target",
+    "Writing",
     "Written",
     "atomic_write",
     "checkpoint_at",
+    "copied",
     "decode_space",
     "decode_value",
     "encode_space",

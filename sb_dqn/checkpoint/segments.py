@@ -23,11 +23,10 @@ from typing import Any, BinaryIO
 from torch import Tensor
 
 from sb_dqn.checkpoint import tensorfile
-from sb_dqn.checkpoint.archive import model_info, write_archive
-from sb_dqn.checkpoint.atomic import atomic_write
+from sb_dqn.checkpoint.archive import model_info
 from sb_dqn.checkpoint.container import SUFFIX, Target, as_path
-from sb_dqn.checkpoint.strips import Segment, Strips, Written, assemble
-from sb_dqn.errors import CheckpointError, ConfigurationError
+from sb_dqn.checkpoint.strips import Segment, Written, assemble
+from sb_dqn.errors import CheckpointError
 
 if sys.platform != "win32":
     import fcntl
@@ -36,29 +35,6 @@ ROWS = "replay_rows"
 """Folder of the segments, beside the zips."""
 NAME = re.compile(r"[0-9]{10,18}-[0-9a-f]{32}" + re.escape(SUFFIX))
 DIGEST = re.compile(r"[0-9a-f]{64}")
-
-
-def write_checkpoint(
-    path: Target, manifest: Mapping[str, Any], members: Mapping[str, Mapping[str, Tensor]], strips: Strips
-) -> Path | None:
-    """`write_archive`, the rows of `strips` in segments beside the zip: only blocks that have changed are written.
-
-    Raises:
-        CheckpointError: something cannot be written, by name.
-        ConfigurationError: `path` is an open file.
-        OSError: the folder or the disk refuses; the old checkpoints are as they were.
-    """
-    target = as_path(path)
-    if target is None:
-        raise ConfigurationError("incremental=True writes files beside the zip; give a path, not an open file")
-    folder = target.parent.resolve()
-    rows = folder / ROWS
-    rows.mkdir(parents=True, exist_ok=True)
-    try:
-        with _locked(rows, alone=False):
-            return write_archive(path, {**manifest, "segments": _write_segments(rows, strips)}, members)
-    finally:
-        sweep(folder)
 
 
 def read_rows(path: Target, manifest: Mapping[str, Any], cursor: Tensor) -> tuple[dict[str, Tensor], Written]:
@@ -76,19 +52,11 @@ def read_rows(path: Target, manifest: Mapping[str, Any], cursor: Tensor) -> tupl
     rows = place.resolve().parent / ROWS
     if not rows.is_dir():
         raise CheckpointError(f"{place} needs the folder {ROWS!r} beside it, which holds its rows; move or copy both")
-    with _locked(rows, alone=False):
+    with locked(rows, alone=False):
         columns = assemble(manifest["segments"], cursor, segments, partial(_read_segment, rows))
     block_rows, departed = int(manifest["segments"]["block_rows"]), int(cursor.min()) - 1
     full = {one.block: one for one in segments if (one.block + 1) * block_rows <= departed}
     return columns, Written({(rows, block_rows): full})
-
-
-def _write_segments(rows: Path, strips: Strips) -> dict[str, Any]:
-    """What the manifest says of all blocks."""
-    known = strips.written.get((rows, strips.block_rows), {})
-    files = [_kept(rows, known.get(block)) or _write(rows, block, strips.gather(block)) for block in strips.blocks()]
-    strips.written[rows, strips.block_rows] = {file.block: file for file in files if strips.is_full(file.block)}
-    return {**strips.describe(), "files": [file._asdict() for file in files]}
 
 
 def segments_of(manifest: Mapping[str, Any], label: str) -> list[Segment]:
@@ -136,7 +104,7 @@ def sweep(folder: Path) -> None:
     rows = folder / ROWS
     if not rows.is_dir():
         return
-    with _locked(rows, alone=True) as alone, contextlib.suppress(CheckpointError, OSError):
+    with locked(rows, alone=True) as alone, contextlib.suppress(CheckpointError, OSError):
         if not alone:
             return
         named = {one.name for path in _zips(folder) for one in segments_of(model_info(path), str(path))}
@@ -181,26 +149,13 @@ def _is_unfinished(path: Path) -> bool:
     return path.name.startswith(".") and path.name.endswith(".tmp")
 
 
-def _kept(rows: Path, segment: Segment | None) -> Segment | None:
-    """The segment, if its file is still there."""
-    if segment is None:
-        return None
+def is_there(rows: Path, segment: Segment) -> bool:
+    """Whether its file is, by name and length."""
     try:
         found = os.stat(rows / segment.name, follow_symlinks=False)
     except OSError:
-        return None
-    return segment if stat.S_ISREG(found.st_mode) and found.st_size == segment.length else None
-
-
-def _write(rows: Path, block: int, tensors: Mapping[str, Tensor]) -> Segment:
-    digest, planned = hashlib.sha256(), tensorfile.plan(f"block {block}", tensors)
-    for piece in tensorfile.chunks(planned):
-        digest.update(piece)
-    name = f"{block:010d}-{digest.hexdigest()[:32]}{SUFFIX}"
-    with atomic_write(rows / name) as file:
-        for piece in tensorfile.chunks(planned):
-            file.write(piece)
-    return Segment(block, name, planned.length, digest.hexdigest())
+        return False
+    return stat.S_ISREG(found.st_mode) and found.st_size == segment.length
 
 
 @contextlib.contextmanager
@@ -221,7 +176,7 @@ def _opened(path: Path, length: int) -> Iterator[BinaryIO]:
 
 
 @contextlib.contextmanager
-def _locked(rows: Path, alone: bool) -> Iterator[bool]:
+def locked(rows: Path, alone: bool) -> Iterator[bool]:
     """Whether the lock was had: a shared one is waited for. Windows has no `flock`: one writer at a time there."""
     if sys.platform == "win32":
         yield True
@@ -235,4 +190,6 @@ def _locked(rows: Path, alone: bool) -> Iterator[bool]:
         else:
             yield True
     finally:
+        with contextlib.suppress(OSError):
+            fcntl.flock(handle, fcntl.LOCK_UN)  # in so many words: a process forked meanwhile has the file open, too
         os.close(handle)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from sb_dqn.errors import CheckpointError
 
-BLOCK_BYTES = 32 * 2**20
+BLOCK_BYTES = 16 * 2**20
 """About so much lies in a block; the last block is written anew by each checkpoint, the others once."""
 
 
@@ -59,11 +59,16 @@ class Strips:
     def block_rows(self) -> int:
         """Rows of each lane in a block: a multiple of every column's `every`."""
         unit = math.lcm(*(strip.every for strip in self.columns.values()))
-        bytes_per_unit = sum(
-            strip.tensor[0].numel() * strip.tensor.element_size() * (unit // strip.every)
-            for strip in self.columns.values()
-        )
-        return unit * max(1, BLOCK_BYTES // max(bytes_per_unit, 1))
+        return unit * max(1, BLOCK_BYTES // max(self._bytes_of(unit), 1))
+
+    @property
+    def block_bytes(self) -> int:
+        """Of a block in memory."""
+        return self._bytes_of(self.block_rows)
+
+    def _bytes_of(self, rows: int) -> int:
+        cells = ((strip.tensor[0], rows // strip.every) for strip in self.columns.values())
+        return sum(one.numel() * one.element_size() * count for one, count in cells)
 
     def blocks(self) -> range:
         """Blocks of which a lane holds a cell."""

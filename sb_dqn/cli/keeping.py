@@ -56,32 +56,54 @@ class Keeper(BaseCallback):
         """Whether the run is to stop when this step is over."""
         self._next = float("inf")
         self._complained = False
+        self._writing: Any = None
 
     def _on_training_start(self) -> None:
         self._next = time.monotonic() + self.pause
 
+    def _on_training_end(self) -> None:
+        self._settle()
+
     def _on_step(self) -> bool:
+        if self._writing is not None and self._writing.finished:
+            self._settle()
         if self.stopping or time.monotonic() >= self._next:
             self.model.after_tick(self.save)
         return not self.stopping
 
     def save(self) -> None:
         """Takes a checkpoint; where that fails, training goes on and the earlier ones stay."""
-        from sb_dqn.checkpoint.segments import sweep
-
+        self._settle()
         began = time.monotonic()
         try:
             path = self.folder / CHECKPOINTS / f"{self.model.num_timesteps}{SUFFIX}"
-            self.model.save(str(path), full=True, incremental=True)
-            for old in checkpoints(self.folder)[KEPT:]:
-                old.unlink()
-            sweep(path.parent)
+            self._writing = self.model.save(str(path), full=True, incremental=True, background=True)
         except OSError as error:
-            if not self._complained:
-                click.echo(f"no checkpoint: {error}", err=True)
-            self._complained = True
+            self._complain(error)
+        if self.stopping:
+            self._settle()
         ended = time.monotonic()
         self._next = ended + max(self.pause, PATIENCE * (ended - began))
+
+    def _settle(self) -> None:
+        """Waits for the checkpoint that a thread is writing; then the oldest may go."""
+        from sb_dqn.checkpoint.segments import sweep
+
+        writing, self._writing = self._writing, None
+        if writing is None:
+            return
+        try:
+            writing.wait()
+            for old in checkpoints(self.folder)[KEPT:]:
+                old.unlink()
+            sweep(self.folder / CHECKPOINTS)
+        except OSError as error:
+            self._complain(error)
+
+    def _complain(self, error: OSError) -> None:
+        if not self._complained:
+            click.echo(f"no checkpoint: {error}", err=True)
+        self._complained = True
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import warnings
 from collections.abc import Iterator
 from functools import partial
@@ -10,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from sb_dqn.algorithms import DQN, PQN, R2D2, SAC
 from sb_dqn.callbacks import CheckpointCallback
-from sb_dqn.checkpoint import model_info, strips, sweep
+from sb_dqn.checkpoint import copied, incremental, model_info, strips, sweep
 from sb_dqn.envs.make import make_vec_env
 from sb_dqn.errors import CheckpointError, ConfigurationError
 from tests.continuing import Kept, differences
@@ -54,11 +56,11 @@ def test_resuming(name: str, tmp_path: Path) -> None:
         settings = {**settings, "policy": "MlpLstmPolicy"}
     keep = partial(CheckpointCallback, 40, full=True)
     whole = quick(env(), algorithm=algorithm, **settings).learn(
-        240, callback=[keep(tmp_path / "folder", incremental=True), keep(tmp_path / "zips")]
+        180, callback=[keep(tmp_path / "folder", incremental=True), keep(tmp_path / "zips")]
     )
     names = sorted((tmp_path / "folder").glob("*.zip"), key=lambda path: int(path.stem.split("_")[2]))
     assert (tmp_path / "folder" / "replay_rows").exists() == (algorithm is not PQN)
-    for path in (names[1], names[3]):
+    for path in (names[1], names[2]):
         one, other = (
             algorithm.load(tmp_path / kind / path.name, env=env(), device="cpu") for kind in ("folder", "zips")
         )
@@ -152,3 +154,73 @@ def test_what_it_cannot_do_is_said(tmp_path: Path) -> None:
         pytest.raises(CheckpointError, match="give its path, not an open file"),
     ):
         DQN.load(file, env="CartPole-v1")
+
+
+@pytest.mark.parametrize("room", [2**30, 1000, 0])
+def test_training_goes_on_while_a_thread_writes(room: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Over and over the whole ring, all parameters and priorities: what is written is what was there when it began."""
+    monkeypatch.setattr(incremental, "COPIED_BYTES", room)
+    held = threading.Event()
+
+    def slow(*arguments: Any) -> Any:
+        if threading.current_thread() is not threading.main_thread():
+            held.wait()
+        return write_archive(*arguments)
+
+    model = quick("CartPole-v1", buffer_size=120, prioritized_replay=True).learn(200)
+    model.save(tmp_path / "then.zip", full=True)
+    segments = tmp_path / "kept" / "replay_rows"
+    write_archive = incremental.write_archive
+    monkeypatch.setattr(incremental, "write_archive", slow)
+    writing = model.save(tmp_path / "kept" / "a", full=True, incremental=True, background=True)
+    model.learn(300, reset_num_timesteps=False)
+    assert not writing.finished
+    sweep(tmp_path / "kept")  # nothing is named yet, and nothing is deleted: somebody is writing
+    assert list(segments.iterdir())
+    held.set()
+    assert writing.wait() == tmp_path / "kept" / "a.zip"
+    then, kept = (
+        DQN.load(path, env="CartPole-v1", device="cpu") for path in (tmp_path / "then.zip", tmp_path / "kept")
+    )
+    assert differences(then, kept) == []
+    assert differences(then.resume(), kept.resume()) == []
+
+
+def test_rows_that_are_replaced_while_a_thread_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one, other = quick("CartPole-v1", seed=1).learn(200), quick("CartPole-v1", seed=2).learn(200)
+    other.save_replay_buffer(tmp_path / "others_rows.zip")
+    writing = one.save(tmp_path / "kept" / "a", full=True, incremental=True, background=True)
+    one.load_replay_buffer(tmp_path / "others_rows.zip")
+    writing.wait()
+    assert one.replay.ring.written == {}
+    one.save(tmp_path / "kept" / "b", full=True, incremental=True)
+    assert differences(one, DQN.load(tmp_path / "kept" / "b.zip", env="CartPole-v1", device="cpu")) == []
+
+
+def test_a_thread_that_cannot_write_does_not_end_the_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*arguments: Any) -> Any:
+        raise OSError(28, "No space left on device")
+
+    model = quick("CartPole-v1")
+    write_archive = incremental.write_archive
+    monkeypatch.setattr(incremental, "write_archive", full)
+    with pytest.warns(UserWarning, match="without this checkpoint: .*No space") as said:
+        model.learn(100, callback=CheckpointCallback(20, tmp_path, full=True, incremental=True))
+    monkeypatch.setattr(incremental, "write_archive", write_archive)
+    assert len(said) == 1
+    assert list((tmp_path / "replay_rows").iterdir()) == []  # no zip names any
+    model.save(tmp_path / "later", full=True, incremental=True)
+    assert differences(model, DQN.load(tmp_path, env="CartPole-v1", device="cpu")) == []
+    with pytest.raises(ConfigurationError, match="background=True needs both"):
+        model.save(tmp_path / "m", full=True, background=True)
+
+
+def test_what_is_tied_stays_tied_in_a_copy() -> None:
+    shared, empty = torch.arange(4.0), torch.zeros(0)
+    made = copied({"m": {"a": shared, "b": shared, "c": shared[:2], "d": empty, "e": torch.zeros(0)}})["m"]
+    shared += 1
+    assert made["a"] is made["b"]
+    assert made["a"].tolist() == [0, 1, 2, 3]
+    assert made["c"].tolist() == [0, 1]
+    images = torch.zeros(2, 3, 4, 4).to(memory_format=torch.channels_last)
+    assert copied({"m": {"w": images}})["m"]["w"].is_contiguous(memory_format=torch.channels_last)

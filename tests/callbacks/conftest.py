@@ -49,7 +49,7 @@ class DummyModel:
     def after_tick(self, action: Callable[[], object]) -> None:
         action()
 
-    def save(self, path: str, *, full: bool = False, trust: bool = False, incremental: bool = False) -> None:
+    def save(self, path: str, *, full: bool = False, trust: bool = False, **how: bool) -> None:
         self.tape.append(f"save {Path(path).name}")
         Path(path).write_text(str(self.num_timesteps))
 

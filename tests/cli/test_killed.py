@@ -52,6 +52,7 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(EpisodeLog, "_on_step", ask)
         patch.setattr("sb_dqn.cli.keeping.PATIENCE", 0)
+        patch.setattr(os, "fsync", lambda handle: None)  # 300 checkpoints, and no power is cut
         done = call(*TRAIN, "--folder", root, "--checkpoint-minutes", 1e-9)
     assert done.exit_code == 130, done.output
     assert "interrupted at step 300" in done.output
