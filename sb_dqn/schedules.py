@@ -121,8 +121,8 @@ SCHEDULES: dict[str, type[Any]] = {schedule.__name__: schedule for schedule in (
 
 
 def as_schedule(name: str, value: Any, *, low: float = 0.0, high: float = math.inf, above: bool = True) -> Schedule:
-    """A number, a schedule of this module, a text for `parse`, pairs (env step, value) as for `Piecewise`, or a function
-    of the progress remaining.
+    """A number, a `Schedule` (of this module, or of your own), a text for `parse`, pairs (env step, value) as for
+    `Piecewise`, or a function of the progress remaining.
 
     Args:
         name: of the argument, for messages.

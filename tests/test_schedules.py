@@ -102,6 +102,22 @@ def test_what_becomes_a_schedule() -> None:
     assert as_schedule("learning_rate", own) == FromProgress(own)
 
 
+class Halving(Schedule):
+    def __call__(self, step: int, horizon: int) -> float:
+        return 0.5 ** (step // 1000)
+
+    def values(self) -> tuple[float, ...]:
+        return 1.0, 0.0
+
+
+def test_a_schedule_of_the_users_own_is_asked_what_it_says() -> None:
+    own = Halving()
+    assert as_schedule("learning_rate", own) is own
+    assert (own.ends(), own.rises(), own(2500, 10_000)) == ((1.0, 0.0), False, 0.25)
+    with pytest.raises(ConfigurationError, match="its value=1.0 is not allowed"):
+        as_schedule("learning_rate", own, high=0.5)
+
+
 def breaks(remaining: float) -> float:
     raise ZeroDivisionError("by hand")
 
