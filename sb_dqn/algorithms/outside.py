@@ -54,7 +54,7 @@ def resolve_device(device: Any, name: str = "device") -> torch.device:
     Raises:
         ConfigurationError: an unknown name, or CUDA where there is none.
     """
-    if device == "auto":
+    if isinstance(device, str) and device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         found = torch.device(device)

@@ -200,7 +200,7 @@ class SameStepStream(VectorStream):
                 f"give it. Make the env with autoreset_mode NEXT_STEP instead"
             )
         given = info["final_obs"]
-        if not isinstance(given, Mapping) and getattr(given, "dtype", None) == np.dtype(object):
+        if getattr(given, "dtype", None) == np.dtype(object):
             return list(given)
         dense = self._frames(given)
         return [one_of(dense, lane) if ended[lane] else None for lane in range(self.num_envs)]
