@@ -164,7 +164,8 @@ class Assembly:
         if name not in self.found:
             held = min(-(-max(self.cursor) // column["every"]), column["slots"])
             shape = (held, *tensor.shape[1:])
-            if math.prod(shape) * tensor.element_size() > self.limit:
+            self.limit -= math.prod(shape) * tensor.element_size()
+            if self.limit < 0:
                 raise CheckpointError(f"{name!r} would take more memory than the segments have bytes")
             self.found[name] = torch.zeros(shape, dtype=tensor.dtype)
         made = self.found[name]

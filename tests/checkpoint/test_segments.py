@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -19,8 +20,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sb_dqn.checkpoint import Written, strips, sweep, write_archive, write_checkpoint
+from sb_dqn.checkpoint import Written, strips, sweep, tensorfile, write_archive, write_checkpoint
 from sb_dqn.errors import CheckpointError, ConfigurationError
+from scripts.benchmarks import fuzz_segments
+from scripts.benchmarks.fuzz_reader import Watch
 from tests.checkpoint.rows import NaiveRing, load, segments
 
 ROOT = Path(__file__).parents[2]
@@ -255,6 +258,47 @@ def test_a_foreign_manifest(tmp_path: Path, change: Callable[..., object], messa
         load(tmp_path / "a.zip")
 
 
+def other_lanes(tensors: dict[str, torch.Tensor]) -> None:
+    tensors["each"] = tensors["each"][:, :1].clone()
+
+
+def another_dtype(tensors: dict[str, torch.Tensor]) -> None:
+    tensors["third"] = tensors["third"].float()
+
+
+def another_column(tensors: dict[str, torch.Tensor]) -> None:
+    tensors["more"] = torch.zeros(6, 2)
+
+
+def fewer_rows(tensors: dict[str, torch.Tensor]) -> None:
+    tensors["each"] = tensors["each"][:-1].clone()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (other_lanes, r"'each' has the shape \(6, 1, 2\) for 2 lanes"),
+        (another_dtype, "'third' is of one kind in one segment and of another in the next"),
+        (another_column, r"block 1 has the columns \['each', 'more', 'third'\], not"),
+        (fewer_rows, "2 cells of 'each' lie in no segment that is named"),
+    ],
+)
+def test_a_segment_of_another_ring_with_the_digest_that_is_named(
+    tmp_path: Path, change: Callable[..., object], message: str
+) -> None:
+    grown(16).save(tmp_path / "a.zip")
+    rows, name = tmp_path / "replay_rows", segments(tmp_path)[1]
+    data = (rows / name).read_bytes()
+    tensors = tensorfile.read(name, len(data), BytesIO(data).read, {}, {})
+    change(tensors)
+    made = b"".join(tensorfile.chunks(tensorfile.plan(name, tensors)))
+    (rows / name).write_bytes(made)
+    said = {"length": len(made), "sha256": hashlib.sha256(made).hexdigest()}
+    rewritten(tmp_path / "a.zip", lambda told: told["files"][1].update(said))
+    with pytest.raises(CheckpointError, match=message):
+        load(tmp_path / "a.zip")
+
+
 def test_cursors_that_ask_for_memory_that_no_segment_has(tmp_path: Path) -> None:
     grown(16).save(tmp_path / "a.zip")
     manifest = manifest_of(tmp_path / "a.zip")
@@ -272,3 +316,20 @@ def test_a_folder_without_a_full_checkpoint_and_an_open_file(tmp_path: Path) -> 
         load(tmp_path)
     with pytest.raises(ConfigurationError, match="give a path, not an open file"):
         write_checkpoint(BytesIO(), {"kind": "model"}, {}, grown(3).strips())
+
+
+def test_sixty_hostile_folders(tmp_path: Path) -> None:
+    """Mutations of scripts/benchmarks/fuzz_segments.py, which does this for minutes."""
+    rng, watch, seen = np.random.default_rng(1), Watch(), set()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(strips, "BLOCK_BYTES", 500)
+        patch.setattr(os, "fsync", lambda handle: None)
+        good = fuzz_segments.good_folder(tmp_path / "good")
+        for number in range(60):
+            how = fuzz_segments.mutate(good, tmp_path / str(number), rng)
+            outcome, fault = fuzz_segments.attempt(tmp_path / str(number), watch)
+            assert fault is None, (how, fault)
+            seen.add((how, outcome))
+    assert watch.seen == []
+    assert {how for how, _ in seen} == set(fuzz_segments.WAYS)
+    assert {how for how, outcome in seen if outcome == "loaded"} <= {"manifest", "header", "bytes"}
