@@ -3,7 +3,7 @@
     python scripts/benchmarks/checkpoints.py --rows 100000 --new 1000 10000 --folder out
 
 The model is a DQN with priorities and the Atari CNN; its ring is filled with random frames of 84x84, each stored once (7,056
-bytes a row). Memory: the ring; disk: twice the ring, freed at the end. One line for each checkpoint.
+bytes a row). Memory: the ring, and twice more to load it; disk: the ring, freed at the end. One line for each checkpoint.
 """
 
 from __future__ import annotations
@@ -110,18 +110,20 @@ def loading(model: DQN, path: Path) -> float:
     return seconds
 
 
-def compare(rows: int, lanes: int, new: list[int], folder: Path) -> dict[str, Cost]:
+def compare(rows: int, lanes: int, new: list[int], folder: Path, load: bool = True) -> dict[str, Cost]:
     """What each kind of checkpoint costs, by name."""
     model = made(rows, lanes)
     fill(model, rows + rows // 8)  # the ring has wrapped
     found = {"a whole zip": measured(model, folder, "whole.zip", False)}
-    print(f"to load the whole zip: {loading(model, folder / 'whole.zip'):.2f} s")
+    if load:
+        print(f"to load the whole zip: {loading(model, folder / 'whole.zip'):.2f} s")
     (folder / "whole.zip").unlink()
     found["the first incremental one"] = measured(model, folder, "0.zip", True)
     for number, count in enumerate(new, 1):
         fill(model, count)
         found[f"incremental, {count:,} rows later"] = measured(model, folder, f"{number}.zip", True)
-    print(f"to load the last incremental one: {loading(model, folder / f'{len(new)}.zip'):.2f} s")
+    if load:
+        print(f"to load the last incremental one: {loading(model, folder / f'{len(new)}.zip'):.2f} s")
     return found
 
 
@@ -133,13 +135,14 @@ def main() -> None:
     parser.add_argument(
         "--new", type=int, nargs="+", default=[1_000, 10_000, 100_000], help="rows between two checkpoints"
     )
+    parser.add_argument("--no-load", action="store_true", help="leave out loading, and the memory that it takes")
     parser.add_argument("--folder", type=Path, help="where to write; default: the folder for temporary files")
     chosen = parser.parse_args()
     if chosen.folder is not None:
         chosen.folder.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="checkpoints-", dir=chosen.folder))
     try:
-        for name, cost in compare(chosen.rows, chosen.lanes, chosen.new, folder).items():
+        for name, cost in compare(chosen.rows, chosen.lanes, chosen.new, folder, not chosen.no_load).items():
             print(
                 f"{chosen.rows:,} rows, {chosen.lanes} lanes; {name}: training stops for {cost.stopped:.2f} s, done after "
                 f"{cost.seconds:.2f} s, {cost.written / 1e6:,.1f} MB written"
