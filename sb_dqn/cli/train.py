@@ -68,7 +68,9 @@ def _said_or_resumed(context: click.Context, parameter: click.Parameter, value: 
 @click.option("--env-set", "env_assignments", multiple=True, metavar="NAME=VALUE", help="A keyword of the environment.")
 @click.option("--preset", metavar="NAME", help="Settings to begin with; see `sb-dqn presets`. Default: ENV's own.")
 @click.option(
-    "--policy", metavar="NAME", help="MlpPolicy, CnnPolicy or MultiInputPolicy. Default: by the observations."
+    "--policy",
+    metavar="NAME",
+    help="MlpPolicy, CnnPolicy or MultiInputPolicy, with a memory MlpLstmPolicy and so on. Default: by the observations.",
 )
 @click.option("--n-envs", type=click.IntRange(1), metavar="N", help="Lanes: environments side by side.")
 @click.option("--device", metavar="NAME", help="auto, cpu, cuda, cuda:1.")
