@@ -19,6 +19,7 @@ import signal
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -74,28 +75,36 @@ def result(folder: Path) -> dict[str, Any]:
     return {name: hashlib.sha256(json.dumps(part, sort_keys=True).encode()).hexdigest() for name, part in found.items()}
 
 
-def train(folder: Path, steps: int, kill_after: float | None) -> tuple[bool, str]:
-    """One run in `folder`, begun or gone on with; whether it was killed alive, and from what it had begun."""
+def train(
+    folder: Path,
+    steps: int,
+    kill_when: float | Callable[[], bool] | None,
+    command: Sequence[str] = TRAIN,
+    minutes: str = "0.0005",
+) -> tuple[bool, str]:
+    """One run in `folder`, begun or gone on with; whether it was killed alive, and from what it had begun.
+
+    Args:
+        steps: of the whole run.
+        kill_when: after so many seconds, or once this is true; None: not killed.
+        command: what begins it, up to the minutes between two checkpoints.
+        minutes: between two checkpoints.
+    """
     run = next(iter(folder.glob("*/config.yaml")), None)
     if run is not None and not checkpoints(run.parent) and not (run.parent / "model.zip").is_file():
         shutil.rmtree(run.parent)  # killed before its first checkpoint: it begins anew, as a user would let it
         run = None
     if run is None:
-        pid, begun = child([*TRAIN, "0.0005", "-n", str(steps), "--folder", str(folder)], folder / "log.txt"), "anew"
+        pid, begun = child([*command, minutes, "-n", str(steps), "--folder", str(folder)], folder / "log.txt"), "anew"
     else:
-        arguments = [
-            "train",
-            "--resume",
-            str(run.parent),
-            "--no-progress",
-            "--device",
-            "cpu",
-            "--checkpoint-minutes",
-            "0.0005",
-        ]
-        pid, begun = child(arguments, folder / "log.txt"), "resumed"
-    if kill_after is not None:
-        time.sleep(kill_after)
+        arguments = ["train", "--resume", str(run.parent), "--no-progress", "--device", "cpu"]
+        pid, begun = child([*arguments, "--checkpoint-minutes", minutes], folder / "log.txt"), "resumed"
+    if kill_when is not None:
+        if callable(kill_when):
+            while not kill_when():
+                time.sleep(0.01)
+        else:
+            time.sleep(kill_when)
         os.kill(pid, signal.SIGKILL)
     _, status = os.waitpid(pid, 0)
     killed = os.WIFSIGNALED(status)
