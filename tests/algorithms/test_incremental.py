@@ -15,7 +15,7 @@ import torch
 
 from sb_dqn.algorithms import DQN, PQN, R2D2, SAC
 from sb_dqn.callbacks import CheckpointCallback
-from sb_dqn.checkpoint import copied, incremental, model_info, strips, sweep
+from sb_dqn.checkpoint import copied, incremental, model_info, strips, sweep, write_archive
 from sb_dqn.envs.make import make_vec_env
 from sb_dqn.errors import CheckpointError, ConfigurationError
 from tests.continuing import Kept, differences
@@ -75,10 +75,10 @@ def test_frames_in_memory_and_in_a_file(place: str, tmp_path: Path) -> None:
     kwargs: dict[str, Any] = {"policy": "CnnPolicy", "policy_kwargs": {"features_extractor_kwargs": SMALL}}
     where: dict[str, Any] = {} if place == "memory" else {"buffer_path": tmp_path / "ring"}
     env = partial(lanes, 2, partial(Kept, "frames", "discrete", True))
-    make = partial(quick, action_mask="info", buffer_size=80, **kwargs)
+    make: Any = partial(quick, action_mask="info", buffer_size=80, **kwargs)
     folder = tmp_path / "kept"
     whole = make(env(), **where).learn(120, callback=CheckpointCallback(30, folder, full=True, incremental=True))
-    loading = {} if place == "memory" else {"buffer_path": tmp_path / "other"}
+    loading: dict[str, Any] = {} if place == "memory" else {"buffer_path": tmp_path / "other"}
     resumed = DQN.load(folder / "rl_model_60_steps.zip", env=env(), device="cpu", **loading).resume()
     assert differences(whole, resumed) == []
 
@@ -168,7 +168,6 @@ def test_training_goes_on_while_a_thread_writes(room: int, tmp_path: Path, monke
     model = quick("CartPole-v1", buffer_size=120, prioritized_replay=True).learn(200)
     model.save(tmp_path / "then.zip", full=True)
     segments = tmp_path / "kept" / "replay_rows"
-    write_archive = incremental.write_archive
     monkeypatch.setattr(incremental, "write_archive", slow)
     writing = model.save(tmp_path / "kept" / "a", full=True, incremental=True, background=True)
     model.learn(300, reset_num_timesteps=False)
@@ -200,7 +199,6 @@ def test_a_thread_that_cannot_write_does_not_end_the_training(tmp_path: Path, mo
         raise OSError(28, "No space left on device")
 
     model = quick("CartPole-v1")
-    write_archive = incremental.write_archive
     monkeypatch.setattr(incremental, "write_archive", full)
     with pytest.warns(UserWarning, match="without this checkpoint: .*No space") as said:
         model.learn(100, callback=CheckpointCallback(20, tmp_path, full=True, incremental=True))

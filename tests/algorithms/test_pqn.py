@@ -228,15 +228,15 @@ def test_actions_after_an_update_are_of_the_new_weights() -> None:
     model = quick(lanes(2, partial(Tiny, length=10_000)), exploration_initial_eps=0.0, exploration_final_eps=0.0)
     wanted: list[int] = []
     seen: list[tuple[int, list[int]]] = []
-    head = model.policy.q_net.head.outputs.of_actions  # type: ignore[union-attr]  # of QPolicy
+    head = model.policy.q_net.head.outputs.of_actions
     step = model.gradient_step
 
     def prefer() -> Update:
         update = step()
         wanted.append(len(wanted) % 3)
         with torch.no_grad():
-            head.weight.zero_()  # type: ignore[union-attr, operator]
-            head.bias.copy_(torch.eye(3)[wanted[-1]])  # type: ignore[union-attr, operator]
+            head.weight.zero_()
+            head.bias.copy_(torch.eye(3)[wanted[-1]])
         return update
 
     model.gradient_step = prefer  # type: ignore[method-assign]
@@ -396,7 +396,7 @@ def test_layer_norm_and_radam_may_be_replaced() -> None:
 
 def test_a_dueling_net_learns() -> None:
     model = quick(dueling=True)
-    assert model.policy.q_net.head.outputs.of_state is not None  # type: ignore[union-attr]
+    assert model.policy.q_net.head.outputs.of_state is not None
     assert model.learn(40)._n_updates > 0
 
 

@@ -118,7 +118,7 @@ class Stacked:
         env = make_atari_env("ALE/Pong-v5", 1)
         self.model = quick(env, "CnnPolicy", policy_kwargs={"features_extractor_kwargs": {"features_dim": 4}})
         self.seen: list[torch.Tensor] = []
-        self.model.policy.q_net.register_forward_pre_hook(  # type: ignore[union-attr]  # of QPolicy
+        self.model.policy.q_net.register_forward_pre_hook(
             lambda module, arguments: self.seen.append(arguments[0]["obs"].clone())
         )
 

@@ -186,13 +186,14 @@ def test_box_actions() -> None:
 def test_gradients_end_where_an_episode_begins() -> None:
     model = recurrent(lanes(1, partial(Tiny, length=5)))
     net = model.policy.net
-    obs = {"obs": torch.randn(8, 2, requires_grad=True)}
+    seen = torch.randn(8, 2, requires_grad=True)
     begins = torch.zeros(8, 1, dtype=torch.bool)
     begins[5] = True
     state = torch.randn(1, model.policy.state_size, requires_grad=True)
-    memory, _ = net.remember(obs, None, None, state, begins)
+    memory, _ = net.remember({"obs": seen}, None, None, state, begins)
     memory["memory"][-1].sum().backward()
-    assert (obs["obs"].grad.abs().sum(1) > 0).tolist() == [False] * 5 + [True] * 3
+    assert seen.grad is not None
+    assert (seen.grad.abs().sum(1) > 0).tolist() == [False] * 5 + [True] * 3
     assert state.grad is None or not bool(state.grad.any())
 
 
@@ -232,7 +233,7 @@ def test_minibatches(n_steps: int, lanes: int, batch_size: int, length: int | No
 @pytest.mark.parametrize("at", [48, 55])
 def test_resumed_bit_for_bit(algorithm: Any, at: int, tmp_path: Path) -> None:
     """At the end of a rollout, and within one and an episode."""
-    settings = {"policy_kwargs": TOLD, "normalize_observations": True}
+    settings: dict[str, Any] = {"policy_kwargs": TOLD, "normalize_observations": True}
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         model = recurrent(make_vec_env("CartPole-v1", 2), algorithm=algorithm, **settings)
@@ -249,7 +250,8 @@ def test_saved_and_loaded_it_acts_alike(tmp_path: Path) -> None:
     model = recurrent(lanes(2), policy_kwargs=TOLD).learn(60)
     model.save(tmp_path / "m")
     loaded = PPO.load(tmp_path / "m")
-    rng, states = np.random.default_rng(0), [None, None]
+    states: list[Any] = [None, None]
+    rng = np.random.default_rng(0)
     for t in range(9):
         obs, reward = rng.normal(size=(3, 2)).astype(np.float32), rng.normal(size=3)
         answers = []
@@ -321,7 +323,7 @@ def test_it_learns_what_needs_a_memory(policy: str, solves: bool) -> None:
         policy_kwargs=kwargs,
     )  # fmt: skip
     model.learn(5_000)
-    mean, _ = evaluate_policy(model, [game] * 8, n_eval_episodes=80)
+    mean: Any = evaluate_policy(model, [game] * 8, n_eval_episodes=80)[0]
     assert (mean > 0.95) if solves else (mean < 0.5)
 
 

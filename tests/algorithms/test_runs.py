@@ -208,7 +208,7 @@ def test_predicting_while_learning_changes_nothing() -> None:
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_precisions_learn(precision: str) -> None:
     model = quick(precision=precision, train_freq=1, gamma=0.0, learning_rate=0.02).learn(400)
-    q = model.policy.q_net({"obs": torch.zeros(1, 2)}).q[0]  # type: ignore[operator]  # of QPolicy
+    q = model.policy.q_net({"obs": torch.zeros(1, 2)}).q[0]
     assert q.tolist() == pytest.approx([1.0, 0.0, 0.0], abs=0.3)
 
 

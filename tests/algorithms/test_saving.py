@@ -49,7 +49,7 @@ def test_a_net_from_pixels_comes_back_in_flat_storage(tmp_path: Path) -> None:
     assert isinstance(loaded.learner.optimizer, torch.optim.RMSprop)
     before = flat(loaded)
     loaded.learn(30)
-    first = next(parameter for parameter in loaded.policy.q_net.parameters())  # type: ignore[union-attr]  # of QPolicy
+    first = next(parameter for parameter in loaded.policy.q_net.parameters())
     assert first.data_ptr() == loaded.learner.flat.data_ptr()
     assert not torch.equal(flat(loaded), before)
 

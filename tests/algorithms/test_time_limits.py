@@ -78,7 +78,7 @@ def learned(env: Any, **kwargs: Any) -> np.ndarray[Any, Any]:
     model = DQN("MlpPolicy", env, **{**settings, **kwargs})
     model.learn(1200)
     with torch.no_grad():
-        q: torch.Tensor = model.policy.q_net({"obs": torch.tensor([0, 1])}).q  # type: ignore[operator]  # of QPolicy
+        q: torch.Tensor = model.policy.q_net({"obs": torch.tensor([0, 1])}).q
     return q.numpy()
 
 
