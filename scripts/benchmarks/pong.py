@@ -41,6 +41,8 @@ def settings(options: argparse.Namespace) -> dict[str, Any]:
     }
     if options.n_steps is not None:
         found["n_steps"] = options.n_steps
+    if options.layer_norm:
+        found["policy_kwargs"]["layer_norm"] = True
     if options.double_q:
         found["double_q"] = True
     return found
@@ -61,6 +63,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--stop-at", type=float, default=18.0, help="stop when the last 20 training episodes reach this mean")
     add("--lanes", type=int, default=8)
     add("--n-steps", type=int, help="n; none: the algorithm's own")
+    add("--layer-norm", action="store_true", help="of the torso")
     add("--double-q", action="store_true")
     add("--batch-size", type=int, default=32)
     add("--learning-rate", type=float, default=2.5e-4)
