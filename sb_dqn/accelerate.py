@@ -130,24 +130,6 @@ def _without_gradients(function: Function) -> Function:
 
 
 @contextmanager
-def without_denormals() -> Iterator[None]:
-    """Counts numbers nearer to 0 than 1.2e-38 as 0 in this thread; put back afterwards.
-
-    Threads that torch makes meanwhile do so too, and go on doing it; those that it had already made do not.
-
-    Adam's momentum of a parameter without gradient, as those behind a dead unit are, shrinks by a tenth with each step until
-    it is such a number, and stays there: 0.9 of the smallest is rounded to itself. CPUs calculate with them many times more
-    slowly. What else this thread computes meanwhile, the environment's step included, follows the same rule.
-    """
-    before = bool(torch.tensor(1e-40).mul(1.0) == 0.0)
-    torch.set_flush_denormal(True)
-    try:
-        yield
-    finally:
-        torch.set_flush_denormal(before)
-
-
-@contextmanager
 def few_threads(small: bool) -> Iterator[None]:
     """One thread for small nets: sharing so little work costs more than it saves. Put back afterwards."""
     before = torch.get_num_threads()

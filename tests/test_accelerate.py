@@ -13,7 +13,7 @@ import torch._inductor as inductor
 from gymnasium import spaces
 from torch import Tensor
 
-from sb_dqn.accelerate import accelerate, are_small, choose_mode, few_threads, without_denormals
+from sb_dqn.accelerate import accelerate, are_small, choose_mode, few_threads
 from sb_dqn.learner import Learner
 from sb_dqn.objectives.backup import Backup
 from sb_dqn.objectives.q_learning import QLearning
@@ -309,37 +309,3 @@ def test_threads_are_given_back() -> None:
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(before)
-
-
-def is_flushed() -> bool:
-    return bool(torch.tensor(1e-40).mul(1.0) == 0.0)
-
-
-@pytest.mark.parametrize("before", [False, True])
-def test_denormals_count_as_nothing_meanwhile_and_then_as_before(before: bool) -> None:
-    try:
-        if not torch.set_flush_denormal(before):
-            pytest.skip("this processor cannot flush denormals")
-        with pytest.raises(KeyError), without_denormals():
-            assert is_flushed()
-            raise KeyError
-        assert is_flushed() is before
-    finally:
-        torch.set_flush_denormal(False)
-
-
-def test_a_momentum_without_gradient_ends_at_0() -> None:
-    """And does not stay at the smallest of all numbers, with which a CPU calculates slowly."""
-
-    def moments() -> Tensor:
-        parameter = torch.nn.Parameter(torch.ones(64))
-        optimizer = torch.optim.Adam([parameter], fused=True)
-        for step in range(1_100):
-            parameter.grad = torch.full((64,), 1e-3 * (step == 0))
-            optimizer.step()
-        found: Tensor = optimizer.state[parameter]["exp_avg"]
-        return found.clone()
-
-    assert (moments() != 0.0).all()  # the decoy
-    with without_denormals():
-        assert (moments() == 0.0).all()

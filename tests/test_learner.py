@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import copy
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import torch
 from gymnasium import spaces
-from torch import nn
+from torch import Tensor, nn
 
+import sb_dqn.learner
 from sb_dqn.errors import ConfigurationError
-from sb_dqn.learner import Learner
+from sb_dqn.learner import FORGET_EVERY, Learner
 from sb_dqn.nn.flat import flat_copy
 from sb_dqn.objectives.backup import Backup
 from sb_dqn.objectives.q_learning import QLearning
@@ -212,6 +214,51 @@ def test_a_learner_goes_on_from_its_state(optimizer: str) -> None:
         step(restored, make_batch("mlp", number))
     assert restored.flat is flat
     torch.testing.assert_close(restored.flat, learner.flat, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("optimizer", ["Adam", "Adam, amsgrad", "RMSprop", "SGD"])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_moment_without_gradient_ends_at_0(optimizer: str, threads: int) -> None:
+    """And does not stay at the smallest of all numbers, with which a CPU calculates slowly, whichever thread does."""
+    optimizer_class, kwargs = OPTIMIZERS[optimizer]
+
+    def shrunk(every: int) -> Tensor:
+        learner = learner_of(
+            make_policy("cnn"), optimizer_class=optimizer_class, optimizer_kwargs={**kwargs, "weight_decay": 0.0}
+        )
+        once, never = torch.full_like(learner.flat, 1e-30), torch.zeros_like(learner.flat)
+        with patch.object(sb_dqn.learner, "FORGET_EVERY", every):
+            for number in range(2 * FORGET_EVERY):
+                learner.apply(once if number == 0 else never)
+        moments = learner.optimizer.state[learner.masters[0]]
+        return torch.stack([moment for moment in moments.values() if torch.is_tensor(moment) and moment.ndim])
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        assert (shrunk(every=10**9) != 0.0).any()  # the decoy
+        assert (shrunk(every=FORGET_EVERY) == 0.0).all()
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_tiny_moments_are_forgotten_at_the_same_steps_after_a_restart() -> None:
+    learner = learner_of(make_policy("mlp"))
+    for number in range(FORGET_EVERY - 1):
+        step(learner, make_batch("mlp", number))
+    restored = learner_of(make_policy("mlp"))
+    restored.load_state_dict(copy.deepcopy(learner.state_dict()))
+    restored.optimizer.state[restored.masters[0]]["exp_avg"].fill_(1e-36)
+    restored.apply(torch.zeros_like(restored.flat))
+    assert (restored.optimizer.state[restored.masters[0]]["exp_avg"] == 0.0).all()
+
+
+def test_moments_that_count_stay() -> None:
+    learner = learner_of(make_policy("mlp"))
+    for _ in range(FORGET_EVERY):
+        learner.apply(torch.full_like(learner.flat, 1e-12))
+    moment = learner.optimizer.state[learner.masters[0]]["exp_avg"]
+    torch.testing.assert_close(moment, torch.full_like(moment, 1e-12))
 
 
 def test_a_gradient_that_is_not_finite_is_remembered() -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from typing_extensions import Self
 
-from sb_dqn.accelerate import Mode, are_small, few_threads, keep_freed_memory, without_denormals
+from sb_dqn.accelerate import Mode, are_small, few_threads, keep_freed_memory
 from sb_dqn.actors.inline import InlineActor
 from sb_dqn.algorithms import persistence
 from sb_dqn.algorithms.counters import Counters
@@ -115,7 +115,7 @@ class BaseAlgorithm(Saving, ABC):
         self._begin_counting(total, reset_num_timesteps)
         keep_freed_memory()
         small = are_small([self.policy], self.device)
-        with few_threads(small), without_denormals(), self._new_session(called_back, interval, progress_bar) as session:
+        with few_threads(small), self._new_session(called_back, interval, progress_bar) as session:
             for rows in actor.rows():
                 session.arrived(rows)
                 self.normalizer.arrived(rows)

@@ -2,49 +2,49 @@
 
 Usage: python scripts/benchmarks/denormals.py [--threads 1] [--rounds 5]
 
-As long as the numbers are counted at all, the momentum of such a parameter ends at the smallest of them and stays there. The
+Where they are kept, the momentum of such a parameter ends at the smallest of them and stays there; the learner forgets them. The
 net is as large as the Nature CNN. Prints the milliseconds of a step before, and after 1,500 steps without gradient.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
-import statistics
 import sys
 import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # so that this runs as a file, from anywhere
 
+import numpy as np
 import torch
+from gymnasium import spaces
 
-from sb_dqn.accelerate import without_denormals
+import sb_dqn.learner
+from sb_dqn.learner import FORGET_EVERY, Learner
+from sb_dqn.objectives.backup import Backup
+from sb_dqn.objectives.q_learning import QLearning
+from sb_dqn.policies import CnnPolicy
 
-PARAMETERS = 1_687_206
 
-
-def milliseconds(optimizer: torch.optim.Optimizer, steps: int = 20) -> float:
-    """Median of one step."""
-    found = []
+def milliseconds(learner: Learner, gradient: torch.Tensor, steps: int = 2 * FORGET_EVERY) -> float:
+    """Mean of one step."""
+    began = time.perf_counter()
     for _ in range(steps):
-        began = time.perf_counter()
-        optimizer.step()
-        found.append(1e3 * (time.perf_counter() - began))
-    return statistics.median(found)
+        learner.apply(gradient)
+    return 1e3 * (time.perf_counter() - began) / steps
 
 
 def measure(share: float) -> tuple[float, float]:
     """A step while all parameters have a gradient, and one after `share` of them had none for 1,500 steps."""
-    parameter = torch.nn.Parameter(torch.randn(PARAMETERS))
-    optimizer = torch.optim.Adam([parameter], lr=1e-4, fused=True)
-    parameter.grad = torch.full_like(parameter, 1e-3)
-    before = milliseconds(optimizer)
-    parameter.grad[: int(share * PARAMETERS)] = 0.0
+    policy = CnnPolicy(spaces.Box(0, 255, (4, 84, 84), np.uint8), spaces.Discrete(6))
+    learner = Learner(policy.q_net, policy.q_net_target, QLearning(Backup()))
+    gradient = torch.full_like(learner.flat, 1e-3)
+    before = milliseconds(learner, gradient)
+    gradient[: int(share * gradient.numel())] = 0.0
     for _ in range(1_500):
-        optimizer.step()
-    return before, milliseconds(optimizer)
+        learner.apply(gradient)
+    return before, milliseconds(learner, gradient)
 
 
 def main() -> None:
@@ -54,11 +54,11 @@ def main() -> None:
     parser.add_argument("--share", type=float, default=0.5, help="of the parameters, without gradient")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    found: dict[str, list[tuple[float, float]]] = {"counted": [], "flushed": []}
+    found: dict[str, list[tuple[float, float]]] = {"kept": [], "forgotten": []}
     for _ in range(options.rounds):
-        for name, context in (("counted", contextlib.nullcontext), ("flushed", without_denormals)):
-            with context():
-                found[name].append(measure(options.share))
+        for name, every in (("kept", sys.maxsize), ("forgotten", FORGET_EVERY)):
+            sb_dqn.learner.FORGET_EVERY = every  # which `Learner` looks up at each step
+            found[name].append(measure(options.share))
     for name, pairs in found.items():
         before, after = ([round(value, 2) for value in column] for column in zip(*pairs, strict=True))
         print(json.dumps({"denormals": name, "before, ms": before, "after, ms": after}))
