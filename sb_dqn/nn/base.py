@@ -32,6 +32,11 @@ class BaseFeaturesExtractor(nn.Module):
     def features_dim(self) -> int:
         return self._features_dim
 
+    @property
+    def reads_bytes(self) -> bool:
+        """Whether `forward` takes an image of bytes as it is stored, too, and divides it by 255 itself."""
+        return False
+
 
 class FlattenExtractor(BaseFeaturesExtractor):
     """The observation in one row."""

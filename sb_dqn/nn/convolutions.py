@@ -15,6 +15,7 @@ from sb_dqn.checks import check_bool, check_int
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.nn.base import BaseFeaturesExtractor
 from sb_dqn.nn.norms import LayerNorm, Shape, SpectralConv2d, check_layer_norm, image_norm
+from sb_dqn.nn.strided import StridedConv2d
 from sb_dqn.spaces import is_image
 
 
@@ -50,6 +51,11 @@ class ImageExtractor(BaseFeaturesExtractor, ABC):
         if features_dim is not None:
             norm = [nn.LayerNorm(features_dim)] if layer_norm else []
             self.linear = nn.Sequential(nn.Linear(width, features_dim), *norm, activation or nn.ReLU())
+
+    @property
+    def reads_bytes(self) -> bool:
+        # a class of a user's that computes something else of its own is given what it expects
+        return type(self).forward is ImageExtractor.forward and isinstance(self.cnn[0], StridedConv2d)
 
     def forward(self, observation: Tensor) -> Tensor:
         return self.linear(self.cnn(observation))  # type: ignore[no-any-return]  # nn.Module.__call__ is untyped
@@ -155,7 +161,7 @@ class Convolutions:
                 f"it to {self.smallest} x {self.smallest} or more, give smaller kernels through "
                 f"features_extractor_kwargs, or take features_extractor_class=MinAtarCNN"
             )
-        make = SpectralConv2d if self.spectral_norm else nn.Conv2d
+        make = SpectralConv2d if self.spectral_norm else StridedConv2d
         layers: list[nn.Module] = []
         for channels, kernel, stride, padding in self.rows:
             pool, step = (stride, 1) if self.use_maxpool else (1, stride)

@@ -17,6 +17,7 @@ from torch.nn import functional
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.nn.linear import Linear
 from sb_dqn.nn.noise import Noise
+from sb_dqn.nn.strided import StridedConv2d
 
 Shape = tuple[int, int, int]
 LayerNorm = bool | Literal["channels"]
@@ -64,7 +65,7 @@ def spectrally_normalised(weight: Tensor) -> Tensor:
     return normalised
 
 
-class SpectralConv2d(nn.Conv2d):
+class SpectralConv2d(StridedConv2d):
     """A convolution whose weight acts divided by its largest singular value, seen as a matrix `[out, in h w]`."""
 
     def forward(self, x: Tensor) -> Tensor:

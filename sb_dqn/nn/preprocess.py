@@ -36,25 +36,34 @@ class Preprocess:
     """
 
     def __init__(self, space: Space, normalize_images: bool = True, channels: str | None = None) -> None:
-        self.readers: dict[str, Reader] = {
-            key: Pixels(leaf, normalize_images, channels) if is_image(leaf, not normalize_images) else _reader(leaf)
-            for key, leaf in flatten_space(space).items()
+        leaves = flatten_space(space)
+        self.images = {
+            key: Pixels(leaf, normalize_images, channels)
+            for key, leaf in leaves.items()
+            if is_image(leaf, not normalize_images)
         }
+        self.readers: dict[str, Reader] = {key: self.images.get(key) or _reader(leaf) for key, leaf in leaves.items()}
 
     def feature_spaces(self) -> dict[str, Space]:
         """Space of each key after preprocessing: what a features extractor is built for."""
         return {key: reader.space for key, reader in self.readers.items()}
+
+    def leave_bytes(self) -> None:
+        """Images that were to be divided by 255 are handed on as they are stored: the extractor does it."""
+        for image in self.images.values():
+            image.raw = image.divided
 
     def __call__(self, obs: dict[str, Tensor], dtype: torch.dtype) -> dict[str, Tensor]:
         return {key: reader(obs[key], dtype) for key, reader in self.readers.items()}
 
 
 class Pixels:
-    """Images, channels first; bytes divided by 255 where they are to be normalised."""
+    """Images, channels first; bytes divided by 255 where they are to be normalised, unless `raw` says that another does it."""
 
     def __init__(self, image: Any, normalize: bool, channels: str | None) -> None:
         self.hwc = channels == "last" if channels else image_channels_last(image)
         self.divided = normalize and is_bytes(image)
+        self.raw = False
         self.space: Space = image
         if self.hwc:
             low, high = image.low.transpose(2, 0, 1), image.high.transpose(2, 0, 1)
@@ -63,6 +72,8 @@ class Pixels:
     def __call__(self, x: Tensor, dtype: torch.dtype) -> Tensor:
         if self.hwc:
             x = x.permute(0, 3, 1, 2)  # HWC in memory is channels_last already: free
+        if self.raw:
+            return x
         x = x.contiguous(memory_format=torch.channels_last).to(dtype)  # bytes move faster than what they turn into
         return x.mul_(1.0 / 255.0) if self.divided else x
 

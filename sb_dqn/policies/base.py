@@ -85,6 +85,8 @@ class Features(nn.Module):
         self.is_dict = isinstance(observation_space, spaces.Dict)
         space: spaces.Space[Any] = spaces.Dict(leaves) if self.is_dict else leaves["obs"]
         self.extractor = _make_extractor(extractor_class, space, dict(extractor_kwargs))
+        if getattr(self.extractor, "reads_bytes", False):  # a user's may be of another family
+            self.preprocess.leave_bytes()
         self.dtype = torch.float32
 
     @property

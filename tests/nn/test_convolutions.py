@@ -19,6 +19,7 @@ from sb_dqn.nn.flat import flatten_parameters
 from sb_dqn.nn.hadamax import HadamaxBlock
 from sb_dqn.nn.impala import ResidualBlock
 from sb_dqn.nn.norms import ImageLayerNorm, SpectralConv2d
+from sb_dqn.nn.strided import StridedConv2d
 from sb_dqn.policies.base import Features, default_extractor
 
 BTR: dict[str, Any] = {"width": 2, "spectral_norm": True, "adaptive_pool": (6, 6)}
@@ -166,7 +167,7 @@ def test_max_pooling_is_that_of_rlpyt() -> None:
 def test_layer_norm_comes_between_convolution_and_activation() -> None:
     cnn = NatureCNN(image(*ATARI), 512, layer_norm=True)
     kinds = [type(part) for part in cnn.cnn]
-    assert kinds == [nn.Conv2d, ImageLayerNorm, nn.ReLU] * 3 + [nn.Flatten]
+    assert kinds == [StridedConv2d, ImageLayerNorm, nn.ReLU] * 3 + [nn.Flatten]
     assert [type(part) for part in cnn.linear] == [nn.Linear, nn.LayerNorm, nn.ReLU]
 
 
