@@ -146,6 +146,10 @@ class BaseAlgorithm(Saving, ABC):
     def log_facts(self) -> dict[str, float]:
         """Further numbers for a log line."""
 
+    def _facts(self) -> dict[str, float]:
+        restarts = getattr(self.get_env(), "restarts", 0)
+        return {**self.log_facts(), **({"rollout/env_restarts": restarts} if restarts else {})}
+
     def _ready(self) -> tuple[InlineActor, Experience]:
         if self.actor is None or self._experience is None:
             raise ConfigurationError("no environment to learn from; give one by set_env(...) or load(..., env=...)")
@@ -159,7 +163,7 @@ class BaseAlgorithm(Saving, ABC):
             counters=self.counters,
             statistics=self.statistics,
             logs=self.logs,
-            facts=self.log_facts,
+            facts=self._facts,
             finite=self.learner.finite,
             reports=self.learner.objective.reports,
             callback=callback,

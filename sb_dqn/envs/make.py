@@ -9,14 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium
-from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
+from gymnasium.vector import SyncVectorEnv
 
 from sb_dqn.envs.lanes import Env, Lanes
 from sb_dqn.envs.minatar import MinAtarGame, is_minatar, register_minatar
 from sb_dqn.envs.monitor import Monitor
+from sb_dqn.envs.renewed_workers import worker_lanes
 from sb_dqn.errors import ConfigurationError, nearest
 
-BACKENDS: Mapping[str, Callable[..., Any]] = {"lanes": Lanes, "sync": SyncVectorEnv, "async": AsyncVectorEnv}
+BACKENDS: Mapping[str, Callable[..., Any]] = {"lanes": Lanes, "sync": SyncVectorEnv, "async": worker_lanes}
 
 
 def spec_of(env_id: str) -> Any:
@@ -86,6 +87,8 @@ def make_vec_env(
         wrapper_class: put around each lane, outside the Monitor.
         vec_env_cls: "lanes" (the default: all lanes in this process), "sync", "async" (a process for each lane),
             "vector" (the env's own vectorised form), or a class that takes a list of factories.
+        vec_env_kwargs: for it; "lanes" and "async" take `on_env_error="restart"`: what raises, dies or (`step_timeout`, of
+            "async") hangs is made anew, and the episode that it was in counts as truncated.
 
     Raises:
         ConfigurationError: unknown id, missing package, or a number out of range.

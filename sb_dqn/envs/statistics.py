@@ -67,7 +67,8 @@ class EpisodeStatistics:
 
     def _finish(self, slot: Slot) -> None:
         now = round(time.time() - self._began, 6)
-        for lane in np.flatnonzero(slot.last & slot.valid).tolist():
+        # a lane that is made anew when it was to be reset ends an episode that has had no step
+        for lane in np.flatnonzero(slot.last & slot.valid & (self.lengths > 0)).tolist():
             episode = Episode(float(self.returns[lane]), int(self.lengths[lane]), now, lane)
             self.finished.append(episode)
             self.ep_info_buffer.append({"r": round(episode.return_, 6), "l": episode.length, "t": now})

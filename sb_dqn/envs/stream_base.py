@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -17,7 +16,7 @@ from sb_dqn.envs.stream_actions import open_door
 from sb_dqn.envs.stream_masks import open_masks
 from sb_dqn.envs.stream_options import StreamOptions
 from sb_dqn.envs.stream_parts import frozen, is_finite, some, stacked_space
-from sb_dqn.envs.workers import end_workers, hung_workers, lost_workers
+from sb_dqn.envs.workers import end_workers, lost_and_hung
 from sb_dqn.errors import ConfigurationError, EnvironmentFault, SpaceError
 from sb_dqn.spaces import actions_of, flatten_observation, flatten_space, leaf_dtype, leaf_shape
 from sb_dqn.types import ActionArray, Blueprint, BoolArray, FloatArray, IntArray, Observation, Rows, Slot
@@ -207,8 +206,7 @@ class Stream(ABC):
     def _fault(self, error: Exception) -> EnvironmentFault:
         """What to raise instead of an error from inside the env; lost workers are named, and the others ended."""
         where = "while resetting" if self._tick == 0 else f"at step {self._tick}"
-        hangs = isinstance(error, (TimeoutError, multiprocessing.TimeoutError))  # the second is gymnasium's
-        lost = hung_workers(self.env, self._action) if hangs else lost_workers(self.env, self._action)
+        lost = lost_and_hung(self.env, self._action, error)
         if lost:
             end_workers(self.env)
             return EnvironmentFault(f"{lost} {where}; all workers were ended. Make the environment anew, and resume")

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import signal
 from collections.abc import Sequence
 from typing import Any
 
 GRACE = 1.0
 """Seconds for a process that has just ended to be seen as ended, and for one that was told to end to do so."""
+
+
+def lost_and_hung(env: Any, action: Any, error: Exception) -> str:
+    """Which workers an error comes from that are lost or hang; empty if it is the environment's own."""
+    if isinstance(error, (TimeoutError, multiprocessing.TimeoutError)):  # the second is gymnasium's
+        return hung_workers(env, action)
+    return lost_workers(env, action) if isinstance(error, (EOFError, OSError)) else ""  # what a broken pipe raises
 
 
 def lost_workers(env: Any, action: Any) -> str:

@@ -30,6 +30,7 @@ class Curve(BaseCallback):
         eval_every: env steps between evaluations; 0 plays none before the end.
         eval_episodes: played each time.
         stop_at: mean return of the last 20 episodes at which to stop; None goes on.
+        stop_at_greedy: the same of the greedy episodes of one evaluation.
         seconds: of training after which to stop; None goes on.
         verbose: 1 prints the lines too.
     """
@@ -42,12 +43,13 @@ class Curve(BaseCallback):
         eval_every: int = 0,
         eval_episodes: int = 20,
         stop_at: float | None = None,
+        stop_at_greedy: float | None = None,
         seconds: float | None = None,
         verbose: int = 0,
     ) -> None:
         super().__init__(verbose)
         self.every, self.eval_env, self.eval_every, self.eval_episodes = every, eval_env, eval_every, eval_episodes
-        self.stop_at, self.limit = stop_at, seconds
+        self.stop_at, self.stop_at_greedy, self.limit = stop_at, stop_at_greedy, seconds
         self.returns: deque[float] = deque(maxlen=WINDOW)
         self.episodes = 0
         self.began = time.perf_counter()
@@ -83,7 +85,10 @@ class Curve(BaseCallback):
             self.eval_due = (self.num_timesteps // self.eval_every + 1) * self.eval_every
         if evaluates or self.num_timesteps >= self.due:
             self.due = (self.num_timesteps // self.every + 1) * self.every
-            self.write(self.evaluate() if evaluates else None)
+            greedy = self.evaluate() if evaluates else None
+            self.write(greedy)
+            if self.stop_at_greedy is not None and mean_sd(greedy)[0] >= self.stop_at_greedy:
+                return False
         good = self.stop_at is not None and len(self.returns) == WINDOW and self.mean_return >= self.stop_at
         return not good and (self.limit is None or self.seconds < self.limit)
 

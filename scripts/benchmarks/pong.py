@@ -61,6 +61,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--steps", type=int, default=300_000, help="env steps over all lanes, at most")
     add("--minutes", type=float, help="of training, at most")
     add("--stop-at", type=float, default=18.0, help="stop when the last 20 training episodes reach this mean")
+    add("--stop-at-greedy", type=float, help="stop when a greedy evaluation reaches this mean; none: never")
     add("--lanes", type=int, default=8)
     add("--n-steps", type=int, help="n; none: the algorithm's own")
     add("--layer-norm", action="store_true", help="of the torso")
@@ -117,6 +118,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         options.eval_every,
         options.eval_episodes,
         options.stop_at,
+        options.stop_at_greedy,
         None if options.minutes is None else 60 * options.minutes,
         verbose=1,
     )

@@ -64,6 +64,15 @@ def test_a_worker_that_is_lost_is_named_and_nothing_is_left(what: str, message: 
     model.learn(20, reset_num_timesteps=False)
 
 
+@pytest.mark.filterwarnings("ignore:.*ERROR")  # gymnasium tells it as a warning, too
+def test_an_error_of_the_environment_itself_is_told() -> None:
+    """And not that gymnasium has ended its worker."""
+    env = AsyncVectorEnv([partial(Faulty, "raise", at=3)], context="fork")
+    with pytest.raises(EnvironmentFault, match="the pole broke"):
+        quick(open_stream(env)).learn(100)
+    env.close()
+
+
 def test_workers_that_live_are_not_accused() -> None:
     env = workers("kill")
     env.reset()

@@ -201,3 +201,13 @@ def test_the_curve_is_on_disk_and_stops_a_training_that_is_good_enough(tmp_path:
     assert float(lines[-1][5]) == pytest.approx(np.mean(greedy), abs=0.01)
     evaluated = [line for line in lines[1:] if line[5]]
     assert int(evaluated[0][0]) == 300
+
+
+@pytest.mark.parametrize(("enough", "steps"), [(5.0, 300), (501.0, 400)])
+def test_a_training_stops_when_its_greedy_episodes_are_good_enough(tmp_path: Path, enough: float, steps: int) -> None:
+    from sb_dqn import DQN
+
+    curve = Curve(tmp_path / "c.csv", 100, "CartPole-v1", eval_every=300, eval_episodes=2, stop_at_greedy=enough)
+    model = DQN("MlpPolicy", "CartPole-v1", seed=0, learning_starts=50, buffer_size=2000).learn(400, callback=curve)
+    curve.finish()
+    assert model.num_timesteps == steps
