@@ -162,7 +162,7 @@ class Learner:
         """
         for state in self.optimizer.state.values():
             for moment in state.values():
-                if torch.is_tensor(moment) and moment.ndim > 0:  # a count has no dimension
+                if torch.is_tensor(moment) and moment.is_floating_point() and moment.ndim > 0:  # a count has no dimension
                     moment.copy_(torch.hardshrink(moment, TINY))
 
     def _adam_step(self, gradient: Tensor) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from scripts.benchmarks import run, suite
+from scripts.benchmarks import draw_curves, run, suite
 from scripts.benchmarks.catch import BALLS, CELLS, PIXELS, Catch
 from scripts.benchmarks.curves import COLUMNS, Curve, mean_sd
 from scripts.benchmarks.measurements import Benchmark, Measurement
@@ -211,3 +211,16 @@ def test_a_training_stops_when_its_greedy_episodes_are_good_enough(tmp_path: Pat
     model = DQN("MlpPolicy", "CartPole-v1", seed=0, learning_starts=50, buffer_size=2000).learn(400, callback=curve)
     curve.finish()
     assert model.num_timesteps == steps
+
+
+def test_curves_are_drawn_from_their_files(tmp_path: Path) -> None:
+    lines = ["1000,6.0,10,2,,,", "2000,12.0,20,3,1.5,2.5,0.5"]
+    (tmp_path / "c.csv").write_text("\n".join([",".join(COLUMNS), *lines]) + "\n", encoding="utf-8")
+    columns = draw_curves.read(tmp_path / "c.csv")
+    assert columns["seconds"].tolist() == [6.0, 12.0]
+    assert np.isnan(columns["greedy_mean"]).tolist() == [True, False]
+    pytest.importorskip("matplotlib", reason="an extra")
+    draw_curves.main([str(tmp_path / "c.png"), f"seed 0={tmp_path / 'c.csv'}"])
+    assert (tmp_path / "c.png").read_bytes().startswith(b"\x89PNG")
+    with pytest.raises(SystemExit):
+        draw_curves.main([str(tmp_path / "c.png"), "c.csv"])
