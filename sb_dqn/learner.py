@@ -161,8 +161,8 @@ class Learner:
         stays there: 0.9 of that is rounded to itself. CPUs calculate with such numbers ten times more slowly.
         """
         for state in self.optimizer.state.values():
-            for moment in state.values():
-                if torch.is_tensor(moment) and moment.is_floating_point() and moment.ndim > 0:  # a count has no dimension
+            for moment in state.values():  # a count has no dimension
+                if torch.is_tensor(moment) and moment.is_floating_point() and moment.ndim > 0:
                     moment.copy_(torch.hardshrink(moment, TINY))
 
     def _adam_step(self, gradient: Tensor) -> None:
