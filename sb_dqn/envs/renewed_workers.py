@@ -48,7 +48,8 @@ class RenewedWorkers(VectorWrapper):
     Args:
         env_fns: one factory for each lane.
         step_timeout: seconds after which a worker counts as hung; None waits for ever.
-        kwargs: of AsyncVectorEnv.
+        autoreset_mode, copy: of AsyncVectorEnv; its own defaults alone.
+        kwargs: its others.
 
     Raises:
         ConfigurationError: an autoreset mode other than NEXT_STEP, or observations that are not copied.
@@ -56,12 +57,20 @@ class RenewedWorkers(VectorWrapper):
 
     env: AsyncVectorEnv
 
-    def __init__(self, env_fns: Sequence[Callable[[], Env]], step_timeout: float | None = None, **kwargs: Any) -> None:
-        if AutoresetMode(kwargs.get("autoreset_mode", AutoresetMode.NEXT_STEP)) is not AutoresetMode.NEXT_STEP:
+    def __init__(
+        self,
+        env_fns: Sequence[Callable[[], Env]],
+        step_timeout: float | None = None,
+        *,
+        autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
+        copy: bool = True,
+        **kwargs: Any,
+    ) -> None:
+        if AutoresetMode(autoreset_mode) is not AutoresetMode.NEXT_STEP:
             raise ConfigurationError(
-                f"on_env_error='restart' needs autoreset_mode NEXT_STEP, not {kwargs['autoreset_mode']!r}: leave it out"
+                f"on_env_error='restart' needs autoreset_mode NEXT_STEP, not {autoreset_mode!r}: leave it out"
             )
-        if not kwargs.get("copy", True):
+        if not copy:
             raise ConfigurationError("on_env_error='restart' needs the last observation, which copy=False overwrites")
         self._make: Callable[[], AsyncVectorEnv] = lambda: AsyncVectorEnv(env_fns, **kwargs)
         super().__init__(self._make())
