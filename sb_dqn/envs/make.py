@@ -87,8 +87,8 @@ def make_vec_env(
         wrapper_class: put around each lane, outside the Monitor.
         vec_env_cls: "lanes" (the default: all lanes in this process), "sync", "async" (a process for each lane),
             "vector" (the env's own vectorised form), or a class that takes a list of factories.
-        vec_env_kwargs: for it; "lanes" and "async" take `on_env_error="restart"`: what raises, dies or (`step_timeout`, of
-            "async") hangs is made anew, and the episode that it was in counts as truncated.
+        vec_env_kwargs: for it; "lanes" and "async" take `on_env_error="restart"`: a lane that raises is made anew and its
+            episode counts as truncated; with "async" all of them, when one raises, dies or hangs (`step_timeout`).
 
     Raises:
         ConfigurationError: unknown id, missing package, or a number out of range.
