@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from sb_dqn.accelerate import Mode, accelerate, are_small
+from sb_dqn.accelerate import Mode, accelerate, are_small, choose_mode
 from sb_dqn.nn.noise import Noise
 from sb_dqn.policies.base import Policy
 from sb_dqn.spaces import flatten_space
@@ -48,7 +48,10 @@ class NetCall:
         self.ask, self.see, self.generator = ask, see, generator
         self.make_noise = policy.make_noise
         self.device = next(policy.parameters()).device
-        self.mode: Mode = mode if are_small([policy], self.device) else "eager"
+        small = are_small([policy], self.device)
+        if mode == "compiled" and choose_mode([policy], self.device, torch_compile=False) == "traced":
+            mode = "traced"  # a record is begun sooner than compiled code, and acting is a matter of beginning
+        self.mode: Mode = mode if small else "eager"
         self.keys = list(flatten_space(policy.observation_space))
         self._count, self._masked = -1, False
         self._noise: Noise | None = None

@@ -2,7 +2,7 @@
 
 `torch.nn.utils.parametrizations.spectral_norm` keeps an estimate that every forward pass in training mode moves. Here
 that would be wrong: acting would change the net, the estimate of a bfloat16 twin would never reach the float32 master
-that is saved, and recording a function (`sb_dqn/accelerate.py`) would move it once more than a run that goes on. So the
+that is saved, and recording a function (`sb_dqn/accelerate`) would move it once more than a run that goes on. So the
 largest singular value is a pure function of the weights.
 """
 

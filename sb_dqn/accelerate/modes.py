@@ -1,9 +1,10 @@
 """One callable, three ways to run it: eager, traced, compiled.
 
 Small nets are all overhead: of an update of two layers of 64 most of the time goes to Python and autograd bookkeeping,
-not to arithmetic. `traced` records the operations of one call, the backward pass included, and replays the record
-without Python. It needs no compiler and takes a tenth of a second. What is recorded must be a function of fixed shapes
-without a Python branch on a tensor's value; state lives in tensors that are written in place.
+not to arithmetic. `traced` records the operations of one call, the backward pass included, and replays the record: by
+numpy where it knows them all and they are small (`array_replay`), else by TorchScript. It needs no compiler and takes a
+tenth of a second. What is recorded must be a function of fixed shapes without a Python branch on a tensor's value; state
+lives in tensors that are written in place.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 from torch.fx import GraphModule, Node
+
+from sb_dqn.accelerate.array_replay import array_replay
 
 Mode = Literal["eager", "traced", "compiled"]
 Function = Callable[..., Any]
@@ -76,6 +79,9 @@ def _record(function: Function, example: tuple[Tensor, ...]) -> GraphModule:
 
 def _traced(function: Function, example: tuple[Tensor, ...]) -> Function:
     graph = _record(function, example)
+    replay = array_replay(graph, example)
+    if replay is not None:
+        return replay
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the tracer warns of constants: they are the parameters and the ring
         recording = torch.jit.trace(graph, example, check_trace=False)  # type: ignore[no-untyped-call]  # torch's

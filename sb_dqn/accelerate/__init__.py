@@ -1,0 +1,13 @@
+"""One callable, three ways to run it: eagerly, from a record, compiled."""
+
+from sb_dqn.accelerate.modes import (
+    Function,
+    Mode,
+    accelerate,
+    are_small,
+    choose_mode,
+    few_threads,
+    keep_freed_memory,
+)
+
+__all__ = ["Function", "Mode", "accelerate", "are_small", "choose_mode", "few_threads", "keep_freed_memory"]

@@ -1,0 +1,222 @@
+"""Torch's operations by numpy, for recordings of small nets: the same arguments, the same results up to rounding.
+
+Those that show the memory of others, and those that are made for one place in a recording, are in `array_views`. An
+argument that is not provided for raises, and the recording is left to torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+Array = npt.NDArray[Any]
+Operation = Callable[..., Any]
+aten = torch.ops.aten
+
+DTYPES: dict[torch.dtype, np.dtype[Any]] = {
+    torch.float32: np.dtype(np.float32),
+    torch.float64: np.dtype(np.float64),
+    torch.int64: np.dtype(np.int64),
+    torch.int32: np.dtype(np.int32),
+    torch.uint8: np.dtype(np.uint8),
+    torch.int8: np.dtype(np.int8),
+    torch.bool: np.dtype(np.bool_),
+}
+ZERO = np.zeros((), np.float32)
+# their types know no keepdims but a literal one
+add_up: Any = np.add.reduce
+largest: Any = np.maximum.reduce
+some_of: Any = np.logical_or.reduce
+
+
+def _addmm(bias: Array, x: Array, w: Array) -> Array:
+    y: Array = np.matmul(x, w)
+    y += bias
+    return y
+
+
+def _relu(x: Array) -> Any:
+    return np.maximum(x, ZERO)
+
+
+def _threshold_backward(gradient: Array, x: Array, threshold: float) -> Any:
+    return np.where(x <= threshold, ZERO, gradient)
+
+
+def _tanh_backward(gradient: Array, y: Array) -> Any:
+    return gradient * (1 - y * y)
+
+
+def _layer_norm(x: Array, shape: Sequence[int], weight: Array, bias: Array, eps: float) -> Any:
+    (width,) = shape  # over the last axis alone
+    mean = add_up(x, -1, keepdims=True) / width
+    centred = x - mean
+    rstd = 1 / np.sqrt(add_up(centred * centred, -1, keepdims=True) / width + eps)
+    return centred * rstd * weight + bias, mean, rstd
+
+
+def _softmax(x: Array, dim: int, half_to_float: bool) -> Any:
+    y = np.exp(x - largest(x, dim, keepdims=True))
+    return y / add_up(y, dim, keepdims=True)
+
+
+def _log_softmax(x: Array, dim: int, half_to_float: bool) -> Any:
+    y = x - largest(x, dim, keepdims=True)
+    return y - np.log(add_up(np.exp(y), dim, keepdims=True))
+
+
+def _log_softmax_backward(gradient: Array, y: Array, dim: int, dtype: torch.dtype) -> Any:
+    return gradient - np.exp(y) * add_up(gradient, dim, keepdims=True)
+
+
+def _huber(x: Array, y: Array, reduction: int = 1, delta: float = 1.0) -> Any:
+    if reduction:
+        raise TypeError("a reduced loss is not provided for")
+    distance = np.abs(x - y)
+    small = np.minimum(distance, delta)
+    return small * (distance - 0.5 * small)
+
+
+def _huber_backward(gradient: Array, x: Array, y: Array, reduction: int, delta: float) -> Any:
+    return gradient * np.maximum(np.minimum(x - y, delta), -delta)
+
+
+def _sum(x: Array) -> Any:
+    return add_up(x, None)
+
+
+def _sum_over(x: Array, dims: Sequence[int], keepdim: bool = False) -> Any:
+    return add_up(x, tuple(dims), keepdims=keepdim)
+
+
+def _mean(x: Array) -> Any:
+    return add_up(x, None) / x.size
+
+
+def _mean_over(x: Array, dims: Sequence[int], keepdim: bool = False) -> Any:
+    axes = tuple(dims)
+    count = 1
+    for axis in axes:
+        count *= x.shape[axis]
+    return add_up(x, axes, keepdims=keepdim) / count
+
+
+def _amax(x: Array, dims: Sequence[int], keepdim: bool = False) -> Any:
+    return largest(x, tuple(dims), keepdims=keepdim)
+
+
+def _any(x: Array, dim: int, keepdim: bool = False) -> Any:
+    return some_of(x, dim, keepdims=keepdim)
+
+
+def _norm(x: Array) -> Any:
+    flat = x.reshape(-1)
+    return np.sqrt(np.dot(flat, flat))
+
+
+def _clamp(x: Array, low: Any = None, high: Any = None) -> Any:
+    y = x if low is None else np.maximum(x, low)
+    return y if high is None else np.minimum(y, high)
+
+
+def _rsub(x: Any, y: Any) -> Any:
+    return np.subtract(y, x)
+
+
+def _to_copy(x: Any, dtype: torch.dtype) -> Any:
+    return x.astype(DTYPES[dtype])
+
+
+def _clone(x: Any, memory_format: Any = None) -> Any:
+    return x.copy()
+
+
+def _index(x: Array, indices: Sequence[Any]) -> Any:
+    return x[tuple(slice(None) if index is None else index for index in indices)]
+
+
+def _index_select(x: Array, dim: int, index: Array) -> Any:
+    return x.take(index, dim)
+
+
+def _take(x: Array, index: Array) -> Any:
+    return x.take(index)
+
+
+def _cat(parts: Sequence[Array], dim: int = 0) -> Any:
+    return np.concatenate(parts, dim)
+
+
+def _stack(parts: Sequence[Any], dim: int = 0) -> Any:
+    return np.array(parts) if dim == 0 else np.stack(parts, dim)
+
+
+def _cumsum(x: Array, dim: int) -> Any:
+    return np.cumsum(x, dim)
+
+
+def _cumprod(x: Array, dim: int) -> Any:
+    return np.cumprod(x, dim)
+
+
+def _argmax(x: Array, dim: int | None = None) -> Any:
+    return x.argmax(dim)
+
+
+def _mul_into(x: Array, y: Any) -> Array:
+    x *= y
+    return x
+
+
+def _sub_into(x: Array, y: Any) -> Array:
+    x -= y
+    return x
+
+
+def _and_into(x: Array, y: Any) -> Any:
+    return np.logical_and(x, y, out=x)
+
+
+def _copy_into(x: Array, y: Any) -> Array:
+    x[...] = y
+    return x
+
+
+OPERATIONS: dict[Any, Operation] = {
+    aten.add.Tensor: np.add, aten.sub.Tensor: np.subtract, aten.rsub.Scalar: _rsub,
+    aten.mul.Tensor: np.multiply, aten.mul.Scalar: np.multiply, aten.div.Tensor: np.divide, aten.div.Scalar: np.divide,
+    aten.neg.default: np.negative, aten.reciprocal.default: np.reciprocal, aten.abs.default: np.abs,
+    aten.exp.default: np.exp, aten.log.default: np.log, aten.sqrt.default: np.sqrt, aten.cos.default: np.cos,
+    aten.pow.Tensor_Scalar: np.power, aten.remainder.Scalar: np.remainder,
+    aten.minimum.default: np.minimum, aten.maximum.default: np.maximum,
+    aten.clamp.default: _clamp, aten.clamp_min.default: np.maximum, aten.clamp_max.default: np.minimum,
+    aten.tanh.default: np.tanh, aten.tanh_backward.default: _tanh_backward,
+    aten.relu.default: _relu, aten.threshold_backward.default: _threshold_backward,
+    aten.gt.Scalar: np.greater, aten.ge.Scalar: np.greater_equal, aten.lt.Scalar: np.less, aten.le.Scalar: np.less_equal,
+    aten.gt.Tensor: np.greater, aten.ge.Tensor: np.greater_equal, aten.lt.Tensor: np.less, aten.le.Tensor: np.less_equal,
+    aten.eq.Tensor: np.equal, aten.ne.Tensor: np.not_equal,
+    aten.bitwise_and.Tensor: np.bitwise_and, aten.bitwise_or.Tensor: np.bitwise_or, aten.bitwise_not.default: np.invert,
+    aten.logical_and.default: np.logical_and, aten.logical_not.default: np.logical_not, aten.where.self: np.where,
+    aten.mm.default: np.matmul, aten.mv.default: np.matmul, aten.dot.default: np.dot, aten.addmm.default: _addmm,
+    aten.native_layer_norm.default: _layer_norm,
+    aten._softmax.default: _softmax, aten._log_softmax.default: _log_softmax,
+    aten._log_softmax_backward_data.default: _log_softmax_backward,
+    aten.huber_loss.default: _huber, aten.huber_loss_backward.default: _huber_backward,
+    aten.sum.default: _sum, aten.sum.dim_IntList: _sum_over, aten.mean.default: _mean, aten.mean.dim: _mean_over,
+    aten.amax.default: _amax, aten.any.dim: _any, aten.argmax.default: _argmax, aten.linalg_vector_norm.default: _norm,
+    aten.cumsum.default: _cumsum, aten.cumprod.default: _cumprod,
+    aten._to_copy.default: _to_copy, aten.clone.default: _clone,
+    aten.index.Tensor: _index, aten.index_select.default: _index_select, aten.take.default: _take,
+    aten.cat.default: _cat, aten.stack.default: _stack,
+}  # fmt: skip
+"""Those that read arrays and make new ones."""
+
+INTO: dict[Any, Operation] = {
+    aten.mul_.Tensor: _mul_into, aten.sub_.Tensor: _sub_into, aten.logical_and_.default: _and_into,
+    aten.copy_.default: _copy_into,
+}  # fmt: skip
+"""Those that write into their first argument."""
