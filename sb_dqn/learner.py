@@ -49,7 +49,7 @@ class Learner:
         target: net that bootstraps: a copy of the online net, or of the part of it that comes first; None: the objective
             needs none.
         objective: (online, target, batch) -> loss per transition `[N]`, facts.
-        batch_size: N, for which the nets' random numbers are drawn; nets without any do not ask.
+        batch_size: N, for which the nets' random numbers are drawn; nets without any do not ask. 1: not known.
         optimizer_class: of torch.optim.
         optimizer_kwargs: its arguments beside the rate.
         max_grad_norm: bound on the 2-norm of the whole gradient; None leaves it.
@@ -70,7 +70,7 @@ class Learner:
         max_grad_norm: float | None = 10.0,
         precision: str = "fp32",
     ) -> None:
-        self.objective = objective
+        self.objective, self.batch_size = objective, batch_size
         self.max_grad_norm = max_grad_norm
         self.flat = flatten_parameters(list(online.parameters()))
         self.flat_target = self.flat if target is None else flatten_parameters(list(target.parameters()))

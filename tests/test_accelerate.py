@@ -13,6 +13,7 @@ import torch._inductor as inductor
 from gymnasium import spaces
 from torch import Tensor
 
+from sb_dqn import DQN
 from sb_dqn.accelerate import accelerate, are_small, choose_mode, few_threads
 from sb_dqn.learner import Learner
 from sb_dqn.objectives.backup import Backup
@@ -38,6 +39,28 @@ def test_small_is_what_one_thread_does_best() -> None:
     assert are_small([make_policy("mlp"), make_policy("dict")], CPU)
     assert not are_small([make_policy("mlp"), make_policy("cnn")], CPU)
     assert not are_small([make_policy("mlp")], torch.device("cuda"))
+    wide = [torch.nn.Sequential(torch.nn.Linear(256, 256), torch.nn.ReLU(), torch.nn.Linear(256, 2))]
+    assert are_small(wide, CPU)
+    assert are_small(wide, CPU, 63)
+    assert not are_small(wide, CPU, 64)
+
+
+@pytest.mark.parametrize(("batch_size", "threads"), [(32, 1), (64, 2)])
+def test_wide_layers_and_large_batches_keep_their_threads(batch_size: int, threads: int) -> None:
+    seen: list[int] = []
+
+    def look(*_: Any) -> bool:
+        seen.append(torch.get_num_threads())
+        return True
+
+    wide: dict[str, Any] = {"batch_size": batch_size, "learning_starts": 0, "policy_kwargs": {"net_arch": [256, 256]}}
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        DQN("MlpPolicy", "CartPole-v1", **wide).learn(200, callback=look)
+    finally:
+        torch.set_num_threads(before)
+    assert set(seen) == {threads}
 
 
 def test_what_a_user_wrote_is_never_recorded() -> None:

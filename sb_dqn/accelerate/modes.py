@@ -12,7 +12,7 @@ from __future__ import annotations
 import ctypes
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal
 
@@ -40,10 +40,18 @@ def choose_mode(modules: list[nn.Module], device: torch.device, torch_compile: b
     return "traced" if ours and are_small(modules, device) else "eager"
 
 
-def are_small(modules: list[nn.Module], device: torch.device) -> bool:
-    """Whether what these modules compute is too little to be shared among threads: no convolutions, on the CPU."""
-    convolutions = any(isinstance(part, nn.Conv2d) for module in modules for part in module.modules())
-    return device.type == "cpu" and not convolutions
+def are_small(modules: Sequence[nn.Module], device: torch.device, rows: int = 0) -> bool:
+    """Whether what these modules compute of so many rows is too little to be shared among threads.
+
+    On the CPU, without convolutions, and with less than 2**22 multiplications in the largest layer: there a second thread
+    begins to pay.
+    """
+    parts = [part for module in modules for part in module.modules()]
+    if device.type != "cpu" or any(isinstance(part, nn.Conv2d) for part in parts):
+        return False
+    # a memory takes one step after another, each of a few rows
+    layers = [weight for part in parts if not isinstance(part, nn.RNNBase) for weight in part.parameters(recurse=False)]
+    return rows * max((weight.numel() for weight in layers if weight.ndim == 2), default=0) < 2**22
 
 
 def accelerate(function: Function, example: tuple[Tensor, ...], mode: Mode) -> Function:
@@ -137,7 +145,7 @@ def _without_gradients(function: Function) -> Function:
 
 @contextmanager
 def few_threads(small: bool) -> Iterator[None]:
-    """One thread for small nets: sharing so little work costs more than it saves. Put back afterwards."""
+    """One thread for small nets: to share so little work costs more than it saves. Put back afterwards."""
     before = torch.get_num_threads()
     if small:
         torch.set_num_threads(1)

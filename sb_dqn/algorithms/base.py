@@ -114,7 +114,7 @@ class BaseAlgorithm(Saving, ABC):
         self.logs.open(tb_log_name or type(self).__name__, reset_num_timesteps)
         self._begin_counting(total, reset_num_timesteps)
         keep_freed_memory()
-        small = are_small([self.policy], self.device)
+        small = are_small([self.policy], self.device, self.learner.batch_size)
         with few_threads(small), self._new_session(called_back, interval, progress_bar) as session:
             for rows in actor.rows():
                 session.arrived(rows)
