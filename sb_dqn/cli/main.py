@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+import warnings
+from typing import Any
 
 import click
 
@@ -32,8 +34,14 @@ for command in (train, resume, evaluate, enjoy, plot, compare, presets, info):
     commands.add_command(command)
 
 
+def as_one_line(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> str:
+    """A warning without the line of this package that gave it, which says nothing to those who typed a command."""
+    return f"{category.__name__}: {message}\n"
+
+
 def main() -> None:
-    """The console script. Faults of the user's making end in one line and status 2."""
+    """The console script. Faults of the user's making end in one line and status 2, and warnings in one line."""
+    warnings.formatwarning = as_one_line
     try:
         commands()
     except (ConfigurationError, CheckpointError, MemoryBudgetError) as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import subprocess
 import sys
 from pathlib import Path
 
@@ -188,3 +189,9 @@ def test_a_fault_of_the_user_is_one_line_and_status_2(
     assert message in error
     assert "Traceback" not in error
     assert not (tmp_path / "runs").exists()
+
+
+def test_a_warning_is_one_line_without_the_code_that_gave_it() -> None:
+    code = "import warnings, sb_dqn.cli.main as m; m.commands = lambda: warnings.warn('mind the gap'); m.main()"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr == "UserWarning: mind the gap\n"
