@@ -126,7 +126,7 @@ class Learner:
             flat.mul_((self.max_grad_norm / norm).clamp_max(1.0))  # a norm of 0 gives infinity, then 1
         if self.apart is not None and taken is not None:
             self.apart.give(flat, taken)
-        self.finite.logical_and_(norm < math.inf)  # False for NaN too
+        self.finite.logical_and_(norm + total.detach().abs() < math.inf)  # False for NaN too
         reports = torch.stack([facts[name] for name in self.objective.reports])
         return flat, facts.get("priority", loss.detach()), Update(total.detach(), norm, reports)
 

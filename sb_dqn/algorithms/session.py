@@ -98,7 +98,7 @@ class Session:
         counters, statistics: what is counted.
         logs: where lines go.
         facts: further numbers for a line.
-        finite: 0-d bool tensor, False once a gradient was not finite.
+        finite: 0-d bool tensor, False once a loss or gradient was not finite.
         reports: names of what an update reports beside loss and norm.
         callback: None, a function, a callback or a list of them.
         log_interval: episodes between log lines; see `log_by`.
@@ -286,10 +286,10 @@ class Session:
         return torch.stack([torch.cat([u.loss.view(1), u.grad_norm.view(1), u.facts]) for u in self.recent])
 
     def check_finite(self) -> None:
-        """Raises if some gradient since the start was NaN or infinite (a device sync)."""
+        """Raises if some loss or gradient since the start was NaN or infinite (a device sync)."""
         if not bool(self.finite):
             raise EnvironmentFault(
-                f"a gradient became NaN or infinite before update {self.counters.n_updates} (env step "
+                f"a loss or gradient became NaN or infinite before update {self.counters.n_updates} (env step "
                 f"{self.counters.num_timesteps}); lower learning_rate, set max_grad_norm, or bound the rewards. "
                 f"The model now holds NaN: go on from the last checkpoint"
             )

@@ -144,6 +144,18 @@ def test_the_row_before_a_fault_becomes_the_end_of_its_stream() -> None:
     assert not model.replay.ring.terminal.any()
 
 
+def test_a_loss_that_is_not_finite_is_named_though_its_gradient_is() -> None:
+    class Infinite(Tiny):
+        def step(self, action: Any) -> Any:
+            observation, _, terminated, truncated, info = super().step(action)
+            return observation, 3e38, terminated, truncated, info  # two of them are more than there is
+
+    model = quick(Infinite(), loss="huber", gamma=1.0, n_steps=3, train_freq=1, learning_rate=1e-9)
+    with pytest.raises(EnvironmentFault, match="a loss or gradient became NaN or infinite"):
+        model.learn(60)
+    assert torch.isfinite(model.learner.flat).all()
+
+
 @pytest.mark.parametrize("loss", ["mse", "huber"])
 def test_a_gradient_that_is_not_finite_is_named(loss: str) -> None:
     class Huge(Tiny):
@@ -153,7 +165,7 @@ def test_a_gradient_that_is_not_finite_is_named(loss: str) -> None:
 
     model = quick(Huge(), loss=loss, gamma=1.0, train_freq=1, learning_rate=1e38, max_grad_norm=None)
     with pytest.raises(
-        EnvironmentFault, match=r"a gradient became NaN or infinite before update \d+ .*lower learning_rate"
+        EnvironmentFault, match=r"a loss or gradient became NaN or infinite before update \d+ .*lower learning_rate"
     ):
         model.learn(100)
     assert not model.learning
