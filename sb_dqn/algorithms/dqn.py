@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy.typing as npt
 
+from sb_dqn.accelerate import are_small
 from sb_dqn.algorithms.lane_memory import LaneMemory
 from sb_dqn.algorithms.off_policy import OffPolicyAlgorithm
 from sb_dqn.algorithms.outside import open_outside, refuse_unknown, resolve_device
@@ -215,8 +216,9 @@ class DQN(OffPolicyAlgorithm):
         if isinstance(self.policy, RecurrentQPolicy):
             see = self.normalizer.observations
             self.memory = LaneMemory(self.policy, num_lanes, "traced", self.rng.noise, see)
+        low = self.learner.low is not None and not are_small([self.policy], self.device)
         self._net = GreedyActor(
-            self.policy,
+            self.policy.with_net(self.learner.online) if low else self.policy,
             self.mode,
             values=self.exploration.needs_values,
             generator=self.rng.noise,

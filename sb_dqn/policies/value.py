@@ -101,6 +101,12 @@ class QPolicy(Policy):
     def greedy(self, obs: dict[str, Tensor], mask: Tensor | None = None, noise: Noise | None = None) -> Tensor:
         return self.values(obs, mask, noise).argmax(-1)
 
+    def with_net(self, net: nn.Module) -> QPolicy:
+        """This policy, asking another online net, for instance a copy of its own in another precision."""
+        other = copy.copy(self)
+        other._modules = {**self._modules, "q_net": net}
+        return other
+
     def make_noise(self, rows: int) -> Noise | None:
         """Room for the random numbers of acting on `rows` observations."""
         device = next(self.q_net.parameters()).device

@@ -13,7 +13,7 @@ import torch
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 import sb_dqn
-from sb_dqn.algorithms import DQN, DoubleDQN, NStepDQN
+from sb_dqn.algorithms import DQN, DoubleDQN, NStepDQN, Rainbow
 from sb_dqn.callbacks import BaseCallback
 from sb_dqn.logger import configure
 from sb_dqn.types import Update
@@ -210,6 +210,23 @@ def test_precisions_learn(precision: str) -> None:
     model = quick(precision=precision, train_freq=1, gamma=0.0, learning_rate=0.02).learn(400)
     q = model.policy.q_net({"obs": torch.zeros(1, 2)}).q[0]
     assert q.tolist() == pytest.approx([1.0, 0.0, 0.0], abs=0.3)
+
+
+@pytest.mark.parametrize("algorithm", [DQN, Rainbow])
+def test_from_pixels_the_low_copy_acts_and_the_master_predicts(algorithm: Any) -> None:
+    extractor = {"features_extractor_kwargs": SMALL_CNN}
+    model: Any = quick(
+        lanes(2, partial(Tiny, "image")), "CnnPolicy", algorithm, precision="bf16", policy_kwargs=extractor
+    ).learn(40)
+    asked: list[str] = []
+    model.policy.q_net.register_forward_hook(lambda *_: asked.append("master"))
+    model.learner.online.register_forward_hook(lambda *_: asked.append("copy"))
+    model.predict(np.zeros((1, 12, 12), np.uint8))
+    assert asked == ["master"]
+    model.act(lambda: {"obs": np.zeros((2, 1, 12, 12), np.uint8)}, None)
+    model.exploration.epsilon = 0.0
+    model.act(lambda: {"obs": np.zeros((2, 1, 12, 12), np.uint8)}, None)
+    assert set(asked[1:]) == {"copy"}
 
 
 @pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
