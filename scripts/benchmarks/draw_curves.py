@@ -19,7 +19,7 @@ import numpy.typing as npt
 from sb_dqn.plotting import new_figure
 
 NEEDED = ("env_steps", "seconds", "mean_return", "greedy_mean", "greedy_sd")
-AXES = {"env_steps": ("env steps", 1.0), "seconds": ("minutes of training", 60.0)}
+AXES = {"env_steps": ("thousand env steps", 1e3), "seconds": ("minutes of training", 60.0)}
 
 
 def read(path: Path) -> dict[str, npt.NDArray[np.float64]]:
