@@ -94,7 +94,7 @@ def _sum_over(x: Array, dims: Sequence[int], keepdim: bool = False) -> Any:
 
 
 def _mean(x: Array) -> Any:
-    return add_up(x, None) / x.size
+    return add_up(x, None) / x.dtype.type(x.size)  # before numpy 2 a whole number would make it a double
 
 
 def _mean_over(x: Array, dims: Sequence[int], keepdim: bool = False) -> Any:

@@ -124,16 +124,18 @@ def _operation(node: Node) -> Callable[..., Any]:
     known = {**OPERATIONS, **INTO, **VIEWS}[node.target]
     if isinstance(known, np.ufunc) and node.meta["val"].dtype != torch.bool:
         given = [_dtype(arg) if isinstance(arg, Node) else arg for arg in node.args]
-        if np.result_type(*given) != _dtype(node):  # type: ignore[arg-type]
-            return _typed(known, _dtype(node))
-    return known
+        # single numbers, too: numpy before 2 takes a Python number for a double
+        if np.result_type(*given) != _dtype(node) or node.meta["val"].ndim == 0:  # type: ignore[arg-type]
+            return _with(known, dtype=_dtype(node))
+    # torch.fx writes functions by module and name, which ufuncs do not have before numpy 2
+    return known if getattr(known, "__module__", None) else _with(known)
 
 
-def _typed(ufunc: np.ufunc, dtype: np.dtype[Any]) -> Callable[..., Any]:
-    def typed(*arguments: Any) -> Any:
-        return ufunc(*arguments, dtype=dtype)
+def _with(function: Callable[..., Any], **settings: Any) -> Callable[..., Any]:
+    def settled(*arguments: Any, **kwargs: Any) -> Any:
+        return function(*arguments, **kwargs, **settings)
 
-    return typed
+    return settled
 
 
 class _Differs(Exception):
