@@ -218,9 +218,28 @@ class Learner:
             own = self.optimizer.state_dict()["param_groups"]
             groups = [{**mine, "lr": theirs["lr"]} for mine, theirs in zip(own, saved["param_groups"], strict=True)]
             self.optimizer.load_state_dict({"state": saved["state"], "param_groups": groups})
-        self.steps = state.get("steps", 0)  # older files have none
+            self._check_moments()
+        self.steps = int(state.get("steps", 0))  # older files have none
         if self.apart is not None:
             self.apart.load_state_dict(state["apart"])
+
+    def _check_moments(self) -> None:
+        """Refuses what the kernels would stumble over at the next step.
+
+        Raises:
+            ValueError: a moment is missing, or is no tensor of its parameter's shape.
+        """
+        for master, state in self.optimizer.state.items():
+            missing = {"step", "exp_avg", "exp_avg_sq"} - state.keys() if self._plain_adam else set()
+            for name in missing:
+                raise ValueError(f"the optimiser's {name!r} is missing")
+            for name, moment in state.items():
+                if torch.is_tensor(moment):
+                    fits = moment.shape in ((), (1,), master.shape)
+                else:
+                    fits = not self._plain_adam and (moment is None or isinstance(moment, (int, float)))
+                if not fits:
+                    raise ValueError(f"the optimiser's {name!r} is {getattr(moment, 'shape', moment)!r}")
 
 
 def _flatten_low(twin: nn.Module) -> Tensor:

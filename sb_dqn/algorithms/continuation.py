@@ -69,6 +69,8 @@ def tick_of(state: Mapping[str, Any], stream: Stream) -> Rows:
         CheckpointError: it is not one of this stream.
     """
     slots = tuple(Slot(**slot) for slot in state["slots"])
+    if not 1 <= len(slots) <= 2 or state["stepped"].shape != (stream.num_envs,):
+        raise CheckpointError(f"the last step in the file has {len(slots)} arrivals of {stream.num_envs} lanes")
     for slot in slots:
         _check(slot, stream)
     return Rows(state["action"], slots, state["stepped"], int(state["steps"]), extra=dict(state["extra"]))

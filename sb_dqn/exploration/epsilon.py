@@ -102,4 +102,4 @@ class EpsilonGreedy(Exploration):
         return {"epsilon": self.epsilon}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.epsilon = state.get("epsilon", self.epsilon)  # a file may come from another kind of exploration
+        self.epsilon = float(state.get("epsilon", self.epsilon))  # a file may come from another kind of exploration

@@ -157,9 +157,13 @@ def masks_of(slot: Slot) -> BoolArray:
 
 
 def check_state(
-    state: Mapping[str, Tensor], columns: Mapping[str, Tensor], num_lanes: int, others: Collection[str] = ()
+    state: Mapping[str, Tensor],
+    columns: Mapping[str, Tensor],
+    num_lanes: int,
+    others: Collection[str] = (),
+    num_actions: int = 0,
 ) -> None:
-    """Refuses the state of a ring of other columns or lanes.
+    """Refuses the state of a ring of other columns or lanes, and actions that there are not.
 
     Raises:
         CheckpointError: they differ.
@@ -181,6 +185,9 @@ def check_state(
                 f"replay state {name!r} holds {state[name].dtype} of shape {given}, the buffer "
                 f"{column.dtype} of shape {wanted}; both must be of the same spaces"
             )
+    actions = state["action"]
+    if num_actions and bool(((actions < 0) | (actions >= num_actions)).any()):
+        raise CheckpointError(f"replay state holds actions outside of 0 to {num_actions - 1}; the file is damaged")
 
 
 def held_rows(

@@ -267,7 +267,7 @@ class Ring:
         Raises:
             CheckpointError: the columns or the number of lanes differ.
         """
-        check_state(state, self.columns, self.num_lanes, self._marks.state_dict())
+        check_state(state, self.columns, self.num_lanes, self._marks.state_dict(), self.layout.num_actions)
         self.written = Written()  # a new one: who writes may still hold the old
         cursor = state["cursor"].cpu().numpy().astype(np.int64)
         restore_rows(state, self.columns, self.layout.columns, self.rows, int(self.cursor.max()), cursor)

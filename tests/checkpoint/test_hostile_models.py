@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from sb_dqn.algorithms import DQN
 from sb_dqn.checkpoint import container, read_archive
@@ -26,6 +27,10 @@ def good() -> bytes:
     model = quick("CartPole-v1", prioritized_replay=True, buffer_size=60)
     model.learn(40, callback=lambda locals_, _: locals_["self"].num_timesteps < 30).save(file, full=True)
     return file.getvalue()
+
+
+ADAM = ("state", "learner", "optimizer", "state", "items", 0, 1)
+"""Where the optimiser's moments of the first parameter are in the manifest."""
 
 
 def load(raw: bytes, env: Any = "CartPole-v1") -> DQN:
@@ -74,7 +79,7 @@ def test_an_environment_in_a_pickle_stays_shut(tmp_path: Path) -> None:
         load(file.getvalue(), Tiny()).resume()
 
 
-def spoilt(good: bytes, *path: str, value: Any) -> bytes:
+def spoilt(good: bytes, *path: Any, value: Any) -> bytes:
     """The file with one place of its manifest changed, lengths and digests right."""
     parts = members(good)
     manifest = json.loads(parts.pop("manifest.json"))
@@ -112,6 +117,12 @@ def test_a_net_much_larger_than_the_file_is_refused_before_it_is_made(good: byte
         (("state", "rng", "explore"), {}, "the state of 'rng' in the file does not fit"),
         (("full", "parts"), {}, "the state of 'statistics' in the file does not fit"),
         (("full", "tick"), 3, "the state of the environment in the file does not fit"),
+        (("full", "tick", "slots"), [], "the last step in the file has 0 arrivals"),
+        ((*ADAM, "exp_avg_sq"), None, "the state of 'learner' in the file does not fit .*'exp_avg_sq' is None"),
+        ((*ADAM, "exp_avg"), 0.5, "the state of 'learner' in the file does not fit .*'exp_avg' is 0.5"),
+        ((*ADAM[:-1], 1), {}, "the state of 'learner' in the file does not fit .* is missing"),
+        (("state", "learner", "steps"), [], "the state of 'learner' in the file does not fit"),
+        (("state", "exploration", "epsilon"), [], "the state of 'exploration' in the file does not fit"),
         (("full", "session", "since_line"), "x", "the state of log and callbacks in the file does not fit"),
         (
             ("full", "stream", "env"),
@@ -123,6 +134,22 @@ def test_a_net_much_larger_than_the_file_is_refused_before_it_is_made(good: byte
 def test_wrong_types_and_shapes_in_the_manifest(good: bytes, path: Any, value: Any, message: str) -> None:
     with pytest.raises(ALLOWED, match=message):
         load(spoilt(good, *path, value=value)).resume()
+
+
+def test_a_moment_of_another_shape_is_refused(good: bytes) -> None:
+    model = load(good)
+    state = model.learner.state_dict()
+    state["optimizer"]["state"][0]["exp_avg"] = torch.zeros(3)
+    with pytest.raises(ValueError, match=r"the optimiser's 'exp_avg' is torch.Size\(\[3\]\)"):
+        model.learner.load_state_dict(state)
+
+
+def test_an_action_that_there_is_not_is_refused(good: bytes) -> None:
+    ring = load(good).replay.ring
+    state = {name: value.clone() for name, value in ring.state_dict().items()}
+    state["action"][3] = 2
+    with pytest.raises(CheckpointError, match="actions outside of 0 to 1"):
+        ring.load_state_dict(state)
 
 
 def test_random_changes_end_in_words(good: bytes) -> None:
