@@ -236,7 +236,8 @@ def main() -> None:
                     and model._interrupted is not None
                     and model._total_timesteps - model.num_timesteps < 100
                 ):
-                    model.resume()
+                    with limited(SECONDS):
+                        model.resume()
             except (*ALLOWED, TooLong) as error:
                 outcomes[f"{how}: {type(error).__name__}"] += 1
             except Exception as error:
