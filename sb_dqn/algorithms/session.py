@@ -291,5 +291,5 @@ class Session:
             raise EnvironmentFault(
                 f"a loss or gradient became NaN or infinite before update {self.counters.n_updates} (env step "
                 f"{self.counters.num_timesteps}); lower learning_rate, set max_grad_norm, or bound the rewards. "
-                f"The model now holds NaN: go on from the last checkpoint"
+                f"The model may hold NaN now: go on from the last checkpoint"
             )
