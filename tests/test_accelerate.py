@@ -41,11 +41,11 @@ def test_small_is_what_one_thread_does_best() -> None:
     assert not are_small([make_policy("mlp")], torch.device("cuda"))
     wide = [torch.nn.Sequential(torch.nn.Linear(256, 256), torch.nn.ReLU(), torch.nn.Linear(256, 2))]
     assert are_small(wide, CPU)
-    assert are_small(wide, CPU, 63)
-    assert not are_small(wide, CPU, 64)
+    assert are_small(wide, CPU, 127)
+    assert not are_small(wide, CPU, 128)
 
 
-@pytest.mark.parametrize(("batch_size", "threads"), [(32, 1), (64, 2)])
+@pytest.mark.parametrize(("batch_size", "threads"), [(64, 1), (128, 2)])
 def test_wide_layers_and_large_batches_keep_their_threads(batch_size: int, threads: int) -> None:
     seen: list[int] = []
 

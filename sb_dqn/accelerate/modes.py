@@ -43,7 +43,7 @@ def choose_mode(modules: list[nn.Module], device: torch.device, torch_compile: b
 def are_small(modules: Sequence[nn.Module], device: torch.device, rows: int = 0) -> bool:
     """Whether what these modules compute of so many rows is too little to be shared among threads.
 
-    On the CPU, without convolutions, and with less than 2**22 multiplications in the largest layer: there a second thread
+    On the CPU, without convolutions, and with less than 2**23 multiplications in the largest layer: there a second thread
     begins to pay.
     """
     parts = [part for module in modules for part in module.modules()]
@@ -51,7 +51,7 @@ def are_small(modules: Sequence[nn.Module], device: torch.device, rows: int = 0)
         return False
     # a memory takes one step after another, each of a few rows
     layers = [weight for part in parts if not isinstance(part, nn.RNNBase) for weight in part.parameters(recurse=False)]
-    return rows * max((weight.numel() for weight in layers if weight.ndim == 2), default=0) < 2**22
+    return rows * max((weight.numel() for weight in layers if weight.ndim == 2), default=0) < 2**23
 
 
 def accelerate(function: Function, example: tuple[Tensor, ...], mode: Mode) -> Function:
