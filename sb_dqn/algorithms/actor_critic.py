@@ -74,14 +74,13 @@ class ActorCriticAlgorithm(OnPolicyAlgorithm):
             own = check_mapping("optimizer_kwargs", chosen.get("optimizer_kwargs"))
             chosen |= {"optimizer_class": optimizer_class, "optimizer_kwargs": {**optimizer_kwargs, **own}}
         plan = PolicyPlan(policy, chosen, ACTOR_CRITIC_POLICIES, ActorCriticPolicy)
-        plan.check_precision(arguments["precision"])
         collected = _along(rollout, plan.policy.recurrent, arguments.get("sequence_length"))
 
         blueprint, stream = open_outside(env, arguments["action_mask"])
         nets = plan.build(blueprint, rng, device)
         learned: Objective = objective
         if isinstance(collected, SequenceSettings):
-            learned = RecalledObjective(objective, nets.net, collected.sequence_length)
+            learned = RecalledObjective(objective, collected.sequence_length)
         super().__init__(
             arguments=arguments,
             blueprint=blueprint,

@@ -177,7 +177,7 @@ class DQN(OffPolicyAlgorithm):
             check_int("batch_size", batch_size, 1), check_int("n_steps", n_steps, 1), check_float("gamma", gamma, 0.0, 1.0),
             cadence(train_freq, gradient_steps, learning_starts),
             check_switch("prioritized_replay", prioritized_replay, Prioritized),
-            plan.sequences(sequences, precision), learned.rescale_eps,
+            plan.sequences(sequences), learned.rescale_eps,
         )  # fmt: skip
         normalization = Normalization(normalize_observations, normalize_rewards, replay.gamma)
         target = TargetSettings(
@@ -193,7 +193,7 @@ class DQN(OffPolicyAlgorithm):
         nets = plan.build(blueprint, rng, torch_device)
         objective = learned.objective(backup)
         if replay.sequences is not None:
-            objective = SequenceObjective(objective, nets.q_net, nets.q_net_target, replay.sequences, backup.double_q)
+            objective = SequenceObjective(objective, replay.sequences, backup.double_q)
         super().__init__(
             arguments={
                 **{name: value for name, value in arguments.items() if name not in learned.replaces}, **learned.arguments
@@ -213,12 +213,12 @@ class DQN(OffPolicyAlgorithm):
         )  # fmt: skip
 
     def prepare_acting(self, num_lanes: int) -> None:
-        if isinstance(self.policy, RecurrentQPolicy):
-            see = self.normalizer.observations
-            self.memory = LaneMemory(self.policy, num_lanes, "traced", self.rng.noise, see)
         low = self.learner.low is not None and not are_small([self.policy], self.device)
+        policy = self.policy.with_net(self.learner.online) if low else self.policy
+        if isinstance(policy, RecurrentQPolicy):
+            self.memory = LaneMemory(policy, num_lanes, "traced", self.rng.noise, self.normalizer.observations)
         self._net = GreedyActor(
-            self.policy.with_net(self.learner.online) if low else self.policy,
+            policy,
             self.mode,
             values=self.exploration.needs_values,
             generator=self.rng.noise,

@@ -103,17 +103,6 @@ class PolicyPlan(Generic[P]):
             )
         return "eager"
 
-    def check_precision(self, precision: str) -> None:
-        """Refuses a precision that sequences do not take.
-
-        Raises:
-            ConfigurationError: "bf16" with a recurrent policy.
-        """
-        if self.policy.recurrent and precision == "bf16":
-            raise ConfigurationError(
-                "precision='bf16' is not for recurrent policies: its errors add up in the state; use precision='fp32'"
-            )
-
 
 class NetPlan(PolicyPlan[QPolicy]):
     """The nets of a Q-agent.
@@ -130,11 +119,11 @@ class NetPlan(PolicyPlan[QPolicy]):
     def __init__(self, policy: str | type[QPolicy], policy_kwargs: Mapping[str, Any] | None, design: Design) -> None:
         super().__init__(policy, policy_kwargs, VALUE_POLICIES, QPolicy, design=design)
 
-    def sequences(self, given: Any, precision: str) -> Sequences | None:
+    def sequences(self, given: Any) -> Sequences | None:
         """What a recurrent policy is trained on; None for one without a memory.
 
         Raises:
-            ConfigurationError: settings without a memory, out of range, or with a precision that sequences do not take.
+            ConfigurationError: settings without a memory, or out of range.
         """
         if not self.policy.recurrent:
             if given is not None:
@@ -143,5 +132,4 @@ class NetPlan(PolicyPlan[QPolicy]):
                     f"'MultiInputLstmPolicy', or leave it out"
                 )
             return None
-        self.check_precision(precision)
         return check_switch("sequences", True if given is None else given, Sequences)

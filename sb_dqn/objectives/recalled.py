@@ -17,23 +17,22 @@ class RecalledObjective:
 
     Args:
         inner: objective on samples; its observations are what the nets remember.
-        net: the nets, for unrolling.
         length: steps of a sequence.
     """
 
-    def __init__(self, inner: Objective, net: Any, length: int) -> None:
-        self.inner, self.net, self.length = inner, net, length
+    def __init__(self, inner: Objective, length: int) -> None:
+        self.inner, self.length = inner, length
         self.reports = inner.reports
 
     def __call__(self, online: Any, target: Any, batch: Batch) -> tuple[Tensor, Mapping[str, Tensor]]:
-        return self.inner(online, target, batch._replace(obs=self.recall(batch)))
+        return self.inner(online, target, batch._replace(obs=self.recall(online, batch)))
 
-    def recall(self, batch: Batch) -> dict[str, Tensor]:
+    def recall(self, net: Any, batch: Batch) -> dict[str, Tensor]:
         """What is remembered after each row of a batch, `[length * N, H]` by name."""
         assert batch.extra is not None  # it comes from a rollout
         extra = batch.extra
         begins = extra["begins"].view(self.length, -1) > 0
         state = extra["state"][: begins.shape[1]]
         told = extra.get("previous_action"), extra.get("previous_reward")
-        memory: dict[str, Tensor] = self.net.remember(batch.obs, *told, state, begins)[0]
+        memory: dict[str, Tensor] = net.remember(batch.obs, *told, state, begins)[0]
         return memory

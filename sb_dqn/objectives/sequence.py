@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -13,7 +14,8 @@ from sb_dqn.types import Batch, Objective
 
 
 class SequenceObjective:
-    r"""Unrolls both nets from the stored state through burn-in, then asks another objective about the trained steps.
+    r"""Unrolls both nets from the stored state through burn-in, then asks another objective about the trained steps
+    (Kapturowski et al. 2019, ICLR).
 
     The loss is one number for each trained step; the priority of a sequence joins those of its steps that count.
 
@@ -21,20 +23,18 @@ class SequenceObjective:
 
     Args:
         inner: objective on transitions; its observations are what the nets remember.
-        online, target: the nets, for unrolling (Kapturowski et al. 2019, ICLR: both from the same stored state).
         sequences: lengths and eta.
         double_q: the online net selects, so it must be unrolled beyond the trained steps too.
     """
 
-    def __init__(self, inner: Objective, online: Any, target: Any, sequences: Sequences, double_q: bool = True) -> None:
-        self.inner, self.nets, self.sequences, self.double_q = inner, (online, target), sequences, double_q
+    def __init__(self, inner: Objective, sequences: Sequences, double_q: bool = True) -> None:
+        self.inner, self.sequences, self.double_q = inner, sequences, double_q
         self.reports = inner.reports
 
     def __call__(self, online: Any, target: Any, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
-        online_net, target_net = self.nets
-        obs, next_obs = self._recall(online_net, batch, self.double_q)
+        obs, next_obs = self._recall(online, batch, self.double_q)
         with torch.no_grad():
-            obs_target, next_obs_target = self._recall(target_net, batch, True)
+            obs_target, next_obs_target = self._recall(target, batch, True)
         seen = batch._replace(
             obs={"online": obs, "target": obs_target}, next_obs={"online": next_obs, "target": next_obs_target}
         )
@@ -47,7 +47,8 @@ class SequenceObjective:
         """What a net remembers at the trained steps, and, if asked, at the rows that they bootstrap from (no gradient);
         `[T * N, H]`."""
         length, extra = self.sequences.batch_T, sequence_inputs(batch)
-        recalled = net.recall(batch.obs, extra, self.sequences.warmup_T, length, beyond)
+        bare: Any = net.func if isinstance(net, partial) else net  # noise belongs to what comes behind the memory
+        recalled = bare.recall(batch.obs, extra, self.sequences.warmup_T, length, beyond)
         trained = recalled.trained.flatten(0, 1)
         if not beyond:
             return trained, trained.detach()

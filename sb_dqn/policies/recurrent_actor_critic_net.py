@@ -3,6 +3,7 @@ all others."""
 
 from __future__ import annotations
 
+import copy
 import math
 from functools import partial
 from typing import Any
@@ -10,7 +11,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from sb_dqn.errors import ConfigurationError
 from sb_dqn.nn.action_heads import ActionHead
 from sb_dqn.nn.apart import Apart
 from sb_dqn.nn.mlp import Hidden
@@ -85,7 +85,7 @@ class RecurrentActorCriticNet(nn.Module):
         seen = [part(obs) for part in self.features]
         found, after = {}, []
         for i, before in enumerate(state.chunk(len(self.memories), -1)):
-            x = self.encoders[i](seen[i % len(seen)])
+            x = self.encoders[i](seen[i % len(seen)]).float()
             read = with_told(x, self.told, action, reward, self.num_actions)  # type: ignore[arg-type]  # None is not read
             read = read.view(-1, state.shape[0], read.shape[-1])
             memory: Any = self.memories[i]
@@ -106,11 +106,14 @@ class RecurrentActorCriticNet(nn.Module):
         """None: all parameters have one optimiser."""
         return None
 
-    def twin(self, dtype: torch.dtype) -> Any:
-        """Refused: errors of bfloat16 would add up along a sequence."""
-        raise ConfigurationError(
-            "precision='bf16' is not for recurrent policies: errors add up in the state; use 'fp32'"
-        )
+    def twin(self, dtype: torch.dtype) -> RecurrentActorCriticNet:
+        """A copy whose layers before the memories compute in `dtype`; the rest is shared and stays float32."""
+        twin = copy.deepcopy(self).to(dtype)
+        part: Any
+        for part in twin.features:
+            part.dtype = dtype
+        twin.memories, twin.answer = self.memories, self.answer
+        return twin
 
 
 def _width(part: Any) -> int:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from sb_dqn.errors import ConfigurationError
 from sb_dqn.nn.apart import Apart
 from sb_dqn.nn.linear import Linear
 from sb_dqn.nn.mlp import Hidden
@@ -80,7 +80,7 @@ class RecurrentQNetwork(nn.Module):
             action: `[N]` or `[N, D]` int64, the one that led here; -1: none.
             reward: `[N]` that came with `obs`.
         """
-        return with_told(self.encoder(self.features(obs)), self.memory.memory, action, reward, self.num_actions)
+        return with_told(self.encoder(self.features(obs)).float(), self.memory.memory, action, reward, self.num_actions)
 
     def step(
         self,
@@ -139,7 +139,12 @@ class RecurrentQNetwork(nn.Module):
         return self.design.distribution.make_apart(self, flat)
 
     def twin(self, dtype: torch.dtype) -> RecurrentQNetwork:
-        """Refused: errors of bfloat16 would add up along a sequence."""
-        raise ConfigurationError(
-            "precision='bf16' is not for recurrent policies: errors add up in the state; use 'fp32'"
-        )
+        """A copy whose layers before the memory compute in `dtype`.
+
+        The rest is shared and stays float32: in the state of a memory errors would add up along a sequence.
+        """
+        twin = copy.deepcopy(self).to(dtype)
+        twin.features.dtype = dtype
+        twin.memory, twin.answer = self.memory, self.answer
+        twin.make_noise, twin.learning_noise = self.make_noise, self.learning_noise
+        return twin

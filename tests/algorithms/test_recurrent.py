@@ -141,6 +141,43 @@ def test_every_head_learns(head: str) -> None:
     assert float(moved.max()) > 0
 
 
+@pytest.mark.parametrize("head", HEADS)
+def test_what_comes_before_the_memory_computes_in_bfloat16(head: str, tmp_path: Path) -> None:
+    algorithm, of_head = HEADS[head]
+    cnn = {"policy_kwargs": {**SMALL, "features_extractor_kwargs": SMALL_CNN, "layer_norm": True}}
+    model = recurrent(
+        lanes(2, partial(Tiny, "image")), "CnnLstmPolicy", algorithm, noisy=True, precision="bf16", **cnn, **of_head
+    )
+    model.learn(60)
+    learner, net = model.learner, model.policy.q_net
+    assert model._n_updates > 5
+    assert bool(learner.finite)
+    for name, parameter in learner.online.named_parameters():
+        before = name.startswith(("features", "encoder"))
+        assert parameter.dtype == (torch.bfloat16 if before else torch.float32), name
+        assert before or parameter.data_ptr() == net.get_parameter(name).data_ptr()
+    assert learner.low.numel() == sum(p.numel() for p in learner.online.parameters() if p.dtype == torch.bfloat16)
+    torch.testing.assert_close(learner.low, learner.flat[: learner.low.numel()].bfloat16(), rtol=0, atol=0)
+    model.save(tmp_path / "model")
+    loaded = algorithm.load(tmp_path / "model", device="cpu")
+    assert torch.equal(loaded.learner.low, learner.low)
+
+
+def test_bfloat16_gradients_along_sequences_point_the_same_way() -> None:
+    cnn = {"policy_kwargs": {**SMALL, "features_extractor_kwargs": SMALL_CNN}}
+    games = lanes(2, partial(Tiny, "image", length=30))
+    high, low = (recurrent(games, "CnnLstmPolicy", precision=kind, **cnn) for kind in ("fp32", "bf16"))
+    high.learn(60)
+    low.learner.flat.copy_(high.learner.flat)
+    low.learner.flat_target.copy_(high.learner.flat_target)
+    low.learner.refresh()
+    high.replay.refresh()
+    batch = high.replay.sample(torch.rand(high.replay.sampler.noise_shape, dtype=torch.float64))
+    exact, rounded = (model.learner.gradient(batch)[0] for model in (high, low))
+    assert torch.nn.functional.cosine_similarity(exact, rounded, dim=0) > 0.99
+    assert not torch.equal(exact, rounded)
+
+
 def test_gradients_reach_across_the_sequence_but_not_into_burn_in() -> None:
     model = recurrent(lanes(2, partial(Tiny, length=40)))
     model.learn(100)
@@ -346,7 +383,6 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "eta": ({"pri_eta": 2}, "pri_eta=2 is not allowed"),
     "munchausen": ({"munchausen": True}, "munchausen with value rescaling is not allowed"),
     "burn-in": ({"warmup_T": 400}, "fewer than one whole sequence with its burn-in and bootstrap"),
-    "bf16": ({"precision": "bf16"}, "precision='bf16' is not for recurrent policies"),
     "compile": ({"torch_compile": True}, "torch_compile=True is not for recurrent policies"),
     "rnn": ({"policy_kwargs": {"rnn": "rnn"}}, r"policy_kwargs\['rnn'\]='rnn' is unknown"),
     "units": ({"policy_kwargs": {"lstm_hidden_size": 0}}, r"policy_kwargs\['lstm_hidden_size'\]=0 is not allowed"),

@@ -88,7 +88,7 @@ def watch(model: Any, spoil: Any = None) -> tuple[list[float], list[int]]:
 
     def listen(batch: Any) -> Any:
         seen = batch if spoil is None else batch._replace(extra=spoil(dict(batch.extra)))
-        logp, value = told(model.policy.net, seen, objective.recall)
+        logp, value = told(model.policy.net, seen, partial(objective.recall, model.policy.net))
         counts = batch.weight > 0
         off = torch.maximum((logp - batch.extra["log_prob"]).abs(), (value - batch.extra["value"]).abs())
         compared.extend(off[counts].tolist())
@@ -327,8 +327,24 @@ def test_it_learns_what_needs_a_memory(policy: str, solves: bool) -> None:
     assert (mean > 0.95) if solves else (mean < 0.5)
 
 
+@pytest.mark.parametrize("algorithm", [A2C, PPO])
+def test_what_comes_before_the_memories_computes_in_bfloat16(algorithm: Any, tmp_path: Path) -> None:
+    kwargs = {**SMALL, "features_extractor_kwargs": SMALL_CNN, "share_features_extractor": False}
+    games = lanes(2, partial(Tiny, "image"))
+    model = recurrent(games, "CnnLstmPolicy", algorithm, precision="bf16", policy_kwargs=kwargs).learn(72)
+    learner, net = model.learner, model.policy.net
+    assert bool(learner.finite)
+    for name, parameter in learner.online.named_parameters():
+        before = name.startswith(("features", "encoders"))
+        assert parameter.dtype == (torch.bfloat16 if before else torch.float32), name
+        assert before or parameter.data_ptr() == net.get_parameter(name).data_ptr()
+    assert learner.low.numel() == sum(p.numel() for p in learner.online.parameters() if p.dtype == torch.bfloat16)
+    torch.testing.assert_close(learner.low, learner.flat[: learner.low.numel()].bfloat16(), rtol=0, atol=0)
+    model.save(tmp_path / "model")
+    assert torch.equal(algorithm.load(tmp_path / "model", device="cpu").learner.low, learner.low)
+
+
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
-    "bf16": ({"precision": "bf16"}, "precision='bf16' is not for recurrent policies"),
     "compile": ({"torch_compile": True}, "torch_compile=True is not for recurrent policies"),
     "no divisor": ({"sequence_length": 5}, "sequence_length=5 must divide n_steps=12 and be at most batch_size=12"),
     "too long": ({"batch_size": 4, "sequence_length": 6}, "sequence_length=6 must divide.*batch_size=4; give 4"),
