@@ -18,12 +18,11 @@ def found(algo: str, env_id: str, name: str | None = None) -> Preset:
     return preset
 
 
-def test_zoo_row_of_acrobot_is_what_the_zoo_says() -> None:
-    preset = found("DQN", "Acrobot-v1")
-    assert (preset.n_timesteps, preset.n_envs, preset.policy) == (100_000, 1, "MlpPolicy")
-    assert preset.settings["learning_rate"] == 6.3e-4
-    assert (preset.settings["train_freq"], preset.settings["gradient_steps"]) == (4, -1)
-    assert preset.settings["policy_kwargs"] == {"net_arch": [256, 256]}
+def test_zoo_row_of_lunar_lander_is_what_the_zoo_says() -> None:
+    preset = found("PPO", "LunarLander-v3")
+    assert (preset.n_timesteps, preset.n_envs, preset.policy) == (1_000_000, 16, "MlpPolicy")
+    given = {"n_steps": 1024, "batch_size": 64, "gae_lambda": 0.98, "gamma": 0.999, "n_epochs": 4, "ent_coef": 0.01}
+    assert preset.settings == given
 
 
 @pytest.mark.parametrize("env_id", ["ALE/Breakout-v5", "BreakoutNoFrameskip-v4"])
