@@ -231,12 +231,12 @@ class PrioritizedSampler(Sampler):
         """Takes over priorities of the rows that the ring has; rows without one get the initial priority.
 
         Raises:
-            CheckpointError: a priority is negative or not finite.
+            CheckpointError: a priority is negative or not finite, or a sum is not that of its priorities.
         """
         ring, leaves = self.ring, self.tree.leaves
         self._low, self._high = ring.intervals()
         self._stale = False
-        self.largest.copy_(state["largest"] if state else self._zero)
+        self.largest.copy_(_checked(state["largest"]) if state else self._zero)
         lane, row = self.ring.rows_between(self._low, self._high)
         cells = self._cells(lane, row)
         values = torch.as_tensor(self._fresh(lane, row)).to(leaves)
@@ -255,9 +255,7 @@ class PrioritizedSampler(Sampler):
         """The saved priorities of rows, or the default of those that had none."""
         place = torch.from_numpy(row % int(state["rows"])), torch.from_numpy(lane)
         saved = state["priority"].cpu()[place].to(default)
-        if not bool(((saved >= 0) & (saved <= LARGEST)).all()):
-            raise CheckpointError("the priorities of the replay state are negative or not finite; the file is damaged")
-        return torch.where(saved > 0, saved, default)
+        return torch.where(_checked(saved) > 0, saved, default)
 
     def _restore_sums(self, state: Mapping[str, Tensor]) -> None:
         """If the leaves are the saved ones, the sums are too: an update and a rebuild may round them differently."""
@@ -265,6 +263,8 @@ class PrioritizedSampler(Sampler):
         if torch.equal(held, self.tree.leaves[: len(held)]):
             saved = state["sums"].split_with_sizes([len(sums) for sums in self.tree.sums])
             for sums, values in zip(self.tree.sums, saved, strict=True):
+                if not torch.allclose(values.to(sums), sums, 1e-9, 1e-9 * SMALLEST):  # NaN is not
+                    raise CheckpointError("the sums over the priorities are not theirs; the file is damaged")
                 sums.copy_(values)
 
     def check_valid(self) -> tuple[bool, str]:
@@ -286,3 +286,10 @@ class PrioritizedSampler(Sampler):
         }
         found = [fault for fault, holds in faults.items() if holds]
         return not found, "; ".join(found) or "valid"
+
+
+def _checked(priority: Tensor) -> Tensor:
+    """Saved priorities, as they are; CheckpointError where one is negative or not finite."""
+    if not bool(((priority >= 0) & (priority <= LARGEST)).all()):
+        raise CheckpointError("the priorities of the replay state are negative or not finite; the file is damaged")
+    return priority

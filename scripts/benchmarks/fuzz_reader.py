@@ -80,9 +80,12 @@ class Watch:
 
 
 def _is_own(arguments: tuple[Any, ...]) -> bool:
-    """Code objects of modules that are loaded late, of dataclasses, and of torch's recordings."""
+    """Code objects of modules that are loaded late, of dataclasses, of torch's recordings, and of its compiler's templates."""
     name = getattr(arguments[0], "co_filename", "")
-    return name.startswith((sys.prefix, sys.base_prefix, "<frozen", "<string>", "<eval_with_key>")) or "sb_dqn" in name
+    return (
+        name.startswith((sys.prefix, sys.base_prefix, "<frozen", "<string>", "<template>", "<eval_with_key>"))
+        or "sb_dqn" in name
+    )
 
 
 def members(raw: bytes) -> dict[str, bytes]:

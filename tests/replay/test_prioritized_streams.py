@@ -238,6 +238,11 @@ def test_a_state_of_another_sampler_or_horizon() -> None:
     for damage in (float("nan"), -1.0, float("inf")):
         with pytest.raises(CheckpointError, match="negative or not finite"):
             fresh.load_state_dict(state | {"sampler/priority": torch.full_like(state["sampler/priority"], damage)})
+        with pytest.raises(CheckpointError, match="negative or not finite"):
+            fresh.load_state_dict(state | {"sampler/largest": torch.full_like(state["sampler/largest"], damage)})
+        same = replay_of(3, 40, n=3)
+        with pytest.raises(CheckpointError, match="sums over the priorities are not theirs"):
+            same.load_state_dict(state | {"sampler/sums": torch.full_like(state["sampler/sums"], damage)})
 
 
 def learned(mode: Mode, **arguments: Any) -> DQN:
