@@ -1,6 +1,7 @@
 """One callable, three ways to run it: eagerly, from a record, compiled."""
 
 from sb_dqn.accelerate.modes import (
+    AsProducts,
     Function,
     Mode,
     accelerate,
@@ -10,4 +11,6 @@ from sb_dqn.accelerate.modes import (
     keep_freed_memory,
 )
 
-__all__ = ["Function", "Mode", "accelerate", "are_small", "choose_mode", "few_threads", "keep_freed_memory"]
+__all__ = [
+    "AsProducts", "Function", "Mode", "accelerate", "are_small", "choose_mode", "few_threads", "keep_freed_memory",
+]  # fmt: skip

@@ -29,7 +29,7 @@ Function = Callable[..., Any]
 def choose_mode(modules: list[nn.Module], device: torch.device, torch_compile: bool) -> Mode:
     """How to run functions of these modules on this device.
 
-    Convolutions take so long that overhead does not matter; a user's own module may branch on values, which a
+    Convolutions of large images take so long that overhead does not matter; a user's own module may branch on values, which a
     recording would freeze; on CUDA the recording has not been tried.
     """
     if torch_compile:
@@ -40,14 +40,19 @@ def choose_mode(modules: list[nn.Module], device: torch.device, torch_compile: b
     return "traced" if ours and are_small(modules, device) else "eager"
 
 
+class AsProducts:
+    """Marks a convolution that is a product of matrices by itself: so short that overhead matters, and to be recorded."""
+
+
 def are_small(modules: Sequence[nn.Module], device: torch.device, rows: int = 0) -> bool:
     """Whether what these modules compute of so many rows is too little to be shared among threads.
 
-    On the CPU, without convolutions, and with less than 2**23 multiplications in the largest layer: there a second thread
-    begins to pay.
+    On the CPU, without convolutions but those of small images, and with less than 2**23 multiplications in the largest
+    layer: there a second thread begins to pay.
     """
     parts = [part for module in modules for part in module.modules()]
-    if device.type != "cpu" or any(isinstance(part, nn.Conv2d) for part in parts):
+    large = any(isinstance(part, nn.Conv2d) and not isinstance(part, AsProducts) for part in parts)
+    if device.type != "cpu" or large:
         return False
     # a memory takes one step after another, each of a few rows
     layers = [weight for part in parts if not isinstance(part, nn.RNNBase) for weight in part.parameters(recurse=False)]

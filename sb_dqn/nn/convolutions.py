@@ -16,6 +16,7 @@ from sb_dqn.errors import ConfigurationError
 from sb_dqn.nn.base import BaseFeaturesExtractor
 from sb_dqn.nn.norms import LayerNorm, Shape, SpectralConv2d, check_layer_norm, image_norm
 from sb_dqn.nn.strided import StridedConv2d
+from sb_dqn.nn.windowed import SMALL_PIXELS, WindowedConv2d
 from sb_dqn.spaces import is_image
 
 
@@ -161,7 +162,8 @@ class Convolutions:
                 f"it to {self.smallest} x {self.smallest} or more, give smaller kernels through "
                 f"features_extractor_kwargs, or take features_extractor_class=MinAtarCNN"
             )
-        make = SpectralConv2d if self.spectral_norm else StridedConv2d
+        small = max(shape[1:]) <= SMALL_PIXELS
+        make = SpectralConv2d if self.spectral_norm else WindowedConv2d if small else StridedConv2d
         layers: list[nn.Module] = []
         for channels, kernel, stride, padding in self.rows:
             pool, step = (stride, 1) if self.use_maxpool else (1, stride)

@@ -1,0 +1,63 @@
+"""Convolutions of small images as products: against torch's own, and where they are made."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from sb_dqn.accelerate import are_small
+from sb_dqn.nn import MinAtarCNN
+from sb_dqn.nn.strided import StridedConv2d
+from sb_dqn.nn.windowed import SMALL_PIXELS, WindowedConv2d
+from sb_dqn.policies import CnnPolicy
+
+CPU = torch.device("cpu")
+
+
+@settings(deadline=None)  # the first call of all loads a part of torch
+@given(
+    channels=st.integers(1, 4),
+    kernel=st.integers(1, 4),
+    step=st.integers(1, 3),
+    padding=st.integers(0, 2),
+    tall=st.integers(0, 5),
+    wide=st.integers(0, 5),
+    last=st.booleans(),
+)
+def test_the_same_numbers_and_gradients_as_torch(
+    channels: int, kernel: int, step: int, padding: int, tall: int, wide: int, last: bool
+) -> None:
+    generator = torch.Generator().manual_seed(0)
+    plain = nn.Conv2d(channels, 3, kernel, step, padding).double()
+    ours = WindowedConv2d(channels, 3, kernel, step, padding).double()
+    ours.load_state_dict(plain.state_dict())
+    image = torch.randn(2, channels, kernel + tall, kernel + wide, generator=generator, dtype=torch.float64)
+    if last:
+        image = image.contiguous(memory_format=torch.channels_last)
+    found = []
+    for convolution in (plain, ours):
+        x = image.clone(memory_format=torch.preserve_format).requires_grad_()
+        out = convolution(x)
+        weights = torch.linspace(-1, 1, out.numel(), dtype=torch.float64).view(out.shape)
+        found.append([out, *torch.autograd.grad((out * weights).sum(), [*convolution.parameters(), x])])
+    for expected, got in zip(*found, strict=True):
+        torch.testing.assert_close(got, expected)
+
+
+@pytest.mark.parametrize(("pixels", "kind"), [(SMALL_PIXELS, WindowedConv2d), (SMALL_PIXELS + 1, StridedConv2d)])
+def test_small_images_get_them(pixels: int, kind: type[nn.Module]) -> None:
+    extractor = MinAtarCNN(spaces.Box(0, 255, (2, 10, pixels), np.uint8))
+    assert type(extractor.cnn[0]) is kind
+    assert are_small([extractor], CPU) == (kind is WindowedConv2d)
+
+
+def test_bytes_are_divided_as_in_large_images() -> None:
+    features = CnnPolicy(spaces.Box(0, 255, (1, 10, 10), np.uint8), spaces.Discrete(2)).make_features()
+    for byte in (0, 51, 255):
+        image = torch.full((1, 1, 10, 10), byte, dtype=torch.uint8)
+        torch.testing.assert_close(features({"obs": image}), features.extractor(image / 255.0))
