@@ -1,0 +1,53 @@
+"""Scripts whose figures stand in the documentation measure what they say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+
+from sb_dqn import DQN
+from sb_dqn.errors import EnvironmentFault
+from scripts.benchmarks import fault_checks, resumed_curve, strided
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_both_convolutions_calculate_the_same(dtype: torch.dtype) -> None:
+    both = strided.pair(dtype)
+    for ours, theirs in zip(both["ours"][1], both["torch"][1], strict=True):
+        ours.data.copy_(theirs.data)
+    stored = torch.randint(256, (2, 4, 84, 84), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    tolerance = 1e-5 if dtype == torch.float32 else 2e-2
+    torch.testing.assert_close(both["ours"][0](stored), both["torch"][0](stored), atol=tolerance, rtol=tolerance)
+
+
+class Broken(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Sees NaN from the third step on."""
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        obs, reward, terminated, truncated, info = self.env.step(action)
+        self.count = getattr(self, "count", 0) + 1
+        return (obs * np.float32("nan") if self.count >= 3 else obs), reward, terminated, truncated, info
+
+
+def test_the_arm_without_checks_has_none() -> None:
+    def model() -> DQN:
+        return DQN("MlpPolicy", Broken(gymnasium.make("CartPole-v1")), seed=0, learning_starts=100)
+
+    assert fault_checks.seconds(model(), 5, checks=False) > 0
+    with pytest.raises(EnvironmentFault, match="NaN"):
+        fault_checks.seconds(model(), 5, checks=True)
+
+
+def test_a_run_has_got_as_far_as_its_finished_episodes(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    assert not resumed_curve.has_reached(tmp_path, 1)
+    # the last line is being written
+    (run / "monitor.csv").write_text('#{"t_start": 0}\nr,l,t\n10.0,10,0.1\n15.0,15,0.2\n9.0,', encoding="utf-8")
+    assert resumed_curve.has_reached(tmp_path, 25)
+    assert not resumed_curve.has_reached(tmp_path, 26)
