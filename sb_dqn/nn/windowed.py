@@ -8,8 +8,8 @@ from torch.nn import functional
 
 from sb_dqn.accelerate import AsProducts
 
-SMALL_PIXELS = 16
-"""Up to this height and width images count as small: what surrounds their convolutions takes longer than they do."""
+SMALL_PIXELS = 10
+"""MinAtar's. Up to this height and width images count as small: what surrounds their convolutions takes longer than they do."""
 
 
 class WindowedConv2d(AsProducts, nn.Conv2d):
