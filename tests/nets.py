@@ -83,3 +83,17 @@ def make_batch(name: str, seed: int, size: int = 16, scale: float = 1.0) -> Batc
         weight=weight,
         place=torch.zeros(2, size, dtype=torch.long),
     )
+
+
+def assert_equal_convolutions(plain: nn.Module, ours: nn.Module, plain_reads: Tensor, ours_reads: Tensor) -> None:
+    """The same outputs and gradients with the same weights."""
+    ours.load_state_dict(plain.state_dict())
+    found = []
+    for convolution, read in ((plain, plain_reads), (ours, ours_reads)):
+        x = read.clone(memory_format=torch.preserve_format).requires_grad_() if read.is_floating_point() else read
+        out = convolution(x)
+        weights = torch.linspace(-1, 1, out.numel(), dtype=torch.float64).view(out.shape)
+        inputs = [*convolution.parameters(), *([x] if ours_reads.is_floating_point() else [])]
+        found.append([out, *torch.autograd.grad((out * weights).sum(), inputs)])
+    for expected, got in zip(*found, strict=True):
+        torch.testing.assert_close(got, expected)

@@ -48,7 +48,7 @@ def are_small(modules: Sequence[nn.Module], device: torch.device, rows: int = 0)
     """Whether what these modules compute of so many rows is too little to be shared among threads.
 
     On the CPU, without convolutions but those of small images, and with less than 2**23 multiplications in the largest
-    layer: there a second thread begins to pay.
+    linear layer: there a second thread begins to pay.
     """
     parts = [part for module in modules for part in module.modules()]
     large = any(isinstance(part, nn.Conv2d) and not isinstance(part, AsProducts) for part in parts)

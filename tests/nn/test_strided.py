@@ -10,23 +10,16 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from sb_dqn.nn.strided import StridedConv2d
+from tests.nets import assert_equal_convolutions
 
 
 def assert_the_same(kind: tuple[int, ...], plain_reads: Tensor, ours_reads: Tensor) -> None:
     """Outputs and gradients, of torch's convolution and of ours with the same weights (channels, kernel, step, padding)."""
     channels, kernel, step, padding = kind
     plain = nn.Conv2d(channels, 3, kernel, step, padding).double()
-    ours = StridedConv2d(channels, 3, kernel, step, padding).double()
-    ours.load_state_dict(plain.state_dict())
-    found = []
-    for convolution, read in ((plain, plain_reads), (ours, ours_reads)):
-        x = read.clone(memory_format=torch.preserve_format).requires_grad_() if read.is_floating_point() else read
-        out = convolution(x)
-        weights = torch.linspace(-1, 1, out.numel(), dtype=torch.float64).view(out.shape)
-        inputs = [*convolution.parameters(), *([x] if ours_reads.is_floating_point() else [])]
-        found.append([out, *torch.autograd.grad((out * weights).sum(), inputs)])
-    for expected, got in zip(*found, strict=True):
-        torch.testing.assert_close(got, expected)
+    assert_equal_convolutions(
+        plain, StridedConv2d(channels, 3, kernel, step, padding).double(), plain_reads, ours_reads
+    )
 
 
 @settings(deadline=None)  # the first call of all loads a part of torch

@@ -15,6 +15,7 @@ from sb_dqn.nn import MinAtarCNN
 from sb_dqn.nn.strided import StridedConv2d
 from sb_dqn.nn.windowed import SMALL_PIXELS, WindowedConv2d
 from sb_dqn.policies import CnnPolicy
+from tests.nets import assert_equal_convolutions
 
 CPU = torch.device("cpu")
 
@@ -35,18 +36,10 @@ def test_the_same_numbers_and_gradients_as_torch(
     generator = torch.Generator().manual_seed(0)
     plain = nn.Conv2d(channels, 3, kernel, step, padding).double()
     ours = WindowedConv2d(channels, 3, kernel, step, padding).double()
-    ours.load_state_dict(plain.state_dict())
     image = torch.randn(2, channels, kernel + tall, kernel + wide, generator=generator, dtype=torch.float64)
     if last:
         image = image.contiguous(memory_format=torch.channels_last)
-    found = []
-    for convolution in (plain, ours):
-        x = image.clone(memory_format=torch.preserve_format).requires_grad_()
-        out = convolution(x)
-        weights = torch.linspace(-1, 1, out.numel(), dtype=torch.float64).view(out.shape)
-        found.append([out, *torch.autograd.grad((out * weights).sum(), [*convolution.parameters(), x])])
-    for expected, got in zip(*found, strict=True):
-        torch.testing.assert_close(got, expected)
+    assert_equal_convolutions(plain, ours, image, image)
 
 
 @pytest.mark.parametrize(("pixels", "kind"), [(SMALL_PIXELS, WindowedConv2d), (SMALL_PIXELS + 1, StridedConv2d)])
