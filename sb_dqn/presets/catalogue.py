@@ -99,7 +99,21 @@ def _read(file: str) -> dict[str, Any]:
 
 @cache
 def _entries(file: str) -> dict[str, Preset]:
-    return {name: _preset(name, file, plain(raw)) for name, raw in _read(file).get("presets", {}).items()}
+    return {name: _preset(name, file, _whole(name, file)) for name in _read(file).get("presets", {})}
+
+
+def _whole(name: str, file: str) -> dict[str, Any]:
+    """What stands in the entry, over what stands in the one of this name that it is `like`, in another file."""
+    raw: dict[str, Any] = plain(_read(file)["presets"][name])
+    like = raw.pop("like", None)
+    if like is None:
+        return raw
+    if name not in _read(like.lower()).get("presets", {}):
+        raise ConfigurationError(
+            f"preset {name!r} in {file}.yaml is like {like}, but {like.lower()}.yaml has none of that name"
+        )
+    other = _whole(name, like.lower())
+    return {key: value for key, value in other.items() if key not in {"source", "result"}} | raw
 
 
 def _preset(name: str, file: str, raw: dict[str, Any]) -> Preset:

@@ -90,6 +90,24 @@ def test_an_entry_without_a_source_is_refused(folder: Path) -> None:
         find_preset("dqn", "A-v0")
 
 
+def test_an_entry_takes_over_the_settings_of_the_one_it_is_like_but_not_its_result(folder: Path) -> None:
+    (folder / "dqn.yaml").write_text(
+        "presets:\n  A-v0: {source: there, result: good, n_timesteps: 5, n_envs: 2, policy: MlpPolicy, gamma: 0.5, tau: 1e-2}\n"
+    )
+    (folder / "iqn.yaml").write_text("presets:\n  A-v0: {like: DQN, source: here, tau: 1e-1, n_taus: 8}\n")
+    preset = found("iqn", "A-v0")
+    assert (preset.source, preset.result, preset.n_timesteps, preset.n_envs) == ("here", None, 5, 2)
+    assert preset.settings == {"gamma": 0.5, "tau": 0.1, "n_taus": 8}
+    assert found("dqn", "A-v0").settings == {"gamma": 0.5, "tau": 0.01}
+
+
+def test_an_entry_like_one_that_there_is_not_is_refused(folder: Path) -> None:
+    (folder / "dqn.yaml").write_text(f"presets:\n  B-v0: {ENTRY.format(1)}\n")
+    (folder / "iqn.yaml").write_text("presets:\n  A-v0: {like: DQN, source: here}\n")
+    with pytest.raises(ConfigurationError, match=r"preset 'A-v0' in iqn.yaml is like DQN, but dqn.yaml has none"):
+        find_preset("iqn", "A-v0")
+
+
 def test_every_shipped_entry_is_whole() -> None:
     presets = list_presets()
     assert len(presets) >= 8
