@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from sb_dqn.checkpoint import Strip, Strips
-from sb_dqn.errors import ConfigurationError
+from sb_dqn.errors import CheckpointError, ConfigurationError
 from sb_dqn.replay.ring import Ring
 from sb_dqn.replay.samplers import Sampler
 from sb_dqn.replay.sequences import SequenceView
@@ -119,7 +119,18 @@ class Replay:
         return Strips(columns, ring.cursor.copy(), ring.written)
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Takes over what `state_dict` gave."""
+        """Takes over what `state_dict` gave.
+
+        Raises:
+            CheckpointError: it is of another replay, or no replay can have counted so.
+        """
         for part, prefix in ((self.ring, "ring/"), (self.sampler, "sampler/")):
             part.load_state_dict({name[len(prefix) :]: state[name] for name in state if name.startswith(prefix)})
-        self._seen, self._pending, self._steps = (int(number) for number in state["cadence"])
+        seen, pending, steps = (int(number) for number in state["cadence"])
+        arrived = int(self.ring.cursor.sum())
+        if not (0 <= pending <= seen <= arrived and 0 <= steps <= seen):
+            raise CheckpointError(
+                f"replay state counts {seen} env steps, {steps} since the last update and {pending} unpaid, in {arrived} rows "
+                f"that ever arrived; the file is damaged"
+            )
+        self._seen, self._pending, self._steps = seen, pending, steps

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from sb_dqn.errors import ConfigurationError
+from sb_dqn.errors import CheckpointError, ConfigurationError
 from sb_dqn.replay.experience import Cadence, Replay
 from sb_dqn.replay.ring import Ring
 from sb_dqn.replay.samplers import UniformSampler
@@ -113,6 +113,17 @@ def test_nothing_is_due_while_nothing_may_start() -> None:
 def test_wrong_cadences_are_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         Cadence(**settings)
+
+
+@pytest.mark.parametrize("counts", [[-1, 0, 0], [10**9, 0, 0], [9, 10, 0], [9, 0, 10], [9, -1, 0], [9, 0, -1]])
+def test_counts_that_no_replay_has_are_refused(counts: list[int]) -> None:
+    replay = replay_of(Cadence(4))
+    due(replay, ticks(1, ["go"]), 10)
+    state = replay.state_dict()
+    assert state["cadence"].tolist() == [9, 1, 1]  # the first row is a reset
+    replay_of(Cadence(4)).load_state_dict(state)
+    with pytest.raises(CheckpointError, match="the file is damaged"):
+        replay_of(Cadence(4)).load_state_dict({**state, "cadence": torch.tensor(counts)})
 
 
 def busy(replay: Replay, count: int) -> list[Rows]:
