@@ -43,12 +43,16 @@ def choose_mode(modules: list[nn.Module], device: torch.device, torch_compile: b
 class AsProducts:
     """Marks a convolution that is a product of matrices by itself: so short that overhead matters, and to be recorded."""
 
+    weight: Tensor
+    places: int
+    """Pixels of what it returns: rows of the product for each image."""
+
 
 def are_small(modules: Sequence[nn.Module], device: torch.device, rows: int = 0) -> bool:
     """Whether what these modules compute of so many rows is too little to be shared among threads.
 
     On the CPU, without convolutions but those of small images, and with less than 2**23 multiplications in the largest
-    linear layer: there a second thread begins to pay.
+    layer: there a second thread begins to pay.
     """
     parts = [part for module in modules for part in module.modules()]
     large = any(isinstance(part, nn.Conv2d) and not isinstance(part, AsProducts) for part in parts)
@@ -56,7 +60,9 @@ def are_small(modules: Sequence[nn.Module], device: torch.device, rows: int = 0)
         return False
     # a memory takes one step after another, each of a few rows
     layers = [weight for part in parts if not isinstance(part, nn.RNNBase) for weight in part.parameters(recurse=False)]
-    return rows * max((weight.numel() for weight in layers if weight.ndim == 2), default=0) < 2**23
+    linear = [weight.numel() for weight in layers if weight.ndim == 2]
+    images = [part.places * part.weight.numel() for part in parts if isinstance(part, AsProducts)]
+    return rows * max([*linear, *images], default=0) < 2**23
 
 
 def accelerate(function: Function, example: tuple[Tensor, ...], mode: Mode) -> Function:

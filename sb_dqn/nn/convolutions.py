@@ -167,8 +167,10 @@ class Convolutions:
         layers: list[nn.Module] = []
         for channels, kernel, stride, padding in self.rows:
             pool, step = (stride, 1) if self.use_maxpool else (1, stride)
-            layers.append(make(shape[0], channels, kernel, step, padding))
             height, width = ((size + 2 * padding - kernel) // step + 1 for size in shape[1:])
+            convolution = make(shape[0], channels, kernel, step, padding)
+            convolution.places = height * width
+            layers.append(convolution)
             layers += image_norm((channels, height, width), self.layer_norm)
             if pool > 1:
                 layers.append(nn.MaxPool2d(pool))

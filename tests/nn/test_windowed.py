@@ -49,6 +49,13 @@ def test_small_images_get_them(pixels: int, kind: type[nn.Module]) -> None:
     assert are_small([extractor], CPU) == (kind is WindowedConv2d)
 
 
+def test_their_work_counts_for_the_number_of_threads() -> None:
+    extractor = MinAtarCNN(spaces.Box(0, 255, (2, 10, 10), np.uint8), features_dim=None)
+    a_row = 16 * 2 * 3 * 3 * 8 * 8
+    assert are_small([extractor], CPU, 2**23 // a_row)
+    assert not are_small([extractor], CPU, 2**23 // a_row + 1)
+
+
 def test_bytes_are_divided_as_in_large_images() -> None:
     features = CnnPolicy(spaces.Box(0, 255, (1, 10, 10), np.uint8), spaces.Discrete(2)).make_features()
     for byte in (0, 51, 255):
