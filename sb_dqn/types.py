@@ -6,7 +6,7 @@ Observations are always a flat dict: `{"obs": array}` for a plain space, keys by
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -95,6 +95,22 @@ class Batch(NamedTuple):
     def to(self, device: torch.device) -> Batch:
         """The batch where the nets are; itself where it lies there already."""
         return self if self.weight.device == device else Batch(*(_moved(field, device) for field in self))
+
+    def tensors(self) -> tuple[Tensor, ...]:
+        """All that there are, in one row."""
+        parts = (field.values() if isinstance(field, dict) else [field] for field in self if field is not None)
+        return tuple(tensor for part in parts for tensor in part)
+
+    def with_tensors(self, tensors: Iterable[Tensor]) -> Batch:
+        """A batch of the same form of what `tensors` gave."""
+        row = iter(tensors)
+        return Batch(*(_refilled(field, row) for field in self))
+
+
+def _refilled(field: Any, row: Iterator[Tensor]) -> Any:
+    if isinstance(field, dict):
+        return {key: next(row) for key in field}
+    return None if field is None else next(row)
 
 
 def _moved(field: Any, device: torch.device) -> Any:

@@ -17,7 +17,7 @@ import sb_dqn
 from sb_dqn.accelerate import accelerate, modes
 from sb_dqn.accelerate.array_operations import INTO, OPERATIONS
 from sb_dqn.accelerate.array_replay import MOST, array_replay
-from sb_dqn.accelerate.array_views import FILLS, MADE, VIEWS
+from sb_dqn.accelerate.array_views import FILLS, MADE, MANY_BYTES, VIEWS
 
 N = 5
 
@@ -140,6 +140,27 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Callable[[torch.Generator], Ten
         lambda x, i, j: (x[i], x[:, i], x[i, j], x.take(i), x.index_select(1, j), x.index_select(0, i)),
         (floats(N, 4), integers(4, 7), integers(4, 7)),
     ),
+    "reads of many": (
+        lambda x, i: (x.index_select(0, i), x.T.index_select(1, i)),
+        (floats(N, 512), integers(N, MANY_BYTES // 2048)),
+    ),
+    "turned round": (lambda x: (x.flip(1), x.flip(0, 1)), (A,)),
+    "searched": (
+        lambda x, i: (torch.searchsorted(x.cumsum(0), i), torch.searchsorted(x.cumsum(0), i, right=True)),
+        (integers(3, N), integers(9, N, 3)),
+    ),
+    "searched row by row": (
+        lambda x, i: (torch.searchsorted(x.cumsum(1), i), torch.searchsorted(x.cumsum(1), i, right=True)),
+        (integers(3, N, 4), integers(9, N, 3)),
+    ),
+    "bounds that are tensors": (lambda x, y: (x.clamp(y.min(), y.sum()), x.clamp(max=y.min())), (A, positive(N))),
+    "powers of tensors": (lambda x, y: x**y, (positive(N), floats(N))),
+    "whole quotients": (lambda i: ((i - 5) // 3, i == 3), (integers(9, N),)),
+    "counted": (
+        lambda x: (x + torch.arange(4), x[0] * torch.arange(1, 5), x * torch.arange(4, dtype=torch.float32)),
+        (A,),
+    ),
+    "windows": (lambda x: (x.unfold(1, 3, 2), x.unfold(0, 2, 1)), (floats(N, 7),)),
     "gather": (lambda x, i: x.gather(-1, i), (A, integers(4, N, 1))),
     "gather many": (lambda x, i: (x.gather(1, i), x.gather(0, i)), (A, integers(4, N, 3))),
     "gather deep": (lambda x, i: x.gather(1, i), (floats(N, 3, 2), integers(3, N, 1, 2))),
@@ -291,7 +312,7 @@ def test_infinity_times_zero_is_not_a_number() -> None:
 @pytest.mark.parametrize(
     ("function", "example"),
     [
-        (lambda x: x.flip(0), (torch.ones(3),)),  # unknown
+        (lambda x: x.roll(1, 0), (torch.ones(3),)),  # unknown
         (lambda x: torch.add(x, x, alpha=3), (torch.ones(3),)),  # an argument that numpy does not take
         (lambda x: F.huber_loss(x, x * 2), (torch.ones(3),)),  # a form that is not provided for
         (lambda x: x.sum().mul_(2), (torch.ones(3),)),  # numpy's numbers cannot be written into

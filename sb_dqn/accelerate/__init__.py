@@ -6,11 +6,12 @@ from sb_dqn.accelerate.modes import (
     Mode,
     accelerate,
     are_small,
+    by_arrays,
     choose_mode,
     few_threads,
     keep_freed_memory,
 )
 
 __all__ = [
-    "AsProducts", "Function", "Mode", "accelerate", "are_small", "choose_mode", "few_threads", "keep_freed_memory",
+    "AsProducts", "Function", "Mode", "accelerate", "are_small", "by_arrays", "choose_mode", "few_threads", "keep_freed_memory",
 ]  # fmt: skip

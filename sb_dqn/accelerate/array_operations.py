@@ -139,12 +139,27 @@ def _index(x: Array, indices: Sequence[Any]) -> Any:
     return x[tuple(slice(None) if index is None else index for index in indices)]
 
 
-def _index_select(x: Array, dim: int, index: Array) -> Any:
-    return x.take(index, dim)
-
-
 def _take(x: Array, index: Array) -> Any:
     return x.take(index)
+
+
+def _smallest(x: Array) -> Any:
+    return x.min()
+
+
+def _arange(*bounds: int, dtype: torch.dtype = torch.int64, **_: Any) -> Any:
+    return np.arange(*bounds, dtype=DTYPES[dtype])
+
+
+def _flip(x: Array, dims: Sequence[int]) -> Any:
+    return np.flip(x, tuple(dims)).copy()
+
+
+def _searchsorted(edges: Array, x: Array, *, right: bool = False) -> Any:
+    if edges.ndim == 1:
+        return edges.searchsorted(x, "right" if right else "left")
+    below = edges[..., None, :] <= x[..., None] if right else edges[..., None, :] < x[..., None]
+    return add_up(below, -1)  # each row in its own edges, which are few
 
 
 def _cat(parts: Sequence[Array], dim: int = 0) -> Any:
@@ -191,14 +206,15 @@ OPERATIONS: dict[Any, Operation] = {
     aten.mul.Tensor: np.multiply, aten.mul.Scalar: np.multiply, aten.div.Tensor: np.divide, aten.div.Scalar: np.divide,
     aten.neg.default: np.negative, aten.reciprocal.default: np.reciprocal, aten.abs.default: np.abs,
     aten.exp.default: np.exp, aten.log.default: np.log, aten.sqrt.default: np.sqrt, aten.cos.default: np.cos,
-    aten.pow.Tensor_Scalar: np.power, aten.remainder.Scalar: np.remainder,
+    aten.pow.Tensor_Scalar: np.power, aten.pow.Tensor_Tensor: np.power,
+    aten.remainder.Scalar: np.remainder, aten.floor_divide.default: np.floor_divide,
     aten.minimum.default: np.minimum, aten.maximum.default: np.maximum,
-    aten.clamp.default: _clamp, aten.clamp_min.default: np.maximum, aten.clamp_max.default: np.minimum,
+    aten.clamp.default: _clamp, aten.clamp.Tensor: _clamp, aten.clamp_min.default: np.maximum, aten.clamp_max.default: np.minimum,
     aten.tanh.default: np.tanh, aten.tanh_backward.default: _tanh_backward,
     aten.relu.default: _relu, aten.threshold_backward.default: _threshold_backward,
     aten.gt.Scalar: np.greater, aten.ge.Scalar: np.greater_equal, aten.lt.Scalar: np.less, aten.le.Scalar: np.less_equal,
     aten.gt.Tensor: np.greater, aten.ge.Tensor: np.greater_equal, aten.lt.Tensor: np.less, aten.le.Tensor: np.less_equal,
-    aten.eq.Tensor: np.equal, aten.ne.Tensor: np.not_equal,
+    aten.eq.Scalar: np.equal, aten.eq.Tensor: np.equal, aten.ne.Tensor: np.not_equal,
     aten.bitwise_and.Tensor: np.bitwise_and, aten.bitwise_or.Tensor: np.bitwise_or, aten.bitwise_not.default: np.invert,
     aten.logical_and.default: np.logical_and, aten.logical_not.default: np.logical_not, aten.where.self: np.where,
     aten.mm.default: np.matmul, aten.mv.default: np.matmul, aten.dot.default: np.dot, aten.addmm.default: _addmm,
@@ -207,10 +223,12 @@ OPERATIONS: dict[Any, Operation] = {
     aten._log_softmax_backward_data.default: _log_softmax_backward,
     aten.huber_loss.default: _huber, aten.huber_loss_backward.default: _huber_backward,
     aten.sum.default: _sum, aten.sum.dim_IntList: _sum_over, aten.mean.default: _mean, aten.mean.dim: _mean_over,
-    aten.amax.default: _amax, aten.any.dim: _any, aten.argmax.default: _argmax, aten.linalg_vector_norm.default: _norm,
+    aten.amax.default: _amax, aten.min.default: _smallest, aten.any.dim: _any, aten.argmax.default: _argmax,
+    aten.linalg_vector_norm.default: _norm,
     aten.cumsum.default: _cumsum, aten.cumprod.default: _cumprod,
     aten._to_copy.default: _to_copy, aten.clone.default: _clone,
-    aten.index.Tensor: _index, aten.index_select.default: _index_select, aten.take.default: _take,
+    aten.index.Tensor: _index, aten.take.default: _take,
+    aten.arange.default: _arange, aten.arange.start: _arange, aten.flip.default: _flip, aten.searchsorted.Tensor: _searchsorted,
     aten.cat.default: _cat, aten.stack.default: _stack,
 }  # fmt: skip
 """Those that read arrays and make new ones."""

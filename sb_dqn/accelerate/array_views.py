@@ -7,11 +7,14 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.lib.stride_tricks import sliding_window_view
 from torch.fx import Node
 
 from sb_dqn.accelerate.array_operations import Array, Operation
 
 aten = torch.ops.aten
+MANY_BYTES = 2**21
+"""To copy so many rows torch shares among threads, numpy does not."""
 
 
 def _at(x: Array, dim: int, there: Any) -> Any:
@@ -50,6 +53,10 @@ def _expanded(x: Array, shape: Sequence[int]) -> Any:
     return np.broadcast_to(x, [size if wanted == -1 else wanted for wanted, size in zip(shape, known, strict=True)])
 
 
+def _unfolded(x: Array, dim: int, size: int, step: int) -> Any:
+    return sliding_window_view(x, size, dim, writeable=True)[_at(x, dim, slice(None, None, step))]
+
+
 def _unbind(x: Array, dim: int = 0) -> Any:
     return tuple(x if dim == 0 else np.moveaxis(x, dim, 0))
 
@@ -66,7 +73,8 @@ VIEWS: dict[Any, Operation] = {
     aten.t.default: np.transpose, aten.view.default: _reshaped, aten._unsafe_view.default: _reshaped,
     aten.squeeze.dim: _squeezed, aten.unsqueeze.default: _with_new_axis, aten.select.int: _selected,
     aten.slice.Tensor: _sliced, aten.permute.default: _permuted, aten.expand.default: _expanded,
-    aten.unbind.int: _unbind, aten.split.Tensor: _split, aten.split_with_sizes.default: _split_with_sizes,
+    aten.unfold.default: _unfolded, aten.unbind.int: _unbind, aten.split.Tensor: _split,
+    aten.split_with_sizes.default: _split_with_sizes,
 }  # fmt: skip
 """Those that show the memory of their first argument."""
 
@@ -108,7 +116,22 @@ def _make_scatter_add(x: Node, dim: int, index: Node, source: Node) -> Operation
     return scatter_add
 
 
+def _take_rows(x: Array, dim: int, index: Array) -> Any:
+    return x.take(index, dim)
+
+
+def _take_many_rows(x: Array, dim: int, index: Array) -> Any:
+    return torch.from_numpy(x).index_select(dim, torch.from_numpy(index)).numpy()
+
+
+def _make_index_select(x: Node, dim: int, index: Node) -> Operation:
+    stored, chosen = x.meta["val"], index.meta["val"].numel()
+    count = stored.numel() // max(stored.shape[dim], 1) * chosen
+    return _take_many_rows if count * stored.itemsize >= MANY_BYTES else _take_rows
+
+
 MADE: dict[Any, Callable[..., Operation]] = {
+    aten.index_select.default: _make_index_select,
     aten.gather.default: _make_gather,
     aten.scatter_add.default: _make_scatter_add,
 }

@@ -82,6 +82,14 @@ def accelerate(function: Function, example: tuple[Tensor, ...], mode: Mode) -> F
     return _traced(function, example) if mode == "traced" else function
 
 
+def by_arrays(function: Function, example: tuple[Tensor, ...]) -> Function:
+    """`function`, replayed by numpy; itself where numpy does not know all that it does.
+
+    What comes out may take part in gradients, unlike that of `accelerate`: this is for what is small beside an eager net.
+    """
+    return array_replay(_record(function, example), example) or function
+
+
 def _record(function: Function, example: tuple[Tensor, ...]) -> GraphModule:
     """One call as a graph of tensor operations, without those that nobody reads."""
     from torch._decomp import get_decompositions

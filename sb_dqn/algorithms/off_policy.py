@@ -22,7 +22,7 @@ from sb_dqn.errors import ConfigurationError
 from sb_dqn.replay import FrameStack, Replay
 from sb_dqn.schedules import Schedule
 from sb_dqn.spaces import flatten_space
-from sb_dqn.types import ActionArray, BoolArray, Observation, Rows, Update
+from sb_dqn.types import ActionArray, Batch, BoolArray, Observation, Rows, Update
 
 
 class OffPolicyAlgorithm(BaseAlgorithm):
@@ -52,6 +52,7 @@ class OffPolicyAlgorithm(BaseAlgorithm):
         self._next_sync = target.interval
         self._noise = torch.empty(0)
         self._gradient: Any = None
+        self._sample: Callable[[torch.Tensor], Batch]
         self._uniform_until = replay.cadence.learning_starts
         if stream is not None:
             self.attach(stream)
@@ -145,7 +146,7 @@ class OffPolicyAlgorithm(BaseAlgorithm):
         return Update(*facts)
 
     def _sample_and_differentiate(self, noise: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        batch = self.normalizer.batch(self.replay.sample(noise).to(self.device))
+        batch = self.normalizer.batch(self._sample(noise).to(self.device))
         gradient, priority, update = self.learner.gradient(batch)
         self.replay.feedback(batch, priority)
         return gradient, *update
@@ -153,6 +154,8 @@ class OffPolicyAlgorithm(BaseAlgorithm):
     def _record_gradient(self) -> None:
         device = self.replay.ring.device
         self._noise = torch.zeros(self.replay.sampler.noise_shape, dtype=torch.float64, device=device)
+        # a recording of the whole gradient step has the sampling in it
+        self._sample = self.replay.recorded(self._noise) if self.mode == "eager" else self.replay.sample
         with self.replay.sampler.untouched():
             self._gradient = accelerate(self._sample_and_differentiate, (self._noise,), self.mode)
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 import torch
 from torch import Tensor
 
+from sb_dqn.accelerate import by_arrays
 from sb_dqn.checkpoint import Strip, Strips
 from sb_dqn.errors import CheckpointError, ConfigurationError
 from sb_dqn.replay.ring import Ring
@@ -98,6 +99,14 @@ class Replay:
     def sample(self, noise: Tensor) -> Batch:
         """A batch from float64 uniform numbers of shape `sampler.noise_shape`; pure tensor operations."""
         return self.view.gather(*self.sampler.locate(noise))
+
+    def recorded(self, noise: Tensor) -> Callable[[Tensor], Batch]:
+        """`sample` for such noise, its many small operations replayed by numpy where the rows lie on the CPU."""
+        if self.ring.device.type != "cpu":
+            return self.sample
+        form = self.sample(noise)
+        run = by_arrays(lambda noise: self.sample(noise).tensors(), (noise,))
+        return lambda noise: form.with_tensors(run(noise))
 
     def feedback(self, batch: Batch, priority: Tensor) -> None:
         """Hands new priorities `[N]` to the sampler."""

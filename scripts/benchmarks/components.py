@@ -77,12 +77,14 @@ def sampling(*, rows: int, lanes: int, n_steps: int, batch_sizes: list[int], sec
     for size in batch_sizes:
         replay = Replay(replay.ring, UniformSampler(replay.ring, size), replay.view, replay.cadence)
         noise = torch.rand(replay.sampler.noise_shape, dtype=torch.float64, generator=generator)
+        replay.refresh()
+        sample = replay.recorded(noise)
         count, start, spent = -10, time.perf_counter(), 0.0  # the first ten are a warm-up
         while count <= 0 or spent < seconds:
             if count == 0:
                 start = time.perf_counter()
             replay.refresh()
-            replay.sample(noise.uniform_(generator=generator))
+            sample(noise.uniform_(generator=generator))
             count, spent = count + 1, time.perf_counter() - start
         found[f"batch {size}"] = count / spent
     return found

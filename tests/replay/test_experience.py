@@ -160,6 +160,7 @@ def test_a_traced_sample_stays_valid_while_the_ring_goes_on(lanes: int, n: int, 
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the constants, which are the ring's tensors
         traced = torch.jit.trace(graph, (noise,), check_trace=False)
+    recorded = replay.recorded(noise)
     different = 0
     for tick in rows[12:]:
         replay.extend(tick)
@@ -169,6 +170,7 @@ def test_a_traced_sample_stays_valid_while_the_ring_goes_on(lanes: int, n: int, 
         with torch.no_grad():
             got = traced(noise)
         assert all(torch.equal(x, y) for x, y in zip(want, got, strict=True))
+        assert all(torch.equal(x, y) for x, y in zip(want, flat(recorded(noise)), strict=True))
         different += len(torch.unique(want[-1][1]))
     assert different > 200
     twin = replay_of(Cadence(1), lanes, rows=20, n=n, k=k)
@@ -176,7 +178,8 @@ def test_a_traced_sample_stays_valid_while_the_ring_goes_on(lanes: int, n: int, 
         twin.extend(tick)
     replay.load_state_dict(twin.state_dict())  # loading moves no tensor either
     with torch.no_grad():
-        assert all(torch.equal(x, y) for x, y in zip(flat(replay.sample(noise)), traced(noise), strict=True))
+        for of_traced in (traced(noise), flat(recorded(noise))):
+            assert all(torch.equal(x, y) for x, y in zip(flat(replay.sample(noise)), of_traced, strict=True))
 
 
 def test_state_round_trip_of_the_whole_replay() -> None:
