@@ -8,12 +8,14 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+import pytest
 from gymnasium import spaces
 
 from sb_dqn.algorithms import ALGORITHMS, DQN, R2D2, SAC
 from sb_dqn.algorithms.actor_critic import ActorCriticAlgorithm
 from sb_dqn.algorithms.outside import constructor_arguments
 from sb_dqn.algorithms.r2d2 import INSTEAD
+from sb_dqn.replay import Replay
 
 SMALL_CNN: dict[str, Any] = {"features_dim": 16, "channels": (4, 8), "kernels": (4, 3), "strides": (2, 1)}
 PLACE = spaces.Box(-np.inf, np.inf, (2,), np.float32)
@@ -105,6 +107,13 @@ def lanes(
 ) -> list[Callable[[], gymnasium.Env[Any, Any]]]:
     """As many factories, each of a game of its own."""
     return [make] * count
+
+
+def run_eagerly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Q-agents record nothing: that takes far longer than a few updates."""
+    for module in ("parts", "pqn"):
+        monkeypatch.setattr(f"sb_dqn.algorithms.{module}.choose_mode", lambda *_: "eager")
+    monkeypatch.setattr(Replay, "recorded", lambda replay, noise: replay.sample)
 
 
 QUICK: dict[str, Any] = {

@@ -18,7 +18,6 @@ import numpy as np
 import pytest
 import torch
 
-from sb_dqn.accelerate import Mode
 from sb_dqn.algorithms import DQN, PQN
 from sb_dqn.nn.linear import NoisyLinear
 from sb_dqn.nn.mlp import Streams
@@ -26,6 +25,7 @@ from sb_dqn.policies import QPolicy
 from sb_dqn.replay.prioritized import PrioritizedSampler
 from sb_dqn.spaces import flatten_observation
 from tests.combinations import FACTORS, SWITCHES, Combination, covering, everything, label, make, make_pqn, switched_on
+from tests.tiny import run_eagerly
 
 PAIRS = covering(2)
 FULL = os.environ.get("SB_DQN_MATRIX") == "full"
@@ -36,7 +36,7 @@ STEPS = 24
 @pytest.fixture
 def eagerly(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """Recording takes far longer than these few updates."""
-    monkeypatch.setattr("sb_dqn.algorithms.parts.choose_mode", lambda *_: "eager")
+    run_eagerly(monkeypatch)
     return monkeypatch
 
 
@@ -110,7 +110,7 @@ def test_learns_and_comes_back(combination: Combination, eagerly: Any) -> None:
 def test_every_pair_as_it_is_recorded(combination: Combination, monkeypatch: pytest.MonkeyPatch) -> None:
     recorded = check(combination)
     assert recorded.mode == "traced"
-    monkeypatch.setattr("sb_dqn.algorithms.parts.choose_mode", lambda *_: "eager")
+    run_eagerly(monkeypatch)
     eager = make(combination).learn(STEPS + 4)
     moved = (eager.learner.flat - eager.learner.flat_target).norm()
     assert (recorded.learner.flat - eager.learner.flat).norm() < 1e-3 * moved
@@ -121,7 +121,7 @@ OF_ROLLOUTS = ("dueling", "masks", "observation", "lanes", "actions")
 
 @pytest.mark.parametrize("values_of", list(product(*(FACTORS[name] for name in OF_ROLLOUTS))), ids=str)
 def test_rollouts(values_of: tuple[Any, ...], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sb_dqn.algorithms.pqn.choose_mode", lambda *_: "eager")
+    run_eagerly(monkeypatch)
     combination = dict(zip(OF_ROLLOUTS, values_of, strict=True))
     model = make_pqn(combination)
     before = model.learner.flat.clone()
@@ -177,8 +177,7 @@ def test_compiled(head: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
     compiled = check(combination, torch_compile=True)
     assert compiled.mode == "compiled"
     assert "failed" not in capsys.readouterr().err
-    mode: Mode = "eager"
-    monkeypatch.setattr("sb_dqn.algorithms.parts.choose_mode", lambda *_: mode)
+    run_eagerly(monkeypatch)
     eager = make(combination).learn(STEPS + 4)
     moved = (eager.learner.flat - eager.learner.flat_target).norm()
     assert (compiled.learner.flat - eager.learner.flat).norm() < 1e-2 * moved

@@ -28,7 +28,7 @@ from sb_dqn.nn.linear import Noisy
 from sb_dqn.objectives.backup import Munchausen
 from sb_dqn.replay import Prioritized, PrioritizedSampler
 from sb_dqn.schedules import Linear
-from tests.tiny import Q_AGENTS, SMALL_CNN, Tiny, lanes, quick
+from tests.tiny import Q_AGENTS, SMALL_CNN, Tiny, lanes, quick, run_eagerly
 
 OBS = {"obs": torch.from_numpy(np.random.default_rng(0).normal(size=(20, 2)).astype(np.float32))}
 SOON: dict[str, dict[str, Any]] = {
@@ -41,8 +41,7 @@ SOON: dict[str, dict[str, Any]] = {
 @pytest.fixture(autouse=True)
 def eagerly(monkeypatch: pytest.MonkeyPatch) -> None:
     """Recording takes far longer than these few updates."""
-    for module in ("parts", "pqn"):
-        monkeypatch.setattr(f"sb_dqn.algorithms.{module}.choose_mode", lambda *_: "eager")
+    run_eagerly(monkeypatch)
 
 
 def learned(algorithm: Any, **kwargs: Any) -> Any:

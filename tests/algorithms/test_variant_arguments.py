@@ -17,7 +17,7 @@ from sb_dqn.nn.extractors import HadamaxCNN, ImpalaCNN, MinAtarCNN, NatureCNN
 from sb_dqn.schedules import Linear
 from tests.algorithms.test_arguments import NO_NUMBERS, TABLE
 from tests.choices import Choices
-from tests.tiny import Q_AGENTS, Tiny, quick
+from tests.tiny import Q_AGENTS, Tiny, quick, run_eagerly
 
 WHOLE = [*NO_NUMBERS, 1.5, 0, -1, None]
 KAPPA = [*NO_NUMBERS, -1, -1e-9, None]
@@ -327,8 +327,7 @@ ALLOWED: list[tuple[Any, dict[str, Any]]] = [
 
 @pytest.mark.parametrize(("algorithm", "kwargs"), ALLOWED)
 def test_values_that_are_allowed(algorithm: Any, kwargs: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("parts", "pqn"):
-        monkeypatch.setattr(f"sb_dqn.algorithms.{module}.choose_mode", lambda *_: "eager")
+    run_eagerly(monkeypatch)
     model = quick(algorithm=algorithm, **kwargs).learn(40)
     assert model._n_updates > 0
     assert np.isfinite(model.learner.flat.numpy()).all()
