@@ -59,7 +59,7 @@ def stream(*, lanes: int, ticks: int, blocks: int) -> dict[str, float]:
 
 
 def sampling(*, rows: int, lanes: int, n_steps: int, batch_sizes: list[int], seconds: float) -> dict[str, float]:
-    """Batches per second of n-step transitions of four stacked frames, from a full replay.
+    """Batches per second of n-step transitions of four stacked frames, from a full replay: as `learn` samples, and eagerly.
 
     Args:
         rows: held, over all lanes.
@@ -78,15 +78,15 @@ def sampling(*, rows: int, lanes: int, n_steps: int, batch_sizes: list[int], sec
         replay = Replay(replay.ring, UniformSampler(replay.ring, size), replay.view, replay.cadence)
         noise = torch.rand(replay.sampler.noise_shape, dtype=torch.float64, generator=generator)
         replay.refresh()
-        sample = replay.recorded(noise)
-        count, start, spent = -10, time.perf_counter(), 0.0  # the first ten are a warm-up
-        while count <= 0 or spent < seconds:
-            if count == 0:
-                start = time.perf_counter()
-            replay.refresh()
-            sample(noise.uniform_(generator=generator))
-            count, spent = count + 1, time.perf_counter() - start
-        found[f"batch {size}"] = count / spent
+        for name, sample in {"": replay.recorded(noise), " eagerly": replay.sample}.items():
+            count, start, spent = -10, time.perf_counter(), 0.0  # the first ten are a warm-up
+            while count <= 0 or spent < seconds:
+                if count == 0:
+                    start = time.perf_counter()
+                replay.refresh()
+                sample(noise.uniform_(generator=generator))
+                count, spent = count + 1, time.perf_counter() - start
+            found[f"batch {size}{name}"] = count / spent
     return found
 
 
