@@ -13,7 +13,7 @@ import torch
 
 from sb_dqn import DQN
 from sb_dqn.errors import EnvironmentFault
-from scripts.benchmarks import fault_checks, peer_curve, resumed_curve, strided
+from scripts.benchmarks import fault_checks, peer_curve, processes, resumed_curve, strided
 from scripts.benchmarks.curves import COLUMNS
 
 
@@ -70,3 +70,8 @@ def test_the_peer_is_not_given_a_rate_that_each_piece_would_begin_anew(tmp_path:
     pytest.importorskip("stable_baselines3", reason="its curve is drawn where it is installed")
     with pytest.raises(SystemExit, match="has a schedule"):
         peer_curve.main(["DQN", "CartPole-v1", "--out", str(tmp_path)])
+
+
+def test_a_process_finds_the_bytecode_of_the_one_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    assert processes.python("import sys; assert not sys.dont_write_bytecode")[""] > 0
