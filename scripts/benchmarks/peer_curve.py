@@ -35,10 +35,10 @@ def learn(model: Any, steps: int, every: int, episodes: int, env_id: str, file: 
         start = time.perf_counter()
         model.learn(goal - model.num_timesteps, reset_num_timesteps=False)
         seconds += time.perf_counter() - start
-        returns, _ = evaluate_policy(model, test, episodes, return_episode_rewards=True)
+        evaluated: Any = evaluate_policy(model, test, episodes, return_episode_rewards=True)  # lists, not two numbers
         played = [info["r"] for info in model.ep_info_buffer][-WINDOW:]
         facts = [model.num_timesteps, f"{seconds:.1f}", model._n_updates, model._episode_num]
-        writer.writerow([*facts, *(f"{value:.2f}" for value in (mean_sd(played)[0], *mean_sd(returns)))])
+        writer.writerow([*facts, *(f"{value:.2f}" for value in (mean_sd(played)[0], *mean_sd(evaluated[0])))])
         file.flush()
 
 
