@@ -142,7 +142,7 @@ def test_a_tiny_benchmark_runs_from_end_to_end(
     assert "tiny batch 8" in told.out
     assert "no_such_package is not installed" in told.err
     entry: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))["benchmarks"]["replay"]
-    assert [set(one) for one in entry["rounds"]] == [{"tiny batch 8"}] * 2
+    assert [set(one) for one in entry["rounds"]] == [{"tiny batch 8", "tiny batch 8 eagerly"}] * 2
     (comparison,) = entry["comparisons"]
     assert comparison["met"] is True
     assert comparison["median"] == pytest.approx(np.median([one["tiny batch 8"] for one in entry["rounds"]]))
