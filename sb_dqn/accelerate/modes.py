@@ -93,12 +93,15 @@ def by_arrays(function: Function, example: tuple[Tensor, ...]) -> Function:
 def _record(function: Function, example: tuple[Tensor, ...]) -> GraphModule:
     """One call as a graph of tensor operations, without those that nobody reads."""
     from torch._decomp import get_decompositions
+    from torch._guards import TracingContext, tracing
+    from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.fx.experimental.proxy_tensor import make_fx  # half a second to import
 
     # the tracer knows no lists of truths, which the backward pass of layer norm takes as an argument
     plain: Any = get_decompositions([torch.ops.aten.native_layer_norm_backward])
-    # it does not take bound methods
-    graph = make_fx(lambda *arguments: function(*arguments), decomposition_table=plain)(*example)
+    with tracing(TracingContext(FakeTensorMode())):  # else each operation makes a mode of its own: half of the time
+        # it does not take bound methods
+        graph = make_fx(lambda *arguments: function(*arguments), decomposition_table=plain)(*example)
     graph.graph.eliminate_dead_code()
     graph.recompile()
     return graph
