@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Literal
 
 import torch
@@ -104,7 +105,7 @@ class Replay:
         """`sample` for such noise, its many small operations replayed by numpy where the rows lie on the CPU."""
         if self.ring.device.type != "cpu":
             return self.sample
-        form = self.sample(noise)
+        form = self.sample(noise).with_tensors(repeat(noise[:0]))  # holds no frames
         run = by_arrays(lambda noise: self.sample(noise).tensors(), (noise,))
         return lambda noise: form.with_tensors(run(noise))
 
@@ -133,13 +134,13 @@ class Replay:
         Raises:
             CheckpointError: it is of another replay, or no replay can have counted so.
         """
-        for part, prefix in ((self.ring, "ring/"), (self.sampler, "sampler/")):
-            part.load_state_dict({name[len(prefix) :]: state[name] for name in state if name.startswith(prefix)})
         seen, pending, steps = (int(number) for number in state["cadence"])
-        arrived = int(self.ring.cursor.sum())
+        arrived = int(state["ring/cursor"].sum()) if "ring/cursor" in state else 0
         if not (0 <= pending <= seen <= arrived and 0 <= steps <= seen):
             raise CheckpointError(
                 f"replay state counts {seen} env steps, {steps} since the last update and {pending} unpaid, in {arrived} rows "
                 f"that ever arrived; the file is damaged"
             )
+        for part, prefix in ((self.ring, "ring/"), (self.sampler, "sampler/")):
+            part.load_state_dict({name[len(prefix) :]: state[name] for name in state if name.startswith(prefix)})
         self._seen, self._pending, self._steps = seen, pending, steps

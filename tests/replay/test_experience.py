@@ -122,8 +122,12 @@ def test_counts_that_no_replay_has_are_refused(counts: list[int]) -> None:
     state = replay.state_dict()
     assert state["cadence"].tolist() == [9, 1, 1]  # the first row is a reset
     replay_of(Cadence(4)).load_state_dict(state)
+    other = replay_of(Cadence(4))
+    due(other, ticks(1, ["go"]), 7)
+    held = {name: value.clone() for name, value in other.state_dict().items()}
     with pytest.raises(CheckpointError, match="the file is damaged"):
-        replay_of(Cadence(4)).load_state_dict({**state, "cadence": torch.tensor(counts)})
+        other.load_state_dict({**state, "cadence": torch.tensor(counts)})
+    assert all(torch.equal(value, held[name]) for name, value in other.state_dict().items())
 
 
 def busy(replay: Replay, count: int) -> list[Rows]:
