@@ -255,8 +255,8 @@ def test_none_is_left_out() -> None:
 ON_ARRAYS = ("DQN", "DoubleDQN", "DuelingDQN", "NoisyDQN", "NStepDQN", "MunchausenDQN", "CategoricalDQN", "PQN", "A2C")
 
 
-@pytest.mark.parametrize("name", ON_ARRAYS)
-def test_whole_updates(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("name", "lanes"), [*((name, 1) for name in ON_ARRAYS), ("DQN", 4)])
+def test_whole_updates(name: str, lanes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Acting and learning run on numpy, to the parameters that torch comes to."""
     found: list[bool] = []
 
@@ -268,7 +268,8 @@ def test_whole_updates(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def learnt() -> Tensor:
         cls = getattr(sb_dqn, name)
         off_policy = {} if name in ("PQN", "A2C") else {"learning_starts": 50, "learning_rate": 1e-4}
-        flat: Tensor = cls("MlpPolicy", "CartPole-v1", seed=0, device="cpu", **off_policy).learn(300).learner.flat
+        env = sb_dqn.make_vec_env("CartPole-v1", lanes) if lanes > 1 else "CartPole-v1"
+        flat: Tensor = cls("MlpPolicy", env, seed=0, device="cpu", **off_policy).learn(300).learner.flat
         return flat
 
     monkeypatch.setattr(modes, "array_replay", counting)
