@@ -270,7 +270,7 @@ class View:
         self.stack = FrameStack(blueprint.frame_stack, stream.num_envs, leaves) if blueprint.frame_stack > 1 else None
 
     def __call__(self, rows: Rows) -> Any:
-        obs = rows.slots[-1].obs
+        obs = {key: value.copy() for key, value in rows.slots[-1].obs.items()}  # the stream writes into its own again
         if self.stack is not None:
             for slot in rows.slots:
                 self.stack.push(slot)

@@ -4,6 +4,7 @@ import copy
 import random
 import warnings
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import gymnasium
@@ -16,6 +17,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from sb_dqn.envs.stream import StreamOptions, open_stream
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.evaluation import derive_seed, evaluate_policy, play_episodes
+from tests.tiny import Tiny, quick
 
 
 class Game(gymnasium.Env[Any, Any]):
@@ -235,6 +237,17 @@ def test_callback_sees_each_counting_lane() -> None:
         (1, 20.0, False, 2, 2),
         (1, 30.0, True, 3, 3),
     ]
+
+
+def test_what_a_callback_is_shown_may_be_kept() -> None:
+    shown: list[tuple[Any, Any]] = []
+
+    def see(names: dict[str, Any], globals_: dict[str, Any]) -> None:
+        shown.append((names["observations"], names["new_observations"]))
+
+    evaluate_policy(quick(Tiny(length=6)), Tiny(length=6), 1, callback=see)
+    assert len({before.tobytes() for before, _ in shown}) == 6
+    assert all(np.array_equal(after, before) for (_, after), (before, _) in pairwise(shown))
 
 
 def test_reset_rows_are_neither_steps_nor_told() -> None:

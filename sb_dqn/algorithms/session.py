@@ -54,6 +54,7 @@ class TickLocals(Mapping[str, Any]):
     def turn_to(self, rows: Rows) -> None:
         self.rows = rows
         self.facts.pop("infos", None)
+        self.facts.pop("new_obs", None)
 
     def __getitem__(self, name: str) -> Any:
         if name in self.facts:
@@ -70,8 +71,10 @@ class TickLocals(Mapping[str, Any]):
         if name == "actions":
             return None if rows.action is None else rows.action + self.action_start
         if name == "new_obs":
-            obs = rows.slots[-1].obs
-            return obs["obs"] if set(obs) == {"obs"} else obs
+            obs = {
+                key: value.copy() for key, value in rows.slots[-1].obs.items()
+            }  # the stream writes into its own again
+            return self.facts.setdefault("new_obs", obs["obs"] if set(obs) == {"obs"} else obs)
         if name == "dones":
             return np.any([slot.last & slot.valid for slot in rows.slots], axis=0) & rows.stepped
         return np.sum([np.where(slot.valid, slot.reward, 0) for slot in rows.slots], axis=0, dtype=np.float32)

@@ -42,6 +42,7 @@ def as_one_line(message: Warning | str, category: type[Warning], *_: Any, **__: 
 def main() -> None:
     """The console script. Faults of the user's making end in one line and status 2, and warnings in one line."""
     warnings.formatwarning = as_one_line
+    sys.path.append("")  # an environment named as module:id may lie in the folder where the command is typed
     try:
         commands()
     except (ConfigurationError, CheckpointError, MemoryBudgetError) as error:

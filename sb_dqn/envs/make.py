@@ -13,7 +13,7 @@ from gymnasium.vector import SyncVectorEnv
 
 from sb_dqn.envs.lanes import Env, Lanes
 from sb_dqn.envs.minatar import MinAtarGame, is_minatar, register_minatar
-from sb_dqn.envs.monitor import Monitor
+from sb_dqn.envs.monitor import Monitor, remove_results
 from sb_dqn.envs.renewed_workers import worker_lanes
 from sb_dqn.errors import ConfigurationError, nearest
 
@@ -26,15 +26,18 @@ def spec_of(env_id: str) -> Any:
     Raises:
         ConfigurationError: unknown id, the nearest registered ones are offered; or its package is missing.
     """
-    if env_id not in gymnasium.registry and ":" not in env_id:
-        if env_id.startswith("sb_dqn/"):
+    module, _, name = env_id.rpartition(":")
+    if name not in gymnasium.registry and not module:
+        if name.startswith("sb_dqn/"):
             importlib.import_module("sb_dqn.envs.memory")  # registers its ids when imported
-        register_minatar(env_id)
+        register_minatar(name)
         importlib.import_module("ale_py")  # registers its ids when imported
     try:
-        return gymnasium.spec(env_id)
+        if module:
+            importlib.import_module(module)
+        return gymnasium.spec(name)
     except (gymnasium.error.Error, ModuleNotFoundError) as error:
-        known = nearest(env_id, gymnasium.registry)
+        known = nearest(name, gymnasium.registry)
         raise ConfigurationError(
             f"unknown environment {env_id!r} ({error}).{known} "
             f"Allowed: any id that gymnasium has registered, 'module:id' to import a module first, or an "
@@ -100,20 +103,26 @@ def make_vec_env(
     vec_env_kwargs = dict(vec_env_kwargs or {})
     if vec_env_cls == "vector":
         return _vectorised(env_id, n_envs, seed, {**(env_kwargs or {}), **vec_env_kwargs}, wrapper_class or monitor_dir)
-    make = _backend(vec_env_cls)
+    make, watching = _backend(vec_env_cls), dict(monitor_kwargs or {})
+    files = {start_index + lane: _monitor_file(monitor_dir, start_index + lane) for lane in range(n_envs)}
+    if watching.pop("override_existing", True):  # here, because a lane that is made anew goes on with its file
+        remove_results([file for file in files.values() if file is not None])
 
     def lane(rank: int) -> Env:
         env = make_env(env_id, env_kwargs or {})
         if seed is not None:
             env.action_space.seed(seed + rank)
         if monitor_dir is not None or monitor_kwargs is not None:
-            filename = str(Path(monitor_dir) / str(rank)) if monitor_dir is not None else None
-            env = Monitor(env, filename=filename, **(monitor_kwargs or {}))
+            env = Monitor(env, files[rank], **watching, override_existing=False)
         return wrapper_class(env, **(wrapper_kwargs or {})) if wrapper_class is not None else env
 
     if isinstance(env_id, str):
         spec_of(env_id)  # an unknown id is reported here, not from inside another process
-    return _seeded(make([partial(lane, start_index + index) for index in range(n_envs)], **vec_env_kwargs), seed)
+    return _seeded(make([partial(lane, rank) for rank in files], **vec_env_kwargs), seed)
+
+
+def _monitor_file(folder: str | Path | None, rank: int) -> str | None:
+    return None if folder is None else str(Path(folder) / str(rank))
 
 
 def _backend(vec_env_cls: str | Callable[..., Any] | None) -> Callable[..., Any]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, SupportsFloat
 
@@ -26,8 +27,11 @@ class ResultsWriter:
         extra_keys: columns after r, l and t.
         override_existing: begin a new file; otherwise go on with the old one.
 
+    Attributes:
+        header: what the file's first line says.
+
     Raises:
-        ConfigurationError: the file cannot be written.
+        ConfigurationError: the file cannot be written, or gone on with.
     """
 
     def __init__(
@@ -37,10 +41,9 @@ class ResultsWriter:
         extra_keys: tuple[str, ...] = (),
         override_existing: bool = True,
     ) -> None:
-        path = Path(filename)
-        if not path.name.endswith(EXTENSION):
-            path = path / EXTENSION if path.is_dir() else path.with_name(f"{path.name}.{EXTENSION}")
+        path = _path_of(filename)
         fresh = override_existing or not path.exists()
+        self.header = dict(header) if fresh else read_header(path)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._file = path.open("w" if fresh else "a", newline="\n")
@@ -63,6 +66,36 @@ class ResultsWriter:
     def close(self) -> None:
         """Closes the file."""
         self._file.close()
+
+
+def _path_of(filename: str) -> Path:
+    path = Path(filename)
+    if path.name.endswith(EXTENSION):
+        return path
+    return path / EXTENSION if path.is_dir() else path.with_name(f"{path.name}.{EXTENSION}")
+
+
+def remove_results(filenames: Iterable[str]) -> None:
+    """Removes the files that writers of these names would go on with."""
+    for filename in filenames:
+        with contextlib.suppress(OSError):  # the writer says what is wrong with it
+            _path_of(filename).unlink(missing_ok=True)
+
+
+def read_header(path: Path) -> dict[str, Any]:
+    """What the first line of a monitor file says.
+
+    Raises:
+        ConfigurationError: it is no such file.
+    """
+    with path.open(newline="") as lines:
+        try:
+            header: dict[str, Any] = json.loads(lines.readline().removeprefix("#"))
+            return {**header, "t_start": float(header["t_start"])}
+        except (ValueError, KeyError, TypeError) as error:
+            raise ConfigurationError(
+                f"{path} is not a monitor file ({error!r}); its first line must be #{{json}}"
+            ) from error
 
 
 class Monitor(gymnasium.Wrapper[Any, Any, Any, Any]):
@@ -97,6 +130,7 @@ class Monitor(gymnasium.Wrapper[Any, Any, Any, Any]):
                 "env_id": str(env.spec.id if env.spec is not None else None),
             }
             self.results_writer = ResultsWriter(filename, header, reset_keywords + info_keywords, override_existing)
+            self.t_start = float(self.results_writer.header["t_start"])  # one clock for all of a file
         self.rewards: list[float] = []
         self.needs_reset = True
         self.total_steps = 0
@@ -120,7 +154,7 @@ class Monitor(gymnasium.Wrapper[Any, Any, Any, Any]):
                 raise ConfigurationError(
                     f"reset() was not given {key!r}, which reset_keywords={self.reset_keywords} wants to record"
                 )
-            self._reset_info[key] = kwargs.pop(key) if key not in ("seed", "options") else kwargs[key]
+            self._reset_info[key] = kwargs[key]
         return self.env.reset(**kwargs)
 
     def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import csv
-import json
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
-from sb_dqn.envs.monitor import EXTENSION
+from sb_dqn.envs.monitor import EXTENSION, read_header
 from sb_dqn.errors import ConfigurationError
 
 Results = dict[str, npt.NDArray[np.float64]]
@@ -46,16 +45,15 @@ def load_results(path: str | Path) -> Results:
 
 def _read(file: Path) -> tuple[float, Results]:
     """When a file was begun, and its columns of numbers."""
+    began = float(read_header(file)["t_start"])
     with file.open(newline="") as lines:
+        lines.readline()
         try:
-            began = float(json.loads(lines.readline().removeprefix("#"))["t_start"])
             rows = list(csv.DictReader(lines))
             columns = {key: [row[key] for row in rows] for key in (rows[0] if rows else ("r", "l", "t"))}
             basic = {key: np.array(columns[key], np.float64) for key in ("r", "l", "t")}
         except (ValueError, KeyError, TypeError) as error:
-            raise ConfigurationError(
-                f"{file} is not a monitor file ({error!r}); its first line must be #{{json}}"
-            ) from error
+            raise ConfigurationError(f"{file} is not a monitor file ({error!r}); it lacks r, l or t") from error
     others = {key: _numbers(column) for key, column in columns.items() if key not in basic}
     return began, basic | {key: column for key, column in others.items() if column is not None}
 

@@ -96,7 +96,7 @@ class Chosen(BaseCallback):
     def _on_step(self) -> bool:
         if self.obs is not None:
             self.pairs.append((self.obs, int(self.locals["actions"][0])))
-        self.obs = None if self.locals["dones"][0] else self.locals["new_obs"][0].copy()
+        self.obs = None if self.locals["dones"][0] else self.locals["new_obs"][0]
         return True
 
     def greedy(self, model: DQN) -> list[bool]:

@@ -191,6 +191,30 @@ def test_a_fault_of_the_user_is_one_line_and_status_2(
     assert not (tmp_path / "runs").exists()
 
 
+def test_an_environment_of_the_folder_where_the_command_is_typed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "own_poles.py").write_text(
+        "import gymnasium\n"
+        "gymnasium.register('Pole-v8', 'gymnasium.envs.classic_control:CartPoleEnv', max_episode_steps=9)\n"
+    )
+    code = f"import sys; sys.path = {[path for path in sys.path if path]}; from sb_dqn.cli.main import main; main()"
+    command = [
+        "train",
+        "dqn",
+        "own_poles:Pole-v8",
+        "-n",
+        "20",
+        "--eval-episodes",
+        "1",
+        "--no-progress",
+        "--folder",
+        "runs",
+    ]
+    subprocess.run([sys.executable, "-c", code, *command], cwd=tmp_path, check=True, capture_output=True)
+    assert len(list(tmp_path.glob("runs/*/model.zip"))) == 1
+
+
 def test_a_warning_is_one_line_without_the_code_that_gave_it() -> None:
     code = "import warnings, sb_dqn.cli.main as m; m.commands = lambda: warnings.warn('mind the gap'); m.main()"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from contextlib import nullcontext
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -17,6 +19,7 @@ from sb_dqn.envs.monitor import Monitor
 from sb_dqn.envs.results import load_results
 from sb_dqn.envs.stream import open_stream
 from sb_dqn.errors import ConfigurationError
+from tests.tiny import Faulty
 from tests.toys import DuckVecEnv, ToyGame
 
 
@@ -102,12 +105,43 @@ def test_a_class_that_takes_factories_is_a_backend() -> None:
         ({"env_id": "CartPole-v1", "seed": -1}, "seed=-1"),
         ({"env_id": "CartPole-v1", "vec_env_cls": "asinc"}, "vec_env_cls='asinc'.*Did you mean 'async'"),
         ({"env_id": "CartPole-v1", "env_kwargs": {"gravity": 3}}, "does not take env_kwargs.*gravity"),
-        ({"env_id": "no_such_module:Env-v0"}, "unknown environment 'no_such_module:Env-v0'"),
+        ({"env_id": "no_such_module:Env-v0"}, "'no_such_module:Env-v0'.*No module named 'no_such_module'"),
+        ({"env_id": "tests.toys:CartPol-v1"}, "unknown environment.*Did you mean 'CartPole-v1'"),
     ],
 )
 def test_bad_arguments_name_the_fix(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         make_vec_env(**arguments)
+
+
+def test_a_module_is_imported_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "registers_poles.py").write_text(
+        "import gymnasium\n"
+        "gymnasium.register('Pole-v7', 'gymnasium.envs.classic_control:CartPoleEnv', max_episode_steps=9)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(gymnasium.envs.registration, "registry", {**gymnasium.registry})
+    rows = open_stream("registers_poles:Pole-v7", num_envs=2).begin(0)
+    assert rows.slots[0].obs["obs"].shape == (2, 4)
+
+
+def test_lanes_that_are_made_anew_go_on_with_their_monitor_files(tmp_path: Path) -> None:
+    made: list[int] = []
+
+    def lane() -> Faulty:
+        made.append(1)
+        return Faulty("raise", at=23 if len(made) == 1 else 10**9, length=5)
+
+    for episodes, told in ((7, pytest.warns(UserWarning, match="made anew")), (8, nullcontext())):
+        stream = open_stream(make_vec_env(lane, monitor_dir=tmp_path, vec_env_kwargs={"on_env_error": "restart"}))
+        stream.begin(0)
+        with told:
+            for _ in range(48):
+                stream.step(np.zeros(1, np.int64))
+        stream.close()
+        results = load_results(tmp_path)  # the second call began the file anew
+        assert results["l"].tolist() == [5] * episodes
+        assert (np.diff(results["t"]) >= 0).all()
 
 
 def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

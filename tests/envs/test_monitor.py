@@ -78,6 +78,23 @@ def test_a_file_without_episodes_is_empty_and_an_old_one_may_be_continued(tmp_pa
     assert load_results(tmp_path)["l"].tolist() == [2, 2]
 
 
+def test_one_clock_for_a_file_that_is_gone_on_with(tmp_path: Path) -> None:
+    Monitor(ToyGame(), str(tmp_path / "0")).close()
+    file = tmp_path / "0.monitor.csv"
+    header, *rest = file.read_text().splitlines(keepends=True)
+    began = json.loads(header.removeprefix("#"))["t_start"] - 100
+    file.write_text(f'#{{"t_start": {began}, "env_id": "None"}}\n' + "".join(rest))
+    env = Monitor(ToyGame(), str(tmp_path / "0"), override_existing=False)
+    play(env, 2)
+    env.close()
+    times = load_results(tmp_path)["t"]
+    assert len(times) == 2
+    assert (np.abs(times - 150) < 50).all()
+    file.write_text("hello\n")
+    with pytest.raises(ConfigurationError, match="is not a monitor file"):
+        Monitor(ToyGame(), str(tmp_path / "0"), override_existing=False)
+
+
 def test_early_resets_and_late_steps_are_refused() -> None:
     env = Monitor(ToyGame(seed=2), allow_early_resets=False)
     with pytest.raises(RuntimeError, match="call reset"):
@@ -104,15 +121,18 @@ def test_bad_files_and_keywords_are_named(tmp_path: Path) -> None:
 def test_reset_keywords_are_recorded(tmp_path: Path) -> None:
     class Levels(ToyGame):
         def reset(self, **kwargs: Any) -> Any:
+            self.difficulty = kwargs.get("difficulty")
             return super().reset(seed=kwargs.get("seed"))
 
-    env = Monitor(Levels(), str(tmp_path / "0"), reset_keywords=("seed",))
+    game = Levels()
+    env = Monitor(game, str(tmp_path / "0"), reset_keywords=("seed", "difficulty"))
     with pytest.raises(ConfigurationError, match="was not given 'seed'"):
         env.reset()
-    env.reset(seed=4)
+    env.reset(seed=4, difficulty=3)
+    assert game.difficulty == 3
     over = False
     while not over:
         *_, terminated, truncated, info = env.step(np.int64(2))
         over = terminated or truncated
-    assert info["episode"]["seed"] == 4
+    assert (info["episode"]["seed"], info["episode"]["difficulty"]) == (4, 3)
     env.close()
