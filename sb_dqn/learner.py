@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -70,6 +71,9 @@ class Learner:
         max_grad_norm: float | None = 10.0,
         precision: str = "fp32",
     ) -> None:
+        online.eval()
+        if target is not None:
+            target.eval()
         self.objective, self.batch_size = objective, batch_size
         self.max_grad_norm = max_grad_norm
         self.flat = flatten_parameters(list(online.parameters()))
@@ -78,11 +82,15 @@ class Learner:
         self.buffers = list(zip(target.buffers(), online.buffers(), strict=False))
         self.online, self.target = online, target
         self.low: Tensor | None = None
+        self.low_buffers: list[tuple[Tensor, Tensor]] = []
+        self.low_target_buffers: list[tuple[Tensor, Tensor]] = []
         if precision == "bf16":
             self.online = online.twin(torch.bfloat16)
             self.target = self.online if target is online else target.twin(torch.bfloat16)
             self.low = _flatten_low(self.online)
             self.low_target = self.low if target is online else _flatten_low(self.target)
+            self.low_buffers = list(zip(online.buffers(), self.online.buffers(), strict=True))
+            self.low_target_buffers = list(zip(target.buffers(), self.target.buffers(), strict=True))
         self.noises = (
             self.online.learning_noise(batch_size, as_target=False),
             self.target.learning_noise(batch_size, as_target=True),
@@ -97,7 +105,8 @@ class Learner:
         self.steps = 0
         self.apart = online.make_apart(self.flat)
         group = self.optimizer.param_groups[0]
-        self._adam_kernel = torch._fused_adamw_ if optimizer_class is torch.optim.AdamW else torch._fused_adam_
+        decoupled = group.get("decoupled_weight_decay", optimizer_class is torch.optim.AdamW)
+        self._adam_kernel = torch._fused_adamw_ if decoupled else torch._fused_adam_
         self._plain_adam = (
             whole
             and optimizer_class in (torch.optim.Adam, torch.optim.AdamW)
@@ -116,9 +125,10 @@ class Learner:
             net if noise is None else partial(net, noise=noise)
             for net, noise in zip((self.online, self.target), self.noises, strict=True)
         )
-        loss, facts = self.objective(online, target, batch)
-        total = weighted_mean(loss, batch.weight)
-        found = iter(torch.autograd.grad(total, self.trained, materialize_grads=True))
+        with _learning(self.online):
+            loss, facts = self.objective(online, target, batch)
+            total = weighted_mean(loss, batch.weight)
+            found = iter(torch.autograd.grad(total, self.trained, materialize_grads=True))
         flat = flat_copy(next(found) if p.requires_grad else torch.zeros_like(p) for p in self.parameters).float()
         taken = None if self.apart is None else self.apart.take(flat)
         norm = flat.norm()
@@ -138,6 +148,8 @@ class Learner:
             self.apart.step(gradient, partial(self._step, gradient))
         if self.low is not None:
             self.low.copy_(self.flat[: self.low.numel()])
+        for master, twin in self.low_buffers:
+            master.copy_(twin)
 
     def _step(self, gradient: Tensor) -> None:
         if len(self.masters) == 1:
@@ -194,12 +206,16 @@ class Learner:
             target.copy_(online)
         if self.low is not None:
             self.low_target.copy_(self.flat_target[: self.low.numel()])
+        for master, twin in self.low_target_buffers:
+            twin.copy_(master)
 
     def refresh(self) -> None:
         """Brings the low-precision twins up to date after the masters were written from outside."""
         if self.low is not None:
             self.low.copy_(self.flat[: self.low.numel()])
             self.low_target.copy_(self.flat_target[: self.low.numel()])
+        for master, twin in self.low_buffers + self.low_target_buffers:
+            twin.copy_(master)
 
     def state_dict(self) -> dict[str, Any]:
         apart = {} if self.apart is None else {"apart": self.apart.state_dict()}
@@ -242,9 +258,20 @@ class Learner:
                     raise ValueError(f"the optimiser's {name!r} is {getattr(moment, 'shape', moment)!r}")
 
 
+@contextmanager
+def _learning(net: nn.Module) -> Iterator[None]:
+    """Dropout and batch statistics while a net learns; whoever else asks it meets it in `eval` mode."""
+    net.train()
+    try:
+        yield
+    finally:
+        net.eval()
+
+
 def _flatten_low(twin: nn.Module) -> Tensor:
     """The low-precision parameters of a twin as one flat tensor; they come first, its head is the master's own."""
-    return flatten_parameters([p for p in twin.parameters() if p.dtype == torch.bfloat16], torch.bfloat16)
+    low = [parameter for parameter in twin.parameters() if parameter.dtype == torch.bfloat16]
+    return flatten_parameters(low, torch.bfloat16) if low else torch.empty(0, dtype=torch.bfloat16)
 
 
 def _checked_optimizer(optimizer_class: Any) -> str:

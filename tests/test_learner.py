@@ -27,6 +27,7 @@ OPTIMIZERS: dict[str, tuple[Any, dict[str, Any]]] = {
     "Adam, weight decay": (torch.optim.Adam, {"weight_decay": 0.1, "eps": 1e-5, "betas": (0.8, 0.99)}),
     "Adam, amsgrad": (torch.optim.Adam, {"amsgrad": True}),
     "Adam, foreach": (torch.optim.Adam, {"foreach": True}),
+    "Adam, decoupled": (torch.optim.Adam, {"weight_decay": 0.1, "decoupled_weight_decay": True}),
     "AdamW": (torch.optim.AdamW, {"weight_decay": 0.1}),
     "SGD": (torch.optim.SGD, {"momentum": 0.9, "nesterov": True}),
     "RMSprop": (torch.optim.RMSprop, {"alpha": 0.95, "centered": True, "eps": 0.01}),

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy.typing as npt
 
-from sb_dqn.accelerate import are_small
+from sb_dqn.accelerate import are_small, choose_mode
 from sb_dqn.algorithms.lane_memory import LaneMemory
 from sb_dqn.algorithms.off_policy import OffPolicyAlgorithm
 from sb_dqn.algorithms.outside import open_outside, refuse_unknown, resolve_device
@@ -216,7 +216,8 @@ class DQN(OffPolicyAlgorithm):
         low = self.learner.low is not None and not are_small([self.policy], self.device)
         policy = self.policy.with_net(self.learner.online) if low else self.policy
         if isinstance(policy, RecurrentQPolicy):
-            self.memory = LaneMemory(policy, num_lanes, "traced", self.rng.noise, self.normalizer.observations)
+            mode = choose_mode([policy], self.device, torch_compile=False)
+            self.memory = LaneMemory(policy, num_lanes, mode, self.rng.noise, self.normalizer.observations)
         self._net = GreedyActor(
             policy,
             self.mode,

@@ -225,10 +225,13 @@ class SequenceView:
         rows = row + self.sequences.offset + self._ahead
         cells = ring.cells(lane, rows)
         return_, discount, end = self._targets(cells)
-        value = columns["q_best"].take(cells.gather(0, end))
+        ends = cells.gather(0, end)
+        value = columns["q_best"].take(ends)
         y = return_ + discount * value if eps is None else rescaled_target(return_, discount, value, eps)
         now = cells[: self.length]
-        valid = valid_steps(ring.last.take(now)) & (rows[: self.length] >= 0)
+        # nobody asked for a value where SAME_STEP autoreset or a new `learn` cut an episode: it is 0 as it arrived
+        unknown = ring.last.take(ends) & (value == 0) & (discount > 0)
+        valid = valid_steps(ring.last.take(now)) & (rows[: self.length] >= 0) & ~unknown
         found = sequence_priority(columns["q_taken"].take(now) - y, valid, self.sequences.eta)
         return torch.where(valid.any(0), found, torch.nan)
 

@@ -51,11 +51,15 @@ def replay_of(sequences: Sequences, lanes: int, rows: int, n: int, k: int, eps: 
     return Replay(ring, sampler, view, Cadence(1))
 
 
-def fed(replay: Replay, games: list[Game], ticks: Iterator[Rows]) -> Iterator[int]:
-    """The ticks one by one, each departing row with what a policy would declare of it."""
+def fed(
+    replay: Replay, games: list[Game], ticks: Iterator[Rows], told_of: set[tuple[int, int]] | None = None
+) -> Iterator[int]:
+    """The ticks one by one, each departing row with what a policy would declare of it; `told_of`: lanes and rows of these."""
     for tick, rows in enumerate(ticks):
         if rows.action is not None:
             open_rows = replay.ring.cursor - 1
+            if told_of is not None:
+                told_of |= set(enumerate(open_rows.tolist()))
             told: dict[str, Any] = {"state": state_of, "q_taken": q_taken, "q_best": q_best}
             rows.extra = {
                 name: np.array([f(lane, int(row)) for lane, row in enumerate(open_rows)], np.float32)
@@ -127,14 +131,24 @@ def steps_of(episode: Any, t: int, n: int) -> int:
     return n
 
 
-def naive_priority(game: Game, lane: int, start: int, view: SequenceView, eps: float | None) -> float | None:
+def naive_priority(
+    game: Game,
+    lane: int,
+    start: int,
+    view: SequenceView,
+    eps: float | None,
+    told_of: set[tuple[int, int]] | None = None,
+) -> float | None:
     rows, errors = game.rows(), []
     for row in range(start + view.sequences.offset, start + view.sequences.offset + view.length):
         episode, t = rows[row]
         if episode.steps[t].last:
             break
         step = naive_transition(episode, t, view.n_steps, 1, GAMMA)
-        value = q_best(lane, row + steps_of(episode, t, view.n_steps))
+        end = row + steps_of(episode, t, view.n_steps)
+        if step["discount"] and told_of is not None and (lane, end) not in told_of:
+            continue
+        value = q_best(lane, end)
         if eps is None:
             y = step["return_"] + step["discount"] * value
         else:
@@ -169,7 +183,8 @@ def test_equal_to_the_naive_reading(
     ring, sampler = replay.ring, replay.sampler
     assert isinstance(sampler, PrioritizedSampler)
     seen: set[tuple[int, int]] = set()
-    for tick in fed(replay, games, islice(play(games, kind, np.random.default_rng(ticks), restart), ticks)):
+    told_of: set[tuple[int, int]] = set()
+    for tick in fed(replay, games, islice(play(games, kind, np.random.default_rng(ticks), restart), ticks), told_of):
         replay.refresh()
         assert ring.check_valid() == sampler.check_valid() == (True, "valid")
         want = {(lane, r) for lane, game in enumerate(games) for r in naive_starts(game, replay)}
@@ -178,7 +193,7 @@ def test_equal_to_the_naive_reading(
         may = ring.may_start(lane, row)
         assert {pair for pair, yes in zip(every, may.tolist(), strict=True) if yes} == want
         assert ring.can_start() == bool(want)
-        check_entering(replay, games, want - seen, eps, restarted=bool(restart) or kind == "SAME_STEP")
+        check_entering(replay, games, want - seen, eps, told_of)
         seen |= want
         if want and tick % 5 == 0:
             check_batch(replay.view.gather(lane[may], row[may], torch.ones(int(may.sum()))), replay, games)
@@ -189,18 +204,16 @@ def test_equal_to_the_naive_reading(
 
 
 def check_entering(
-    replay: Replay, games: list[Game], fresh: set[tuple[int, int]], eps: float | None, restarted: bool
+    replay: Replay, games: list[Game], fresh: set[tuple[int, int]], eps: float | None, told_of: set[tuple[int, int]]
 ) -> None:
-    """The priorities of sequences that have just come to be; a row that was cut has no values."""
+    """The priorities of sequences that have just come to be; nobody told of a last row that was cut off."""
     ring, sampler, view = replay.ring, replay.sampler, replay.view
     assert isinstance(sampler, PrioritizedSampler)
     assert isinstance(view, SequenceView)
     for lane, row in fresh:
-        error = naive_priority(games[lane], lane, row, view, eps)
+        error = naive_priority(games[lane], lane, row, view, eps, told_of)
         leaf = float(sampler.tree.leaves[row % ring.rows * ring.num_lanes + lane])
-        if not restarted:
-            assert leaf == pytest.approx(((1.0 if error is None else error) + 1e-3) ** 0.7, rel=1e-4)
-        assert leaf > 0
+        assert leaf == pytest.approx(1.0 if error is None else (error + 1e-3) ** 0.7, rel=1e-4)
 
 
 def test_worked_input_priority() -> None:

@@ -1,0 +1,75 @@
+"""Modules of a user's own that learn in another way than they act: dropout, batch statistics, branches on values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from sb_dqn.algorithms import PPO
+from sb_dqn.nn.extractors import BaseFeaturesExtractor
+from tests.tiny import Tiny, quick
+
+
+class Own(BaseFeaturesExtractor):
+    """One layer, and what becomes of its numbers; writes down in which mode it was asked, and whether for a gradient."""
+
+    def __init__(self, space: Any, then: nn.Module) -> None:
+        super().__init__(space, 8)
+        self.layer, self.then = nn.Linear(space.shape[0], 8), then
+        self.asked: set[tuple[bool, bool]] = set()
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.asked.add((self.training, torch.is_grad_enabled() and not torch.is_inference_mode_enabled()))
+        out: Tensor = self.then(self.layer(x))
+        return out
+
+
+class Branch(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x * 2 if x.mean() > 0 else x
+
+
+def own(then: nn.Module) -> dict[str, Any]:
+    return {"policy_kwargs": {"features_extractor_class": Own, "features_extractor_kwargs": {"then": then}}}
+
+
+def test_dropout_is_for_learning_alone() -> None:
+    model = quick(**own(nn.Dropout(0.5)))
+    model.learn(60)
+    online, target = (net.features.extractor for net in (model.policy.q_net, model.policy.q_net_target))
+    assert online.asked == {(True, True), (False, False)}
+    assert target.asked == {(False, False)}
+    observation = np.ones((1, 2), np.float32)
+    obs = {"obs": torch.from_numpy(observation)}
+    assert len({model.policy.q_net(obs).q.detach().numpy().tobytes() for _ in range(9)}) == 1
+    ppo = PPO("MlpPolicy", Tiny(), n_steps=16, batch_size=8, n_epochs=1, device="cpu", **own(nn.Dropout(0.5)))
+    ppo.learn(32)
+    assert not ppo.learner.online.training
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_batch_statistics_are_learnt_in_learning_alone(precision: str) -> None:
+    model = quick(precision=precision, **own(nn.BatchNorm1d(8)))
+    statistics = model.policy.q_net.features.extractor.then
+    assert statistics.running_mean.tolist() == [0.0] * 8
+    model.learn(60)
+    assert int(statistics.num_batches_tracked) == model._n_updates > 10
+    assert (statistics.running_mean != 0).all()
+    before = statistics.running_mean.clone()
+    model.predict(np.ones((5, 2), np.float32))
+    assert torch.equal(statistics.running_mean, before)
+    twin = model.learner.online.features.extractor.then
+    assert torch.equal(twin.running_mean.float(), before)
+    model.learner.sync_target()
+    for net in (model.policy.q_net_target, model.learner.target):
+        assert torch.equal(net.features.extractor.then.running_mean.float(), before)
+
+
+@pytest.mark.parametrize("policy", ["MlpPolicy", "MlpLstmPolicy"])
+def test_a_branch_on_values_is_not_frozen(policy: str) -> None:
+    sequences = {"sequences": {"batch_T": 4, "warmup_T": 0, "store_rnn_state_interval": 4}} if "Lstm" in policy else {}
+    quick(policy=policy, **own(Branch()), **sequences).learn(60)
