@@ -108,7 +108,8 @@ class FromProgress(Schedule):
     function: Callable[[float], float]
 
     def __call__(self, step: int, horizon: int) -> float:
-        return float(self.function(1.0 - step / max(horizon, 1)))
+        # the last tick of several lanes goes beyond the horizon; roots and logarithms are not made for that
+        return float(self.function(max(0.0, 1.0 - step / max(horizon, 1))))
 
     def values(self) -> tuple[float, ...]:
         return (self(0, 1),)

@@ -231,7 +231,8 @@ class BaseAlgorithm(Saving, ABC):
 
     def set_random_seed(self, seed: int | None = None) -> None:
         """Starts all random streams of the model anew; the environment's at the next reset."""
-        fresh = Generators(None if seed is None else check_int("seed", seed, 0), self.device)
+        seed = None if seed is None else check_int("seed", seed, 0)
+        fresh = Generators(seed, self.device, self.rng.sample.device)
         self.rng.load_state_dict(fresh.state_dict())
         self.rng.env_seed = fresh.env_seed
         if self.actor is not None:

@@ -125,7 +125,7 @@ class OffPolicyAlgorithm(BaseAlgorithm):
 
     def before_updates(self) -> None:
         self.normalizer.settle()
-        if self.num_timesteps >= self._next_sync and not self.target_settings.by_updates:
+        if self.counters.lifetime >= self._next_sync and not self.target_settings.by_updates:
             self.learner.sync_target(self.target_settings.tau)
             self._aim_sync()
         self.learner.set_learning_rate(self.learning_rate(self.num_timesteps, self.counters.horizon))
@@ -165,7 +165,7 @@ class OffPolicyAlgorithm(BaseAlgorithm):
 
     def _aim_sync(self) -> None:
         interval = self.target_settings.interval
-        self._next_sync = (self.num_timesteps // interval + 1) * interval
+        self._next_sync = (self.counters.lifetime // interval + 1) * interval  # short `learn`s in a row count together
 
     def _more_parts(self) -> dict[str, persistence.Stateful]:
         frames: dict[str, persistence.Stateful] = {} if self.frames is None else {"frames": self.frames.ring}

@@ -132,4 +132,6 @@ class NetPlan(PolicyPlan[QPolicy]):
                     f"'MultiInputLstmPolicy', or leave it out"
                 )
             return None
+        if given is False:
+            raise ConfigurationError("sequences=False: a policy with a memory learns from sequences; leave it out")
         return check_switch("sequences", True if given is None else given, Sequences)

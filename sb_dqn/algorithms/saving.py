@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -238,8 +239,8 @@ class Saving(Attributes):
         return rows
 
     def get_parameters(self) -> dict[str, dict[str, Any]]:
-        """State of the policy (online and target nets) and of the optimiser, by name."""
-        return {"policy": self.policy.state_dict(), "policy.optimizer": self.learner.optimizer.state_dict()}
+        """State of the policy (online and target nets) and of the optimiser, by name; a copy, to be put back later."""
+        return deepcopy({"policy": self.policy.state_dict(), "policy.optimizer": self.learner.optimizer.state_dict()})
 
     def set_parameters(self, load_path_or_dict: Any, exact_match: bool = True, device: str = "auto") -> None:
         """Writes parameters from a dict such as `get_parameters` returns, or from a zip.
@@ -252,7 +253,7 @@ class Saving(Attributes):
             persistence.write_policy(self.policy, given["policy"], exact_match)
             self.learner.refresh()
         if "policy.optimizer" in given:
-            self.learner.optimizer.load_state_dict(given["policy.optimizer"])
+            self.learner.optimizer.load_state_dict(deepcopy(given["policy.optimizer"]))  # it keeps what it is given
 
     def _parts(self) -> dict[str, persistence.Stateful]:
         """What a checkpoint holds beside the policy."""

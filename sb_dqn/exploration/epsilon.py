@@ -64,8 +64,9 @@ class EpsilonGreedy(Exploration):
         finals = self.ladder.finals(self.final, self.num_lanes)
         if self.epsilon <= self.final:
             return finals * (self.epsilon / self.final)
-        left = (self.epsilon - self.final) / (self.start - self.final)  # 1 at the start, 0 at the end
-        return finals + left * (self.start - finals)
+        start = max(self.start, self.epsilon)  # a loaded epsilon may still be above the schedule
+        left = (self.epsilon - self.final) / (start - self.final)  # 1 at the start, 0 at the end
+        return finals + left * (start - finals)
 
     def advance(self, step: int, horizon: int) -> None:
         switched_off = self.off_after is not None and step >= self.off_after

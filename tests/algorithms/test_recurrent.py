@@ -408,6 +408,8 @@ def test_what_r2d2_refuses(case: str) -> None:
 def test_what_others_refuse() -> None:
     with pytest.raises(ConfigurationError, match="sequences=.* is for recurrent policies"):
         quick(sequences={"batch_T": 32})
+    with pytest.raises(ConfigurationError, match="sequences=False: a policy with a memory"):
+        recurrent(Tiny(), sequences=False)
     with pytest.raises(ConfigurationError, match="is not for PQN"):
         quick(lanes(2), "MlpLstmPolicy", PQN)
     with pytest.raises(ConfigurationError, match="has no 'batch_t'"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -271,3 +272,52 @@ def test_a_log_line_tells_the_means_over_the_updates_of_one_tick() -> None:
     for tick, mean in ((3, 2.5), (4, 2.5), (7, 6.5), (11, 10.5), (12, 10.5)):  # of 1 .. 4, 5 .. 8, 9 .. 12
         facts = [lines[tick][f"train/{name}"] for name in ("loss", "grad_norm", "q_mean")]
         assert facts == pytest.approx([mean, 10 * mean, 100 * mean])
+
+
+def test_short_learns_in_a_row_move_the_target_as_a_long_one_does() -> None:
+    model = quick(target_update_interval=100)
+    first = model.learner.flat_target.clone()
+    model.learn(60)
+    assert torch.equal(model.learner.flat_target, first)
+    model.learn(60)
+    assert not torch.equal(model.learner.flat_target, first)
+
+
+@pytest.mark.parametrize("function", [lambda left: left**0.5, lambda left: float(np.sqrt(left))])
+def test_a_schedule_is_not_asked_beyond_its_end(function: Any) -> None:
+    model = quick(lanes(3), learning_rate=function)
+    model.learn(100)
+    assert model.num_timesteps == 102
+    assert torch.isfinite(parameters(model)).all()
+
+
+def test_parameters_are_copies() -> None:
+    model = quick()
+    model.learn(60)
+    kept = model.get_parameters()
+    other = quick()
+    other.set_parameters(kept)
+    other.learn(60)
+    model.learn(60)
+    assert not torch.equal(parameters(model), parameters(other))
+    for again in (model, other):
+        again.set_parameters(kept)
+    assert torch.equal(parameters(model), parameters(other))
+    moments = [each.learner.optimizer.state[each.learner.masters[0]]["exp_avg"] for each in (model, other)]
+    assert torch.equal(*moments)
+    assert moments[0].data_ptr() != moments[1].data_ptr()
+
+
+def test_half_precision_without_hidden_layers() -> None:
+    model = quick(precision="bf16", policy_kwargs={"net_arch": []})
+    before = parameters(model)
+    model.learn(60)
+    assert not torch.equal(parameters(model), before)
+
+
+def test_a_ladder_below_a_loaded_epsilon(tmp_path: Path) -> None:
+    quick(exploration_initial_eps=0.9).save(tmp_path / "model")
+    model = DQN.load(tmp_path / "model", env=lanes(3), exploration={"schedule": 0.4, "ladder": "apex"})
+    assert 0.0 < model.exploration_rate <= 0.9
+    model.learn(60)
+    assert model.exploration_rate < 0.4
