@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from gymnasium import spaces
@@ -13,15 +13,28 @@ from sb_dqn.algorithms.logs import Logs
 from sb_dqn.algorithms.session import Session
 from sb_dqn.envs.statistics import EpisodeStatistics
 from sb_dqn.envs.stream import Stream
+from sb_dqn.errors import nearest
 from sb_dqn.learner import Learner
 from sb_dqn.logger import Logger
 from sb_dqn.policies.base import Policy
 from sb_dqn.rng import Generators
 from sb_dqn.types import Blueprint
 
+ELSEWHERE = {
+    "lr_schedule": "rate_schedule, a function of env step and horizon",
+    "exploration_schedule": "exploration_rate, its value now",
+    "q_net": "policy.q_net",
+    "q_net_target": "policy.q_net_target",
+    "rollout_buffer": "rollout, where there is one",
+    "train": "learn",
+    "collect_rollouts": "learn",
+    "_episode_num": "statistics.num_episodes, which no learn resets",
+}
+"""Names of Stable-Baselines3 for what has another name here."""
+
 
 class Attributes:
-    """Read-only names on the parts of a model."""
+    """Read-only names on the parts of a model, and on the arguments of its constructor, which read as they were given."""
 
     keeps_replay: ClassVar[bool] = True
     """Whether there is a replay that can be saved."""
@@ -30,11 +43,28 @@ class Attributes:
     counters: Counters
     learner: Learner
     logs: Logs
+    gamma: float
+    learning_rate: Any
     policy: Policy
     rng: Generators
     session: Session | None
     statistics: EpisodeStatistics
     stream: Stream | None
+    tensorboard_log: str | None
+
+    if not TYPE_CHECKING:  # for a type checker every name would be one of a model
+
+        def __getattr__(self, name: str) -> Any:
+            """An argument of the constructor, as it was given.
+
+            Raises:
+                AttributeError: it has none of that name.
+            """
+            arguments = self.__dict__.get("arguments", {})  # empty while a copy is being made
+            if name in arguments:
+                return arguments[name]
+            hint = f" Read {ELSEWHERE[name]}" if name in ELSEWHERE else nearest(name, arguments)
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}.{hint}")
 
     def get_env(self) -> Any:
         """The environment, as it was given or made; None if there is none."""
@@ -64,6 +94,15 @@ class Attributes:
     @property
     def _n_updates(self) -> int:
         return self.counters.n_updates
+
+    @property
+    def _current_progress_remaining(self) -> float:
+        """1 at the start of a `learn`, 0 at its horizon."""
+        return 1.0 - self.num_timesteps / max(1, self._total_timesteps)
+
+    @property
+    def env(self) -> Any:
+        return self.get_env()
 
     @property
     def n_envs(self) -> int:
@@ -99,3 +138,8 @@ class Attributes:
     @property
     def ep_info_buffer(self) -> deque[dict[str, Any]]:
         return self.statistics.ep_info_buffer
+
+    @property
+    def ep_success_buffer(self) -> deque[float]:
+        """Of the latest episodes 1 or 0, where the environment says `is_success`."""
+        return self.statistics.ep_success_buffer

@@ -48,7 +48,7 @@ class OffPolicyAlgorithm(BaseAlgorithm):
         **parts: Any,
     ) -> None:
         super().__init__(**parts)
-        self.replay_settings, self.target_settings, self.learning_rate = replay, target, learning_rate
+        self.replay_settings, self.target_settings, self.rate_schedule = replay, target, learning_rate
         self._next_sync = target.interval
         self._noise = torch.empty(0)
         self._gradient: Any = None
@@ -128,7 +128,7 @@ class OffPolicyAlgorithm(BaseAlgorithm):
         if self.counters.lifetime >= self._next_sync and not self.target_settings.by_updates:
             self.learner.sync_target(self.target_settings.tau)
             self._aim_sync()
-        self.learner.set_learning_rate(self.learning_rate(self.num_timesteps, self.counters.horizon))
+        self.learner.set_learning_rate(self.rate_schedule(self.num_timesteps, self.counters.horizon))
         self.replay.sampler.advance(self.num_timesteps, self.counters.horizon)
 
     def gradient_step(self) -> Update:
@@ -182,7 +182,7 @@ class OffPolicyAlgorithm(BaseAlgorithm):
             ring.written.update(continuation.written)
 
     def log_facts(self) -> dict[str, float]:
-        return {"train/learning_rate": self.learning_rate(self.num_timesteps, self.counters.horizon)}
+        return {"train/learning_rate": self.rate_schedule(self.num_timesteps, self.counters.horizon)}
 
     # -- replay
 

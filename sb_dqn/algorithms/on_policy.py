@@ -45,7 +45,7 @@ class OnPolicyAlgorithm(BaseAlgorithm):
         self, *, rollout: CollectionSettings, learning_rate: Schedule, stream: Stream | None, **parts: Any
     ) -> None:
         super().__init__(**parts)
-        self.rollout_settings, self.learning_rate = rollout, learning_rate
+        self.rollout_settings, self.rate_schedule = rollout, learning_rate
         self._declared: Declared = {}
         self._recordings: dict[int, tuple[torch.Tensor, Any]] = {}
         self._recorded_view: Any = None
@@ -99,7 +99,7 @@ class OnPolicyAlgorithm(BaseAlgorithm):
     def before_updates(self) -> None:
         if self.rollout.is_full:
             self.counters.iterations += 1
-            self.learner.set_learning_rate(self._now(self.learning_rate))
+            self.learner.set_learning_rate(self._now(self.rate_schedule))
             self.normalizer.end_rollout()
             self.rollout.complete(self.values)
 
@@ -142,7 +142,7 @@ class OnPolicyAlgorithm(BaseAlgorithm):
         return session
 
     def log_facts(self) -> dict[str, float]:
-        return {"time/iterations": self.counters.iterations, "train/learning_rate": self._now(self.learning_rate)}
+        return {"time/iterations": self.counters.iterations, "train/learning_rate": self._now(self.rate_schedule)}
 
     def _now(self, schedule: Schedule) -> float:
         return schedule(self.num_timesteps, self.counters.horizon)

@@ -106,12 +106,12 @@ class PPO(ActorCriticAlgorithm):
                 "batch_size=1 with normalize_advantage=True: one advantage has no spread; give larger batches, or "
                 "normalize_advantage=False"
             )
-        self.clip_range = as_schedule("clip_range", clip_range)
-        self.clip_range_vf = None if clip_range_vf is None else as_schedule("clip_range_vf", clip_range_vf)
+        self._clip = as_schedule("clip_range", clip_range)
+        self._clip_vf = None if clip_range_vf is None else as_schedule("clip_range_vf", clip_range_vf)
         self.target_kl = None if target_kl is None else check_float("target_kl", target_kl, 0.0, above=True)
         self.objective = ClippedSurrogate(
             check_float("ent_coef", ent_coef, 0.0), check_float("vf_coef", vf_coef, 0.0), normalize_advantage,
-            clips_value=self.clip_range_vf is not None, device=resolve_device(device),
+            clips_value=self._clip_vf is not None, device=resolve_device(device),
         )  # fmt: skip
         super().__init__(
             policy, env, arguments=arguments, rollout=rollout, objective=self.objective,
@@ -120,9 +120,9 @@ class PPO(ActorCriticAlgorithm):
 
     def before_updates(self) -> None:
         if self.rollout.is_full:
-            self.objective.clip.fill_(self._now(self.clip_range))
-            if self.clip_range_vf is not None:
-                self.objective.clip_value.fill_(self._now(self.clip_range_vf))
+            self.objective.clip.fill_(self._now(self._clip))
+            if self._clip_vf is not None:
+                self.objective.clip_value.fill_(self._now(self._clip_vf))
         super().before_updates()
 
     def goes_too_far(self, update: Update) -> bool:
@@ -130,5 +130,5 @@ class PPO(ActorCriticAlgorithm):
         return self.target_kl is not None and float(update.facts[kl]) > 1.5 * self.target_kl
 
     def log_facts(self) -> dict[str, float]:
-        facts = {**super().log_facts(), "train/clip_range": self._now(self.clip_range)}
-        return facts if self.clip_range_vf is None else {**facts, "train/clip_range_vf": self._now(self.clip_range_vf)}
+        facts = {**super().log_facts(), "train/clip_range": self._now(self._clip)}
+        return facts if self._clip_vf is None else {**facts, "train/clip_range_vf": self._now(self._clip_vf)}

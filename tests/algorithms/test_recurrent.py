@@ -100,7 +100,7 @@ def test_training_sees_the_values_that_the_actor_had(case: str) -> None:
     policy = given.pop("policy", "MlpLstmPolicy")
     model = recurrent([game] * 3, policy, algorithm, **{**of_head, **given})
     heard = tape(model)
-    model.learning_rate = lambda step, horizon: 0.0  # frozen: the nets stay, everything else goes on
+    model.rate_schedule = lambda step, horizon: 0.0  # frozen: the nets stay, everything else goes on
     if model.arguments["normalize_observations"]:
         model.normalizer.arrived = lambda rows: None
     model.learn(180)
@@ -116,7 +116,7 @@ def test_training_sees_the_values_that_the_actor_had(case: str) -> None:
 def test_the_test_above_sees_a_state_that_is_wrong() -> None:
     model = recurrent(lanes(2, partial(Tiny, length=30)))
     heard = tape(model)
-    model.learning_rate = lambda step, horizon: 0.0
+    model.rate_schedule = lambda step, horizon: 0.0
     model.learn(100)
     model.replay.ring.columns["state"].add_(0.5)
     wrong = [

@@ -34,7 +34,7 @@ def recurrent(env: Any, policy: str = "MlpLstmPolicy", algorithm: Any = PPO, **k
 
 def frozen(model: Any) -> Any:
     """The nets stay as they are, everything else goes on."""
-    model.learning_rate = lambda step, horizon: 0.0
+    model.rate_schedule = lambda step, horizon: 0.0
     return model
 
 

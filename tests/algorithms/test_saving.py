@@ -156,8 +156,8 @@ def test_an_environment_given_later(count: int, tmp_path: Path) -> None:
 def test_constructor_arguments_may_be_changed_while_loading(tmp_path: Path) -> None:
     quick().save(tmp_path / "model")
     loaded = DQN.load(tmp_path / "model", learning_rate=0.5, gamma=0.5)
-    assert loaded.learning_rate(0, 1) == 0.5
-    assert loaded.arguments["gamma"] == 0.5
+    assert loaded.rate_schedule(0, 1) == loaded.learning_rate == 0.5
+    assert loaded.replay_settings.gamma == loaded.gamma == 0.5
     with pytest.raises(ConfigurationError, match="takes no 'gama'.*Did you mean 'gamma'"):
         DQN.load(tmp_path / "model", gama=0.5)
 
@@ -170,7 +170,7 @@ def test_odd_arguments_survive(tmp_path: Path) -> None:
     )  # fmt: skip
     model.save(tmp_path / "model")
     loaded = DQN.load(tmp_path / "model")
-    assert loaded.learning_rate == Linear(1e-3, 1e-4)
+    assert loaded.learning_rate == loaded.rate_schedule == Linear(1e-3, 1e-4)
     assert loaded.arguments["train_freq"] == (1, "episode")
     assert loaded.rng.seed == 3
     assert loaded.learner.optimizer.param_groups[0]["betas"] == (0.8, 0.9)

@@ -1,0 +1,98 @@
+"""What can be read off a model by Stable-Baselines3's names."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+from sb_dqn.algorithms import ALGORITHMS, DQN, PPO, SAC
+from sb_dqn.algorithms.attributes import ELSEWHERE
+from sb_dqn.callbacks import BaseCallback
+from sb_dqn.schedules import Linear
+from tests.tiny import Tiny, lanes, quick
+
+PARTS = {"policy", "exploration", "seed", "device", "tensorboard_log"}
+"""Arguments of which something is made that has their name, and one that a test needs."""
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS.values())
+def test_arguments_read_as_they_were_given(algorithm: Any) -> None:
+    model = quick(algorithm=algorithm, tensorboard_log="runs")
+    assert model.tensorboard_log == "runs"
+    assert {name: getattr(model, name) for name in model.arguments.keys() - PARTS} == {
+        name: value for name, value in model.arguments.items() if name not in PARTS
+    }
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "names"),
+    [
+        (
+            DQN,
+            "gamma batch_size buffer_size learning_starts train_freq gradient_steps tau target_update_interval n_steps",
+        ),
+        (PPO, "gamma batch_size n_steps n_epochs gae_lambda ent_coef vf_coef clip_range target_kl max_grad_norm"),
+        (SAC, "gamma batch_size buffer_size learning_starts train_freq gradient_steps tau ent_coef target_entropy"),
+    ],
+)
+def test_they_are_those_that_stable_baselines3_has(algorithm: Any, names: str) -> None:
+    model = quick(algorithm=algorithm)
+    assert [getattr(model, name) for name in names.split()] == [model.arguments[name] for name in names.split()]
+
+
+def test_the_learning_rate_is_what_was_given_and_its_schedule_has_another_name() -> None:
+    assert quick(learning_rate=1e-3).learning_rate == 1e-3
+    model = quick(learning_rate="linear 0.5")
+    assert (model.learning_rate, model.rate_schedule) == ("linear 0.5", Linear(0.5, 0.0))
+
+
+class Winning(Tiny):
+    def step(self, action: Any) -> Any:
+        *rest, terminated, truncated, info = super().step(action)
+        return *rest, terminated, truncated, {**info, "is_success": True}
+
+
+def test_what_a_callback_may_read() -> None:
+    seen: list[tuple[float, int]] = []
+
+    class Reading(BaseCallback):
+        def _on_step(self) -> bool:
+            model: Any = self.model
+            assert model.env is model.get_env() is self.training_env
+            seen.append((model._current_progress_remaining, len(model.ep_success_buffer)))
+            return True
+
+    model = quick(lanes(2, Winning))
+    assert (model._current_progress_remaining, list(model.ep_success_buffer)) == (1.0, [])
+    model.learn(40, callback=Reading())
+    assert seen[4] == (1 - 10 / 40, 2)
+    assert seen[-1] == (0.0, 8)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("gama", "DQN has no attribute 'gama'. Did you mean 'gamma'"),
+        ("q_net", "DQN has no attribute 'q_net'. Read policy.q_net$"),
+        ("lr_schedule", "Read rate_schedule, a function of env step and horizon"),
+    ],
+)
+def test_a_name_that_is_not_there(name: str, message: str) -> None:
+    with pytest.raises(AttributeError, match=message):
+        getattr(quick(), name)
+
+
+def test_names_that_are_elsewhere_are_there() -> None:
+    models = quick(), quick(algorithm=PPO)
+    for place in ELSEWHERE.values():
+        found: list[Any] = list(models)
+        for name in place.partition(",")[0].split("."):
+            found = [getattr(one, name) for one in found if name in dir(one)]
+        assert found, place
+
+
+def test_a_model_can_be_copied() -> None:
+    model = quick()
+    assert copy.copy(model).gamma == model.gamma
