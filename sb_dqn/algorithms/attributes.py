@@ -13,7 +13,7 @@ from sb_dqn.algorithms.logs import Logs
 from sb_dqn.algorithms.session import Session
 from sb_dqn.envs.statistics import EpisodeStatistics
 from sb_dqn.envs.stream import Stream
-from sb_dqn.errors import nearest
+from sb_dqn.errors import ConfigurationError, nearest
 from sb_dqn.learner import Learner
 from sb_dqn.logger import Logger
 from sb_dqn.policies.base import Policy
@@ -21,7 +21,7 @@ from sb_dqn.rng import Generators
 from sb_dqn.types import Blueprint
 
 ELSEWHERE = {
-    "lr_schedule": "rate_schedule, a function of env step and horizon",
+    "lr_schedule": "rate_schedule, a function of env step and horizon; load(path, learning_rate=...) takes another",
     "exploration_schedule": "exploration_rate, its value now",
     "q_net": "policy.q_net",
     "q_net_target": "policy.q_net_target",
@@ -31,6 +31,13 @@ ELSEWHERE = {
     "_episode_num": "statistics.num_episodes, which no learn resets",
 }
 """Names of Stable-Baselines3 for what has another name here."""
+SETTERS = {
+    "env": "set_env(env)",
+    "logger": "set_logger(logger)",
+    "policy": "set_parameters(parameters)",
+    "seed": "set_random_seed(seed)",
+}
+"""What is called where Stable-Baselines3 would let somebody assign."""
 
 
 class Attributes:
@@ -65,6 +72,17 @@ class Attributes:
                 return arguments[name]
             hint = f" Read {ELSEWHERE[name]}" if name in ELSEWHERE else nearest(name, arguments)
             raise AttributeError(f"{type(self).__name__} has no attribute {name!r}.{hint}")
+
+        def __setattr__(self, name: str, value: Any) -> None:
+            """Refuses what would change nothing: the arguments of the constructor have been read by then.
+
+            Raises:
+                ConfigurationError: it is one of them, or a name that Stable-Baselines3 has for a part.
+            """
+            arguments = self.__dict__.get("arguments", {})
+            if arguments and (name in SETTERS or name in ELSEWHERE or name in arguments):
+                raise ConfigurationError(_refusal(type(self).__name__, name, value))
+            super().__setattr__(name, value)
 
     def get_env(self) -> Any:
         """The environment, as it was given or made; None if there is none."""
@@ -143,3 +161,15 @@ class Attributes:
     def ep_success_buffer(self) -> deque[float]:
         """Of the latest episodes 1 or 0, where the environment says `is_success`."""
         return self.statistics.ep_success_buffer
+
+
+def _refusal(cls: str, name: str, value: Any) -> str:
+    """Why `name` of a model cannot be assigned, and what to do instead."""
+    if name in SETTERS:
+        return f"{name} of a model cannot be assigned; call {SETTERS[name]}"
+    if name in ELSEWHERE:
+        return f"{name} of a model cannot be assigned, there is none; what it would be is {ELSEWHERE[name]}"
+    return (
+        f"{name}={value!r} cannot be assigned: {cls} reads {name} once, when it is made; give it there, or save the model and "
+        f"go on with {cls}.load(path, env=env, {name}={value!r})"
+    )

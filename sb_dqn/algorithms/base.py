@@ -67,10 +67,9 @@ class BaseAlgorithm(Saving, ABC):
         mode: Mode,
         normalizer: Normalizer | None = None,
     ) -> None:
-        self.arguments, self.blueprint = arguments, blueprint
-        self.policy, self.learner, self.rng = policy, learner, rng
-        self.exploration: Exploration | None = exploration
-        self.verbose = check_int("verbose", verbose, 0, 2)
+        self.policy, self.exploration, self.verbose = policy, exploration, check_int("verbose", verbose, 0, 2)
+        self.arguments = arguments  # from here on nothing with a name of theirs can be assigned
+        self.blueprint, self.learner, self.rng = blueprint, learner, rng
         self.logs = Logs(self.verbose, tensorboard_log)
         self.mode = mode
         self.counters = Counters()

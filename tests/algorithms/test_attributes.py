@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from sb_dqn.algorithms import ALGORITHMS, DQN, PPO, SAC
 from sb_dqn.algorithms.attributes import ELSEWHERE
 from sb_dqn.callbacks import BaseCallback
+from sb_dqn.errors import ConfigurationError
 from sb_dqn.schedules import Linear
 from tests.tiny import Tiny, lanes, quick
 
@@ -91,6 +93,46 @@ def test_names_that_are_elsewhere_are_there() -> None:
         for name in place.partition(",")[0].split("."):
             found = [getattr(one, name) for one in found if name in dir(one)]
         assert found, place
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS.values())
+def test_no_argument_can_be_assigned(algorithm: Any) -> None:
+    model: Any = quick(algorithm=algorithm)
+    for name in model.arguments:
+        before = getattr(model, name)
+        with pytest.raises(
+            ConfigurationError, match=rf"^{name}.* cannot be assigned.*(load\(path, env=env, {name}=3\)|call set_)"
+        ):
+            setattr(model, name, 3)
+        assert getattr(model, name) == before
+    model.note = "of one's own"
+    assert model.note == "of one's own"
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("learning_rate", r"reads learning_rate once.* save the model and go on with DQN.load\(path, env=env, learning_rate=1e-05\)"),
+        ("env", r"env of a model cannot be assigned; call set_env\(env\)"),
+        ("lr_schedule", r"there is none; what it would be is rate_schedule, .*load\(path, learning_rate=...\) takes another"),
+    ],
+)  # fmt: skip
+def test_what_to_do_instead_of_assigning(name: str, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        setattr(quick(), name, 1e-5)
+
+
+def test_what_the_message_says_works(tmp_path: Path) -> None:
+    model = quick().learn(30)
+    model.save(tmp_path / "model")
+    loaded = DQN.load(
+        tmp_path / "model", env=Tiny(), learning_rate=1e-5, learning_starts=50, train_freq=2, gradient_steps=1
+    )
+    updates = loaded._n_updates
+    loaded.learn(100, reset_num_timesteps=False)
+    assert loaded.learner.optimizer.param_groups[0]["lr"] == pytest.approx(1e-5)
+    assert loaded.num_timesteps == 130
+    assert loaded._n_updates - updates == (100 - 50) // 2
 
 
 def test_a_model_can_be_copied() -> None:
