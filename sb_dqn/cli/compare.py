@@ -43,7 +43,10 @@ class Setup:
 @click.argument("what", metavar="ALGO... | FOLDER", nargs=-1, required=True)
 @click.option("--env", "env_id", metavar="ID", help="To train on. Without it FOLDER is drawn again.")
 @click.option("--seeds", type=click.IntRange(1), default=3, show_default=True, help="0, 1, ... for each algorithm.")
-@click.option("--steps", "-n", type=click.IntRange(1), metavar="N", help="Of each run. Default: the longest preset's.")
+@click.option(
+    "--steps", "-n", type=click.IntRange(1), metavar="N",
+    help="Of each run. Default: as in the folder, else the longest preset's.",
+)  # fmt: skip
 @click.option(
     "--set", "-o", "settings", multiple=True, metavar="NAME=VALUE",
     help="A keyword of every constructor; of one: ALGO.NAME=VALUE. Repeatable.",
@@ -76,16 +79,17 @@ def compare(
     if env_id is None:
         _redraw(what)
         return
-    setup, settings = _planned(what, env_id, steps, **said)
     out = out or Path("runs") / f"compare_{env_id.replace('/', '-').replace(':', '-')}"
+    there = None if steps else _read(out).get("setup", {}).get("steps")
+    setup, settings = _planned(what, env_id, steps or there, **said)
     out.mkdir(parents=True, exist_ok=True)
     with locked(out):
         _enter(out, setup, settings, seeds)
         fleet = [job for own in _jobs(out, setup, settings, seeds, device).values() for job in own]
         missing = [job for job in fleet if not job.finished]
         click.echo(
-            f"{', '.join(settings)} on {env_id}: {seeds} seeds of {setup.steps:,} steps, {len(missing)} of "
-            f"{len(fleet)} runs to do, {jobs} at a time; into {out}"
+            f"{', '.join(settings)} on {env_id}: {seeds} seeds of {setup.steps:,} steps{' as before' if there else ''}, "
+            f"{len(missing)} of {len(fleet)} runs to do, {jobs} at a time; into {out}"
         )
         try:
             failures = run_jobs(missing, jobs, lambda job: _tell(job, fleet))
@@ -146,9 +150,10 @@ def _enter(out: Path, setup: Setup, settings: Mapping[str, list[str]], seeds: in
     asked = {**_plain(setup), **settings}
     for name, value in ({**before["setup"], **before["algorithms"]} if before else {}).items():
         if name in asked and asked[name] != value:
+            same = f"say --{name.replace('_', '-')} {value} to add to it, or " if isinstance(value, int) else ""
             raise click.UsageError(
                 f"{out} holds a comparison with {name}={value!r}, not {asked[name]!r}; runs of both cannot be compared: "
-                f"name another folder with --out"
+                f"{same}name another folder with --out"
             )
     algorithms = {**(before["algorithms"] if before else {}), **settings}
     content = {
@@ -187,6 +192,24 @@ def _jobs(out: Path, setup: Setup, settings: Mapping[str, list[str]], seeds: int
     return found
 
 
+def _of_another_length(jobs: Iterable[Job], steps: int) -> dict[str, str]:
+    """By label the finished runs that went on for more or fewer than `steps`, and what is said of each.
+
+    The last tick of a run of several lanes may go beyond by fewer steps than there are lanes.
+    """
+    from sb_dqn.cli.runs import read_config, read_result
+
+    found: dict[str, str] = {}
+    for job in jobs:
+        if job.folder and job.finished:
+            done = read_result(job.folder).steps
+            if not 0 <= done - steps < read_config(job.folder)["n_envs"]:
+                found[job.label] = (
+                    f"it has {done:,} env steps, the comparison is of {steps:,}; delete {job.home} to train it anew"
+                )
+    return found
+
+
 def _tell(job: Job, fleet: list[Job]) -> None:
     from statistics import fmean
 
@@ -219,8 +242,14 @@ def _report(out: Path, jobs: int | None) -> None:
     content = _read(out)
     setup = Setup(**content["setup"])
     every = _jobs(out, setup, content["algorithms"], content["seeds"], "auto")
-    runs = {name: [job.folder for job in own if job.folder and job.finished] for name, own in every.items()}
+    odd = _of_another_length([job for own in every.values() for job in own], setup.steps)
+    runs = {
+        name: [job.folder for job in own if job.folder and job.finished and job.label not in odd]
+        for name, own in every.items()
+    }
     runs = {name: folders for name, folders in runs.items() if folders}
+    for label, why in odd.items():
+        click.echo(f"{label} left out: {why}")
     if not runs:
         raise click.UsageError(f"no run in {out} is finished yet, so there is nothing to compare")
     scores = [score_of(name, folders) for name, folders in runs.items()]

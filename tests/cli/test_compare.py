@@ -196,3 +196,37 @@ def test_another_comparison_in_the_same_folder_is_refused(compared: tuple[Path, 
     done = call("compare", "DQN", "--env", "CartPole-v1", "--steps", 500, "--out", compared[0])
     assert done.exit_code == 2
     assert "holds a comparison with steps=400, not 500" in done.output
+    assert "say --steps 400 to add to it, or name another folder with --out" in " ".join(done.output.split())
+
+
+def test_steps_that_are_not_said_are_those_of_the_folder(compared: tuple[Path, str], tmp_path: Path) -> None:
+    out = Path(shutil.copytree(compared[0], tmp_path / "out"))
+    shutil.copytree(out / "DQN", out / "A2C")  # finished, as far as one can see; the preset of A2C is of another length
+    small = [word for word in SMALL if word not in ("--steps", "400", "-o", "learning_starts=50", "gradient_steps=1")]
+    small[small.index("policy_kwargs={net_arch: [16]}")] = "--set=policy_kwargs={net_arch: [16]}"
+    done = call("compare", "A2C", *small, "--out", out)
+    assert done.exit_code == 0, done.output
+    assert "A2C on CartPole-v1: 1 seeds of 400 steps as before, 0 of 1 runs to do" in done.output
+    assert [line.split()[1] for line in (out / "comparison.md").read_text().splitlines()[2:5]] == [
+        "DQN",
+        "DoubleDQN",
+        "A2C",
+    ]
+
+
+@pytest.mark.parametrize(("steps", "is_in"), [(399, False), (400, True), (407, True), (408, False)])
+def test_a_run_of_another_length_is_left_out(
+    compared: tuple[Path, str], tmp_path: Path, steps: int, is_in: bool
+) -> None:
+    """DQN's preset has one lane; with eight the last tick may be up to seven steps too long."""
+    out = Path(shutil.copytree(compared[0], tmp_path / "out"))
+    config = run_of(out, "DQN") / "config.yaml"
+    config.write_text(config.read_text().replace("n_envs: 1\n", "n_envs: 8\n"))
+    write_result(run_of(out, "DQN"), Outcome(steps, 9.0, (7.0, 8.0)))
+    printed = call("compare", out).output
+    assert ("| DQN | 7.5" in printed) is is_in
+    assert "| DoubleDQN |" in printed
+    left_out = (
+        f"DQN seed 0 left out: it has {steps} env steps, the comparison is of 400; delete {out / 'DQN/seed_0'} to"
+    )
+    assert (left_out in printed) is not is_in
