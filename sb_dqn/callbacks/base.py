@@ -21,6 +21,10 @@ class Trainer(Protocol):
     """Whether a `learn` is under way."""
 
     @property
+    def keeps_replay(self) -> bool:
+        """Whether there is a replay that can be saved."""
+
+    @property
     def num_timesteps(self) -> int:
         """Environment steps so far, over all lanes, reset rows excluded."""
 

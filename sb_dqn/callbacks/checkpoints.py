@@ -23,7 +23,7 @@ class CheckpointCallback(BaseCallback):
         save_freq: environment steps over all lanes between two checkpoints (Stable-Baselines3 counts calls).
         save_path: folder, made if it is missing.
         name_prefix: how the names of the files begin.
-        save_replay_buffer: save the replay, too.
+        save_replay_buffer: save the replay, too; algorithms that keep none are saved without.
         save_vecnormalize: save the statistics of the normaliser, too, if there is one.
         verbose: 2 says where each file went.
         full: full checkpoints, which `load(path, env=...).resume()` goes on from as if nothing had happened; taken at the
@@ -116,7 +116,7 @@ class CheckpointCallback(BaseCallback):
         else:
             self.model.save(path, full=self.full, trust=self.trust)
         self._say("model checkpoint", path)
-        if self.save_replay_buffer:
+        if self.save_replay_buffer and self.model.keeps_replay:
             path = self._path("replay_buffer_", "zip")
             self.model.save_replay_buffer(path)
             self._say("replay checkpoint", path)

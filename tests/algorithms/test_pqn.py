@@ -16,7 +16,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from torch import nn
 
 from sb_dqn.algorithms import PQN
-from sb_dqn.callbacks import BaseCallback
+from sb_dqn.callbacks import BaseCallback, CheckpointCallback
 from sb_dqn.errors import CheckpointError, ConfigurationError
 from sb_dqn.logger import configure
 from sb_dqn.spaces import batch_observation
@@ -373,6 +373,12 @@ def test_there_is_no_replay_to_save(tmp_path: Path) -> None:
     assert not PQN.keeps_replay  # so nobody asks
     with pytest.raises(ConfigurationError, match=r"PQN keeps no replay: .* save\(...\) is enough"):
         quick().save_replay_buffer(tmp_path / "replay")
+
+
+def test_checkpoints_do_without_a_replay(tmp_path: Path) -> None:
+    """As with Stable-Baselines3, where one list of callbacks serves all algorithms."""
+    quick().learn(24, callback=CheckpointCallback(12, tmp_path, save_replay_buffer=True))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["rl_model_12_steps.zip", "rl_model_24_steps.zip"]
 
 
 def test_another_algorithm_does_not_load_it(tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ class DummyModel:
         self.num_timesteps = 0
         self.seed: int | None = 3
         self.verbose = 0
-        self.learning = False
+        self.learning, self.keeps_replay = False, True
         self.ep_info_buffer: deque[dict[str, Any]] = deque(maxlen=100)
         self._total_timesteps = 0
         self.logger = DummyLogger()
