@@ -129,6 +129,11 @@ def batch_observation(space: Space, observation: Any) -> tuple[Observation, bool
         SpaceError: a key is missing or foreign, or a shape or dtype does not fit.
     """
     leaves = flatten_space(space)
+    if isinstance(observation, tuple) and len(observation) == 2 and isinstance(observation[1], Mapping):
+        raise SpaceError(
+            "the observation is a tuple of two, the second a dict: (observation, info), as gymnasium's reset returns it; give "
+            "the first of the two: obs, info = env.reset()"
+        )
     try:
         given = flatten_observation(observation)
     except ValueError as error:  # numpy's, for lists of unequal length

@@ -276,6 +276,21 @@ def test_batches_of_different_lengths() -> None:
         batch_observation(space, {"a": np.zeros((2, 3)), "b": np.zeros(3, int)})
 
 
+@pytest.mark.parametrize("space", [VECTOR, NESTED, spaces.Discrete(3)])
+def test_what_reset_returns(space: spaces.Space[Any]) -> None:
+    """Stable-Baselines3's loop, `obs = env.reset()`, with an environment of gymnasium."""
+    observation = space.sample()
+    batch_observation(space, observation)
+    with pytest.raises(
+        SpaceError, match=r"gymnasium's reset returns it; give the first of the two: obs, info = env.reset\(\)"
+    ):
+        batch_observation(space, (observation, {}))
+
+
+def test_a_tuple_of_two_observations_is_a_batch() -> None:
+    assert batch_observation(VECTOR, (VECTOR.sample(), VECTOR.sample()))[0]["obs"].shape == (2, 3)
+
+
 def test_a_ragged_list() -> None:
     with pytest.raises(SpaceError, match="the observation is no array: .*inhomogeneous"):
         batch_observation(VECTOR, [[1.0, 2.0, 3.0], [1.0]])

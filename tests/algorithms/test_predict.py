@@ -31,6 +31,11 @@ def test_one_observation() -> None:
     assert state is None
 
 
+def test_what_reset_returns_is_no_observation() -> None:
+    with pytest.raises(SpaceError, match=r"\(observation, info\), as gymnasium's reset returns it; give the first"):
+        quick().predict(Tiny().reset())
+
+
 def test_a_batch_of_any_size() -> None:
     model = biased(1)
     for count in (1, 2, 7, 2):
