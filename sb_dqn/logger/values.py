@@ -60,10 +60,13 @@ class Image(Media):
 
 @dataclass
 class HParam(Media):
-    """Hyper-parameters of the run and the metrics by which TensorBoard compares runs (at least one)."""
+    """Hyper-parameters of the run and the metrics by which TensorBoard compares runs (at least one).
+
+    A hyper-parameter that is neither a number nor text (a schedule, a function, a list) is shown as text.
+    """
 
     name = "hparam"
-    hparam_dict: Mapping[str, bool | str | float | None]
+    hparam_dict: Mapping[str, Any]
     metric_dict: Mapping[str, float]
 
     def __post_init__(self) -> None:
@@ -77,9 +80,14 @@ class HParam(Media):
         from torch.utils.tensorboard import summary as summaries
 
         make: Any = summaries.hparams  # without types
+        shown = {name: _showable(plain(value)) for name, value in self.hparam_dict.items()}
         # Not writer.add_hparams: that one opens a second run folder.
-        for summary in make(dict(self.hparam_dict), dict(self.metric_dict)):
+        for summary in make(shown, dict(self.metric_dict)):
             writer.file_writer.add_summary(summary)
+
+
+def _showable(value: Any) -> str | float | None:
+    return value if isinstance(value, str | float | int | None) else str(value)
 
 
 class FormatUnsupportedError(ConfigurationError):

@@ -12,6 +12,7 @@ from sb_dqn.algorithms import ALGORITHMS, DQN, PPO, SAC
 from sb_dqn.algorithms.attributes import ELSEWHERE
 from sb_dqn.callbacks import BaseCallback
 from sb_dqn.errors import ConfigurationError
+from sb_dqn.logger import HParam
 from sb_dqn.schedules import Linear
 from tests.tiny import Tiny, lanes, quick
 
@@ -71,6 +72,25 @@ def test_what_a_callback_may_read() -> None:
     model.learn(40, callback=Reading())
     assert seen[4] == (1 - 10 / 40, 2)
     assert seen[-1] == (0.0, 8)
+
+
+def test_the_callback_of_their_manual_that_logs_hyper_parameters(tmp_path: Path, capsys: Any) -> None:
+    class HParamCallback(BaseCallback):
+        def _on_training_start(self) -> None:
+            model: Any = self.model
+            said = {
+                "algorithm": model.__class__.__name__,
+                "learning rate": model.learning_rate,
+                "gamma": model.gamma,
+            }
+            self.logger.record("hparams", HParam(said, {"rollout/ep_len_mean": 0, "train/value_loss": 0.0}))
+
+        def _on_step(self) -> bool:
+            return True
+
+    for rate in (1e-3, Linear(1e-3, 0.0)):
+        quick(learning_rate=rate, tensorboard_log=tmp_path).learn(40, callback=HParamCallback())
+    assert "switched off" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

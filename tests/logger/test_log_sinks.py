@@ -28,6 +28,7 @@ from sb_dqn.logger import (
     TensorBoardOutputFormat,
     configure,
 )
+from sb_dqn.schedules import Linear
 
 
 def table(entries: dict[str, Any], max_length: int = 36, excluded: dict[str, tuple[str, ...]] | None = None) -> str:
@@ -235,6 +236,32 @@ def test_tensorboard_writes_every_kind_of_value(tmp_path: Path) -> None:
     assert [path.is_file() for path in tmp_path.iterdir()] == [True], (
         "hyper-parameters must not open a second run folder"
     )
+
+
+def test_hyper_parameters_of_every_kind(tmp_path: Path) -> None:
+    """A learning rate may be a schedule, and that must not cost the log."""
+    data = importlib.import_module("tensorboard.plugins.hparams.plugin_data_pb2")  # without types
+    rate = Linear(0.1, 0.0)
+    told = {
+        "rate": rate,
+        "net_arch": [64, 64],
+        "steps": np.int64(3),
+        "on": True,
+        "size": torch.tensor(2.5),
+        "none": None,
+    }
+    with configure(tmp_path, ["tensorboard"]) as logger:
+        logger.record("hparam", HParam(told, {"train/loss": 0.0}))
+        logger.record("train/loss", 1.0)
+        logger.dump(1)
+        assert len(logger.output_formats) == 1
+    found = events(tmp_path)
+    assert found.Scalars("train/loss")[0].value == 1.0
+    content = found.summary_metadata["_hparams_/session_start_info"].plugin_data.content
+    shown = data.HParamsPluginData.FromString(content).session_start_info.hparams
+    assert {name: getattr(value, value.WhichOneof("kind")) for name, value in shown.items()} == {
+        "rate": str(rate), "net_arch": "[64, 64]", "steps": 3, "on": True, "size": 2.5,
+    }  # fmt: skip
 
 
 def test_tensorboard_closes_twice_without_harm(tmp_path: Path) -> None:
