@@ -178,5 +178,6 @@ class EvalCallback(EventCallback):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)
         self.n_evaluations = int(state["n_evaluations"])
-        rewards = state["mean_reward"] or {"best": -np.inf, "last": -np.inf}
-        self.best_mean_reward, self.last_mean_reward = float(rewards["best"]), float(rewards["last"])
+        rewards = state["mean_reward"]
+        if rewards is not None:  # else a best that was set before the first evaluation holds
+            self.best_mean_reward, self.last_mean_reward = float(rewards["best"]), float(rewards["last"])

@@ -57,7 +57,7 @@ def versions() -> dict[str, str]:
 
 
 def write_config(folder: Path, config: Mapping[str, Any]) -> None:
-    """Write `config.yaml`: `config`, and with what, how and when the run was begun."""
+    """Write `config.yaml`, whole or not at all: `config` and, where it lacks them, with what, how and when it was begun."""
     import yaml
 
     circumstances = {
@@ -66,8 +66,8 @@ def write_config(folder: Path, config: Mapping[str, Any]) -> None:
         "command": shlex.join(["sb-dqn", *sys.argv[1:]]),
         "started": datetime.now(timezone.utc).isoformat(timespec="seconds"),
     }
-    text = yaml.safe_dump(_writable({**config, **circumstances}), sort_keys=False, default_flow_style=None, width=120)
-    (folder / CONFIG).write_text(text, encoding="utf-8")
+    known = _writable({**config, **circumstances, **config})
+    _replace(folder / CONFIG, yaml.safe_dump(known, sort_keys=False, default_flow_style=None, width=120))
 
 
 def read_config(folder: Path) -> dict[str, Any]:
@@ -95,9 +95,7 @@ def write_result(folder: Path, result: Result) -> None:
     import yaml
 
     content = {"steps": result.steps, "seconds": round(result.seconds, 3), "returns": list(result.returns)}
-    unfinished = folder / f"{RESULT}.new"
-    unfinished.write_text(yaml.safe_dump(content, sort_keys=False, default_flow_style=None), encoding="utf-8")
-    unfinished.replace(folder / RESULT)
+    _replace(folder / RESULT, yaml.safe_dump(content, sort_keys=False, default_flow_style=None))
 
 
 def read_result(folder: Path) -> Result:
@@ -159,6 +157,12 @@ def drop_rows(path: Path, step: int) -> None:
     with shorter.open("w", encoding="utf-8", newline="") as file:
         csv.writer(file, lineterminator="\n").writerows([rows[0], *kept])
     shorter.replace(path)
+
+
+def _replace(path: Path, text: str) -> None:
+    unfinished = path.with_name(f"{path.name}.new")
+    unfinished.write_text(text, encoding="utf-8")
+    unfinished.replace(path)
 
 
 def _offer(found: list[str]) -> str:

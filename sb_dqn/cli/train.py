@@ -22,12 +22,12 @@ def watching_options(function: Callable[..., Any]) -> Callable[..., Any]:
             metavar="M",
             help="Minutes between full checkpoints, which `resume` goes on from; the last two are kept. 0: at Ctrl-C only.",
         ),
-        click.option("--eval-episodes", type=click.IntRange(1), help="Episodes of each. Default: 5."),
+        click.option("--eval-episodes", type=click.IntRange(1), help="Episodes of each. Default: 5, or the run's."),
         click.option(
             "--eval-freq",
             type=click.IntRange(0),
             metavar="N",
-            help="Steps between evaluations; 0: none. Default: ten in all.",
+            help="Steps between evaluations; 0: none. Default: ten in all, or the run's.",
         ),
         click.option("--tensorboard", is_flag=True, help="Log for TensorBoard, too."),
         click.option(
@@ -90,7 +90,8 @@ def train(
     sb-dqn train dqn LunarLander-v3 --set learning_rate=1e-3 --set "policy_kwargs={net_arch: [128, 128]}"
     """
     from sb_dqn.cli.plan import make_plan
-    from sb_dqn.cli.training import Watching, begin
+    from sb_dqn.cli.training import begin
+    from sb_dqn.cli.watching import Watching
 
     watching = Watching(_bar(progress), tensorboard, eval_freq, eval_episodes, minutes)
     if run is not None:
@@ -142,7 +143,8 @@ def resume(
 ) -> None:  # fmt: skip
     """Go on in the folder of a run: from its newest full checkpoint as if it had never stopped, else from its model."""
     from sb_dqn.cli.runs import find_run
-    from sb_dqn.cli.training import Watching, go_on
+    from sb_dqn.cli.training import go_on
+    from sb_dqn.cli.watching import Watching
 
     watching = Watching(_bar(progress), tensorboard, eval_freq, eval_episodes, minutes)
     go_on(find_run(run, unfinished=True), timesteps, device, watching)

@@ -6,7 +6,6 @@ import shutil
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, pstdev
 from typing import Any, NoReturn
@@ -29,29 +28,10 @@ from sb_dqn.cli.runs import (
     write_config,
     write_result,
 )
+from sb_dqn.cli.watching import LANES, Watching, check_episodes, watchers, with_evaluations
 from sb_dqn.errors import CheckpointError
 
-EVALUATIONS = 10
-"""Evaluations on the way, unless `--eval-freq` says otherwise."""
-EPISODES = 5
-"""Of each of them."""
-LANES = 5
-"""Lanes of an evaluation, at most."""
 FINAL_EPISODES = 20
-
-
-@dataclass(frozen=True)
-class Watching:
-    """What is shown and measured on the way."""
-
-    progress: bool
-    tensorboard: bool
-    eval_freq: int | None
-    """Environment steps between two evaluations; 0 for none, None for ten in all."""
-    eval_episodes: int | None
-    """Of each; None for five."""
-    minutes: float
-    """Between two full checkpoints; 0 for none but the last."""
 
 
 def begin(plan: Plan, root: Path, watching: Watching) -> Path:
@@ -60,8 +40,7 @@ def begin(plan: Plan, root: Path, watching: Watching) -> Path:
     policy = plan.policy or policy_alias(stream)
     model = algorithm_class(plan.algorithm)(policy, stream, **plan.settings)
     folder = new_run_folder(root, plan.algorithm, plan.env_id)
-    frequency = watching.eval_freq if watching.eval_freq is not None else max(plan.n_timesteps // EVALUATIONS, 1)
-    config = {**plan.config(policy), "eval_freq": frequency, "eval_episodes": watching.eval_episodes or EPISODES}
+    config = with_evaluations(plan.config(policy), watching, plan.n_timesteps, anew=True)
     write_config(folder, config)
     _announce(plan, folder)
     _fit(model, folder, config, plan.n_timesteps, watching)
@@ -77,7 +56,7 @@ def go_on(run: SavedRun, timesteps: int | None, device: str, watching: Watching)
     config = dict(run.config)
     if not config:
         raise click.UsageError(f"{run.folder} has no config.yaml; a run can go on only in the folder that `train` made")
-    stream = open_env(config["env_id"], config["n_envs"], config["env_kwargs"], _mask(config))
+    stream = open_env(config["env_id"], config["n_envs"], config["env_kwargs"], config["settings"].get("action_mask"))
     model, full = _newest(run, config, stream, device)
     planned = model._total_timesteps if full else config["n_timesteps"]
     steps = timesteps or planned - model.num_timesteps
@@ -89,6 +68,9 @@ def go_on(run: SavedRun, timesteps: int | None, device: str, watching: Watching)
         raise click.UsageError(
             f"{run.folder} has done its {model.num_timesteps:,} steps; say how many more: --timesteps N"
         )
+    config = with_evaluations(config, watching, steps, anew=timesteps is not None)
+    check_episodes(run.folder, config)
+    write_config(run.folder, config)
     click.echo(f"going on in {run.folder} at step {model.num_timesteps:,} for {steps:,} more")
     if full:
         drop_rows(run.folder / "progress.csv", model.num_timesteps)  # what came after the checkpoint comes again
@@ -119,7 +101,7 @@ def _fit(
     model.set_logger(logger)
     first, started, before_this = model.num_timesteps, time.monotonic(), read_result(folder).seconds
     keeper = Keeper(folder, watching.minutes)
-    callbacks = [*_callbacks(folder, config, steps, watching, exactly), keeper]
+    callbacks = [*watchers(folder, config), keeper]
     try:
         with stopping_in_order(keeper):
             if exactly:
@@ -140,45 +122,6 @@ def _fit(
     done = model.num_timesteps - first
     click.echo(f"\n{done:,} steps in {seconds:,.0f} s, {done / seconds:,.0f} steps/s, evaluations included")
     conclude(model, folder, config)
-
-
-def _callbacks(folder: Path, config: Mapping[str, Any], steps: int, watching: Watching, exactly: bool) -> list[Any]:
-    from sb_dqn.callbacks.evaluation import EvalCallback
-    from sb_dqn.cli.episodes import EpisodeLog
-
-    every = watching.eval_freq if watching.eval_freq is not None else config.get("eval_freq") if exactly else None
-    every = max(steps // EVALUATIONS, 1) if every is None else every
-    episodes = watching.eval_episodes or (config.get("eval_episodes") if exactly else None) or EPISODES
-    callbacks: list[Any] = [EpisodeLog(folder, config["env_id"])]
-    if every > 0:
-        evaluation = EvalCallback(
-            open_env(config["env_id"], min(episodes, LANES), config["env_kwargs"], _mask(config)),
-            n_eval_episodes=episodes,
-            eval_freq=every,
-            log_path=folder,
-            best_model_save_path=folder,
-            verbose=0,
-        )
-        evaluation.best_mean_reward = _best_so_far(folder)
-        callbacks.append(evaluation)
-    return callbacks
-
-
-def _mask(config: Mapping[str, Any]) -> str | None:
-    """Where the environment tells the legal actions, as the run was told."""
-    mask: str | None = config["settings"].get("action_mask")
-    return mask
-
-
-def _best_so_far(folder: Path) -> float:
-    """The best mean of the evaluations before this part of the run: what `best_model.zip` has to beat."""
-    import numpy as np
-
-    path = folder / "evaluations.npz"
-    if not path.is_file() or not (folder / BEST).is_file():
-        return -np.inf
-    with np.load(path, allow_pickle=False) as saved:
-        return float(saved["results"].mean(axis=1).max())
 
 
 def _interrupted(model: Any, folder: Path, config: Mapping[str, Any]) -> NoReturn:

@@ -217,6 +217,13 @@ def test_state_comes_back(model: Any, make_loop: Any) -> None:
     assert fresh.state_dict() == callback.state_dict()
 
 
+def test_a_best_that_was_set_holds_until_the_first_evaluation() -> None:
+    callback = EvalCallback(Game())
+    callback.best_mean_reward = 5.0
+    callback.load_state_dict(EvalCallback(Game()).state_dict())
+    assert callback.best_mean_reward == 5.0
+
+
 def test_normaliser_statistics_are_copied(model: Any) -> None:
     from sb_dqn.callbacks.normalizers import sync_normalizer
 
