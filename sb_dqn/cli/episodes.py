@@ -52,12 +52,32 @@ class EpisodeLog(BaseCallback):
         """Goes on after as many episodes as there were; those that a run wrote before it was killed come again."""
         super().load_state_dict(state)
         self._writer.close()
-        lines = self.path.read_text(encoding="utf-8").splitlines(keepends=True)
-        shorter = self.path.with_name(f"{self.path.name}.new")
-        shorter.write_text("".join(lines[: HEADER + int(state["rows"])]), encoding="utf-8")
-        shorter.replace(self.path)
+        _write(self.path, _lines(self.path)[: HEADER + int(state["rows"])])
         self._open()
         self._before = float(state["before"])
+
+
+def drop_episodes(path: Path, steps: int) -> None:
+    """Drops the last episodes of `monitor.csv`, so that those that stay have `steps` env steps together, or fewer."""
+    if not path.is_file():
+        return
+    lines = _lines(path)
+    kept = lines[:HEADER]
+    for line in lines[HEADER:]:
+        if not line.endswith("\n") or (steps := steps - int(line.split(",")[1])) < 0:
+            break
+        kept.append(line)
+    _write(path, kept)
+
+
+def _lines(path: Path) -> list[str]:
+    return path.read_text(encoding="utf-8").splitlines(keepends=True)
+
+
+def _write(path: Path, lines: list[str]) -> None:
+    shorter = path.with_name(f"{path.name}.new")
+    shorter.write_text("".join(lines), encoding="utf-8")
+    shorter.replace(path)
 
 
 def _earlier(path: Path) -> tuple[float, int]:

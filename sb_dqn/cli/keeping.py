@@ -47,11 +47,13 @@ class Keeper(BaseCallback):
     Args:
         folder: of the run.
         minutes: between two checkpoints; 0: none but the last.
+        at_once: take one after the first step already: a run that goes on is to remember how far, even if it is killed.
     """
 
-    def __init__(self, folder: Path, minutes: float) -> None:
+    def __init__(self, folder: Path, minutes: float, at_once: bool = False) -> None:
         super().__init__()
         self.folder, self.pause = folder, 60 * minutes if minutes else float("inf")
+        self.first_pause = 0.0 if at_once and minutes else self.pause
         self.stopping = False
         """Whether the run is to stop when this step is over."""
         self._next = float("inf")
@@ -59,7 +61,7 @@ class Keeper(BaseCallback):
         self._writing: Any = None
 
     def _on_training_start(self) -> None:
-        self._next = time.monotonic() + self.pause
+        self._next = time.monotonic() + self.first_pause
 
     def _on_training_end(self) -> None:
         self._settle()

@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 import click
 
 from sb_dqn.cli.environments import open_env, policy_alias
+from sb_dqn.cli.episodes import drop_episodes
 from sb_dqn.cli.keeping import Keeper, checkpoints, remove_checkpoints, stopping_in_order
 from sb_dqn.cli.names import algorithm_class
 from sb_dqn.cli.plan import Plan
@@ -48,7 +49,7 @@ def begin(plan: Plan, root: Path, watching: Watching) -> Path:
 
 
 def go_on(run: SavedRun, timesteps: int | None, device: str, watching: Watching) -> Path:
-    """Finish what was interrupted, exactly where there is a full checkpoint, or train further by `timesteps`.
+    """Finish what was interrupted, or train further by `timesteps`; exactly where there is a full checkpoint.
 
     Raises:
         click.UsageError: the run has no configuration, or nothing is left to do, its evaluation included.
@@ -72,9 +73,9 @@ def go_on(run: SavedRun, timesteps: int | None, device: str, watching: Watching)
     check_episodes(run.folder, config)
     write_config(run.folder, config)
     click.echo(f"going on in {run.folder} at step {model.num_timesteps:,} for {steps:,} more")
-    if full:
-        drop_rows(run.folder / "progress.csv", model.num_timesteps)  # what came after the checkpoint comes again
-    _fit(model, run.folder, config, steps, watching, exactly=full and timesteps is None)
+    drop_rows(run.folder / "progress.csv", model.num_timesteps)  # what came after this model was saved is lost with it
+    drop_episodes(run.folder / "monitor.csv", model.num_timesteps)
+    _fit(model, run.folder, config, steps, watching, exactly=full)
     return run.folder
 
 
@@ -100,11 +101,12 @@ def _fit(
     logger = configure(str(folder), formats)
     model.set_logger(logger)
     first, started, before_this = model.num_timesteps, time.monotonic(), read_result(folder).seconds
-    keeper = Keeper(folder, watching.minutes)
+    keeper = Keeper(folder, watching.minutes, at_once=first > 0)
     callbacks = [*watchers(folder, config), keeper]
     try:
         with stopping_in_order(keeper):
             if exactly:
+                model.counters.horizon = first + steps
                 model.resume(callbacks, progress_bar=watching.progress)
             else:
                 model.learn(steps, callbacks, reset_num_timesteps=False, progress_bar=watching.progress)

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import csv
+import threading
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import yaml
 from click.testing import CliRunner, Result
 
-from sb_dqn.cli.episodes import EpisodeLog
+from sb_dqn.checkpoint import model_info
+from sb_dqn.cli.episodes import EpisodeLog, drop_episodes
 from sb_dqn.cli.main import commands
 
 TRAIN = (
@@ -22,20 +27,40 @@ def call(*arguments: object) -> Result:
     return CliRunner().invoke(commands, [str(argument) for argument in arguments])
 
 
-def interrupted_at(step: int, *arguments: object) -> Result:
-    """What a command says that Ctrl-C stops at an env step."""
+def call_meeting(actions: dict[int, Callable[[EpisodeLog], object]], *arguments: object) -> Result:
+    """What a command says in whose run something happens at some env steps."""
     written = EpisodeLog._on_step
 
-    def interrupt(log: EpisodeLog) -> bool:
-        if log.num_timesteps == step:
-            raise KeyboardInterrupt
+    def meet(log: EpisodeLog) -> bool:
+        if log.num_timesteps in actions:
+            actions[log.num_timesteps](log)
         return written(log)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(EpisodeLog, "_on_step", interrupt)
-        done = call(*arguments)
+        patch.setattr(EpisodeLog, "_on_step", meet)
+        return call(*arguments)
+
+
+def interrupt(log: EpisodeLog) -> None:
+    raise KeyboardInterrupt
+
+
+def kill(log: EpisodeLog) -> None:
+    """As `kill -9` once a checkpoint that was begun is written: nobody may save on the way out."""
+    for thread in threading.enumerate():
+        if thread.name == "sb_dqn checkpoint":
+            thread.join()
+    raise SystemExit(137)
+
+
+def interrupted_at(step: int, *arguments: object) -> None:
+    done = call_meeting({step: interrupt}, *arguments)
     assert done.exit_code == 130, done.output
-    return done
+
+
+def killed_at(step: int, *arguments: object) -> None:
+    done = call_meeting({step: kill}, *arguments)
+    assert done.exit_code == 137, done.output
 
 
 def evaluated(folder: Path) -> list[int]:
@@ -43,6 +68,19 @@ def evaluated(folder: Path) -> list[int]:
     with np.load(folder / "evaluations.npz") as saved:
         steps: list[int] = saved["timesteps"].tolist()
     return steps
+
+
+def episodes(folder: Path) -> list[dict[str, str]]:
+    """Rows of the monitor file."""
+    with (folder / "monitor.csv").open() as file:
+        file.readline()
+        return list(csv.DictReader(file))
+
+
+def logged(folder: Path) -> list[int]:
+    """Steps of the rows of the log."""
+    with (folder / "progress.csv").open() as file:
+        return [int(row["time/total_timesteps"]) for row in csv.DictReader(file)]
 
 
 @pytest.fixture
@@ -88,3 +126,58 @@ def test_a_run_without_evaluations_stays_without(tmp_path: Path, folder: Path) -
     call(*TRAIN, "--folder", tmp_path, "-n", 50, "--eval-freq", 0)
     assert call("resume", folder, "-n", 50, "--no-progress").exit_code == 0
     assert not (folder / "evaluations.npz").exists()
+
+
+def test_what_a_lost_part_wrote_is_dropped(tmp_path: Path, folder: Path) -> None:
+    call(*TRAIN, "--folder", tmp_path, "-n", 100, "--eval-freq", 0)
+    before = episodes(folder)
+    killed_at(400, "resume", folder, "-n", 900, "--no-progress", "--checkpoint-minutes", 0)
+    assert sum(int(row["l"]) for row in episodes(folder)) > 200
+    done = call("resume", folder, "-n", 100, "--no-progress")
+    assert "at step 100 for 100 more" in done.output
+    rows = episodes(folder)
+    assert rows[: len(before)] == before
+    assert 100 < sum(int(row["l"]) for row in rows) <= 200
+    steps = logged(folder)
+    assert steps == sorted(set(steps))
+    assert 100 < steps[-1] <= 200
+    assert not (folder / "progress.1.csv").exists()
+
+
+def test_further_steps_are_remembered_from_the_first_of_them(tmp_path: Path, folder: Path) -> None:
+    call(*TRAIN, "--folder", tmp_path, "-n", 100, "--eval-freq", 0)
+    killed_at(200, "resume", folder, "-n", 300, "--no-progress")
+    done = call("resume", folder, "--no-progress")
+    assert "at step 101 for 299 more" in done.output
+    assert sum(int(row["l"]) for row in episodes(folder)) <= 400
+
+
+def test_more_steps_than_were_left_go_on_exactly(tmp_path: Path, folder: Path) -> None:
+    def hurry(log: EpisodeLog) -> None:
+        model: Any = log.model
+        model.statistics._began -= 1000  # the clock of episodes, before the first of them ends
+
+    stopped = call_meeting({3: hurry, 150: interrupt}, *TRAIN, "--folder", tmp_path, "-n", 200, "--eval-freq", 0)
+    assert stopped.exit_code == 130
+    before = episodes(folder)
+    done = call("resume", folder, "-n", 300, "--no-progress")
+    assert "at step 150 for 300 more" in done.output
+    rows = episodes(folder)
+    assert rows[: len(before)] == before
+    assert sum(int(row["l"]) for row in rows) <= 450
+    assert model_info(folder / "model.zip")["state"]["counters"]["num_timesteps"] == 450
+    times = [float(row["t"]) for row in rows]
+    assert times == sorted(times)
+    assert 1000 < times[0] < times[-1] < 1900
+
+
+def test_episodes_that_do_not_fit_are_dropped(tmp_path: Path) -> None:
+    path = tmp_path / "monitor.csv"
+    path.write_text("#{}\nr,l,t\n1,10,0.1\n2,20,0.2\n3,5,0.3\n4,6,0")
+    drop_episodes(path, 35)
+    assert path.read_text() == "#{}\nr,l,t\n1,10,0.1\n2,20,0.2\n3,5,0.3\n"
+    drop_episodes(path, 34)
+    assert path.read_text() == "#{}\nr,l,t\n1,10,0.1\n2,20,0.2\n"
+    drop_episodes(path, 9)
+    assert path.read_text() == "#{}\nr,l,t\n"
+    drop_episodes(tmp_path / "none.csv", 1)
