@@ -73,9 +73,17 @@ class Keeper(BaseCallback):
             self.model.after_tick(self.save)
         return not self.stopping
 
+    @property
+    def sound(self) -> bool:
+        """Whether no loss or gradient has been NaN or infinite; else the model may hold NaN."""
+        model: Any = self.model
+        return bool(model.learner.finite)
+
     def save(self) -> None:
-        """Takes a checkpoint; where that fails, training goes on and the earlier ones stay."""
+        """Takes a checkpoint of a sound model; where that fails, training goes on and the earlier ones stay."""
         self._settle()
+        if not self.sound:
+            return
         began = time.monotonic()
         try:
             path = self.folder / CHECKPOINTS / f"{self.model.num_timesteps}{SUFFIX}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import traceback
 import warnings
 from typing import Any
 
@@ -13,7 +14,7 @@ from sb_dqn.cli.enjoy import enjoy
 from sb_dqn.cli.evaluate import evaluate
 from sb_dqn.cli.inspection import info, plot, presets
 from sb_dqn.cli.train import resume, train
-from sb_dqn.errors import CheckpointError, ConfigurationError, MemoryBudgetError
+from sb_dqn.errors import CheckpointError, ConfigurationError, EnvironmentFault, MemoryBudgetError
 from sb_dqn.version import __version__
 
 
@@ -40,7 +41,10 @@ def as_one_line(message: Warning | str, category: type[Warning], *_: Any, **__: 
 
 
 def main() -> None:
-    """The console script. Faults of the user's making end in one line and status 2, and warnings in one line."""
+    """The console script. Faults of the user's making end in one line and status 2, those of a run in one line and status 1.
+
+    Warnings are one line, too.
+    """
     warnings.formatwarning = as_one_line
     sys.path.append("")  # an environment named as module:id may lie in the folder where the command is typed
     try:
@@ -48,6 +52,18 @@ def main() -> None:
     except (ConfigurationError, CheckpointError, MemoryBudgetError) as error:
         click.echo(f"Error: {error}", err=True)
         sys.exit(2)
+    except EnvironmentFault as error:
+        click.echo(f"Error: {error}{_origin(error)}", err=True)
+        sys.exit(1)
+
+
+def _origin(error: BaseException) -> str:
+    """Where in the environment's own code a fault began, if an error of that is behind it."""
+    cause = error
+    while cause.__cause__ is not None:
+        cause = cause.__cause__
+    frames = [] if cause is error else traceback.extract_tb(cause.__traceback__)
+    return f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ def watching_options(function: Callable[..., Any]) -> Callable[..., Any]:
             default=10.0,
             show_default=True,
             metavar="M",
-            help="Minutes between full checkpoints, which `resume` goes on from; the last two are kept. 0: at Ctrl-C only.",
+            help="Minutes between full checkpoints, which `resume` goes on from; the last two are kept. 0: only when it is stopped.",
         ),
         click.option("--eval-episodes", type=click.IntRange(1), help="Episodes of each. Default: 5, or the run's."),
         click.option(

@@ -113,17 +113,40 @@ def _fit(
     except KeyboardInterrupt:
         keeper.stopping = True
         keeper.save()
+    except Exception:
+        if model.num_timesteps > first:
+            _rescue(model, folder, config, keeper, before_this + time.monotonic() - started)
+        raise
     finally:
         logger.close()
     seconds = time.monotonic() - started
-    model.save(folder / MODEL)
-    write_result(folder, Result(model.num_timesteps, before_this + seconds))
+    _write(model, folder, before_this + seconds)
     if keeper.stopping:
         _interrupted(model, folder, config)
     remove_checkpoints(folder)
     done = model.num_timesteps - first
     click.echo(f"\n{done:,} steps in {seconds:,.0f} s, {done / seconds:,.0f} steps/s, evaluations included")
     conclude(model, folder, config)
+
+
+def _write(model: Any, folder: Path, seconds: float) -> None:
+    model.save(folder / MODEL)
+    write_result(folder, Result(model.num_timesteps, seconds))
+
+
+def _rescue(model: Any, folder: Path, config: Mapping[str, Any], keeper: Keeper, seconds: float) -> None:
+    """Saves a run that an error ended, unless the model may hold NaN, and says how to go on; raises nothing itself."""
+    click.echo(f"\nan error at step {model.num_timesteps:,}; saving what is sound")
+    try:
+        keeper.stopping = True
+        keeper.save()
+        if keeper.sound:
+            _write(model, folder, seconds)
+            draw_curve(folder, config)
+    except Exception as failure:  # the error that ended the run is the one to be seen
+        click.echo(f"not saved: {failure}", err=True)
+    if checkpoints(folder) or (folder / MODEL).is_file():
+        click.echo(f"what is saved lies in {folder}; go on with\n  {program()} resume {folder}")
 
 
 def _interrupted(model: Any, folder: Path, config: Mapping[str, Any]) -> NoReturn:

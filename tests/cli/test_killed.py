@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner, Result
@@ -101,6 +102,7 @@ def test_asked_twice_it_stops_at_once(tmp_path: Path) -> None:
 def test_a_keeper_that_cannot_write_says_so_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     class Full:
         num_timesteps = 7
+        learner = SimpleNamespace(finite=True)
 
         def save(self, path: str, **kwargs: object) -> None:
             raise OSError(28, "No space left on device")

@@ -1,21 +1,27 @@
-"""What `sb-dqn resume` remembers of a run, and what it makes of what lies in its folder."""
+"""What `sb-dqn resume` remembers of a run, and what it makes of what lies in its folder, after an error too."""
 
 from __future__ import annotations
 
 import csv
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 import yaml
 from click.testing import CliRunner, Result
+from gymnasium.envs.classic_control import CartPoleEnv
+from gymnasium.envs.registration import EnvSpec
 
 from sb_dqn.checkpoint import model_info
 from sb_dqn.cli.episodes import EpisodeLog, drop_episodes
-from sb_dqn.cli.main import commands
+from sb_dqn.cli.keeping import checkpoints
+from sb_dqn.cli.main import commands, main
+from sb_dqn.errors import EnvironmentFault
 
 TRAIN = (
     "train", "dqn", "CartPole-v1", "--seed", "1", "--device", "cpu", "--no-progress",
@@ -181,3 +187,74 @@ def test_episodes_that_do_not_fit_are_dropped(tmp_path: Path) -> None:
     drop_episodes(path, 9)
     assert path.read_text() == "#{}\nr,l,t\n"
     drop_episodes(tmp_path / "none.csv", 1)
+
+
+class Fragile(CartPoleEnv):
+    """CartPole that breaks once, at a step that is counted over all its copies."""
+
+    left = 0
+
+    def step(self, action: Any) -> Any:
+        Fragile.left -= 1
+        return super().step(action if Fragile.left else 1 / 0)
+
+
+def test_an_environment_that_breaks_leaves_a_run_that_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(gymnasium.registry, "Fragile-v0", EnvSpec("Fragile-v0", lambda **given: Fragile(**given)))
+    monkeypatch.setattr(Fragile, "left", 150)
+    settings = [str(one) for one in TRAIN[3:]]
+    arguments = ["train", "dqn", "Fragile-v0", *settings, "--folder", str(tmp_path), "-n", "200", "--eval-freq", "0"]
+    monkeypatch.setattr(sys, "argv", ["sb-dqn", *arguments])
+    with pytest.warns(UserWarning, match="in the middle of a step"), pytest.raises(SystemExit) as ended:
+        main()
+    out, err = capsys.readouterr()
+    folder = tmp_path / "dqn_Fragile-v0_1"
+    assert ended.value.code == 1
+    assert "Traceback" not in err
+    assert err.startswith("Error: the environment in lane 0 raised at step")
+    assert f"ZeroDivisionError: division by zero ({__file__}, line " in err
+    assert "an error at step 149" in out
+    assert f"resume {folder}" in out
+    assert (folder / "model.zip").is_file()
+    with pytest.warns(UserWarning, match="offers no state_dict"):  # said of the checkpoint in its first step
+        done = call("resume", folder, "--no-progress")
+    assert done.exit_code == 0, done.output
+    assert "at step 149 for 51 more" in done.output
+
+
+def fail(*_: object) -> None:
+    raise KeyError("by hand")
+
+
+def test_an_error_of_another_kind_is_not_hidden(tmp_path: Path, folder: Path) -> None:
+    done = call_meeting({150: fail}, *TRAIN, "--folder", tmp_path, "-n", 200, "--eval-freq", 0)
+    assert repr(done.exception) == "KeyError('by hand')"
+    assert "at step 150 for 50 more" in call("resume", folder, "--no-progress").output
+
+
+def test_an_error_while_saving_does_not_hide_the_first(
+    tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail_first(log: EpisodeLog) -> None:
+        raise OSError("first")
+
+    monkeypatch.setattr("sb_dqn.cli.training.draw_curve", fail)
+    done = call_meeting({150: fail_first}, *TRAIN, "--folder", tmp_path, "-n", 200, "--eval-freq", 0)
+    assert "not saved: 'by hand'" in done.output
+    assert repr(done.exception) == "OSError('first')"
+
+
+def test_a_model_that_may_hold_nan_is_never_saved(tmp_path: Path, folder: Path) -> None:
+    def spoil(log: EpisodeLog) -> None:
+        model: Any = log.model
+        model.learner.finite.fill_(False)
+
+    interrupted_at(100, *TRAIN, "--folder", tmp_path, "-n", 200, "--eval-freq", 0)
+    done = call_meeting({150: spoil}, "resume", folder, "--no-progress")
+    assert isinstance(done.exception, EnvironmentFault)
+    assert f"resume {folder}" in done.output
+    assert model_info(folder / "model.zip")["state"]["counters"]["num_timesteps"] == 100
+    assert [path.name for path in checkpoints(folder)] == ["101_steps.zip", "100_steps.zip"]
+    assert "at step 101 for 99 more" in call("resume", folder, "--no-progress").output
