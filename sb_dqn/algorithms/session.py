@@ -71,9 +71,8 @@ class TickLocals(Mapping[str, Any]):
         if name == "actions":
             return None if rows.action is None else rows.action + self.action_start
         if name == "new_obs":
-            obs = {
-                key: value.copy() for key, value in rows.slots[-1].obs.items()
-            }  # the stream writes into its own again
+            # copies: the stream writes into its own again
+            obs = {key: value.copy() for key, value in rows.slots[-1].obs.items()}
             return self.facts.setdefault("new_obs", obs["obs"] if set(obs) == {"obs"} else obs)
         if name == "dones":
             return np.any([slot.last & slot.valid for slot in rows.slots], axis=0) & rows.stepped

@@ -105,8 +105,7 @@ def make_vec_env(
         return _vectorised(env_id, n_envs, seed, {**(env_kwargs or {}), **vec_env_kwargs}, wrapper_class or monitor_dir)
     make, watching = _backend(vec_env_cls), dict(monitor_kwargs or {})
     files = {start_index + lane: _monitor_file(monitor_dir, start_index + lane) for lane in range(n_envs)}
-    if watching.pop("override_existing", True):  # here, because a lane that is made anew goes on with its file
-        remove_results([file for file in files.values() if file is not None])
+    begins = watching.pop("override_existing", True)
 
     def lane(rank: int) -> Env:
         env = make_env(env_id, env_kwargs or {})
@@ -118,6 +117,8 @@ def make_vec_env(
 
     if isinstance(env_id, str):
         spec_of(env_id)  # an unknown id is reported here, not from inside another process
+    if begins:  # here, because a lane that is made anew goes on with its file
+        remove_results([file for file in files.values() if file is not None])
     return _seeded(make([partial(lane, rank) for rank in files], **vec_env_kwargs), seed)
 
 

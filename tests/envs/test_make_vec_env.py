@@ -142,6 +142,9 @@ def test_lanes_that_are_made_anew_go_on_with_their_monitor_files(tmp_path: Path)
         results = load_results(tmp_path)  # the second call began the file anew
         assert results["l"].tolist() == [5] * episodes
         assert (np.diff(results["t"]) >= 0).all()
+    with pytest.raises(ConfigurationError, match="unknown environment"):
+        make_vec_env("CartPol-v1", monitor_dir=tmp_path)
+    assert load_results(tmp_path)["l"].tolist() == [5] * 8  # nothing was begun, so nothing is overwritten
 
 
 def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
