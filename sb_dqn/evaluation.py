@@ -274,7 +274,7 @@ class View:
         if self.stack is not None:
             for slot in rows.slots:
                 self.stack.push(slot)
-            obs = {key: tensor.numpy() for key, tensor in self.stack.stacked().items()}
+            obs = self.stack.stacked()
         return obs if self.is_dict else obs["obs"]
 
 

@@ -21,6 +21,8 @@ from torch import Tensor, nn
 from torch.fx import GraphModule, Node
 
 from sb_dqn.accelerate.array_replay import array_replay
+from sb_dqn.accelerate.products import replace_products
+from sb_dqn.accelerate.scripted import script_refused
 
 Mode = Literal["eager", "traced", "compiled"]
 Function = Callable[..., Any]
@@ -29,15 +31,14 @@ Function = Callable[..., Any]
 def choose_mode(modules: list[nn.Module], device: torch.device, torch_compile: bool) -> Mode:
     """How to run functions of these modules on this device.
 
-    Convolutions of large images take so long that overhead does not matter; a user's own module may branch on values, which a
-    recording would freeze; on CUDA the recording has not been tried.
+    A user's own module may branch on values, which a recording would freeze; on CUDA the recording has not been tried.
     """
     if torch_compile:
         return "compiled"
     ours = all(
         type(part).__module__.split(".")[0] in ("torch", "sb_dqn") for module in modules for part in module.modules()
     )
-    return "traced" if ours and are_small(modules, device) else "eager"
+    return "traced" if ours and device.type == "cpu" else "eager"
 
 
 class AsProducts:
@@ -75,11 +76,16 @@ def accelerate(function: Function, example: tuple[Tensor, ...], mode: Mode) -> F
         mode: "eager", "traced" or "compiled".
 
     Returns:
-        A callable that gives the same results.
+        A callable that gives the same results; `function` itself, with a line to stderr, where it cannot be done.
     """
-    if mode == "compiled":
-        return _compiled(function, example)
-    return _traced(function, example) if mode == "traced" else function
+    if mode == "eager":
+        return function
+    make, called = (_compiled, "torch.compile") if mode == "compiled" else (_traced, "recording")
+    try:
+        return make(function, example)
+    except Exception as error:  # a missing compiler shows as many kinds of error, a module that branches as another
+        print(f"sb_dqn: {called} failed here, going on without it: {str(error).splitlines()[0]}", file=sys.stderr)
+        return function
 
 
 def by_arrays(function: Function, example: tuple[Tensor, ...]) -> Function:
@@ -112,6 +118,8 @@ def _traced(function: Function, example: tuple[Tensor, ...]) -> Function:
     replay = array_replay(graph, example)
     if replay is not None:
         return replay
+    replace_products(graph)
+    script_refused(graph)
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the tracer warns of constants: they are the parameters and the ring
         recording = torch.jit.trace(graph, example, check_trace=False)  # type: ignore[no-untyped-call]  # torch's
@@ -119,25 +127,21 @@ def _traced(function: Function, example: tuple[Tensor, ...]) -> Function:
 
 
 def _compiled(function: Function, example: tuple[Tensor, ...]) -> Function:
-    try:
-        graph = _record(function, example)
-        state = _lift_state(graph)
-        from torch._inductor import (
-            compile as compile_graph,  # past torch.compile's checks, which cost as much as a small update
-        )
-        from torch._inductor import config as inductor_config
+    graph = _record(function, example)
+    state = _lift_state(graph)
+    from torch._inductor import (
+        compile as compile_graph,  # past torch.compile's checks, which cost as much as a small update
+    )
+    from torch._inductor import config as inductor_config
 
-        # what is read late cannot be written in place: a copy of the whole priority tree would be
-        settings = {"reorder_for_locality": False}
-        if inductor_config.cpp.vec_isa_ok is None:
-            settings["cpp.vec_isa_ok"] = True  # no trial of the vector instructions, which takes a third of the time
-        with inductor_config.patch(settings):
-            compiled = compile_graph(graph, [*state, *example])
-        run = _without_gradients(lambda *arguments: compiled(*state, *arguments))
-        run(*example)
-    except Exception as error:  # a missing compiler shows as many kinds of error, a module that branches as another
-        print(f"sb_dqn: torch.compile failed here, going on without it: {str(error).splitlines()[0]}", file=sys.stderr)
-        return function
+    # what is read late cannot be written in place: a copy of the whole priority tree would be
+    settings = {"reorder_for_locality": False}
+    if inductor_config.cpp.vec_isa_ok is None:
+        settings["cpp.vec_isa_ok"] = True  # no trial of the vector instructions, which takes a third of the time
+    with inductor_config.patch(settings):
+        compiled = compile_graph(graph, [*state, *example])
+    run = _without_gradients(lambda *arguments: compiled(*state, *arguments))
+    run(*example)
     return run
 
 

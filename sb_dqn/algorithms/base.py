@@ -30,6 +30,9 @@ from sb_dqn.policies.base import Policy
 from sb_dqn.rng import Generators
 from sb_dqn.types import ActionArray, Blueprint, Experience, Update
 
+TRIAL = 100
+"""Updates of a large net that are run as they are; to record it takes as long as some twenty."""
+
 
 class BaseAlgorithm(Saving, ABC):
     """A model: a policy, what it learns from, and the verbs `learn`, `predict`, `save`, `load`.
@@ -71,7 +74,7 @@ class BaseAlgorithm(Saving, ABC):
         self.arguments = arguments  # from here on nothing with a name of theirs can be assigned
         self.blueprint, self.learner, self.rng = blueprint, learner, rng
         self.logs = Logs(self.verbose, tensorboard_log)
-        self.mode = mode
+        self.mode, self._large = mode, not are_small([policy], self.device)
         self.counters = Counters()
         self.statistics = EpisodeStatistics(blueprint.num_envs, check_int("stats_window_size", stats_window_size, 1))
         self.normalizer = Normalizer() if normalizer is None else normalizer
@@ -125,6 +128,15 @@ class BaseAlgorithm(Saving, ABC):
                 if not session.after(rows):
                     break
         return self
+
+    @property
+    def update_mode(self) -> Mode:
+        """How the next update is run: that of a large net is recorded once a run has turned out to be more than a trial.
+
+        The count goes with the checkpoint, so a run that was resumed does the same.
+        """
+        waits = self.mode == "traced" and self.learner.steps < TRIAL and self._large
+        return "eager" if waits else self.mode
 
     @abstractmethod
     def gradient_step(self) -> Update:

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import torch
 
-from sb_dqn.accelerate import accelerate
+from sb_dqn.accelerate import Mode, accelerate
 from sb_dqn.actors.inline import InlineActor
 from sb_dqn.algorithms import persistence
 from sb_dqn.algorithms.base import BaseAlgorithm
@@ -52,6 +52,7 @@ class OffPolicyAlgorithm(BaseAlgorithm):
         self._next_sync = target.interval
         self._noise = torch.empty(0)
         self._gradient: Any = None
+        self._recorded_as: Mode = "eager"
         self._sample: Callable[[torch.Tensor], Batch]
         self._uniform_until = replay.cadence.learning_starts
         if stream is not None:
@@ -119,7 +120,7 @@ class OffPolicyAlgorithm(BaseAlgorithm):
     def _open_observation(self, rows: Rows) -> Any:
         if self.frames is None:
             return rows.slots[-1].obs
-        return {key: tensor.numpy() for key, tensor in self.frames.stacked().items()}
+        return self.frames.stacked()
 
     # -- learning
 
@@ -134,8 +135,9 @@ class OffPolicyAlgorithm(BaseAlgorithm):
     def gradient_step(self) -> Update:
         replay = self.replay
         replay.refresh()
-        if self._gradient is None:
-            self._record_gradient()
+        mode = self.update_mode
+        if self._gradient is None or mode != self._recorded_as:
+            self._record_gradient(mode)
         self._noise.uniform_(generator=self.rng.sample)
         self.learner.renew_noise(self.rng.noise)
         gradient, *facts = self._gradient(self._noise)
@@ -151,13 +153,14 @@ class OffPolicyAlgorithm(BaseAlgorithm):
         self.replay.feedback(batch, priority)
         return gradient, *update
 
-    def _record_gradient(self) -> None:
+    def _record_gradient(self, mode: Mode) -> None:
+        self._recorded_as = mode
         device = self.replay.ring.device
         self._noise = torch.zeros(self.replay.sampler.noise_shape, dtype=torch.float64, device=device)
         # a recording of the whole gradient step has the sampling in it
-        self._sample = self.replay.recorded(self._noise) if self.mode == "eager" else self.replay.sample
+        self._sample = self.replay.recorded(self._noise) if mode == "eager" else self.replay.sample
         with self.replay.sampler.untouched():
-            self._gradient = accelerate(self._sample_and_differentiate, (self._noise,), self.mode)
+            self._gradient = accelerate(self._sample_and_differentiate, (self._noise,), mode)
 
     def _begin_counting(self, total: int, reset: bool) -> None:
         super()._begin_counting(total, reset)

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, cast
 import numpy.typing as npt
 import torch
 
-from sb_dqn.accelerate import accelerate
+from sb_dqn.accelerate import Mode, accelerate
 from sb_dqn.actors.inline import InlineActor
 from sb_dqn.algorithms.base import BaseAlgorithm
 from sb_dqn.algorithms.rollout_settings import CollectionSettings as CollectionSettings
@@ -49,6 +49,7 @@ class OnPolicyAlgorithm(BaseAlgorithm):
         self._declared: Declared = {}
         self._recordings: dict[int, tuple[torch.Tensor, Any]] = {}
         self._recorded_view: Any = None
+        self._recorded_as: Mode = "eager"
         if stream is not None:
             self.attach(stream)
 
@@ -126,12 +127,13 @@ class OnPolicyAlgorithm(BaseAlgorithm):
 
     def _recorded(self, count: int) -> tuple[torch.Tensor, Any]:
         """Room for the places of a batch of `count`, and what is run on it; another view lies in other memory."""
-        if self._recorded_view is not self.rollout.view:
-            self._recorded_view = self.rollout.view
+        view, mode = self.rollout.view, self.update_mode
+        if view is not self._recorded_view or mode != self._recorded_as:
+            self._recorded_view, self._recorded_as = view, mode
             self._recordings.clear()
         if count not in self._recordings:
             places = torch.zeros(count, dtype=torch.int64, device=self.device)
-            self._recordings[count] = places, accelerate(self._sample_and_differentiate, (places,), self.mode)
+            self._recordings[count] = places, accelerate(self._sample_and_differentiate, (places,), mode)
         return self._recordings[count]
 
     def _new_session(self, callback: Any, log_interval: int, progress_bar: bool) -> Session:

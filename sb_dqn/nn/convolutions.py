@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from sb_dqn.checks import check_bool, check_int
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.nn.base import BaseFeaturesExtractor
+from sb_dqn.nn.linear import Linear
 from sb_dqn.nn.norms import LayerNorm, Shape, SpectralConv2d, check_layer_norm, image_norm
 from sb_dqn.nn.strided import StridedConv2d
 from sb_dqn.nn.windowed import SMALL_PIXELS, WindowedConv2d
@@ -51,7 +52,7 @@ class ImageExtractor(BaseFeaturesExtractor, ABC):
         self.linear = nn.Sequential()
         if features_dim is not None:
             norm = [nn.LayerNorm(features_dim)] if layer_norm else []
-            self.linear = nn.Sequential(nn.Linear(width, features_dim), *norm, activation or nn.ReLU())
+            self.linear = nn.Sequential(Linear(width, features_dim), *norm, activation or nn.ReLU())
 
     @property
     def reads_bytes(self) -> bool:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
+from sb_dqn.accelerate.products import linear
 from sb_dqn.checks import check_choice, check_float
 from sb_dqn.nn.noise import Noise
 
@@ -20,7 +20,7 @@ class Linear(nn.Linear):
     """`torch.nn.Linear`, deaf to noise."""
 
     def forward(self, x: Tensor, noise: Noise | None = None) -> Tensor:
-        return super().forward(x)
+        return linear(x, self.weight, self.bias)
 
 
 @dataclass(frozen=True)
@@ -76,17 +76,17 @@ class NoisyLinear(nn.Module):
     def forward(self, x: Tensor, noise: Noise | None = None) -> Tensor:
         """`[N, ..., in]` -> `[N, ..., out]`."""
         if noise is None:
-            return functional.linear(x, self.weight, self.bias)
+            return linear(x, self.weight, self.bias)
         drawn = noise.normal[:, self.start : self.start + self.width].to(x.dtype)
         if not self.factorised:
             of_weight, of_bias = torch.split(drawn[0], [self.weight.numel(), self.out_features])
             weight = self.weight + self.sigma_weight * of_weight.view_as(self.weight)
-            return functional.linear(x, weight, self.bias + self.sigma_bias * of_bias)
+            return linear(x, weight, self.bias + self.sigma_bias * of_bias)
         # [R, 1, ..., width]: one draw for a whole row, whatever lies between the batch and the features
         drawn = drawn.view(drawn.shape[0], *(1,) * (x.dim() - 2), self.width)
         of_in, of_out = torch.split(drawn, [self.in_features, self.out_features], -1)
-        spread: Tensor = functional.linear(x * of_in, self.sigma_weight, self.sigma_bias)
-        return functional.linear(x, self.weight, self.bias) + of_out * spread
+        spread: Tensor = linear(x * of_in, self.sigma_weight, self.sigma_bias)
+        return linear(x, self.weight, self.bias) + of_out * spread
 
     def extra_repr(self) -> str:
         return f"{self.in_features}, {self.out_features}, {'factorised' if self.factorised else 'independent'}"

@@ -12,8 +12,8 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
+from sb_dqn.accelerate.products import linear
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.nn.linear import Linear
 from sb_dqn.nn.noise import Noise
@@ -80,7 +80,7 @@ class SpectralLinear(Linear):
     """
 
     def forward(self, x: Tensor, noise: Noise | None = None) -> Tensor:
-        return functional.linear(x, spectrally_normalised(self.weight), self.bias)
+        return linear(x, spectrally_normalised(self.weight), self.bias)
 
 
 class ImageLayerNorm(nn.LayerNorm):

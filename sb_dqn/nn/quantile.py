@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from sb_dqn.checks import check_int
 from sb_dqn.nn.heads import Distribution, Head
+from sb_dqn.nn.linear import Linear
 from sb_dqn.nn.noise import Noise
 from sb_dqn.nn.risk import parse_risk
 from sb_dqn.nn.values import QuantileValue
@@ -89,7 +90,7 @@ class CosineEmbedding(nn.Module):
     def __init__(self, width: int, n_cosines: int) -> None:
         super().__init__()
         self.n_cosines = n_cosines
-        self.linear = nn.Linear(n_cosines, width)
+        self.linear = Linear(n_cosines, width)
 
     def forward(self, x: Tensor, taus: Tensor) -> Tensor:
         """`[N, W]` and `[N, M]` (or `[1, M]`) -> `[N, M, W]` in the precision of x; the cosines are made in float32."""

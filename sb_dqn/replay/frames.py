@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from sb_dqn.replay.ring import Ring
 from sb_dqn.spaces import Space
-from sb_dqn.types import Slot
+from sb_dqn.types import Observation, Slot
 
 
 def stack_cells(ring: Ring, cells: Tensor) -> Tensor:
@@ -37,7 +38,9 @@ def take_frames(frames: Tensor, cells: Tensor) -> Tensor:
 
 
 class FrameStack:
-    """The last K frames of each lane, for acting: a ring of K + 1 rows, so stacks are built by the very code of replay.
+    """The last K frames of each lane, for acting: a ring of K + 1 rows, stacked as replay stacks them, by numpy.
+
+    numpy, since for a lane or a few torch takes longer to begin each of the steps than all of them take.
 
     Args:
         frame_stack: K >= 1.
@@ -47,8 +50,10 @@ class FrameStack:
 
     def __init__(self, frame_stack: int, num_lanes: int, spaces: Mapping[str, Space]) -> None:
         self.ring = Ring((frame_stack + 1) * num_lanes, num_lanes, spaces, num_actions=1, frame_stack=frame_stack)
-        self._lanes = torch.arange(num_lanes)
-        self._cursor = torch.from_numpy(self.ring.cursor)  # the same memory
+        self._lanes = np.arange(num_lanes)[:, None]
+        self._window = np.arange(-frame_stack, 0)
+        self._columns = {key: column.numpy() for key, column in self.ring.obs.items()}  # the same memory
+        self._last = self.ring.last.numpy()
 
     def push(self, slot: Slot) -> None:
         """Takes in what arrived; the row after a `last` one begins a new stack."""
@@ -58,9 +63,18 @@ class FrameStack:
         """The stream begins anew: what comes next does not belong to what was."""
         self.ring.cut()
 
-    def stacked(self) -> dict[str, Tensor]:
+    def stacked(self) -> Observation:
         """The newest observation of every lane by key, fresh: `[B, K * C, H, W]` of frames, else `[B, *shape]`."""
-        return observations_at(self.ring, self._lanes, self._cursor - 1)
+        ring = self.ring
+        cells = (ring.cursor[:, None] + self._window) % ring.rows * ring.num_lanes + self._lanes  # [B, K]
+        ended = self._last[cells[:, -2::-1]]  # from the newest but one back
+        if ended.any():
+            cells[:, -2::-1][np.logical_or.accumulate(ended, 1)] = ring.capacity  # the frame of zeros
+        obs = {}
+        for key, column in self._columns.items():
+            taken = column[cells if key in ring.stacked_keys else cells[:, -1]]
+            obs[key] = taken.reshape(len(taken), -1, *taken.shape[3:]) if key in ring.stacked_keys else taken
+        return obs
 
 
 def observations_at(ring: Ring, lane: Tensor, row: Tensor) -> dict[str, Tensor]:

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 
-from sb_dqn.algorithms import ALGORITHMS, DQN, PQN
+from sb_dqn.algorithms import ALGORITHMS, DQN, PQN, base
 from sb_dqn.algorithms.outside import constructor_arguments
 from sb_dqn.callbacks import BaseCallback, CallbackList, CheckpointCallback, EvalCallback
 from sb_dqn.envs.atari import make_atari_env
@@ -123,6 +123,20 @@ def test_pong_with_exact_resume(tmp_path: Path) -> None:
         DQN.load(path, env=pong(True, protocol="classic"), device="cpu").resume()
     with pytest.raises(CheckpointError, match="make the env with exact_resume=True, too"):
         DQN.load(path, env=pong(False), device="cpu").resume()
+
+
+@pytest.mark.parametrize("trial", [5, 13])
+def test_the_update_from_which_on_large_nets_are_recorded(
+    trial: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(base, "TRIAL", trial)
+    whole, resumed = interrupted(pong_dqn, partial(pong, True), tmp_path, 300, 220)  # 11 of 16 updates
+    assert (whole._recorded_as, resumed._recorded_as) == ("traced", "traced")
+    assert differences(whole, resumed) == []
+    monkeypatch.setattr(base, "TRIAL", 1000)
+    never = pong_dqn(pong(True)).learn(300)
+    assert never._recorded_as == "eager"
+    torch.testing.assert_close(never.learner.flat, whole.learner.flat, rtol=1e-3, atol=1e-4)
 
 
 def test_pong_without_it_truncates_what_was_interrupted(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from sb_dqn.nn.extractors import EXTRACTORS, NATURE_PIXELS, CombinedExtractor, I
 from sb_dqn.nn.flat import flatten_parameters
 from sb_dqn.nn.hadamax import HadamaxBlock
 from sb_dqn.nn.impala import ResidualBlock
+from sb_dqn.nn.linear import Linear
 from sb_dqn.nn.norms import ImageLayerNorm, SpectralConv2d
 from sb_dqn.nn.strided import StridedConv2d
 from sb_dqn.policies.base import Features, default_extractor
@@ -168,7 +169,7 @@ def test_layer_norm_comes_between_convolution_and_activation() -> None:
     cnn = NatureCNN(image(*ATARI), 512, layer_norm=True)
     kinds = [type(part) for part in cnn.cnn]
     assert kinds == [StridedConv2d, ImageLayerNorm, nn.ReLU] * 3 + [nn.Flatten]
-    assert [type(part) for part in cnn.linear] == [nn.Linear, nn.LayerNorm, nn.ReLU]
+    assert [type(part) for part in cnn.linear] == [Linear, nn.LayerNorm, nn.ReLU]
 
 
 def test_a_residual_block_adds_to_its_input() -> None:
