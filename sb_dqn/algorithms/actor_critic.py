@@ -105,12 +105,12 @@ class ActorCriticAlgorithm(OnPolicyAlgorithm):
         self.memory = None
         if isinstance(self.policy, RecurrentActorCriticPolicy):
             self.memory = DrawnMemory(self.policy, num_lanes)
-            mode = choose_mode([self.policy], self.device, torch_compile=False)
+            mode = "eager" if self._large else choose_mode([self.policy], self.device, torch_compile=False)
             self._act = NetCall(self.policy, self.policy.act_on, mode, see)
             self._value_step = NetCall(self.policy, self.policy.value_step, mode, see)
         else:
-            self._act = NetCall(self.policy, self.policy.act, self.mode, see)
-            self._value = NetCall(self.policy, lambda obs, mask: self.policy.net.value(obs), self.mode, see)
+            self._act = NetCall(self.policy, self.policy.act, self.acting_mode, see)
+            self._value = NetCall(self.policy, lambda obs, mask: self.policy.net.value(obs), self.acting_mode, see)
 
     def entered(self, rows: Rows) -> None:
         if self.memory is not None:

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from sb_dqn.accelerate import Mode, accelerate, are_small, choose_mode
+from sb_dqn.accelerate import Mode, accelerate, choose_mode
 from sb_dqn.nn.noise import Noise
 from sb_dqn.policies.base import Policy
 from sb_dqn.spaces import flatten_space
@@ -32,7 +32,7 @@ class NetCall:
     Args:
         policy: the nets.
         ask: what is run.
-        mode: how; anything but "eager" needs small nets on the CPU.
+        mode: how; anything but "eager" needs nets on the CPU.
         see: from observations as they are to observations as the nets see them; pure tensor operations.
         generator: draws the nets' random numbers anew for each call; None: there are none.
     """
@@ -48,10 +48,9 @@ class NetCall:
         self.ask, self.see, self.generator = ask, see, generator
         self.make_noise = policy.make_noise
         self.device = next(policy.parameters()).device
-        small = are_small([policy], self.device)
         if mode == "compiled" and choose_mode([policy], self.device, torch_compile=False) == "traced":
             mode = "traced"  # a record is begun sooner than compiled code, and acting is a matter of beginning
-        self.mode: Mode = mode if small else "eager"
+        self.mode = mode
         self.keys = list(flatten_space(policy.observation_space))
         self._count, self._masked = -1, False
         self._noise: Noise | None = None

@@ -138,6 +138,11 @@ class BaseAlgorithm(Saving, ABC):
         waits = self.mode == "traced" and self.learner.steps < TRIAL and self._large
         return "eager" if waits else self.mode
 
+    @property
+    def acting_mode(self) -> Mode:
+        """How the nets are asked while acting, where nothing else is said: large ones eagerly."""
+        return "eager" if self._large else self.mode
+
     @abstractmethod
     def gradient_step(self) -> Update:
         """One sample, one update, one feedback."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy.typing as npt
 
-from sb_dqn.accelerate import are_small, choose_mode
+from sb_dqn.accelerate import Mode, choose_mode
 from sb_dqn.algorithms.lane_memory import LaneMemory
 from sb_dqn.algorithms.off_policy import OffPolicyAlgorithm
 from sb_dqn.algorithms.outside import open_outside, refuse_unknown, resolve_device
@@ -213,18 +213,16 @@ class DQN(OffPolicyAlgorithm):
         )  # fmt: skip
 
     def prepare_acting(self, num_lanes: int) -> None:
-        low = self.learner.low is not None and not are_small([self.policy], self.device)
+        low = self.learner.low is not None and self._large
         policy = self.policy.with_net(self.learner.online) if low else self.policy
         if isinstance(policy, RecurrentQPolicy):
-            mode = choose_mode([policy], self.device, torch_compile=False)
+            mode = "eager" if self._large else choose_mode([policy], self.device, torch_compile=False)
             self.memory = LaneMemory(policy, num_lanes, mode, self.rng.noise, self.normalizer.observations)
-        self._net = GreedyActor(
-            policy,
-            self.mode,
-            values=self.exploration.needs_values,
-            generator=self.rng.noise,
+        self._make_net = partial(
+            GreedyActor, policy, values=self.exploration.needs_values, generator=self.rng.noise,
             see=self.normalizer.observations,
-        )
+        )  # fmt: skip
+        self._net: dict[Mode, GreedyActor] = {}
         self.exploration.num_lanes = num_lanes
 
     def act(self, observe: Callable[[], Observation], mask: BoolArray | None) -> IntArray:
@@ -233,7 +231,10 @@ class DQN(OffPolicyAlgorithm):
 
     def _answer(self, observe: Callable[[], Observation], mask: BoolArray | None) -> npt.NDArray[Any]:
         if self.memory is None:
-            return self._net(observe(), mask)
+            mode = self.acting_mode if self.mode == "compiled" else self.update_mode
+            if mode not in self._net:  # a large net is recorded for acting when its updates are
+                self._net = {mode: self._make_net(mode)}
+            return self._net[mode](observe(), mask)
         return self.memory.values if self.exploration.needs_values else self.memory.values.argmax(-1)
 
     def log_facts(self) -> dict[str, float]:

@@ -162,7 +162,7 @@ class PQN(OnPolicyAlgorithm):
 
     def prepare_acting(self, num_lanes: int) -> None:
         self.exploration.num_lanes = num_lanes
-        self._net = GreedyActor(self.policy, self.mode, values=True, see=self.normalizer.observations)
+        self._net = GreedyActor(self.policy, self.acting_mode, values=True, see=self.normalizer.observations)
 
     def act(self, obs: Observation, mask: BoolArray | None) -> tuple[IntArray, Declared]:
         self.exploration.advance(self.num_timesteps, self.counters.horizon)

@@ -145,7 +145,7 @@ class SAC(OffPolicyAlgorithm):
         )  # fmt: skip
 
     def prepare_acting(self, num_lanes: int) -> None:
-        self._draw = NetCall(self.policy, self.policy.sample, self.mode, self.normalizer.observations)
+        self._draw = NetCall(self.policy, self.policy.sample, self.acting_mode, self.normalizer.observations)
         self._lanes = num_lanes
 
     def act(self, observe: Callable[[], Observation], mask: BoolArray | None) -> ActionArray:
