@@ -9,17 +9,15 @@ import torch
 from torch import Tensor
 from torch.fx import GraphModule, Node
 
-aten = torch.ops.aten
-
-REFUSED = (aten.convolution_backward.default, torch.ops.mkldnn._linear_pointwise.default)
-"""They take lists of truths, or of numbers that may be missing."""
+REFUSED = ("aten.convolution_backward.default", "mkldnn._linear_pointwise.default")
+"""They take lists of truths, or of numbers that may be missing. Names, since some builds of PyTorch lack oneDNN."""
 
 
 def script_refused(recording: GraphModule) -> None:
     """Has those operations of a recording called by small functions in TorchScript's language, in which all is constant but
     the tensors."""
     for number, node in enumerate(recording.graph.nodes):
-        if node.target in REFUSED:
+        if str(node.target) in REFUSED:
             tensors = tuple(given for given in node.args if isinstance(given, Node))
             function = _scripted(node)
             function.__name__ = f"scripted_{number}"
