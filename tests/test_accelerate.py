@@ -91,6 +91,14 @@ def test_a_branch_is_never_frozen(mode: Mode, called: str, capsys: pytest.Captur
     assert f"{called} failed here, going on without it" in capsys.readouterr().err
 
 
+def test_an_error_without_words_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    def silent(x: Tensor) -> Tensor:
+        raise AssertionError
+
+    assert accelerate(silent, (torch.ones(2),), "traced") is silent
+    assert "going on without it: AssertionError" in capsys.readouterr().err
+
+
 def learner_of(policy: QPolicy, **kwargs: Any) -> Learner:
     return Learner(policy.q_net, policy.q_net_target, **kwargs)
 

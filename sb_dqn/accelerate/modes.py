@@ -84,7 +84,8 @@ def accelerate(function: Function, example: tuple[Tensor, ...], mode: Mode) -> F
     try:
         return make(function, example)
     except Exception as error:  # a missing compiler shows as many kinds of error, a module that branches as another
-        print(f"sb_dqn: {called} failed here, going on without it: {str(error).splitlines()[0]}", file=sys.stderr)
+        why = (str(error) or type(error).__name__).splitlines()[0]  # some errors say nothing
+        print(f"sb_dqn: {called} failed here, going on without it: {why}", file=sys.stderr)
         return function
 
 
