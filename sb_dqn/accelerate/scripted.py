@@ -28,30 +28,18 @@ def script_refused(recording: GraphModule) -> None:
 def _scripted(node: Node) -> Callable[..., Any]:
     names = {given: f"x{number}" for number, given in enumerate(node.args) if isinstance(given, Node)}
     taken = ", ".join(f"{name}: Tensor" for name in names.values())
-    given = ", ".join(names[value] if isinstance(value, Node) else repr(_plain(value)) for value in node.args)
+    given = ", ".join(names[value] if isinstance(value, Node) else repr(value) for value in node.args)
     answers = node.meta["val"]
+    alone = isinstance(answers, Tensor)
+    asked = [True] if alone else [answer is not None for answer in answers]
+    every = [f"y{number}" for number in range(len(asked))]
+    kept = ", ".join(name for name, wanted in zip(every, asked, strict=True) if wanted)
     operation = f"torch.ops.{str(node.target).removesuffix('.default')}({given})"
-    if isinstance(answers, Tensor):
-        return _compiled(f"def run({taken}):\n    return {operation}\n")
-    kept = [f"y{number}" for number, answer in enumerate(answers) if answer is not None]
-    everything = ", ".join(f"y{number}" for number in range(len(answers)))
-    run = _compiled(f"def run({taken}):\n    {everything} = {operation}\n    return [{', '.join(kept)}]\n")
-
-    def call(*tensors: Tensor) -> tuple[Tensor | None, ...]:
-        found = iter(run(*tensors))  # what was not asked for has no tensor, which the tracer takes for a fault
-        return tuple(next(found) if f"y{number}" in kept else None for number in range(len(answers)))
-
-    return call
-
-
-def _plain(value: Any) -> Any:
-    return list(value) if isinstance(value, (list, tuple)) else value  # torch's own lists of numbers print as its own
-
-
-def _compiled(source: str) -> Callable[..., Any]:
-    run = torch.jit.CompilationUnit(source).run
+    unit = torch.jit.CompilationUnit(f"def run({taken}):\n    {', '.join(every)} = {operation}\n    return [{kept}]\n")
+    run = unit.run
 
     def call(*tensors: Tensor) -> Any:
-        return run(*tensors)
+        found = iter(run(*tensors))  # what was not asked for has no tensor, which the tracer takes for a fault
+        return next(found) if alone else tuple(next(found) if wanted else None for wanted in asked)
 
     return call
