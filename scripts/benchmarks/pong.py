@@ -12,6 +12,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # so that this runs as a file, from anywhere
 
+from sb_dqn.cli.names import parse_assignments
 from scripts.benchmarks.curves import Curve, mean_sd
 from scripts.benchmarks.presets import algorithm
 
@@ -45,7 +46,7 @@ def settings(options: argparse.Namespace) -> dict[str, Any]:
         found["policy_kwargs"]["layer_norm"] = True
     if options.double_q:
         found["double_q"] = True
-    return found
+    return found | parse_assignments(options.assignments)
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -54,7 +55,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         description=(__doc__ or "").splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
     )
     add = parser.add_argument
-    add("algo", help="DQN, DoubleDQN, NStepDQN")
+    add("algo", help="DQN, NStepDQN, Rainbow, …")
     add("--env", default="PongNoFrameskip-v4")
     add("--protocol", default="classic", choices=("classic", "sticky"))
     add("--seed", type=int, default=0)
@@ -66,6 +67,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--n-steps", type=int, help="n; none: the algorithm's own")
     add("--layer-norm", action="store_true", help="of the torso")
     add("--double-q", action="store_true")
+    add("--set", dest="assignments", action="append", default=[], metavar="NAME=VALUE", help="another keyword; repeatable")
     add("--batch-size", type=int, default=32)
     add("--learning-rate", type=float, default=2.5e-4)
     add("--adam-eps", type=float, default=1e-8)
