@@ -67,7 +67,14 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--n-steps", type=int, help="n; none: the algorithm's own")
     add("--layer-norm", action="store_true", help="of the torso")
     add("--double-q", action="store_true")
-    add("--set", dest="assignments", action="append", default=[], metavar="NAME=VALUE", help="another keyword; repeatable")
+    add(
+        "--set",
+        dest="assignments",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="another keyword; repeatable",
+    )
     add("--batch-size", type=int, default=32)
     add("--learning-rate", type=float, default=2.5e-4)
     add("--adam-eps", type=float, default=1e-8)
