@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -118,6 +119,30 @@ def test_recordings(slow: bool, mode: Any, monkeypatch: pytest.MonkeyPatch, caps
             torch.testing.assert_close(one, other, rtol=0, atol=1e-5 * float(other.abs().max()))
     assert capsys.readouterr().err == ""
     assert replaced == ([5 if slow else 0] if mode == "traced" else [])
+
+
+@needs_onednn
+@pytest.mark.parametrize("mode", ["eager", "traced"])
+def test_halves_of_a_matrix_take_no_slow_way(
+    mode: Any, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(products, "mkl_is_slow", lambda: True)
+    _, weight, bias = leaves((64, 256), 256)
+
+    def gradients(linear: Any, x: Tensor) -> tuple[Tensor, ...]:
+        wide = torch.cat([x * weight.mean(), x * bias.mean()], -1)
+        ys = [linear(half, weight, bias) for half in wide.chunk(2, -1)]  # as the streams of a dueling head
+        return torch.autograd.grad(ys[0].square().sum() + ys[1].square().sum(), [weight, bias])
+
+    x = torch.randn(64, 256, generator=torch.Generator().manual_seed(1))
+    run = accelerate(partial(gradients, products.linear), (x,), mode)
+    with torch.backends.mkldnn.verbose(torch.backends.mkldnn.VERBOSE_ON):
+        found = run(x)
+    for one, other in zip(found, gradients(torch.nn.functional.linear, x), strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-5 * float(other.abs().max()))
+    said = [line for line in capfd.readouterr().out.splitlines() if ",exec," in line]
+    assert len(said) >= 4
+    assert not [line for line in said if ",ref" in line]
 
 
 IMAGE = spaces.Box(0, 255, (4, 40, 40), np.uint8)

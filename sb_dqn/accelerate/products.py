@@ -52,6 +52,10 @@ def replace_products(recording: GraphModule) -> None:
         if node.kwargs or not _is_large(node, left) or (bias is not None and bias.meta["val"].ndim != 1):
             continue
         with recording.graph.inserting_before(node):
+            if not _is_dense(right.meta["val"]):
+                right = recording.graph.call_function(
+                    aten.clone.default, (right,), {"memory_format": torch.contiguous_format}
+                )
             weight = recording.graph.call_function(aten.t.default, (right,))
             replaced = recording.graph.call_function(
                 torch.ops.mkldnn._linear_pointwise.default, (left, weight, bias, "none", [], "")
@@ -64,8 +68,15 @@ def replace_products(recording: GraphModule) -> None:
 
 def product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """`[N, in]`, `[out, in]`, `[out]` or None -> `[N, out]` by oneDNN."""
+    if not _is_dense(weight):
+        weight = weight.t().contiguous().t()
     y: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
     return y
+
+
+def _is_dense(matrix: Tensor) -> bool:
+    """Whether nothing lies between its rows or columns: for a second factor with gaps oneDNN takes a hundred times as long."""
+    return matrix.is_contiguous() or matrix.t().is_contiguous()
 
 
 def _is_large(product: Node, left: Node) -> bool:
