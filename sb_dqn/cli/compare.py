@@ -197,7 +197,8 @@ def _of_another_length(jobs: Iterable[Job], steps: int) -> dict[str, str]:
 
     The last tick of a run of several lanes may go beyond by fewer steps than there are lanes.
     """
-    from sb_dqn.cli.runs import read_config, read_result
+    from sb_dqn.cli.results import read_result
+    from sb_dqn.cli.runs import read_config
 
     found: dict[str, str] = {}
     for job in jobs:
@@ -213,7 +214,7 @@ def _of_another_length(jobs: Iterable[Job], steps: int) -> dict[str, str]:
 def _tell(job: Job, fleet: list[Job]) -> None:
     from statistics import fmean
 
-    from sb_dqn.cli.runs import read_result
+    from sb_dqn.cli.results import read_result
 
     result = read_result(job.folder or job.home)
     click.echo(

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from sb_dqn.cli.runs import read_result
+from sb_dqn.cli.results import read_result
 
 Points = npt.NDArray[np.float64]
 RESAMPLES = 10_000

@@ -17,7 +17,8 @@ from typing import IO
 import click
 
 from sb_dqn.cli.keeping import checkpoints
-from sb_dqn.cli.runs import CONFIG, MODEL, read_result
+from sb_dqn.cli.results import read_result
+from sb_dqn.cli.runs import CONFIG, MODEL
 
 LOG = "log.txt"
 _POLL = 0.1

@@ -13,6 +13,7 @@ from typing import Any
 import click
 
 from sb_dqn.callbacks.base import BaseCallback
+from sb_dqn.cli.results import Result, read_result, write_result
 
 CHECKPOINTS = "checkpoints"
 """Folder in the folder of a run."""
@@ -42,7 +43,8 @@ def remove_checkpoints(folder: Path) -> None:
 
 
 class Keeper(BaseCallback):
-    """Takes a full checkpoint every so many minutes, and one when the run is asked to stop; the last two are kept.
+    """Takes a full checkpoint every so many minutes, and one when the run is asked to stop; the last two are kept. It also
+    counts the seconds of the run, which `result.yaml` says up to the last checkpoint.
 
     Args:
         folder: of the run.
@@ -58,7 +60,8 @@ class Keeper(BaseCallback):
         """Whether the run is to stop when this step is over."""
         self._next = float("inf")
         self._complained = False
-        self._writing: Any = None
+        self._writing: tuple[Any, Result] | None = None
+        self._earlier, self._began = read_result(folder).seconds, time.monotonic()
 
     def _on_training_start(self) -> None:
         self._next = time.monotonic() + self.first_pause
@@ -67,11 +70,16 @@ class Keeper(BaseCallback):
         self._settle()
 
     def _on_step(self) -> bool:
-        if self._writing is not None and self._writing.finished:
+        if self._writing is not None and self._writing[0].finished:
             self._settle()
         if self.stopping or time.monotonic() >= self._next:
             self.model.after_tick(self.save)
         return not self.stopping
+
+    @property
+    def seconds(self) -> float:
+        """Of training so far, over all parts of the run."""
+        return self._earlier + time.monotonic() - self._began
 
     @property
     def sound(self) -> bool:
@@ -86,8 +94,9 @@ class Keeper(BaseCallback):
             return
         began = time.monotonic()
         try:
-            path = self.folder / CHECKPOINTS / f"{self.model.num_timesteps}{SUFFIX}"
-            self._writing = self.model.save(str(path), full=True, incremental=True, background=True)
+            so_far = Result(self.model.num_timesteps, self.seconds)
+            path = self.folder / CHECKPOINTS / f"{so_far.steps}{SUFFIX}"
+            self._writing = self.model.save(str(path), full=True, incremental=True, background=True), so_far
         except OSError as error:
             self._complain(error)
         if self.stopping:
@@ -99,11 +108,12 @@ class Keeper(BaseCallback):
         """Waits for the checkpoint that a thread is writing; then the oldest may go."""
         from sb_dqn.checkpoint.segments import sweep
 
-        writing, self._writing = self._writing, None
-        if writing is None:
+        if self._writing is None:
             return
+        (writing, so_far), self._writing = self._writing, None
         try:
             writing.wait()
+            write_result(self.folder, so_far)
             for old in checkpoints(self.folder)[KEPT:]:
                 old.unlink()
             sweep(self.folder / CHECKPOINTS)

@@ -17,11 +17,11 @@ from typing import Any
 import click
 
 from sb_dqn.cli.keeping import checkpoints
+from sb_dqn.cli.results import write_whole
 from sb_dqn.logger.csv_sink import CLOCK
 from sb_dqn.version import __version__
 
 CONFIG, MODEL, BEST, CURVE = "config.yaml", "model.zip", "best_model.zip", "curve.png"
-RESULT = "result.yaml"
 _PACKAGES = ("torch", "gymnasium", "ale-py", "numpy")
 
 
@@ -67,7 +67,7 @@ def write_config(folder: Path, config: Mapping[str, Any]) -> None:
         "started": datetime.now(timezone.utc).isoformat(timespec="seconds"),
     }
     known = _writable({**config, **circumstances, **config})
-    _replace(folder / CONFIG, yaml.safe_dump(known, sort_keys=False, default_flow_style=None, width=120))
+    write_whole(folder / CONFIG, yaml.safe_dump(known, sort_keys=False, default_flow_style=None, width=120))
 
 
 def read_config(folder: Path) -> dict[str, Any]:
@@ -76,37 +76,6 @@ def read_config(folder: Path) -> dict[str, Any]:
 
     path = folder / CONFIG
     return dict(yaml.safe_load(path.read_text(encoding="utf-8"))) if path.is_file() else {}
-
-
-@dataclass(frozen=True)
-class Result:
-    """What came of a run, as it stands in `result.yaml`."""
-
-    steps: int
-    """Environment steps over all lanes so far."""
-    seconds: float
-    """Of training, evaluations on the way included, over all parts of the run."""
-    returns: tuple[float, ...] = ()
-    """Of the greedy episodes at the end; empty while the run is not finished."""
-
-
-def write_result(folder: Path, result: Result) -> None:
-    """Write `result.yaml`, whole or not at all."""
-    import yaml
-
-    content = {"steps": result.steps, "seconds": round(result.seconds, 3), "returns": list(result.returns)}
-    _replace(folder / RESULT, yaml.safe_dump(content, sort_keys=False, default_flow_style=None))
-
-
-def read_result(folder: Path) -> Result:
-    """What `write_result` wrote; nothing done where there is none."""
-    import yaml
-
-    path = folder / RESULT
-    if not path.is_file():
-        return Result(0, 0.0)
-    content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    return Result(content["steps"], content["seconds"], tuple(content["returns"]))
 
 
 @dataclass(frozen=True)
@@ -157,12 +126,6 @@ def drop_rows(path: Path, step: int) -> None:
     with shorter.open("w", encoding="utf-8", newline="") as file:
         csv.writer(file, lineterminator="\n").writerows([rows[0], *kept])
     shorter.replace(path)
-
-
-def _replace(path: Path, text: str) -> None:
-    unfinished = path.with_name(f"{path.name}.new")
-    unfinished.write_text(text, encoding="utf-8")
-    unfinished.replace(path)
 
 
 def _offer(found: list[str]) -> str:

@@ -17,17 +17,15 @@ from sb_dqn.cli.episodes import drop_episodes
 from sb_dqn.cli.keeping import Keeper, checkpoints, remove_checkpoints, stopping_in_order
 from sb_dqn.cli.names import algorithm_class
 from sb_dqn.cli.plan import Plan
+from sb_dqn.cli.results import Result, read_result, write_result
 from sb_dqn.cli.runs import (
     BEST,
     CURVE,
     MODEL,
-    Result,
     SavedRun,
     drop_rows,
     new_run_folder,
-    read_result,
     write_config,
-    write_result,
 )
 from sb_dqn.cli.watching import LANES, Watching, check_episodes, watchers, with_evaluations
 from sb_dqn.errors import CheckpointError
@@ -100,7 +98,7 @@ def _fit(
     formats = ["csv", *([] if watching.progress else ["stdout"]), *(["tensorboard"] if watching.tensorboard else [])]
     logger = configure(str(folder), formats)
     model.set_logger(logger)
-    first, started, before_this = model.num_timesteps, time.monotonic(), read_result(folder).seconds
+    first, started = model.num_timesteps, time.monotonic()
     keeper = Keeper(folder, watching.minutes, at_once=first > 0)
     callbacks = [*watchers(folder, config), keeper]
     try:
@@ -115,12 +113,12 @@ def _fit(
         keeper.save()
     except Exception:
         if model.num_timesteps > first:
-            _rescue(model, folder, config, keeper, before_this + time.monotonic() - started)
+            _rescue(model, folder, config, keeper)
         raise
     finally:
         logger.close()
     seconds = time.monotonic() - started
-    _write(model, folder, before_this + seconds)
+    _write(model, folder, keeper.seconds)
     if keeper.stopping:
         _interrupted(model, folder, config)
     remove_checkpoints(folder)
@@ -134,14 +132,14 @@ def _write(model: Any, folder: Path, seconds: float) -> None:
     write_result(folder, Result(model.num_timesteps, seconds))
 
 
-def _rescue(model: Any, folder: Path, config: Mapping[str, Any], keeper: Keeper, seconds: float) -> None:
+def _rescue(model: Any, folder: Path, config: Mapping[str, Any], keeper: Keeper) -> None:
     """Saves a run that an error ended, unless the model may hold NaN, and says how to go on; raises nothing itself."""
     click.echo(f"\nan error at step {model.num_timesteps:,}; saving what is sound")
     try:
         keeper.stopping = True
         keeper.save()
         if keeper.sound:
-            _write(model, folder, seconds)
+            _write(model, folder, keeper.seconds)
             draw_curve(folder, config)
     except Exception as failure:  # the error that ended the run is the one to be seen
         click.echo(f"not saved: {failure}", err=True)

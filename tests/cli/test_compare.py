@@ -20,8 +20,8 @@ from sb_dqn.checkpoint import model_info
 from sb_dqn.cli.compare import Setup
 from sb_dqn.cli.fleet import Job, locked, run_jobs
 from sb_dqn.cli.main import commands, main
-from sb_dqn.cli.runs import Result as Outcome
-from sb_dqn.cli.runs import read_result, write_result
+from sb_dqn.cli.results import Result as Outcome
+from sb_dqn.cli.results import read_result, write_result
 
 ROOT = Path(__file__).parents[2]
 SMALL = ["--env", "CartPole-v1", "--seeds", "1", "--steps", "400", "--eval-episodes", "2", "-o", "learning_starts=50",

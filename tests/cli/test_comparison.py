@@ -11,7 +11,7 @@ import pytest
 
 from sb_dqn.cli import comparison
 from sb_dqn.cli.comparison import Estimate, Score, as_table, caption, estimate_iqm, interquartile_mean, mean_band
-from sb_dqn.cli.runs import Result, read_result, write_result
+from sb_dqn.cli.results import Result, read_result, write_result
 
 installed = pytest.mark.skipif(find_spec("rliable") is None, reason="needs the extra compare")
 

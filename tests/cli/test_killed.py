@@ -18,6 +18,8 @@ from sb_dqn.checkpoint import model_info
 from sb_dqn.cli.episodes import EpisodeLog
 from sb_dqn.cli.keeping import Keeper, checkpoints, stopping_in_order
 from sb_dqn.cli.main import commands
+from sb_dqn.cli.results import Result as Outcome
+from sb_dqn.cli.results import read_result
 from sb_dqn.cli.runs import drop_rows
 
 ROOT = Path(__file__).parents[2]
@@ -112,6 +114,27 @@ def test_a_keeper_that_cannot_write_says_so_once(tmp_path: Path, capsys: pytest.
     keeper.save()
     keeper.save()
     assert capsys.readouterr().err.count("No space left") == 1
+
+
+def test_seconds_up_to_the_last_checkpoint_are_counted(tmp_path: Path) -> None:
+    class Saves:
+        num_timesteps = 7
+        learner = SimpleNamespace(finite=True)
+
+        def save(self, path: str, **kwargs: object) -> object:
+            return SimpleNamespace(finished=True, wait=lambda: None)
+
+    def killed() -> Outcome:
+        keeper = Keeper(tmp_path, 1.0)
+        keeper.model = Saves()  # type: ignore[assignment]  # all that a save needs
+        time.sleep(0.02)
+        keeper.save()
+        keeper.save()  # waits for the one before
+        return read_result(tmp_path)
+
+    first, second = killed(), killed()
+    assert first.steps == second.steps == 7
+    assert 0.02 <= first.seconds < 0.04 <= second.seconds < 10
 
 
 def test_rows_of_the_log_after_the_checkpoint_are_dropped(tmp_path: Path) -> None:
