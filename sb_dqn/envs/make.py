@@ -13,7 +13,7 @@ from gymnasium.vector import SyncVectorEnv
 
 from sb_dqn.envs.lanes import Env, Lanes
 from sb_dqn.envs.minatar import MinAtarGame, is_minatar, register_minatar
-from sb_dqn.envs.monitor import Monitor, remove_results
+from sb_dqn.envs.monitor import Monitor, results_begun_anew
 from sb_dqn.envs.renewed_workers import worker_lanes
 from sb_dqn.errors import ConfigurationError, nearest
 
@@ -117,9 +117,10 @@ def make_vec_env(
 
     if isinstance(env_id, str):
         spec_of(env_id)  # an unknown id is reported here, not from inside another process
-    if begins:  # here, because a lane that is made anew goes on with its file
-        remove_results([file for file in files.values() if file is not None])
-    return _seeded(make([partial(lane, rank) for rank in files], **vec_env_kwargs), seed)
+    old = [file for file in files.values() if file is not None and begins]
+    with results_begun_anew(old):  # here, because a lane that is made anew goes on with its file
+        env = make([partial(lane, rank) for rank in files], **vec_env_kwargs)
+    return _seeded(env, seed)
 
 
 def _monitor_file(folder: str | Path | None, rank: int) -> str | None:

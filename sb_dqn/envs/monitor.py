@@ -6,7 +6,7 @@ import contextlib
 import csv
 import json
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, SupportsFloat
 
@@ -75,11 +75,22 @@ def _path_of(filename: str) -> Path:
     return path / EXTENSION if path.is_dir() else path.with_name(f"{path.name}.{EXTENSION}")
 
 
-def remove_results(filenames: Iterable[str]) -> None:
-    """Removes the files that writers of these names would go on with."""
+@contextlib.contextmanager
+def results_begun_anew(filenames: Iterable[str]) -> Iterator[None]:
+    """Lays the files aside that writers of these names would go on with; puts them back where the block fails."""
+    aside: dict[Path, Path] = {}
     for filename in filenames:
+        path = _path_of(filename)
         with contextlib.suppress(OSError):  # the writer says what is wrong with it
-            _path_of(filename).unlink(missing_ok=True)
+            aside[path] = path.replace(path.with_name(f"{path.name}.before"))
+    try:
+        yield
+    except BaseException:
+        for path, before in aside.items():
+            before.replace(path)
+        raise
+    for before in aside.values():
+        before.unlink()
 
 
 def read_header(path: Path) -> dict[str, Any]:

@@ -147,6 +147,17 @@ def test_lanes_that_are_made_anew_go_on_with_their_monitor_files(tmp_path: Path)
     assert load_results(tmp_path)["l"].tolist() == [5] * 8  # nothing was begun, so nothing is overwritten
 
 
+@pytest.mark.parametrize("vec_env_cls", ["lanes", "async"])
+def test_monitor_files_stay_where_a_lane_cannot_be_made(tmp_path: Path, vec_env_cls: str) -> None:
+    (tmp_path / "0.monitor.csv").write_text("kept")
+    with pytest.raises(ConfigurationError, match="does not take env_kwargs"):
+        make_vec_env("CartPole-v1", 2, monitor_dir=tmp_path, env_kwargs={"gravity": 1}, vec_env_cls=vec_env_cls)
+    assert (tmp_path / "0.monitor.csv").read_text() == "kept"
+    make_vec_env("CartPole-v1", 2, monitor_dir=tmp_path).close()
+    assert (tmp_path / "0.monitor.csv").read_text().startswith("#{")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["0.monitor.csv", "1.monitor.csv"]
+
+
 def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(*_: Any, **__: Any) -> Any:
         raise gymnasium.error.DependencyNotInstalled('Box2D is not installed, run `pip install "gymnasium[box2d]"`')
