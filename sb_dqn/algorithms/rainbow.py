@@ -107,9 +107,7 @@ class BTR(IQN):
     ) -> None:
         given = dict(policy_kwargs or {})
         if policy == "CnnPolicy" and not given.keys() & {"features_extractor_class", "features_extractor_kwargs"}:
-            from sb_dqn.nn.extractors import EXTRACTORS
-
-            given["features_extractor_class"] = EXTRACTORS["ImpalaCNN"]
+            given["features_extractor_class"] = "ImpalaCNN"
             given["features_extractor_kwargs"] = {
                 "features_dim": 512, "width": 2, "spectral_norm": True, "adaptive_pool": (6, 6),
             }  # fmt: skip

@@ -15,6 +15,7 @@ from sb_dqn.policies.actor_critic import (
     ActorCriticPolicy,
 )  # fmt: skip
 from sb_dqn.policies.base import Policy
+from sb_dqn.policies.keywords import classes_of_names
 from sb_dqn.policies.recurrent import CnnLstmPolicy, MlpLstmPolicy, MultiInputLstmPolicy, RecurrentQPolicy
 from sb_dqn.policies.recurrent_actor_critic import (
     ActorCriticCnnLstmPolicy,
@@ -85,10 +86,10 @@ def policy_class(policy: str | type[P], aliases: Mapping[str, type[P]], family: 
 def split_policy_kwargs(
     chosen: type[Policy], policy_kwargs: Mapping[str, Any] | None
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """`policy_kwargs` for the policy, and those that name the optimiser.
+    """`policy_kwargs` for the policy, and those that name the optimiser; names of classes become the classes.
 
     Raises:
-        ConfigurationError: a key that neither takes.
+        ConfigurationError: a key that neither takes, or a name of no class.
     """
     allowed: set[str] = set()
     for parent in chosen.__mro__:
@@ -100,6 +101,6 @@ def split_policy_kwargs(
         if parent is Policy:
             break
     allowed -= {"self", "observation_space", "action_space", "design"}
-    given = check_keys("policy_kwargs", policy_kwargs, allowed | set(OPTIMIZER_KEYS))
+    given = classes_of_names(check_keys("policy_kwargs", policy_kwargs, allowed | set(OPTIMIZER_KEYS)))
     optimizer = {key: given.pop(key) for key in OPTIMIZER_KEYS if key in given}
     return given, optimizer

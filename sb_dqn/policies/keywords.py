@@ -10,11 +10,37 @@ from typing import Any
 from gymnasium import spaces
 from torch import nn
 
+from sb_dqn.checkpoint.values import ACTIVATIONS, OPTIMIZERS
 from sb_dqn.checks import check_bool, check_choice, check_int, check_mapping
-from sb_dqn.errors import ConfigurationError
-from sb_dqn.nn.extractors import BaseFeaturesExtractor
+from sb_dqn.errors import ConfigurationError, nearest
+from sb_dqn.nn.extractors import EXTRACTORS, BaseFeaturesExtractor
+from sb_dqn.nn.optimizers import RMSpropTFLike
 from sb_dqn.policies.base import Features, default_extractor
 from sb_dqn.spaces import flatten_space, is_image
+
+NAMED: Mapping[str, Mapping[str, type]] = {
+    "features_extractor_class": EXTRACTORS,
+    "activation_fn": {cls.__name__: cls for cls in ACTIVATIONS},
+    "optimizer_class": {cls.__name__: cls for cls in (*OPTIMIZERS, RMSpropTFLike)},
+}
+"""Classes that may be given by their name, since presets and the command line are text."""
+
+
+def classes_of_names(given: Mapping[str, Any]) -> dict[str, Any]:
+    """`given`, with the classes that names in it stand for.
+
+    Raises:
+        ConfigurationError: a name of none.
+    """
+    found = dict(given)
+    for key, classes in NAMED.items():
+        if isinstance(name := found.get(key), str):
+            if name not in classes:
+                raise ConfigurationError(
+                    f"policy_kwargs[{key!r}]={name!r} is unknown: allowed are {sorted(classes)} or a class.{nearest(name, classes)}"
+                )
+            found[key] = classes[name]
+    return found
 
 
 @dataclass(frozen=True)
