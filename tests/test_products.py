@@ -145,6 +145,23 @@ def test_halves_of_a_matrix_take_no_slow_way(
     assert not [line for line in said if ",ref" in line]
 
 
+@needs_onednn
+def test_a_recording_needs_nothing_that_it_does_not_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(products, "mkl_is_slow", lambda: True)
+    recordings: list[Any] = []
+    trace = torch.jit.trace
+
+    def keep(*arguments: Any, **keywords: Any) -> Any:
+        recordings.append(trace(*arguments, **keywords))
+        return recordings[-1]
+
+    monkeypatch.setattr(torch.jit, "trace", keep)
+    x, weight, bias = leaves((64, 256), 256)
+    accelerate(lambda x: products.linear(x, weight, bias).detach(), (x.detach(),), "traced")
+    assert "mkldnn::_linear_pointwise" in str(recordings[0].graph)
+    assert "prim::CallFunction" not in str(recordings[0].graph)  # of a function that is gone: a crash at the first run
+
+
 IMAGE = spaces.Box(0, 255, (4, 40, 40), np.uint8)
 CNNS = sorted(name for name, extractor in EXTRACTORS.items() if issubclass(extractor, ImageExtractor))
 

@@ -124,6 +124,7 @@ def _traced(function: Function, example: tuple[Tensor, ...]) -> Function:
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the tracer warns of constants: they are the parameters and the ring
         recording = torch.jit.trace(graph, example, check_trace=False)  # type: ignore[no-untyped-call]  # torch's
+    torch._C._jit_pass_inline(recording.graph)  # it does not keep the functions that it calls alive
     return _without_gradients(recording)
 
 

@@ -14,6 +14,8 @@ from sb_dqn.checks import check_choice, check_float
 from sb_dqn.nn.noise import Noise
 
 KINDS = ("factorised", "independent")
+ROWS, WEIGHTS = 16, 2**17
+"""From so many rows on, a matrix of so many weights at most is quicker made noisy than used twice."""
 
 
 class Linear(nn.Linear):
@@ -48,8 +50,8 @@ class NoisyLinear(nn.Module):
 
     Factorised, :math:`\varepsilon^w = f(\varepsilon_{out}) f(\varepsilon_{in})^T` and :math:`\varepsilon^b =
     f(\varepsilon_{out})` with :math:`f(x) = \mathrm{sgn}(x) \sqrt{|x|}`; it is computed as :math:`\mu x +
-    f(\varepsilon_{out}) \odot (\sigma (f(\varepsilon_{in}) \odot x))`, which needs no weight per row. Without noise the
-    mean weights act.
+    f(\varepsilon_{out}) \odot (\sigma (f(\varepsilon_{in}) \odot x))`, which needs no weight per row, unless many rows
+    share one draw. Without noise the mean weights act.
 
     Args:
         in_features, out_features: widths.
@@ -80,13 +82,18 @@ class NoisyLinear(nn.Module):
         drawn = noise.normal[:, self.start : self.start + self.width].to(x.dtype)
         if not self.factorised:
             of_weight, of_bias = torch.split(drawn[0], [self.weight.numel(), self.out_features])
-            weight = self.weight + self.sigma_weight * of_weight.view_as(self.weight)
-            return linear(x, weight, self.bias + self.sigma_bias * of_bias)
+            return self._shared(x, of_weight.view_as(self.weight), of_bias)
+        if len(drawn) == 1 and x.numel() >= ROWS * self.in_features and self.weight.numel() <= WEIGHTS:
+            of_in, of_out = torch.split(drawn[0], [self.in_features, self.out_features])
+            return self._shared(x, of_out.unsqueeze(1) * of_in, of_out)
         # [R, 1, ..., width]: one draw for a whole row, whatever lies between the batch and the features
         drawn = drawn.view(drawn.shape[0], *(1,) * (x.dim() - 2), self.width)
         of_in, of_out = torch.split(drawn, [self.in_features, self.out_features], -1)
         spread: Tensor = linear(x * of_in, self.sigma_weight, self.sigma_bias)
         return linear(x, self.weight, self.bias) + of_out * spread
+
+    def _shared(self, x: Tensor, of_weight: Tensor, of_bias: Tensor) -> Tensor:
+        return linear(x, self.weight + self.sigma_weight * of_weight, self.bias + self.sigma_bias * of_bias)
 
     def extra_repr(self) -> str:
         return f"{self.in_features}, {self.out_features}, {'factorised' if self.factorised else 'independent'}"

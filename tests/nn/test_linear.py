@@ -98,6 +98,22 @@ def test_one_draw_for_all_lies_on_every_axis_between() -> None:
     assert torch.allclose(layer(x, own)[2, 3], layer(x[2:3, 3], Noise(own.normal[2:3], own.uniform))[0], atol=1e-6)
 
 
+def test_many_rows_of_one_draw_are_as_a_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    layer = NoisyLinear(5, 3, Noisy(sigma=1.0))
+    noise = Noise(torch.randn(1, layer.width), torch.zeros(1, 0))
+    x, weights = torch.randn(2, 8, 5), torch.randn(2, 8, 3)
+    made: list[list[Tensor]] = []
+    for rows in (16, 17):  # the noise within the matrix, then beside it
+        monkeypatch.setattr("sb_dqn.nn.linear.ROWS", rows)
+        y = layer(x, noise)
+        made.append([y, *torch.autograd.grad((y * weights).sum(), list(layer.parameters()))])
+    for one, other in zip(*made, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
+    of_in, of_out = noise.normal[0].split([5, 3])
+    weight = layer.weight + layer.sigma_weight * torch.outer(of_out, of_in)
+    assert torch.allclose(made[0][0], x @ weight.T + layer.bias + layer.sigma_bias * of_out, atol=1e-5)
+
+
 def test_layers_read_their_own_slices() -> None:
     net = nn.Sequential(NoisyLinear(2, 3, Noisy()), Linear(3, 3), NoisyLinear(3, 4, Noisy()))
     assert assign_noise(net) == 5 + 7
