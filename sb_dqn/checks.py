@@ -143,6 +143,13 @@ def check_switch(name: str, value: Any, settings: type[S], text: str | None = No
     return settings(**check_keys(name, value, [field.name for field in fields(settings)]))  # type: ignore[arg-type]  # a dataclass
 
 
+def over_defaults(given: Any, defaults: Mapping[str, Any]) -> Any:
+    """A switch of a class that has settings of its own: they hold for True, and below what a dict says."""
+    if given is True:
+        return dict(defaults)
+    return {**defaults, **given} if isinstance(given, Mapping) else given
+
+
 def _whole(value: Any) -> int:
     if _no_number(value):
         raise TypeError

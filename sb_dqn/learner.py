@@ -16,6 +16,7 @@ from sb_dqn.checks import check_mapping
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.losses.td import weighted_mean
 from sb_dqn.nn.flat import flat_copy, flat_views, flatten_parameters
+from sb_dqn.nn.optimizers import take_moments
 from sb_dqn.types import Batch, Objective, Update
 
 # these treat each number alone, so one flat parameter gives what many would
@@ -107,7 +108,7 @@ class Learner:
         group = self.optimizer.param_groups[0]
         decoupled = group.get("decoupled_weight_decay", optimizer_class is torch.optim.AdamW)
         self._adam_kernel = torch._fused_adamw_ if decoupled else torch._fused_adam_
-        self._plain_adam = (
+        self.plain_adam = (
             whole
             and optimizer_class in (torch.optim.Adam, torch.optim.AdamW)
             and bool(group["fused"] and not group["amsgrad"] and not group["maximize"])
@@ -157,7 +158,7 @@ class Learner:
         else:
             for master, grad in zip(self.masters, flat_views(gradient, self.masters), strict=True):
                 master.grad = grad if master.requires_grad else None
-        if self._plain_adam and self.masters[0] in self.optimizer.state:
+        if self.plain_adam and self.masters[0] in self.optimizer.state:
             self._adam_step(gradient)
         else:
             self.optimizer.step()
@@ -229,33 +230,11 @@ class Learner:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Takes over momenta, counts and the rate. How to step stays as the constructor says, and an optimiser of another
         kind than the saved one begins anew."""
-        kind, saved = type(self.optimizer).__name__, state["optimizer"]
-        if state.get("kind", kind) == kind:
-            own = self.optimizer.state_dict()["param_groups"]
-            groups = [{**mine, "lr": theirs["lr"]} for mine, theirs in zip(own, saved["param_groups"], strict=True)]
-            self.optimizer.load_state_dict({"state": saved["state"], "param_groups": groups})
-            self._check_moments()
+        if state.get("kind", type(self.optimizer).__name__) == type(self.optimizer).__name__:
+            take_moments(self.optimizer, state["optimizer"], self.plain_adam)
         self.steps = int(state.get("steps", 0))  # older files have none
         if self.apart is not None:
             self.apart.load_state_dict(state["apart"])
-
-    def _check_moments(self) -> None:
-        """Refuses what the kernels would stumble over at the next step.
-
-        Raises:
-            ValueError: a moment is missing, or is no tensor of its parameter's shape.
-        """
-        for master, state in self.optimizer.state.items():
-            missing = {"step", "exp_avg", "exp_avg_sq"} - state.keys() if self._plain_adam else set()
-            for name in missing:
-                raise ValueError(f"the optimiser's {name!r} is missing")
-            for name, moment in state.items():
-                if torch.is_tensor(moment):
-                    fits = moment.shape in ((), (1,), master.shape)
-                else:
-                    fits = not self._plain_adam and (moment is None or isinstance(moment, (int, float)))
-                if not fits:
-                    raise ValueError(f"the optimiser's {name!r} is {getattr(moment, 'shape', moment)!r}")
 
 
 @contextmanager

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import sb_dqn
-from sb_dqn.accelerate import accelerate, modes
+from sb_dqn.accelerate import accelerate, by_arrays, modes
 from sb_dqn.accelerate.array_operations import INTO, OPERATIONS
 from sb_dqn.accelerate.array_replay import MOST, array_replay
 from sb_dqn.accelerate.array_views import FILLS, MADE, MANY_BYTES, VIEWS
@@ -334,3 +334,16 @@ def test_the_limit_of_size() -> None:
     side = 64
     assert side**3 == MOST
     assert replayed(operator.matmul, (torch.ones(side, side), torch.ones(side, side))) is not None
+
+
+def test_memory_that_moves_is_followed() -> None:
+    held = torch.arange(4.0)
+
+    def function(x: Tensor) -> Tensor:
+        return held[1:] * 2 + x
+
+    run = by_arrays(function, (torch.ones(3),))
+    held.share_memory_()  # as sending it to another process does; what it was before is freed
+    held += 10
+    assert run is not function
+    assert run(torch.ones(3)).tolist() == [23.0, 25.0, 27.0]

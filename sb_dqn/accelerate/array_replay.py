@@ -39,16 +39,31 @@ def array_replay(recording: GraphModule, example: tuple[Tensor, ...]) -> Callabl
     except (_Differs, TypeError, ValueError, KeyError, IndexError, AttributeError):
         return None  # an argument that numpy's form does not take
     module.recompile()
-    forward = module.forward
+    forward, places = module.forward, _places(recording)
 
     @np.errstate(all="ignore")  # torch, too, divides by 0 in silence
     def run(*given: Tensor) -> Any:
+        nonlocal forward, places
+        for tensor, place in places:
+            if tensor.data_ptr() != place:
+                module = _translated(recording)
+                module.recompile()
+                forward, places = module.forward, _places(recording)
+                break
         answer = forward(*[tensor.numpy() for tensor in given])
         if isinstance(answer, tuple):
             return tuple([torch.from_numpy(np.asarray(array)) for array in answer])
         return torch.from_numpy(np.asarray(answer))
 
     return run
+
+
+def _places(recording: GraphModule) -> list[tuple[Tensor, int]]:
+    """A tensor of each piece of memory that a recording holds, and where it lies: one that is sent to another process
+    moves into shared memory."""
+    held = [getattr(recording, str(node.target)) for node in recording.graph.nodes if node.op == "get_attr"]
+    one = {tensor.untyped_storage().data_ptr(): tensor for tensor in held if torch.is_tensor(tensor)}
+    return [(tensor, tensor.data_ptr()) for tensor in one.values()]
 
 
 def _is_known(node: Node) -> bool:

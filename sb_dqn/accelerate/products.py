@@ -70,6 +70,7 @@ def product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """`[N, in]`, `[out, in]`, `[out]` or None -> `[N, out]` by oneDNN."""
     if not _is_dense(weight):
         weight = weight.t().contiguous().t()
+    bias = None if bias is None else bias.contiguous()  # its strides are not looked at
     y: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
     return y
 

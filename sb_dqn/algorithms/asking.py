@@ -86,14 +86,15 @@ class NetCall:
 
     def _prepare(self, given: list[npt.NDArray[Any]], masked: bool) -> None:
         """Noise and, unless eager, a recording for this number of observations."""
-        self._count, self._masked = len(given[0]), masked
+        self._count, self._masked = -1, masked  # if it is interrupted, the next call prepares anew
         if self.generator is not None:
-            self._noise = self.make_noise(self._count)
+            self._noise = self.make_noise(len(given[0]))
             self._noisy = {"noise": self._noise}
         if self.mode != "eager":
             self._inputs = [torch.from_numpy(np.array(array)) for array in given]
             self._arrays = [tensor.numpy() for tensor in self._inputs]
             self._run = accelerate(self._answer, tuple(self._inputs), self.mode)
+        self._count = len(given[0])
 
     @torch.no_grad()
     def _answer(self, *tensors: torch.Tensor) -> Any:

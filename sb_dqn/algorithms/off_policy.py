@@ -154,13 +154,13 @@ class OffPolicyAlgorithm(BaseAlgorithm):
         return gradient, *update
 
     def _record_gradient(self, mode: Mode) -> None:
-        self._recorded_as = mode
         device = self.replay.ring.device
         self._noise = torch.zeros(self.replay.sampler.noise_shape, dtype=torch.float64, device=device)
         # a recording of the whole gradient step has the sampling in it
         self._sample = self.replay.recorded(self._noise) if mode == "eager" else self.replay.sample
         with self.replay.sampler.untouched():
             self._gradient = accelerate(self._sample_and_differentiate, (self._noise,), mode)
+        self._recorded_as = mode  # last: where it is interrupted, the next update records
 
     def _begin_counting(self, total: int, reset: bool) -> None:
         super()._begin_counting(total, reset)

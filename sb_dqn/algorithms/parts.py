@@ -26,13 +26,19 @@ def epsilon_schedule(initial: float, final: float, fraction: float) -> Linear:
     """Stable-Baselines3's three arguments as one schedule.
 
     Raises:
-        ConfigurationError: one of them is not in [0, 1].
+        ConfigurationError: one of them is not in [0, 1], or epsilon would rise.
     """
-    return Linear(
+    found = Linear(
         check_float("exploration_initial_eps", initial, 0.0, 1.0),
         check_float("exploration_final_eps", final, 0.0, 1.0),
         fraction=check_float("exploration_fraction", fraction, 0.0, 1.0),
     )
+    if found.rises():
+        raise ConfigurationError(
+            f"exploration_initial_eps={initial!r} is below exploration_final_eps={final!r}, and exploration never rises; give an "
+            f"initial epsilon of at least {final!r}"
+        )
+    return found
 
 
 def gradient_bound(max_grad_norm: float | None) -> float | None:

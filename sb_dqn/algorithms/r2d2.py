@@ -8,7 +8,7 @@ from typing import Any
 
 from sb_dqn.algorithms.distributional import adam_eps
 from sb_dqn.algorithms.dqn import DQN, Learned
-from sb_dqn.checks import check_bool, check_choice, check_float, check_int
+from sb_dqn.checks import check_bool, check_choice, check_float, check_int, over_defaults
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.nn.heads import Scalar
 from sb_dqn.objectives.q_learning import LOSSES, QLearning
@@ -17,6 +17,7 @@ from sb_dqn.replay.sequences import Sequences
 
 TARGET_UPDATES = 2_500
 """Updates between two copies to the target net, in paper and rlpyt."""
+PRIORITIES: Mapping[str, Any] = {"alpha": 0.9, "beta": 0.6}
 INSTEAD = {
     "batch_size": "batch_B, the number of sequences",
     "train_freq": "replay_ratio",
@@ -74,7 +75,7 @@ class R2D2(DQN):
         max_grad_norm: float | None = 80.0,
         double_q: bool = True,
         dueling: bool = True,
-        prioritized_replay: bool | Mapping[str, Any] = {"alpha": 0.9, "beta": 0.6},
+        prioritized_replay: bool | Mapping[str, Any] = PRIORITIES,
         exploration: str | Mapping[str, Any] | None = {"schedule": 0.4, "ladder": "apex"},
         policy_kwargs: Mapping[str, Any] | None = None,
         **kwargs: Any,
@@ -109,7 +110,7 @@ class R2D2(DQN):
             learning_rate=learning_rate, learning_starts=learning_starts, batch_size=batch_B, gamma=gamma,
             train_freq=train_freq, gradient_steps=gradient_steps, n_steps=n_steps,
             target_update_interval=target_update_interval, max_grad_norm=max_grad_norm, double_q=double_q, dueling=dueling,
-            prioritized_replay=prioritized_replay, sequences=sequences, exploration=exploration,
+            prioritized_replay=over_defaults(prioritized_replay, PRIORITIES), sequences=sequences, exploration=exploration,
             policy_kwargs={"previous_reward": True, **adam_eps(policy_kwargs, 1e-3)}, **kwargs,
         )  # fmt: skip
 

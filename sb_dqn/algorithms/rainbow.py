@@ -6,8 +6,22 @@ from collections.abc import Mapping
 from typing import Any
 
 from sb_dqn.algorithms.distributional import IQN, CategoricalDQN, adam_eps
-from sb_dqn.policies import QPolicy
+from sb_dqn.checks import over_defaults
+from sb_dqn.policies import (
+    VALUE_POLICIES,
+    CnnLstmPolicy,
+    CnnPolicy,
+    MultiInputLstmPolicy,
+    MultiInputPolicy,
+    QPolicy,
+    policy_class,
+)
 from sb_dqn.schedules import Linear
+
+RAINBOW_PRIORITIES: Mapping[str, Any] = {"alpha": 0.5}
+BTR_PRIORITIES: Mapping[str, Any] = {"alpha": 0.2, "beta": Linear(0.45, 1.0)}
+SMALL_CNN: Mapping[str, Any] = {"features_dim": 256, "channels": (32, 64), "kernels": (5, 5), "strides": (5, 5)}
+IMPALA: Mapping[str, Any] = {"width": 2, "spectral_norm": True, "adaptive_pool": (6, 6)}
 
 
 class Rainbow(CategoricalDQN):
@@ -28,7 +42,7 @@ class Rainbow(CategoricalDQN):
         double_q: bool = True,
         dueling: bool = True,
         noisy: bool | str | Mapping[str, Any] = True,
-        prioritized_replay: bool | Mapping[str, Any] = {"alpha": 0.5},
+        prioritized_replay: bool | Mapping[str, Any] = RAINBOW_PRIORITIES,
         policy_kwargs: Mapping[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
@@ -36,7 +50,8 @@ class Rainbow(CategoricalDQN):
             policy, env,
             learning_rate=learning_rate, learning_starts=learning_starts, n_steps=n_steps,
             target_update_interval=target_update_interval, double_q=double_q, dueling=dueling, noisy=noisy,
-            prioritized_replay=prioritized_replay, policy_kwargs=adam_eps(policy_kwargs, 1.5e-4), **kwargs,
+            prioritized_replay=over_defaults(prioritized_replay, RAINBOW_PRIORITIES),
+            policy_kwargs=adam_eps(policy_kwargs, 1.5e-4), **kwargs,
         )  # fmt: skip
 
 
@@ -60,10 +75,10 @@ class DataEfficientRainbow(Rainbow):
         **kwargs: Any,
     ) -> None:
         given = dict(policy_kwargs or {})
-        if policy == "CnnPolicy" and not given.keys() & {"features_extractor_class", "features_extractor_kwargs"}:
-            given["features_extractor_kwargs"] = {
-                "features_dim": 256, "channels": (32, 64), "kernels": (5, 5), "strides": (5, 5),
-            }  # fmt: skip
+        if _without_features(given) and policy_class(policy, VALUE_POLICIES, QPolicy) in (CnnPolicy, CnnLstmPolicy):
+            given["features_extractor_kwargs"] = dict(SMALL_CNN)
+        if not (isinstance(noisy, Mapping) and "kind" in noisy):  # sigma means something else in each kind
+            noisy = over_defaults(noisy, {"sigma": 0.1})
         super().__init__(
             policy, env,
             learning_rate=learning_rate, buffer_size=buffer_size, learning_starts=learning_starts, train_freq=train_freq,
@@ -97,7 +112,7 @@ class BTR(IQN):
         dueling: bool = True,
         noisy: bool | str | Mapping[str, Any] = True,
         munchausen: bool | Mapping[str, Any] = True,
-        prioritized_replay: bool | Mapping[str, Any] = {"alpha": 0.2, "beta": Linear(0.45, 1.0)},
+        prioritized_replay: bool | Mapping[str, Any] = BTR_PRIORITIES,
         exploration: str | Mapping[str, Any] = {
             "schedule": Linear(1.0, 0.01, steps=2_000_000),
             "off_after": 25_000_000,
@@ -105,17 +120,25 @@ class BTR(IQN):
         policy_kwargs: Mapping[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
-        given = dict(policy_kwargs or {})
-        if policy == "CnnPolicy" and not given.keys() & {"features_extractor_class", "features_extractor_kwargs"}:
+        given, nets = dict(policy_kwargs or {}), policy_class(policy, VALUE_POLICIES, QPolicy)
+        if _without_features(given) and nets in (CnnPolicy, CnnLstmPolicy):
             given["features_extractor_class"] = "ImpalaCNN"
+            given["features_extractor_kwargs"] = {"features_dim": 512, **IMPALA}
+        if _without_features(given) and nets in (MultiInputPolicy, MultiInputLstmPolicy):
             given["features_extractor_kwargs"] = {
-                "features_dim": 512, "width": 2, "spectral_norm": True, "adaptive_pool": (6, 6),
-            }  # fmt: skip
+                "cnn_class": "ImpalaCNN",
+                "cnn_output_dim": 512,
+                "cnn_kwargs": dict(IMPALA),
+            }
         super().__init__(
             policy, env,
             learning_rate=learning_rate, buffer_size=buffer_size, learning_starts=learning_starts, batch_size=batch_size,
             gamma=gamma, train_freq=train_freq, n_steps=n_steps, target_update_interval=target_update_interval,
             n_taus=n_taus, n_target_taus=n_target_taus, n_policy_taus=n_policy_taus, dueling=dueling, noisy=noisy,
-            munchausen=munchausen, prioritized_replay=prioritized_replay, exploration=exploration,
+            munchausen=munchausen, prioritized_replay=over_defaults(prioritized_replay, BTR_PRIORITIES), exploration=exploration,
             policy_kwargs=adam_eps(given, 0.005 / 256), **kwargs,
         )  # fmt: skip
+
+
+def _without_features(policy_kwargs: Mapping[str, Any]) -> bool:
+    return not policy_kwargs.keys() & {"features_extractor_class", "features_extractor_kwargs"}

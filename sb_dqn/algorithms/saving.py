@@ -29,6 +29,7 @@ from sb_dqn.algorithms.continuation import (
 from sb_dqn.checkpoint import Strips
 from sb_dqn.errors import CheckpointError, ConfigurationError
 from sb_dqn.exploration import Exploration
+from sb_dqn.nn.optimizers import take_moments
 from sb_dqn.normalize import Normalizer
 from sb_dqn.policies.base import Policy
 from sb_dqn.types import Rows
@@ -238,6 +239,12 @@ class Saving(Attributes):
         persistence.restore({"rng": self.rng}, {"rng": interrupted.rng})
         return rows
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        raise ConfigurationError(
+            f"copy.deepcopy of a model is not allowed: its parameters lie in one tensor, its updates are recorded. Save it and load "
+            f"it: model.save(path), {type(self).__name__}.load(path, env=...); model.policy may be copied, to act"
+        )
+
     def get_parameters(self) -> dict[str, dict[str, Any]]:
         """State of the policy (online and target nets) and of the optimiser, by name; a copy, to be put back later."""
         return deepcopy({"policy": self.policy.state_dict(), "policy.optimizer": self.learner.optimizer.state_dict()})
@@ -249,11 +256,17 @@ class Saving(Attributes):
             ConfigurationError: names or shapes do not fit.
         """
         given = persistence.read_parameters(load_path_or_dict, exact_match)
+        if "policy.optimizer" in given:
+            try:
+                saved = deepcopy(given["policy.optimizer"])  # it keeps what it is given
+                take_moments(self.learner.optimizer, saved, self.learner.plain_adam)
+            except (ValueError, KeyError, TypeError) as error:
+                raise ConfigurationError(
+                    f"'policy.optimizer' does not fit: {error}; give that of the same nets and optimizer_class, or leave it out"
+                ) from None
         if "policy" in given:
             persistence.write_policy(self.policy, given["policy"], exact_match)
             self.learner.refresh()
-        if "policy.optimizer" in given:
-            self.learner.optimizer.load_state_dict(deepcopy(given["policy.optimizer"]))  # it keeps what it is given
 
     def _parts(self) -> dict[str, persistence.Stateful]:
         """What a checkpoint holds beside the policy."""

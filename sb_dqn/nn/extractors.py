@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
+from sb_dqn.checks import check_choice
 from sb_dqn.nn.base import BaseFeaturesExtractor, FlattenExtractor
 from sb_dqn.nn.convolutions import ImageExtractor, MinAtarCNN, NatureCNN
 from sb_dqn.nn.hadamax import HadamaxCNN
@@ -35,17 +37,29 @@ class CombinedExtractor(BaseFeaturesExtractor):
         observation_space: Dict of leaves, after preprocessing.
         cnn_output_dim: width of each CNN's features.
         normalized_image: take any Box of three axes for an image.
+        cnn_class: of each CNN, or its name; None: by the size of the image.
+        cnn_kwargs: its keywords.
+
+    Raises:
+        ConfigurationError: there is no CNN of that name.
     """
 
     def __init__(
-        self, observation_space: spaces.Dict, cnn_output_dim: int = 256, normalized_image: bool = False
+        self,
+        observation_space: spaces.Dict,
+        cnn_output_dim: int = 256,
+        normalized_image: bool = False,
+        cnn_class: type[BaseFeaturesExtractor] | str | None = None,
+        cnn_kwargs: Mapping[str, Any] | None = None,
     ) -> None:
+        if isinstance(cnn_class, str):
+            check_choice("features_extractor_kwargs['cnn_class']", cnn_class, tuple(EXTRACTORS))
+            cnn_class = EXTRACTORS[cnn_class]
+        kwargs = {"features_dim": cnn_output_dim, "normalized_image": normalized_image, **(cnn_kwargs or {})}
         parts: dict[str, BaseFeaturesExtractor] = {
-            key: (
-                default_cnn(leaf)(leaf, cnn_output_dim, normalized_image=normalized_image)
-                if is_image(leaf, normalized_image)
-                else FlattenExtractor(leaf)
-            )
+            key: (cnn_class or default_cnn(leaf))(leaf, **kwargs)
+            if is_image(leaf, normalized_image)
+            else FlattenExtractor(leaf)
             for key, leaf in observation_space.spaces.items()
         }
         super().__init__(observation_space, sum(part.features_dim for part in parts.values()))

@@ -1,8 +1,8 @@
-"""Optimisers that torch does not have."""
+"""Optimisers that torch does not have, and what one takes over from another."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -54,3 +54,45 @@ class RMSpropTFLike(torch.optim.Optimizer):
             gradient = gradient.add(parameter, alpha=group["weight_decay"])
         square = state["square_avg"].mul_(group["alpha"]).addcmul_(gradient, gradient, value=1.0 - group["alpha"])
         parameter.addcdiv_(gradient, (square + group["eps"]).sqrt_(), value=-float(group["lr"]))
+
+
+KEEPING = ("amsgrad", "centered", "momentum")
+"""Settings with which an optimiser keeps further moments."""
+
+
+def take_moments(optimizer: torch.optim.Optimizer, saved: Mapping[str, Any], plain_adam: bool) -> None:
+    """Has an optimiser take over momenta, counts and the rate of another; no momenta where that one kept others than it.
+
+    Args:
+        optimizer: how it steps stays as it is.
+        saved: `state_dict` of an optimiser of its class.
+        plain_adam: it is stepped by a kernel of torch's, which reads what it is told to.
+
+    Raises:
+        ValueError: they are of other parameters; nothing has changed.
+    """
+    before = optimizer.state_dict()
+    pairs = list(zip(before["param_groups"], saved["param_groups"], strict=True))
+    alike = all(bool(mine.get(key)) == bool(theirs.get(key)) for mine, theirs in pairs for key in KEEPING)
+    groups = [{**mine, "lr": theirs["lr"]} for mine, theirs in pairs]
+    optimizer.load_state_dict({"state": saved["state"] if alike else {}, "param_groups": groups})
+    try:
+        _check_moments(optimizer, plain_adam)
+    except ValueError:
+        optimizer.load_state_dict(before)
+        raise
+
+
+def _check_moments(optimizer: torch.optim.Optimizer, plain_adam: bool) -> None:
+    """Refuses what the kernels would stumble over at the next step."""
+    for master, state in optimizer.state.items():
+        missing = {"step", "exp_avg", "exp_avg_sq"} - state.keys() if plain_adam else set()
+        for name in missing:
+            raise ValueError(f"the optimiser's {name!r} is missing")
+        for name, moment in state.items():
+            if torch.is_tensor(moment):
+                fits = moment.shape in ((), (1,), master.shape)
+            else:
+                fits = not plain_adam and (moment is None or isinstance(moment, (int, float)))
+            if not fits:
+                raise ValueError(f"the optimiser's {name!r} is {getattr(moment, 'shape', moment)!r}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import random
 from functools import partial
 from pathlib import Path
@@ -16,6 +17,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 import sb_dqn
 from sb_dqn.algorithms import DQN, DoubleDQN, NStepDQN, Rainbow
 from sb_dqn.callbacks import BaseCallback
+from sb_dqn.errors import ConfigurationError
 from sb_dqn.logger import configure
 from sb_dqn.types import Update
 from tests.tiny import OBSERVATIONS, Q_AGENTS, SMALL_CNN, Tiny, lanes, quick
@@ -321,3 +323,28 @@ def test_a_ladder_below_a_loaded_epsilon(tmp_path: Path) -> None:
     assert 0.0 < model.exploration_rate <= 0.9
     model.learn(60)
     assert model.exploration_rate < 0.4
+
+
+def test_moments_of_another_net_are_refused() -> None:
+    model, small = (quick(policy_kwargs={"net_arch": [width]}).learn(60) for width in (16, 4))
+    before = model.get_parameters()
+    with pytest.raises(ConfigurationError, match="'policy.optimizer' does not fit"):
+        model.set_parameters({"policy.optimizer": small.get_parameters()["policy.optimizer"]}, exact_match=False)
+    assert str(model.get_parameters()) == str(before)
+    without = quick(policy_kwargs={"net_arch": [16], "optimizer_class": torch.optim.SGD}).learn(60)
+    model.set_parameters({"policy.optimizer": without.get_parameters()["policy.optimizer"]}, exact_match=False)
+    model.learn(60)  # that one has no moments: they begin anew
+
+
+def test_an_optimiser_that_keeps_more_begins_anew(tmp_path: Path) -> None:
+    quick(policy_kwargs={"net_arch": [8]}).learn(60).save(tmp_path / "model")
+    kwargs = {"net_arch": [8], "optimizer_kwargs": {"amsgrad": True}}
+    again = DQN.load(tmp_path / "model", env=Tiny(), policy_kwargs=kwargs).learn(60)
+    assert "max_exp_avg_sq" in next(iter(again.learner.optimizer.state.values()))
+
+
+def test_a_model_is_not_copied_by_halves() -> None:
+    model = quick().learn(60)
+    with pytest.raises(ConfigurationError, match=r"DQN.load\(path"):
+        copy.deepcopy(model)
+    assert copy.deepcopy(model.policy) is not model.policy
