@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -70,7 +71,7 @@ def compare(
     command again goes on where it was stopped, with more ALGOs or seeds it adds them. FOLDER alone is drawn again.
 
     \b
-    sb-dqn compare DQN DoubleDQN QRDQN --env CartPole-v1 --seeds 3 --jobs 2
+    sb-dqn compare DQN MunchausenDQN QRDQN --env CartPole-v1 --seeds 3 --jobs 2
     sb-dqn compare DQN QRDQN --env LunarLander-v3 -o learning_rate=1e-3 -o QRDQN.n_quantiles=50 --out runs/lunar
     sb-dqn compare runs/lunar
     """
@@ -115,13 +116,17 @@ def _planned(
 
     spec_of(env_id)
     shared = _by_owner({canonical(name): [] for name in names}, settings)
-    longest = 0
+    longest, whole = 0, {}
     for name, own in shared.items():
         plan = make_plan(name, env_id, seed=0, assignments=own, env_assignments=said["env_settings"])
         cls = algorithm_class(name)
         known = constructor_defaults(cls)
         refuse_unknown(cls, {key: value for key, value in plan.settings.items() if key not in known})
         longest = max(longest, plan.n_timesteps)
+        whole[name] = (plan.policy, plan.n_envs, {**known, **plan.settings, "seed": None})
+    for one, other in combinations(whole, 2):
+        if whole[one] == whole[other]:
+            click.echo(f"{one} and {other} have the same settings on {env_id}: one agent, trained twice", err=True)
     return Setup(env_id, steps or longest, **said), shared
 
 

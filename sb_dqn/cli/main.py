@@ -27,7 +27,7 @@ def commands() -> None:
     sb-dqn train dqn CartPole-v1                  learns, and leaves everything in runs/dqn_CartPole-v1_1
     sb-dqn evaluate runs/dqn_CartPole-v1_1        plays greedy episodes and prints their mean
     sb-dqn enjoy runs/dqn_CartPole-v1_1           shows it play
-    sb-dqn compare DQN DoubleDQN --env CartPole-v1   trains both with three seeds each, and draws and tabulates them
+    sb-dqn compare DQN QRDQN --env CartPole-v1       trains both with three seeds each, and draws and tabulates them
     """
 
 

@@ -17,7 +17,7 @@ import yaml
 from click.testing import CliRunner, Result
 
 from sb_dqn.checkpoint import model_info
-from sb_dqn.cli.compare import Setup
+from sb_dqn.cli.compare import Setup, _planned
 from sb_dqn.cli.fleet import Job, locked, run_jobs
 from sb_dqn.cli.main import commands, main
 from sb_dqn.cli.results import Result as Outcome
@@ -230,3 +230,13 @@ def test_a_run_of_another_length_is_left_out(
         f"DQN seed 0 left out: it has {steps} env steps, the comparison is of 400; delete {out / 'DQN/seed_0'} to"
     )
     assert (left_out in printed) is not is_in
+
+
+def test_one_agent_under_two_names_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    names = ["DQN", "DoubleDQN", "NStepDQN", "MunchausenDQN", "QRDQN"]
+    _planned(names, "CartPole-v1", 100, [], env_settings=())
+    said = capsys.readouterr().err.splitlines()
+    assert said[0] == "DQN and DoubleDQN have the same settings on CartPole-v1: one agent, trained twice"
+    assert [line.split(" have")[0] for line in said[1:]] == ["DQN and NStepDQN", "DoubleDQN and NStepDQN"]
+    _planned(["DQN", "DoubleDQN"], "CartPole-v1", 100, ["DQN.double_q=False"], env_settings=())
+    assert capsys.readouterr().err == ""
