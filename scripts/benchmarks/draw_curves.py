@@ -44,7 +44,7 @@ def draw(picture: Path, curves: dict[str, Path]) -> None:
         axes.set_xlabel(label)
         axes.grid(alpha=0.3)
     figure.axes[0].set_ylabel("return: greedy (dots), last 20 games (thin)")
-    figure.axes[0].legend()
+    figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=3)
     figure.savefig(picture, dpi=100)
 
 

@@ -166,7 +166,7 @@ def test_others_do_not(other: Any, saved: Any, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "changes",
     [
-        {"n_steps": 5}, {"prioritized_replay": False}, {"prioritized_replay": {"beta": 1.0}}, {"munchausen": True},
+        {"n_steps": 5}, {"prioritized_replay": False}, {"prioritized_replay": {"alpha": 0.5, "beta": 1.0}}, {"munchausen": True},
         {"double_q": False}, {"v_max": 20}, {"priority": "cross_entropy"}, {"noisy": "independent"}, {"gamma": 0.5},
         {"exploration": "boltzmann"}, {"evaluation_eps": 0.5}, {"precision": "bf16"}, {"batch_size": 3},
         {"policy_kwargs": {"net_arch": [8], "optimizer_class": torch.optim.SGD}},

@@ -231,7 +231,7 @@ def test_options_of_convolutions(extractor: Any, kwargs: dict[Any, Any], message
 
 
 def test_what_is_no_extractor() -> None:
-    for given in ("NatureCNN", 3, nn.Linear(2, 2)):
+    for given in (3, nn.Linear(2, 2)):
         with pytest.raises(ConfigurationError, match="features_extractor_class=.* is not allowed: give a subclass of"):
             quick(policy_kwargs={"features_extractor_class": given})
 
