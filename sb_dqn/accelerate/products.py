@@ -49,7 +49,9 @@ def replace_products(recording: GraphModule) -> None:
         if node.target not in (aten.mm.default, aten.addmm.default):
             continue
         bias, left, right = node.args if node.target is aten.addmm.default else (None, *node.args)
-        if node.kwargs or not _is_large(node, left) or (bias is not None and bias.meta["val"].ndim != 1):
+        if node.kwargs or not _is_large(node, left):
+            continue
+        if bias is not None and (bias.meta["val"].ndim != 1 or not bias.meta["val"].is_contiguous()):
             continue
         with recording.graph.inserting_before(node):
             if not _is_dense(right.meta["val"]):
