@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -15,24 +14,9 @@ from torch import Tensor, nn
 from sb_dqn.checks import check_mapping
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.losses.td import weighted_mean
-from sb_dqn.nn.flat import flat_copy, flat_views, flatten_parameters
-from sb_dqn.nn.optimizers import take_moments
+from sb_dqn.nn.flat import flat_copy, flat_views, flatten_parameters, point_into
+from sb_dqn.nn.optimizers import ELEMENTWISE, checked_optimizer, make_optimizer, take_moments
 from sb_dqn.types import Batch, Objective, Update
-
-# these treat each number alone, so one flat parameter gives what many would
-ELEMENTWISE = (
-    "Adam",
-    "AdamW",
-    "Adamax",
-    "NAdam",
-    "RAdam",
-    "RMSprop",
-    "RMSpropTFLike",
-    "SGD",
-    "Adagrad",
-    "Adadelta",
-    "ASGD",
-)
 
 FORGET_EVERY = (
     128  # steps, in which a momentum shrinks by six digits at most: it never gets from `TINY` to the smallest numbers
@@ -96,12 +80,13 @@ class Learner:
             self.online.learning_noise(batch_size, as_target=False),
             self.target.learning_noise(batch_size, as_target=True),
         )
+        self.online_net = online
+        self.named, self.named_target = list(online.parameters()), list(target.parameters())
         self.parameters = list(self.online.parameters())
         self.finite = torch.ones((), dtype=torch.bool, device=self.flat.device)
-        self.trained = [parameter for parameter in self.parameters if parameter.requires_grad]  # a user may freeze some
-        whole = _checked_optimizer(optimizer_class) in ELEMENTWISE and len(self.trained) == len(self.parameters)
-        masters = [nn.Parameter(self.flat)] if whole else list(online.parameters())
-        self.optimizer = _make_optimizer(optimizer_class, masters, check_mapping("optimizer_kwargs", optimizer_kwargs))
+        whole = checked_optimizer(optimizer_class) in ELEMENTWISE and all(self.learns)
+        masters = [nn.Parameter(self.flat)] if whole else self.named
+        self.optimizer = make_optimizer(optimizer_class, masters, check_mapping("optimizer_kwargs", optimizer_kwargs))
         self.masters = masters
         self.steps = 0
         self.apart = online.make_apart(self.flat)
@@ -113,6 +98,11 @@ class Learner:
             and optimizer_class in (torch.optim.Adam, torch.optim.AdamW)
             and bool(group["fused"] and not group["amsgrad"] and not group["maximize"])
         )
+
+    @property
+    def learns(self) -> list[bool]:
+        """Of each parameter, whether it is to learn: a user may freeze some by `requires_grad_(False)`, at any time."""
+        return [parameter.requires_grad for parameter in self.named]
 
     def renew_noise(self, generator: torch.Generator) -> None:
         """Draws the random numbers of the next gradient, for each net its own."""
@@ -126,10 +116,11 @@ class Learner:
             net if noise is None else partial(net, noise=noise)
             for net, noise in zip((self.online, self.target), self.noises, strict=True)
         )
+        trained = self._trained()
         with _learning(self.online):
             loss, facts = self.objective(online, target, batch)
             total = weighted_mean(loss, batch.weight)
-            found = iter(torch.autograd.grad(total, self.trained, materialize_grads=True))
+            found = iter(torch.autograd.grad(total, trained, materialize_grads=True))
         flat = flat_copy(next(found) if p.requires_grad else torch.zeros_like(p) for p in self.parameters).float()
         taken = None if self.apart is None else self.apart.take(flat)
         norm = flat.norm()
@@ -141,12 +132,25 @@ class Learner:
         reports = torch.stack([facts[name] for name in self.objective.reports])
         return flat, facts.get("priority", loss.detach()), Update(total.detach(), norm, reports)
 
+    def _trained(self) -> list[nn.Parameter]:
+        for parameter, learns in zip(self.parameters, self.learns, strict=True):
+            if parameter.requires_grad is not learns:  # a twin's
+                parameter.requires_grad_(learns)
+        trained = [parameter for parameter in self.parameters if parameter.requires_grad]
+        if not trained:
+            raise ConfigurationError("requires_grad is False for all parameters, so nothing can learn; leave some True")
+        return trained
+
     def apply(self, gradient: Tensor) -> None:
         """One optimiser step along a gradient `[P]`."""
+        # momentum and weight decay would move them on
+        frozen = [(each, each.clone()) for each in self.named if not each.requires_grad]
         if self.apart is None:
             self._step(gradient)
         else:
             self.apart.step(gradient, partial(self._step, gradient))
+        for each, before in frozen:
+            each.copy_(before)
         if self.low is not None:
             self.low.copy_(self.flat[: self.low.numel()])
         for master, twin in self.low_buffers:
@@ -210,6 +214,21 @@ class Learner:
         for master, twin in self.low_target_buffers:
             twin.copy_(master)
 
+    def gather(self) -> None:
+        """Takes back parameters that were re-pointed from outside, as `vector_to_parameters` does, with their new values.
+
+        Raises:
+            ConfigurationError: some were exchanged for others, which no optimiser knows.
+        """
+        if [id(each) for each in self.online_net.parameters()] != [id(each) for each in self.named]:
+            raise ConfigurationError(
+                "modules of the policy were exchanged after the model was made, so they would not learn; copy weights by "
+                "load_state_dict, or give a policy class or policy_kwargs that builds what you want"
+            )
+        for flat, named in ((self.flat, self.named), (self.flat_target, self.named_target)):
+            point_into(flat, named)
+        self.refresh()
+
     def refresh(self) -> None:
         """Brings the low-precision twins up to date after the masters were written from outside."""
         if self.low is not None:
@@ -251,29 +270,3 @@ def _flatten_low(twin: nn.Module) -> Tensor:
     """The low-precision parameters of a twin as one flat tensor; they come first, its head is the master's own."""
     low = [parameter for parameter in twin.parameters() if parameter.dtype == torch.bfloat16]
     return flatten_parameters(low, torch.bfloat16) if low else torch.empty(0, dtype=torch.bfloat16)
-
-
-def _checked_optimizer(optimizer_class: Any) -> str:
-    """The name of a class of torch.optim that steps along one gradient."""
-    if not (isinstance(optimizer_class, type) and issubclass(optimizer_class, torch.optim.Optimizer)):
-        raise ConfigurationError(
-            f"optimizer_class={optimizer_class!r} is not allowed: give a class of torch.optim, e.g. torch.optim.Adam"
-        )
-    if issubclass(optimizer_class, torch.optim.LBFGS):
-        raise ConfigurationError(
-            "optimizer_class=LBFGS evaluates the loss many times a step; give one that steps along one gradient"
-        )
-    return optimizer_class.__name__
-
-
-def _make_optimizer(
-    optimizer_class: type[torch.optim.Optimizer], masters: list[nn.Parameter], kwargs: dict[str, Any]
-) -> torch.optim.Optimizer:
-    allowed = inspect.signature(optimizer_class).parameters
-    fused = "fused" in allowed and not kwargs.keys() & {"fused", "foreach", "differentiable"}
-    try:
-        return optimizer_class(masters, **{"lr": 0.0, **kwargs, **({"fused": True} if fused else {})})
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise ConfigurationError(
-            f"optimizer_class={optimizer_class.__name__} does not take optimizer_kwargs={kwargs}: {error}"
-        ) from error

@@ -113,6 +113,7 @@ class BaseAlgorithm(Saving, ABC):
         interval = check_int("log_interval", self.default_log_interval if log_interval is None else log_interval, 1)
         called_back = None if callback is None else as_callback(callback)
         actor, experience = self._ready()
+        self.learner.gather()
         self.logs.open(tb_log_name or type(self).__name__, reset_num_timesteps)
         self._begin_counting(total, reset_num_timesteps)
         keep_freed_memory()
@@ -137,6 +138,11 @@ class BaseAlgorithm(Saving, ABC):
         """
         waits = self.mode == "traced" and self.learner.steps < TRIAL and self._large
         return "eager" if waits else self.mode
+
+    @property
+    def update_form(self) -> tuple[Mode, list[bool]]:
+        """What a recording of an update holds for: how it is run, and which parameters learn."""
+        return self.update_mode, self.learner.learns
 
     @property
     def acting_mode(self) -> Mode:

@@ -52,7 +52,7 @@ class OffPolicyAlgorithm(BaseAlgorithm):
         self._next_sync = target.interval
         self._noise = torch.empty(0)
         self._gradient: Any = None
-        self._recorded_as: Mode = "eager"
+        self._recorded_as: tuple[Mode, list[bool]] = ("eager", [])
         self._sample: Callable[[torch.Tensor], Batch]
         self._uniform_until = replay.cadence.learning_starts
         if stream is not None:
@@ -135,9 +135,9 @@ class OffPolicyAlgorithm(BaseAlgorithm):
     def gradient_step(self) -> Update:
         replay = self.replay
         replay.refresh()
-        mode = self.update_mode
-        if self._gradient is None or mode != self._recorded_as:
-            self._record_gradient(mode)
+        form = self.update_form
+        if self._gradient is None or form != self._recorded_as:
+            self._record_gradient(form)
         self._noise.uniform_(generator=self.rng.sample)
         self.learner.renew_noise(self.rng.noise)
         gradient, *facts = self._gradient(self._noise)
@@ -153,14 +153,15 @@ class OffPolicyAlgorithm(BaseAlgorithm):
         self.replay.feedback(batch, priority)
         return gradient, *update
 
-    def _record_gradient(self, mode: Mode) -> None:
+    def _record_gradient(self, form: tuple[Mode, list[bool]]) -> None:
+        mode, _ = form
         device = self.replay.ring.device
         self._noise = torch.zeros(self.replay.sampler.noise_shape, dtype=torch.float64, device=device)
         # a recording of the whole gradient step has the sampling in it
         self._sample = self.replay.recorded(self._noise) if mode == "eager" else self.replay.sample
         with self.replay.sampler.untouched():
             self._gradient = accelerate(self._sample_and_differentiate, (self._noise,), mode)
-        self._recorded_as = mode  # last: where it is interrupted, the next update records
+        self._recorded_as = form  # last: where it is interrupted, the next update records
 
     def _begin_counting(self, total: int, reset: bool) -> None:
         super()._begin_counting(total, reset)

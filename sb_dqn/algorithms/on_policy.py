@@ -49,7 +49,7 @@ class OnPolicyAlgorithm(BaseAlgorithm):
         self._declared: Declared = {}
         self._recordings: dict[int, tuple[torch.Tensor, Any]] = {}
         self._recorded_view: Any = None
-        self._recorded_as: Mode = "eager"
+        self._recorded_as: tuple[Mode, list[bool]] = ("eager", [])
         if stream is not None:
             self.attach(stream)
 
@@ -127,13 +127,13 @@ class OnPolicyAlgorithm(BaseAlgorithm):
 
     def _recorded(self, count: int) -> tuple[torch.Tensor, Any]:
         """Room for the places of a batch of `count`, and what is run on it; another view lies in other memory."""
-        view, mode = self.rollout.view, self.update_mode
-        if view is not self._recorded_view or mode != self._recorded_as:
-            self._recorded_view, self._recorded_as = view, mode
+        view, form = self.rollout.view, self.update_form
+        if view is not self._recorded_view or form != self._recorded_as:
+            self._recorded_view, self._recorded_as = view, form
             self._recordings.clear()
         if count not in self._recordings:
             places = torch.zeros(count, dtype=torch.int64, device=self.device)
-            self._recordings[count] = places, accelerate(self._sample_and_differentiate, (places,), mode)
+            self._recordings[count] = places, accelerate(self._sample_and_differentiate, (places,), form[0])
         return self._recordings[count]
 
     def _new_session(self, callback: Any, log_interval: int, progress_bar: bool) -> Session:

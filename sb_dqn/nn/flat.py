@@ -19,16 +19,16 @@ def flatten_parameters(parameters: Sequence[nn.Parameter], dtype: torch.dtype = 
         `[P]`, in the order given.
     """
     flat = flat_copy(parameters).to(dtype)
-    start = 0
-    for parameter in parameters:
-        view = flat[start : start + parameter.numel()]
-        start += parameter.numel()
-        if parameter.dim() == 4:
-            out, depth, height, width = parameter.shape
-            parameter.data = view.view(out, height, width, depth).permute(0, 3, 1, 2)
-        else:
-            parameter.data = view.view(parameter.shape)
+    point_into(flat, parameters)
     return flat
+
+
+@torch.no_grad()
+def point_into(flat: Tensor, parameters: Sequence[nn.Parameter]) -> None:
+    """Makes views of `flat` of those parameters that are none yet; their values go there with them."""
+    for parameter, view in zip(parameters, flat_views(flat, parameters), strict=True):
+        if parameter.data_ptr() != view.data_ptr():
+            parameter.data = view.copy_(parameter)
 
 
 def flat_copy(tensors: Iterable[Tensor]) -> Tensor:

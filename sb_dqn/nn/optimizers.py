@@ -1,13 +1,31 @@
-"""Optimisers that torch does not have, and what one takes over from another."""
+"""Optimisers: which are allowed, those that torch does not have, and what one takes over from another."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
+from torch import nn
 
 from sb_dqn.checks import check_float
+from sb_dqn.errors import ConfigurationError
+
+# these treat each number alone, so one flat parameter gives what many would
+ELEMENTWISE = (
+    "Adam",
+    "AdamW",
+    "Adamax",
+    "NAdam",
+    "RAdam",
+    "RMSprop",
+    "RMSpropTFLike",
+    "SGD",
+    "Adagrad",
+    "Adadelta",
+    "ASGD",
+)
 
 
 class RMSpropTFLike(torch.optim.Optimizer):
@@ -96,3 +114,29 @@ def _check_moments(optimizer: torch.optim.Optimizer, plain_adam: bool) -> None:
                 fits = not plain_adam and (moment is None or isinstance(moment, (int, float)))
             if not fits:
                 raise ValueError(f"the optimiser's {name!r} is {getattr(moment, 'shape', moment)!r}")
+
+
+def checked_optimizer(optimizer_class: Any) -> str:
+    """The name of a class of torch.optim that steps along one gradient."""
+    if not (isinstance(optimizer_class, type) and issubclass(optimizer_class, torch.optim.Optimizer)):
+        raise ConfigurationError(
+            f"optimizer_class={optimizer_class!r} is not allowed: give a class of torch.optim, e.g. torch.optim.Adam"
+        )
+    if issubclass(optimizer_class, torch.optim.LBFGS):
+        raise ConfigurationError(
+            "optimizer_class=LBFGS evaluates the loss many times a step; give one that steps along one gradient"
+        )
+    return optimizer_class.__name__
+
+
+def make_optimizer(
+    optimizer_class: type[torch.optim.Optimizer], masters: list[nn.Parameter], kwargs: dict[str, Any]
+) -> torch.optim.Optimizer:
+    allowed = inspect.signature(optimizer_class).parameters
+    fused = "fused" in allowed and not kwargs.keys() & {"fused", "foreach", "differentiable"}
+    try:
+        return optimizer_class(masters, **{"lr": 0.0, **kwargs, **({"fused": True} if fused else {})})
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ConfigurationError(
+            f"optimizer_class={optimizer_class.__name__} does not take optimizer_kwargs={kwargs}: {error}"
+        ) from error

@@ -1,0 +1,109 @@
+"""What a user does to the parameters of a model that exists: freezes some, writes others, exchanges modules."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.utils import parameters_to_vector, vector_to_parameters
+
+from sb_dqn import A2C, DQN, FQF, PPO, SAC
+from sb_dqn.errors import ConfigurationError
+
+MAKERS: dict[str, Any] = {
+    "dqn": lambda **kw: DQN("MlpPolicy", "CartPole-v1", learning_starts=20, train_freq=4, seed=0, **kw),
+    "dqn-bf16": lambda: MAKERS["dqn"](precision="bf16"),
+    "dqn-decay": lambda: MAKERS["dqn"](policy_kwargs={"optimizer_kwargs": {"weight_decay": 0.5}}),
+    "fqf": lambda: FQF("MlpPolicy", "CartPole-v1", learning_starts=20, train_freq=4, seed=0),
+    "ppo": lambda: PPO("MlpPolicy", "CartPole-v1", n_steps=32, batch_size=32, n_epochs=2, seed=0),
+    "ppo-bf16": lambda: PPO("MlpPolicy", "CartPole-v1", n_steps=32, batch_size=32, precision="bf16", seed=0),
+    "a2c": lambda: A2C("MlpPolicy", "CartPole-v1", seed=0),
+    "sac": lambda: SAC("MlpPolicy", "Pendulum-v1", learning_starts=20, seed=0),
+}
+
+
+def learning(model: Any) -> dict[str, nn.Parameter]:
+    return {name: parameter for name, parameter in model.policy.named_parameters() if parameter.requires_grad}
+
+
+def moved(model: Any, steps: int) -> set[str]:
+    """Names of those that `learn` changes, targets left out."""
+    online = {name: parameter for name, parameter in model.policy.named_parameters() if "target" not in name}
+    before = {name: parameter.detach().clone() for name, parameter in online.items()}
+    model.learn(steps)
+    return {name for name, parameter in online.items() if not torch.equal(before[name], parameter)}
+
+
+@pytest.mark.parametrize("learnt_before", [0, 100])
+@pytest.mark.parametrize("kind", MAKERS)
+def test_parameters_frozen_after_construction_stay_until_they_are_thawed(kind: str, learnt_before: int) -> None:
+    model = MAKERS[kind]()
+    if learnt_before:
+        model.learn(learnt_before)
+    everything = set(learning(model))
+    name = min(everything)
+    frozen = learning(model)[name].requires_grad_(False)
+    assert moved(model, 100) == everything - {name}
+    frozen.requires_grad_(True)
+    assert name in moved(model, 100)
+
+
+def test_a_recording_is_made_anew_when_a_callback_freezes() -> None:
+    model = MAKERS["dqn"]()
+    weight = model.policy.q_net.get_parameter("torso.linears.0.weight")
+    seen = []
+
+    def freeze_after_sixty(names: Any, _: Any) -> bool:
+        if model.num_timesteps == 60:
+            weight.requires_grad_(False)
+            seen.append(weight.detach().clone())
+        return True
+
+    model.learn(120, callback=freeze_after_sixty)
+    assert torch.equal(weight, seen[0])
+    assert not torch.equal(weight, MAKERS["dqn"]().policy.q_net.get_parameter("torso.linears.0.weight"))
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+def test_one_parameter_can_learn_alone(kind: str) -> None:
+    model = MAKERS[kind]()
+    chosen = min(learning(model))
+    for name, parameter in learning(model).items():
+        parameter.requires_grad_(name == chosen)
+    assert moved(model, 100) == {chosen}
+
+
+def test_all_frozen_is_refused() -> None:
+    model = MAKERS["dqn"]()
+    model.policy.requires_grad_(False)
+    with pytest.raises(ConfigurationError, match="requires_grad is False for all parameters"):
+        model.learn(40)
+
+
+@pytest.mark.parametrize("learnt_before", [0, 100])
+@pytest.mark.parametrize("kind", MAKERS)
+def test_parameters_that_were_pointed_elsewhere_learn_on(kind: str, learnt_before: int) -> None:
+    model, other = MAKERS[kind](), MAKERS[kind]()
+    for each in (model, other):
+        if learnt_before:
+            each.learn(learnt_before)
+    net, twin = model.learner.online_net, other.learner.online_net
+    written = parameters_to_vector(net.parameters()).detach() * 0.5
+    vector_to_parameters(written.clone(), net.parameters())
+    with torch.no_grad():
+        for parameter in twin.parameters():
+            parameter.mul_(0.5)  # in place: never cut loose
+    model.learn(100)
+    other.learn(100)
+    assert not torch.equal(parameters_to_vector(net.parameters()), written)
+    assert torch.equal(parameters_to_vector(net.parameters()), parameters_to_vector(twin.parameters()))
+    assert torch.equal(model.learner.flat, other.learner.flat)
+
+
+def test_exchanged_modules_are_refused() -> None:
+    model = MAKERS["dqn"]()
+    model.policy.q_net.torso.linears[0] = nn.Linear(4, 64)
+    with pytest.raises(ConfigurationError, match="modules of the policy were exchanged after the model was made"):
+        model.learn(40)
