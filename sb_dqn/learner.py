@@ -104,6 +104,12 @@ class Learner:
         """Of each parameter, whether it is to learn: a user may freeze some by `requires_grad_(False)`, at any time."""
         return [parameter.requires_grad for parameter in self.named]
 
+    @property
+    def optimizers(self) -> dict[str, torch.optim.Optimizer]:
+        """All of them, by the names that `get_parameters` gives them."""
+        more = {} if self.apart is None else {"policy.apart.optimizer": self.apart.optimizer}
+        return {"policy.optimizer": self.optimizer, **more}
+
     def renew_noise(self, generator: torch.Generator) -> None:
         """Draws the random numbers of the next gradient, for each net its own."""
         for noise in self.noises:

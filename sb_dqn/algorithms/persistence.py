@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -235,15 +235,14 @@ def write_policy(policy: Policy, state: Mapping[str, Tensor], exact_match: bool 
         raise ConfigurationError(f"the parameters do not fit this policy: {error}") from error
 
 
-def read_parameters(source: Any, exact_match: bool) -> dict[str, Any]:
-    """Parameters by name from a dict such as `get_parameters` returns, or from a zip.
+def read_parameters(source: Any, known: Collection[str], exact_match: bool) -> dict[str, Any]:
+    """Parameters by name, one of those `known`, from a dict such as `get_parameters` returns, or from a zip.
 
     Raises:
         ConfigurationError: an unknown name, or the policy's are missing.
     """
     given = source if isinstance(source, Mapping) else {"policy": read_archive(source, only=("policy",))[1]["policy"]}
-    known = {"policy", "policy.optimizer"}
-    if not given.keys() <= known or (exact_match and "policy" not in given):
+    if not given.keys() <= set(known) or (exact_match and "policy" not in given):
         raise ConfigurationError(f"parameters have the names {sorted(given)}; allowed are {sorted(known)}")
     return dict(given)
 

@@ -246,24 +246,34 @@ class Saving(Attributes):
         )
 
     def get_parameters(self) -> dict[str, dict[str, Any]]:
-        """State of the policy (online and target nets) and of the optimiser, by name; a copy, to be put back later."""
-        return deepcopy({"policy": self.policy.state_dict(), "policy.optimizer": self.learner.optimizer.state_dict()})
+        """State of the policy (online and target nets) and of the optimisers, by name; a copy, to be put back later."""
+        optimizers = {name: optimizer.state_dict() for name, optimizer in self.learner.optimizers.items()}
+        return deepcopy({"policy": self.policy.state_dict(), **optimizers})
 
     def set_parameters(self, load_path_or_dict: Any, exact_match: bool = True, device: str = "auto") -> None:
         """Writes parameters from a dict such as `get_parameters` returns, or from a zip.
 
         Raises:
-            ConfigurationError: names or shapes do not fit.
+            ConfigurationError: names or shapes do not fit; nothing has changed.
         """
-        given = persistence.read_parameters(load_path_or_dict, exact_match)
-        if "policy.optimizer" in given:
-            try:
-                saved = deepcopy(given["policy.optimizer"])  # it keeps what it is given
-                take_moments(self.learner.optimizer, saved, self.learner.plain_adam)
-            except (ValueError, KeyError, TypeError) as error:
-                raise ConfigurationError(
-                    f"'policy.optimizer' does not fit: {error}; give that of the same nets and optimizer_class, or leave it out"
-                ) from None
+        before = self.get_parameters()
+        given = persistence.read_parameters(load_path_or_dict, before, exact_match)
+        try:
+            self._write_parameters(given, exact_match)
+        except ConfigurationError:
+            self._write_parameters(before, exact_match=True)
+            raise
+
+    def _write_parameters(self, given: dict[str, Any], exact_match: bool) -> None:
+        for name, optimizer in self.learner.optimizers.items():
+            if name in given:
+                try:
+                    plain_adam = self.learner.plain_adam and optimizer is self.learner.optimizer
+                    take_moments(optimizer, deepcopy(given[name]), plain_adam)  # it keeps what it is given
+                except (ValueError, KeyError, TypeError) as error:
+                    raise ConfigurationError(
+                        f"{name!r} does not fit: {error}; give that of the same nets and optimizer_class, or leave it out"
+                    ) from None
         if "policy" in given:
             persistence.write_policy(self.policy, given["policy"], exact_match)
             self.learner.refresh()

@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from sb_dqn.nn.optimizers import take_moments
+
 
 class Apart:
     """Steps some neighbouring parameters of a flat tensor by RMSprop, at a rate of their own.
@@ -63,9 +65,13 @@ class Apart:
         return self.optimizer.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Takes over the running squares; the rate stays as the constructor says."""
+        """Takes over the running squares; the rate stays as the constructor says.
+
+        Raises:
+            ValueError: they are of other parameters; nothing has changed.
+        """
         own = self.optimizer.state_dict()["param_groups"]
-        self.optimizer.load_state_dict({"state": state["state"], "param_groups": own})
+        take_moments(self.optimizer, {"state": state["state"], "param_groups": own}, plain_adam=False)
 
 
 def _block(parameters: Sequence[Tensor], own: Sequence[Tensor]) -> slice:

@@ -15,7 +15,7 @@ import torch
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 import sb_dqn
-from sb_dqn.algorithms import DQN, DoubleDQN, NStepDQN, Rainbow
+from sb_dqn.algorithms import DQN, FQF, DoubleDQN, NStepDQN, Rainbow
 from sb_dqn.callbacks import BaseCallback
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.logger import configure
@@ -334,6 +334,22 @@ def test_moments_of_another_net_are_refused() -> None:
     without = quick(policy_kwargs={"net_arch": [16], "optimizer_class": torch.optim.SGD}).learn(60)
     model.set_parameters({"policy.optimizer": without.get_parameters()["policy.optimizer"]}, exact_match=False)
     model.learn(60)  # that one has no moments: they begin anew
+
+
+@pytest.mark.parametrize("broken", ["policy", "policy.apart.optimizer"])
+def test_parameters_that_fit_in_part_change_nothing(broken: str) -> None:
+    def fqf(width: int) -> FQF:
+        kwargs = {"net_arch": [width]}
+        return FQF("MlpPolicy", Tiny(), n_fractions=width, policy_kwargs=kwargs, learning_starts=20, seed=0).learn(60)
+
+    model, alike, other = fqf(8), fqf(8), fqf(4)
+    alike.learn(60)
+    before = str(model.get_parameters())
+    with pytest.raises(ConfigurationError):
+        model.set_parameters({**alike.get_parameters(), broken: other.get_parameters()[broken]})
+    assert str(model.get_parameters()) == before
+    model.set_parameters(alike.get_parameters())
+    assert str(model.get_parameters()) == str(alike.get_parameters()) != before
 
 
 def test_an_optimiser_that_keeps_more_begins_anew(tmp_path: Path) -> None:
