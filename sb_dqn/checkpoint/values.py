@@ -42,13 +42,15 @@ def encode_value(name: str, value: Any, table: Mapping[str, type] = NOTHING) -> 
 
     Args:
         name: of the argument, for messages.
-        value: plain data, paths (as text), numpy arrays and numbers, torch dtypes and devices, classes, partials of
-            them, dataclass objects, callables.
+        value: plain data, paths (as text), numpy arrays and numbers, tensors of one number (as such), torch dtypes and
+            devices, classes, partials of them, dataclass objects, callables.
         table: further classes by short name, beside those of torch; a dataclass among them is written with its fields.
 
     Raises:
         CheckpointError: it can be written in no way, not even by cloudpickle.
     """
+    if isinstance(value, torch.Tensor) and value.ndim == 0:
+        value = value.item()
     kind = type(value)
     if value is None or kind is bool or kind is str:
         return value

@@ -7,10 +7,22 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import click
+
 from sb_dqn.cli.names import algorithm_class, canonical, constructor_defaults, parse_assignments
 from sb_dqn.presets import Preset, find_preset
 
 STEPS_WITHOUT_PRESET = 100_000
+
+ELSEWHERE = {
+    "env": "the id of the environment as the second argument",
+    "env_kwargs": "--env-set NAME=VALUE",
+    "n_envs": "--n-envs N",
+    "n_timesteps": "--timesteps N",
+    "policy": "--policy NAME",
+    "total_timesteps": "--timesteps N",
+}
+"""What else makes a run, and how it is said."""
 
 
 @dataclass(frozen=True)
@@ -58,12 +70,14 @@ def make_plan(
     """The preset of `algo` for `env_id` with everything that was said laid over it; a seed is drawn if none was given.
 
     Raises:
-        click.BadParameter: an unknown algorithm, or an assignment that cannot be read.
+        click.BadParameter: an unknown algorithm, or an assignment that cannot be read or is no keyword of the constructor.
         ConfigurationError: an unknown preset.
     """
     algorithm = canonical(algo)
     found = find_preset(algorithm, env_id, preset)
     said = parse_assignments(assignments)
+    for name in said.keys() & ELSEWHERE.keys():
+        raise click.BadParameter(f"{name} is not for --set: give {ELSEWHERE[name]}", param_hint="--set")
     said |= {name: value for name, value in (("seed", seed), ("device", device)) if value is not None}
     settings = {**(found.settings if found else {}), **said}
     if settings.get("seed") is None:

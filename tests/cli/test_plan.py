@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import click
+import pytest
+
 from sb_dqn.cli.plan import STEPS_WITHOUT_PRESET, make_plan
 
 
@@ -39,3 +42,11 @@ def test_the_config_is_whole() -> None:
     assert config["settings"]["max_grad_norm"] == 10.0
     assert config["settings"]["learning_rate"] == "linear 0.001"
     assert config["preset"]["name"] == "CartPole-v1"
+
+
+@pytest.mark.parametrize(
+    ("said", "option"), [("n_envs=2", "--n-envs N"), ("policy=CnnPolicy", "--policy NAME"), ("env=3", "the id")]
+)
+def test_what_has_an_option_of_its_own(said: str, option: str) -> None:
+    with pytest.raises(click.BadParameter, match=f"is not for --set: give {option}"):
+        make_plan("DQN", "CartPole-v1", assignments=[said])
