@@ -13,7 +13,7 @@ from sb_dqn.envs.stream import open_stream
 from sb_dqn.envs.stream_base import Stream
 from sb_dqn.envs.stream_options import StreamOptions
 from sb_dqn.types import Rows
-from tests.toys import ACTIONS, KINDS, START, Episode, ToyGame, is_last, terminal_at
+from tests.toys import ACTIONS, KINDS, START, Episode, ToyGame
 
 ACTION_SPACES: dict[str, spaces.Space[Any]] = {
     "discrete": spaces.Discrete(5, start=-1),
@@ -46,14 +46,12 @@ def padded(parts: list[Any], space: str) -> Any:
 class MaskedGame(gymnasium.Env[Any, Any]):
     """A ToyGame that allows some actions only and takes actions of any discrete space.
 
-    Its last rows have a mask, an empty one or none by turns; so do, if `blank`, lost lives.
+    Its terminal rows have a mask, an empty one or none by turns.
     """
 
-    def __init__(
-        self, lane: int = 0, space: str = "discrete", where: str = "info", form: str = "flat", blank: bool = False
-    ) -> None:
+    def __init__(self, lane: int = 0, space: str = "discrete", where: str = "info", form: str = "flat") -> None:
         self.game = ToyGame(lane, seed=5)
-        self.space, self.where, self.form, self.blank = space, where, form, blank
+        self.space, self.where, self.form = space, where, form
         self.action_space = ACTION_SPACES[space]
         self.observation_space: spaces.Space[Any] = self.game.observation_space
         if where == "legal":
@@ -77,8 +75,7 @@ class MaskedGame(gymnasium.Env[Any, Any]):
         for part in parts:
             part[rng.integers(len(part))] = True
         everything = [np.ones_like(part) for part in parts]
-        lost = self.blank and terminal_at(episode, -1 % len(episode.steps))
-        how = ENDS[sum(frame) % 3] if is_last(episode, -1) or lost else "given"
+        how = ENDS[sum(frame) % 3] if episode.steps[-1].terminated else "given"
         self.told.append(how)
         self.wanted[frame] = padded(parts if how == "given" else everything, self.space)
         parts = parts if how == "given" else [np.zeros_like(part) for part in parts]
@@ -111,13 +108,13 @@ class MaskedGame(gymnasium.Env[Any, Any]):
 
 
 def masked_stream(
-    kind: str, lanes: int, space: str, where: str, form: str, blank: bool = False, masks: bool = True
+    kind: str, lanes: int, space: str, where: str, form: str, life_loss: bool = False, masks: bool = True
 ) -> tuple[list[MaskedGame], Stream]:
     """The games and the stream in which they are delivered."""
-    games = [MaskedGame(lane, space, where, form, blank) for lane in range(lanes)]
+    games = [MaskedGame(lane, space, where, form) for lane in range(lanes)]
     makes: list[Callable[[], MaskedGame]] = [lambda game=game: game for game in games]  # type: ignore[misc]
     env = KINDS[kind](makes)  # type: ignore[arg-type]  # it is made for ToyGames, and asks no more of them than of these
-    options = StreamOptions(terminal_on_life_loss=blank)
+    options = StreamOptions(terminal_on_life_loss=life_loss)
     return games, open_stream(env, options=options, action_mask=where if masks else None)
 
 

@@ -250,11 +250,11 @@ class Stream(ABC):
         The reward that came with a reset observation belongs to the final row.
         """
         if final is None:
-            mask = self._mask(obs, infos, terminal)
+            mask = self._mask(obs, infos, terminal & ended)
             return (Slot(obs, self._clipped(score), score, terminal, self._none, self._all, mask=mask),)
         at_end, going_on = np.where(ended, score, ZERO), np.where(ended, ZERO, score)
         over, lost, full = terminal & ended, terminal & ~ended, bool(ended.all())
-        final_mask, mask = self._mask(final, final_infos, self._all), self._mask(obs, infos, lost)
+        final_mask, mask = self._mask(final, final_infos, over | ~ended), self._mask(obs, infos, self._none)
         return (
             Slot(final, self._clipped(at_end), at_end, over, ended, ended, full, final_mask),
             Slot(obs, self._clipped(going_on), going_on, lost, self._none, self._all, mask=mask),

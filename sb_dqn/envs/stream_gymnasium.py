@@ -137,7 +137,7 @@ class NextStepStream(VectorStream):
             if self.options.terminal_on_life_loss:
                 terminal = terminated | lost
         self._last = last
-        mask = None if self._masks is None else self._mask(obs, info, terminal | last)
+        mask = None if self._masks is None else self._mask(obs, info, terminated)
         slot = Slot(obs, self._clipped(score), score, terminal, last, self._all, mask=mask)
         return Rows(action, (slot,), stepped, steps, partial(self._infos, raw, info, stepped, terminated, truncated))
 

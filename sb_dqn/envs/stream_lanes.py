@@ -53,7 +53,8 @@ class LanesStream(Stream):
         if not math.isfinite(sum(rewards)):
             self._check_score(score)
         obs = self._read(arrived.observations)
-        terminal, last = self._flags(terminated), self._none
+        over = terminal = self._flags(terminated)
+        last = self._none
         if True in truncated or terminal is not self._none:
             last = terminal | np.array(truncated, np.bool_)
         stepped, steps = self._all, self.num_envs
@@ -65,7 +66,7 @@ class LanesStream(Stream):
             if self.options.terminal_on_life_loss:
                 terminal = terminal | lost
         self._last = last
-        mask = None if self._masks is None else self._mask(obs, arrived.infos, terminal | last)
+        mask = None if self._masks is None else self._mask(obs, arrived.infos, over)
         slot = Slot(obs, self._clipped(score), score, terminal, last, self._all, mask=mask)
         return Rows(action, (slot,), stepped, steps, partial(self._infos, arrived))
 

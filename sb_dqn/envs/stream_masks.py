@@ -49,8 +49,8 @@ def open_masks(where: str | None, leaves: Mapping[str, Space], actions: Actions,
 class MaskReader:
     """Masks of legal actions `[B, A]`, or `[B, D, A]` for branches, in which the padding of short branches is false.
 
-    A row at which the stream ends, or beyond which no value lies, needs no mask: none, and one without a legal action,
-    mean that all actions are legal. In any other row they are faults.
+    A row that terminates an episode needs no mask: none, and one without a legal action, mean that all actions are legal.
+    In any other row they are faults, at a time limit too: the target values the actions there.
 
     Args:
         where: "info", or a key of the flat observation.
@@ -172,7 +172,7 @@ class MaskReader:
         """The rows, filled where nothing is legal in a final one.
 
         Raises:
-            EnvironmentFault: nothing is legal where the episode goes on.
+            EnvironmentFault: nothing is legal in a state that is not terminal.
         """
         empty: BoolArray = ~np.logical_or.reduce(rows, -1)
         if not some(empty):
@@ -182,15 +182,15 @@ class MaskReader:
             lane, *branch = wrong[0].tolist()
             of = f" of branch {branch[0]}" if branch else ""
             raise EnvironmentFault(
-                f"no action{of} is legal in lane {lane} {_when(tick)}, though the episode goes on; let the mask allow one, "
-                f"or end the episode there"
+                f"no action{of} is legal in lane {lane} {_when(tick)}, though the state is not terminal; let the mask allow "
+                f"one, or terminate the episode there"
             )
         return np.where(empty[..., None], self._legal, rows)
 
     def _missing(self, lane: int, tick: int) -> EnvironmentFault:
         return EnvironmentFault(
             f"lane {lane} gave no info['{KEY}'] {_when(tick)}; action_mask='info' needs it from every reset and step but "
-            f"the last of an episode. Put it there, or leave action_mask out"
+            f"one that terminates the episode. Put it there, or leave action_mask out"
         )
 
 

@@ -258,7 +258,7 @@ class Odd(Choices):
     [
         (
             np.zeros(4, bool),
-            "no action is legal in lane 0 {when}, though the episode goes on; let the mask allow one, or end",
+            "no action is legal in lane 0 {when}, though the state is not terminal; let the mask allow one, or terminate",
         ),
         (np.ones(5, bool), r"came with shape \(5,\); allowed: shape \(4,\)"),
         (np.ones((1, 4), bool), r"came with shape \(1, 4\); allowed: shape \(4,\)"),

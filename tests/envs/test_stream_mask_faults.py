@@ -56,7 +56,9 @@ def run(kind: str, *told: Any, **how: Any) -> Any:
 @pytest.mark.parametrize("kind", MADE_HERE)
 @pytest.mark.parametrize(("at_reset", "when"), [(False, "at step 5"), (True, "after the reset")])
 def test_a_state_with_no_legal_action_names_lane_and_step(kind: str, at_reset: bool, when: str) -> None:
-    with pytest.raises(EnvironmentFault, match=f"no action is legal in lane 1 {when}, though the episode goes on"):
+    with pytest.raises(
+        EnvironmentFault, match=f"no action is legal in lane 1 {when}, though the state is not terminal"
+    ):
         run(kind, np.zeros(4, bool), at_reset)
 
 
@@ -68,11 +70,17 @@ def test_a_missing_entry_names_lane_and_step(kind: str, at_reset: bool, when: st
         run(kind, MISSING, at_reset)
 
 
-@pytest.mark.parametrize("ends", ["terminated", "truncated"])
+@pytest.mark.parametrize("mask", [MISSING, np.zeros(4, bool)])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_row_at_a_time_limit_needs_one(kind: str, mask: Any) -> None:
+    with pytest.raises(EnvironmentFault, match=r"lane 1 (gave no info\['action_mask'\] )?at step 5"):
+        run(kind, mask, ends="truncated")
+
+
 @pytest.mark.parametrize("mask", [MISSING, np.zeros(4, bool)])
 @pytest.mark.parametrize("kind", MADE_HERE)
-def test_a_last_row_needs_none(kind: str, mask: Any, ends: str) -> None:
-    rows = run(kind, mask, ends=ends)
+def test_a_terminal_row_needs_none(kind: str, mask: Any) -> None:
+    rows = run(kind, mask, ends="terminated")
     assert rows.slots[0].last.tolist() == [False, True, False]
     assert all(slot.mask.all() for slot in rows.slots)
 

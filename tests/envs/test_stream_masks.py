@@ -50,13 +50,13 @@ def taped(rows: Rows, lanes: int) -> list[list[Any]]:
     return found
 
 
-def compare(kind: str, lanes: int, space: str, where: str, form: str, blank: bool, restart: int = 10**9) -> None:
-    games, stream = masked_stream(kind, lanes, space, where, form, blank)
+def compare(kind: str, lanes: int, space: str, where: str, form: str, life_loss: bool, restart: int = 10**9) -> None:
+    games, stream = masked_stream(kind, lanes, space, where, form, life_loss)
     assert stream.has_masks
     rng = np.random.default_rng(1)
     tapes: list[list[Any]] = [[] for _ in range(lanes)]
     rows = stream.begin()
-    for tick in range(70):
+    for tick in range(280 // lanes):
         for tape, new in zip(tapes, taped(rows, lanes), strict=True):
             tape += new
         if tick % restart == restart - 1:
@@ -87,14 +87,14 @@ def compare(kind: str, lanes: int, space: str, where: str, form: str, blank: boo
 @pytest.mark.parametrize("kind", KINDS)
 def test_masks_of_infos_are_those_of_the_games(kind: str, space: str, form: str) -> None:
     needs(kind)
-    compare(kind, 3, space, "info", form, blank=form == "flat")
+    compare(kind, 3, space, "info", form, life_loss=form == "flat")
 
 
 @pytest.mark.parametrize(("space", "form"), KEYS)
 @pytest.mark.parametrize("kind", KINDS)
 def test_masks_of_an_observation_are_those_of_the_games(kind: str, space: str, form: str) -> None:
     needs(kind)
-    compare(kind, 3, space, "legal", form, blank=form == "flat")
+    compare(kind, 3, space, "legal", form, life_loss=form == "flat")
 
 
 @pytest.mark.parametrize("where", ["info", "legal"])
@@ -102,8 +102,8 @@ def test_masks_of_an_observation_are_those_of_the_games(kind: str, space: str, f
 @pytest.mark.parametrize("kind", KINDS)
 def test_one_lane_and_streams_that_begin_anew(kind: str, space: str, where: str) -> None:
     needs(kind)
-    compare(kind, 1, space, where, "flat", blank=True)
-    compare(kind, 2, space, where, "flat", blank=False, restart=7)
+    compare(kind, 1, space, where, "flat", life_loss=True)
+    compare(kind, 2, space, where, "flat", life_loss=False, restart=7)
 
 
 @pytest.mark.parametrize("space", ["discrete", "uneven"])

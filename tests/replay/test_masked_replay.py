@@ -49,7 +49,7 @@ def everything(replay: Replay) -> Batch:
     return replay.view.gather(lane, row, torch.ones(len(row)))
 
 
-def compare(batch: Batch, games: list[MaskedGame], n: int, blank: bool) -> None:
+def compare(batch: Batch, games: list[MaskedGame], n: int, life_loss: bool) -> None:
     rows = [frames_of(game) for game in games]
     assert batch.mask is not None
     assert batch.next_mask is not None
@@ -57,7 +57,7 @@ def compare(batch: Batch, games: list[MaskedGame], n: int, blank: bool) -> None:
     assert batch.action.dtype == torch.int64
     for i, (lane, row) in enumerate(batch.place.T.tolist()):
         episode, t = rows[lane][row]
-        game, (_, _, return_, discount, end) = games[lane], naive_transition(episode, t, n, 1, GAMMA, blank)
+        game, (_, _, return_, discount, end) = games[lane], naive_transition(episode, t, n, 1, GAMMA, life_loss)
         start = episode.steps[t].frame
         np.testing.assert_allclose([batch.return_[i], batch.discount[i]], [return_, discount], rtol=1e-5, atol=1e-5)
         assert np.array_equal(batch.mask[i].numpy(), game.wanted[start])
@@ -66,8 +66,8 @@ def compare(batch: Batch, games: list[MaskedGame], n: int, blank: bool) -> None:
         assert batch.action[i].shape == game.action_space.shape
 
 
-def run(kind: str, space: str, where: str, lanes: int, n: int, blank: bool) -> None:
-    games, stream = masked_stream(kind, lanes, space, where, "flat", blank)
+def run(kind: str, space: str, where: str, lanes: int, n: int, life_loss: bool) -> None:
+    games, stream = masked_stream(kind, lanes, space, where, "flat", life_loss)
     replay, rng, compared = replay_of(stream, n), np.random.default_rng(3), 0
     rows = stream.begin()
     for tick in range(100):
@@ -75,7 +75,7 @@ def run(kind: str, space: str, where: str, lanes: int, n: int, blank: bool) -> N
         if tick % 20 == 19:
             assert replay.ring.check_valid() == (True, "valid")
             batch = everything(replay)
-            compare(batch, games, n, blank)
+            compare(batch, games, n, life_loss)
             compared += len(batch.weight)
         rows = stream.begin() if tick % 47 == 46 else stream.step(legal_actions(rows, rng))
     assert compared > 30 * lanes
@@ -91,7 +91,7 @@ def run(kind: str, space: str, where: str, lanes: int, n: int, blank: bool) -> N
 def test_every_kind_of_env_gives_the_masks_of_its_own_log(kind: str, space: str, lanes: int, n: int) -> None:
     if kind == "sb3":
         pytest.importorskip("stable_baselines3", reason="the real VecEnv is compared where that package is installed")
-    run(kind, space, "info" if n == 1 else "legal", lanes, n, blank=lanes == 3)
+    run(kind, space, "info" if n == 1 else "legal", lanes, n, life_loss=lanes == 3)
 
 
 def filled(space: str = "uneven", n: int = 1, ticks: int = 60, rows: int = 30) -> tuple[Any, Stream, Replay]:
