@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -15,7 +15,7 @@ from sb_dqn.checks import check_mapping
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.losses.td import weighted_mean
 from sb_dqn.nn.flat import flat_copy, flat_views, flatten_parameters, point_into
-from sb_dqn.nn.optimizers import ELEMENTWISE, checked_optimizer, make_optimizer, take_moments
+from sb_dqn.nn.optimizers import ELEMENTWISE, checked_optimizer, make_optimizer, split_moments, take_moments
 from sb_dqn.types import Batch, Objective, Update
 
 FORGET_EVERY = (
@@ -84,17 +84,18 @@ class Learner:
         self.named, self.named_target = list(online.parameters()), list(target.parameters())
         self.parameters = list(self.online.parameters())
         self.finite = torch.ones((), dtype=torch.bool, device=self.flat.device)
-        whole = checked_optimizer(optimizer_class) in ELEMENTWISE and all(self.learns)
-        masters = [nn.Parameter(self.flat)] if whole else self.named
-        self.optimizer = make_optimizer(optimizer_class, masters, check_mapping("optimizer_kwargs", optimizer_kwargs))
-        self.masters = masters
+        kwargs = check_mapping("optimizer_kwargs", optimizer_kwargs)
+        self.whole = checked_optimizer(optimizer_class) in ELEMENTWISE and all(self.learns)
+        self.make_optimizer = partial(make_optimizer, optimizer_class, kwargs=kwargs)
+        self.masters = [nn.Parameter(self.flat)] if self.whole else self.named
+        self.optimizer = self.make_optimizer(self.masters)
         self.steps = 0
         self.apart = online.make_apart(self.flat)
         group = self.optimizer.param_groups[0]
         decoupled = group.get("decoupled_weight_decay", optimizer_class is torch.optim.AdamW)
         self._adam_kernel = torch._fused_adamw_ if decoupled else torch._fused_adam_
         self.plain_adam = (
-            whole
+            self.whole
             and optimizer_class in (torch.optim.Adam, torch.optim.AdamW)
             and bool(group["fused"] and not group["amsgrad"] and not group["maximize"])
         )
@@ -103,12 +104,6 @@ class Learner:
     def learns(self) -> list[bool]:
         """Of each parameter, whether it is to learn: a user may freeze some by `requires_grad_(False)`, at any time."""
         return [parameter.requires_grad for parameter in self.named]
-
-    @property
-    def optimizers(self) -> dict[str, torch.optim.Optimizer]:
-        """All of them, by the names that `get_parameters` gives them."""
-        more = {} if self.apart is None else {"policy.apart.optimizer": self.apart.optimizer}
-        return {"policy.optimizer": self.optimizer, **more}
 
     def renew_noise(self, generator: torch.Generator) -> None:
         """Draws the random numbers of the next gradient, for each net its own."""
@@ -149,21 +144,26 @@ class Learner:
 
     def apply(self, gradient: Tensor) -> None:
         """One optimiser step along a gradient `[P]`."""
-        # momentum and weight decay would move them on
-        frozen = [(each, each.clone()) for each in self.named if not each.requires_grad]
+        if self.whole and not all(self.learns):
+            self._split()
         if self.apart is None:
             self._step(gradient)
         else:
             self.apart.step(gradient, partial(self._step, gradient))
-        for each, before in frozen:
-            each.copy_(before)
         if self.low is not None:
             self.low.copy_(self.flat[: self.low.numel()])
         for master, twin in self.low_buffers:
             master.copy_(twin)
 
+    def _split(self) -> None:
+        """Steps each parameter by itself from now on, so that frozen ones keep their moments and their counts."""
+        saved = self.optimizer.state_dict()
+        self.whole, self.plain_adam, self.masters = False, False, self.named
+        self.optimizer = self.make_optimizer(self.masters)
+        self.take_moments(saved)
+
     def _step(self, gradient: Tensor) -> None:
-        if len(self.masters) == 1:
+        if self.whole:
             self.masters[0].grad = gradient
         else:
             for master, grad in zip(self.masters, flat_views(gradient, self.masters), strict=True):
@@ -220,19 +220,23 @@ class Learner:
         for master, twin in self.low_target_buffers:
             twin.copy_(master)
 
-    def gather(self) -> None:
-        """Takes back parameters that were re-pointed from outside, as `vector_to_parameters` does, with their new values.
+    def gather(self, parameters: Iterable[nn.Parameter]) -> None:
+        """Takes back what was re-pointed from outside, as `vector_to_parameters` does, with its new values.
+
+        Args:
+            parameters: that the policy has now.
 
         Raises:
             ConfigurationError: some were exchanged for others, which no optimiser knows.
         """
-        if [id(each) for each in self.online_net.parameters()] != [id(each) for each in self.named]:
+        known = [*self.named, *self.named_target]
+        if {id(each) for each in parameters} != {id(each) for each in known}:
             raise ConfigurationError(
-                "modules of the policy were exchanged after the model was made, so they would not learn; copy weights by "
+                "parameters of the policy were exchanged after the model was made, so they would not learn; copy weights by "
                 "load_state_dict, or give a policy class or policy_kwargs that builds what you want"
             )
-        for flat, named in ((self.flat, self.named), (self.flat_target, self.named_target)):
-            point_into(flat, named)
+        views = flat_views(self.flat, self.named) + flat_views(self.flat_target, self.named_target)
+        point_into(zip(known, views, strict=True))
         self.refresh()
 
     def refresh(self) -> None:
@@ -256,10 +260,23 @@ class Learner:
         """Takes over momenta, counts and the rate. How to step stays as the constructor says, and an optimiser of another
         kind than the saved one begins anew."""
         if state.get("kind", type(self.optimizer).__name__) == type(self.optimizer).__name__:
-            take_moments(self.optimizer, state["optimizer"], self.plain_adam)
+            self.take_moments(state["optimizer"])
         self.steps = int(state.get("steps", 0))  # older files have none
         if self.apart is not None:
             self.apart.load_state_dict(state["apart"])
+
+    def take_moments(self, saved: Mapping[str, Any]) -> None:
+        """Takes over momenta, counts and the rate of an optimiser of the same parameters, one by one or as a whole.
+
+        Raises:
+            ValueError: they are of other parameters; nothing has changed.
+        """
+        one = sum(len(group["params"]) for group in saved["param_groups"]) == 1
+        if self.whole and not one:
+            self._split()
+        take_moments(
+            self.optimizer, split_moments(saved, self.named) if one and not self.whole else saved, self.plain_adam
+        )
 
 
 @contextmanager

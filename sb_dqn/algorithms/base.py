@@ -113,7 +113,7 @@ class BaseAlgorithm(Saving, ABC):
         interval = check_int("log_interval", self.default_log_interval if log_interval is None else log_interval, 1)
         called_back = None if callback is None else as_callback(callback)
         actor, experience = self._ready()
-        self.learner.gather()
+        self.learner.gather(self.policy.parameters())
         self.logs.open(tb_log_name or type(self).__name__, reset_num_timesteps)
         self._begin_counting(total, reset_num_timesteps)
         keep_freed_memory()

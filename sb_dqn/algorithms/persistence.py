@@ -231,7 +231,7 @@ def write_policy(policy: Policy, state: Mapping[str, Tensor], exact_match: bool 
     """
     try:
         policy.load_state_dict(dict(state), strict=exact_match)
-    except RuntimeError as error:
+    except (RuntimeError, TypeError, ValueError, AttributeError) as error:
         raise ConfigurationError(f"the parameters do not fit this policy: {error}") from error
 
 

@@ -29,10 +29,12 @@ from sb_dqn.algorithms.continuation import (
 from sb_dqn.checkpoint import Strips
 from sb_dqn.errors import CheckpointError, ConfigurationError
 from sb_dqn.exploration import Exploration
-from sb_dqn.nn.optimizers import take_moments
 from sb_dqn.normalize import Normalizer
 from sb_dqn.policies.base import Policy
 from sb_dqn.types import Rows
+
+OPTIMIZER, APART = "policy.optimizer", "policy.apart.optimizer"
+"""What `get_parameters` calls the optimisers; the second is FQF's, of its fractions."""
 
 
 class Saving(Attributes):
@@ -247,8 +249,8 @@ class Saving(Attributes):
 
     def get_parameters(self) -> dict[str, dict[str, Any]]:
         """State of the policy (online and target nets) and of the optimisers, by name; a copy, to be put back later."""
-        optimizers = {name: optimizer.state_dict() for name, optimizer in self.learner.optimizers.items()}
-        return deepcopy({"policy": self.policy.state_dict(), **optimizers})
+        apart = {} if self.learner.apart is None else {APART: self.learner.apart.state_dict()}
+        return deepcopy({"policy": self.policy.state_dict(), OPTIMIZER: self.learner.optimizer.state_dict(), **apart})
 
     def set_parameters(self, load_path_or_dict: Any, exact_match: bool = True, device: str = "auto") -> None:
         """Writes parameters from a dict such as `get_parameters` returns, or from a zip.
@@ -260,20 +262,22 @@ class Saving(Attributes):
         given = persistence.read_parameters(load_path_or_dict, before, exact_match)
         try:
             self._write_parameters(given, exact_match)
-        except ConfigurationError:
+        except Exception:
             self._write_parameters(before, exact_match=True)
             raise
 
     def _write_parameters(self, given: dict[str, Any], exact_match: bool) -> None:
-        for name, optimizer in self.learner.optimizers.items():
-            if name in given:
-                try:
-                    plain_adam = self.learner.plain_adam and optimizer is self.learner.optimizer
-                    take_moments(optimizer, deepcopy(given[name]), plain_adam)  # it keeps what it is given
-                except (ValueError, KeyError, TypeError) as error:
-                    raise ConfigurationError(
-                        f"{name!r} does not fit: {error}; give that of the same nets and optimizer_class, or leave it out"
-                    ) from None
+        takes = {OPTIMIZER: self.learner.take_moments}
+        if self.learner.apart is not None:
+            takes[APART] = self.learner.apart.load_state_dict
+        for name, take in takes.items():
+            try:
+                if name in given:
+                    take(deepcopy(given[name]))  # it keeps what it is given
+            except (ValueError, KeyError, TypeError) as error:
+                raise ConfigurationError(
+                    f"{name!r} does not fit: {error}; give that of the same nets and optimizer_class, or leave it out"
+                ) from None
         if "policy" in given:
             persistence.write_policy(self.policy, given["policy"], exact_match)
             self.learner.refresh()

@@ -34,6 +34,11 @@ OPTIMIZERS = (
 TABLE: Mapping[str, type] = {cls.__name__: cls for cls in (*ACTIVATIONS, *OPTIMIZERS)}
 """Classes that every file may name."""
 
+TENSOR_DTYPES = (
+    torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.float16, torch.float32, torch.float64,
+)  # fmt: skip
+"""Those that numpy has, too."""
+
 NOTHING: Mapping[str, Any] = {}
 
 
@@ -42,15 +47,13 @@ def encode_value(name: str, value: Any, table: Mapping[str, type] = NOTHING) -> 
 
     Args:
         name: of the argument, for messages.
-        value: plain data, paths (as text), numpy arrays and numbers, tensors of one number (as such), torch dtypes and
-            devices, classes, partials of them, dataclass objects, callables.
+        value: plain data, paths (as text), numpy arrays and numbers, tensors on the CPU, torch dtypes and devices,
+            classes, partials of them, dataclass objects, callables.
         table: further classes by short name, beside those of torch; a dataclass among them is written with its fields.
 
     Raises:
         CheckpointError: it can be written in no way, not even by cloudpickle.
     """
-    if isinstance(value, torch.Tensor) and value.ndim == 0:
-        value = value.item()
     kind = type(value)
     if value is None or kind is bool or kind is str:
         return value
@@ -147,6 +150,8 @@ def _decode(name: str, data: Any, table: Mapping[str, type], custom: Mapping[str
         return functools.partial(func, *args, **keywords)
     if kind == "array":
         return _decode_array(data)
+    if kind == "tensor":
+        return torch.from_numpy(_decode_array(data["array"]))
     if kind == "torch.dtype":
         return _torch_dtype(data["name"])
     if kind == "torch.device":
@@ -177,7 +182,7 @@ def _build(name: str, data: dict[str, Any], table: Mapping[str, type], custom: M
 
 @functools.singledispatch
 def _encode_known(value: Any, name: str) -> Any:
-    """A numpy array or number, a torch dtype or device, a path as text; None for anything else."""
+    """A numpy array or number, a tensor, a torch dtype or device, a path as text; None for anything else."""
     return None
 
 
@@ -197,6 +202,14 @@ def _(value: npt.NDArray[Any], name: str) -> dict[str, Any] | None:
         return None
     raw = base64.b64encode(np.ascontiguousarray(value).tobytes()).decode()
     return {TAG: "array", "dtype": value.dtype.str, "shape": list(value.shape), "data": raw}
+
+
+@_encode_known.register(torch.Tensor)
+def _(value: torch.Tensor, name: str) -> dict[str, Any] | None:
+    plain = type(value) is torch.Tensor and value.device.type == "cpu" and not value.requires_grad
+    if not plain or value.dtype not in TENSOR_DTYPES:
+        return None
+    return {TAG: "tensor", "array": _encode_known(value.numpy(), name)}
 
 
 @_encode_known.register

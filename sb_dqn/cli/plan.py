@@ -15,7 +15,7 @@ from sb_dqn.presets import Preset, find_preset
 STEPS_WITHOUT_PRESET = 100_000
 
 ELSEWHERE = {
-    "env": "the id of the environment as the second argument",
+    "env": "the environment's id as its second argument",
     "env_kwargs": "--env-set NAME=VALUE",
     "n_envs": "--n-envs N",
     "n_timesteps": "--timesteps N",
@@ -77,7 +77,7 @@ def make_plan(
     found = find_preset(algorithm, env_id, preset)
     said = parse_assignments(assignments)
     for name in said.keys() & ELSEWHERE.keys():
-        raise click.BadParameter(f"{name} is not for --set: give {ELSEWHERE[name]}", param_hint="--set")
+        raise click.BadParameter(f"{name} is no setting; `sb-dqn train` has {ELSEWHERE[name]}", param_hint="--set")
     said |= {name: value for name, value in (("seed", seed), ("device", device)) if value is not None}
     settings = {**(found.settings if found else {}), **said}
     if settings.get("seed") is None:

@@ -37,7 +37,7 @@ class Apart:
         alpha: float = 0.95,
         eps: float = 1e-5,
     ) -> None:
-        self.block = _block(parameters, own)
+        self.block, self.own = _block(parameters, own), own
         self.master = nn.Parameter(flat[self.block])
         self.optimizer = torch.optim.RMSprop([self.master], lr=learning_rate, alpha=alpha, eps=eps)
 
@@ -59,7 +59,12 @@ class Apart:
         with torch.no_grad():
             self.master.copy_(kept)
         self.master.grad = gradient[self.block]
-        self.optimizer.step()
+        frozen = [(each, each.detach().clone()) for each in self.own if not each.requires_grad]
+        if len(frozen) < len(self.own):
+            self.optimizer.step()
+        with torch.no_grad():
+            for each, before in frozen:
+                each.copy_(before)
 
     def state_dict(self) -> dict[str, Any]:
         return self.optimizer.state_dict()

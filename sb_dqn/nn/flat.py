@@ -19,16 +19,24 @@ def flatten_parameters(parameters: Sequence[nn.Parameter], dtype: torch.dtype = 
         `[P]`, in the order given.
     """
     flat = flat_copy(parameters).to(dtype)
-    point_into(flat, parameters)
+    point_into(zip(parameters, flat_views(flat, parameters), strict=True))
     return flat
 
 
 @torch.no_grad()
-def point_into(flat: Tensor, parameters: Sequence[nn.Parameter]) -> None:
-    """Makes views of `flat` of those parameters that are none yet; their values go there with them."""
-    for parameter, view in zip(parameters, flat_views(flat, parameters), strict=True):
-        if parameter.data_ptr() != view.data_ptr():
-            parameter.data = view.copy_(parameter)
+def point_into(places: Iterable[tuple[nn.Parameter, Tensor]]) -> None:
+    """Points parameters at their places in flat storage, unless they are there; their values go with them."""
+    moved = [(parameter, place, parameter.clone()) for parameter, place in places if not _is_at(parameter, place)]
+    for parameter, place, value in moved:  # only now: the place of one may hold the value of another
+        parameter.data = place.copy_(value)
+
+
+def _is_at(parameter: Tensor, place: Tensor) -> bool:
+    return (parameter.data_ptr(), parameter.stride(), parameter.dtype) == (
+        place.data_ptr(),
+        place.stride(),
+        place.dtype,
+    )
 
 
 def flat_copy(tensors: Iterable[Tensor]) -> Tensor:

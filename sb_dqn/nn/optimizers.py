@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -11,6 +11,7 @@ from torch import nn
 
 from sb_dqn.checks import check_float
 from sb_dqn.errors import ConfigurationError
+from sb_dqn.nn.flat import flat_views
 
 # these treat each number alone, so one flat parameter gives what many would
 ELEMENTWISE = (
@@ -93,17 +94,33 @@ def take_moments(optimizer: torch.optim.Optimizer, saved: Mapping[str, Any], pla
     pairs = list(zip(before["param_groups"], saved["param_groups"], strict=True))
     alike = all(bool(mine.get(key)) == bool(theirs.get(key)) for mine, theirs in pairs for key in KEEPING)
     groups = [{**mine, "lr": theirs["lr"]} for mine, theirs in pairs]
-    optimizer.load_state_dict({"state": saved["state"] if alike else {}, "param_groups": groups})
     try:
+        optimizer.load_state_dict({"state": saved["state"] if alike else {}, "param_groups": groups})
         _check_moments(optimizer, plain_adam)
-    except ValueError:
+    except Exception:
         optimizer.load_state_dict(before)
         raise
+
+
+def split_moments(saved: Mapping[str, Any], like: Sequence[torch.Tensor]) -> dict[str, Any]:
+    """What an optimiser of one flat parameter keeps, as one of the parameters that lie in it keeps it."""
+    whole = sum(each.numel() for each in like)
+    states: list[dict[str, Any]] = [{} for _ in like]
+    for state in saved["state"].values():
+        for name, kept in state.items():
+            flat = torch.is_tensor(kept) and kept.ndim == 1 and len(kept) == whole
+            for own, part in zip(states, flat_views(kept, like) if flat else [kept] * len(like), strict=True):
+                own[name] = part.clone() if torch.is_tensor(part) else part
+    (group,) = saved["param_groups"]
+    kept_by = {place: state for place, state in enumerate(states) if state}
+    return {"state": kept_by, "param_groups": [{**group, "params": list(range(len(like)))}]}
 
 
 def _check_moments(optimizer: torch.optim.Optimizer, plain_adam: bool) -> None:
     """Refuses what the kernels would stumble over at the next step."""
     for master, state in optimizer.state.items():
+        if not isinstance(master, torch.Tensor):
+            raise ValueError("the optimiser's state is of more parameters")
         missing = {"step", "exp_avg", "exp_avg_sq"} - state.keys() if plain_adam else set()
         for name in missing:
             raise ValueError(f"the optimiser's {name!r} is missing")

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import copy
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import torch.nn.utils.prune
 from torch import nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
@@ -105,5 +108,80 @@ def test_parameters_that_were_pointed_elsewhere_learn_on(kind: str, learnt_befor
 def test_exchanged_modules_are_refused() -> None:
     model = MAKERS["dqn"]()
     model.policy.q_net.torso.linears[0] = nn.Linear(4, 64)
-    with pytest.raises(ConfigurationError, match="modules of the policy were exchanged after the model was made"):
+    with pytest.raises(ConfigurationError, match="parameters of the policy were exchanged after the model was made"):
         model.learn(40)
+
+
+@pytest.mark.parametrize("name", ["q_net", "q_net_target"])
+def test_exchanged_nets_are_refused(name: str) -> None:
+    model = MAKERS["dqn"]()
+    own = getattr(model.policy, name)
+    setattr(model.policy, name, copy.deepcopy(own))
+    with pytest.raises(ConfigurationError, match="were exchanged"):
+        model.learn(40)
+    setattr(model.policy, name, own)
+    model.learn(40)
+
+
+def test_a_pruned_layer_learns_on() -> None:
+    model = MAKERS["dqn"]()
+    layer = model.policy.q_net.torso.linears[0]
+    torch.nn.utils.prune.l1_unstructured(layer, "weight", amount=0.5)
+    before = layer.weight_orig.detach().clone()
+    model.learn(100)
+    assert not torch.equal(layer.weight_orig, before)
+    assert torch.equal(layer.weight_orig[layer.weight_mask == 0], before[layer.weight_mask == 0])
+
+
+def test_parameters_that_changed_places() -> None:
+    model = MAKERS["dqn"](policy_kwargs={"net_arch": [4, 4]})  # CartPole has four numbers, too
+    named = dict(model.policy.q_net.named_parameters())
+    first, bias, other = (
+        named[name] for name in ("torso.linears.0.weight", "torso.linears.0.bias", "head.outputs.of_actions.bias")
+    )
+    x, y = first.detach().clone(), bias.detach().clone()
+    target = model.policy.q_net_target.get_parameter("torso.linears.0.bias")
+    with torch.no_grad():
+        target.fill_(7.0)
+    first.data = first.data.t()
+    bias.data, target.data = target.data, bias.data
+    model.learner.gather(model.policy.parameters())
+    assert torch.equal(first, x.t())
+    assert first.is_contiguous()
+    assert torch.equal(bias, torch.full((4,), 7.0))
+    assert torch.equal(target, y)
+    assert torch.equal(other, model.learner.flat[-2:])
+
+
+@pytest.mark.parametrize("learnt_before", [0, 100])
+def test_thawed_parameters_step_as_those_of_torch_do(learnt_before: int) -> None:
+    """Adam with one gradient all along steps by its rate; one that had seen zeros meanwhile would step by its multiple."""
+    learner = MAKERS["dqn"](policy_kwargs={"optimizer_kwargs": {"eps": 0.0}}).learner
+    learner.set_learning_rate(1e-3)
+    gradient, weight = torch.ones_like(learner.flat), learner.named[0]
+    for _ in range(learnt_before):
+        learner.apply(gradient.clone())
+    weight.requires_grad_(False)
+    for _ in range(50):
+        learner.apply(gradient.clone())
+    weight.requires_grad_(True)
+    for _ in range(10):
+        before = weight.detach().clone()
+        learner.apply(gradient.clone())
+        torch.testing.assert_close(before - weight, torch.full_like(weight, 1e-3), rtol=1e-3, atol=0.0)
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+def test_what_frozen_parameters_left_in_a_file(kind: str, tmp_path: Path) -> None:
+    model = MAKERS[kind]().learn(100)
+    learning(model)[min(learning(model))].requires_grad_(False)
+    model.learn(100).save(tmp_path / "model")
+    again = type(model).load(tmp_path / "model", env="CartPole-v1" if kind != "sac" else "Pendulum-v1")
+    assert str(again.learner.state_dict()) == str(model.learner.state_dict())
+    assert all(parameter.requires_grad for parameter in again.learner.named)
+    fresh = MAKERS[kind]()
+    fresh.set_parameters(model.get_parameters())
+    assert str(fresh.get_parameters()) == str(model.get_parameters())
+    model.set_parameters(MAKERS[kind]().learn(60).get_parameters())  # the other way round
+    again.learn(100)
+    model.learn(100)

@@ -77,7 +77,10 @@ def test_nan_arrays_partials_paths_and_other_dicts() -> None:
     found[0, 0] = 1.0  # it may be written to
     leaky = through_json(functools.partial(nn.LeakyReLU, 0.2, inplace=True))
     assert (leaky.func, leaky.args, leaky.keywords) == (nn.LeakyReLU, (0.2,), {"inplace": True})
-    assert through_json([torch.tensor(0.0), torch.tensor(3), torch.tensor(math.inf)]) == [0.0, 3, math.inf]
+    for tensor in (torch.tensor(0.0), torch.tensor(3), torch.tensor([[math.inf, 1.0]]), torch.tensor([True, False])):
+        same = through_json(tensor)
+        assert (same.dtype, same.shape) == (tensor.dtype, tensor.shape)
+        assert torch.equal(same, tensor)
     assert through_json(Path("runs") / "a") == str(Path("runs") / "a")
     assert through_json(OrderedDict(a=1)) == {"a": 1}
 

@@ -45,8 +45,9 @@ def test_the_config_is_whole() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "option"), [("n_envs=2", "--n-envs N"), ("policy=CnnPolicy", "--policy NAME"), ("env=3", "the id")]
+    ("said", "option"),
+    [("n_envs=2", "--n-envs N"), ("policy=CnnPolicy", "--policy NAME"), ("env=3", "the environment's id")],
 )
 def test_what_has_an_option_of_its_own(said: str, option: str) -> None:
-    with pytest.raises(click.BadParameter, match=f"is not for --set: give {option}"):
+    with pytest.raises(click.BadParameter, match=f"is no setting; `sb-dqn train` has {option}"):
         make_plan("DQN", "CartPole-v1", assignments=[said])
