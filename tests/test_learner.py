@@ -329,7 +329,13 @@ def test_a_frozen_parameter_stays(optimizer_class: type[torch.optim.Optimizer], 
 @pytest.mark.parametrize(
     ("optimizer_class", "kwargs", "message"),
     [
-        (torch.optim.Adam, {"momentum": 0.9}, "Adam does not take optimizer_kwargs=.*momentum"),
+        (
+            torch.optim.Adam,
+            {"momentum": 0.9},
+            "Adam does not take optimizer_kwargs=.*momentum.*allowed are .*'weight_decay'",
+        ),
+        (torch.optim.Adam, {"beta": (0.9, 0.99)}, "Did you mean 'betas'"),
+        (torch.optim.Adam, {"lr": 0.5}, "the rate is not for the optimiser.*give learning_rate=0.5 to the algorithm"),
         (torch.optim.Adam, {"eps": -1.0}, "Adam does not take optimizer_kwargs=.*-1.0"),
         (torch.optim.Adam, 3, "optimizer_kwargs=3 is not allowed: give a dict"),
         (torch.optim.LBFGS, {}, "LBFGS evaluates the loss many times a step; give one"),

@@ -20,7 +20,7 @@ from sb_dqn.schedules import Linear
 
 RAINBOW_PRIORITIES: Mapping[str, Any] = {"alpha": 0.5}
 BTR_PRIORITIES: Mapping[str, Any] = {"alpha": 0.2, "beta": Linear(0.45, 1.0)}
-SMALL_CNN: Mapping[str, Any] = {"features_dim": 256, "channels": (32, 64), "kernels": (5, 5), "strides": (5, 5)}
+SMALL_CNN: Mapping[str, Any] = {"channels": (32, 64), "kernels": (5, 5), "strides": (5, 5)}
 IMPALA: Mapping[str, Any] = {"width": 2, "spectral_norm": True, "adaptive_pool": (6, 6)}
 
 
@@ -74,9 +74,11 @@ class DataEfficientRainbow(Rainbow):
         policy_kwargs: Mapping[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
-        given = dict(policy_kwargs or {})
-        if _without_features(given) and policy_class(policy, VALUE_POLICIES, QPolicy) in (CnnPolicy, CnnLstmPolicy):
-            given["features_extractor_kwargs"] = dict(SMALL_CNN)
+        given, nets = dict(policy_kwargs or {}), policy_class(policy, VALUE_POLICIES, QPolicy)
+        if _without_features(given) and nets in (CnnPolicy, CnnLstmPolicy):
+            given["features_extractor_kwargs"] = {"features_dim": 256, **SMALL_CNN}
+        if _without_features(given) and nets in (MultiInputPolicy, MultiInputLstmPolicy):
+            given["features_extractor_kwargs"] = {"cnn_class": "NatureCNN", "cnn_kwargs": dict(SMALL_CNN)}
         if not (isinstance(noisy, Mapping) and "kind" in noisy):  # sigma means something else in each kind
             noisy = over_defaults(noisy, {"sigma": 0.1})
         super().__init__(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from sb_dqn.envs.stream import Stream
 
-ATARI = ("protocol", "frame_stack", "num_threads", "max_frames", "exact_resume")
+ATARI = ("protocol", "frame_stack", "num_threads", "max_frames", "exact_resume", "clip_reward")
 """Keywords of `make_atari_env` itself; the others go to the emulator."""
 
 

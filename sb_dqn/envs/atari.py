@@ -9,6 +9,7 @@ from typing import Any
 
 from gymnasium.vector import AutoresetMode
 
+from sb_dqn.checks import check_bool
 from sb_dqn.envs.atari_lanes import AtariLanes
 from sb_dqn.envs.lanes import Lanes
 from sb_dqn.envs.make import make_vec_env, spec_of
@@ -68,6 +69,7 @@ def make_atari_env(
     max_frames: int | None = None,
     env_kwargs: Mapping[str, Any] | None = None,
     exact_resume: bool = False,
+    clip_reward: bool = True,
 ) -> AtariLanes | Lanes:
     """Atari lanes of single frames `[1, 84, 84]`, which ring and actor stack.
 
@@ -87,6 +89,8 @@ def make_atari_env(
         env_kwargs: further arguments of AtariVectorEnv.
         exact_resume: each game begins from a seed of its own (about 0.1 s a game), so that full checkpoints hold the games
             under way as seeds and actions, and a resumed run plays on as if nothing had happened.
+        clip_reward: learn from the signs of rewards, as both protocols do; scores are raw in any case, as are the rewards of
+            games that gymnasium.make makes.
 
     Raises:
         ConfigurationError: unknown id, protocol or keyword, or a number out of range.
@@ -119,7 +123,7 @@ def make_atari_env(
     actions = [action.name for action in env.ale.get_action_set()]
     classic = protocol == "classic"
     options = StreamOptions(
-        clip_reward=True,
+        clip_reward=check_bool("clip_reward", clip_reward),
         terminal_on_life_loss=classic,
         fire_after_life_loss=classic and "FIRE" in actions,
         frame_stack=frame_stack,

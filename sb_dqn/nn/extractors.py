@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,7 +10,8 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from sb_dqn.checks import check_choice
+from sb_dqn.checks import check_choice, check_int, check_mapping
+from sb_dqn.errors import ConfigurationError, nearest
 from sb_dqn.nn.base import BaseFeaturesExtractor, FlattenExtractor
 from sb_dqn.nn.convolutions import ImageExtractor, MinAtarCNN, NatureCNN
 from sb_dqn.nn.hadamax import HadamaxCNN
@@ -18,7 +20,7 @@ from sb_dqn.spaces import is_image
 
 __all__ = [
     "EXTRACTORS", "BaseFeaturesExtractor", "CombinedExtractor", "FlattenExtractor", "HadamaxCNN", "ImageExtractor",
-    "ImpalaCNN", "MinAtarCNN", "NatureCNN", "default_cnn",
+    "ImpalaCNN", "MinAtarCNN", "NatureCNN", "default_cnn", "make_extractor",
 ]  # fmt: skip
 
 NATURE_PIXELS = 36
@@ -28,6 +30,42 @@ NATURE_PIXELS = 36
 def default_cnn(space: spaces.Space[Any]) -> type[NatureCNN] | type[MinAtarCNN]:
     """NatureCNN for an image `[C, H, W]` that is large enough for it, else MinAtarCNN."""
     return NatureCNN if min((space.shape or (0,))[-2:]) >= NATURE_PIXELS else MinAtarCNN
+
+
+def make_extractor(
+    chosen: Any,
+    space: spaces.Space[Any],
+    kwargs: dict[str, Any],
+    names: tuple[str, str] = ("features_extractor_class", "features_extractor_kwargs"),
+) -> BaseFeaturesExtractor:
+    """An extractor of a class that a user may have chosen.
+
+    Args:
+        chosen: the class.
+        space: that it is made for.
+        kwargs: its further arguments.
+        names: of the keywords that `chosen` and `kwargs` came by, for messages.
+
+    Raises:
+        ConfigurationError: it is no such class, or does not take these arguments.
+    """
+    if not callable(chosen) or isinstance(chosen, nn.Module):
+        raise ConfigurationError(f"{names[0]}={chosen!r} is not allowed: give a subclass of BaseFeaturesExtractor")
+    name = getattr(chosen, "__name__", repr(chosen))
+    try:
+        extractor: BaseFeaturesExtractor = chosen(space, **kwargs)
+    except TypeError as error:
+        allowed = list(inspect.signature(chosen).parameters)[1:]
+        unknown = next((str(key) for key in kwargs if key not in allowed), "")
+        raise ConfigurationError(
+            f"{names[0]}={name} does not take {names[1]}={kwargs}: {error}; allowed are {allowed}.{nearest(unknown, allowed)}"
+        ) from error
+    if getattr(extractor, "features_dim", None) is None:
+        raise ConfigurationError(
+            f"{names[0]}={name} has no features_dim; derive it from BaseFeaturesExtractor and give the width of its output "
+            f"to super().__init__(observation_space, features_dim)"
+        )
+    return extractor
 
 
 class CombinedExtractor(BaseFeaturesExtractor):
@@ -41,7 +79,7 @@ class CombinedExtractor(BaseFeaturesExtractor):
         cnn_kwargs: its keywords.
 
     Raises:
-        ConfigurationError: there is no CNN of that name.
+        ConfigurationError: there is no CNN of that name, or it does not take these arguments.
     """
 
     def __init__(
@@ -53,14 +91,19 @@ class CombinedExtractor(BaseFeaturesExtractor):
         cnn_kwargs: Mapping[str, Any] | None = None,
     ) -> None:
         if isinstance(cnn_class, str):
-            check_choice("features_extractor_kwargs['cnn_class']", cnn_class, tuple(EXTRACTORS))
+            check_choice("features_extractor_kwargs['cnn_class']", cnn_class, CNNS)
             cnn_class = EXTRACTORS[cnn_class]
-        kwargs = {"features_dim": cnn_output_dim, "normalized_image": normalized_image, **(cnn_kwargs or {})}
+        further = check_mapping("features_extractor_kwargs['cnn_kwargs']", cnn_kwargs)
+        leaves = observation_space.spaces
+        images = [key for key, leaf in leaves.items() if is_image(leaf, normalized_image)]
+        width = check_int("features_extractor_kwargs['cnn_output_dim']", cnn_output_dim, 1)
+        kwargs = {"features_dim": width, "normalized_image": normalized_image, **further}
+        names = "features_extractor_kwargs['cnn_class']", "cnn_kwargs"
         parts: dict[str, BaseFeaturesExtractor] = {
-            key: (cnn_class or default_cnn(leaf))(leaf, **kwargs)
-            if is_image(leaf, normalized_image)
+            key: make_extractor(cnn_class or default_cnn(leaf), leaf, kwargs, names)
+            if key in images
             else FlattenExtractor(leaf)
-            for key, leaf in observation_space.spaces.items()
+            for key, leaf in leaves.items()
         }
         super().__init__(observation_space, sum(part.features_dim for part in parts.values()))
         # a module's name may not hold a dot; the paths of nested keys may
@@ -76,3 +119,5 @@ EXTRACTORS: dict[str, type[BaseFeaturesExtractor]] = {
     for extractor in (FlattenExtractor, NatureCNN, MinAtarCNN, ImpalaCNN, HadamaxCNN, CombinedExtractor)
 }
 """Classes that a checkpoint may name without trust."""
+CNNS = tuple(name for name, extractor in EXTRACTORS.items() if issubclass(extractor, ImageExtractor))
+"""Those for images."""

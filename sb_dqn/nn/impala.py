@@ -107,6 +107,6 @@ def _pooled(given: Sequence[int], shape: Shape) -> tuple[int, int]:
     if height > shape[1] or width > shape[2]:
         raise ConfigurationError(
             f"adaptive_pool={(height, width)} is larger than what is pooled, {shape[1]} x {shape[2]}; give at most that, "
-            f"None, or larger images"
+            f"None, larger images, or features_extractor_class=MinAtarCNN"
         )
     return height, width

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from sb_dqn.checks import check_float
-from sb_dqn.errors import ConfigurationError
+from sb_dqn.errors import ConfigurationError, nearest
 from sb_dqn.nn.flat import flat_views
 
 # these treat each number alone, so one flat parameter gives what many would
@@ -149,11 +149,23 @@ def checked_optimizer(optimizer_class: Any) -> str:
 def make_optimizer(
     optimizer_class: type[torch.optim.Optimizer], masters: list[nn.Parameter], kwargs: dict[str, Any]
 ) -> torch.optim.Optimizer:
-    allowed = inspect.signature(optimizer_class).parameters
+    """An optimiser with a rate of 0, to be set before its first step.
+
+    Raises:
+        ConfigurationError: it does not take these arguments, or the rate is among them.
+    """
+    allowed = [name for name in inspect.signature(optimizer_class).parameters if name not in ("params", "lr")]
+    if "lr" in kwargs:
+        raise ConfigurationError(
+            f"optimizer_kwargs={kwargs}: the rate is not for the optimiser, which is told it before each step; give "
+            f"learning_rate={kwargs['lr']!r} to the algorithm"
+        )
     fused = "fused" in allowed and not kwargs.keys() & {"fused", "foreach", "differentiable"}
     try:
         return optimizer_class(masters, **{"lr": 0.0, **kwargs, **({"fused": True} if fused else {})})
     except (TypeError, ValueError, RuntimeError) as error:
+        unknown = next((str(key) for key in kwargs if key not in allowed), "")
         raise ConfigurationError(
-            f"optimizer_class={optimizer_class.__name__} does not take optimizer_kwargs={kwargs}: {error}"
+            f"optimizer_class={optimizer_class.__name__} does not take optimizer_kwargs={kwargs}: {error}; allowed are "
+            f"{allowed}.{nearest(unknown, allowed)}"
         ) from error

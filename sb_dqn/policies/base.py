@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar
@@ -11,8 +10,13 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from sb_dqn.errors import ConfigurationError, nearest
-from sb_dqn.nn.extractors import BaseFeaturesExtractor, CombinedExtractor, FlattenExtractor, default_cnn
+from sb_dqn.nn.extractors import (
+    BaseFeaturesExtractor,
+    CombinedExtractor,
+    FlattenExtractor,
+    default_cnn,
+    make_extractor,
+)
 from sb_dqn.nn.noise import Noise
 from sb_dqn.nn.preprocess import Preprocess
 from sb_dqn.spaces import is_image
@@ -84,7 +88,7 @@ class Features(nn.Module):
         leaves = self.preprocess.feature_spaces()
         self.is_dict = isinstance(observation_space, spaces.Dict)
         space: spaces.Space[Any] = spaces.Dict(leaves) if self.is_dict else leaves["obs"]
-        self.extractor = _make_extractor(extractor_class, space, dict(extractor_kwargs))
+        self.extractor = make_extractor(extractor_class, space, dict(extractor_kwargs))
         if getattr(self.extractor, "reads_bytes", False):  # a user's may be of another family
             self.preprocess.leave_bytes()
         self.dtype = torch.float32
@@ -98,32 +102,11 @@ class Features(nn.Module):
         return self.extractor(x if self.is_dict else x["obs"])  # type: ignore[no-any-return]  # nn.Module.__call__
 
 
-def default_extractor(observation_space: spaces.Space[Any], channels: str | None = None) -> type[BaseFeaturesExtractor]:
+def default_extractor(
+    observation_space: spaces.Space[Any], channels: str | None = None, normalized: bool = False
+) -> type[BaseFeaturesExtractor]:
     """A CNN that fits the size of an image, CombinedExtractor for a Dict, FlattenExtractor for the rest."""
     if isinstance(observation_space, spaces.Dict):
         return CombinedExtractor
-    (leaf,) = Preprocess(observation_space, channels=channels).feature_spaces().values()
-    return default_cnn(leaf) if is_image(leaf) else FlattenExtractor
-
-
-def _make_extractor(chosen: Any, space: spaces.Space[Any], kwargs: dict[str, Any]) -> BaseFeaturesExtractor:
-    if not callable(chosen) or isinstance(chosen, nn.Module):
-        raise ConfigurationError(
-            f"features_extractor_class={chosen!r} is not allowed: give a subclass of BaseFeaturesExtractor"
-        )
-    name = getattr(chosen, "__name__", repr(chosen))
-    try:
-        extractor: BaseFeaturesExtractor = chosen(space, **kwargs)
-    except TypeError as error:
-        allowed = list(inspect.signature(chosen).parameters)[1:]
-        unknown = next((str(key) for key in kwargs if key not in allowed), "")
-        raise ConfigurationError(
-            f"features_extractor_class={name} does not take features_extractor_kwargs={kwargs}: {error}; allowed are "
-            f"{allowed}.{nearest(unknown, allowed)}"
-        ) from error
-    if getattr(extractor, "features_dim", None) is None:
-        raise ConfigurationError(
-            f"features_extractor_class={name} has no features_dim; derive it from BaseFeaturesExtractor and give the "
-            f"width of its output to super().__init__(observation_space, features_dim)"
-        )
-    return extractor
+    (leaf,) = Preprocess(observation_space, not normalized, channels).feature_spaces().values()
+    return default_cnn(leaf) if is_image(leaf, normalized) else FlattenExtractor

@@ -13,7 +13,7 @@ from torch import nn
 from sb_dqn.checkpoint.values import ACTIVATIONS, OPTIMIZERS
 from sb_dqn.checks import check_bool, check_choice, check_int, check_mapping
 from sb_dqn.errors import ConfigurationError, nearest
-from sb_dqn.nn.extractors import EXTRACTORS, BaseFeaturesExtractor
+from sb_dqn.nn.extractors import EXTRACTORS, BaseFeaturesExtractor, CombinedExtractor
 from sb_dqn.nn.optimizers import RMSpropTFLike
 from sb_dqn.policies.base import Features, default_extractor
 from sb_dqn.spaces import flatten_space, is_image
@@ -95,21 +95,22 @@ def plan_features(
         check_choice("policy_kwargs['channels']", channels, ("first", "last"))
     for norm, wanted in norms.items():
         check_bool(f"policy_kwargs[{norm!r}]", wanted)
-    extractor = features_extractor_class or default_extractor(space, channels)
+    extractor = features_extractor_class or default_extractor(space, channels, not normalize_images)
     kwargs = check_mapping("features_extractor_kwargs", features_extractor_kwargs)
     plan = FeaturesPlan(space, extractor, kwargs, normalize_images, channels)
-    if plan.hidden is not None:
+    if plan.hidden is not None or extractor is CombinedExtractor:
         kwargs.setdefault("normalized_image", not normalize_images)
+    if plan.hidden is not None:
         for norm, wanted in norms.items():
             if wanted:
                 switch_on(norm, extractor, kwargs)
     return plan
 
 
-def is_image_space(space: spaces.Space[Any]) -> bool:
-    """Whether an observation space is one image and nothing else."""
+def is_image_space(space: spaces.Space[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Whether an observation space is one image and nothing else, for a policy with these keywords."""
     leaves = flatten_space(space)
-    return set(leaves) == {"obs"} and is_image(leaves["obs"])
+    return set(leaves) == {"obs"} and is_image(leaves["obs"], kwargs.get("normalize_images") is False)
 
 
 def check_one_image(space: spaces.Space[Any], kwargs: Mapping[str, Any]) -> None:
@@ -118,10 +119,11 @@ def check_one_image(space: spaces.Space[Any], kwargs: Mapping[str, Any]) -> None
     Raises:
         ConfigurationError: it is for no image.
     """
-    if "features_extractor_class" not in kwargs and not is_image_space(space):
+    if "features_extractor_class" not in kwargs and not is_image_space(space, kwargs):
         raise ConfigurationError(
-            f"CnnPolicy needs one image (uint8, bounds 0..255, three axes), not {space}; use 'MlpPolicy' "
-            f"for vectors, 'MultiInputPolicy' for a Dict, or give a features_extractor_class"
+            f"CnnPolicy needs one image (uint8, bounds 0..255, three axes), not {space}; use 'MlpPolicy' for vectors, "
+            f"'MultiInputPolicy' for a Dict, policy_kwargs={{'normalize_images': False}} for images of other numbers, or give "
+            f"a features_extractor_class"
         )
 
 

@@ -51,7 +51,7 @@ class RecurrentQPolicy(Remembering, QPolicy):
         previous_reward: bool = False,
         **kwargs: Any,
     ) -> None:
-        image = is_image_space(observation_space)
+        image = is_image_space(observation_space, kwargs)
         size = (512 if image else 128) if lstm_hidden_size is None else lstm_hidden_size
         # the parent's constructor makes the nets, so what they are made of is known before it
         self.memory = Memory(rnn, size, n_lstm_layers, previous_action, previous_reward)
@@ -104,7 +104,7 @@ class RecurrentQPolicy(Remembering, QPolicy):
         )[0]
 
     def _default_net_arch(self, extractor: type[BaseFeaturesExtractor] | None) -> list[int]:
-        return [512] if extractor is None and is_image_space(self.observation_space) else [64]
+        return [512] if extractor is None and is_image_space(self.observation_space, {}) else [64]
 
 
 class MlpLstmPolicy(RecurrentQPolicy, MlpPolicy):

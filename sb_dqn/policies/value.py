@@ -114,7 +114,7 @@ class QPolicy(Policy):
 
     def _default_net_arch(self, extractor: type[BaseFeaturesExtractor] | None) -> list[int]:
         # a lone image ends in the CNN's own linear layer; vectors and mixtures need layers of ours
-        return [] if extractor is None and is_image_space(self.observation_space) else [64, 64]
+        return [] if extractor is None and is_image_space(self.observation_space, {}) else [64, 64]
 
 
 class MlpPolicy(OfVectors, QPolicy):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -43,6 +44,8 @@ def test_what_the_protocols_mean() -> None:
     assert stream.blueprint.frame_stack == 4
     assert open_stream("ALE/Breakout-v5", num_envs=3).blueprint.num_envs == 3
     assert make_atari_env("ALE/Pong-v5", protocol="classic").stream_options.protocol == "classic"
+    raw = make_atari_env("BreakoutNoFrameskip-v4", clip_reward=False).stream_options
+    assert raw == replace(make_atari_env("BreakoutNoFrameskip-v4").stream_options, clip_reward=False)
     full = make_atari_env("ALE/Pong-v5", env_kwargs={"full_action_space": True})
     assert full.single_action_space.n == 18  # type: ignore[attr-defined,unused-ignore]
 
