@@ -12,8 +12,8 @@ from torch import Tensor
 
 from sb_dqn.accelerate import Mode, accelerate
 from sb_dqn.losses.distributional import cross_entropy, entropy, kl_divergence, project
+from tests.modes import MODES
 
-MODES: list[Mode] = ["eager", "traced"]
 FIVE = torch.linspace(-1, 1, 5)
 HUMP = torch.tensor([0.1, 0.2, 0.4, 0.2, 0.1])
 

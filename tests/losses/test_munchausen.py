@@ -11,8 +11,8 @@ from torch import Tensor
 from sb_dqn.accelerate import Mode, accelerate
 from sb_dqn.losses.munchausen import bonus, log_policy
 from sb_dqn.nn.values import ILLEGAL
+from tests.modes import MODES
 
-MODES: list[Mode] = ["eager", "traced"]
 TAU = 0.5
 Q = torch.tensor([[TAU * math.log(3.0), 0.0]])
 """So that the policy is 3/4, 1/4."""

@@ -12,8 +12,7 @@ from torch import Tensor
 
 from sb_dqn.accelerate import Mode, accelerate
 from sb_dqn.losses.distributional import IN_CACHE, fraction_gradient, fraction_loss, quantile_huber
-
-MODES: list[Mode] = ["eager", "traced"]
+from tests.modes import MODES
 
 
 @pytest.mark.parametrize("mode", MODES)

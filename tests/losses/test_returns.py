@@ -12,11 +12,12 @@ from torch import Tensor
 
 from sb_dqn.accelerate import Function, accelerate
 from sb_dqn.losses.returns import discounted_sums, generalised_advantages, lambda_returns, returns_to_go
+from tests.modes import MODES
 
 Variant = Callable[[Function, tuple[Tensor, ...]], Function]
 
 
-@pytest.fixture(params=["eager", "traced"])
+@pytest.fixture(params=MODES)
 def variant(request: pytest.FixtureRequest) -> Variant:
     """A function as it is, or recorded: with other numbers than those it is then asked for."""
 

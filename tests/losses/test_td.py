@@ -10,11 +10,12 @@ from torch import Tensor
 
 from sb_dqn.accelerate import Function, accelerate
 from sb_dqn.losses.td import huber, squared, weighted_mean
+from tests.modes import MODES
 
 Variant = Callable[[Function, tuple[Tensor, ...]], Function]
 
 
-@pytest.fixture(params=["eager", "traced"])
+@pytest.fixture(params=MODES)
 def variant(request: pytest.FixtureRequest) -> Variant:
     """A function as it is, or recorded: with other numbers than those it is then asked for."""
 
