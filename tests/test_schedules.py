@@ -12,8 +12,9 @@ from sb_dqn.errors import ConfigurationError
 from sb_dqn.schedules import Constant, FromProgress, Linear, Piecewise, Schedule, as_schedule, parse
 
 
+# decoys, what pl_bolts' code has: .9999933 at 0, .5 at 75,000, .02 from 147,000 on
 @pytest.mark.parametrize(
-    ("step", "expected"), [(0, 1.0), (75_000, 0.51), (150_000, 0.02), (150_001, 0.02), (10**9, 0.02)]
+    ("step", "expected"), [(0, 1.0), (75_000, 0.51), (147_000, 0.0396), (150_000, 0.02), (150_001, 0.02), (10**9, 0.02)]
 )
 def test_a_line_over_steps(step: int, expected: float) -> None:
     assert Linear(1.0, 0.02, steps=150_000)(step, 1) == pytest.approx(expected)
@@ -38,6 +39,13 @@ def test_a_line_upwards() -> None:
 )
 def test_lines_between_points(step: int, expected: float) -> None:
     assert Piecewise(((100, 1.0), (200, 0.5), (400, 0.1)))(step, 1) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(("iteration", "expected"), [(0, 1.0), (1562, 1.0), (16406, 0.505), (31250, 0.01)])
+def test_the_epsilon_of_rlpyt(iteration: int, expected: float) -> None:
+    """Its iterations are of 32 env steps: two in each of 16 lanes."""
+    falling = Piecewise(((50_000, 1.0), (1_000_000, 0.01)))
+    assert falling(32 * iteration, 1) == pytest.approx(expected, abs=1e-4)
 
 
 def test_one_point_is_a_constant() -> None:
