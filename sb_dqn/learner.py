@@ -80,7 +80,6 @@ class Learner:
             self.online.learning_noise(batch_size, as_target=False),
             self.target.learning_noise(batch_size, as_target=True),
         )
-        self.online_net = online
         self.named, self.named_target = list(online.parameters()), list(target.parameters())
         self.parameters = list(self.online.parameters())
         self.finite = torch.ones((), dtype=torch.bool, device=self.flat.device)

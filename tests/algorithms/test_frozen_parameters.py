@@ -92,16 +92,16 @@ def test_parameters_that_were_pointed_elsewhere_learn_on(kind: str, learnt_befor
     for each in (model, other):
         if learnt_before:
             each.learn(learnt_before)
-    net, twin = model.learner.online_net, other.learner.online_net
-    written = parameters_to_vector(net.parameters()).detach() * 0.5
-    vector_to_parameters(written.clone(), net.parameters())
+    mine, theirs = model.learner.named, other.learner.named
+    written = parameters_to_vector(mine).detach() * 0.5
+    vector_to_parameters(written.clone(), mine)
     with torch.no_grad():
-        for parameter in twin.parameters():
+        for parameter in theirs:
             parameter.mul_(0.5)  # in place: never cut loose
     model.learn(100)
     other.learn(100)
-    assert not torch.equal(parameters_to_vector(net.parameters()), written)
-    assert torch.equal(parameters_to_vector(net.parameters()), parameters_to_vector(twin.parameters()))
+    assert not torch.equal(parameters_to_vector(mine), written)
+    assert torch.equal(parameters_to_vector(mine), parameters_to_vector(theirs))
     assert torch.equal(model.learner.flat, other.learner.flat)
 
 
