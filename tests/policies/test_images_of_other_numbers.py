@@ -35,12 +35,17 @@ class Shown(gymnasium.Env[Any, Any]):
         return self.observation_space.sample(), 1.0, self.t == 10, False, {}
 
 
+def small(cls: Any) -> dict[str, int]:
+    """A replay that needs little memory, for those that have one."""
+    return {} if cls is PPO else {"buffer_size": 300}
+
+
 @pytest.mark.parametrize("cls", [DQN, PPO])
 @pytest.mark.parametrize("policy", ["CnnPolicy", "CnnLstmPolicy"])
 def test_one_image(cls: Any, policy: str) -> None:
     with pytest.raises(ConfigurationError, match="CnnPolicy needs one image.*'normalize_images': False"):
-        cls(policy, Shown(FLOATS))
-    model = cls(policy, Shown(FLOATS), policy_kwargs={"normalize_images": False}, seed=0)
+        cls(policy, Shown(FLOATS), **small(cls))
+    model = cls(policy, Shown(FLOATS), policy_kwargs={"normalize_images": False}, **small(cls))
     assert any(isinstance(part, NatureCNN) for part in model.policy.modules())
     model.predict(FLOATS.sample())
 
@@ -50,11 +55,11 @@ def test_one_image(cls: Any, policy: str) -> None:
 )
 def test_images_of_a_dict(cls: Any, policy: str) -> None:
     env = Shown(spaces.Dict({"far": FLOATS, "near": spaces.Box(-1.0, 1.0, (2, 10, 10), np.float32), "row": VECTOR}))
-    model = cls(policy, env, policy_kwargs={"normalize_images": False}, seed=0)
+    model = cls(policy, env, policy_kwargs={"normalize_images": False}, **small(cls))
     (parts, *_) = [part.parts for part in model.policy.modules() if hasattr(part, "parts")]
     assert [type(part) for part in parts] == [NatureCNN, MinAtarCNN, FlattenExtractor]
     model.predict(env.observation_space.sample())
-    as_vectors = cls(policy, env, seed=0)
+    as_vectors = cls(policy, env, **small(cls))
     (parts, *_) = [part.parts for part in as_vectors.policy.modules() if hasattr(part, "parts")]
     assert {type(part) for part in parts} == {FlattenExtractor}
 
@@ -100,4 +105,4 @@ def test_the_papers_torsos_and_small_images(cls: Any, smallest: int) -> None:
 def test_what_a_dict_refuses(given: dict[str, Any], message: str) -> None:
     env = Shown(spaces.Dict({"image": BYTES, "row": VECTOR}))
     with pytest.raises(ConfigurationError, match=message):
-        DQN("MultiInputPolicy", env, policy_kwargs={"features_extractor_kwargs": given})
+        DQN("MultiInputPolicy", env, policy_kwargs={"features_extractor_kwargs": given}, buffer_size=300)
