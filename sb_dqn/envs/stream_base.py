@@ -250,7 +250,7 @@ class Stream(ABC):
         The reward that came with a reset observation belongs to the final row.
         """
         if final is None:
-            mask = self._mask(obs, infos, terminal & ended)
+            mask = self._mask(obs, infos, self._none)
             return (Slot(obs, self._clipped(score), score, terminal, self._none, self._all, mask=mask),)
         at_end, going_on = np.where(ended, score, ZERO), np.where(ended, ZERO, score)
         over, lost, full = terminal & ended, terminal & ~ended, bool(ended.all())
