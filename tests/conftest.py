@@ -1,4 +1,4 @@
-"""One thread for the tiny tensors of the tests: a second one only waits for the first, for seconds on a busy machine."""
+"""What all tests share: one thread, and the ways to run a function."""
 
 from __future__ import annotations
 
@@ -6,11 +6,27 @@ from collections.abc import Iterator
 
 import pytest
 import torch
+from torch import Tensor
+
+from sb_dqn.accelerate import Function, accelerate
+from tests.modes import MODES, Variant
 
 
 @pytest.fixture(autouse=True, scope="session")
 def single_thread() -> Iterator[None]:
+    """For tiny tensors: a second thread only waits for the first, for seconds on a busy machine."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture(params=MODES)
+def variant(request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]) -> Iterator[Variant]:
+    """A function as it is, recorded or compiled: with other numbers than those it is then asked for."""
+
+    def run(function: Function, arguments: tuple[Tensor, ...]) -> Function:
+        return accelerate(function, tuple(torch.zeros_like(argument) for argument in arguments), request.param)
+
+    yield run
+    assert "going on without it" not in capsys.readouterr().err  # a function that fell back would prove nothing

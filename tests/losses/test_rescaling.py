@@ -6,8 +6,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import Tensor
 
 from sb_dqn.losses.rescaling import rescale, rescaled_target, unscale
+from tests.modes import Variant
 
 H = {
     0: 0.0, 0.5: 0.2252448714, 1: 0.4152135624, 10: 2.3266247904, 100: 9.1498756211, 1000: 31.6385840391,
@@ -16,17 +18,23 @@ H = {
 INVERSE = {0.5: 1.2462627649, 1: 2.9880567017, 5: 34.5861622556, 10: 117.4303227796, 30: 904.7255445489}
 
 
-@pytest.mark.parametrize(("x", "y"), H.items())
-def test_worked_numbers(x: float, y: float) -> None:
-    pair = torch.tensor([x, -x], dtype=torch.float64)
-    torch.testing.assert_close(rescale(pair), torch.tensor([y, -y], dtype=torch.float64), rtol=0, atol=1e-10)
-    torch.testing.assert_close(unscale(rescale(pair)), pair, rtol=0, atol=6e-12 * max(1, x))
+def exactly(*numbers: float) -> Tensor:
+    return torch.tensor(numbers, dtype=torch.float64)
 
 
-@pytest.mark.parametrize(("y", "x"), INVERSE.items())
-def test_worked_numbers_of_the_inverse(y: float, x: float) -> None:
-    pair = torch.tensor([y, -y], dtype=torch.float64)
-    torch.testing.assert_close(unscale(pair), torch.tensor([x, -x], dtype=torch.float64), rtol=0, atol=5e-10)
+def test_worked_numbers(variant: Variant) -> None:
+    """Of both signs: h is odd."""
+    x = exactly(*H, *(-x for x in H))
+    y = variant(rescale, (x,))(x)
+    torch.testing.assert_close(y, exactly(*H.values(), *(-y for y in H.values())), rtol=0, atol=1e-10)
+    back = variant(unscale, (y,))(y)
+    assert ((back - x).abs() <= 6e-12 * x.abs().clamp_min(1)).all()
+
+
+def test_worked_numbers_of_the_inverse(variant: Variant) -> None:
+    y = exactly(*INVERSE, *(-y for y in INVERSE))
+    expected = exactly(*INVERSE.values(), *(-x for x in INVERSE.values()))
+    torch.testing.assert_close(variant(unscale, (y,))(y), expected, rtol=0, atol=5e-10)
 
 
 @settings(max_examples=200, deadline=None)
@@ -44,13 +52,11 @@ def test_the_formula_as_it_stands_loses_digits_that_ours_keeps() -> None:
     assert float(as_it_stands) != pytest.approx(exact, rel=1e-2)
 
 
-def test_worked_targets_with_decoys() -> None:
+def test_worked_targets_with_decoys(variant: Variant) -> None:
     """Rewards 2 and 1, gamma 0.997, two steps, rescaled value 3 (decoy: 66 at what is not the end)."""
-    return_ = torch.tensor(2 + 0.997 * 1, dtype=torch.float64)
-    discount = torch.tensor([0.997**2, 0.0], dtype=torch.float64)
-    y = rescaled_target(return_, discount, torch.tensor([3.0, 66.0], dtype=torch.float64))
-    torch.testing.assert_close(y, torch.tensor([3.3524192190, 1.0022468593], dtype=torch.float64), rtol=0, atol=1e-9)
-    plain = 2.997 + 0.997**2 * 3.0  # neither there nor back
-    forgotten = rescale(torch.tensor(plain, dtype=torch.float64))  # the value was not brought back
-    assert not torch.isclose(y[0], torch.tensor(plain, dtype=torch.float64), rtol=1e-3)
-    assert not torch.isclose(y[0], forgotten, rtol=1e-3)
+    arguments = (exactly(2 + 0.997 * 1).repeat(2), exactly(0.997**2, 0.0), exactly(3.0, 66.0))
+    y = variant(rescaled_target, arguments)(*arguments)
+    torch.testing.assert_close(y, exactly(3.3524192190, 1.0022468593), rtol=0, atol=1e-9)
+    plain = exactly(2.997 + 0.997**2 * 3.0)  # neither there nor back
+    assert not torch.isclose(y[0], plain, rtol=1e-3)
+    assert not torch.isclose(y[0], rescale(plain), rtol=1e-3)  # the value was not brought back

@@ -2,29 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from sb_dqn.accelerate import Function, accelerate
 from sb_dqn.losses.returns import discounted_sums, generalised_advantages, lambda_returns, returns_to_go
-from tests.modes import MODES
-
-Variant = Callable[[Function, tuple[Tensor, ...]], Function]
-
-
-@pytest.fixture(params=MODES)
-def variant(request: pytest.FixtureRequest) -> Variant:
-    """A function as it is, or recorded: with other numbers than those it is then asked for."""
-
-    def run(function: Function, arguments: tuple[Tensor, ...]) -> Function:
-        return accelerate(function, tuple(torch.zeros_like(argument) for argument in arguments), request.param)
-
-    return run
+from tests.modes import Variant
 
 
 def lanes(*columns: list[float]) -> Tensor:

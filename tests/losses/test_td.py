@@ -8,22 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from sb_dqn.accelerate import Function, accelerate
 from sb_dqn.losses.td import huber, squared, weighted_mean
-from tests.modes import MODES
-
-Variant = Callable[[Function, tuple[Tensor, ...]], Function]
-
-
-@pytest.fixture(params=MODES)
-def variant(request: pytest.FixtureRequest) -> Variant:
-    """A function as it is, or recorded: with other numbers than those it is then asked for."""
-
-    def run(function: Function, arguments: tuple[Tensor, ...]) -> Function:
-        return accelerate(function, tuple(torch.zeros_like(argument) for argument in arguments), request.param)
-
-    return run
-
+from tests.modes import Variant
 
 ERROR = torch.tensor([0.5, 1.0, 2.0, -3.0])
 

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.nn.linear import Linear, Noisy, NoisyLinear, assign_noise
 from sb_dqn.nn.noise import Noise
+from tests.modes import Variant
 
 
 def worked(kind: str, sigma_weight: float, sigma_bias: float) -> NoisyLinear:
@@ -24,29 +25,27 @@ def worked(kind: str, sigma_weight: float, sigma_bias: float) -> NoisyLinear:
     return layer
 
 
-def drawn(numbers: list[list[float]], factorised: bool = True) -> Noise:
-    return Noise(torch.tensor(numbers), torch.zeros(1, 0), factorised)
-
-
 X = torch.tensor([[1.0, -1.0]])
 
 
-def test_factorised_noise_by_worked_numbers() -> None:
+def test_factorised_noise_by_worked_numbers(variant: Variant) -> None:
     layer = worked("factorised", 0.1, 0.2)
-    y = layer(X, drawn([[0.5, -1.0, 2.0, -0.3]]))  # f of eps_in = .25, -1 and eps_out = 4, -.09
-    assert torch.allclose(y, torch.tensor([[0.2, -1.605]]))
-    without_f = layer(X, drawn([[0.25, -1.0, 4.0, -0.09]]))
-    assert not torch.allclose(without_f, y, atol=0.1)
+    normal = torch.tensor([[0.25, -1.0, 4.0, -0.09]])
+    of_f = normal.sign() * normal.abs().sqrt()  # .5, -1 and 2, -.3
+    run = variant(lambda x, normal: layer(x, Noise(normal, torch.zeros(1, 0))), (X, of_f))
+    assert torch.allclose(run(X, of_f), torch.tensor([[0.2, -1.605]]))
+    assert not torch.allclose(run(X, normal), torch.tensor([[0.2, -1.605]]), atol=0.1)  # decoy: without f
 
 
-def test_evaluation_takes_the_mean_weights() -> None:
-    assert torch.allclose(worked("factorised", 0.1, 0.2)(X), torch.tensor([[-0.5, -1.5]]))
-    assert torch.allclose(worked("independent", 0.1, 0.2)(X), torch.tensor([[-0.5, -1.5]]))
+@pytest.mark.parametrize("kind", ["factorised", "independent"])
+def test_evaluation_takes_the_mean_weights(kind: str, variant: Variant) -> None:
+    assert torch.allclose(variant(worked(kind, 0.1, 0.2), (X,))(X), torch.tensor([[-0.5, -1.5]]))
 
 
-def test_independent_noise_by_worked_numbers() -> None:
-    y = worked("independent", 0.017, 0.017)(X, drawn([[0.5, -1.0, 2.0, 0.1, 1.0, -2.0]], factorised=False))
-    assert torch.allclose(y, torch.tensor([[-0.4575, -1.5017]]))
+def test_independent_noise_by_worked_numbers(variant: Variant) -> None:
+    layer, normal = worked("independent", 0.017, 0.017), torch.tensor([[0.5, -1.0, 2.0, 0.1, 1.0, -2.0]])
+    run = variant(lambda x, normal: layer(x, Noise(normal, torch.zeros(1, 0), False)), (X, normal))
+    assert torch.allclose(run(X, normal), torch.tensor([[-0.4575, -1.5017]]))
 
 
 def test_renewing_applies_f_to_factorised_noise_alone() -> None:

@@ -16,6 +16,7 @@ from sb_dqn.nn.heads import Outputs, ScalarHead
 from sb_dqn.nn.linear import Linear
 from sb_dqn.nn.mlp import Hidden, Streams
 from sb_dqn.nn.values import ILLEGAL, ScalarValue
+from tests.modes import Variant
 
 
 def image(*shape: int) -> spaces.Box:
@@ -78,33 +79,45 @@ class Told(nn.Module):
         return self.answer
 
 
-def test_dueling_by_worked_numbers() -> None:
-    q = by_hand(make_outputs(1, (3,), dueling=True), torch.tensor([1.5]), torch.tensor([1.0, 2.0, 3.0]))
-    assert q.flatten().tolist() == [0.5, 1.5, 2.5]  # the form with the maximum gives -0.5, 0.5, 1.5
-    shifted = by_hand(make_outputs(1, (3,), dueling=True), torch.tensor([1.5]), torch.tensor([8.0, 9.0, 10.0]))
-    assert torch.equal(shifted, q)
+V, A = torch.tensor([1.5]), torch.tensor([1.0, 2.0, 3.0])
 
 
-def test_dueling_of_a_distribution_by_worked_numbers() -> None:
-    advantage = torch.tensor([[1.0, 0.0], [0.0, 2.0], [2.0, 1.0]])
-    logits = by_hand(make_outputs(2, (3,), dueling=True), torch.tensor([0.1, 0.2]), advantage)[0]
+def dueling(value: Tensor, advantage: Tensor) -> Tensor:
+    return by_hand(make_outputs(len(value), (3,), dueling=True), value, advantage)[0]
+
+
+def test_dueling_by_worked_numbers(variant: Variant) -> None:
+    run = variant(dueling, (V, A))
+    assert run(V, A).flatten().tolist() == [0.5, 1.5, 2.5]  # decoy: the form with the maximum gives -0.5, 0.5, 1.5
+    assert torch.equal(run(V, A + 7), run(V, A))
+
+
+def test_dueling_of_a_distribution_by_worked_numbers(variant: Variant) -> None:
+    arguments = torch.tensor([0.1, 0.2]), torch.tensor([[1.0, 0.0], [0.0, 2.0], [2.0, 1.0]])
+    logits = variant(dueling, arguments)(*arguments)
     assert torch.allclose(logits, torch.tensor([[0.1, -0.8], [-0.9, 1.2], [1.1, 0.2]]))
     assert torch.allclose(logits.softmax(-1)[0], torch.tensor([0.7109495026, 0.2890504974]))
     assert torch.allclose(logits.softmax(-1)[1], torch.tensor([0.1090968212, 0.8909031788]))
 
 
-def test_the_gradient_of_dueling() -> None:
-    advantage = torch.tensor([1.0, 2.0, 3.0], requires_grad=True)
-    q = by_hand(make_outputs(1, (3,), dueling=True), torch.tensor([1.5]), advantage)
-    (found,) = torch.autograd.grad(q[0, 1, 0], advantage)
-    assert torch.allclose(found, torch.tensor([-1 / 3, 2 / 3, -1 / 3]))
+def test_the_gradient_of_dueling(variant: Variant) -> None:
+    def gradient(value: Tensor, advantage: Tensor) -> Tensor:
+        leaf = advantage.detach().requires_grad_()
+        return torch.autograd.grad(dueling(value, leaf)[1, 0], leaf)[0]
+
+    assert torch.allclose(variant(gradient, (V, A))(V, A), torch.tensor([-1 / 3, 2 / 3, -1 / 3]))
 
 
 @pytest.mark.parametrize(("scale", "expected"), [(1.0, 2.0), (2**-0.5, 2.0 * 0.7071067812)])
-def test_the_gradient_into_the_trunk(scale: float, expected: float) -> None:
-    x = torch.zeros(1, 2, requires_grad=True)
-    (found,) = torch.autograd.grad(Streams(Hidden(2, []), Hidden(2, []), scale)(x).sum(), x)
-    assert torch.allclose(found, torch.full((1, 2), expected))
+def test_the_gradient_into_the_trunk(scale: float, expected: float, variant: Variant) -> None:
+    streams = Streams(Hidden(2, []), Hidden(2, []), scale)
+
+    def gradient(x: Tensor) -> Tensor:
+        leaf = x.detach().requires_grad_()
+        return torch.autograd.grad(streams(leaf).sum(), leaf)[0]
+
+    x = torch.ones(1, 2)
+    assert torch.allclose(variant(gradient, (x,))(x), torch.full((1, 2), expected))
 
 
 def test_uneven_branches_share_their_mean_among_what_exists() -> None:

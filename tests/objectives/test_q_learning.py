@@ -18,6 +18,7 @@ from sb_dqn.objectives.backup import Backup, Munchausen
 from sb_dqn.objectives.q_learning import QLearning
 from sb_dqn.replay import Cadence, Replay, Ring, TransitionView, UniformSampler
 from sb_dqn.types import Batch, Rows, Slot
+from tests.modes import MODES
 
 GAMMA, N_STEPS = 0.9, 3
 SPACE = spaces.Box(-np.inf, np.inf, (1,), np.float32)
@@ -65,7 +66,7 @@ def targets(replay: Replay, mode: Mode, slots: list[Slot]) -> dict[int, float]:
     return dict(zip(rows[weight > 0].tolist(), found[weight > 0].tolist(), strict=True))
 
 
-@pytest.mark.parametrize("mode", ["eager", "traced"])
+@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(
     ("end", "expected"),
     [
@@ -107,7 +108,7 @@ BATCH = Batch(
 )
 
 
-@pytest.mark.parametrize("mode", ["eager", "traced"])
+@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(
     ("double_q", "expected"),
     [

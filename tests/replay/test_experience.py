@@ -46,6 +46,10 @@ def due(replay: Replay, stream: Any, count: int) -> list[int]:
         (Cadence(3), 8, [0, 2, 3, 3, 2, 3, 3, 2]),  # 8 steps a tick: remainders are kept
         (Cadence(6, gradient_steps=5), 2, [0, 0, 0, 5, 0, 0, 5]),
         (Cadence(4, gradient_steps=-1), 1, [0, 0, 0, 0, 4, 0, 0, 0, 4]),
+        # rlpyt's replay ratio of 8: a batch of 32 for every 4 steps, one of 128 for every 16
+        (Cadence(32 // 8), 4, [0, 1, 1, 1, 1]),
+        (Cadence(128 // 8), 32, [0, 2, 2, 2, 2]),
+        (Cadence(32 // 8), 2, [0, 0, 1, 0, 1]),  # decoy: rlpyt rounds up to one a tick, which is a ratio of 16
         (Cadence(3, gradient_steps=-1), 8, [0, 6, 9, 9, 6, 9]),
         (Cadence(1, learning_starts=5), 1, [0, 0, 0, 0, 0, 0, 1, 1]),
         (Cadence(4, learning_starts=5), 1, [0, 0, 0, 0, 0, 0, 0, 0, 1, 0]),  # at step 8: a multiple is crossed

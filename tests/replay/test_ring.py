@@ -56,6 +56,21 @@ def test_sizes_are_known_and_said() -> None:
     assert ring.describe() == "replay of 100,000 rows (8 x 12,500): 673.6 MiB in memory, 7,063 bytes a row"
 
 
+@pytest.mark.parametrize(
+    ("rows", "shape", "gigabytes"),
+    [  # decoys: with the stacks of 4 frames 33.28 and 28.224; with those of the next row, too, 56.448; 100,000 as floats 11.29
+        (1_000_000, (104, 80), 8.32),
+        (1_000_000, (84, 84), 7.056),
+        (100_000, (84, 84), 0.7056),
+    ],
+)
+def test_worked_numbers_of_memory(rows: int, shape: tuple[int, int], gigabytes: float) -> None:
+    frame = spaces.Box(0, 255, (1, *shape), np.uint8)
+    ring = Ring(100, 1, {"obs": frame}, num_actions=6, frame_stack=4, n_steps=3)
+    of_frames = ring.bytes_per_row - (1 + 4 + 1 + 1)  # action, reward, last, terminal
+    assert rows * of_frames / 1e9 == pytest.approx(gigabytes, rel=1e-9)
+
+
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="resident memory is read from /proc")
 def test_atari_steps_cost_no_more_than_one_frame_of_resident_memory() -> None:
     gc.collect()
