@@ -169,8 +169,12 @@ def _checked(key: str, leaf: Space, array: npt.NDArray[Any]) -> tuple[int, ...]:
         raise SpaceError(
             f"observation {key!r} has dtype {array.dtype}, which does not cast to {wanted}; convert it first"
         )
-    if wanted.kind == "f" and not np.isfinite(array).all():
-        raise SpaceError(f"observation {key!r} holds NaN or infinity; the network would answer NaN")
+    if wanted.kind == "f":
+        largest = np.abs(array).max(initial=0.0)
+        if not largest <= np.finfo(wanted).max:  # NaN is not
+            raise SpaceError(
+                f"observation {key!r} holds NaN or infinity, or what is infinite as {wanted}; the network would answer NaN"
+            )
     choices = choices_of(leaf)  # a Box has none, and its bounds are often only meant
     if choices is not None:
         fits = (array >= choices.start) & (array <= choices.start + (choices.count - 1))

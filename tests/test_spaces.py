@@ -241,6 +241,7 @@ IMAGE = spaces.Box(0, 255, (1, 4, 5), np.uint8)
         (VECTOR, 1.0, r"has shape \(\)"),
         (VECTOR, np.array([0, np.nan, 0]), "'obs' holds NaN or infinity"),
         (VECTOR, np.array([0, np.inf, 0]), "'obs' holds NaN or infinity"),
+        (VECTOR, np.array([0, -1e300, 0]), "'obs' holds NaN or infinity, or what is infinite as float32"),
         (VECTOR, np.array(["a", "b", "c"]), "has dtype <U1, which does not cast to float32; convert it first"),
         (VECTOR, np.array([None, 1, 2]), "has dtype object"),
         (VECTOR, None, r"has shape \(\)"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +14,9 @@ from sb_dqn.errors import ConfigurationError
 from sb_dqn.nn.heads import Distribution, Head
 from sb_dqn.nn.noise import Noise
 from sb_dqn.nn.values import CategoricalValue
+
+FARTHEST = 1e20
+"""Bound of v_min and v_max: far from the value of an illegal action, and what lies between them is finite."""
 
 
 class CategoricalHead(Head):
@@ -60,7 +62,7 @@ class Categorical(Distribution):
     def __post_init__(self) -> None:
         object.__setattr__(self, "n_atoms", check_int("n_atoms", self.n_atoms, 2))
         for name in ("v_min", "v_max"):
-            object.__setattr__(self, name, check_float(name, getattr(self, name), -math.inf))
+            object.__setattr__(self, name, check_float(name, getattr(self, name), -FARTHEST, FARTHEST))
         if self.v_min >= self.v_max:
             raise ConfigurationError(
                 f"v_min={self.v_min} and v_max={self.v_max} span no range: give the least and the largest return that "

@@ -23,7 +23,7 @@ Shape = tuple[int, int, int]
 LayerNorm = bool | Literal["channels"]
 
 SQUARINGS = 6
-"""2^6 = 64 steps of the power method: less than 1 % too small at the worst, 0.1 % for weights as they come."""
+"""2^6 = 64 steps of the power method: at the worst 0.9 % too small for 64 rows and 1.5 % for 512, 0.1 % for weights as they come."""
 TINY = 1e-12
 
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-ILLEGAL = -1e9
+ILLEGAL = -(2.0**100)
 """Value of an action that is not allowed: finite, so that 0 times it is 0, and below everything that is learned."""
 
 

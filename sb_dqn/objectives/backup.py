@@ -19,7 +19,7 @@ class Munchausen:
 
     Args:
         alpha: weight of the bonus, [0, 1].
-        tau: temperature of the softmax policy, above 0.
+        tau: temperature of the softmax policy, from 1e-6.
         clip: lower bound of :math:`\tau \log \pi`, at most 0.
     """
 
@@ -29,7 +29,7 @@ class Munchausen:
 
     def __post_init__(self) -> None:
         check_float("munchausen['alpha']", self.alpha, 0.0, 1.0)
-        check_float("munchausen['tau']", self.tau, 0.0, above=True)
+        check_float("munchausen['tau']", self.tau, 1e-6)  # the value of an illegal action over it is finite
         check_float("munchausen['clip']", self.clip, float("-inf"), 0.0)
 
 

@@ -13,6 +13,7 @@ from sb_dqn.nn.apart import Apart
 from sb_dqn.nn.linear import Linear
 from sb_dqn.nn.mlp import Hidden
 from sb_dqn.nn.noise import Noise
+from sb_dqn.nn.norms import SpectralLinear
 from sb_dqn.nn.recurrent import Memory, Recurrent, told_width, with_told, zeroed
 from sb_dqn.policies.base import Features
 from sb_dqn.policies.network import Design, QNetwork, Torso
@@ -64,8 +65,9 @@ class RecurrentQNetwork(nn.Module):
     ) -> None:
         super().__init__()
         self.features, self.design, self.num_actions = features, design, actions.num_actions
+        linear = SpectralLinear if encoder.spectral_norm else Linear
         self.encoder = Hidden(
-            features.features_dim, encoder.widths, encoder.activation_fn, Linear, layer_norm=encoder.layer_norm
+            features.features_dim, encoder.widths, encoder.activation_fn, linear, layer_norm=encoder.layer_norm
         )
         told = told_width(memory, actions.shape, actions.num_actions)
         self.memory = Recurrent(self.encoder.out_features + told, memory)

@@ -118,9 +118,10 @@ class PrioritizedSampler(Sampler):
 
     def refresh(self) -> None:
         """Sets beta, and writes the leaves of rows that since the last call may start, or may no longer."""
+        schedule: Schedule = self.settings.beta
         if self._when is not None:
-            self.beta.fill_(check_float("prioritized_replay's beta", self._beta(*self._when), 0.0, 1.0))
-            self._when = None
+            self.beta.fill_(check_float("prioritized_replay's beta", schedule(*self._when), 0.0, 1.0))
+        self._when = None
         if not self._stale:
             return
         low, high = self.ring.intervals()
@@ -133,10 +134,6 @@ class PrioritizedSampler(Sampler):
         self.tree.write(cells, gone, values)
         if self.count is not None:
             self.count.write(cells, gone, values > 0)
-
-    def _beta(self, step: int, horizon: int) -> float:
-        schedule: Schedule = self.settings.beta
-        return schedule(step, horizon)
 
     def _initial(self) -> float:
         """The priority of new rows, to the power of alpha."""
@@ -224,11 +221,13 @@ class PrioritizedSampler(Sampler):
         ring = self.ring
         held = min(int(ring.cursor.max()), ring.rows)
         priority = self.tree.leaves[: held * ring.num_lanes].view(held, ring.num_lanes)
-        rows = torch.tensor(ring.rows)
-        return {"priority": priority, "sums": torch.cat(self.tree.sums), "largest": self.largest, "rows": rows}
+        return {
+            "priority": priority, "sums": torch.cat(self.tree.sums), "largest": self.largest,
+            "rows": torch.tensor(ring.rows), "alpha": self._zero + self.settings.alpha,
+        }  # fmt: skip
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Takes over priorities of the rows that the ring has; rows without one get the initial priority.
+        """Takes over priorities of the rows that the ring has, to the power of the alpha here; rows without one get the initial.
 
         Raises:
             CheckpointError: a priority is negative or not finite, or a sum is not that of its priorities.
@@ -236,14 +235,13 @@ class PrioritizedSampler(Sampler):
         ring, leaves = self.ring, self.tree.leaves
         self._low, self._high = ring.intervals()
         self._stale = False
-        self.largest.copy_(_checked(state["largest"]) if state else self._zero)
+        self.largest.copy_(self._raised(state, state["largest"]) if state else self._zero)
         lane, row = self.ring.rows_between(self._low, self._high)
         cells = self._cells(lane, row)
         values = torch.as_tensor(self._fresh(lane, row)).to(leaves)
         if state:
             values = torch.where(values > 0, self._saved(state, lane, row, values), values)
-        leaves.zero_()
-        leaves.index_copy_(0, torch.from_numpy(cells).to(ring.device), values)
+        leaves.zero_().index_copy_(0, torch.from_numpy(cells).to(ring.device), values)
         self.tree.rebuild()
         if self.count is not None:
             self.count.leaves[: ring.capacity] = leaves[: ring.capacity].sign()
@@ -254,8 +252,22 @@ class PrioritizedSampler(Sampler):
     def _saved(self, state: Mapping[str, Tensor], lane: IntArray, row: IntArray, default: Tensor) -> Tensor:
         """The saved priorities of rows, or the default of those that had none."""
         place = torch.from_numpy(row % int(state["rows"])), torch.from_numpy(lane)
-        saved = state["priority"].cpu()[place].to(default)
-        return torch.where(_checked(saved) > 0, saved, default)
+        saved = self._raised(state, state["priority"].cpu()[place].to(default))
+        return torch.where(saved > 0, saved, default)
+
+    def _raised(self, state: Mapping[str, Tensor], saved: Tensor) -> Tensor:
+        """Saved priorities, whatever their alpha, to the power of the one here; 0 stays 0. An alpha of 0 has left 1 of each.
+
+        Raises:
+            CheckpointError: one is negative or not finite.
+        """
+        if not bool(((saved >= 0) & (saved <= LARGEST)).all()):
+            raise CheckpointError("the priorities of the replay state are negative or not finite; the file is damaged")
+        here = self.settings.alpha
+        alpha = float(state.get("alpha", here)) or here  # files of older versions do not say it
+        if alpha == here:
+            return saved
+        return torch.where(saved > 0, saved.pow(here / alpha).clamp(SMALLEST, LARGEST), saved)
 
     def _restore_sums(self, state: Mapping[str, Tensor]) -> None:
         """If the leaves are the saved ones, the sums are too: an update and a rebuild may round them differently."""
@@ -286,10 +298,3 @@ class PrioritizedSampler(Sampler):
         }
         found = [fault for fault, holds in faults.items() if holds]
         return not found, "; ".join(found) or "valid"
-
-
-def _checked(priority: Tensor) -> Tensor:
-    """Saved priorities, as they are; CheckpointError where one is negative or not finite."""
-    if not bool(((priority >= 0) & (priority <= LARGEST)).all()):
-        raise CheckpointError("the priorities of the replay state are negative or not finite; the file is damaged")
-    return priority

@@ -37,7 +37,7 @@ SWITCHES: dict[str, list[Any]] = {
         {"uniform_mix": -0.1}, {"uniform_mix": 1.5}, {3: 4},
     ],
     "munchausen": [
-        "yes", 1, None, [], {"alph": 0.9}, {"alpha": -0.1}, {"alpha": 1.1}, {"tau": 0}, {"tau": -1}, {"tau": None}, {"clip": 0.1},
+        "yes", 1, None, [], {"alph": 0.9}, {"alpha": -0.1}, {"alpha": 1.1}, {"tau": 0}, {"tau": 1e-30}, {"tau": None}, {"clip": 0.1},
         {"clip": None}, {"clip": -math.inf}, {"clip": math.nan}, {3: 4},
     ],
     "exploration": [
@@ -57,7 +57,7 @@ OF_HEADS: dict[Any, dict[str, list[Any]]] = {
     CategoricalDQN: {
         "n_atoms": [*WHOLE, 1],
         "v_min": [*NO_NUMBERS, None, 10, 11],
-        "v_max": [*NO_NUMBERS, None, -10, -11],
+        "v_max": [*NO_NUMBERS, None, -10, -11, 1e30],
         "priority": ["KL", "td", None, 3],
     },
     QRDQN: {"n_quantiles": WHOLE, "kappa": KAPPA},
@@ -145,7 +145,7 @@ def test_every_argument_has_its_table() -> None:
         ({"prioritized_replay": {"alfa": 1}}, "prioritized_replay has no 'alfa'; allowed are .*Did you mean 'alpha'"),
         ({"prioritized_replay": {"initial": "min"}}, "initial'.*give 'max' or a number above 0"),
         ({"munchausen": {"temp": 1}}, "munchausen has no 'temp'; allowed are .'alpha', 'clip', 'tau'."),
-        ({"munchausen": {"tau": 0}}, r"munchausen\['tau'\]=0 is not allowed: give a number above 0"),
+        ({"munchausen": {"tau": 0}}, r"munchausen\['tau'\]=0 is not allowed: give a number from 1e-06"),
         ({"munchausen": {"clip": 1}}, "give a finite number up to 0"),
         ({"exploration": {"scheduel": 1}}, "has no 'scheduel'; allowed are .*Did you mean 'schedule'"),
         ({"exploration": {"kin": "none"}}, "has no 'kin'; allowed are .*Did you mean 'kind'"),

@@ -186,3 +186,10 @@ def test_an_extractor_of_ones_own_must_say_its_width() -> None:
 
     with pytest.raises(ConfigurationError, match="features_dim=0"):
         Silent(image(1, 36, 36))
+
+
+def test_what_is_illegal_is_below_any_value() -> None:
+    head = ScalarHead(make_outputs(1))
+    q = head(torch.zeros(1, 6), torch.tensor([[False, True, True, True]])).q
+    assert (q[0, 0] / 1e-6).isfinite()  # a temperature of Munchausen
+    assert q[0, 0] < -1e20  # of C51's returns, the least

@@ -12,6 +12,8 @@ from torch import Tensor, nn
 
 from sb_dqn.errors import ConfigurationError, SpaceError
 from sb_dqn.nn import BaseFeaturesExtractor, FlattenExtractor
+from sb_dqn.nn.linear import Linear
+from sb_dqn.nn.norms import SpectralLinear
 from sb_dqn.policies import (
     VALUE_POLICIES,
     CnnPolicy,
@@ -239,3 +241,9 @@ def test_observation_spaces_that_are_not_supported(space: Any) -> None:
 def test_action_spaces_that_are_not_supported(space: Any) -> None:
     with pytest.raises(SpaceError, match=r"allowed: Discrete\(n, start=...\)"):
         MlpPolicy(VECTOR, space)
+
+
+def test_spectral_norm_holds_before_a_memory_too() -> None:
+    policy = VALUE_POLICIES["MlpLstmPolicy"](VECTOR, ACTIONS, spectral_norm=True)
+    hidden = [layer for name, layer in policy.q_net.named_modules() if isinstance(layer, Linear) and "head" not in name]
+    assert [type(layer) for layer in hidden] == [SpectralLinear, SpectralLinear]

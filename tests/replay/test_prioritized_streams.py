@@ -17,7 +17,7 @@ from sb_dqn.algorithms.dqn import DQN
 from sb_dqn.errors import CheckpointError
 from sb_dqn.replay import Prioritized, PrioritizedSampler, Replay, Ring, UniformSampler
 from sb_dqn.types import Rows
-from tests.replay.test_prioritized import replay_of, sampler_of
+from tests.replay.test_prioritized import filled, replay_of, sampler_of
 from tests.replay.toy_rows import EVENTS, Game, naive_starts, play
 
 ALPHA, EPS = 0.7, 1e-3
@@ -281,3 +281,33 @@ def test_it_is_saved_with_the_replay_and_survives_a_new_env_and_a_second_learn(t
         model.learn(120, reset_num_timesteps=reset)
         model.replay.refresh()
         assert sampler_of(model.replay).check_valid() == (True, "valid")
+
+
+@pytest.mark.parametrize(
+    ("saved", "loaded", "expected", "largest"),
+    [(0.5, 1.0, [4.0, 9.0, 16.0], 16.0), (1.0, 0.5, [2.0, 3.0, 4.0], 4.0), (1.0, 0.0, [1.0, 1.0, 1.0], 1.0)],
+)
+def test_saved_priorities_get_the_alpha_that_loads_them(
+    saved: float, loaded: float, expected: list[float], largest: float
+) -> None:
+    replay, fresh = (filled(4, alpha=alpha, eps=1e-12) for alpha in (saved, loaded))
+    sampler_of(replay).feedback(torch.tensor([[0, 0, 0], [0, 1, 2]]), torch.tensor([4.0, 9.0, 16.0]))
+    fresh.load_state_dict(replay.state_dict())
+    assert sampler_of(fresh).tree.leaves[:3].tolist() == pytest.approx(expected)
+    assert float(sampler_of(fresh).largest) == pytest.approx(largest)
+    assert sampler_of(fresh).check_valid() == (True, "valid")
+
+
+def test_an_alpha_of_0_leaves_nothing_to_raise() -> None:
+    replay, fresh = filled(4, alpha=0.0), filled(4, alpha=1.0)
+    sampler_of(replay).feedback(torch.tensor([[0, 0, 0], [0, 1, 2]]), torch.tensor([4.0, 9.0, 16.0]))
+    fresh.load_state_dict(replay.state_dict())
+    assert sampler_of(fresh).tree.leaves[:3].tolist() == [1.0, 1.0, 1.0]
+
+
+def test_files_without_an_alpha_are_taken_as_they_are() -> None:
+    replay, fresh = filled(4, alpha=0.5), filled(4, alpha=1.0)
+    sampler_of(replay).feedback(torch.tensor([[0, 0, 0], [0, 1, 2]]), torch.tensor([4.0, 9.0, 16.0]))
+    state = {key: value for key, value in replay.state_dict().items() if key != "sampler/alpha"}
+    fresh.load_state_dict(state)
+    assert torch.equal(sampler_of(fresh).tree.leaves, sampler_of(replay).tree.leaves)
