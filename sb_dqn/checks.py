@@ -72,7 +72,7 @@ def check_bool(name: str, value: Any) -> bool:
     Raises:
         ConfigurationError: it is neither.
     """
-    if value is not True and value is not False:
+    if type(value).__name__ not in ("bool", "bool_"):
         raise ConfigurationError(f"{name}={value!r} is not allowed: give True or False")
     return bool(value)
 

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from sb_dqn.answers import answer, check_objective
 from sb_dqn.checks import check_mapping
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.losses.td import weighted_mean
@@ -59,7 +60,7 @@ class Learner:
         online.eval()
         if target is not None:
             target.eval()
-        self.objective, self.batch_size = objective, batch_size
+        self.objective, self.batch_size = check_objective(objective), batch_size
         self.max_grad_norm = max_grad_norm
         self.flat = flatten_parameters(list(online.parameters()))
         self.flat_target = self.flat if target is None else flatten_parameters(list(target.parameters()))
@@ -118,7 +119,7 @@ class Learner:
         )
         trained = self._trained()
         with _learning(self.online):
-            loss, facts = self.objective(online, target, batch)
+            loss, facts = answer(self.objective, online, target, batch)
             total = weighted_mean(loss, batch.weight)
             found = iter(torch.autograd.grad(total, trained, materialize_grads=True))
         flat = flat_copy(next(found) if p.requires_grad else torch.zeros_like(p) for p in self.parameters).float()

@@ -143,6 +143,8 @@ def as_schedule(name: str, value: Any, *, low: float = 0.0, high: float = math.i
         found = FromProgress(value)
     elif isinstance(value, Sequence) and value and all(isinstance(pair, (list, tuple)) for pair in value):
         found = Piecewise(_points(name, value))
+    elif isinstance(value, Sequence):
+        raise _no_points(name, value)
     else:
         found = Constant(check_float(name, value, low, high, above=above))
     try:
@@ -157,9 +159,13 @@ def as_schedule(name: str, value: Any, *, low: float = 0.0, high: float = math.i
     return found
 
 
+def _no_points(name: str, given: Any) -> ConfigurationError:
+    return ConfigurationError(f"{name}={given!r} is not allowed: give (env step, value) pairs, steps rising")
+
+
 def _points(name: str, pairs: Sequence[Any]) -> tuple[tuple[int, float], ...]:
     """Pairs (env step, value), each number checked."""
-    wrong = ConfigurationError(f"{name}={pairs!r} is not allowed: give (env step, value) pairs, steps rising")
+    wrong = _no_points(name, pairs)
     if any(len(pair) != 2 for pair in pairs):
         raise wrong
     points = tuple(

@@ -26,12 +26,18 @@ def flatten_space(space: Space, path: str = "") -> dict[str, Space]:
     """`{"obs": space}` for a plain space; for a Dict its leaves, keys joined by `/`.
 
     Raises:
-        SpaceError: a leaf is of a kind that is not supported, or is empty.
+        SpaceError: a leaf is of a kind that is not supported, or is empty; two have the same name.
     """
     if isinstance(space, spaces.Dict):
         found: dict[str, Space] = {}
         for key, inner in space.spaces.items():
-            found.update(flatten_space(inner, f"{path}/{key}" if path else str(key)))
+            leaves = flatten_space(inner, f"{path}/{key}" if path else str(key))
+            if twice := found.keys() & leaves:
+                raise SpaceError(
+                    f"observation space {space} has two entries that are called {min(twice)!r}, keys of Dicts within Dicts being "
+                    f"joined by '/'; rename one"
+                )
+            found.update(leaves)
         if not found:
             raise SpaceError(f"observation space {space} is an empty Dict; it needs at least one entry")
         return found

@@ -82,6 +82,7 @@ def test_closed_ends_are_allowed() -> None:
 @pytest.mark.parametrize("value", [True, False])
 def test_truths(value: bool) -> None:
     assert check_bool("double_q", value) is value
+    assert check_bool("double_q", np.bool_(value)) is value
 
 
 @pytest.mark.parametrize("value", [1, 0, None, "yes", "True", 1.0, []])

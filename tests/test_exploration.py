@@ -240,6 +240,16 @@ def test_exploration_goes_on_after_a_load(kind: type[EpsilonGreedy] | type[Boltz
     assert second.rate == first.rate == pytest.approx(0.37)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_schedule_that_would_raise_it_is_told_to_have_no_effect(kind: type[EpsilonGreedy] | type[Boltzmann]) -> None:
+    held, falls = kind(Constant(0.3), PLAIN, LANES, generator()), kind(FALLING, PLAIN, LANES, generator())
+    for exploration in (held, falls):
+        exploration.load_state_dict(dict.fromkeys(exploration.state_dict(), 0.2))
+    with pytest.warns(UserWarning, match=r"goes on from 0.2, .* ends at 0.3 and has no effect. To explore anew"):
+        held.tell_if_held()
+    falls.tell_if_held()  # to 0.1
+
+
 def test_the_state_of_another_kind_is_left_alone() -> None:
     epsilon, boltzmann = explorer(0.3), Boltzmann(Constant(2.0), PLAIN, LANES, generator())
     boltzmann.load_state_dict(epsilon.state_dict())

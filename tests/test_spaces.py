@@ -57,6 +57,10 @@ def test_observations_have_the_keys_of_their_space() -> None:
         (spaces.Tuple([VECTOR]), "is not supported; allowed: Box"),
         (spaces.Dict({"a": spaces.Dict({"b": spaces.Text(3)})}), "at key 'a/b' is not supported"),
         (spaces.Dict({}), "is an empty Dict"),
+        (
+            spaces.Dict({"a/b": VECTOR, "a": spaces.Dict({"b": VECTOR})}),
+            "has two entries that are called 'a/b'.*rename one",
+        ),
         (spaces.Box(0, 1, (3, 0)), "has an axis of length 0"),
         (spaces.MultiDiscrete(np.zeros(0, np.int64)), "has an axis of length 0"),
     ],

@@ -19,10 +19,12 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 from torch.fx import GraphModule, Node
+from torch.overrides import TorchFunctionMode
 
 from sb_dqn.accelerate.array_replay import array_replay
 from sb_dqn.accelerate.products import replace_products
 from sb_dqn.accelerate.scripted import script_refused
+from sb_dqn.errors import ConfigurationError
 
 Mode = Literal["eager", "traced", "compiled"]
 Function = Callable[..., Any]
@@ -83,6 +85,8 @@ def accelerate(function: Function, example: tuple[Tensor, ...], mode: Mode) -> F
     make, called = (_compiled, "torch.compile") if mode == "compiled" else (_traced, "recording")
     try:
         return make(function, example)
+    except ConfigurationError:  # what was called is wrong, however it is run
+        raise
     except Exception as error:  # a missing compiler shows as many kinds of error, a module that branches as another
         why = (str(error) or type(error).__name__).splitlines()[0]  # some errors say nothing
         print(f"sb_dqn: {called} failed here, going on without it: {why}", file=sys.stderr)
@@ -106,12 +110,25 @@ def _record(function: Function, example: tuple[Tensor, ...]) -> GraphModule:
 
     # the tracer knows no lists of truths, which the backward pass of layer norm takes as an argument
     plain: Any = get_decompositions([torch.ops.aten.native_layer_norm_backward])
-    with tracing(TracingContext(FakeTensorMode())):  # else each operation makes a mode of its own: half of the time
+    with (
+        _NothingLeaves(),
+        tracing(TracingContext(FakeTensorMode())),
+    ):  # else each operation makes a mode of its own: half of the time
         # it does not take bound methods
         graph = make_fx(lambda *arguments: function(*arguments), decomposition_table=plain)(*example)
     graph.graph.eliminate_dead_code()
     graph.recompile()
     return graph
+
+
+class _NothingLeaves(TorchFunctionMode):
+    """Refuses to hand a tensor's numbers to Python, where the tracer does not: what comes back would be a constant."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = getattr(func, "__name__", "")
+        if name in ("numpy", "tolist", "__array__"):
+            raise RuntimeError(f"a tensor's {name} would be read once, and not at each update")
+        return func(*args, **(kwargs or {}))
 
 
 def _traced(function: Function, example: tuple[Tensor, ...]) -> Function:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from gymnasium import spaces
+from typing_extensions import Self
 
 from sb_dqn.algorithms.counters import Counters
 from sb_dqn.algorithms.logs import Logs
@@ -33,11 +35,22 @@ ELSEWHERE = {
 """Names of Stable-Baselines3 for what has another name here."""
 SETTERS = {
     "env": "set_env(env)",
+    "learned": "the constructor after it: self.learned = Learned(...) comes before super().__init__(...)",
     "logger": "set_logger(logger)",
     "policy": "set_parameters(parameters)",
     "seed": "set_random_seed(seed)",
 }
 """What is called where Stable-Baselines3 would let somebody assign."""
+
+FOLLOWS = {
+    "exploration_rate": "it follows the schedule: load(path, env=env, exploration=...) takes another",
+    "num_timesteps": "it counts; learn(..., reset_num_timesteps=True) begins at 0",
+}
+"""What is read off the model, and cannot be told to it."""
+_NO_COPY = (
+    ": its parameters lie in one tensor, its updates are recorded. Save it and load it: model.save(path), {}.load(path, env=...); "
+    "model.policy may be copied, to act"
+)
 
 
 class Attributes:
@@ -80,9 +93,22 @@ class Attributes:
                 ConfigurationError: it is one of them, or a name that Stable-Baselines3 has for a part.
             """
             arguments = self.__dict__.get("arguments", {})
-            if arguments and (name in SETTERS or name in ELSEWHERE or name in arguments):
-                raise ConfigurationError(_refusal(type(self).__name__, name, value))
+            fixed = getattr(getattr(type(self), name, None), "fset", self) is None  # a property that is read alone
+            if arguments and (fixed or name in SETTERS or name in ELSEWHERE or name in arguments):
+                raise ConfigurationError(_refusal(type(self).__name__, name, value, arguments))
             super().__setattr__(name, value)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        raise ConfigurationError(f"copy.deepcopy of a model is not allowed{_NO_COPY.format(type(self).__name__)}")
+
+    def __copy__(self) -> Self:
+        """Another name for the same parts."""
+        found = object.__new__(type(self))
+        found.__dict__.update(self.__dict__)
+        return found
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise ConfigurationError(f"pickling a model is not allowed{_NO_COPY.format(type(self).__name__)}")
 
     def get_env(self) -> Any:
         """The environment, as it was given or made; None if there is none."""
@@ -163,12 +189,16 @@ class Attributes:
         return self.statistics.ep_success_buffer
 
 
-def _refusal(cls: str, name: str, value: Any) -> str:
+def _refusal(cls: str, name: str, value: Any, arguments: Collection[str]) -> str:
     """Why `name` of a model cannot be assigned, and what to do instead."""
     if name in SETTERS:
         return f"{name} of a model cannot be assigned; call {SETTERS[name]}"
     if name in ELSEWHERE:
         return f"{name} of a model cannot be assigned, there is none; what it would be is {ELSEWHERE[name]}"
+    if name in FOLLOWS:
+        return f"{name} of a model cannot be assigned; {FOLLOWS[name]}"
+    if name not in arguments:
+        return f"{name} of a model cannot be assigned; it is read off its parts"
     return (
         f"{name}={value!r} cannot be assigned: {cls} reads {name} once, when it is made; give it there, or save the model and "
         f"go on with {cls}.load(path, env=env, {name}={value!r})"

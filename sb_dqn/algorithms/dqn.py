@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 import numpy.typing as npt
@@ -12,7 +13,7 @@ import numpy.typing as npt
 from sb_dqn.accelerate import Mode, choose_mode
 from sb_dqn.algorithms.lane_memory import LaneMemory
 from sb_dqn.algorithms.off_policy import OffPolicyAlgorithm
-from sb_dqn.algorithms.outside import open_outside, refuse_unknown, resolve_device
+from sb_dqn.algorithms.outside import open_outside, refuse_unknown, remembered, resolve_device
 from sb_dqn.algorithms.parts import NetPlan, epsilon_schedule, gradient_bound, random_streams
 from sb_dqn.algorithms.prediction import GreedyActor
 from sb_dqn.algorithms.replay_settings import ReplaySettings, TargetSettings, cadence
@@ -112,6 +113,8 @@ class DQN(OffPolicyAlgorithm):
     """
 
     learned: Learned | None = None
+    further: Mapping[str, Any] = MappingProxyType({})
+    """Arguments of a class of your own for its model files, beside Learned's; set before `DQN.__init__`, as that is."""
     exploration: Exploration
     policy: QPolicy
 
@@ -195,9 +198,7 @@ class DQN(OffPolicyAlgorithm):
         if replay.sequences is not None:
             objective = SequenceObjective(objective, replay.sequences, backup.double_q)
         super().__init__(
-            arguments={
-                **{name: value for name, value in arguments.items() if name not in learned.replaces}, **learned.arguments
-            },
+            arguments=remembered(type(self), arguments, learned.replaces, {**learned.arguments, **self.further}),
             blueprint=blueprint,
             policy=nets,
             learner=Learner(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import torch
@@ -94,3 +94,20 @@ def constructor_arguments(cls: type) -> dict[str, inspect.Parameter]:
         if not any(p.kind is p.VAR_KEYWORD and p.name == "kwargs" for p in signature.values()):
             break  # a variant hands its **kwargs to its parent; this one hands on nothing
     return {name: p for name, p in found.items() if name not in ("self", "policy", "env")}
+
+
+def remembered(
+    cls: type, arguments: Mapping[str, Any], replaces: Collection[str], further: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The arguments of a model for its files: all but those that are replaced, and what its class has further.
+
+    Raises:
+        ConfigurationError: a keyword of the class is not among them: a model file would forget it.
+    """
+    for name in constructor_arguments(cls):
+        if name not in arguments and name not in replaces and name not in further:
+            raise ConfigurationError(
+                f"{name} of {cls.__name__} would be forgotten by its model files; before super().__init__, put it into Learned's "
+                f"arguments, or into self.further = {{{name!r}: {name}}}"
+            )
+    return {**{name: value for name, value in arguments.items() if name not in replaces}, **further}

@@ -232,7 +232,10 @@ def write_policy(policy: Policy, state: Mapping[str, Tensor], exact_match: bool 
     try:
         policy.load_state_dict(dict(state), strict=exact_match)
     except (RuntimeError, TypeError, ValueError, AttributeError) as error:
-        raise ConfigurationError(f"the parameters do not fit this policy: {error}") from error
+        raise ConfigurationError(
+            f"the parameters do not fit this policy, whose nets are others: policy_kwargs, dueling, noisy and the size of a "
+            f"distribution must be as they were. {error}"
+        ) from error
 
 
 def read_parameters(source: Any, known: Collection[str], exact_match: bool) -> dict[str, Any]:

@@ -157,6 +157,8 @@ class Saving(Attributes):
         if "normalizer" not in saved.parts:
             parts.pop("normalizer", None)  # begins anew
         persistence.restore(parts, saved.parts)
+        if model.exploration is not None and any(name.startswith("exploration") for name in kwargs):
+            model.exploration.tell_if_held()
         model.learner.refresh()
         if saved.continuation is not None:
             model._take_over(saved, trust)
@@ -240,12 +242,6 @@ class Saving(Attributes):
             set_process_state(interrupted.process)
         persistence.restore({"rng": self.rng}, {"rng": interrupted.rng})
         return rows
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-        raise ConfigurationError(
-            f"copy.deepcopy of a model is not allowed: its parameters lie in one tensor, its updates are recorded. Save it and load "
-            f"it: model.save(path), {type(self).__name__}.load(path, env=...); model.policy may be copied, to act"
-        )
 
     def get_parameters(self) -> dict[str, dict[str, Any]]:
         """State of the policy (online and target nets) and of the optimisers, by name; a copy, to be put back later."""

@@ -42,6 +42,8 @@ def as_path(target: Target) -> Path | None:
         ConfigurationError: it is a text file, a file that cannot seek, or no file at all.
     """
     if isinstance(target, (str, os.PathLike)):
+        if not Path(target).name:
+            raise ConfigurationError(f"{target!r} names no file; give one, such as 'model' or 'runs/model.zip'")
         return Path(target)
     file: Any = target
     if isinstance(file, io.TextIOBase) or not callable(getattr(file, "seekable", None)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, ClassVar
@@ -9,6 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from sb_dqn.schedules import Schedule
 from sb_dqn.spaces import ActionShape
 from sb_dqn.types import BoolArray, IntArray
 
@@ -30,6 +32,8 @@ class Exploration(ABC):
     """
 
     needs_values: ClassVar[bool] = False
+    schedule: Schedule
+    """Of epsilon or of a temperature, over env steps."""
 
     def __init__(
         self, actions: ActionShape, num_lanes: int, rng: np.random.Generator, evaluation: Exploration | None = None
@@ -59,6 +63,17 @@ class Exploration(ABC):
     @abstractmethod
     def explore(self, act: Act, rows: int, rng: np.random.Generator, mask: BoolArray | None = None) -> IntArray:
         """`[rows]` (`[rows, D]`) actions at the present rate, the same for all rows, with draws of `rng`."""
+
+    def tell_if_held(self) -> None:
+        """Says so where the rate that was reached is below all that the schedule asks for, so that it changes nothing."""
+        (reached,), final = self.state_dict().values(), self.schedule.ends()[1]
+        if reached < final:
+            warnings.warn(
+                f"exploration goes on from {reached:g}, which the model had reached, and never rises; the schedule that was given "
+                f"ends at {final:g} and has no effect. To explore anew, make a model and give it these parameters: "
+                f"new.set_parameters(old.get_parameters())",
+                stacklevel=3,
+            )
 
     @abstractmethod
     def state_dict(self) -> dict[str, Any]:

@@ -45,4 +45,4 @@ class FlattenExtractor(BaseFeaturesExtractor):
         super().__init__(observation_space, spaces.utils.flatdim(observation_space))
 
     def forward(self, observation: Tensor) -> Tensor:
-        return observation.flatten(1)
+        return observation.flatten(1) if observation.dim() > 1 else observation.unsqueeze(1)  # one number each

@@ -10,7 +10,9 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
+from sb_dqn.errors import ConfigurationError
 from sb_dqn.nn.extractors import (
+    EXTRACTORS,
     BaseFeaturesExtractor,
     CombinedExtractor,
     FlattenExtractor,
@@ -72,7 +74,7 @@ class Features(nn.Module):
         channels: "first" or "last" where the shape of an image does not tell.
 
     Raises:
-        ConfigurationError: the extractor refuses its arguments or has no `features_dim`.
+        ConfigurationError: the extractor refuses its arguments, has no `features_dim`, or answers in another width.
     """
 
     def __init__(
@@ -92,6 +94,20 @@ class Features(nn.Module):
         if getattr(self.extractor, "reads_bytes", False):  # a user's may be of another family
             self.preprocess.leave_bytes()
         self.dtype = torch.float32
+        if type(self.extractor) not in EXTRACTORS.values():
+            self._check_width(leaves)
+
+    def _check_width(self, leaves: Mapping[str, spaces.Space[Any]]) -> None:
+        zeros = {key: torch.zeros(1, *(leaf.shape or ())) for key, leaf in leaves.items()}
+        learning = self.extractor.training
+        with torch.no_grad():  # and without moving what a batch norm remembers
+            found = self.extractor.eval()(zeros if self.is_dict else zeros["obs"])
+        self.extractor.train(learning)
+        if found.shape != (1, self.features_dim):
+            raise ConfigurationError(
+                f"{type(self.extractor).__name__} says features_dim={self.features_dim}, and of one observation its answer has shape "
+                f"{list(found.shape)}; it must be [1, {self.features_dim}]"
+            )
 
     @property
     def features_dim(self) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -167,13 +168,17 @@ def check_widths(given: Sequence[int] | None, default: list[int], name: str = "p
 
 
 def check_activation(given: Any) -> type[nn.Module]:
-    """A class of modules.
+    """A class of modules, or what makes one, such as a partial of a class.
 
     Raises:
-        ConfigurationError: it is none.
+        ConfigurationError: it is neither.
     """
-    if not callable(given) or isinstance(given, nn.Module):
+    made = None
+    with suppress(TypeError):  # what a function says without its argument
+        made = given()
+    if isinstance(given, nn.Module) or not isinstance(made, nn.Module):
         raise ConfigurationError(
             f"policy_kwargs['activation_fn']={given!r} is not allowed: give a class, e.g. torch.nn.ReLU"
         )
-    return given  # type: ignore[no-any-return]  # a class, or a partial of one
+    made_by: type[nn.Module] = given
+    return made_by

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -134,6 +135,9 @@ def test_no_argument_can_be_assigned(algorithm: Any) -> None:
     [
         ("learning_rate", r"reads learning_rate once.* save the model and go on with DQN.load\(path, env=env, learning_rate=1e-05\)"),
         ("env", r"env of a model cannot be assigned; call set_env\(env\)"),
+        ("exploration_rate", r"it follows the schedule: load\(path, env=env, exploration=...\) takes another"),
+        ("num_timesteps", r"it counts; learn\(..., reset_num_timesteps=True\) begins at 0"),
+        ("n_envs", r"n_envs of a model cannot be assigned; it is read off its parts"),
         ("lr_schedule", r"there is none; what it would be is rate_schedule, .*load\(path, learning_rate=...\) takes another"),
     ],
 )  # fmt: skip
@@ -158,3 +162,9 @@ def test_what_the_message_says_works(tmp_path: Path) -> None:
 def test_a_model_can_be_copied() -> None:
     model = quick()
     assert copy.copy(model).gamma == model.gamma
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS.values())
+def test_a_model_is_not_pickled(algorithm: Any) -> None:
+    with pytest.raises(ConfigurationError, match=r"pickling a model is not allowed: .* model.save\(path\)"):
+        pickle.dumps(quick(algorithm=algorithm))

@@ -6,6 +6,7 @@ import importlib.util
 import re
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -16,9 +17,12 @@ import torch
 
 import sb_dqn
 from sb_dqn.algorithms import DQN
+from sb_dqn.algorithms.dqn import Learned
 from sb_dqn.errors import ConfigurationError
+from sb_dqn.nn.heads import Scalar
 from sb_dqn.nn.values import ILLEGAL, ScalarValue
 from sb_dqn.objectives.backup import Backup
+from sb_dqn.objectives.q_learning import QLearning
 from sb_dqn.types import Batch
 from tests.tiny import Tiny, lanes
 
@@ -116,3 +120,102 @@ def test_its_target_by_hand(variant: ModuleType, double: bool, next_value: float
     error = abs(2.0 - (1.5 + 0.5 * next_value - 0.9 * (4.0 - 1.0)))
     torch.testing.assert_close(facts["priority"], torch.tensor([error]))
     torch.testing.assert_close(loss, torch.tensor([0.5 * error**2 if error < 1 else error - 0.5]))
+
+
+# -- what a variant of one's own may get wrong
+
+
+def own(objective: Any, **settings: Any) -> DQN:
+    class Own(DQN):
+        def __init__(self, policy: Any, env: Any, **kwargs: Any) -> None:
+            self.learned = Learned(Scalar(), objective)
+            super().__init__(policy, env, **kwargs)
+
+    return Own("MlpPolicy", Tiny(), **{**SMALL, **settings})
+
+
+class Changed(QLearning):
+    """Q-learning whose answer is something else."""
+
+    def __init__(self, backup: Backup, change: Any = None) -> None:
+        super().__init__(backup)
+        self.change = change
+
+    def __call__(self, online: Any, target: Any, batch: Batch) -> Any:
+        return self.change(*super().__call__(online, target, batch))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda loss, facts: loss, "Changed answers Tensor; an objective answers two things"),
+        (lambda loss, facts: (loss, facts, 3), "Changed answers tuple; an objective answers two things"),
+        (lambda loss, facts: (loss, None), "an objective answers two things"),
+        (lambda loss, facts: (loss, {}), r"Changed reports \['q_mean'\], and its facts are \[\]"),
+        (
+            lambda loss, facts: (loss.mean(), facts),
+            r"Changed: loss has shape \[\], and a batch \[8\]; give a number for each",
+        ),
+        (lambda loss, facts: (loss, facts | {"priority": loss[:3]}), r"priority has shape \[3\], and a batch \[8\]"),
+    ],
+)
+@pytest.mark.parametrize("prioritized", [False, True])
+def test_what_an_objective_must_answer(change: Any, message: str, prioritized: bool) -> None:
+    model = own(partial(Changed, change=change), prioritized_replay=prioritized)
+    with pytest.raises(ConfigurationError, match=message):
+        model.learn(100)
+
+
+def test_an_objective_must_say_what_it_reports() -> None:
+    with pytest.raises(ConfigurationError, match="function has no `reports`: give it the names of the facts"):
+        own(lambda backup: lambda online, target, batch: (batch.weight, {}))
+
+
+@pytest.mark.parametrize(
+    "leave",
+    [
+        lambda loss: loss.detach().numpy().max(),
+        lambda loss: loss.tolist()[0],
+        lambda loss: np.asarray(loss.detach())[0],
+    ],
+)
+def test_what_leaves_torch_is_not_read_once_for_all(leave: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    seen: list[float] = []
+
+    def look(loss: torch.Tensor, facts: Any) -> Any:
+        seen.append(float(leave(loss)))
+        return loss, facts
+
+    model = own(partial(Changed, change=look)).learn(100)
+    assert len(set(seen)) > model._n_updates // 2
+    assert "going on without it" in capsys.readouterr().err
+
+
+def test_what_is_learned_is_said_before_the_constructor() -> None:
+    class Late(DQN):
+        def __init__(self, policy: Any, env: Any, **kwargs: Any) -> None:
+            super().__init__(policy, env, **kwargs)
+            self.learned = Learned(Scalar(), QLearning)
+
+    with pytest.raises(ConfigurationError, match=r"self.learned = Learned\(...\) comes before super\(\).__init__"):
+        Late("MlpPolicy", Tiny(), **SMALL)
+
+
+def test_no_keyword_is_forgotten(variant: ModuleType, tmp_path: Path) -> None:
+    class Forgets(variant.AdvantageLearningDQN):  # type: ignore[misc,name-defined]  # of a module made at run time
+        def __init__(self, policy: Any, env: Any, *, twice: bool = False, **kwargs: Any) -> None:
+            super().__init__(policy, env, **kwargs)
+
+    class Remembers(variant.AdvantageLearningDQN):  # type: ignore[misc,name-defined]  # the same
+        def __init__(self, policy: Any, env: Any, *, twice: bool = False, **kwargs: Any) -> None:
+            self.further = {"twice": twice}
+            super().__init__(policy, env, **kwargs)
+
+    with pytest.raises(
+        ConfigurationError, match=r"twice of Forgets would be forgotten by its model files; .*self.further = "
+    ):
+        Forgets("MlpPolicy", Tiny(), **SMALL)
+    Remembers("MlpPolicy", Tiny(), twice=True, alpha=0.3, **SMALL).save(tmp_path / "own")
+    loaded = DQN.load(tmp_path / "own")
+    assert loaded.arguments["twice"] is True
+    assert loaded.arguments["alpha"] == 0.3

@@ -33,6 +33,7 @@ NESTED = spaces.Dict({"camera": spaces.Dict({"left": PICTURE}), "place": VECTOR,
 SPACES: dict[str, tuple[str, spaces.Space[Any]]] = {
     "vector": ("MlpPolicy", VECTOR),
     "float64": ("MlpPolicy", spaces.Box(-1, 1, (3,), np.float64)),
+    "number": ("MlpPolicy", spaces.Box(-1, 1, (), np.float32)),
     "matrix": ("MlpPolicy", spaces.Box(-1, 1, (2, 3), np.float32)),
     "integers": ("MlpPolicy", spaces.Box(-5, 5, (2,), np.int32)),
     "chw": ("CnnPolicy", PICTURE),
@@ -109,6 +110,14 @@ def test_layers_and_activation() -> None:
     ]
     linear = MlpPolicy(VECTOR, ACTIONS, net_arch=[])
     assert sum(parameter.numel() for parameter in linear.q_net.parameters()) == 4 * 3 + 3
+
+
+class Narrow(FlattenExtractor):
+    """Says another width than it has."""
+
+    def __init__(self, observation_space: Any) -> None:
+        super().__init__(observation_space)
+        self._features_dim = 7
 
 
 class Doubler(BaseFeaturesExtractor):
@@ -211,6 +220,15 @@ class NoWidth(nn.Module):
         (MlpPolicy, VECTOR, {"net_arch": [64, 1.5]}, r"net_arch.*=1.5 is not allowed"),
         (MlpPolicy, VECTOR, {"activation_fn": "relu"}, r"activation_fn.*='relu' is not allowed: give"),
         (MlpPolicy, VECTOR, {"activation_fn": nn.ReLU()}, r"activation_fn.*is not allowed: give"),
+        (MlpPolicy, VECTOR, {"activation_fn": torch.tanh}, r"activation_fn.*is not allowed: give a class"),
+        (MlpPolicy, VECTOR, {"activation_fn": nn.functional.relu}, r"activation_fn.*is not allowed: give a class"),
+        (MlpPolicy, VECTOR, {"activation_fn": dict}, r"activation_fn.*is not allowed: give a class"),
+        (
+            MlpPolicy,
+            VECTOR,
+            {"features_extractor_class": Narrow},
+            r"Narrow says features_dim=7, .* has shape \[1, 4\]; it must be \[1, 7\]",
+        ),
         (MlpPolicy, VECTOR, {"channels": "middle"}, r"channels.*='middle' is unknown: allowed are"),
         (MlpPolicy, VECTOR, {"normalize_images": "no"}, r"normalize_images.*='no' is not allowed: give"),
         (MlpPolicy, VECTOR, {"features_extractor_class": "cnn"}, "features_extractor_class.*is not allowed: give"),
