@@ -1,8 +1,8 @@
 """Every combination of head, switches, observation, lanes and actions learns, changes, and comes back from its file.
 
 By default rows in which every triple of choices meets are run eagerly, and rows in which every pair meets are recorded too,
-as they are for a user. SB_DQN_MATRIX=full runs the full product in place of the triples, and compiles every head (an hour
-or two).
+as they are for a user. SB_DQN_MATRIX=full runs the full product in place of the triples, and compiles every head (ten minutes of two
+cores).
 """
 
 from __future__ import annotations
