@@ -239,8 +239,13 @@ class BaseAlgorithm(Saving, ABC):
 
         Raises:
             SpaceError: its spaces differ from the model's.
-            ConfigurationError: it has another number of lanes than the replay.
+            ConfigurationError: it has another number of lanes than the replay, or `learn` is running.
         """
+        if self.learning:
+            raise ConfigurationError(
+                "this model is learning: set_env would not reach the learn that is running; call it after learn, then learn "
+                "again with reset_num_timesteps=False"
+            )
         stream = persistence.outside_of(self.blueprint, env, self.action_mask)
         if self._experience is not None and stream.num_envs != self.n_envs:
             raise ConfigurationError(

@@ -183,6 +183,24 @@ def test_learn_cannot_be_called_from_inside() -> None:
     usable(model)
 
 
+def test_the_environment_cannot_be_exchanged_from_inside() -> None:
+    first, second = Tiny(), Tiny()
+    model = quick(first)
+
+    def exchange(locals_: Any, globals_: Any) -> bool:
+        locals_["self"].set_env(second)
+        return True
+
+    with pytest.raises(
+        ConfigurationError, match="set_env would not reach the learn that is running; call it after learn"
+    ):
+        model.learn(20, callback=exchange)
+    assert not second.actions
+    model.set_env(second)
+    model.learn(20)
+    assert second.actions
+
+
 def test_a_log_folder_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     model = quick(tensorboard_log=str(tmp_path / "file" / "runs")).learn
