@@ -11,8 +11,9 @@ import numpy as np
 from gymnasium import spaces
 
 from sb_dqn.checks import check_int
+from sb_dqn.envs.likeness import difference, is_same
 from sb_dqn.envs.stream import Stream, open_stream
-from sb_dqn.errors import ConfigurationError
+from sb_dqn.errors import ConfigurationError, SpaceError
 from sb_dqn.replay.frames import FrameStack
 from sb_dqn.spaces import flatten_space
 from sb_dqn.types import BoolArray, Rows
@@ -137,6 +138,7 @@ def evaluate_policy(
 
     Raises:
         ConfigurationError: no environment, an argument out of range, or the training env of a model that is learning.
+        SpaceError: the spaces of `env` differ from the model's.
         AssertionError: the mean return is not above `reward_threshold`.
     """
     if env is None:
@@ -177,7 +179,7 @@ def play_episodes(
     A lane whose episode was cut waits until the others have their episodes; then all start anew with another seed.
     """
     n_eval_episodes, max_steps = check_int("n_eval_episodes", n_eval_episodes, 1), check_int("max_steps", max_steps, 1)
-    stream = open_for(model, stream)  # refuses one that does not tell the legal actions that the model needs
+    stream = open_for(model, stream)  # refuses other spaces, and one without the legal actions that are needed
     tally = Tally(n_eval_episodes, stream.num_envs, max_steps)
     rounds, start = 0, stream.action_shape.start
     while not tally.complete:
@@ -206,8 +208,18 @@ def play_episodes(
 
 
 def open_for(model: Any, env: Any) -> Stream:
-    """The environment read as rows, with its legal actions where the model was trained with them."""
-    return open_stream(env, action_mask=getattr(model, "action_mask", None))
+    """The environment read as rows, with its legal actions where the model was trained with them.
+
+    Raises:
+        SpaceError: its spaces are not those that the model was made for.
+    """
+    stream = open_stream(env, action_mask=getattr(model, "action_mask", None))
+    made = getattr(model, "blueprint", stream.blueprint)  # something else that predicts does not tell
+    if differs := difference(stream.blueprint, made):
+        if opened_here(env):
+            stream.close()
+        raise SpaceError(f"the evaluation env's {differs}; evaluate it on an environment like that")
+    return stream
 
 
 def derive_seed(seed: int, number: int) -> int:
@@ -229,7 +241,7 @@ def check_not_training(model: Any, env: Any, learning: bool, warn: bool = True) 
         ConfigurationError: the model is learning on this very environment.
     """
     training_env = getattr(model, "get_env", lambda: None)()
-    if training_env is None or not _same(env, training_env):
+    if training_env is None or not is_same(env, training_env):
         return
     if learning:
         raise ConfigurationError(
@@ -247,18 +259,6 @@ def check_not_training(model: Any, env: Any, learning: bool, warn: bool = True) 
 def opened_here(env: Any) -> bool:
     """Whether `open_stream` makes the environment itself, so that nobody else could close it."""
     return isinstance(env, (str, list, tuple)) or callable(env)
-
-
-def _same(env: Any, training_env: Any) -> bool:
-    """Whether the two share an environment, whatever is wrapped around it."""
-    return not _cores(env).isdisjoint(_cores(training_env))
-
-
-def _cores(env: Any) -> set[int]:
-    """The innermost environments, by identity; those of a vector env that steps them in this process are its lanes."""
-    env = env.env if isinstance(env, Stream) else env
-    lanes = getattr(env, "envs", None)
-    return {id(getattr(one, "unwrapped", one)) for one in (lanes if isinstance(lanes, (list, tuple)) else (env,))}
 
 
 class View:

@@ -14,10 +14,11 @@ import torch
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
+from sb_dqn.callbacks import EvalCallback
 from sb_dqn.envs.stream import StreamOptions, open_stream
-from sb_dqn.errors import ConfigurationError
+from sb_dqn.errors import ConfigurationError, SpaceError
 from sb_dqn.evaluation import derive_seed, evaluate_policy, play_episodes
-from tests.tiny import Tiny, quick
+from tests.tiny import SMALL_CNN, Tiny, quick
 
 
 class Game(gymnasium.Env[Any, Any]):
@@ -331,6 +332,81 @@ def test_the_training_env_is_refused_while_learning_and_warned_of_else() -> None
         warnings.simplefilter("error")
         evaluate_policy(model, env, 1, warn=False)
         evaluate_policy(Model(env=Game(2)), env, 1)
+
+
+class Else(Tiny):
+    """A Tiny with other spaces."""
+
+    def __init__(self, bound: float = np.inf, places: int = 2, actions: int = 3) -> None:
+        super().__init__()
+        self.observation_space = spaces.Box(-bound, bound, (places,), np.float32)
+        self.action_space, self.closed = spaces.Discrete(actions), False
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [
+        (
+            {"bound": 5},
+            r"env's observation_space is Box\(-5.*the model was made for Box\(-inf.*an environment like that",
+        ),
+        ({"places": 3}, r"the evaluation env's observation_space is Box.*\(3,\)"),
+        ({"actions": 7}, r"the evaluation env's action_space is Discrete\(7\), the model was made for Discrete\(3\)"),
+    ],
+)
+def test_an_env_of_other_spaces_is_refused_before_it_is_played(other: dict[str, Any], message: str) -> None:
+    model, made = quick(), []
+    evaluate_policy(model, Else(), 1)
+
+    def make() -> Else:
+        made.append(Else(**other))
+        return made[-1]
+
+    for given in (make, [make, make], Else(**other)):
+        with pytest.raises(SpaceError, match=message):
+            evaluate_policy(model, given, 1)
+    assert [env.closed for env in made] == [True] * 3
+    with pytest.raises(SpaceError, match=message):
+        model.learn(20, EvalCallback(make, eval_freq=10))
+    assert model.num_timesteps == 0
+    assert made[-1].closed
+    model.learn(20, EvalCallback(make, eval_freq=0))  # which never plays there
+    assert len(made) == 4
+
+
+class Frames(gymnasium.Env[Any, Any]):
+    """`count` noisy frames at a time."""
+
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, count: int) -> None:
+        self.observation_space = spaces.Box(0, 255, (count, 12, 12), np.uint8)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.t = 0
+        return self.observation_space.sample(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.t += 1
+        return self.observation_space.sample(), 1.0, self.t == 3, False, {}
+
+
+def test_it_does_not_matter_who_stacks_the_frames() -> None:
+    stacking = quick(
+        open_stream(Frames(1), frame_stack=2), "CnnPolicy", policy_kwargs={"features_extractor_kwargs": SMALL_CNN}
+    )
+    stacked = quick(Frames(2), "CnnPolicy", policy_kwargs={"features_extractor_kwargs": SMALL_CNN})
+    for model in (stacking, stacked):
+        for env in (Frames(2), open_stream(Frames(1), frame_stack=2)):
+            assert evaluate_policy(model, env, 2) == (3.0, 0.0)
+    assert evaluate_policy(stacking, Frames(1), 2) == (3.0, 0.0)
+    for model, env in ((stacked, Frames(1)), (stacking, Frames(4)), (stacking, Tiny())):
+        with pytest.raises(SpaceError, match="the evaluation env's observation_space"):
+            evaluate_policy(model, env, 2)
 
 
 @pytest.mark.parametrize(

@@ -97,6 +97,8 @@ class EvalCallback(EventCallback):
 
     def _init_callback(self) -> None:
         check_not_training(self.model, self.eval_env, learning=True)
+        if self._every is not None:
+            self._stream = open_for(self.model, self.eval_env)  # now: an env that does not fit is to cost no training
         if self.best_model_save_path is not None:
             Path(self.best_model_save_path).mkdir(parents=True, exist_ok=True)
         if self.log_path is not None:
