@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from math import ldexp
 from typing import Any, NamedTuple
 
 import gymnasium
@@ -14,6 +15,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space, concatenate, create_empty_array
 
 from sb_dqn.checks import check_choice
+from sb_dqn.envs.answers import NO_INFO, WrongAnswer, check_env, explained
 from sb_dqn.envs.state import layers_state, load_layers_state
 from sb_dqn.envs.stream_options import StreamOptions, options_of
 from sb_dqn.errors import CheckpointError, ConfigurationError, EnvironmentFault, SpaceError
@@ -48,7 +50,7 @@ class Lanes(VectorEnv[Any, Any, Any]):
             `PATIENCE` times in a row raises.
 
     Raises:
-        ConfigurationError: no factory, or one env handed out twice.
+        ConfigurationError: no factory, one env handed out twice, or something that is no env.
         SpaceError: the lanes' spaces differ.
     """
 
@@ -69,6 +71,8 @@ class Lanes(VectorEnv[Any, Any, Any]):
         self.envs: list[Env] = [make() for make in self._makers]
         if not self.envs:
             raise ConfigurationError("no environment was given; allowed: a list of at least one factory")
+        for lane, env in enumerate(self.envs):
+            check_env(env, lane)
         if len({id(env.unwrapped) for env in self.envs}) != len(self.envs):
             raise ConfigurationError(
                 "two factories returned the same environment; each must make its own: [lambda: "
@@ -117,6 +121,8 @@ class Lanes(VectorEnv[Any, Any, Any]):
         for lane, env in enumerate(self.envs):
             try:
                 observation, info = env.reset(seed=seeds[lane], options=options)
+                if info is None:
+                    raise WrongAnswer(NO_INFO)
             except Exception as error:
                 raise self._fault(lane, error, "while resetting") from error
             observations.append(observation)
@@ -132,25 +138,29 @@ class Lanes(VectorEnv[Any, Any, Any]):
         """
         observations, rewards, terminations, truncations, infos = [], [], [], [], []
         resets, self._ended, self._steps = self._ended, [], self._steps + 1
-        lane = 0
+        lane, answer = 0, None
         while lane < self.num_envs:
             try:
                 for env, action, reset in zip(self.envs[lane:], actions[lane:], resets[lane:], strict=True):
                     if reset:
                         observation, info = env.reset()
-                        reward, terminated, truncated = 0.0, False, False
+                        reward, ended, terminated, truncated = 0.0, False, False, False
                     else:
-                        observation, answer, terminated, truncated, info = env.step(action)
-                        reward = float(answer)
+                        answer = env.step(action)
+                        observation, given, terminated, truncated, info = answer
+                        # these two refuse what float() and `or` let pass, texts and None, and take no longer
+                        reward, ended = ldexp(given, 0), terminated | truncated
+                    if info is None:
+                        raise WrongAnswer(NO_INFO)
                     observations.append(observation)
                     rewards.append(reward)
                     terminations.append(terminated)
                     truncations.append(truncated)
                     infos.append(info)
-                    self._ended.append(bool(terminated or truncated))
+                    self._ended.append(bool(ended))
                     lane += 1
             except Exception as error:
-                fresh = self._replaced(lane, error)
+                fresh = self._replaced(lane, explained(error, answer))
                 observations.append(fresh if resets[lane] else self._observations[lane])
                 rewards.append(0.0)
                 terminations.append(False)
@@ -184,7 +194,8 @@ class Lanes(VectorEnv[Any, Any, Any]):
         return self.envs[lane].reset(seed=self.restarts * self.num_envs + lane)[0]
 
     def _fault(self, lane: int, error: Exception, when: str) -> EnvironmentFault:
-        return EnvironmentFault(f"the environment in lane {lane} raised {when}: {type(error).__name__}: {error}")
+        what = f"answered {when}: " if isinstance(error, WrongAnswer) else f"raised {when}: {type(error).__name__}: "
+        return EnvironmentFault(f"the environment in lane {lane} {what}{error}")
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """As gymnasium's vector envs do; a seed counts up over the lanes."""

@@ -11,6 +11,7 @@ from typing import Any
 import gymnasium
 from gymnasium.vector import SyncVectorEnv
 
+from sb_dqn.envs.answers import check_env
 from sb_dqn.envs.lanes import Env, Lanes
 from sb_dqn.envs.minatar import MinAtarGame, is_minatar, register_minatar
 from sb_dqn.envs.monitor import Monitor, results_begun_anew
@@ -109,6 +110,7 @@ def make_vec_env(
 
     def lane(rank: int) -> Env:
         env = make_env(env_id, env_kwargs or {})
+        check_env(env, rank - start_index)
         if seed is not None:
             env.action_space.seed(seed + rank)
         if monitor_dir is not None or monitor_kwargs is not None:

@@ -180,11 +180,11 @@ class Stream(ABC):
         self._check_observation(found)
         return found
 
-    def _check_kind(self, key: str, array: npt.NDArray[Any], dtype: np.dtype[Any]) -> None:
+    def _check_kind(self, key: str, array: npt.NDArray[Any], dtype: np.dtype[Any], lane: str = "") -> None:
         """Refuses what would lose its fraction, or is no number, when it is stored."""
         if array.dtype.kind not in ("biuf" if dtype.kind == "f" else "biu"):
             raise SpaceError(
-                f"observation {key!r} has dtype {array.dtype}, the observation space promises {dtype}; "
+                f"observation {key!r}{lane} at step {self._tick} has dtype {array.dtype}, the observation space promises {dtype}; "
                 f"correct the space, or convert with gymnasium.wrappers.DtypeObservation"
             )
 

@@ -34,10 +34,10 @@ class LanesStream(Stream):
 
     def _reset(self, seed: int | None) -> Rows:
         arrived = self.env.begin(seed)
-        for raw in arrived.observations:
+        for lane, raw in enumerate(arrived.observations):
             for key, found in flatten_observation(raw).items():
                 if key in self._leaves:
-                    self._check_kind(key, found, self._leaves[key][1])
+                    self._check_kind(key, found, self._leaves[key][1], f" in lane {lane}")
         if self._watches_lives:
             self._lives = self._lives_of(arrived)
         zero = np.zeros(self.num_envs, np.float32)
@@ -77,19 +77,23 @@ class LanesStream(Stream):
     def _read(self, observations: list[Any]) -> Observation:
         """Copies the lanes' observations into a kept buffer."""
         obs, self._buffer, self._spare = self._spare, self._spare, self._buffer
-        if self._plain:
-            rows = obs["obs"]
-            shape = rows.shape[1:]
-            for lane, raw in enumerate(observations):
-                one = np.asarray(raw)
-                if one.shape != shape:
-                    raise self._misfit(lane, "obs", one.shape, shape)
-                rows[lane] = one
-            if self._few and math.isfinite(sum(rows.ravel().tolist())):  # the usual case, without a call of our own
-                return {"obs": rows}
-        else:
-            for lane, raw in enumerate(observations):
-                self._read_one(obs, lane, flatten_observation(raw))
+        lane = 0
+        try:
+            if self._plain:
+                rows = obs["obs"]
+                shape = rows.shape[1:]
+                for lane, raw in enumerate(observations):
+                    one = np.asarray(raw)
+                    if one.shape != shape:
+                        raise self._misfit(lane, "obs", one.shape, shape)
+                    rows[lane] = one
+                if self._few and math.isfinite(sum(rows.ravel().tolist())):  # the usual case, without a call of our own
+                    return {"obs": rows}
+            else:
+                for lane, raw in enumerate(observations):
+                    self._read_one(obs, lane, flatten_observation(raw))
+        except (TypeError, ValueError) as error:  # numpy's, of what holds no numbers
+            raise self._unreadable(lane, error) from error
         if self._floats:
             self._check_observation(obs)
         return dict(obs)
@@ -106,6 +110,12 @@ class LanesStream(Stream):
             f"observation {key!r} in lane {lane} at step {self._tick} "
             f"{'is missing' if given is None else f'has shape {given}'}; "
             f"the observation space promises shape {wanted}"
+        )
+
+    def _unreadable(self, lane: int, error: Exception) -> EnvironmentFault:
+        return EnvironmentFault(
+            f"the observation in lane {lane} at step {self._tick} cannot be stored ({error}); the observation space "
+            f"promises {self.observation_space}"
         )
 
     def _lives_of(self, arrived: Arrived) -> IntArray:

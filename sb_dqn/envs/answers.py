@@ -1,0 +1,45 @@
+"""What a single environment must have and answer, and what is said of one that does not."""
+
+from __future__ import annotations
+
+from math import ldexp
+from typing import Any
+
+from sb_dqn.errors import ConfigurationError
+
+NEEDED = ("unwrapped", "reset", "step", "observation_space", "action_space")
+NO_INFO = "info is None; allowed: a dict"
+
+
+class WrongAnswer(TypeError):
+    """An environment answered something else than gymnasium's interface promises."""
+
+
+def check_env(env: Any, lane: int) -> None:
+    """Refuses what is no environment, or has no spaces.
+
+    Raises:
+        ConfigurationError: something that every environment has is missing.
+    """
+    lacking = [name for name in NEEDED if getattr(env, name, None) is None]
+    if lacking:
+        raise ConfigurationError(
+            f"the environment in lane {lane} is a {type(env).__name__} without {', '.join(lacking)}; allowed: a "
+            f"gymnasium.Env that has its observation_space and action_space once it is made, or a factory that returns one"
+        )
+
+
+def explained(error: Exception, answer: Any) -> Exception:
+    """The error itself, or what was wrong with the newest answer of a `step`, if it was that."""
+    if not isinstance(error, TypeError) or not isinstance(answer, tuple) or len(answer) != 5:
+        return error
+    _, reward, terminated, truncated, _ = answer
+    try:
+        ldexp(reward, 0)
+    except TypeError:
+        return WrongAnswer(f"the reward is {reward!r}; allowed: a number")
+    try:
+        _ = terminated | truncated
+    except TypeError:
+        return WrongAnswer(f"terminated is {terminated!r}, truncated is {truncated!r}; allowed: True or False")
+    return error
