@@ -9,12 +9,12 @@ from typing import Any
 
 from gymnasium.vector import AutoresetMode
 
-from sb_dqn.checks import check_bool
+from sb_dqn.checks import check_bool, check_choice, check_int, check_mapping
 from sb_dqn.envs.atari_lanes import AtariLanes
 from sb_dqn.envs.lanes import Lanes
 from sb_dqn.envs.make import make_vec_env, spec_of
 from sb_dqn.envs.stream_options import StreamOptions
-from sb_dqn.errors import ConfigurationError, nearest
+from sb_dqn.errors import ConfigurationError
 
 PROTOCOLS: Mapping[str, Mapping[str, Any]] = {
     "classic": {"repeat_action_probability": 0.0, "noop_max": 30},
@@ -95,14 +95,12 @@ def make_atari_env(
     Raises:
         ConfigurationError: unknown id, protocol or keyword, or a number out of range.
     """
-    spec, kwargs = spec_of(env_id), dict(env_kwargs or {})
+    spec, kwargs = spec_of(env_id), check_mapping("env_kwargs", env_kwargs)
     if not is_atari(spec):
         raise ConfigurationError(f"{env_id!r} is not an Atari game of ale_py; use make_vec_env for it")
-    if n_envs < 1 or frame_stack < 1 or (seed is not None and seed < 0):
-        raise ConfigurationError(
-            f"n_envs={n_envs}, frame_stack={frame_stack}, seed={seed}; allowed: at least 1, at least 1, at least "
-            f"0 or None"
-        )
+    n_envs, frame_stack = check_int("n_envs", n_envs, 1), check_int("frame_stack", frame_stack, 1)
+    seed = None if seed is None else check_int("seed", seed, 0)
+    max_frames = None if max_frames is None else check_int("max_frames", max_frames, 1)
     if any(key in kwargs for key in PLAIN) or not protocol_of(spec):
         if protocol is not None or exact_resume:
             raise ConfigurationError(
@@ -110,15 +108,13 @@ def make_atari_env(
                 f"with {kwargs}"
             )
         return _plain(env_id, n_envs, seed, start_index, monitor_dir, max_frames, kwargs)
-    protocol = protocol if protocol is not None else protocol_of(spec)
-    if protocol not in PROTOCOLS:
-        raise ConfigurationError(f"protocol={protocol!r}; allowed: {list(PROTOCOLS)}.{nearest(protocol, PROTOCOLS)}")
+    protocol = check_choice("protocol", protocol_of(spec) if protocol is None else protocol, PROTOCOLS)
     settings = {
         **PROTOCOLS[protocol],
         "max_num_frames_per_episode": max_frames or spec.kwargs["max_num_frames_per_episode"],
         **kwargs,
     }
-    threads = default_threads(n_envs) if num_threads is None else num_threads
+    threads = default_threads(n_envs) if num_threads is None else check_int("num_threads", num_threads, 0)
     env = _vector_env(spec.kwargs["game"], n_envs, threads, settings)
     actions = [action.name for action in env.ale.get_action_set()]
     classic = protocol == "classic"

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping
+import inspect
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import gymnasium
-from gymnasium.vector import SyncVectorEnv
+from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 
+from sb_dqn.checks import check_int, check_keys, check_mapping
 from sb_dqn.envs.answers import check_env
 from sb_dqn.envs.lanes import Env, Lanes
 from sb_dqn.envs.minatar import MinAtarGame, is_minatar, register_minatar
@@ -19,6 +21,20 @@ from sb_dqn.envs.renewed_workers import worker_lanes
 from sb_dqn.errors import ConfigurationError, nearest
 
 BACKENDS: Mapping[str, Callable[..., Any]] = {"lanes": Lanes, "sync": SyncVectorEnv, "async": worker_lanes}
+
+
+def _keywords(made_by: Callable[..., Any]) -> list[str]:
+    """What it takes beside its first argument."""
+    parameters = list(inspect.signature(made_by).parameters.values())[1:]
+    return [parameter.name for parameter in parameters if parameter.kind is not parameter.VAR_KEYWORD]
+
+
+KEYWORDS: Mapping[Callable[..., Any], Sequence[str]] = {
+    Lanes: _keywords(Lanes),
+    SyncVectorEnv: _keywords(SyncVectorEnv),
+    worker_lanes: [*_keywords(worker_lanes), *_keywords(AsyncVectorEnv)],
+}
+"""Backend to what may stand in `vec_env_kwargs`; a class of the user's own says it itself."""
 
 
 def spec_of(env_id: str) -> Any:
@@ -46,12 +62,15 @@ def spec_of(env_id: str) -> Any:
         ) from error
 
 
-def make_env(env_id: str | Callable[..., Env], kwargs: Mapping[str, Any]) -> Env:
+def make_env(env_id: str | Callable[..., Env], kwargs: Mapping[str, Any] | None = None) -> Env:
     """One env by id or factory.
 
     Raises:
         ConfigurationError: unknown id, keyword that the env does not take, or a package that the env needs is missing.
     """
+    if not isinstance(env_id, str) and not callable(env_id):
+        raise ConfigurationError(f"env_id={env_id!r} is not allowed: give the id of an environment, or a factory")
+    kwargs = check_mapping("env_kwargs", kwargs)
     if not isinstance(env_id, str):
         return env_id(**kwargs)
     spec = spec_of(env_id)
@@ -97,25 +116,30 @@ def make_vec_env(
     Raises:
         ConfigurationError: unknown id, missing package, or a number out of range.
     """
-    if n_envs < 1 or (seed is not None and seed < 0):
-        raise ConfigurationError(
-            f"n_envs={n_envs}, seed={seed}; allowed: n_envs of at least 1, seed of at least 0 or None"
-        )
-    vec_env_kwargs = dict(vec_env_kwargs or {})
+    n_envs, start_index = check_int("n_envs", n_envs, 1), check_int("start_index", start_index, 0)
+    seed = None if seed is None else check_int("seed", seed, 0)
+    env_kwargs, vec_env_kwargs = (
+        check_mapping("env_kwargs", env_kwargs),
+        check_mapping("vec_env_kwargs", vec_env_kwargs),
+    )
     if vec_env_cls == "vector":
-        return _vectorised(env_id, n_envs, seed, {**(env_kwargs or {}), **vec_env_kwargs}, wrapper_class or monitor_dir)
-    make, watching = _backend(vec_env_cls), dict(monitor_kwargs or {})
+        return _vectorised(env_id, n_envs, seed, {**env_kwargs, **vec_env_kwargs}, wrapper_class or monitor_dir)
+    make = _backend(vec_env_cls)
+    if make in KEYWORDS:
+        check_keys("vec_env_kwargs", vec_env_kwargs, KEYWORDS[make])
+    watching = check_keys("monitor_kwargs", monitor_kwargs, _keywords(Monitor)[1:])  # the file is said by monitor_dir
+    around = check_mapping("wrapper_kwargs", wrapper_kwargs)
     files = {start_index + lane: _monitor_file(monitor_dir, start_index + lane) for lane in range(n_envs)}
     begins = watching.pop("override_existing", True)
 
     def lane(rank: int) -> Env:
-        env = make_env(env_id, env_kwargs or {})
+        env = make_env(env_id, env_kwargs)
         check_env(env, rank - start_index)
         if seed is not None:
             env.action_space.seed(seed + rank)
         if monitor_dir is not None or monitor_kwargs is not None:
             env = Monitor(env, files[rank], **watching, override_existing=False)
-        return wrapper_class(env, **(wrapper_kwargs or {})) if wrapper_class is not None else env
+        return wrapper_class(env, **around) if wrapper_class is not None else env
 
     if isinstance(env_id, str):
         spec_of(env_id)  # an unknown id is reported here, not from inside another process
@@ -132,12 +156,12 @@ def _monitor_file(folder: str | Path | None, rank: int) -> str | None:
 def _backend(vec_env_cls: str | Callable[..., Any] | None) -> Callable[..., Any]:
     if vec_env_cls is None:
         return Lanes
-    if not isinstance(vec_env_cls, str):
+    if callable(vec_env_cls):
         return vec_env_cls
-    if vec_env_cls not in BACKENDS:
+    if vec_env_cls not in tuple(BACKENDS):
         allowed = [*BACKENDS, "vector"]
         raise ConfigurationError(
-            f"vec_env_cls={vec_env_cls!r}; allowed: {allowed} or a class.{nearest(vec_env_cls, allowed)}"
+            f"vec_env_cls={vec_env_cls!r}; allowed: {allowed} or a class.{nearest(str(vec_env_cls), allowed)}"
         )
     return BACKENDS[vec_env_cls]
 

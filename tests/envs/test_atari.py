@@ -227,6 +227,12 @@ def test_what_only_gymnasium_can_make_comes_as_plain_lanes() -> None:
     assert stream.begin().slots[0].obs["obs"].shape == (1, 210, 160, 3)
 
 
+def test_whole_numbers_may_be_floats() -> None:
+    env = make_atari_env("ALE/Pong-v5", n_envs=1.0, frame_stack=2.0)  # type: ignore[arg-type]  # as 1e0 is read elsewhere
+    assert (env.num_envs, env.stream_options.frame_stack) == (1, 2)
+    assert isinstance(env.num_envs, int)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -236,6 +242,13 @@ def test_what_only_gymnasium_can_make_comes_as_plain_lanes() -> None:
         ({"env_id": "Pong-v4", "protocol": "classic"}, "needs the C\\+\\+ vector env"),
         ({"env_id": "ALE/Pong-v5", "n_envs": 0}, "n_envs=0"),
         ({"env_id": "ALE/Pong-v5", "frame_stack": 0}, "frame_stack=0"),
+        ({"env_id": "ALE/Pong-v5", "n_envs": "2"}, "n_envs='2' is not allowed: give a whole number from 1 up"),
+        ({"env_id": "ALE/Pong-v5", "frame_stack": "4"}, "frame_stack='4' is not allowed"),
+        ({"env_id": "ALE/Pong-v5", "seed": "a"}, "seed='a' is not allowed"),
+        ({"env_id": "ALE/Pong-v5", "max_frames": -1}, "max_frames=-1 is not allowed"),
+        ({"env_id": "ALE/Pong-v5", "num_threads": -1}, "num_threads=-1 is not allowed"),
+        ({"env_id": "ALE/Pong-v5", "protocol": 3}, r"protocol=3 is unknown: allowed are \['classic', 'sticky'\]"),
+        ({"env_id": "ALE/Pong-v5", "env_kwargs": 3}, "env_kwargs=3 is not allowed"),
         ({"env_id": "ALE/Pong-v5", "env_kwargs": {"stack_num": 4}}, r"may not set \['stack_num'\]"),
         ({"env_id": "ALE/Pong-v5", "env_kwargs": {"speed": 4}}, "does not take.*speed"),
     ],

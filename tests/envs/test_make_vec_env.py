@@ -103,6 +103,33 @@ def test_a_class_that_takes_factories_is_a_backend() -> None:
         ({"env_id": "CartPol-v1"}, "unknown environment 'CartPol-v1'.*Did you mean 'CartPole-v1'"),
         ({"env_id": "CartPole-v1", "n_envs": 0}, "n_envs=0"),
         ({"env_id": "CartPole-v1", "seed": -1}, "seed=-1"),
+        ({"env_id": "CartPole-v1", "n_envs": "2"}, "n_envs='2' is not allowed: give a whole number from 1 up"),
+        ({"env_id": "CartPole-v1", "n_envs": None}, "n_envs=None is not allowed"),
+        ({"env_id": "CartPole-v1", "seed": "a"}, "seed='a' is not allowed"),
+        ({"env_id": "CartPole-v1", "start_index": -1}, "start_index=-1 is not allowed"),
+        ({"env_id": "CartPole-v1", "vec_env_cls": 3}, r"vec_env_cls=3; allowed: \['lanes', .* or a class"),
+        ({"env_id": "CartPole-v1", "vec_env_cls": ["lanes"]}, r"vec_env_cls=\['lanes'\]; allowed"),
+        (
+            {"env_id": "CartPole-v1", "vec_env_kwargs": {"context": "spawn"}},
+            "vec_env_kwargs has no 'context'; allowed are",
+        ),
+        ({"env_id": "CartPole-v1", "vec_env_kwargs": 3}, "vec_env_kwargs=3 is not allowed: give a dict"),
+        (
+            {"env_id": "CartPole-v1", "vec_env_cls": "sync", "vec_env_kwargs": {"contxt": 1}},
+            "vec_env_kwargs has no 'contxt'",
+        ),
+        (
+            {"env_id": "CartPole-v1", "vec_env_cls": "async", "vec_env_kwargs": {"contxt": 1}},
+            "no 'contxt'.*Did you mean 'context'",
+        ),
+        (
+            {"env_id": "CartPole-v1", "monitor_kwargs": {"keywords": ()}},
+            "monitor_kwargs has no 'keywords'.*Did you mean",
+        ),
+        ({"env_id": "CartPole-v1", "monitor_kwargs": {"filename": "0"}}, "monitor_kwargs has no 'filename'"),
+        ({"env_id": "CartPole-v1", "wrapper_kwargs": 3}, "wrapper_kwargs=3 is not allowed"),
+        ({"env_id": "CartPole-v1", "env_kwargs": [3]}, r"env_kwargs=\[3\] is not allowed"),
+        ({"env_id": 3}, "env_id=3 is not allowed: give the id of an environment, or a factory"),
         ({"env_id": "CartPole-v1", "vec_env_cls": "asinc"}, "vec_env_cls='asinc'.*Did you mean 'async'"),
         ({"env_id": "CartPole-v1", "env_kwargs": {"gravity": 3}}, "does not take env_kwargs.*gravity"),
         ({"env_id": "no_such_module:Env-v0"}, "'no_such_module:Env-v0'.*No module named 'no_such_module'"),
@@ -112,6 +139,16 @@ def test_a_class_that_takes_factories_is_a_backend() -> None:
 def test_bad_arguments_name_the_fix(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         make_vec_env(**arguments)
+
+
+def test_whole_numbers_may_be_floats() -> None:
+    assert make_vec_env(ToyGame, n_envs=2.0).num_envs == 2  # type: ignore[arg-type]  # as 1e0 is read elsewhere
+
+
+def test_keywords_of_worker_processes_arrive() -> None:
+    env = make_vec_env("CartPole-v1", vec_env_cls="async", vec_env_kwargs={"shared_memory": False, "context": "spawn"})
+    assert not env.shared_memory
+    env.close()
 
 
 def test_a_module_is_imported_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
