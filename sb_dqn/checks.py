@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import operator
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import fields
 from typing import Any, TypeVar
 
@@ -14,13 +15,13 @@ from sb_dqn.errors import ConfigurationError, nearest
 S = TypeVar("S")
 
 
-def check_int(name: str, value: Any, low: int, high: int | None = None, also: Collection[int] = ()) -> int:
-    """`value` as an int in `low..high`, or one of `also`.
+def check_int(name: str, value: Any, low: float, high: int | None = None, also: Collection[int] = ()) -> int:
+    """`value` as an int in `low..high`, or one of `also`; a `low` of -inf allows all of them.
 
     Raises:
         ConfigurationError: not a whole number, or out of range.
     """
-    allowed = f"a whole number {_range(low, high)}" + "".join(f" or {extra}" for extra in also)
+    allowed = f"a whole number{_range(low, high)}" + "".join(f" or {extra}" for extra in also)
     try:
         number = value if type(value) is int else _whole(value)
     except (TypeError, ValueError):
@@ -86,6 +87,40 @@ def check_path(name: str, value: Any) -> str | None:
     if value is not None and not isinstance(value, (str, os.PathLike)):
         raise ConfigurationError(f"{name}={value!r} is not allowed: give a path, or None")
     return None if value is None else os.fspath(value)
+
+
+def check_names(name: str, given: Any) -> tuple[str, ...]:
+    """`given` as a tuple of texts; a text alone would be read letter by letter.
+
+    Raises:
+        ConfigurationError: it is no list of them.
+    """
+    if isinstance(given, str) or not isinstance(given, Iterable) or not all(isinstance(one, str) for one in given):
+        raise ConfigurationError(f"{name}={given!r} is not allowed: give a tuple of names, such as ('is_success',)")
+    return tuple(given)
+
+
+def check_called(name: str, value: Any, *arguments: str) -> Callable[..., Any]:
+    """`value` if it can be called with so many arguments, as far as its signature tells.
+
+    Raises:
+        ConfigurationError: it cannot be called, or takes more or fewer.
+    """
+    wanted = f"a function ({', '.join(arguments)})"
+    if not callable(value):
+        raise ConfigurationError(f"{name}={value!r} is not allowed: give {wanted}")
+    called: Callable[..., Any] = value
+    try:
+        signature = inspect.signature(called)
+    except (TypeError, ValueError):  # of builtins, some of which tell nothing
+        return called
+    try:
+        signature.bind(*arguments)
+    except TypeError:
+        raise ConfigurationError(
+            f"{name}={value!r} takes {signature}, and is called with {len(arguments)}: give {wanted}"
+        ) from None
+    return called
 
 
 def check_mapping(name: str, given: Any) -> dict[str, Any]:
@@ -167,5 +202,7 @@ def _no_number(value: Any) -> bool:
     return isinstance(value, (bool, str, bytes)) or getattr(getattr(value, "dtype", None), "kind", "") == "b"
 
 
-def _range(low: int, high: int | None) -> str:
-    return f"from {low} up" if high is None else f"from {low} to {high}"
+def _range(low: float, high: int | None) -> str:
+    if low == -math.inf:
+        return "" if high is None else f" up to {high}"
+    return f" from {low} up" if high is None else f" from {low} to {high}"

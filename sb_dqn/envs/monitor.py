@@ -6,13 +6,14 @@ import contextlib
 import csv
 import json
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, SupportsFloat
 
 import gymnasium
 import numpy as np
 
+from sb_dqn.checks import check_names
 from sb_dqn.errors import ConfigurationError
 
 EXTENSION = "monitor.csv"
@@ -119,6 +120,9 @@ class Monitor(gymnasium.Wrapper[Any, Any, Any, Any]):
         reset_keywords: keyword arguments of `reset` to record.
         info_keywords: entries of the last info to record.
         override_existing: begin a new file; otherwise go on with the old one.
+
+    Raises:
+        ConfigurationError: keywords that are no list of names, or a file that cannot be written.
     """
 
     def __init__(
@@ -126,21 +130,24 @@ class Monitor(gymnasium.Wrapper[Any, Any, Any, Any]):
         env: gymnasium.Env[Any, Any],
         filename: str | None = None,
         allow_early_resets: bool = True,
-        reset_keywords: tuple[str, ...] = (),
-        info_keywords: tuple[str, ...] = (),
+        reset_keywords: Sequence[str] = (),
+        info_keywords: Sequence[str] = (),
         override_existing: bool = True,
     ) -> None:
         super().__init__(env)
         self.t_start = time.time()
         self.allow_early_resets = allow_early_resets
-        self.reset_keywords, self.info_keywords = reset_keywords, info_keywords
+        self.reset_keywords = check_names("reset_keywords", reset_keywords)
+        self.info_keywords = check_names("info_keywords", info_keywords)
         self.results_writer: ResultsWriter | None = None
         if filename is not None:
             header: dict[str, float | str] = {
                 "t_start": self.t_start,
                 "env_id": str(env.spec.id if env.spec is not None else None),
             }
-            self.results_writer = ResultsWriter(filename, header, reset_keywords + info_keywords, override_existing)
+            self.results_writer = ResultsWriter(
+                filename, header, self.reset_keywords + self.info_keywords, override_existing
+            )
             self.t_start = float(self.results_writer.header["t_start"])  # one clock for all of a file
         self.rewards: list[float] = []
         self.needs_reset = True
