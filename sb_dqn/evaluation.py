@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from sb_dqn.checks import check_int
+from sb_dqn.checks import check_called, check_int
 from sb_dqn.envs.likeness import difference, is_same
-from sb_dqn.envs.stream import Stream, open_stream
+from sb_dqn.envs.stream import Stream, open_stream, opened_here
 from sb_dqn.errors import ConfigurationError, SpaceError
 from sb_dqn.replay.frames import FrameStack
 from sb_dqn.spaces import flatten_space
@@ -179,6 +179,9 @@ def play_episodes(
     A lane whose episode was cut waits until the others have their episodes; then all start anew with another seed.
     """
     n_eval_episodes, max_steps = check_int("n_eval_episodes", n_eval_episodes, 1), check_int("max_steps", max_steps, 1)
+    seed = None if seed is None else check_int("seed", seed, -np.inf)
+    if callback is not None:
+        check_called("callback", callback, "locals", "globals")
     stream = open_for(model, stream)  # refuses other spaces, and one without the legal actions that are needed
     tally = Tally(n_eval_episodes, stream.num_envs, max_steps)
     rounds, start = 0, stream.action_shape.start
@@ -254,11 +257,6 @@ def check_not_training(model: Any, env: Any, learning: bool, warn: bool = True) 
             "pass an env of its own, or warn=False",
             stacklevel=3,
         )
-
-
-def opened_here(env: Any) -> bool:
-    """Whether `open_stream` makes the environment itself, so that nobody else could close it."""
-    return isinstance(env, (str, list, tuple)) or callable(env)
 
 
 class View:

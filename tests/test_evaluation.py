@@ -404,9 +404,10 @@ def test_it_does_not_matter_who_stacks_the_frames() -> None:
         for env in (Frames(2), open_stream(Frames(1), frame_stack=2)):
             assert evaluate_policy(model, env, 2) == (3.0, 0.0)
     assert evaluate_policy(stacking, Frames(1), 2) == (3.0, 0.0)
-    for model, env in ((stacked, Frames(1)), (stacking, Frames(4)), (stacking, Tiny())):
+    others: list[tuple[Any, Any]] = [(stacked, Frames(1)), (stacking, Frames(4)), (stacking, Tiny())]
+    for model, other in others:
         with pytest.raises(SpaceError, match="the evaluation env's observation_space"):
-            evaluate_policy(model, env, 2)
+            evaluate_policy(model, other, 2)
 
 
 @pytest.mark.parametrize(
@@ -416,6 +417,9 @@ def test_it_does_not_matter_who_stacks_the_frames() -> None:
         ({"n_eval_episodes": 0}, "n_eval_episodes=0"),
         ({"n_eval_episodes": 1.5}, "n_eval_episodes=1.5"),
         ({"max_steps": 0}, "max_steps=0"),
+        ({"seed": "a"}, "seed='a' is not allowed: give a whole number$"),
+        ({"callback": 3}, r"callback=3 is not allowed: give a function \(locals, globals\)"),
+        ({"callback": lambda: None}, r"takes \(\), and is called with 2: give a function \(locals, globals\)"),
     ],
 )
 def test_bad_arguments(kwargs: dict[str, Any], message: str) -> None:

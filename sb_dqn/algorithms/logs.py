@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from sb_dqn.errors import ConfigurationError
 from sb_dqn.logger import Logger, configure
 
 
@@ -31,7 +32,16 @@ class Logs:
         return self._logger
 
     def take(self, logger: Logger) -> None:
-        """Uses a logger of the user's, who closes it."""
+        """Uses a logger of the user's, who closes it.
+
+        Raises:
+            ConfigurationError: it is none.
+        """
+        lacking = [name for name in ("record", "dump", "output_formats") if getattr(logger, name, None) is None]
+        if lacking:
+            raise ConfigurationError(
+                f"logger={logger!r} has no {', '.join(lacking)}: give one that sb_dqn.logger.configure(folder, formats) makes"
+            )
         self._logger, self.is_ours = logger, False
 
     def open(self, name: str, begin_anew: bool) -> None:

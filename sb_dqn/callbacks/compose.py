@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 from sb_dqn.callbacks.base import BaseCallback, FunctionCallback, Locals
 from sb_dqn.callbacks.frequency import Every
+from sb_dqn.checks import check_called
 from sb_dqn.errors import ConfigurationError
 
 
@@ -15,15 +16,21 @@ class EventCallback(BaseCallback):
     """Triggers a child callback when an event happens; a subclass says when by calling `_on_event`.
 
     Args:
-        callback: the child; None for none.
+        callback: the child, whatever `learn` takes as callback; None for none.
         verbose: 0 silent, 1 says what happens, 2 details.
     """
 
-    def __init__(self, callback: BaseCallback | None = None, verbose: int = 0) -> None:
+    def __init__(self, callback: MaybeCallback = None, verbose: int = 0) -> None:
         super().__init__(verbose)
-        self.callback = callback
-        if callback is not None:
-            callback.parent = self
+        self.callback = self._child("callback", callback)
+
+    def _child(self, name: str, given: MaybeCallback) -> BaseCallback | None:
+        """A callback that this one triggers."""
+        if given is None:
+            return None
+        child = as_callback(given, name)
+        child.parent = self
+        return child
 
     def children(self) -> Sequence[BaseCallback]:
         return () if self.callback is None else (self.callback,)
@@ -80,28 +87,29 @@ MaybeCallback: TypeAlias = BaseCallback | FunctionCallback | Iterable[Any] | Non
 """What `learn` takes as `callback`."""
 
 
-def as_callback(given: MaybeCallback) -> BaseCallback:
+def as_callback(given: MaybeCallback, name: str = "callback") -> BaseCallback:
     """What the user passed as `callback`, as one callback.
 
     Args:
         given: nothing, a callback, a function `(locals, globals) -> bool | None`, or several of these.
+        name: of the argument.
 
     Raises:
-        ConfigurationError: it is none of these.
+        ConfigurationError: it is none of these, or a function of other arguments.
     """
     if isinstance(given, BaseCallback):
         return given
     if given is None:
         return CallbackList([])
     if inspect.isclass(given):
-        raise ConfigurationError(f"callback is the class {given.__name__}; make an object of it: {given.__name__}(...)")
+        raise ConfigurationError(f"{name} is the class {given.__name__}; make an object of it: {given.__name__}(...)")
     if callable(given):
-        return ConvertCallback(given)
+        return ConvertCallback(check_called(name, given, "locals", "globals"))
     if isinstance(given, (str, bytes, Mapping)) or not isinstance(given, Iterable):
         raise ConfigurationError(
-            f"callback is {given!r}; allowed: None, a function (locals, globals) -> bool, a callback, a list of these"
+            f"{name} is {given!r}; allowed: None, a function (locals, globals) -> bool, a callback, a list of these"
         )
-    return CallbackList([as_callback(one) for one in given])
+    return CallbackList([as_callback(one, name) for one in given])
 
 
 class EveryNTimesteps(EventCallback):
@@ -112,7 +120,7 @@ class EveryNTimesteps(EventCallback):
         callback: what is triggered.
     """
 
-    def __init__(self, n_steps: int, callback: BaseCallback) -> None:
+    def __init__(self, n_steps: int, callback: MaybeCallback) -> None:
         super().__init__(callback)
         self.n_steps = n_steps
         self.last_time_trigger = 0

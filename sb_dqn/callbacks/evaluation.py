@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from math import inf
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from sb_dqn.callbacks.base import BaseCallback
-from sb_dqn.callbacks.compose import EventCallback
+from sb_dqn.callbacks.compose import EventCallback, MaybeCallback
 from sb_dqn.callbacks.frequency import Every
 from sb_dqn.callbacks.history import History
 from sb_dqn.callbacks.normalizers import sync_normalizer
 from sb_dqn.checks import check_int
-from sb_dqn.envs.stream import Stream
+from sb_dqn.envs.stream import Stream, opened_here
 from sb_dqn.errors import ConfigurationError
-from sb_dqn.evaluation import MAX_STEPS, Episodes, check_not_training, derive_seed, open_for, opened_here, play_episodes
+from sb_dqn.evaluation import MAX_STEPS, Episodes, check_not_training, derive_seed, open_for, play_episodes
 
 
 class EvalCallback(EventCallback):
@@ -55,8 +56,8 @@ class EvalCallback(EventCallback):
     def __init__(
         self,
         eval_env: Any,
-        callback_on_new_best: BaseCallback | None = None,
-        callback_after_eval: BaseCallback | None = None,
+        callback_on_new_best: MaybeCallback = None,
+        callback_after_eval: MaybeCallback = None,
         n_eval_episodes: int = 5,
         eval_freq: int = 10_000,
         log_path: str | os.PathLike[str] | None = None,
@@ -69,27 +70,26 @@ class EvalCallback(EventCallback):
         seed: int | None = None,
         max_steps: int = MAX_STEPS,
     ) -> None:
-        super().__init__(callback_after_eval, verbose)
-        self.callback_on_new_best = callback_on_new_best
-        if callback_on_new_best is not None:
-            callback_on_new_best.parent = self
+        super().__init__(None, verbose)
+        self.callback = self._child("callback_after_eval", callback_after_eval)
+        self.callback_on_new_best = self._child("callback_on_new_best", callback_on_new_best)
         if eval_env is None:
             raise ConfigurationError("eval_env is None: give an environment, for instance its id")
         self.eval_env = eval_env
         self.n_eval_episodes = check_int("n_eval_episodes", n_eval_episodes, 1)
-        self.eval_freq = eval_freq
+        self.eval_freq = check_int("eval_freq", eval_freq, -inf)
         self.best_model_save_path = best_model_save_path
         self.log_path = log_path
         self.deterministic = deterministic
         self.render = render
         self.warn = warn
-        self.seed = seed
+        self.seed = None if seed is None else check_int("seed", seed, -inf)
         self.max_steps = check_int("max_steps", max_steps, 1)
         self.best_mean_reward = -np.inf
         self.last_mean_reward = -np.inf
         self.n_evaluations = 0
         self.history = History(self.n_eval_episodes)
-        self._every = Every(eval_freq, "eval_freq") if check_int("eval_freq", eval_freq, -(2**63)) > 0 else None
+        self._every = Every(self.eval_freq, "eval_freq") if self.eval_freq > 0 else None
         self._stream: Stream | None = None
 
     def children(self) -> Sequence[BaseCallback]:

@@ -21,7 +21,7 @@ from sb_dqn.envs.stream_options import StreamOptions, options_of
 from sb_dqn.envs.stream_sb3 import SB3Stream, is_sb3
 from sb_dqn.errors import ConfigurationError
 
-__all__ = ["Stream", "StreamOptions", "open_stream"]
+__all__ = ["Stream", "StreamOptions", "open_stream", "opened_here"]
 
 ALLOWED = (
     "an id, a gymnasium.Env, a list of factories, a gymnasium VectorEnv with NEXT_STEP or SAME_STEP autoreset, "
@@ -70,6 +70,11 @@ def open_stream(
         options = replace(options, action_mask=action_mask)
     stream = _reader(env, frame_stack, options)
     return _checked(stream, num_envs, seed)
+
+
+def opened_here(env: Any) -> bool:
+    """Whether `open_stream` makes the environment itself, so that nobody else could close it."""
+    return isinstance(env, (str, list, tuple)) or callable(env)
 
 
 def _checked(stream: Stream, num_envs: int | None, seed: int | None) -> Stream:

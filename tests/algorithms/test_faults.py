@@ -108,6 +108,27 @@ def test_a_logger_of_the_users_is_left_open(tmp_path: Path) -> None:
     assert len(lines) == 1 + 4 + 6  # a head, 4 lines in 49 steps of 5-step episodes, 6 in 60
 
 
+def test_what_is_no_logger_is_refused_at_once() -> None:
+    model = quick()
+    wrong: Any = 3
+    with pytest.raises(
+        ConfigurationError, match=r"logger=3 has no record, dump, output_formats: give one that .*configure"
+    ):
+        model.set_logger(wrong)
+    usable(model)
+
+
+def test_a_function_of_other_arguments_is_refused_before_a_step_is_made() -> None:
+    game = Tiny()
+    model = quick(game)
+    with pytest.raises(
+        ConfigurationError, match=r"takes \(\), and is called with 2: give a function \(locals, globals\)"
+    ):
+        model.learn(20, callback=lambda: None)
+    assert not game.actions
+    usable(model)
+
+
 @pytest.mark.parametrize(
     ("what", "message"),
     [

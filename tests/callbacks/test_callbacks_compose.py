@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -85,6 +86,14 @@ def test_log_every_n_timesteps(make_model: Any, make_loop: Any) -> None:
     assert model.tape == ["dump_logs 12", "dump_logs 20"]
 
 
+class Doubtful:
+    """A callable that does not tell what it takes."""
+
+    __signature__ = 3
+
+    def __call__(self, *args: Any) -> None: ...
+
+
 def test_function_gets_locals_and_globals_and_may_return_nothing(model: Any, make_loop: Any) -> None:
     calls: list[Any] = []
     loop = make_loop(model, as_callback(lambda locals_, globals_: calls.append((locals_, globals_))))
@@ -95,6 +104,14 @@ def test_function_gets_locals_and_globals_and_may_return_nothing(model: Any, mak
 def test_function_stops_by_false(model: Any, make_loop: Any) -> None:
     assert not make_loop(model, as_callback(lambda locals_, globals_: locals_["self"].num_timesteps < 4)).learn(ticks=9)
     assert model.num_timesteps == 4
+
+
+@pytest.mark.parametrize(
+    "given",
+    [lambda *both: None, lambda a, b, c=3: None, partial(lambda a, b, c: None, 1), max, print, [].insert, Doubtful()],
+)
+def test_functions_that_can_be_called_with_two_are_taken(given: Any) -> None:
+    assert isinstance(as_callback(given), ConvertCallback)
 
 
 def test_as_callback_takes_what_learn_takes() -> None:
@@ -113,6 +130,8 @@ def test_as_callback_takes_what_learn_takes() -> None:
         (3, "callback is 3"),
         ([3], "callback is 3"),
         ({"a": 1}, "callback is {'a': 1}"),
+        (lambda: None, r"callback=.*takes \(\), and is called with 2: give a function \(locals, globals\)"),
+        ([lambda a, b, c: None], r"callback=.*takes \(a, b, c\), and is called with 2"),
     ],
 )
 def test_as_callback_refuses_the_rest(given: Any, message: str) -> None:

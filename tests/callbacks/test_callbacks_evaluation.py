@@ -99,6 +99,19 @@ def test_both_children_are_asked_although_the_first_says_stop(model: Any, make_l
     assert after.at == [10]
 
 
+def test_children_may_be_functions(model: Any, make_loop: Any) -> None:
+    best: list[int] = []
+    callback = EvalCallback(
+        Game(),
+        callback_on_new_best=lambda locals_, globals_: best.append(model.num_timesteps),
+        callback_after_eval=lambda locals_, globals_: model.num_timesteps < 20,
+        eval_freq=10,
+        verbose=0,
+    )
+    assert not make_loop(model, callback).learn(ticks=50)
+    assert (best, model.num_timesteps) == ([10], 20)
+
+
 def test_success_is_logged_and_kept(model: Any, make_loop: Any, tmp_path: Path, capsys: Any) -> None:
     envs = [lambda: Game(success=True), lambda: Game(success=False), lambda: Game(success=True), lambda: Game()]
     make_loop(model, EvalCallback(envs, n_eval_episodes=4, eval_freq=10, log_path=tmp_path)).learn(ticks=20)
@@ -200,6 +213,10 @@ def test_the_training_env_is_refused_before_a_step_is_made(model: Any, make_loop
         ({"n_eval_episodes": 0}, "n_eval_episodes=0"),
         ({"eval_freq": 2.5}, "eval_freq=2.5"),
         ({"max_steps": 0}, "max_steps=0"),
+        ({"eval_freq": "5"}, "eval_freq='5' is not allowed: give a whole number$"),
+        ({"seed": "a"}, "seed='a' is not allowed: give a whole number$"),
+        ({"callback_on_new_best": 3}, "callback_on_new_best is 3; allowed: None, a function"),
+        ({"callback_after_eval": StopTrainingOnRewardThreshold}, "callback_after_eval is the class StopTraining"),
     ],
 )
 def test_bad_arguments(kwargs: dict[str, Any], message: str) -> None:
