@@ -8,15 +8,13 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
-
-import click
 
 from sb_dqn.cli.keeping import checkpoints
+from sb_dqn.cli.locks import alone_in
 from sb_dqn.cli.results import read_result
 from sb_dqn.cli.runs import CONFIG, MODEL
 
@@ -133,26 +131,15 @@ def _last_words(job: Job, status: int) -> str:
     return f"{lines[-1] if lines else f'exit status {status}'} (all of it in {job.home / LOG})"
 
 
-@contextmanager
-def locked(folder: Path) -> Iterator[None]:
+def locked(folder: Path) -> AbstractContextManager[None]:
     """Hold the folder for this process and those that it starts, so that no second fleet writes to the same runs.
 
     Raises:
         click.UsageError: another process holds it.
     """
-    try:
-        import fcntl
-    except ImportError:  # not a POSIX system: the user takes care
-        yield
-        return
-    file: IO[str]
-    with (folder / ".lock").open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise click.UsageError(
-                f"another sb-dqn compare, or a run that it began, is at work in {folder}; wait for it, or name another "
-                f"folder with --out"
-            ) from None
-        os.set_inheritable(file.fileno(), True)
-        yield
+    return alone_in(
+        folder,
+        f"another sb-dqn compare, or a run that it began, is at work in {folder}; wait for it, or name another folder "
+        f"with --out",
+        with_children=True,
+    )

@@ -6,6 +6,7 @@ import shutil
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from statistics import fmean, pstdev
 from typing import Any, NoReturn
@@ -15,6 +16,7 @@ import click
 from sb_dqn.cli.environments import open_env, policy_alias
 from sb_dqn.cli.episodes import drop_episodes
 from sb_dqn.cli.keeping import Keeper, checkpoints, remove_checkpoints, stopping_in_order
+from sb_dqn.cli.locks import alone_in
 from sb_dqn.cli.names import algorithm_class
 from sb_dqn.cli.plan import Plan
 from sb_dqn.cli.results import Result, read_result, write_result
@@ -25,6 +27,7 @@ from sb_dqn.cli.runs import (
     SavedRun,
     drop_rows,
     new_run_folder,
+    read_config,
     write_config,
 )
 from sb_dqn.cli.watching import LANES, Watching, check_episodes, watchers, with_evaluations
@@ -39,10 +42,11 @@ def begin(plan: Plan, root: Path, watching: Watching) -> Path:
     policy = plan.policy or policy_alias(stream)
     model = algorithm_class(plan.algorithm)(policy, stream, **plan.settings)
     folder = new_run_folder(root, plan.algorithm, plan.env_id)
-    config = with_evaluations(plan.config(policy), watching, plan.n_timesteps, anew=True)
-    write_config(folder, config)
-    _announce(plan, folder)
-    _fit(model, folder, config, plan.n_timesteps, watching)
+    with _alone_in(folder):
+        config = with_evaluations(plan.config(policy), watching, plan.n_timesteps, anew=True)
+        write_config(folder, config)
+        _announce(plan, folder)
+        _fit(model, folder, config, plan.n_timesteps, watching)
     return folder
 
 
@@ -50,11 +54,25 @@ def go_on(run: SavedRun, timesteps: int | None, device: str, watching: Watching)
     """Finish what was interrupted, or train further by `timesteps`; exactly where there is a full checkpoint.
 
     Raises:
-        click.UsageError: the run has no configuration, or nothing is left to do, its evaluation included.
+        click.UsageError: the run has no configuration, another process is at work in its folder, or nothing is left to
+            do, its evaluation included.
     """
-    config = dict(run.config)
-    if not config:
+    if not run.config:
         raise click.UsageError(f"{run.folder} has no config.yaml; a run can go on only in the folder that `train` made")
+    with _alone_in(run.folder):
+        _go_on(run, timesteps, device, watching)
+    return run.folder
+
+
+def _alone_in(folder: Path) -> AbstractContextManager[None]:
+    """No second process trains in the folder of a run: each would cut back the log of the other."""
+    return alone_in(
+        folder, f"another sb-dqn trains in {folder}; wait until it has ended, or stop it with Ctrl-C, which saves"
+    )
+
+
+def _go_on(run: SavedRun, timesteps: int | None, device: str, watching: Watching) -> None:
+    config = read_config(run.folder)  # once more: the run may have ended since it was looked up
     stream = open_env(config["env_id"], config["n_envs"], config["env_kwargs"], config["settings"].get("action_mask"))
     model, full = _newest(run, config, stream, device)
     planned = model._total_timesteps if full else config["n_timesteps"]
@@ -62,7 +80,7 @@ def go_on(run: SavedRun, timesteps: int | None, device: str, watching: Watching)
     if steps <= 0 and not read_result(run.folder).returns:
         click.echo(f"{run.folder} has done its {model.num_timesteps:,} steps; it was stopped before its evaluation")
         conclude(model, run.folder, config)
-        return run.folder
+        return
     if steps <= 0:
         raise click.UsageError(
             f"{run.folder} has done its {model.num_timesteps:,} steps; say how many more: --timesteps N"
@@ -74,7 +92,6 @@ def go_on(run: SavedRun, timesteps: int | None, device: str, watching: Watching)
     drop_rows(run.folder / "progress.csv", model.num_timesteps)  # what came after this model was saved is lost with it
     drop_episodes(run.folder / "monitor.csv", model.num_timesteps)
     _fit(model, run.folder, config, steps, watching, exactly=full)
-    return run.folder
 
 
 def _newest(run: SavedRun, config: Mapping[str, Any], stream: Any, device: str) -> tuple[Any, bool]:
