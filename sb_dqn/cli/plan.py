@@ -24,6 +24,9 @@ ELSEWHERE = {
 }
 """What else makes a run, and how it is said."""
 
+MERGED = ("features_extractor_kwargs", "optimizer_kwargs")
+"""Dicts within `policy_kwargs` that go over those of the preset key by key, as `policy_kwargs` does."""
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -79,7 +82,7 @@ def make_plan(
     for name in said.keys() & ELSEWHERE.keys():
         raise click.BadParameter(f"{name} is no setting; `sb-dqn train` has {ELSEWHERE[name]}", param_hint="--set")
     said |= {name: value for name, value in (("seed", seed), ("device", device)) if value is not None}
-    settings = {**(found.settings if found else {}), **said}
+    settings = _over(found.settings if found else {}, said)
     if settings.get("seed") is None:
         settings["seed"] = secrets.randbelow(2**31)
     return Plan(
@@ -92,3 +95,19 @@ def make_plan(
         env_kwargs={**(found.env_kwargs if found else {}), **parse_assignments(env_assignments)},
         settings=settings,
     )
+
+
+def _over(preset: Mapping[str, Any], said: Mapping[str, Any]) -> dict[str, Any]:
+    """`said` over the settings of the preset; another width is not to take away its layer norm."""
+    settings = {**preset, **said}
+    before, given = preset.get("policy_kwargs"), said.get("policy_kwargs")
+    if isinstance(before, Mapping) and isinstance(given, Mapping):
+        inner = {
+            name: {**before[name], **given[name]}
+            for name in MERGED
+            if isinstance(before.get(name), Mapping) and isinstance(given.get(name), Mapping)
+        }
+        whole = {**before, **given, **inner}
+        gone = {name for name in before if whole[name] is None}
+        settings["policy_kwargs"] = {name: value for name, value in whole.items() if name not in gone}
+    return settings

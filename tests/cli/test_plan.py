@@ -45,6 +45,40 @@ def test_the_config_is_whole() -> None:
 
 
 @pytest.mark.parametrize(
+    ("said", "wanted"),
+    [
+        ("{net_arch: [32]}", {"net_arch": [32], "layer_norm": True, "optimizer_kwargs": {"eps": 1e-8}}),
+        ("{layer_norm: false}", {"net_arch": [256, 256], "layer_norm": False, "optimizer_kwargs": {"eps": 1e-8}}),
+        (
+            "{optimizer_kwargs: {weight_decay: 0.1}}",
+            {"net_arch": [256, 256], "layer_norm": True, "optimizer_kwargs": {"eps": 1e-8, "weight_decay": 0.1}},
+        ),
+        ("{optimizer_kwargs: null, layer_norm: null}", {"net_arch": [256, 256]}),
+        ("null", None),
+    ],
+)
+def test_policy_kwargs_go_over_those_of_the_preset(said: str, wanted: object) -> None:
+    before = make_plan("Rainbow", "CartPole-v1").settings["policy_kwargs"]
+    assert before == {"net_arch": [256, 256], "layer_norm": True, "optimizer_kwargs": {"eps": 1e-8}}
+    settings = make_plan("Rainbow", "CartPole-v1", assignments=[f"policy_kwargs={said}"]).settings
+    assert settings["policy_kwargs"] == wanted
+    assert make_plan("Rainbow", "CartPole-v1").settings["policy_kwargs"] == before
+
+
+def test_extractor_keywords_go_over_those_of_the_preset_and_none_among_them_stays() -> None:
+    given = ["policy_kwargs={features_extractor_kwargs: {features_dim: null}}"]
+    kwargs = make_plan("R2D2", "ALE/Pong-v5", preset="pong-single-frames", assignments=given).settings["policy_kwargs"]
+    assert kwargs["features_extractor_kwargs"] == {"features_dim": None, "layer_norm": True}
+    assert kwargs["lstm_hidden_size"] == 256
+
+
+def test_other_dicts_replace_those_of_the_preset() -> None:
+    assert make_plan("Rainbow", "CartPole-v1").settings["noisy"] == {"sigma": 0.1}
+    given = ["noisy={kind: independent}"]
+    assert make_plan("Rainbow", "CartPole-v1", assignments=given).settings["noisy"] == {"kind": "independent"}
+
+
+@pytest.mark.parametrize(
     ("said", "option"),
     [("n_envs=2", "--n-envs N"), ("policy=CnnPolicy", "--policy NAME"), ("env=3", "the environment's id")],
 )
