@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from sb_dqn.errors import nearest
 from sb_dqn.presets import parse_value
@@ -69,6 +70,18 @@ def parse_assignments(assignments: Iterable[str]) -> dict[str, Any]:
         except ValueError as error:
             raise click.BadParameter(f"{name.strip()}: {error}", param_hint="--set") from error
     return settings
+
+
+def typed_options() -> dict[str, str]:
+    """Parameter to option (`assignments` to `--set`) of those that were typed after the command that is at work."""
+    context = click.get_current_context()
+    return {
+        option.name: option.opts[0]
+        for option in context.command.params
+        if isinstance(option, click.Option)
+        and option.name
+        and context.get_parameter_source(option.name) is ParameterSource.COMMANDLINE
+    }
 
 
 def constructor_defaults(cls: type[Any]) -> dict[str, Any]:

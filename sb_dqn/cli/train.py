@@ -112,7 +112,7 @@ def _go_on_as_said(
     **said: Any,
 ) -> None:
     """`train ... --resume RUN`: the run's own settings hold, so what contradicts them is refused."""
-    from sb_dqn.cli.names import canonical
+    from sb_dqn.cli.names import canonical, typed_options
     from sb_dqn.cli.runs import find_run
     from sb_dqn.cli.training import go_on
 
@@ -123,11 +123,11 @@ def _go_on_as_said(
         for key, given in known.items()
         if given not in (None, run.config.get(key))
     ]
-    late = [name for name, value in said.items() if value]
+    late = [option for name, option in typed_options().items() if name in (*said, "folder")]
     if differing or late:
         raise click.UsageError(
-            f"{path} goes on with the settings that it began with ({'; '.join([*differing, *late])}); leave them out, or begin "
-            f"another run without --resume"
+            f"{path} goes on where it lies, with the settings that it began with ({'; '.join([*differing, *late])}); leave "
+            f"them out, or begin another run without --resume"
         )
     go_on(run, timesteps, device or "auto", watching)
 

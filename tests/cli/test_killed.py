@@ -75,7 +75,7 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(stopped: Path) -> None
     refused = call("train", "--resume", stopped, "DQN", "--set", "gamma=0.5")
     assert refused.exit_code == 2
     assert "algorithm" not in refused.output
-    assert "DQN, it is PERDQN" in refused.output
+    assert "DQN, it is PERDQN; --set)" in " ".join(refused.output.split())
     done = call("train", "--resume", stopped, "--no-progress")
     assert done.exit_code == 0, done.output
     assert "truncated" in done.output

@@ -95,6 +95,18 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "dqn_CartPole-v1_1"
 
 
+def test_what_a_run_began_with_is_not_said_again(folder: Path) -> None:
+    folder.mkdir()
+    (folder / "model.zip").touch()
+    late = {"--seed": 0, "--folder": "runs", "--set": "gamma=0.5", "--env-set": "a=1", "--preset": "CartPole-v1"}
+    for option, value in {**late, "--n-envs": 1, "--policy": "MlpPolicy"}.items():
+        refused = call("train", "--resume", folder, option, value)
+        assert refused.exit_code == 2, refused.output
+        assert f"with the settings that it began with ({option}); leave them out" in " ".join(refused.output.split())
+    both = call("train", "--resume", folder, "--set", "gamma=0.5", "--set", "tau=1", "--seed", 0, "--device", "cpu")
+    assert "(--seed; --set)" in " ".join(both.output.split())
+
+
 def test_evaluations_keep_their_number_of_episodes(tmp_path: Path, folder: Path) -> None:
     call(*TRAIN, "--folder", tmp_path, "-n", 100, "--eval-freq", 50, "--eval-episodes", 2)
     refused = call("resume", folder, "-n", 100, "--eval-episodes", 3)
