@@ -132,14 +132,20 @@ def _planned(
 
 def _by_owner(found: dict[str, list[str]], settings: Iterable[str]) -> dict[str, list[str]]:
     """`name=value` for every algorithm of `found`, `Algo.name=value` for that one, which is not named again."""
-    from sb_dqn.cli.names import canonical
+    from sb_dqn.cli.names import algorithm_class, canonical, constructor_defaults, refuse_dotted
 
     for text in settings:
-        owner, dot, name = text.partition("=")[0].partition(".")
+        names, equals, value = text.partition("=")
+        owner, dot, name = names.partition(".")
+        if dot and any(owner.strip() in constructor_defaults(algorithm_class(algorithm)) for algorithm in found):
+            refuse_dotted(text, "--set")
         if dot and canonical(owner) not in found:
             raise click.BadParameter(f"{owner} is not among {', '.join(found)}", param_hint="--set")
+        own = f"{name}{equals}{value}" if dot and equals else text
+        if dot:
+            refuse_dotted(own, "--set", f"{owner}.")
         for algorithm in [canonical(owner)] if dot else found:
-            found[algorithm].append(f"{name}{text[text.find('=') :]}" if dot and "=" in text else text)
+            found[algorithm].append(own)
     return found
 
 

@@ -54,22 +54,50 @@ def algorithm_class(name: str) -> Any:
     return getattr(import_module(ALGORITHMS[canonical(name)]), canonical(name))
 
 
-def parse_assignments(assignments: Iterable[str]) -> dict[str, Any]:
+def parse_assignments(assignments: Iterable[str], option: str = "--set") -> dict[str, Any]:
     """`["gamma=0.98", …]` as a dict; the value is a YAML or Python literal.
+
+    Args:
+        assignments: as they were typed.
+        option: that they were typed after.
 
     Raises:
         click.BadParameter: no `=`, no name, or a value that is not closed.
     """
     settings: dict[str, Any] = {}
     for assignment in assignments:
+        refuse_dotted(assignment, option)
         name, equals, text = assignment.partition("=")
         if not equals or not name.strip().isidentifier():
-            raise click.BadParameter(f"{assignment!r} is not of the form name=value", param_hint="--set")
+            raise click.BadParameter(f"{assignment!r} is not of the form name=value", param_hint=option)
         try:
             settings[name.strip()] = parse_value(text)
         except ValueError as error:
-            raise click.BadParameter(f"{name.strip()}: {error}", param_hint="--set") from error
+            raise click.BadParameter(f"{name.strip()}: {error}", param_hint=option) from error
     return settings
+
+
+def refuse_dotted(assignment: str, option: str, owner: str = "") -> None:
+    """Names the dict that `outer.inner=value` means.
+
+    Args:
+        assignment: what was typed, without its owner.
+        option: that it was typed after.
+        owner: `ALGO.` where it is of one algorithm.
+
+    Raises:
+        click.BadParameter: there is a dot in its name.
+    """
+    names, equals, text = assignment.partition("=")
+    outer, *inner = names.strip().split(".")
+    if not equals or not inner or not all(name.isidentifier() for name in (outer, *inner)):
+        return
+    for name in reversed(inner):
+        text = f"{{{name}: {text.strip()}}}"
+    raise click.BadParameter(
+        f'{owner}{assignment} has a dot in its name; say {inner[-1]} within its dict: {option} "{owner}{outer}={text}"',
+        param_hint=option,
+    )
 
 
 def typed_options() -> dict[str, str]:

@@ -92,7 +92,7 @@ def make_plan(
         n_timesteps=timesteps or (found.n_timesteps if found else STEPS_WITHOUT_PRESET),
         n_envs=n_envs or (found.n_envs if found else 1),
         policy=policy or (found.policy if found else None),
-        env_kwargs={**(found.env_kwargs if found else {}), **parse_assignments(env_assignments)},
+        env_kwargs={**(found.env_kwargs if found else {}), **parse_assignments(env_assignments, "--env-set")},
         settings=settings,
     )
 

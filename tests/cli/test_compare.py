@@ -169,6 +169,12 @@ def test_one_fleet_at_a_time_in_a_folder(tmp_path: Path) -> None:
         (["DQN", "--env", "CartPole-v1", "-o", "gamma"], "not of the form name=value"),
         (["DQN", "--env", "CartPole-v1", "-o", "DoubleDQN.gamma=0.9"], "DoubleDQN is not among DQN"),
         (["DQN", "--env", "CartPole-v1", "-o", "DubleDQN.gamma=0.9"], "Did you mean 'doubledqn'"),
+        (["DQN", "--env", "CartPole-v1", "-o", "policy_kwargs.net_arch=[8]"], '--set "policy_kwargs={net_arch: [8]}"'),
+        (
+            ["DQN", "--env", "CartPole-v1", "-o", "DQN.policy_kwargs.net_arch=[8]"],
+            'say net_arch within its dict: --set "DQN.policy_kwargs={net_arch: [8]}"',
+        ),
+        (["DQN", "--env", "CartPole-v1", "--env-set", "a.b=3"], "Invalid value for --env-set: a.b=3 has a dot"),
         (["no_such_folder"], "no_such_folder is not the folder of a comparison"),
         (["DQN", "DoubleDQN"], "say the environment: sb-dqn compare DQN DoubleDQN --env"),
         ([], "Missing argument"),

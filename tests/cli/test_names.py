@@ -48,6 +48,21 @@ def test_what_is_no_assignment_is_refused(wrong: str) -> None:
         parse_assignments([wrong])
 
 
+@pytest.mark.parametrize(
+    ("wrong", "right"),
+    [
+        ("policy_kwargs.net_arch=[32,32]", "policy_kwargs={net_arch: [32,32]}"),
+        ("policy_kwargs.optimizer_kwargs.eps = 1e-5", "policy_kwargs={optimizer_kwargs: {eps: 1e-5}}"),
+    ],
+)
+def test_a_dotted_name_is_answered_with_the_dict(wrong: str, right: str) -> None:
+    with pytest.raises(click.BadParameter) as refused:
+        parse_assignments([wrong], "--env-set")
+    assert refused.value.param_hint == "--env-set"
+    assert refused.value.message.endswith(f'within its dict: --env-set "{right}"')
+    parse_assignments([right])
+
+
 def test_defaults_are_the_variants_own_and_its_parents() -> None:
     defaults = constructor_defaults(DoubleDQN)
     assert defaults["double_q"] is True
