@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from sb_dqn.cli.fleet import Job
 
 COMPARISON, PICTURE, TABLE = "comparison.yaml", "comparison.png", "comparison.md"
+ELSEWHERE = {"seed": "--seeds N", "device": "--device NAME"}
+"""What each run is given anyway, and how it is said."""
 
 
 @dataclass(frozen=True)
@@ -144,6 +146,11 @@ def _by_owner(found: dict[str, list[str]], settings: Iterable[str]) -> dict[str,
         own = f"{name}{equals}{value}" if dot and equals else text
         if dot:
             refuse_dotted(own, "--set", f"{owner}.")
+        setting = own.partition("=")[0].strip()
+        if setting in ELSEWHERE:
+            raise click.BadParameter(
+                f"{setting} is no setting; `sb-dqn compare` has {ELSEWHERE[setting]}", param_hint="--set"
+            )
         for algorithm in [canonical(owner)] if dot else found:
             found[algorithm].append(own)
     return found

@@ -81,7 +81,11 @@ def make_plan(
     said = parse_assignments(assignments)
     for name in said.keys() & ELSEWHERE.keys():
         raise click.BadParameter(f"{name} is no setting; `sb-dqn train` has {ELSEWHERE[name]}", param_hint="--set")
-    said |= {name: value for name, value in (("seed", seed), ("device", device)) if value is not None}
+    for name, value in (("seed", seed), ("device", device)):
+        if value is not None and said.setdefault(name, value) != value:
+            raise click.BadParameter(
+                f"{name}={said[name]} contradicts --{name} {value}; say one of them", param_hint="--set"
+            )
     settings = _over(found.settings if found else {}, said)
     if settings.get("seed") is None:
         settings["seed"] = secrets.randbelow(2**31)

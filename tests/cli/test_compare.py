@@ -174,6 +174,8 @@ def test_one_fleet_at_a_time_in_a_folder(tmp_path: Path) -> None:
             ["DQN", "--env", "CartPole-v1", "-o", "DQN.policy_kwargs.net_arch=[8]"],
             'say net_arch within its dict: --set "DQN.policy_kwargs={net_arch: [8]}"',
         ),
+        (["DQN", "--env", "CartPole-v1", "-o", "seed=3"], "seed is no setting; `sb-dqn compare` has --seeds N"),
+        (["DQN", "--env", "CartPole-v1", "-o", "DQN.device=cpu"], "`sb-dqn compare` has --device NAME"),
         (["DQN", "--env", "CartPole-v1", "--env-set", "a.b=3"], "Invalid value for --env-set: a.b=3 has a dot"),
         (["no_such_folder"], "no_such_folder is not the folder of a comparison"),
         (["DQN", "DoubleDQN"], "say the environment: sb-dqn compare DQN DoubleDQN --env"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 import pytest
 
@@ -18,12 +20,24 @@ def test_the_preset_alone() -> None:
 def test_what_is_said_wins() -> None:
     plan = make_plan(
         "dqn", "CartPole-v1", timesteps=7, n_envs=2, policy="CnnPolicy", seed=1, device="cpu",
-        assignments=["learning_rate=1e-3", "seed=9"], env_assignments=["sutton_barto_reward=True"],
+        assignments=["learning_rate=1e-3", "seed=1"], env_assignments=["sutton_barto_reward=True"],
     )  # fmt: skip
     assert (plan.n_timesteps, plan.n_envs, plan.policy) == (7, 2, "CnnPolicy")
     assert (plan.settings["learning_rate"], plan.settings["seed"], plan.settings["device"]) == (1e-3, 1, "cpu")
     assert plan.settings["batch_size"] == 64
     assert plan.env_kwargs == {"sutton_barto_reward": True}
+
+
+@pytest.mark.parametrize(
+    ("option", "given", "message"),
+    [
+        ({"seed": 0}, "seed=2", "seed=2 contradicts --seed 0; say one of them"),
+        ({"device": "cpu"}, "device=cuda", "device=cuda contradicts --device cpu; say one of them"),
+    ],
+)
+def test_two_values_for_one_thing_are_refused(option: dict[str, Any], given: str, message: str) -> None:
+    with pytest.raises(click.BadParameter, match=message):
+        make_plan("dqn", "CartPole-v1", assignments=[given], **option)
 
 
 def test_without_a_preset_the_class_decides_and_a_seed_is_drawn() -> None:
