@@ -242,12 +242,19 @@ def _tell(job: Job, fleet: list[Job]) -> None:
 
 
 def _redraw(what: tuple[str, ...]) -> None:
+    from sb_dqn.cli.names import typed_options
+
     again = f"sb-dqn compare {' '.join(what)} --env CartPole-v1"
     if len(what) > 1:
         raise click.UsageError(f"say the environment: {again}")
     if not _read(Path(what[0])):
         raise click.UsageError(
             f"{what[0]} is not the folder of a comparison (it has no {COMPARISON}); to train, say the environment: {again}"
+        )
+    if typed := typed_options():
+        raise click.UsageError(
+            f"{what[0]} alone is drawn again as it is, {', '.join(typed.values())} changes nothing: leave that out; to train "
+            f"more, say what and on what, too: sb-dqn compare ALGO... --env ID --out {what[0]}"
         )
     _report(Path(what[0]), None)
 

@@ -94,6 +94,14 @@ def test_a_folder_is_drawn_again_without_training(compared: tuple[Path, str], tm
     assert (out / "comparison.png").is_file()
 
 
+def test_a_folder_that_is_drawn_again_takes_no_options(compared: tuple[Path, str]) -> None:
+    for option, value in {"--seeds": 2, "--jobs": 1, "-n": 100}.items():
+        refused = call("compare", compared[0], option, value)
+        assert refused.exit_code == 2
+        said = " ".join(refused.output.split())
+        assert f"as it is, {'--steps' if option == '-n' else option} changes nothing: leave that out" in said
+
+
 def test_a_run_stopped_before_its_evaluation_is_only_evaluated(compared: tuple[Path, str], tmp_path: Path) -> None:
     out = Path(shutil.copytree(compared[0], tmp_path / "out"))
     wanted = read_result(run_of(out, "DQN")).returns
