@@ -81,6 +81,7 @@ def make_plan(
     said = parse_assignments(assignments)
     for name in said.keys() & ELSEWHERE.keys():
         raise click.BadParameter(f"{name} is no setting; `sb-dqn train` has {ELSEWHERE[name]}", param_hint="--set")
+    _refuse_none(algorithm, said)
     for name, value in (("seed", seed), ("device", device)):
         if value is not None and said.setdefault(name, value) != value:
             raise click.BadParameter(
@@ -99,6 +100,20 @@ def make_plan(
         env_kwargs={**(found.env_kwargs if found else {}), **parse_assignments(env_assignments, "--env-set")},
         settings=settings,
     )
+
+
+def _refuse_none(algorithm: str, said: Mapping[str, Any]) -> None:
+    """The word `none` where no text is allowed, but `null` is."""
+    words = [name for name, value in said.items() if isinstance(value, str) and value.lower() == "none"]
+    if not words:
+        return
+    from sb_dqn.algorithms.outside import constructor_arguments
+
+    arguments = constructor_arguments(algorithm_class(algorithm))
+    for name in words:
+        allowed = str(arguments[name].annotation) if name in arguments else ""
+        if "None" in allowed and "str" not in allowed:
+            raise click.BadParameter(f"{name}={said[name]} is a word; say {name}=null", param_hint="--set")
 
 
 def _over(preset: Mapping[str, Any], said: Mapping[str, Any]) -> dict[str, Any]:

@@ -40,6 +40,14 @@ def test_two_values_for_one_thing_are_refused(option: dict[str, Any], given: str
         make_plan("dqn", "CartPole-v1", assignments=[given], **option)
 
 
+def test_none_is_null_where_no_text_is_allowed() -> None:
+    with pytest.raises(click.BadParameter, match="max_grad_norm=none is a word; say max_grad_norm=null"):
+        make_plan("DoubleDQN", "CartPole-v1", assignments=["max_grad_norm=none"])
+    given = ["max_grad_norm=null", "exploration=none", "odd=none"]
+    settings = make_plan("DoubleDQN", "CartPole-v1", assignments=given).settings
+    assert (settings["max_grad_norm"], settings["exploration"]) == (None, "none")
+
+
 def test_without_a_preset_the_class_decides_and_a_seed_is_drawn() -> None:
     plan = make_plan("DoubleDQN", "Taxi-v3")
     assert plan.preset is None
