@@ -8,6 +8,7 @@ import operator
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import fields
+from pathlib import Path
 from typing import Any, TypeVar
 
 from sb_dqn.errors import ConfigurationError, nearest
@@ -52,6 +53,26 @@ def check_float(
             f"{name}={value!r} is not allowed: give {' '.join([kind, ' and '.join(ends)]).strip()}"
         )
     return number
+
+
+def check_target(path: Path, kind: str, endings: Iterable[str]) -> None:
+    """A file that is to be written: its ending says a format, and its folder is there.
+
+    Args:
+        path: of the file.
+        kind: what it is to be, for the message.
+        endings: that are known, in lower case.
+
+    Raises:
+        ConfigurationError: another ending, or no such folder.
+    """
+    known = list(endings)
+    if path.suffix.lower() not in known:
+        raise ConfigurationError(f"{path} is no name of a {kind}: its ending says the format; give {', '.join(known)}")
+    if not path.parent.is_dir():
+        raise ConfigurationError(
+            f"{path} cannot be written: there is no folder {path.parent}; make it, or name another"
+        )
 
 
 def check_choice(name: str, value: Any, allowed: Collection[str]) -> str:

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from sb_dqn.checks import check_target
 from sb_dqn.errors import ConfigurationError
 
 Points = npt.NDArray[np.float64]
@@ -61,12 +62,13 @@ def plot_curve(folder: Path | str, picture: Path | str, title: str = "", against
         against: environment steps, or wall-clock time.
 
     Raises:
-        ConfigurationError: nothing to plot, or matplotlib is missing.
+        ConfigurationError: nothing to plot, nothing that `picture` can be written as, or matplotlib is missing.
     """
     figure = new_figure(8, 4.5)
+    check_target(Path(picture), "picture", [f".{ending}" for ending in figure.canvas.get_supported_filetypes()])
     curve = read_curve(Path(folder))
     _draw(figure.add_subplot(), curve, title, against)
-    figure.savefig(picture)
+    save_figure(figure, Path(picture))
     return Path(picture)
 
 
@@ -84,6 +86,18 @@ def new_figure(width: float, height: float) -> Any:
     figure = Figure(figsize=(width, height), dpi=150, layout="constrained")
     FigureCanvasAgg(figure)  # no window and no global state, whatever the user's backend
     return figure
+
+
+def save_figure(figure: Any, picture: Path) -> None:
+    """Write the file, in the format that its ending says.
+
+    Raises:
+        ConfigurationError: it cannot be written.
+    """
+    try:
+        figure.savefig(picture)
+    except OSError as error:
+        raise ConfigurationError(f"{picture} cannot be written: {error.strerror or error}") from error
 
 
 def running_mean(values: Points, window: int) -> Points:

@@ -55,6 +55,21 @@ def test_a_picture_comes_of_it(tmp_path: Path, against: Against, evaluated: bool
     assert picture.stat().st_size > 10_000
 
 
+@pytest.mark.parametrize("name", ["curve.xyz", "curve"])
+def test_an_ending_that_says_no_format_is_refused_before_anything_is_read(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ConfigurationError, match=rf"{name} is no name of a picture: .*; give .*\.png.*\.svg"):
+        plot_curve(tmp_path, tmp_path / name)
+
+
+def test_a_picture_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"curve.png cannot be written: there is no folder .*such; make it"):
+        plot_curve(tmp_path, tmp_path / "no" / "such" / "curve.png")
+    monitors(tmp_path)
+    (tmp_path / "folder.png").mkdir()
+    with pytest.raises(ConfigurationError, match=r"folder.png cannot be written: Is a directory"):
+        plot_curve(tmp_path, tmp_path / "folder.png")
+
+
 def test_an_empty_folder_is_refused_by_name(tmp_path: Path) -> None:
     (tmp_path / "monitor.csv").write_text(HEADER + "r,l,t\n")
     with pytest.raises(ConfigurationError, match=r"nothing to plot in .*no episode"):

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from sb_dqn.cli.comparison import Estimate, Points, mean_band
-from sb_dqn.plotting import new_figure, read_curve
+from sb_dqn.plotting import new_figure, read_curve, save_figure
 
 COLOURS = [f"C{number}" for number in range(10)]
 
@@ -41,7 +41,7 @@ def draw(
         what: how many episodes an evaluation on the way has.
 
     Raises:
-        ConfigurationError: matplotlib is missing.
+        ConfigurationError: matplotlib is missing, or the file cannot be written.
     """
     figure = new_figure(11, 4.8)
     left, right = figure.subplots(1, 2, width_ratios=[2.2, 1])
@@ -62,7 +62,7 @@ def draw(
     right.set_yticks(places, list(estimates))
     right.set_xlabel("interquartile mean at the end")
     right.grid(axis="x", alpha=0.3)
-    figure.savefig(picture)
+    save_figure(figure, picture)
 
 
 def _draw_curve(axes: Any, label: str, colour: str, line: str, folders: Sequence[Path]) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -23,6 +24,10 @@ SMALLEST = 400
 """Height in pixels below which a window is enlarged."""
 ATARI_RATE = 15.0
 """Steps a second: 60 frames, of which the agent sees every fourth."""
+
+
+FILMS = (".mp4", ".gif", ".mkv", ".mov", ".avi")
+"""Endings of films."""
 
 
 class Screen(Protocol):
@@ -73,23 +78,39 @@ class Window:
 
 
 class Film:
-    """A video file; the ending of `path` (.mp4, .gif) says the format."""
+    """A video file; the ending of `path` (one of `FILMS`) says the format."""
 
     def __init__(self, path: Path, rate: float) -> None:
         try:
             import imageio.v2 as imageio
         except ImportError:
             raise ConfigurationError("a film needs imageio: pip install 'sb_dqn[video]'") from None
-        if path.suffix == ".gif":
-            self._writer: Any = imageio.get_writer(path, duration=1000 / rate, loop=0)
-        else:
-            self._writer = imageio.get_writer(path, fps=rate, macro_block_size=2)
+        self._path = path
+        gif = path.suffix.lower() == ".gif"
+        options: dict[str, Any] = {"duration": 1000 / rate, "loop": 0} if gif else {"fps": rate, "macro_block_size": 2}
+        with _writing(path):
+            try:
+                self._writer: Any = imageio.get_writer(path, **options)
+            except (ImportError, RuntimeError, ValueError):  # no backend, or one without its program
+                raise ConfigurationError(
+                    f"a film that ends in {path.suffix} needs ffmpeg: pip install 'sb_dqn[video]'; or let it end in .gif"
+                ) from None
 
     def show(self, frame: Frame) -> None:
-        self._writer.append_data(frame)
+        with _writing(self._path):
+            self._writer.append_data(frame)
 
     def close(self) -> None:
-        self._writer.close()
+        with _writing(self._path):
+            self._writer.close()
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise ConfigurationError(f"{path} cannot be written: {error.strerror or error}") from error
 
 
 class Shown(gymnasium.Wrapper[Any, Any, Any, Any]):

@@ -171,6 +171,17 @@ def test_ctrl_c_saves_and_resume_goes_on(run: Path, tmp_path: Path, monkeypatch:
         (["train", "dqn", "CartPole-v1", "--env-set", "wind=3"], "wind"),
         (["evaluate", "no_such_run"], "no_such_run does not exist"),
         (["info", str(Path(__file__))], "test_commands.py"),
+        (
+            ["enjoy", "run", "--video", "film.xyz"],
+            "film.xyz is no name of a film: its ending says the format; give .mp4",
+        ),
+        (["enjoy", "run", "--video", "film"], "film is no name of a film"),
+        (
+            ["enjoy", "run", "--video", "no/such/film.gif"],
+            "no/such/film.gif cannot be written: there is no folder no/such",
+        ),
+        (["plot", ".", "--output", "curve.xyz"], "curve.xyz is no name of a picture"),
+        (["plot", ".", "--output", "no/such/curve.png"], "no/such/curve.png cannot be written"),
     ],
 )
 def test_a_fault_of_the_user_is_one_line_and_status_2(

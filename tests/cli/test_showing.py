@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import sys
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
@@ -70,6 +71,14 @@ def test_atari_shows_the_very_game_that_is_played(protocol: str) -> None:
     stream.close()
 
 
+def replace_imageio(monkeypatch: pytest.MonkeyPatch, get_writer: Callable[..., Any]) -> None:
+    package, module = ModuleType("imageio"), ModuleType("imageio.v2")
+    vars(module)["get_writer"] = get_writer
+    vars(package)["v2"] = module
+    monkeypatch.setitem(sys.modules, "imageio", package)
+    monkeypatch.setitem(sys.modules, "imageio.v2", module)
+
+
 def test_a_film_gets_every_frame(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     written: list[Any] = []
 
@@ -80,23 +89,49 @@ def test_a_film_gets_every_frame(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         def close(self) -> None:
             written.append("closed")
 
-    package, module = ModuleType("imageio"), ModuleType("imageio.v2")
     options: dict[str, Any] = {}
 
     def get_writer(path: Path, **given: Any) -> Writer:
         options.update(given, path=path)
         return Writer()
 
-    vars(module)["get_writer"] = get_writer
-    vars(package)["v2"] = module
-    monkeypatch.setitem(sys.modules, "imageio", package)
-    monkeypatch.setitem(sys.modules, "imageio.v2", module)
+    replace_imageio(monkeypatch, get_writer)
     film = Film(tmp_path / "film.mp4", 15.0)
     film.show(np.zeros((4, 4, 3), np.uint8))
     film.close()
     assert options["fps"] == 15.0
     assert len(written) == 2
     assert written[1] == "closed"
+
+
+@pytest.mark.parametrize("error", [ValueError, RuntimeError, ImportError])
+def test_a_film_without_ffmpeg_names_the_extra(
+    error: type[Exception], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def get_writer(path: Path, **given: Any) -> None:
+        raise error("Could not find a backend")
+
+    replace_imageio(monkeypatch, get_writer)
+    with pytest.raises(
+        ConfigurationError, match=r"ends in .mp4 needs ffmpeg: pip install 'sb_dqn\[video\]'; or .* .gif"
+    ):
+        Film(tmp_path / "film.mp4", 15.0)
+
+
+def test_a_film_that_cannot_be_written_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Full:
+        def append_data(self, frame: Frame) -> None:
+            raise OSError(28, "No space left on device")
+
+        def close(self) -> None:
+            raise OSError(28, "No space left on device")
+
+    replace_imageio(monkeypatch, lambda path, **given: Full())
+    film = Film(tmp_path / "film.mp4", 15.0)
+    with pytest.raises(ConfigurationError, match="film.mp4 cannot be written: No space left"):
+        film.show(np.zeros((4, 4, 3), np.uint8))
+    with pytest.raises(ConfigurationError, match="film.mp4 cannot be written: No space left"):
+        film.close()
 
 
 @pytest.mark.parametrize(
