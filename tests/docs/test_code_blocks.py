@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator
+from itertools import dropwhile
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,9 @@ from sb_dqn.cli.names import ALGORITHMS, algorithm_class, constructor_defaults, 
 from tests.docs.pages import FOLDER, PAGES, ROOT, blocks, name_of, pages_with, table_of
 
 LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
-KNOWN_PROGRAMS = {"pip", "sb-dqn", "python"}
+KNOWN_PROGRAMS = {"pip", "pytest", "sb-dqn", "python"}
 SCRIPT = re.compile(r"scripts/[\w/.]*\w")
+SETTING = re.compile(r"[A-Z_]+=")
 
 
 def shell_commands() -> Iterator[tuple[str, list[str]]]:
@@ -26,7 +28,7 @@ def shell_commands() -> Iterator[tuple[str, list[str]]]:
     for page in PAGES:
         for block in blocks(page, "bash"):
             for number, line in enumerate(block.code.splitlines(), block.line):
-                words = shlex.split(line, comments=True)
+                words = list(dropwhile(SETTING.match, shlex.split(line, comments=True)))
                 if words:
                     yield f"{name_of(page)}:{number}", words
 
