@@ -110,10 +110,8 @@ def _record(function: Function, example: tuple[Tensor, ...]) -> GraphModule:
 
     # the tracer knows no lists of truths, which the backward pass of layer norm takes as an argument
     plain: Any = get_decompositions([torch.ops.aten.native_layer_norm_backward])
-    with (
-        _NothingLeaves(),
-        tracing(TracingContext(FakeTensorMode())),
-    ):  # else each operation makes a mode of its own: half of the time
+    # without a context of tracing each operation makes a mode of its own: half of the time
+    with _NothingLeaves(), tracing(TracingContext(FakeTensorMode())):
         # it does not take bound methods
         graph = make_fx(lambda *arguments: function(*arguments), decomposition_table=plain)(*example)
     graph.graph.eliminate_dead_code()

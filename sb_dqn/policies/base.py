@@ -99,10 +99,11 @@ class Features(nn.Module):
 
     def _check_width(self, leaves: Mapping[str, spaces.Space[Any]]) -> None:
         zeros = {key: torch.zeros(1, *(leaf.shape or ())) for key, leaf in leaves.items()}
-        learning = self.extractor.training
+        learning = {part: part.training for part in self.extractor.modules()}  # a user may have set some to eval
         with torch.no_grad():  # and without moving what a batch norm remembers
             found = self.extractor.eval()(zeros if self.is_dict else zeros["obs"])
-        self.extractor.train(learning)
+        for part, before in learning.items():
+            part.training = before
         if found.shape != (1, self.features_dim):
             raise ConfigurationError(
                 f"{type(self.extractor).__name__} says features_dim={self.features_dim}, and of one observation its answer has shape "

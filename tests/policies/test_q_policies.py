@@ -265,3 +265,20 @@ def test_spectral_norm_holds_before_a_memory_too() -> None:
     policy = VALUE_POLICIES["MlpLstmPolicy"](VECTOR, ACTIONS, spectral_norm=True)
     hidden = [layer for name, layer in policy.q_net.named_modules() if isinstance(layer, Linear) and "head" not in name]
     assert [type(layer) for layer in hidden] == [SpectralLinear, SpectralLinear]
+
+
+class PartlyFrozen(FlattenExtractor):
+    """With two norms, of which one is not to move."""
+
+    def __init__(self, observation_space: Any) -> None:
+        super().__init__(observation_space)
+        self.moves, self.stays = nn.BatchNorm1d(self.features_dim), nn.BatchNorm1d(self.features_dim).eval()
+
+    def forward(self, observation: Tensor) -> Tensor:
+        return self.stays(self.moves(super().forward(observation)))
+
+
+def test_asking_for_the_width_moves_nothing() -> None:
+    extractor: Any = MlpPolicy(VECTOR, ACTIONS, features_extractor_class=PartlyFrozen).q_net.features.extractor
+    assert (extractor.moves.training, extractor.stays.training) == (True, False)
+    assert extractor.moves.num_batches_tracked == 0
