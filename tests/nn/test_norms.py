@@ -71,6 +71,21 @@ def test_singular_values_that_lie_close_together() -> None:
     assert 0.99 < float(spectral_norm(weight)) <= 1.0 + 1e-5
 
 
+@pytest.mark.parametrize(("rows", "worst"), [(64, 0.009), (512, 0.0151)])
+def test_the_worst_that_it_falls_short_by(rows: int, worst: float) -> None:
+    """One direction stands out a little, seen evenly from all columns, and all others are alike."""
+    even = torch.full((rows, 1), rows**-0.5)
+    axis = even.clone()
+    axis[0] -= 1.0
+    basis = torch.eye(rows) - 2.0 * axis @ axis.T / axis.square().sum()  # Householder's: its first column is `even`
+    short = []
+    for gap in torch.linspace(0.005, 0.06, 23):
+        values = torch.full((rows,), 1.0 - float(gap))
+        values[0] = 1.0
+        short.append(1.0 - float(spectral_norm(basis * values)))
+    assert 0.5 * worst < max(short) < worst
+
+
 def test_a_weight_of_zeros_stays_finite() -> None:
     weight = torch.zeros(4, 3, requires_grad=True)
     normalised = spectrally_normalised(weight)
