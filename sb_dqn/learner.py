@@ -11,12 +11,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from sb_dqn.answers import answer, check_objective
 from sb_dqn.checks import check_mapping
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.losses.td import weighted_mean
 from sb_dqn.nn.flat import flat_copy, flat_views, flatten_parameters, point_into
 from sb_dqn.nn.optimizers import ELEMENTWISE, checked_optimizer, make_optimizer, split_moments, take_moments
+from sb_dqn.objective_checks import answer, check_objective
 from sb_dqn.types import Batch, Objective, Update
 
 FORGET_EVERY = (

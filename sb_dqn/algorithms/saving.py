@@ -26,7 +26,7 @@ from sb_dqn.algorithms.continuation import (
     tick_of,
     tick_state,
 )
-from sb_dqn.checkpoint import Strips
+from sb_dqn.checkpoint import Replacements, Strips
 from sb_dqn.errors import CheckpointError, ConfigurationError
 from sb_dqn.exploration import Exploration
 from sb_dqn.normalize import Normalizer
@@ -148,7 +148,9 @@ class Saving(Attributes):
             CheckpointError: the file is damaged, foreign, or needs trust.
             SpaceError: the spaces of `env` differ from the model's.
         """
-        saved = persistence.read_model(path, {**(custom_objects or {}), **kwargs}, trust, env is not None)
+        replacements = Replacements({**(custom_objects or {}), **kwargs})
+        saved = persistence.read_model(path, replacements, trust, env is not None)
+        replacements.warn_of_unused(custom_objects or {}, saved.arguments)
         made_by = persistence.find_class(cls, saved.class_name)
         arguments = {**saved.arguments, **kwargs, "device": device}
         outside = persistence.outside_of(saved.blueprint, env, arguments.get("action_mask"))

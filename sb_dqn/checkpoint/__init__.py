@@ -9,6 +9,7 @@ from sb_dqn.checkpoint.bounds import NetBound
 from sb_dqn.checkpoint.container import FORMAT_VERSION, Target
 from sb_dqn.checkpoint.incremental import write_checkpoint
 from sb_dqn.checkpoint.random_state import rng_state, set_rng_state
+from sb_dqn.checkpoint.replacements import Replacements
 from sb_dqn.checkpoint.segments import checkpoint_at, read_rows, sweep
 from sb_dqn.checkpoint.space_codec import decode_space, encode_space
 from sb_dqn.checkpoint.strips import Strip, Strips, Written
@@ -18,6 +19,7 @@ from sb_dqn.checkpoint.values import decode_value, encode_value
 __all__ = [
     "FORMAT_VERSION",
     "NetBound",
+    "Replacements",
     "Strip",
     "Strips",
     "Target",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -215,6 +216,19 @@ def test_what_a_user_wrote_needs_trust(argument: str, given: dict[str, Any], tmp
         DQN.load(tmp_path / "model", custom_objects={argument: value}),
     ):
         assert loaded.predict(OBS, deterministic=True)[0].tolist() == expected
+
+
+def test_a_replacement_that_the_file_does_not_ask_for_is_told(tmp_path: Path) -> None:
+    quick(policy_kwargs={"features_extractor_class": OwnExtractor}).save(tmp_path / "model")
+    used = {"features_extractor_class": OwnExtractor, "batch_size": 4}
+    with pytest.warns(
+        UserWarning, match="has no 'learnig_rate', so nothing is replaced by it. Did you mean 'learning_"
+    ):
+        model = DQN.load(tmp_path / "model", custom_objects={**used, "learnig_rate": 0.1})
+    assert model.batch_size == 4
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        DQN.load(tmp_path / "model", custom_objects=used)
 
 
 def test_the_file_of_another_class_is_refused(tmp_path: Path) -> None:

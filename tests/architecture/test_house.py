@@ -13,7 +13,9 @@ LONGEST = 300
 
 FLOORS = {
     **dict.fromkeys(["version", "errors"], 0),
-    **dict.fromkeys(["answers", "checks", "types", "spaces", "action_spaces", "schedules", "rng", "accelerate"], 1),
+    **dict.fromkeys(
+        ["checks", "objective_checks", "types", "spaces", "action_spaces", "schedules", "rng", "accelerate"], 1
+    ),
     **dict.fromkeys(["checkpoint", "logger", "losses"], 1),
     **dict.fromkeys(["nn", "normalize", "replay", "envs", "learner"], 2),
     **dict.fromkeys(["exploration", "objectives", "actors", "evaluation"], 3),
