@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import mmap
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,12 +14,11 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from sb_dqn.errors import CheckpointError, ConfigurationError
+from sb_dqn.errors import ConfigurationError
 from sb_dqn.types import BoolArray, Slot
 
 MAGIC = b"sb_dqn replay buffer: scratch\n\0\0"
 ALIGNMENT = 64
-CHUNK = 4096
 WIDER = {"uint16": np.int32, "uint32": np.int64, "uint64": np.int64}
 """Unsigned types in which torch can hardly compute are kept in the next signed one."""
 
@@ -154,110 +153,6 @@ def masks_of(slot: Slot) -> BoolArray:
             "observation, or make the ring with masks=False"
         )
     return slot.mask if slot.full else slot.mask[slot.valid]
-
-
-def check_state(
-    state: Mapping[str, Tensor],
-    columns: Mapping[str, Tensor],
-    num_lanes: int,
-    others: Collection[str] = (),
-    num_actions: int = 0,
-) -> None:
-    """Refuses the state of a ring of other columns or lanes, and actions that there are not.
-
-    Raises:
-        CheckpointError: they differ.
-    """
-    differing = {*columns, *others, "cursor", "first", "rows"} ^ set(state)
-    if differing:
-        raise CheckpointError(
-            f"replay state and replay buffer differ in {sorted(differing)}; both must be of the same spaces, and both with "
-            f"action masks or both without"
-        )
-    if len(state["cursor"]) != num_lanes:
-        raise CheckpointError(
-            f"replay state has {len(state['cursor'])} lanes, the buffer {num_lanes}; use as many environments"
-        )
-    for name, column in columns.items():
-        given, wanted = tuple(state[name].shape[2:]), tuple(column.shape[1:])
-        if given != wanted or state[name].dtype != column.dtype:
-            raise CheckpointError(
-                f"replay state {name!r} holds {state[name].dtype} of shape {given}, the buffer "
-                f"{column.dtype} of shape {wanted}; both must be of the same spaces"
-            )
-    actions = state["action"]
-    if num_actions and bool(((actions < 0) | (actions >= num_actions)).any()):
-        raise CheckpointError(f"replay state holds actions outside of 0 to {num_actions - 1}; the file is damaged")
-
-
-def held_rows(
-    columns: Mapping[str, Tensor], kinds: Mapping[str, Column], rows: int, newest: int, num_lanes: int
-) -> dict[str, Tensor]:
-    """The rows held, as views `[S, B, *shape]` of live memory.
-
-    Args:
-        columns: `[rows * B (+ 1), *shape]` by name.
-        kinds: what they hold.
-        rows: kept of each lane.
-        newest: rows ever arrived in the lane that has most.
-        num_lanes: B.
-    """
-    found = {}
-    for name, kind in kinds.items():
-        held = min(kind.begun(newest), kind.slots(rows))
-        found[name] = columns[name][: held * num_lanes].view(held, num_lanes, *kind.shape)
-    return found
-
-
-def restore_rows(
-    state: Mapping[str, Tensor],
-    columns: Mapping[str, Tensor],
-    kinds: Mapping[str, Column],
-    rows: int,
-    newest: int,
-    cursor: npt.NDArray[np.int64],
-) -> None:
-    """Copies back what `held_rows` gave: all of it, or the newest rows that fit.
-
-    Args:
-        state: with the number of `rows` of the ring that was saved.
-        columns, kinds, rows: see `held_rows`.
-        newest: rows ever arrived in the lane that had most before; what lies beyond has never been written.
-        cursor: `[B]` rows ever arrived in the lanes that were saved.
-    """
-    saved_rows, num_lanes = int(state["rows"]), len(cursor)
-    for name, kind in kinds.items():
-        column, slots, begun = columns[name], kind.slots(rows), kind.begun(cursor)
-        written = min(kind.begun(newest), slots) * num_lanes
-        if saved_rows == rows:
-            count = state[name].shape[0] * num_lanes
-            column[:count] = state[name].flatten(0, 1).to(column)
-            column[count:written] = 0  # no further, so that no page is touched in vain
-        else:
-            column[:written] = 0
-            keep = np.minimum(begun, min(kind.slots(saved_rows), slots))
-            copy_newest(state[name], column, slots, begun, keep)
-
-
-def copy_newest(
-    saved: Tensor, column: Tensor, rows: int, cursor: npt.NDArray[np.int64], keep: npt.NDArray[np.int64]
-) -> None:
-    """Copies the newest rows of each lane, each to the cell of its row number.
-
-    Args:
-        saved: `[S, B, *shape]`, row r of a lane at r % S.
-        column: `[rows * B (+ 1), *shape]`, row r of lane b at (r % rows) * B + b.
-        rows: rows kept of each lane.
-        cursor: `[B]` rows ever arrived.
-        keep: `[B]` how many of them to copy, at most the smaller of S and `rows`.
-    """
-    saved_rows, num_lanes = saved.shape[:2]
-    for lane in range(num_lanes):
-        newest = np.arange(cursor[lane] - keep[lane], cursor[lane])
-        for start in range(0, len(newest), CHUNK):
-            numbers = torch.from_numpy(newest[start : start + CHUNK])
-            cells = numbers % rows * num_lanes + lane
-            column[cells.to(column.device)] = saved[(numbers % saved_rows).to(saved.device), lane].to(column)
 
 
 def _map_file(columns: Mapping[str, Column], shapes: Mapping[str, tuple[int, ...]], path: Path) -> dict[str, Tensor]:

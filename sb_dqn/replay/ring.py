@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from sb_dqn.checkpoint.strips import Written
-from sb_dqn.replay.columns import Where, allocate, check_state, held_rows, masks_of, restore_rows, writer
+from sb_dqn.replay.columns import Where, allocate, masks_of, writer
 from sb_dqn.replay.layout import Layout
+from sb_dqn.replay.ring_state import check_state, first_to_start, held_rows, restore_rows
 from sb_dqn.replay.span import Declared, Marks, Span
 from sb_dqn.spaces import Space
 from sb_dqn.types import ActionArray, IntArray, Slot
@@ -65,18 +66,9 @@ class Ring:
         self.num_lanes, self.frame_stack, self.n_steps = num_lanes, frame_stack, n_steps
         self.device, self.written = torch.device(device), Written()
         layout = self.layout = Layout(
-            capacity,
-            num_lanes,
-            spaces,
-            num_actions=num_actions,
-            frame_stack=frame_stack,
-            n_steps=n_steps,
-            device=self.device,
-            path=path,
-            action_axes=action_axes,
-            masks=masks,
-            span=span,
-        )
+            capacity, num_lanes, spaces, num_actions=num_actions, frame_stack=frame_stack, n_steps=n_steps,
+            device=self.device, path=path, action_axes=action_axes, masks=masks, span=span,
+        )  # fmt: skip
         layout.check_place()
         self.rows, self.capacity, self.stacked_keys = layout.rows, layout.capacity, layout.stacked_keys
         self.columns = allocate(layout.columns, self.rows, num_lanes, self.device, path)
@@ -258,7 +250,7 @@ class Ring:
         state = held_rows(self.columns, self.layout.columns, self.rows, int(self.cursor.max()), self.num_lanes)
         state["cursor"] = torch.from_numpy(self.cursor.copy())
         state["first"] = torch.from_numpy(np.where(self.cursor > self.rows, self.intervals()[0], self._first))
-        state["rows"] = torch.tensor(self.rows)
+        state["rows"], state["span"] = torch.tensor(self.rows), torch.tensor([self.span.behind, self.span.every])
         return state | self._marks.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
@@ -267,11 +259,12 @@ class Ring:
         Raises:
             CheckpointError: the columns or the number of lanes differ.
         """
-        check_state(state, self.columns, self.num_lanes, self._marks.state_dict(), self.layout.num_actions)
+        kinds, marks = self.layout.columns, self._marks.state_dict()
+        check_state(state, self.columns, kinds, self.span, self.num_lanes, marks, self.layout.num_actions)
         self.written = Written()  # a new one: who writes may still hold the old
         cursor = state["cursor"].cpu().numpy().astype(np.int64)
-        restore_rows(state, self.columns, self.layout.columns, self.rows, int(self.cursor.max()), cursor)
-        self._first[:] = state["first"].cpu().numpy()
+        restore_rows(state, self.columns, kinds, self.rows, int(self.cursor.max()), cursor)
+        self._first[:] = first_to_start(state, self.span.behind, cursor)
         self._marks.load_state_dict(state)
         self.cursor[:] = cursor
         self._level = self._common_cursor()

@@ -225,7 +225,7 @@ def test_a_replacement_that_the_file_does_not_ask_for_is_told(tmp_path: Path) ->
         UserWarning, match="has no 'learnig_rate', so nothing is replaced by it. Did you mean 'learning_"
     ):
         model = DQN.load(tmp_path / "model", custom_objects={**used, "learnig_rate": 0.1})
-    assert model.batch_size == 4
+    assert model.replay_settings.batch_size == 4
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         DQN.load(tmp_path / "model", custom_objects=used)

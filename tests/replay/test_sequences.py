@@ -13,7 +13,7 @@ from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sb_dqn.errors import ConfigurationError, MemoryBudgetError
+from sb_dqn.errors import CheckpointError, ConfigurationError, MemoryBudgetError
 from sb_dqn.losses.rescaling import rescale
 from sb_dqn.replay import Cadence, Prioritized, PrioritizedSampler, Replay, Ring
 from sb_dqn.replay.sequences import Sequences, SequenceView
@@ -269,6 +269,58 @@ def test_what_was_saved_goes_on(shape: tuple[int, int, int], rows: int) -> None:
         assert twin.sampler.check_valid() == (True, "valid")
         if bool(may.any()) and tick % 3 == 0:
             check_batch(twin.view.gather(lane[may], row[may], torch.ones(int(may.sum()))), twin, games)
+
+
+@pytest.mark.parametrize("older", [False, True])
+@pytest.mark.parametrize("kept", [(4, 4, 2), (4, 8, 2)])
+def test_a_longer_burn_in_reaches_no_row_that_is_gone(kept: tuple[int, int, int], older: bool) -> None:
+    """From ring to ring, each with more rows than the one before: what lies before the first row kept is zeros there."""
+    names = ["go"] * 5 + list(EVENTS)
+    games = [Game(lane, names[lane:] + names) for lane in range(2)]
+    replay, ticks = replay_of(Sequences(*kept), 2, 23, 1, 1), play(games, "NEXT_STEP", np.random.default_rng(0))
+    for _ in fed(replay, games, islice(ticks, 70)):
+        pass
+    gone = replay.ring.cursor - 23
+    for warmup, rows in ((8, 60), (12, 80))[: 1 if older else 2]:  # one hop for a file that does not say its span
+        twin = replay_of(Sequences(4, warmup, 2), 2, rows, 1, 1)
+        state = {name: tensor.clone() for name, tensor in replay.state_dict().items()}
+        twin.load_state_dict({name: state[name] for name in state if not (older and name == "ring/span")})
+        low, _ = twin.ring.intervals()
+        assert (low == gone + twin.ring.span.behind).all()
+        replay = twin
+    for tick in fed(replay, games, islice(ticks, 40)):
+        lane, row = (torch.from_numpy(part) for part in replay.ring.rows_between(*replay.ring.intervals()))
+        replay.refresh()
+        may = replay.ring.may_start(lane, row)
+        if bool(may.any()) and tick % 3 == 0:
+            check_batch(replay.view.gather(lane[may], row[may], torch.ones(int(may.sum()))), replay, games)
+
+
+@pytest.mark.parametrize("older", [False, True])
+@pytest.mark.parametrize(
+    ("stored", "wanted", "rows", "message"),
+    [
+        (4, 2, 40, r"store_rnn_state_interval=(4|another), this replay has 2"),
+        (2, 4, 40, r"store_rnn_state_interval=(2|another), this replay has 4"),
+        (2, 4, 80, r"store_rnn_state_interval=(2|another), this replay has 4"),
+        (1, 2, 40, r"differ in \['blocked'\]; give sequences the same store_rnn_state_interval"),
+        (2, 0, 40, r"differ in \['blocked', 'state'\]; give sequences the same store_rnn_state_interval"),
+    ],
+)
+def test_states_stored_at_other_intervals_are_refused(
+    stored: int, wanted: int, rows: int, message: str, older: bool
+) -> None:
+    """Before a row has changed: a state of another row would be taken for that of the row that begins."""
+    game = Game(0, ["go"] * 5 + list(EVENTS))
+    replay, ticks = replay_of(Sequences(4, 4, stored), 1, 40, 1, 1), play([game], "NEXT_STEP", np.random.default_rng(0))
+    for _ in fed(replay, [game], islice(ticks, 50)):
+        pass
+    twin = replay_of(Sequences(4, 4, wanted), 1, rows, 1, 1)
+    before = {name: tensor.clone() for name, tensor in twin.state_dict().items()}
+    state = replay.state_dict()
+    with pytest.raises(CheckpointError, match=message):
+        twin.load_state_dict({name: state[name] for name in state if not (older and name == "ring/span")})
+    assert all(torch.equal(before[name], tensor) for name, tensor in twin.state_dict().items())
 
 
 def test_states_are_stored_every_kth_row_alone() -> None:
