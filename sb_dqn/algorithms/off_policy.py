@@ -126,8 +126,9 @@ class OffPolicyAlgorithm(BaseAlgorithm):
 
     def before_updates(self) -> None:
         self.normalizer.settle()
-        if self.counters.lifetime >= self._next_sync and not self.target_settings.by_updates:
-            self.learner.sync_target(self.target_settings.tau)
+        target, beyond = self.target_settings, self.counters.lifetime - self._next_sync
+        if beyond >= 0 and not target.by_updates:
+            self.learner.sync_target(target.share(beyond // target.interval + 1))
             self._aim_sync()
         self.learner.set_learning_rate(self.rate_schedule(self.num_timesteps, self.counters.horizon))
         self.replay.sampler.advance(self.num_timesteps, self.counters.horizon)

@@ -119,8 +119,8 @@ def cadence(train_freq: Any, gradient_steps: Any, learning_starts: Any) -> Caden
 
 @dataclass(frozen=True)
 class TargetSettings:
-    """How the target net follows: `tau` of the way whenever a multiple of `interval` env steps is crossed, or `by_updates`
-    after so many updates."""
+    r"""How the target net follows: :math:`\tau` of the way whenever a multiple of `interval` env steps over all lanes is
+    crossed, :math:`1 - (1 - \tau)^m` of it where a tick crosses m; or `by_updates` after so many updates."""
 
     tau: float
     interval: int
@@ -129,3 +129,7 @@ class TargetSettings:
     def __post_init__(self) -> None:
         check_float("tau", self.tau, 0.0, 1.0, above=True)
         check_int("target_update_interval", self.interval, 1)
+
+    def share(self, crossed: int) -> float:
+        """Of the way to the online net, in (0, 1], after that many intervals."""
+        return self.tau if crossed == 1 else 1 - (1 - self.tau) ** crossed

@@ -101,6 +101,20 @@ def test_four_lanes_cross_multiples_at_most_once_a_tick() -> None:
     ]  # fmt: skip
 
 
+def test_a_tick_that_crosses_three_intervals_follows_three_times() -> None:
+    """Four steps of four lanes, in the units of one: the target is not four times further behind."""
+    found = taped(12, lanes(4, partial(Tiny, length=10_000)), tau=0.25, target_update_interval=1, learning_starts=11)
+    assert [line for line in found if line[:4] == "sync"] == ["sync 0.683594"] * 3  # 1 - 0.75^4
+    found = taped(12, lanes(4, partial(Tiny, length=10_000)), tau=0.25, target_update_interval=3, learning_starts=11)
+    assert [line for line in found if line[:4] == "sync"] == [
+        "sync 0.25",
+        "sync 0.25",
+        "sync 0.4375",
+    ]  # 3; 6; 9, 12
+    fewest = quick(tau=0.05).target_settings
+    assert fewest.share(1) == 0.05  # exactly: what one lane does has not changed
+
+
 def test_syncs_go_on_over_a_second_learn() -> None:
     model = quick(Tiny(length=10_000), target_update_interval=4)
     tape = Tape(model)
