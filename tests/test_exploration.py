@@ -241,6 +241,16 @@ def test_exploration_goes_on_after_a_load(kind: type[EpsilonGreedy] | type[Boltz
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_a_load_never_explores_more_than_the_schedule_ever_does(kind: type[EpsilonGreedy] | type[Boltzmann]) -> None:
+    """Who loads with exploration off, or with less, has it for `predict` at once."""
+    off, less = kind(FALLING, PLAIN, LANES, generator(), off_after=0), kind(Constant(0.3), PLAIN, LANES, generator())
+    for exploration in (off, less):
+        exploration.load_state_dict(dict.fromkeys(exploration.state_dict(), 0.5))
+    assert (off.rate, less.rate) == (0.0, 0.3)
+    off.tell_if_held()  # nothing: it is what was asked for
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_schedule_that_would_raise_it_is_told_to_have_no_effect(kind: type[EpsilonGreedy] | type[Boltzmann]) -> None:
     held, falls = kind(Constant(0.3), PLAIN, LANES, generator()), kind(FALLING, PLAIN, LANES, generator())
     for exploration in (held, falls):

@@ -34,6 +34,8 @@ class Exploration(ABC):
     needs_values: ClassVar[bool] = False
     schedule: Schedule
     """Of epsilon or of a temperature, over env steps."""
+    off_after: int | None
+    """Env step from which the rate is 0."""
 
     def __init__(
         self, actions: ActionShape, num_lanes: int, rng: np.random.Generator, evaluation: Exploration | None = None
@@ -67,7 +69,7 @@ class Exploration(ABC):
     def tell_if_held(self) -> None:
         """Says so where the rate that was reached is below all that the schedule asks for, so that it changes nothing."""
         (reached,), final = self.state_dict().values(), self.schedule.ends()[1]
-        if reached < final:
+        if reached < final and self.off_after != 0:
             warnings.warn(
                 f"exploration goes on from {reached:g}, which the model had reached, and never rises; the schedule that was given "
                 f"ends at {final:g} and has no effect. To explore anew, make a model and give it these parameters: "
@@ -81,4 +83,4 @@ class Exploration(ABC):
 
     @abstractmethod
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes on from there."""
+        """Goes on from there, or from the rate it has if that is lower."""

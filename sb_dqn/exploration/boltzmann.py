@@ -73,4 +73,4 @@ class Boltzmann(Exploration):
         return {"temperature": self.temperature}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.temperature = state.get("temperature", self.temperature)
+        self.temperature = min(self.temperature, float(state.get("temperature", self.temperature)))

@@ -64,9 +64,8 @@ class EpsilonGreedy(Exploration):
         finals = self.ladder.finals(self.final, self.num_lanes)
         if self.epsilon <= self.final:
             return finals * (self.epsilon / self.final)
-        start = max(self.start, self.epsilon)  # a loaded epsilon may still be above the schedule
-        left = (self.epsilon - self.final) / (start - self.final)  # 1 at the start, 0 at the end
-        return finals + left * (start - finals)
+        left = (self.epsilon - self.final) / (self.start - self.final)  # 1 at the start, 0 at the end
+        return finals + left * (self.start - finals)
 
     def advance(self, step: int, horizon: int) -> None:
         switched_off = self.off_after is not None and step >= self.off_after
@@ -103,4 +102,5 @@ class EpsilonGreedy(Exploration):
         return {"epsilon": self.epsilon}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.epsilon = float(state.get("epsilon", self.epsilon))  # a file may come from another kind of exploration
+        # a file may come from another kind of exploration, or from one that explored more than the new one ever does
+        self.epsilon = min(self.epsilon, float(state.get("epsilon", self.epsilon)))
