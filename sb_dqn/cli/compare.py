@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from sb_dqn.cli.fleet import Job
 
 COMPARISON, PICTURE, TABLE = "comparison.yaml", "comparison.png", "comparison.md"
-ELSEWHERE = {"seed": "--seeds N", "device": "--device NAME"}
-"""What each run is given anyway, and how it is said."""
 
 
 @dataclass(frozen=True)
@@ -113,11 +111,12 @@ def _planned(
     """The setup, and the settings by algorithm; everything checked that can be before anything is trained."""
     from sb_dqn.algorithms.outside import refuse_unknown
     from sb_dqn.cli.names import algorithm_class, canonical, constructor_defaults
+    from sb_dqn.cli.owners import by_owner
     from sb_dqn.cli.plan import make_plan
     from sb_dqn.envs.make import spec_of
 
     spec_of(env_id)
-    shared = _by_owner({canonical(name): [] for name in names}, settings)
+    shared = by_owner([canonical(name) for name in names], settings)
     longest, whole = 0, {}
     for name, own in shared.items():
         plan = make_plan(name, env_id, seed=0, assignments=own, env_assignments=said["env_settings"])
@@ -130,30 +129,6 @@ def _planned(
         if whole[one] == whole[other]:
             click.echo(f"{one} and {other} have the same settings on {env_id}: one agent, trained twice", err=True)
     return Setup(env_id, steps or longest, **said), shared
-
-
-def _by_owner(found: dict[str, list[str]], settings: Iterable[str]) -> dict[str, list[str]]:
-    """`name=value` for every algorithm of `found`, `Algo.name=value` for that one, which is not named again."""
-    from sb_dqn.cli.names import algorithm_class, canonical, constructor_defaults, refuse_dotted
-
-    for text in settings:
-        names, equals, value = text.partition("=")
-        owner, dot, name = names.partition(".")
-        if dot and any(owner.strip() in constructor_defaults(algorithm_class(algorithm)) for algorithm in found):
-            refuse_dotted(text, "--set")
-        if dot and canonical(owner) not in found:
-            raise click.BadParameter(f"{owner} is not among {', '.join(found)}", param_hint="--set")
-        own = f"{name}{equals}{value}" if dot and equals else text
-        if dot:
-            refuse_dotted(own, "--set", f"{owner}.")
-        setting = own.partition("=")[0].strip()
-        if setting in ELSEWHERE:
-            raise click.BadParameter(
-                f"{setting} is no setting; `sb-dqn compare` has {ELSEWHERE[setting]}", param_hint="--set"
-            )
-        for algorithm in [canonical(owner)] if dot else found:
-            found[algorithm].append(own)
-    return found
 
 
 def _enter(out: Path, setup: Setup, settings: Mapping[str, list[str]], seeds: int) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from importlib import import_module
 from typing import Any
 
@@ -33,6 +33,9 @@ ALGORITHMS = {
 ALIASES = {"c51": "CategoricalDQN", "r2d1": "R2D2"}
 """Other names, in lower case."""
 
+MERGED = ("features_extractor_kwargs", "optimizer_kwargs")
+"""Dicts within `policy_kwargs` that are merged key by key, as `policy_kwargs` is."""
+
 
 def canonical(name: str) -> str:
     """The class name that `name` means, whatever its case.
@@ -62,19 +65,43 @@ def parse_assignments(assignments: Iterable[str], option: str = "--set") -> dict
         option: that they were typed after.
 
     Raises:
-        click.BadParameter: no `=`, no name, or a value that is not closed.
+        click.BadParameter: no `=`, no name, a value that is not closed, or a name that is given twice.
     """
     settings: dict[str, Any] = {}
     for assignment in assignments:
         refuse_dotted(assignment, option)
         name, equals, text = assignment.partition("=")
-        if not equals or not name.strip().isidentifier():
+        name = name.strip()
+        if not equals or not name.isidentifier():
             raise click.BadParameter(f"{assignment!r} is not of the form name=value", param_hint=option)
         try:
-            settings[name.strip()] = parse_value(text)
+            value = parse_value(text)
         except ValueError as error:
-            raise click.BadParameter(f"{name.strip()}: {error}", param_hint=option) from error
+            raise click.BadParameter(f"{name}: {error}", param_hint=option) from error
+        settings[name] = _joined(name, settings[name], value, option) if name in settings else value
     return settings
+
+
+def _joined(name: str, before: Any, value: Any, option: str, within: str = "") -> Any:
+    """Two dicts for `policy_kwargs`, or for one of `MERGED` within it, as one; nothing else may be said twice."""
+    joins = option == "--set" and name in (MERGED if within else ("policy_kwargs",))
+    if not joins or not isinstance(before, Mapping) or not isinstance(value, Mapping):
+        raise click.BadParameter(
+            f"{name}{within} is given twice, as {before!r} and as {value!r}; say one of them", param_hint=option
+        )
+    inside = f" within {name}{within}"
+    both = {key: _joined(key, before[key], value[key], option, inside) for key in before.keys() & value.keys()}
+    return {**before, **value, **both}
+
+
+def kwargs_over(before: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """`policy_kwargs` that are given over those from before, the dicts of `MERGED` key by key."""
+    inner = {
+        name: {**before[name], **given[name]}
+        for name in MERGED
+        if isinstance(before.get(name), Mapping) and isinstance(given.get(name), Mapping)
+    }
+    return {**before, **given, **inner}
 
 
 def refuse_dotted(assignment: str, option: str, owner: str = "") -> None:

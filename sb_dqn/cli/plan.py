@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from sb_dqn.cli.names import algorithm_class, canonical, constructor_defaults, parse_assignments
+from sb_dqn.cli.names import algorithm_class, canonical, constructor_defaults, kwargs_over, parse_assignments
 from sb_dqn.presets import Preset, find_preset
 
 STEPS_WITHOUT_PRESET = 100_000
@@ -23,9 +23,6 @@ ELSEWHERE = {
     "total_timesteps": "--timesteps N",
 }
 """What else makes a run, and how it is said."""
-
-MERGED = ("features_extractor_kwargs", "optimizer_kwargs")
-"""Dicts within `policy_kwargs` that go over those of the preset key by key, as `policy_kwargs` does."""
 
 
 @dataclass(frozen=True)
@@ -121,12 +118,7 @@ def _over(preset: Mapping[str, Any], said: Mapping[str, Any]) -> dict[str, Any]:
     settings = {**preset, **said}
     before, given = preset.get("policy_kwargs"), said.get("policy_kwargs")
     if isinstance(before, Mapping) and isinstance(given, Mapping):
-        inner = {
-            name: {**before[name], **given[name]}
-            for name in MERGED
-            if isinstance(before.get(name), Mapping) and isinstance(given.get(name), Mapping)
-        }
-        whole = {**before, **given, **inner}
+        whole = kwargs_over(before, given)
         gone = {name for name in before if whole[name] is None}
         settings["policy_kwargs"] = {name: value for name, value in whole.items() if name not in gone}
     return settings

@@ -42,6 +42,50 @@ def test_assignments() -> None:
     }
 
 
+def test_two_dicts_of_policy_kwargs_are_one() -> None:
+    given = ["policy_kwargs={net_arch: [64], optimizer_kwargs: {eps: 1e-5}}", "gamma=0.9"]
+    given += [
+        "policy_kwargs={layer_norm: true, optimizer_kwargs: {weight_decay: 0.1}}",
+        "policy_kwargs={dueling: true}",
+    ]
+    assert parse_assignments(given) == {
+        "policy_kwargs": {
+            "net_arch": [64],
+            "optimizer_kwargs": {"eps": 1e-5, "weight_decay": 0.1},
+            "layer_norm": True,
+            "dueling": True,
+        },
+        "gamma": 0.9,
+    }
+
+
+@pytest.mark.parametrize(
+    ("given", "option", "message"),
+    [
+        (["gamma=0.9", "lr=1", " gamma = 0.8"], "--set", "gamma is given twice, as 0.9 and as 0.8; say one of them"),
+        (["noisy={a: 1}", "noisy={b: 2}"], "--set", "noisy is given twice"),
+        (["policy_kwargs={a: 1}", "policy_kwargs=null"], "--set", "policy_kwargs is given twice"),
+        (
+            ["policy_kwargs={a: 1}", "policy_kwargs={a: 2}"],
+            "--set",
+            "a within policy_kwargs is given twice, as 1 and as 2",
+        ),
+        (
+            ["policy_kwargs={optimizer_kwargs: {eps: 1}}", "policy_kwargs={optimizer_kwargs: {eps: 2}}"],
+            "--set",
+            "eps within optimizer_kwargs within policy_kwargs is given twice",
+        ),
+        (["wind=1", "wind=2"], "--env-set", "wind is given twice"),
+        (["policy_kwargs={a: 1}", "policy_kwargs={b: 2}"], "--env-set", "policy_kwargs is given twice"),
+    ],
+)
+def test_a_name_that_is_given_twice_is_refused(given: list[str], option: str, message: str) -> None:
+    with pytest.raises(click.BadParameter) as refused:
+        parse_assignments(given, option)
+    assert refused.value.message.startswith(message)
+    assert refused.value.param_hint == option
+
+
 @pytest.mark.parametrize("wrong", ["gamma", "=3", "a b=3", "gamma:3", "policy_kwargs={net_arch: [64}"])
 def test_what_is_no_assignment_is_refused(wrong: str) -> None:
     with pytest.raises(click.BadParameter):

@@ -1,0 +1,37 @@
+"""Settings of several algorithms: of all, and of one."""
+
+from __future__ import annotations
+
+import click
+import pytest
+
+from sb_dqn.cli.names import parse_assignments
+from sb_dqn.cli.owners import by_owner
+
+
+def test_what_is_said_of_one_goes_over_what_is_said_of_all_in_any_order() -> None:
+    typed = ["QRDQN.gamma=0.5", "gamma=0.9", "batch_size=8"]
+    assert by_owner(["DQN", "QRDQN"], typed) == {
+        "DQN": ["gamma=0.9", "batch_size=8"],
+        "QRDQN": ["batch_size=8", "gamma=0.5"],
+    }
+
+
+def test_policy_kwargs_of_one_go_over_those_of_all_key_by_key() -> None:
+    typed = ["policy_kwargs={net_arch: [64], optimizer_kwargs: {eps: 1e-5}}"]
+    typed += ["DQN.policy_kwargs={net_arch: [8]}", "DQN.policy_kwargs={optimizer_kwargs: {weight_decay: 0.1}}"]
+    found = by_owner(["DQN", "QRDQN"], typed)
+    assert found["QRDQN"] == typed[:1]
+    assert len(found["DQN"]) == 1
+    assert parse_assignments(found["DQN"]) == {
+        "policy_kwargs": {"net_arch": [8], "optimizer_kwargs": {"eps": 1e-5, "weight_decay": 0.1}}
+    }
+
+
+@pytest.mark.parametrize(
+    "typed",
+    [["gamma=0.9", "gamma=0.8"], ["DQN.gamma=0.9", "dqn.gamma=0.8"], ["policy_kwargs={a: 1}", "policy_kwargs={a: 2}"]],
+)
+def test_what_is_given_twice_is_refused(typed: list[str]) -> None:
+    with pytest.raises(click.BadParameter, match="is given twice"):
+        by_owner(["DQN", "QRDQN"], typed)
