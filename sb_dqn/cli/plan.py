@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -87,6 +88,9 @@ def make_plan(
     settings = _over(found.settings if found else {}, said)
     if settings.get("seed") is None:
         settings["seed"] = secrets.randbelow(2**31)
+    env_kwargs = {**(found.env_kwargs if found else {}), **parse_assignments(env_assignments, "--env-set")}
+    if found is not None:
+        _check_preprocessed(env_id, found, env_kwargs)
     return Plan(
         algorithm=algorithm,
         env_id=env_id,
@@ -94,9 +98,27 @@ def make_plan(
         n_timesteps=timesteps or (found.n_timesteps if found else STEPS_WITHOUT_PRESET),
         n_envs=n_envs or (found.n_envs if found else 1),
         policy=policy or (found.policy if found else None),
-        env_kwargs={**(found.env_kwargs if found else {}), **parse_assignments(env_assignments, "--env-set")},
+        env_kwargs=env_kwargs,
         settings=settings,
     )
+
+
+def _check_preprocessed(env_id: str, preset: Preset, env_kwargs: Mapping[str, Any]) -> None:
+    """Keywords that take away the preprocessing for which a preset of Atari is tuned; `obs_type` says that it is meant."""
+    from sb_dqn.envs.atari import is_atari, plain_keys, protocol_of, unprocessed
+    from sb_dqn.envs.make import spec_of
+
+    keys = plain_keys(env_kwargs)
+    if not keys or not is_atari(spec_of(env_id)) or not protocol_of(spec_of(env_id)):
+        return
+    lost = f"{unprocessed(env_id, env_kwargs)}, and the preset {preset.name} is not for that"
+    if "obs_type" not in keys:
+        watch = " (`sb-dqn enjoy RUN` shows a run)" if "render_mode" in keys else ""
+        raise click.BadParameter(
+            f"{lost}; leave {', '.join(keys)} out{watch}, or say that this is meant: obs_type=rgb",
+            param_hint="--env-set",
+        )
+    warnings.warn(lost, stacklevel=3)
 
 
 def _refuse_none(algorithm: str, said: Mapping[str, Any]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -33,8 +34,8 @@ OURS = (
     "num_threads",
 )
 """What of AtariVectorEnv's arguments belongs to the stream's contract, or has a name of its own here."""
-PLAIN = ("mode", "difficulty", "obs_type", "render_mode", "sound")
-"""What only gymnasium.make can do."""
+PLAIN = ("mode", "difficulty", "obs_type", "render_mode", "sound_obs")
+"""What only gymnasium.make can do; `obs_type` alone says that its raw observations are meant."""
 
 
 def is_atari(spec: Any) -> bool:
@@ -64,18 +65,18 @@ def make_atari_env(
     monitor_dir: str | Path | None = None,
     *,
     protocol: str | None = None,
-    frame_stack: int = 4,
+    frame_stack: int | None = None,
     num_threads: int | None = None,
     max_frames: int | None = None,
     env_kwargs: Mapping[str, Any] | None = None,
     exact_resume: bool = False,
-    clip_reward: bool = True,
+    clip_reward: bool | None = None,
 ) -> AtariLanes | Lanes:
     """Atari lanes of single frames `[1, 84, 84]`, which ring and actor stack.
 
     Args:
         env_id: `ALE/Pong-v5`, `PongNoFrameskip-v4`; `Pong-v0`, `Pong-v4` and the keywords `mode`, `difficulty`,
-            `obs_type` are made by gymnasium.make, lane by lane and without preprocessing.
+            `obs_type`, `render_mode`, `sound_obs` are made by gymnasium.make, lane by lane and without preprocessing.
         n_envs: lanes.
         seed: of the first reset; lane b gets seed + b.
         start_index: number of the first lane in the names of monitor files.
@@ -83,30 +84,34 @@ def make_atari_env(
         protocol: "classic" (no sticky actions, terminal on life loss, clipped reward, FIRE after a lost life) or
             "sticky" (repeats the last action with probability 0.25, a lost life ends nothing, clipped reward; with
             `env_kwargs=dict(full_action_space=True)` as in Machado et al. 2018). None: as the id says.
-        frame_stack: K.
+        frame_stack: K; None is 4, and 1 for games that gymnasium.make makes, which allow nothing else.
         num_threads: of the emulators; None takes all cores, at most one per lane.
         max_frames: emulator frames after which a game is truncated; None is what the id says (108,000, half an hour).
         env_kwargs: further arguments of AtariVectorEnv.
         exact_resume: each game begins from a seed of its own (about 0.1 s a game), so that full checkpoints hold the games
             under way as seeds and actions, and a resumed run plays on as if nothing had happened.
-        clip_reward: learn from the signs of rewards, as both protocols do; scores are raw in any case, as are the rewards of
-            games that gymnasium.make makes.
+        clip_reward: learn from the signs of rewards, as both protocols do; scores are raw in any case. None is True, and
+            False for games that gymnasium.make makes, which allow nothing else.
 
     Raises:
-        ConfigurationError: unknown id, protocol or keyword, or a number out of range.
+        ConfigurationError: unknown id, protocol or keyword, a number out of range, or preprocessing that was asked for
+            together with what only gymnasium.make can do.
     """
     spec, kwargs = spec_of(env_id), check_mapping("env_kwargs", env_kwargs)
     if not is_atari(spec):
         raise ConfigurationError(f"{env_id!r} is not an Atari game of ale_py; use make_vec_env for it")
-    n_envs, frame_stack = check_int("n_envs", n_envs, 1), check_int("frame_stack", frame_stack, 1)
+    n_envs = check_int("n_envs", n_envs, 1)
+    stacked = check_int("frame_stack", 4 if frame_stack is None else frame_stack, 1)
+    clipped = check_bool("clip_reward", True if clip_reward is None else clip_reward)
     seed = None if seed is None else check_int("seed", seed, 0)
     max_frames = None if max_frames is None else check_int("max_frames", max_frames, 1)
-    if any(key in kwargs for key in PLAIN) or not protocol_of(spec):
-        if protocol is not None or exact_resume:
-            raise ConfigurationError(
-                f"protocol={protocol!r} with exact_resume={exact_resume} needs the C++ vector env, which cannot do {env_id!r} "
-                f"with {kwargs}"
-            )
+    if plain_keys(kwargs) or not protocol_of(spec):
+        asked = {"protocol": protocol, "exact_resume": exact_resume or None, "num_threads": num_threads}
+        asked |= {"frame_stack": None if stacked == 1 else frame_stack, "clip_reward": clip_reward or None}
+        _check_plain(env_id, spec, kwargs, {name: value for name, value in asked.items() if value is not None})
+        if frame_stack is None and protocol_of(spec) and "obs_type" not in kwargs:
+            fix = f"leave {', '.join(plain_keys(kwargs))} out, or say that this is meant: obs_type='rgb'"
+            warnings.warn(f"{unprocessed(env_id, kwargs)}; {fix}", stacklevel=2)
         return _plain(env_id, n_envs, seed, start_index, monitor_dir, max_frames, kwargs)
     protocol = check_choice("protocol", protocol_of(spec) if protocol is None else protocol, PROTOCOLS)
     settings = {
@@ -119,10 +124,10 @@ def make_atari_env(
     actions = [action.name for action in env.ale.get_action_set()]
     classic = protocol == "classic"
     options = StreamOptions(
-        clip_reward=check_bool("clip_reward", clip_reward),
+        clip_reward=clipped,
         terminal_on_life_loss=classic,
         fire_after_life_loss=classic and "FIRE" in actions,
-        frame_stack=frame_stack,
+        frame_stack=stacked,
         protocol=protocol,
     )
     lanes = AtariLanes(env, options, actions, seed, exact_resume)
@@ -130,6 +135,43 @@ def make_atari_env(
     if monitor_dir is not None:
         lanes.watch(monitor_dir, env_id, start_index)
     return lanes
+
+
+def plain_keys(kwargs: Mapping[str, Any]) -> list[str]:
+    """Those of `kwargs` that only gymnasium.make can do."""
+    return [key for key in PLAIN if key in kwargs]
+
+
+def unprocessed(env_id: str, kwargs: Mapping[str, Any]) -> str:
+    """What is lost by the `plain_keys` of `kwargs`."""
+    given = ", ".join(f"{key}={kwargs[key]!r}" for key in plain_keys(kwargs))
+    return (
+        f"{env_id} with {given} is made by gymnasium.make: its observations are neither scaled to 84 x 84 nor stacked, its "
+        f"rewards not clipped"
+    )
+
+
+def _check_plain(env_id: str, spec: Any, kwargs: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
+    """Refuses what only the C++ vector env can do, where gymnasium.make makes the game.
+
+    Raises:
+        ConfigurationError: `asked` is not empty.
+    """
+    if not asked:
+        return
+    own, keys = ", ".join(f"{name}={value!r}" for name, value in asked.items()), ", ".join(plain_keys(kwargs))
+    fixes = [f"leave {keys} out of env_kwargs"] if keys else []
+    fixes += [] if protocol_of(spec) else [f"take the id {_preprocessed_id(spec)}"]
+    raise ConfigurationError(
+        f"{own}: only ale_py's C++ vector env can do that, and it cannot make {env_id}{keys and f' with {keys}'}; "
+        f"{' and '.join(fixes)}, or set {', '.join(asked)} to None"
+    )
+
+
+def _preprocessed_id(spec: Any) -> str:
+    """The id of the same game that has a protocol."""
+    game = "".join(part.title() for part in spec.kwargs["game"].split("_"))
+    return f"ALE/{game}-v5"
 
 
 def _vector_env(game: str, n_envs: int, threads: int, settings: Mapping[str, Any]) -> Any:

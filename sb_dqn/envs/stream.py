@@ -89,7 +89,7 @@ def _checked(stream: Stream, num_envs: int | None, seed: int | None) -> Stream:
 
 def _by_id(env_id: str, num_envs: int, frame_stack: int | None) -> Any:
     if is_atari(spec_of(env_id)):
-        return make_atari_env(env_id, num_envs, frame_stack=4 if frame_stack is None else frame_stack)
+        return make_atari_env(env_id, num_envs, frame_stack=frame_stack)
     return make_vec_env(env_id, num_envs)
 
 

@@ -40,6 +40,25 @@ def test_two_values_for_one_thing_are_refused(option: dict[str, Any], given: str
         make_plan("dqn", "CartPole-v1", assignments=[given], **option)
 
 
+def test_keywords_that_take_the_preprocessing_away_meet_no_preset_of_atari_in_silence() -> None:
+    said = (
+        "ALE/Pong-v5 with render_mode='rgb_array', sound_obs=False is made by gymnasium.make.*, and the preset ALE/. is not for that; "
+        "leave render_mode, sound_obs out .`sb-dqn enjoy RUN` shows a run., or say that this is meant: obs_type=rgb"
+    )
+    given = ["render_mode=rgb_array", "sound_obs=False"]
+    with pytest.raises(click.BadParameter, match=said) as refused:
+        make_plan("dqn", "ALE/Pong-v5", env_assignments=given)
+    assert refused.value.param_hint == "--env-set"
+    with pytest.warns(UserWarning, match="mode=1, obs_type='rgb' is made by .*, and the preset ALE/. is not for that"):
+        plan = make_plan("dqn", "ALE/Pong-v5", env_assignments=["mode=1", "obs_type=rgb"])
+    assert plan.env_kwargs == {"mode": 1, "obs_type": "rgb"}
+    assert make_plan("dqn", "CartPole-v1", env_assignments=given).env_kwargs == {
+        "render_mode": "rgb_array",
+        "sound_obs": False,
+    }
+    assert make_plan("dqn", "Pong-v4", env_assignments=given).preset is None
+
+
 def test_none_is_null_where_no_text_is_allowed() -> None:
     with pytest.raises(click.BadParameter, match="max_grad_norm=none is a word; say max_grad_norm=null"):
         make_plan("DoubleDQN", "CartPole-v1", assignments=["max_grad_norm=none"])

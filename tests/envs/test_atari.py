@@ -227,6 +227,26 @@ def test_what_only_gymnasium_can_make_comes_as_plain_lanes() -> None:
     assert stream.begin().slots[0].obs["obs"].shape == (1, 210, 160, 3)
 
 
+@pytest.mark.parametrize("key", [{"render_mode": "rgb_array"}, {"sound_obs": False}, {"mode": 1}, {"difficulty": 1}])
+def test_a_keyword_that_takes_the_preprocessing_away_is_told(key: dict[str, Any]) -> None:
+    lost = rf"ALE/Pong-v5 with {next(iter(key))}=.*neither scaled to 84 x 84 nor stacked.*leave {next(iter(key))} out"
+    with pytest.warns(UserWarning, match=lost):
+        env = make_atari_env("ALE/Pong-v5", env_kwargs=key)
+    assert env.single_observation_space.shape == (210, 160, 3)
+
+
+def test_who_says_that_raw_frames_are_meant_is_not_warned() -> None:
+    for said in ({"env_kwargs": {"mode": 1, "obs_type": "rgb"}}, {"env_kwargs": {"mode": 1}, "frame_stack": 1}):
+        stream = open_stream(make_atari_env("ALE/Pong-v5", clip_reward=False, **said))  # warnings are errors here
+        assert (stream.options.frame_stack, stream.options.clip_reward) == (1, False)
+
+
+def test_frames_that_gymnasium_makes_are_not_stacked_in_silence() -> None:
+    with pytest.raises(ConfigurationError, match="frame_stack=4: .*take the id ALE/Pong-v5"):
+        open_stream("Pong-v4", frame_stack=4)
+    assert open_stream("Pong-v4", frame_stack=1).options.frame_stack == 1
+
+
 def test_whole_numbers_may_be_floats() -> None:
     env = make_atari_env("ALE/Pong-v5", n_envs=1.0, frame_stack=2.0)  # type: ignore[arg-type]  # as 1e0 is read elsewhere
     assert (env.num_envs, env.stream_options.frame_stack) == (1, 2)
@@ -239,7 +259,28 @@ def test_whole_numbers_may_be_floats() -> None:
         ({"env_id": "CartPole-v1"}, "not an Atari game.*make_vec_env"),
         ({"env_id": "ALE/Pog-v5"}, "unknown environment.*ALE/Pong-v5"),
         ({"env_id": "ALE/Pong-v5", "protocol": "stiky"}, "Did you mean 'sticky'"),
-        ({"env_id": "Pong-v4", "protocol": "classic"}, "needs the C\\+\\+ vector env"),
+        (
+            {"env_id": "Pong-v4", "protocol": "classic"},
+            "protocol='classic': only.*cannot make Pong-v4; take the id ALE/Pong-v5, or set protocol to None",
+        ),
+        (
+            {"env_id": "ALE/Pong-v5", "exact_resume": True, "env_kwargs": {"mode": 1, "sound_obs": False}},
+            "exact_resume=True: .*cannot make ALE/Pong-v5 with mode, sound_obs; leave mode, sound_obs out of env_kwargs, or set exact",
+        ),
+        (
+            {"env_id": "Pong-v4", "frame_stack": 4, "clip_reward": True},
+            "frame_stack=4, clip_reward=True: .*take the id ALE/Pong-v5, or set frame_stack, clip_reward to None",
+        ),
+        (
+            {"env_id": "SpaceInvaders-v0", "clip_reward": True, "env_kwargs": {"mode": 1}},
+            "mode out.*ALE/SpaceInvaders-v5",
+        ),
+        (
+            {"env_id": "ALE/Pong-v5", "frame_stack": 4, "env_kwargs": {"render_mode": "rgb_array"}},
+            "frame_stack=4: .*with render_mode; leave render_mode out of env_kwargs",
+        ),
+        ({"env_id": "Pong-v4", "num_threads": 2}, "num_threads=2: "),
+        ({"env_id": "Pong-v4", "clip_reward": 3}, "clip_reward=3 is not allowed"),
         ({"env_id": "ALE/Pong-v5", "n_envs": 0}, "n_envs=0"),
         ({"env_id": "ALE/Pong-v5", "frame_stack": 0}, "frame_stack=0"),
         ({"env_id": "ALE/Pong-v5", "n_envs": "2"}, "n_envs='2' is not allowed: give a whole number from 1 up"),
