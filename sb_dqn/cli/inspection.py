@@ -19,11 +19,11 @@ def presets(algo: str | None, name: str | None) -> None:
 
     listed = list_presets(canonical(algo) if algo else None)
     if name is None:
-        for preset in listed:
+        rows = [(preset.algorithm, preset.name, f"{preset.n_timesteps:,}") for preset in listed]
+        wide, wider, widest = (max(map(len, column)) for column in zip(*rows, strict=True))
+        for (of, entry, count), preset in zip(rows, listed, strict=True):
             measured = f"; {preset.result}" if preset.result else ""
-            click.echo(
-                f"{preset.algorithm:10}{preset.name:22}{preset.n_timesteps:>12,} steps  {preset.source}{measured}"
-            )
+            click.echo(f"{of:{wide}}  {entry:{wider}}  {count:>{widest}} steps  {preset.source}{measured}")
         return
     chosen = [preset for preset in listed if preset.name == name]
     if not chosen:

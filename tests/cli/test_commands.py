@@ -15,6 +15,7 @@ from click.testing import CliRunner, Result
 from sb_dqn.checkpoint import model_info
 from sb_dqn.cli.episodes import EpisodeLog
 from sb_dqn.cli.main import commands, main
+from sb_dqn.presets import list_presets
 
 TRAIN = ["train", "dqn", "CartPole-v1", "--timesteps", "600", "--seed", "1", "--set", "learning_starts=50",
          "--set", "policy_kwargs={net_arch: [16]}", "--set", "train_freq=8", "--set", "gradient_steps=1"]  # fmt: skip
@@ -125,6 +126,10 @@ def test_plot_draws_again(run: Path, tmp_path: Path) -> None:
 def test_presets_lists_what_an_algorithm_can_use() -> None:
     assert "CartPole-v1" in call("presets", "doubledqn").output
     assert "nstepdqn" not in call("presets", "dqn").output
+    listed = list_presets()
+    for line, preset in zip(call("presets").output.splitlines(), listed, strict=True):
+        steps = f"{preset.n_timesteps:,}"
+        assert line.split()[:4] == [preset.algorithm, preset.name, steps, "steps"]  # the columns stand apart
     shown = yaml.safe_load(call("presets", "dqn", "--name", "CartPole-v1").output)
     assert shown["settings"]["batch_size"] == 64
 
