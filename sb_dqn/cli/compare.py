@@ -3,41 +3,19 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from sb_dqn.cli.comparison_folder import COMPARISON, Setup, enter, read, refuse_run
+
 if TYPE_CHECKING:
-    from sb_dqn.cli.fleet import Job
+    from sb_dqn.cli.fleet import Failure, Job
 
-COMPARISON, PICTURE, TABLE = "comparison.yaml", "comparison.png", "comparison.md"
-
-
-@dataclass(frozen=True)
-class Setup:
-    """All that decides a comparison but its algorithms and seeds, which may be added to later."""
-
-    env_id: str
-    steps: int
-    env_settings: tuple[str, ...] = ()
-    n_envs: int | None = None
-    eval_freq: int | None = None
-    eval_episodes: int = 5
-
-    def command(self, algorithm: str, settings: Iterable[str], seed: int, home: Path, device: str) -> tuple[str, ...]:
-        """The `sb-dqn train ...` of one run."""
-        words = ["train", algorithm, self.env_id, "--timesteps", str(self.steps), "--seed", str(seed)]
-        words += ["--folder", str(home), "--device", device, "--no-progress"]
-        words += ["--eval-episodes", str(self.eval_episodes)]
-        for option, value in (("--n-envs", self.n_envs), ("--eval-freq", self.eval_freq)):
-            words += [] if value is None else [option, str(value)]
-        words += [word for text in settings for word in ("--set", text)]
-        words += [word for text in self.env_settings for word in ("--env-set", text)]
-        return tuple(words)
+PICTURE, TABLE = "comparison.png", "comparison.md"
 
 
 @click.command(short_help="Train several algorithms with several seeds, side by side.")
@@ -81,26 +59,29 @@ def compare(
         _redraw(what)
         return
     out = out or Path("runs") / f"compare_{env_id.replace('/', '-').replace(':', '-')}"
-    there = None if steps else _read(out).get("setup", {}).get("steps")
+    refuse_run(out)
+    there = None if steps else read(out).get("setup", {}).get("steps")
     setup, settings = _planned(what, env_id, steps or there, **said)
     out.mkdir(parents=True, exist_ok=True)
     with locked(out):
-        _enter(out, setup, settings, seeds)
-        fleet = [job for own in _jobs(out, setup, settings, seeds, device).values() for job in own]
+        enter(out, setup, settings, seeds)
+        fleet = [
+            job for own in _jobs(out, setup, settings, dict.fromkeys(settings, seeds), device).values() for job in own
+        ]
         missing = [job for job in fleet if not job.finished]
         click.echo(
-            f"{', '.join(settings)} on {env_id}: {seeds} seeds of {setup.steps:,} steps{' as before' if there else ''}, "
-            f"{len(missing)} of {len(fleet)} runs to do, {jobs} at a time; into {out}"
+            f"{', '.join(settings)} on {env_id}: {seeds} seed{'s' * (seeds > 1)} of {setup.steps:,} steps"
+            f"{' as before' if there else ''}, {len(missing)} of {len(fleet)} runs to do, {jobs} at a time; into {out}"
         )
         try:
             failures = run_jobs(missing, jobs, lambda job: _tell(job, fleet))
         except KeyboardInterrupt:
-            click.echo("\nstopped; what was begun has been saved, and the same command goes on from there")
+            click.echo(f"\n{_stopped(missing)}")
             sys.exit(130)
     for failure in failures:
         click.echo(f"{failure.job.label} failed: {failure.why}", err=True)
-    if len(failures) < len(fleet):
-        _report(out, jobs)
+    if len(failures) < len(fleet) or (out / TABLE).is_file():
+        _report(out, jobs, failures)
     if failures:
         sys.exit(1)
 
@@ -131,53 +112,15 @@ def _planned(
     return Setup(env_id, steps or longest, **said), shared
 
 
-def _enter(out: Path, setup: Setup, settings: Mapping[str, list[str]], seeds: int) -> None:
-    """Write down what `out` holds, with what it held before.
-
-    Raises:
-        click.UsageError: it holds a comparison of another kind.
-    """
-    import yaml
-
-    before = _read(out)
-    asked = {**_plain(setup), **settings}
-    for name, value in ({**before["setup"], **before["algorithms"]} if before else {}).items():
-        if name in asked and asked[name] != value:
-            same = f"say --{name.replace('_', '-')} {value} to add to it, or " if isinstance(value, int) else ""
-            raise click.UsageError(
-                f"{out} holds a comparison with {name}={value!r}, not {asked[name]!r}; runs of both cannot be compared: "
-                f"{same}name another folder with --out"
-            )
-    algorithms = {**(before["algorithms"] if before else {}), **settings}
-    content = {
-        "setup": _plain(setup),
-        "algorithms": algorithms,
-        "seeds": max(seeds, before["seeds"] if before else 0),
-    }
-    unfinished = out / f"{COMPARISON}.new"
-    unfinished.write_text(yaml.safe_dump(content, sort_keys=False, default_flow_style=None), encoding="utf-8")
-    unfinished.replace(out / COMPARISON)
-
-
-def _plain(setup: Setup) -> dict[str, Any]:
-    return {name: list(value) if isinstance(value, tuple) else value for name, value in vars(setup).items()}
-
-
-def _read(out: Path) -> dict[str, Any]:
-    """What `_enter` wrote; empty where there is none."""
-    import yaml
-
-    path = out / COMPARISON
-    return dict(yaml.safe_load(path.read_text(encoding="utf-8"))) if path.is_file() else {}
-
-
-def _jobs(out: Path, setup: Setup, settings: Mapping[str, list[str]], seeds: int, device: str) -> dict[str, list[Job]]:
+def _jobs(
+    out: Path, setup: Setup, settings: Mapping[str, list[str]], seeds: Mapping[str, int], device: str
+) -> dict[str, list[Job]]:
     """By algorithm its runs, by seed."""
     from sb_dqn.cli.fleet import Job
 
     found: dict[str, list[Job]] = {}
     for name, own in settings.items():
-        homes = [out / name / f"seed_{seed}" for seed in range(seeds)]
+        homes = [out / name / f"seed_{seed}" for seed in range(seeds[name])]
         found[name] = [
             Job(f"{name} seed {seed}", home, setup.command(name, own, seed, home, device))
             for seed, home in enumerate(homes)
@@ -204,6 +147,13 @@ def _of_another_length(jobs: Iterable[Job], steps: int) -> dict[str, str]:
     return found
 
 
+def _stopped(jobs: Iterable[Job]) -> str:
+    """What is said after Ctrl-C to those who asked for `jobs`."""
+    if any(job.finished or job.command != job.train for job in jobs):
+        return "stopped; what was begun has been saved, and the same command goes on from there"
+    return "stopped before the first run had learned anything; the same command begins anew"
+
+
 def _tell(job: Job, fleet: list[Job]) -> None:
     from statistics import fmean
 
@@ -222,7 +172,7 @@ def _redraw(what: tuple[str, ...]) -> None:
     again = f"sb-dqn compare {' '.join(what)} --env CartPole-v1"
     if len(what) > 1:
         raise click.UsageError(f"say the environment: {again}")
-    if not _read(Path(what[0])):
+    if not read(Path(what[0])):
         raise click.UsageError(
             f"{what[0]} is not the folder of a comparison (it has no {COMPARISON}); to train, say the environment: {again}"
         )
@@ -234,13 +184,13 @@ def _redraw(what: tuple[str, ...]) -> None:
     _report(Path(what[0]), None)
 
 
-def _report(out: Path, jobs: int | None) -> None:
+def _report(out: Path, jobs: int | None, failures: Sequence[Failure] = ()) -> None:
     """Print the table of what is finished, write it down, and draw the picture."""
     from sb_dqn.cli.comparison import as_table, caption, estimate_iqm, score_of
     from sb_dqn.cli.comparison_picture import draw
     from sb_dqn.errors import ConfigurationError
 
-    content = _read(out)
+    content = read(out)
     setup = Setup(**content["setup"])
     every = _jobs(out, setup, content["algorithms"], content["seeds"], "auto")
     odd = _of_another_length([job for own in every.values() for job in own], setup.steps)
@@ -249,18 +199,20 @@ def _report(out: Path, jobs: int | None) -> None:
         for name, own in every.items()
     }
     runs = {name: folders for name, folders in runs.items() if folders}
-    for label, why in odd.items():
-        click.echo(f"{label} left out: {why}")
+    for note in (left_out := [f"{label} left out: {why}" for label, why in odd.items()]):
+        click.echo(note)
     if not runs:
         raise click.UsageError(f"no run in {out} is finished yet, so there is nothing to compare")
     scores = [score_of(name, folders) for name, folders in runs.items()]
     estimates = {score.label: estimate_iqm(score.means) for score in scores}
-    text = f"{as_table(setup.env_id, scores, list(estimates.values()))}\n\n{caption(jobs)}\n"
-    (out / TABLE).write_text(text, encoding="utf-8")
-    click.echo(f"\n{text}")
-    unfinished = [job.label for own in every.values() for job in own if not job.finished]
-    if unfinished:
-        click.echo(f"not finished and left out: {', '.join(unfinished)}")
+    spread = any(estimate.interval for estimate in estimates.values())
+    text = f"{as_table(setup.env_id, scores, list(estimates.values()))}\n\n{caption(jobs, spread)}\n"
+    failed = {failure.job.label: f"{failure.job.label} failed: {failure.why}" for failure in failures}
+    labels = [job.label for own in every.values() for job in own if not job.finished and job.label not in failed]
+    unfinished = [f"not finished and left out: {', '.join(labels)}"] if labels else []
+    notes = "\n".join(f"- {note}" for note in [*left_out, *unfinished, *failed.values()])
+    (out / TABLE).write_text(text + (notes and f"\n{notes}\n"), encoding="utf-8")
+    click.echo("\n".join(["", text, *unfinished]))
     try:
         draw(out / PICTURE, setup.env_id, runs, estimates, f"{setup.eval_episodes} greedy episodes")
         click.echo(out / PICTURE)

@@ -116,8 +116,10 @@ def _by_ourselves(scores: Points) -> tuple[float, float, float]:
 
 def as_table(env_id: str, scores: Sequence[Score], estimates: Sequence[Estimate]) -> str:
     """Markdown, a line for each algorithm."""
+    several = any(estimate.interval for estimate in estimates)
+    heads = "mean ± sd | IQM [95 % interval]" if several else "mean | IQM"
     lines = [
-        f"| {env_id} | mean ± sd | IQM [95 % interval] | seeds | env steps | wall-clock |",
+        f"| {env_id} | {heads} | seeds | env steps | wall-clock |",
         "|---|---|---|---|---|---|",
     ]
     for score, estimate in zip(scores, estimates, strict=True):
@@ -130,16 +132,22 @@ def as_table(env_id: str, scores: Sequence[Score], estimates: Sequence[Estimate]
     return "\n".join(lines)
 
 
-def caption(jobs: int | None) -> str:
+def caption(jobs: int | None, several: bool = True) -> str:
     """What the columns mean.
 
     Args:
         jobs: runs that were trained at a time; None where that is not known.
+        several: whether there is an algorithm with several seeds.
     """
     by = f"rliable {metadata.version('rliable')}" if has_rliable() else "our own"
     beside = f", of {jobs} at a time" if jobs is not None and jobs > 1 else ""
+    told = (
+        f"Mean and sd (n - 1) over the seeds; interquartile mean with 95 % percentile bootstrap interval ({by}), which of "
+        f"fewer than four seeds is their mean."
+        if several
+        else "One seed says nothing of the spread over seeds, so no interval is given."
+    )
     return (
-        "A seed's score is the mean return of its greedy episodes after training. Mean and sd (n - 1) over the seeds; "
-        f"interquartile mean with 95 % percentile bootstrap interval ({by}), which of fewer than four seeds is their "
-        f"mean. Wall-clock of one run{beside}, evaluations on the way included."
+        f"A seed's score is the mean return of its greedy episodes after training. {told} Wall-clock of one run{beside}, "
+        f"evaluations on the way included."
     )

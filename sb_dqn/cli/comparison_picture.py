@@ -49,7 +49,8 @@ def draw(
         _draw_curve(left, label, COLOURS[number % len(COLOURS)], "-" if number < len(COLOURS) else "--", folders)
     left.set_xlabel("environment steps")
     left.set_ylabel(f"mean return, {what} [game score]")
-    left.set_title(f"{title}: mean and 95 % bootstrap interval over seeds")
+    spread = any(len(folders) > 1 for folders in runs.values())
+    left.set_title(f"{title}: {'mean and 95 % bootstrap interval over seeds' if spread else 'one seed, no interval'}")
     left.grid(alpha=0.3)
     if left.lines:
         left.legend(loc="best", fontsize="small")

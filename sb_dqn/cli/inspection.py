@@ -59,10 +59,15 @@ def info(run: Path) -> None:
 @click.option("--against", type=click.Choice(["steps", "time"]), default="steps", show_default=True)
 def plot(run: Path, output: Path | None, against: Any) -> None:
     """Draw every episode of RUN, their running mean and the evaluations, while it trains or afterwards."""
+    from sb_dqn.cli.comparison_folder import COMPARISON
     from sb_dqn.cli.runs import CURVE, read_config
     from sb_dqn.cli.training import title_of
     from sb_dqn.plotting import plot_curve
 
+    if (run / COMPARISON).is_file():
+        raise click.UsageError(
+            f"{run} is the folder of a comparison; draw it with `sb-dqn compare {run}`, or name the folder of one of its runs"
+        )
     click.echo(plot_curve(run, output or run / CURVE, title_of(read_config(run)), against))
 
 

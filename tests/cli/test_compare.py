@@ -10,6 +10,7 @@ import sys
 import time
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
@@ -17,8 +18,11 @@ import yaml
 from click.testing import CliRunner, Result
 
 from sb_dqn.checkpoint import model_info
-from sb_dqn.cli.compare import Setup, _planned
-from sb_dqn.cli.fleet import Job, locked, run_jobs
+from sb_dqn.cli import comparison_picture
+from sb_dqn.cli.compare import _planned, _stopped
+from sb_dqn.cli.comparison import Estimate
+from sb_dqn.cli.comparison_folder import Setup, read
+from sb_dqn.cli.fleet import Failure, Job, locked, run_jobs
 from sb_dqn.cli.main import commands, main
 from sb_dqn.cli.results import Result as Outcome
 from sb_dqn.cli.results import read_result, write_result
@@ -56,7 +60,7 @@ def test_it_trains_draws_and_tabulates(compared: tuple[Path, str]) -> None:
     assert "2 of 2 runs to do, 2 at a time" in printed
     assert (out / "comparison.png").read_bytes().startswith(b"\x89PNG")
     table = (out / "comparison.md").read_text()
-    assert table.splitlines()[0] == "| CartPole-v1 | mean ± sd | IQM [95 % interval] | seeds | env steps | wall-clock |"
+    assert table.splitlines()[0] == "| CartPole-v1 | mean | IQM | seeds | env steps | wall-clock |"
     assert table in printed
     for algorithm in ("DQN", "DoubleDQN"):
         result = read_result(run_of(out, algorithm))
@@ -92,6 +96,73 @@ def test_a_folder_is_drawn_again_without_training(compared: tuple[Path, str], tm
     assert "| DQN | 7.5 | 7.5 | 1 | 400 | 9 s |" in done.output
     assert "not finished and left out: DoubleDQN seed 0" in done.output
     assert (out / "comparison.png").is_file()
+
+
+def test_what_is_missing_is_told_in_the_table_s_file(
+    compared: tuple[Path, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = Path(shutil.copytree(compared[0], tmp_path / "out"))
+    write_result(run_of(out, "DQN"), Outcome(900, 9.0, (7.0,)))
+    assert "not finished" not in (out / "comparison.md").read_text()
+
+    def failing(jobs: list[Job], *_: object) -> list[Failure]:
+        return [Failure(job, "no more memory") for job in jobs]
+
+    monkeypatch.setattr("sb_dqn.cli.fleet.run_jobs", failing)
+    arguments = [word if word != "1" else "2" for word in SMALL]
+    done = call("compare", "DoubleDQN", *arguments, "-o", "DoubleDQN.gamma=0.5", "--out", out)
+    assert done.exit_code == 1
+    notes = (out / "comparison.md").read_text().split("\n\n")[-1].splitlines()
+    assert notes[0].startswith("- DQN seed 0 left out: it has 900 env steps")
+    assert notes[1:] == ["- DoubleDQN seed 1 failed: no more memory"]
+    call("compare", out)
+    assert (out / "comparison.md").read_text().endswith("\n- not finished and left out: DoubleDQN seed 1\n")
+
+
+def test_seeds_are_those_that_each_algorithm_was_given(compared: tuple[Path, str], tmp_path: Path) -> None:
+    out = Path(shutil.copytree(compared[0], tmp_path / "out"))
+    assert read(out)["seeds"] == {"DQN": 1, "DoubleDQN": 1}
+    for seed in (1, 2):  # finished, as far as one can see
+        shutil.copytree(out / "DQN/seed_0", out / f"DQN/seed_{seed}")
+    done = call("compare", "DQN", *[word if word != "1" else "3" for word in SMALL], "--out", out)
+    assert "3 seeds of 400 steps, 0 of 3 runs to do" in done.output
+    assert "left out" not in done.output
+    assert "IQM [95 % interval]" in done.output
+    assert read(out)["seeds"] == {"DQN": 3, "DoubleDQN": 1}
+    written = (out / "comparison.yaml").read_text()
+    (out / "comparison.yaml").write_text(written.replace("seeds: {DQN: 3, DoubleDQN: 1}", "seeds: 2"))
+    assert read(out)["seeds"] == {"DQN": 2, "DoubleDQN": 2}  # a folder of an earlier version
+
+
+def test_the_folder_of_a_run_takes_no_comparison(compared: tuple[Path, str]) -> None:
+    before = sorted(run_of(compared[0], "DQN").iterdir())
+    refused = call("compare", "DQN", *SMALL, "--out", run_of(compared[0], "DQN"))
+    assert refused.exit_code == 2
+    assert "is the folder of a single run" in refused.output
+    assert sorted(run_of(compared[0], "DQN").iterdir()) == before
+
+
+def test_plot_names_the_command_for_a_comparison(compared: tuple[Path, str]) -> None:
+    refused = call("plot", compared[0])
+    assert refused.exit_code == 2
+    assert f"draw it with `sb-dqn compare {compared[0]}`" in " ".join(refused.output.split())
+
+
+def test_nothing_is_said_to_be_saved_before_a_run_has_begun(compared: tuple[Path, str], tmp_path: Path) -> None:
+    waiting = Job("DQN seed 0", tmp_path, ("train",))
+    assert _stopped([waiting]).startswith("stopped before the first run had learned anything")
+    assert "has been saved" in _stopped([waiting, Job("DQN seed 0", compared[0] / "DQN/seed_0", ("train",))])
+
+
+@pytest.mark.parametrize(("seeds", "title"), [(1, "it: one seed, no interval"), (2, "it: mean and 95 % bootstrap")])
+def test_the_picture_promises_no_interval_of_one_seed(
+    compared: tuple[Path, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seeds: int, title: str
+) -> None:
+    figures: list[Any] = []
+    monkeypatch.setattr(comparison_picture, "save_figure", lambda figure, picture: figures.append(figure))
+    runs = {"DQN": [run_of(compared[0], "DQN")] * seeds}
+    comparison_picture.draw(tmp_path / "a.png", "it", runs, {"DQN": Estimate(1.0, None)}, "2 greedy episodes")
+    assert figures[0].axes[0].get_title().startswith(title)
 
 
 def test_a_folder_that_is_drawn_again_takes_no_options(compared: tuple[Path, str]) -> None:
@@ -222,7 +293,7 @@ def test_steps_that_are_not_said_are_those_of_the_folder(compared: tuple[Path, s
     small[small.index("policy_kwargs={net_arch: [16]}")] = "--set=policy_kwargs={net_arch: [16]}"
     done = call("compare", "A2C", *small, "--out", out)
     assert done.exit_code == 0, done.output
-    assert "A2C on CartPole-v1: 1 seeds of 400 steps as before, 0 of 1 runs to do" in done.output
+    assert "A2C on CartPole-v1: 1 seed of 400 steps as before, 0 of 1 runs to do" in done.output
     assert [line.split()[1] for line in (out / "comparison.md").read_text().splitlines()[2:5]] == [
         "DQN",
         "DoubleDQN",

@@ -108,6 +108,14 @@ def test_the_table(by_ourselves: None) -> None:
     assert "of 2 at a time" in caption(2)
 
 
+def test_a_table_of_single_seeds_promises_no_interval() -> None:
+    score = Score("DQN", np.array([40.0]), 5_000, np.array([7.0]))
+    text = as_table("CartPole-v1", [score], [Estimate(40.0, None)])
+    assert text.splitlines()[0] == "| CartPole-v1 | mean | IQM | seeds | env steps | wall-clock |"
+    assert "no interval is given" in caption(1, several=False)
+    assert "bootstrap" not in caption(1, several=False)
+
+
 def test_a_result_is_read_back(tmp_path: Path) -> None:
     assert read_result(tmp_path) == Result(0, 0.0)
     write_result(tmp_path, Result(500, 1.25, (1.0, 2.5)))
