@@ -187,7 +187,8 @@ def conclude(model: Any, folder: Path, config: Mapping[str, Any]) -> None:
         (BEST, "the best of the evaluations on the way"),
         (CURVE if drawn else "", "the learning curve"),
         ("config.yaml", "every setting, the versions, the command; result.yaml what came of it"),
-        ("progress.csv", "the log; monitor.csv has every episode, evaluations.npz the evaluations"),
+        ("progress.csv", "the log; monitor.csv has every episode"),
+        ("evaluations.npz", "the evaluations on the way"),
     ]
     click.echo(f"everything lies in {folder}")
     for name, meaning in lines:

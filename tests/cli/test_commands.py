@@ -31,6 +31,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("runs")
     done = call(*TRAIN, "--folder", root, "--no-progress", "--eval-freq", 250, "--eval-episodes", 2)
     assert done.exit_code == 0, done.output
+    assert "  evaluations.npz the evaluations on the way" in done.output
     return root / "dqn_CartPole-v1_1"
 
 
@@ -80,6 +81,7 @@ def test_the_output_says_where_it_lies_and_what_to_type_next(tmp_path: Path) -> 
     assert "over 20 greedy episodes" in done.output
     assert f"everything lies in {folder}" in done.output
     assert f"enjoy {folder}" in done.output
+    assert "evaluations.npz" not in done.output
     assert "best_model.zip" not in done.output  # nothing was evaluated on the way
     assert not (folder / "evaluations.npz").exists()
 
