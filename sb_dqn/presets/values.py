@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 _NUMBER = re.compile(r"[-+]?(\d[\d_]*\.?\d*|\.\d+)([eE][-+]?\d+)?$")
+_TUPLE = re.compile(r"\([^()]*,[^()]*\)$")
 
 
 def parse_value(text: str) -> Any:
@@ -15,7 +16,7 @@ def parse_value(text: str) -> Any:
     `1e-4` is a number here (YAML 1.1 reads a string) and `None`, `True` and tuples mean what they mean in Python.
 
     Raises:
-        ValueError: `text` opens a list, dict or string and does not close it.
+        ValueError: `text` opens a list, dict or string and does not close it, or has a tuple where YAML knows none.
     """
     import ast
 
@@ -26,9 +27,27 @@ def parse_value(text: str) -> Any:
     except (ValueError, SyntaxError):
         pass
     try:
-        return plain(yaml.safe_load(text))
+        value = plain(yaml.safe_load(text))
     except yaml.YAMLError as error:
         raise ValueError(f"{text!r} is neither a YAML nor a Python value") from error
+    if _torn(value):
+        square = text.strip().replace("(", "[").replace(")", "]")
+        raise ValueError(
+            f"{text.strip()!r} is no Python value, and in YAML a pair is [0, 1.0], not (0, 1.0): say {square}"
+        )
+    return value
+
+
+def _torn(value: Any) -> bool:
+    """Whether a tuple was read as words: YAML splits it at its commas, or takes it whole for one."""
+    match value:
+        case str():
+            return value.startswith("(") and (")" not in value or _TUPLE.match(value) is not None)
+        case Mapping():
+            return any(_torn(inner) for pair in value.items() for inner in pair)
+        case list():
+            return any(_torn(inner) for inner in value)
+    return False
 
 
 def plain(value: Any) -> Any:

@@ -52,5 +52,25 @@ def test_unclosed_is_refused_with_the_text() -> None:
         parse_value("[1, 2")
 
 
+@pytest.mark.parametrize(
+    ("text", "right"),
+    [
+        ("{schedule: [(0, 1.0), (100, 0.1)]}", "{schedule: [[0, 1.0], [100, 0.1]]}"),
+        ("(4, episode)", "[4, episode]"),
+        (" {train_freq: (4, episode)}", "{train_freq: [4, episode]}"),
+    ],
+)
+def test_a_tuple_among_yaml_is_answered_with_the_list(text: str, right: str) -> None:
+    with pytest.raises(ValueError, match=r"in YAML a pair is \[0, 1.0\]") as refused:
+        parse_value(text)
+    assert str(refused.value).endswith(f": say {right}")
+    parse_value(right)
+
+
+@pytest.mark.parametrize("word", ["linear(3)", "(see)", "foo (bar, baz)", "a)"])
+def test_words_with_parentheses_stay_words(word: str) -> None:
+    assert parse_value(word) == word
+
+
 def test_words_that_only_resemble_numbers_stay_words() -> None:
     assert plain(["nan", "inf", "1e", "e5", "v5", "1.2.3", "bf16"]) == ["nan", "inf", "1e", "e5", "v5", "1.2.3", "bf16"]
