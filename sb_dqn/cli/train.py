@@ -75,7 +75,13 @@ def _said_or_resumed(context: click.Context, parameter: click.Parameter, value: 
 @click.option("--n-envs", type=click.IntRange(1), metavar="N", help="Lanes: environments side by side.")
 @click.option("--device", metavar="NAME", help="auto, cpu, cuda, cuda:1.")
 @click.option(
-    "--folder", type=click.Path(path_type=Path), default="runs", show_default=True, help="Where runs are kept."
+    "--folder",
+    "--out",
+    "folder",
+    type=click.Path(path_type=Path),
+    default="runs",
+    show_default=True,
+    help="Where runs are kept, each in a folder of its own.",
 )
 @watching_options
 def train(

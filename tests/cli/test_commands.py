@@ -86,6 +86,12 @@ def test_the_output_says_where_it_lies_and_what_to_type_next(tmp_path: Path) -> 
     assert not (folder / "evaluations.npz").exists()
 
 
+def test_the_folder_of_runs_may_be_said_as_that_of_a_comparison(tmp_path: Path) -> None:
+    done = call(*TRAIN, "--out", tmp_path / "mine", "--no-progress", "--eval-freq", 0)
+    assert done.exit_code == 0, done.output
+    assert (tmp_path / "mine" / "dqn_CartPole-v1_1" / "model.zip").is_file()
+
+
 def test_the_same_seed_gives_the_same_model(run: Path, tmp_path: Path) -> None:
     call(*TRAIN, "--folder", tmp_path, "--no-progress", "--eval-freq", 0)
     once, again = (model_info(folder / "model.zip")["members"] for folder in (run, tmp_path / "dqn_CartPole-v1_1"))
