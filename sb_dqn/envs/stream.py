@@ -18,7 +18,7 @@ from sb_dqn.envs.stream_envpool import EnvPoolStream, is_envpool
 from sb_dqn.envs.stream_gymnasium import NextStepStream, SameStepStream
 from sb_dqn.envs.stream_lanes import LanesStream
 from sb_dqn.envs.stream_options import StreamOptions, options_of
-from sb_dqn.envs.stream_sb3 import SB3Stream, is_sb3
+from sb_dqn.envs.stream_sb3 import SB3Stream, check_wrapped, is_sb3
 from sb_dqn.errors import ConfigurationError
 
 __all__ = ["Stream", "StreamOptions", "open_stream", "opened_here"]
@@ -95,7 +95,10 @@ def _by_id(env_id: str, num_envs: int, frame_stack: int | None) -> Any:
 
 def _vectorised(env: Any, num_envs: int) -> Any:
     """The env itself if it has lanes, else `Lanes` of it."""
-    if isinstance(env, VectorEnv) or is_sb3(env) or is_envpool(env):
+    if is_sb3(env):
+        check_wrapped(env)
+        return env
+    if isinstance(env, VectorEnv) or is_envpool(env):
         return env
     if isinstance(env, gymnasium.Env):
         return Lanes([lambda: env])

@@ -7,18 +7,51 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from gymnasium.vector import VectorEnv
 from gymnasium.vector.utils import create_empty_array
 
 from sb_dqn.envs.stream_base import Stream
-from sb_dqn.envs.stream_options import StreamOptions
+from sb_dqn.envs.stream_options import StreamOptions, options_of
 from sb_dqn.envs.stream_parts import no_infos, one_of, some
-from sb_dqn.errors import EnvironmentFault
+from sb_dqn.errors import ConfigurationError, EnvironmentFault
 from sb_dqn.types import ActionArray, BoolArray, IntArray, Rows, Slot
+
+INSTEAD = {
+    "VecNormalize": "normalize_observations=True, normalize_rewards=True of the model do what VecNormalize does",
+    "VecFrameStack": "make_vec_env(..., wrapper_class=gymnasium.wrappers.FrameStackObservation) does what VecFrameStack does",
+    "VecMonitor": "make_vec_env(..., monitor_dir=...) does what VecMonitor does; the model counts episodes by itself",
+    "VecTransposeImage": "VecTransposeImage is not needed",
+}
+"""Wrapper of Stable-Baselines3 to what does its work here."""
+STACKED = "VecFrameStack is not needed, the model stacks {} frames of this environment"
 
 
 def is_sb3(env: Any) -> bool:
     """Whether an env is a Stable-Baselines3 `VecEnv`, or a class that says it is one."""
     return any(base.__name__ == "VecEnv" for base in type(env).__mro__)
+
+
+def check_wrapped(env: Any) -> None:
+    """Refuses wrappers of Stable-Baselines3 around a gymnasium `VectorEnv`, whose answers they cannot read.
+
+    Raises:
+        ConfigurationError: `env` is such a wrapper; with the way out.
+    """
+    wrappers, inner = [], env
+    while (further := getattr(inner, "__dict__", {}).get("venv")) is not None:  # a getattr would ask all wrappers
+        wrappers.append(type(inner).__name__)
+        inner = further
+    if not wrappers or not isinstance(inner, VectorEnv):
+        return
+    stacks = (options_of(inner) or StreamOptions()).frame_stack
+    instead = {**INSTEAD, "VecFrameStack": STACKED.format(stacks)} if stacks > 1 else INSTEAD
+    ways = [instead[name] for name in wrappers if name in instead]
+    whole = "(".join([*wrappers, type(inner).__name__]) + ")" * len(wrappers)
+    raise ConfigurationError(
+        f"{whole} cannot be read: Stable-Baselines3's wrappers take a VecEnv, {type(inner).__name__} is a gymnasium "
+        f"VectorEnv; make it with make_vec_env(..., vec_env_cls=stable_baselines3.common.vec_env.DummyVecEnv), or leave the wrappers "
+        f"out{': ' * bool(ways)}{'; '.join(ways)}"
+    )
 
 
 class SB3Stream(Stream):
