@@ -31,7 +31,8 @@ class EvalCallback(EventCallback):
 
     Each evaluation plays games of its own, drawn from `seed` and its number, not from any stream of the training.
 
-    Attributes: `last_mean_reward`, `best_mean_reward` (-inf before the first evaluation).
+    Attributes: `last_mean_reward`, `best_mean_reward` (-inf before the first evaluation); of all evaluations
+    `evaluations_timesteps`, `evaluations_results`, `evaluations_length`, `evaluations_successes`, with `log_path` or without.
 
     Args:
         eval_env: an id, an environment, a vector env or a list of factories; not the env of the training.
@@ -91,6 +92,26 @@ class EvalCallback(EventCallback):
         self.history = History(self.n_eval_episodes)
         self._every = Every(self.eval_freq, "eval_freq") if self.eval_freq > 0 else None
         self._stream: Stream | None = None
+
+    @property
+    def evaluations_timesteps(self) -> list[int]:
+        """`num_timesteps` of each evaluation."""
+        return self.history.timesteps
+
+    @property
+    def evaluations_results(self) -> list[list[float]]:
+        """Returns, by evaluation and episode."""
+        return self.history.results
+
+    @property
+    def evaluations_length(self) -> list[list[int]]:
+        """Lengths, by evaluation and episode."""
+        return self.history.lengths
+
+    @property
+    def evaluations_successes(self) -> list[list[bool]]:
+        """Successes, by evaluation and episode; empty while the env has reported no `is_success`."""
+        return self.history.successes if self.history.has_successes else []
 
     def children(self) -> Sequence[BaseCallback]:
         return [child for child in (self.callback_on_new_best, self.callback) if child is not None]

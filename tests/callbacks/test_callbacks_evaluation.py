@@ -67,6 +67,16 @@ def test_fires_logs_and_writes_both_files(make_model: Any, make_loop: Any, tmp_p
     assert [path.name for path in logs.iterdir()] == ["evaluations.npz"]  # nothing half-written is left
 
 
+@pytest.mark.parametrize("success", [None, True])
+def test_the_evaluations_can_be_read_off_by_their_names(make_model: Any, make_loop: Any, success: bool | None) -> None:
+    callback = EvalCallback(Game(success=success), n_eval_episodes=3, eval_freq=20, verbose=0)
+    make_loop(make_model(8), callback).learn(ticks=6)
+    assert callback.evaluations_timesteps == [24, 40]
+    assert callback.evaluations_results == [[2.0] * 3] * 2
+    assert callback.evaluations_length == [[2] * 3] * 2
+    assert callback.evaluations_successes == ([[True] * 3] * 2 if success else [])
+
+
 def test_best_model_is_the_best_and_children_know_when(model: Any, make_loop: Any, tmp_path: Path) -> None:
     env, new_best, after = Game(), Counter(), Counter()
     callback = EvalCallback(env, new_best, after, eval_freq=10, best_model_save_path=tmp_path, verbose=0)
