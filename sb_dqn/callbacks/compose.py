@@ -105,6 +105,12 @@ def as_callback(given: MaybeCallback, name: str = "callback") -> BaseCallback:
         raise ConfigurationError(f"{name} is the class {given.__name__}; make an object of it: {given.__name__}(...)")
     if callable(given):
         return ConvertCallback(check_called(name, given, "locals", "globals"))
+    if any(base.__module__.startswith("stable_baselines3.") for base in type(given).__mro__):
+        kind = type(given).__name__
+        raise ConfigurationError(
+            f"{name} is {kind}, a callback of Stable-Baselines3; import it from sb_dqn.callbacks, or derive {kind} from "
+            f"sb_dqn.callbacks.BaseCallback"
+        )
     if isinstance(given, (str, bytes, Mapping)) or not isinstance(given, Iterable):
         raise ConfigurationError(
             f"{name} is {given!r}; allowed: None, a function (locals, globals) -> bool, a callback, a list of these"

@@ -122,9 +122,21 @@ def test_as_callback_takes_what_learn_takes() -> None:
     assert [type(child) for child in mixed.children()] == [Steps, ConvertCallback, CallbackList]
 
 
+class Theirs:
+    """As a callback of Stable-Baselines3 says that it is one."""
+
+    __module__ = "stable_baselines3.common.callbacks"
+
+
+class OwnOnTheirs(Theirs):
+    __module__ = "mine"
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [
+        (OwnOnTheirs(), "is OwnOnTheirs, a callback of Stable-Baselines3; import it from sb_dqn.callbacks, or derive"),
+        ([Theirs()], "is Theirs, a callback of Stable-Baselines3"),
         (Steps, r"the class Steps; make an object of it: Steps\(\.\.\.\)"),
         ("progress", "callback is 'progress'; allowed: None, a function"),
         (3, "callback is 3"),
