@@ -6,6 +6,7 @@ import ast
 import inspect
 import re
 from dataclasses import MISSING, fields
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -154,3 +155,10 @@ def test_what_pqn_does_not_take_is_named_with_the_reason() -> None:
     section = section_of(FOLDER / "algorithms" / "combinations.md", "## PQN")
     prose = section.split("```")[0]
     assert {name for name in QUOTED.findall(prose) if name in constructor_defaults(DQN)} == missing
+
+
+@pytest.mark.parametrize("page", sorted(FOLDER.rglob("*.md")), ids=lambda page: page.stem)
+def test_no_table_is_broken_in_two(page: Path) -> None:
+    lines = ["", *page.read_text(encoding="utf-8").splitlines(), ""]
+    heads = [n for n, line in enumerate(lines) if line.startswith("|") and not lines[n - 1].startswith("|")]
+    assert [lines[n] for n in heads if not lines[n + 1].startswith("|--")] == []
