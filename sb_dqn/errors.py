@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 
 class ConfigurationError(ValueError):
@@ -26,7 +26,13 @@ class MemoryBudgetError(MemoryError):
     """An allocation that does not fit into the memory at hand, refused before it is made."""
 
 
-def nearest(given: str, allowed: Iterable[str], count: int = 3) -> str:
+def nearest(given: str, allowed: Iterable[str], count: int = 3, cutoff: float = 0.5) -> str:
     """`" Did you mean 'a' or 'b'?"` for the names nearest to `given`, or an empty string."""
-    close = difflib.get_close_matches(given, list(allowed), n=count, cutoff=0.5)
+    close = difflib.get_close_matches(given, list(allowed), n=count, cutoff=cutoff)
     return f" Did you mean {' or '.join(repr(name) for name in close)}?" if close else ""
+
+
+def no_attribute(owner: object, name: str, elsewhere: Mapping[str, str], known: Iterable[str] = ()) -> AttributeError:
+    """The error of a name that an object lacks: what stands for it here, or the names of its own that are close."""
+    hint = f" {elsewhere[name]}" if name in elsewhere else nearest(name, known, cutoff=0.75)
+    return AttributeError(f"{type(owner).__name__} has no attribute {name!r}.{hint}")

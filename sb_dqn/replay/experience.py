@@ -5,19 +5,42 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import repeat
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor
 
 from sb_dqn.accelerate import by_arrays
 from sb_dqn.checkpoint import Strip, Strips
-from sb_dqn.errors import CheckpointError, ConfigurationError
+from sb_dqn.errors import CheckpointError, ConfigurationError, no_attribute
 from sb_dqn.replay.ring import Ring
 from sb_dqn.replay.samplers import Sampler
 from sb_dqn.replay.sequences import SequenceView
 from sb_dqn.replay.views import TransitionView
 from sb_dqn.types import Batch, Rows
+
+ROWS = "Read replay.ring.{}, slots by lane".format
+DRAWN = (
+    "call replay.refresh(), then replay.sample(torch.rand(replay.sampler.noise_shape, dtype=torch.float64, "
+    "device=replay.ring.device)), a batch of the model's batch_size"
+)
+ELSEWHERE = {
+    "pos": "Read replay.ring.cursor, rows that ever arrived in each lane",
+    "full": "Compare replay.size() with replay.ring.rows * replay.ring.num_lanes",
+    "observations": "Read replay.ring.obs, key to slots by lane; a lone observation has the key 'obs'",
+    "next_observations": "Read replay.ring.obs: the next row of the lane is the next observation",
+    "actions": ROWS("action"),
+    "rewards": ROWS("reward"),
+    "dones": "Read replay.ring.last, slots by lane, where an episode ends",
+    "timeouts": "Read replay.ring.last & ~replay.ring.terminal, slots by lane",
+    "add": "Call replay.extend(rows), with what a stream gives",
+    "reset": "There is no way to empty it: make a new model",
+    "buffer_size": "Read replay.ring.rows * replay.ring.num_lanes",
+    "n_envs": "Read replay.ring.num_lanes",
+    "device": "Read replay.ring.device",
+    "to_torch": "It holds tensors already: replay.ring.columns",
+}
+"""Names of Stable-Baselines3's buffers, and what stands for them here."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +84,20 @@ class Replay:
         self._pending = 0  # env steps, or episodes, that have not yet paid for updates
         self._steps = 0  # env steps since the last firing
 
+    if not TYPE_CHECKING:  # for a type checker every name would be one of a replay
+
+        def __getattr__(self, name: str) -> Any:
+            """Says what stands for a name of Stable-Baselines3's buffers.
+
+            Raises:
+                AttributeError: always: what exists is found before this is asked.
+            """
+            raise no_attribute(self, name, ELSEWHERE, dir(type(self)))
+
+    def size(self) -> int:
+        """Rows that are held, over all lanes."""
+        return len(self.ring)
+
     def extend(self, rows: Rows) -> None:
         """Takes in one tick: departures of the last (or the cut of a stream that begins anew), then arrivals."""
         if rows.action is None:
@@ -98,7 +135,13 @@ class Replay:
         self.sampler.refresh()
 
     def sample(self, noise: Tensor) -> Batch:
-        """A batch from float64 uniform numbers of shape `sampler.noise_shape`; pure tensor operations."""
+        """A batch from float64 uniform numbers of shape `sampler.noise_shape`; pure tensor operations.
+
+        Raises:
+            ConfigurationError: it was given something else.
+        """
+        if not isinstance(noise, Tensor):
+            raise ConfigurationError(f"replay.sample({noise!r}) is not allowed: {DRAWN}")
         return self.view.gather(*self.sampler.locate(noise))
 
     def recorded(self, noise: Tensor) -> Callable[[Tensor], Batch]:

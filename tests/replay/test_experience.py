@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from itertools import islice
 from typing import Any
@@ -13,7 +14,7 @@ from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from sb_dqn.errors import CheckpointError, ConfigurationError
-from sb_dqn.replay.experience import Cadence, Replay
+from sb_dqn.replay.experience import ELSEWHERE, Cadence, Replay
 from sb_dqn.replay.ring import Ring
 from sb_dqn.replay.samplers import UniformSampler
 from sb_dqn.replay.views import TransitionView
@@ -224,3 +225,29 @@ def test_feedback_reaches_the_sampler() -> None:
     batch = replay.sample(torch.rand(4, 8, dtype=torch.float64))
     replay.feedback(batch, torch.ones(8))
     assert heard[0][0] is batch.place
+
+
+def test_the_names_of_stable_baselines3_are_there_or_say_what_stands_for_them() -> None:
+    replay: Any = replay_of(Cadence(4), lanes=2)
+    stream = ticks(2, ["go", "go", "terminated"])
+    list(map(replay.extend, islice(stream, 9)))
+    assert replay.size() == len(replay.ring) == 18
+    for name, hint in ELSEWHERE.items():
+        with pytest.raises(AttributeError, match=f"Replay has no attribute '{name}'. {re.escape(hint)}"):
+            getattr(replay, name)
+        for path in re.findall(r"replay(?:\.[a-z_]+)+", hint):
+            eval(path, {"replay": replay})  # what is pointed to is there
+    with pytest.raises(AttributeError, match="no attribute 'sampel'. Did you mean 'sample'"):
+        _ = replay.sampel
+
+
+def test_a_batch_is_drawn_as_the_refusal_of_a_number_says() -> None:
+    replay: Any = replay_of(Cadence(4), lanes=2)
+    list(map(replay.extend, islice(ticks(2, ["go", "go", "terminated"]), 20)))
+    with pytest.raises(
+        ConfigurationError, match=r"replay.sample\(32\) is not allowed: call replay.refresh\(\), then"
+    ) as refusal:
+        replay.sample(32)
+    replay.refresh()
+    drawn = str(refusal.value).partition(", then ")[2].partition(", a batch")[0]
+    assert len(eval(drawn, {"replay": replay, "torch": torch}).action) == 8
