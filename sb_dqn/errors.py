@@ -14,6 +14,10 @@ class SpaceError(ConfigurationError):
     """An observation, an action or a space that does not fit."""
 
 
+class MissingPart(ConfigurationError, AttributeError):
+    """A part of a model that it does not have yet; an `AttributeError` too, so that `hasattr` says no."""
+
+
 class EnvironmentFault(RuntimeError):
     """The environment raised, answered NaN, or broke its own contract; names lane and step."""
 

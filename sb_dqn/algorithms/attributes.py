@@ -15,7 +15,7 @@ from sb_dqn.algorithms.logs import Logs
 from sb_dqn.algorithms.session import Session
 from sb_dqn.envs.statistics import EpisodeStatistics
 from sb_dqn.envs.stream import Stream
-from sb_dqn.errors import ConfigurationError, nearest
+from sb_dqn.errors import ConfigurationError, no_attribute
 from sb_dqn.learner import Learner
 from sb_dqn.logger import Logger
 from sb_dqn.policies.base import Policy
@@ -33,6 +33,23 @@ ELSEWHERE = {
     "_episode_num": "statistics.num_episodes, which no learn resets",
 }
 """Names of Stable-Baselines3 for what has another name here."""
+NOT_HERE = {
+    "_last_obs": "There is none: read self.locals['new_obs'] in a callback",
+    "_last_episode_starts": "There is none: read self.locals['dones'] in a callback",
+    "_vec_normalize_env": "Read get_env(), if VecNormalize was given; our own statistics are normalizer",
+    "get_vec_normalize_env": "Call get_env(), if VecNormalize was given; our own statistics are normalizer",
+    "policy_class": "Read type(model.policy)",
+    "policy_aliases": "There are none: see sb_dqn.policies",
+    "start_time": "There is none: the log has time/time_elapsed",
+    "critic": "Read policy.nets.critics, of SAC",
+    "critic_target": "Read policy.critics_target, of SAC",
+    "log_ent_coef": "Read policy.nets.log_alpha.value, of SAC",
+    "ent_coef_optimizer": "There is one optimiser for all: learner.optimizer",
+    "ent_coef_tensor": "Read policy.nets.log_alpha.value.exp(), of SAC",
+    "use_sde": "State-dependent exploration is not built",
+    "action_noise": "The model explores by itself: see exploration_rate, or the spread of the policy",
+}
+"""The same, for those that take more than a name to find, or that only one class has."""
 SETTERS = {
     "env": "set_env(env)",
     "learned": "the constructor after it: self.learned = Learned(...) comes before super().__init__(...)",
@@ -83,8 +100,12 @@ class Attributes:
             arguments = self.__dict__.get("arguments", {})  # empty while a copy is being made
             if name in arguments:
                 return arguments[name]
-            hint = f" Read {ELSEWHERE[name]}" if name in ELSEWHERE else nearest(name, arguments)
-            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}.{hint}")
+            if isinstance(
+                part := getattr(type(self), name, None), property
+            ):  # it raised; Python asks here, and forgets why
+                return part.fget(self)
+            told = {name: f"Read {place}" for name, place in ELSEWHERE.items()} | NOT_HERE
+            raise no_attribute(self, name, told, arguments)
 
         def __setattr__(self, name: str, value: Any) -> None:
             """Refuses what would change nothing: the arguments of the constructor have been read by then.

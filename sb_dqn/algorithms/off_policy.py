@@ -18,7 +18,7 @@ from sb_dqn.algorithms.lane_memory import LaneMemory
 from sb_dqn.algorithms.replay_settings import ReplaySettings, TargetSettings
 from sb_dqn.checkpoint import Strips
 from sb_dqn.envs.stream import Stream
-from sb_dqn.errors import ConfigurationError
+from sb_dqn.errors import MissingPart
 from sb_dqn.replay import FrameStack, Replay
 from sb_dqn.schedules import Schedule
 from sb_dqn.spaces import flatten_space
@@ -196,12 +196,10 @@ class OffPolicyAlgorithm(BaseAlgorithm):
         """What is kept; also as `replay_buffer`.
 
         Raises:
-            ConfigurationError: there is no environment yet, so its size is not known.
+            MissingPart: there is no environment yet, so its size is not known.
         """
         if self._experience is None:
-            raise ConfigurationError(
-                "there is no replay buffer before there is an environment; call set_env(...) first"
-            )
+            raise MissingPart("there is no replay buffer before there is an environment; call set_env(...) first")
         return cast(Replay, self._experience)
 
     replay_buffer = replay

@@ -15,7 +15,7 @@ from sb_dqn.algorithms.rollout_settings import CollectionSettings as CollectionS
 from sb_dqn.algorithms.rollout_settings import RolloutSettings as RolloutSettings
 from sb_dqn.algorithms.session import Session
 from sb_dqn.envs.stream import Stream
-from sb_dqn.errors import ConfigurationError
+from sb_dqn.errors import ConfigurationError, MissingPart
 from sb_dqn.replay.collected import Collected
 from sb_dqn.replay.rollout_sequences import Before
 from sb_dqn.schedules import Schedule
@@ -154,10 +154,10 @@ class OnPolicyAlgorithm(BaseAlgorithm):
         """What was collected since the last updates.
 
         Raises:
-            ConfigurationError: there is no environment yet, so its size is not known.
+            MissingPart: there is no environment yet, so its size is not known.
         """
         if self._experience is None:
-            raise ConfigurationError("there is no rollout before there is an environment; call set_env(...) first")
+            raise MissingPart("there is no rollout before there is an environment; call set_env(...) first")
         return cast(Collected, self._experience)
 
     def save_replay_buffer(self, path: Any) -> Any:

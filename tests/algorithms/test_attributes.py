@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import copy
 import pickle
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from sb_dqn.algorithms import ALGORITHMS, DQN, PPO, SAC
-from sb_dqn.algorithms.attributes import ELSEWHERE
+from sb_dqn.algorithms.attributes import ELSEWHERE, NOT_HERE
 from sb_dqn.callbacks import BaseCallback
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.logger import HParam
@@ -100,6 +101,9 @@ def test_the_callback_of_their_manual_that_logs_hyper_parameters(tmp_path: Path,
         ("gama", "DQN has no attribute 'gama'. Did you mean 'gamma'"),
         ("q_net", "DQN has no attribute 'q_net'. Read policy.q_net$"),
         ("lr_schedule", "Read rate_schedule, a function of env step and horizon"),
+        ("get_vec_normalize_env", r"Call get_env\(\), if VecNormalize was given"),
+        ("batch", "no attribute 'batch'.$"),  # nothing is close to it
+        ("policy_kwarg", "Did you mean 'policy_kwargs'"),
     ],
 )
 def test_a_name_that_is_not_there(name: str, message: str) -> None:
@@ -114,6 +118,26 @@ def test_names_that_are_elsewhere_are_there() -> None:
         for name in place.partition(",")[0].split("."):
             found = [getattr(one, name) for one in found if name in dir(one)]
         assert found, place
+
+
+def test_the_parts_of_sac_that_are_pointed_to_are_there() -> None:
+    model = quick(algorithm=SAC)
+    for name, hint in NOT_HERE.items():
+        with pytest.raises(AttributeError, match=re.escape(f"SAC has no attribute {name!r}. {hint}")):
+            getattr(model, name)
+        for place in re.findall(r"(?:policy|learner)[.][a-z_.]+[a-z]", hint):
+            found: Any = model
+            for part in place.split("."):
+                found = getattr(found, part)
+
+
+@pytest.mark.parametrize(("algorithm", "part"), [(DQN, "replay_buffer"), (DQN, "replay"), (PPO, "rollout")])
+def test_a_part_that_waits_for_an_environment_is_missing(tmp_path: Path, algorithm: Any, part: str) -> None:
+    quick(algorithm=algorithm).save(tmp_path / "model")
+    model = algorithm.load(tmp_path / "model")
+    assert getattr(model, part, None) is None
+    with pytest.raises(ConfigurationError, match=r"before there is an environment; call set_env\(...\) first"):
+        getattr(model, part)
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS.values())
