@@ -11,6 +11,7 @@ from gymnasium import spaces
 from torch import Tensor
 
 from sb_dqn.action_spaces import Choices
+from sb_dqn.errors import SpaceError
 from sb_dqn.spaces import choices_of, flatten_space, image_channels_last, is_bytes, is_image, leaf_shape
 
 Space = spaces.Space[Any]
@@ -54,6 +55,11 @@ class Preprocess:
             image.raw = image.divided
 
     def __call__(self, obs: dict[str, Tensor], dtype: torch.dtype) -> dict[str, Tensor]:
+        if isinstance(obs, Tensor):
+            raise SpaceError(
+                f"the nets were given a tensor of shape {list(obs.shape)}; they take a flat dict of tensors [N, *shape], with the "
+                f"keys {list(self.readers)}: net({{'obs': tensor}}) where there is one observation; values are in its .q"
+            )
         return {key: reader(obs[key], dtype) for key, reader in self.readers.items()}
 
 

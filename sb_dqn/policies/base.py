@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from sb_dqn.errors import ConfigurationError
+from sb_dqn.errors import ConfigurationError, no_attribute
 from sb_dqn.nn.extractors import (
     EXTRACTORS,
     BaseFeaturesExtractor,
@@ -22,6 +22,32 @@ from sb_dqn.nn.extractors import (
 from sb_dqn.nn.noise import Noise
 from sb_dqn.nn.preprocess import Preprocess
 from sb_dqn.spaces import is_image
+
+VALUES = "Call model.policy.net({'obs': tensor}) of an actor-critic: its .value, and a distribution .policy with log_prob and entropy"
+ELSEWHERE = {
+    "predict": "Call model.predict",
+    "obs_to_tensor": "Nets take a flat dict of tensors [N, *shape], {'obs': tensor} for a lone observation",
+    "optimizer": "Read model.learner.optimizer",
+    "device": "Read model.device",
+    "set_training_mode": "There is none: nets stay as in eval(), noise is handed to them with each call",
+    "features_extractor": "Read the features of the net: model.policy.q_net.features of a Q-agent, model.policy.net.features of an "
+    "actor-critic",
+    "features_dim": "Read it off the features of the net: model.policy.q_net.features.features_dim, for example",
+    "extract_features": "Call the features of the net: model.policy.q_net.features(obs), for example",
+    "lr_schedule": "Read model.rate_schedule",
+    "save": "Call model.save",
+    "load": "Call the load of the algorithm, DQN.load for example",
+    "q_net": "This policy has no values of actions: see policy.net, or policy.nets of SAC",
+    "predict_values": VALUES,
+    "evaluate_actions": VALUES,
+    "get_distribution": "Call policy.distribution(obs, mask), where actions are drawn",
+    "mlp_extractor": "Read policy.net",
+    "action_net": "Read policy.net.action_head",
+    "value_net": "Read policy.net",
+    "scale_action": "There is none: actions of a Box leave predict in its own units",
+    "unscale_action": "There is none: actions of a Box leave predict in its own units",
+}
+"""Names of Stable-Baselines3's policies, and what stands for them here."""
 
 
 class Policy(nn.Module, ABC):
@@ -36,6 +62,19 @@ class Policy(nn.Module, ABC):
         super().__init__()
         self.observation_space = observation_space
         self.action_space = action_space
+
+    if not TYPE_CHECKING:  # for a type checker every name would be one of a policy
+
+        def __getattr__(self, name: str) -> Any:
+            """A net or a tensor, which torch keeps apart from attributes.
+
+            Raises:
+                AttributeError: there is none of that name.
+            """
+            try:
+                return super().__getattr__(name)
+            except AttributeError:
+                raise no_attribute(self, name, ELSEWHERE) from None
 
     recurrent: ClassVar[bool] = False
     """Whether it remembers: it then answers step by step (`RecurrentQPolicy.step`)."""

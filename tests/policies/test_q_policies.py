@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from sb_dqn.nn import BaseFeaturesExtractor, FlattenExtractor
 from sb_dqn.nn.linear import Linear
 from sb_dqn.nn.norms import SpectralLinear
 from sb_dqn.policies import (
+    ACTOR_CRITIC_POLICIES,
     VALUE_POLICIES,
     CnnPolicy,
     MlpPolicy,
@@ -23,6 +25,7 @@ from sb_dqn.policies import (
     policy_class,
     split_policy_kwargs,
 )
+from sb_dqn.policies.base import ELSEWHERE
 from sb_dqn.policies.network import QNetwork
 from sb_dqn.spaces import flatten_observation, flatten_space, leaf_dtype
 
@@ -282,3 +285,31 @@ def test_asking_for_the_width_moves_nothing() -> None:
     extractor: Any = MlpPolicy(VECTOR, ACTIONS, features_extractor_class=PartlyFrozen).q_net.features.extractor
     assert (extractor.moves.training, extractor.stays.training) == (True, False)
     assert extractor.moves.num_batches_tracked == 0
+
+
+def test_names_of_stable_baselines3_are_answered_with_what_stands_for_them() -> None:
+    policy: Any = MlpPolicy(VECTOR, ACTIONS)
+    for name in ELSEWHERE.keys() - {"q_net"}:
+        with pytest.raises(AttributeError, match=re.escape(f"MlpPolicy has no attribute {name!r}. {ELSEWHERE[name]}")):
+            getattr(policy, name)
+    with pytest.raises(AttributeError, match="no attribute 'q_nett'.$"):
+        _ = policy.q_nett
+    assert getattr(policy, "device", None) is None
+    features = policy.q_net.features
+    assert features({"obs": torch.zeros(2, 4)}).shape == (2, features.features_dim)
+
+
+def test_the_nets_of_an_actor_critic_say_what_the_methods_of_theirs_say() -> None:
+    policy: Any = ACTOR_CRITIC_POLICIES["MlpPolicy"](VECTOR, spaces.Discrete(3))
+    output = policy.net({"obs": torch.zeros(2, 4)})
+    assert output.value.shape == (2,)
+    assert output.policy.log_prob(torch.tensor([0, 2])).shape == (2,)
+    assert output.policy.entropy().shape == (2,)
+
+
+def test_a_bare_tensor_is_refused_by_the_nets() -> None:
+    policy = MlpPolicy(VECTOR, ACTIONS)
+    with pytest.raises(
+        SpaceError, match=r"tensor of shape \[1, 4\]; they take a flat dict .* keys \['obs'\]: net\({'obs': tensor}\)"
+    ):
+        policy.q_net(torch.zeros(1, 4))
