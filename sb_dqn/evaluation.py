@@ -130,7 +130,7 @@ def evaluate_policy(
         reward_threshold: the mean return must be above it.
         return_episode_rewards: return the episodes instead of their mean.
         warn: say so if the environment is the training one, or an episode was cut.
-        seed: of the environment. The same seed gives the same games; None leaves it to the environment.
+        seed: of the environment. The same seed gives the same games while actions are greedy; None leaves it to the environment.
         max_steps: an episode is cut after this many steps, so that a game that never ends cannot hold up the training.
 
     Returns:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from sb_dqn.algorithms import ALGORITHMS, DQN, PQN
+from sb_dqn.checkpoint.values import ACTIVATIONS, OPTIMIZERS
 from sb_dqn.cli.names import constructor_defaults
 from sb_dqn.exploration.settings import KEYS, KINDS
 from sb_dqn.nn import HadamaxCNN, ImpalaCNN, MinAtarCNN, NatureCNN
@@ -162,3 +163,10 @@ def test_no_table_is_broken_in_two(page: Path) -> None:
     lines = ["", *page.read_text(encoding="utf-8").splitlines(), ""]
     heads = [n for n, line in enumerate(lines) if line.startswith("|") and not lines[n - 1].startswith("|")]
     assert [lines[n] for n in heads if not lines[n + 1].startswith("|--")] == []
+
+
+def test_the_page_on_networks_names_every_class_that_may_be_given_by_name() -> None:
+    text = (FOLDER / "networks.md").read_text(encoding="utf-8").replace("\n", " ")
+    for kind, classes in (("activations of `torch.nn`", ACTIVATIONS), ("optimisers of `torch.optim`", OPTIMIZERS)):
+        listed = text.partition(f"of {kind} (")[2].partition(")")[0]
+        assert listed.split(", ") == [cls.__name__ for cls in classes]
