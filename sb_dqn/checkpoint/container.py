@@ -100,6 +100,11 @@ def _open_zip(file: BinaryIO, label: str) -> zipfile.ZipFile:
     magic = file.read(4)
     if size == 0:
         raise CheckpointError(f"{label} is empty (0 bytes)")
+    if magic[:1] == b"\x80" and 2 <= magic[1] <= 5:  # how a pickle begins, by its protocol
+        raise CheckpointError(
+            f"{label} is not a file of sb_dqn: it is no zip but a pickle, as Stable-Baselines3 writes replay buffers; pickles may "
+            f"run any code and are not read, fill a new buffer by learning"
+        )
     if magic not in (b"PK\x03\x04", b"PK\x05\x06"):
         raise CheckpointError(f"{label} is not a model file of sb_dqn: it is no zip (it starts with {magic!r})")
     file.seek(max(0, size - 22))

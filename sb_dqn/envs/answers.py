@@ -11,6 +11,14 @@ NEEDED = ("unwrapped", "reset", "step", "observation_space", "action_space")
 NO_INFO = "info is None; allowed: a dict"
 
 
+API = (
+    "gymnasium's reset(*, seed=None, options=None) returns (observation, info), its step five values: observation, reward, "
+    "terminated, truncated, info"
+)
+NOTHING = object()
+"""Of an environment that has not answered."""
+
+
 class WrongAnswer(TypeError):
     """An environment answered something else than gymnasium's interface promises."""
 
@@ -29,8 +37,20 @@ def check_env(env: Any, lane: int) -> None:
         )
 
 
+def explained_reset(error: Exception, answer: Any) -> Exception:
+    """The error itself, or what was wrong with a `reset`, of gym's old interface for example."""
+    if answer is NOTHING:
+        refused = isinstance(error, TypeError) and "unexpected keyword argument" in str(error)
+        return TypeError(f"{error}; {API}") if refused else error
+    if isinstance(error, WrongAnswer) or (isinstance(answer, (tuple, list)) and len(answer) == 2):
+        return error
+    return WrongAnswer(f"{type(answer).__name__} instead of two values; {API}")
+
+
 def explained(error: Exception, answer: Any) -> Exception:
     """The error itself, or what was wrong with the newest answer of a `step`, if it was that."""
+    if isinstance(error, ValueError) and isinstance(answer, tuple) and len(answer) == 4:
+        return WrongAnswer(f"4 values; {API}")
     if not isinstance(error, TypeError) or not isinstance(answer, tuple) or len(answer) != 5:
         return error
     _, reward, terminated, truncated, _ = answer

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import warnings
 from collections.abc import Mapping
@@ -15,7 +16,7 @@ from sb_dqn.envs.atari_lanes import AtariLanes
 from sb_dqn.envs.lanes import Lanes
 from sb_dqn.envs.make import make_vec_env, spec_of
 from sb_dqn.envs.stream_options import StreamOptions
-from sb_dqn.errors import ConfigurationError
+from sb_dqn.errors import ConfigurationError, nearest
 
 PROTOCOLS: Mapping[str, Mapping[str, Any]] = {
     "classic": {"repeat_action_probability": 0.0, "noop_max": 30},
@@ -34,6 +35,14 @@ OURS = (
     "num_threads",
 )
 """What of AtariVectorEnv's arguments belongs to the stream's contract, or has a name of its own here."""
+THEIRS = {
+    "wrapper_kwargs": "the wrappers are built in; give protocol=, frame_stack=, max_frames= or clip_reward=",
+    "vec_env_cls": "one C++ environment plays all lanes; give num_threads=",
+    "vec_env_kwargs": "one C++ environment plays all lanes; give num_threads= or env_kwargs=",
+    "wrapper_class": "one C++ environment plays all lanes, none can be wrapped alone; use make_vec_env for that",
+    "monitor_kwargs": "give monitor_dir=",
+}
+"""Keywords of Stable-Baselines3's make_atari_env and make_vec_env, and what stands for them."""
 PLAIN = ("mode", "difficulty", "obs_type", "render_mode", "sound_obs")
 """What only gymnasium.make can do; `obs_type` alone says that its raw observations are meant."""
 
@@ -71,6 +80,7 @@ def make_atari_env(
     env_kwargs: Mapping[str, Any] | None = None,
     exact_resume: bool = False,
     clip_reward: bool | None = None,
+    **unknown: Any,
 ) -> AtariLanes | Lanes:
     """Atari lanes of single frames `[1, 84, 84]`, which ring and actor stack.
 
@@ -97,6 +107,7 @@ def make_atari_env(
         ConfigurationError: unknown id, protocol or keyword, a number out of range, or preprocessing that was asked for
             together with what only gymnasium.make can do.
     """
+    _refuse_unknown(unknown)
     spec, kwargs = spec_of(env_id), check_mapping("env_kwargs", env_kwargs)
     if not is_atari(spec):
         raise ConfigurationError(f"{env_id!r} is not an Atari game of ale_py; use make_vec_env for it")
@@ -172,6 +183,16 @@ def _preprocessed_id(spec: Any) -> str:
     """The id of the same game that has a protocol."""
     game = "".join(part.title() for part in spec.kwargs["game"].split("_"))
     return f"ALE/{game}-v5"
+
+
+def _refuse_unknown(unknown: Mapping[str, Any]) -> None:
+    allowed = [name for name in inspect.signature(make_atari_env).parameters if name != "unknown"]
+    for name in unknown:
+        if name in THEIRS:
+            raise ConfigurationError(f"make_atari_env takes no {name!r}: {THEIRS[name]}")
+        raise ConfigurationError(
+            f"make_atari_env takes no {name!r}.{nearest(name, allowed)} It takes {sorted(allowed)}"
+        )
 
 
 def _vector_env(game: str, n_envs: int, threads: int, settings: Mapping[str, Any]) -> Any:

@@ -15,7 +15,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space, concatenate, create_empty_array
 
 from sb_dqn.checks import check_choice
-from sb_dqn.envs.answers import NO_INFO, WrongAnswer, check_env, explained
+from sb_dqn.envs.answers import API, NO_INFO, NOTHING, WrongAnswer, check_env, explained, explained_reset
 from sb_dqn.envs.state import layers_state, load_layers_state
 from sb_dqn.envs.stream_options import StreamOptions, options_of
 from sb_dqn.errors import CheckpointError, ConfigurationError, EnvironmentFault, SpaceError
@@ -119,12 +119,16 @@ class Lanes(VectorEnv[Any, Any, Any]):
             )
         observations, infos, self._steps = [], [], 0
         for lane, env in enumerate(self.envs):
+            answer = NOTHING
             try:
-                observation, info = env.reset(seed=seeds[lane], options=options)
+                answer = env.reset(seed=seeds[lane], options=options)
+                observation, info = answer
                 if info is None:
                     raise WrongAnswer(NO_INFO)
+                if not isinstance(info, Mapping):  # an observation of two numbers alone, for example
+                    raise WrongAnswer(f"info is {info!r}; allowed: a dict; {API}")
             except Exception as error:
-                raise self._fault(lane, error, "while resetting") from error
+                raise self._fault(lane, explained_reset(error, answer), "while resetting") from error
             observations.append(observation)
             infos.append(info)
         self._ended, self._observations = [False] * self.num_envs, observations

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from sb_dqn.checks import check_keys
+from sb_dqn.checks import check_keys, check_mapping
 from sb_dqn.errors import ConfigurationError, nearest
 from sb_dqn.policies.actor_critic import (
     ActorCriticCnnPolicy,
@@ -83,6 +83,13 @@ def policy_class(policy: str | type[P], aliases: Mapping[str, type[P]], family: 
     return policy
 
 
+OF_ALGORITHMS = (
+    "batch_size", "double_q", "dueling", "gamma", "kappa", "learning_rate", "max_grad_norm", "munchausen", "n_atoms", "n_cosines",
+    "n_fractions", "n_quantiles", "n_steps", "n_taus", "noisy", "prioritized_replay", "risk", "tau", "v_max", "v_min",
+)  # fmt: skip
+"""Arguments of algorithms that are taken for keywords of policies, where Stable-Baselines3 has them or others have."""
+
+
 def split_policy_kwargs(
     chosen: type[Policy], policy_kwargs: Mapping[str, Any] | None
 ) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -101,6 +108,13 @@ def split_policy_kwargs(
         if parent is Policy:
             break
     allowed -= {"self", "observation_space", "action_space", "design"}
+    misplaced = [
+        key for key in check_mapping("policy_kwargs", policy_kwargs) if key in OF_ALGORITHMS and key not in allowed
+    ]
+    if misplaced:
+        raise ConfigurationError(
+            f"policy_kwargs has no {misplaced[0]!r}: where a class has it, it is an argument of the constructor; give it there"
+        )
     given = classes_of_names(check_keys("policy_kwargs", policy_kwargs, allowed | set(OPTIMIZER_KEYS)))
     optimizer = {key: given.pop(key) for key in OPTIMIZER_KEYS if key in given}
     return given, optimizer

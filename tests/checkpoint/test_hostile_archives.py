@@ -128,7 +128,7 @@ def test_missing_files_offer_the_nearest_names(tmp_path: Path) -> None:
     [
         (b"", "is empty"),
         (b"not a zip at all", "it is no zip"),
-        (pickle.dumps({"a": 1}), "it is no zip"),
+        (pickle.dumps({"a": 1}), "it is no zip but a pickle, as Stable-Baselines3 writes replay buffers"),
         (b"PK\x03\x04" + bytes(100), "truncated"),
         (b"PK\x05\x06" + bytes(18), "is a zip, but not a model file of sb_dqn: it has no 'manifest.json'"),
     ],

@@ -77,6 +77,13 @@ def test_no_number_for_a_choice_is_named() -> None:
     ("answer", "error", "message"),
     [
         ((GOOD[0], None), EnvironmentFault, "lane 1 answered while resetting: info is None; allowed: a dict"),
+        (GOOD[0], EnvironmentFault, r"lane 1 answered while resetting: info is .*; gymnasium's reset\(.*five values"),
+        (
+            np.zeros(3),
+            EnvironmentFault,
+            r"answered while resetting: ndarray instead of two values; gymnasium's reset\(",
+        ),
+        (None, EnvironmentFault, r"answered while resetting: NoneType instead of two values; gymnasium's reset\("),
         ((None, {}), SpaceError, "observation 'obs' in lane 1 at step 0 has dtype object, .* promises float32"),
         ((np.array([1, 2], object), {}), SpaceError, "observation 'obs' in lane 1 at step 0 has dtype object"),
     ],
@@ -84,6 +91,29 @@ def test_no_number_for_a_choice_is_named() -> None:
 def test_a_wrong_reset_is_named(answer: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         play(Answers(0, answer))
+
+
+def test_a_step_of_gyms_old_interface_is_named() -> None:
+    with pytest.raises(EnvironmentFault, match="lane 1 answered at step 3: 4 values; gymnasium's reset.*five values"):
+        play(Answers(3, (*GOOD[:3], {})))
+
+
+def test_a_reset_without_seed_is_named() -> None:
+    class Old(Answers):
+        def reset(self) -> Any:  # type: ignore[override]  # of gym's old interface
+            return GOOD[0]
+
+    with pytest.raises(EnvironmentFault, match=r"unexpected keyword argument 'seed'; gymnasium's reset\(.*five values"):
+        open_stream(Old()).begin(0)
+
+
+def test_errors_of_the_environments_own_are_told_as_they_are() -> None:
+    class Own(Answers):
+        def step(self, action: Any) -> Any:
+            raise ValueError("not enough values to unpack")
+
+    with pytest.raises(EnvironmentFault, match="at step 1: ValueError: not enough values to unpack$"):
+        play(Own())
 
 
 def test_a_lane_of_wrong_answers_may_be_made_anew() -> None:

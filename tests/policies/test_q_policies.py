@@ -11,12 +11,15 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
+from sb_dqn.algorithms import ALGORITHMS
+from sb_dqn.algorithms.outside import constructor_arguments
 from sb_dqn.errors import ConfigurationError, SpaceError
 from sb_dqn.nn import BaseFeaturesExtractor, FlattenExtractor
 from sb_dqn.nn.linear import Linear
 from sb_dqn.nn.norms import SpectralLinear
 from sb_dqn.policies import (
     ACTOR_CRITIC_POLICIES,
+    OF_ALGORITHMS,
     VALUE_POLICIES,
     CnnPolicy,
     MlpPolicy,
@@ -313,3 +316,12 @@ def test_a_bare_tensor_is_refused_by_the_nets() -> None:
         SpaceError, match=r"tensor of shape \[1, 4\]; they take a flat dict .* keys \['obs'\]: net\({'obs': tensor}\)"
     ):
         policy.q_net(torch.zeros(1, 4))
+
+
+@pytest.mark.parametrize("name", OF_ALGORITHMS)
+def test_arguments_of_algorithms_are_sent_to_the_constructor(name: str) -> None:
+    with pytest.raises(
+        ConfigurationError, match=f"policy_kwargs has no '{name}': .* argument of the constructor; give it there"
+    ):
+        split_policy_kwargs(MlpPolicy, {name: 1})
+    assert any(name in constructor_arguments(algorithm) for algorithm in ALGORITHMS.values())
