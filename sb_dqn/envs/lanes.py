@@ -263,6 +263,25 @@ class Lanes(VectorEnv[Any, Any, Any]):
             load_layers_state(env, layers)
         self._ended, self._steps, self.first_seed = list(state["ended"]), int(state["steps"]), None
 
+    def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+        """What a method of each lane's env answers, or what an attribute is."""
+        found = [env.get_wrapper_attr(name) for env in self.envs]
+        return tuple(one(*args, **kwargs) if callable(one) else one for one in found)
+
+    def get_attr(self, name: str) -> tuple[Any, ...]:
+        """An attribute of each lane's env."""
+        return self.call(name)
+
+    def set_attr(self, name: str, values: Any) -> None:
+        """Sets an attribute of each lane's env: one value for all, or a list or tuple of one for each."""
+        values = values if isinstance(values, (list, tuple)) else [values] * self.num_envs
+        if len(values) != self.num_envs:
+            raise ConfigurationError(
+                f"{len(values)} values of {name} were given for {self.num_envs} lanes; give one for each"
+            )
+        for env, value in zip(self.envs, values, strict=True):
+            env.set_wrapper_attr(name, value)
+
     def render(self) -> tuple[Any, ...] | None:
         """The picture of every lane."""
         return tuple(env.render() for env in self.envs)

@@ -92,3 +92,16 @@ def test_closing_and_rendering_reach_every_lane() -> None:
     assert [int(picture.max()) for picture in pictures] == [0, 1]
     open_stream(env).close()
     assert closed == [0, 1]
+
+
+def test_methods_and_attributes_of_the_lanes_as_of_gymnasiums_vector_envs() -> None:
+    makes = [lambda: gymnasium.make("CartPole-v1")] * 2
+    for env in (Lanes(makes), gymnasium.vector.SyncVectorEnv(makes)):
+        env.set_attr("gravity", 3.0)
+        env.set_attr("length", [0.1, 0.2])
+        assert (env.get_attr("gravity"), env.get_attr("length")) == ((3.0, 3.0), (0.1, 0.2))
+        assert env.call("has_wrapper_attr", "nonsense") == (False, False)
+        assert env.envs[0].unwrapped.gravity == 3.0
+        with pytest.raises(ValueError, match="given for 2 lanes|length"):
+            env.set_attr("gravity", [1.0])
+        env.close()
