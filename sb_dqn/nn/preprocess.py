@@ -55,7 +55,7 @@ class Preprocess:
             image.raw = image.divided
 
     def __call__(self, obs: dict[str, Tensor], dtype: torch.dtype) -> dict[str, Tensor]:
-        if isinstance(obs, Tensor):
+        if isinstance(obs, Tensor):  # type: ignore[unreachable]  # of users who are not checked
             raise SpaceError(
                 f"the nets were given a tensor of shape {list(obs.shape)}; they take a flat dict of tensors [N, *shape], with the "
                 f"keys {list(self.readers)}: net({{'obs': tensor}}) where there is one observation; values are in its .q"

@@ -96,7 +96,8 @@ def test_closing_and_rendering_reach_every_lane() -> None:
 
 def test_methods_and_attributes_of_the_lanes_as_of_gymnasiums_vector_envs() -> None:
     makes = [lambda: gymnasium.make("CartPole-v1")] * 2
-    for env in (Lanes(makes), gymnasium.vector.SyncVectorEnv(makes)):
+    made: list[Any] = [Lanes(makes), SyncVectorEnv(makes)]
+    for env in made:
         env.set_attr("gravity", 3.0)
         env.set_attr("length", [0.1, 0.2])
         assert (env.get_attr("gravity"), env.get_attr("length")) == ((3.0, 3.0), (0.1, 0.2))
