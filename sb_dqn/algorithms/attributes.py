@@ -100,9 +100,8 @@ class Attributes:
             arguments = self.__dict__.get("arguments", {})  # empty while a copy is being made
             if name in arguments:
                 return arguments[name]
-            if isinstance(
-                part := getattr(type(self), name, None), property
-            ):  # it raised; Python asks here, and forgets why
+            part = getattr(type(self), name, None)
+            if isinstance(part, property):  # it raised; Python asks here, and forgets why: once more, to hear it
                 return part.fget(self)
             told = {name: f"Read {place}" for name, place in ELSEWHERE.items()} | NOT_HERE
             raise no_attribute(self, name, told, arguments)
