@@ -45,6 +45,7 @@ class Learned:
         arguments: constructor arguments of the class that chose them, for its checkpoints.
         replaces: arguments of DQN that these stand for.
         rescale_eps: of value rescaling; None: values are returns as they are.
+        spread: updates come one by one as they are paid for, see `Cadence`.
     """
 
     distribution: Distribution
@@ -52,6 +53,7 @@ class Learned:
     arguments: Mapping[str, Any] = field(default_factory=dict)
     replaces: tuple[str, ...] = ()
     rescale_eps: float | None = None
+    spread: bool = False
 
 
 class DQN(OffPolicyAlgorithm):
@@ -178,7 +180,7 @@ class DQN(OffPolicyAlgorithm):
             None if buffer_device is None else resolve_device(buffer_device, "buffer_device"),
             check_path("buffer_path", buffer_path),
             check_int("batch_size", batch_size, 1), check_int("n_steps", n_steps, 1), check_float("gamma", gamma, 0.0, 1.0),
-            cadence(train_freq, gradient_steps, learning_starts),
+            cadence(train_freq, gradient_steps, learning_starts, learned.spread),
             check_switch("prioritized_replay", prioritized_replay, Prioritized),
             plan.sequences(sequences), learned.rescale_eps,
         )  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from fractions import Fraction
 from functools import partial
 from typing import Any
 
@@ -41,7 +42,7 @@ class R2D2(DQN):
         warmup_T: steps of burn-in before them.
         store_rnn_state_interval: steps between stored states, at which sequences begin; so consecutive ones overlap by
             `batch_T - store_rnn_state_interval` steps. 1: at every step, 0: a state of zeros, anywhere.
-        replay_ratio: steps that are learned from for each env step, above 0.
+        replay_ratio: steps that are learned from for each env step, above 0; kept exactly, whatever the lengths.
         count_burn_in: whether steps of burn-in are among them, as in rlpyt; the paper counts trained steps alone.
         pri_eta: see `Sequences.eta`.
         input_priorities, input_priority_shift: see `Sequences`.
@@ -104,7 +105,7 @@ class R2D2(DQN):
             **chosen, "batch_B": batch_B, "replay_ratio": replay_ratio, "count_burn_in": count_burn_in, "pri_eta": pri_eta,
             "value_rescale_eps": value_rescale_eps, "loss": loss,
         }  # fmt: skip
-        self.learned = Learned(Scalar(), rescaled, own, tuple(INSTEAD), value_rescale_eps)
+        self.learned = Learned(Scalar(), rescaled, own, tuple(INSTEAD), value_rescale_eps, spread=True)
         super().__init__(
             policy, env,
             learning_rate=learning_rate, learning_starts=learning_starts, batch_size=batch_B, gamma=gamma,
@@ -119,11 +120,11 @@ R2D1 = R2D2
 
 
 def update_cadence(consumed: int, replay_ratio: float) -> tuple[int, int]:
-    """How often to learn, as (env steps, updates after them), when an update consumes so many steps.
+    """How often to learn, as (env steps, updates in that time), when an update consumes so many steps.
 
     Args:
         consumed: steps of one batch, >= 1.
         replay_ratio: steps consumed for each env step, above 0.
     """
-    env_steps = consumed / replay_ratio
-    return (max(1, round(env_steps)), 1) if env_steps >= 1 else (1, round(1 / env_steps))
+    found = consumed / Fraction(str(replay_ratio))  # as it was written: 0.1 is a tenth
+    return found.numerator, found.denominator

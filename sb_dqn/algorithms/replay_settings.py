@@ -98,8 +98,8 @@ class ReplaySettings:
         return Replay(ring, PrioritizedSampler(ring, self.batch_size, settings, entering), view, self.cadence)
 
 
-def cadence(train_freq: Any, gradient_steps: Any, learning_starts: Any) -> Cadence:
-    """Stable-Baselines3's three arguments as one checked cadence.
+def cadence(train_freq: Any, gradient_steps: Any, learning_starts: Any, spread: bool = False) -> Cadence:
+    """Stable-Baselines3's three arguments as one checked cadence; `spread` as there.
 
     Raises:
         ConfigurationError: one of them is out of its range.
@@ -114,6 +114,7 @@ def cadence(train_freq: Any, gradient_steps: Any, learning_starts: Any) -> Caden
         cast(Literal["step", "episode"], check_choice("train_freq's unit", unit, ("step", "episode"))),
         check_int("gradient_steps", gradient_steps, 1, also=(-1,)),
         check_int("learning_starts", learning_starts, 0),
+        spread,
     )
 
 

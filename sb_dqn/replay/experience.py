@@ -52,6 +52,8 @@ class Cadence:
         unit: "step" or "episode".
         gradient_steps: >= 1, or -1 for as many as there were env steps since the last firing.
         learning_starts: env steps before the first update, >= 0.
+        spread: each gradient step comes as soon as its share of `train_freq` env steps has been made, instead of all at the
+            end of these; in steps alone.
 
     Raises:
         ConfigurationError: one of them is out of its range.
@@ -61,6 +63,7 @@ class Cadence:
     unit: Literal["step", "episode"] = "step"
     gradient_steps: int = 1
     learning_starts: int = 0
+    spread: bool = False
 
     def __post_init__(self) -> None:
         if self.train_freq < 1:
@@ -73,6 +76,11 @@ class Cadence:
             )
         if self.learning_starts < 0:
             raise ConfigurationError(f"learning_starts={self.learning_starts} is not allowed; give an integer >= 0")
+        if self.spread and (self.unit == "episode" or self.gradient_steps == -1):
+            raise ConfigurationError(
+                f"spread=True is not allowed with unit={self.unit!r} and gradient_steps={self.gradient_steps}; give "
+                f"unit='step' and gradient_steps >= 1, or spread=False"
+            )
 
 
 class Replay:
@@ -82,7 +90,7 @@ class Replay:
         self.ring, self.sampler, self.view, self.cadence = ring, sampler, view, cadence
         self._seen = 0  # env steps taken in: a replay that begins empty waits for `learning_starts` of its own
         self._pending = 0  # env steps, or episodes, that have not yet paid for updates
-        self._steps = 0  # env steps since the last firing
+        self._steps = 0  # env steps since the last firing; where updates are spread, since they were last asked for
 
     if not TYPE_CHECKING:  # for a type checker every name would be one of a replay
 
@@ -119,6 +127,8 @@ class Replay:
 
         Nothing is due up to `learning_starts`, nor while no row may start; the steps of that time are not made up for.
         """
+        if self.cadence.spread:
+            return self._spread()
         if self._pending < self.cadence.train_freq:
             return 0
         times, self._pending = divmod(self._pending, self.cadence.train_freq)
@@ -128,6 +138,15 @@ class Replay:
         if self.cadence.gradient_steps == -1:
             return steps - self._steps
         return times * self.cadence.gradient_steps
+
+    def _spread(self) -> int:
+        """Gradient steps to take now: floor(now G / F) - floor(before G / F) of G for F env steps, whose sum drifts nowhere."""
+        every, steps = self.cadence.train_freq, self.cadence.gradient_steps
+        now, before = self._pending, self._pending - self._steps
+        due = now * steps // every - before * steps // every
+        self._pending, self._steps = now % every, 0
+        may = due > 0 and self._seen > self.cadence.learning_starts and self.ring.can_start()
+        return due if may else 0
 
     def refresh(self) -> None:
         """The host's part of sampling: call it once before a burst of updates, after the arrivals."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -353,6 +354,10 @@ def test_the_replay_ratio_says_what_it_counts() -> None:
     assert update_cadence(7_680, 1.0) == (7_680, 1)
     assert update_cadence(7_680, 4.0) == (1_920, 1)
     assert update_cadence(8, 32.0) == (1, 4)
+    assert update_cadence(48, 32.0) == (3, 2)
+    assert update_cadence(48, 70.0) == (24, 35)
+    assert update_cadence(7_680, 0.1) == (76_800, 1)  # a tenth, though no float is
+    assert update_cadence(7_680, 1.3) == (76_800, 13)
     trained: Any = quick(lanes(2), algorithm=R2D2, replay_ratio=2.0, count_burn_in=False)
     counted: Any = quick(lanes(2), algorithm=R2D2, replay_ratio=2.0)
     assert (trained.replay.cadence.train_freq, counted.replay.cadence.train_freq) == (4 * 4 // 2, (4 + 2) * 4 // 2)
@@ -361,6 +366,26 @@ def test_the_replay_ratio_says_what_it_counts() -> None:
     model = trained.learn(120)
     consumed = model._n_updates * 16 / (120 - 10)
     assert consumed == pytest.approx(2.0, rel=0.15)
+
+
+@pytest.mark.parametrize("num_lanes", [1, 3])
+@pytest.mark.parametrize(("ratio", "updates"), [(32, 200), (70, 438), (0.9, 5)])
+def test_the_replay_ratio_is_kept_exactly(ratio: float, updates: int, num_lanes: int) -> None:
+    """300 env steps after the first 60, 48 steps an update: floor(360 r / 48) - floor(60 r / 48), a tick's share at once."""
+    lengths = {"batch_T": 8, "batch_B": 4, "warmup_T": 4, "store_rnn_state_interval": 4}
+    made = lanes(num_lanes, partial(Tiny, length=10_000))  # without a reset, whose row is no env step
+    model: Any = quick(made, algorithm=R2D2, replay_ratio=ratio, learning_starts=60, n_steps=1, **lengths)
+    counts: list[int] = []
+    asked: Any = model.replay.updates_due
+
+    def listen() -> int:
+        counts.append(asked())
+        return counts[-1]
+
+    model.replay.updates_due = listen
+    model.learn(360)
+    assert model._n_updates == sum(counts) == updates
+    assert max(counts) == math.ceil(num_lanes * ratio / 48)
 
 
 def test_lanes_keep_an_epsilon_of_their_own() -> None:

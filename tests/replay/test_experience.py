@@ -54,6 +54,11 @@ def due(replay: Replay, stream: Any, count: int) -> list[int]:
         (Cadence(3, gradient_steps=-1), 8, [0, 6, 9, 9, 6, 9]),
         (Cadence(1, learning_starts=5), 1, [0, 0, 0, 0, 0, 0, 1, 1]),
         (Cadence(4, learning_starts=5), 1, [0, 0, 0, 0, 0, 0, 0, 0, 1, 0]),  # at step 8: a multiple is crossed
+        (Cadence(3, gradient_steps=2, spread=True), 1, [0, 0, 1, 1, 0, 1, 1, 0, 1, 1]),
+        (Cadence(3, gradient_steps=2, spread=True), 4, [0, 2, 3, 3, 2, 3, 3]),  # 2 2/3 a tick
+        (Cadence(24, gradient_steps=35, spread=True), 1, [0, 1, 1, 2, 1, 2, 1, 2, 1, 2, 1, 2, 1]),  # never 35 at once
+        (Cadence(4, spread=True), 3, [0, 0, 1, 1, 1, 0, 1]),
+        (Cadence(2, gradient_steps=3, learning_starts=5, spread=True), 1, [0, 0, 0, 0, 0, 0, 2, 1, 2]),
     ],
 )
 def test_updates_due_in_steps(cadence: Cadence, lanes: int, expected: list[int]) -> None:
@@ -113,11 +118,35 @@ def test_nothing_is_due_while_nothing_may_start() -> None:
         ({"gradient_steps": 0}, "gradient_steps=0 is not allowed"),
         ({"gradient_steps": -2}, "gradient_steps=-2 is not allowed"),
         ({"learning_starts": -1}, "learning_starts=-1 is not allowed"),
+        (
+            {"spread": True, "unit": "episode"},
+            "spread=True is not allowed with unit='episode' and gradient_steps=1; give",
+        ),
+        (
+            {"spread": True, "gradient_steps": -1},
+            "spread=True is not allowed with unit='step' and gradient_steps=-1; give",
+        ),
     ],
 )
 def test_wrong_cadences_are_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         Cadence(**settings)
+
+
+def test_spread_updates_go_on_after_a_save() -> None:
+    """Saved at any tick, or by a cadence that makes its updates at once, which has left them unpaid."""
+    cadence = Cadence(7, gradient_steps=3, spread=True)
+    whole = due(replay_of(cadence), ticks(1, ["go"]), 40)
+    assert sum(whole) == 39 * 3 // 7
+    for at in range(1, 16):
+        stream, first, second = ticks(1, ["go"]), replay_of(cadence), replay_of(cadence)
+        begun = due(first, stream, at)
+        second.load_state_dict({name: value.clone() for name, value in first.state_dict().items()})
+        assert begun + due(second, stream, 40 - at) == whole
+    stream, first, second = ticks(1, ["go"]), replay_of(Cadence(7, gradient_steps=3)), replay_of(cadence)
+    assert sum(due(first, stream, 12)) == 3  # four steps are unpaid
+    second.load_state_dict(first.state_dict())
+    assert sum(due(second, stream, 28)) == 39 * 3 // 7 - 3
 
 
 @pytest.mark.parametrize("counts", [[-1, 0, 0], [10**9, 0, 0], [9, 10, 0], [9, 0, 10], [9, -1, 0], [9, 0, -1]])
