@@ -79,7 +79,9 @@ class DataEfficientRainbow(Rainbow):
             given["features_extractor_kwargs"] = {"features_dim": 256, **SMALL_CNN}
         if _without_features(given) and nets in (MultiInputPolicy, MultiInputLstmPolicy):
             given["features_extractor_kwargs"] = {"cnn_class": "NatureCNN", "cnn_kwargs": dict(SMALL_CNN)}
-        if not (isinstance(noisy, Mapping) and "kind" in noisy):  # sigma means something else in each kind
+        if isinstance(noisy, str):
+            noisy = {"kind": noisy}
+        if not (isinstance(noisy, Mapping) and noisy.get("kind") == "independent"):  # whose sigma is another scale
             noisy = over_defaults(noisy, {"sigma": 0.1})
         super().__init__(
             policy, env,

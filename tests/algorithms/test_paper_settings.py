@@ -12,7 +12,7 @@ from gymnasium import spaces
 from sb_dqn.algorithms import BTR, DQN, R2D2, DataEfficientRainbow, Rainbow
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.nn import ImpalaCNN, NatureCNN
-from sb_dqn.nn.linear import NoisyLinear
+from sb_dqn.nn.linear import Noisy, NoisyLinear
 from sb_dqn.policies import CnnPolicy
 from tests.tiny import Tiny, quick
 
@@ -48,7 +48,21 @@ def test_priorities(algorithm: Any, given: Any, alpha: float, beta: float, eps: 
 
 @pytest.mark.parametrize(
     ("noisy", "sigma"),
-    [(True, 0.1), ({"sigma": 0.3}, 0.3), ({}, 0.1), ({"kind": "independent"}, 0.017), ("independent", 0.017)],
+    [
+        (True, 0.1),
+        ("factorised", 0.1),
+        ({"sigma": 0.3}, 0.3),
+        ({}, 0.1),
+        ({"kind": "factorised"}, 0.1),
+        ({"kind": "factorised", "sigma": 0.3}, 0.3),
+        ({"kind": "factorised", "sigma": None}, 0.5),
+        (Noisy(), 0.5),
+        (Noisy("factorised", 0.2), 0.2),
+        ("independent", 0.017),
+        ({"kind": "independent"}, 0.017),
+        ({"kind": "independent", "sigma": 0.1}, 0.1),
+        (Noisy("independent"), 0.017),
+    ],
 )
 def test_noise(noisy: Any, sigma: float) -> None:
     model = quick(algorithm=DataEfficientRainbow, policy_kwargs=SMALL, noisy=noisy)
