@@ -21,6 +21,7 @@ from sb_dqn.checks import check_bool, check_choice, check_float, check_int, chec
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.exploration import Exploration, as_exploration
 from sb_dqn.learner import Learner
+from sb_dqn.nn.categorical import Categorical
 from sb_dqn.nn.heads import Distribution, Scalar
 from sb_dqn.nn.linear import Noisy
 from sb_dqn.normalize import Normalization
@@ -46,6 +47,7 @@ class Learned:
         replaces: arguments of DQN that these stand for.
         rescale_eps: of value rescaling; None: values are returns as they are.
         spread: updates come one by one as they are paid for, see `Cadence`.
+        td_priority: the objective's "priority" is an absolute TD error, in the units of values; None: if the head is not categorical.
     """
 
     distribution: Distribution
@@ -54,6 +56,12 @@ class Learned:
     replaces: tuple[str, ...] = ()
     rescale_eps: float | None = None
     spread: bool = False
+    td_priority: bool | None = None
+
+    @property
+    def feeds_td_errors(self) -> bool:
+        """`td_priority`, or what the head says."""
+        return not isinstance(self.distribution, Categorical) if self.td_priority is None else self.td_priority
 
 
 class DQN(OffPolicyAlgorithm):
@@ -182,7 +190,7 @@ class DQN(OffPolicyAlgorithm):
             check_int("batch_size", batch_size, 1), check_int("n_steps", n_steps, 1), check_float("gamma", gamma, 0.0, 1.0),
             cadence(train_freq, gradient_steps, learning_starts, learned.spread),
             check_switch("prioritized_replay", prioritized_replay, Prioritized),
-            plan.sequences(sequences), learned.rescale_eps,
+            plan.sequences(sequences), learned.rescale_eps, learned.feeds_td_errors,
         )  # fmt: skip
         normalization = Normalization(normalize_observations, normalize_rewards, replay.gamma)
         target = TargetSettings(

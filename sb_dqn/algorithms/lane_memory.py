@@ -121,13 +121,8 @@ class LaneMemory(LaneTrack):
     def acted(self, action: ActionArray) -> None:
         """Which actions were chosen."""
         taken = np.take_along_axis(self.values, action[..., None], -1)[..., 0]
-        self._declared |= {"q_taken": over_branches(taken), "q_best": over_branches(self.values.max(-1))}
+        self._declared |= {"q_taken": taken.astype(np.float32), "q_best": self.values.max(-1).astype(np.float32)}
 
     def declared(self) -> dict[str, Values]:
-        """For the replay: the state in which the open rows were met, the value taken and the largest."""
+        """For the replay: the state in which the open rows were met, the value taken and the largest, of each branch."""
         return self._declared
-
-
-def over_branches(x: Values) -> Values:
-    """`[B]` as it is, `[B, D]` -> `[B]`: the mean of the branches; float32."""
-    return (x.mean(-1) if x.ndim > 1 else x).astype(np.float32)

@@ -89,7 +89,7 @@ class R2D2(DQN):
             )
         chosen: dict[str, Any] = {
             "batch_T": batch_T, "warmup_T": warmup_T, "store_rnn_state_interval": store_rnn_state_interval,
-            "input_priorities": input_priorities, "input_priority_shift": input_priority_shift,
+            "input_priorities": check_bool("input_priorities", input_priorities), "input_priority_shift": input_priority_shift,
         }  # fmt: skip
         sequences = Sequences(**chosen, eta=check_float("pri_eta", pri_eta, 0.0, 1.0))
         if value_rescale_eps is not None:

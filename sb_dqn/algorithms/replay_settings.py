@@ -33,6 +33,7 @@ class ReplaySettings:
         prioritized: how rows are prioritised; None: all are equal.
         sequences: read sequences instead of transitions: how long, and from which states; None: transitions.
         rescale_eps: of value rescaling, for the priorities of new sequences; None: values are as they are.
+        td_priority: what is fed back as a priority is an absolute TD error.
     """
 
     buffer_size: int
@@ -45,6 +46,7 @@ class ReplaySettings:
     prioritized: Prioritized | None = None
     sequences: Sequences | None = None
     rescale_eps: float | None = None
+    td_priority: bool = True
 
     def __post_init__(self) -> None:
         check_int("buffer_size", self.buffer_size, 1)
@@ -55,8 +57,21 @@ class ReplaySettings:
             )
         check_int("n_steps", self.n_steps, 1)
         check_float("gamma", self.gamma, 0.0, 1.0)
-        if self.sequences is not None and self.prioritized is None:  # nobody would ask for them
-            object.__setattr__(self, "sequences", replace(self.sequences, input_priorities=False))
+        if self.sequences is not None:
+            object.__setattr__(
+                self, "sequences", replace(self.sequences, input_priorities=self._enters(self.sequences))
+            )
+
+    def _enters(self, chosen: Sequences) -> bool:
+        if self.prioritized is None:  # nobody would ask for them
+            return False
+        if chosen.input_priorities and not self.td_priority:
+            raise ConfigurationError(
+                "input_priorities=True is not allowed where priorities are no TD errors: those of new sequences would be in units "
+                "of reward, those fed back, as C51's divergences in nats, would not; leave it out, so that new sequences have the "
+                "'initial' of prioritized_replay"
+            )
+        return chosen.enters and self.td_priority
 
     @property
     def losses(self) -> int:
@@ -81,7 +96,9 @@ class ReplaySettings:
             num_actions=stream.action_shape.num_actions,
             action_axes=stream.action_shape.shape,
             masks=stream.has_masks,
-            span=None if chosen is None else chosen.span(self.n_steps, frame_stack, state_size),
+            span=None
+            if chosen is None
+            else chosen.span(self.n_steps, frame_stack, state_size, stream.action_shape.shape),
         )
         if chosen is not None:
             return self._of_sequences(ring, chosen, normalizer)
@@ -94,7 +111,7 @@ class ReplaySettings:
         view = SequenceView(ring, chosen, self.gamma, normalizer.rewards)
         # few rows may start a sequence: all equal means drawn by a tree whose leaves are
         settings = self.prioritized or Prioritized(alpha=0.0, initial=1.0)
-        entering = view.entering(self.rescale_eps) if chosen.input_priorities else None
+        entering = view.entering(self.rescale_eps) if chosen.enters else None
         return Replay(ring, PrioritizedSampler(ring, self.batch_size, settings, entering), view, self.cadence)
 
 

@@ -19,6 +19,7 @@ FOR_PRIORITIES = frozenset({"q_taken", "q_best"})
 """Columns of which only the priorities of new sequences are made: who does without these has no use for them."""
 OF_MEMORY = frozenset({"state", "blocked", "age"})
 SPACES = "both must be of the same spaces"
+OLDER = "older versions kept one value for all branches; give sequences input_priorities=False, or begin with an empty replay"
 
 
 def check_state(
@@ -57,7 +58,7 @@ def check_state(
         if found.shape[2:] != wanted.shape[1:] or found.dtype != wanted.dtype:
             raise CheckpointError(
                 f"replay state {name!r} holds {found.dtype} of shape {tuple(found.shape[2:])}, the buffer "
-                f"{wanted.dtype} of shape {tuple(wanted.shape[1:])}; {SPACES}"
+                f"{wanted.dtype} of shape {tuple(wanted.shape[1:])}; {OLDER if name in FOR_PRIORITIES else SPACES}"
             )
         held = min(int(kind.begun(cursor.max())), kind.slots(rows)), num_lanes
         if found.shape[:2] != held and kind.every > 1:  # a file that does not say its interval

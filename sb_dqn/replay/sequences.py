@@ -37,7 +37,7 @@ class Sequences:
             0: none is stored, a sequence begins anywhere in a state of zeros.
         eta: share of the largest error in a sequence's priority, the rest is the mean's, [0, 1].
         input_priorities: new sequences get the priority that the actor's own values give them; else that of
-            `prioritized_replay`.
+            `prioritized_replay`. None: they do where what is fed back later is a TD error, too.
         input_priority_shift: stored states between where burn-in begins and the first step that this priority looks at;
             None: `warmup_T / store_rnn_state_interval`, so these are the very steps that will be trained.
 
@@ -49,14 +49,15 @@ class Sequences:
     warmup_T: int = 16
     store_rnn_state_interval: int = 16
     eta: float = 0.9
-    input_priorities: bool = True
+    input_priorities: bool | None = None
     input_priority_shift: int | None = None
 
     def __post_init__(self) -> None:
         for name, least in (("batch_T", 1), ("warmup_T", 0), ("store_rnn_state_interval", 0)):
             object.__setattr__(self, name, check_int(name, getattr(self, name), least))
         check_float("eta", self.eta, 0.0, 1.0)
-        check_bool("input_priorities", self.input_priorities)
+        if self.input_priorities is not None:
+            object.__setattr__(self, "input_priorities", check_bool("input_priorities", self.input_priorities))
         for name in ("batch_T", "warmup_T"):
             length = getattr(self, name)
             if length % self.every:
@@ -75,19 +76,25 @@ class Sequences:
         return max(self.store_rnn_state_interval, 1)
 
     @property
+    def enters(self) -> bool:
+        """Whether new sequences have priorities of their own."""
+        return self.input_priorities is not False
+
+    @property
     def offset(self) -> int:
         """Rows from the first trained one to the first that an input priority looks at; <= 0."""
         shift = self.warmup_T // self.every if self.input_priority_shift is None else self.input_priority_shift
         return shift * self.every - self.warmup_T
 
-    def span(self, n_steps: int, frame_stack: int, state_size: int) -> Span:
-        """What a ring must keep: a row that starts is the first trained one, its burn-in lies behind it."""
+    def span(self, n_steps: int, frame_stack: int, state_size: int, branches: tuple[int, ...] = ()) -> Span:
+        """What a ring must keep: a row that starts is the first trained one, its burn-in lies behind it. `branches`: (D,) or ()."""
         number = np.dtype(np.float32)
-        declared = {"q_taken": Column((), number), "q_best": Column((), number)} if self.input_priorities else {}
+        values = Column(branches, number)
+        declared = {"q_taken": values, "q_best": values} if self.enters else {}
         if self.store_rnn_state_interval:
             declared["state"] = Column((state_size,), number, every=self.every)
         # one row more behind for the action before the first, one ahead, since the open row has no values yet
-        ahead = self.batch_T - 1 + n_steps + self.input_priorities
+        ahead = self.batch_T - 1 + n_steps + self.enters
         return Span(self.warmup_T + frame_stack, ahead, self.every, declared)
 
 
@@ -207,7 +214,8 @@ class SequenceView:
 
         .. math:: \delta_t = q_t - h\big(R_t + \gamma_t \, h^{-1}(\max_a q_{t+m})\big)
 
-        They are joined as in `sequence_priority`. rlpyt took the largest value at t + n - 1 and left gamma^n out.
+        Of branches it is the mean of their absolute errors; steps are joined as in `sequence_priority`. rlpyt took the largest value
+        at t + n - 1 and left gamma^n out.
 
         Args:
             lane, row: `[N]` int64 of sequences that have just come to be.
@@ -226,13 +234,16 @@ class SequenceView:
         cells = ring.cells(lane, rows)
         return_, discount, end = self._targets(cells)
         ends = cells.gather(0, end)
-        value = columns["q_best"].take(ends)
-        y = return_ + discount * value if eps is None else rescaled_target(return_, discount, value, eps)
         now = cells[: self.length]
+        best, taken = columns["q_best"][ends], columns["q_taken"][now]  # [T, N] or of branches [T, N, D]
+        if best.dim() == ends.dim():
+            best, taken = best.unsqueeze(-1), taken.unsqueeze(-1)
+        return_, discount = return_.unsqueeze(-1), discount.unsqueeze(-1)
+        y = return_ + discount * best if eps is None else rescaled_target(return_, discount, best, eps)
         # nobody asked for a value where SAME_STEP autoreset or a new `learn` cut an episode: it is 0 as it arrived
-        unknown = ring.last.take(ends) & (value == 0) & (discount > 0)
+        unknown = ring.last.take(ends) & (best == 0).all(-1) & (discount[..., 0] > 0)
         valid = valid_steps(ring.last.take(now)) & (rows[: self.length] >= 0) & ~unknown
-        found = sequence_priority(columns["q_taken"].take(now) - y, valid, self.sequences.eta)
+        found = sequence_priority((taken - y).abs().mean(-1), valid, self.sequences.eta)
         return torch.where(valid.any(0), found, torch.nan)
 
 

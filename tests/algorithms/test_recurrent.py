@@ -12,10 +12,13 @@ import pytest
 import torch
 
 from sb_dqn.algorithms import DQN, FQF, IQN, PQN, QRDQN, R2D1, R2D2, CategoricalDQN
+from sb_dqn.algorithms.dqn import Learned
 from sb_dqn.algorithms.r2d2 import update_cadence
 from sb_dqn.errors import ConfigurationError, SpaceError
 from sb_dqn.evaluation import evaluate_policy
+from sb_dqn.nn.categorical import Categorical
 from sb_dqn.objectives.backup import Backup, Munchausen
+from sb_dqn.objectives.categorical import CategoricalObjective
 from sb_dqn.objectives.q_learning import QLearning
 from sb_dqn.replay import SequenceView
 from sb_dqn.replay.sequences import sequence_inputs
@@ -329,6 +332,67 @@ def test_evaluation_carries_the_state(learned: Any) -> None:
     assert all(kwargs["state"] is not None for kwargs in asked[1:])
     assert any(float(np.abs(kwargs["reward"]).sum()) > 0 for kwargs in asked)
     assert sum(int(kwargs["episode_start"].any()) for kwargs in asked) >= 2
+
+
+# -- priorities of new sequences
+
+
+def listened(model: Any) -> list[tuple[float, float]]:
+    """Of sequences that are drawn, what they would enter with, and what is fed back."""
+    found: list[tuple[float, float]] = []
+    gradient, view = model.learner.gradient, model.replay.view
+
+    def listen(batch: Any) -> Any:
+        answer = gradient(batch)
+        entering = view.input_priorities(*batch.place, model.replay_settings.rescale_eps)
+        found.extend(zip(entering.tolist(), answer[1].tolist(), strict=True))
+        return answer
+
+    model.learner.gradient = listen
+    return found
+
+
+@pytest.mark.parametrize("actions", ["discrete", "multi discrete"])
+def test_new_sequences_enter_with_what_is_fed_back(actions: str) -> None:
+    """Frozen weights, so the actor's values are the learner's: over branches |delta| is averaged, not delta."""
+    game = partial(Choices, actions=actions, length=9)
+    model = recurrent([game] * 2, prioritized_replay=True)
+    model.rate_schedule = lambda step, horizon: 0.0
+    found = listened(model)
+    model.learn(120)
+    entering, fed_back = np.array(found).T
+    known = ~np.isnan(entering)
+    assert known.sum() > 100
+    np.testing.assert_allclose(entering[known], fed_back[known], rtol=1e-4)
+
+
+@pytest.mark.parametrize("priority", ["kl", "cross_entropy"])
+def test_new_sequences_of_c51_enter_with_the_largest_divergence_so_far(priority: str) -> None:
+    """|delta| would be of another scale: returns up to 500, divergences of a few nats."""
+    settings: Any = {"v_min": 0.0, "v_max": 500.0, "priority": priority, "prioritized_replay": {"alpha": 1.0}}
+    model = recurrent(lanes(2), algorithm=CategoricalDQN, **settings)
+    model.learn(80)
+    sampler, ring = model.replay.sampler, model.replay.ring
+    assert sampler.entering is None
+    assert not ring.columns.keys() & {"q_taken", "q_best"}
+    assert float(sampler.tree.leaves.max()) == float(sampler.largest) < 10.0
+
+
+def test_priorities_in_units_of_reward_are_refused_beside_divergences() -> None:
+    asked: dict[str, Any] = {"sequences": {**SEQUENCES, "input_priorities": True}}
+    with pytest.raises(
+        ConfigurationError, match="input_priorities=True is not allowed where priorities are no TD errors"
+    ):
+        recurrent(Tiny(), algorithm=CategoricalDQN, prioritized_replay=True, **asked)
+    no_longer: dict[str, Any] = {"prioritized_replay": True, "sequences": {**SEQUENCES, "input_priorities": False}}
+    for given in (asked, no_longer):  # without priorities nobody asks for those of new sequences
+        assert recurrent(Tiny(), algorithm=CategoricalDQN, **given).replay.sampler.entering is None
+    for head in HEADS.keys() - {"C51"}:
+        for given in ({}, asked):
+            model = recurrent(Tiny(), algorithm=HEADS[head][0], prioritized_replay=True, **given)
+            assert model.replay.sampler.entering is not None
+    own = Learned(Categorical(5), CategoricalObjective, td_priority=True)
+    assert (own.feeds_td_errors, Learned(Categorical(5), CategoricalObjective).feeds_td_errors) == (True, False)
 
 
 # -- R2D2

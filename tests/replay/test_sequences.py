@@ -46,7 +46,7 @@ def replay_of(sequences: Sequences, lanes: int, rows: int, n: int, k: int, eps: 
         rows * lanes, lanes, SPACES, num_actions=NUM_ACTIONS, frame_stack=k, n_steps=n, span=sequences.span(n, k, 2)
     )
     view = SequenceView(ring, sequences, GAMMA)
-    entering = view.entering(eps) if sequences.input_priorities else None
+    entering = view.entering(eps) if sequences.enters else None
     sampler = PrioritizedSampler(ring, 4, Prioritized(alpha=0.7, eps=1e-3), entering)
     return Replay(ring, sampler, view, Cadence(1))
 
@@ -234,6 +234,33 @@ def test_worked_input_priority() -> None:
     assert float(replay.view.input_priorities(zero, zero, 1e-3)) != pytest.approx(4.4347820343, rel=1e-2)  # rlpyt's
     assert replay.ring.startable() == 1
     assert float(replay.sampler.tree.leaves[0]) == pytest.approx((4.0084488916 + 1e-3) ** 0.7, rel=1e-6)
+
+
+def test_worked_input_priority_of_branches() -> None:
+    """Reward 1, gamma 0.9, values taken (3, -1), largest (1, 1): errors of 1.1 and -2.9, whose mean would be -0.9."""
+    sequences = Sequences(1, 0, 0)
+    span = sequences.span(1, 1, 2, (2,))
+    assert {name: column.shape for name, column in span.declared.items()} == {"q_taken": (2,), "q_best": (2,)}
+    ring = Ring(12, 1, SPACES, num_actions=NUM_ACTIONS, action_axes=(2,), span=span)
+    for tick, rows in enumerate(islice(play([Game(0, ["go"])], "NEXT_STEP", np.random.default_rng(0)), 4)):
+        rows.slots[0].reward[:] = 1.0
+        if tick:
+            rows.action = np.zeros((1, 2), np.int64)
+            rows.extra = {"q_taken": np.array([[3.0, -1.0]], np.float32), "q_best": np.ones((1, 2), np.float32)}
+            ring.depart(rows.action, rows.extra)
+        ring.arrive(rows.slots[0])
+    zero = torch.zeros(1, dtype=torch.int64)
+    assert float(SequenceView(ring, sequences, GAMMA).input_priorities(zero, zero)) == pytest.approx(2.0)
+    one = Ring(12, 1, SPACES, num_actions=NUM_ACTIONS, action_axes=(2,), span=sequences.span(1, 1, 2))
+    with pytest.raises(
+        CheckpointError, match="older versions kept one value for all branches; give sequences input_prio"
+    ):
+        ring.load_state_dict(one.state_dict())
+
+
+def test_numpys_false_turns_input_priorities_off() -> None:
+    given: list[Any] = [None, True, np.True_, False, np.False_]
+    assert [Sequences(input_priorities=value).enters for value in given] == [True, True, True, False, False]
 
 
 def test_a_shift_looks_at_earlier_steps() -> None:
