@@ -85,6 +85,8 @@ class ReplaySettings:
             MemoryBudgetError: it does not fit.
         """
         frame_stack, chosen = stream.blueprint.frame_stack, self.sequences
+        branches = stream.action_shape.shape
+        span = None if chosen is None else chosen.span(self.n_steps, frame_stack, state_size, branches)
         ring = Ring(
             self.buffer_size,
             stream.num_envs,
@@ -94,11 +96,9 @@ class ReplaySettings:
             device=device if self.buffer_device is None else self.buffer_device,
             path=Path(self.buffer_path) if self.buffer_path else None,
             num_actions=stream.action_shape.num_actions,
-            action_axes=stream.action_shape.shape,
+            action_axes=branches,
             masks=stream.has_masks,
-            span=None
-            if chosen is None
-            else chosen.span(self.n_steps, frame_stack, state_size, stream.action_shape.shape),
+            span=span,
         )
         if chosen is not None:
             return self._of_sequences(ring, chosen, normalizer)
