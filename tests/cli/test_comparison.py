@@ -61,14 +61,14 @@ def test_the_interval_is_that_of_all_equally_likely_resamples(by_ourselves: None
 
 @installed
 def test_the_interval_is_that_of_rliable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On average: rliable draws from numpy's global generator, so that an end varies by 0.5 from call to call."""
     means = np.random.default_rng(1).normal(200.0, 30.0, size=10)
-    theirs = estimate_iqm(means)
+    theirs = [estimate_iqm(means) for _ in range(9)]
     monkeypatch.setattr(comparison, "has_rliable", lambda: False)
     ours = estimate_iqm(means)
-    assert ours.value == pytest.approx(theirs.value)
-    assert ours.interval == pytest.approx(theirs.interval, abs=1.5)  # of a width of about 45
-    assert ours.interval is not None
-    assert ours.interval[1] - ours.interval[0] > 20
+    assert ours.value == pytest.approx(theirs[0].value)
+    assert ours.interval == pytest.approx(np.mean([one.interval for one in theirs], 0), abs=1.0)
+    assert ours.interval != pytest.approx((193.8, 216.9), abs=1.0)  # of the mean instead
 
 
 def test_strata_are_resampled_apart() -> None:
