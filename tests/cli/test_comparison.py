@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import astuple
 from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
@@ -63,11 +64,11 @@ def test_the_interval_is_that_of_all_equally_likely_resamples(by_ourselves: None
 def test_the_interval_is_that_of_rliable(monkeypatch: pytest.MonkeyPatch) -> None:
     """On average: rliable draws from numpy's global generator, so that an end varies by 0.5 from call to call."""
     means = np.random.default_rng(1).normal(200.0, 30.0, size=10)
-    theirs = [estimate_iqm(means) for _ in range(9)]
+    values, intervals = zip(*(astuple(estimate_iqm(means)) for _ in range(5)), strict=True)
     monkeypatch.setattr(comparison, "has_rliable", lambda: False)
     ours = estimate_iqm(means)
-    assert ours.value == pytest.approx(theirs[0].value)
-    assert ours.interval == pytest.approx(np.mean([one.interval for one in theirs], 0), abs=1.0)
+    assert ours.value == pytest.approx(values[0])
+    assert ours.interval == pytest.approx(np.mean(intervals, 0), abs=1.2)
     assert ours.interval != pytest.approx((193.8, 216.9), abs=1.0)  # of the mean instead
 
 
