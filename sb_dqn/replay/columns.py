@@ -51,6 +51,10 @@ class Column:
         """Cells, counted for ever, that the first `rows` rows of a lane reach into; a number, or an array of them."""
         return -(-rows // self.every)
 
+    def held(self, rows: int, newest: int) -> int:
+        """Cells of one lane for `rows` rows that hold something once `newest` rows have arrived in it."""
+        return min(int(self.begun(newest)), self.slots(rows))
+
     def cells(self, rows: int, num_lanes: int) -> int:
         """Cells of all lanes for `rows` rows each."""
         return self.slots(rows) * num_lanes + self.padded

@@ -60,7 +60,7 @@ def check_state(
                 f"replay state {name!r} holds {found.dtype} of shape {tuple(found.shape[2:])}, the buffer "
                 f"{wanted.dtype} of shape {tuple(wanted.shape[1:])}; {OLDER if name in FOR_PRIORITIES else SPACES}"
             )
-        held = min(int(kind.begun(cursor.max())), kind.slots(rows)), num_lanes
+        held = kind.held(rows, cursor.max()), num_lanes
         if found.shape[:2] != held and kind.every > 1:  # a file that does not say its interval
             raise CheckpointError(_intervals("another", kind.every))
         if found.shape[:2] != held:
@@ -110,7 +110,7 @@ def held_rows(
     """
     found = {}
     for name, kind in kinds.items():
-        held = min(kind.begun(newest), kind.slots(rows))
+        held = kind.held(rows, newest)
         found[name] = columns[name][: held * num_lanes].view(held, num_lanes, *kind.shape)
     return found
 
@@ -133,16 +133,15 @@ def restore_rows(
     """
     saved_rows, num_lanes = int(state["rows"]), len(cursor)
     for name, kind in kinds.items():
-        column, slots, begun = columns[name], kind.slots(rows), kind.begun(cursor)
-        written = min(kind.begun(newest), slots) * num_lanes
+        column, slots, written = columns[name], kind.slots(rows), kind.held(rows, newest) * num_lanes
         if saved_rows == rows:
             count = state[name].shape[0] * num_lanes
             column[:count] = state[name].flatten(0, 1).to(column)
             column[count:written] = 0  # no further, so that no page is touched in vain
         else:
             column[:written] = 0
-            keep = np.minimum(begun, min(kind.slots(saved_rows), slots))
-            copy_newest(state[name], column, slots, begun, keep)
+            begun = kind.begun(cursor)
+            copy_newest(state[name], column, slots, begun, np.minimum(begun, min(kind.slots(saved_rows), slots)))
 
 
 def copy_newest(
