@@ -23,7 +23,7 @@ PICTURE, TABLE = "comparison.png", "comparison.md"
 @click.option("--env", "env_id", metavar="ID", help="To train on. Without it FOLDER is drawn again.")
 @click.option("--seeds", type=click.IntRange(1), default=3, show_default=True, help="0, 1, ... for each algorithm.")
 @click.option(
-    "--steps", "-n", type=click.IntRange(1), metavar="N",
+    "--steps", "--timesteps", "-n", "steps", type=click.IntRange(1), metavar="N",
     help="Of each run. Default: as in the folder, else the longest preset's.",
 )  # fmt: skip
 @click.option(

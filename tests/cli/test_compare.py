@@ -134,6 +134,14 @@ def test_seeds_are_those_that_each_algorithm_was_given(compared: tuple[Path, str
     assert read(out)["seeds"] == {"DQN": 2, "DoubleDQN": 2}  # a folder of an earlier version
 
 
+def test_steps_are_called_as_train_calls_them_too(compared: tuple[Path, str]) -> None:
+    done = call(
+        "compare", "DQN", *[word if word != "--steps" else "--timesteps" for word in SMALL], "--out", compared[0]
+    )
+    assert done.exit_code == 0, done.output
+    assert "0 of 1 runs to do" in done.output  # those of 400 steps
+
+
 def test_the_folder_of_a_run_takes_no_comparison(compared: tuple[Path, str]) -> None:
     before = sorted(run_of(compared[0], "DQN").iterdir())
     refused = call("compare", "DQN", *SMALL, "--out", run_of(compared[0], "DQN"))
