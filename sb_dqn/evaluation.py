@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
+from sb_dqn.buffers.frame_stack import FrameStack
 from sb_dqn.checks import check_called, check_int
-from sb_dqn.envs.likeness import difference, is_same
-from sb_dqn.envs.stream import Stream, open_stream, opened_here
+from sb_dqn.envs.streams.open import Stream, open_stream, opened_here
+from sb_dqn.envs.streams.space_compatibility import difference, is_same
 from sb_dqn.errors import ConfigurationError, SpaceError
-from sb_dqn.replay.frames import FrameStack
 from sb_dqn.spaces import flatten_space
 from sb_dqn.types import BoolArray, Rows
 

@@ -15,7 +15,7 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from sb_dqn.callbacks import EvalCallback
-from sb_dqn.envs.stream import StreamOptions, open_stream
+from sb_dqn.envs.streams.open import StreamOptions, open_stream
 from sb_dqn.errors import ConfigurationError, SpaceError
 from sb_dqn.evaluation import derive_seed, evaluate_policy, play_episodes
 from tests.tiny import SMALL_CNN, Tiny, quick

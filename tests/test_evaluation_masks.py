@@ -9,7 +9,7 @@ import pytest
 
 from sb_dqn.algorithms import DQN
 from sb_dqn.callbacks import EvalCallback
-from sb_dqn.envs.stream import open_stream
+from sb_dqn.envs.streams.open import open_stream
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.evaluation import evaluate_policy, play_episodes
 from tests.masked_toys import MaskedGame

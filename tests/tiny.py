@@ -12,10 +12,10 @@ import pytest
 from gymnasium import spaces
 
 from sb_dqn.algorithms import ALGORITHMS, DQN, R2D2, SAC
-from sb_dqn.algorithms.actor_critic import ActorCriticAlgorithm
-from sb_dqn.algorithms.outside import constructor_arguments
 from sb_dqn.algorithms.r2d2 import INSTEAD
-from sb_dqn.replay import Replay
+from sb_dqn.buffers import Replay
+from sb_dqn.core.actor_critic_algorithm import ActorCriticAlgorithm
+from sb_dqn.core.arguments import constructor_arguments
 
 SMALL_CNN: dict[str, Any] = {"features_dim": 16, "channels": (4, 8), "kernels": (4, 3), "strides": (2, 1)}
 PLACE = spaces.Box(-np.inf, np.inf, (2,), np.float32)

@@ -15,10 +15,10 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from sb_dqn.envs.lanes import Lanes
-from sb_dqn.envs.stream import open_stream
-from sb_dqn.envs.stream_base import Stream
-from sb_dqn.envs.stream_options import StreamOptions
+from sb_dqn.envs.streams.base import Stream
+from sb_dqn.envs.streams.open import open_stream
+from sb_dqn.envs.streams.options import StreamOptions
+from sb_dqn.envs.vector.sync_env import Lanes
 from sb_dqn.types import Observation, Rows
 
 ACTIONS, START = 4, 2

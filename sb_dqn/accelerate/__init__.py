@@ -1,6 +1,6 @@
 """One callable, three ways to run it: eagerly, from a record, compiled."""
 
-from sb_dqn.accelerate.modes import (
+from sb_dqn.accelerate.backends import (
     AsProducts,
     Function,
     Mode,

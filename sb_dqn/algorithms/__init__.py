@@ -3,13 +3,13 @@
 from sb_dqn.algorithms.a2c import A2C
 from sb_dqn.algorithms.distributional import C51, FQF, IQN, QRDQN, CategoricalDQN
 from sb_dqn.algorithms.dqn import DQN
+from sb_dqn.algorithms.dqn_variants import PERDQN, DoubleDQN, DuelingDQN, MunchausenDQN, NoisyDQN, NStepDQN
 from sb_dqn.algorithms.ppo import PPO
 from sb_dqn.algorithms.pqn import PQN
 from sb_dqn.algorithms.r2d2 import R2D1, R2D2
 from sb_dqn.algorithms.rainbow import BTR, DataEfficientRainbow, Rainbow
 from sb_dqn.algorithms.reinforce import REINFORCE
 from sb_dqn.algorithms.sac import SAC
-from sb_dqn.algorithms.variants import PERDQN, DoubleDQN, DuelingDQN, MunchausenDQN, NoisyDQN, NStepDQN
 from sb_dqn.algorithms.vpg import VPG
 
 ALGORITHMS = {

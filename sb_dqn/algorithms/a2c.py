@@ -7,11 +7,11 @@ from typing import Any
 
 import torch
 
-from sb_dqn.algorithms.actor_critic import ActorCriticAlgorithm
-from sb_dqn.algorithms.outside import refuse_unknown
-from sb_dqn.algorithms.rollout_settings import RolloutSettings
 from sb_dqn.checks import check_bool, check_float, check_int
-from sb_dqn.nn.optimizers import RMSpropTFLike
+from sb_dqn.core.actor_critic_algorithm import ActorCriticAlgorithm
+from sb_dqn.core.arguments import refuse_unknown
+from sb_dqn.core.rollout_config import RolloutSettings
+from sb_dqn.nn.parameters.optimizers import RMSpropTFLike
 from sb_dqn.objectives.policy_gradient import ActorCritic
 from sb_dqn.policies.actor_critic import ActorCriticPolicy
 

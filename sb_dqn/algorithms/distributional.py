@@ -8,9 +8,9 @@ from typing import Any
 
 from sb_dqn.algorithms.dqn import DQN, Learned
 from sb_dqn.checks import check_choice, check_float
-from sb_dqn.nn.categorical import Categorical
-from sb_dqn.nn.fraction import FractionProposal
-from sb_dqn.nn.quantile import Implicit, Quantile
+from sb_dqn.nn.heads.categorical import Categorical
+from sb_dqn.nn.heads.fraction import FractionProposal
+from sb_dqn.nn.heads.quantile import Implicit, Quantile
 from sb_dqn.objectives.categorical import PRIORITIES, CategoricalObjective
 from sb_dqn.objectives.fraction import FractionObjective
 from sb_dqn.objectives.quantile import QuantileObjective

@@ -11,27 +11,27 @@ from typing import Any
 import numpy.typing as npt
 
 from sb_dqn.accelerate import Mode, choose_mode
-from sb_dqn.algorithms.lane_memory import LaneMemory
-from sb_dqn.algorithms.off_policy import OffPolicyAlgorithm
-from sb_dqn.algorithms.outside import open_outside, refuse_unknown, remembered, resolve_device
-from sb_dqn.algorithms.parts import NetPlan, epsilon_schedule, gradient_bound, random_streams
-from sb_dqn.algorithms.prediction import GreedyActor
-from sb_dqn.algorithms.replay_settings import ReplaySettings, TargetSettings, cadence
+from sb_dqn.buffers.prioritized_sampler import Prioritized
+from sb_dqn.buffers.sequences import Sequences
 from sb_dqn.checks import check_bool, check_choice, check_float, check_int, check_path, check_switch
+from sb_dqn.core.arguments import open_outside, refuse_unknown, remembered, resolve_device
+from sb_dqn.core.construction import NetPlan, epsilon_schedule, gradient_bound, random_streams
+from sb_dqn.core.learner import Learner
+from sb_dqn.core.off_policy_algorithm import OffPolicyAlgorithm
+from sb_dqn.core.predictor import GreedyActor
+from sb_dqn.core.recurrent_state import LaneMemory
+from sb_dqn.core.replay_config import ReplaySettings, TargetSettings, cadence
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.exploration import Exploration, as_exploration
-from sb_dqn.learner import Learner
-from sb_dqn.nn.categorical import Categorical
-from sb_dqn.nn.heads import Distribution, Scalar
-from sb_dqn.nn.linear import Noisy
+from sb_dqn.nn.heads.categorical import Categorical
+from sb_dqn.nn.heads.scalar import Distribution, Scalar
+from sb_dqn.nn.layers.linear import Noisy
 from sb_dqn.normalize import Normalization
-from sb_dqn.objectives.backup import Backup, Munchausen
+from sb_dqn.objectives.bootstrap import Backup, Munchausen
 from sb_dqn.objectives.q_learning import LOSSES, QLearning
-from sb_dqn.objectives.sequence import SequenceObjective
+from sb_dqn.objectives.recurrent_replay import SequenceObjective
 from sb_dqn.policies import QPolicy, RecurrentQPolicy
-from sb_dqn.policies.network import Design
-from sb_dqn.replay.prioritized import Prioritized
-from sb_dqn.replay.sequences import Sequences
+from sb_dqn.policies.q_network import Design
 from sb_dqn.schedules import as_schedule
 from sb_dqn.types import BoolArray, IntArray, Objective, Observation
 

@@ -9,19 +9,19 @@ import numpy.typing as npt
 import torch
 
 from sb_dqn.accelerate import choose_mode
-from sb_dqn.algorithms.on_policy import Declared, OnPolicyAlgorithm, RolloutSettings
-from sb_dqn.algorithms.outside import open_outside, refuse_unknown, resolve_device
-from sb_dqn.algorithms.parts import NetPlan, epsilon_schedule, gradient_bound, random_streams
-from sb_dqn.algorithms.prediction import GreedyActor
+from sb_dqn.buffers.rollout_sequences import Before
 from sb_dqn.checks import check_bool, check_choice, check_float, check_int, check_mapping, check_path
+from sb_dqn.core.arguments import open_outside, refuse_unknown, resolve_device
+from sb_dqn.core.construction import NetPlan, epsilon_schedule, gradient_bound, random_streams
+from sb_dqn.core.learner import Learner
+from sb_dqn.core.on_policy_algorithm import Declared, OnPolicyAlgorithm, RolloutSettings
+from sb_dqn.core.predictor import GreedyActor
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.exploration import Exploration, as_exploration
-from sb_dqn.learner import Learner
 from sb_dqn.normalize import Normalization
 from sb_dqn.objectives.q_lambda import QLambda
 from sb_dqn.policies import QPolicy
-from sb_dqn.policies.network import Design
-from sb_dqn.replay.rollout_sequences import Before
+from sb_dqn.policies.q_network import Design
 from sb_dqn.schedules import as_schedule
 from sb_dqn.types import BoolArray, IntArray, Observation
 

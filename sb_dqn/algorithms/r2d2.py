@@ -9,12 +9,12 @@ from typing import Any
 
 from sb_dqn.algorithms.distributional import adam_eps
 from sb_dqn.algorithms.dqn import DQN, Learned
+from sb_dqn.buffers.sequences import Sequences
 from sb_dqn.checks import check_bool, check_choice, check_float, check_int, over_defaults
 from sb_dqn.errors import ConfigurationError
-from sb_dqn.nn.heads import Scalar
+from sb_dqn.nn.heads.scalar import Scalar
 from sb_dqn.objectives.q_learning import LOSSES, QLearning
 from sb_dqn.policies import VALUE_POLICIES, QPolicy, policy_class
-from sb_dqn.replay.sequences import Sequences
 
 TARGET_UPDATES = 2_500
 """Updates between two copies to the target net, in paper and rlpyt."""

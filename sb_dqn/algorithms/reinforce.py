@@ -7,10 +7,10 @@ from typing import Any
 
 import torch
 
-from sb_dqn.algorithms.episodes import EpisodeSettings
-from sb_dqn.algorithms.episodic import EpisodicAlgorithm
-from sb_dqn.algorithms.outside import refuse_unknown
 from sb_dqn.checks import check_bool, check_float, check_int
+from sb_dqn.core.arguments import refuse_unknown
+from sb_dqn.core.episode_config import EpisodeSettings
+from sb_dqn.core.episodic_algorithm import EpisodicAlgorithm
 from sb_dqn.objectives.policy_gradient import PolicyGradient
 from sb_dqn.policies.actor_critic import ActorCriticPolicy
 

@@ -7,20 +7,20 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from sb_dqn.accelerate import choose_mode
-from sb_dqn.algorithms.asking import NetCall
-from sb_dqn.algorithms.off_policy import OffPolicyAlgorithm
-from sb_dqn.algorithms.outside import open_outside, refuse_unknown, resolve_device
-from sb_dqn.algorithms.parts import PolicyPlan, random_streams
-from sb_dqn.algorithms.replay_settings import ReplaySettings, TargetSettings, cadence
+from sb_dqn.buffers.prioritized_sampler import Prioritized
 from sb_dqn.checks import check_bool, check_float, check_path, check_switch
+from sb_dqn.core.arguments import open_outside, refuse_unknown, resolve_device
+from sb_dqn.core.construction import PolicyPlan, random_streams
+from sb_dqn.core.learner import Learner
+from sb_dqn.core.network_runner import NetCall
+from sb_dqn.core.off_policy_algorithm import OffPolicyAlgorithm
+from sb_dqn.core.replay_config import ReplaySettings, TargetSettings, cadence
 from sb_dqn.errors import ConfigurationError
-from sb_dqn.learner import Learner
 from sb_dqn.normalize import Normalization
 from sb_dqn.objectives.soft_actor_critic import SoftActorCritic
 from sb_dqn.policies import SAC_POLICIES
-from sb_dqn.policies.soft_actor_critic import SACPolicy
-from sb_dqn.policies.soft_actor_critic_net import Temperature
-from sb_dqn.replay.prioritized import Prioritized
+from sb_dqn.policies.sac import SACPolicy
+from sb_dqn.policies.sac_network import Temperature
 from sb_dqn.schedules import as_schedule
 from sb_dqn.types import ActionArray, BoolArray, Observation
 

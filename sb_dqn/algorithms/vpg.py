@@ -7,15 +7,15 @@ from typing import Any
 
 import torch
 
-from sb_dqn.algorithms.episodes import EpisodeSettings
-from sb_dqn.algorithms.episodic import EpisodicAlgorithm
-from sb_dqn.algorithms.outside import refuse_unknown
+from sb_dqn.buffers.episode_view import Baseline
 from sb_dqn.checks import check_bool, check_choice, check_float, check_int
+from sb_dqn.core.arguments import refuse_unknown
+from sb_dqn.core.episode_config import EpisodeSettings
+from sb_dqn.core.episodic_algorithm import EpisodicAlgorithm
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.losses.policy_gradient import mean_baseline, step_mean_baseline
 from sb_dqn.objectives.policy_gradient import ActorCritic, PolicyGradient
 from sb_dqn.policies.actor_critic import ActorCriticPolicy
-from sb_dqn.replay.episode_view import Baseline
 
 BASELINES: dict[str, Baseline | None] = {
     "value": None,

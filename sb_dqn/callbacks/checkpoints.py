@@ -9,7 +9,7 @@ from pathlib import Path
 from sb_dqn.callbacks.base import BaseCallback
 from sb_dqn.callbacks.frequency import Every
 from sb_dqn.callbacks.normalizers import find_normalizer
-from sb_dqn.checkpoint.background import Writing
+from sb_dqn.checkpoint.incremental.background_writer import Writing
 from sb_dqn.errors import ConfigurationError
 
 

@@ -16,7 +16,7 @@ from sb_dqn.callbacks.frequency import Every
 from sb_dqn.callbacks.history import History
 from sb_dqn.callbacks.normalizers import sync_normalizer
 from sb_dqn.checks import check_int
-from sb_dqn.envs.stream import Stream, opened_here
+from sb_dqn.envs.streams.open import Stream, opened_here
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.evaluation import MAX_STEPS, Episodes, check_not_training, derive_seed, open_for, play_episodes
 

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from sb_dqn.checkpoint.archive import model_info, read_archive, write_archive
-from sb_dqn.checkpoint.atomic import atomic_write
-from sb_dqn.checkpoint.background import Writing, copied
-from sb_dqn.checkpoint.bounds import NetBound
-from sb_dqn.checkpoint.container import FORMAT_VERSION, Target
-from sb_dqn.checkpoint.incremental import write_checkpoint
-from sb_dqn.checkpoint.random_state import rng_state, set_rng_state
-from sb_dqn.checkpoint.replacements import Replacements
-from sb_dqn.checkpoint.segments import checkpoint_at, read_rows, sweep
-from sb_dqn.checkpoint.space_codec import decode_space, encode_space
-from sb_dqn.checkpoint.strips import Strip, Strips, Written
-from sb_dqn.checkpoint.tree import pack, unpack
-from sb_dqn.checkpoint.values import decode_value, encode_value
+from sb_dqn.checkpoint.encoding.allocation_guard import NetBound
+from sb_dqn.checkpoint.encoding.constructor_arguments import decode_value, encode_value
+from sb_dqn.checkpoint.encoding.custom_objects import Replacements
+from sb_dqn.checkpoint.encoding.random_state import rng_state, set_rng_state
+from sb_dqn.checkpoint.encoding.spaces import decode_space, encode_space
+from sb_dqn.checkpoint.encoding.state_tree import pack, unpack
+from sb_dqn.checkpoint.format.atomic_write import atomic_write
+from sb_dqn.checkpoint.format.zip_archive import model_info, read_archive, write_archive
+from sb_dqn.checkpoint.format.zip_reader import FORMAT_VERSION, Target
+from sb_dqn.checkpoint.incremental.background_writer import Writing, copied
+from sb_dqn.checkpoint.incremental.row_blocks import Strip, Strips, Written
+from sb_dqn.checkpoint.incremental.segments import checkpoint_at, read_rows, sweep
+from sb_dqn.checkpoint.incremental.writer import write_checkpoint
 
 __all__ = [
     "FORMAT_VERSION",

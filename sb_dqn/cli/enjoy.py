@@ -26,9 +26,9 @@ def enjoy(
 ) -> None:
     """Watch the model in RUN, a run's folder or a zip, play; closing the window ends it."""
     from sb_dqn.checks import check_target
-    from sb_dqn.cli.runs import find_run
-    from sb_dqn.cli.saved import env_of, load_model
-    from sb_dqn.cli.showing import FILMS, Film, Window, open_shown
+    from sb_dqn.cli.rendering import FILMS, Film, Window, open_shown
+    from sb_dqn.cli.train.folder import find_run
+    from sb_dqn.cli.train.load_model import env_of, load_model
     from sb_dqn.evaluation import play_episodes
 
     if video is not None:

@@ -27,9 +27,9 @@ def evaluate(
 
     The score is the raw one of the game; a lost life ends nothing.
     """
-    from sb_dqn.cli.environments import open_env
-    from sb_dqn.cli.runs import find_run
-    from sb_dqn.cli.saved import env_of, load_model
+    from sb_dqn.cli.train.folder import find_run
+    from sb_dqn.cli.train.load_model import env_of, load_model
+    from sb_dqn.cli.train.make_env import open_env
     from sb_dqn.evaluation import play_episodes
 
     found = find_run(run, best=best)

@@ -13,7 +13,7 @@ import click
 @click.option("--name", metavar="NAME", help="Show the settings of this entry, e.g. CartPole-v1.")
 def presets(algo: str | None, name: str | None) -> None:
     """List the presets, of every algorithm or of ALGO, with where their numbers come from."""
-    from sb_dqn.cli.names import canonical
+    from sb_dqn.cli.train.settings_syntax import canonical
     from sb_dqn.errors import ConfigurationError, nearest
     from sb_dqn.presets import list_presets
 
@@ -38,7 +38,7 @@ def presets(algo: str | None, name: str | None) -> None:
 def info(run: Path) -> None:
     """Show class, settings, counters and members of a zip (or of the model in a run's folder) without loading it."""
     from sb_dqn.checkpoint import model_info
-    from sb_dqn.cli.runs import find_run
+    from sb_dqn.cli.train.folder import find_run
 
     manifest = model_info(find_run(run).model)
     members = {name: f"{entry['length']:,} bytes" for name, entry in manifest["members"].items()}
@@ -59,9 +59,9 @@ def info(run: Path) -> None:
 @click.option("--against", type=click.Choice(["steps", "time"]), default="steps", show_default=True)
 def plot(run: Path, output: Path | None, against: Any) -> None:
     """Draw every episode of RUN, their running mean and the evaluations, while it trains or afterwards."""
-    from sb_dqn.cli.comparison_folder import COMPARISON
-    from sb_dqn.cli.runs import CURVE, read_config
-    from sb_dqn.cli.training import title_of
+    from sb_dqn.cli.compare.folder import COMPARISON
+    from sb_dqn.cli.train.folder import CURVE, read_config
+    from sb_dqn.cli.train.training import title_of
     from sb_dqn.plotting import plot_curve
 
     if (run / COMPARISON).is_file():

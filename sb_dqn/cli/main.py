@@ -9,11 +9,11 @@ from typing import Any
 
 import click
 
-from sb_dqn.cli.compare import compare
+from sb_dqn.cli.compare.command import compare
 from sb_dqn.cli.enjoy import enjoy
 from sb_dqn.cli.evaluate import evaluate
 from sb_dqn.cli.inspection import info, plot, presets
-from sb_dqn.cli.train import resume, train
+from sb_dqn.cli.train.command import resume, train
 from sb_dqn.errors import CheckpointError, ConfigurationError, EnvironmentFault, MemoryBudgetError
 from sb_dqn.version import __version__
 

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from sb_dqn.envs.atari import make_atari_env as make_atari_env
-    from sb_dqn.envs.atari_lanes import AtariLanes as AtariLanes
-    from sb_dqn.envs.lanes import Lanes as Lanes
     from sb_dqn.envs.make import make_vec_env as make_vec_env
     from sb_dqn.envs.monitor import Monitor as Monitor
     from sb_dqn.envs.results import load_results as load_results
     from sb_dqn.envs.statistics import EpisodeStatistics as EpisodeStatistics
-    from sb_dqn.envs.stream import Stream as Stream
-    from sb_dqn.envs.stream import StreamOptions as StreamOptions
-    from sb_dqn.envs.stream import open_stream as open_stream
+    from sb_dqn.envs.streams.open import Stream as Stream
+    from sb_dqn.envs.streams.open import StreamOptions as StreamOptions
+    from sb_dqn.envs.streams.open import open_stream as open_stream
+    from sb_dqn.envs.vector.atari_env import AtariLanes as AtariLanes
+    from sb_dqn.envs.vector.sync_env import Lanes as Lanes
 
 _HOMES = {
     "AtariLanes": "atari_lanes",

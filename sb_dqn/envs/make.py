@@ -13,11 +13,11 @@ import gymnasium
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 
 from sb_dqn.checks import check_int, check_keys, check_mapping
-from sb_dqn.envs.answers import check_env
-from sb_dqn.envs.lanes import Env, Lanes
 from sb_dqn.envs.minatar import MinAtarGame, is_minatar, register_minatar
 from sb_dqn.envs.monitor import Monitor, results_begun_anew
-from sb_dqn.envs.renewed_workers import worker_lanes
+from sb_dqn.envs.vector.env_checks import check_env
+from sb_dqn.envs.vector.restarting_async_env import worker_lanes
+from sb_dqn.envs.vector.sync_env import Env, Lanes
 from sb_dqn.errors import ConfigurationError, nearest
 
 BACKENDS: Mapping[str, Callable[..., Any]] = {"lanes": Lanes, "sync": SyncVectorEnv, "async": worker_lanes}
@@ -46,7 +46,7 @@ def spec_of(env_id: str) -> Any:
     module, _, name = env_id.rpartition(":")
     if name not in gymnasium.registry and not module:
         if name.startswith("sb_dqn/"):
-            importlib.import_module("sb_dqn.envs.memory")  # registers its ids when imported
+            importlib.import_module("sb_dqn.envs.memory_tasks")  # registers its ids when imported
         register_minatar(name)
         importlib.import_module("ale_py")  # registers its ids when imported
     try:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sb_dqn.envs.stream_parts import some
+from sb_dqn.envs.streams.helpers import some
 from sb_dqn.errors import CheckpointError, ConfigurationError
 from sb_dqn.types import Rows, Slot
 

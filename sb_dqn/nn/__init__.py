@@ -1,6 +1,6 @@
 """Networks: preprocessing, torsos, heads and the values that heads return."""
 
-from sb_dqn.nn.extractors import (
+from sb_dqn.nn.torsos.features import (
     BaseFeaturesExtractor,
     CombinedExtractor,
     FlattenExtractor,

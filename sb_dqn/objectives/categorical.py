@@ -9,7 +9,7 @@ from torch import Tensor
 
 from sb_dqn.checks import check_choice
 from sb_dqn.losses import distributional
-from sb_dqn.objectives.backup import Backup, over_branches
+from sb_dqn.objectives.bootstrap import Backup, over_branches
 from sb_dqn.types import Batch
 
 PRIORITIES = {"kl": distributional.kl_divergence, "cross_entropy": distributional.cross_entropy}

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from sb_dqn.checks import check_float
 from sb_dqn.losses import distributional
-from sb_dqn.objectives.backup import Backup, like, over_branches
+from sb_dqn.objectives.bootstrap import Backup, like, over_branches
 from sb_dqn.objectives.quantile import return_quantiles
 from sb_dqn.types import Batch
 

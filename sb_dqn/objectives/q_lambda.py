@@ -8,7 +8,7 @@ from torch import Tensor
 
 from sb_dqn.checks import check_choice
 from sb_dqn.losses.td import weighted_mean
-from sb_dqn.objectives.backup import like, over_branches
+from sb_dqn.objectives.bootstrap import like, over_branches
 from sb_dqn.objectives.q_learning import LOSSES
 from sb_dqn.types import Batch
 

@@ -12,7 +12,7 @@ from sb_dqn.checks import check_choice
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.losses import td
 from sb_dqn.losses.rescaling import rescaled_target
-from sb_dqn.objectives.backup import Backup, over_branches
+from sb_dqn.objectives.bootstrap import Backup, over_branches
 from sb_dqn.types import Batch
 
 LOSSES: dict[str, Callable[[Tensor], Tensor]] = {"huber": td.huber, "mse": td.squared}

@@ -15,16 +15,16 @@ from sb_dqn.policies.actor_critic import (
     ActorCriticPolicy,
 )  # fmt: skip
 from sb_dqn.policies.base import Policy
-from sb_dqn.policies.keywords import classes_of_names
-from sb_dqn.policies.recurrent import CnnLstmPolicy, MlpLstmPolicy, MultiInputLstmPolicy, RecurrentQPolicy
+from sb_dqn.policies.policy_kwargs import classes_of_names
+from sb_dqn.policies.q_policy import CnnPolicy, MlpPolicy, MultiInputPolicy, QPolicy
 from sb_dqn.policies.recurrent_actor_critic import (
     ActorCriticCnnLstmPolicy,
     ActorCriticMlpLstmPolicy,
     ActorCriticMultiInputLstmPolicy,
     RecurrentActorCriticPolicy,
 )
-from sb_dqn.policies.soft_actor_critic import SACCnnPolicy, SACMlpPolicy, SACMultiInputPolicy, SACPolicy
-from sb_dqn.policies.value import CnnPolicy, MlpPolicy, MultiInputPolicy, QPolicy
+from sb_dqn.policies.recurrent_q_policy import CnnLstmPolicy, MlpLstmPolicy, MultiInputLstmPolicy, RecurrentQPolicy
+from sb_dqn.policies.sac import SACCnnPolicy, SACMlpPolicy, SACMultiInputPolicy, SACPolicy
 
 VALUE_POLICIES: dict[str, type[QPolicy]] = {
     "MlpPolicy": MlpPolicy,

@@ -11,13 +11,13 @@ from torch import Tensor, nn
 
 from sb_dqn.checks import check_bool, check_float, check_keys
 from sb_dqn.errors import ConfigurationError
-from sb_dqn.nn.action_heads import ActionHead, CategoricalHead, GaussianHead, SquashedHead
-from sb_dqn.nn.extractors import BaseFeaturesExtractor
-from sb_dqn.policies.actor_critic_net import ActorCriticNet, ActorCriticOutput, Towers
+from sb_dqn.nn.heads.policy_heads import ActionHead, CategoricalHead, GaussianHead, SquashedHead
+from sb_dqn.nn.torsos.features import BaseFeaturesExtractor
+from sb_dqn.policies.actor_critic_network import ActorCriticNet, ActorCriticOutput, Towers
 from sb_dqn.policies.aliases import OfADict, OfAnImage, OfVectors
 from sb_dqn.policies.base import Features
 from sb_dqn.policies.drawing import DrawingPolicy
-from sb_dqn.policies.keywords import check_activation, check_widths, plan_features
+from sb_dqn.policies.policy_kwargs import check_activation, check_widths, plan_features
 from sb_dqn.spaces import Actions, BoxActions, actions_of
 
 Widths = Sequence[int] | Mapping[str, Sequence[int]]

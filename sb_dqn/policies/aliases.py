@@ -6,9 +6,9 @@ from typing import Any
 
 from gymnasium import spaces
 
-from sb_dqn.nn.extractors import BaseFeaturesExtractor, FlattenExtractor
+from sb_dqn.nn.torsos.features import BaseFeaturesExtractor, FlattenExtractor
 from sb_dqn.policies.base import Policy
-from sb_dqn.policies.keywords import check_dict, check_one_image
+from sb_dqn.policies.policy_kwargs import check_dict, check_one_image
 
 
 class OfVectors(Policy):

@@ -11,7 +11,8 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from sb_dqn.errors import ConfigurationError, no_attribute
-from sb_dqn.nn.extractors import (
+from sb_dqn.nn.layers.noise import Noise
+from sb_dqn.nn.torsos.features import (
     EXTRACTORS,
     BaseFeaturesExtractor,
     CombinedExtractor,
@@ -19,8 +20,7 @@ from sb_dqn.nn.extractors import (
     default_cnn,
     make_extractor,
 )
-from sb_dqn.nn.noise import Noise
-from sb_dqn.nn.preprocess import Preprocess
+from sb_dqn.nn.torsos.preprocessing import Preprocess
 from sb_dqn.spaces import is_image
 
 VALUES = "Call model.policy.net({'obs': tensor}) of an actor-critic: its .value, and a distribution .policy with log_prob and entropy"

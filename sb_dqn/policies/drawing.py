@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from sb_dqn.nn.action_heads import ActionHead
-from sb_dqn.nn.noise import Noise
+from sb_dqn.nn.heads.policy_heads import ActionHead
+from sb_dqn.nn.layers.noise import Noise
 from sb_dqn.policies.base import Policy
 from sb_dqn.types import FloatArray
 

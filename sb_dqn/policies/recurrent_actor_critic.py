@@ -11,13 +11,13 @@ from torch import Tensor
 
 from sb_dqn.checks import check_bool
 from sb_dqn.errors import ConfigurationError
-from sb_dqn.nn.recurrent import Memory
+from sb_dqn.nn.layers.recurrent import Memory
 from sb_dqn.policies.actor_critic import ActorCriticPolicy
-from sb_dqn.policies.actor_critic_net import ActorCriticOutput, Towers
+from sb_dqn.policies.actor_critic_network import ActorCriticOutput, Towers
 from sb_dqn.policies.aliases import OfADict, OfAnImage, OfVectors
 from sb_dqn.policies.base import Features
-from sb_dqn.policies.keywords import check_widths
-from sb_dqn.policies.recurrent_actor_critic_net import RecurrentActorCriticNet
+from sb_dqn.policies.policy_kwargs import check_widths
+from sb_dqn.policies.recurrent_actor_critic_network import RecurrentActorCriticNet
 from sb_dqn.policies.remembering import Remembering
 from sb_dqn.spaces import actions_of
 

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from sb_dqn.nn.recurrent import Memory
+from sb_dqn.nn.layers.recurrent import Memory
 from sb_dqn.policies.base import Policy
 from sb_dqn.spaces import actions_of
 

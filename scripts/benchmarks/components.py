@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
-    from sb_dqn.replay import Replay
+    from sb_dqn.buffers import Replay
 
 FRAME = (1, 84, 84)
 ACTIONS = 6
@@ -68,7 +68,7 @@ def sampling(*, rows: int, lanes: int, n_steps: int, batch_sizes: list[int], sec
     import torch
 
     from sb_dqn.accelerate import keep_freed_memory
-    from sb_dqn.replay import Replay, UniformSampler
+    from sb_dqn.buffers import Replay, UniformSampler
 
     keep_freed_memory()  # as `learn` does
     replay, _ = _filled(rows, lanes, n_steps)
@@ -113,7 +113,7 @@ def _filled(rows: int, lanes: int, n_steps: int) -> tuple[Replay, int]:
     """
     from gymnasium import spaces
 
-    from sb_dqn.replay import Cadence, Replay, Ring, TransitionView, UniformSampler
+    from sb_dqn.buffers import Cadence, Replay, Ring, TransitionView, UniformSampler
     from sb_dqn.types import Rows, Slot
 
     space = spaces.Box(0, 255, FRAME, np.uint8)

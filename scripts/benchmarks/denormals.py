@@ -20,9 +20,9 @@ import numpy as np
 import torch
 from gymnasium import spaces
 
-import sb_dqn.learner
-from sb_dqn.learner import FORGET_EVERY, Learner
-from sb_dqn.objectives.backup import Backup
+import sb_dqn.core.learner
+from sb_dqn.core.learner import FORGET_EVERY, Learner
+from sb_dqn.objectives.bootstrap import Backup
 from sb_dqn.objectives.q_learning import QLearning
 from sb_dqn.policies import CnnPolicy
 
@@ -57,7 +57,7 @@ def main() -> None:
     found: dict[str, list[tuple[float, float]]] = {"kept": [], "forgotten": []}
     for _ in range(options.rounds):
         for name, every in (("kept", sys.maxsize), ("forgotten", FORGET_EVERY)):
-            sb_dqn.learner.FORGET_EVERY = every  # which `Learner` looks up at each step
+            sb_dqn.core.learner.FORGET_EVERY = every  # which `Learner` looks up at each step
             found[name].append(measure(options.share))
     for name, pairs in found.items():
         before, after = ([round(value, 2) for value in column] for column in zip(*pairs, strict=True))

@@ -23,7 +23,7 @@ from unittest.mock import patch
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # so that this runs as a file, from anywhere
 
 from sb_dqn import DQN, make_atari_env
-from sb_dqn.envs.stream_base import Stream
+from sb_dqn.envs.streams.base import Stream
 
 
 def believing(stream: Stream) -> ExitStack:

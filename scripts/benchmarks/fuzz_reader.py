@@ -35,7 +35,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # so that this run
 import numpy as np
 
 from sb_dqn import DQN, QRDQN
-from sb_dqn.accelerate import modes
+from sb_dqn.accelerate import backends
 from sb_dqn.errors import CheckpointError, ConfigurationError, EnvironmentFault, MemoryBudgetError
 
 ALLOWED = (CheckpointError, ConfigurationError, MemoryBudgetError, EnvironmentFault)
@@ -218,7 +218,7 @@ def main() -> None:
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     # torch keeps a few megabytes of every recording for ever: they would hide what the reader takes
-    modes._traced = lambda function, example: function
+    backends._traced = lambda function, example: function
     rng, watch, files = np.random.default_rng(options.seed), Watch(), good_files()
     for raw in files[1:]:
         DQN.load(io.BytesIO(raw), env="CartPole-v1").resume()  # everything that is imported late is imported now

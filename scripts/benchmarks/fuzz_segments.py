@@ -26,7 +26,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # so that this run
 import numpy as np
 
 from sb_dqn import DQN
-from sb_dqn.checkpoint import model_info, strips
+from sb_dqn.checkpoint import model_info
+from sb_dqn.checkpoint.incremental import row_blocks
 from scripts.benchmarks.fuzz_reader import ALLOWED, SETTINGS, Watch, change, members, zipped
 
 WAYS = ("manifest", "header", "bytes", "length", "remove", "exchange", "link")
@@ -97,7 +98,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     warnings.simplefilter("ignore")
-    strips.BLOCK_BYTES = 500
+    row_blocks.BLOCK_BYTES = 500
     rng, watch, outcomes, faults = np.random.default_rng(options.seed), Watch(), Counter[str](), list[str]()
     with tempfile.TemporaryDirectory() as scratch:
         good, folder = good_folder(Path(scratch) / "good"), Path(scratch) / "bad"

@@ -63,7 +63,7 @@ def ours(*, leaves: int, sizes: list[int], seconds: float, mode: Mode) -> dict[s
     import torch
 
     from sb_dqn.accelerate import accelerate
-    from sb_dqn.replay import Prioritized, PrioritizedSampler
+    from sb_dqn.buffers import Prioritized, PrioritizedSampler
 
     torch.set_num_threads(1)
     ring = _full_ring(leaves)
@@ -147,7 +147,7 @@ def _full_ring(rows: int) -> Any:
     import torch
     from gymnasium import spaces
 
-    from sb_dqn.replay import Ring
+    from sb_dqn.buffers import Ring
 
     ring = Ring(rows, 1, {"obs": spaces.Box(-1, 1, (1,), np.float32)}, num_actions=2)
     state = {name: column[:rows].view(rows, 1, *column.shape[1:]) for name, column in ring.columns.items()}

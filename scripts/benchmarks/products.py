@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # so that this run
 import torch
 from torch import Tensor
 
-from sb_dqn.accelerate import keep_freed_memory, products
+from sb_dqn.accelerate import keep_freed_memory, onednn_linear
 
 SHAPES = {
     "64 x 64, batch 32": (32, 64, 64),
@@ -47,12 +47,12 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     keep_freed_memory()
-    products.mkl_is_slow = lambda: True  # type: ignore[assignment]  # whatever processor this is
-    products.LARGE = 0
+    onednn_linear.mkl_is_slow = lambda: True  # type: ignore[assignment]  # whatever processor this is
+    onednn_linear.LARGE = 0
     for name, (rows, width, out) in SHAPES.items():
         x, weight, bias = (torch.randn(*shape, requires_grad=True) for shape in ((rows, width), (out, width), (out,)))
         slope = torch.randn(rows, out)
-        ways: dict[str, Callable[..., Tensor]] = {"torch": torch.nn.functional.linear, "onednn": products.linear}
+        ways: dict[str, Callable[..., Tensor]] = {"torch": torch.nn.functional.linear, "onednn": onednn_linear.linear}
         found: dict[str, list[float]] = {way: [] for way in ways}
         for number in range(options.rounds + 3):
             for way, layer in ways.items():

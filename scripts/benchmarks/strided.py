@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from sb_dqn.accelerate import keep_freed_memory
-from sb_dqn.nn.strided import StridedConv2d
+from sb_dqn.nn.layers.strided_conv import StridedConv2d
 
 
 def update(convolution: Callable[[Tensor], Tensor], weights: list[Tensor], stored: Tensor) -> None:

@@ -16,10 +16,10 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from torch import nn
 
 from sb_dqn.algorithms import A2C, PPO
-from sb_dqn.algorithms.actor_critic import ActorCriticAlgorithm
+from sb_dqn.core.actor_critic_algorithm import ActorCriticAlgorithm
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.logger import configure
-from sb_dqn.nn.optimizers import RMSpropTFLike
+from sb_dqn.nn.parameters.optimizers import RMSpropTFLike
 from tests.masked_toys import MaskedGame
 from tests.tiny import OBSERVATIONS, SMALL_CNN, Tiny, lanes
 

@@ -12,9 +12,9 @@ from gymnasium import spaces
 from torch import nn
 
 from sb_dqn.algorithms import ALGORITHMS, DQN, DoubleDQN, NStepDQN
-from sb_dqn.algorithms.outside import constructor_arguments
+from sb_dqn.buffers import Sequences
+from sb_dqn.core.arguments import constructor_arguments
 from sb_dqn.errors import ConfigurationError, MemoryBudgetError, SpaceError
-from sb_dqn.replay import Sequences
 from tests.tiny import Tiny, lanes, quick
 
 NO_NUMBERS = [math.nan, math.inf, -math.inf, "3", "x", True, [], {}, 1j, object()]

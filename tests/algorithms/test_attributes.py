@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from sb_dqn.algorithms import ALGORITHMS, DQN, PPO, SAC
-from sb_dqn.algorithms.attributes import ELSEWHERE, NOT_HERE
 from sb_dqn.callbacks import BaseCallback
+from sb_dqn.core.sb3_compat import ELSEWHERE, NOT_HERE
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.logger import HParam
 from sb_dqn.schedules import Linear

@@ -15,7 +15,8 @@ import torch
 
 from sb_dqn.algorithms import DQN, PQN, R2D2, SAC
 from sb_dqn.callbacks import CheckpointCallback
-from sb_dqn.checkpoint import copied, incremental, model_info, strips, sweep, write_archive
+from sb_dqn.checkpoint import copied, model_info, sweep, write_archive
+from sb_dqn.checkpoint.incremental import row_blocks, writer
 from sb_dqn.envs.make import make_vec_env
 from sb_dqn.errors import CheckpointError, ConfigurationError
 from tests.continuing import Kept, differences
@@ -27,7 +28,7 @@ SMALL: dict[str, Any] = {"features_dim": 12, "channels": (4,), "kernels": (4,), 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """So that small rings have many; a full checkpoint that is exact warns of nothing."""
-    monkeypatch.setattr(strips, "BLOCK_BYTES", 1000)
+    monkeypatch.setattr(row_blocks, "BLOCK_BYTES", 1000)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         yield
@@ -157,7 +158,7 @@ def test_what_it_cannot_do_is_said(tmp_path: Path) -> None:
 @pytest.mark.parametrize("room", [2**30, 1000, 0])
 def test_training_goes_on_while_a_thread_writes(room: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Over and over the whole ring, all parameters and priorities: what is written is what was there when it began."""
-    monkeypatch.setattr(incremental, "COPIED_BYTES", room)
+    monkeypatch.setattr(writer, "COPIED_BYTES", room)
     held = threading.Event()
 
     def slow(*arguments: Any) -> Any:
@@ -168,7 +169,7 @@ def test_training_goes_on_while_a_thread_writes(room: int, tmp_path: Path, monke
     model = quick("CartPole-v1", buffer_size=120, prioritized_replay=True).learn(200)
     model.save(tmp_path / "then.zip", full=True)
     segments = tmp_path / "kept" / "replay_rows"
-    monkeypatch.setattr(incremental, "write_archive", slow)
+    monkeypatch.setattr(writer, "write_archive", slow)
     writing = model.save(tmp_path / "kept" / "a", full=True, incremental=True, background=True)
     model.learn(300, reset_num_timesteps=False)
     assert not writing.finished
@@ -199,10 +200,10 @@ def test_a_thread_that_cannot_write_does_not_end_the_training(tmp_path: Path, mo
         raise OSError(28, "No space left on device")
 
     model = quick("CartPole-v1")
-    monkeypatch.setattr(incremental, "write_archive", full)
+    monkeypatch.setattr(writer, "write_archive", full)
     with pytest.warns(UserWarning, match="without this checkpoint: .*No space") as said:
         model.learn(100, callback=CheckpointCallback(20, tmp_path, full=True, incremental=True))
-    monkeypatch.setattr(incremental, "write_archive", write_archive)
+    monkeypatch.setattr(writer, "write_archive", write_archive)
     assert len(said) == 1
     assert list((tmp_path / "replay_rows").iterdir()) == []  # no zip names any
     model.save(tmp_path / "later", full=True, incremental=True)

@@ -19,10 +19,10 @@ import pytest
 import torch
 
 from sb_dqn.algorithms import DQN, PQN
-from sb_dqn.nn.linear import NoisyLinear
-from sb_dqn.nn.mlp import Streams
+from sb_dqn.buffers.prioritized_sampler import PrioritizedSampler
+from sb_dqn.nn.layers.linear import NoisyLinear
+from sb_dqn.nn.torsos.mlp import Streams
 from sb_dqn.policies import QPolicy
-from sb_dqn.replay.prioritized import PrioritizedSampler
 from sb_dqn.spaces import flatten_observation
 from tests.combinations import FACTORS, SWITCHES, Combination, covering, everything, label, make, make_pqn, switched_on
 from tests.tiny import run_eagerly

@@ -12,7 +12,7 @@ import torch
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from sb_dqn.algorithms import DQN, PPO, PQN
-from sb_dqn.algorithms.base import BaseAlgorithm
+from sb_dqn.core.base_algorithm import BaseAlgorithm
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.evaluation import evaluate_policy
 from sb_dqn.normalize import NormalizeObservations

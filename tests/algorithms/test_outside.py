@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from gymnasium import spaces
 
-from sb_dqn.algorithms.outside import open_outside
+from sb_dqn.core.arguments import open_outside
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.types import Blueprint
 from tests.masked_toys import MaskedGame

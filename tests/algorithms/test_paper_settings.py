@@ -12,7 +12,7 @@ from gymnasium import spaces
 from sb_dqn.algorithms import BTR, DQN, R2D2, DataEfficientRainbow, Rainbow
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.nn import ImpalaCNN, NatureCNN
-from sb_dqn.nn.linear import Noisy, NoisyLinear
+from sb_dqn.nn.layers.linear import Noisy, NoisyLinear
 from sb_dqn.policies import CnnPolicy
 from tests.tiny import Tiny, quick
 

@@ -13,11 +13,11 @@ from gymnasium import spaces
 
 from sb_dqn.accelerate import Mode
 from sb_dqn.algorithms import DQN
-from sb_dqn.algorithms.prediction import GreedyActor, batch_masks
+from sb_dqn.core.predictor import GreedyActor, batch_masks
 from sb_dqn.errors import SpaceError
-from sb_dqn.nn.linear import Noisy
-from sb_dqn.policies.network import Design
-from sb_dqn.policies.value import MlpPolicy, MultiInputPolicy, QPolicy
+from sb_dqn.nn.layers.linear import Noisy
+from sb_dqn.policies.q_network import Design
+from sb_dqn.policies.q_policy import MlpPolicy, MultiInputPolicy, QPolicy
 from sb_dqn.spaces import ActionShape
 from tests.tiny import PLACE, Tiny, quick
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from sb_dqn.accelerate import by_arrays, modes
+from sb_dqn.accelerate import backends, by_arrays
 from sb_dqn.algorithms import DQN, R2D2
-from sb_dqn.replay import Replay, experience
+from sb_dqn.buffers import Replay, replay_buffer
 from sb_dqn.types import Batch
 from tests.continuing import Kept
 from tests.tiny import lanes, quick
@@ -48,7 +48,7 @@ def test_learning_is_the_same_with_a_record_and_without(name: str, count: int, m
         found.append(run is not function)
         return run
 
-    monkeypatch.setattr(experience, "by_arrays", counting)
+    monkeypatch.setattr(replay_buffer, "by_arrays", counting)
     recorded = learnt(name, count)
     assert found == [True]
     monkeypatch.setattr(Replay, "recorded", lambda replay, noise: replay.sample)
@@ -57,7 +57,7 @@ def test_learning_is_the_same_with_a_record_and_without(name: str, count: int, m
 
 def test_what_numpy_does_not_know_is_sampled_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     recorded = learnt("one step", 1)
-    monkeypatch.setattr(modes, "array_replay", lambda *_: None)
+    monkeypatch.setattr(backends, "array_replay", lambda *_: None)
     assert torch.equal(recorded, learnt("one step", 1))
 
 

@@ -14,14 +14,14 @@ import torch
 from sb_dqn.algorithms import DQN, FQF, IQN, PQN, QRDQN, R2D1, R2D2, CategoricalDQN
 from sb_dqn.algorithms.dqn import Learned
 from sb_dqn.algorithms.r2d2 import update_cadence
+from sb_dqn.buffers import SequenceView
+from sb_dqn.buffers.sequences import sequence_inputs
 from sb_dqn.errors import ConfigurationError, SpaceError
 from sb_dqn.evaluation import evaluate_policy
-from sb_dqn.nn.categorical import Categorical
-from sb_dqn.objectives.backup import Backup, Munchausen
+from sb_dqn.nn.heads.categorical import Categorical
+from sb_dqn.objectives.bootstrap import Backup, Munchausen
 from sb_dqn.objectives.categorical import CategoricalObjective
 from sb_dqn.objectives.q_learning import QLearning
-from sb_dqn.replay import SequenceView
-from sb_dqn.replay.sequences import sequence_inputs
 from tests.choices import Choices
 from tests.tiny import SMALL_CNN, Tiny, lanes, quick
 
@@ -203,7 +203,7 @@ class Told:
         self.values = {0.0: now, 1.0: then}
 
     def __call__(self, obs: Any, mask: Any = None) -> Any:
-        from sb_dqn.nn.values import ScalarValue
+        from sb_dqn.nn.heads.value_objects import ScalarValue
 
         return ScalarValue(self.values[float(obs["which"])])
 

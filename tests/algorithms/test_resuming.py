@@ -14,9 +14,10 @@ import numpy as np
 import pytest
 import torch
 
-from sb_dqn.algorithms import ALGORITHMS, DQN, PQN, base
-from sb_dqn.algorithms.outside import constructor_arguments
+from sb_dqn.algorithms import ALGORITHMS, DQN, PQN
 from sb_dqn.callbacks import BaseCallback, CallbackList, CheckpointCallback, EvalCallback
+from sb_dqn.core import base_algorithm
+from sb_dqn.core.arguments import constructor_arguments
 from sb_dqn.envs.atari import make_atari_env
 from sb_dqn.envs.make import make_vec_env
 from sb_dqn.errors import CheckpointError, ConfigurationError
@@ -129,11 +130,11 @@ def test_pong_with_exact_resume(tmp_path: Path) -> None:
 def test_the_update_from_which_on_large_nets_are_recorded(
     trial: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(base, "TRIAL", trial)
+    monkeypatch.setattr(base_algorithm, "TRIAL", trial)
     whole, resumed = interrupted(pong_dqn, partial(pong, True), tmp_path, 300, 220)  # 11 of 16 updates
     assert [model._recorded_as[0] for model in (whole, resumed)] == ["traced", "traced"]
     assert differences(whole, resumed) == []
-    monkeypatch.setattr(base, "TRIAL", 1000)
+    monkeypatch.setattr(base_algorithm, "TRIAL", 1000)
     never = pong_dqn(pong(True)).learn(300)
     assert never._recorded_as[0] == "eager"
     torch.testing.assert_close(never.learner.flat, whole.learner.flat, rtol=1e-3, atol=1e-4)

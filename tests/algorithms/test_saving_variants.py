@@ -23,10 +23,10 @@ from sb_dqn.algorithms import (
     DataEfficientRainbow,
     Rainbow,
 )
+from sb_dqn.buffers import Prioritized, PrioritizedSampler
 from sb_dqn.errors import CheckpointError, ConfigurationError
-from sb_dqn.nn.linear import Noisy
-from sb_dqn.objectives.backup import Munchausen
-from sb_dqn.replay import Prioritized, PrioritizedSampler
+from sb_dqn.nn.layers.linear import Noisy
+from sb_dqn.objectives.bootstrap import Munchausen
 from sb_dqn.schedules import Linear
 from tests.tiny import Q_AGENTS, SMALL_CNN, Tiny, lanes, quick, run_eagerly
 

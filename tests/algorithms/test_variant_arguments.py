@@ -11,9 +11,9 @@ import pytest
 from torch import nn
 
 from sb_dqn.algorithms import ALGORITHMS, DQN, FQF, IQN, PQN, QRDQN, R2D2, CategoricalDQN
-from sb_dqn.algorithms.outside import constructor_arguments
+from sb_dqn.core.arguments import constructor_arguments
 from sb_dqn.errors import ConfigurationError, EnvironmentFault, SpaceError
-from sb_dqn.nn.extractors import HadamaxCNN, ImpalaCNN, MinAtarCNN, NatureCNN
+from sb_dqn.nn.torsos.features import HadamaxCNN, ImpalaCNN, MinAtarCNN, NatureCNN
 from sb_dqn.schedules import Linear
 from tests.algorithms.test_arguments import NO_NUMBERS, TABLE
 from tests.choices import Choices

@@ -107,7 +107,7 @@ def is_numpy_random(node: ast.AST) -> bool:
 
 def autoreset_reads(module: str, tree: ast.AST) -> list[str]:
     """Places that ask how an environment resets; handing the mode to a constructor is not asking."""
-    if module.startswith("sb_dqn.envs.stream"):
+    if module.startswith("sb_dqn.envs.streams.open"):
         return []
     nodes = [node for node in ast.walk(tree) if isinstance(node, ast.expr) and asks_autoreset(node)]
     return [f"{module}:{node.lineno} reads the autoreset mode" for node in nodes]
@@ -187,7 +187,7 @@ KNOWN = {
     "sb_dqn.algorithms.dqn",
     "sb_dqn.callbacks.base",
     "sb_dqn.errors",
-    "sb_dqn.nn.values",
+    "sb_dqn.nn.heads.value_objects",
 }
 
 
@@ -215,7 +215,7 @@ def test_floors_are_seen(module: str, source: str, count: int) -> None:
     ],
 )
 def test_root_imports_are_seen(source: str, count: int) -> None:
-    assert len(imports_root("sb_dqn.nn.values", ast.parse(source), KNOWN)) == count
+    assert len(imports_root("sb_dqn.nn.heads.value_objects", ast.parse(source), KNOWN)) == count
 
 
 @pytest.mark.parametrize(
@@ -242,7 +242,7 @@ def test_forbidden_calls_are_seen(source: str, count: int) -> None:
         ("sb_dqn.evaluation", "env.metadata.get('autoreset_mode')", 1),
         ("sb_dqn.envs.atari", "metadata = {'autoreset_mode': AutoresetMode.NEXT_STEP}", 0),
         ("sb_dqn.envs.atari", "metadata['autoreset_mode'] = AutoresetMode.NEXT_STEP", 0),
-        ("sb_dqn.envs.stream_gymnasium", "env.metadata['autoreset_mode']", 0),
+        ("sb_dqn.envs.streams.gymnasium_vector", "env.metadata['autoreset_mode']", 0),
         ("sb_dqn.envs.make", "SyncVectorEnv(fns, autoreset_mode=AutoresetMode.NEXT_STEP)", 0),
     ],
 )

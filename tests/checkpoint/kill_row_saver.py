@@ -18,7 +18,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from sb_dqn.checkpoint import checkpoint_at, model_info, strips, sweep
+from sb_dqn.checkpoint import checkpoint_at, model_info, sweep
+from sb_dqn.checkpoint.incremental import row_blocks
 from tests.checkpoint.rows import NaiveRing, load, segments
 
 LANES = np.arange(2)
@@ -46,7 +47,7 @@ def unnamed(folder: Path) -> int:
 
 def main(folder: Path, rounds: int, seed: int) -> dict[str, int]:
     torch.set_num_threads(1)  # a forked child must not wait for threads that were not forked with it
-    strips.BLOCK_BYTES = 20_000
+    row_blocks.BLOCK_BYTES = 20_000
     rng, counts = np.random.default_rng(seed), {"whole": 0, "newer": 0, "left": 0}
     start = time.perf_counter()
     save_and_forget(grown(50), folder)

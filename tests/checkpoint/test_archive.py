@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sb_dqn.checkpoint import model_info, read_archive, write_archive
-from sb_dqn.checkpoint.tensorfile import CHUNK, DTYPES, chunks, plan, read
+from sb_dqn.checkpoint.format.safetensors_stream import CHUNK, DTYPES, chunks, plan, read
 from sb_dqn.errors import CheckpointError, ConfigurationError
 from sb_dqn.version import __version__
 
@@ -135,7 +135,7 @@ def golden_file() -> bytes:
 
 def test_golden_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     """The format is pinned: when this fails, FORMAT_VERSION must grow and `golden_v1.zip` must still load."""
-    monkeypatch.setattr("sb_dqn.checkpoint.archive.__version__", "0.0.0")
+    monkeypatch.setattr("sb_dqn.checkpoint.format.zip_archive.__version__", "0.0.0")
     raw = golden_file()
     assert hashlib.sha256(raw).hexdigest() == GOLDEN
     assert raw == GOLDEN_FILE.read_bytes()
@@ -238,7 +238,7 @@ def test_what_cannot_be_written_is_refused_and_leaves_the_old_file(
 
 
 def test_a_large_manifest_is_refused_at_save(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sb_dqn.checkpoint.archive.MAX_MANIFEST", 1000)
+    monkeypatch.setattr("sb_dqn.checkpoint.format.zip_archive.MAX_MANIFEST", 1000)
     with pytest.raises(CheckpointError, match="allowed: 1000"):
         write_archive(tmp_path / "m", {"kind": "x" * 1000}, {})
     assert os.listdir(tmp_path) == []

@@ -17,7 +17,7 @@ import torch
 from torch import nn, optim
 
 from sb_dqn.checkpoint import decode_value, encode_value
-from sb_dqn.checkpoint.values import TABLE
+from sb_dqn.checkpoint.encoding.constructor_arguments import TABLE
 from sb_dqn.errors import CheckpointError
 
 

@@ -222,10 +222,10 @@ def test_links_and_encryption() -> None:
 
 
 def test_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sb_dqn.checkpoint.container.MAX_MANIFEST", 100)
+    monkeypatch.setattr("sb_dqn.checkpoint.format.zip_reader.MAX_MANIFEST", 100)
     with pytest.raises(CheckpointError, match="'manifest.json' has 500 bytes; allowed: 100"):
         read_archive(build({}, b"x" * 500))
-    monkeypatch.setattr("sb_dqn.checkpoint.container.MAX_MEMBERS", 2)
+    monkeypatch.setattr("sb_dqn.checkpoint.format.zip_reader.MAX_MEMBERS", 2)
     with pytest.raises(CheckpointError, match="has 4 members; allowed: 2"):
         read_archive(build({f"{i}.safetensors": tensor_bytes({}) for i in range(3)}))
 

@@ -14,7 +14,8 @@ import pytest
 import torch
 
 from sb_dqn.algorithms import DQN
-from sb_dqn.checkpoint import container, read_archive
+from sb_dqn.checkpoint import read_archive
+from sb_dqn.checkpoint.format import zip_reader
 from sb_dqn.errors import CheckpointError
 from scripts.benchmarks.fuzz_reader import ALLOWED, members, mutate, zipped
 from tests.tiny import quick
@@ -174,8 +175,8 @@ def test_an_older_format_is_read_through_its_migration(good: bytes, monkeypatch:
     old = zipped(parts, manifest)
     with pytest.raises(CheckpointError, match="does not describe a model"):
         load(old)
-    monkeypatch.setattr(container, "FORMAT_VERSION", 2)
-    monkeypatch.setitem(container.MIGRATIONS, 1, rename)
+    monkeypatch.setattr(zip_reader, "FORMAT_VERSION", 2)
+    monkeypatch.setitem(zip_reader.MIGRATIONS, 1, rename)
     assert load(old).resume().num_timesteps == 40
     with pytest.raises(CheckpointError, match="its format version 1 cannot be read any more"):
         load(good)

@@ -20,7 +20,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sb_dqn.checkpoint import Written, strips, sweep, tensorfile, write_archive, write_checkpoint
+from sb_dqn.checkpoint import Written, sweep, write_archive, write_checkpoint
+from sb_dqn.checkpoint.format import safetensors_stream
+from sb_dqn.checkpoint.incremental import row_blocks
 from sb_dqn.errors import CheckpointError, ConfigurationError
 from scripts.benchmarks import fuzz_segments
 from scripts.benchmarks.fuzz_reader import Watch
@@ -33,7 +35,7 @@ LANES = np.arange(2)
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of 6 rows in two lanes: 6 * 2 * 2 * 8 + 2 * 2 * 2 = 200 bytes."""
-    monkeypatch.setattr(strips, "BLOCK_BYTES", 250)
+    monkeypatch.setattr(row_blocks, "BLOCK_BYTES", 250)
 
 
 def grown(rows: int, ring: NaiveRing | None = None) -> NaiveRing:
@@ -49,7 +51,7 @@ def test_what_is_put_together_is_what_was_held(data: st.DataObject) -> None:
     """Unequal lanes, rings that wrap many times, saves at any moment; each checkpoint is read when all are written."""
     with pytest.MonkeyPatch.context() as patch, Folder() as folder:
         patch.setattr(os, "fsync", lambda handle: None)
-        patch.setattr(strips, "BLOCK_BYTES", data.draw(st.integers(1, 900)))
+        patch.setattr(row_blocks, "BLOCK_BYTES", data.draw(st.integers(1, 900)))
         ring = NaiveRing(data.draw(st.integers(3, 30)), data.draw(st.integers(1, 3)))
         saved = {}
         for number in range(data.draw(st.integers(1, 5))):
@@ -156,7 +158,7 @@ def test_a_full_disk_leaves_the_old_checkpoint_and_nothing_else(
     assert segments(tmp_path) == before
     assert [path.name for path in tmp_path.glob("*.zip")] == ["a.zip"]
     monkeypatch.undo()
-    monkeypatch.setattr(strips, "BLOCK_BYTES", 250)
+    monkeypatch.setattr(row_blocks, "BLOCK_BYTES", 250)
     ring.save(tmp_path / "b.zip")
     assert load(tmp_path)[1]["each"].equal(ring.state()["each"])
 
@@ -289,9 +291,9 @@ def test_a_segment_of_another_ring_with_the_digest_that_is_named(
     grown(16).save(tmp_path / "a.zip")
     rows, name = tmp_path / "replay_rows", segments(tmp_path)[1]
     data = (rows / name).read_bytes()
-    tensors = tensorfile.read(name, len(data), BytesIO(data).read, {}, {})
+    tensors = safetensors_stream.read(name, len(data), BytesIO(data).read, {}, {})
     change(tensors)
-    made = b"".join(tensorfile.chunks(tensorfile.plan(name, tensors)))
+    made = b"".join(safetensors_stream.chunks(safetensors_stream.plan(name, tensors)))
     (rows / name).write_bytes(made)
     said = {"length": len(made), "sha256": hashlib.sha256(made).hexdigest()}
     rewritten(tmp_path / "a.zip", lambda told: told["files"][1].update(said))
@@ -322,7 +324,7 @@ def test_sixty_hostile_folders(tmp_path: Path) -> None:
     """Mutations of scripts/benchmarks/fuzz_segments.py, which does this for minutes."""
     rng, watch, seen = np.random.default_rng(1), Watch(), set()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(strips, "BLOCK_BYTES", 500)
+        patch.setattr(row_blocks, "BLOCK_BYTES", 500)
         patch.setattr(os, "fsync", lambda handle: None)
         good = fuzz_segments.good_folder(tmp_path / "good")
         for number in range(60):

@@ -13,8 +13,8 @@ import yaml
 from click.testing import CliRunner, Result
 
 from sb_dqn.checkpoint import model_info
-from sb_dqn.cli.episodes import EpisodeLog
 from sb_dqn.cli.main import commands, main
+from sb_dqn.cli.train.episode_log import EpisodeLog
 from sb_dqn.presets import list_presets
 
 TRAIN = ["train", "dqn", "CartPole-v1", "--timesteps", "600", "--seed", "1", "--set", "learning_starts=50",

@@ -18,14 +18,14 @@ import yaml
 from click.testing import CliRunner, Result
 
 from sb_dqn.checkpoint import model_info
-from sb_dqn.cli import comparison_picture
-from sb_dqn.cli.compare import _planned, _stopped
-from sb_dqn.cli.comparison import Estimate
-from sb_dqn.cli.comparison_folder import Setup, read
-from sb_dqn.cli.fleet import Failure, Job, locked, run_jobs
+from sb_dqn.cli.compare import plot
+from sb_dqn.cli.compare.command import _planned, _stopped
+from sb_dqn.cli.compare.folder import Setup, read
+from sb_dqn.cli.compare.jobs import Failure, Job, locked, run_jobs
+from sb_dqn.cli.compare.statistics import Estimate
 from sb_dqn.cli.main import commands, main
-from sb_dqn.cli.results import Result as Outcome
-from sb_dqn.cli.results import read_result, write_result
+from sb_dqn.cli.train.result_file import Result as Outcome
+from sb_dqn.cli.train.result_file import read_result, write_result
 
 ROOT = Path(__file__).parents[2]
 SMALL = ["--env", "CartPole-v1", "--seeds", "1", "--steps", "400", "--eval-episodes", "2", "-o", "learning_starts=50",
@@ -108,7 +108,7 @@ def test_what_is_missing_is_told_in_the_table_s_file(
     def failing(jobs: list[Job], *_: object) -> list[Failure]:
         return [Failure(job, "no more memory") for job in jobs]
 
-    monkeypatch.setattr("sb_dqn.cli.fleet.run_jobs", failing)
+    monkeypatch.setattr("sb_dqn.cli.compare.jobs.run_jobs", failing)
     arguments = [word if word != "1" else "2" for word in SMALL]
     done = call("compare", "DoubleDQN", *arguments, "-o", "DoubleDQN.gamma=0.5", "--out", out)
     assert done.exit_code == 1
@@ -167,9 +167,9 @@ def test_the_picture_promises_no_interval_of_one_seed(
     compared: tuple[Path, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seeds: int, title: str
 ) -> None:
     figures: list[Any] = []
-    monkeypatch.setattr(comparison_picture, "save_figure", lambda figure, picture: figures.append(figure))
+    monkeypatch.setattr(plot, "save_figure", lambda figure, picture: figures.append(figure))
     runs = {"DQN": [run_of(compared[0], "DQN")] * seeds}
-    comparison_picture.draw(tmp_path / "a.png", "it", runs, {"DQN": Estimate(1.0, None)}, "2 greedy episodes")
+    plot.draw(tmp_path / "a.png", "it", runs, {"DQN": Estimate(1.0, None)}, "2 greedy episodes")
     assert figures[0].axes[0].get_title().startswith(title)
 
 

@@ -10,16 +10,24 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sb_dqn.cli import comparison
-from sb_dqn.cli.comparison import Estimate, Score, as_table, caption, estimate_iqm, interquartile_mean, mean_band
-from sb_dqn.cli.results import Result, read_result, write_result
+from sb_dqn.cli.compare import statistics
+from sb_dqn.cli.compare.statistics import (
+    Estimate,
+    Score,
+    as_table,
+    caption,
+    estimate_iqm,
+    interquartile_mean,
+    mean_band,
+)
+from sb_dqn.cli.train.result_file import Result, read_result, write_result
 
 installed = pytest.mark.skipif(find_spec("rliable") is None, reason="needs the extra compare")
 
 
 @pytest.fixture
 def by_ourselves(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(comparison, "has_rliable", lambda: False)
+    monkeypatch.setattr(statistics, "has_rliable", lambda: False)
 
 
 @pytest.mark.parametrize(
@@ -65,7 +73,7 @@ def test_the_interval_is_that_of_rliable(monkeypatch: pytest.MonkeyPatch) -> Non
     """On average: rliable draws from numpy's global generator, so that an end varies by 0.5 from call to call."""
     means = np.random.default_rng(1).normal(200.0, 30.0, size=10)
     values, intervals = zip(*(astuple(estimate_iqm(means)) for _ in range(5)), strict=True)
-    monkeypatch.setattr(comparison, "has_rliable", lambda: False)
+    monkeypatch.setattr(statistics, "has_rliable", lambda: False)
     ours = estimate_iqm(means)
     assert ours.value == pytest.approx(values[0])
     assert ours.interval == pytest.approx(np.mean(intervals, 0), abs=1.2)
@@ -74,7 +82,7 @@ def test_the_interval_is_that_of_rliable(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_strata_are_resampled_apart() -> None:
     scores = np.array([[0.0, 100.0], [1.0, 101.0], [2.0, 102.0]])
-    drawn = comparison.resample(scores, np.random.default_rng(0), 4_000)
+    drawn = statistics.resample(scores, np.random.default_rng(0), 4_000)
     assert drawn.shape == (4_000, 3, 2)
     assert (drawn[:, :, 0] < 3).all()
     assert (drawn[:, :, 1] >= 100).all()

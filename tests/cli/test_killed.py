@@ -15,12 +15,12 @@ import pytest
 from click.testing import CliRunner, Result
 
 from sb_dqn.checkpoint import model_info
-from sb_dqn.cli.episodes import EpisodeLog
-from sb_dqn.cli.keeping import Keeper, checkpoints, stopping_in_order
 from sb_dqn.cli.main import commands
-from sb_dqn.cli.results import Result as Outcome
-from sb_dqn.cli.results import read_result
-from sb_dqn.cli.runs import drop_rows
+from sb_dqn.cli.train.checkpoint_timer import Keeper, checkpoints, stopping_in_order
+from sb_dqn.cli.train.episode_log import EpisodeLog
+from sb_dqn.cli.train.folder import drop_rows
+from sb_dqn.cli.train.result_file import Result as Outcome
+from sb_dqn.cli.train.result_file import read_result
 
 ROOT = Path(__file__).parents[2]
 TRAIN = (
@@ -54,7 +54,7 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(EpisodeLog, "_on_step", ask)
-        patch.setattr("sb_dqn.cli.keeping.PATIENCE", 0)
+        patch.setattr("sb_dqn.cli.train.checkpoint_timer.PATIENCE", 0)
         patch.setattr(os, "fsync", lambda handle: None)  # 300 checkpoints, and no power is cut
         done = call(*TRAIN, "--folder", root, "--checkpoint-minutes", 1e-9)
     assert done.exit_code == 130, done.output

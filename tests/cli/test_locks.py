@@ -13,10 +13,10 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from sb_dqn.cli.episodes import EpisodeLog
-from sb_dqn.cli.locks import alone_in
 from sb_dqn.cli.main import commands
-from sb_dqn.cli.results import read_result
+from sb_dqn.cli.train.episode_log import EpisodeLog
+from sb_dqn.cli.train.folder_lock import alone_in
+from sb_dqn.cli.train.result_file import read_result
 
 fcntl = pytest.importorskip("fcntl", reason="without POSIX locks the user takes care")
 
@@ -62,7 +62,7 @@ def test_a_second_process_is_refused(tmp_path: Path, second: tuple[str, ...]) ->
 
 def test_a_killed_process_lets_go(tmp_path: Path) -> None:
     code = (
-        "import pathlib, sys, time; from sb_dqn.cli.locks import alone_in\n"
+        "import pathlib, sys, time; from sb_dqn.cli.train.folder_lock import alone_in\n"
         "with alone_in(pathlib.Path(sys.argv[1]), ''): print('held', flush=True); time.sleep(60)"
     )
     with subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True) as holder:

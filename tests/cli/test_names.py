@@ -6,7 +6,13 @@ import click
 import pytest
 
 from sb_dqn.algorithms import DoubleDQN
-from sb_dqn.cli.names import ALGORITHMS, algorithm_class, canonical, constructor_defaults, parse_assignments
+from sb_dqn.cli.train.settings_syntax import (
+    ALGORITHMS,
+    algorithm_class,
+    canonical,
+    constructor_defaults,
+    parse_assignments,
+)
 
 
 @pytest.mark.parametrize("name", ["DoubleDQN", "doubledqn", "DOUBLEDQN", "double-dqn", "Double_DQN"])

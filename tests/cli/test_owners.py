@@ -5,8 +5,8 @@ from __future__ import annotations
 import click
 import pytest
 
-from sb_dqn.cli.names import parse_assignments
-from sb_dqn.cli.owners import by_owner
+from sb_dqn.cli.compare.per_algorithm_settings import by_owner
+from sb_dqn.cli.train.settings_syntax import parse_assignments
 
 
 def test_what_is_said_of_one_goes_over_what_is_said_of_all_in_any_order() -> None:

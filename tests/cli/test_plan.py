@@ -7,7 +7,7 @@ from typing import Any
 import click
 import pytest
 
-from sb_dqn.cli.plan import STEPS_WITHOUT_PRESET, make_plan
+from sb_dqn.cli.train.plan import STEPS_WITHOUT_PRESET, make_plan
 
 
 def test_the_preset_alone() -> None:

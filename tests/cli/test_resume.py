@@ -18,9 +18,9 @@ from gymnasium.envs.classic_control import CartPoleEnv
 from gymnasium.envs.registration import EnvSpec
 
 from sb_dqn.checkpoint import model_info
-from sb_dqn.cli.episodes import EpisodeLog, drop_episodes
-from sb_dqn.cli.keeping import checkpoints
 from sb_dqn.cli.main import commands, main
+from sb_dqn.cli.train.checkpoint_timer import checkpoints
+from sb_dqn.cli.train.episode_log import EpisodeLog, drop_episodes
 from sb_dqn.errors import EnvironmentFault
 
 TRAIN = (
@@ -252,7 +252,7 @@ def test_an_error_while_saving_does_not_hide_the_first(
     def fail_first(log: EpisodeLog) -> None:
         raise OSError("first")
 
-    monkeypatch.setattr("sb_dqn.cli.training.draw_curve", fail)
+    monkeypatch.setattr("sb_dqn.cli.train.training.draw_curve", fail)
     done = call_meeting({150: fail_first}, *TRAIN, "--folder", tmp_path, "-n", 200, "--eval-freq", 0)
     assert "not saved: 'by hand'" in done.output
     assert repr(done.exception) == "OSError('first')"

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 import pytest
 
-from sb_dqn.cli.runs import find_run, new_run_folder, read_config, write_config
+from sb_dqn.cli.train.folder import find_run, new_run_folder, read_config, write_config
 
 
 def test_numbers_go_up_and_slashes_do_not_nest(tmp_path: Path) -> None:

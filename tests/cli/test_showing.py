@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sb_dqn.cli.showing import ATARI_RATE, Film, Frame, Window, open_shown
+from sb_dqn.cli.rendering import ATARI_RATE, Film, Frame, Window, open_shown
 from sb_dqn.errors import ConfigurationError
 
 

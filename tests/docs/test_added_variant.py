@@ -19,9 +19,9 @@ import sb_dqn
 from sb_dqn.algorithms import DQN
 from sb_dqn.algorithms.dqn import Learned
 from sb_dqn.errors import ConfigurationError
-from sb_dqn.nn.heads import Scalar
-from sb_dqn.nn.values import ILLEGAL, ScalarValue
-from sb_dqn.objectives.backup import Backup
+from sb_dqn.nn.heads.scalar import Scalar
+from sb_dqn.nn.heads.value_objects import ILLEGAL, ScalarValue
+from sb_dqn.objectives.bootstrap import Backup
 from sb_dqn.objectives.q_learning import QLearning
 from sb_dqn.types import Batch
 from tests.tiny import Tiny, lanes

@@ -12,9 +12,9 @@ from typing import Any
 import click
 import pytest
 
-from sb_dqn.algorithms.outside import NOT_NEEDED
 from sb_dqn.cli.main import commands
-from sb_dqn.cli.names import ALGORITHMS, algorithm_class, constructor_defaults, parse_assignments
+from sb_dqn.cli.train.settings_syntax import ALGORITHMS, algorithm_class, constructor_defaults, parse_assignments
+from sb_dqn.core.arguments import NOT_NEEDED
 from tests.docs.pages import FOLDER, PAGES, ROOT, blocks, name_of, pages_with, table_of
 
 LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")

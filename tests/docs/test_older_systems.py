@@ -12,18 +12,18 @@ import pytest
 from ale_py.vector_env import AtariVectorEnv
 
 from sb_dqn.algorithms import ALGORITHMS, DQN, PQN, VPG
-from sb_dqn.algorithms.base import BaseAlgorithm
+from sb_dqn.buffers.prioritized_sampler import Prioritized
 from sb_dqn.callbacks import CheckpointCallback, EvalCallback
-from sb_dqn.cli.names import constructor_defaults
+from sb_dqn.cli.train.settings_syntax import constructor_defaults
+from sb_dqn.core.base_algorithm import BaseAlgorithm
 from sb_dqn.envs import Monitor, StreamOptions, make_atari_env, make_vec_env
 from sb_dqn.evaluation import evaluate_policy
 from sb_dqn.exploration.settings import KEYS
 from sb_dqn.logger import configure
 from sb_dqn.nn import HadamaxCNN, ImpalaCNN, NatureCNN
-from sb_dqn.nn.linear import Noisy
-from sb_dqn.objectives.backup import Munchausen
+from sb_dqn.nn.layers.linear import Noisy
+from sb_dqn.objectives.bootstrap import Munchausen
 from sb_dqn.policies import OPTIMIZER_KEYS, QPolicy, RecurrentQPolicy
-from sb_dqn.replay.prioritized import Prioritized
 from sb_dqn.schedules import Linear
 from tests.docs.pages import FOLDER, QUOTED, rows_of, section_of
 from tests.tiny import Tiny, quick

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from gymnasium.vector import SyncVectorEnv
 
-from sb_dqn.envs.lanes import Lanes
-from sb_dqn.envs.stream import open_stream
+from sb_dqn.envs.streams.open import open_stream
+from sb_dqn.envs.vector.sync_env import Lanes
 from sb_dqn.errors import ConfigurationError, SpaceError
 from sb_dqn.spaces import flatten_observation
 from tests.toys import OBSERVATIONS, ToyGame, batched

@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 
-from sb_dqn.envs.lanes import Lanes
 from sb_dqn.envs.make import make_env, make_vec_env, spec_of
 from sb_dqn.envs.monitor import Monitor
 from sb_dqn.envs.results import load_results
-from sb_dqn.envs.stream import open_stream
+from sb_dqn.envs.streams.open import open_stream
+from sb_dqn.envs.vector.sync_env import Lanes
 from sb_dqn.errors import ConfigurationError
 from tests.tiny import Faulty
 from tests.toys import DuckVecEnv, ToyGame

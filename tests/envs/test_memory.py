@@ -11,7 +11,7 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 from sb_dqn.envs import make_vec_env
-from sb_dqn.envs.memory import AHEAD, DOWN, UP, TMaze
+from sb_dqn.envs.memory_tasks import AHEAD, DOWN, UP, TMaze
 from sb_dqn.errors import ConfigurationError
 
 

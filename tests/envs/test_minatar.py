@@ -13,7 +13,7 @@ import pytest
 
 from sb_dqn.envs.make import make_env, make_vec_env, spec_of
 from sb_dqn.envs.minatar import NAMESPACE
-from sb_dqn.envs.stream import open_stream
+from sb_dqn.envs.streams.open import open_stream
 from sb_dqn.errors import ConfigurationError
 
 GAMES = {"Asterix": (4, 5), "Breakout": (4, 3), "Freeway": (7, 3), "Seaquest": (10, 6), "SpaceInvaders": (6, 4)}

@@ -14,7 +14,7 @@ import pytest
 from gymnasium.vector import AsyncVectorEnv
 
 from sb_dqn.envs.make import make_vec_env
-from sb_dqn.envs.renewed_workers import worker_lanes
+from sb_dqn.envs.vector.restarting_async_env import worker_lanes
 from sb_dqn.errors import ConfigurationError, EnvironmentFault
 from sb_dqn.logger import configure
 from tests.tiny import Tiny, quick

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from gymnasium.vector import AsyncVectorEnv
 
-from sb_dqn.envs.stream import open_stream
+from sb_dqn.envs.streams.open import open_stream
 from sb_dqn.errors import SpaceError
 from sb_dqn.spaces import ActionShape
 from sb_dqn.types import Rows

@@ -13,9 +13,9 @@ import pytest
 from gymnasium.vector import AsyncVectorEnv
 
 from sb_dqn.algorithms import DQN
-from sb_dqn.envs.lanes import Lanes
-from sb_dqn.envs.stream import StreamOptions, open_stream
-from sb_dqn.envs.workers import end_workers, lost_workers
+from sb_dqn.envs.streams.open import StreamOptions, open_stream
+from sb_dqn.envs.vector.sync_env import Lanes
+from sb_dqn.envs.vector.worker_processes import end_workers, lost_workers
 from sb_dqn.errors import ConfigurationError, EnvironmentFault
 from tests.tiny import Faulty, Tiny, quick
 

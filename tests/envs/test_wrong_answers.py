@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from sb_dqn.envs.lanes import Lanes
 from sb_dqn.envs.make import make_vec_env
-from sb_dqn.envs.stream import open_stream
+from sb_dqn.envs.streams.open import open_stream
+from sb_dqn.envs.vector.sync_env import Lanes
 from sb_dqn.errors import ConfigurationError, EnvironmentFault, SpaceError
 
 GOOD: tuple[Any, ...] = (np.zeros(2, np.float32), 1.0, False, False, {})

@@ -13,7 +13,7 @@ from torch import Tensor
 from sb_dqn.losses import policy_gradient as pg
 from sb_dqn.losses.returns import generalised_advantages, lambda_returns, returns_to_go
 from sb_dqn.losses.td import weighted_mean
-from sb_dqn.nn.distributions import Categorical
+from sb_dqn.nn.heads.distributions import Categorical
 
 R, TERMINAL = torch.tensor([[1.0], [0.0], [2.0]]), torch.tensor([[0.0], [1.0], [0.0]])
 V_TM1, V_T = torch.tensor([[0.5], [0.4], [0.3]]), torch.tensor([[0.4], [0.3], [1.0]])

@@ -12,9 +12,9 @@ from torch import Tensor
 from torch import distributions as torchs
 
 from sb_dqn.action_spaces import ActionShape, BoxActions
-from sb_dqn.nn.action_heads import CategoricalHead, GaussianHead, SquashedHead
-from sb_dqn.nn.distributions import Categorical, DiagonalGaussian, masked
-from sb_dqn.nn.squashed import SquashedGaussian
+from sb_dqn.nn.heads.distributions import Categorical, DiagonalGaussian, masked
+from sb_dqn.nn.heads.policy_heads import CategoricalHead, GaussianHead, SquashedHead
+from sb_dqn.nn.heads.squashed_gaussian import SquashedGaussian
 
 RNG = np.random.default_rng(0)
 BOX = BoxActions.of(spaces.Box(np.array([-2.0, 0.0], np.float32), np.array([-1.0, 0.5], np.float32)))

@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from sb_dqn.nn.apart import Apart
-from sb_dqn.nn.flat import flatten_parameters
-from sb_dqn.nn.fraction import FractionProposal
+from sb_dqn.nn.heads.fraction import FractionProposal
+from sb_dqn.nn.parameters.flat import flatten_parameters
+from sb_dqn.nn.parameters.fraction_optimizer import Apart
 
 
 def make(seed: int = 0) -> tuple[nn.Sequential, Tensor, Apart]:

@@ -14,13 +14,13 @@ from torch.nn import functional
 
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.nn import HadamaxCNN, ImpalaCNN, MinAtarCNN, NatureCNN
-from sb_dqn.nn.extractors import EXTRACTORS, NATURE_PIXELS, CombinedExtractor, ImageExtractor, default_cnn
-from sb_dqn.nn.flat import flatten_parameters
-from sb_dqn.nn.hadamax import HadamaxBlock
-from sb_dqn.nn.impala import ResidualBlock
-from sb_dqn.nn.linear import Linear
-from sb_dqn.nn.norms import ImageLayerNorm, SpectralConv2d
-from sb_dqn.nn.strided import StridedConv2d
+from sb_dqn.nn.layers.linear import Linear
+from sb_dqn.nn.layers.norms import ImageLayerNorm, SpectralConv2d
+from sb_dqn.nn.layers.strided_conv import StridedConv2d
+from sb_dqn.nn.parameters.flat import flatten_parameters
+from sb_dqn.nn.torsos.features import EXTRACTORS, NATURE_PIXELS, CombinedExtractor, ImageExtractor, default_cnn
+from sb_dqn.nn.torsos.hadamax import HadamaxBlock
+from sb_dqn.nn.torsos.impala import ResidualBlock
 from sb_dqn.policies.base import Features, default_extractor
 
 BTR: dict[str, Any] = {"width": 2, "spectral_norm": True, "adaptive_pool": (6, 6)}

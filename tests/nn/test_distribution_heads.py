@@ -10,14 +10,14 @@ import torch
 from torch import Tensor, nn
 
 from sb_dqn.errors import ConfigurationError
-from sb_dqn.nn.categorical import Categorical
-from sb_dqn.nn.fraction import FractionEmbedding, FractionProposal
-from sb_dqn.nn.heads import Distribution, Outputs
-from sb_dqn.nn.linear import Linear
-from sb_dqn.nn.noise import Noise
-from sb_dqn.nn.quantile import CosineEmbedding, Implicit, ImplicitEmbedding, Quantile, midpoints
-from sb_dqn.nn.risk import Distortion, parse_risk
-from sb_dqn.nn.values import ILLEGAL, FractionValue
+from sb_dqn.nn.heads.categorical import Categorical
+from sb_dqn.nn.heads.fraction import FractionEmbedding, FractionProposal
+from sb_dqn.nn.heads.quantile import CosineEmbedding, Implicit, ImplicitEmbedding, Quantile, midpoints
+from sb_dqn.nn.heads.risk_distortion import Distortion, parse_risk
+from sb_dqn.nn.heads.scalar import Distribution, Outputs
+from sb_dqn.nn.heads.value_objects import ILLEGAL, FractionValue
+from sb_dqn.nn.layers.linear import Linear
+from sb_dqn.nn.layers.noise import Noise
 
 WIDTH = 6
 SMALL: dict[str, Distribution] = {

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from sb_dqn.nn.values import ILLEGAL, CategoricalValue, FractionValue, QuantileValue
+from sb_dqn.nn.heads.value_objects import ILLEGAL, CategoricalValue, FractionValue, QuantileValue
 
 LEADING = [(), (4,), (2, 3)]
 SUPPORT = torch.tensor([-1.0, 0.0, 2.0])

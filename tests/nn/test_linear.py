@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from sb_dqn.errors import ConfigurationError
-from sb_dqn.nn.linear import Linear, Noisy, NoisyLinear, assign_noise
-from sb_dqn.nn.noise import Noise
+from sb_dqn.nn.layers.linear import Linear, Noisy, NoisyLinear, assign_noise
+from sb_dqn.nn.layers.noise import Noise
 from tests.modes import Variant
 
 
@@ -103,7 +103,7 @@ def test_many_rows_of_one_draw_are_as_a_few(monkeypatch: pytest.MonkeyPatch) -> 
     x, weights = torch.randn(2, 8, 5), torch.randn(2, 8, 3)
     made: list[list[Tensor]] = []
     for rows in (16, 17):  # the noise within the matrix, then beside it
-        monkeypatch.setattr("sb_dqn.nn.linear.ROWS", rows)
+        monkeypatch.setattr("sb_dqn.nn.layers.linear.ROWS", rows)
         y = layer(x, noise)
         made.append([y, *torch.autograd.grad((y * weights).sum(), list(layer.parameters()))])
     for one, other in zip(*made, strict=True):

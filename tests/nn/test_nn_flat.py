@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from sb_dqn.nn.flat import flat_copy, flat_views, flatten_parameters
+from sb_dqn.nn.parameters.flat import flat_copy, flat_views, flatten_parameters
 
 
 def net() -> nn.Sequential:

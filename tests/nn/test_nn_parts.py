@@ -12,10 +12,10 @@ from torch import Tensor, nn
 
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.nn import BaseFeaturesExtractor, CombinedExtractor, FlattenExtractor, NatureCNN
-from sb_dqn.nn.heads import Outputs, ScalarHead
-from sb_dqn.nn.linear import Linear
-from sb_dqn.nn.mlp import Hidden, Streams
-from sb_dqn.nn.values import ILLEGAL, ScalarValue
+from sb_dqn.nn.heads.scalar import Outputs, ScalarHead
+from sb_dqn.nn.heads.value_objects import ILLEGAL, ScalarValue
+from sb_dqn.nn.layers.linear import Linear
+from sb_dqn.nn.torsos.mlp import Hidden, Streams
 from tests.modes import Variant
 
 

@@ -17,8 +17,7 @@ from torch.nn import functional
 
 from sb_dqn.accelerate import Mode, accelerate
 from sb_dqn.errors import ConfigurationError
-from sb_dqn.nn.flat import flatten_parameters
-from sb_dqn.nn.norms import (
+from sb_dqn.nn.layers.norms import (
     ImageLayerNorm,
     SpectralConv2d,
     SpectralLinear,
@@ -27,6 +26,7 @@ from sb_dqn.nn.norms import (
     spectral_norm,
     spectrally_normalised,
 )
+from sb_dqn.nn.parameters.flat import flatten_parameters
 
 
 def rng(seed: int = 0) -> torch.Generator:

@@ -16,7 +16,7 @@ from sb_dqn.accelerate import accelerate
 from sb_dqn.errors import CheckpointError, ConfigurationError
 from sb_dqn.normalize import Normalization, Normalizer
 from sb_dqn.types import Batch, Blueprint
-from tests.replay.toy_rows import EVENTS, SPACES, Game, play
+from tests.buffers.toy_rows import EVENTS, SPACES, Game, play
 
 CPU = torch.device("cpu")
 SPACE = spaces.Dict(SPACES)

@@ -13,19 +13,19 @@ from gymnasium import spaces
 from torch import Tensor
 
 from sb_dqn.accelerate import accelerate
-from sb_dqn.learner import Learner
-from sb_dqn.nn.categorical import Categorical
-from sb_dqn.nn.fraction import FractionProposal
-from sb_dqn.nn.heads import Distribution
-from sb_dqn.nn.linear import Noisy
-from sb_dqn.nn.quantile import Implicit, Quantile
-from sb_dqn.nn.values import CategoricalValue
-from sb_dqn.objectives.backup import Backup, Munchausen
+from sb_dqn.core.learner import Learner
+from sb_dqn.nn.heads.categorical import Categorical
+from sb_dqn.nn.heads.fraction import FractionProposal
+from sb_dqn.nn.heads.quantile import Implicit, Quantile
+from sb_dqn.nn.heads.scalar import Distribution
+from sb_dqn.nn.heads.value_objects import CategoricalValue
+from sb_dqn.nn.layers.linear import Noisy
+from sb_dqn.objectives.bootstrap import Backup, Munchausen
 from sb_dqn.objectives.categorical import CategoricalObjective
 from sb_dqn.objectives.fraction import FractionObjective
 from sb_dqn.objectives.quantile import QuantileObjective
 from sb_dqn.policies import MlpPolicy
-from sb_dqn.policies.network import Design
+from sb_dqn.policies.q_network import Design
 from sb_dqn.rng import torch_seeded
 from sb_dqn.types import Batch
 

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from sb_dqn.accelerate import Mode, accelerate
 from sb_dqn.errors import ConfigurationError
-from sb_dqn.nn.values import CategoricalValue, FractionValue, QuantileValue
-from sb_dqn.objectives.backup import Backup, Munchausen
+from sb_dqn.nn.heads.value_objects import CategoricalValue, FractionValue, QuantileValue
+from sb_dqn.objectives.bootstrap import Backup, Munchausen
 from sb_dqn.objectives.categorical import CategoricalObjective
 from sb_dqn.objectives.fraction import FractionObjective
 from sb_dqn.objectives.quantile import QuantileObjective

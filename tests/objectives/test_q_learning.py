@@ -12,11 +12,11 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from sb_dqn.accelerate import Mode, accelerate
+from sb_dqn.buffers import Cadence, Replay, Ring, TransitionView, UniformSampler
 from sb_dqn.errors import ConfigurationError
-from sb_dqn.nn.values import ILLEGAL, ScalarValue
-from sb_dqn.objectives.backup import Backup, Munchausen
+from sb_dqn.nn.heads.value_objects import ILLEGAL, ScalarValue
+from sb_dqn.objectives.bootstrap import Backup, Munchausen
 from sb_dqn.objectives.q_learning import QLearning
-from sb_dqn.replay import Cadence, Replay, Ring, TransitionView, UniformSampler
 from sb_dqn.types import Batch, Rows, Slot
 from tests.modes import MODES
 

@@ -12,11 +12,11 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from sb_dqn.algorithms import ALGORITHMS
-from sb_dqn.algorithms.outside import constructor_arguments
+from sb_dqn.core.arguments import constructor_arguments
 from sb_dqn.errors import ConfigurationError, SpaceError
 from sb_dqn.nn import BaseFeaturesExtractor, FlattenExtractor
-from sb_dqn.nn.linear import Linear
-from sb_dqn.nn.norms import SpectralLinear
+from sb_dqn.nn.layers.linear import Linear
+from sb_dqn.nn.layers.norms import SpectralLinear
 from sb_dqn.policies import (
     ACTOR_CRITIC_POLICIES,
     OF_ALGORITHMS,
@@ -29,7 +29,7 @@ from sb_dqn.policies import (
     split_policy_kwargs,
 )
 from sb_dqn.policies.base import ELSEWHERE
-from sb_dqn.policies.network import QNetwork
+from sb_dqn.policies.q_network import QNetwork
 from sb_dqn.spaces import flatten_observation, flatten_space, leaf_dtype
 
 ACTIONS = spaces.Discrete(3, start=5)

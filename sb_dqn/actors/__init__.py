@@ -1,1 +1,0 @@
-"""Actors: what turns a stream into rows by acting on it."""

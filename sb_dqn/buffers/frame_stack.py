@@ -1,0 +1,90 @@
+"""Frame stacks: the one rule by which single frames become a stack, for replay and for acting alike."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sb_dqn.buffers.ring import Ring
+from sb_dqn.spaces import Space
+from sb_dqn.types import Observation, Slot
+
+
+def stack_cells(ring: Ring, cells: Tensor) -> Tensor:
+    """Where the frames of a window lie, with those of another episode replaced by the ring's frame of zeros.
+
+    Args:
+        ring: with frame stack K > 1.
+        cells: `[N, K + m]` int64 cells of rows r - K + 1 .. r + m of one lane each; none of r .. r + m - 1 is `last`.
+
+    Returns:
+        `[N, K + m]` int64: a frame at row j < r is real only if no row of j .. r - 1 is `last`. Cells before the lane's
+        first row need no care: nothing has been written there yet, they hold zeros.
+    """
+    older = cells[:, : ring.frame_stack - 1]
+    ended = ring.last.take(older)
+    dead = ended.flip(1).cumsum(1).flip(1) > 0  # [N, K - 1]: something ended at this row or between it and r
+    return torch.cat([torch.where(dead, ring.capacity, older), cells[:, ring.frame_stack - 1 :]], dim=1)
+
+
+def take_frames(frames: Tensor, cells: Tensor) -> Tensor:
+    """`[cells, C, H, W]` at `[N, W]` cells, joined along the channels: `[N, W * C, H, W]`."""
+    count, width = cells.shape
+    channels, *image = frames.shape[1:]
+    return frames.index_select(0, cells.reshape(-1)).view(count, width * channels, *image)
+
+
+class FrameStack:
+    """The last K frames of each lane, for acting: a ring of K + 1 rows, stacked as replay stacks them, by numpy.
+
+    numpy, since for a lane or a few torch takes longer to begin each of the steps than all of them take.
+
+    Args:
+        frame_stack: K >= 1.
+        num_lanes: B.
+        spaces: leaf spaces of one lane, single frames; leaves that are no frames pass through as they are.
+    """
+
+    def __init__(self, frame_stack: int, num_lanes: int, spaces: Mapping[str, Space]) -> None:
+        self.ring = Ring((frame_stack + 1) * num_lanes, num_lanes, spaces, num_actions=1, frame_stack=frame_stack)
+        self._lanes = np.arange(num_lanes)[:, None]
+        self._window = np.arange(-frame_stack, 0)
+        self._columns = {key: column.numpy() for key, column in self.ring.obs.items()}  # the same memory
+        self._last = self.ring.last.numpy()
+
+    def push(self, slot: Slot) -> None:
+        """Takes in what arrived; the row after a `last` one begins a new stack."""
+        self.ring.arrive(slot)
+
+    def cut(self) -> None:
+        """The stream begins anew: what comes next does not belong to what was."""
+        self.ring.cut()
+
+    def stacked(self) -> Observation:
+        """The newest observation of every lane by key, fresh: `[B, K * C, H, W]` of frames, else `[B, *shape]`."""
+        ring = self.ring
+        cells = (ring.cursor[:, None] + self._window) % ring.rows * ring.num_lanes + self._lanes  # [B, K]
+        ended = self._last[cells[:, -2::-1]]  # from the newest but one back
+        if ended.any():
+            cells[:, -2::-1][np.logical_or.accumulate(ended, 1)] = ring.capacity  # the frame of zeros
+        obs = {}
+        for key, column in self._columns.items():
+            taken = column[cells if key in ring.stacked_keys else cells[:, -1]]
+            obs[key] = taken.reshape(len(taken), -1, *taken.shape[3:]) if key in ring.stacked_keys else taken
+        return obs
+
+
+def observations_at(ring: Ring, lane: Tensor, row: Tensor) -> dict[str, Tensor]:
+    """Observations by key of rows `[N]` (absolute) of lanes `[N]`, fresh: `[N, K * C, H, W]` of frames, else `[N, *shape]`."""
+    newest = ring.cells(lane, row)
+    if not ring.stacked_keys:
+        return {key: column.index_select(0, newest) for key, column in ring.obs.items()}
+    window = torch.arange(1 - ring.frame_stack, 1, device=row.device)
+    frames = stack_cells(ring, ring.cells(lane[:, None], row[:, None] + window))
+    return {
+        key: take_frames(column, frames) if key in ring.stacked_keys else column.index_select(0, newest)
+        for key, column in ring.obs.items()
+    }

@@ -1,0 +1,99 @@
+"""Views: what is read from the ring at the rows that a sampler chose."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from sb_dqn.buffers.frame_stack import stack_cells, take_frames
+from sb_dqn.buffers.ring import Ring
+from sb_dqn.errors import ConfigurationError
+from sb_dqn.types import Batch
+
+
+def as_it_is(x: Tensor) -> Tensor:
+    """Rewards that nobody scales."""
+    return x
+
+
+class TransitionView:
+    """n-step transitions.
+
+    return_ = sum_{k<m} gamma^k r_{t+k+1}, where m <= n is the number of steps up to and including the first row that
+    is `terminal` or `last`; discount = gamma^m, or 0 if row t + m is `terminal`; next_obs = o_{t+m}. So a truncated
+    episode bootstraps from the very row that holds its last observation (Pardo et al. 2018, arXiv:1712.00378).
+
+    Args:
+        ring: to read from.
+        n_steps: n, the ring's own.
+        gamma: in [0, 1].
+        scale: from rewards as they are stored to rewards as they are learned from; pure tensor operations.
+
+    Raises:
+        ConfigurationError: n_steps is not the ring's, or gamma is out of its range.
+    """
+
+    def __init__(self, ring: Ring, n_steps: int, gamma: float, scale: Callable[[Tensor], Tensor] = as_it_is) -> None:
+        if n_steps != ring.n_steps:
+            raise ConfigurationError(f"n_steps={n_steps}, but the ring has n_steps={ring.n_steps}; give both the same")
+        if not 0.0 <= gamma <= 1.0:
+            raise ConfigurationError(f"gamma={gamma} is not allowed; give a number in [0, 1]")
+        self.ring, self.n_steps, self.gamma, self.scale = ring, n_steps, float(gamma), scale
+        self._window = torch.arange(1 - ring.frame_stack, n_steps + 1, device=ring.device)
+        self._stack = torch.arange(ring.frame_stack, device=ring.device)
+        self._powers = torch.tensor([gamma**k for k in range(n_steps + 1)], dtype=torch.float32, device=ring.device)
+
+    def gather(self, lane: Tensor, row: Tensor, weight: Tensor) -> Batch:
+        """Reads one batch.
+
+        Args:
+            lane, row: `[N]` int64, rows absolute and allowed to start.
+            weight: `[N]` float32; places of weight 0 are read too and hold finite numbers.
+
+        Returns:
+            A batch of fresh tensors.
+        """
+        ring, k = self.ring, self.ring.frame_stack
+        cells = ring.cells(lane[:, None], row[:, None] + self._window)  # [N, K + n]: rows r - K + 1 .. r + n
+        now = cells[:, k - 1]
+        if self.n_steps == 1:
+            steps, end = None, cells[:, k]
+            return_ = self.scale(ring.reward.index_select(0, end))
+            discount = ring.terminal.index_select(0, end).logical_not() * self.gamma
+        else:
+            return_, steps = self._accumulate(cells[:, k:])
+            end = cells.gather(1, steps + (k - 1))[:, 0]
+            discount = self._powers.take(steps[:, 0]) * ring.terminal.index_select(0, end).logical_not()
+        obs, next_obs = self._observations(cells, now, end, steps)
+        action = ring.actions_at(now)
+        mask, next_mask = (None if ring.mask is None else ring.mask.index_select(0, at) for at in (now, end))
+        return Batch(obs, action, return_, discount, next_obs, weight, torch.stack([lane, row]), mask, next_mask)
+
+    def _accumulate(self, ahead: Tensor) -> tuple[Tensor, Tensor]:
+        """`[N, n]` cells of rows r + 1 .. r + n -> n-step return `[N]` float32, steps really taken m `[N, 1]` int64."""
+        ring = self.ring
+        reward, before = self.scale(ring.reward.take(ahead)), ahead[:, :-1]
+        stop = ring.terminal.take(before) | ring.last.take(before)
+        going = stop.logical_not().cumprod(1)  # [N, n - 1]: steps 2 .. n, 1 where nothing ended before
+        later = (reward[:, 1:] * self._powers[1:-1] * going).sum(1)
+        return reward[:, 0] + later, going.sum(1, keepdim=True) + 1
+
+    def _observations(
+        self, cells: Tensor, now: Tensor, end: Tensor, steps: Tensor | None
+    ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        ring, k = self.ring, self.ring.frame_stack
+        obs: dict[str, Tensor] = {}
+        next_obs: dict[str, Tensor] = {}
+        frames = stack_cells(ring, cells) if ring.stacked_keys else cells
+        for key, column in ring.obs.items():
+            if key not in ring.stacked_keys:
+                obs[key], next_obs[key] = column.index_select(0, now), column.index_select(0, end)
+            elif steps is None:  # the two stacks overlap in K - 1 frames: K + 1 are read instead of 2 K
+                both, channels = take_frames(column, frames), column.shape[1]
+                obs[key], next_obs[key] = both[:, : k * channels], both[:, channels:]
+            else:
+                obs[key] = take_frames(column, frames[:, :k])
+                next_obs[key] = take_frames(column, frames.gather(1, steps + self._stack))
+        return obs, next_obs

@@ -1,0 +1,290 @@
+"""Constructor arguments as plain data: classes by name from a closed table, anything else behind `trust`.
+
+What is in the table loads without trust. A class or function of the user's is named by its import path; a lambda, a
+local function or an object is kept as cloudpickle. Both stay shut while loading, unless the user hands the object in by
+`custom_objects` or says `trust=True`.
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import functools
+import importlib
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import nn, optim
+
+from sb_dqn.checkpoint.encoding.state_tree import TAG, decode_tagged, encode_number, encode_scalar
+from sb_dqn.errors import CheckpointError, nearest
+
+ACTIVATIONS = (
+    nn.CELU, nn.ELU, nn.GELU, nn.Hardswish, nn.Hardtanh, nn.Identity, nn.LeakyReLU, nn.LogSigmoid, nn.Mish, nn.PReLU,
+    nn.ReLU, nn.ReLU6, nn.SELU, nn.SiLU, nn.Sigmoid, nn.Softplus, nn.Softsign, nn.Tanh, nn.Tanhshrink,
+)  # fmt: skip
+OPTIMIZERS = (
+    optim.ASGD, optim.Adadelta, optim.Adagrad, optim.Adam, optim.AdamW, optim.Adamax, optim.NAdam, optim.RAdam,
+    optim.RMSprop, optim.Rprop, optim.SGD,
+)  # fmt: skip
+TABLE: Mapping[str, type] = {cls.__name__: cls for cls in (*ACTIVATIONS, *OPTIMIZERS)}
+"""Classes that every file may name."""
+
+TENSOR_DTYPES = (
+    torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.float16, torch.float32, torch.float64,
+)  # fmt: skip
+"""Those that numpy has, too."""
+
+NOTHING: Mapping[str, Any] = {}
+
+
+def encode_value(name: str, value: Any, table: Mapping[str, type] = NOTHING) -> Any:
+    """One constructor argument as JSON.
+
+    Args:
+        name: of the argument, for messages.
+        value: plain data, paths (as text), numpy arrays and numbers, tensors on the CPU, torch dtypes and devices,
+            classes, partials of them, dataclass objects, callables.
+        table: further classes by short name, beside those of torch; a dataclass among them is written with its fields.
+
+    Raises:
+        CheckpointError: it can be written in no way, not even by cloudpickle.
+    """
+    kind = type(value)
+    if value is None or kind is bool or kind is str:
+        return value
+    if kind is int or kind is float:
+        return encode_number(value)
+    if kind is list or kind is tuple:
+        items = [encode_value(f"{name}.{i}", inner, table) for i, inner in enumerate(value)]
+        return items if kind is list else {TAG: "tuple", "items": items}
+    if isinstance(value, dict):
+        return _encode_dict(name, value, table)
+    return _encode_class(name, value, table) or _encode_known(value, name) or _encode_foreign(name, value)
+
+
+def _encode_dict(name: str, value: dict[Any, Any], table: Mapping[str, type]) -> dict[str, Any]:
+    """A dict by its entries; another class of dict comes back as a plain one."""
+    keys = [encode_value(f"{name} (key)", key, table) for key in value]
+    entries = [encode_value(f"{name}.{key}", inner, table) for key, inner in value.items()]
+    if all(type(key) is str for key in value) and TAG not in value:
+        return dict(zip(keys, entries, strict=True))
+    return {TAG: "dict", "items": [list(pair) for pair in zip(keys, entries, strict=True)]}
+
+
+def _encode_class(name: str, value: Any, table: Mapping[str, type]) -> dict[str, Any] | None:
+    """A class of the table, a dataclass object of one, or a partial; None for anything else."""
+    kind = type(value)
+    names = {cls: short for short, cls in {**TABLE, **table}.items()}
+    if isinstance(value, type):
+        return {TAG: "class", "name": names[value]} if value in names else None
+    if kind in names and dataclasses.is_dataclass(kind):
+        given = {field.name: getattr(value, field.name) for field in dataclasses.fields(kind) if field.init}
+        fields = {key: encode_value(f"{name}.{key}", inner, table) for key, inner in given.items()}
+        return {TAG: "object", "name": names[kind], "fields": fields}
+    if kind is functools.partial:
+        parts = {"func": value.func, "args": list(value.args), "keywords": value.keywords}
+        return {TAG: "partial"} | {key: encode_value(f"{name}.{key}", inner, table) for key, inner in parts.items()}
+    return None
+
+
+def decode_value(
+    name: str,
+    data: Any,
+    table: Mapping[str, type] = NOTHING,
+    custom_objects: Mapping[str, Any] = NOTHING,
+    trust: bool = False,
+) -> Any:
+    """The argument that `encode_value` wrote.
+
+    Args:
+        name: of the argument; nested entries are named with dots (`policy_kwargs.features_extractor_class`).
+        data: from the file.
+        table: as for `encode_value`.
+        custom_objects: replacements by argument name (or dotted name, or last word of it for what needs trust).
+        trust: import and unpickle what the file names; it may then run any code.
+
+    Raises:
+        CheckpointError: the file names something that needs trust or that is not in the table, or is malformed.
+    """
+    try:
+        return _decode(name, data, {**TABLE, **table}, custom_objects, trust)
+    except CheckpointError:
+        raise
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError, RuntimeError) as error:
+        raise CheckpointError(
+            f"argument {name!r} of the file cannot be read ({type(error).__name__}: {error})"
+        ) from None
+
+
+def _decode(name: str, data: Any, table: Mapping[str, type], custom: Mapping[str, Any], trust: bool) -> Any:
+    if name in custom:
+        return custom[name]
+    if isinstance(data, list):
+        return [_decode(f"{name}.{i}", inner, table, custom, trust) for i, inner in enumerate(data)]
+    if not isinstance(data, dict):
+        return data
+    if TAG not in data:
+        return {key: _decode(f"{name}.{key}", inner, table, custom, trust) for key, inner in data.items()}
+    kind = data[TAG]
+    if kind == "tuple":
+        return tuple(_decode(f"{name}.{i}", inner, table, custom, trust) for i, inner in enumerate(data["items"]))
+    if kind == "dict":
+        keys = [_decode(f"{name} (key)", key, table, custom, trust) for key, _ in data["items"]]
+        return {
+            key: _decode(f"{name}.{key}", inner, table, custom, trust)
+            for key, (_, inner) in zip(keys, data["items"], strict=True)
+        }
+    if kind == "class":
+        return _lookup(name, data["name"], table)
+    if kind == "object":
+        return _build(name, data, table, custom, trust)
+    if kind == "partial":
+        func, args, keywords = (
+            _decode(f"{name}.{k}", data[k], table, custom, trust) for k in ("func", "args", "keywords")
+        )
+        return functools.partial(func, *args, **keywords)
+    if kind == "array":
+        return _decode_array(data)
+    if kind == "tensor":
+        return torch.from_numpy(_decode_array(data["array"]))
+    if kind == "torch.dtype":
+        return _torch_dtype(data["name"])
+    if kind == "torch.device":
+        return torch.device(data["name"])
+    if kind in ("import", "pickle"):
+        return _decode_foreign(name, data, custom, trust)
+    return decode_tagged(data)
+
+
+def _lookup(name: str, short: str, table: Mapping[str, type]) -> type:
+    if short not in table:
+        raise CheckpointError(
+            f"argument {name!r} of the file names the unknown class {short!r}.{nearest(short, table)} "
+            f"Known: {sorted(table)}"
+        )
+    return table[short]
+
+
+def _build(name: str, data: dict[str, Any], table: Mapping[str, type], custom: Mapping[str, Any], trust: bool) -> Any:
+    cls = _lookup(name, data["name"], table)
+    if not dataclasses.is_dataclass(cls):
+        raise CheckpointError(
+            f"argument {name!r} of the file wants an object of {data['name']!r}, which is not built from fields"
+        )
+    fields = {key: _decode(f"{name}.{key}", inner, table, custom, trust) for key, inner in data["fields"].items()}
+    return cls(**fields)
+
+
+@functools.singledispatch
+def _encode_known(value: Any, name: str) -> Any:
+    """A numpy array or number, a tensor, a torch dtype or device, a path as text; None for anything else."""
+    return None
+
+
+@_encode_known.register(os.PathLike)
+def _(value: os.PathLike[str], name: str) -> str:
+    return os.fspath(value)
+
+
+@_encode_known.register
+def _(value: np.generic, name: str) -> dict[str, Any]:
+    return encode_scalar(value, f"argument {name!r}")
+
+
+@_encode_known.register(np.ndarray)
+def _(value: npt.NDArray[Any], name: str) -> dict[str, Any] | None:
+    if type(value) is not np.ndarray or value.dtype.kind not in "biuf":
+        return None
+    raw = base64.b64encode(np.ascontiguousarray(value).tobytes()).decode()
+    return {TAG: "array", "dtype": value.dtype.str, "shape": list(value.shape), "data": raw}
+
+
+@_encode_known.register(torch.Tensor)
+def _(value: torch.Tensor, name: str) -> dict[str, Any] | None:
+    plain = type(value) is torch.Tensor and value.device.type == "cpu" and not value.requires_grad
+    if not plain or value.dtype not in TENSOR_DTYPES:
+        return None
+    return {TAG: "tensor", "array": _encode_known(value.numpy(), name)}
+
+
+@_encode_known.register
+def _(value: torch.dtype, name: str) -> dict[str, Any]:
+    return {TAG: "torch.dtype", "name": str(value).removeprefix("torch.")}
+
+
+@_encode_known.register
+def _(value: torch.device, name: str) -> dict[str, Any]:
+    return {TAG: "torch.device", "name": str(value)}
+
+
+def _decode_array(data: dict[str, Any]) -> Any:
+    dtype = np.dtype(str(data["dtype"]))
+    if dtype.kind not in "biuf":
+        raise CheckpointError(f"the file holds an array of the unknown dtype {dtype}")
+    return np.frombuffer(base64.b64decode(data["data"]), dtype).reshape(data["shape"]).copy()
+
+
+def _torch_dtype(name: str) -> torch.dtype:
+    dtype = vars(torch).get(name)
+    if not isinstance(dtype, torch.dtype):
+        raise CheckpointError(f"the file names the unknown torch dtype {name!r}")
+    return dtype
+
+
+def _encode_foreign(name: str, value: Any) -> dict[str, Any]:
+    """By import path if that leads back to the very object, else by cloudpickle."""
+    module, qualname = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
+    if module and qualname:
+        try:
+            if _resolve(f"{module}:{qualname}") is value:
+                return {TAG: "import", "path": f"{module}:{qualname}"}
+        except (ImportError, AttributeError):
+            pass  # a lambda, a local function, a notebook cell: it has no path of its own
+    try:
+        raw = _cloudpickle().dumps(value)
+    except Exception as error:  # whatever the object's own reduction raises
+        raise CheckpointError(
+            f"argument {name!r} is {value!r}, which cannot be written ({type(error).__name__}: {error}); "
+            f"give plain data, a class or a function that can be imported"
+        ) from error
+    return {TAG: "pickle", "shows": repr(value)[:200], "data": base64.b64encode(raw).decode()}
+
+
+def _decode_foreign(name: str, data: dict[str, Any], custom: Mapping[str, Any], trust: bool) -> Any:
+    last = name.rpartition(".")[2]
+    if last in custom:
+        return custom[last]
+    by_path = data[TAG] == "import"
+    what = f"names {data['path']!r} by its import path" if by_path else f"is {data.get('shows')!r}, kept as a pickle"
+    fix = f"pass custom_objects={{{name!r}: ...}}"
+    if not trust:
+        raise CheckpointError(
+            f"argument {name!r} of the file {what}: code that loading does not run. To load it, {fix} with "
+            f"the object to use, or trust=True if you know who made the file (it can then run any code)"
+        )
+    try:
+        if by_path:
+            return _resolve(data["path"])
+        return _cloudpickle().loads(base64.b64decode(data["data"]))
+    except Exception as error:  # whatever the imported or unpickled code raises
+        raise CheckpointError(
+            f"argument {name!r} of the file {what}, which fails here ({type(error).__name__}: {error}); {fix}"
+        ) from error
+
+
+def _resolve(path: str) -> Any:
+    module, _, qualname = path.partition(":")
+    found: Any = importlib.import_module(module)
+    for part in qualname.split("."):
+        found = getattr(found, part)
+    return found
+
+
+def _cloudpickle() -> Any:
+    """Imported only at the two places that need it; published without types."""
+    return importlib.import_module("cloudpickle")

@@ -1,0 +1,51 @@
+"""Environments by id, for training and for evaluation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sb_dqn.envs.streams.open import Stream
+
+ATARI = ("protocol", "frame_stack", "num_threads", "max_frames", "exact_resume", "clip_reward")
+"""Keywords of `make_atari_env` itself; the others go to the emulator."""
+
+
+def open_env(env_id: str, n_envs: int, env_kwargs: Mapping[str, Any], action_mask: str | None = None) -> Stream:
+    """`n_envs` lanes of the environment, read as rows; Atari ids get the C++ vector env.
+
+    Args:
+        env_id: of gymnasium.
+        n_envs: lanes.
+        env_kwargs: of the environment.
+        action_mask: where it tells the legal actions, if the model wants them.
+
+    Raises:
+        ConfigurationError: an unknown id, or a keyword that the environment does not take.
+    """
+    from sb_dqn.envs.atari import is_atari, make_atari_env
+    from sb_dqn.envs.make import make_vec_env, spec_of
+    from sb_dqn.envs.streams.open import open_stream
+
+    if not env_kwargs:
+        return open_stream(env_id, num_envs=n_envs, action_mask=action_mask)
+    if is_atari(spec_of(env_id)):
+        return open_stream(make_atari_env(env_id, n_envs, **atari_arguments(env_kwargs)), action_mask=action_mask)
+    return open_stream(make_vec_env(env_id, n_envs, env_kwargs=env_kwargs), action_mask=action_mask)
+
+
+def atari_arguments(env_kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """`env_kwargs` as keywords of `make_atari_env`: its own by name, the rest for the emulator."""
+    named = {name: value for name, value in env_kwargs.items() if name in ATARI}
+    return {**named, "env_kwargs": {name: value for name, value in env_kwargs.items() if name not in ATARI}}
+
+
+def policy_alias(stream: Stream) -> str:
+    """The policy for this kind of observation: images take the CNN, dicts the one for several inputs."""
+    from gymnasium import spaces
+
+    space = stream.blueprint.observation_space
+    if isinstance(space, spaces.Dict):
+        return "MultiInputPolicy"
+    return "CnnPolicy" if space.shape is not None and len(space.shape) == 3 else "MlpPolicy"

@@ -1,0 +1,297 @@
+"""What surrounds one `learn`: callbacks, log lines, statistics; everything is closed on the way out, errors included."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from sb_dqn.callbacks.base import BaseCallback, Trainer
+from sb_dqn.callbacks.compose import as_callback
+from sb_dqn.callbacks.progress import ProgressBarCallback
+from sb_dqn.core.counters import Counters
+from sb_dqn.core.logs import Logs
+from sb_dqn.core.model_file import reading
+from sb_dqn.envs.statistics import EpisodeStatistics
+from sb_dqn.errors import EnvironmentFault
+from sb_dqn.types import Rows, Update
+
+NAMES = ("self", "total_timesteps", "rewards", "dones", "infos", "actions", "new_obs", "env", "callback")
+CHECK_EVERY = 1_000
+"""Gradient steps between two looks at the flag that says all gradients were finite (each look waits for the device)."""
+
+
+class TickLocals(Mapping[str, Any]):
+    """`callback.locals`: the facts of one tick by Stable-Baselines3's names, each built when it is read.
+
+    Args:
+        model: shown as `self`.
+        callback: shown as `callback`.
+        statistics: of the episodes.
+        horizon: shown as `total_timesteps`.
+        action_start: smallest choice of the action space, `[]` or `[D]`; 0 for a Box.
+    """
+
+    def __init__(
+        self,
+        model: Trainer,
+        callback: BaseCallback,
+        statistics: EpisodeStatistics,
+        horizon: int,
+        action_start: npt.NDArray[Any],
+    ) -> None:
+        self.model, self.statistics, self.action_start = model, statistics, action_start
+        self.facts: dict[str, Any] = {"self": model, "callback": callback, "total_timesteps": horizon}
+        self.rows: Rows | None = None
+
+    def turn_to(self, rows: Rows) -> None:
+        self.rows = rows
+        self.facts.pop("infos", None)
+        self.facts.pop("new_obs", None)
+
+    def __getitem__(self, name: str) -> Any:
+        if name in self.facts:
+            return self.facts[name]
+        if name == "env":
+            return self.model.get_env()
+        if name not in NAMES or self.rows is None:
+            raise KeyError(name)
+        return self._of(self.rows, name)
+
+    def _of(self, rows: Rows, name: str) -> Any:
+        if name == "infos":
+            return self.facts.setdefault("infos", self._infos(rows))
+        if name == "actions":
+            return None if rows.action is None else rows.action + self.action_start
+        if name == "new_obs":
+            # copies: the stream writes into its own again
+            obs = {key: value.copy() for key, value in rows.slots[-1].obs.items()}
+            return self.facts.setdefault("new_obs", obs["obs"] if set(obs) == {"obs"} else obs)
+        if name == "dones":
+            return np.any([slot.last & slot.valid for slot in rows.slots], axis=0) & rows.stepped
+        return np.sum([np.where(slot.valid, slot.reward, 0) for slot in rows.slots], axis=0, dtype=np.float32)
+
+    def _infos(self, rows: Rows) -> list[dict[str, Any]]:
+        infos = rows.make_infos()
+        for episode in self.statistics.finished:
+            facts = {"r": episode.return_, "l": episode.length, "t": episode.time}
+            infos[episode.lane] = {**infos[episode.lane], "episode": facts}
+        return infos
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(NAMES)
+
+    def __len__(self) -> int:
+        return len(NAMES)
+
+
+class Session:
+    """One `learn`.
+
+    Args:
+        model: as callbacks see it.
+        counters, statistics: what is counted.
+        logs: where lines go.
+        facts: further numbers for a line.
+        finite: 0-d bool tensor, False once a loss or gradient was not finite.
+        reports: names of what an update reports beside loss and norm.
+        callback: None, a function, a callback or a list of them.
+        log_interval: episodes between log lines; see `log_by`.
+        progress_bar: show one.
+        action_start: smallest choice of the action space, `[]` or `[D]`; 0 for a Box.
+        resumes: what `state_dict` said of the session that this one goes on with.
+    """
+
+    def __init__(
+        self,
+        model: Trainer,
+        *,
+        counters: Counters,
+        statistics: EpisodeStatistics,
+        logs: Logs,
+        facts: Callable[[], dict[str, float]],
+        finite: Tensor,
+        reports: tuple[str, ...],
+        callback: Any,
+        log_interval: int,
+        progress_bar: bool,
+        action_start: npt.NDArray[Any],
+        resumes: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.model, self.counters, self.statistics, self.logs = model, counters, statistics, logs
+        self.facts, self.finite, self.log_interval = facts, finite, log_interval
+        self.given = None if callback is None else as_callback(callback)
+        given = as_callback(self.given)
+        self.callback = as_callback([given, ProgressBarCallback()]) if progress_bar else given
+        self.calls_back = callback is not None or progress_bar
+        self.locals = TickLocals(model, self.callback, statistics, counters.horizon, action_start)
+        self.reports = ("loss", "grad_norm", *reports)
+        self.recent: list[Update] = []
+        self.skips = False
+        self.log_by(lambda: self.statistics.num_episodes)
+        self.started, self.first_step = time.monotonic(), counters.num_timesteps
+        self.next_check = counters.n_updates + CHECK_EVERY
+        self.resumes = resumes
+        self.settled = True
+        """Whether the rows that arrived last are stored and the updates that they paid for are done."""
+        self.waiting: list[Callable[[], object]] = []
+        """What is to be done when this tick is over: callbacks called, log written."""
+
+    def __enter__(self) -> Session:
+        self.model.learning = True
+        self.finite.fill_(True)  # parameters may have been mended since a gradient went wrong
+        try:
+            self.callback.init_callback(self.model)
+            self.callback.on_training_start(self.locals, {})
+            if self.resumes is not None:
+                with reading("the state of log and callbacks in the file does not fit"):
+                    self._go_on(self.resumes)
+            self.callback.on_rollout_start()
+        except BaseException:
+            self._close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if error is None:
+                self.callback.on_training_end()
+                self.check_finite()
+        finally:
+            self._close()
+
+    def _close(self) -> None:
+        self.model.learning = False
+        try:
+            self.callback.close()
+        finally:
+            self.logs.close()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where log and callbacks are."""
+        return {
+            "log_interval": self.log_interval,
+            "name": self.logs.name,
+            "since_line": self.count() - self.logged,
+            "elapsed": time.monotonic() - self.started,
+            "first_step": self.first_step,
+            "recent": self._reported() if self.recent else None,
+            "callback": None if self.given is None else self.given.state_dict(),
+        }
+
+    def _go_on(self, state: Mapping[str, Any]) -> None:
+        self.logged = self.count() - int(state["since_line"])
+        self.started, self.first_step = time.monotonic() - float(state["elapsed"]), int(state["first_step"])
+        recent = [] if state["recent"] is None else state["recent"].to(self.finite.device)
+        self.recent = [Update(row[0], row[1], row[2:]) for row in recent]
+        if self.given is not None and state["callback"] is not None:
+            self.given.load_state_dict(state["callback"])
+
+    def log_by(self, count: Callable[[], int]) -> None:
+        """What `log_interval` counts: episodes, unless something else is said here."""
+        self.count, self.logged = count, count()
+
+    def arrived(self, rows: Rows) -> None:
+        """Counts the tick."""
+        self.settled = False
+        counters = self.counters
+        counters.num_timesteps += rows.steps
+        counters.lifetime += rows.steps
+        self.statistics.update(rows)
+
+    def updates(self, due: int) -> Iterator[None]:
+        """As many turns as updates are due, between the callbacks' end of one rollout and the start of the next."""
+        if due:
+            self.recent, self.skips = [], False
+        if due and self.calls_back:
+            self.callback.on_rollout_end()
+        for _ in range(due):
+            yield
+            if self.skips:
+                break
+        if due and self.calls_back:
+            self.callback.on_rollout_start()
+
+    def skip_updates(self) -> None:
+        """The update at hand was not made, and those that are left will not be."""
+        self.skips = True
+
+    def record(self, update: Update) -> None:
+        """Keeps what a gradient step reported; it stays on the device until a log line needs it."""
+        self.recent.append(update)
+        if not self.skips:
+            self.counters.n_updates += 1
+
+    def after(self, rows: Rows) -> bool:
+        """Callbacks and, at intervals, a log line.
+
+        Returns:
+            Whether to go on.
+        """
+        counters, go_on, self.settled = self.counters, True, True
+        if counters.n_updates >= self.next_check:
+            self.next_check = counters.n_updates + CHECK_EVERY
+            self.check_finite()
+        if rows.steps == 0:  # nothing but resets
+            return True
+        if self.calls_back:
+            self.locals.turn_to(rows)
+            self.callback.update_locals(self.locals)
+            go_on = self.callback.on_step()
+        if go_on and self.log_interval and self.count() - self.logged >= self.log_interval:
+            self.dump()
+        while self.waiting:
+            self.waiting.pop(0)()
+        return go_on and counters.num_timesteps < counters.horizon
+
+    def dump(self) -> None:
+        """One log line."""
+        statistics, counters = self.statistics, self.counters
+        self.logged = self.count()
+        if not (self.logs.logger.output_formats or self.calls_back):  # nobody would read it
+            return
+        record = self.logs.logger.record
+        if statistics.ep_info_buffer:
+            record("rollout/ep_rew_mean", statistics.mean_return)
+            record("rollout/ep_len_mean", statistics.mean_length)
+        if statistics.ep_success_buffer:
+            record("rollout/success_rate", statistics.success_rate)
+        elapsed = max(time.monotonic() - self.started, sys.float_info.epsilon)
+        record("time/episodes", statistics.num_episodes, exclude="tensorboard")
+        record("time/fps", int((counters.num_timesteps - self.first_step) / elapsed))
+        record("time/time_elapsed", int(elapsed), exclude="tensorboard")
+        record("time/total_timesteps", counters.num_timesteps, exclude="tensorboard")
+        if self.recent:
+            for name, mean in zip(self.reports, self._means(), strict=True):
+                record(f"train/{name}", mean)
+            record("train/n_updates", counters.n_updates, exclude="tensorboard")
+        for key, value in self.facts().items():
+            record(key, value)
+        self.logs.logger.dump(counters.num_timesteps)
+
+    def _means(self) -> list[float]:
+        """Over the latest updates, those of one rollout or of one tick; a device sync, once a line."""
+        means: list[float] = self._reported().mean(0).tolist()
+        return means
+
+    def _reported(self) -> torch.Tensor:
+        """`[U, 2 + facts]` loss, gradient norm and facts of the latest updates."""
+        return torch.stack([torch.cat([u.loss.view(1), u.grad_norm.view(1), u.facts]) for u in self.recent])
+
+    def check_finite(self) -> None:
+        """Raises if some loss or gradient since the start was NaN or infinite (a device sync)."""
+        if not bool(self.finite):
+            raise EnvironmentFault(
+                f"a loss or gradient became NaN or infinite before update {self.counters.n_updates} (env step "
+                f"{self.counters.num_timesteps}); lower learning_rate, set max_grad_norm, or bound the rewards. "
+                f"The model may hold NaN now: go on from the last checkpoint"
+            )

@@ -1,0 +1,73 @@
+"""Probabilities of fixed returns, C51."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from sb_dqn.checks import check_float, check_int
+from sb_dqn.errors import ConfigurationError
+from sb_dqn.nn.heads.scalar import Distribution, Head
+from sb_dqn.nn.heads.value_objects import CategoricalValue
+from sb_dqn.nn.layers.noise import Noise
+
+FARTHEST = 1e20
+"""Bound of v_min and v_max: far from the value of an illegal action, and what lies between them is finite."""
+
+
+class CategoricalHead(Head):
+    """Logits of evenly spaced returns (Bellemare et al. 2017, arXiv 1707.06887).
+
+    Args:
+        outputs: last layer, Z = n_atoms.
+        n_atoms, v_min, v_max: the returns.
+        legal: see `Head`.
+    """
+
+    support: Tensor
+
+    def __init__(
+        self, outputs: nn.Module, n_atoms: int, v_min: float, v_max: float, legal: Tensor | None = None
+    ) -> None:
+        super().__init__(legal)
+        self.outputs = outputs
+        self.register_buffer("support", torch.linspace(v_min, v_max, n_atoms), persistent=False)
+
+    def forward(
+        self, x: Tensor, mask: Tensor | None = None, noise: Noise | None = None, fractions: Any = None
+    ) -> CategoricalValue:
+        return CategoricalValue(self.outputs(x, noise), self.support, self.allowed(mask))
+
+
+@dataclass(frozen=True)
+class Categorical(Distribution):
+    """Probabilities of evenly spaced returns.
+
+    Args:
+        n_atoms: how many, 2 or more.
+        v_min, v_max: the least and the largest; returns outside count as these.
+
+    Raises:
+        ConfigurationError: a scalar is out of its range.
+    """
+
+    n_atoms: int = 51
+    v_min: float = -10.0
+    v_max: float = 10.0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "n_atoms", check_int("n_atoms", self.n_atoms, 2))
+        for name in ("v_min", "v_max"):
+            object.__setattr__(self, name, check_float(name, getattr(self, name), -FARTHEST, FARTHEST))
+        if self.v_min >= self.v_max:
+            raise ConfigurationError(
+                f"v_min={self.v_min} and v_max={self.v_max} span no range: give the least and the largest return that "
+                f"can be expected, v_min below v_max"
+            )
+
+    def make_head(self, outputs: Callable[[int], nn.Module], legal: Tensor | None) -> CategoricalHead:
+        return CategoricalHead(outputs(self.n_atoms), self.n_atoms, self.v_min, self.v_max, legal)

@@ -1,0 +1,48 @@
+"""The head of a policy whose actions tanh keeps within the bounds of a Box, mean and deviation by the observation."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from sb_dqn.nn.heads.policy_heads import ActionHead
+from sb_dqn.nn.heads.squashed_gaussian import SquashedGaussian, to_bounds
+from sb_dqn.spaces import BoxActions
+from sb_dqn.types import FloatArray
+
+LOG_STD = (-20.0, 2.0)
+"""Bounds of the log of the deviation, as in Haarnoja's code."""
+
+
+class SoftHead(ActionHead):
+    """Mean and log-deviation of u for each observation; an action is where tanh(u) falls between the bounds.
+
+    Args:
+        in_features: H.
+        actions: the Box.
+    """
+
+    low: Tensor
+    high: Tensor
+
+    def __init__(self, in_features: int, actions: BoxActions) -> None:
+        self.count = actions.low.size
+        super().__init__(nn.Linear(in_features, 2 * self.count), self.count, {"u": (self.count,)})
+        self.shape = actions.shape
+        for name in ("low", "high"):
+            self.register_buffer(name, torch.as_tensor(getattr(actions, name)).flatten(), persistent=False)
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> SquashedGaussian:
+        mean, log_std = self.outputs(x.float()).split(self.count, -1)
+        return SquashedGaussian(mean, log_std.clamp(*LOG_STD))
+
+    def draw(self, rng: np.random.Generator, rows: int) -> FloatArray:
+        return rng.standard_normal((rows, self.width), dtype=np.float32)
+
+    def to_action(self, sample: Tensor) -> Tensor:
+        return to_bounds(sample, self.low, self.high).view(-1, *self.shape)
+
+    def to_unit(self, action: Tensor) -> Tensor:
+        """`[N, D]`, actions `[N, *shape]` of the env in units in which the bounds are -1 and 1: what critics see."""
+        return 2.0 * (action.reshape(-1, self.low.numel()) - self.low) / (self.high - self.low) - 1.0

@@ -1,0 +1,248 @@
+"""Plain stacks of convolutions: what our CNNs share, the Nature CNN, and one for the small images of MinAtar."""
+
+from __future__ import annotations
+
+from abc import ABC
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from gymnasium import spaces
+from torch import Tensor, nn
+
+from sb_dqn.checks import check_bool, check_int
+from sb_dqn.errors import ConfigurationError
+from sb_dqn.nn.layers.linear import Linear
+from sb_dqn.nn.layers.norms import LayerNorm, Shape, SpectralConv2d, check_layer_norm, image_norm
+from sb_dqn.nn.layers.small_image_conv import SMALL_PIXELS, WindowedConv2d
+from sb_dqn.nn.layers.strided_conv import StridedConv2d
+from sb_dqn.nn.torsos.feature_extractor import BaseFeaturesExtractor
+from sb_dqn.spaces import is_image
+
+
+class ImageExtractor(BaseFeaturesExtractor, ABC):
+    """Parent of our CNNs: convolutions, their output in one row, and a hidden layer unless the policy brings its own.
+
+    Each class says in `HIDDEN` how wide its paper's hidden layer is.
+
+    Args:
+        observation_space: image `[C, H, W]`.
+        layers: from images to images.
+        shape: (C, H, W) of what they return.
+        features_dim: width of the hidden layer; None leaves it out, and the row itself is what comes out.
+        layer_norm: normalise in the hidden layer too.
+        activation: of the hidden layer.
+    """
+
+    def __init__(
+        self,
+        observation_space: spaces.Space[Any],
+        layers: Sequence[nn.Module],
+        shape: Shape,
+        features_dim: int | None,
+        layer_norm: LayerNorm = False,
+        activation: nn.Module | None = None,
+    ) -> None:
+        width = prod(shape)
+        if features_dim is not None:
+            features_dim = check_int("features_dim", features_dim, 1)
+        super().__init__(observation_space, features_dim or width)
+        self.cnn = nn.Sequential(*layers, nn.Flatten())
+        self.linear = nn.Sequential()
+        if features_dim is not None:
+            norm = [nn.LayerNorm(features_dim)] if layer_norm else []
+            self.linear = nn.Sequential(Linear(width, features_dim), *norm, activation or nn.ReLU())
+
+    @property
+    def reads_bytes(self) -> bool:
+        # a class of a user's that computes something else of its own is given what it expects
+        return type(self).forward is ImageExtractor.forward and isinstance(self.cnn[0], StridedConv2d)
+
+    def forward(self, observation: Tensor) -> Tensor:
+        return self.linear(self.cnn(observation))  # type: ignore[no-any-return]  # nn.Module.__call__ is untyped
+
+
+def image_shape(observation_space: spaces.Space[Any], name: str, normalized: bool) -> Shape:
+    """(C, H, W) of an image.
+
+    Raises:
+        ConfigurationError: the space is no image.
+    """
+    if not is_image(observation_space, check_bool("normalized_image", normalized)):
+        raise ConfigurationError(
+            f"{name} needs an image (three axes; uint8 of 0..255, or bool), not {observation_space}; use 'MlpPolicy' for "
+            f"vectors, 'MultiInputPolicy' for a Dict, and normalize_images=False for images of other numbers"
+        )
+    depth, height, width = observation_space.shape  # type: ignore[misc]  # an image, checked above
+    return depth, height, width
+
+
+def check_numbers(name: str, given: Any, low: int = 1) -> list[int]:
+    """A list of whole numbers, none below `low`.
+
+    Raises:
+        ConfigurationError: it is no list, or a number is out of range.
+    """
+    if isinstance(given, str) or not isinstance(given, Sequence):
+        raise ConfigurationError(f"{name}={given!r} is not allowed: give a list of whole numbers, e.g. (32, 64)")
+    return [check_int(f"{name} entry", number, low) for number in given]
+
+
+def check_rows(**given: Any) -> list[tuple[int, ...]]:
+    """Options that have one number for each convolution, turned into one row for each; only `paddings` may be 0.
+
+    Raises:
+        ConfigurationError: one is no list of whole numbers, or lengths differ or are 0.
+    """
+    lists = {name: check_numbers(name, value, 0 if name == "paddings" else 1) for name, value in given.items()}
+    lengths = {len(numbers) for numbers in lists.values()}
+    if len(lengths) != 1 or 0 in lengths:
+        listed = ", ".join(f"{name}={tuple(numbers)}" for name, numbers in lists.items())
+        raise ConfigurationError(f"{listed} need the same length, one number for each convolution: give all of them")
+    return list(zip(*lists.values(), strict=True))
+
+
+@dataclass(frozen=True)
+class Convolutions:
+    """Layers of convolution, layer norm, max-pooling and ReLU, of which the middle two are optional.
+
+    Args:
+        channels, kernels, strides: of each convolution.
+        paddings: of each convolution; None: 0.
+        use_maxpool: stride-1 convolutions, each followed by max-pooling with its stride.
+        layer_norm: after each convolution: over the whole image (True), or over the "channels" at each place.
+        spectral_norm: divide each weight by its largest singular value.
+
+    Raises:
+        ConfigurationError: lengths differ, or a number is out of range.
+    """
+
+    channels: Sequence[int]
+    kernels: Sequence[int]
+    strides: Sequence[int]
+    paddings: Sequence[int] | None = None
+    use_maxpool: bool = False
+    layer_norm: LayerNorm = False
+    spectral_norm: bool = False
+
+    def __post_init__(self) -> None:
+        self.rows  # noqa: B018  # checks the numbers
+        check_bool("use_maxpool", self.use_maxpool)
+        check_bool("spectral_norm", self.spectral_norm)
+        check_layer_norm(self.layer_norm)
+
+    @property
+    def rows(self) -> list[tuple[int, ...]]:
+        """(channels, kernel, stride, padding) of each convolution."""
+        given = {"channels": self.channels, "kernels": self.kernels, "strides": self.strides}
+        if self.paddings is not None:
+            return check_rows(**given, paddings=self.paddings)
+        return [(*row, 0) for row in check_rows(**given)]
+
+    @property
+    def smallest(self) -> int:
+        """Fewest pixels along an axis of which something is left."""
+        size = 1
+        for _, kernel, stride, padding in reversed(self.rows):
+            size = size * stride + kernel - 1 if self.use_maxpool else (size - 1) * stride + kernel
+            size = max(size - 2 * padding, 1)
+        return size
+
+    def build(self, shape: Shape) -> tuple[list[nn.Module], Shape]:
+        """The layers for images of `shape`, and the shape of what they return.
+
+        ReLU comes after max-pooling: the result is that of the usual order, for a fraction of the work.
+
+        Raises:
+            ConfigurationError: the image is too small.
+        """
+        if min(shape[1:]) < self.smallest:
+            raise ConfigurationError(
+                f"image {shape} is too small for kernels {tuple(self.kernels)} with strides {tuple(self.strides)}; resize "
+                f"it to {self.smallest} x {self.smallest} or more, give smaller kernels through "
+                f"features_extractor_kwargs, or take features_extractor_class=MinAtarCNN"
+            )
+        small = max(shape[1:]) <= SMALL_PIXELS
+        make = SpectralConv2d if self.spectral_norm else WindowedConv2d if small else StridedConv2d
+        layers: list[nn.Module] = []
+        for channels, kernel, stride, padding in self.rows:
+            pool, step = (stride, 1) if self.use_maxpool else (1, stride)
+            height, width = ((size + 2 * padding - kernel) // step + 1 for size in shape[1:])
+            convolution = make(shape[0], channels, kernel, step, padding)
+            convolution.places = height * width
+            layers.append(convolution)
+            layers += image_norm((channels, height, width), self.layer_norm)
+            if pool > 1:
+                layers.append(nn.MaxPool2d(pool))
+            layers.append(nn.ReLU())
+            shape = channels, height // pool, width // pool
+        return layers, shape
+
+
+class NatureCNN(ImageExtractor):
+    """Three convolutions and a hidden layer (Mnih et al. 2015, doi 10.1038/nature14236).
+
+    The options are those of rlpyt: its Atari network is `paddings=(0, 1, 1)`, or `use_maxpool=True` beside it.
+
+    Args:
+        observation_space: image `[C, H, W]`, with the defaults at least 36 x 36.
+        features_dim: width of the hidden layer; None leaves it out.
+        channels, kernels, strides, paddings, use_maxpool, layer_norm, spectral_norm: see `Convolutions`.
+        normalized_image: take any Box of three axes for an image.
+
+    Raises:
+        ConfigurationError: no image, too small a one, or an option out of range.
+    """
+
+    HIDDEN = 512
+
+    def __init__(
+        self,
+        observation_space: spaces.Space[Any],
+        features_dim: int | None = HIDDEN,
+        channels: Sequence[int] = (32, 64, 64),
+        kernels: Sequence[int] = (8, 4, 3),
+        strides: Sequence[int] = (4, 2, 1),
+        normalized_image: bool = False,
+        paddings: Sequence[int] | None = None,
+        use_maxpool: bool = False,
+        layer_norm: LayerNorm = False,
+        spectral_norm: bool = False,
+    ) -> None:
+        plan = Convolutions(channels, kernels, strides, paddings, use_maxpool, layer_norm, spectral_norm)
+        layers, shape = plan.build(image_shape(observation_space, "NatureCNN", normalized_image))
+        super().__init__(observation_space, layers, shape, features_dim, layer_norm)
+
+
+class MinAtarCNN(ImageExtractor):
+    """One convolution and a hidden layer, for images from 3 x 3 up (Young & Tian 2019, arXiv 1903.03176).
+
+    Args:
+        observation_space: image `[C, H, W]`.
+        features_dim: width of the hidden layer; None leaves it out.
+        channels, kernels, strides, paddings, use_maxpool, layer_norm, spectral_norm: see `Convolutions`.
+        normalized_image: take any Box of three axes for an image.
+
+    Raises:
+        ConfigurationError: no image, too small a one, or an option out of range.
+    """
+
+    HIDDEN = 128
+
+    def __init__(
+        self,
+        observation_space: spaces.Space[Any],
+        features_dim: int | None = HIDDEN,
+        channels: Sequence[int] = (16,),
+        kernels: Sequence[int] = (3,),
+        strides: Sequence[int] = (1,),
+        normalized_image: bool = False,
+        paddings: Sequence[int] | None = None,
+        use_maxpool: bool = False,
+        layer_norm: LayerNorm = False,
+        spectral_norm: bool = False,
+    ) -> None:
+        plan = Convolutions(channels, kernels, strides, paddings, use_maxpool, layer_norm, spectral_norm)
+        layers, shape = plan.build(image_shape(observation_space, "MinAtarCNN", normalized_image))
+        super().__init__(observation_space, layers, shape, features_dim, layer_norm)

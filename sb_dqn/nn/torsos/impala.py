@@ -1,0 +1,112 @@
+"""The residual network of IMPALA, with what Beyond The Rainbow added to it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from gymnasium import spaces
+from torch import Tensor, nn
+from torch.nn import functional
+
+from sb_dqn.checks import check_bool, check_int
+from sb_dqn.errors import ConfigurationError
+from sb_dqn.nn.layers.norms import LayerNorm, Shape, SpectralConv2d, check_layer_norm, image_norm
+from sb_dqn.nn.torsos.convolutions import ImageExtractor, check_numbers, image_shape
+
+
+class ResidualBlock(nn.Module):
+    """Two 3 x 3 convolutions around which the input goes on unchanged: x + conv(relu(conv(relu(x)))).
+
+    Args:
+        channels: C, in and out.
+        spectral_norm: divide each weight by its largest singular value.
+    """
+
+    def __init__(self, channels: int, spectral_norm: bool) -> None:
+        super().__init__()
+        make = SpectralConv2d if spectral_norm else nn.Conv2d
+        self.first, self.second = (make(channels, channels, 3, padding=1) for _ in range(2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        inner: Tensor = self.second(functional.relu(self.first(functional.relu(x))))
+        return inner + x
+
+
+class ImpalaCNN(ImageExtractor):
+    """Three stages of a convolution, max-pooling and two residual blocks (Espeholt et al. 2018, arXiv 1802.01561).
+
+    Beyond The Rainbow (Clark et al. 2024, arXiv 2411.03820) is `width=2, spectral_norm=True, adaptive_pool=(6, 6)` with a
+    hidden layer of 512.
+
+    Args:
+        observation_space: image `[C, H, W]`.
+        features_dim: width of the hidden layer; None leaves it out.
+        width: how many times as many channels as the paper: 1, 2 or 4.
+        widths: channels of each stage before that.
+        spectral_norm: divide the weights of the residual blocks' convolutions by their largest singular values.
+        adaptive_pool: (height, width) to which the last stage's output is max-pooled; None leaves it.
+        layer_norm: after each stage's first convolution, and in the hidden layer.
+        normalized_image: take any Box of three axes for an image.
+
+    Raises:
+        ConfigurationError: no image, or an option out of range.
+    """
+
+    HIDDEN = 256
+
+    def __init__(
+        self,
+        observation_space: spaces.Space[Any],
+        features_dim: int | None = HIDDEN,
+        width: int = 1,
+        widths: Sequence[int] = (16, 32, 32),
+        spectral_norm: bool = False,
+        adaptive_pool: Sequence[int] | None = None,
+        layer_norm: LayerNorm = False,
+        normalized_image: bool = False,
+    ) -> None:
+        shape = image_shape(observation_space, "ImpalaCNN", normalized_image)
+        if check_int("width", width, 1) not in (1, 2, 4):
+            raise ConfigurationError(
+                f"width={width!r} is not allowed: give 1, 2 or 4, or the channels of each stage by widths"
+            )
+        check_bool("spectral_norm", spectral_norm)
+        check_layer_norm(layer_norm)
+        layers: list[nn.Module] = []
+        stages = check_numbers("widths", widths)
+        if not stages:
+            raise ConfigurationError(f"widths={widths!r} is not allowed: give the channels of one stage or more")
+        for channels in stages:
+            stage, shape = _stage(shape, channels * int(width), spectral_norm, layer_norm)
+            layers += stage
+        layers.append(nn.ReLU())
+        if adaptive_pool is not None:
+            pooled = _pooled(adaptive_pool, shape)
+            layers.append(nn.AdaptiveMaxPool2d(pooled))
+            shape = shape[0], *pooled
+        super().__init__(observation_space, layers, shape, features_dim, layer_norm)
+
+
+def _stage(shape: Shape, channels: int, spectral_norm: bool, layer_norm: LayerNorm) -> tuple[list[nn.Module], Shape]:
+    """One stage, and the shape of what it returns: half the height and width, rounded up."""
+    depth, height, width = shape
+    layers: list[nn.Module] = [nn.Conv2d(depth, channels, 3, padding=1)]
+    layers += image_norm((channels, height, width), layer_norm)
+    layers.append(nn.MaxPool2d(3, 2, padding=1))
+    layers += [ResidualBlock(channels, spectral_norm) for _ in range(2)]
+    return layers, (channels, (height + 1) // 2, (width + 1) // 2)
+
+
+def _pooled(given: Sequence[int], shape: Shape) -> tuple[int, int]:
+    """(height, width) to pool to, if the map is at least as large."""
+    sizes = check_numbers("adaptive_pool", given)
+    if len(sizes) != 2:
+        raise ConfigurationError(f"adaptive_pool={given!r} is not allowed: give (height, width), e.g. (6, 6), or None")
+    height, width = sizes
+    if height > shape[1] or width > shape[2]:
+        raise ConfigurationError(
+            f"adaptive_pool={(height, width)} is larger than what is pooled, {shape[1]} x {shape[2]}; give at most that, "
+            f"None, larger images, or features_extractor_class=MinAtarCNN"
+        )
+    return height, width

@@ -1,0 +1,349 @@
+"""What numpy replays is what torch does, operation by operation and for whole updates; the rest is left to torch."""
+
+from __future__ import annotations
+
+import operator
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+import sb_dqn
+from sb_dqn.accelerate import accelerate, backends, by_arrays
+from sb_dqn.accelerate.numpy_backend.operations import INTO, OPERATIONS
+from sb_dqn.accelerate.numpy_backend.replay import MOST, array_replay
+from sb_dqn.accelerate.numpy_backend.views import FILLS, MADE, MANY_BYTES, VIEWS
+
+N = 5
+
+
+def floats(*shape: int) -> Callable[[torch.Generator], Tensor]:
+    return lambda generator: torch.randn(shape, generator=generator)
+
+
+def positive(*shape: int) -> Callable[[torch.Generator], Tensor]:
+    return lambda generator: torch.rand(shape, generator=generator) + 0.1
+
+
+def integers(high: int, *shape: int) -> Callable[[torch.Generator], Tensor]:
+    return lambda generator: torch.randint(high, shape, generator=generator)
+
+
+def truths(*shape: int) -> Callable[[torch.Generator], Tensor]:
+    return lambda generator: torch.rand(shape, generator=generator) < 0.5
+
+
+def into(x: Tensor, y: Tensor) -> Tensor:
+    kept = x + 0
+    kept.mul_(y).sub_(1.0)
+    return kept
+
+
+def copied(x: Tensor, y: Tensor) -> Tensor:
+    kept = x * 2
+    kept[1:3].copy_(y[1:3])
+    return kept
+
+
+def filled_in_place(x: Tensor) -> Tensor:
+    zeros = torch.zeros_like(x)
+    zeros[0].copy_(x[0])
+    return zeros
+
+
+def gradient(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Of the sum of squares of what a function answers, to its first argument."""
+
+    def derived(x: Tensor, *more: Tensor) -> Tensor:
+        with torch.enable_grad():
+            x = x.detach().requires_grad_()
+            (found,) = torch.autograd.grad(function(x, *more).square().sum(), [x])
+        return found
+
+    return derived
+
+
+A, B = floats(N, 4), floats(N, 4)
+CASES: dict[str, tuple[Callable[..., Any], tuple[Callable[[torch.Generator], Tensor], ...]]] = {
+    "sums": (
+        lambda x, y: (x + y, x - y, 2 - x, x * y, x / 3, x / (y.abs() + 1), -x, (y.abs() + 1).reciprocal()),
+        (A, B),
+    ),
+    "truths and numbers": (lambda x, y: (x * 0.99, x.float() + y, x * y, x.long() * 2 + 0.5), (truths(N), floats(N))),
+    "whole numbers": (
+        lambda i, x: (i / 2, i * x, i + 1, i % 3, -i, i.remainder(4), i.clamp_min(2)),
+        (integers(9, N), floats(N)),
+    ),
+    "negative remainders": (lambda i: ((i - 5) % 3, (i - 5.5) % 3), (integers(9, N),)),
+    "functions": (lambda x: (x.exp(), x.log(), x.sqrt(), x.cos(), x**2, x**0.5, x.tanh(), x.abs()), (positive(N, 3),)),
+    "bounds": (
+        lambda x, y: (
+            torch.minimum(x, y),
+            torch.maximum(x, y),
+            x.clamp(-0.5, 0.5),
+            x.clamp(max=0.1),
+            x.clamp_min(0),
+            x.clamp_max(0),
+        ),
+        (A, B),
+    ),
+    "comparisons": (
+        lambda x, y: (x > y, x >= y, x < y, x <= y, x == y, x != y, x > 0, x >= 0, x < 0, x <= 0),
+        (integers(3, N), integers(3, N)),
+    ),
+    "logic": (
+        lambda p, q: (p & q, p | q, ~p, p.logical_and(q), p.logical_not(), p.any(-1), p.any(0, keepdim=True)),
+        (truths(N, 3), truths(N, 3)),
+    ),
+    "bits": (lambda i, j: (i & j, i | j, ~i), (integers(9, N), integers(9, N))),
+    "choices": (
+        lambda p, x, y: (torch.where(p, x, y), torch.where(p, x, 0.0), torch.where(p, 1, x)),
+        (truths(N, 4), A, B),
+    ),
+    "products": (
+        lambda x, w, b: (F.linear(x, w, b), x @ w.T, w @ x[0], torch.dot(x[0], x[1])),
+        (floats(N, 4), floats(3, 4), floats(3)),
+    ),
+    "a net": (lambda x, w, b: F.linear(F.relu(F.linear(x, w, b)), w, b), (floats(N, 4), floats(4, 4), floats(4))),
+    "relu's gradient": (gradient(lambda x, y: F.relu(x) * y), (A, B)),
+    "tanh's gradient": (gradient(lambda x, y: x.tanh() * y), (A, B)),
+    "layer norm": (lambda x, w, b: F.layer_norm(x, (4,), w, b), (A, floats(4), floats(4))),
+    "layer norm's gradient": (gradient(lambda x, w, b: F.layer_norm(x, (4,), w, b)), (A, floats(4), floats(4))),
+    "softmax": (lambda x: (x.softmax(-1), x.log_softmax(-1), (x * 40).softmax(0)), (A,)),
+    "the gradient of log softmax": (gradient(lambda x: x.log_softmax(-1)), (A,)),
+    "huber": (lambda x, y: F.huber_loss(x * 3, y, reduction="none"), (A, B)),
+    "huber with a bound": (lambda x, y: F.huber_loss(x * 3, y, reduction="none", delta=0.4), (A, B)),
+    "huber's gradient": (gradient(lambda x, y: F.huber_loss(x * 3, y, reduction="none")), (A, B)),
+    "reductions": (
+        lambda x: (
+            x.sum(),
+            x.sum(0),
+            x.sum(-1, keepdim=True),
+            x.mean(),
+            x.mean(1),
+            x.mean((0, 1), keepdim=True),
+            x.amax(-1),
+            x.norm(),
+        ),
+        (A,),
+    ),
+    "counts": (lambda p, i: (p.sum(), p.sum(0), i.sum(), i.sum(1)), (truths(N, 3), integers(9, N, 3))),
+    "largest": (lambda x: (x.argmax(-1), x.argmax(0), x.argmax(), x.amax(0, keepdim=True)), (A,)),
+    "running": (lambda x: (x.cumsum(-1), x.cumsum(0), x.cumprod(0)), (A,)),
+    "dtypes": (lambda x, p: (x.double(), (x * 9).long(), p.float(), p.to(torch.uint8), x.clone()), (A, truths(N))),
+    "reads": (
+        lambda x, i, j: (x[i], x[:, i], x[i, j], x.take(i), x.index_select(1, j), x.index_select(0, i)),
+        (floats(N, 4), integers(4, 7), integers(4, 7)),
+    ),
+    "reads of many": (
+        lambda x, i: (x.index_select(0, i), x.T.index_select(1, i)),
+        (floats(N, 512), integers(N, MANY_BYTES // 2048)),
+    ),
+    "turned round": (lambda x: (x.flip(1), x.flip(0, 1)), (A,)),
+    "searched": (
+        lambda x, i: (torch.searchsorted(x.cumsum(0), i), torch.searchsorted(x.cumsum(0), i, right=True)),
+        (integers(3, N), integers(9, N, 3)),
+    ),
+    "searched row by row": (
+        lambda x, i: (torch.searchsorted(x.cumsum(1), i), torch.searchsorted(x.cumsum(1), i, right=True)),
+        (integers(3, N, 4), integers(9, N, 3)),
+    ),
+    "bounds that are tensors": (lambda x, y: (x.clamp(y.min(), y.sum()), x.clamp(max=y.min())), (A, positive(N))),
+    "powers of tensors": (lambda x, y: x**y, (positive(N), floats(N))),
+    "whole quotients": (lambda i: ((i - 5) // 3, i == 3), (integers(9, N),)),
+    "counted": (
+        lambda x: (x + torch.arange(4), x[0] * torch.arange(1, 5), x * torch.arange(4, dtype=torch.float32)),
+        (A,),
+    ),
+    "windows": (lambda x: (x.unfold(1, 3, 2), x.unfold(0, 2, 1)), (floats(N, 7),)),
+    "gather": (lambda x, i: x.gather(-1, i), (A, integers(4, N, 1))),
+    "gather many": (lambda x, i: (x.gather(1, i), x.gather(0, i)), (A, integers(4, N, 3))),
+    "gather deep": (lambda x, i: x.gather(1, i), (floats(N, 3, 2), integers(3, N, 1, 2))),
+    "scatter": (gradient(lambda x, i: x.gather(-1, i)), (A, integers(4, N, 1))),
+    "scatter on the same": (gradient(lambda x, i: x.gather(-1, i)), (A, integers(4, N, 6))),
+    "joined": (
+        lambda x, y: (torch.cat([x, y]), torch.cat([x, y], -1), torch.stack([x, y]), torch.stack([x, y], 1)),
+        (A, B),
+    ),
+    "stacked numbers": (lambda x: torch.stack([x.mean(), x.sum()]), (A,)),
+    "shapes": (
+        lambda x: (
+            x.view(2, -1),
+            x.T,
+            x.unsqueeze(0),
+            x.unsqueeze(-1),
+            x.unsqueeze(1),
+            x.unsqueeze(-1).squeeze(-1),
+            x[1],
+            x[:, 2],
+            x[:, 1:3],
+            x[::2],
+        ),
+        (floats(4, 4),),
+    ),
+    "more shapes": (
+        lambda x: (
+            x.permute(2, 0, 1),
+            x.squeeze(1),
+            x.squeeze(0),
+            x.expand(6, -1, -1, -1).sum(0),
+            *x.split(2),
+            *x.split([1, 4], 0),
+            *x.unbind(1),
+            *x.unbind(0),
+        ),
+        (floats(5, 1, 3),),
+    ),
+    "in place": (into, (A, B)),
+    "copied in place": (copied, (A, B)),
+    "a fill that is written": (filled_in_place, (A,)),
+    "fills": (
+        lambda x: (
+            x + torch.zeros_like(x),
+            x * torch.ones_like(x),
+            x + x.new_zeros(4),
+            x + torch.zeros(4),
+            x * torch.ones(4),
+        ),
+        (A,),
+    ),
+    "a scalar": (lambda p, x: torch.where(p, x, torch.scalar_tensor(2.0)), (truths(N, 4), A)),
+    "a product of three axes": (lambda x, w: x @ w, (floats(2, 3, 4), floats(4, 5))),
+    "the gradient of a mean": (gradient(lambda x: x.mean(-1)), (A,)),
+}
+RECORDED: set[Any] = set()
+
+
+def examples(arguments: tuple[Callable[[torch.Generator], Tensor], ...], seed: int) -> tuple[Tensor, ...]:
+    generator = torch.Generator().manual_seed(seed)
+    return tuple(make(generator) for make in arguments)
+
+
+def as_tuple(answer: Any) -> tuple[Tensor, ...]:
+    return answer if isinstance(answer, tuple) else (answer,)
+
+
+def replayed(function: Callable[..., Any], example: tuple[Tensor, ...]) -> Callable[..., Any] | None:
+    graph = backends._record(function, example)
+    RECORDED.update(node.target for node in graph.graph.nodes if node.op == "call_function")
+    return array_replay(graph, example)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_operation(name: str) -> None:
+    function, arguments = CASES[name]
+    replay = replayed(function, examples(arguments, 0))
+    assert replay is not None
+    for seed in range(1, 6):
+        given = examples(arguments, seed)
+        for found, expected in zip(as_tuple(replay(*given)), as_tuple(function(*given)), strict=True):
+            torch.testing.assert_close(found, expected, rtol=2e-6, atol=2e-6)
+
+
+def test_none_is_left_out() -> None:
+    for name in CASES:
+        replayed(CASES[name][0], examples(CASES[name][1], 0))
+    missing = {*OPERATIONS, *INTO, *VIEWS, *FILLS, *MADE} - RECORDED
+    assert {str(one) for one in missing} <= {"aten.logical_and_.default"}  # in every update, below
+
+
+ON_ARRAYS = ("DQN", "DoubleDQN", "DuelingDQN", "NoisyDQN", "NStepDQN", "MunchausenDQN", "CategoricalDQN", "PQN", "A2C")
+
+
+@pytest.mark.parametrize(("name", "lanes"), [*((name, 1) for name in ON_ARRAYS), ("DQN", 4)])
+def test_whole_updates(name: str, lanes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Acting and learning run on numpy, to the parameters that torch comes to."""
+    found: list[bool] = []
+
+    def counting(*arguments: Any) -> Any:
+        replay = array_replay(*arguments)
+        found.append(replay is not None)
+        return replay
+
+    def learnt() -> Tensor:
+        cls = getattr(sb_dqn, name)
+        off_policy = {} if name in ("PQN", "A2C") else {"learning_starts": 50, "learning_rate": 1e-4}
+        env = sb_dqn.make_vec_env("CartPole-v1", lanes) if lanes > 1 else "CartPole-v1"
+        flat: Tensor = cls("MlpPolicy", env, seed=0, device="cpu", **off_policy).learn(300).learner.flat
+        return flat
+
+    monkeypatch.setattr(backends, "array_replay", counting)
+    by_numpy = learnt()
+    assert len(found) >= 2
+    assert all(found)
+    monkeypatch.setattr(backends, "array_replay", lambda *_: None)
+    torch.testing.assert_close(by_numpy, learnt(), rtol=1e-3, atol=1e-4)
+
+
+def test_what_is_held_is_followed_and_written() -> None:
+    weight, flag = torch.ones(3, 2), torch.tensor(True)
+
+    def function(x: Tensor) -> Tensor:
+        flag.logical_and_(x.sum() < 10)
+        return x @ weight.T
+
+    replay = replayed(function, (torch.ones(1, 2),))
+    assert replay is not None
+    weight.fill_(2)
+    assert replay(torch.ones(1, 2)).tolist() == [[4, 4, 4]]
+    assert flag
+    replay(torch.full((1, 2), 9.0))
+    assert not flag
+
+
+def test_dividing_by_zero_is_silent_as_in_torch() -> None:
+    replay = replayed(lambda x: (1 / x, x.log()), (torch.ones(2),))
+    assert replay is not None
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert replay(torch.zeros(2))[0].tolist() == [np.inf, np.inf]
+
+
+def test_infinity_times_zero_is_not_a_number() -> None:
+    replay = replayed(lambda x, w: F.relu(x) @ w, (torch.ones(4, 8), torch.ones(8, 3)))
+    assert replay is not None
+    assert replay(-torch.ones(4, 8), torch.full((8, 3), np.inf)).isnan().all()
+
+
+@pytest.mark.parametrize(
+    ("function", "example"),
+    [
+        (lambda x: x.roll(1, 0), (torch.ones(3),)),  # unknown
+        (lambda x: torch.add(x, x, alpha=3), (torch.ones(3),)),  # an argument that numpy does not take
+        (lambda x: F.huber_loss(x, x * 2), (torch.ones(3),)),  # a form that is not provided for
+        (lambda x: x.sum().mul_(2), (torch.ones(3),)),  # numpy's numbers cannot be written into
+        (lambda x: x @ x, (torch.ones(65, 65),)),  # so large that BLAS would share it among threads
+        (lambda x, w: x @ w, (torch.ones(1, 128), torch.ones(128, 128))),  # the same of a row
+        (lambda x: x.bfloat16(), (torch.ones(3),)),  # numpy has no such numbers
+    ],
+)
+def test_what_is_left_to_torch(function: Callable[..., Tensor], example: tuple[Tensor, ...]) -> None:
+    recording = backends._record(function, example)
+    before = recording.code
+    assert array_replay(recording, example) is None
+    assert recording.code == before
+    assert torch.equal(accelerate(function, example, "traced")(*example), function(*example))
+
+
+def test_the_limit_of_size() -> None:
+    side = 64
+    assert side**3 == MOST
+    assert replayed(operator.matmul, (torch.ones(side, side), torch.ones(side, side))) is not None
+
+
+def test_memory_that_moves_is_followed() -> None:
+    held = torch.arange(4.0)
+
+    def function(x: Tensor) -> Tensor:
+        return held[1:] * 2 + x
+
+    run = by_arrays(function, (torch.ones(3),))
+    held.share_memory_()  # as sending it to another process does; what it was before is freed
+    held += 10
+    assert run is not function
+    assert run(torch.ones(3)).tolist() == [23.0, 25.0, 27.0]

@@ -1,0 +1,308 @@
+"""The ring: sizes, refusals, memory, files, state."""
+
+from __future__ import annotations
+
+import gc
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+
+from sb_dqn.buffers.n_step_transitions import TransitionView
+from sb_dqn.buffers.ring import Ring
+from sb_dqn.buffers.ring_storage import MAGIC, DeviceColumn, action_dtype, stored_dtype
+from sb_dqn.errors import CheckpointError, ConfigurationError, MemoryBudgetError
+from sb_dqn.types import Slot
+from tests.buffers.test_views import GAMMA, check_everything
+from tests.buffers.toy_rows import EVENTS, NUM_ACTIONS, SPACES, Game, play
+
+ATARI = {"obs": spaces.Box(0, 255, (1, 84, 84), np.uint8)}
+VECTOR = {"obs": spaces.Box(-1, 1, (4,), np.float32)}
+NOISE = torch.rand(4, 16, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+
+
+def toy(rows: int, lanes: int = 3, **settings: Any) -> Ring:
+    return Ring(rows * lanes, lanes, SPACES, num_actions=NUM_ACTIONS, **({"frame_stack": 4, "n_steps": 3} | settings))
+
+
+def played(ring: Ring, ticks: int, kind: str = "SAME_STEP", seed: int = 0) -> list[Game]:
+    rng = np.random.default_rng(seed)
+    names = ["go"] * 3 + list(EVENTS)
+    games = [Game(b, [names[i] for i in rng.integers(0, len(names), 40)]) for b in range(ring.num_lanes)]
+    for rows in islice(play(games, kind, rng), ticks):
+        feed(ring, rows)
+    return games
+
+
+def feed(ring: Ring, rows: Any) -> None:
+    ring.cut() if rows.action is None else ring.depart(rows.action)
+    for slot in rows.slots:
+        ring.arrive(slot)
+
+
+def resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+
+
+def test_sizes_are_known_and_said() -> None:
+    ring = Ring(100_007, 8, ATARI, num_actions=6, frame_stack=4, n_steps=3)
+    assert (ring.rows, ring.capacity, len(ring)) == (12_500, 100_000, 0)
+    assert ring.bytes_per_row == 84 * 84 + 1 + 4 + 1 + 1
+    assert ring.nbytes == 100_000 * ring.bytes_per_row + 84 * 84
+    assert ring.describe() == "replay of 100,000 rows (8 x 12,500): 673.6 MiB in memory, 7,063 bytes a row"
+
+
+@pytest.mark.parametrize(
+    ("rows", "shape", "gigabytes"),
+    [  # decoys: with the stacks of 4 frames 33.28 and 28.224; with those of the next row, too, 56.448; 100,000 as floats 11.29
+        (1_000_000, (104, 80), 8.32),
+        (1_000_000, (84, 84), 7.056),
+        (100_000, (84, 84), 0.7056),
+    ],
+)
+def test_worked_numbers_of_memory(rows: int, shape: tuple[int, int], gigabytes: float) -> None:
+    frame = spaces.Box(0, 255, (1, *shape), np.uint8)
+    ring = Ring(100, 1, {"obs": frame}, num_actions=6, frame_stack=4, n_steps=3)
+    of_frames = ring.bytes_per_row - (1 + 4 + 1 + 1)  # action, reward, last, terminal
+    assert rows * of_frames / 1e9 == pytest.approx(gigabytes, rel=1e-9)
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="resident memory is read from /proc")
+def test_atari_steps_cost_no_more_than_one_frame_of_resident_memory() -> None:
+    gc.collect()
+    before, steps, lanes = resident_bytes(), 8_000, 8
+    ring = Ring(100_000, lanes, ATARI, num_actions=6, frame_stack=4, n_steps=3)
+    assert resident_bytes() - before < 2**24  # nothing is touched before it is written
+    last, reward = np.zeros(lanes, bool), np.ones(lanes, np.float32)
+    frames, action = np.full((lanes, 1, 84, 84), 7, np.uint8), np.ones(lanes, np.int64)
+    for tick in range(steps // lanes):
+        if tick:
+            ring.depart(action)
+        ring.arrive(Slot({"obs": frames}, reward, reward, last, last | (tick % 50 == 49), ~last))
+    assert len(ring) == steps
+    assert (resident_bytes() - before) / steps < 7_300
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"capacity": 20}, r"buffer_size=20 over 3 lanes is 6 rows a lane.* n_steps \+ frame_stack = 7.* at least 21"),
+        ({"capacity": 0}, "buffer_size=0"),
+        ({"num_lanes": 0}, "num_lanes=0 is not allowed"),
+        ({"n_steps": 0}, "n_steps=0 is not allowed"),
+        ({"frame_stack": 0}, "frame_stack=0 is not allowed"),
+        ({"num_actions": -1}, "num_actions=-1 is not allowed"),
+        ({"spaces": VECTOR}, "frame_stack=4 stacks observations of three axes"),
+        ({"device": "cuda", "path": Path("x.bin")}, "buffer_path=x.bin keeps replay in a file"),
+        ({"path": Path("/no/such/folder/x.bin")}, "folder that exists"),
+    ],
+)
+def test_wrong_settings_are_refused(settings: dict[str, Any], message: str) -> None:
+    given: dict[str, Any] = {
+        "capacity": 30,
+        "num_lanes": 3,
+        "spaces": SPACES,
+        "num_actions": 5,
+        "frame_stack": 4,
+        "n_steps": 3,
+    }
+    given |= settings
+    with pytest.raises(ConfigurationError, match=message):
+        Ring(given.pop("capacity"), given.pop("num_lanes"), given.pop("spaces"), **given)
+
+
+def test_the_smallest_ring_works() -> None:
+    assert Ring(21, 3, SPACES, num_actions=5, frame_stack=4, n_steps=3).rows == 7
+
+
+def test_a_ring_larger_than_memory_is_refused_before_it_is_made() -> None:
+    with pytest.raises(MemoryBudgetError, match=r"1,000,000,000,000 rows of 7,063 bytes needs 6.* TiB.*buffer_path"):
+        Ring(10**12, 1, ATARI, num_actions=6, frame_stack=4)
+
+
+def test_dtypes_of_columns() -> None:
+    assert [action_dtype(n).name for n in (2, 256, 257, 32768, 32769)] == ["uint8", "uint8", "int16", "int16", "int64"]
+    assert [stored_dtype(t).name for t in ("uint8", "uint16", "float32", "int64")] == [
+        "uint8",
+        "int32",
+        "float32",
+        "int64",
+    ]
+    wide = Ring(10, 1, {"obs": spaces.Box(0, 60_000, (2,), np.uint16)}, num_actions=300)
+    assert (wide.obs["obs"].dtype, wide.action.dtype) == (torch.int32, torch.int16)
+
+
+def test_rows_are_written_in_two_halves_and_wrap() -> None:
+    ring = Ring(4, 1, VECTOR, num_actions=9)
+    yes, no, one = np.array([True]), np.array([False]), np.ones(1, np.float32)
+    for t in range(6):
+        ring.arrive(Slot({"obs": np.full((1, 4), t, np.float32)}, one * t, one, no, yes if t == 4 else no, yes))
+        assert ring.action[t % 4] == 0  # an action of an earlier round does not stay
+        ring.depart(np.array([t + 1]))
+    assert ring.obs["obs"][:, 0].tolist() == [4, 5, 2, 3]
+    assert ring.reward.tolist() == [4, 5, 2, 3]
+    assert ring.action.tolist() == [0, 6, 3, 4]  # row 4 is `last`: its action was ignored
+    assert ring.last.tolist() == [True, False, False, False]
+    ring.cut()
+    assert ring.last.tolist() == [True, True, False, False]
+    assert not ring.terminal.any()
+
+
+def test_a_cut_before_the_first_row_changes_nothing() -> None:
+    ring = toy(10)
+    ring.cut()
+    assert ring.check_valid() == (True, "valid")
+    assert len(ring) == 0
+
+
+@pytest.mark.parametrize("damage", ["cursor", "last", "action", "zero frame", "level"])
+def test_check_valid_finds_damage(damage: str) -> None:
+    ring = toy(20)
+    played(ring, 15)
+    assert ring.check_valid() == (True, "valid")
+    match damage:
+        case "cursor":
+            ring.cursor[0] = -1
+        case "last":
+            ring.last[(int(ring.cursor[0]) - 1) % ring.rows * ring.num_lanes] ^= True
+        case "action":
+            ring.action[ring.last] = 1
+        case "zero frame":
+            ring.obs["camera"][-1] = 1
+        case "level":
+            ring.cursor[:] = 9
+    assert not ring.check_valid()[0]
+
+
+def test_a_file_holds_the_same_rows_as_memory(tmp_path: Path) -> None:
+    path = tmp_path / "replay.bin"
+    mapped, plain = toy(20, path=path), toy(20)
+    played(mapped, 50)
+    games = played(plain, 50)
+    for name, column in plain.columns.items():
+        assert torch.equal(column, mapped.columns[name]), name
+    assert check_everything(mapped, TransitionView(mapped, 3, GAMMA), games, NOISE)
+    assert "in file" in mapped.describe()
+    assert path.read_bytes().startswith(MAGIC)
+
+
+def test_a_foreign_file_is_left_alone_and_an_own_one_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "thesis.txt"
+    path.write_text("years of work")
+    with pytest.raises(ConfigurationError, match="is no replay buffer"):
+        toy(20, path=path)
+    assert path.read_text() == "years of work"
+    with pytest.raises(ConfigurationError, match="must name a file"):
+        toy(20, path=tmp_path)
+    first = toy(20, path=tmp_path / "replay.bin")
+    played(first, 10)
+    held = first.reward.clone()
+    second = toy(20, path=tmp_path / "replay.bin")
+    assert torch.equal(first.reward, held)  # whoever has the old file open keeps it
+    assert not second.reward.any()
+
+
+@pytest.mark.parametrize("kind", ["NEXT_STEP", "SAME_STEP"])
+def test_staged_columns_write_what_numpy_writes(kind: str) -> None:
+    staged, plain = toy(12), toy(12)
+    staged._writers = {name: DeviceColumn(column, 12, 3) for name, column in staged.columns.items()}
+    staged._obs_writers = [(key, staged._writers[f"obs/{key}"]) for key in SPACES]
+    played(staged, 30, kind)
+    played(plain, 30, kind)
+    for name, column in plain.columns.items():
+        assert torch.equal(column, staged.columns[name]), name
+
+
+def on_from(games: list[Game], ring: Ring, twin: Ring, ticks: int) -> None:
+    """Both rings hear the same further ticks, beginning with a cut."""
+    for rows in islice(play(games, "SAME_STEP", np.random.default_rng(5)), ticks):
+        feed(ring, rows)
+        feed(twin, rows)
+
+
+@pytest.mark.parametrize("ticks", [0, 5, 17, 60])
+def test_state_round_trip_is_exact(ticks: int) -> None:
+    ring, twin = toy(20), toy(20)
+    games = played(ring, ticks)
+    played(twin, 33, seed=9)  # what it held before is forgotten
+    twin.load_state_dict({name: value.clone() for name, value in ring.state_dict().items()})
+    assert twin.check_valid() == (True, "valid")
+    on_from(games, ring, twin, 9)
+    first, second = ring.state_dict(), twin.state_dict()
+    assert set(first) == set(second)
+    for name, value in first.items():
+        assert torch.equal(value, second[name]), name
+    assert check_everything(twin, TransitionView(twin, 3, GAMMA), games, NOISE)
+
+
+def test_a_ring_can_take_over_its_own_live_state() -> None:
+    ring, twin = toy(20), toy(20)
+    games = played(ring, 30)
+    played(twin, 30)
+    ring.load_state_dict(ring.state_dict())
+    for name, column in ring.columns.items():
+        assert torch.equal(column, twin.columns[name]), name
+    assert check_everything(ring, TransitionView(ring, 3, GAMMA), games, NOISE)
+
+
+def test_a_smaller_ring_keeps_the_newest_rows() -> None:
+    ring, small = toy(30), toy(12)
+    games = played(ring, 60)
+    small.load_state_dict(ring.state_dict())
+    assert check_everything(small, TransitionView(small, 3, GAMMA), games, NOISE)
+
+
+@pytest.mark.parametrize("ticks", [8, 60])
+def test_a_larger_ring_never_reads_rows_that_were_gone(ticks: int) -> None:
+    ring, large = toy(12), toy(30)
+    games = played(ring, ticks)
+    held = np.array([len(game.rows()) for game in games])
+    ring.refresh_bounds()
+    expected = torch.where(torch.from_numpy(held > 12), ring.lo, 0)
+    large.load_state_dict(ring.state_dict())
+    assert torch.equal(large.lo, expected)
+    assert torch.equal(large.hi, ring.hi)
+    on_from(games, large, ring, 4)
+    large.refresh_bounds()
+    assert torch.equal(large.lo, expected)  # rows stay until the larger ring is full
+    again = toy(30)
+    again.load_state_dict(large.state_dict())
+    on_from(games, large, again, 70)
+    assert check_everything(large, TransitionView(large, 3, GAMMA), games, NOISE)
+    assert check_everything(again, TransitionView(again, 3, GAMMA), games, NOISE)
+    assert (ring.cursor > held).all()
+
+
+def test_foreign_states_are_refused() -> None:
+    ring = toy(20)
+    played(ring, 10)
+    state = ring.state_dict()
+    with pytest.raises(CheckpointError, match="3 lanes, the buffer 2"):
+        toy(20, lanes=2).load_state_dict(state)
+    with pytest.raises(CheckpointError, match=r"obs/camera.*obs/obs"):
+        Ring(60, 3, VECTOR, num_actions=5).load_state_dict(state)
+    with pytest.raises(CheckpointError, match=r"'obs/joints' holds torch\.float32 of shape"):
+        toy(20).load_state_dict(state | {"obs/joints": torch.zeros(10, 3, 7)})
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_a_ring_on_the_gpu_holds_the_same_rows() -> None:
+    device, plain = toy(20, device="cuda"), toy(20)
+    for kind in ("NEXT_STEP", "SAME_STEP"):
+        played(device, 50, kind)
+        games = played(plain, 50, kind)
+        for name, column in plain.columns.items():
+            assert torch.equal(column, device.columns[name].cpu()), name
+    del games
+    device.refresh_bounds()
+    lane, row = device.lo.new_zeros(5), device.lo[:1] + torch.arange(5, device="cuda")
+    plain.refresh_bounds()
+    want = TransitionView(plain, 3, GAMMA).gather(lane.cpu(), row.cpu(), torch.ones(5))
+    got = TransitionView(device, 3, GAMMA).gather(lane, row, torch.ones(5, device="cuda"))
+    assert torch.equal(got.obs["camera"].cpu(), want.obs["camera"])
+    torch.testing.assert_close(got.return_.cpu(), want.return_)

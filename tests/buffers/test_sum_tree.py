@@ -1,0 +1,212 @@
+"""The sum tree beside sums done by hand and by numpy; no leaf of 0 is ever found, however unlike the values are."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from sb_dqn.accelerate import accelerate
+from sb_dqn.buffers import sum_tree
+from sb_dqn.buffers.sum_tree import SumTree
+
+DEVICES = [
+    "cpu",
+    pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")),
+]
+SHARES = torch.tensor([0.05, 0.3, 0.6, 0.95], dtype=torch.float64)
+
+
+def tree_of(values: Tensor, device: str = "cpu") -> SumTree:
+    tree = SumTree(len(values), device)
+    tree.set(torch.arange(len(values), device=device), values.double().to(device))
+    return tree
+
+
+def as_elsewhere(tree: SumTree) -> SumTree:
+    """The same tree with the code of other devices."""
+    tree._sequential, tree._arrays = False, None
+    return tree
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_four_leaves_by_hand(device: str) -> None:
+    powers = torch.tensor([1.0, 2.0, 3.0, 4.0], dtype=torch.float64) ** 0.6
+    tree = tree_of(powers, device)
+    assert float(tree.total()) == pytest.approx(6.7462953214)
+    assert tree.find(SHARES.to(device) * tree.total()).tolist() == [0, 1, 2, 3]
+    # decoy: of 1 + 2 + 3 + 4, without the power of 0.6, a share of 0.14 lies in leaf 1
+    assert tree.find(0.14 * tree.total()[None]).tolist() == [0]
+    whole = tree_of(torch.tensor([1.0, 2.0, 3.0, 4.0]), device)
+    position = torch.tensor([0.0, 0.9999, 1.0, 2.5, 3.0, 6.0, 9.9, 10.0, -1.0], dtype=torch.float64, device=device)
+    assert whole.find(position).tolist() == [0, 0, 1, 1, 2, 3, 3, 3, 0]
+
+
+@pytest.mark.parametrize("size", [1, 2, 31, 32, 33, 1024, 3000, 70_001])
+@pytest.mark.parametrize("top", [1, 40, sum_tree.TOP])
+def test_beside_a_running_sum(size: int, top: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sum_tree, "TOP", top)  # small: many levels
+    rng = np.random.default_rng(size)
+    tree, values = SumTree(size), np.zeros(size)
+    assert len(tree.sums) == max(1, sum(-(-size // 32**level) > top for level in range(1, 5)) + 1)
+    for _ in range(8):
+        leaves = rng.permutation(size)[: rng.integers(1, size + 1)]
+        values[leaves] = rng.integers(0, 9, len(leaves)) * (rng.random(len(leaves)) < 0.5)  # whole: sums are exact
+        tree.set(torch.from_numpy(leaves), torch.from_numpy(values[leaves]))
+        edges = values.cumsum()
+        assert float(tree.total()) == edges[-1]
+        assert np.array_equal(tree.leaves[:size].numpy(), values)
+        if edges[-1]:
+            position = rng.integers(0, edges[-1], 500) + rng.choice([0.0, 0.5], 500)
+            assert np.array_equal(
+                tree.find(torch.from_numpy(position)).numpy(), np.searchsorted(edges, position, "right")
+            )
+
+
+def test_the_code_of_every_device_finds_the_same() -> None:
+    rng = torch.Generator().manual_seed(0)
+    values = torch.randint(0, 3, (70_000,), generator=rng)
+    position = torch.randint(0, int(values.sum()), (5000,), generator=rng).double()
+    here, there = tree_of(values), as_elsewhere(tree_of(values))
+    assert torch.equal(here.find(position), there.find(position))
+    leaves = torch.randint(0, 70_000, (40,), generator=rng).unique()
+    fresh = torch.rand(len(leaves) - 3, dtype=torch.float64, generator=rng)
+    here.write(leaves.numpy(), 3, fresh.numpy())
+    there.write(leaves.numpy(), 3, fresh)
+    assert torch.equal(here.leaves, there.leaves)
+    torch.testing.assert_close(here.sums, there.sums, rtol=1e-14, atol=0.0)
+    assert here.leaves[leaves].tolist() == [0.0, 0.0, 0.0, *fresh.tolist()]
+
+
+def test_a_leaf_that_is_zeroed_and_written_keeps_what_was_written() -> None:
+    for tree in (tree_of(torch.ones(3000)), as_elsewhere(tree_of(torch.ones(3000)))):
+        values = np.array([7.0, 5.0])
+        tree.write(np.array([4, 5, 6, 5, 9]), 3, values if tree._arrays else torch.from_numpy(values))
+        assert tree.leaves[4:10].tolist() == [0, 7, 0, 1, 1, 5]
+        assert float(tree.total()) == 3000 - 3 + 7 + 4
+
+
+MAGNITUDES = st.one_of(st.just(0.0), st.integers(-100, 100).map(lambda power: 1.7 * 10.0**power))
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    values=st.lists(MAGNITUDES, min_size=1, max_size=200),
+    shares=st.lists(st.floats(-0.1, 1.1), min_size=1, max_size=20),
+    elsewhere=st.booleans(),
+)
+def test_no_leaf_of_zero_is_found(values: list[float], shares: list[float], elsewhere: bool) -> None:
+    before, sum_tree.TOP = sum_tree.TOP, 3
+    try:
+        tree = tree_of(torch.tensor(values, dtype=torch.float64))
+    finally:
+        sum_tree.TOP = before
+    if elsewhere:
+        as_elsewhere(tree)
+    edges = tree.leaves.cumsum(0)
+    near = torch.cat([edges, edges.nextafter(edges + 1), edges.nextafter(edges * 0 - 1)])
+    found = tree.find(torch.cat([torch.tensor(shares, dtype=torch.float64) * tree.total(), near]))
+    if any(values):
+        assert bool((tree.leaves.take(found) > 0).all())
+    else:
+        assert found.tolist() == [0] * len(found)
+
+
+def test_a_sum_that_rounds_elsewhere_than_its_parts_is_survived() -> None:
+    rng = np.random.default_rng(0)
+    values = torch.from_numpy(10.0 ** rng.uniform(-12, 3, 32 * 3000) * (rng.random(32 * 3000) < 0.3))
+    for tree in (tree_of(values), as_elsewhere(tree_of(values))):
+        for sums in tree.sums:  # as far off as two sums of 2048 numbers in another order can be
+            sums *= torch.from_numpy(1 + rng.choice([-4e-13, 4e-13], len(sums)))
+        position = torch.from_numpy(np.r_[rng.random(50_000), 1.0, 1.0 + 1e-12]) * tree.total()
+        assert bool((tree.leaves.take(tree.find(position)) > 0).all())
+
+
+def test_running_sums_never_fall_and_rise_at_values_above_zero_alone() -> None:
+    rng = np.random.default_rng(1)
+    values = torch.from_numpy(10.0 ** rng.uniform(-12, 3, (500, 32)) * (rng.random((500, 32)) < 0.4))
+    for tree in (SumTree(1), as_elsewhere(SumTree(1))):
+        for rows in (values, values.flatten()[None]):
+            rise = tree._edges(rows).diff(dim=1)
+            assert bool((rise >= 0).all())
+            assert bool((rise[rows[:, 1:] == 0] == 0).all())
+
+
+def test_float64_finds_what_float32_could_not() -> None:
+    values = torch.ones(2**20, dtype=torch.float64)
+    small = torch.arange(777, 2**20, 65_537)
+    values[small] = 1e-4
+    tree = tree_of(values)
+    inside = values.cumsum(0)[small] - 0.5e-4
+    assert tree.find(inside).tolist() == small.tolist()
+    assert bool((inside[1:].float() == values.cumsum(0)[small[1:] - 1].float()).all())  # the decoy: no such position
+
+
+def test_sums_do_not_drift() -> None:
+    rng = torch.Generator().manual_seed(0)
+    tree = SumTree(2**17)
+    for size in 10.0 ** torch.arange(8, -8, -1.0):  # incremented sums would keep the rounding errors of the largest
+        leaves = torch.randint(0, 2**17, (400,), generator=rng).unique()
+        tree.set(leaves, torch.full((len(leaves),), float(size), dtype=torch.float64))
+        tree.set(leaves, torch.zeros(len(leaves), dtype=torch.float64))
+    assert float(tree.total()) == 0.0
+    tree.set_largest(torch.tensor([5, 70_000]), torch.tensor([1e-9, 1e-9], dtype=torch.float64))
+    assert float(tree.total()) == 2e-9
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_of_duplicates_the_largest_is_written(device: str) -> None:
+    for size in (64, 5000):
+        tree = tree_of(torch.full((size,), 9.0), device)
+        leaves = torch.tensor([3, 40, 3, 41, 3, 40], device=device)
+        tree.set_largest(leaves, torch.tensor([1.0, 2.0, 5.0, 0.0, 4.0, 1.0], dtype=torch.float64, device=device))
+        assert tree.leaves[[3, 40, 41]].tolist() == [5.0, 2.0, 0.0]  # smaller than the old ones, and not the last
+        assert float(tree.total()) == 9 * (size - 3) + 7
+
+
+def chi_square(found: Tensor, share: Tensor) -> float:
+    """In standard deviations from its mean, over leaves that can be found."""
+    expected = (share / share.sum() * len(found))[share > 0]
+    observed = torch.bincount(found, minlength=len(share))[share > 0]
+    degrees = len(expected) - 1
+    return float(((observed - expected) ** 2 / expected).sum() - degrees) / (2 * degrees) ** 0.5
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_frequencies_are_the_shares(device: str) -> None:
+    rng = torch.Generator().manual_seed(3)
+    values = torch.rand(2**10, dtype=torch.float64, generator=rng) + 0.1
+    values[torch.randint(0, 2**10, (100,), generator=rng)] = 0.0
+    tree = tree_of(values, device)
+    found = tree.find(torch.rand(300_000, dtype=torch.float64, generator=rng).to(device) * tree.total()).cpu()
+    assert abs(chi_square(found, values)) < 4.0
+    assert chi_square(found, values**0.8) > 8.0  # the decoy: an exponent that is a little wrong is seen
+
+
+def test_recorded_it_follows_the_tree() -> None:
+    trees = [tree_of(torch.zeros(3000)) for _ in range(2)]
+
+    def step(tree: SumTree, share: Tensor, leaves: Tensor, values: Tensor) -> Tensor:
+        found = tree.find(share * tree.total())
+        tree.set_largest(torch.cat([leaves, found]), torch.cat([values, values * 0.5]))
+        return found
+
+    rng = torch.Generator().manual_seed(0)
+
+    def arguments() -> tuple[Tensor, ...]:
+        share, values = torch.rand(2, 16, dtype=torch.float64, generator=rng)
+        return share, torch.randint(0, 3000, (16,), generator=rng), values
+
+    example = arguments()
+    recorded = accelerate(lambda *given: step(trees[1], *given), example, "traced")
+    for tree in trees:
+        tree.leaves.zero_()
+        tree.rebuild()
+    for _ in range(60):
+        given = arguments()
+        assert torch.equal(recorded(*given), step(trees[0], *given))
+        assert torch.equal(trees[0].leaves, trees[1].leaves)
+        assert all(torch.equal(one, other) for one, other in zip(trees[0].sums, trees[1].sums, strict=True))
