@@ -1,6 +1,6 @@
-"""Value-based deep reinforcement learning with Stable-Baselines3's verbs.
+"""Value-based deep reinforcement learning with the interface of Stable-Baselines3.
 
-Names are loaded when they are first asked for, so that `import sb_dqn` costs nothing.
+Names are imported on first use, so that `import sb_dqn` does not load torch.
 """
 
 from __future__ import annotations
@@ -8,79 +8,25 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from sb_dqn.algorithms.registry import MODULES
 from sb_dqn.version import __version__
 
 if TYPE_CHECKING:
-    from sb_dqn.algorithms import (
-        A2C,
-        BTR,
-        C51,
-        DQN,
-        FQF,
-        IQN,
-        PERDQN,
-        PPO,
-        PQN,
-        QRDQN,
-        R2D1,
-        R2D2,
-        REINFORCE,
-        SAC,
-        VPG,
-        CategoricalDQN,
-        DataEfficientRainbow,
-        DoubleDQN,
-        DuelingDQN,
-        MunchausenDQN,
-        NoisyDQN,
-        NStepDQN,
-        Rainbow,
-    )  # fmt: skip
-    from sb_dqn.envs import Monitor, make_atari_env, make_vec_env
-    from sb_dqn.evaluation import evaluate_policy
+    from sb_dqn.algorithms.registry import *  # noqa: F403
+    from sb_dqn.envs import Monitor as Monitor
+    from sb_dqn.envs import make_atari_env as make_atari_env
+    from sb_dqn.envs import make_vec_env as make_vec_env
+    from sb_dqn.evaluation import evaluate_policy as evaluate_policy
 
-_ALGORITHMS = (
-    "A2C", "BTR", "C51", "DQN", "FQF", "IQN", "PERDQN", "PPO", "PQN", "QRDQN", "R2D1", "R2D2", "REINFORCE", "VPG", "CategoricalDQN",
-    "DataEfficientRainbow", "DoubleDQN", "DuelingDQN", "MunchausenDQN", "NStepDQN", "NoisyDQN", "Rainbow", "SAC",
-)  # fmt: skip
 _HOMES = {
-    **dict.fromkeys(_ALGORITHMS, "sb_dqn.algorithms"),
-    "Monitor": "sb_dqn.envs",
-    "make_atari_env": "sb_dqn.envs",
-    "make_vec_env": "sb_dqn.envs",
+    **MODULES,
+    "Monitor": "sb_dqn.envs.monitor",
     "evaluate_policy": "sb_dqn.evaluation",
+    "make_atari_env": "sb_dqn.envs.atari",
+    "make_vec_env": "sb_dqn.envs.make",
 }
 
-__all__ = [
-    "A2C",
-    "BTR",
-    "C51",
-    "DQN",
-    "FQF",
-    "IQN",
-    "PERDQN",
-    "PPO",
-    "PQN",
-    "QRDQN",
-    "R2D1",
-    "R2D2",
-    "REINFORCE",
-    "SAC",
-    "VPG",
-    "CategoricalDQN",
-    "DataEfficientRainbow",
-    "DoubleDQN",
-    "DuelingDQN",
-    "Monitor",
-    "MunchausenDQN",
-    "NStepDQN",
-    "NoisyDQN",
-    "Rainbow",
-    "__version__",
-    "evaluate_policy",
-    "make_atari_env",
-    "make_vec_env",
-]  # fmt: skip
+__all__ = [*_HOMES, "__version__"]  # noqa: PLE0604
 
 
 def __getattr__(name: str) -> Any:

@@ -7,10 +7,10 @@ from fractions import Fraction
 from functools import partial
 from typing import Any
 
-from sb_dqn.algorithms.distributional import adam_eps
 from sb_dqn.algorithms.dqn import DQN, Learned
 from sb_dqn.buffers.sequences import Sequences
 from sb_dqn.checks import check_bool, check_choice, check_float, check_int, over_defaults
+from sb_dqn.core.construction import adam_eps
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.nn.heads.scalar import Scalar
 from sb_dqn.objectives.q_learning import LOSSES, QLearning

@@ -1,1 +1,1 @@
-"""TODO core."""
+"""The engine: the training loop, acting, learning, checkpoints and configuration."""

@@ -41,6 +41,19 @@ def epsilon_schedule(initial: float, final: float, fraction: float) -> Linear:
     return found
 
 
+def adam_eps(policy_kwargs: Mapping[str, Any] | None, eps: float) -> dict[str, Any]:
+    """`policy_kwargs` with the epsilon of Adam that a paper names, unless the user chose an optimiser's settings."""
+    given = dict(policy_kwargs or {})
+    if not given.keys() & {"optimizer_class", "optimizer_kwargs"}:
+        given["optimizer_kwargs"] = {"eps": eps}
+    return given
+
+
+def has_default_features(policy_kwargs: Mapping[str, Any]) -> bool:
+    """Returns True if `policy_kwargs` leave the choice of the features extractor to the algorithm."""
+    return not policy_kwargs.keys() & {"features_extractor_class", "features_extractor_kwargs"}
+
+
 def gradient_bound(max_grad_norm: float | None) -> float | None:
     """A positive number, or None.
 

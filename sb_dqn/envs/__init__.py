@@ -18,16 +18,16 @@ if TYPE_CHECKING:
     from sb_dqn.envs.vector.sync_env import Lanes as Lanes
 
 _HOMES = {
-    "AtariLanes": "atari_lanes",
+    "AtariLanes": "vector.atari_env",
     "EpisodeStatistics": "statistics",
-    "Lanes": "lanes",
+    "Lanes": "vector.sync_env",
     "Monitor": "monitor",
-    "Stream": "stream",
-    "StreamOptions": "stream",
+    "Stream": "streams.open",
+    "StreamOptions": "streams.open",
     "load_results": "results",
     "make_atari_env": "atari",
     "make_vec_env": "make",
-    "open_stream": "stream",
+    "open_stream": "streams.open",
 }
 __all__ = [
     "AtariLanes",

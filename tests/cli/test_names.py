@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
 import click
 import pytest
 
-from sb_dqn.algorithms import DoubleDQN
+import sb_dqn
+from sb_dqn import algorithms
+from sb_dqn.algorithms import DoubleDQN, registry
 from sb_dqn.cli.train.settings_syntax import (
-    ALGORITHMS,
     algorithm_class,
     canonical,
     constructor_defaults,
@@ -29,12 +36,29 @@ def test_an_unknown_algorithm_offers_the_nearest() -> None:
         canonical("dubledqn")
 
 
-def test_the_table_names_every_algorithm_and_each_can_be_imported() -> None:
-    from sb_dqn import algorithms
+def test_every_algorithm_can_be_imported_by_name() -> None:
+    for name in registry.NAMES:
+        assert algorithm_class(name) is algorithms.ALGORITHMS[name] is getattr(sb_dqn, name)
+        assert algorithm_class(name).__name__ == name
 
-    assert set(ALGORITHMS) == set(algorithms.ALGORITHMS)
-    for name in ALGORITHMS:
-        assert algorithm_class(name) is algorithms.ALGORITHMS[name]
+
+def test_one_line_in_the_registry_adds_an_algorithm(tmp_path: Path) -> None:
+    """A copy of the package with one more file and one more line: the root, the command line and presets find it."""
+    shutil.copytree(Path(sb_dqn.__file__).parent, tmp_path / "sb_dqn", ignore=shutil.ignore_patterns("__pycache__"))
+    folder = tmp_path / "sb_dqn" / "algorithms"
+    (folder / "slow_dqn.py").write_text("from sb_dqn.algorithms.dqn import DQN\n\n\nclass SlowDQN(DQN):\n    pass\n")
+    listed = (folder / "registry.py").read_text()
+    marker = "    from sb_dqn.algorithms.vpg import VPG as VPG\n"
+    line = "    from sb_dqn.algorithms.slow_dqn import SlowDQN as SlowDQN\n"
+    (folder / "registry.py").write_text(listed.replace(marker, marker + line))
+    (tmp_path / "sb_dqn" / "presets" / "slowdqn.yaml").write_text("parent: DQN\n")
+    script = (
+        "import sys, sb_dqn; from sb_dqn.cli.main import main; assert sb_dqn.SlowDQN.__name__ == 'SlowDQN'; "
+        "assert 'SlowDQN' in sb_dqn.__all__; sys.argv = ['sb-dqn', 'presets', 'slow-dqn']; main()"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert "CartPole-v1" in done.stdout, done.stdout + done.stderr  # from the file of its parent
 
 
 def test_assignments() -> None:

@@ -12,8 +12,9 @@ from typing import Any
 import click
 import pytest
 
+from sb_dqn.algorithms import registry
 from sb_dqn.cli.main import commands
-from sb_dqn.cli.train.settings_syntax import ALGORITHMS, algorithm_class, constructor_defaults, parse_assignments
+from sb_dqn.cli.train.settings_syntax import algorithm_class, constructor_defaults, parse_assignments
 from sb_dqn.core.arguments import NOT_NEEDED
 from tests.docs.pages import FOLDER, PAGES, ROOT, blocks, name_of, pages_with, table_of
 
@@ -105,4 +106,4 @@ def test_the_migration_page_names_every_keyword_that_is_refused() -> None:
 def test_the_command_page_names_every_command_and_algorithm() -> None:
     text = (FOLDER / "cli.md").read_text(encoding="utf-8")
     assert [name for name in commands.commands if f"| `{name}" not in text] == []
-    assert [name for name in ALGORITHMS if f"`{name.lower()}`" not in text.lower()] == []
+    assert [name for name in registry.NAMES if f"`{name.lower()}`" not in text.lower()] == []

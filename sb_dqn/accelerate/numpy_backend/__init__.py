@@ -1,1 +1,1 @@
-"""TODO numpy_backend."""
+"""Replay of recorded graphs with NumPy, for small networks on a CPU."""

@@ -1,1 +1,1 @@
-"""TODO encoding."""
+"""Encoding of constructor arguments, spaces and nested state as JSON and tensors."""

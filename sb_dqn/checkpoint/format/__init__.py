@@ -1,1 +1,1 @@
-"""TODO format."""
+"""The zip format of model files: reading, writing and verification."""

@@ -1,1 +1,1 @@
-"""TODO incremental."""
+"""Incremental checkpoints: replay rows in segment files that checkpoints share."""

@@ -1,1 +1,1 @@
-"""TODO compare."""
+"""The `sb-dqn compare` command."""

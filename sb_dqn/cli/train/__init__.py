@@ -1,1 +1,1 @@
-"""TODO train."""
+"""The `sb-dqn train` command."""

@@ -3,58 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from importlib import import_module
 from typing import Any
 
 import click
 from click.core import ParameterSource
 
+from sb_dqn.algorithms import registry
 from sb_dqn.errors import nearest
 from sb_dqn.presets import parse_value
-
-ALGORITHMS = {
-    "DQN": "sb_dqn.algorithms.dqn",
-    **dict.fromkeys(
-        ("DoubleDQN", "DuelingDQN", "NoisyDQN", "NStepDQN", "PERDQN", "MunchausenDQN"), "sb_dqn.algorithms.dqn_variants"
-    ),
-    **dict.fromkeys(("CategoricalDQN", "QRDQN", "IQN", "FQF"), "sb_dqn.algorithms.distributional"),
-    **dict.fromkeys(("Rainbow", "DataEfficientRainbow", "BTR"), "sb_dqn.algorithms.rainbow"),
-    "PQN": "sb_dqn.algorithms.pqn",
-    "A2C": "sb_dqn.algorithms.a2c",
-    "PPO": "sb_dqn.algorithms.ppo",
-    "REINFORCE": "sb_dqn.algorithms.reinforce",
-    "VPG": "sb_dqn.algorithms.vpg",
-    "SAC": "sb_dqn.algorithms.sac",
-    "R2D2": "sb_dqn.algorithms.r2d2",
-}
-"""Class name to the module that holds it; a table and not an import, for the sake of `--help`."""
-
-
-ALIASES = {"c51": "CategoricalDQN", "r2d1": "R2D2"}
-"""Other names, in lower case."""
 
 MERGED = ("features_extractor_kwargs", "optimizer_kwargs")
 """Dicts within `policy_kwargs` that are merged key by key, as `policy_kwargs` is."""
 
 
 def canonical(name: str) -> str:
-    """The class name that `name` means, whatever its case.
+    """Returns the class name for `name`, ignoring case, hyphens and underscores.
 
     Raises:
-        click.BadParameter: there is no such algorithm; the nearest are offered.
+        click.BadParameter: no algorithm has that name. The message lists the closest names.
     """
-    by_lower = {algorithm.lower(): algorithm for algorithm in ALGORITHMS} | ALIASES
+    by_lower = {each.lower(): registry.ALIASES.get(each, each) for each in registry.MODULES}
     plain = name.lower().replace("-", "").replace("_", "")
     if plain not in by_lower:
         raise click.BadParameter(
-            f"no algorithm {name!r}; there are: {', '.join(ALGORITHMS)}.{nearest(plain, by_lower)}", param_hint="ALGO"
+            f"no algorithm {name!r}; there are: {', '.join(registry.NAMES)}.{nearest(plain, by_lower)}",
+            param_hint="ALGO",
         )
     return by_lower[plain]
 
 
 def algorithm_class(name: str) -> Any:
-    """The class; imports torch."""
-    return getattr(import_module(ALGORITHMS[canonical(name)]), canonical(name))
+    """Returns the algorithm class for `name`; imports torch."""
+    return registry.algorithm_class(canonical(name))
 
 
 def parse_assignments(assignments: Iterable[str], option: str = "--set") -> dict[str, Any]:

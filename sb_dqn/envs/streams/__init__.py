@@ -1,1 +1,1 @@
-"""TODO streams."""
+"""Streams: every kind of vector environment, read as rows."""

@@ -1,1 +1,1 @@
-"""TODO vector."""
+"""Vector environments made by this library, and the wrappers around them."""

@@ -1,1 +1,1 @@
-"""TODO layers."""
+"""Layers: noisy and low-precision linear layers, norms, recurrent layers, convolutions."""

@@ -1,1 +1,1 @@
-"""TODO parameters."""
+"""Parameter storage and optimizers."""

@@ -1,1 +1,1 @@
-"""TODO torsos."""
+"""Feature extractors: networks from observations to features."""

@@ -1,0 +1,52 @@
+"""C51 (Bellemare et al. 2017, arXiv 1707.06887): a categorical distribution of the return over fixed atoms."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from sb_dqn.algorithms.dqn import DQN, Learned
+from sb_dqn.checks import check_choice
+from sb_dqn.core.construction import adam_eps
+from sb_dqn.nn.heads.categorical import Categorical
+from sb_dqn.objectives.categorical import PRIORITIES, CategoricalObjective
+from sb_dqn.policies import QPolicy
+
+
+class CategoricalDQN(DQN):
+    """C51: probabilities of evenly spaced returns (Bellemare et al. 2017, arXiv 1707.06887).
+
+    Args:
+        policy: see DQN.
+        env: see DQN.
+        n_atoms: returns that are told apart, from 2 up.
+        v_min, v_max: the smallest and the largest of them.
+        priority: "kl" or "cross_entropy", what prioritised replay goes by.
+        kwargs: of DQN.
+    """
+
+    def __init__(
+        self,
+        policy: str | type[QPolicy],
+        env: Any,
+        *,
+        n_atoms: int = 51,
+        v_min: float = -10.0,
+        v_max: float = 10.0,
+        priority: str = "kl",
+        learning_rate: Any = 2.5e-4,
+        policy_kwargs: Mapping[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        check_choice("priority", priority, PRIORITIES)
+        self.learned = Learned(
+            Categorical(n_atoms, v_min, v_max),
+            partial(CategoricalObjective, priority=priority),
+            {"n_atoms": n_atoms, "v_min": v_min, "v_max": v_max, "priority": priority},
+        )
+        policy_kwargs = adam_eps(policy_kwargs, 0.01 / 32)
+        super().__init__(policy, env, learning_rate=learning_rate, policy_kwargs=policy_kwargs, **kwargs)
+
+
+C51 = CategoricalDQN

@@ -1,0 +1,55 @@
+"""FQF (Yang et al. 2019, arXiv 1911.02140): quantiles of the return at learned fractions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from sb_dqn.algorithms.dqn import DQN, Learned
+from sb_dqn.checks import check_float
+from sb_dqn.core.construction import adam_eps
+from sb_dqn.nn.heads.fraction import FractionProposal
+from sb_dqn.objectives.fraction import FractionObjective
+from sb_dqn.policies import QPolicy
+
+
+class FQF(DQN):
+    """Quantiles of the return at fractions that are learned too (Yang et al. 2019, arXiv 1911.02140).
+
+    Args:
+        policy: see DQN.
+        env: see DQN.
+        n_fractions: how many.
+        n_cosines: of the embedding of a fraction.
+        kappa: see QRDQN.
+        fraction_learning_rate: of the net that proposes fractions, from 0 up.
+        entropy_coef: weight of the bonus for evenly spread fractions, from 0 up.
+        kwargs: of DQN.
+    """
+
+    def __init__(
+        self,
+        policy: str | type[QPolicy],
+        env: Any,
+        *,
+        n_fractions: int = 32,
+        n_cosines: int = 64,
+        kappa: float = 1.0,
+        fraction_learning_rate: float = 2.5e-9,
+        entropy_coef: float = 0.0,
+        learning_rate: Any = 5e-5,
+        policy_kwargs: Mapping[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        chosen: dict[str, Any] = {
+            "n_fractions": n_fractions, "n_cosines": n_cosines, "fraction_learning_rate": fraction_learning_rate,
+            "entropy_coef": entropy_coef,
+        }  # fmt: skip
+        self.learned = Learned(
+            FractionProposal(**chosen),
+            partial(FractionObjective, kappa=check_float("kappa", kappa, 0.0), entropy_coef=entropy_coef),
+            {**chosen, "kappa": kappa},
+        )
+        policy_kwargs = adam_eps(policy_kwargs, 0.01 / 32)
+        super().__init__(policy, env, learning_rate=learning_rate, policy_kwargs=policy_kwargs, **kwargs)
