@@ -14,7 +14,7 @@ from sb_dqn.exploration import (
     Boltzmann,
     EpsilonGreedy,
     Exploration,
-    ExplorationSettings,
+    ExplorationConfig,
     LogLadder,
     as_exploration,
 )
@@ -32,24 +32,24 @@ def build(given: Any, lanes: int = 4, evaluation_eps: float | None = None) -> Ex
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
-        ("epsilon", ExplorationSettings("epsilon", DEFAULT)),
-        ({}, ExplorationSettings("epsilon", DEFAULT)),
-        ({"kind": "epsilon", "off_after": 1e6}, ExplorationSettings("epsilon", DEFAULT, off_after=1_000_000)),
-        ({"schedule": 0.1}, ExplorationSettings("epsilon", Constant(0.1))),
-        ({"schedule": "linear 1 0.1"}, ExplorationSettings("epsilon", Linear(1.0, 0.1))),
+        ("epsilon", ExplorationConfig("epsilon", DEFAULT)),
+        ({}, ExplorationConfig("epsilon", DEFAULT)),
+        ({"kind": "epsilon", "off_after": 1e6}, ExplorationConfig("epsilon", DEFAULT, off_after=1_000_000)),
+        ({"schedule": 0.1}, ExplorationConfig("epsilon", Constant(0.1))),
+        ({"schedule": "linear 1 0.1"}, ExplorationConfig("epsilon", Linear(1.0, 0.1))),
         (
             {"schedule": [[0, 1.0], [100, 0.1]]},
-            ExplorationSettings("epsilon", Piecewise(((0, 1.0), (100, 0.1)))),
+            ExplorationConfig("epsilon", Piecewise(((0, 1.0), (100, 0.1)))),
         ),
-        ({"ladder": "apex"}, ExplorationSettings("epsilon", DEFAULT, ApexLadder(7.0))),
-        ({"ladder": "apex", "ladder_alpha": 3}, ExplorationSettings("epsilon", DEFAULT, ApexLadder(3.0))),
-        ({"ladder": "log", "ladder_min": 0.0005}, ExplorationSettings("epsilon", DEFAULT, LogLadder(0.0005))),
-        ("boltzmann", ExplorationSettings("boltzmann", DEFAULT)),
-        ({"kind": "boltzmann", "temperature": 2}, ExplorationSettings("boltzmann", Constant(2.0))),
-        ("none", ExplorationSettings("none", Constant(0.0))),
+        ({"ladder": "apex"}, ExplorationConfig("epsilon", DEFAULT, ApexLadder(7.0))),
+        ({"ladder": "apex", "ladder_alpha": 3}, ExplorationConfig("epsilon", DEFAULT, ApexLadder(3.0))),
+        ({"ladder": "log", "ladder_min": 0.0005}, ExplorationConfig("epsilon", DEFAULT, LogLadder(0.0005))),
+        ("boltzmann", ExplorationConfig("boltzmann", DEFAULT)),
+        ({"kind": "boltzmann", "temperature": 2}, ExplorationConfig("boltzmann", Constant(2.0))),
+        ("none", ExplorationConfig("none", Constant(0.0))),
     ],
 )
-def test_what_is_meant(given: Any, expected: ExplorationSettings) -> None:
+def test_what_is_meant(given: Any, expected: ExplorationConfig) -> None:
     assert as_exploration(given, DEFAULT) == expected
 
 

@@ -13,7 +13,7 @@ from gymnasium import spaces
 
 from sb_dqn.algorithms import ALGORITHMS, DQN, R2D2, SAC
 from sb_dqn.algorithms.r2d2 import INSTEAD
-from sb_dqn.buffers import Replay
+from sb_dqn.buffers import ReplayBuffer
 from sb_dqn.core.actor_critic_algorithm import ActorCriticAlgorithm
 from sb_dqn.core.arguments import constructor_arguments
 
@@ -113,7 +113,7 @@ def run_eagerly(monkeypatch: pytest.MonkeyPatch) -> None:
     """Q-agents record nothing: that takes far longer than a few updates."""
     for module in ("parts", "pqn"):
         monkeypatch.setattr(f"sb_dqn.algorithms.{module}.choose_mode", lambda *_: "eager")
-    monkeypatch.setattr(Replay, "recorded", lambda replay, noise: replay.sample)
+    monkeypatch.setattr(ReplayBuffer, "recorded", lambda replay, noise: replay.sample)
 
 
 QUICK: dict[str, Any] = {

@@ -10,7 +10,7 @@ import torch
 from sb_dqn.checks import check_bool, check_float, check_int
 from sb_dqn.core.actor_critic_algorithm import ActorCriticAlgorithm
 from sb_dqn.core.arguments import refuse_unknown
-from sb_dqn.core.rollout_config import RolloutSettings
+from sb_dqn.core.rollout_config import RolloutConfig
 from sb_dqn.nn.parameters.optimizers import RMSpropTFLike
 from sb_dqn.objectives.policy_gradient import ActorCritic
 from sb_dqn.policies.actor_critic import ActorCriticPolicy
@@ -90,7 +90,7 @@ class A2C(ActorCriticAlgorithm):
             name: value for name, value in locals().items() if name not in ("self", "env", "unknown", "__class__")
         }
         refuse_unknown(type(self), unknown)
-        rollout = RolloutSettings(
+        rollout = RolloutConfig(
             check_int("n_steps", n_steps, 1), 1, None, check_float("gamma", gamma, 0.0, 1.0),
             check_float("gae_lambda", gae_lambda, 0.0, 1.0),
         )  # fmt: skip

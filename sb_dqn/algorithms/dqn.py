@@ -15,23 +15,23 @@ from sb_dqn.buffers.prioritized_sampler import Prioritized
 from sb_dqn.buffers.sequences import Sequences
 from sb_dqn.checks import check_bool, check_choice, check_float, check_int, check_path, check_switch
 from sb_dqn.core.arguments import open_outside, refuse_unknown, remembered, resolve_device
-from sb_dqn.core.construction import NetPlan, epsilon_schedule, gradient_bound, random_streams
+from sb_dqn.core.construction import QPolicyConfig, epsilon_schedule, gradient_bound, random_streams
 from sb_dqn.core.learner import Learner
 from sb_dqn.core.off_policy_algorithm import OffPolicyAlgorithm
 from sb_dqn.core.predictor import GreedyActor
-from sb_dqn.core.recurrent_state import LaneMemory
-from sb_dqn.core.replay_config import ReplaySettings, TargetSettings, cadence
+from sb_dqn.core.recurrent_state import QRecurrentState
+from sb_dqn.core.replay_config import ReplayConfig, TargetConfig, cadence
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.exploration import Exploration, as_exploration
 from sb_dqn.nn.heads.categorical import Categorical
 from sb_dqn.nn.heads.scalar import Distribution, Scalar
 from sb_dqn.nn.layers.linear import Noisy
-from sb_dqn.normalize import Normalization
-from sb_dqn.objectives.bootstrap import Backup, Munchausen
+from sb_dqn.normalize import NormalizationConfig
+from sb_dqn.objectives.bootstrap import Bootstrap, Munchausen
 from sb_dqn.objectives.q_learning import LOSSES, QLearning
-from sb_dqn.objectives.recurrent_replay import SequenceObjective
+from sb_dqn.objectives.recurrent_replay import RecurrentReplayObjective
 from sb_dqn.policies import QPolicy, RecurrentQPolicy
-from sb_dqn.policies.q_network import Design
+from sb_dqn.policies.q_network import QNetworkConfig
 from sb_dqn.schedules import as_schedule
 from sb_dqn.types import BoolArray, IntArray, Objective, Observation
 
@@ -46,12 +46,12 @@ class Learned:
         arguments: constructor arguments of the class that chose them, for its checkpoints.
         replaces: arguments of DQN that these stand for.
         rescale_eps: of value rescaling; None: values are returns as they are.
-        spread: updates come one by one as they are paid for, see `Cadence`.
+        spread: updates come one by one as they are paid for, see `UpdateSchedule`.
         td_priority: the objective's "priority" is an absolute TD error, in the units of values; None: if the head is not categorical.
     """
 
     distribution: Distribution
-    objective: Callable[[Backup], Objective]
+    objective: Callable[[Bootstrap], Objective]
     arguments: Mapping[str, Any] = field(default_factory=dict)
     replaces: tuple[str, ...] = ()
     rescale_eps: float | None = None
@@ -177,13 +177,15 @@ class DQN(OffPolicyAlgorithm):
         rate = as_schedule("learning_rate", learning_rate)
         learned = self._learned(loss)
         noise = check_switch("noisy", noisy, Noisy, text="kind")
-        backup = Backup(check_bool("double_q", double_q), check_switch("munchausen", munchausen, Munchausen))
-        plan = NetPlan(policy, policy_kwargs, Design(learned.distribution, check_bool("dueling", dueling), noise))
+        backup = Bootstrap(check_bool("double_q", double_q), check_switch("munchausen", munchausen, Munchausen))
+        plan = QPolicyConfig(
+            policy, policy_kwargs, QNetworkConfig(learned.distribution, check_bool("dueling", dueling), noise)
+        )
         if exploration is None:
             exploration = "none" if noise else "epsilon"
         epsilon = epsilon_schedule(exploration_initial_eps, exploration_final_eps, exploration_fraction)
         acting = as_exploration(exploration, epsilon, evaluation_eps)
-        replay = ReplaySettings(
+        replay = ReplayConfig(
             check_int("buffer_size", buffer_size, 1),
             None if buffer_device is None else resolve_device(buffer_device, "buffer_device"),
             check_path("buffer_path", buffer_path),
@@ -192,8 +194,8 @@ class DQN(OffPolicyAlgorithm):
             check_switch("prioritized_replay", prioritized_replay, Prioritized),
             plan.sequences(sequences), learned.rescale_eps, learned.feeds_td_errors,
         )  # fmt: skip
-        normalization = Normalization(normalize_observations, normalize_rewards, replay.gamma)
-        target = TargetSettings(
+        normalization = NormalizationConfig(normalize_observations, normalize_rewards, replay.gamma)
+        target = TargetConfig(
             check_float("tau", tau, 0.0, 1.0, above=True),
             check_int("target_update_interval", target_update_interval, 1),
         )
@@ -206,7 +208,7 @@ class DQN(OffPolicyAlgorithm):
         nets = plan.build(blueprint, rng, torch_device)
         objective = learned.objective(backup)
         if replay.sequences is not None:
-            objective = SequenceObjective(objective, replay.sequences, backup.double_q)
+            objective = RecurrentReplayObjective(objective, replay.sequences, backup.double_q)
         super().__init__(
             arguments=remembered(type(self), arguments, learned.replaces, {**learned.arguments, **self.further}),
             blueprint=blueprint,
@@ -228,7 +230,7 @@ class DQN(OffPolicyAlgorithm):
         policy = self.policy.with_net(self.learner.online) if low else self.policy
         if isinstance(policy, RecurrentQPolicy):
             mode = "eager" if self._large else choose_mode([policy], self.device, torch_compile=False)
-            self.memory = LaneMemory(policy, num_lanes, mode, self.rng.noise, self.normalizer.observations)
+            self.memory = QRecurrentState(policy, num_lanes, mode, self.rng.noise, self.normalizer.observations)
         self._make_net = partial(
             GreedyActor, policy, values=self.exploration.needs_values, generator=self.rng.noise,
             see=self.normalizer.observations,

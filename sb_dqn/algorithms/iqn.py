@@ -9,7 +9,7 @@ from typing import Any
 from sb_dqn.algorithms.dqn import DQN, Learned
 from sb_dqn.checks import check_float
 from sb_dqn.core.construction import adam_eps
-from sb_dqn.nn.heads.quantile import Implicit
+from sb_dqn.nn.heads.quantile import ImplicitQuantile
 from sb_dqn.objectives.quantile import QuantileObjective
 from sb_dqn.policies import QPolicy
 
@@ -49,7 +49,7 @@ class IQN(DQN):
             "risk": risk,
         }  # fmt: skip
         self.learned = Learned(
-            Implicit(**chosen),
+            ImplicitQuantile(**chosen),
             partial(QuantileObjective, kappa=check_float("kappa", kappa, 0.0)),
             {**chosen, "kappa": kappa},
         )

@@ -12,16 +12,16 @@ from sb_dqn.accelerate import choose_mode
 from sb_dqn.buffers.rollout_sequences import Before
 from sb_dqn.checks import check_bool, check_choice, check_float, check_int, check_mapping, check_path
 from sb_dqn.core.arguments import open_outside, refuse_unknown, resolve_device
-from sb_dqn.core.construction import NetPlan, epsilon_schedule, gradient_bound, random_streams
+from sb_dqn.core.construction import QPolicyConfig, epsilon_schedule, gradient_bound, random_streams
 from sb_dqn.core.learner import Learner
-from sb_dqn.core.on_policy_algorithm import Declared, OnPolicyAlgorithm, RolloutSettings
+from sb_dqn.core.on_policy_algorithm import Declared, OnPolicyAlgorithm, RolloutConfig
 from sb_dqn.core.predictor import GreedyActor
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.exploration import Exploration, as_exploration
-from sb_dqn.normalize import Normalization
+from sb_dqn.normalize import NormalizationConfig
 from sb_dqn.objectives.q_lambda import QLambda
 from sb_dqn.policies import QPolicy
-from sb_dqn.policies.q_network import Design
+from sb_dqn.policies.q_network import QNetworkConfig
 from sb_dqn.schedules import as_schedule
 from sb_dqn.types import BoolArray, IntArray, Observation
 
@@ -111,11 +111,11 @@ class PQN(OnPolicyAlgorithm):
         rate = as_schedule("learning_rate", learning_rate)
         epsilon = epsilon_schedule(exploration_initial_eps, exploration_final_eps, exploration_fraction)
         acting = as_exploration(exploration, epsilon, evaluation_eps)
-        rollout = RolloutSettings(
+        rollout = RolloutConfig(
             check_int("n_steps", n_steps, 1), check_int("n_epochs", n_epochs, 1), check_int("batch_size", batch_size, 1),
             check_float("gamma", gamma, 0.0, 1.0), check_float("q_lambda", q_lambda, 0.0, 1.0), "q_lambda",
         )  # fmt: skip
-        normalization = Normalization(normalize_observations, normalize_rewards, rollout.gamma)
+        normalization = NormalizationConfig(normalize_observations, normalize_rewards, rollout.gamma)
         objective = QLambda(loss)
         norm = gradient_bound(max_grad_norm)
         check_choice("precision", precision, ("fp32", "bf16"))
@@ -126,7 +126,7 @@ class PQN(OnPolicyAlgorithm):
             "optimizer_class": torch.optim.RAdam,
             **check_mapping("policy_kwargs", policy_kwargs),
         }
-        plan = NetPlan(policy, chosen, Design(dueling=check_bool("dueling", dueling)))
+        plan = QPolicyConfig(policy, chosen, QNetworkConfig(dueling=check_bool("dueling", dueling)))
         if plan.policy.recurrent:
             raise ConfigurationError(
                 f"policy={policy!r} is not for PQN, whose rollouts are shuffled; use R2D2, or another Q-agent with a replay"

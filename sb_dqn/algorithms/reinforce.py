@@ -9,7 +9,7 @@ import torch
 
 from sb_dqn.checks import check_bool, check_float, check_int
 from sb_dqn.core.arguments import refuse_unknown
-from sb_dqn.core.episode_config import EpisodeSettings
+from sb_dqn.core.episode_config import EpisodeConfig
 from sb_dqn.core.episodic_algorithm import EpisodicAlgorithm
 from sb_dqn.objectives.policy_gradient import PolicyGradient
 from sb_dqn.policies.actor_critic import ActorCriticPolicy
@@ -78,7 +78,7 @@ class REINFORCE(EpisodicAlgorithm):
             name: value for name, value in locals().items() if name not in ("self", "env", "unknown", "__class__")
         }
         refuse_unknown(type(self), unknown)
-        episodes = EpisodeSettings(
+        episodes = EpisodeConfig(
             check_int("episodes_per_update", episodes_per_update, 1), check_float("gamma", gamma, 0.0, 1.0)
         )
         objective = PolicyGradient(

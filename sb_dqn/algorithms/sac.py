@@ -10,13 +10,13 @@ from sb_dqn.accelerate import choose_mode
 from sb_dqn.buffers.prioritized_sampler import Prioritized
 from sb_dqn.checks import check_bool, check_float, check_path, check_switch
 from sb_dqn.core.arguments import open_outside, refuse_unknown, resolve_device
-from sb_dqn.core.construction import PolicyPlan, random_streams
+from sb_dqn.core.construction import PolicyConfig, random_streams
 from sb_dqn.core.learner import Learner
-from sb_dqn.core.network_runner import NetCall
+from sb_dqn.core.network_runner import NetworkRunner
 from sb_dqn.core.off_policy_algorithm import OffPolicyAlgorithm
-from sb_dqn.core.replay_config import ReplaySettings, TargetSettings, cadence
+from sb_dqn.core.replay_config import ReplayConfig, TargetConfig, cadence
 from sb_dqn.errors import ConfigurationError
-from sb_dqn.normalize import Normalization
+from sb_dqn.normalize import NormalizationConfig
 from sb_dqn.objectives.soft_actor_critic import SoftActorCritic
 from sb_dqn.policies import SAC_POLICIES
 from sb_dqn.policies.sac import SACPolicy
@@ -109,8 +109,8 @@ class SAC(OffPolicyAlgorithm):
         rate = as_schedule("learning_rate", learning_rate)
         temperature = _temperature(ent_coef)
         wanted = _target_entropy(target_entropy, temperature)
-        plan = PolicyPlan(policy, policy_kwargs, SAC_POLICIES, SACPolicy, design=temperature)
-        replay = ReplaySettings(
+        plan = PolicyConfig(policy, policy_kwargs, SAC_POLICIES, SACPolicy, design=temperature)
+        replay = ReplayConfig(
             buffer_size,
             None if buffer_device is None else resolve_device(buffer_device, "buffer_device"),
             check_path("buffer_path", buffer_path),
@@ -118,8 +118,8 @@ class SAC(OffPolicyAlgorithm):
             cadence(train_freq, gradient_steps, learning_starts),
             check_switch("prioritized_replay", prioritized_replay, Prioritized),
         )  # fmt: skip
-        target = TargetSettings(tau, target_update_interval, by_updates=True)
-        normalization = Normalization(normalize_observations, normalize_rewards, replay.gamma)
+        target = TargetConfig(tau, target_update_interval, by_updates=True)
+        normalization = NormalizationConfig(normalize_observations, normalize_rewards, replay.gamma)
         torch_device = resolve_device(device)
         rng = random_streams(seed, torch_device, buffer_device)
 
@@ -145,7 +145,7 @@ class SAC(OffPolicyAlgorithm):
         )  # fmt: skip
 
     def prepare_acting(self, num_lanes: int) -> None:
-        self._draw = NetCall(self.policy, self.policy.sample, self.acting_mode, self.normalizer.observations)
+        self._draw = NetworkRunner(self.policy, self.policy.sample, self.acting_mode, self.normalizer.observations)
         self._lanes = num_lanes
 
     def act(self, observe: Callable[[], Observation], mask: BoolArray | None) -> ActionArray:

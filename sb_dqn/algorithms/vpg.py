@@ -10,7 +10,7 @@ import torch
 from sb_dqn.buffers.episode_view import Baseline
 from sb_dqn.checks import check_bool, check_choice, check_float, check_int
 from sb_dqn.core.arguments import refuse_unknown
-from sb_dqn.core.episode_config import EpisodeSettings
+from sb_dqn.core.episode_config import EpisodeConfig
 from sb_dqn.core.episodic_algorithm import EpisodicAlgorithm
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.losses.policy_gradient import mean_baseline, step_mean_baseline
@@ -98,7 +98,7 @@ class VPG(EpisodicAlgorithm):
         }
         refuse_unknown(type(self), unknown)
         learns_value = check_choice("baseline", baseline, BASELINES) == "value"
-        episodes = EpisodeSettings(
+        episodes = EpisodeConfig(
             check_int("episodes_per_update", episodes_per_update, 1), check_float("gamma", gamma, 0.0, 1.0),
             check_float("gae_lambda", gae_lambda, 0.0, 1.0), BASELINES[baseline],
         )  # fmt: skip

@@ -3,21 +3,21 @@
 from sb_dqn.buffers.frame_stack import FrameStack
 from sb_dqn.buffers.n_step_transitions import TransitionView
 from sb_dqn.buffers.prioritized_sampler import Prioritized, PrioritizedSampler
-from sb_dqn.buffers.replay_buffer import Cadence, Replay
+from sb_dqn.buffers.replay_buffer import ReplayBuffer, UpdateSchedule
 from sb_dqn.buffers.ring import Ring
 from sb_dqn.buffers.sequences import Sequences, SequenceView
 from sb_dqn.buffers.uniform_sampler import Sampler, UniformSampler
 
 __all__ = [
-    "Cadence",
     "FrameStack",
     "Prioritized",
     "PrioritizedSampler",
-    "Replay",
+    "ReplayBuffer",
     "Ring",
     "Sampler",
     "SequenceView",
     "Sequences",
     "TransitionView",
     "UniformSampler",
+    "UpdateSchedule",
 ]

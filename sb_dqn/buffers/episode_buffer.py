@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from sb_dqn.buffers.episode_view import EpisodeView
-from sb_dqn.buffers.on_policy_buffer import VALUE, Collected, ValueOf
+from sb_dqn.buffers.on_policy_buffer import VALUE, OnPolicyBuffer, ValueOf
 from sb_dqn.buffers.ring import Ring
 from sb_dqn.errors import CheckpointError, ConfigurationError
 from sb_dqn.types import IntArray, Rows
@@ -21,7 +21,7 @@ FIRST_ROWS = 512
 SMALLEST_BATCH = 64
 
 
-class Episodes(Collected):
+class Episodes(OnPolicyBuffer):
     """Episodes of all lanes, held until enough of them have ended (the `Experience` of types.py).
 
     An episode is complete when its `last` row has arrived. One that is left in the middle, because the stream begins anew, is

@@ -24,7 +24,7 @@ ValueOf = Callable[..., npt.NDArray[Any]]
 """Values `[B]` of observations and masks of B rows; of a policy that remembers also of what came before (`Before`)."""
 
 
-class Collected(ABC):
+class OnPolicyBuffer(ABC):
     """Rows that one policy left, to be learned from and forgotten (half of an `Experience` of types.py).
 
     The use of it: `extend` until `is_full`; then `complete` once; then as many updates as `updates_due` says, each with

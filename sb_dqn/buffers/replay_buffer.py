@@ -15,7 +15,7 @@ from sb_dqn.buffers.n_step_transitions import TransitionView
 from sb_dqn.buffers.ring import Ring
 from sb_dqn.buffers.sequences import SequenceView
 from sb_dqn.buffers.uniform_sampler import Sampler
-from sb_dqn.checkpoint import Strip, Strips
+from sb_dqn.checkpoint import SegmentColumn, SegmentedRows
 from sb_dqn.errors import CheckpointError, ConfigurationError, no_attribute
 from sb_dqn.types import Batch, Rows
 
@@ -44,7 +44,7 @@ ELSEWHERE = {
 
 
 @dataclass(frozen=True)
-class Cadence:
+class UpdateSchedule:
     """How many gradient steps the data pays for: `gradient_steps` for every `train_freq` env steps (or episodes).
 
     Args:
@@ -83,10 +83,12 @@ class Cadence:
             )
 
 
-class Replay:
+class ReplayBuffer:
     """What an off-policy algorithm learns from (the `Experience` of types.py)."""
 
-    def __init__(self, ring: Ring, sampler: Sampler, view: TransitionView | SequenceView, cadence: Cadence) -> None:
+    def __init__(
+        self, ring: Ring, sampler: Sampler, view: TransitionView | SequenceView, cadence: UpdateSchedule
+    ) -> None:
         self.ring, self.sampler, self.view, self.cadence = ring, sampler, view, cadence
         self._seen = 0  # env steps taken in: a replay that begins empty waits for `learning_starts` of its own
         self._pending = 0  # env steps, or episodes, that have not yet paid for updates
@@ -181,14 +183,14 @@ class Replay:
         state |= {f"sampler/{name}": value for name, value in self.sampler.state_dict().items()}
         return state | {"cadence": torch.tensor([self._seen, self._pending, self._steps])}
 
-    def strips(self) -> Strips:
+    def strips(self) -> SegmentedRows:
         """The rows as `state_dict` has them under `ring/`, to be written to segments."""
         ring, columns = self.ring, {}
         for name, kind in ring.layout.columns.items():
             slots = kind.slots(ring.rows)
             cells = ring.columns[name][: slots * ring.num_lanes].view(slots, ring.num_lanes, *kind.shape)
-            columns[f"ring/{name}"] = Strip(cells, kind.every)
-        return Strips(columns, ring.cursor.copy(), ring.written)
+            columns[f"ring/{name}"] = SegmentColumn(cells, kind.every)
+        return SegmentedRows(columns, ring.cursor.copy(), ring.written)
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         """Takes over what `state_dict` gave.

@@ -12,7 +12,7 @@ from torch import Tensor
 from sb_dqn.buffers.ring_checkpoint import check_state, first_to_start, held_rows, restore_rows
 from sb_dqn.buffers.ring_layout import Layout
 from sb_dqn.buffers.ring_storage import Where, allocate, masks_of, writer
-from sb_dqn.buffers.start_rule import Declared, Marks, Span
+from sb_dqn.buffers.start_rule import Declared, Marks, StartRule
 from sb_dqn.checkpoint.incremental.row_blocks import Written
 from sb_dqn.spaces import Space
 from sb_dqn.types import ActionArray, IntArray, Slot
@@ -61,7 +61,7 @@ class Ring:
         path: Path | None = None,
         action_axes: tuple[int, ...] = (),
         masks: bool = False,
-        span: Span | None = None,
+        span: StartRule | None = None,
     ) -> None:
         self.num_lanes, self.frame_stack, self.n_steps = num_lanes, frame_stack, n_steps
         self.device, self.written = torch.device(device), Written()

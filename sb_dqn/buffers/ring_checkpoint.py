@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from sb_dqn.buffers.ring_storage import Column
-from sb_dqn.buffers.start_rule import Span
+from sb_dqn.buffers.start_rule import StartRule
 from sb_dqn.errors import CheckpointError
 
 CHUNK = 4096
@@ -26,7 +26,7 @@ def check_state(
     state: Mapping[str, Tensor],
     columns: Mapping[str, Tensor],
     kinds: Mapping[str, Column],
-    span: Span,
+    span: StartRule,
     num_lanes: int,
     others: Collection[str] = (),
     num_actions: int = 0,

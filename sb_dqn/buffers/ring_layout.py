@@ -10,7 +10,7 @@ import torch
 
 from sb_dqn.buffers.memory import check_budget, human_bytes
 from sb_dqn.buffers.ring_storage import Column, action_dtype, check_path, stored_dtype
-from sb_dqn.buffers.start_rule import Span
+from sb_dqn.buffers.start_rule import StartRule
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.spaces import Space, leaf_dtype, leaf_shape
 
@@ -37,11 +37,11 @@ class Layout:
         path: Path | None,
         action_axes: tuple[int, ...] = (),
         masks: bool = False,
-        span: Span | None = None,
+        span: StartRule | None = None,
     ) -> None:
         self.num_lanes, self.frame_stack, self.n_steps = num_lanes, frame_stack, n_steps
         self.num_actions, self.action_axes, self.device, self.path = num_actions, action_axes, device, path
-        self.span = span or Span(frame_stack - 1, n_steps)
+        self.span = span or StartRule(frame_stack - 1, n_steps)
         shapes = {key: leaf_shape(space) for key, space in spaces.items()}
         self.stacked_keys = frozenset(key for key, shape in shapes.items() if frame_stack > 1 and len(shape) == 3)
         self._check_numbers(shapes)

@@ -35,7 +35,7 @@ class Column:
     padded: bool = False
     """One more cell of zeros at the end: what a frame stack reads before the stream's first frame."""
     every: int = 1
-    """Rows that share a cell: whoever writes makes sure that at most one of them needs it (`Span`)."""
+    """Rows that share a cell: whoever writes makes sure that at most one of them needs it (`StartRule`)."""
 
     @property
     def nbytes(self) -> int:

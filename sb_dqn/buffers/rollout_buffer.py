@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from sb_dqn.buffers.n_step_transitions import as_it_is
-from sb_dqn.buffers.on_policy_buffer import VALUE, Collected, ValueOf
+from sb_dqn.buffers.on_policy_buffer import VALUE, OnPolicyBuffer, ValueOf
 from sb_dqn.buffers.ring import Ring
 from sb_dqn.buffers.rollout_view import RolloutView
 from sb_dqn.errors import CheckpointError, ConfigurationError
@@ -21,7 +21,7 @@ def rows_needed(n_steps: int, frame_stack: int) -> int:
     return frame_stack - 1 + 2 * n_steps + 1
 
 
-class Rollout(Collected):
+class RolloutBuffer(OnPolicyBuffer):
     """`n_steps` ticks of all lanes, to be learned from in epochs of minibatches (the `Experience` of types.py).
 
     It lies in a ring of `rows_needed` rows a lane, with one cursor per lane. A rollout begins at the row that is open when

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from sb_dqn.buffers.rollout_buffer import Rollout
+from sb_dqn.buffers.rollout_buffer import RolloutBuffer
 from sb_dqn.types import ActionArray, Batch, BoolArray, IntArray, Observation
 
 
@@ -28,7 +28,7 @@ class Before(NamedTuple):
     """`[N]`: there is no row before, an episode begins."""
 
 
-class SequenceRollout(Rollout):
+class SequenceRolloutBuffer(RolloutBuffer):
     """Minibatches are sequences of `length` samples of one lane each, in the order of time.
 
     The policy declares "state" and "begins" of each row that it leaves. A sequence goes over the end of an episode: the state

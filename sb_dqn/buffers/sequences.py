@@ -15,7 +15,7 @@ from sb_dqn.buffers.n_step_transitions import as_it_is
 from sb_dqn.buffers.prioritized_sampler import Entering
 from sb_dqn.buffers.ring import Ring
 from sb_dqn.buffers.ring_storage import Column
-from sb_dqn.buffers.start_rule import Span
+from sb_dqn.buffers.start_rule import StartRule
 from sb_dqn.checks import check_bool, check_float, check_int
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.losses.rescaling import rescaled_target
@@ -86,7 +86,7 @@ class Sequences:
         shift = self.warmup_T // self.every if self.input_priority_shift is None else self.input_priority_shift
         return shift * self.every - self.warmup_T
 
-    def span(self, n_steps: int, frame_stack: int, state_size: int, branches: tuple[int, ...] = ()) -> Span:
+    def span(self, n_steps: int, frame_stack: int, state_size: int, branches: tuple[int, ...] = ()) -> StartRule:
         """What a ring must keep: a row that starts is the first trained one, its burn-in lies behind it. `branches`: (D,) or ()."""
         number = np.dtype(np.float32)
         values = Column(branches, number)
@@ -95,7 +95,7 @@ class Sequences:
             declared["state"] = Column((state_size,), number, every=self.every)
         # one row more behind for the action before the first, one ahead, since the open row has no values yet
         ahead = self.batch_T - 1 + n_steps + self.enters
-        return Span(self.warmup_T + frame_stack, ahead, self.every, declared)
+        return StartRule(self.warmup_T + frame_stack, ahead, self.every, declared)
 
 
 class SequenceView:

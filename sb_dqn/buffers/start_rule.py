@@ -19,7 +19,7 @@ Declared = Mapping[str, npt.NDArray[Any]]
 
 
 @dataclass(frozen=True)
-class Span:
+class StartRule:
     """Which rows may start, and how many around them are read.
 
     Args:
@@ -57,7 +57,7 @@ class Marks:
         writers: what to assign rows to, by column.
     """
 
-    def __init__(self, span: Span, rows: int, num_lanes: int, writers: Mapping[str, Any]) -> None:
+    def __init__(self, span: StartRule, rows: int, num_lanes: int, writers: Mapping[str, Any]) -> None:
         self.span, self.rows, self.writers = span, rows, writers
         self.age: IntArray = np.full(num_lanes, -1)
         """`[B]` rows between an open row and the first of its episode."""

@@ -15,18 +15,18 @@ from sb_dqn.buffers.rollout_sequences import Before
 from sb_dqn.checks import check_bool, check_choice, check_mapping, check_path
 from sb_dqn.core import model_file
 from sb_dqn.core.arguments import open_outside, resolve_device
-from sb_dqn.core.construction import PolicyPlan, gradient_bound, random_streams
-from sb_dqn.core.episode_config import EpisodeSettings
+from sb_dqn.core.construction import PolicyConfig, gradient_bound, random_streams
+from sb_dqn.core.episode_config import EpisodeConfig
 from sb_dqn.core.learner import Learner
-from sb_dqn.core.network_runner import NetCall
+from sb_dqn.core.network_runner import NetworkRunner
 from sb_dqn.core.on_policy_algorithm import Declared, OnPolicyAlgorithm
-from sb_dqn.core.recurrent_state import DrawnMemory
-from sb_dqn.core.rollout_config import RolloutSettings, SequenceSettings
+from sb_dqn.core.recurrent_state import SampledRecurrentState
+from sb_dqn.core.rollout_config import RolloutConfig, SequenceRolloutConfig
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.losses.policy_gradient import explained_variance
-from sb_dqn.normalize import Normalization
+from sb_dqn.normalize import NormalizationConfig
 from sb_dqn.objectives.policy_gradient import ActorCritic
-from sb_dqn.objectives.recurrent_rollout import RecalledObjective
+from sb_dqn.objectives.recurrent_rollout import RecurrentRolloutObjective
 from sb_dqn.policies import ACTOR_CRITIC_POLICIES
 from sb_dqn.policies.actor_critic import ActorCriticPolicy
 from sb_dqn.policies.recurrent_actor_critic import RecurrentActorCriticPolicy
@@ -47,7 +47,7 @@ class ActorCriticAlgorithm(OnPolicyAlgorithm):
     """
 
     policy: ActorCriticPolicy
-    memory: DrawnMemory | None = None
+    memory: SampledRecurrentState | None = None
     """What a recurrent policy remembers of the lanes; `prepare_acting` sets it."""
 
     def __init__(
@@ -56,13 +56,13 @@ class ActorCriticAlgorithm(OnPolicyAlgorithm):
         env: Any,
         *,
         arguments: dict[str, Any],
-        rollout: RolloutSettings | EpisodeSettings,
+        rollout: RolloutConfig | EpisodeConfig,
         objective: ActorCritic,
         optimizer_class: type[torch.optim.Optimizer],
         optimizer_kwargs: Mapping[str, Any],
     ) -> None:
         rate = as_schedule("learning_rate", arguments["learning_rate"])
-        normalization = Normalization(
+        normalization = NormalizationConfig(
             arguments["normalize_observations"], arguments["normalize_rewards"], rollout.gamma
         )
         norm = gradient_bound(arguments["max_grad_norm"])
@@ -73,14 +73,14 @@ class ActorCriticAlgorithm(OnPolicyAlgorithm):
         if "optimizer_class" not in chosen:
             own = check_mapping("optimizer_kwargs", chosen.get("optimizer_kwargs"))
             chosen |= {"optimizer_class": optimizer_class, "optimizer_kwargs": {**optimizer_kwargs, **own}}
-        plan = PolicyPlan(policy, chosen, ACTOR_CRITIC_POLICIES, ActorCriticPolicy)
+        plan = PolicyConfig(policy, chosen, ACTOR_CRITIC_POLICIES, ActorCriticPolicy)
         collected = _along(rollout, plan.policy.recurrent, arguments.get("sequence_length"))
 
         blueprint, stream = open_outside(env, arguments["action_mask"])
         nets = plan.build(blueprint, rng, device)
         learned: Objective = objective
-        if isinstance(collected, SequenceSettings):
-            learned = RecalledObjective(objective, collected.sequence_length)
+        if isinstance(collected, SequenceRolloutConfig):
+            learned = RecurrentRolloutObjective(objective, collected.sequence_length)
         super().__init__(
             arguments=arguments,
             blueprint=blueprint,
@@ -104,13 +104,15 @@ class ActorCriticAlgorithm(OnPolicyAlgorithm):
         see = self.normalizer.observations
         self.memory = None
         if isinstance(self.policy, RecurrentActorCriticPolicy):
-            self.memory = DrawnMemory(self.policy, num_lanes)
+            self.memory = SampledRecurrentState(self.policy, num_lanes)
             mode = "eager" if self._large else choose_mode([self.policy], self.device, torch_compile=False)
-            self._act = NetCall(self.policy, self.policy.act_on, mode, see)
-            self._value_step = NetCall(self.policy, self.policy.value_step, mode, see)
+            self._act = NetworkRunner(self.policy, self.policy.act_on, mode, see)
+            self._value_step = NetworkRunner(self.policy, self.policy.value_step, mode, see)
         else:
-            self._act = NetCall(self.policy, self.policy.act, self.acting_mode, see)
-            self._value = NetCall(self.policy, lambda obs, mask: self.policy.net.value(obs), self.acting_mode, see)
+            self._act = NetworkRunner(self.policy, self.policy.act, self.acting_mode, see)
+            self._value = NetworkRunner(
+                self.policy, lambda obs, mask: self.policy.net.value(obs), self.acting_mode, see
+            )
 
     def entered(self, rows: Rows) -> None:
         if self.memory is not None:
@@ -152,7 +154,7 @@ class ActorCriticAlgorithm(OnPolicyAlgorithm):
         return facts | self.policy.action_head.log_facts()
 
 
-def _along(rollout: RolloutSettings | EpisodeSettings, recurrent: bool, length: int | None) -> Any:
+def _along(rollout: RolloutConfig | EpisodeConfig, recurrent: bool, length: int | None) -> Any:
     """What is collected, for a policy that remembers in sequences.
 
     Raises:

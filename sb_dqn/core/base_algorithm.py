@@ -15,12 +15,12 @@ from sb_dqn.callbacks.compose import as_callback
 from sb_dqn.checks import check_int
 from sb_dqn.core import model_file
 from sb_dqn.core.checkpointing import Saving
-from sb_dqn.core.collector import InlineActor
+from sb_dqn.core.collector import Collector
 from sb_dqn.core.counters import Counters
 from sb_dqn.core.learner import Learner
 from sb_dqn.core.logs import Logs
 from sb_dqn.core.recurrent_predictor import predictor_of
-from sb_dqn.core.training_run import Session
+from sb_dqn.core.training_run import TrainingRun
 from sb_dqn.envs.statistics import EpisodeStatistics
 from sb_dqn.envs.streams.open import Stream
 from sb_dqn.errors import ConfigurationError
@@ -80,7 +80,7 @@ class BaseAlgorithm(Saving, ABC):
         self.normalizer = Normalizer() if normalizer is None else normalizer
         self.predictor = predictor_of(policy, blueprint, self.action_mask, self.normalizer.observations)
         self.learning = False
-        self.session: Session | None = None
+        self.session: TrainingRun | None = None
         self.stream = None
         self.actor = None
         self._experience: Experience | None = None
@@ -172,15 +172,15 @@ class BaseAlgorithm(Saving, ABC):
         restarts = getattr(self.get_env(), "restarts", 0)
         return {**self.log_facts(), **({"rollout/env_restarts": restarts} if restarts else {})}
 
-    def _ready(self) -> tuple[InlineActor, Experience]:
+    def _ready(self) -> tuple[Collector, Experience]:
         if self.actor is None or self._experience is None:
             raise ConfigurationError("no environment to learn from; give one by set_env(...) or load(..., env=...)")
         if self.learning:
             raise ConfigurationError("this model is learning already; learn cannot be called from a callback")
         return self.actor, self._experience
 
-    def _new_session(self, callback: Any, log_interval: int, progress_bar: bool) -> Session:
-        self.session = Session(
+    def _new_session(self, callback: Any, log_interval: int, progress_bar: bool) -> TrainingRun:
+        self.session = TrainingRun(
             self,
             counters=self.counters,
             statistics=self.statistics,

@@ -14,11 +14,11 @@ from typing import IO, Any
 import torch
 from typing_extensions import Self
 
-from sb_dqn.checkpoint import Replacements, Strips
+from sb_dqn.checkpoint import CustomObjects, SegmentedRows
 from sb_dqn.core import model_file
-from sb_dqn.core.collector import InlineActor
+from sb_dqn.core.collector import Collector
 from sb_dqn.core.resume import (
-    Continuation,
+    ResumeState,
     later_seed,
     process_state,
     set_process_state,
@@ -40,15 +40,15 @@ OPTIMIZER, APART = "policy.optimizer", "policy.apart.optimizer"
 class Saving(Attributes):
     """The verbs of a model that read and write files."""
 
-    actor: InlineActor | None
+    actor: Collector | None
     exploration: Exploration | None
     learning: bool
     policy: Policy
     normalizer: Normalizer
     _experience: Any
-    _interrupted: Continuation | None
+    _interrupted: ResumeState | None
     """What a full checkpoint was taken of, until somebody learns on."""
-    _resuming: Continuation | None
+    _resuming: ResumeState | None
     """The same while `resume` hands it over."""
 
     def save(
@@ -88,7 +88,7 @@ class Saving(Attributes):
             path, type(self).__name__, self.arguments, self.blueprint, self.policy, self._parts(), whole, background
         )
 
-    def _continuation(self, trust: bool, incremental: bool) -> Continuation:
+    def _continuation(self, trust: bool, incremental: bool) -> ResumeState:
         actor, session = self.actor, self.session
         if actor is None or session is None:
             raise ConfigurationError(
@@ -105,7 +105,7 @@ class Saving(Attributes):
         strips = self._strips() if incremental else None
         apart = () if strips is None else strips.columns
         kept = self._experience.state_dict()
-        return Continuation(
+        return ResumeState(
             session=session.state_dict(),
             parts={name: part.state_dict() for name, part in self._more_parts().items()},
             experience={name: tensor for name, tensor in kept.items() if name not in apart},
@@ -148,7 +148,7 @@ class Saving(Attributes):
             CheckpointError: the file is damaged, foreign, or needs trust.
             SpaceError: the spaces of `env` differ from the model's.
         """
-        replacements = Replacements({**(custom_objects or {}), **kwargs})
+        replacements = CustomObjects({**(custom_objects or {}), **kwargs})
         saved = model_file.read_model(path, replacements, trust, env is not None)
         replacements.warn_of_unused(custom_objects or {}, saved.arguments)
         made_by = model_file.find_class(cls, saved.class_name)
@@ -231,7 +231,7 @@ class Saving(Attributes):
         self.actor.goes_on = partial(self._take_up, interrupted)
         return interrupted.session
 
-    def _take_up(self, interrupted: Continuation) -> Rows | None:
+    def _take_up(self, interrupted: ResumeState) -> Rows | None:
         """The last thing before the first step: the environment, then the generators; nothing draws after that."""
         rows, actor = None, self.actor
         assert actor is not None
@@ -290,9 +290,9 @@ class Saving(Attributes):
         """What a full checkpoint holds beside these and what is learned from."""
         return {"statistics": self.statistics}
 
-    def _strips(self) -> Strips | None:
+    def _strips(self) -> SegmentedRows | None:
         """The rows that incremental checkpoints write to segments, if there are any."""
         return None
 
-    def _recall_segments(self, continuation: Continuation) -> None:
+    def _recall_segments(self, continuation: ResumeState) -> None:
         """Remembers where the rows lie that were just loaded."""

@@ -11,7 +11,7 @@ from sb_dqn.envs.streams.open import Stream
 from sb_dqn.types import ActionArray, Rows
 
 
-class InlineActor:
+class Collector:
     """Acts on the open rows, then steps all lanes.
 
     Args:

@@ -14,7 +14,7 @@ from sb_dqn.core.arguments import resolve_device
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.policies import VALUE_POLICIES, QPolicy, policy_class, split_policy_kwargs
 from sb_dqn.policies.base import Policy
-from sb_dqn.policies.q_network import Design
+from sb_dqn.policies.q_network import QNetworkConfig
 from sb_dqn.rng import Generators, torch_seeded
 from sb_dqn.schedules import Linear
 from sb_dqn.types import Blueprint
@@ -81,7 +81,7 @@ def random_streams(seed: int | None, device: torch.device, buffer_device: str | 
     )
 
 
-class PolicyPlan(Generic[P]):
+class PolicyConfig(Generic[P]):
     """Which nets are to be made; checked before the environment is opened.
 
     Args:
@@ -128,7 +128,7 @@ class PolicyPlan(Generic[P]):
         return "eager"
 
 
-class NetPlan(PolicyPlan[QPolicy]):
+class QPolicyConfig(PolicyConfig[QPolicy]):
     """The nets of a Q-agent.
 
     Args:
@@ -140,7 +140,9 @@ class NetPlan(PolicyPlan[QPolicy]):
         ConfigurationError: an unknown alias or key.
     """
 
-    def __init__(self, policy: str | type[QPolicy], policy_kwargs: Mapping[str, Any] | None, design: Design) -> None:
+    def __init__(
+        self, policy: str | type[QPolicy], policy_kwargs: Mapping[str, Any] | None, design: QNetworkConfig
+    ) -> None:
         super().__init__(policy, policy_kwargs, VALUE_POLICIES, QPolicy, design=design)
 
     def sequences(self, given: Any) -> Sequences | None:

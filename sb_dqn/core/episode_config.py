@@ -19,7 +19,7 @@ from sb_dqn.normalize import Normalizer
 
 
 @dataclass(frozen=True)
-class EpisodeSettings:
+class EpisodeConfig:
     """How many episodes make an update, and what their returns are; checked when made.
 
     Args:

@@ -10,9 +10,9 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
-from sb_dqn.buffers import Prioritized, Replay, Sequences
+from sb_dqn.buffers import Prioritized, ReplayBuffer, Sequences
 from sb_dqn.checkpoint import (
-    NetBound,
+    AllocationGuard,
     Writing,
     Written,
     checkpoint_at,
@@ -29,7 +29,7 @@ from sb_dqn.checkpoint import (
     write_archive,
     write_checkpoint,
 )
-from sb_dqn.core.resume import Continuation
+from sb_dqn.core.resume import ResumeState
 from sb_dqn.envs.streams.open import open_stream
 from sb_dqn.errors import CheckpointError, ConfigurationError, EnvironmentFault, SpaceError
 from sb_dqn.nn.layers.linear import Noisy
@@ -53,7 +53,7 @@ TABLE: dict[str, type] = {
 
 
 CONTINUATION = ("session", "parts", "tick", "stream", "why", "process")
-"""Fields of a `Continuation` that lie in the file under `full`."""
+"""Fields of a `ResumeState` that lie in the file under `full`."""
 
 
 class Stateful(Protocol):
@@ -73,7 +73,7 @@ class Saved:
     blueprint: Blueprint
     policy: dict[str, Tensor]
     parts: dict[str, Any]
-    continuation: Continuation | None = None
+    continuation: ResumeState | None = None
     """Of a full checkpoint."""
 
 
@@ -84,7 +84,7 @@ def save_model(
     blueprint: Blueprint,
     policy: Policy,
     parts: Mapping[str, Stateful],
-    continuation: Continuation | None = None,
+    continuation: ResumeState | None = None,
     background: bool = False,
 ) -> Any:
     """Writes class, constructor arguments, spaces, parameters and the state of each part; a full checkpoint has more."""
@@ -139,11 +139,11 @@ def read_model(path: Any, custom_objects: Mapping[str, Any], trust: bool, full: 
         )
 
 
-def _continuation(path: Any, manifest: Mapping[str, Any], members: Mapping[str, dict[str, Tensor]]) -> Continuation:
+def _continuation(path: Any, manifest: Mapping[str, Any], members: Mapping[str, dict[str, Tensor]]) -> ResumeState:
     whole, experience = unpack(manifest["full"], members["full"]), members["experience"]
     rows, written = read_rows(path, manifest, experience["ring/cursor"]) if "segments" in manifest else ({}, Written())
     kept = {name: whole[name] for name in CONTINUATION}
-    return Continuation(**kept, experience=experience | rows, written=written)
+    return ResumeState(**kept, experience=experience | rows, written=written)
 
 
 def build(made_by: type[Any], outside: Any, arguments: Mapping[str, Any], parameters: Mapping[str, Tensor]) -> Any:
@@ -154,7 +154,7 @@ def build(made_by: type[Any], outside: Any, arguments: Mapping[str, Any], parame
         ConfigurationError: an argument is out of its range.
     """
     given = dict(arguments)
-    with reading(f"the arguments of the file make no {made_by.__name__}"), NetBound(parameters):
+    with reading(f"the arguments of the file make no {made_by.__name__}"), AllocationGuard(parameters):
         model = made_by(given.pop("policy"), outside, **given)
     write_policy(model.policy, parameters)
     return model
@@ -250,13 +250,13 @@ def read_parameters(source: Any, known: Collection[str], exact_match: bool) -> d
     return dict(given)
 
 
-def save_replay(path: Any, blueprint: Blueprint, replay: Replay) -> Any:
+def save_replay(path: Any, blueprint: Blueprint, replay: ReplayBuffer) -> Any:
     """Writes the rows that a replay holds."""
     manifest = {"kind": "replay", "spaces": _encode_blueprint(blueprint)}
     return write_archive(path, manifest, {"replay": replay.state_dict()})
 
 
-def load_replay(path: Any, blueprint: Blueprint, replay: Replay) -> None:
+def load_replay(path: Any, blueprint: Blueprint, replay: ReplayBuffer) -> None:
     """Takes over rows that `save_replay` wrote.
 
     Raises:

@@ -26,7 +26,7 @@ def as_they_are(obs: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     return obs
 
 
-class NetCall:
+class NetworkRunner:
     """Runs a function of a policy's nets on the arrays of acting.
 
     Args:

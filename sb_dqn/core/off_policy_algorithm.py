@@ -10,14 +10,14 @@ from typing import Any, cast
 import torch
 
 from sb_dqn.accelerate import Mode, accelerate
-from sb_dqn.buffers import FrameStack, Replay
-from sb_dqn.checkpoint import Strips
+from sb_dqn.buffers import FrameStack, ReplayBuffer
+from sb_dqn.checkpoint import SegmentedRows
 from sb_dqn.core import model_file
 from sb_dqn.core.base_algorithm import BaseAlgorithm
-from sb_dqn.core.collector import InlineActor
-from sb_dqn.core.recurrent_state import LaneMemory
-from sb_dqn.core.replay_config import ReplaySettings, TargetSettings
-from sb_dqn.core.resume import Continuation
+from sb_dqn.core.collector import Collector
+from sb_dqn.core.recurrent_state import QRecurrentState
+from sb_dqn.core.replay_config import ReplayConfig, TargetConfig
+from sb_dqn.core.resume import ResumeState
 from sb_dqn.envs.streams.open import Stream
 from sb_dqn.errors import MissingPart
 from sb_dqn.schedules import Schedule
@@ -35,14 +35,14 @@ class OffPolicyAlgorithm(BaseAlgorithm):
         parts: of BaseAlgorithm.
     """
 
-    memory: LaneMemory | None = None
+    memory: QRecurrentState | None = None
     """What a recurrent policy remembers of the lanes; `prepare_acting` sets it."""
 
     def __init__(
         self,
         *,
-        replay: ReplaySettings,
-        target: TargetSettings,
+        replay: ReplayConfig,
+        target: TargetConfig,
         learning_rate: Schedule,
         stream: Stream | None,
         **parts: Any,
@@ -70,7 +70,7 @@ class OffPolicyAlgorithm(BaseAlgorithm):
         self.prepare_acting(stream.num_envs)
         # without a seed of ours the environment keeps the one that it was made with
         seed = None if self.arguments["seed"] is None else self.rng.env_seed
-        self.actor = InlineActor(stream, self.choose, seed, dict if self.memory is None else self.memory.declared)
+        self.actor = Collector(stream, self.choose, seed, dict if self.memory is None else self.memory.declared)
         if self._experience is None:
             size = 0 if self.memory is None else self.memory.state.shape[1]
             replay = self.replay_settings.build(stream, self.device, self.normalizer, size)
@@ -78,7 +78,7 @@ class OffPolicyAlgorithm(BaseAlgorithm):
             if self.verbose:
                 self._introduce(stream, replay)
 
-    def _introduce(self, stream: Stream, replay: Replay) -> None:
+    def _introduce(self, stream: Stream, replay: ReplayBuffer) -> None:
         """Says once what a user may not expect."""
         print(f"{type(self).__name__} on {self.device}: {replay.ring.describe()}")
         if stream.options.protocol:
@@ -177,11 +177,11 @@ class OffPolicyAlgorithm(BaseAlgorithm):
         memory: dict[str, model_file.Stateful] = {} if self.memory is None else {"memory": self.memory}
         return {**super()._more_parts(), **frames, **memory}
 
-    def _strips(self) -> Strips | None:
+    def _strips(self) -> SegmentedRows | None:
         strips = self.replay.strips()
         return strips if strips.cursor.any() else None
 
-    def _recall_segments(self, continuation: Continuation) -> None:
+    def _recall_segments(self, continuation: ResumeState) -> None:
         ring = self.replay.ring
         if continuation.written and int(continuation.experience["ring/rows"]) == ring.rows:
             ring.written.update(continuation.written)
@@ -192,7 +192,7 @@ class OffPolicyAlgorithm(BaseAlgorithm):
     # -- replay
 
     @property
-    def replay(self) -> Replay:
+    def replay(self) -> ReplayBuffer:
         """What is kept; also as `replay_buffer`.
 
         Raises:
@@ -200,7 +200,7 @@ class OffPolicyAlgorithm(BaseAlgorithm):
         """
         if self._experience is None:
             raise MissingPart("there is no replay buffer before there is an environment; call set_env(...) first")
-        return cast(Replay, self._experience)
+        return cast(ReplayBuffer, self._experience)
 
     replay_buffer = replay
 

@@ -9,13 +9,13 @@ import numpy.typing as npt
 import torch
 
 from sb_dqn.accelerate import Mode, accelerate
-from sb_dqn.buffers.on_policy_buffer import Collected
+from sb_dqn.buffers.on_policy_buffer import OnPolicyBuffer
 from sb_dqn.buffers.rollout_sequences import Before
 from sb_dqn.core.base_algorithm import BaseAlgorithm
-from sb_dqn.core.collector import InlineActor
-from sb_dqn.core.rollout_config import CollectionSettings as CollectionSettings
-from sb_dqn.core.rollout_config import RolloutSettings as RolloutSettings
-from sb_dqn.core.training_run import Session
+from sb_dqn.core.collector import Collector
+from sb_dqn.core.rollout_config import CollectionConfig as CollectionConfig
+from sb_dqn.core.rollout_config import RolloutConfig as RolloutConfig
+from sb_dqn.core.training_run import TrainingRun
 from sb_dqn.envs.streams.open import Stream
 from sb_dqn.errors import ConfigurationError, MissingPart
 from sb_dqn.schedules import Schedule
@@ -42,7 +42,7 @@ class OnPolicyAlgorithm(BaseAlgorithm):
     keeps_replay: ClassVar[bool] = False
 
     def __init__(
-        self, *, rollout: CollectionSettings, learning_rate: Schedule, stream: Stream | None, **parts: Any
+        self, *, rollout: CollectionConfig, learning_rate: Schedule, stream: Stream | None, **parts: Any
     ) -> None:
         super().__init__(**parts)
         self.rollout_settings, self.rate_schedule = rollout, learning_rate
@@ -70,7 +70,7 @@ class OnPolicyAlgorithm(BaseAlgorithm):
         self.stream = stream
         # without a seed of ours the environment keeps the one that it was made with
         env_seed = None if self.arguments["seed"] is None else self.rng.env_seed
-        self.actor = InlineActor(stream, self.choose, env_seed, lambda: self._declared)
+        self.actor = Collector(stream, self.choose, env_seed, lambda: self._declared)
         self.normalizer.set_lanes(stream.num_envs)
         self.prepare_acting(stream.num_envs)
         if self._experience is None:
@@ -78,7 +78,7 @@ class OnPolicyAlgorithm(BaseAlgorithm):
             if self.verbose:
                 self._introduce(stream, self.rollout)
 
-    def _introduce(self, stream: Stream, rollout: Collected) -> None:
+    def _introduce(self, stream: Stream, rollout: OnPolicyBuffer) -> None:
         """Says once what a user may not expect."""
         print(f"{type(self).__name__} on {self.device}: {rollout.describe()}")
         if stream.options.protocol:
@@ -136,7 +136,7 @@ class OnPolicyAlgorithm(BaseAlgorithm):
             self._recordings[count] = places, accelerate(self._sample_and_differentiate, (places,), form[0])
         return self._recordings[count]
 
-    def _new_session(self, callback: Any, log_interval: int, progress_bar: bool) -> Session:
+    def _new_session(self, callback: Any, log_interval: int, progress_bar: bool) -> TrainingRun:
         if self._resuming is None:
             self.counters.iterations = 0
         session = super()._new_session(callback, log_interval, progress_bar)
@@ -150,7 +150,7 @@ class OnPolicyAlgorithm(BaseAlgorithm):
         return schedule(self.num_timesteps, self.counters.horizon)
 
     @property
-    def rollout(self) -> Collected:
+    def rollout(self) -> OnPolicyBuffer:
         """What was collected since the last updates.
 
         Raises:
@@ -158,7 +158,7 @@ class OnPolicyAlgorithm(BaseAlgorithm):
         """
         if self._experience is None:
             raise MissingPart("there is no rollout before there is an environment; call set_env(...) first")
-        return cast(Collected, self._experience)
+        return cast(OnPolicyBuffer, self._experience)
 
     def save_replay_buffer(self, path: Any) -> Any:
         """Refuses: there is none.

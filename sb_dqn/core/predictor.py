@@ -11,12 +11,12 @@ import torch
 from gymnasium import spaces
 
 from sb_dqn.accelerate import Mode
-from sb_dqn.core.network_runner import NetCall, See, as_they_are
+from sb_dqn.core.network_runner import NetworkRunner, See, as_they_are
 from sb_dqn.errors import SpaceError
 from sb_dqn.exploration import Exploration
 from sb_dqn.policies import QPolicy
 from sb_dqn.policies.base import Policy
-from sb_dqn.policies.drawing import DrawingPolicy
+from sb_dqn.policies.drawing import StochasticPolicy
 from sb_dqn.spaces import Actions, BoxActions, actions_of, batch_observation, flatten_space, leaf_shape
 from sb_dqn.types import ActionArray, Blueprint, BoolArray, Observation
 
@@ -42,7 +42,7 @@ class GreedyActor:
         see: See = as_they_are,
     ) -> None:
         ask = policy.values if values else policy.greedy
-        self._ask = NetCall(policy, ask, mode, see, generator).alone
+        self._ask = NetworkRunner(policy, ask, mode, see, generator).alone
 
     def __call__(self, obs: Observation, mask: BoolArray | None = None) -> npt.NDArray[Any]:
         return self._ask(obs, mask)
@@ -64,7 +64,7 @@ class Predictor(ABC):
         self.door = Door(blueprint, action_mask)
         self.actions = self.door.actions
         # eager, since the number of observations changes from call to call
-        self.greedy = NetCall(policy, policy.greedy, "eager", see)
+        self.greedy = NetworkRunner(policy, policy.greedy, "eager", see)
 
     def __call__(
         self,
@@ -107,7 +107,7 @@ class ValuePredictor(Predictor):
         self, policy: QPolicy, blueprint: Blueprint, action_mask: str | None = None, see: See = as_they_are
     ) -> None:
         super().__init__(policy, blueprint, action_mask, see)
-        self.values = NetCall(policy, policy.values, "eager", see)
+        self.values = NetworkRunner(policy, policy.values, "eager", see)
 
     def _draw(
         self,
@@ -130,10 +130,10 @@ class DrawingPredictor(Predictor):
     """
 
     def __init__(
-        self, policy: DrawingPolicy, blueprint: Blueprint, action_mask: str | None = None, see: See = as_they_are
+        self, policy: StochasticPolicy, blueprint: Blueprint, action_mask: str | None = None, see: See = as_they_are
     ) -> None:
         super().__init__(policy, blueprint, action_mask, see)
-        self.sampled, self.numbers = NetCall(policy, policy.sample, "eager", see), policy.draw
+        self.sampled, self.numbers = NetworkRunner(policy, policy.sample, "eager", see), policy.draw
 
     def _draw(
         self,

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sb_dqn.core.network_runner import NetCall, See, as_they_are
+from sb_dqn.core.network_runner import NetworkRunner, See, as_they_are
 from sb_dqn.core.predictor import Door, DrawingPredictor, ValuePredictor
 from sb_dqn.errors import SpaceError
 from sb_dqn.exploration import Exploration
 from sb_dqn.policies.base import Policy
-from sb_dqn.policies.drawing import DrawingPolicy
+from sb_dqn.policies.drawing import StochasticPolicy
 from sb_dqn.policies.remembering import Remembering
 from sb_dqn.types import ActionArray, Blueprint, BoolArray, Observation
 
@@ -127,7 +127,7 @@ class RecurrentValuePredictor(RecurrentPredictor):
 
     def __init__(self, policy: Any, *parts: Any) -> None:
         super().__init__(policy, *parts)
-        self.step = NetCall(policy, policy.step, "eager", self.see)
+        self.step = NetworkRunner(policy, policy.step, "eager", self.see)
 
     def _choose(
         self, obs: Observation, mask: BoolArray | None, told: Told, exploration: Exploration | None, rng: Rng
@@ -147,8 +147,8 @@ class RecurrentDrawingPredictor(RecurrentPredictor):
 
     def __init__(self, policy: Any, *parts: Any) -> None:
         super().__init__(policy, *parts)
-        self.greedy = NetCall(policy, policy.greedy_step, "eager", self.see)
-        self.drawn = NetCall(policy, policy.drawn_step, "eager", self.see)
+        self.greedy = NetworkRunner(policy, policy.greedy_step, "eager", self.see)
+        self.drawn = NetworkRunner(policy, policy.drawn_step, "eager", self.see)
 
     def _choose(
         self, obs: Observation, mask: BoolArray | None, told: Told, exploration: Exploration | None, rng: Rng
@@ -171,5 +171,5 @@ PREDICTORS: dict[tuple[bool, bool], Any] = {
 
 def predictor_of(policy: Policy, blueprint: Blueprint, action_mask: str | None, see: See) -> Any:
     """What answers `predict`, for the arguments see there."""
-    kind = PREDICTORS[policy.recurrent, isinstance(policy, DrawingPolicy)]
+    kind = PREDICTORS[policy.recurrent, isinstance(policy, StochasticPolicy)]
     return kind(policy, blueprint, action_mask, see)

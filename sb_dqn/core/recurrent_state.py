@@ -10,7 +10,7 @@ import numpy.typing as npt
 import torch
 
 from sb_dqn.accelerate import Mode
-from sb_dqn.core.network_runner import NetCall, See, as_they_are
+from sb_dqn.core.network_runner import NetworkRunner, See, as_they_are
 from sb_dqn.policies.recurrent_q_policy import RecurrentQPolicy
 from sb_dqn.policies.remembering import Remembering
 from sb_dqn.types import ActionArray, BoolArray, Observation, Rows
@@ -31,7 +31,7 @@ class Entered(NamedTuple):
     """`[B]`"""
 
 
-class LaneTrack:
+class RecurrentState:
     """The recurrent state of each lane that is learned from, zeroed where an episode begins.
 
     Args:
@@ -65,7 +65,7 @@ class LaneTrack:
         self.state, self.last = state["state"].numpy().copy(), state["last"].numpy().copy()
 
 
-class DrawnMemory(LaneTrack):
+class SampledRecurrentState(RecurrentState):
     """Of a policy that draws its actions; it declares all that its nets were told.
 
     Args:
@@ -94,20 +94,20 @@ class DrawnMemory(LaneTrack):
         return found
 
 
-class LaneMemory(LaneTrack):
+class QRecurrentState(RecurrentState):
     """Of a Q-policy.
 
     Args:
         policy: the nets.
         num_lanes: B.
-        mode, see, generator: see `NetCall`.
+        mode, see, generator: see `NetworkRunner`.
     """
 
     def __init__(
         self, policy: RecurrentQPolicy, num_lanes: int, mode: Mode, generator: torch.Generator, see: See = as_they_are
     ) -> None:
         super().__init__(policy, num_lanes)
-        self.step = NetCall(policy, policy.step, mode, see, generator)
+        self.step = NetworkRunner(policy, policy.step, mode, see, generator)
         self._declared: dict[str, Values] = {}
         self.values: Values = np.zeros(0)
         """`[B, (D,) A]` of the open rows."""

@@ -8,7 +8,7 @@ from typing import Any, Literal, cast
 
 import torch
 
-from sb_dqn.buffers import Cadence, Replay, Ring, SequenceView, TransitionView, UniformSampler
+from sb_dqn.buffers import ReplayBuffer, Ring, SequenceView, TransitionView, UniformSampler, UpdateSchedule
 from sb_dqn.buffers.prioritized_sampler import Prioritized, PrioritizedSampler
 from sb_dqn.buffers.sequences import Sequences
 from sb_dqn.checks import check_choice, check_float, check_int
@@ -19,7 +19,7 @@ from sb_dqn.spaces import flatten_space
 
 
 @dataclass(frozen=True)
-class ReplaySettings:
+class ReplayConfig:
     """How much is kept, how it is read, and how often; checked when made.
 
     Args:
@@ -42,7 +42,7 @@ class ReplaySettings:
     batch_size: int
     n_steps: int
     gamma: float
-    cadence: Cadence
+    cadence: UpdateSchedule
     prioritized: Prioritized | None = None
     sequences: Sequences | None = None
     rescale_eps: float | None = None
@@ -78,7 +78,7 @@ class ReplaySettings:
         """Transitions per update."""
         return self.batch_size * (1 if self.sequences is None else self.sequences.batch_T)
 
-    def build(self, stream: Stream, device: torch.device, normalizer: Normalizer, state_size: int = 0) -> Replay:
+    def build(self, stream: Stream, device: torch.device, normalizer: Normalizer, state_size: int = 0) -> ReplayBuffer:
         """A replay for the lanes and spaces of `stream`, and for recurrent states of so many numbers.
 
         Raises:
@@ -104,18 +104,18 @@ class ReplaySettings:
             return self._of_sequences(ring, chosen, normalizer)
         view = TransitionView(ring, self.n_steps, self.gamma, normalizer.rewards)
         if self.prioritized is None:
-            return Replay(ring, UniformSampler(ring, self.batch_size), view, self.cadence)
-        return Replay(ring, PrioritizedSampler(ring, self.batch_size, self.prioritized), view, self.cadence)
+            return ReplayBuffer(ring, UniformSampler(ring, self.batch_size), view, self.cadence)
+        return ReplayBuffer(ring, PrioritizedSampler(ring, self.batch_size, self.prioritized), view, self.cadence)
 
-    def _of_sequences(self, ring: Ring, chosen: Sequences, normalizer: Normalizer) -> Replay:
+    def _of_sequences(self, ring: Ring, chosen: Sequences, normalizer: Normalizer) -> ReplayBuffer:
         view = SequenceView(ring, chosen, self.gamma, normalizer.rewards)
         # few rows may start a sequence: all equal means drawn by a tree whose leaves are
         settings = self.prioritized or Prioritized(alpha=0.0, initial=1.0)
         entering = view.entering(self.rescale_eps) if chosen.enters else None
-        return Replay(ring, PrioritizedSampler(ring, self.batch_size, settings, entering), view, self.cadence)
+        return ReplayBuffer(ring, PrioritizedSampler(ring, self.batch_size, settings, entering), view, self.cadence)
 
 
-def cadence(train_freq: Any, gradient_steps: Any, learning_starts: Any, spread: bool = False) -> Cadence:
+def cadence(train_freq: Any, gradient_steps: Any, learning_starts: Any, spread: bool = False) -> UpdateSchedule:
     """Stable-Baselines3's three arguments as one checked cadence; `spread` as there.
 
     Raises:
@@ -126,7 +126,7 @@ def cadence(train_freq: Any, gradient_steps: Any, learning_starts: Any, spread: 
         if len(train_freq) != 2:
             raise ConfigurationError(f"train_freq={train_freq!r} is not allowed: give k, (k, 'step') or (k, 'episode')")
         train_freq, unit = train_freq
-    return Cadence(
+    return UpdateSchedule(
         check_int("train_freq", train_freq, 1),
         cast(Literal["step", "episode"], check_choice("train_freq's unit", unit, ("step", "episode"))),
         check_int("gradient_steps", gradient_steps, 1, also=(-1,)),
@@ -136,7 +136,7 @@ def cadence(train_freq: Any, gradient_steps: Any, learning_starts: Any, spread: 
 
 
 @dataclass(frozen=True)
-class TargetSettings:
+class TargetConfig:
     r"""How the target net follows: :math:`\tau` of the way whenever a multiple of `interval` env steps over all lanes is
     crossed, :math:`1 - (1 - \tau)^m` of it where a tick crosses m; or `by_updates` after so many updates."""
 

@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from sb_dqn.checkpoint import Strips, Written
+from sb_dqn.checkpoint import SegmentedRows, Written
 from sb_dqn.envs.streams.open import Stream
-from sb_dqn.envs.vector.env_state import NoState
+from sb_dqn.envs.vector.env_state import NoEnvState
 from sb_dqn.errors import CheckpointError
 from sb_dqn.types import Rows, Slot
 
 
 @dataclass(frozen=True)
-class Continuation:
+class ResumeState:
     """A `learn` between two ticks.
 
     The tick, whose rows are stored and whose updates are done, comes with the environment's state or not at all: without
@@ -40,7 +40,7 @@ class Continuation:
     """The model's generators; in the file among the model's parts."""
     trusted: bool = False
     """Whether what is pickled in the file may be unpickled; said while loading."""
-    strips: Strips | None = None
+    strips: SegmentedRows | None = None
     """While saving: the rows that go into segments."""
     written: Written = field(default_factory=Written)
     """While loading: the segments that the rows came from."""
@@ -52,7 +52,7 @@ def stream_state(stream: Stream, rows: Rows | None, trust: bool) -> tuple[dict[s
         return None, "the environment stopped in the middle of a step"
     try:
         return stream.state_dict(trust), ""
-    except NoState as why:
+    except NoEnvState as why:
         return None, str(why)
 
 

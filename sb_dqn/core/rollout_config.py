@@ -9,9 +9,9 @@ from typing import Any, Protocol
 import torch
 
 from sb_dqn.buffers import Ring
-from sb_dqn.buffers.on_policy_buffer import Collected
-from sb_dqn.buffers.rollout_buffer import Rollout, rows_needed
-from sb_dqn.buffers.rollout_sequences import SequenceRollout
+from sb_dqn.buffers.on_policy_buffer import OnPolicyBuffer
+from sb_dqn.buffers.rollout_buffer import RolloutBuffer, rows_needed
+from sb_dqn.buffers.rollout_sequences import SequenceRolloutBuffer
 from sb_dqn.checks import check_float, check_int
 from sb_dqn.envs.streams.open import Stream
 from sb_dqn.errors import ConfigurationError, MemoryBudgetError
@@ -19,15 +19,15 @@ from sb_dqn.normalize import Normalizer
 from sb_dqn.spaces import flatten_space
 
 
-class CollectionSettings(Protocol):
+class CollectionConfig(Protocol):
     """What is collected before the updates."""
 
     @property
     def gamma(self) -> float: ...
 
-    def build(self, stream: Stream, device: torch.device, normalizer: Normalizer) -> Collected: ...
+    def build(self, stream: Stream, device: torch.device, normalizer: Normalizer) -> OnPolicyBuffer: ...
 
-    def in_sequences(self, length: int | None) -> CollectionSettings: ...
+    def in_sequences(self, length: int | None) -> CollectionConfig: ...
 
 
 def make_ring(stream: Stream, device: torch.device, rows: int) -> Ring:
@@ -49,7 +49,7 @@ def make_ring(stream: Stream, device: torch.device, rows: int) -> Ring:
 
 
 @dataclass(frozen=True)
-class RolloutSettings:
+class RolloutConfig:
     """How much is collected before the updates, and how often it is used; checked when made.
 
     Args:
@@ -78,13 +78,13 @@ class RolloutSettings:
         check_float("gamma", self.gamma, 0.0, 1.0)
         check_float(self.lambda_name, self.lambda_, 0.0, 1.0)
 
-    def build(self, stream: Stream, device: torch.device, normalizer: Normalizer) -> Rollout:
+    def build(self, stream: Stream, device: torch.device, normalizer: Normalizer) -> RolloutBuffer:
         """A rollout for the lanes and spaces of `stream`.
 
         Raises:
             MemoryBudgetError: it does not fit.
         """
-        return Rollout(**self._parts(stream, device, normalizer))
+        return RolloutBuffer(**self._parts(stream, device, normalizer))
 
     def _parts(self, stream: Stream, device: torch.device, normalizer: Normalizer) -> dict[str, Any]:
         """Ring and numbers of a rollout, by name."""
@@ -101,7 +101,7 @@ class RolloutSettings:
             "gamma": self.gamma, "lambda_": self.lambda_, "extras": self.extras, "scale": normalizer.rewards,
         }  # fmt: skip
 
-    def in_sequences(self, length: int | None) -> SequenceSettings:
+    def in_sequences(self, length: int | None) -> SequenceRolloutConfig:
         """The same for a policy that remembers.
 
         Args:
@@ -120,11 +120,11 @@ class RolloutSettings:
                 f"{fitting[-1]}, another divisor, or None"
             )
         own = {field.name: getattr(self, field.name) for field in fields(self)}
-        return SequenceSettings(**own, sequence_length=chosen)
+        return SequenceRolloutConfig(**own, sequence_length=chosen)
 
 
 @dataclass(frozen=True)
-class SequenceSettings(RolloutSettings):
+class SequenceRolloutConfig(RolloutConfig):
     """What is collected for a policy that remembers.
 
     Args:
@@ -133,5 +133,5 @@ class SequenceSettings(RolloutSettings):
 
     sequence_length: int = 1
 
-    def build(self, stream: Stream, device: torch.device, normalizer: Normalizer) -> Rollout:
-        return SequenceRollout(**self._parts(stream, device, normalizer), length=self.sequence_length)
+    def build(self, stream: Stream, device: torch.device, normalizer: Normalizer) -> RolloutBuffer:
+        return SequenceRolloutBuffer(**self._parts(stream, device, normalizer), length=self.sequence_length)

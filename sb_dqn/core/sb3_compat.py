@@ -13,7 +13,7 @@ from typing_extensions import Self
 from sb_dqn.core.counters import Counters
 from sb_dqn.core.learner import Learner
 from sb_dqn.core.logs import Logs
-from sb_dqn.core.training_run import Session
+from sb_dqn.core.training_run import TrainingRun
 from sb_dqn.envs.statistics import EpisodeStatistics
 from sb_dqn.envs.streams.open import Stream
 from sb_dqn.errors import ConfigurationError, no_attribute
@@ -84,7 +84,7 @@ class Attributes:
     learning_rate: Any
     policy: Policy
     rng: Generators
-    session: Session | None
+    session: TrainingRun | None
     statistics: EpisodeStatistics
     stream: Stream | None
     tensorboard_log: str | None

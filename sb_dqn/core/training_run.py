@@ -92,7 +92,7 @@ class TickLocals(Mapping[str, Any]):
         return len(NAMES)
 
 
-class Session:
+class TrainingRun:
     """One `learn`.
 
     Args:
@@ -144,7 +144,7 @@ class Session:
         self.waiting: list[Callable[[], object]] = []
         """What is to be done when this tick is over: callbacks called, log written."""
 
-    def __enter__(self) -> Session:
+    def __enter__(self) -> TrainingRun:
         self.model.learning = True
         self.finite.fill_(True)  # parameters may have been mended since a gradient went wrong
         try:

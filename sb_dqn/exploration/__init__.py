@@ -4,7 +4,7 @@ from sb_dqn.exploration.base import Act, Exploration
 from sb_dqn.exploration.boltzmann import Boltzmann
 from sb_dqn.exploration.epsilon import EpsilonGreedy
 from sb_dqn.exploration.ladders import ApexLadder, Ladder, LogLadder
-from sb_dqn.exploration.settings import ExplorationSettings, as_exploration
+from sb_dqn.exploration.settings import ExplorationConfig, as_exploration
 
 __all__ = [
     "Act",
@@ -12,7 +12,7 @@ __all__ = [
     "Boltzmann",
     "EpsilonGreedy",
     "Exploration",
-    "ExplorationSettings",
+    "ExplorationConfig",
     "Ladder",
     "LogLadder",
     "as_exploration",

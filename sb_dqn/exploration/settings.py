@@ -27,7 +27,7 @@ KEYS = {
 
 
 @dataclass(frozen=True)
-class ExplorationSettings:
+class ExplorationConfig:
     """How actions are chosen while learning, and by `predict(deterministic=False)`.
 
     Args:
@@ -64,7 +64,7 @@ class ExplorationSettings:
         )
 
 
-def as_exploration(given: Any, schedule: Schedule, evaluation_eps: float | None = None) -> ExplorationSettings:
+def as_exploration(given: Any, schedule: Schedule, evaluation_eps: float | None = None) -> ExplorationConfig:
     """The settings that a user means.
 
     Args:
@@ -104,7 +104,7 @@ def as_exploration(given: Any, schedule: Schedule, evaluation_eps: float | None 
     else:
         schedule = _falling("exploration['schedule']", options.get("schedule"), schedule, 1.0)
         ladder = _ladder(options, schedule.ends()[1])
-    return ExplorationSettings(kind, schedule, ladder, off_after, evaluation_eps)
+    return ExplorationConfig(kind, schedule, ladder, off_after, evaluation_eps)
 
 
 def _falling(name: str, given: Any, default: Schedule, high: float = np.inf) -> Schedule:

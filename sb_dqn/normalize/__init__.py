@@ -1,13 +1,13 @@
 """Running statistics that bring observations and rewards to one scale; a part of the model, saved with it."""
 
 from sb_dqn.normalize.moments import Moments
-from sb_dqn.normalize.normalizer import Normalization, Normalizer
+from sb_dqn.normalize.normalizer import NormalizationConfig, Normalizer
 from sb_dqn.normalize.observations import NormalizeObservations, ObservationNormalizer
 from sb_dqn.normalize.rewards import NormalizeRewards, RewardNormalizer
 
 __all__ = [
     "Moments",
-    "Normalization",
+    "NormalizationConfig",
     "NormalizeObservations",
     "NormalizeRewards",
     "Normalizer",

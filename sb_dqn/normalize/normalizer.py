@@ -94,7 +94,7 @@ class Normalizer:
                 part.load_state_dict(state[name])
 
 
-class Normalization:
+class NormalizationConfig:
     """What a constructor was told about normalising; checked when made, built when the environment is known.
 
     Args:

@@ -33,7 +33,7 @@ class Munchausen:
         check_float("munchausen['clip']", self.clip, float("-inf"), 0.0)
 
 
-class Believed(NamedTuple):
+class BootstrapTarget(NamedTuple):
     """The pieces of a target; leading axes `[N]`, or `[N, 1]` beside branches `[N, D]`."""
 
     return_: Tensor
@@ -53,7 +53,7 @@ class Believed(NamedTuple):
         return self.value.soft(self.policy, self.bonus) if self.action is None else self.value.of(self.action)
 
 
-class Backup:
+class Bootstrap:
     """Who selects the action of the next state, and who evaluates it.
 
     Args:
@@ -67,17 +67,17 @@ class Backup:
         self.munchausen = munchausen
 
     @torch.no_grad()
-    def __call__(self, online: Any, target: Any, batch: Batch) -> Believed:
+    def __call__(self, online: Any, target: Any, batch: Batch) -> BootstrapTarget:
         value_t = target(batch.next_obs, batch.next_mask)
         selector_t = online(batch.next_obs, batch.next_mask).q if self.double_q else value_t.q
         return_, discount = like(batch.return_, batch.action), like(batch.discount, batch.action)
         if self.munchausen is None:
-            return Believed(return_, discount, value_t, selector_t.argmax(-1))
+            return BootstrapTarget(return_, discount, value_t, selector_t.argmax(-1))
         alpha, tau, clip = self.munchausen.alpha, self.munchausen.tau, self.munchausen.clip
         log_policy_t = soft.log_policy(selector_t, tau)
         q_tm1 = (online if self.double_q else target)(batch.obs, batch.mask).q
         return_ = return_ + soft.bonus(q_tm1, batch.action, alpha, tau, clip)
-        return Believed(return_, discount, value_t, None, log_policy_t.exp(), -tau * log_policy_t)
+        return BootstrapTarget(return_, discount, value_t, None, log_policy_t.exp(), -tau * log_policy_t)
 
 
 def like(x: Tensor, action: Tensor) -> Tensor:

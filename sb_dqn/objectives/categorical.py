@@ -9,7 +9,7 @@ from torch import Tensor
 
 from sb_dqn.checks import check_choice
 from sb_dqn.losses import distributional
-from sb_dqn.objectives.bootstrap import Backup, over_branches
+from sb_dqn.objectives.bootstrap import Bootstrap, over_branches
 from sb_dqn.types import Batch
 
 PRIORITIES = {"kl": distributional.kl_divergence, "cross_entropy": distributional.cross_entropy}
@@ -29,8 +29,8 @@ class CategoricalObjective:
 
     reports = ("q_mean",)
 
-    def __init__(self, backup: Backup | None = None, priority: str = "kl") -> None:
-        self.backup = backup or Backup()
+    def __init__(self, backup: Bootstrap | None = None, priority: str = "kl") -> None:
+        self.backup = backup or Bootstrap()
         self.priority = PRIORITIES[check_choice("priority", priority, PRIORITIES)]
 
     def __call__(self, online: Any, target: Any, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:

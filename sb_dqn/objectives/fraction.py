@@ -8,7 +8,7 @@ from torch import Tensor
 
 from sb_dqn.checks import check_float
 from sb_dqn.losses import distributional
-from sb_dqn.objectives.bootstrap import Backup, like, over_branches
+from sb_dqn.objectives.bootstrap import Bootstrap, like, over_branches
 from sb_dqn.objectives.quantile import return_quantiles
 from sb_dqn.types import Batch
 
@@ -31,8 +31,8 @@ class FractionObjective:
 
     reports = ("q_mean",)
 
-    def __init__(self, backup: Backup | None = None, kappa: float = 1.0, entropy_coef: float = 0.0) -> None:
-        self.backup = backup or Backup()
+    def __init__(self, backup: Bootstrap | None = None, kappa: float = 1.0, entropy_coef: float = 0.0) -> None:
+        self.backup = backup or Bootstrap()
         self.kappa = check_float("kappa", kappa, 0.0)
         self.entropy_coef = check_float("entropy_coef", entropy_coef, 0.0)
 

@@ -12,7 +12,7 @@ from sb_dqn.checks import check_choice
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.losses import td
 from sb_dqn.losses.rescaling import rescaled_target
-from sb_dqn.objectives.bootstrap import Backup, over_branches
+from sb_dqn.objectives.bootstrap import Bootstrap, over_branches
 from sb_dqn.types import Batch
 
 LOSSES: dict[str, Callable[[Tensor], Tensor]] = {"huber": td.huber, "mse": td.squared}
@@ -23,7 +23,7 @@ class QLearning:
 
     .. math:: l = L\big(q(o_{t-1}, a_{t-1}) - R_t - \gamma_t \, v^-(o_t)\big)
 
-    where v^- is the best of the target net's values (Mnih et al. 2015), or as `Backup` says.
+    where v^- is the best of the target net's values (Mnih et al. 2015), or as `Bootstrap` says.
 
     Args:
         backup: who selects the next action, who evaluates it; None: the target net does both.
@@ -36,8 +36,8 @@ class QLearning:
 
     reports = ("q_mean",)
 
-    def __init__(self, backup: Backup | None = None, loss: str = "huber", rescale_eps: float | None = None) -> None:
-        self.backup, self.rescale_eps = backup or Backup(), rescale_eps
+    def __init__(self, backup: Bootstrap | None = None, loss: str = "huber", rescale_eps: float | None = None) -> None:
+        self.backup, self.rescale_eps = backup or Bootstrap(), rescale_eps
         if rescale_eps is not None and self.backup.munchausen is not None:
             raise ConfigurationError(
                 "munchausen with value rescaling is not allowed: its bonus is a return, its policy would be one of rescaled "

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from sb_dqn.checks import check_float
 from sb_dqn.losses import distributional
-from sb_dqn.objectives.bootstrap import Backup, Believed, over_branches
+from sb_dqn.objectives.bootstrap import Bootstrap, BootstrapTarget, over_branches
 from sb_dqn.types import Batch
 
 
@@ -28,8 +28,8 @@ class QuantileObjective:
 
     reports = ("q_mean",)
 
-    def __init__(self, backup: Backup | None = None, kappa: float = 1.0) -> None:
-        self.backup = backup or Backup()
+    def __init__(self, backup: Bootstrap | None = None, kappa: float = 1.0) -> None:
+        self.backup = backup or Bootstrap()
         self.kappa = check_float("kappa", kappa, 0.0)
 
     def __call__(self, online: Any, target: Any, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
@@ -46,7 +46,7 @@ class QuantileObjective:
 
 
 @torch.no_grad()
-def return_quantiles(believed: Believed) -> Tensor:
+def return_quantiles(believed: BootstrapTarget) -> Tensor:
     """Quantiles `[..., M']` of the return as it is believed."""
     next_: Tensor = believed.next()
     return believed.return_.unsqueeze(-1) + believed.discount.unsqueeze(-1) * next_

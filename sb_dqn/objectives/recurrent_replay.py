@@ -13,7 +13,7 @@ from sb_dqn.losses.sequences import sequence_priority
 from sb_dqn.types import Batch, Objective
 
 
-class SequenceObjective:
+class RecurrentReplayObjective:
     r"""Unrolls both nets from the stored state through burn-in, then asks another objective about the trained steps
     (Kapturowski et al. 2019, ICLR).
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from sb_dqn.types import Batch, Objective
 
 
-class RecalledObjective:
+class RecurrentRolloutObjective:
     """Unrolls the nets from the state in which the first step of each sequence was acted on; zeros where an episode begins.
 
     Gradients flow through all steps of a sequence, and into none before it.

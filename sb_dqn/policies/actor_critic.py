@@ -16,14 +16,14 @@ from sb_dqn.nn.torsos.features import BaseFeaturesExtractor
 from sb_dqn.policies.actor_critic_network import ActorCriticNet, ActorCriticOutput, Towers
 from sb_dqn.policies.aliases import OfADict, OfAnImage, OfVectors
 from sb_dqn.policies.base import Features
-from sb_dqn.policies.drawing import DrawingPolicy
+from sb_dqn.policies.drawing import StochasticPolicy
 from sb_dqn.policies.policy_kwargs import check_activation, check_widths, plan_features
 from sb_dqn.spaces import Actions, BoxActions, actions_of
 
 Widths = Sequence[int] | Mapping[str, Sequence[int]]
 
 
-class ActorCriticPolicy(DrawingPolicy):
+class ActorCriticPolicy(StochasticPolicy):
     """A distribution over actions and a value, by Stable-Baselines3's keywords.
 
     Args:

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from sb_dqn.nn.heads.policy_heads import ActionHead
 from sb_dqn.nn.layers.noise import Noise
-from sb_dqn.nn.parameters.fraction_optimizer import Apart
-from sb_dqn.nn.torsos.mlp import Hidden
+from sb_dqn.nn.parameters.fraction_optimizer import FractionOptimizer
+from sb_dqn.nn.torsos.mlp import HiddenLayers
 
 
 class ActorCriticOutput(NamedTuple):
@@ -58,7 +58,7 @@ class ActorCriticNet(nn.Module):
     ) -> None:
         super().__init__()
         self.features, self.value_features = features, value_features
-        hidden = partial(Hidden, activation_fn=towers.activation_fn, layer_norm=towers.layer_norm)
+        hidden = partial(HiddenLayers, activation_fn=towers.activation_fn, layer_norm=towers.layer_norm)
         self.policy_tower = hidden(features.features_dim, towers.pi)
         self.value_tower = hidden((value_features or features).features_dim, towers.vf)
         # last: a twin in low precision shares them, and its other parameters come first
@@ -98,7 +98,7 @@ class ActorCriticNet(nn.Module):
         """None: these nets draw no random numbers while learning."""
         return None
 
-    def make_apart(self, flat: Tensor) -> Apart | None:
+    def make_apart(self, flat: Tensor) -> FractionOptimizer | None:
         """None: all parameters have one optimiser."""
         return None
 

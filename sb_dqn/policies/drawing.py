@@ -14,7 +14,7 @@ from sb_dqn.policies.base import Policy
 from sb_dqn.types import FloatArray
 
 
-class DrawingPolicy(Policy):
+class StochasticPolicy(Policy):
     """A distribution over actions for each observation; no exploration is needed beside it."""
 
     @property

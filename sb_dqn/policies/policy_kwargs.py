@@ -45,7 +45,7 @@ def classes_of_names(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class FeaturesPlan:
+class FeaturesConfig:
     """Which features are to be made of an observation.
 
     Args:
@@ -67,7 +67,7 @@ class FeaturesPlan:
         width: int | None = getattr(self.extractor, "__dict__", {}).get("HIDDEN")
         return width
 
-    def with_hidden(self) -> FeaturesPlan:
+    def with_hidden(self) -> FeaturesConfig:
         """The same, our CNNs with their hidden layer unless the user said otherwise."""
         if self.hidden is not None:
             self.kwargs.setdefault("features_dim", self.hidden)
@@ -85,7 +85,7 @@ def plan_features(
     normalize_images: bool,
     channels: str | None,
     **norms: bool,
-) -> FeaturesPlan:
+) -> FeaturesConfig:
     """The keywords about features, checked; the norms asked for are switched on in our CNNs.
 
     Raises:
@@ -98,7 +98,7 @@ def plan_features(
         check_bool(f"policy_kwargs[{norm!r}]", wanted)
     extractor = features_extractor_class or default_extractor(space, channels, not normalize_images)
     kwargs = check_mapping("features_extractor_kwargs", features_extractor_kwargs)
-    plan = FeaturesPlan(space, extractor, kwargs, normalize_images, channels)
+    plan = FeaturesConfig(space, extractor, kwargs, normalize_images, channels)
     if plan.hidden is not None or extractor is CombinedExtractor:
         kwargs.setdefault("normalized_image", not normalize_images)
     if plan.hidden is not None:

@@ -16,13 +16,13 @@ from sb_dqn.nn.heads.scalar import Distribution, Outputs, Scalar
 from sb_dqn.nn.layers.linear import Linear, MakeLinear, Noisy, NoisyLinear, assign_noise
 from sb_dqn.nn.layers.noise import Noise
 from sb_dqn.nn.layers.norms import SpectralLinear
-from sb_dqn.nn.parameters.fraction_optimizer import Apart
-from sb_dqn.nn.torsos.mlp import Hidden, Streams
+from sb_dqn.nn.parameters.fraction_optimizer import FractionOptimizer
+from sb_dqn.nn.torsos.mlp import DuelingStreams, HiddenLayers
 from sb_dqn.spaces import ActionShape
 
 
 @dataclass(frozen=True)
-class Design:
+class QNetworkConfig:
     """The switches of a Q-agent that change its nets.
 
     Args:
@@ -69,17 +69,19 @@ class QNetwork(nn.Module):
         design: dueling, noisy, distribution.
     """
 
-    def __init__(self, features: Any, torso: Torso, actions: ActionShape, design: Design = Design()) -> None:
+    def __init__(
+        self, features: Any, torso: Torso, actions: ActionShape, design: QNetworkConfig = QNetworkConfig()
+    ) -> None:
         super().__init__()
         self.design = design
         self.features = features
         linear = SpectralLinear if torso.spectral_norm else design.linear
-        make = partial(Hidden, activation_fn=torso.activation_fn, linear=linear, layer_norm=torso.layer_norm)
+        make = partial(HiddenLayers, activation_fn=torso.activation_fn, linear=linear, layer_norm=torso.layer_norm)
         self.torso = make(features.features_dim, torso.widths[:-1])
         self.embedding = design.distribution.make_embedding(self.torso.out_features)
         last = partial(make, self.torso.out_features, torso.widths[-1:])
         scale = 1.0 / math.sqrt(2.0) if torso.scale_trunk_gradient else 1.0
-        self.last: nn.Module = Streams(last(), last(), scale) if design.dueling else last()
+        self.last: nn.Module = DuelingStreams(last(), last(), scale) if design.dueling else last()
         width = torso.widths[-1] if torso.widths else features.features_dim
         outputs = partial(
             Outputs, design.linear, width, branches=actions.branches, branched=actions.branched, dueling=design.dueling
@@ -130,7 +132,7 @@ class QNetwork(nn.Module):
         uniform = distribution.num_target if as_target else distribution.num_online
         return self.make_noise(rows, uniform, next(self.parameters()).device)
 
-    def make_apart(self, flat: Tensor) -> Apart | None:
+    def make_apart(self, flat: Tensor) -> FractionOptimizer | None:
         """What steps the parameters that have a rate of their own, if any; `flat` is what all are views of."""
         return self.design.distribution.make_apart(self, flat)
 

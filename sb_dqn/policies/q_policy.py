@@ -16,7 +16,7 @@ from sb_dqn.nn.torsos.features import BaseFeaturesExtractor
 from sb_dqn.policies.aliases import OfADict, OfAnImage, OfVectors
 from sb_dqn.policies.base import Features, Policy
 from sb_dqn.policies.policy_kwargs import check_activation, check_widths, is_image_space, plan_features
-from sb_dqn.policies.q_network import Design, QNetwork, Torso
+from sb_dqn.policies.q_network import QNetwork, QNetworkConfig, Torso
 from sb_dqn.spaces import ActionShape
 
 
@@ -56,11 +56,11 @@ class QPolicy(Policy):
         layer_norm: bool = False,
         spectral_norm: bool = False,
         scale_trunk_gradient: bool = False,
-        design: Design | None = None,
+        design: QNetworkConfig | None = None,
     ) -> None:
         super().__init__(observation_space, action_space)
         self.actions = ActionShape.of(action_space)
-        self.design = design or Design()
+        self.design = design or QNetworkConfig()
         if check_bool("policy_kwargs['scale_trunk_gradient']", scale_trunk_gradient) and not self.design.dueling:
             raise ConfigurationError(
                 "policy_kwargs['scale_trunk_gradient']=True belongs to dueling=True; give both or none"

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from sb_dqn.checks import check_bool
 from sb_dqn.errors import ConfigurationError
-from sb_dqn.nn.layers.recurrent import Memory
+from sb_dqn.nn.layers.recurrent import RecurrentConfig
 from sb_dqn.policies.actor_critic import ActorCriticPolicy
 from sb_dqn.policies.actor_critic_network import ActorCriticOutput, Towers
 from sb_dqn.policies.aliases import OfADict, OfAnImage, OfVectors
@@ -56,7 +56,7 @@ class RecurrentActorCriticPolicy(Remembering, ActorCriticPolicy):
         **kwargs: Any,
     ) -> None:
         # the parent's constructor makes the nets, so what they are made of is known before it
-        self.memory = Memory(rnn, lstm_hidden_size, n_lstm_layers, previous_action, previous_reward)
+        self.memory = RecurrentConfig(rnn, lstm_hidden_size, n_lstm_layers, previous_action, previous_reward)
         self.num_memories = 1 if check_bool("policy_kwargs['shared_lstm']", shared_lstm) else 2
         self.encoder_arch = check_widths(encoder_arch, [], "policy_kwargs['encoder_arch']")
         super().__init__(observation_space, action_space, **kwargs)

@@ -13,9 +13,9 @@ from torch import Tensor, nn
 
 from sb_dqn.nn.heads.policy_heads import ActionHead
 from sb_dqn.nn.layers.noise import Noise
-from sb_dqn.nn.layers.recurrent import Memory, Recurrent, told_width, with_told
-from sb_dqn.nn.parameters.fraction_optimizer import Apart
-from sb_dqn.nn.torsos.mlp import Hidden
+from sb_dqn.nn.layers.recurrent import RecurrentConfig, RecurrentLayer, told_width, with_told
+from sb_dqn.nn.parameters.fraction_optimizer import FractionOptimizer
+from sb_dqn.nn.torsos.mlp import HiddenLayers
 from sb_dqn.policies.actor_critic_network import ActorCriticNet, ActorCriticOutput, Towers, make_orthogonal
 from sb_dqn.policies.base import Features
 from sb_dqn.policies.recurrent_q_network import Remembered
@@ -40,7 +40,7 @@ class RecurrentActorCriticNet(nn.Module):
         self,
         features: list[Features],
         encoder_arch: list[int],
-        memory: Memory,
+        memory: RecurrentConfig,
         num_memories: int,
         towers: Towers,
         make_head: Any,
@@ -51,11 +51,11 @@ class RecurrentActorCriticNet(nn.Module):
         self.told, self.num_actions = memory, actions.num_actions
         width = told_width(memory, actions.shape, actions.num_actions)
         self.features = nn.ModuleList(features)
-        layers = partial(Hidden, activation_fn=towers.activation_fn, layer_norm=towers.layer_norm)
+        layers = partial(HiddenLayers, activation_fn=towers.activation_fn, layer_norm=towers.layer_norm)
         self.encoders = nn.ModuleList(
             layers(features[i % len(features)].features_dim, encoder_arch) for i in range(num_memories)
         )
-        self.memories = nn.ModuleList(Recurrent(_width(part) + width, memory) for part in self.encoders)
+        self.memories = nn.ModuleList(RecurrentLayer(_width(part) + width, memory) for part in self.encoders)
         seen = [Remembered(memory.hidden_size, name) for name in NAMES[:num_memories]]
         self.answer = ActorCriticNet(seen[0], seen[1] if num_memories > 1 else None, towers, make_head, ortho_init)
         if ortho_init:
@@ -102,7 +102,7 @@ class RecurrentActorCriticNet(nn.Module):
         """None: these nets draw no random numbers while learning."""
         return None
 
-    def make_apart(self, flat: Tensor) -> Apart | None:
+    def make_apart(self, flat: Tensor) -> FractionOptimizer | None:
         """None: all parameters have one optimiser."""
         return None
 

@@ -12,11 +12,11 @@ from torch import Tensor, nn
 from sb_dqn.nn.layers.linear import Linear
 from sb_dqn.nn.layers.noise import Noise
 from sb_dqn.nn.layers.norms import SpectralLinear
-from sb_dqn.nn.layers.recurrent import Memory, Recurrent, told_width, with_told, zeroed
-from sb_dqn.nn.parameters.fraction_optimizer import Apart
-from sb_dqn.nn.torsos.mlp import Hidden
+from sb_dqn.nn.layers.recurrent import RecurrentConfig, RecurrentLayer, told_width, with_told, zeroed
+from sb_dqn.nn.parameters.fraction_optimizer import FractionOptimizer
+from sb_dqn.nn.torsos.mlp import HiddenLayers
 from sb_dqn.policies.base import Features
-from sb_dqn.policies.q_network import Design, QNetwork, Torso
+from sb_dqn.policies.q_network import QNetwork, QNetworkConfig, Torso
 from sb_dqn.spaces import ActionShape
 
 
@@ -61,16 +61,22 @@ class RecurrentQNetwork(nn.Module):
     """
 
     def __init__(
-        self, features: Features, encoder: Torso, memory: Memory, torso: Torso, actions: ActionShape, design: Design
+        self,
+        features: Features,
+        encoder: Torso,
+        memory: RecurrentConfig,
+        torso: Torso,
+        actions: ActionShape,
+        design: QNetworkConfig,
     ) -> None:
         super().__init__()
         self.features, self.design, self.num_actions = features, design, actions.num_actions
         linear = SpectralLinear if encoder.spectral_norm else Linear
-        self.encoder = Hidden(
+        self.encoder = HiddenLayers(
             features.features_dim, encoder.widths, encoder.activation_fn, linear, layer_norm=encoder.layer_norm
         )
         told = told_width(memory, actions.shape, actions.num_actions)
-        self.memory = Recurrent(self.encoder.out_features + told, memory)
+        self.memory = RecurrentLayer(self.encoder.out_features + told, memory)
         self.answer = QNetwork(Remembered(memory.hidden_size), torso, actions, design)
         self.make_noise, self.learning_noise = self.answer.make_noise, self.answer.learning_noise
 
@@ -136,7 +142,7 @@ class RecurrentQNetwork(nn.Module):
         """A value object for what is remembered, `{"memory": [N, H]}`."""
         return self.answer(obs, mask, noise)
 
-    def make_apart(self, flat: Tensor) -> Apart | None:
+    def make_apart(self, flat: Tensor) -> FractionOptimizer | None:
         """What steps the parameters that have a rate of their own, if any; `flat` is what all are views of."""
         return self.design.distribution.make_apart(self, flat)
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from sb_dqn.checks import check_int
 from sb_dqn.nn.layers.noise import Noise
-from sb_dqn.nn.layers.recurrent import Memory
+from sb_dqn.nn.layers.recurrent import RecurrentConfig
 from sb_dqn.nn.torsos.features import BaseFeaturesExtractor
 from sb_dqn.policies.policy_kwargs import is_image_space
 from sb_dqn.policies.q_policy import CnnPolicy, MlpPolicy, MultiInputPolicy, QPolicy
@@ -54,7 +54,7 @@ class RecurrentQPolicy(Remembering, QPolicy):
         image = is_image_space(observation_space, kwargs)
         size = (512 if image else 128) if lstm_hidden_size is None else lstm_hidden_size
         # the parent's constructor makes the nets, so what they are made of is known before it
-        self.memory = Memory(rnn, size, n_lstm_layers, previous_action, previous_reward)
+        self.memory = RecurrentConfig(rnn, size, n_lstm_layers, previous_action, previous_reward)
         first = [] if image else [64]
         self.encoder_arch = first if encoder_arch is None else [_width(width) for width in encoder_arch]
         super().__init__(observation_space, action_space, **kwargs)

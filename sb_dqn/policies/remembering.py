@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from sb_dqn.nn.layers.recurrent import Memory
+from sb_dqn.nn.layers.recurrent import RecurrentConfig
 from sb_dqn.policies.base import Policy
 from sb_dqn.spaces import actions_of
 
@@ -16,7 +16,7 @@ class Remembering(Policy):
     """Put before a family: it answers step by step, from a state and what led to it."""
 
     recurrent: ClassVar[bool] = True
-    memory: Memory
+    memory: RecurrentConfig
 
     @property
     def state_size(self) -> int:

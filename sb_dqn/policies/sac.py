@@ -14,10 +14,10 @@ from sb_dqn.checks import check_bool, check_int, check_keys
 from sb_dqn.errors import ConfigurationError, SpaceError
 from sb_dqn.nn.heads.policy_heads import ActionHead
 from sb_dqn.nn.torsos.features import BaseFeaturesExtractor
-from sb_dqn.nn.torsos.mlp import Hidden
+from sb_dqn.nn.torsos.mlp import HiddenLayers
 from sb_dqn.policies.aliases import OfADict, OfAnImage, OfVectors
 from sb_dqn.policies.base import Features
-from sb_dqn.policies.drawing import DrawingPolicy
+from sb_dqn.policies.drawing import StochasticPolicy
 from sb_dqn.policies.policy_kwargs import check_activation, check_widths, plan_features
 from sb_dqn.policies.sac_network import (
     Actor,
@@ -34,7 +34,7 @@ from sb_dqn.spaces import BoxActions, actions_of
 Widths = Sequence[int] | Mapping[str, Sequence[int]]
 
 
-class SACPolicy(DrawingPolicy):
+class SACPolicy(StochasticPolicy):
     """An actor, critics and their targets.
 
     Args:
@@ -84,7 +84,7 @@ class SACPolicy(DrawingPolicy):
             layer_norm=layer_norm,
         ).with_hidden()  # fmt: skip
         self._widths = _both(net_arch, self._default_net_arch(features_extractor_class))
-        self._hidden = partial(Hidden, activation_fn=check_activation(activation_fn), layer_norm=layer_norm)
+        self._hidden = partial(HiddenLayers, activation_fn=check_activation(activation_fn), layer_norm=layer_norm)
         self._count = check_int("policy_kwargs['n_critics']", n_critics, 1)
         self._shares = check_bool("policy_kwargs['share_features_extractor']", share_features_extractor)
         self.nets = self.make_nets(design or Temperature())

@@ -17,7 +17,7 @@ from sb_dqn.losses.soft_actor_critic import expected_soft_value, soft_value
 from sb_dqn.nn.heads.policy_heads import ActionHead, CategoricalHead
 from sb_dqn.nn.heads.squashed_gaussian_head import SoftHead
 from sb_dqn.nn.layers.noise import Noise
-from sb_dqn.nn.torsos.mlp import Hidden
+from sb_dqn.nn.torsos.mlp import HiddenLayers
 from sb_dqn.policies.base import Features
 from sb_dqn.spaces import Actions, BoxActions
 from sb_dqn.types import Batch
@@ -63,7 +63,7 @@ class Stacks(nn.Module):
     """
 
     def __init__(
-        self, in_features: int, widths: list[int], count: int, outputs: int, hidden: Callable[..., Hidden]
+        self, in_features: int, widths: list[int], count: int, outputs: int, hidden: Callable[..., HiddenLayers]
     ) -> None:
         super().__init__()
         self.towers = nn.ModuleList(hidden(in_features, widths) for _ in range(count))
@@ -118,7 +118,7 @@ class Actor(nn.Module):
 
     head: ActionHead
 
-    def __init__(self, features: Features | None, tower: Hidden, head: ActionHead) -> None:
+    def __init__(self, features: Features | None, tower: HiddenLayers, head: ActionHead) -> None:
         super().__init__()
         self.features, self.tower, self.head = features, tower, head
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
-    from sb_dqn.buffers import Replay
+    from sb_dqn.buffers import ReplayBuffer
 
 FRAME = (1, 84, 84)
 ACTIONS = 6
@@ -68,14 +68,14 @@ def sampling(*, rows: int, lanes: int, n_steps: int, batch_sizes: list[int], sec
     import torch
 
     from sb_dqn.accelerate import keep_freed_memory
-    from sb_dqn.buffers import Replay, UniformSampler
+    from sb_dqn.buffers import ReplayBuffer, UniformSampler
 
     keep_freed_memory()  # as `learn` does
     replay, _ = _filled(rows, lanes, n_steps)
     generator = torch.Generator().manual_seed(0)
     found = {}
     for size in batch_sizes:
-        replay = Replay(replay.ring, UniformSampler(replay.ring, size), replay.view, replay.cadence)
+        replay = ReplayBuffer(replay.ring, UniformSampler(replay.ring, size), replay.view, replay.cadence)
         noise = torch.rand(replay.sampler.noise_shape, dtype=torch.float64, generator=generator)
         replay.refresh()
         for name, sample in {"": replay.recorded(noise), " eagerly": replay.sample}.items():
@@ -106,19 +106,19 @@ def resident_bytes() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # bytes on macOS
 
 
-def _filled(rows: int, lanes: int, n_steps: int) -> tuple[Replay, int]:
+def _filled(rows: int, lanes: int, n_steps: int) -> tuple[ReplayBuffer, int]:
     """A replay filled with noise for frames, and how many of its rows are env steps (the others are resets).
 
     Games end after 500 steps on average, one in four at a time limit; a life is lost every 250.
     """
     from gymnasium import spaces
 
-    from sb_dqn.buffers import Cadence, Replay, Ring, TransitionView, UniformSampler
+    from sb_dqn.buffers import ReplayBuffer, Ring, TransitionView, UniformSampler, UpdateSchedule
     from sb_dqn.types import Rows, Slot
 
     space = spaces.Box(0, 255, FRAME, np.uint8)
     ring = Ring(rows, lanes, {"obs": space}, num_actions=ACTIONS, frame_stack=4, n_steps=n_steps)
-    replay = Replay(ring, UniformSampler(ring, 32), TransitionView(ring, n_steps, 0.99), Cadence())
+    replay = ReplayBuffer(ring, UniformSampler(ring, 32), TransitionView(ring, n_steps, 0.99), UpdateSchedule())
     rng = np.random.default_rng(0)
     pool = rng.integers(0, 256, (61, lanes, *FRAME), np.uint8)
     every, last = np.ones(lanes, np.bool_), np.zeros(lanes, np.bool_)

@@ -22,7 +22,7 @@ from gymnasium import spaces
 
 import sb_dqn.core.learner
 from sb_dqn.core.learner import FORGET_EVERY, Learner
-from sb_dqn.objectives.bootstrap import Backup
+from sb_dqn.objectives.bootstrap import Bootstrap
 from sb_dqn.objectives.q_learning import QLearning
 from sb_dqn.policies import CnnPolicy
 
@@ -38,7 +38,7 @@ def milliseconds(learner: Learner, gradient: torch.Tensor, steps: int = 2 * FORG
 def measure(share: float) -> tuple[float, float]:
     """A step while all parameters have a gradient, and one after `share` of them had none for 1,500 steps."""
     policy = CnnPolicy(spaces.Box(0, 255, (4, 84, 84), np.uint8), spaces.Discrete(6))
-    learner = Learner(policy.q_net, policy.q_net_target, QLearning(Backup()))
+    learner = Learner(policy.q_net, policy.q_net_target, QLearning(Bootstrap()))
     gradient = torch.full_like(learner.flat, 1e-3)
     before = milliseconds(learner, gradient)
     gradient[: int(share * gradient.numel())] = 0.0

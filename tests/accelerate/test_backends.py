@@ -15,9 +15,9 @@ from torch import Tensor
 
 from sb_dqn import DQN
 from sb_dqn.accelerate import Mode, accelerate, are_small, choose_mode, few_threads
-from sb_dqn.buffers import Cadence, Replay, Ring, TransitionView, UniformSampler
+from sb_dqn.buffers import ReplayBuffer, Ring, TransitionView, UniformSampler, UpdateSchedule
 from sb_dqn.core.learner import Learner
-from sb_dqn.objectives.bootstrap import Backup
+from sb_dqn.objectives.bootstrap import Bootstrap
 from sb_dqn.objectives.q_learning import QLearning
 from sb_dqn.policies import MlpPolicy, QPolicy
 from sb_dqn.spaces import flatten_space
@@ -112,7 +112,7 @@ def flat_batch(batch: Batch) -> tuple[list[str], tuple[Tensor, ...]]:
 @pytest.mark.parametrize("max_grad_norm", [0.1, None])
 @pytest.mark.parametrize("name", list(NETS))
 def test_the_gradient_of_dqn(name: str, max_grad_norm: float | None, double_q: bool) -> None:
-    learner = learner_of(make_policy(name), objective=QLearning(Backup(double_q)), max_grad_norm=max_grad_norm)
+    learner = learner_of(make_policy(name), objective=QLearning(Bootstrap(double_q)), max_grad_norm=max_grad_norm)
     keys, example = flat_batch(make_batch(name, 0))
 
     def function(*tensors: Tensor) -> tuple[Tensor, ...]:
@@ -167,8 +167,8 @@ def random_rows(rng: np.random.Generator, lanes: int) -> Rows:
 def test_sampling_and_learning_in_one_recording(lanes: int, n_steps: int) -> None:
     policy, rng = make_policy("mlp"), np.random.default_rng(0)
     ring = Ring(60, lanes, flatten_space(VECTOR), num_actions=NUM_ACTIONS, n_steps=n_steps)
-    replay = Replay(ring, UniformSampler(ring, 16), TransitionView(ring, n_steps, 0.9), Cadence())
-    learner = learner_of(policy, objective=QLearning(Backup()))
+    replay = ReplayBuffer(ring, UniformSampler(ring, 16), TransitionView(ring, n_steps, 0.9), UpdateSchedule())
+    learner = learner_of(policy, objective=QLearning(Bootstrap()))
 
     def function(noise: Tensor) -> tuple[Tensor, ...]:
         batch = replay.sample(noise)
@@ -243,7 +243,7 @@ def test_optimisers_step_along_a_recorded_gradient(name: str, precision: str) ->
     optimizer_class, kwargs = OPTIMIZERS[name]
     learners = [
         learner_of(
-            make_policy("mlp"), objective=QLearning(Backup()), optimizer_class=optimizer_class, optimizer_kwargs=kwargs,
+            make_policy("mlp"), objective=QLearning(Bootstrap()), optimizer_class=optimizer_class, optimizer_kwargs=kwargs,
             precision=precision,
         )
         for _ in range(2)
@@ -303,7 +303,7 @@ def test_what_the_compiler_made_is_used(monkeypatch: pytest.MonkeyPatch) -> None
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
 def test_compiled_gradients(capsys: pytest.CaptureFixture[str]) -> None:
     learner, batch = (
-        learner_of(make_policy("linear"), objective=QLearning(Backup()), max_grad_norm=0.1),
+        learner_of(make_policy("linear"), objective=QLearning(Bootstrap()), max_grad_norm=0.1),
         make_batch("linear", 0),
     )
 

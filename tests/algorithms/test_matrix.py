@@ -21,7 +21,7 @@ import torch
 from sb_dqn.algorithms import DQN, PQN
 from sb_dqn.buffers.prioritized_sampler import PrioritizedSampler
 from sb_dqn.nn.layers.linear import NoisyLinear
-from sb_dqn.nn.torsos.mlp import Streams
+from sb_dqn.nn.torsos.mlp import DuelingStreams
 from sb_dqn.policies import QPolicy
 from sb_dqn.spaces import flatten_observation
 from tests.combinations import FACTORS, SWITCHES, Combination, covering, everything, label, make, make_pqn, switched_on
@@ -66,7 +66,7 @@ def check_learned(model: DQN, combination: Mapping[str, Any]) -> None:
     assert not torch.equal(model.learner.flat, model.learner.flat_target)
     kinds = [part.factorised for part in net.modules() if isinstance(part, NoisyLinear)]
     assert set(kinds) == ({combination["noisy"] == "factorised"} if combination["noisy"] else set())
-    assert any(isinstance(part, Streams) for part in net.modules()) is combination["dueling"]
+    assert any(isinstance(part, DuelingStreams) for part in net.modules()) is combination["dueling"]
     assert replay.view.n_steps == combination["n_steps"]
     assert (replay.ring.mask is not None) is combination["masks"]
     assert replay.ring.num_lanes == combination["lanes"]

@@ -16,7 +16,7 @@ from sb_dqn.algorithms import DQN
 from sb_dqn.core.predictor import GreedyActor, batch_masks
 from sb_dqn.errors import SpaceError
 from sb_dqn.nn.layers.linear import Noisy
-from sb_dqn.policies.q_network import Design
+from sb_dqn.policies.q_network import QNetworkConfig
 from sb_dqn.policies.q_policy import MlpPolicy, MultiInputPolicy, QPolicy
 from sb_dqn.spaces import ActionShape
 from tests.tiny import PLACE, Tiny, quick
@@ -205,7 +205,7 @@ MASK = np.array([[1, 1, 0, 1], [0, 0, 0, 1], [1, 0, 0, 0]], bool)
 
 def net(noisy: str | None = None, space: Any = VECTOR) -> QPolicy:
     torch.manual_seed(0)
-    design = Design(noisy=None if noisy is None else Noisy(noisy, 2.0))
+    design = QNetworkConfig(noisy=None if noisy is None else Noisy(noisy, 2.0))
     make = MultiInputPolicy if isinstance(space, spaces.Dict) else MlpPolicy
     return make(space, spaces.Discrete(4), net_arch=[8], design=design)
 

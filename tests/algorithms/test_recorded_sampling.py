@@ -10,7 +10,7 @@ import torch
 
 from sb_dqn.accelerate import backends, by_arrays
 from sb_dqn.algorithms import DQN, R2D2
-from sb_dqn.buffers import Replay, replay_buffer
+from sb_dqn.buffers import ReplayBuffer, replay_buffer
 from sb_dqn.types import Batch
 from tests.continuing import Kept
 from tests.tiny import lanes, quick
@@ -51,7 +51,7 @@ def test_learning_is_the_same_with_a_record_and_without(name: str, count: int, m
     monkeypatch.setattr(replay_buffer, "by_arrays", counting)
     recorded = learnt(name, count)
     assert found == [True]
-    monkeypatch.setattr(Replay, "recorded", lambda replay, noise: replay.sample)
+    monkeypatch.setattr(ReplayBuffer, "recorded", lambda replay, noise: replay.sample)
     assert torch.equal(recorded, learnt(name, count))
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from sb_dqn.buffers.n_step_transitions import TransitionView
-from sb_dqn.buffers.replay_buffer import ELSEWHERE, Cadence, Replay
+from sb_dqn.buffers.replay_buffer import ELSEWHERE, ReplayBuffer, UpdateSchedule
 from sb_dqn.buffers.ring import Ring
 from sb_dqn.buffers.uniform_sampler import UniformSampler
 from sb_dqn.errors import CheckpointError, ConfigurationError
@@ -22,16 +22,18 @@ from sb_dqn.types import Batch, Rows
 from tests.buffers.toy_rows import EVENTS, NUM_ACTIONS, SPACES, Game, play
 
 
-def replay_of(cadence: Cadence, lanes: int = 1, rows: int = 50, n: int = 1, k: int = 1, batch_size: int = 8) -> Replay:
+def replay_of(
+    cadence: UpdateSchedule, lanes: int = 1, rows: int = 50, n: int = 1, k: int = 1, batch_size: int = 8
+) -> ReplayBuffer:
     ring = Ring(rows * lanes, lanes, SPACES, num_actions=NUM_ACTIONS, n_steps=n, frame_stack=k)
-    return Replay(ring, UniformSampler(ring, batch_size), TransitionView(ring, n, 0.9), cadence)
+    return ReplayBuffer(ring, UniformSampler(ring, batch_size), TransitionView(ring, n, 0.9), cadence)
 
 
 def ticks(lanes: int, script: list[str], kind: str = "NEXT_STEP") -> Any:
     return play([Game(lane, script) for lane in range(lanes)], kind, np.random.default_rng(0))
 
 
-def due(replay: Replay, stream: Any, count: int) -> list[int]:
+def due(replay: ReplayBuffer, stream: Any, count: int) -> list[int]:
     found = []
     for rows in islice(stream, count):
         replay.extend(rows)
@@ -42,36 +44,40 @@ def due(replay: Replay, stream: Any, count: int) -> list[int]:
 @pytest.mark.parametrize(
     ("cadence", "lanes", "expected"),
     [
-        (Cadence(4), 1, [0, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 1]),
-        (Cadence(4), 8, [0, 2, 2, 2, 2, 2]),
-        (Cadence(3), 8, [0, 2, 3, 3, 2, 3, 3, 2]),  # 8 steps a tick: remainders are kept
-        (Cadence(6, gradient_steps=5), 2, [0, 0, 0, 5, 0, 0, 5]),
-        (Cadence(4, gradient_steps=-1), 1, [0, 0, 0, 0, 4, 0, 0, 0, 4]),
+        (UpdateSchedule(4), 1, [0, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 1]),
+        (UpdateSchedule(4), 8, [0, 2, 2, 2, 2, 2]),
+        (UpdateSchedule(3), 8, [0, 2, 3, 3, 2, 3, 3, 2]),  # 8 steps a tick: remainders are kept
+        (UpdateSchedule(6, gradient_steps=5), 2, [0, 0, 0, 5, 0, 0, 5]),
+        (UpdateSchedule(4, gradient_steps=-1), 1, [0, 0, 0, 0, 4, 0, 0, 0, 4]),
         # rlpyt's replay ratio of 8: a batch of 32 for every 4 steps, one of 128 for every 16
-        (Cadence(32 // 8), 4, [0, 1, 1, 1, 1]),
-        (Cadence(128 // 8), 32, [0, 2, 2, 2, 2]),
-        (Cadence(32 // 8), 2, [0, 0, 1, 0, 1]),  # decoy: rlpyt rounds up to one a tick, which is a ratio of 16
-        (Cadence(3, gradient_steps=-1), 8, [0, 6, 9, 9, 6, 9]),
-        (Cadence(1, learning_starts=5), 1, [0, 0, 0, 0, 0, 0, 1, 1]),
-        (Cadence(4, learning_starts=5), 1, [0, 0, 0, 0, 0, 0, 0, 0, 1, 0]),  # at step 8: a multiple is crossed
-        (Cadence(3, gradient_steps=2, spread=True), 1, [0, 0, 1, 1, 0, 1, 1, 0, 1, 1]),
-        (Cadence(3, gradient_steps=2, spread=True), 4, [0, 2, 3, 3, 2, 3, 3]),  # 2 2/3 a tick
-        (Cadence(24, gradient_steps=35, spread=True), 1, [0, 1, 1, 2, 1, 2, 1, 2, 1, 2, 1, 2, 1]),  # never 35 at once
-        (Cadence(4, spread=True), 3, [0, 0, 1, 1, 1, 0, 1]),
-        (Cadence(2, gradient_steps=3, learning_starts=5, spread=True), 1, [0, 0, 0, 0, 0, 0, 2, 1, 2]),
+        (UpdateSchedule(32 // 8), 4, [0, 1, 1, 1, 1]),
+        (UpdateSchedule(128 // 8), 32, [0, 2, 2, 2, 2]),
+        (UpdateSchedule(32 // 8), 2, [0, 0, 1, 0, 1]),  # decoy: rlpyt rounds up to one a tick, which is a ratio of 16
+        (UpdateSchedule(3, gradient_steps=-1), 8, [0, 6, 9, 9, 6, 9]),
+        (UpdateSchedule(1, learning_starts=5), 1, [0, 0, 0, 0, 0, 0, 1, 1]),
+        (UpdateSchedule(4, learning_starts=5), 1, [0, 0, 0, 0, 0, 0, 0, 0, 1, 0]),  # at step 8: a multiple is crossed
+        (UpdateSchedule(3, gradient_steps=2, spread=True), 1, [0, 0, 1, 1, 0, 1, 1, 0, 1, 1]),
+        (UpdateSchedule(3, gradient_steps=2, spread=True), 4, [0, 2, 3, 3, 2, 3, 3]),  # 2 2/3 a tick
+        (
+            UpdateSchedule(24, gradient_steps=35, spread=True),
+            1,
+            [0, 1, 1, 2, 1, 2, 1, 2, 1, 2, 1, 2, 1],
+        ),  # never 35 at once
+        (UpdateSchedule(4, spread=True), 3, [0, 0, 1, 1, 1, 0, 1]),
+        (UpdateSchedule(2, gradient_steps=3, learning_starts=5, spread=True), 1, [0, 0, 0, 0, 0, 0, 2, 1, 2]),
     ],
 )
-def test_updates_due_in_steps(cadence: Cadence, lanes: int, expected: list[int]) -> None:
+def test_updates_due_in_steps(cadence: UpdateSchedule, lanes: int, expected: list[int]) -> None:
     assert due(replay_of(cadence, lanes), ticks(lanes, ["go"]), len(expected)) == expected
 
 
 def test_a_long_cadence_fires_once_per_its_length() -> None:
-    found = due(replay_of(Cadence(256, gradient_steps=128), 1, rows=300), ticks(1, ["go"]), 600)
+    found = due(replay_of(UpdateSchedule(256, gradient_steps=128), 1, rows=300), ticks(1, ["go"]), 600)
     assert [(tick, count) for tick, count in enumerate(found) if count] == [(256, 128), (512, 128)]
 
 
 def test_reset_rows_are_no_env_steps() -> None:
-    found = due(replay_of(Cadence(2)), ticks(1, ["go", "terminated"]), 12)  # every third tick is a reset
+    found = due(replay_of(UpdateSchedule(2)), ticks(1, ["go", "terminated"]), 12)  # every third tick is a reset
     assert found == [0, 0, 1, 0, 0, 1, 0, 0, 1, 0, 0, 1]
 
 
@@ -79,10 +85,10 @@ def test_reset_rows_are_no_env_steps() -> None:
 def test_updates_due_in_episodes(kind: str) -> None:
     script = ["go", "lost life", "truncated"]
     for gradient_steps, per_firing in ((7, 7), (-1, 6)):
-        cadence = Cadence(2, "episode", gradient_steps)
+        cadence = UpdateSchedule(2, "episode", gradient_steps)
         found = [count for count in due(replay_of(cadence), ticks(1, script, kind), 30) if count]
         assert found[:3] == [per_firing] * 3
-    together = due(replay_of(Cadence(2, "episode"), 4), ticks(4, script, kind), 8)
+    together = due(replay_of(UpdateSchedule(2, "episode"), 4), ticks(4, script, kind), 8)
     assert [count for count in together if count] == [2, 2]  # four lanes end at once: two pairs of episodes
 
 
@@ -90,18 +96,20 @@ def test_updates_due_in_episodes(kind: str) -> None:
 def test_only_lanes_that_ended_count_as_episodes(kind: str) -> None:
     games = [Game(0, ["go", "truncated"]), Game(1, ["go"])]  # slots of ended lanes hold rubbish in lane 1
     stream = play(games, kind, np.random.default_rng(0))
-    assert sum(due(replay_of(Cadence(1, "episode"), 2), stream, 20)) == sum(e.steps[-1].last for e in games[0].episodes)
+    assert sum(due(replay_of(UpdateSchedule(1, "episode"), 2), stream, 20)) == sum(
+        e.steps[-1].last for e in games[0].episodes
+    )
 
 
 def test_a_stream_begun_anew_ends_no_episode() -> None:
     stream = play([Game(0, ["go"])], "NEXT_STEP", np.random.default_rng(0), restart=5)
-    assert sum(due(replay_of(Cadence(1, "episode")), stream, 30)) == 0
+    assert sum(due(replay_of(UpdateSchedule(1, "episode")), stream, 30)) == 0
 
 
 def test_nothing_is_due_while_nothing_may_start() -> None:
-    replay = replay_of(Cadence(1), n=3)
+    replay = replay_of(UpdateSchedule(1), n=3)
     assert due(replay, ticks(1, ["go"]), 6) == [0, 0, 0, 1, 1, 1]
-    only_ends = replay_of(Cadence(1), rows=3)  # rows in bounds alternate between a reset row and a `last` one
+    only_ends = replay_of(UpdateSchedule(1), rows=3)  # rows in bounds alternate between a reset row and a `last` one
     for rows in islice(ticks(1, ["terminated"]), 30):
         only_ends.extend(rows)
         count = only_ends.updates_due()
@@ -130,12 +138,12 @@ def test_nothing_is_due_while_nothing_may_start() -> None:
 )
 def test_wrong_cadences_are_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
-        Cadence(**settings)
+        UpdateSchedule(**settings)
 
 
 def test_spread_updates_go_on_after_a_save() -> None:
     """Saved at any tick, or by a cadence that makes its updates at once, which has left them unpaid."""
-    cadence = Cadence(7, gradient_steps=3, spread=True)
+    cadence = UpdateSchedule(7, gradient_steps=3, spread=True)
     whole = due(replay_of(cadence), ticks(1, ["go"]), 40)
     assert sum(whole) == 39 * 3 // 7
     for at in range(1, 16):
@@ -143,7 +151,7 @@ def test_spread_updates_go_on_after_a_save() -> None:
         begun = due(first, stream, at)
         second.load_state_dict({name: value.clone() for name, value in first.state_dict().items()})
         assert begun + due(second, stream, 40 - at) == whole
-    stream, first, second = ticks(1, ["go"]), replay_of(Cadence(7, gradient_steps=3)), replay_of(cadence)
+    stream, first, second = ticks(1, ["go"]), replay_of(UpdateSchedule(7, gradient_steps=3)), replay_of(cadence)
     assert sum(due(first, stream, 12)) == 3  # four steps are unpaid
     second.load_state_dict(first.state_dict())
     assert sum(due(second, stream, 28)) == 39 * 3 // 7 - 3
@@ -151,12 +159,12 @@ def test_spread_updates_go_on_after_a_save() -> None:
 
 @pytest.mark.parametrize("counts", [[-1, 0, 0], [10**9, 0, 0], [9, 10, 0], [9, 0, 10], [9, -1, 0], [9, 0, -1]])
 def test_counts_that_no_replay_has_are_refused(counts: list[int]) -> None:
-    replay = replay_of(Cadence(4))
+    replay = replay_of(UpdateSchedule(4))
     due(replay, ticks(1, ["go"]), 10)
     state = replay.state_dict()
     assert state["cadence"].tolist() == [9, 1, 1]  # the first row is a reset
-    replay_of(Cadence(4)).load_state_dict(state)
-    other = replay_of(Cadence(4))
+    replay_of(UpdateSchedule(4)).load_state_dict(state)
+    other = replay_of(UpdateSchedule(4))
     due(other, ticks(1, ["go"]), 7)
     held = {name: value.clone() for name, value in other.state_dict().items()}
     with pytest.raises(CheckpointError, match="the file is damaged"):
@@ -164,7 +172,7 @@ def test_counts_that_no_replay_has_are_refused(counts: list[int]) -> None:
     assert all(torch.equal(value, held[name]) for name, value in other.state_dict().items())
 
 
-def busy(replay: Replay, count: int) -> list[Rows]:
+def busy(replay: ReplayBuffer, count: int) -> list[Rows]:
     """Rows with every event; SAME_STEP, so lanes are unequal."""
     names = ["go"] * 3 + list(EVENTS)
     rng = np.random.default_rng(3)
@@ -187,7 +195,7 @@ def flat(batch: Batch) -> tuple[Tensor, ...]:
 
 @pytest.mark.parametrize(("lanes", "n", "k"), [(1, 1, 1), (1, 3, 4), (3, 1, 4), (3, 3, 1), (3, 3, 4)])
 def test_a_traced_sample_stays_valid_while_the_ring_goes_on(lanes: int, n: int, k: int) -> None:
-    replay = replay_of(Cadence(1), lanes, rows=20, n=n, k=k)
+    replay = replay_of(UpdateSchedule(1), lanes, rows=20, n=n, k=k)
     rows = busy(replay, 120)
     generator = torch.Generator().manual_seed(0)
     for tick in rows[:12]:
@@ -211,7 +219,7 @@ def test_a_traced_sample_stays_valid_while_the_ring_goes_on(lanes: int, n: int, 
         assert all(torch.equal(x, y) for x, y in zip(want, flat(recorded(noise)), strict=True))
         different += len(torch.unique(want[-1][1]))
     assert different > 200
-    twin = replay_of(Cadence(1), lanes, rows=20, n=n, k=k)
+    twin = replay_of(UpdateSchedule(1), lanes, rows=20, n=n, k=k)
     for tick in rows[:40]:
         twin.extend(tick)
     replay.load_state_dict(twin.state_dict())  # loading moves no tensor either
@@ -221,7 +229,7 @@ def test_a_traced_sample_stays_valid_while_the_ring_goes_on(lanes: int, n: int, 
 
 
 def test_state_round_trip_of_the_whole_replay() -> None:
-    first, second = (replay_of(Cadence(5), 3, rows=20, n=3, k=4) for _ in range(2))
+    first, second = (replay_of(UpdateSchedule(5), 3, rows=20, n=3, k=4) for _ in range(2))
     rows = busy(first, 60)
     for tick in rows[:30]:
         first.extend(tick)
@@ -247,7 +255,7 @@ def test_feedback_reaches_the_sampler() -> None:
         def feedback(self, index: Tensor, priority: Tensor) -> None:
             heard.append((index, priority))
 
-    replay = replay_of(Cadence(1))
+    replay = replay_of(UpdateSchedule(1))
     replay.sampler = Listening(replay.ring, 8)
     due(replay, ticks(1, ["go"]), 10)
     replay.refresh()
@@ -257,7 +265,7 @@ def test_feedback_reaches_the_sampler() -> None:
 
 
 def test_the_names_of_stable_baselines3_are_there_or_say_what_stands_for_them() -> None:
-    replay: Any = replay_of(Cadence(4), lanes=2)
+    replay: Any = replay_of(UpdateSchedule(4), lanes=2)
     stream = ticks(2, ["go", "go", "terminated"])
     list(map(replay.extend, islice(stream, 9)))
     assert replay.size() == len(replay.ring) == 18
@@ -271,7 +279,7 @@ def test_the_names_of_stable_baselines3_are_there_or_say_what_stands_for_them() 
 
 
 def test_a_batch_is_drawn_as_the_refusal_of_a_number_says() -> None:
-    replay: Any = replay_of(Cadence(4), lanes=2)
+    replay: Any = replay_of(UpdateSchedule(4), lanes=2)
     list(map(replay.extend, islice(ticks(2, ["go", "go", "terminated"]), 20)))
     with pytest.raises(
         ConfigurationError, match=r"replay.sample\(32\) is not allowed: call replay.refresh\(\), then"

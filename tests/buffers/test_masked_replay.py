@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from sb_dqn.buffers import Cadence, FrameStack, Replay, Ring, TransitionView, UniformSampler
+from sb_dqn.buffers import FrameStack, ReplayBuffer, Ring, TransitionView, UniformSampler, UpdateSchedule
 from sb_dqn.checkpoint.format.zip_archive import read_archive, write_archive
 from sb_dqn.envs.streams.base import Stream
 from sb_dqn.errors import CheckpointError, ConfigurationError
@@ -24,7 +24,7 @@ from tests.toys import KINDS, naive_transition
 GAMMA = 0.9
 
 
-def replay_of(stream: Stream, n: int = 1, rows: int = 30, masks: bool = True, path: Path | None = None) -> Replay:
+def replay_of(stream: Stream, n: int = 1, rows: int = 30, masks: bool = True, path: Path | None = None) -> ReplayBuffer:
     ring = Ring(
         rows * stream.num_envs,
         stream.num_envs,
@@ -35,7 +35,7 @@ def replay_of(stream: Stream, n: int = 1, rows: int = 30, masks: bool = True, pa
         n_steps=n,
         path=path,
     )
-    return Replay(ring, UniformSampler(ring, 16), TransitionView(ring, n, GAMMA), Cadence())
+    return ReplayBuffer(ring, UniformSampler(ring, 16), TransitionView(ring, n, GAMMA), UpdateSchedule())
 
 
 def startable(ring: Ring) -> torch.Tensor:
@@ -43,7 +43,7 @@ def startable(ring: Ring) -> torch.Tensor:
     return pairs[:, ring.may_start(*pairs)]
 
 
-def everything(replay: Replay) -> Batch:
+def everything(replay: ReplayBuffer) -> Batch:
     replay.refresh()
     lane, row = startable(replay.ring)
     return replay.view.gather(lane, row, torch.ones(len(row)))
@@ -94,7 +94,7 @@ def test_every_kind_of_env_gives_the_masks_of_its_own_log(kind: str, space: str,
     run(kind, space, "info" if n == 1 else "legal", lanes, n, life_loss=lanes == 3)
 
 
-def filled(space: str = "uneven", n: int = 1, ticks: int = 60, rows: int = 30) -> tuple[Any, Stream, Replay]:
+def filled(space: str = "uneven", n: int = 1, ticks: int = 60, rows: int = 30) -> tuple[Any, Stream, ReplayBuffer]:
     games, stream = masked_stream("same_step", 3, space, "info", "flat")
     replay, rng = replay_of(stream, n, rows), np.random.default_rng(3)
     tick = stream.begin()

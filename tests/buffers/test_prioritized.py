@@ -14,20 +14,22 @@ import torch
 from torch import Tensor
 
 from sb_dqn.accelerate import Mode, accelerate
-from sb_dqn.buffers import Cadence, Prioritized, PrioritizedSampler, Replay, Ring, TransitionView
+from sb_dqn.buffers import Prioritized, PrioritizedSampler, ReplayBuffer, Ring, TransitionView, UpdateSchedule
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.schedules import Constant, Linear, Piecewise
 from tests.buffers.test_sum_tree import chi_square
 from tests.buffers.toy_rows import EVENTS, NUM_ACTIONS, SPACES, Game, play
 
 
-def replay_of(lanes: int = 1, rows: int = 50, batch_size: int = 8, n: int = 1, k: int = 1, **settings: Any) -> Replay:
+def replay_of(
+    lanes: int = 1, rows: int = 50, batch_size: int = 8, n: int = 1, k: int = 1, **settings: Any
+) -> ReplayBuffer:
     ring = Ring(rows * lanes, lanes, SPACES, num_actions=NUM_ACTIONS, n_steps=n, frame_stack=k)
     sampler = PrioritizedSampler(ring, batch_size, Prioritized(**settings))
-    return Replay(ring, sampler, TransitionView(ring, n, 0.9), Cadence())
+    return ReplayBuffer(ring, sampler, TransitionView(ring, n, 0.9), UpdateSchedule())
 
 
-def filled(count: int, lanes: int = 1, script: tuple[str, ...] = ("go",), **settings: Any) -> Replay:
+def filled(count: int, lanes: int = 1, script: tuple[str, ...] = ("go",), **settings: Any) -> ReplayBuffer:
     """`count` ticks have arrived, of which the last is open."""
     replay = replay_of(lanes, **settings)
     for rows in islice(play([Game(b, script) for b in range(lanes)], "NEXT_STEP", np.random.default_rng(0)), count):
@@ -36,16 +38,16 @@ def filled(count: int, lanes: int = 1, script: tuple[str, ...] = ("go",), **sett
     return replay
 
 
-def sampler_of(replay: Replay) -> PrioritizedSampler:
+def sampler_of(replay: ReplayBuffer) -> PrioritizedSampler:
     assert isinstance(replay.sampler, PrioritizedSampler)
     return replay.sampler
 
 
-def tell(replay: Replay, rows: list[int], priority: list[float], lane: int = 0) -> None:
+def tell(replay: ReplayBuffer, rows: list[int], priority: list[float], lane: int = 0) -> None:
     replay.sampler.feedback(torch.tensor([[lane] * len(rows), rows]), torch.tensor(priority))
 
 
-def leaves(replay: Replay) -> list[float]:
+def leaves(replay: ReplayBuffer) -> list[float]:
     return sampler_of(replay).tree.leaves[: replay.ring.capacity].tolist()
 
 
@@ -212,7 +214,7 @@ def test_recorded_it_does_the_same(mode: Mode, lanes: int, mix: float, capsys: p
     names = ("go", *EVENTS)
     rng, draws = np.random.default_rng(0), torch.Generator().manual_seed(0)
 
-    def step(replay: Replay, noise: Tensor) -> tuple[Tensor, ...]:
+    def step(replay: ReplayBuffer, noise: Tensor) -> tuple[Tensor, ...]:
         lane, row, weight = replay.sampler.locate(noise)
         before = sampler_of(replay).tree.leaves.take(replay.ring.cells(lane, row))  # a read that must not come later
         replay.sampler.feedback(torch.stack([lane, row]), (row % 5 + lane).double())

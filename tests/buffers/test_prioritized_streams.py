@@ -14,7 +14,7 @@ from torch import Tensor
 
 from sb_dqn.accelerate import Mode
 from sb_dqn.algorithms.dqn import DQN
-from sb_dqn.buffers import Prioritized, PrioritizedSampler, Replay, Ring, UniformSampler
+from sb_dqn.buffers import Prioritized, PrioritizedSampler, ReplayBuffer, Ring, UniformSampler
 from sb_dqn.errors import CheckpointError
 from sb_dqn.types import Rows
 from tests.buffers.test_prioritized import filled, replay_of, sampler_of
@@ -26,7 +26,7 @@ ALPHA, EPS = 0.7, 1e-3
 class Naive:
     """The rule in words: after every slot what may start gets the largest priority so far, what may no longer goes."""
 
-    def __init__(self, replay: Replay, games: list[Game]) -> None:
+    def __init__(self, replay: ReplayBuffer, games: list[Game]) -> None:
         self.ring, self.games, self.first = replay.ring, games, [0] * len(games)
         self.priority: dict[tuple[int, int], float] = {}
         self.largest: float | None = None
@@ -69,7 +69,7 @@ class Naive:
         return [weight / max(weights) for weight in weights]
 
 
-def held(replay: Replay) -> dict[tuple[int, int], float]:
+def held(replay: ReplayBuffer) -> dict[tuple[int, int], float]:
     """All leaves above 0, by lane and absolute row."""
     ring = replay.ring
     cells = torch.nonzero(sampler_of(replay).tree.leaves)[:, 0].numpy()
@@ -80,7 +80,7 @@ def held(replay: Replay) -> dict[tuple[int, int], float]:
     return dict(zip(zip(lane.tolist(), rows.tolist(), strict=True), values, strict=True))
 
 
-def compare(replay: Replay, naive: Naive) -> None:
+def compare(replay: ReplayBuffer, naive: Naive) -> None:
     replay.refresh()
     assert sampler_of(replay).check_valid() == (True, "valid")
     assert held(replay) == pytest.approx(naive.priority, rel=1e-12)
@@ -168,7 +168,7 @@ def ticks(count: int, lanes: int = 3) -> Iterator[Rows]:
     return (next(stream) for _ in range(count))
 
 
-def update(replay: Replay, draws: torch.Generator) -> tuple[Tensor, Tensor]:
+def update(replay: ReplayBuffer, draws: torch.Generator) -> tuple[Tensor, Tensor]:
     replay.sampler.advance(int(replay.ring.cursor[0]), 200)
     replay.refresh()
     batch = replay.sample(torch.rand(replay.sampler.noise_shape, dtype=torch.float64, generator=draws))
@@ -215,7 +215,7 @@ def test_saving_changes_nothing() -> None:
 
 def test_a_state_of_another_sampler_or_horizon() -> None:
     replay, generator = replay_of(3, 40, n=3), torch.Generator().manual_seed(0)
-    uniform = Replay(replay.ring, UniformSampler(replay.ring, 8), replay.view, replay.cadence)
+    uniform = ReplayBuffer(replay.ring, UniformSampler(replay.ring, 8), replay.view, replay.cadence)
     for rows in ticks(60):
         replay.extend(rows)
     for _ in range(5):

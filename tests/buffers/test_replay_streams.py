@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from sb_dqn.buffers import Cadence, FrameStack, Replay, Ring, TransitionView, UniformSampler
+from sb_dqn.buffers import FrameStack, ReplayBuffer, Ring, TransitionView, UniformSampler, UpdateSchedule
 from sb_dqn.envs.streams.options import StreamOptions
 from sb_dqn.spaces import flatten_observation, flatten_space
 from sb_dqn.types import Batch, Rows
@@ -46,7 +46,7 @@ def run(kind: str, observation: str, lanes: int, n: int, k: int, life_loss: bool
     games, stream = toy_stream(kind, lanes, seed=n, observation=observation, options=options)
     leaves = flatten_space(stream.observation_space)
     ring = Ring(30 * lanes, lanes, leaves, num_actions=ACTIONS, frame_stack=k, n_steps=n)
-    replay = Replay(ring, UniformSampler(ring, 16), TransitionView(ring, n, GAMMA), Cadence())
+    replay = ReplayBuffer(ring, UniformSampler(ring, 16), TransitionView(ring, n, GAMMA), UpdateSchedule())
     acting = FrameStack(k, lanes, leaves)
     generator, compared = torch.Generator().manual_seed(0), 0
     rows = stream.begin(seed=3)

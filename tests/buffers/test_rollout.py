@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from sb_dqn.buffers.ring import Ring
-from sb_dqn.buffers.rollout_buffer import Rollout, rows_needed
+from sb_dqn.buffers.rollout_buffer import RolloutBuffer, rows_needed
 from sb_dqn.errors import CheckpointError, ConfigurationError
 from sb_dqn.types import Batch, Experience, Rows
 from tests.buffers.toy_rows import EVENTS, NUM_ACTIONS, SPACES, Episode, Game, naive_stack, play
@@ -35,12 +35,12 @@ def worth(version: int) -> Callable[..., Any]:
     return lambda obs, mask=None: value({key: torch.from_numpy(x) for key, x in obs.items()}, version).numpy()
 
 
-def make(n_steps: int, lanes: int, k: int, epochs: int = 2, batch_size: int = 4, **extras: Any) -> Rollout:
+def make(n_steps: int, lanes: int, k: int, epochs: int = 2, batch_size: int = 4, **extras: Any) -> RolloutBuffer:
     ring = Ring(rows_needed(n_steps, k) * lanes, lanes, SPACES, num_actions=NUM_ACTIONS, frame_stack=k)
-    return Rollout(ring, n_steps, epochs, batch_size, GAMMA, LAMBDA, extras or {"version": ()})
+    return RolloutBuffer(ring, n_steps, epochs, batch_size, GAMMA, LAMBDA, extras or {"version": ()})
 
 
-def acted(rollout: Rollout, ticks: Iterator[Rows], version: int) -> Rows:
+def acted(rollout: RolloutBuffer, ticks: Iterator[Rows], version: int) -> Rows:
     """Acts on the open rows, which is when the next tick is asked for, and takes that tick in."""
     declared: dict[str, Any] = {}
     if rollout.ring.cursor[0] > 0:
@@ -52,7 +52,7 @@ def acted(rollout: Rollout, ticks: Iterator[Rows], version: int) -> Rows:
     return rows
 
 
-def learn(rollout: Rollout, version: int, generator: torch.Generator) -> Batch | None:
+def learn(rollout: RolloutBuffer, version: int, generator: torch.Generator) -> Batch | None:
     """All updates of a full rollout; the samples of one epoch as one batch, after a look at how often each was drawn."""
     rollout.complete(worth(version))
     due = rollout.updates_due()
@@ -194,7 +194,7 @@ def test_the_property_meets_what_it_is_about(kind: str) -> None:
     assert min(count["of truncations"], count["of lost lives"]) > 20
 
 
-def full(n_steps: int = 4, lanes: int = 2, kind: str = "SAME_STEP", **settings: Any) -> Rollout:
+def full(n_steps: int = 4, lanes: int = 2, kind: str = "SAME_STEP", **settings: Any) -> RolloutBuffer:
     rollout = make(n_steps, lanes, 1, **settings)
     stream = play([Game(b, ["go"]) for b in range(lanes)], kind, np.random.default_rng(0))
     while not rollout.is_full:
@@ -300,7 +300,7 @@ def test_a_state_of_another_shape_is_refused() -> None:
 def test_what_cannot_be_is_refused(arguments: tuple[Any, ...], message: str) -> None:
     ring = Ring(20, 2, SPACES, num_actions=NUM_ACTIONS, frame_stack=4)
     with pytest.raises(ConfigurationError, match=message):
-        Rollout(ring, *arguments)
+        RolloutBuffer(ring, *arguments)
 
 
 def test_it_is_an_experience() -> None:

@@ -13,7 +13,7 @@ from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sb_dqn.buffers import Cadence, Prioritized, PrioritizedSampler, Replay, Ring
+from sb_dqn.buffers import Prioritized, PrioritizedSampler, ReplayBuffer, Ring, UpdateSchedule
 from sb_dqn.buffers.sequences import Sequences, SequenceView
 from sb_dqn.errors import CheckpointError, ConfigurationError, MemoryBudgetError
 from sb_dqn.losses.rescaling import rescale
@@ -41,18 +41,18 @@ def state_of(lane: int, row: int) -> list[float]:
     return [lane + 0.5, float(row)]
 
 
-def replay_of(sequences: Sequences, lanes: int, rows: int, n: int, k: int, eps: float | None = None) -> Replay:
+def replay_of(sequences: Sequences, lanes: int, rows: int, n: int, k: int, eps: float | None = None) -> ReplayBuffer:
     ring = Ring(
         rows * lanes, lanes, SPACES, num_actions=NUM_ACTIONS, frame_stack=k, n_steps=n, span=sequences.span(n, k, 2)
     )
     view = SequenceView(ring, sequences, GAMMA)
     entering = view.entering(eps) if sequences.enters else None
     sampler = PrioritizedSampler(ring, 4, Prioritized(alpha=0.7, eps=1e-3), entering)
-    return Replay(ring, sampler, view, Cadence(1))
+    return ReplayBuffer(ring, sampler, view, UpdateSchedule(1))
 
 
 def fed(
-    replay: Replay, games: list[Game], ticks: Iterator[Rows], told_of: set[tuple[int, int]] | None = None
+    replay: ReplayBuffer, games: list[Game], ticks: Iterator[Rows], told_of: set[tuple[int, int]] | None = None
 ) -> Iterator[int]:
     """The ticks one by one, each departing row with what a policy would declare of it; `told_of`: lanes and rows of these."""
     for tick, rows in enumerate(ticks):
@@ -69,7 +69,7 @@ def fed(
         yield tick
 
 
-def naive_starts(game: Game, replay: Replay) -> list[int]:
+def naive_starts(game: Game, replay: ReplayBuffer) -> list[int]:
     """Each k-th row of an episode, if the sequence has wholly arrived and nothing of it is overwritten."""
     ring, count = replay.ring, len(game.rows())
     every, behind, ahead = ring.span.every, ring.span.behind, ring.span.ahead
@@ -80,7 +80,7 @@ def naive_starts(game: Game, replay: Replay) -> list[int]:
     ]
 
 
-def check_batch(batch: Batch, replay: Replay, games: list[Game]) -> None:
+def check_batch(batch: Batch, replay: ReplayBuffer, games: list[Game]) -> None:
     view, k = replay.view, replay.ring.frame_stack
     assert isinstance(view, SequenceView)
     warmup, length, n = view.warmup, view.length, view.n_steps
@@ -204,7 +204,11 @@ def test_equal_to_the_naive_reading(
 
 
 def check_entering(
-    replay: Replay, games: list[Game], fresh: set[tuple[int, int]], eps: float | None, told_of: set[tuple[int, int]]
+    replay: ReplayBuffer,
+    games: list[Game],
+    fresh: set[tuple[int, int]],
+    eps: float | None,
+    told_of: set[tuple[int, int]],
 ) -> None:
     """The priorities of sequences that have just come to be; nobody told of a last row that was cut off."""
     ring, sampler, view = replay.ring, replay.sampler, replay.view

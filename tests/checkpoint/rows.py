@@ -8,8 +8,8 @@ import numpy as np
 import torch
 
 from sb_dqn.checkpoint import (
-    Strip,
-    Strips,
+    SegmentColumn,
+    SegmentedRows,
     Written,
     checkpoint_at,
     model_info,
@@ -53,9 +53,12 @@ class NaiveRing:
         each, third = min(newest, self.rows), min(-(-newest // 3), len(self.third))
         return {"each": torch.from_numpy(self.each[:each].copy()), "third": torch.from_numpy(self.third[:third].copy())}
 
-    def strips(self) -> Strips:
-        columns = {"each": Strip(torch.from_numpy(self.each), 1), "third": Strip(torch.from_numpy(self.third), 3)}
-        return Strips(columns, self.cursor.copy(), self.written)
+    def strips(self) -> SegmentedRows:
+        columns = {
+            "each": SegmentColumn(torch.from_numpy(self.each), 1),
+            "third": SegmentColumn(torch.from_numpy(self.third), 3),
+        }
+        return SegmentedRows(columns, self.cursor.copy(), self.written)
 
     def save(self, path: Path) -> None:
         steps = int(self.cursor.sum())

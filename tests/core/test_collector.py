@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from sb_dqn.core.collector import InlineActor
+from sb_dqn.core.collector import Collector
 from sb_dqn.types import IntArray, Rows
 from tests.toys import toy_policy, toy_stream
 
@@ -17,7 +17,7 @@ def test_actions_are_chosen_when_the_next_tick_is_asked_for() -> None:
         asked.append(rows)
         return np.asarray(toy_policy(rows))
 
-    ticks = InlineActor(stream, choose, 3).rows()
+    ticks = Collector(stream, choose, 3).rows()
     first = next(ticks)
     assert first.action is None
     assert asked == []
@@ -37,7 +37,7 @@ def test_the_seed_is_for_the_first_stream_alone() -> None:
         return begin(seed)
 
     stream.begin = noted  # type: ignore[method-assign]
-    actor = InlineActor(stream, lambda rows: np.asarray(toy_policy(rows)), 3)
+    actor = Collector(stream, lambda rows: np.asarray(toy_policy(rows)), 3)
     next(actor.rows())
     next(actor.rows())
     assert seeds == [3, None]

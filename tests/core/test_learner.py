@@ -15,7 +15,7 @@ import sb_dqn.core.learner
 from sb_dqn.core.learner import FORGET_EVERY, Learner
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.nn.parameters.flat import flat_copy
-from sb_dqn.objectives.bootstrap import Backup
+from sb_dqn.objectives.bootstrap import Bootstrap
 from sb_dqn.objectives.q_learning import QLearning
 from sb_dqn.policies import MlpPolicy, QPolicy
 from sb_dqn.rng import torch_seeded
@@ -38,7 +38,7 @@ OPTIMIZERS: dict[str, tuple[Any, dict[str, Any]]] = {
 
 
 def learner_of(policy: QPolicy, **kwargs: Any) -> Learner:
-    return Learner(policy.q_net, policy.q_net_target, QLearning(Backup()), **kwargs)
+    return Learner(policy.q_net, policy.q_net_target, QLearning(Bootstrap()), **kwargs)
 
 
 def step(learner: Learner, batch: Batch) -> Any:

@@ -21,7 +21,7 @@ from sb_dqn.algorithms.dqn import Learned
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.nn.heads.scalar import Scalar
 from sb_dqn.nn.heads.value_objects import ILLEGAL, ScalarValue
-from sb_dqn.objectives.bootstrap import Backup
+from sb_dqn.objectives.bootstrap import Bootstrap
 from sb_dqn.objectives.q_learning import QLearning
 from sb_dqn.types import Batch
 from tests.tiny import Tiny, lanes
@@ -116,7 +116,7 @@ def test_its_target_by_hand(variant: ModuleType, double: bool, next_value: float
         place=torch.zeros(2, 1, dtype=torch.int64), mask=torch.tensor([[True, False, True]]),
         next_mask=torch.tensor([[True, True, False]]),
     )  # fmt: skip
-    loss, facts = variant.AdvantageLearning(Backup(double), 0.9)(online, target, batch)
+    loss, facts = variant.AdvantageLearning(Bootstrap(double), 0.9)(online, target, batch)
     error = abs(2.0 - (1.5 + 0.5 * next_value - 0.9 * (4.0 - 1.0)))
     torch.testing.assert_close(facts["priority"], torch.tensor([error]))
     torch.testing.assert_close(loss, torch.tensor([0.5 * error**2 if error < 1 else error - 0.5]))
@@ -137,7 +137,7 @@ def own(objective: Any, **settings: Any) -> DQN:
 class Changed(QLearning):
     """Q-learning whose answer is something else."""
 
-    def __init__(self, backup: Backup, change: Any = None) -> None:
+    def __init__(self, backup: Bootstrap, change: Any = None) -> None:
         super().__init__(backup)
         self.change = change
 

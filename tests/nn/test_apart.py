@@ -11,15 +11,15 @@ from torch import Tensor, nn
 
 from sb_dqn.nn.heads.fraction import FractionProposal
 from sb_dqn.nn.parameters.flat import flatten_parameters
-from sb_dqn.nn.parameters.fraction_optimizer import Apart
+from sb_dqn.nn.parameters.fraction_optimizer import FractionOptimizer
 
 
-def make(seed: int = 0) -> tuple[nn.Sequential, Tensor, Apart]:
+def make(seed: int = 0) -> tuple[nn.Sequential, Tensor, FractionOptimizer]:
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         net = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2), nn.Linear(2, 1))
     flat = flatten_parameters(list(net.parameters()))
-    return net, flat, Apart(list(net.parameters()), list(net[1].parameters()), flat, 0.01)
+    return net, flat, FractionOptimizer(list(net.parameters()), list(net[1].parameters()), flat, 0.01)
 
 
 def test_its_steps_are_those_of_rmsprop() -> None:
@@ -81,7 +81,7 @@ def test_what_are_no_neighbours() -> None:
     parameters = list(net.parameters())
     for own in ([parameters[0], parameters[2]], [], [nn.Parameter(torch.zeros(2))]):
         with pytest.raises(ValueError, match="neighbours"):
-            Apart(parameters, own, flat, 0.01)
+            FractionOptimizer(parameters, own, flat, 0.01)
 
 
 def test_the_proposal_of_a_net_is_found() -> None:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.nn.heads.categorical import Categorical
 from sb_dqn.nn.heads.fraction import FractionEmbedding, FractionProposal
-from sb_dqn.nn.heads.quantile import CosineEmbedding, Implicit, ImplicitEmbedding, Quantile, midpoints
+from sb_dqn.nn.heads.quantile import CosineEmbedding, ImplicitEmbedding, ImplicitQuantile, Quantile, midpoints
 from sb_dqn.nn.heads.risk_distortion import Distortion, parse_risk
 from sb_dqn.nn.heads.scalar import Distribution, Outputs
 from sb_dqn.nn.heads.value_objects import ILLEGAL, FractionValue
@@ -23,7 +23,7 @@ WIDTH = 6
 SMALL: dict[str, Distribution] = {
     "categorical": Categorical(7, -2, 3),
     "quantile": Quantile(7),
-    "implicit": Implicit(7, 5, 4, n_cosines=3),
+    "implicit": ImplicitQuantile(7, 5, 4, n_cosines=3),
     "fraction": FractionProposal(7, n_cosines=3),
 }
 
@@ -144,8 +144,8 @@ def test_risk_bends_acting_alone() -> None:
     assert torch.equal(embedding(x, noise, acting=True)[1], 0.5 * noise.uniform)
     assert embedding(x, None, acting=True)[1][0].tolist() == [0.0625, 0.1875, 0.3125, 0.4375]
     torch.testing.assert_close(embedding(x, noise, acting=True)[0], embedding.cosines(x, 0.5 * noise.uniform))
-    assert Implicit().make_embedding(WIDTH).distort is None
-    assert Implicit(risk="power -2").make_embedding(WIDTH).distort == Distortion("power", -2.0)
+    assert ImplicitQuantile().make_embedding(WIDTH).distort is None
+    assert ImplicitQuantile(risk="power -2").make_embedding(WIDTH).distort == Distortion("power", -2.0)
 
 
 @pytest.mark.parametrize(
@@ -166,7 +166,7 @@ def test_risk_bends_acting_alone() -> None:
 )
 def test_risks_that_are_refused(risk: Any, message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
-        Implicit(risk=risk)
+        ImplicitQuantile(risk=risk)
 
 
 def proposed(logits: list[float]) -> FractionEmbedding:
@@ -229,10 +229,10 @@ def test_the_proposal_and_the_quantiles_share_no_gradient() -> None:
         (Categorical, {"v_max": math.nan}, "v_max=nan is not allowed"),
         (Categorical, {"v_max": "10"}, "v_max='10' is not allowed"),
         (Quantile, {"n_quantiles": 0}, "n_quantiles=0 is not allowed"),
-        (Implicit, {"n_taus": 0}, "n_taus=0"),
-        (Implicit, {"n_target_taus": -1}, "n_target_taus=-1"),
-        (Implicit, {"n_policy_taus": None}, "n_policy_taus=None"),
-        (Implicit, {"n_cosines": 0}, "n_cosines=0"),
+        (ImplicitQuantile, {"n_taus": 0}, "n_taus=0"),
+        (ImplicitQuantile, {"n_target_taus": -1}, "n_target_taus=-1"),
+        (ImplicitQuantile, {"n_policy_taus": None}, "n_policy_taus=None"),
+        (ImplicitQuantile, {"n_cosines": 0}, "n_cosines=0"),
         (FractionProposal, {"n_fractions": 1}, "n_fractions=1"),
         (FractionProposal, {"n_cosines": 0}, "n_cosines=0"),
         (FractionProposal, {"fraction_learning_rate": -1e-9}, "fraction_learning_rate=-1e-09"),

@@ -15,7 +15,7 @@ from sb_dqn.nn import BaseFeaturesExtractor, CombinedExtractor, FlattenExtractor
 from sb_dqn.nn.heads.scalar import Outputs, ScalarHead
 from sb_dqn.nn.heads.value_objects import ILLEGAL, ScalarValue
 from sb_dqn.nn.layers.linear import Linear
-from sb_dqn.nn.torsos.mlp import Hidden, Streams
+from sb_dqn.nn.torsos.mlp import DuelingStreams, HiddenLayers
 from tests.modes import Variant
 
 
@@ -44,7 +44,7 @@ def test_a_head_answers_in_float32_whatever_it_reads() -> None:
 
 
 def test_a_stack_of_layers() -> None:
-    stack = Hidden(3, [7, 5], nn.Tanh)
+    stack = HiddenLayers(3, [7, 5], nn.Tanh)
     assert [type(layer) for layer in stack.linears] == [Linear, Linear]
     x = torch.randn(2, 3)
     plain = nn.Sequential(stack.linears[0], nn.Tanh(), stack.linears[1], nn.Tanh())
@@ -53,14 +53,14 @@ def test_a_stack_of_layers() -> None:
 
 
 def test_layer_norm_lies_before_the_activation() -> None:
-    stack = Hidden(3, [7], nn.ReLU, layer_norm=True)
+    stack = HiddenLayers(3, [7], nn.ReLU, layer_norm=True)
     x = torch.randn(2, 3)
     assert torch.equal(stack(x), nn.functional.layer_norm(stack.linears[0](x), (7,)).relu())
 
 
 def test_an_empty_stack_passes_its_input_through() -> None:
     x = torch.randn(2, 3)
-    assert Hidden(3, [])(x) is x
+    assert HiddenLayers(3, [])(x) is x
 
 
 def by_hand(outputs: Outputs, value: Tensor, advantage: Tensor) -> Tensor:
@@ -110,7 +110,7 @@ def test_the_gradient_of_dueling(variant: Variant) -> None:
 
 @pytest.mark.parametrize(("scale", "expected"), [(1.0, 2.0), (2**-0.5, 2.0 * 0.7071067812)])
 def test_the_gradient_into_the_trunk(scale: float, expected: float, variant: Variant) -> None:
-    streams = Streams(Hidden(2, []), Hidden(2, []), scale)
+    streams = DuelingStreams(HiddenLayers(2, []), HiddenLayers(2, []), scale)
 
     def gradient(x: Tensor) -> Tensor:
         leaf = x.detach().requires_grad_()

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from sb_dqn.accelerate import accelerate
 from sb_dqn.errors import CheckpointError, ConfigurationError
-from sb_dqn.normalize import Normalization, Normalizer
+from sb_dqn.normalize import NormalizationConfig, Normalizer
 from sb_dqn.types import Batch, Blueprint
 from tests.buffers.toy_rows import EVENTS, SPACES, Game, play
 
@@ -24,7 +24,7 @@ GAMMA = 0.9
 
 
 def make(lanes: int = 1, observations: Any = True, rewards: Any = True, space: Any = SPACE) -> Normalizer:
-    return Normalization(observations, rewards, GAMMA).build(Blueprint(space, spaces.Discrete(5), lanes), CPU)
+    return NormalizationConfig(observations, rewards, GAMMA).build(Blueprint(space, spaces.Discrete(5), lanes), CPU)
 
 
 @st.composite
@@ -164,7 +164,9 @@ def test_another_number_of_lanes_begins_anew_with_the_same_statistics() -> None:
 
 def test_frames_of_a_stack_share_their_statistics() -> None:
     space = spaces.Box(0, 1, (4, 2, 2))
-    normalizer = Normalization(True, False, GAMMA).build(Blueprint(space, spaces.Discrete(2), 1, frame_stack=4), CPU)
+    normalizer = NormalizationConfig(True, False, GAMMA).build(
+        Blueprint(space, spaces.Discrete(2), 1, frame_stack=4), CPU
+    )
     assert normalizer.observations({"obs": torch.rand(5, 4, 2, 2)})["obs"].shape == (5, 4, 2, 2)
     assert normalizer.state_dict()["observations"]["moments"]["obs"]["mean"].shape == (1, 2, 2)
 

@@ -16,30 +16,30 @@ from sb_dqn.accelerate import accelerate
 from sb_dqn.core.learner import Learner
 from sb_dqn.nn.heads.categorical import Categorical
 from sb_dqn.nn.heads.fraction import FractionProposal
-from sb_dqn.nn.heads.quantile import Implicit, Quantile
+from sb_dqn.nn.heads.quantile import ImplicitQuantile, Quantile
 from sb_dqn.nn.heads.scalar import Distribution
 from sb_dqn.nn.heads.value_objects import CategoricalValue
 from sb_dqn.nn.layers.linear import Noisy
-from sb_dqn.objectives.bootstrap import Backup, Munchausen
+from sb_dqn.objectives.bootstrap import Bootstrap, Munchausen
 from sb_dqn.objectives.categorical import CategoricalObjective
 from sb_dqn.objectives.fraction import FractionObjective
 from sb_dqn.objectives.quantile import QuantileObjective
 from sb_dqn.policies import MlpPolicy
-from sb_dqn.policies.q_network import Design
+from sb_dqn.policies.q_network import QNetworkConfig
 from sb_dqn.rng import torch_seeded
 from sb_dqn.types import Batch
 
-SMALL: dict[str, tuple[Distribution, Callable[[Backup], Any]]] = {
+SMALL: dict[str, tuple[Distribution, Callable[[Bootstrap], Any]]] = {
     "categorical": (Categorical(9, -3, 3), CategoricalObjective),
     "quantile": (Quantile(6), QuantileObjective),
-    "implicit": (Implicit(6, 5, 4, n_cosines=8), QuantileObjective),
+    "implicit": (ImplicitQuantile(6, 5, 4, n_cosines=8), QuantileObjective),
     "fraction": (FractionProposal(6, n_cosines=8), lambda backup: FractionObjective(backup, entropy_coef=0.1)),
 }
 BACKUPS = {
-    "plain": Backup(),
-    "double": Backup(True),
-    "munchausen": Backup(False, Munchausen(tau=0.1)),
-    "double munchausen": Backup(True, Munchausen(tau=0.1)),
+    "plain": Bootstrap(),
+    "double": Bootstrap(True),
+    "munchausen": Bootstrap(False, Munchausen(tau=0.1)),
+    "double munchausen": Bootstrap(True, Munchausen(tau=0.1)),
 }
 SPACE = spaces.Box(-np.inf, np.inf, (4,), np.float32)
 DISCRETE, BRANCHED = spaces.Discrete(3), spaces.MultiDiscrete([3, 2])
@@ -48,7 +48,7 @@ DISCRETE, BRANCHED = spaces.Discrete(3), spaces.MultiDiscrete([3, 2])
 def make_learner(name: str, backup: str, actions: spaces.Space[Any] = DISCRETE, **design: Any) -> Learner:
     distribution, objective = SMALL[name]
     with torch_seeded(0):
-        policy = MlpPolicy(SPACE, actions, net_arch=[16], design=Design(distribution, **design))
+        policy = MlpPolicy(SPACE, actions, net_arch=[16], design=QNetworkConfig(distribution, **design))
         with torch.no_grad():
             for parameter in policy.q_net_target.parameters():
                 parameter.add_(0.1 * torch.randn(parameter.shape))
@@ -74,7 +74,7 @@ def make_batch(seed: int, actions: spaces.Space[Any] = DISCRETE, masked: bool = 
     )
 
 
-def naive_target(value: Any, q_selects: Tensor, q_before: Tensor, batch: Batch, backup: Backup, i: int) -> Any:
+def naive_target(value: Any, q_selects: Tensor, q_before: Tensor, batch: Batch, backup: Bootstrap, i: int) -> Any:
     """Atoms of row i's target and their masses, one action after another."""
     if isinstance(value, CategoricalValue):
         atoms, masses = value.support.expand_as(value.logits[i]), value.logits[i].softmax(-1)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from sb_dqn.accelerate import Mode, accelerate
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.nn.heads.value_objects import CategoricalValue, FractionValue, QuantileValue
-from sb_dqn.objectives.bootstrap import Backup, Munchausen
+from sb_dqn.objectives.bootstrap import Bootstrap, Munchausen
 from sb_dqn.objectives.categorical import CategoricalObjective
 from sb_dqn.objectives.fraction import FractionObjective
 from sb_dqn.objectives.quantile import QuantileObjective
@@ -60,7 +60,7 @@ def five(probabilities: list[list[list[float]]]) -> Table:
 def test_c51_by_worked_numbers(priority: str, expected: float, mode: Mode) -> None:
     online = five([[HIGH, [0.2] * 5], [HIGH, LOW]])
     target = five([[LOW, LOW], [LOW, HUMP]])
-    objective = CategoricalObjective(Backup(), priority)
+    objective = CategoricalObjective(Bootstrap(), priority)
 
     def function(return_: Tensor) -> tuple[Tensor, ...]:
         loss, facts = objective(online, target, one_row(0.0, 0.9)._replace(return_=return_))
@@ -74,15 +74,15 @@ def test_c51_by_worked_numbers(priority: str, expected: float, mode: Mode) -> No
 
 def test_double_c51_evaluates_what_the_online_net_selects() -> None:
     online, target = five([[HIGH, [0.2] * 5], [HIGH, LOW]]), five([[LOW, LOW], [HUMP, HIGH]])
-    assert CategoricalObjective(Backup(True))(online, target, one_row(0.3, 0.9))[1]["priority"].item() == pytest.approx(
-        0.2060669438, abs=1e-6
-    )
-    assert CategoricalObjective(Backup())(online, target, one_row(0.3, 0.9))[1]["priority"].item() > 0.5
+    assert CategoricalObjective(Bootstrap(True))(online, target, one_row(0.3, 0.9))[1][
+        "priority"
+    ].item() == pytest.approx(0.2060669438, abs=1e-6)
+    assert CategoricalObjective(Bootstrap())(online, target, one_row(0.3, 0.9))[1]["priority"].item() > 0.5
 
 
 def test_c51_keeps_what_lands_on_an_atom() -> None:
     online, target = five([[HUMP, HUMP], [HUMP, HUMP]]), five([[HUMP, HUMP], [HUMP, HUMP]])
-    loss, _ = CategoricalObjective(Backup())(online, target, one_row(0.5, 0.0))
+    loss, _ = CategoricalObjective(Bootstrap())(online, target, one_row(0.5, 0.0))
     assert loss.item() == pytest.approx(-math.log(0.2))  # decoy: all mass lost, 0
 
 
@@ -94,7 +94,7 @@ def test_c51_with_a_policy_mixes_moved_distributions() -> None:
     net = Table(logits, lambda x, mask: CategoricalValue(x, FIVE, mask))
     flat = five([[[0.2] * 5, HUMP], [HUMP, HUMP]])
     batch = one_row(0.25, 0.5)
-    loss, _ = CategoricalObjective(Backup(False, Munchausen(0.0, tau, -1.0)))(flat, net, batch)
+    loss, _ = CategoricalObjective(Bootstrap(False, Munchausen(0.0, tau, -1.0)))(flat, net, batch)
     expected = [0.0] * 5
     for q, p in ((-1.0, 0.25), (0.0, 0.75)):
         place = (min(max(0.25 + 0.5 * (q - tau * math.log(p)), -1.0), 1.0) + 1.0) / 0.5
@@ -117,7 +117,7 @@ def points(numbers: list[list[list[float]]]) -> Table:
 def test_quantiles_by_worked_numbers(kappa: float, expected: float, mode: Mode) -> None:
     """Targets 1 and -2 for predictions 0 and 3: the numbers of the loss's own test."""
     online, target = points([[[9, 9], [0, 3]], [[0, 0], [0, 0]]]), points([[[9, 9], [9, 9]], [[0, -6], [-9, 2]]])
-    objective = QuantileObjective(Backup(), kappa)
+    objective = QuantileObjective(Bootstrap(), kappa)
 
     def function(return_: Tensor) -> tuple[Tensor, ...]:
         loss, facts = objective(online, target, one_row(0.0, 0.5)._replace(return_=return_))
@@ -154,7 +154,7 @@ def test_fractions_by_worked_numbers(entropy_coef: float) -> None:
     online = fractions([[[0.0, 0, 0], [0, 3, 2]], [[0, 0, 0], [0, 0, 0]]], [0.5, 0.5])
     # widths .25 and .75: values -4.5 and -.75, so the second is followed; decoy: all alike -3 and -3.5, the first
     target = fractions([[[0.0, 0, 0], [0, 0, 0]], [[0, -6, 0], [-9, 2, 0]]], [0.25, 0.75])
-    loss, facts = FractionObjective(Backup(), entropy_coef=entropy_coef)(online, target, one_row(1.0, 0.5))
+    loss, facts = FractionObjective(Bootstrap(), entropy_coef=entropy_coef)(online, target, one_row(1.0, 0.5))
     # targets -3.5 and 2, of which the second counts thrice. Errors -3.5, 2; -6.5, -1; Huber 3, 1.5; 6, .5
     # .25 * (.75 * 3) + .75 * (.25 * 1.5) + .25 * (.25 * 6) + .75 * (.25 * .5); decoy: all alike 2.125
     assert loss.item() == pytest.approx(1.3125)
@@ -166,9 +166,9 @@ def test_fractions_by_worked_numbers(entropy_coef: float) -> None:
     assert of_entropy.item() == pytest.approx(-entropy_coef)  # nor the reward for even widths
 
 
-@pytest.mark.parametrize("backup", [Backup(), Backup(True, Munchausen(tau=0.1))])
+@pytest.mark.parametrize("backup", [Bootstrap(), Bootstrap(True, Munchausen(tau=0.1))])
 @pytest.mark.parametrize("name", ["categorical", "quantile"])
-def test_branches_are_transitions_of_their_own_then_averaged(name: str, backup: Backup) -> None:
+def test_branches_are_transitions_of_their_own_then_averaged(name: str, backup: Bootstrap) -> None:
     rng = torch.Generator().manual_seed(0)
     numbers = [torch.randn(6, 2, 3, 5, generator=rng) for _ in range(2)]
 
@@ -202,11 +202,11 @@ def test_branches_are_transitions_of_their_own_then_averaged(name: str, backup: 
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (lambda: CategoricalObjective(Backup(), "kk"), "priority='kk' is unknown.*Did you mean 'kl'"),
-        (lambda: QuantileObjective(Backup(), -1.0), "kappa=-1.0 is not allowed"),
-        (lambda: QuantileObjective(Backup(), math.inf), "kappa=inf is not allowed"),
-        (lambda: FractionObjective(Backup(), True), "kappa=True is not allowed"),
-        (lambda: FractionObjective(Backup(), 1.0, -0.1), "entropy_coef=-0.1 is not allowed"),
+        (lambda: CategoricalObjective(Bootstrap(), "kk"), "priority='kk' is unknown.*Did you mean 'kl'"),
+        (lambda: QuantileObjective(Bootstrap(), -1.0), "kappa=-1.0 is not allowed"),
+        (lambda: QuantileObjective(Bootstrap(), math.inf), "kappa=inf is not allowed"),
+        (lambda: FractionObjective(Bootstrap(), True), "kappa=True is not allowed"),
+        (lambda: FractionObjective(Bootstrap(), 1.0, -0.1), "entropy_coef=-0.1 is not allowed"),
     ],
 )
 def test_what_is_refused(build: Callable[[], Any], message: str) -> None:

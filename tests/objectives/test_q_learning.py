@@ -12,10 +12,10 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from sb_dqn.accelerate import Mode, accelerate
-from sb_dqn.buffers import Cadence, Replay, Ring, TransitionView, UniformSampler
+from sb_dqn.buffers import ReplayBuffer, Ring, TransitionView, UniformSampler, UpdateSchedule
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.nn.heads.value_objects import ILLEGAL, ScalarValue
-from sb_dqn.objectives.bootstrap import Backup, Munchausen
+from sb_dqn.objectives.bootstrap import Bootstrap, Munchausen
 from sb_dqn.objectives.q_learning import QLearning
 from sb_dqn.types import Batch, Rows, Slot
 from tests.modes import MODES
@@ -41,20 +41,20 @@ def story(end: str) -> list[Slot]:
     return [*slots, arrival(10, 4, False, False), arrival(10, 5, False, False)]
 
 
-def write(replay: Replay, slots: list[Slot]) -> None:
+def write(replay: ReplayBuffer, slots: list[Slot]) -> None:
     for tick, slot in enumerate(slots):
         action = np.zeros(1, np.int64) if len(replay.ring) or tick else None
         replay.extend(Rows(action, (slot,), np.ones(1, bool), 1))
     replay.refresh()
 
 
-def targets(replay: Replay, mode: Mode, slots: list[Slot]) -> dict[int, float]:
+def targets(replay: ReplayBuffer, mode: Mode, slots: list[Slot]) -> dict[int, float]:
     """Row to target, for every row that was sampled. A recording is made before the last rows arrive."""
 
     def function(noise: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         batch = replay.sample(noise)
         q_t = torch.cat([batch.next_obs["obs"], batch.next_obs["obs"] - 77], -1)  # the second action is worth less
-        believed = Backup()(None, lambda obs, mask: ScalarValue(q_t), batch)
+        believed = Bootstrap()(None, lambda obs, mask: ScalarValue(q_t), batch)
         return batch.place[1], batch.weight, believed.return_ + believed.discount * believed.next()
 
     write(replay, slots[:-1])
@@ -78,7 +78,7 @@ def targets(replay: Replay, mode: Mode, slots: list[Slot]) -> dict[int, float]:
 def test_targets_from_the_stream(end: str, mode: Mode, expected: dict[int, float]) -> None:
     ring = Ring(16, 1, {"obs": SPACE}, num_actions=2, n_steps=N_STEPS)
     view = TransitionView(ring, N_STEPS, GAMMA)
-    replay = Replay(ring, UniformSampler(ring, 64), view, Cadence())
+    replay = ReplayBuffer(ring, UniformSampler(ring, 64), view, UpdateSchedule())
     found = targets(replay, mode, story(end))
     assert found == pytest.approx(expected, abs=1e-5)
 
@@ -121,7 +121,7 @@ def test_targets_by_worked_numbers(double_q: bool, expected: list[float], mode: 
 
     def function(discount: Tensor) -> Tensor:
         batch = BATCH._replace(return_=torch.ones(3), discount=discount, next_obs=rows, action=torch.zeros(3).long())
-        believed = Backup(double_q)(ONLINE, TARGET, batch)
+        believed = Bootstrap(double_q)(ONLINE, TARGET, batch)
         return believed.return_ + believed.discount * believed.next()
 
     discount = torch.tensor([0.99, 0.99**3, 0.0])
@@ -140,7 +140,7 @@ def test_targets_by_worked_numbers(double_q: bool, expected: list[float], mode: 
     ],
 )
 def test_the_loss(double_q: bool, loss: str, expected: list[float]) -> None:
-    found, facts = QLearning(Backup(double_q), loss)(ONLINE, TARGET, BATCH)
+    found, facts = QLearning(Bootstrap(double_q), loss)(ONLINE, TARGET, BATCH)
     torch.testing.assert_close(found, torch.tensor(expected))
     torch.testing.assert_close(facts["priority"], torch.tensor([5.505 if double_q else 1.05, 1.0]))
     assert facts["q_mean"].item() == 4.5
@@ -150,7 +150,7 @@ def test_the_loss(double_q: bool, loss: str, expected: list[float]) -> None:
 
 @pytest.mark.parametrize("double_q", [False, True])
 def test_only_the_value_of_the_action_taken_has_a_gradient(double_q: bool) -> None:
-    loss, _ = QLearning(Backup(double_q))(ONLINE, TARGET, BATCH)
+    loss, _ = QLearning(Bootstrap(double_q))(ONLINE, TARGET, BATCH)
     found: list[Any] = list(torch.autograd.grad(loss.sum(), [ONLINE.rows, TARGET.rows], allow_unused=True))
     online, target = found
     assert target is None
@@ -160,7 +160,7 @@ def test_only_the_value_of_the_action_taken_has_a_gradient(double_q: bool) -> No
 @pytest.mark.parametrize("loss", ["hubert", "l1", "", None, 3, ["mse"]])
 def test_an_unknown_loss_is_refused(loss: Any) -> None:
     with pytest.raises(ConfigurationError, match="loss=.*is unknown: allowed are") as caught:
-        QLearning(Backup(), loss)
+        QLearning(Bootstrap(), loss)
     assert ("Did you mean 'huber'" in str(caught.value)) is (loss == "hubert")
 
 
@@ -173,7 +173,7 @@ def test_an_unknown_loss_is_refused(loss: Any) -> None:
 )
 def test_no_target_follows_an_illegal_action(double_q: bool, expected: list[float]) -> None:
     mask = torch.tensor([[False, False, True]]).expand(2, 3)
-    facts = QLearning(Backup(double_q))(ONLINE, TARGET, BATCH._replace(next_mask=mask))[1]
+    facts = QLearning(Bootstrap(double_q))(ONLINE, TARGET, BATCH._replace(next_mask=mask))[1]
     assert facts["priority"].tolist() == pytest.approx([7.0 - expected[0], 2.0 - expected[1]])
 
 
@@ -197,7 +197,7 @@ SOFT_BATCH = BATCH._replace(action=torch.tensor([0, 1]), discount=torch.tensor([
     ],
 )
 def test_munchausen_by_worked_numbers(double_q: bool, clip: float, expected: list[float], mode: Mode) -> None:
-    objective = QLearning(Backup(double_q, Munchausen(0.9, TAU, clip)), "mse")
+    objective = QLearning(Bootstrap(double_q, Munchausen(0.9, TAU, clip)), "mse")
 
     def function(return_: Tensor) -> Tensor:
         return objective(SOFT_ONLINE, SOFT_TARGET, SOFT_BATCH._replace(return_=return_))[1]["priority"]
@@ -209,7 +209,7 @@ def test_munchausen_by_worked_numbers(double_q: bool, clip: float, expected: lis
 def test_munchausen_leaves_masked_actions_out() -> None:
     wide, wide_target = (Table([[*row, 50.0] for row in table.rows.tolist()]) for table in (SOFT_ONLINE, SOFT_TARGET))
     mask = torch.tensor([[True, True, False]]).expand(2, 3)
-    objective = QLearning(Backup(False, Munchausen(0.9, TAU, -1.0)))
+    objective = QLearning(Bootstrap(False, Munchausen(0.9, TAU, -1.0)))
     loss, facts = objective(wide, wide_target, SOFT_BATCH._replace(mask=mask, next_mask=mask))
     expected_loss, expected = objective(SOFT_ONLINE, SOFT_TARGET, SOFT_BATCH)
     torch.testing.assert_close(loss, expected_loss)
@@ -230,7 +230,7 @@ def test_branches_are_transitions_of_their_own_then_averaged(double_q: bool, mun
         weight=torch.ones(3),
         place=torch.zeros(2, 3, dtype=torch.long),
     )
-    objective = QLearning(Backup(double_q, munchausen))
+    objective = QLearning(Bootstrap(double_q, munchausen))
     loss, facts = objective(online, target, batch)
     parts = []
     for branch in range(2):

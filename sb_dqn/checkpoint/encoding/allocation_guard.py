@@ -18,7 +18,7 @@ TIMES = 8
 CALLS = 1_000
 
 
-class NetBound(TorchFunctionMode):
+class AllocationGuard(TorchFunctionMode):
     """While it is entered, `torch.empty` on the CPU, of which all layers are made, hands out no more than a file can need.
 
     A file whose arguments ask for a net of terabytes, or of a million layers, is refused before the memory is touched.

@@ -9,7 +9,7 @@ from typing import Any
 from sb_dqn.errors import nearest
 
 
-class Replacements(dict[str, Any]):
+class CustomObjects(dict[str, Any]):
     """Objects by the name of what they replace; remembers which names a file asked for."""
 
     def __init__(self, given: Mapping[str, Any]) -> None:

@@ -28,7 +28,7 @@ class Segment(NamedTuple):
     sha256: str
 
 
-class Strip(NamedTuple):
+class SegmentColumn(NamedTuple):
     """One column of a ring."""
 
     tensor: Tensor
@@ -42,7 +42,7 @@ class Written(dict[tuple[Path, int], dict[int, Segment]]):
 
 
 @dataclass(frozen=True)
-class Strips:
+class SegmentedRows:
     """The rows that a ring holds, to be written block by block.
 
     Args:
@@ -51,7 +51,7 @@ class Strips:
         written: of the ring, brought up to date by who writes; the ring empties it when its rows are replaced.
     """
 
-    columns: Mapping[str, Strip]
+    columns: Mapping[str, SegmentColumn]
     cursor: npt.NDArray[np.int64]
     written: Written
 
@@ -105,7 +105,7 @@ class Assembly:
     """Puts columns `[S, B, *shape]` together from blocks; nothing is allocated that the blocks do not fill.
 
     Args:
-        described: by `Strips.describe`, from a file.
+        described: by `SegmentedRows.describe`, from a file.
         cursor: `[B]` from a file.
         limit: bytes of all segments.
 

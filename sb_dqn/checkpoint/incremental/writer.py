@@ -15,7 +15,7 @@ from sb_dqn.checkpoint.format.atomic_write import atomic_write
 from sb_dqn.checkpoint.format.zip_archive import write_archive
 from sb_dqn.checkpoint.format.zip_reader import SUFFIX, Target, as_path
 from sb_dqn.checkpoint.incremental.background_writer import Writing, copied
-from sb_dqn.checkpoint.incremental.row_blocks import Segment, Strips
+from sb_dqn.checkpoint.incremental.row_blocks import Segment, SegmentedRows
 from sb_dqn.checkpoint.incremental.segments import ROWS, is_there, locked, sweep
 from sb_dqn.errors import ConfigurationError
 
@@ -27,7 +27,7 @@ def write_checkpoint(
     path: Target,
     manifest: Mapping[str, Any],
     members: Mapping[str, Mapping[str, Tensor]],
-    strips: Strips,
+    strips: SegmentedRows,
     background: bool = False,
 ) -> Path | Writing:
     """`write_archive`, the rows of `strips` in segments beside the zip: only blocks that have changed are written.
@@ -79,7 +79,7 @@ class _Blocks:
         room: bytes of copies; of the blocks that are not there yet the newest are copied, the others written at once.
     """
 
-    def __init__(self, rows: Path, strips: Strips, room: int) -> None:
+    def __init__(self, rows: Path, strips: SegmentedRows, room: int) -> None:
         self.rows, self.strips = rows, strips
         known = strips.written.get((rows, strips.block_rows), {})
         self.there: dict[int, Segment] = {}

@@ -17,14 +17,14 @@ INT64 = np.dtype(np.int64)
 FLOAT32 = np.dtype(np.float32)
 
 
-def open_door(space: spaces.Space[Any], actions: Actions, num_envs: int) -> ActionDoor | BoxDoor:
+def open_door(space: spaces.Space[Any], actions: Actions, num_envs: int) -> ActionCheck | BoxActionCheck:
     """The door of an action space; `actions` is what `actions_of` says of it."""
     if isinstance(actions, BoxActions):
-        return BoxDoor(actions, num_envs)
-    return ActionDoor(space, actions, num_envs)
+        return BoxActionCheck(actions, num_envs)
+    return ActionCheck(space, actions, num_envs)
 
 
-class ActionDoor:
+class ActionCheck:
     """Checks 0-based actions and numbers them as the env does.
 
     Args:
@@ -84,7 +84,7 @@ class ActionDoor:
         )
 
 
-class BoxDoor:
+class BoxActionCheck:
     """Checks numbers that must lie within bounds.
 
     Args:

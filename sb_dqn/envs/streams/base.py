@@ -15,7 +15,7 @@ from sb_dqn.envs.streams.action_checks import open_door
 from sb_dqn.envs.streams.action_masks import open_masks
 from sb_dqn.envs.streams.helpers import frozen, is_finite, some, stacked_space
 from sb_dqn.envs.streams.options import StreamOptions
-from sb_dqn.envs.vector.env_state import NoState, env_state, restored_env
+from sb_dqn.envs.vector.env_state import NoEnvState, env_state, restored_env
 from sb_dqn.envs.vector.worker_processes import end_workers, lost_and_hung
 from sb_dqn.errors import ConfigurationError, EnvironmentFault, SpaceError
 from sb_dqn.spaces import actions_of, flatten_observation, flatten_space, leaf_dtype, leaf_shape
@@ -143,7 +143,7 @@ class Stream(ABC):
             NoState: it cannot be had; says why.
         """
         if not self._begun:
-            raise NoState("the environment stopped in the middle of a step")
+            raise NoEnvState("the environment stopped in the middle of a step")
         fire = None if self._fire is None else self._fire.copy()
         known = {"tick": self._tick, "last": self._last.copy(), "lives": self._lives.copy(), "fire": fire}
         return {**known, "env": env_state(self.env, trust)}

@@ -17,7 +17,7 @@ from sb_dqn.envs.streams.envpool import EnvPoolStream, is_envpool
 from sb_dqn.envs.streams.gymnasium_vector import NextStepStream, SameStepStream
 from sb_dqn.envs.streams.options import StreamOptions, options_of
 from sb_dqn.envs.streams.sb3 import SB3Stream, check_wrapped, is_sb3
-from sb_dqn.envs.streams.sync_vector import LanesStream
+from sb_dqn.envs.streams.sync_vector import SyncVectorStream
 from sb_dqn.envs.vector.sync_env import Lanes
 from sb_dqn.errors import ConfigurationError
 
@@ -120,7 +120,7 @@ def _reader(env: Any, frame_stack: int | None, options: StreamOptions) -> Stream
     if is_envpool(env):
         return EnvPoolStream(env, options)
     if isinstance(env, Lanes):
-        return LanesStream(env, options)
+        return SyncVectorStream(env, options)
     mode = _autoreset_mode(env)
     return SameStepStream(env, options) if mode is AutoresetMode.SAME_STEP else NextStepStream(env, options)
 

@@ -17,7 +17,7 @@ from sb_dqn.spaces import flatten_observation
 from sb_dqn.types import ActionArray, BoolArray, IntArray, Observation, Rows, Slot
 
 
-class LanesStream(Stream):
+class SyncVectorStream(Stream):
     """NEXT_STEP rows from `Lanes`."""
 
     env: Lanes

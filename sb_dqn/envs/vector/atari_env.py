@@ -15,7 +15,7 @@ from sb_dqn.envs.monitor import ResultsWriter
 from sb_dqn.envs.streams.helpers import some
 from sb_dqn.envs.streams.options import StreamOptions
 from sb_dqn.envs.vector.atari_replay import SeededGames
-from sb_dqn.envs.vector.env_state import NoState
+from sb_dqn.envs.vector.env_state import NoEnvState
 from sb_dqn.errors import CheckpointError, EnvironmentFault, SpaceError
 from sb_dqn.types import BoolArray, IntArray
 
@@ -178,11 +178,11 @@ class AtariLanes(VectorEnv[Any, Any, Any]):
             NoState: made without `exact_resume=True`, or an answer is under way.
         """
         if self._games is None or self._games.rng is None:
-            raise NoState(
+            raise NoEnvState(
                 "ale_py's emulators cannot say their state; make them with make_atari_env(..., exact_resume=True)"
             )
         if self._sent:
-            raise NoState("the emulators have not answered yet")
+            raise NoEnvState("the emulators have not answered yet")
         recorder = None if self._recorder is None else self._recorder.state_dict()
         return {"games": self._games.state_dict(self._obs), "recorder": recorder}
 

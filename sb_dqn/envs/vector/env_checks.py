@@ -19,7 +19,7 @@ NOTHING = object()
 """Of an environment that has not answered."""
 
 
-class WrongAnswer(TypeError):
+class EnvApiError(TypeError):
     """An environment answered something else than gymnasium's interface promises."""
 
 
@@ -42,24 +42,24 @@ def explained_reset(error: Exception, answer: Any) -> Exception:
     if answer is NOTHING:
         refused = isinstance(error, TypeError) and "unexpected keyword argument" in str(error)
         return TypeError(f"{error}; {API}") if refused else error
-    if isinstance(error, WrongAnswer) or (isinstance(answer, (tuple, list)) and len(answer) == 2):
+    if isinstance(error, EnvApiError) or (isinstance(answer, (tuple, list)) and len(answer) == 2):
         return error
-    return WrongAnswer(f"{type(answer).__name__} instead of two values; {API}")
+    return EnvApiError(f"{type(answer).__name__} instead of two values; {API}")
 
 
 def explained(error: Exception, answer: Any) -> Exception:
     """The error itself, or what was wrong with the newest answer of a `step`, if it was that."""
     if isinstance(error, ValueError) and isinstance(answer, tuple) and len(answer) == 4:
-        return WrongAnswer(f"4 values; {API}")
+        return EnvApiError(f"4 values; {API}")
     if not isinstance(error, TypeError) or not isinstance(answer, tuple) or len(answer) != 5:
         return error
     _, reward, terminated, truncated, _ = answer
     try:
         ldexp(reward, 0)
     except TypeError:
-        return WrongAnswer(f"the reward is {reward!r}; allowed: a number")
+        return EnvApiError(f"the reward is {reward!r}; allowed: a number")
     try:
         _ = terminated | truncated
     except TypeError:
-        return WrongAnswer(f"terminated is {terminated!r}, truncated is {truncated!r}; allowed: True or False")
+        return EnvApiError(f"terminated is {terminated!r}, truncated is {truncated!r}; allowed: True or False")
     return error

@@ -35,7 +35,7 @@ STATELESS = ("gymnasium.wrappers.transform_action", "gymnasium.wrappers.transfor
 """Modules whose wrappers remember nothing that a step depends on."""
 
 
-class NoState(RuntimeError):
+class NoEnvState(RuntimeError):
     """Where an environment stands cannot be said; names what of it, and why."""
 
 
@@ -77,9 +77,9 @@ def env_state(env: Any, trust: bool) -> dict[str, Any]:
     """
     try:
         if not says_state(env):
-            raise NoState(f"{type(env).__name__} offers no state_dict()")
+            raise NoEnvState(f"{type(env).__name__} offers no state_dict()")
         return {"kind": "said", "state": env.state_dict()}
-    except NoState as why:
+    except NoEnvState as why:
         if not trust:
             raise
         return {"kind": "pickle", "state": _pickled(env, why)}
@@ -102,11 +102,11 @@ def restored_env(env: Any, state: Mapping[str, Any], trust: bool) -> Any:
     return importlib.import_module("cloudpickle").loads(np.asarray(state["state"], np.uint8).tobytes())
 
 
-def _pickled(env: Any, why: NoState) -> Any:
+def _pickled(env: Any, why: NoEnvState) -> Any:
     try:
         raw = importlib.import_module("cloudpickle").dumps(env)
     except Exception as error:  # whatever the environment's own reduction raises
-        raise NoState(f"{why}, and it cannot be pickled ({type(error).__name__}: {error})") from error
+        raise NoEnvState(f"{why}, and it cannot be pickled ({type(error).__name__}: {error})") from error
     return np.frombuffer(raw, np.uint8)
 
 
@@ -130,7 +130,7 @@ def _said(layer: Any) -> dict[str, Any]:
     elif type(layer).__module__ in STATELESS:
         state = {}
     else:
-        raise NoState(f"{type(layer).__name__} offers no state_dict()")
+        raise NoEnvState(f"{type(layer).__name__} offers no state_dict()")
     if not isinstance(layer, gymnasium.Wrapper):
         state["np_random"] = layer.np_random.bit_generator.state
     return state

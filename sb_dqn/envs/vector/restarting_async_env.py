@@ -25,12 +25,12 @@ def worker_lanes(
 
     Args:
         env_fns: one factory for each lane.
-        on_env_error: what becomes of a worker that dies, hangs or raises: "raise", or "restart", see `RenewedWorkers`.
+        on_env_error: what becomes of a worker that dies, hangs or raises: "raise", or "restart", see `RestartingAsyncEnv`.
         step_timeout: seconds after which a worker counts as hung, with "restart"; None waits for ever.
         kwargs: of gymnasium's AsyncVectorEnv.
     """
     if check_choice("on_env_error", on_env_error, ("raise", "restart")) == "restart":
-        return RenewedWorkers(env_fns, step_timeout, **kwargs)
+        return RestartingAsyncEnv(env_fns, step_timeout, **kwargs)
     if step_timeout is not None:
         raise ConfigurationError(
             f"step_timeout={step_timeout} needs on_env_error='restart'; to raise instead, give the reader "
@@ -39,7 +39,7 @@ def worker_lanes(
     return AsyncVectorEnv(env_fns, **kwargs)
 
 
-class RenewedWorkers(VectorWrapper):
+class RestartingAsyncEnv(VectorWrapper):
     """gymnasium's AsyncVectorEnv, of which all workers are ended and made anew when one is lost.
 
     The episodes under way end, in every lane, as truncated at the last observation that was seen: what the others answered

@@ -16,7 +16,7 @@ from gymnasium.vector.utils import batch_space, concatenate, create_empty_array
 
 from sb_dqn.checks import check_choice
 from sb_dqn.envs.streams.options import StreamOptions, options_of
-from sb_dqn.envs.vector.env_checks import API, NO_INFO, NOTHING, WrongAnswer, check_env, explained, explained_reset
+from sb_dqn.envs.vector.env_checks import API, NO_INFO, NOTHING, EnvApiError, check_env, explained, explained_reset
 from sb_dqn.envs.vector.env_state import layers_state, load_layers_state
 from sb_dqn.errors import CheckpointError, ConfigurationError, EnvironmentFault, SpaceError
 from sb_dqn.types import ActionArray
@@ -124,9 +124,9 @@ class Lanes(VectorEnv[Any, Any, Any]):
                 answer = env.reset(seed=seeds[lane], options=options)
                 observation, info = answer
                 if info is None:
-                    raise WrongAnswer(NO_INFO)
+                    raise EnvApiError(NO_INFO)
                 if not isinstance(info, Mapping):  # an observation of two numbers alone, for example
-                    raise WrongAnswer(f"info is {info!r}; allowed: a dict; {API}")
+                    raise EnvApiError(f"info is {info!r}; allowed: a dict; {API}")
             except Exception as error:
                 raise self._fault(lane, explained_reset(error, answer), "while resetting") from error
             observations.append(observation)
@@ -155,7 +155,7 @@ class Lanes(VectorEnv[Any, Any, Any]):
                         # these two refuse what float() and `or` let pass, texts and None, and take no longer
                         reward, ended = ldexp(given, 0), terminated | truncated
                     if info is None:
-                        raise WrongAnswer(NO_INFO)
+                        raise EnvApiError(NO_INFO)
                     observations.append(observation)
                     rewards.append(reward)
                     terminations.append(terminated)
@@ -198,7 +198,7 @@ class Lanes(VectorEnv[Any, Any, Any]):
         return self.envs[lane].reset(seed=self.restarts * self.num_envs + lane)[0]
 
     def _fault(self, lane: int, error: Exception, when: str) -> EnvironmentFault:
-        what = f"answered {when}: " if isinstance(error, WrongAnswer) else f"raised {when}: {type(error).__name__}: "
+        what = f"answered {when}: " if isinstance(error, EnvApiError) else f"raised {when}: {type(error).__name__}: "
         return EnvironmentFault(f"the environment in lane {lane} {what}{error}")
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:

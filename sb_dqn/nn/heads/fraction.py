@@ -14,7 +14,7 @@ from sb_dqn.nn.heads.quantile import CosineEmbedding, beside, implicit_quantiles
 from sb_dqn.nn.heads.scalar import Distribution, Head
 from sb_dqn.nn.heads.value_objects import FractionValue, QuantileValue
 from sb_dqn.nn.layers.noise import Noise
-from sb_dqn.nn.parameters.fraction_optimizer import Apart
+from sb_dqn.nn.parameters.fraction_optimizer import FractionOptimizer
 
 
 class Fractions(NamedTuple):
@@ -130,7 +130,9 @@ class FractionProposal(Distribution):
     def make_head(self, outputs: Callable[[int], nn.Module], legal: Tensor | None) -> FractionHead:
         return FractionHead(outputs(1), legal)
 
-    def make_apart(self, net: nn.Module, flat: Tensor) -> Apart:
+    def make_apart(self, net: nn.Module, flat: Tensor) -> FractionOptimizer:
         """The optimiser of the proposal, for a net whose parameters are views of `flat`."""
         (embedding,) = (part for part in net.modules() if type(part) is FractionEmbedding)
-        return Apart(list(net.parameters()), list(embedding.proposal.parameters()), flat, self.fraction_learning_rate)
+        return FractionOptimizer(
+            list(net.parameters()), list(embedding.proposal.parameters()), flat, self.fraction_learning_rate
+        )

@@ -150,7 +150,7 @@ class Quantile(Distribution):
 
 
 @dataclass(frozen=True)
-class Implicit(Distribution):
+class ImplicitQuantile(Distribution):
     """Quantiles at fractions drawn anew for each pass.
 
     Args:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from sb_dqn.nn.heads.value_objects import ILLEGAL, ScalarValue
 from sb_dqn.nn.layers.linear import MakeLinear
 from sb_dqn.nn.layers.noise import Noise
-from sb_dqn.nn.parameters.fraction_optimizer import Apart
+from sb_dqn.nn.parameters.fraction_optimizer import FractionOptimizer
 
 
 class Outputs(nn.Module):
@@ -126,7 +126,7 @@ class Distribution(ABC):
         (x', fractions)` with x' `[N, M, width]`; `acting` asks for distorted fractions; None: nothing."""
         return None
 
-    def make_apart(self, net: nn.Module, flat: Tensor) -> Apart | None:
+    def make_apart(self, net: nn.Module, flat: Tensor) -> FractionOptimizer | None:
         """What steps the parameters of a net that have a rate of their own; `flat` is what all are views of."""
         return None
 

@@ -16,7 +16,7 @@ KINDS: dict[str, tuple[Any, int]] = {"lstm": (nn.LSTM, 2), "gru": (nn.GRU, 1)}
 
 
 @dataclass(frozen=True)
-class Memory:
+class RecurrentConfig:
     """What a recurrent net remembers with, and what it is told beside the observation.
 
     Args:
@@ -49,7 +49,7 @@ class Memory:
         return KINDS[self.kind][1] * self.num_layers * self.hidden_size
 
 
-class Recurrent(nn.Module):
+class RecurrentLayer(nn.Module):
     """An LSTM or a GRU from state rows to state rows; a state of zeros is the beginning.
 
     The forget gates of an LSTM begin near open (bias 1; Jozefowicz et al. 2015), else nothing is remembered for long before
@@ -60,7 +60,7 @@ class Recurrent(nn.Module):
         memory: kind and sizes.
     """
 
-    def __init__(self, in_features: int, memory: Memory) -> None:
+    def __init__(self, in_features: int, memory: RecurrentConfig) -> None:
         super().__init__()
         self.memory, self.out_features = memory, memory.hidden_size
         self.core = KINDS[memory.kind][0](in_features, memory.hidden_size, memory.num_layers)
@@ -112,7 +112,7 @@ def one_hot_actions(action: Tensor, num_actions: int) -> Tensor:
     return hot.flatten(1).float()
 
 
-def told_width(memory: Memory, action_shape: tuple[int, ...], num_actions: int) -> int:
+def told_width(memory: RecurrentConfig, action_shape: tuple[int, ...], num_actions: int) -> int:
     """Numbers that `with_told` puts beside the features.
 
     Args:
@@ -123,7 +123,7 @@ def told_width(memory: Memory, action_shape: tuple[int, ...], num_actions: int) 
     return memory.previous_action * math.prod(action_shape) * (num_actions or 1) + memory.previous_reward
 
 
-def with_told(x: Tensor, memory: Memory, action: Tensor, reward: Tensor, num_actions: int) -> Tensor:
+def with_told(x: Tensor, memory: RecurrentConfig, action: Tensor, reward: Tensor, num_actions: int) -> Tensor:
     """Features `[N, E]`, and beside them what else a memory reads: the action that led here, the reward that came with it.
 
     Args:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from sb_dqn.nn.parameters.optimizers import take_moments
 
 
-class Apart:
+class FractionOptimizer:
     """Steps some neighbouring parameters of a flat tensor by RMSprop, at a rate of their own.
 
     Their gradient is not clipped and does not count in the norm that clips the others: `take` it out before, `give` it

@@ -11,7 +11,7 @@ from sb_dqn.nn.layers.linear import Linear, MakeLinear
 from sb_dqn.nn.layers.noise import Noise
 
 
-class Hidden(nn.Module):
+class HiddenLayers(nn.Module):
     """`len(widths)` linear layers, each followed by its norm and its activation; an empty stack passes its input on.
 
     Args:
@@ -44,7 +44,7 @@ class Hidden(nn.Module):
         return x
 
 
-class Streams(nn.Module):
+class DuelingStreams(nn.Module):
     """Two hidden stacks side by side, one for the value of a state and one for the advantage of each action.
 
     Args:
@@ -52,7 +52,7 @@ class Streams(nn.Module):
         scale: of the gradient that goes back into what lies below; 1/sqrt(2) in Wang et al. 2016.
     """
 
-    def __init__(self, of_state: Hidden, of_actions: Hidden, scale: float = 1.0) -> None:
+    def __init__(self, of_state: HiddenLayers, of_actions: HiddenLayers, scale: float = 1.0) -> None:
         super().__init__()
         self.of_state, self.of_actions, self.scale = of_state, of_actions, scale
 
