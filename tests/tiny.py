@@ -12,7 +12,7 @@ import pytest
 from gymnasium import spaces
 
 from sb_dqn.algorithms import ALGORITHMS, DQN, R2D2, SAC
-from sb_dqn.algorithms.r2d2 import INSTEAD
+from sb_dqn.algorithms.r2d2 import REPLACED_ARGUMENTS
 from sb_dqn.buffers import ReplayBuffer
 from sb_dqn.core.actor_critic_algorithm import ActorCriticAlgorithm
 from sb_dqn.core.arguments import constructor_arguments
@@ -111,8 +111,7 @@ def lanes(
 
 def run_eagerly(monkeypatch: pytest.MonkeyPatch) -> None:
     """Q-agents record nothing: that takes far longer than a few updates."""
-    for module in ("parts", "pqn"):
-        monkeypatch.setattr(f"sb_dqn.algorithms.{module}.choose_mode", lambda *_: "eager")
+    monkeypatch.setattr("sb_dqn.core.construction.choose_mode", lambda *_: "eager")
     monkeypatch.setattr(ReplayBuffer, "recorded", lambda replay, noise: replay.sample)
 
 
@@ -150,7 +149,7 @@ def quick(env: Any = None, policy: Any = "MlpPolicy", algorithm: Any = DQN, **kw
     taken = constructor_arguments(algorithm)
     settings = {name: value for name, value in QUICK.items() if name in taken}
     if issubclass(algorithm, R2D2):
-        settings = {**{name: settings[name] for name in settings.keys() - INSTEAD.keys()}, **QUICK_SEQUENCES}
+        settings = {**{name: settings[name] for name in settings.keys() - REPLACED_ARGUMENTS.keys()}, **QUICK_SEQUENCES}
         policy = (
             policy.replace("Policy", "LstmPolicy")
             if policy in ("MlpPolicy", "CnnPolicy", "MultiInputPolicy")

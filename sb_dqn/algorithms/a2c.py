@@ -9,7 +9,7 @@ import torch
 
 from sb_dqn.checks import check_bool, check_float, check_int
 from sb_dqn.core.actor_critic_algorithm import ActorCriticAlgorithm
-from sb_dqn.core.arguments import refuse_unknown
+from sb_dqn.core.construction import TrainingConfig
 from sb_dqn.core.rollout_config import RolloutConfig
 from sb_dqn.nn.parameters.optimizers import RMSpropTFLike
 from sb_dqn.objectives.policy_gradient import ActorCritic
@@ -84,16 +84,28 @@ class A2C(ActorCriticAlgorithm):
         device: Any = "auto",
         precision: str = "fp32",
         torch_compile: bool = False,
-        **unknown: Any,
     ) -> None:
-        arguments = {
-            name: value for name, value in locals().items() if name not in ("self", "env", "unknown", "__class__")
-        }
-        refuse_unknown(type(self), unknown)
+        training = TrainingConfig(
+            learning_rate=learning_rate,
+            max_grad_norm=max_grad_norm,
+            action_mask=action_mask,
+            normalize_observations=normalize_observations,
+            normalize_rewards=normalize_rewards,
+            stats_window_size=stats_window_size,
+            tensorboard_log=tensorboard_log,
+            verbose=verbose,
+            seed=seed,
+            device=device,
+            precision=precision,
+            torch_compile=torch_compile,
+        )
         rollout = RolloutConfig(
-            check_int("n_steps", n_steps, 1), 1, None, check_float("gamma", gamma, 0.0, 1.0),
-            check_float("gae_lambda", gae_lambda, 0.0, 1.0),
-        )  # fmt: skip
+            n_steps=check_int("n_steps", n_steps, 1),
+            n_epochs=1,
+            batch_size=None,
+            gamma=check_float("gamma", gamma, 0.0, 1.0),
+            lambda_=check_float("gae_lambda", gae_lambda, 0.0, 1.0),
+        )
         objective = ActorCritic(
             check_float("ent_coef", ent_coef, 0.0),
             check_float("vf_coef", vf_coef, 0.0),
@@ -102,7 +114,13 @@ class A2C(ActorCriticAlgorithm):
         eps = check_float("rms_prop_eps", rms_prop_eps, 0.0)
         rms = check_bool("use_rms_prop", use_rms_prop)
         super().__init__(
-            policy, env, arguments=arguments, rollout=rollout, objective=objective,
+            policy,
+            env,
+            policy_kwargs=policy_kwargs,
+            training=training,
+            rollout=rollout,
+            objective=objective,
             optimizer_class=RMSpropTFLike if rms else torch.optim.Adam,
             optimizer_kwargs={"alpha": 0.99, "eps": eps} if rms else {"eps": 1e-5},
-        )  # fmt: skip
+            sequence_length=sequence_length,
+        )

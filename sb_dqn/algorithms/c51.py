@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from sb_dqn.algorithms.dqn import DQN, Learned
+from sb_dqn.algorithms.dqn import DISTRIBUTIONAL_LOSS, DQN, ReturnModel
 from sb_dqn.checks import check_choice
 from sb_dqn.core.construction import adam_eps
 from sb_dqn.nn.heads.categorical import Categorical
@@ -26,6 +26,8 @@ class CategoricalDQN(DQN):
         kwargs: of DQN.
     """
 
+    replaced_arguments = DISTRIBUTIONAL_LOSS
+
     def __init__(
         self,
         policy: str | type[QPolicy],
@@ -40,13 +42,17 @@ class CategoricalDQN(DQN):
         **kwargs: Any,
     ) -> None:
         check_choice("priority", priority, PRIORITIES)
-        self.learned = Learned(
-            Categorical(n_atoms, v_min, v_max),
-            partial(CategoricalObjective, priority=priority),
-            {"n_atoms": n_atoms, "v_min": v_min, "v_max": v_max, "priority": priority},
+        super().__init__(
+            policy,
+            env,
+            learning_rate=learning_rate,
+            policy_kwargs=adam_eps(policy_kwargs, 0.01 / 32),
+            return_model=ReturnModel(
+                Categorical(n_atoms, v_min, v_max),
+                partial(CategoricalObjective, priority=priority),
+            ),
+            **kwargs,
         )
-        policy_kwargs = adam_eps(policy_kwargs, 0.01 / 32)
-        super().__init__(policy, env, learning_rate=learning_rate, policy_kwargs=policy_kwargs, **kwargs)
 
 
 C51 = CategoricalDQN

@@ -1,66 +1,56 @@
-"""DQN (Mnih et al. 2015, doi 10.1038/nature14236), with what was added to it as switches."""
+"""DQN (Mnih et al. 2015, doi 10.1038/nature14236), with its later extensions as switches."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
-from types import MappingProxyType
-from typing import Any
+from typing import Any, ClassVar
 
-import numpy.typing as npt
-
-from sb_dqn.accelerate import Mode, choose_mode
 from sb_dqn.buffers.prioritized_sampler import Prioritized
 from sb_dqn.buffers.sequences import Sequences
 from sb_dqn.checks import check_bool, check_choice, check_float, check_int, check_path, check_switch
-from sb_dqn.core.arguments import open_outside, refuse_unknown, remembered, resolve_device
-from sb_dqn.core.construction import QPolicyConfig, epsilon_schedule, gradient_bound, random_streams
-from sb_dqn.core.learner import Learner
+from sb_dqn.core.construction import QPolicyConfig, TrainingConfig, buffer_device_of, epsilon_schedule
 from sb_dqn.core.off_policy_algorithm import OffPolicyAlgorithm
-from sb_dqn.core.predictor import GreedyActor
-from sb_dqn.core.recurrent_state import QRecurrentState
-from sb_dqn.core.replay_config import ReplayConfig, TargetConfig, cadence
-from sb_dqn.errors import ConfigurationError
+from sb_dqn.core.replay_config import ReplayConfig, TargetConfig, update_schedule
 from sb_dqn.exploration import Exploration, as_exploration
 from sb_dqn.nn.heads.categorical import Categorical
 from sb_dqn.nn.heads.scalar import Distribution, Scalar
 from sb_dqn.nn.layers.linear import Noisy
-from sb_dqn.normalize import NormalizationConfig
 from sb_dqn.objectives.bootstrap import Bootstrap, Munchausen
 from sb_dqn.objectives.q_learning import LOSSES, QLearning
 from sb_dqn.objectives.recurrent_replay import RecurrentReplayObjective
-from sb_dqn.policies import QPolicy, RecurrentQPolicy
+from sb_dqn.policies import QPolicy
 from sb_dqn.policies.q_network import QNetworkConfig
-from sb_dqn.schedules import as_schedule
-from sb_dqn.types import BoolArray, IntArray, Objective, Observation
+from sb_dqn.types import Objective
+
+DISTRIBUTIONAL_LOSS = {
+    "loss": "it is for a scalar value, and the class has a loss of its own: leave it out",
+    "return_model": "the class has one of its own: leave it out",
+}
+"""Keywords of DQN that algorithms with another head or loss replace."""
 
 
 @dataclass(frozen=True)
-class Learned:
-    """What is learned of the return; set before `DQN.__init__` by classes that learn more than its mean.
+class ReturnModel:
+    """The model of the return that a Q-learning algorithm learns: its head and its loss.
 
     Args:
         distribution: makes the head.
-        objective: from who selects and evaluates the next action to the loss.
-        arguments: constructor arguments of the class that chose them, for its checkpoints.
-        replaces: arguments of DQN that these stand for.
-        rescale_eps: of value rescaling; None: values are returns as they are.
-        spread: updates come one by one as they are paid for, see `UpdateSchedule`.
-        td_priority: the objective's "priority" is an absolute TD error, in the units of values; None: if the head is not categorical.
+        objective: makes the loss from the bootstrap that `double_q` and `munchausen` define.
+        rescale_eps: epsilon of value rescaling; None: values are returns.
+        td_priority: True if the objective's "priority" is an absolute TD error in units of values; None: unless the head is
+            categorical.
     """
 
     distribution: Distribution
     objective: Callable[[Bootstrap], Objective]
-    arguments: Mapping[str, Any] = field(default_factory=dict)
-    replaces: tuple[str, ...] = ()
     rescale_eps: float | None = None
-    spread: bool = False
     td_priority: bool | None = None
 
     @property
     def feeds_td_errors(self) -> bool:
-        """`td_priority`, or what the head says."""
+        """`td_priority`, or its default."""
         return not isinstance(self.distribution, Categorical) if self.td_priority is None else self.td_priority
 
 
@@ -115,6 +105,7 @@ class DQN(OffPolicyAlgorithm):
         torch_compile: run the update through torch.compile (needs a C++ compiler; takes a while to start).
         buffer_device: where the replay lies; None: where the nets are.
         buffer_path: file to keep the replay in instead of memory.
+        return_model: head and loss, for subclasses; None: the expected return, by `loss`.
 
     Raises:
         ConfigurationError: an argument is out of its range or of the wrong kind, or a keyword is unknown.
@@ -122,11 +113,10 @@ class DQN(OffPolicyAlgorithm):
         MemoryBudgetError: the replay does not fit.
     """
 
-    learned: Learned | None = None
-    further: Mapping[str, Any] = MappingProxyType({})
-    """Arguments of a class of your own for its model files, beside Learned's; set before `DQN.__init__`, as that is."""
     exploration: Exploration
     policy: QPolicy
+    spread_updates: ClassVar[bool] = False
+    """True: each update is made as soon as its share of `train_freq` env steps is done, not all at their end."""
 
     def __init__(
         self,
@@ -168,100 +158,56 @@ class DQN(OffPolicyAlgorithm):
         torch_compile: bool = False,
         buffer_device: str | None = None,
         buffer_path: str | None = None,
-        **unknown: Any,
+        *,
+        return_model: ReturnModel | None = None,
     ) -> None:
-        arguments = {
-            name: value for name, value in locals().items() if name not in ("self", "env", "unknown", "__class__")
-        }
-        refuse_unknown(type(self), unknown)
-        rate = as_schedule("learning_rate", learning_rate)
-        learned = self._learned(loss)
-        noise = check_switch("noisy", noisy, Noisy, text="kind")
-        backup = Bootstrap(check_bool("double_q", double_q), check_switch("munchausen", munchausen, Munchausen))
-        plan = QPolicyConfig(
-            policy, policy_kwargs, QNetworkConfig(learned.distribution, check_bool("dueling", dueling), noise)
+        model = return_model or ReturnModel(Scalar(), partial(QLearning, loss=check_choice("loss", loss, LOSSES)))
+        training = TrainingConfig(
+            learning_rate=learning_rate,
+            max_grad_norm=max_grad_norm,
+            action_mask=action_mask,
+            normalize_observations=normalize_observations,
+            normalize_rewards=normalize_rewards,
+            stats_window_size=stats_window_size,
+            tensorboard_log=tensorboard_log,
+            verbose=verbose,
+            seed=seed,
+            device=device,
+            precision=precision,
+            torch_compile=torch_compile,
         )
+        noise = check_switch("noisy", noisy, Noisy, text="kind")
+        bootstrap = Bootstrap(check_bool("double_q", double_q), check_switch("munchausen", munchausen, Munchausen))
+        network = QNetworkConfig(model.distribution, check_bool("dueling", dueling), noise)
+        policy_config = QPolicyConfig(policy, policy_kwargs, network)
         if exploration is None:
             exploration = "none" if noise else "epsilon"
         epsilon = epsilon_schedule(exploration_initial_eps, exploration_final_eps, exploration_fraction)
-        acting = as_exploration(exploration, epsilon, evaluation_eps)
         replay = ReplayConfig(
-            check_int("buffer_size", buffer_size, 1),
-            None if buffer_device is None else resolve_device(buffer_device, "buffer_device"),
-            check_path("buffer_path", buffer_path),
-            check_int("batch_size", batch_size, 1), check_int("n_steps", n_steps, 1), check_float("gamma", gamma, 0.0, 1.0),
-            cadence(train_freq, gradient_steps, learning_starts, learned.spread),
-            check_switch("prioritized_replay", prioritized_replay, Prioritized),
-            plan.sequences(sequences), learned.rescale_eps, learned.feeds_td_errors,
-        )  # fmt: skip
-        normalization = NormalizationConfig(normalize_observations, normalize_rewards, replay.gamma)
-        target = TargetConfig(
-            check_float("tau", tau, 0.0, 1.0, above=True),
-            check_int("target_update_interval", target_update_interval, 1),
+            buffer_size=check_int("buffer_size", buffer_size, 1),
+            buffer_device=buffer_device_of(buffer_device),
+            buffer_path=check_path("buffer_path", buffer_path),
+            batch_size=check_int("batch_size", batch_size, 1),
+            n_steps=check_int("n_steps", n_steps, 1),
+            gamma=check_float("gamma", gamma, 0.0, 1.0),
+            cadence=update_schedule(train_freq, gradient_steps, learning_starts, self.spread_updates),
+            prioritized=check_switch("prioritized_replay", prioritized_replay, Prioritized),
+            sequences=policy_config.sequences(sequences),
+            rescale_eps=model.rescale_eps,
+            td_priority=model.feeds_td_errors,
         )
-        norm = gradient_bound(max_grad_norm)
-        check_choice("precision", precision, ("fp32", "bf16"))
-        torch_device = resolve_device(device)
-        rng = random_streams(seed, torch_device, buffer_device)
-
-        blueprint, stream = open_outside(env, action_mask)
-        nets = plan.build(blueprint, rng, torch_device)
-        objective = learned.objective(backup)
+        objective = model.objective(bootstrap)
         if replay.sequences is not None:
-            objective = RecurrentReplayObjective(objective, replay.sequences, backup.double_q)
+            objective = RecurrentReplayObjective(objective, replay.sequences, bootstrap.double_q)
         super().__init__(
-            arguments=remembered(type(self), arguments, learned.replaces, {**learned.arguments, **self.further}),
-            blueprint=blueprint,
-            policy=nets,
-            learner=Learner(
-                nets.q_net, nets.q_net_target, objective, replay.losses, **plan.optimizer,
-                max_grad_norm=norm, precision=precision,
+            env,
+            policy=policy_config,
+            training=training,
+            objective=lambda _: objective,
+            replay=replay,
+            target=TargetConfig(
+                check_float("tau", tau, 0.0, 1.0, above=True),
+                check_int("target_update_interval", target_update_interval, 1),
             ),
-            exploration=acting.build(nets.actions, blueprint.num_envs, rng.explore),
-            rng=rng, replay=replay, target=target, learning_rate=rate, stream=stream, verbose=verbose,
-            tensorboard_log=check_path("tensorboard_log", tensorboard_log),
-            stats_window_size=stats_window_size,
-            mode=plan.mode(nets, torch_device, check_bool("torch_compile", torch_compile)),
-            normalizer=normalization.build(blueprint, torch_device, replay.buffer_device),
-        )  # fmt: skip
-
-    def prepare_acting(self, num_lanes: int) -> None:
-        low = self.learner.low is not None and self._large
-        policy = self.policy.with_net(self.learner.online) if low else self.policy
-        if isinstance(policy, RecurrentQPolicy):
-            mode = "eager" if self._large else choose_mode([policy], self.device, torch_compile=False)
-            self.memory = QRecurrentState(policy, num_lanes, mode, self.rng.noise, self.normalizer.observations)
-        self._make_net = partial(
-            GreedyActor, policy, values=self.exploration.needs_values, generator=self.rng.noise,
-            see=self.normalizer.observations,
-        )  # fmt: skip
-        self._net: dict[Mode, GreedyActor] = {}
-        self.exploration.num_lanes = num_lanes
-
-    def act(self, observe: Callable[[], Observation], mask: BoolArray | None) -> IntArray:
-        self.exploration.advance(self.num_timesteps, self.counters.horizon)
-        return self.exploration.select(lambda: self._answer(observe, mask), mask)
-
-    def _answer(self, observe: Callable[[], Observation], mask: BoolArray | None) -> npt.NDArray[Any]:
-        if self.memory is None:
-            mode = self.acting_mode if self.mode == "compiled" else self.update_mode
-            if mode not in self._net:  # a large net is recorded for acting when its updates are
-                self._net = {mode: self._make_net(mode)}
-            return self._net[mode](observe(), mask)
-        return self.memory.values if self.exploration.needs_values else self.memory.values.argmax(-1)
-
-    def log_facts(self) -> dict[str, float]:
-        return {"rollout/exploration_rate": self.exploration.rate, **super().log_facts()}
-
-    @property
-    def exploration_rate(self) -> float:
-        """Epsilon, on a ladder the mean over the lanes; the temperature of Boltzmann exploration."""
-        return self.exploration.rate
-
-    def _learned(self, loss: str) -> Learned:
-        scalar = Learned(Scalar(), partial(QLearning, loss=check_choice("loss", loss, LOSSES)))
-        if self.learned is not None and loss != "huber":
-            raise ConfigurationError(
-                f"loss={loss!r} is for a scalar value; {type(self).__name__} has a loss of its own: leave it out"
-            )
-        return self.learned or scalar
+            exploration=as_exploration(exploration, epsilon, evaluation_eps),
+        )

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from sb_dqn.algorithms.dqn import DQN, Learned
+from sb_dqn.algorithms.dqn import DISTRIBUTIONAL_LOSS, DQN, ReturnModel
 from sb_dqn.checks import check_float
 from sb_dqn.core.construction import adam_eps
 from sb_dqn.nn.heads.fraction import FractionProposal
@@ -28,6 +28,8 @@ class FQF(DQN):
         kwargs: of DQN.
     """
 
+    replaced_arguments = DISTRIBUTIONAL_LOSS
+
     def __init__(
         self,
         policy: str | type[QPolicy],
@@ -42,14 +44,20 @@ class FQF(DQN):
         policy_kwargs: Mapping[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
-        chosen: dict[str, Any] = {
-            "n_fractions": n_fractions, "n_cosines": n_cosines, "fraction_learning_rate": fraction_learning_rate,
-            "entropy_coef": entropy_coef,
-        }  # fmt: skip
-        self.learned = Learned(
-            FractionProposal(**chosen),
-            partial(FractionObjective, kappa=check_float("kappa", kappa, 0.0), entropy_coef=entropy_coef),
-            {**chosen, "kappa": kappa},
+        distribution = FractionProposal(
+            n_fractions=n_fractions,
+            n_cosines=n_cosines,
+            fraction_learning_rate=fraction_learning_rate,
+            entropy_coef=entropy_coef,
         )
-        policy_kwargs = adam_eps(policy_kwargs, 0.01 / 32)
-        super().__init__(policy, env, learning_rate=learning_rate, policy_kwargs=policy_kwargs, **kwargs)
+        super().__init__(
+            policy,
+            env,
+            learning_rate=learning_rate,
+            policy_kwargs=adam_eps(policy_kwargs, 0.01 / 32),
+            return_model=ReturnModel(
+                distribution,
+                partial(FractionObjective, kappa=check_float("kappa", kappa, 0.0), entropy_coef=entropy_coef),
+            ),
+            **kwargs,
+        )

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from sb_dqn.algorithms.dqn import DQN, Learned
+from sb_dqn.algorithms.dqn import DISTRIBUTIONAL_LOSS, DQN, ReturnModel
 from sb_dqn.checks import check_float
 from sb_dqn.core.construction import adam_eps
 from sb_dqn.nn.heads.quantile import ImplicitQuantile
@@ -29,6 +29,8 @@ class IQN(DQN):
         kwargs: of DQN.
     """
 
+    replaced_arguments = DISTRIBUTIONAL_LOSS
+
     def __init__(
         self,
         policy: str | type[QPolicy],
@@ -44,14 +46,17 @@ class IQN(DQN):
         policy_kwargs: Mapping[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
-        chosen: dict[str, Any] = {
-            "n_taus": n_taus, "n_target_taus": n_target_taus, "n_policy_taus": n_policy_taus, "n_cosines": n_cosines,
-            "risk": risk,
-        }  # fmt: skip
-        self.learned = Learned(
-            ImplicitQuantile(**chosen),
-            partial(QuantileObjective, kappa=check_float("kappa", kappa, 0.0)),
-            {**chosen, "kappa": kappa},
+        distribution = ImplicitQuantile(
+            n_taus=n_taus, n_target_taus=n_target_taus, n_policy_taus=n_policy_taus, n_cosines=n_cosines, risk=risk
         )
-        policy_kwargs = adam_eps(policy_kwargs, 0.01 / 32)
-        super().__init__(policy, env, learning_rate=learning_rate, policy_kwargs=policy_kwargs, **kwargs)
+        super().__init__(
+            policy,
+            env,
+            learning_rate=learning_rate,
+            policy_kwargs=adam_eps(policy_kwargs, 0.01 / 32),
+            return_model=ReturnModel(
+                distribution,
+                partial(QuantileObjective, kappa=check_float("kappa", kappa, 0.0)),
+            ),
+            **kwargs,
+        )

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import torch
-
 from sb_dqn.checks import check_bool, check_float, check_int
 from sb_dqn.core.actor_critic_algorithm import ActorCriticAlgorithm
-from sb_dqn.core.arguments import refuse_unknown, resolve_device
+from sb_dqn.core.construction import TrainingConfig
 from sb_dqn.core.rollout_config import RolloutConfig
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.objectives.policy_gradient import ClippedSurrogate
@@ -91,44 +89,71 @@ class PPO(ActorCriticAlgorithm):
         device: Any = "auto",
         precision: str = "fp32",
         torch_compile: bool = False,
-        **unknown: Any,
     ) -> None:
-        arguments = {
-            name: value for name, value in locals().items() if name not in ("self", "env", "unknown", "__class__")
-        }
-        refuse_unknown(type(self), unknown)
+        training = TrainingConfig(
+            learning_rate=learning_rate,
+            max_grad_norm=max_grad_norm,
+            action_mask=action_mask,
+            normalize_observations=normalize_observations,
+            normalize_rewards=normalize_rewards,
+            stats_window_size=stats_window_size,
+            tensorboard_log=tensorboard_log,
+            verbose=verbose,
+            seed=seed,
+            device=device,
+            precision=precision,
+            torch_compile=torch_compile,
+        )
         rollout = RolloutConfig(
-            check_int("n_steps", n_steps, 1), check_int("n_epochs", n_epochs, 1), check_int("batch_size", batch_size, 1),
-            check_float("gamma", gamma, 0.0, 1.0), check_float("gae_lambda", gae_lambda, 0.0, 1.0),
-        )  # fmt: skip
+            n_steps=check_int("n_steps", n_steps, 1),
+            n_epochs=check_int("n_epochs", n_epochs, 1),
+            batch_size=check_int("batch_size", batch_size, 1),
+            gamma=check_float("gamma", gamma, 0.0, 1.0),
+            lambda_=check_float("gae_lambda", gae_lambda, 0.0, 1.0),
+        )
         if check_bool("normalize_advantage", normalize_advantage) and rollout.batch_size == 1:
             raise ConfigurationError(
                 "batch_size=1 with normalize_advantage=True: one advantage has no spread; give larger batches, or "
                 "normalize_advantage=False"
             )
-        self._clip = as_schedule("clip_range", clip_range)
-        self._clip_vf = None if clip_range_vf is None else as_schedule("clip_range_vf", clip_range_vf)
-        self.target_kl = None if target_kl is None else check_float("target_kl", target_kl, 0.0, above=True)
-        self.objective = ClippedSurrogate(
-            check_float("ent_coef", ent_coef, 0.0), check_float("vf_coef", vf_coef, 0.0), normalize_advantage,
-            clips_value=self._clip_vf is not None, device=resolve_device(device),
-        )  # fmt: skip
+        clip = as_schedule("clip_range", clip_range)
+        clip_vf = None if clip_range_vf is None else as_schedule("clip_range_vf", clip_range_vf)
+        max_kl = None if target_kl is None else 1.5 * check_float("target_kl", target_kl, 0.0, above=True)
+        objective = ClippedSurrogate(
+            check_float("ent_coef", ent_coef, 0.0),
+            check_float("vf_coef", vf_coef, 0.0),
+            normalize_advantage,
+            clips_value=clip_vf is not None,
+            device=training.torch_device,
+        )
         super().__init__(
-            policy, env, arguments=arguments, rollout=rollout, objective=self.objective,
-            optimizer_class=torch.optim.Adam, optimizer_kwargs={"eps": 1e-5},
-        )  # fmt: skip
+            policy,
+            env,
+            policy_kwargs=policy_kwargs,
+            training=training,
+            rollout=rollout,
+            objective=objective,
+            optimizer_kwargs={"eps": 1e-5},
+            sequence_length=sequence_length,
+        )
+        self.objective = objective
+        self.clip_schedule = clip
+        self.clip_vf_schedule = clip_vf
+        self.max_kl = max_kl
 
     def before_updates(self) -> None:
         if self.rollout.is_full:
-            self.objective.clip.fill_(self._now(self._clip))
-            if self._clip_vf is not None:
-                self.objective.clip_value.fill_(self._now(self._clip_vf))
+            self.objective.clip.fill_(self._now(self.clip_schedule))
+            if self.clip_vf_schedule is not None:
+                self.objective.clip_value.fill_(self._now(self.clip_vf_schedule))
         super().before_updates()
 
-    def goes_too_far(self, update: Update) -> bool:
+    def stops_early(self, update: Update) -> bool:
         kl = self.objective.reports.index("approx_kl")
-        return self.target_kl is not None and float(update.facts[kl]) > 1.5 * self.target_kl
+        return self.max_kl is not None and float(update.facts[kl]) > self.max_kl
 
     def log_facts(self) -> dict[str, float]:
-        facts = {**super().log_facts(), "train/clip_range": self._now(self._clip)}
-        return facts if self._clip_vf is None else {**facts, "train/clip_range_vf": self._now(self._clip_vf)}
+        facts = {**super().log_facts(), "train/clip_range": self._now(self.clip_schedule)}
+        if self.clip_vf_schedule is not None:
+            facts["train/clip_range_vf"] = self._now(self.clip_vf_schedule)
+        return facts

@@ -5,25 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import numpy.typing as npt
 import torch
 
-from sb_dqn.accelerate import choose_mode
-from sb_dqn.buffers.rollout_sequences import Before
-from sb_dqn.checks import check_bool, check_choice, check_float, check_int, check_mapping, check_path
-from sb_dqn.core.arguments import open_outside, refuse_unknown, resolve_device
-from sb_dqn.core.construction import QPolicyConfig, epsilon_schedule, gradient_bound, random_streams
-from sb_dqn.core.learner import Learner
-from sb_dqn.core.on_policy_algorithm import Declared, OnPolicyAlgorithm, RolloutConfig
-from sb_dqn.core.predictor import GreedyActor
+from sb_dqn.checks import check_bool, check_float, check_int, check_mapping
+from sb_dqn.core.construction import QPolicyConfig, TrainingConfig, epsilon_schedule
+from sb_dqn.core.on_policy_algorithm import OnPolicyAlgorithm
+from sb_dqn.core.rollout_config import RolloutConfig
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.exploration import Exploration, as_exploration
-from sb_dqn.normalize import NormalizationConfig
 from sb_dqn.objectives.q_lambda import QLambda
 from sb_dqn.policies import QPolicy
 from sb_dqn.policies.q_network import QNetworkConfig
-from sb_dqn.schedules import as_schedule
-from sb_dqn.types import BoolArray, IntArray, Observation
 
 
 class PQN(OnPolicyAlgorithm):
@@ -102,87 +94,46 @@ class PQN(OnPolicyAlgorithm):
         device: Any = "auto",
         precision: str = "fp32",
         torch_compile: bool = False,
-        **unknown: Any,
     ) -> None:
-        arguments = {
-            name: value for name, value in locals().items() if name not in ("self", "env", "unknown", "__class__")
-        }
-        refuse_unknown(type(self), unknown)
-        rate = as_schedule("learning_rate", learning_rate)
+        training = TrainingConfig(
+            learning_rate=learning_rate,
+            max_grad_norm=max_grad_norm,
+            action_mask=action_mask,
+            normalize_observations=normalize_observations,
+            normalize_rewards=normalize_rewards,
+            stats_window_size=stats_window_size,
+            tensorboard_log=tensorboard_log,
+            verbose=verbose,
+            seed=seed,
+            device=device,
+            precision=precision,
+            torch_compile=torch_compile,
+        )
         epsilon = epsilon_schedule(exploration_initial_eps, exploration_final_eps, exploration_fraction)
-        acting = as_exploration(exploration, epsilon, evaluation_eps)
-        rollout = RolloutConfig(
-            check_int("n_steps", n_steps, 1), check_int("n_epochs", n_epochs, 1), check_int("batch_size", batch_size, 1),
-            check_float("gamma", gamma, 0.0, 1.0), check_float("q_lambda", q_lambda, 0.0, 1.0), "q_lambda",
-        )  # fmt: skip
-        normalization = NormalizationConfig(normalize_observations, normalize_rewards, rollout.gamma)
-        objective = QLambda(loss)
-        norm = gradient_bound(max_grad_norm)
-        check_choice("precision", precision, ("fp32", "bf16"))
-        torch_device = resolve_device(device)
-        rng = random_streams(seed, torch_device)
-        chosen = {
+        kwargs = {
             "layer_norm": True,
             "optimizer_class": torch.optim.RAdam,
             **check_mapping("policy_kwargs", policy_kwargs),
         }
-        plan = QPolicyConfig(policy, chosen, QNetworkConfig(dueling=check_bool("dueling", dueling)))
-        if plan.policy.recurrent:
+        config = QPolicyConfig(policy, kwargs, QNetworkConfig(dueling=check_bool("dueling", dueling)), has_target=False)
+        if config.policy.recurrent:
             raise ConfigurationError(
                 f"policy={policy!r} is not for PQN, whose rollouts are shuffled; use R2D2, or another Q-agent with a replay"
             )
-
-        blueprint, stream = open_outside(env, action_mask)
-        nets = plan.build(blueprint, rng, torch_device)
-        del nets.q_net_target  # nothing bootstraps from it, nothing need be saved of it
+        objective = QLambda(loss)
         super().__init__(
-            arguments=arguments,
-            blueprint=blueprint,
-            policy=nets,
-            learner=Learner(
-                nets.q_net,
-                None,
-                objective,
-                batch_size,
-                **plan.optimizer,
-                max_grad_norm=norm,
-                precision=precision,
+            env,
+            policy=config,
+            training=training,
+            objective=lambda _: objective,
+            rollout=RolloutConfig(
+                n_steps=check_int("n_steps", n_steps, 1),
+                n_epochs=check_int("n_epochs", n_epochs, 1),
+                batch_size=check_int("batch_size", batch_size, 1),
+                gamma=check_float("gamma", gamma, 0.0, 1.0),
+                lambda_=check_float("q_lambda", q_lambda, 0.0, 1.0),
+                lambda_name="q_lambda",
             ),
-            exploration=acting.build(nets.actions, blueprint.num_envs, rng.explore),
-            rng=rng,
-            rollout=rollout,
-            learning_rate=rate,
-            stream=stream,
-            verbose=verbose,
-            tensorboard_log=check_path("tensorboard_log", tensorboard_log),
-            stats_window_size=stats_window_size,
-            mode=choose_mode([nets], torch_device, check_bool("torch_compile", torch_compile)),
-            normalizer=normalization.build(blueprint, torch_device),
+            batch_size=batch_size,
+            exploration=as_exploration(exploration, epsilon, evaluation_eps),
         )
-
-    def prepare_acting(self, num_lanes: int) -> None:
-        self.exploration.num_lanes = num_lanes
-        self._net = GreedyActor(self.policy, self.acting_mode, values=True, see=self.normalizer.observations)
-
-    def act(self, obs: Observation, mask: BoolArray | None) -> tuple[IntArray, Declared]:
-        self.exploration.advance(self.num_timesteps, self.counters.horizon)
-        q = self._net(obs, mask)  # [B, (D,) A]
-        action = self.exploration.select(lambda: q if self.exploration.needs_values else q.argmax(-1), mask)
-        return action, {"value": _best(q)}
-
-    def values(self, obs: Observation, mask: BoolArray | None, before: Before | None = None) -> npt.NDArray[Any]:
-        return _best(self._net(obs, mask))
-
-    def log_facts(self) -> dict[str, float]:
-        return {**super().log_facts(), "rollout/exploration_rate": self.exploration.rate}
-
-    @property
-    def exploration_rate(self) -> float:
-        """Epsilon, on a ladder the mean over the lanes; the temperature of Boltzmann exploration."""
-        return self.exploration.rate
-
-
-def _best(q: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """`[B, A]` -> `[B]`, the value of the best action; of several branches `[B, D, A]` the mean of theirs."""
-    best: npt.NDArray[Any] = q.max(-1)
-    return best.mean(-1) if best.ndim > 1 else best

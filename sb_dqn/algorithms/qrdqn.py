@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from sb_dqn.algorithms.dqn import DQN, Learned
+from sb_dqn.algorithms.dqn import DISTRIBUTIONAL_LOSS, DQN, ReturnModel
 from sb_dqn.checks import check_float
 from sb_dqn.core.construction import adam_eps
 from sb_dqn.nn.heads.quantile import Quantile
@@ -25,6 +25,8 @@ class QRDQN(DQN):
         kwargs: of DQN.
     """
 
+    replaced_arguments = DISTRIBUTIONAL_LOSS
+
     def __init__(
         self,
         policy: str | type[QPolicy],
@@ -36,10 +38,14 @@ class QRDQN(DQN):
         policy_kwargs: Mapping[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
-        self.learned = Learned(
-            Quantile(n_quantiles),
-            partial(QuantileObjective, kappa=check_float("kappa", kappa, 0.0)),
-            {"n_quantiles": n_quantiles, "kappa": kappa},
+        super().__init__(
+            policy,
+            env,
+            learning_rate=learning_rate,
+            policy_kwargs=adam_eps(policy_kwargs, 0.01 / 32),
+            return_model=ReturnModel(
+                Quantile(n_quantiles),
+                partial(QuantileObjective, kappa=check_float("kappa", kappa, 0.0)),
+            ),
+            **kwargs,
         )
-        policy_kwargs = adam_eps(policy_kwargs, 0.01 / 32)
-        super().__init__(policy, env, learning_rate=learning_rate, policy_kwargs=policy_kwargs, **kwargs)

@@ -7,7 +7,7 @@ from fractions import Fraction
 from functools import partial
 from typing import Any
 
-from sb_dqn.algorithms.dqn import DQN, Learned
+from sb_dqn.algorithms.dqn import DQN, ReturnModel
 from sb_dqn.buffers.sequences import Sequences
 from sb_dqn.checks import check_bool, check_choice, check_float, check_int, over_defaults
 from sb_dqn.core.construction import adam_eps
@@ -19,13 +19,14 @@ from sb_dqn.policies import VALUE_POLICIES, QPolicy, policy_class
 TARGET_UPDATES = 2_500
 """Updates between two copies to the target net, in paper and rlpyt."""
 PRIORITIES: Mapping[str, Any] = {"alpha": 0.9, "beta": 0.6}
-INSTEAD = {
-    "batch_size": "batch_B, the number of sequences",
-    "train_freq": "replay_ratio",
-    "gradient_steps": "replay_ratio",
-    "sequences": "batch_T, warmup_T, store_rnn_state_interval, pri_eta, input_priorities and input_priority_shift",
+REPLACED_ARGUMENTS = {
+    "batch_size": "give batch_B, the number of sequences",
+    "train_freq": "give replay_ratio",
+    "gradient_steps": "give replay_ratio",
+    "sequences": "give batch_T, warmup_T, store_rnn_state_interval, pri_eta, input_priorities and input_priority_shift",
+    "return_model": "the class has one of its own: leave it out",
 }
-"""Arguments of DQN for which there are others here."""
+"""Keywords of DQN that R2D2 replaces by its own."""
 
 
 class R2D2(DQN):
@@ -51,6 +52,9 @@ class R2D2(DQN):
         target_update_interval: env steps between target updates; None: what 2,500 updates take.
         kwargs: of DQN.
     """
+
+    spread_updates = True
+    replaced_arguments = REPLACED_ARGUMENTS
 
     def __init__(
         self,
@@ -81,17 +85,18 @@ class R2D2(DQN):
         policy_kwargs: Mapping[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
-        for name in INSTEAD.keys() & kwargs.keys():
-            raise ConfigurationError(f"{type(self).__name__} takes no {name!r}; give {INSTEAD[name]}")
         if not policy_class(policy, VALUE_POLICIES, QPolicy).recurrent:
             raise ConfigurationError(
                 f"policy={policy!r} has no memory; give 'MlpLstmPolicy', 'CnnLstmPolicy' or 'MultiInputLstmPolicy', or use DQN"
             )
-        chosen: dict[str, Any] = {
-            "batch_T": batch_T, "warmup_T": warmup_T, "store_rnn_state_interval": store_rnn_state_interval,
-            "input_priorities": check_bool("input_priorities", input_priorities), "input_priority_shift": input_priority_shift,
-        }  # fmt: skip
-        sequences = Sequences(**chosen, eta=check_float("pri_eta", pri_eta, 0.0, 1.0))
+        sequences = Sequences(
+            batch_T=batch_T,
+            warmup_T=warmup_T,
+            store_rnn_state_interval=store_rnn_state_interval,
+            input_priorities=check_bool("input_priorities", input_priorities),
+            input_priority_shift=input_priority_shift,
+            eta=check_float("pri_eta", pri_eta, 0.0, 1.0),
+        )
         if value_rescale_eps is not None:
             check_float("value_rescale_eps", value_rescale_eps, 0.0)
         steps = sequences.batch_T + check_bool("count_burn_in", count_burn_in) * sequences.warmup_T
@@ -101,19 +106,27 @@ class R2D2(DQN):
         if target_update_interval is None:
             target_update_interval = max(1, TARGET_UPDATES * train_freq // gradient_steps)
         rescaled = partial(QLearning, loss=check_choice("loss", loss, LOSSES), rescale_eps=value_rescale_eps)
-        own = {
-            **chosen, "batch_B": batch_B, "replay_ratio": replay_ratio, "count_burn_in": count_burn_in, "pri_eta": pri_eta,
-            "value_rescale_eps": value_rescale_eps, "loss": loss,
-        }  # fmt: skip
-        self.learned = Learned(Scalar(), rescaled, own, tuple(INSTEAD), value_rescale_eps, spread=True)
         super().__init__(
-            policy, env,
-            learning_rate=learning_rate, learning_starts=learning_starts, batch_size=batch_B, gamma=gamma,
-            train_freq=train_freq, gradient_steps=gradient_steps, n_steps=n_steps,
-            target_update_interval=target_update_interval, max_grad_norm=max_grad_norm, double_q=double_q, dueling=dueling,
-            prioritized_replay=over_defaults(prioritized_replay, PRIORITIES), sequences=sequences, exploration=exploration,
-            policy_kwargs={"previous_reward": True, **adam_eps(policy_kwargs, 1e-3)}, **kwargs,
-        )  # fmt: skip
+            policy,
+            env,
+            learning_rate=learning_rate,
+            learning_starts=learning_starts,
+            batch_size=batch_B,
+            gamma=gamma,
+            train_freq=train_freq,
+            gradient_steps=gradient_steps,
+            n_steps=n_steps,
+            target_update_interval=target_update_interval,
+            max_grad_norm=max_grad_norm,
+            double_q=double_q,
+            dueling=dueling,
+            prioritized_replay=over_defaults(prioritized_replay, PRIORITIES),
+            sequences=sequences,
+            exploration=exploration,
+            policy_kwargs={"previous_reward": True, **adam_eps(policy_kwargs, 1e-3)},
+            return_model=ReturnModel(Scalar(), rescaled, value_rescale_eps),
+            **kwargs,
+        )
 
 
 R2D1 = R2D2

@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import torch
-
 from sb_dqn.checks import check_bool, check_float, check_int
-from sb_dqn.core.arguments import refuse_unknown
+from sb_dqn.core.actor_critic_algorithm import ActorCriticAlgorithm
+from sb_dqn.core.construction import TrainingConfig
 from sb_dqn.core.episode_config import EpisodeConfig
-from sb_dqn.core.episodic_algorithm import EpisodicAlgorithm
 from sb_dqn.objectives.policy_gradient import PolicyGradient
 from sb_dqn.policies.actor_critic import ActorCriticPolicy
 
 
-class REINFORCE(EpisodicAlgorithm):
+class REINFORCE(ActorCriticAlgorithm):
     """Monte-Carlo policy gradient: whole episodes, one update of all their samples, then new ones.
 
     An update waits for `episodes_per_update` complete episodes over all lanes and takes all of them, each step once, weighted
@@ -51,6 +49,8 @@ class REINFORCE(EpisodicAlgorithm):
         MemoryBudgetError: the episodes do not fit.
     """
 
+    default_log_interval = 10
+
     def __init__(
         self,
         policy: str | type[ActorCriticPolicy],
@@ -72,19 +72,32 @@ class REINFORCE(EpisodicAlgorithm):
         device: Any = "auto",
         precision: str = "fp32",
         torch_compile: bool = False,
-        **unknown: Any,
     ) -> None:
-        arguments = {
-            name: value for name, value in locals().items() if name not in ("self", "env", "unknown", "__class__")
-        }
-        refuse_unknown(type(self), unknown)
-        episodes = EpisodeConfig(
-            check_int("episodes_per_update", episodes_per_update, 1), check_float("gamma", gamma, 0.0, 1.0)
-        )
-        objective = PolicyGradient(
-            check_float("ent_coef", ent_coef, 0.0), check_bool("normalize_returns", normalize_returns)
+        training = TrainingConfig(
+            learning_rate=learning_rate,
+            max_grad_norm=max_grad_norm,
+            action_mask=action_mask,
+            normalize_observations=normalize_observations,
+            normalize_rewards=normalize_rewards,
+            stats_window_size=stats_window_size,
+            tensorboard_log=tensorboard_log,
+            verbose=verbose,
+            seed=seed,
+            device=device,
+            precision=precision,
+            torch_compile=torch_compile,
         )
         super().__init__(
-            policy, env, arguments=arguments, rollout=episodes, objective=objective,
-            optimizer_class=torch.optim.Adam, optimizer_kwargs={}, learns_value=False,
-        )  # fmt: skip
+            policy,
+            env,
+            policy_kwargs=policy_kwargs,
+            training=training,
+            rollout=EpisodeConfig(
+                episodes_per_update=check_int("episodes_per_update", episodes_per_update, 1),
+                gamma=check_float("gamma", gamma, 0.0, 1.0),
+            ),
+            objective=PolicyGradient(
+                check_float("ent_coef", ent_coef, 0.0), check_bool("normalize_returns", normalize_returns)
+            ),
+            has_critic=False,
+        )

@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from sb_dqn.accelerate import choose_mode
+import numpy as np
+
 from sb_dqn.buffers.prioritized_sampler import Prioritized
-from sb_dqn.checks import check_bool, check_float, check_path, check_switch
-from sb_dqn.core.arguments import open_outside, refuse_unknown, resolve_device
-from sb_dqn.core.construction import PolicyConfig, random_streams
-from sb_dqn.core.learner import Learner
-from sb_dqn.core.network_runner import NetworkRunner
+from sb_dqn.checks import check_float, check_path, check_switch
+from sb_dqn.core.construction import PolicyConfig, TrainingConfig, buffer_device_of
 from sb_dqn.core.off_policy_algorithm import OffPolicyAlgorithm
-from sb_dqn.core.replay_config import ReplayConfig, TargetConfig, cadence
+from sb_dqn.core.replay_config import ReplayConfig, TargetConfig, update_schedule
 from sb_dqn.errors import ConfigurationError
-from sb_dqn.normalize import NormalizationConfig
 from sb_dqn.objectives.soft_actor_critic import SoftActorCritic
 from sb_dqn.policies import SAC_POLICIES
 from sb_dqn.policies.sac import SACPolicy
 from sb_dqn.policies.sac_network import Temperature
-from sb_dqn.schedules import as_schedule
-from sb_dqn.types import ActionArray, BoolArray, Observation
+from sb_dqn.spaces import actions_of
+from sb_dqn.types import Blueprint
 
 
 class SAC(OffPolicyAlgorithm):
@@ -100,56 +97,46 @@ class SAC(OffPolicyAlgorithm):
         torch_compile: bool = False,
         buffer_device: str | None = None,
         buffer_path: str | None = None,
-        **unknown: Any,
     ) -> None:
-        arguments = {
-            name: value for name, value in locals().items() if name not in ("self", "env", "unknown", "__class__")
-        }
-        refuse_unknown(type(self), unknown)
-        rate = as_schedule("learning_rate", learning_rate)
-        temperature = _temperature(ent_coef)
-        wanted = _target_entropy(target_entropy, temperature)
-        plan = PolicyConfig(policy, policy_kwargs, SAC_POLICIES, SACPolicy, design=temperature)
-        replay = ReplayConfig(
-            buffer_size,
-            None if buffer_device is None else resolve_device(buffer_device, "buffer_device"),
-            check_path("buffer_path", buffer_path),
-            batch_size, n_steps, gamma,
-            cadence(train_freq, gradient_steps, learning_starts),
-            check_switch("prioritized_replay", prioritized_replay, Prioritized),
-        )  # fmt: skip
-        target = TargetConfig(tau, target_update_interval, by_updates=True)
-        normalization = NormalizationConfig(normalize_observations, normalize_rewards, replay.gamma)
-        torch_device = resolve_device(device)
-        rng = random_streams(seed, torch_device, buffer_device)
-
-        blueprint, stream = open_outside(env, action_mask)
-        nets = plan.build(blueprint, rng, torch_device)
-        count = nets.actions.num_actions
-        if wanted is None and not count:
-            wanted = -float(nets.nets.actor.head.width)
-        super().__init__(
-            arguments=arguments,
-            blueprint=blueprint,
-            policy=nets,
-            learner=Learner(
-                nets.nets, nets.critics_target, SoftActorCritic(wanted, count, temperature.learned), replay.batch_size,
-                **plan.optimizer, max_grad_norm=None,
-            ),
-            exploration=None,
-            rng=rng, replay=replay, target=target, learning_rate=rate, stream=stream, verbose=verbose,
-            normalizer=normalization.build(blueprint, torch_device, replay.buffer_device),
-            tensorboard_log=check_path("tensorboard_log", tensorboard_log),
+        training = TrainingConfig(
+            learning_rate=learning_rate,
+            max_grad_norm=None,
+            action_mask=action_mask,
+            normalize_observations=normalize_observations,
+            normalize_rewards=normalize_rewards,
             stats_window_size=stats_window_size,
-            mode=choose_mode([nets], torch_device, check_bool("torch_compile", torch_compile)),
-        )  # fmt: skip
+            tensorboard_log=tensorboard_log,
+            verbose=verbose,
+            seed=seed,
+            device=device,
+            torch_compile=torch_compile,
+        )
+        temperature = _temperature(ent_coef)
+        entropy = _target_entropy(target_entropy, temperature)
+        replay = ReplayConfig(
+            buffer_size=buffer_size,
+            buffer_device=buffer_device_of(buffer_device),
+            buffer_path=check_path("buffer_path", buffer_path),
+            batch_size=batch_size,
+            n_steps=n_steps,
+            gamma=gamma,
+            cadence=update_schedule(train_freq, gradient_steps, learning_starts),
+            prioritized=check_switch("prioritized_replay", prioritized_replay, Prioritized),
+        )
 
-    def prepare_acting(self, num_lanes: int) -> None:
-        self._draw = NetworkRunner(self.policy, self.policy.sample, self.acting_mode, self.normalizer.observations)
-        self._lanes = num_lanes
+        def make_objective(blueprint: Blueprint) -> SoftActorCritic:
+            actions = actions_of(blueprint.action_space)
+            default = None if actions.num_actions else -float(np.prod(actions.shape))
+            return SoftActorCritic(default if entropy is None else entropy, actions.num_actions, temperature.learned)
 
-    def act(self, observe: Callable[[], Observation], mask: BoolArray | None) -> ActionArray:
-        return self._draw.alone(observe(), mask, self.policy.draw(self.rng.explore, self._lanes))
+        super().__init__(
+            env,
+            policy=PolicyConfig(policy, policy_kwargs, SAC_POLICIES, SACPolicy, design=temperature),
+            training=training,
+            objective=make_objective,
+            replay=replay,
+            target=TargetConfig(tau, target_update_interval, by_updates=True),
+        )
 
 
 def _temperature(ent_coef: Any) -> Temperature:

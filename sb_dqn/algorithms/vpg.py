@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import torch
-
 from sb_dqn.buffers.episode_view import Baseline
 from sb_dqn.checks import check_bool, check_choice, check_float, check_int
-from sb_dqn.core.arguments import refuse_unknown
+from sb_dqn.core.actor_critic_algorithm import ActorCriticAlgorithm
+from sb_dqn.core.construction import TrainingConfig
 from sb_dqn.core.episode_config import EpisodeConfig
-from sb_dqn.core.episodic_algorithm import EpisodicAlgorithm
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.losses.policy_gradient import mean_baseline, step_mean_baseline
 from sb_dqn.objectives.policy_gradient import ActorCritic, PolicyGradient
@@ -26,7 +24,7 @@ BASELINES: dict[str, Baseline | None] = {
 VF_COEF = 0.5
 
 
-class VPG(EpisodicAlgorithm):
+class VPG(ActorCriticAlgorithm):
     """Monte-Carlo policy gradient with a baseline: as REINFORCE, but an action is praised for what it brought beyond it.
 
     With `baseline="value"` an episode that a time limit ends is bootstrapped from the value of its true last observation, and
@@ -67,6 +65,8 @@ class VPG(EpisodicAlgorithm):
         MemoryBudgetError: the episodes do not fit.
     """
 
+    default_log_interval = 10
+
     def __init__(
         self,
         policy: str | type[ActorCriticPolicy],
@@ -91,31 +91,50 @@ class VPG(EpisodicAlgorithm):
         device: Any = "auto",
         precision: str = "fp32",
         torch_compile: bool = False,
-        **unknown: Any,
     ) -> None:
-        arguments = {
-            name: value for name, value in locals().items() if name not in ("self", "env", "unknown", "__class__")
-        }
-        refuse_unknown(type(self), unknown)
-        learns_value = check_choice("baseline", baseline, BASELINES) == "value"
+        training = TrainingConfig(
+            learning_rate=learning_rate,
+            max_grad_norm=max_grad_norm,
+            action_mask=action_mask,
+            normalize_observations=normalize_observations,
+            normalize_rewards=normalize_rewards,
+            stats_window_size=stats_window_size,
+            tensorboard_log=tensorboard_log,
+            verbose=verbose,
+            seed=seed,
+            device=device,
+            precision=precision,
+            torch_compile=torch_compile,
+        )
+        has_critic = check_choice("baseline", baseline, BASELINES) == "value"
         episodes = EpisodeConfig(
-            check_int("episodes_per_update", episodes_per_update, 1), check_float("gamma", gamma, 0.0, 1.0),
-            check_float("gae_lambda", gae_lambda, 0.0, 1.0), BASELINES[baseline],
-        )  # fmt: skip
-        coefficients = check_float("ent_coef", ent_coef, 0.0), check_float("vf_coef", vf_coef, 0.0)
-        normalizes = check_bool("normalize_advantage", normalize_advantage)
-        if not learns_value and (episodes.lambda_ != 1.0 or coefficients[1] != VF_COEF):
+            episodes_per_update=check_int("episodes_per_update", episodes_per_update, 1),
+            gamma=check_float("gamma", gamma, 0.0, 1.0),
+            lambda_=check_float("gae_lambda", gae_lambda, 0.0, 1.0),
+            baseline=BASELINES[baseline],
+        )
+        entropy_weight = check_float("ent_coef", ent_coef, 0.0)
+        value_weight = check_float("vf_coef", vf_coef, 0.0)
+        normalize = check_bool("normalize_advantage", normalize_advantage)
+        if not has_critic and (episodes.lambda_ != 1.0 or value_weight != VF_COEF):
             raise ConfigurationError(
-                f"gae_lambda={gae_lambda} and vf_coef={vf_coef} with baseline={baseline!r}: no value is learned that they "
-                f"could speak of; leave them out, or give baseline='value'"
+                f"baseline={baseline!r} has no critic, so gae_lambda={gae_lambda} and vf_coef={vf_coef} have no effect. Remove "
+                f"them, or set baseline='value'."
             )
         if baseline == "step_mean" and episodes.episodes_per_update == 1:
             raise ConfigurationError(
                 "baseline='step_mean' with episodes_per_update=1 compares an episode with itself, so nothing is learned; "
                 "give at least 2 episodes, or baseline='mean_return'"
             )
-        critic, none = ActorCritic(*coefficients, normalizes), PolicyGradient(coefficients[0], normalizes)
+        objective: ActorCritic = PolicyGradient(entropy_weight, normalize)
+        if has_critic:
+            objective = ActorCritic(entropy_weight, value_weight, normalize)
         super().__init__(
-            policy, env, arguments=arguments, rollout=episodes, objective=critic if learns_value else none,
-            optimizer_class=torch.optim.Adam, optimizer_kwargs={}, learns_value=learns_value,
-        )  # fmt: skip
+            policy,
+            env,
+            policy_kwargs=policy_kwargs,
+            training=training,
+            rollout=episodes,
+            objective=objective,
+            has_critic=has_critic,
+        )

@@ -1,164 +1,89 @@
-"""What A2C, PPO and their kin share: a policy that draws its actions, with a value beside it."""
+"""The base class of the policy-gradient methods: a policy that samples its actions, and a value."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import torch
 
-from sb_dqn.accelerate import choose_mode
-from sb_dqn.buffers.rollout_sequences import Before
-from sb_dqn.checks import check_bool, check_choice, check_mapping, check_path
-from sb_dqn.core import model_file
-from sb_dqn.core.arguments import open_outside, resolve_device
-from sb_dqn.core.construction import PolicyConfig, gradient_bound, random_streams
+from sb_dqn.checks import check_mapping
+from sb_dqn.core.construction import PolicyConfig, TrainingConfig
 from sb_dqn.core.episode_config import EpisodeConfig
-from sb_dqn.core.learner import Learner
-from sb_dqn.core.network_runner import NetworkRunner
-from sb_dqn.core.on_policy_algorithm import Declared, OnPolicyAlgorithm
-from sb_dqn.core.recurrent_state import SampledRecurrentState
+from sb_dqn.core.on_policy_algorithm import OnPolicyAlgorithm
 from sb_dqn.core.rollout_config import RolloutConfig, SequenceRolloutConfig
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.losses.policy_gradient import explained_variance
-from sb_dqn.normalize import NormalizationConfig
 from sb_dqn.objectives.policy_gradient import ActorCritic
 from sb_dqn.objectives.recurrent_rollout import RecurrentRolloutObjective
 from sb_dqn.policies import ACTOR_CRITIC_POLICIES
 from sb_dqn.policies.actor_critic import ActorCriticPolicy
-from sb_dqn.policies.recurrent_actor_critic import RecurrentActorCriticPolicy
-from sb_dqn.schedules import as_schedule
-from sb_dqn.types import ActionArray, BoolArray, Objective, Observation, Rows
+from sb_dqn.types import Objective
 
 
 class ActorCriticAlgorithm(OnPolicyAlgorithm):
-    """Draws actions from a policy; the policy's own spread is all the exploration there is.
+    """Learns a policy, and usually a value, from rollouts or whole episodes.
 
     Args:
         policy: alias or class.
-        env: of any kind.
-        arguments: the constructor's; those that every actor-critic has are read here.
-        rollout: settings of what is collected.
-        objective: loss.
-        optimizer_class, optimizer_kwargs: where `policy_kwargs` does not name a class.
+        env: environment of any supported kind, or a `Blueprint`.
+        policy_kwargs: keywords of the policy and of the optimiser.
+        training: settings that all algorithms share.
+        rollout: what is collected before the updates.
+        objective: the loss.
+        optimizer_class, optimizer_kwargs: optimiser, unless `policy_kwargs` names a class.
+        sequence_length: length of the sequences of a recurrent policy; None: the longest that fits.
+        has_critic: False: no value is learned.
     """
 
     policy: ActorCriticPolicy
-    memory: SampledRecurrentState | None = None
-    """What a recurrent policy remembers of the lanes; `prepare_acting` sets it."""
 
     def __init__(
         self,
         policy: str | type[ActorCriticPolicy],
         env: Any,
         *,
-        arguments: dict[str, Any],
+        policy_kwargs: Mapping[str, Any] | None,
+        training: TrainingConfig,
         rollout: RolloutConfig | EpisodeConfig,
         objective: ActorCritic,
-        optimizer_class: type[torch.optim.Optimizer],
-        optimizer_kwargs: Mapping[str, Any],
+        optimizer_class: type[torch.optim.Optimizer] = torch.optim.Adam,
+        optimizer_kwargs: Mapping[str, Any] | None = None,
+        sequence_length: int | None = None,
+        has_critic: bool = True,
     ) -> None:
-        rate = as_schedule("learning_rate", arguments["learning_rate"])
-        normalization = NormalizationConfig(
-            arguments["normalize_observations"], arguments["normalize_rewards"], rollout.gamma
-        )
-        norm = gradient_bound(arguments["max_grad_norm"])
-        check_choice("precision", arguments["precision"], ("fp32", "bf16"))
-        device = resolve_device(arguments["device"])
-        rng = random_streams(arguments["seed"], device)
-        chosen = check_mapping("policy_kwargs", arguments["policy_kwargs"])
-        if "optimizer_class" not in chosen:
-            own = check_mapping("optimizer_kwargs", chosen.get("optimizer_kwargs"))
-            chosen |= {"optimizer_class": optimizer_class, "optimizer_kwargs": {**optimizer_kwargs, **own}}
-        plan = PolicyConfig(policy, chosen, ACTOR_CRITIC_POLICIES, ActorCriticPolicy)
-        collected = _along(rollout, plan.policy.recurrent, arguments.get("sequence_length"))
-
-        blueprint, stream = open_outside(env, arguments["action_mask"])
-        nets = plan.build(blueprint, rng, device)
-        learned: Objective = objective
+        kwargs = check_mapping("policy_kwargs", policy_kwargs)
+        if "optimizer_class" not in kwargs:
+            own = check_mapping("optimizer_kwargs", kwargs.get("optimizer_kwargs"))
+            kwargs |= {"optimizer_class": optimizer_class, "optimizer_kwargs": {**(optimizer_kwargs or {}), **own}}
+        config = PolicyConfig(policy, kwargs, ACTOR_CRITIC_POLICIES, ActorCriticPolicy)
+        collected = _for_policy(rollout, config.policy.recurrent, sequence_length)
+        loss: Objective = objective
         if isinstance(collected, SequenceRolloutConfig):
-            learned = RecurrentRolloutObjective(objective, collected.sequence_length)
+            loss = RecurrentRolloutObjective(objective, collected.sequence_length)
         super().__init__(
-            arguments=arguments,
-            blueprint=blueprint,
-            policy=nets,
-            learner=Learner(
-                nets.net, None, learned, **plan.optimizer, max_grad_norm=norm, precision=arguments["precision"]
-            ),
-            exploration=None,
-            rng=rng,
-            rollout=replace(collected, extras=nets.extras),
-            learning_rate=rate,
-            stream=stream,
-            verbose=arguments["verbose"],
-            tensorboard_log=check_path("tensorboard_log", arguments["tensorboard_log"]),
-            stats_window_size=arguments["stats_window_size"],
-            mode=plan.mode(nets, device, check_bool("torch_compile", arguments["torch_compile"])),
-            normalizer=normalization.build(blueprint, device),
+            env,
+            policy=config,
+            training=training,
+            objective=lambda _: loss,
+            rollout=collected,
+            has_critic=has_critic,
         )
-
-    def prepare_acting(self, num_lanes: int) -> None:
-        see = self.normalizer.observations
-        self.memory = None
-        if isinstance(self.policy, RecurrentActorCriticPolicy):
-            self.memory = SampledRecurrentState(self.policy, num_lanes)
-            mode = "eager" if self._large else choose_mode([self.policy], self.device, torch_compile=False)
-            self._act = NetworkRunner(self.policy, self.policy.act_on, mode, see)
-            self._value_step = NetworkRunner(self.policy, self.policy.value_step, mode, see)
-        else:
-            self._act = NetworkRunner(self.policy, self.policy.act, self.acting_mode, see)
-            self._value = NetworkRunner(
-                self.policy, lambda obs, mask: self.policy.net.value(obs), self.acting_mode, see
-            )
-
-    def entered(self, rows: Rows) -> None:
-        if self.memory is not None:
-            self.memory.take_in(rows)
-
-    def act(self, obs: Observation, mask: BoolArray | None) -> tuple[ActionArray, Declared]:
-        drawn = self.policy.draw(self.rng.explore, len(next(iter(obs.values()))))
-        told = () if self.memory is None else self.memory.entered[:3]
-        action, *said = self._act(obs, mask, drawn, *told)
-        declared = dict(zip(self.policy.answers, said, strict=True))
-        if self.memory is not None:
-            declared |= self.memory.left(declared.pop("after"))
-        return action, declared
-
-    def values(self, obs: Observation, mask: BoolArray | None, before: Before | None = None) -> npt.NDArray[Any]:
-        if self.memory is None or before is None:
-            return self._value.alone(obs, None)
-        none, count = self.memory.none, len(before.reward)
-        earlier = before.declared  # a step of the rows before, from the state in which they were met
-        action = earlier.get("previous_action", none).astype(none.dtype)
-        reward = earlier.get("previous_reward", np.zeros(count, np.float32))
-        _, state = self._value_step(before.obs, None, action, reward, earlier["state"])
-        begins = before.begins
-        action = np.where(begins.reshape(-1, *(1,) * (none.ndim - 1)), none, before.action)
-        reward = np.where(begins, 0.0, before.reward).astype(np.float32)
-        state = np.where(begins[:, None], 0.0, state).astype(np.float32)
-        return self._value_step(obs, None, action, reward, state)[0]
-
-    def _more_parts(self) -> dict[str, model_file.Stateful]:
-        memory: dict[str, model_file.Stateful] = {} if self.memory is None else {"memory": self.memory}
-        return {**super()._more_parts(), **memory}
 
     def log_facts(self) -> dict[str, float]:
         facts = super().log_facts()
         view = self.rollout.view
-        if bool((view.weight > 0).any()):
+        if self.has_critic and bool((view.weight > 0).any()):
             explained = explained_variance(view.extra["value"], view.return_, view.weight)
             facts["train/explained_variance"] = float(explained)
         return facts | self.policy.action_head.log_facts()
 
 
-def _along(rollout: RolloutConfig | EpisodeConfig, recurrent: bool, length: int | None) -> Any:
-    """What is collected, for a policy that remembers in sequences.
+def _for_policy(rollout: RolloutConfig | EpisodeConfig, recurrent: bool, length: int | None) -> Any:
+    """Returns the rollout for a policy: in sequences for a recurrent one.
 
     Raises:
-        ConfigurationError: `sequence_length` without a memory, or one that does not fit.
+        ConfigurationError: `sequence_length` without a recurrent policy, or one that does not fit.
     """
     if recurrent:
         return rollout.in_sequences(length)

@@ -1,113 +1,71 @@
-"""What a constructor meets first: the environment, the device, and keywords that it does not know."""
+"""Constructor arguments: the keywords that a class accepts, and the values of one call."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Collection, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-import torch
-
-from sb_dqn.envs.streams.open import Stream, open_stream
+from sb_dqn.core.sb3_compat import UNUSED_KEYWORDS
 from sb_dqn.errors import ConfigurationError, nearest
-from sb_dqn.types import Blueprint
 
-NOT_NEEDED = {
-    "optimize_memory_usage": "each frame is stored once anyway",
-    "replay_buffer_class": "combine n_steps, frame stacks and Dict observations freely; no class is needed for it",
-    "replay_buffer_kwargs": "give buffer_size, buffer_device or buffer_path",
-    "action_noise": "the spread of the policy explores",
-    "use_sde_at_warmup": "state-dependent exploration is not built",
-    "use_sde": "state-dependent exploration is not built; the spread of a Gaussian policy is learned",
-    "sde_sample_freq": "state-dependent exploration is not built",
-    "rollout_buffer_class": "any observation, frame stack, mask and action fits into the one rollout",
-    "rollout_buffer_kwargs": "give n_steps, gamma and gae_lambda",
-    "_init_setup_model": "a model is always whole",
-    "force_reset": "a stream that begins again always begins with a reset",
-    "print_system_info": "`sb-dqn info FILE` prints what a file says of itself",
-}
-"""Keywords of Stable-Baselines3 that have no meaning here, and why."""
+KEYWORDS = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
-def open_outside(env: Any, action_mask: str | None = None) -> tuple[Blueprint, Stream | None]:
-    """The spaces of an environment, and the environment read as rows; a Blueprint has no rows.
+def constructor_arguments(cls: type[Any]) -> dict[str, inspect.Parameter]:
+    """Returns the keyword arguments of a class by name, without `self`, `policy` and `env`.
 
-    Args:
-        env: of any kind.
-        action_mask: "info", or the key of a Dict observation, where the legal actions are told; None: as `env` itself says.
+    A constructor that ends in `**kwargs` also accepts those of its parent, except the ones in `cls.replaced_arguments`.
     """
-    if env is None:
-        raise ConfigurationError("env=None is not allowed: give an id such as 'CartPole-v1', an env, or a vector env")
-    if isinstance(env, Blueprint):
-        return env, None
-    stream = open_stream(env, action_mask=action_mask)
-    return stream.blueprint, stream
+    found: dict[str, inspect.Parameter] = {}
+    for parent in cls.__mro__:
+        if "__init__" not in parent.__dict__:
+            continue
+        parameters = inspect.signature(parent.__dict__["__init__"]).parameters.values()
+        found = {each.name: each for each in parameters if each.kind in KEYWORDS} | found
+        if all(each.kind is not inspect.Parameter.VAR_KEYWORD for each in parameters):
+            break
+    hidden = {"self", "policy", "env", *cls.replaced_arguments}
+    return {name: parameter for name, parameter in found.items() if name not in hidden}
 
 
-def resolve_device(device: Any, name: str = "device") -> torch.device:
-    """The torch device of a name; "auto" takes CUDA where there is one.
+def complete_signature(cls: type[Any]) -> inspect.Signature:
+    """Returns the signature of a class with every keyword of its parents, for `help`, editors and `bind_arguments`."""
+    own = inspect.signature(cls.__init__).parameters
+    found = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in ("policy", "env")]
+    for name, parameter in constructor_arguments(cls).items():
+        kind = own[name].kind if name in own else inspect.Parameter.KEYWORD_ONLY
+        found.append(parameter.replace(kind=kind))
+    return inspect.Signature(sorted(found, key=lambda each: each.kind))
 
-    Args:
-        device: as the user gave it.
-        name: of the argument, for messages.
+
+def check_keywords(cls: type[Any], names: Iterable[str]) -> None:
+    """Checks that a class accepts keywords.
 
     Raises:
-        ConfigurationError: an unknown name, or CUDA where there is none.
+        ConfigurationError: a keyword is unknown. The message names the closest ones, or the reason for SB3's.
     """
-    if isinstance(device, str) and device == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        found = torch.device(device)
-    except (RuntimeError, TypeError, ValueError) as error:
-        raise ConfigurationError(f"{name}={device!r} is unknown: give 'auto', 'cpu', 'cuda' or 'cuda:0'") from error
-    if found.type == "meta":
-        raise ConfigurationError(f"{name}={device!r} holds no numbers: give 'auto', 'cpu', 'cuda' or 'cuda:0'")
-    if found.type == "cuda" and not torch.cuda.is_available():
-        raise ConfigurationError(
-            f"{name}={device!r}: torch {torch.__version__} sees no CUDA here; give 'auto' or 'cpu'"
-        )
-    return found
-
-
-def refuse_unknown(cls: type, unknown: Mapping[str, Any]) -> None:
-    """Names a keyword that the constructor does not know, and the nearest that it does.
-
-    Raises:
-        ConfigurationError: there is one.
-    """
-    for name in unknown:
-        if name in NOT_NEEDED:
-            raise ConfigurationError(f"{cls.__name__} takes no {name!r}: {NOT_NEEDED[name]}; leave it out")
-        allowed = constructor_arguments(cls)
+    allowed = constructor_arguments(cls)
+    for name in names:
+        if name in cls.replaced_arguments:
+            raise ConfigurationError(f"{cls.__name__} takes no {name!r}; {cls.replaced_arguments[name]}")
+        if name in allowed:
+            continue
+        if name in UNUSED_KEYWORDS:
+            raise ConfigurationError(f"{cls.__name__} takes no {name!r}: {UNUSED_KEYWORDS[name]}; leave it out")
         raise ConfigurationError(
             f"{cls.__name__} takes no {name!r}.{nearest(name, allowed)} It takes {sorted(allowed)}"
         )
 
 
-def constructor_arguments(cls: type) -> dict[str, inspect.Parameter]:
-    """Keyword arguments of a final class, its parents' included, by name; without `self`, `policy` and `env`."""
-    found: dict[str, inspect.Parameter] = {}
-    for parent in cls.__mro__:
-        signature = inspect.signature(parent.__init__).parameters  # type: ignore[misc]  # of a class, on purpose
-        keywords = {name: p for name, p in signature.items() if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
-        found = {**keywords, **found}
-        if not any(p.kind is p.VAR_KEYWORD and p.name == "kwargs" for p in signature.values()):
-            break  # a variant hands its **kwargs to its parent; this one hands on nothing
-    return {name: p for name, p in found.items() if name not in ("self", "policy", "env")}
-
-
-def remembered(
-    cls: type, arguments: Mapping[str, Any], replaces: Collection[str], further: Mapping[str, Any]
-) -> dict[str, Any]:
-    """The arguments of a model for its files: all but those that are replaced, and what its class has further.
+def bind_arguments(cls: type[Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the arguments of a call of `cls(*args, **kwargs)` by name, defaults included, without `env`.
 
     Raises:
-        ConfigurationError: a keyword of the class is not among them: a model file would forget it.
+        ConfigurationError: a keyword is unknown.
+        TypeError: `policy` or `env` is missing, or there are too many positional arguments.
     """
-    for name in constructor_arguments(cls):
-        if name not in arguments and name not in replaces and name not in further:
-            raise ConfigurationError(
-                f"{name} of {cls.__name__} would be forgotten by its model files; before super().__init__, put it into Learned's "
-                f"arguments, or into self.further = {{{name!r}: {name}}}"
-            )
-    return {**{name: value for name, value in arguments.items() if name not in replaces}, **further}
+    check_keywords(cls, kwargs.keys() - {"policy", "env"})
+    bound = complete_signature(cls).bind(*args, **kwargs)
+    bound.apply_defaults()
+    return {name: value for name, value in bound.arguments.items() if name != "env"}

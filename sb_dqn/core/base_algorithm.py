@@ -1,90 +1,132 @@
-"""The loop, and the verbs that every model has."""
+"""The base class of all algorithms: the training loop, and the methods that every model has."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, ClassVar
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
+import torch
+from gymnasium import spaces
 from typing_extensions import Self
 
 from sb_dqn.accelerate import Mode, are_small, few_threads, keep_freed_memory
 from sb_dqn.callbacks.compose import as_callback
 from sb_dqn.checks import check_int
-from sb_dqn.core import model_file
-from sb_dqn.core.checkpointing import Saving
+from sb_dqn.core import checkpointing
+from sb_dqn.core.action_selection import ActionSelector
+from sb_dqn.core.arguments import bind_arguments, complete_signature
 from sb_dqn.core.collector import Collector
-from sb_dqn.core.counters import Counters
+from sb_dqn.core.construction import PolicyConfig, TrainingConfig, environment_for, open_environment, random_streams
 from sb_dqn.core.learner import Learner
-from sb_dqn.core.logs import Logs
-from sb_dqn.core.recurrent_predictor import predictor_of
-from sb_dqn.core.training_run import TrainingRun
+from sb_dqn.core.predictor import Predictor
+from sb_dqn.core.resume import ResumeState
+from sb_dqn.core.sb3_compat import HINTS, NO_COPY, RENAMED, SETTERS, assignment_error
+from sb_dqn.core.training_run import Counters, Logs, TrainingRun
 from sb_dqn.envs.statistics import EpisodeStatistics
 from sb_dqn.envs.streams.open import Stream
-from sb_dqn.errors import ConfigurationError
+from sb_dqn.errors import ConfigurationError, MissingPart, no_attribute
 from sb_dqn.exploration import Exploration
-from sb_dqn.normalize import Normalizer
-from sb_dqn.policies.base import Policy
+from sb_dqn.exploration.settings import ExplorationConfig
+from sb_dqn.logger import Logger
 from sb_dqn.rng import Generators
-from sb_dqn.types import ActionArray, Blueprint, Experience, Update
+from sb_dqn.types import ActionArray, Blueprint, Experience, Objective, Rows, Update
 
-TRIAL = 100
-"""Updates of a large net that are run as they are; to record it takes as long as some twenty."""
+WARM_UP_UPDATES = 100
+"""Updates of a large network that run eagerly before they are recorded; recording costs as much as about twenty."""
+
+PARTS = ("policy", "exploration")
+"""Attributes that have the name of a constructor argument; the constructor sets them once."""
 
 
-class BaseAlgorithm(Saving, ABC):
-    """A model: a policy, what it learns from, and the verbs `learn`, `predict`, `save`, `load`.
+class BaseAlgorithm(ABC):
+    """A model: a policy, its learner and an environment, with `learn`, `predict`, `save` and `load`.
 
-    Final classes build the parts and hand them over.
+    Concrete classes are constructors: they turn their arguments into the configurations below.
 
     Args:
-        arguments: the constructor's keyword arguments, for the checkpoint.
-        blueprint: the outside of the environment.
-        policy: the nets.
-        learner: what moves them.
-        exploration: how actions are chosen while learning; None: the policy draws them.
-        rng: the random streams.
-        verbose: 0 silent, 1 logs to stdout, 2 more.
-        tensorboard_log: folder for TensorBoard files.
-        stats_window_size: episodes in the running means.
-        mode: how small functions are run ("eager", "traced", "compiled").
-        normalizer: of observations and rewards; None: they are learned from as they are.
+        env: environment of any supported kind, or a `Blueprint` for a model without one.
+        policy: networks and optimiser.
+        training: settings that all algorithms share.
+        objective: makes the loss from the blueprint of the environment.
+        gamma: discount per env step, [0, 1].
+        batch_size: transitions per update, for the noise of noisy layers.
+        exploration: strategy of Q-policies; None for policies that sample their actions.
+        buffer_device: device of the replay; None: that of the networks.
     """
 
     default_log_interval: ClassVar[int] = 4
+    keeps_replay: ClassVar[bool] = True
+    """True if there is a replay buffer to save."""
+    replaced_arguments: ClassVar[Mapping[str, str]] = {}
+    """Keywords of a parent class that this class sets itself, with what to do instead."""
+    arguments: dict[str, Any]
+    """Constructor arguments by name, as passed, with defaults; also attributes of the model."""
+    policy: Any
+    exploration: Exploration | None
+    gamma: float
+    learning_rate: Any
+    tensorboard_log: str | None
+    verbose: int
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        cls.__signature__ = complete_signature(cls)  # type: ignore[attr-defined]  # read by inspect.signature
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        """Records the constructor arguments, which `save` writes to the model file."""
+        model = super().__new__(cls)
+        model.arguments = bind_arguments(cls, args, kwargs)
+        return model
 
     def __init__(
         self,
+        env: Any,
         *,
-        arguments: dict[str, Any],
-        blueprint: Blueprint,
-        policy: Policy,
-        learner: Learner,
-        exploration: Exploration | None,
-        rng: Generators,
-        verbose: int,
-        tensorboard_log: str | None,
-        stats_window_size: int,
-        mode: Mode,
-        normalizer: Normalizer | None = None,
+        policy: PolicyConfig[Any],
+        training: TrainingConfig,
+        objective: Callable[[Blueprint], Objective],
+        gamma: float,
+        batch_size: int = 1,
+        exploration: ExplorationConfig | None = None,
+        buffer_device: torch.device | None = None,
     ) -> None:
-        self.policy, self.exploration, self.verbose = policy, exploration, check_int("verbose", verbose, 0, 2)
-        self.arguments = arguments  # from here on nothing with a name of theirs can be assigned
-        self.blueprint, self.learner, self.rng = blueprint, learner, rng
-        self.logs = Logs(self.verbose, tensorboard_log)
-        self.mode, self._large = mode, not are_small([policy], self.device)
+        device = training.torch_device
+        self.rng = random_streams(training.seed, device, buffer_device)
+        self.blueprint, self.stream = open_environment(env, training.action_mask)
+        self.policy = policy.build(self.blueprint, self.rng, device)
+        self.exploration = (
+            None
+            if exploration is None
+            else exploration.build(self.policy.actions, self.blueprint.num_envs, self.rng.explore)
+        )
+        self.normalizer = training.normalization(gamma).build(self.blueprint, device, buffer_device)
+        online, target = self.policy.networks
+        self.learner = Learner(
+            online, target, objective(self.blueprint), batch_size, **policy.optimizer,
+            max_grad_norm=training.max_grad_norm, precision=training.precision,
+        )  # fmt: skip
+        self.rate_schedule = training.rate_schedule
+        self.mode: Mode = policy.mode(self.policy, device, training.torch_compile)
         self.counters = Counters()
-        self.statistics = EpisodeStatistics(blueprint.num_envs, check_int("stats_window_size", stats_window_size, 1))
-        self.normalizer = Normalizer() if normalizer is None else normalizer
-        self.predictor = predictor_of(policy, blueprint, self.action_mask, self.normalizer.observations)
+        self.statistics = EpisodeStatistics(self.blueprint.num_envs, training.stats_window_size)
+        self.logs = Logs(training.verbose, training.tensorboard_log)
+        self.predictor = Predictor(self.policy, self.blueprint, self.action_mask, self.normalizer.observations)
         self.learning = False
-        self.session: TrainingRun | None = None
-        self.stream = None
-        self.actor = None
-        self._experience: Experience | None = None
-        self._interrupted = self._resuming = None
+        """True while `learn` runs."""
+        self.training_run: TrainingRun | None = None
+        """The latest `learn`."""
+        self.selector: ActionSelector | None = None
+        self.collector: Collector | None = None
+        self._is_large = not are_small([self.policy], self.device)
+        self._experience: Any = None
+        self._resume_state: ResumeState | None = None
+        """State of an interrupted `learn`, from a full checkpoint, until the model learns again."""
 
     def learn(
         self,
@@ -94,112 +136,124 @@ class BaseAlgorithm(Saving, ABC):
         tb_log_name: str | None = None,
         reset_num_timesteps: bool = True,
         progress_bar: bool = False,
+        *,
+        _resume_from: ResumeState | None = None,
     ) -> Self:
-        """Acts and learns for at least `total_timesteps` env steps over all lanes.
+        """Trains the model for at least `total_timesteps` env steps over all lanes.
 
         Args:
-            total_timesteps: more of them, whatever was done before.
+            total_timesteps: number of further env steps.
             callback: None, a function `(locals, globals) -> bool`, a callback, or a list of callbacks.
-            log_interval: episodes between log lines; None takes the class's default (4).
-            tb_log_name: name of the TensorBoard run; None takes the class's name.
-            reset_num_timesteps: count from 0; False goes on counting.
-            progress_bar: show one.
+            log_interval: episodes (on-policy: rollouts) between log lines; None: the default of the class.
+            tb_log_name: name of the TensorBoard run; None: name of the class.
+            reset_num_timesteps: start counting from 0; False continues counting.
+            progress_bar: show a progress bar.
 
         Raises:
-            ConfigurationError: there is no environment.
-            EnvironmentFault: the environment raised or answered NaN; the model is usable as before.
+            ConfigurationError: the model has no environment.
+            EnvironmentFault: the environment raised or returned NaN; the model stays usable.
         """
         total = check_int("total_timesteps", total_timesteps, 1)
         interval = check_int("log_interval", self.default_log_interval if log_interval is None else log_interval, 1)
-        called_back = None if callback is None else as_callback(callback)
-        actor, experience = self._ready()
+        callback = None if callback is None else as_callback(callback)
+        collector, experience = self._ready()
         self.learner.gather(self.policy.parameters())
         self.logs.open(tb_log_name or type(self).__name__, reset_num_timesteps)
-        self._begin_counting(total, reset_num_timesteps)
+        self._start_counting(total, reset_num_timesteps, resumed=_resume_from is not None)
         keep_freed_memory()
         small = are_small([self.policy], self.device, self.learner.batch_size)
-        with few_threads(small), self._new_session(called_back, interval, progress_bar) as session:
-            for rows in actor.rows():
-                session.arrived(rows)
+        with few_threads(small), self._new_run(callback, interval, progress_bar, _resume_from) as run:
+            first = None if _resume_from is None else checkpointing.restore_tick(self, _resume_from)
+            for rows in collector.rows(first):
+                run.arrived(rows)
                 self.normalizer.arrived(rows)
                 experience.extend(rows)
                 self.before_updates()
-                for _ in session.updates(experience.updates_due()):
-                    session.record(self.gradient_step())
-                if not session.after(rows):
+                for _ in run.updates(experience.updates_due()):
+                    run.record(self.gradient_step())
+                if not run.after(rows):
                     break
         return self
 
-    @property
-    def update_mode(self) -> Mode:
-        """How the next update is run: that of a large net is recorded once a run has turned out to be more than a trial.
-
-        The count goes with the checkpoint, so a run that was resumed does the same.
-        """
-        waits = self.mode == "traced" and self.learner.steps < TRIAL and self._large
-        return "eager" if waits else self.mode
-
-    @property
-    def update_form(self) -> tuple[Mode, list[bool]]:
-        """What a recording of an update holds for: how it is run, and which parameters learn."""
-        return self.update_mode, self.learner.learns
-
-    @property
-    def acting_mode(self) -> Mode:
-        """How the nets are asked while acting, where nothing else is said: large ones eagerly."""
-        return "eager" if self._large else self.mode
-
     @abstractmethod
     def gradient_step(self) -> Update:
-        """One sample, one update, one feedback."""
+        """Samples a batch and makes one update."""
 
     @abstractmethod
     def before_updates(self) -> None:
-        """What is due by the count of env steps: schedules, target sync."""
+        """Applies what depends on the number of env steps: schedules, target updates."""
+
+    @abstractmethod
+    def attach(self, stream: Stream) -> None:
+        """Makes the parts that depend on the environment: selector, collector, buffer."""
 
     @abstractmethod
     def save_replay_buffer(self, path: Any) -> Any: ...
 
     @abstractmethod
-    def attach(self, stream: Stream) -> None:
-        """Builds what depends on the environment: actor and experience."""
+    def _log_count(self) -> int:
+        """Returns the number that `log_interval` refers to."""
 
-    @abstractmethod
+    @property
+    def update_mode(self) -> Mode:
+        """How the next update runs: those of a large network are recorded after `WARM_UP_UPDATES`.
+
+        The count is part of a checkpoint, so a resumed run does the same.
+        """
+        waits = self.mode == "traced" and self.learner.steps < WARM_UP_UPDATES and self._is_large
+        return "eager" if waits else self.mode
+
+    @property
+    def acting_mode(self) -> Mode:
+        """How networks run while acting, if not as in updates: large ones eagerly."""
+        return "eager" if self._is_large else self.mode
+
     def log_facts(self) -> dict[str, float]:
-        """Further numbers for a log line."""
-
-    def _facts(self) -> dict[str, float]:
+        """Returns further entries of a log line."""
+        rate = self.rate_schedule(self.num_timesteps, self.counters.horizon)
+        facts = {} if self.exploration is None else {"rollout/exploration_rate": self.exploration.rate}
         restarts = getattr(self.get_env(), "restarts", 0)
-        return {**self.log_facts(), **({"rollout/env_restarts": restarts} if restarts else {})}
+        return facts | {"train/learning_rate": rate} | ({"rollout/env_restarts": restarts} if restarts else {})
 
     def _ready(self) -> tuple[Collector, Experience]:
-        if self.actor is None or self._experience is None:
+        if self.collector is None or self._experience is None:
             raise ConfigurationError("no environment to learn from; give one by set_env(...) or load(..., env=...)")
         if self.learning:
             raise ConfigurationError("this model is learning already; learn cannot be called from a callback")
-        return self.actor, self._experience
+        return self.collector, self._experience
 
-    def _new_session(self, callback: Any, log_interval: int, progress_bar: bool) -> TrainingRun:
-        self.session = TrainingRun(
+    def _new_run(
+        self, callback: Any, log_interval: int, progress_bar: bool, resume_from: ResumeState | None
+    ) -> TrainingRun:
+        self._resume_state = None
+        self.training_run = TrainingRun(
             self,
             counters=self.counters,
             statistics=self.statistics,
             logs=self.logs,
-            facts=self._facts,
+            facts=self.log_facts,
             finite=self.learner.finite,
             reports=self.learner.objective.reports,
             callback=callback,
             log_interval=log_interval,
+            log_count=self._log_count,
             progress_bar=progress_bar,
             action_start=self.predictor.actions.start,
-            resumes=self._resumes(),
+            resume_from=None if resume_from is None else resume_from.session,
         )
-        return self.session
+        return self.training_run
 
-    def _begin_counting(self, total: int, reset: bool) -> None:
+    def _start_counting(self, total: int, reset: bool, resumed: bool) -> None:
         if reset:
             self.counters.num_timesteps = 0
         self.counters.horizon = self.counters.num_timesteps + total
+
+    def _make_collector(self, stream: Stream, choose: Callable[[Rows], ActionArray], selector: ActionSelector) -> None:
+        self.stream = stream
+        self.selector = selector
+        # without a seed of the model, the environment keeps the one that it was made with
+        seed = None if self.arguments["seed"] is None else self.rng.env_seed
+        self.collector = Collector(stream, choose, seed, lambda: selector.extras)
 
     def predict(
         self,
@@ -210,43 +264,41 @@ class BaseAlgorithm(Saving, ABC):
         action_masks: Any = None,
         reward: Any = None,
     ) -> tuple[ActionArray, Any]:
-        """The action for one observation, or for a batch of them.
+        """Returns the action for one observation, or for a batch of them.
 
         Args:
-            observation: of the model's observation space, or with one more axis in front. Where the model stacks
-                frames itself, single frames too: `state` then carries the stack.
-            state: what the last call returned; None at the start.
-            episode_start: `[n]` True where an episode begins: the state is cleared there.
-            deterministic: greedy (of a policy that draws its actions: the likeliest); else by `evaluation_eps` if that
-                was given, exploring as while learning, or drawn by the policy.
-            action_masks: `[A]` or `[n, A]`, true where legal; for MultiDiscrete one branch after the other. None: all,
-                or what the observation says where `action_mask=` is a key of it.
-            reward: the last one, `[]` or `[n]`; for recurrent policies that read it (`model.reads_reward`) alone.
+            observation: one observation of the model's observation space, or a batch with one more leading axis. Where the
+                model stacks frames itself, single frames too: `state` then holds the stack.
+            state: the state that the last call returned; None at the start.
+            episode_start: `[n]`, True where an episode begins: the state is cleared there.
+            deterministic: greedy, or the most likely action of a policy that samples. False: epsilon-greedy by
+                `evaluation_eps` if it was set, else as while learning, or sampled.
+            action_masks: `[A]` or `[n, A]`, True where legal; for MultiDiscrete one branch after the other. None: all,
+                or those in the observation where `action_mask=` is a key of it.
+            reward: the last reward, `[]` or `[n]`; only for recurrent policies that read it (`model.reads_reward`).
 
         Returns:
             Actions of the action space (`[]` or `[n]`; MultiDiscrete adds an axis), and the state for the next call.
 
         Raises:
-            SpaceError: shape, dtype or keys do not fit.
+            SpaceError: shape, dtype or keys differ from the model's spaces.
         """
         rng = None if deterministic else self.rng.predict
-        asked = (observation, state, episode_start, action_masks, self.exploration, rng, reward)
-        answer: tuple[ActionArray, Any] = self.predictor(*asked)
-        return answer
+        return self.predictor(observation, state, episode_start, action_masks, self.exploration, rng, reward)
 
     def set_env(self, env: Any, force_reset: bool = True) -> None:
-        """Learns from another environment of the same spaces from now on; its first rows begin new episodes.
+        """Changes the environment to another one of the same spaces; its first rows begin new episodes.
 
         Raises:
             SpaceError: its spaces differ from the model's.
-            ConfigurationError: it has another number of lanes than the replay, or `learn` is running.
+            ConfigurationError: its number of lanes differs from the replay's, or `learn` is running.
         """
         if self.learning:
             raise ConfigurationError(
                 "this model is learning: set_env would not reach the learn that is running; call it after learn, then learn "
                 "again with reset_num_timesteps=False"
             )
-        stream = model_file.outside_of(self.blueprint, env, self.action_mask)
+        stream = environment_for(self.blueprint, env, self.action_mask)
         if self._experience is not None and stream.num_envs != self.n_envs:
             raise ConfigurationError(
                 f"the environment has {stream.num_envs} lanes, the model's replay was made for {self.n_envs}; give as many"
@@ -257,10 +309,253 @@ class BaseAlgorithm(Saving, ABC):
         self.attach(stream)
 
     def set_random_seed(self, seed: int | None = None) -> None:
-        """Starts all random streams of the model anew; the environment's at the next reset."""
+        """Restarts all random streams of the model; the environment's at the next reset."""
         seed = None if seed is None else check_int("seed", seed, 0)
         fresh = Generators(seed, self.device, self.rng.sample.device)
         self.rng.load_state_dict(fresh.state_dict())
         self.rng.env_seed = fresh.env_seed
-        if self.actor is not None:
-            self.actor.env_seed = fresh.env_seed
+        if self.collector is not None:
+            self.collector.env_seed = fresh.env_seed
+
+    # -- files
+
+    def save(
+        self,
+        path: str | Path | IO[bytes],
+        *,
+        full: bool = False,
+        trust: bool = False,
+        incremental: bool = False,
+        background: bool = False,
+    ) -> Any:
+        """Writes parameters, optimiser, counters and exploration to a zip file, atomically.
+
+        Args:
+            path: `.zip` is added where there is no suffix.
+            full: also write what an exact continuation needs: replay or rollout, environment state, random generators,
+                statistics, log and callbacks; `load(path, env=...).resume()` continues there.
+            trust: pickle an environment that has no state of its own format; loading the file then needs `trust=True` too.
+            incremental: with `full`: write the rows of a replay to the folder `replay_rows` next to the zip, which all zips
+                of that folder share. Only new rows are written, and rows that no zip refers to are deleted.
+            background: with `incremental`: copy the data and return; a thread writes it.
+
+        Returns:
+            The path; with `background` a `Writing`, whose `wait()` returns the path once it exists, or raises.
+
+        Raises:
+            CheckpointError: a constructor argument cannot be written.
+            ConfigurationError: `full` before the first `learn`; `incremental` without it, or into an open file;
+                `background` without `incremental`.
+        """
+        return checkpointing.save_model(self, path, full, trust, incremental, background)
+
+    @classmethod
+    def load(
+        cls,
+        path: str | Path | IO[bytes],
+        env: Any = None,
+        device: str | torch.device = "auto",
+        custom_objects: Mapping[str, Any] | None = None,
+        trust: bool = False,
+        **kwargs: Any,
+    ) -> Self:
+        """Returns a model from a zip file that `save` wrote. No code in the file is run.
+
+        Args:
+            path: of the zip, or of a folder: its full checkpoint with the most steps.
+            env: environment to learn from; None loads a model that can predict.
+            device: "auto", "cpu", "cuda".
+            custom_objects: values that replace constructor arguments of the file, by name.
+            trust: import or unpickle objects that the file names (own policy classes, functions as schedules, environments).
+            kwargs: constructor arguments to change.
+
+        Raises:
+            CheckpointError: the file is damaged, foreign, or needs trust.
+            SpaceError: the spaces of `env` differ from the model's.
+        """
+        model: Self = checkpointing.load_model(cls, path, env, device, custom_objects, trust, kwargs)
+        return model
+
+    def resume(self, callback: Any = None, progress_bar: bool = False) -> Self:
+        """Finishes the `learn` that a full checkpoint interrupted, with its horizon and log interval.
+
+        On the same machine and versions the result equals that of the uninterrupted run bit for bit, if the file holds the
+        state of the environment; otherwise new episodes begin, and the interrupted ones count as truncated.
+
+        Args:
+            callback: the callback of that `learn`; its counts continue.
+            progress_bar: show a progress bar.
+
+        Raises:
+            ConfigurationError: the model does not come from a full checkpoint, or has learned since.
+        """
+        state = checkpointing.resumable(self)
+        left = self.counters.horizon - self.counters.num_timesteps
+        if left <= 0:
+            return self
+        interval, name = checkpointing.interrupted_run(state)
+        return self.learn(left, callback, interval, name, False, progress_bar, _resume_from=state)
+
+    def get_parameters(self) -> dict[str, dict[str, Any]]:
+        """Returns a copy of the state of the policy (online and target networks) and of the optimisers, by name."""
+        return checkpointing.get_parameters(self)
+
+    def set_parameters(self, load_path_or_dict: Any, exact_match: bool = True, device: str = "auto") -> None:
+        """Sets parameters from a dict such as `get_parameters` returns, or from a zip file.
+
+        Raises:
+            ConfigurationError: names or shapes do not fit; nothing has changed.
+        """
+        checkpointing.set_parameters(self, load_path_or_dict, exact_match)
+
+    def after_tick(self, action: Callable[[], object]) -> None:
+        """Calls `action` when this tick is over, after all callbacks and the log; at once if `learn` is not running."""
+        if self.learning and self.training_run is not None:
+            self.training_run.waiting.append(action)
+        else:
+            action()
+
+    def saved_parts(self) -> dict[str, Any]:
+        """Returns the parts whose state every checkpoint holds, by name."""
+        parts: dict[str, Any] = {"learner": self.learner}
+        if self.exploration is not None:
+            parts["exploration"] = self.exploration
+        if self.normalizer.active:
+            parts["normalizer"] = self.normalizer
+        return parts | {"counters": self.counters, "rng": self.rng}
+
+    def run_parts(self) -> dict[str, Any]:
+        """Returns the further parts whose state a full checkpoint holds, without the buffer."""
+        parts: dict[str, Any] = {"statistics": self.statistics}
+        if self.selector is not None and self.selector.recurrent_state is not None:
+            parts["memory"] = self.selector.recurrent_state
+        return parts
+
+    # -- attributes
+
+    if not TYPE_CHECKING:  # a type checker would accept every name
+
+        def __getattr__(self, name: str) -> Any:
+            """Returns a constructor argument.
+
+            Raises:
+                AttributeError: no argument has that name. The message names the counterpart of an SB3 attribute.
+            """
+            arguments = self.__dict__.get("arguments", {})  # empty while a copy is being made
+            if name in arguments:
+                return arguments[name]
+            part = getattr(type(self), name, None)
+            if isinstance(part, property):  # its getter raised AttributeError; raise that error again, not a new one
+                return part.fget(self)
+            raise no_attribute(self, name, HINTS, arguments)
+
+        def __setattr__(self, name: str, value: Any) -> None:
+            """Sets an attribute, except those that cannot have an effect any more.
+
+            Raises:
+                ConfigurationError: it is a constructor argument, a computed attribute, or a name of SB3.
+            """
+            arguments = self.__dict__.get("arguments", {})
+            read_only = getattr(getattr(type(self), name, None), "fset", self) is None
+            reserved = name in SETTERS or name in RENAMED or name in arguments
+            first = name in PARTS and name not in self.__dict__
+            if read_only or (reserved and not first):
+                raise ConfigurationError(assignment_error(type(self).__name__, name, value, arguments))
+            super().__setattr__(name, value)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        raise ConfigurationError(NO_COPY.format("copy.deepcopy of", type(self).__name__))
+
+    def __copy__(self) -> Self:
+        """Returns another object with the same parts."""
+        copied = object.__new__(type(self))
+        copied.__dict__.update(self.__dict__)
+        return copied
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise ConfigurationError(NO_COPY.format("pickling", type(self).__name__))
+
+    def get_env(self) -> Any:
+        """Returns the environment as it was passed or made; None if there is none."""
+        return None if self.stream is None else self.stream.env
+
+    def set_logger(self, logger: Logger) -> None:
+        """Logs to `logger`; the caller closes it."""
+        self.logs.take(logger)
+
+    def dump_logs(self) -> None:
+        """Writes a log line now (while learning)."""
+        if self.training_run is not None:
+            self.training_run.dump()
+
+    @property
+    def env(self) -> Any:
+        return self.get_env()
+
+    @property
+    def logger(self) -> Logger:
+        return self.logs.logger
+
+    @property
+    def num_timesteps(self) -> int:
+        return self.counters.num_timesteps
+
+    @property
+    def _total_timesteps(self) -> int:
+        return self.counters.horizon
+
+    @property
+    def _n_updates(self) -> int:
+        return self.counters.n_updates
+
+    @property
+    def _current_progress_remaining(self) -> float:
+        """1 at the start of a `learn`, 0 at its horizon."""
+        return 1.0 - self.num_timesteps / max(1, self._total_timesteps)
+
+    @property
+    def n_envs(self) -> int:
+        return self.blueprint.num_envs
+
+    @property
+    def seed(self) -> int | None:
+        """The seed that was passed, or drawn."""
+        return self.rng.seed
+
+    @property
+    def device(self) -> torch.device:
+        return self.learner.flat.device
+
+    @property
+    def observation_space(self) -> spaces.Space[Any]:
+        return self.blueprint.observation_space
+
+    @property
+    def action_space(self) -> spaces.Space[Any]:
+        return self.blueprint.action_space
+
+    @property
+    def action_mask(self) -> str | None:
+        """Source of the legal actions: "info", a key of the observation, or None."""
+        return self.arguments.get("action_mask")
+
+    @property
+    def reads_reward(self) -> bool:
+        """True if `predict` needs the last reward."""
+        return bool(self.policy.reads_reward)
+
+    @property
+    def exploration_rate(self) -> float:
+        """Epsilon, on a ladder the mean over the lanes; the temperature of Boltzmann exploration."""
+        if self.exploration is None:
+            raise MissingPart(f"{type(self).__name__} samples its actions and has no exploration_rate")
+        return self.exploration.rate
+
+    @property
+    def ep_info_buffer(self) -> deque[dict[str, Any]]:
+        return self.statistics.ep_info_buffer
+
+    @property
+    def ep_success_buffer(self) -> deque[float]:
+        """1 or 0 for each of the latest episodes, where the environment reports `is_success`."""
+        return self.statistics.ep_success_buffer

@@ -1,4 +1,4 @@
-"""The actor that acts, steps and waits, all in the caller's thread."""
+"""Collects rows: selects actions, steps the environment and yields one tick after another."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from sb_dqn.types import ActionArray, Rows
 
 
 class Collector:
-    """Acts on the open rows, then steps all lanes.
+    """Selects actions for the open rows, then steps all lanes, in the thread of the caller.
 
     Args:
         stream: the environment.
-        choose: from a tick, the `[B]` actions that leave its open rows.
-        env_seed: for the first reset; later ones go on with the environment's own generators.
-        declared: what the policy says of the rows that it has just left, `[B, ...]` by name (`Rows.extra`).
+        choose: from a tick to the `[B, ...]` actions for its open rows.
+        env_seed: seed of the first reset; later resets use the environment's own generators.
+        extras: returns the arrays `[B, ...]` that are stored with the latest actions (`Rows.extra`).
     """
 
     def __init__(
@@ -26,21 +26,22 @@ class Collector:
         stream: Stream,
         choose: Callable[[Rows], ActionArray],
         env_seed: int | None,
-        declared: Callable[[], dict[str, npt.NDArray[Any]]] = dict,
+        extras: Callable[[], dict[str, npt.NDArray[Any]]] = dict,
     ) -> None:
         self.stream = stream
         self.choose = choose
         self.env_seed = env_seed
-        self.declared = declared
+        self.extras = extras
         self.latest: Rows | None = None
-        """The tick whose open rows nobody has acted on; None from then on until the environment has answered."""
-        self.goes_on: Callable[[], Rows | None] | None = None
-        """Asked once instead of beginning anew: the tick to go on from, or None if there is none after all."""
+        """The latest tick, until an action is chosen for its open rows; None from then until the environment has stepped."""
 
-    def rows(self) -> Iterator[Rows]:
-        """One tick after another; the first begins the stream anew. An action is chosen when its tick is asked for."""
-        goes_on, self.goes_on = self.goes_on, None
-        rows = None if goes_on is None else goes_on()
+    def rows(self, first: Rows | None = None) -> Iterator[Rows]:
+        """Yields one tick after another; the action for a tick is selected when the next one is requested.
+
+        Args:
+            first: a tick that was stored before (a resumed run), to continue from; None resets the environment.
+        """
+        rows = first
         if rows is None:
             seed, self.env_seed, self.latest = self.env_seed, None, None
             rows = self.latest = self.stream.begin(seed)
@@ -48,6 +49,6 @@ class Collector:
         while True:
             self.latest = None
             rows = self.stream.step(self.choose(rows))
-            rows.extra = self.declared()
+            rows.extra = self.extras()
             self.latest = rows
             yield rows

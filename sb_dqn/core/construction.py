@@ -1,52 +1,202 @@
-"""From scalars at the door to checked parts: what every Q-agent's constructor does alike."""
+"""Parts of a model from constructor arguments: device, random generators, environment, policy, optimiser."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 import torch
 
 from sb_dqn.accelerate import Mode, choose_mode
 from sb_dqn.buffers.sequences import Sequences
-from sb_dqn.checks import check_float, check_int, check_switch
-from sb_dqn.core.arguments import resolve_device
-from sb_dqn.errors import ConfigurationError
+from sb_dqn.checks import check_bool, check_choice, check_float, check_int, check_path, check_switch
+from sb_dqn.envs.streams.open import Stream, open_stream
+from sb_dqn.errors import ConfigurationError, SpaceError
+from sb_dqn.normalize import NormalizationConfig
 from sb_dqn.policies import VALUE_POLICIES, QPolicy, policy_class, split_policy_kwargs
 from sb_dqn.policies.base import Policy
 from sb_dqn.policies.q_network import QNetworkConfig
 from sb_dqn.rng import Generators, torch_seeded
-from sb_dqn.schedules import Linear
+from sb_dqn.schedules import Linear, Schedule, as_schedule
 from sb_dqn.types import Blueprint
 
 P = TypeVar("P", bound=Policy)
 
 
-def epsilon_schedule(initial: float, final: float, fraction: float) -> Linear:
-    """Stable-Baselines3's three arguments as one schedule.
+@dataclass
+class TrainingConfig:
+    """Settings that all algorithms share, checked here.
+
+    Args:
+        learning_rate: above 0, or a schedule.
+        max_grad_norm: bound on the 2-norm of the gradient, above 0; None: no bound.
+        action_mask: "info", a key of the observation, or None.
+        normalize_observations, normalize_rewards: see `DQN`.
+        stats_window_size: episodes in the running means, from 1.
+        tensorboard_log: folder, or None.
+        verbose: 0, 1 or 2.
+        seed: from 0, or None.
+        device: torch device, or "auto".
+        precision: "fp32" or "bf16".
+        torch_compile: compile the update.
 
     Raises:
-        ConfigurationError: one of them is not in [0, 1], or epsilon would rise.
+        ConfigurationError: a value is out of its range.
     """
-    found = Linear(
-        check_float("exploration_initial_eps", initial, 0.0, 1.0),
-        check_float("exploration_final_eps", final, 0.0, 1.0),
-        fraction=check_float("exploration_fraction", fraction, 0.0, 1.0),
-    )
-    if found.rises():
+
+    learning_rate: Any
+    max_grad_norm: float | None
+    action_mask: str | None
+    normalize_observations: Any
+    normalize_rewards: Any
+    stats_window_size: int
+    tensorboard_log: str | None
+    verbose: int
+    seed: int | None
+    device: Any
+    precision: str = "fp32"
+    torch_compile: bool = False
+
+    def __post_init__(self) -> None:
+        self.rate_schedule: Schedule = as_schedule("learning_rate", self.learning_rate)
+        self.normalization(0.0)
+        _check_norm(self.max_grad_norm)
+        check_choice("precision", self.precision, ("fp32", "bf16"))
+        check_bool("torch_compile", self.torch_compile)
+        check_int("verbose", self.verbose, 0, 2)
+        check_int("stats_window_size", self.stats_window_size, 1)
+        check_path("tensorboard_log", self.tensorboard_log)
+        self.torch_device = resolve_device(self.device)
+
+    def normalization(self, gamma: float) -> NormalizationConfig:
+        """Returns the configuration of normalisation for a discount."""
+        return NormalizationConfig(self.normalize_observations, self.normalize_rewards, gamma)
+
+
+def _check_norm(max_grad_norm: Any) -> None:
+    if max_grad_norm is None:
+        return
+    try:
+        check_float("max_grad_norm", max_grad_norm, 0.0, above=True)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{error}, or None for no bound") from None
+
+
+def resolve_device(device: Any, name: str = "device") -> torch.device:
+    """Returns the torch device for a name; "auto" is CUDA where available.
+
+    Args:
+        device: value of the argument.
+        name: name of the argument, for messages.
+
+    Raises:
+        ConfigurationError: an unknown name, or CUDA where there is none.
+    """
+    if isinstance(device, str) and device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        found = torch.device(device)
+    except (RuntimeError, TypeError, ValueError) as error:
+        raise ConfigurationError(f"{name}={device!r} is unknown: give 'auto', 'cpu', 'cuda' or 'cuda:0'") from error
+    if found.type == "meta":
+        raise ConfigurationError(f"{name}={device!r} holds no numbers: give 'auto', 'cpu', 'cuda' or 'cuda:0'")
+    if found.type == "cuda" and not torch.cuda.is_available():
         raise ConfigurationError(
-            f"exploration_initial_eps={initial!r} is below exploration_final_eps={final!r}, and exploration never rises; give an "
-            f"initial epsilon of at least {final!r}"
+            f"{name}={device!r}: torch {torch.__version__} sees no CUDA here; give 'auto' or 'cpu'"
         )
     return found
 
 
+def buffer_device_of(buffer_device: Any) -> torch.device | None:
+    """Returns the torch device of the argument `buffer_device`; None stays None."""
+    return None if buffer_device is None else resolve_device(buffer_device, "buffer_device")
+
+
+def random_streams(seed: int | None, device: torch.device, buffer_device: torch.device | None = None) -> Generators:
+    """Returns the random generators of a model.
+
+    Raises:
+        ConfigurationError: `seed` is not an integer from 0.
+    """
+    checked = None if seed is None else check_int("seed", seed, 0, 2**63 - 1)
+    return Generators(checked, device, device if buffer_device is None else buffer_device)
+
+
+def open_environment(env: Any, action_mask: str | None = None) -> tuple[Blueprint, Stream | None]:
+    """Returns the spaces of an environment, and the environment as a stream of rows; a `Blueprint` has no stream.
+
+    Args:
+        env: environment of any supported kind, or a `Blueprint`.
+        action_mask: source of the legal actions: "info", a key of a Dict observation; None: as the environment declares.
+
+    Raises:
+        ConfigurationError: `env` is None.
+    """
+    if env is None:
+        raise ConfigurationError("env=None is not allowed: give an id such as 'CartPole-v1', an env, or a vector env")
+    if isinstance(env, Blueprint):
+        return env, None
+    stream = open_stream(env, action_mask=action_mask)
+    return stream.blueprint, stream
+
+
+def environment_for(blueprint: Blueprint, env: Any, action_mask: str | None = None) -> Any:
+    """Returns the stream of an environment for a model that was made for `blueprint`; the blueprint if `env` is None.
+
+    Raises:
+        SpaceError: the spaces differ.
+    """
+    if env is None:
+        return blueprint
+    frame_stack = blueprint.frame_stack if blueprint.frame_stack > 1 else None
+    stream = open_stream(env, frame_stack=frame_stack, action_mask=action_mask)
+    check_same_spaces(stream.blueprint, blueprint)
+    return stream
+
+
+def check_same_spaces(given: Blueprint, made: Blueprint) -> None:
+    """Checks that an environment has the spaces that a model was made for; the number of lanes may differ.
+
+    Raises:
+        SpaceError: they differ.
+    """
+    if replace(given, num_envs=1) == replace(made, num_envs=1):
+        return
+    for name in ("observation_space", "action_space", "frame_stack"):
+        ours, theirs = getattr(made, name), getattr(given, name)
+        if ours != theirs:
+            raise SpaceError(
+                f"the environment's {name} is {theirs}, the model was made for {ours}; give an environment like that, "
+                f"or make a new model for this one"
+            )
+
+
+def epsilon_schedule(initial: float, final: float, fraction: float) -> Linear:
+    """Returns SB3's three exploration arguments as one schedule.
+
+    Raises:
+        ConfigurationError: one of them is not in [0, 1], or epsilon rises.
+    """
+    schedule = Linear(
+        check_float("exploration_initial_eps", initial, 0.0, 1.0),
+        check_float("exploration_final_eps", final, 0.0, 1.0),
+        fraction=check_float("exploration_fraction", fraction, 0.0, 1.0),
+    )
+    if schedule.rises():
+        raise ConfigurationError(
+            f"exploration_initial_eps={initial!r} is below exploration_final_eps={final!r}, and exploration never rises; give an "
+            f"initial epsilon of at least {final!r}"
+        )
+    return schedule
+
+
 def adam_eps(policy_kwargs: Mapping[str, Any] | None, eps: float) -> dict[str, Any]:
-    """`policy_kwargs` with the epsilon of Adam that a paper names, unless the user chose an optimiser's settings."""
-    given = dict(policy_kwargs or {})
-    if not given.keys() & {"optimizer_class", "optimizer_kwargs"}:
-        given["optimizer_kwargs"] = {"eps": eps}
-    return given
+    """Returns `policy_kwargs` with an epsilon for Adam, unless they configure the optimiser."""
+    kwargs = dict(policy_kwargs or {})
+    if not kwargs.keys() & {"optimizer_class", "optimizer_kwargs"}:
+        kwargs["optimizer_kwargs"] = {"eps": eps}
+    return kwargs
 
 
 def has_default_features(policy_kwargs: Mapping[str, Any]) -> bool:
@@ -54,45 +204,22 @@ def has_default_features(policy_kwargs: Mapping[str, Any]) -> bool:
     return not policy_kwargs.keys() & {"features_extractor_class", "features_extractor_kwargs"}
 
 
-def gradient_bound(max_grad_norm: float | None) -> float | None:
-    """A positive number, or None.
-
-    Raises:
-        ConfigurationError: neither.
-    """
-    if max_grad_norm is None:
-        return None
-    try:
-        return check_float("max_grad_norm", max_grad_norm, 0.0, above=True)
-    except ConfigurationError as error:
-        raise ConfigurationError(f"{error}, or None for no bound") from None
-
-
-def random_streams(seed: int | None, device: torch.device, buffer_device: str | None = None) -> Generators:
-    """The random streams of a model, beside its nets and its replay.
-
-    Raises:
-        ConfigurationError: the seed is no whole number from 0 up.
-    """
-    return Generators(
-        None if seed is None else check_int("seed", seed, 0, 2**63 - 1),
-        device,
-        resolve_device(buffer_device, "buffer_device") if buffer_device else device,
-    )
-
-
 class PolicyConfig(Generic[P]):
-    """Which nets are to be made; checked before the environment is opened.
+    """The networks to make and their optimiser; checked before the environment is opened.
 
     Args:
         policy: alias or class.
-        policy_kwargs: of the policy and of the optimiser.
-        aliases: of the family of policies.
-        family: parent of all its classes.
-        further: keywords of the policy that the algorithm decides.
+        policy_kwargs: keywords of the policy and of the optimiser.
+        aliases: policies by alias.
+        family: parent of all policies allowed.
+        config: keywords of the policy that the algorithm sets.
+
+    Attributes:
+        policy: the class.
+        optimizer: `optimizer_class` and `optimizer_kwargs`.
 
     Raises:
-        ConfigurationError: an unknown alias or key.
+        ConfigurationError: an unknown alias or keyword.
     """
 
     def __init__(
@@ -101,26 +228,26 @@ class PolicyConfig(Generic[P]):
         policy_kwargs: Mapping[str, Any] | None,
         aliases: Mapping[str, type[P]],
         family: type[P],
-        **further: Any,
+        **config: Any,
     ) -> None:
         self.policy = policy_class(policy, aliases, family)
         arguments, self.optimizer = split_policy_kwargs(self.policy, policy_kwargs)
-        self.arguments = {**arguments, **further}
+        self.arguments = {**arguments, **config}
 
     def build(self, blueprint: Blueprint, rng: Generators, device: torch.device) -> P:
-        """The nets for an environment, from the stream of random numbers that initialises."""
+        """Returns the networks for an environment; the generators' `init_seed` determines their weights."""
         with torch_seeded(rng.init_seed):
             return self.policy(blueprint.observation_space, blueprint.action_space, **self.arguments).to(device)
 
-    def mode(self, nets: P, device: torch.device, torch_compile: bool) -> Mode:
-        """How the update is run. A recording of a sequence holds each of its steps: it takes long to make, and is no
-        faster than the kernels that torch has for whole sequences.
+    def mode(self, policy: P, device: torch.device, torch_compile: bool) -> Mode:
+        """Returns how updates run. Those of recurrent policies run eagerly: a recording would contain each time step, take
+        long to make, and be no faster than torch's kernels for whole sequences.
 
         Raises:
             ConfigurationError: `torch_compile` with a recurrent policy.
         """
         if not self.policy.recurrent:
-            return choose_mode([nets], device, torch_compile)
+            return choose_mode([policy], device, torch_compile)
         if torch_compile:
             raise ConfigurationError(
                 "torch_compile=True is not for recurrent policies: the compiler would unroll each step"
@@ -129,35 +256,47 @@ class PolicyConfig(Generic[P]):
 
 
 class QPolicyConfig(PolicyConfig[QPolicy]):
-    """The nets of a Q-agent.
+    """The networks of a Q-learning algorithm.
 
     Args:
         policy: alias or class.
-        policy_kwargs: of the policy and of the optimiser.
-        design: dueling, noisy, distribution.
+        policy_kwargs: keywords of the policy and of the optimiser.
+        network: dueling, noisy, distribution.
+        has_target: False for algorithms without a target network.
 
     Raises:
-        ConfigurationError: an unknown alias or key.
+        ConfigurationError: an unknown alias or keyword.
     """
 
     def __init__(
-        self, policy: str | type[QPolicy], policy_kwargs: Mapping[str, Any] | None, design: QNetworkConfig
+        self,
+        policy: str | type[QPolicy],
+        policy_kwargs: Mapping[str, Any] | None,
+        network: QNetworkConfig,
+        has_target: bool = True,
     ) -> None:
-        super().__init__(policy, policy_kwargs, VALUE_POLICIES, QPolicy, design=design)
+        super().__init__(policy, policy_kwargs, VALUE_POLICIES, QPolicy, design=network)
+        self.has_target = has_target
 
-    def sequences(self, given: Any) -> Sequences | None:
-        """What a recurrent policy is trained on; None for one without a memory.
+    def build(self, blueprint: Blueprint, rng: Generators, device: torch.device) -> QPolicy:
+        policy = super().build(blueprint, rng, device)
+        if not self.has_target:
+            del policy.q_net_target
+        return policy
+
+    def sequences(self, sequences: Any) -> Sequences | None:
+        """Returns the sequences that a recurrent policy learns from; None for a feed-forward policy.
 
         Raises:
-            ConfigurationError: settings without a memory, or out of range.
+            ConfigurationError: settings for a feed-forward policy, or out of range.
         """
         if not self.policy.recurrent:
-            if given is not None:
+            if sequences is not None:
                 raise ConfigurationError(
-                    f"sequences={given!r} is for recurrent policies; give policy='MlpLstmPolicy', 'CnnLstmPolicy' or "
+                    f"sequences={sequences!r} is for recurrent policies; give policy='MlpLstmPolicy', 'CnnLstmPolicy' or "
                     f"'MultiInputLstmPolicy', or leave it out"
                 )
             return None
-        if given is False:
+        if sequences is False:
             raise ConfigurationError("sequences=False: a policy with a memory learns from sequences; leave it out")
-        return check_switch("sequences", True if given is None else given, Sequences)
+        return check_switch("sequences", True if sequences is None else sequences, Sequences)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
@@ -30,8 +30,7 @@ from sb_dqn.checkpoint import (
     write_checkpoint,
 )
 from sb_dqn.core.resume import ResumeState
-from sb_dqn.envs.streams.open import open_stream
-from sb_dqn.errors import CheckpointError, ConfigurationError, EnvironmentFault, SpaceError
+from sb_dqn.errors import CheckpointError, ConfigurationError, EnvironmentFault
 from sb_dqn.nn.layers.linear import Noisy
 from sb_dqn.nn.parameters.optimizers import RMSpropTFLike
 from sb_dqn.nn.torsos.features import EXTRACTORS
@@ -195,32 +194,6 @@ def find_class(cls: type[Any], name: str) -> type[Any]:
             return found
         waiting += found.__subclasses__()
     raise CheckpointError(f"the file holds a {name}, which is no {cls.__name__}; load it by {name}.load")
-
-
-def outside_of(made: Blueprint, env: Any, action_mask: str | None = None) -> Any:
-    """What to build a saved model with: the environment given, if its spaces are those of the file, else the blueprint.
-
-    Raises:
-        SpaceError: the spaces differ.
-    """
-    if env is None:
-        return made
-    stream = open_stream(env, frame_stack=made.frame_stack if made.frame_stack > 1 else None, action_mask=action_mask)
-    check_same_spaces(stream.blueprint, made)
-    return stream
-
-
-def check_same_spaces(given: Blueprint, made: Blueprint) -> None:
-    """Raises SpaceError unless an environment looks as the one that the model was made for; lanes may differ."""
-    if replace(given, num_envs=1) == replace(made, num_envs=1):
-        return
-    for name in ("observation_space", "action_space", "frame_stack"):
-        ours, theirs = getattr(made, name), getattr(given, name)
-        if ours != theirs:
-            raise SpaceError(
-                f"the environment's {name} is {theirs}, the model was made for {ours}; give an environment like that, "
-                f"or make a new model for this one"
-            )
 
 
 def write_policy(policy: Policy, state: Mapping[str, Tensor], exact_match: bool = True) -> None:

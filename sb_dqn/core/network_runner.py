@@ -1,4 +1,4 @@
-"""Asking nets from numpy: arrays in, arrays out, recorded for their number where that pays."""
+"""Runs policy networks on NumPy arrays; records them per batch size where that is faster."""
 
 from __future__ import annotations
 
@@ -15,90 +15,97 @@ from sb_dqn.policies.base import Policy
 from sb_dqn.spaces import flatten_space
 from sb_dqn.types import BoolArray, Observation
 
-Ask = Callable[..., Any]
-"""`(obs, mask, *further)`, tensors all, to a tensor or a tuple of them; where there is a generator, with `noise=` too."""
+Function = Callable[..., Any]
+"""`(obs, mask, *inputs)`, all tensors, to a tensor or a tuple of them; takes `noise=` too where there is a generator."""
 
-See = Callable[[dict[str, torch.Tensor]], dict[str, torch.Tensor]]
+Transform = Callable[[dict[str, torch.Tensor]], dict[str, torch.Tensor]]
+"""From stored observations to network inputs, for example normalisation; pure tensor operations."""
 
 
-def as_they_are(obs: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Observations that nobody normalises."""
+def unchanged(obs: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Returns `obs`; the transform without normalisation."""
     return obs
 
 
 class NetworkRunner:
-    """Runs a function of a policy's nets on the arrays of acting.
+    """A function of a policy's networks, called with NumPy arrays.
 
     Args:
-        policy: the nets.
-        ask: what is run.
-        mode: how; anything but "eager" needs nets on the CPU.
-        see: from observations as they are to observations as the nets see them; pure tensor operations.
-        generator: draws the nets' random numbers anew for each call; None: there are none.
+        policy: the networks.
+        function: the function to run.
+        mode: how to run it; any mode but "eager" needs networks on the CPU.
+        transform: from stored observations to network inputs.
+        generator: draws the networks' random numbers at each call; None: they have none.
     """
 
     def __init__(
         self,
         policy: Policy,
-        ask: Ask,
+        function: Function,
         mode: Mode,
-        see: See = as_they_are,
+        transform: Transform = unchanged,
         generator: torch.Generator | None = None,
     ) -> None:
-        self.ask, self.see, self.generator = ask, see, generator
+        self.function = function
+        self.transform = transform
+        self.generator = generator
         self.make_noise = policy.make_noise
         self.device = next(policy.parameters()).device
         if mode == "compiled" and choose_mode([policy], self.device, torch_compile=False) == "traced":
-            mode = "traced"  # a record is begun sooner than compiled code, and acting is a matter of beginning
+            mode = (
+                "traced"  # a call of a recording starts sooner than compiled code, and acting is mostly call overhead
+            )
         self.mode = mode
         self.keys = list(flatten_space(policy.observation_space))
-        self._count, self._masked = -1, False
+        self._count = -1
+        self._masked = False
         self._noise: Noise | None = None
-        self._noisy: dict[str, Noise | None] = {}
-        self._run: Any = None
+        self._noise_keyword: dict[str, Noise | None] = {}
+        self._recorded: Any = None
 
     def __call__(
-        self, obs: Observation, mask: BoolArray | None, *further: npt.NDArray[Any]
+        self, obs: Observation, mask: BoolArray | None, *inputs: npt.NDArray[Any]
     ) -> tuple[npt.NDArray[Any], ...]:
-        """What `ask` says, as arrays of our own."""
-        # a list: a generator takes longer, and acting on one lane feels it
-        return tuple([answer.cpu().numpy() for answer in self._tell(obs, mask, *further)])
+        """Returns the outputs of a function of several outputs."""
+        # a list: a generator expression is slower, which shows when acting in one lane
+        return tuple([output.cpu().numpy() for output in self._run(obs, mask, *inputs)])
 
-    def alone(self, obs: Observation, mask: BoolArray | None, *further: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """The one array that `ask` says."""
-        return self._tell(obs, mask, *further).cpu().numpy()  # type: ignore[no-any-return]  # of one tensor
+    def single(self, obs: Observation, mask: BoolArray | None, *inputs: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Returns the output of a function of one output."""
+        return self._run(obs, mask, *inputs).cpu().numpy()  # type: ignore[no-any-return]  # of one tensor
 
-    def _tell(self, obs: Observation, mask: BoolArray | None, *further: npt.NDArray[Any]) -> Any:
-        given = [obs[key] for key in self.keys]
-        given += further
+    def _run(self, obs: Observation, mask: BoolArray | None, *inputs: npt.NDArray[Any]) -> Any:
+        arrays = [obs[key] for key in self.keys]
+        arrays += inputs
         if mask is not None:
-            given.append(mask)
-        count = len(given[0])
+            arrays.append(mask)
+        count = len(arrays[0])
         if count != self._count or (mask is not None) is not self._masked:
-            self._prepare(given, mask is not None)
+            self._prepare(arrays, mask is not None)
         if self._noise is not None and self.generator is not None:
             self._noise.renew(self.generator)
         if self.mode == "eager":
-            return self._answer(*[torch.from_numpy(np.ascontiguousarray(array)).to(self.device) for array in given])
-        for kept, array in zip(self._arrays, given, strict=True):
-            kept[...] = array
-        return self._run(*self._inputs)
+            return self._evaluate(*[torch.from_numpy(np.ascontiguousarray(array)).to(self.device) for array in arrays])
+        for buffer, array in zip(self._buffers, arrays, strict=True):
+            buffer[...] = array
+        return self._recorded(*self._tensors)
 
-    def _prepare(self, given: list[npt.NDArray[Any]], masked: bool) -> None:
-        """Noise and, unless eager, a recording for this number of observations."""
-        self._count, self._masked = -1, masked  # if it is interrupted, the next call prepares anew
+    def _prepare(self, arrays: list[npt.NDArray[Any]], masked: bool) -> None:
+        """Makes noise and, unless eager, a recording for this number of observations."""
+        self._count = -1  # if this is interrupted, the next call prepares again
+        self._masked = masked
         if self.generator is not None:
-            self._noise = self.make_noise(len(given[0]))
-            self._noisy = {"noise": self._noise}
+            self._noise = self.make_noise(len(arrays[0]))
+            self._noise_keyword = {"noise": self._noise}
         if self.mode != "eager":
-            self._inputs = [torch.from_numpy(np.array(array)) for array in given]
-            self._arrays = [tensor.numpy() for tensor in self._inputs]
-            self._run = accelerate(self._answer, tuple(self._inputs), self.mode)
-        self._count = len(given[0])
+            self._tensors = [torch.from_numpy(np.array(array)) for array in arrays]
+            self._buffers = [tensor.numpy() for tensor in self._tensors]
+            self._recorded = accelerate(self._evaluate, tuple(self._tensors), self.mode)
+        self._count = len(arrays[0])
 
     @torch.no_grad()
-    def _answer(self, *tensors: torch.Tensor) -> Any:
+    def _evaluate(self, *tensors: torch.Tensor) -> Any:
         mask, tensors = (tensors[-1], tensors[:-1]) if self._masked else (None, tensors)
         count = len(self.keys)
         obs = dict(zip(self.keys, tensors[:count], strict=True))
-        return self.ask(self.see(obs), mask, *tensors[count:], **self._noisy)
+        return self.function(self.transform(obs), mask, *tensors[count:], **self._noise_keyword)

@@ -1,85 +1,103 @@
-"""Learning from a replay: what DQN and its kin share."""
+"""The base class of algorithms that learn from a replay buffer."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Callable
-from functools import partial
 from typing import Any, cast
 
 import torch
 
-from sb_dqn.accelerate import Mode, accelerate
+from sb_dqn.accelerate import Mode, accelerate, choose_mode
 from sb_dqn.buffers import FrameStack, ReplayBuffer
 from sb_dqn.checkpoint import SegmentedRows
 from sb_dqn.core import model_file
+from sb_dqn.core.action_selection import ActionSelector, Observe, QActionSelector, SampledActionSelector
 from sb_dqn.core.base_algorithm import BaseAlgorithm
-from sb_dqn.core.collector import Collector
-from sb_dqn.core.recurrent_state import QRecurrentState
+from sb_dqn.core.construction import PolicyConfig, TrainingConfig
 from sb_dqn.core.replay_config import ReplayConfig, TargetConfig
 from sb_dqn.core.resume import ResumeState
 from sb_dqn.envs.streams.open import Stream
 from sb_dqn.errors import MissingPart
-from sb_dqn.schedules import Schedule
+from sb_dqn.exploration.settings import ExplorationConfig
+from sb_dqn.policies.drawing import StochasticPolicy
 from sb_dqn.spaces import flatten_space
-from sb_dqn.types import ActionArray, Batch, BoolArray, Observation, Rows, Update
+from sb_dqn.types import ActionArray, Batch, Blueprint, Objective, Rows, Update
 
 
 class OffPolicyAlgorithm(BaseAlgorithm):
-    """Acts, keeps what happened, and learns from samples of it.
+    """Stores what the actions led to, and learns from samples of it.
 
     Args:
-        replay: settings of what is kept.
-        target: settings of the target net.
-        learning_rate: schedule.
-        parts: of BaseAlgorithm.
+        env: environment of any supported kind, or a `Blueprint`.
+        policy: networks and optimiser.
+        training: settings that all algorithms share.
+        objective: makes the loss from the blueprint of the environment.
+        replay: size of the replay, sampling, and when updates are due.
+        target: how the target network follows.
+        exploration: strategy of Q-policies; None for policies that sample their actions.
     """
-
-    memory: QRecurrentState | None = None
-    """What a recurrent policy remembers of the lanes; `prepare_acting` sets it."""
 
     def __init__(
         self,
+        env: Any,
         *,
+        policy: PolicyConfig[Any],
+        training: TrainingConfig,
+        objective: Callable[[Blueprint], Objective],
         replay: ReplayConfig,
         target: TargetConfig,
-        learning_rate: Schedule,
-        stream: Stream | None,
-        **parts: Any,
+        exploration: ExplorationConfig | None = None,
     ) -> None:
-        super().__init__(**parts)
-        self.replay_settings, self.target_settings, self.rate_schedule = replay, target, learning_rate
+        super().__init__(
+            env,
+            policy=policy,
+            training=training,
+            objective=objective,
+            gamma=replay.gamma,
+            batch_size=replay.losses,
+            exploration=exploration,
+            buffer_device=replay.buffer_device,
+        )
+        self.replay_config = replay
+        self.target_config = target
+        self.frames: FrameStack | None = None
         self._next_sync = target.interval
         self._noise = torch.empty(0)
-        self._gradient: Any = None
-        self._recorded_as: tuple[Mode, list[bool]] = ("eager", [])
+        self._update: Callable[[torch.Tensor], Any] | None = None
+        self._recorded_form: tuple[Mode, list[bool]] = ("eager", [])
         self._sample: Callable[[torch.Tensor], Batch]
-        self._uniform_until = replay.cadence.learning_starts
-        if stream is not None:
-            self.attach(stream)
+        if self.stream is not None:
+            self.attach(self.stream)
 
     def attach(self, stream: Stream) -> None:
-        self.stream = stream
-        self.frames = (
-            FrameStack(self.blueprint.frame_stack, stream.num_envs, flatten_space(stream.observation_space))
-            if self.blueprint.frame_stack > 1
-            else None
-        )
-        self.normalizer.set_lanes(stream.num_envs)
-        self._uniform = partial(stream.action_shape.uniform, stream.num_envs)
-        self.prepare_acting(stream.num_envs)
-        # without a seed of ours the environment keeps the one that it was made with
-        seed = None if self.arguments["seed"] is None else self.rng.env_seed
-        self.actor = Collector(stream, self.choose, seed, dict if self.memory is None else self.memory.declared)
+        lanes = stream.num_envs
+        stack = self.blueprint.frame_stack
+        self.frames = FrameStack(stack, lanes, flatten_space(stream.observation_space)) if stack > 1 else None
+        self.normalizer.set_lanes(lanes)
+        selector = self._make_selector(lanes)
+        self._make_collector(stream, self.choose, selector)
         if self._experience is None:
-            size = 0 if self.memory is None else self.memory.state.shape[1]
-            replay = self.replay_settings.build(stream, self.device, self.normalizer, size)
-            self._experience, self._gradient = replay, None
+            recurrent = selector.recurrent_state
+            state_size = 0 if recurrent is None else recurrent.state.shape[1]
+            self._experience = self.replay_config.build(stream, self.device, self.normalizer, state_size)
+            self._update = None
             if self.verbose:
-                self._introduce(stream, replay)
+                self._describe(stream, self.replay)
 
-    def _introduce(self, stream: Stream, replay: ReplayBuffer) -> None:
-        """Says once what a user may not expect."""
+    def _make_selector(self, lanes: int) -> ActionSelector:
+        transform = self.normalizer.observations
+        if isinstance(self.policy, StochasticPolicy):
+            return SampledActionSelector(self.policy, lanes, self.rng.explore, transform, self.acting_mode)
+        assert self.exploration is not None  # every Q-agent has one
+        low = self.learner.low is not None and self._is_large
+        policy = self.policy.with_net(self.learner.online) if low else self.policy
+        selector = QActionSelector(policy, self.exploration, lanes, transform, self.rng.noise)
+        if self.policy.recurrent and not self._is_large:
+            selector.mode = choose_mode([policy], self.device, torch_compile=False)
+        return selector
+
+    def _describe(self, stream: Stream, replay: ReplayBuffer) -> None:
+        """Prints once what a user may not expect."""
         print(f"{type(self).__name__} on {self.device}: {replay.ring.describe()}")
         if stream.options.protocol:
             print(
@@ -92,108 +110,108 @@ class OffPolicyAlgorithm(BaseAlgorithm):
 
     # -- acting
 
-    @abstractmethod
-    def prepare_acting(self, num_lanes: int) -> None:
-        """The lanes have changed: whatever is made for a number of them is made anew."""
-
-    @abstractmethod
-    def act(self, observe: Callable[[], Observation], mask: BoolArray | None) -> ActionArray:
-        """Actions that leave the open rows, `[B, ...]`; what is seen there is built when asked for."""
-
     def choose(self, rows: Rows) -> ActionArray:
-        """Actions for the open rows: uniform until `learning_starts`, then as the algorithm says."""
-        if self.frames is not None:
-            if rows.action is None:
-                self.frames.cut()
-            for slot in rows.slots:
-                self.frames.push(slot)
-        mask = rows.slots[-1].mask
-        observe = partial(self._open_observation, rows)
-        if self.memory is not None:
-            self.memory.take_in(rows, observe(), mask)
-        early = self.counters.lifetime < self._uniform_until
-        action = self._uniform(self.rng.explore, mask) if early else self.act(observe, mask)
-        if self.memory is not None:
-            self.memory.acted(action)
-        return action
+        """Returns actions for the open rows: uniform until `learning_starts`, then by the selector."""
+        observe = self._observer(rows)
+        selector: Any = self.selector
+        if self.counters.lifetime < self.replay_config.cadence.learning_starts:
+            return selector.select(rows, observe, uniform=True)  # type: ignore[no-any-return]
+        selector.advance(self.num_timesteps, self.counters.horizon)
+        if not self.policy.recurrent:
+            selector.mode = self.acting_mode if self.mode == "compiled" else self.update_mode
+        return selector.select(rows, observe)  # type: ignore[no-any-return]
 
-    def _open_observation(self, rows: Rows) -> Any:
+    def _observer(self, rows: Rows) -> Observe:
+        """Returns a function of the open rows' observations, with their frame stacks."""
         if self.frames is None:
-            return rows.slots[-1].obs
-        return self.frames.stacked()
+            return lambda: rows.slots[-1].obs
+        if rows.action is None:
+            self.frames.cut()
+        for slot in rows.slots:
+            self.frames.push(slot)
+        return self.frames.stacked
 
     # -- learning
 
     def before_updates(self) -> None:
         self.normalizer.settle()
-        target, beyond = self.target_settings, self.counters.lifetime - self._next_sync
+        target, beyond = self.target_config, self.counters.lifetime - self._next_sync
         if beyond >= 0 and not target.by_updates:
             self.learner.sync_target(target.share(beyond // target.interval + 1))
-            self._aim_sync()
+            self._schedule_sync()
         self.learner.set_learning_rate(self.rate_schedule(self.num_timesteps, self.counters.horizon))
         self.replay.sampler.advance(self.num_timesteps, self.counters.horizon)
 
     def gradient_step(self) -> Update:
         replay = self.replay
         replay.refresh()
-        form = self.update_form
-        if self._gradient is None or form != self._recorded_as:
-            self._record_gradient(form)
+        form = self.update_mode, self.learner.learns
+        if self._update is None or form != self._recorded_form:
+            self._record(form)
         self._noise.uniform_(generator=self.rng.sample)
         self.learner.renew_noise(self.rng.noise)
-        gradient, *facts = self._gradient(self._noise)
-        self.learner.apply(gradient)
-        target = self.target_settings
+        if form[0] == "eager":
+            batch = self.normalizer.batch(self._sample(self._noise).to(self.device))
+            priority, update = self.learner.update(batch)
+            replay.feedback(batch, priority)
+        else:
+            assert self._update is not None
+            gradient, *facts = self._update(self._noise)
+            self.learner.apply(gradient)
+            update = Update(*facts)
+        target = self.target_config
         if target.by_updates and (self.counters.n_updates + 1) % target.interval == 0:
             self.learner.sync_target(target.tau)
-        return Update(*facts)
+        return update
 
     def _sample_and_differentiate(self, noise: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """The part of `gradient_step` that a recording holds: sampling, gradient and new priorities."""
         batch = self.normalizer.batch(self._sample(noise).to(self.device))
         gradient, priority, update = self.learner.gradient(batch)
         self.replay.feedback(batch, priority)
         return gradient, *update
 
-    def _record_gradient(self, form: tuple[Mode, list[bool]]) -> None:
+    def _record(self, form: tuple[Mode, list[bool]]) -> None:
         mode, _ = form
         device = self.replay.ring.device
         self._noise = torch.zeros(self.replay.sampler.noise_shape, dtype=torch.float64, device=device)
-        # a recording of the whole gradient step has the sampling in it
+        # a recording of the whole gradient step contains the sampling
         self._sample = self.replay.recorded(self._noise) if mode == "eager" else self.replay.sample
         with self.replay.sampler.untouched():
-            self._gradient = accelerate(self._sample_and_differentiate, (self._noise,), mode)
-        self._recorded_as = form  # last: where it is interrupted, the next update records
+            self._update = accelerate(self._sample_and_differentiate, (self._noise,), mode)
+        self._recorded_form = form  # last: if this is interrupted, the next update records again
 
-    def _begin_counting(self, total: int, reset: bool) -> None:
-        super()._begin_counting(total, reset)
-        self._aim_sync()
+    def _start_counting(self, total: int, reset: bool, resumed: bool) -> None:
+        super()._start_counting(total, reset, resumed)
+        self._schedule_sync()
 
-    def _aim_sync(self) -> None:
-        interval = self.target_settings.interval
-        self._next_sync = (self.counters.lifetime // interval + 1) * interval  # short `learn`s in a row count together
+    def _schedule_sync(self) -> None:
+        interval = self.target_config.interval
+        self._next_sync = (self.counters.lifetime // interval + 1) * interval  # several short `learn`s count together
 
-    def _more_parts(self) -> dict[str, model_file.Stateful]:
-        frames: dict[str, model_file.Stateful] = {} if self.frames is None else {"frames": self.frames.ring}
-        memory: dict[str, model_file.Stateful] = {} if self.memory is None else {"memory": self.memory}
-        return {**super()._more_parts(), **frames, **memory}
+    def _log_count(self) -> int:
+        return self.statistics.num_episodes
 
-    def _strips(self) -> SegmentedRows | None:
-        strips = self.replay.strips()
-        return strips if strips.cursor.any() else None
+    # -- files
 
-    def _recall_segments(self, continuation: ResumeState) -> None:
+    def run_parts(self) -> dict[str, Any]:
+        frames = {} if self.frames is None else {"frames": self.frames.ring}
+        return {**super().run_parts(), **frames}
+
+    def segmented_rows(self) -> SegmentedRows | None:
+        """Returns the rows that incremental checkpoints write to segments; None if there are none."""
+        rows = self.replay.strips()
+        return rows if rows.cursor.any() else None
+
+    def note_segments(self, state: ResumeState) -> None:
+        """Notes the segments that loaded rows lie in, so that they are not written again."""
         ring = self.replay.ring
-        if continuation.written and int(continuation.experience["ring/rows"]) == ring.rows:
-            ring.written.update(continuation.written)
-
-    def log_facts(self) -> dict[str, float]:
-        return {"train/learning_rate": self.rate_schedule(self.num_timesteps, self.counters.horizon)}
-
-    # -- replay
+        if state.written and int(state.experience["ring/rows"]) == ring.rows:
+            ring.written.update(state.written)
 
     @property
     def replay(self) -> ReplayBuffer:
-        """What is kept; also as `replay_buffer`.
+        """The replay buffer; also as `replay_buffer`.
 
         Raises:
             MissingPart: there is no environment yet, so its size is not known.
@@ -205,15 +223,15 @@ class OffPolicyAlgorithm(BaseAlgorithm):
     replay_buffer = replay
 
     def save_replay_buffer(self, path: Any) -> Any:
-        """Writes the rows that are held to a zip, whole or not at all."""
+        """Writes the stored rows to a zip file, atomically."""
         return model_file.save_replay(path, self.blueprint, self.replay)
 
     def load_replay_buffer(self, path: Any, truncate_last_traj: bool = True) -> None:
-        """Takes over the rows that `save_replay_buffer` wrote; the newest if not all fit.
+        """Loads rows that `save_replay_buffer` wrote; the newest if not all fit.
 
         Args:
             path: of the zip.
-            truncate_last_traj: kept for Stable-Baselines3's sake; the interrupted episodes are always recorded as truncated.
+            truncate_last_traj: for compatibility with SB3; interrupted episodes are always recorded as truncated.
 
         Raises:
             CheckpointError: the file is damaged, or its rows are of another kind.

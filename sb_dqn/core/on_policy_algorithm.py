@@ -1,85 +1,97 @@
-"""Learning from rollouts: what PQN and the policy-gradient methods share."""
+"""The base class of algorithms that learn from rollouts: PQN and the policy-gradient methods."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, ClassVar, cast
 
-import numpy.typing as npt
 import torch
 
-from sb_dqn.accelerate import Mode, accelerate
+from sb_dqn.accelerate import Mode, accelerate, choose_mode
 from sb_dqn.buffers.on_policy_buffer import OnPolicyBuffer
-from sb_dqn.buffers.rollout_sequences import Before
+from sb_dqn.core.action_selection import ActionSelector, QActionSelector, SampledActionSelector
 from sb_dqn.core.base_algorithm import BaseAlgorithm
-from sb_dqn.core.collector import Collector
-from sb_dqn.core.rollout_config import CollectionConfig as CollectionConfig
-from sb_dqn.core.rollout_config import RolloutConfig as RolloutConfig
-from sb_dqn.core.training_run import TrainingRun
+from sb_dqn.core.construction import PolicyConfig, TrainingConfig
+from sb_dqn.core.rollout_config import CollectionConfig
 from sb_dqn.envs.streams.open import Stream
 from sb_dqn.errors import ConfigurationError, MissingPart
+from sb_dqn.exploration.settings import ExplorationConfig
+from sb_dqn.policies.drawing import StochasticPolicy
 from sb_dqn.schedules import Schedule
-from sb_dqn.types import ActionArray, BoolArray, Observation, Rows, Update
-
-Declared = dict[str, npt.NDArray[Any]]
-"""What a policy says of the rows that it leaves, `[B, ...]`: always "value", and what else its objective needs."""
+from sb_dqn.types import ActionArray, Blueprint, Objective, Rows, Update
 
 
 class OnPolicyAlgorithm(BaseAlgorithm):
-    """Acts for `n_steps` ticks, learns from what happened in epochs of minibatches, forgets it.
+    """Collects a rollout, learns from it in epochs of minibatches, and discards it.
 
-    All actions of a rollout are chosen by the same weights, and so are its values: the action of a row that is open when a
-    rollout is full is chosen after the updates. `log_interval` counts rollouts, as in Stable-Baselines3.
+    All actions and values of a rollout come from the same weights: the action for a row that is open when the rollout is full
+    is selected after the updates. `log_interval` counts rollouts, as in Stable-Baselines3.
 
     Args:
-        rollout: settings of what is collected.
-        learning_rate: schedule.
-        stream: None where there is no environment yet.
-        parts: of BaseAlgorithm.
+        env: environment of any supported kind, or a `Blueprint`.
+        policy: networks and optimiser.
+        training: settings that all algorithms share.
+        objective: makes the loss from the blueprint of the environment.
+        rollout: what is collected before the updates.
+        exploration: strategy of Q-policies; None for policies that sample their actions.
+        has_critic: False stores a value of 0 (Monte-Carlo methods without a learned value).
     """
 
     default_log_interval: ClassVar[int] = 1
     keeps_replay: ClassVar[bool] = False
 
     def __init__(
-        self, *, rollout: CollectionConfig, learning_rate: Schedule, stream: Stream | None, **parts: Any
+        self,
+        env: Any,
+        *,
+        policy: PolicyConfig[Any],
+        training: TrainingConfig,
+        objective: Callable[[Blueprint], Objective],
+        rollout: CollectionConfig,
+        batch_size: int = 1,
+        exploration: ExplorationConfig | None = None,
+        has_critic: bool = True,
     ) -> None:
-        super().__init__(**parts)
-        self.rollout_settings, self.rate_schedule = rollout, learning_rate
-        self._declared: Declared = {}
+        super().__init__(
+            env,
+            policy=policy,
+            training=training,
+            objective=objective,
+            gamma=rollout.gamma,
+            batch_size=batch_size,
+            exploration=exploration,
+        )
+        self.has_critic = has_critic
+        self.rollout_config = replace(cast(Any, rollout), extras=self.policy.extras)
         self._recordings: dict[int, tuple[torch.Tensor, Any]] = {}
         self._recorded_view: Any = None
-        self._recorded_as: tuple[Mode, list[bool]] = ("eager", [])
-        if stream is not None:
-            self.attach(stream)
-
-    @abstractmethod
-    def act(self, obs: Observation, mask: BoolArray | None) -> tuple[ActionArray, Declared]:
-        """`[B]` (`[B, D]`) actions that leave the rows where `obs` `[B, *shape]` is seen, and what is declared of these rows."""
-
-    @abstractmethod
-    def values(self, obs: Observation, mask: BoolArray | None, before: Before | None = None) -> npt.NDArray[Any]:
-        """`[B]` values of observations at which nobody acts, by the current weights: what a rollout bootstraps from.
-        `before` is told to policies that remember."""
-
-    @abstractmethod
-    def prepare_acting(self, num_lanes: int) -> None:
-        """The lanes have changed: whatever is made for a number of them is made anew."""
+        self._recorded_form: tuple[Mode, list[bool]] = ("eager", [])
+        if self.stream is not None:
+            self.attach(self.stream)
 
     def attach(self, stream: Stream) -> None:
-        self.stream = stream
-        # without a seed of ours the environment keeps the one that it was made with
-        env_seed = None if self.arguments["seed"] is None else self.rng.env_seed
-        self.actor = Collector(stream, self.choose, env_seed, lambda: self._declared)
+        self._make_collector(stream, self.choose, self._make_selector(stream.num_envs))
         self.normalizer.set_lanes(stream.num_envs)
-        self.prepare_acting(stream.num_envs)
         if self._experience is None:
-            self._experience = self.rollout_settings.build(stream, self.device, self.normalizer)
+            self._experience = self.rollout_config.build(stream, self.device, self.normalizer)
             if self.verbose:
-                self._introduce(stream, self.rollout)
+                self._describe(stream, self.rollout)
 
-    def _introduce(self, stream: Stream, rollout: OnPolicyBuffer) -> None:
-        """Says once what a user may not expect."""
+    def _make_selector(self, lanes: int) -> ActionSelector:
+        transform = self.normalizer.observations
+        if isinstance(self.policy, StochasticPolicy):
+            mode = self.acting_mode
+            if self.policy.recurrent and not self._is_large:
+                mode = choose_mode([self.policy], self.device, torch_compile=False)
+            return SampledActionSelector(self.policy, lanes, self.rng.explore, transform, mode, self.has_critic)
+        assert self.exploration is not None  # every Q-agent has one
+        selector = QActionSelector(self.policy, self.exploration, lanes, transform, stores_value=True)
+        selector.mode = self.acting_mode
+        return selector
+
+    def _describe(self, stream: Stream, rollout: OnPolicyBuffer) -> None:
+        """Prints once what a user may not expect."""
         print(f"{type(self).__name__} on {self.device}: {rollout.describe()}")
         if stream.options.protocol:
             print(
@@ -87,22 +99,21 @@ class OnPolicyAlgorithm(BaseAlgorithm):
             )
 
     def choose(self, rows: Rows) -> ActionArray:
-        """Actions for the open rows; what is declared of them goes into the next tick's rows."""
-        obs = rows.slots[-1].obs if self.blueprint.frame_stack == 1 else self.rollout.open_observation()
+        """Returns actions for the open rows."""
+        stacked = self.blueprint.frame_stack > 1
+        obs = self.rollout.open_observation() if stacked else rows.slots[-1].obs
         self.normalizer.begin_rollout()
-        self.entered(rows)
-        action, self._declared = self.act(obs, rows.slots[-1].mask)
-        return action
-
-    def entered(self, rows: Rows) -> None:  # nothing to do, on purpose
-        """The open rows are about to be acted on; for those who remember."""
+        selector: Any = self.selector
+        selector.advance(self.num_timesteps, self.counters.horizon)
+        return selector.select(rows, lambda: obs)  # type: ignore[no-any-return]
 
     def before_updates(self) -> None:
         if self.rollout.is_full:
+            assert self.selector is not None
             self.counters.iterations += 1
             self.learner.set_learning_rate(self._now(self.rate_schedule))
             self.normalizer.end_rollout()
-            self.rollout.complete(self.values)
+            self.rollout.complete(self.selector.bootstrap_values)
 
     def gradient_step(self) -> Update:
         drawn = self.rollout.draw(self.rng.sample)
@@ -111,14 +122,14 @@ class OnPolicyAlgorithm(BaseAlgorithm):
         self.learner.renew_noise(self.rng.noise)
         gradient, *facts = run(places)
         update = Update(*facts)
-        if self.session is not None and self.goes_too_far(update):
-            self.session.skip_updates()
+        if self.training_run is not None and self.stops_early(update):
+            self.training_run.skip_updates()
         else:
             self.learner.apply(gradient)
         return update
 
-    def goes_too_far(self, update: Update) -> bool:
-        """Whether the policy has moved so far that this update, and those that are left, are better not made."""
+    def stops_early(self, update: Update) -> bool:
+        """Returns True if this update and the rest of the rollout's are not to be applied."""
         return False
 
     def _sample_and_differentiate(self, places: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -126,32 +137,34 @@ class OnPolicyAlgorithm(BaseAlgorithm):
         return gradient, *update
 
     def _recorded(self, count: int) -> tuple[torch.Tensor, Any]:
-        """Room for the places of a batch of `count`, and what is run on it; another view lies in other memory."""
-        view, form = self.rollout.view, self.update_form
-        if view is not self._recorded_view or form != self._recorded_as:
-            self._recorded_view, self._recorded_as = view, form
+        """Returns a tensor for the places of `count` samples and the function to run on it; made again for a new view."""
+        view, form = self.rollout.view, (self.update_mode, self.learner.learns)
+        if view is not self._recorded_view or form != self._recorded_form:
+            self._recorded_view = view
+            self._recorded_form = form
             self._recordings.clear()
         if count not in self._recordings:
             places = torch.zeros(count, dtype=torch.int64, device=self.device)
             self._recordings[count] = places, accelerate(self._sample_and_differentiate, (places,), form[0])
         return self._recordings[count]
 
-    def _new_session(self, callback: Any, log_interval: int, progress_bar: bool) -> TrainingRun:
-        if self._resuming is None:
+    def _start_counting(self, total: int, reset: bool, resumed: bool) -> None:
+        super()._start_counting(total, reset, resumed)
+        if not resumed:
             self.counters.iterations = 0
-        session = super()._new_session(callback, log_interval, progress_bar)
-        session.log_by(lambda: self.counters.iterations)
-        return session
+
+    def _log_count(self) -> int:
+        return self.counters.iterations
 
     def log_facts(self) -> dict[str, float]:
-        return {"time/iterations": self.counters.iterations, "train/learning_rate": self._now(self.rate_schedule)}
+        return {"time/iterations": self.counters.iterations, **super().log_facts()}
 
     def _now(self, schedule: Schedule) -> float:
         return schedule(self.num_timesteps, self.counters.horizon)
 
     @property
     def rollout(self) -> OnPolicyBuffer:
-        """What was collected since the last updates.
+        """The rows since the last updates.
 
         Raises:
             MissingPart: there is no environment yet, so its size is not known.
@@ -160,8 +173,14 @@ class OnPolicyAlgorithm(BaseAlgorithm):
             raise MissingPart("there is no rollout before there is an environment; call set_env(...) first")
         return cast(OnPolicyBuffer, self._experience)
 
+    def segmented_rows(self) -> None:
+        """Returns None: a rollout is written to the checkpoint itself."""
+
+    def note_segments(self, state: Any) -> None:
+        """Does nothing: a rollout has no segments."""
+
     def save_replay_buffer(self, path: Any) -> Any:
-        """Refuses: there is none.
+        """Raises an error, since there is no replay.
 
         Raises:
             ConfigurationError: always.

@@ -2,69 +2,54 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
 from gymnasium import spaces
 
-from sb_dqn.accelerate import Mode
-from sb_dqn.core.network_runner import NetworkRunner, See, as_they_are
+from sb_dqn.core.network_runner import NetworkRunner, Transform, unchanged
 from sb_dqn.errors import SpaceError
 from sb_dqn.exploration import Exploration
-from sb_dqn.policies import QPolicy
 from sb_dqn.policies.base import Policy
 from sb_dqn.policies.drawing import StochasticPolicy
 from sb_dqn.spaces import Actions, BoxActions, actions_of, batch_observation, flatten_space, leaf_shape
 from sb_dqn.types import ActionArray, Blueprint, BoolArray, Observation
 
-
-class GreedyActor:
-    """What the nets say to a flat dict of arrays: the greedy action, or the values of all actions.
-
-    Args:
-        policy: the nets.
-        mode: how they are run; anything but "eager" needs the nets on the CPU.
-        values: answer with `[B, (D,) A]` values instead of `[B(, D)]` actions.
-        generator: draws the nets' random numbers anew for each call; None: mean weights and fixed fractions.
-        see: from observations as they are to observations as the nets see them; pure tensor operations.
-    """
-
-    def __init__(
-        self,
-        policy: QPolicy,
-        mode: Mode,
-        *,
-        values: bool = False,
-        generator: torch.Generator | None = None,
-        see: See = as_they_are,
-    ) -> None:
-        ask = policy.values if values else policy.greedy
-        self._ask = NetworkRunner(policy, ask, mode, see, generator).alone
-
-    def __call__(self, obs: Observation, mask: BoolArray | None = None) -> npt.NDArray[Any]:
-        return self._ask(obs, mask)
+Values = npt.NDArray[Any]
+Inputs = tuple[ActionArray, Values, Values]
+"""Previous action, previous reward and recurrent state; empty for feed-forward policies."""
 
 
-class Predictor(ABC):
-    """Checks an observation, carries the frame stack, chooses an action. Subclasses say how it is chosen.
+class Predictor:
+    """Computes the actions of `predict`; keeps no state between calls.
+
+    Networks run eagerly, since the number of observations changes from call to call, and without noise in their weights.
 
     Args:
-        policy: the nets.
+        policy: the networks.
         blueprint: spaces and frame stack of the model.
-        action_mask: where the legal actions are told; if by a key of the observation, they are read there.
-        see: from observations as they are to observations as the nets see them.
+        action_mask: source of the legal actions: "info", a key of the observation, or None.
+        transform: from stored observations to network inputs (normalisation).
     """
 
     def __init__(
-        self, policy: Policy, blueprint: Blueprint, action_mask: str | None = None, see: See = as_they_are
+        self, policy: Policy, blueprint: Blueprint, action_mask: str | None = None, transform: Transform = unchanged
     ) -> None:
-        self.door = Door(blueprint, action_mask)
-        self.actions = self.door.actions
-        # eager, since the number of observations changes from call to call
-        self.greedy = NetworkRunner(policy, policy.greedy, "eager", see)
+        self.policy: Any = policy
+        self.inputs = PredictInputs(blueprint, action_mask)
+        self.actions = self.inputs.actions
+        self.transform = transform
+        self.samples = isinstance(policy, StochasticPolicy)
+        if policy.recurrent:
+            self.greedy = self._runner("greedy_step" if self.samples else "step")
+            self.explore = self._runner("drawn_step" if self.samples else "step")
+        else:
+            self.greedy = self._runner("greedy")
+            self.explore = self._runner("sample" if self.samples else "values")
+
+    def _runner(self, method: str) -> NetworkRunner:
+        return NetworkRunner(self.policy, getattr(self.policy, method), "eager", self.transform)
 
     def __call__(
         self,
@@ -76,82 +61,124 @@ class Predictor(ABC):
         rng: np.random.Generator | None,
         reward: Any = None,
     ) -> tuple[ActionArray, Any]:
-        """Actions of the action space and the next state; greedy where there are no random numbers. The last reward is for
-        policies that remember."""
-        obs, vectorised, state = self.door.admit(observation, state, episode_start)
+        """Returns actions of the action space and the state for the next call; greedy if `rng` is None.
+
+        Args: see `BaseAlgorithm.predict`; `exploration` is that of a Q-policy.
+        """
+        if self.policy.recurrent:
+            return self._recurrent(observation, state, episode_start, action_masks, exploration, rng, reward)
+        obs, batched, state = self.inputs.observations(observation, state, episode_start)
         count = len(next(iter(obs.values())))
-        mask = self.door.legal(obs, action_masks, count)
-        action = self.greedy.alone(obs, mask) if rng is None else self._draw(obs, mask, count, exploration, rng)
+        mask = self.inputs.mask(obs, action_masks, count)
+        if rng is None:
+            action = self.greedy.single(obs, mask)
+        elif self.samples:
+            action = self.explore.single(obs, mask, self.policy.draw(rng, count))
+        else:
+            assert exploration is not None  # every Q-agent has one
+            strategy = exploration.evaluation
+            runner = self.explore if strategy.needs_values else self.greedy
+            action = strategy.explore(lambda: runner.single(obs, mask), count, rng, mask)
         action = action + self.actions.start
-        return action if vectorised else action[0], state
+        return action if batched else action[0], state
 
-    @abstractmethod
-    def _draw(
+    def _recurrent(
+        self,
+        observation: Any,
+        state: Any,
+        episode_start: BoolArray | None,
+        action_masks: Any,
+        exploration: Exploration | None,
+        rng: np.random.Generator | None,
+        reward: Any,
+    ) -> tuple[ActionArray, Any]:
+        """Returns the same for a recurrent policy, whose state holds recurrent state, previous action and frame stacks."""
+        if state is not None and not (isinstance(state, dict) and {"memory", "action", "frames"} <= state.keys()):
+            raise SpaceError(
+                f"state must be None or the state that the last predict returned, got {state!r}. Pass one of them."
+            )
+        frames = None if state is None else state["frames"]
+        obs, batched, frames = self.inputs.observations(observation, frames, episode_start)
+        count = len(next(iter(obs.values())))
+        begins = self._begins(state, episode_start, count)
+        memory, previous = self._previous(state, begins)
+        mask = self.inputs.mask(obs, action_masks, count)
+        inputs = (previous, self._reward(reward, begins), memory)
+        chosen, memory = self._recurrent_action(obs, mask, inputs, exploration, rng)
+        action = chosen + self.actions.start
+        return action if batched else action[0], {"memory": memory, "action": chosen, "frames": frames}
+
+    def _recurrent_action(
         self,
         obs: Observation,
         mask: BoolArray | None,
-        count: int,
+        inputs: Inputs,
         exploration: Exploration | None,
-        rng: np.random.Generator,
-    ) -> ActionArray:
-        """`[N, ...]` actions from 0, as by chance as while learning."""
+        rng: np.random.Generator | None,
+    ) -> tuple[ActionArray, Values]:
+        """Returns zero-based actions and the next recurrent state."""
+        if self.samples and rng is not None:
+            action, state = self.explore(obs, mask, self.policy.draw(rng, len(inputs[0])), *inputs)
+            return action, state
+        output, state = self.greedy(obs, mask, *inputs)
+        if self.samples:
+            return output, state
+        if exploration is None or rng is None:
+            return output.argmax(-1), state
+        strategy = exploration.evaluation
+        return strategy.explore(
+            lambda: output if strategy.needs_values else output.argmax(-1), len(output), rng, mask
+        ), state
+
+    def _begins(self, state: Any, episode_start: BoolArray | None, count: int) -> BoolArray:
+        if episode_start is None:
+            return np.full(count, state is None)
+        begins = _episode_starts(episode_start, count)
+        if state is None and not begins.all():
+            raise SpaceError(
+                f"episode_start must be True for all observations if state is None, got False for observation "
+                f"{int(np.argmin(begins))}. Pass the state that the last predict returned."
+            )
+        return begins
+
+    def _previous(self, state: Any, begins: BoolArray) -> tuple[Values, ActionArray]:
+        """Returns recurrent state `[N, P]` and previous action `[N, ...]`, both reset where an episode begins."""
+        none = self.policy.no_action(len(begins))
+        shape = none.shape
+        size = (len(begins), self.policy.state_size)
+        memory = np.zeros(size, np.float32) if state is None else state["memory"]
+        action = none if state is None else state["action"]
+        if np.shape(memory) != size or np.shape(action) != shape:
+            raise SpaceError(
+                f"state must hold arrays of shape {size} and {shape} for {len(begins)} observations, got {np.shape(memory)} and "
+                f"{np.shape(action)}. Pass the state that the last predict returned for as many, or None."
+            )
+        of_lane = begins.reshape(-1, *(1,) * (len(shape) - 1))
+        return np.where(begins[:, None], 0.0, memory).astype(np.float32), np.where(of_lane, none, action)
+
+    def _reward(self, reward: Any, begins: BoolArray) -> Values:
+        """Returns the previous reward `[N]`, 0 where an episode begins."""
+        if reward is None:
+            if self.policy.reads_reward and not begins.all():
+                raise SpaceError(
+                    "reward must be the last reward inside an episode, got None: this policy reads it. Pass predict(..., "
+                    "reward=...), or train with policy_kwargs=dict(previous_reward=False)."
+                )
+            reward = np.zeros(len(begins))
+        rewards = np.atleast_1d(np.asarray(reward, np.float32))
+        if rewards.shape != begins.shape or not np.isfinite(rewards).all():
+            raise SpaceError(
+                f"reward must be {len(begins)} finite numbers, one for each observation, got {reward!r}. Give the last rewards."
+            )
+        return np.where(begins, 0.0, rewards).astype(np.float32)
 
 
-class ValuePredictor(Predictor):
-    """An exploration chooses by the values of a Q-policy, mean weights throughout.
-
-    Args: those of `Predictor`.
-    """
-
-    def __init__(
-        self, policy: QPolicy, blueprint: Blueprint, action_mask: str | None = None, see: See = as_they_are
-    ) -> None:
-        super().__init__(policy, blueprint, action_mask, see)
-        self.values = NetworkRunner(policy, policy.values, "eager", see)
-
-    def _draw(
-        self,
-        obs: Observation,
-        mask: BoolArray | None,
-        count: int,
-        exploration: Exploration | None,
-        rng: np.random.Generator,
-    ) -> ActionArray:
-        assert exploration is not None  # every Q-agent has one
-        explorer = exploration.evaluation
-        ask = self.values if explorer.needs_values else self.greedy
-        return explorer.explore(lambda: ask.alone(obs, mask), count, rng, mask)
-
-
-class DrawingPredictor(Predictor):
-    """The policy draws by itself.
-
-    Args: those of `Predictor`.
-    """
-
-    def __init__(
-        self, policy: StochasticPolicy, blueprint: Blueprint, action_mask: str | None = None, see: See = as_they_are
-    ) -> None:
-        super().__init__(policy, blueprint, action_mask, see)
-        self.sampled, self.numbers = NetworkRunner(policy, policy.sample, "eager", see), policy.draw
-
-    def _draw(
-        self,
-        obs: Observation,
-        mask: BoolArray | None,
-        count: int,
-        exploration: Exploration | None,
-        rng: np.random.Generator,
-    ) -> ActionArray:
-        return self.sampled.alone(obs, mask, self.numbers(rng, count))
-
-
-class Door:
-    """What a user's observation must pass on its way to the nets: checks, frame stack, masks.
+class PredictInputs:
+    """Checks the observations of `predict`, stacks their frames and reads their action masks.
 
     Args:
         blueprint: spaces and frame stack of the model.
-        action_mask: where the legal actions are told; if by a key of the observation, they are read there.
+        action_mask: source of the legal actions: "info", a key of the observation, or None.
     """
 
     def __init__(self, blueprint: Blueprint, action_mask: str | None = None) -> None:
@@ -160,62 +187,83 @@ class Door:
         self.actions = actions_of(blueprint.action_space)
         self.frame_space = single_frames(blueprint) if blueprint.frame_stack > 1 else None
 
-    def legal(self, obs: Observation, action_masks: Any, count: int) -> BoolArray | None:
-        """`[B, (D,) A]`, as the caller says, else as the observation says; None: all."""
+    def mask(self, obs: Observation, action_masks: Any, count: int) -> BoolArray | None:
+        """Returns the legal actions `[N, (D,) A]` from `action_masks`, else from the observation; None: all."""
         if action_masks is not None:
             return batch_masks(self.actions, action_masks, count)
         if self.mask_key is None:
             return None
         mask = batch_masks(self.actions, obs[self.mask_key], count, empty=True)
-        return mask | ~mask.any(-1, keepdims=True)  # in a final observation nothing need be legal
+        return mask | ~mask.any(-1, keepdims=True)  # a final observation may have no legal action
 
-    def admit(self, observation: Any, state: Any, episode_start: BoolArray | None) -> tuple[Observation, bool, Any]:
-        """Observations `[B, ...]` by key, frames stacked; whether there was an axis B; and the state of the stacks."""
+    def observations(
+        self, observation: Any, stacks: Any, episode_start: BoolArray | None
+    ) -> tuple[Observation, bool, Any]:
+        """Returns observations `[N, *shape]` by key, True if they came as a batch, and the frame stacks for the next call.
+
+        Args:
+            observation: one or N observations; single frames where the model stacks frames.
+            stacks: frame stacks that the last call returned; None: empty ones.
+            episode_start: `[N]`, True where the stack is cleared; None: nowhere.
+
+        Raises:
+            SpaceError: shape, dtype or keys differ from the space of the model.
+        """
+        space = self.blueprint.observation_space
         if self.frame_space is None:
-            return *batch_observation(self.blueprint.observation_space, observation), state
+            return *batch_observation(space, observation), stacks
         try:
-            return *batch_observation(self.blueprint.observation_space, observation), state
-        except SpaceError as stacked:
+            return *batch_observation(space, observation), stacks
+        except SpaceError as error:
             try:
-                frame, vectorised = batch_observation(self.frame_space, observation)
+                frame, batched = batch_observation(self.frame_space, observation)
             except SpaceError:
-                raise stacked from None
-        depth, count = self.blueprint.frame_stack, len(next(iter(frame.values())))
+                raise error from None
+        depth = self.blueprint.frame_stack
+        count = len(next(iter(frame.values())))
         empty = {
             key: np.zeros((count, depth * array.shape[1], *array.shape[2:]), array.dtype)
             for key, array in frame.items()
         }
-        stacks: Any = empty if state is None else state
-        if not isinstance(stacks, dict) or any(np.shape(stacks.get(key, ())) != empty[key].shape for key in empty):
+        before: Any = empty if stacks is None else stacks
+        if not isinstance(before, dict) or any(np.shape(before.get(key, ())) != empty[key].shape for key in empty):
             raise SpaceError(
-                "state belongs to another number of observations; pass what the last predict returned, or None"
+                f"state must hold the frame stacks of {count} observations, got those of another number. Pass the state that "
+                f"the last predict returned, or None."
             )
-        begins = np.zeros(count, bool) if episode_start is None else np.atleast_1d(episode_start)
-        if begins.shape != (count,):
-            raise SpaceError(f"episode_start has shape {begins.shape}; allowed: ({count},), one for each observation")
-        fresh = {}
+        begins = _episode_starts(episode_start, count)
+        after = {}
         for key, array in frame.items():
-            kept = np.where(begins.reshape(-1, *(1,) * (array.ndim - 1)), 0, stacks[key][:, array.shape[1] :])
-            fresh[key] = np.concatenate([kept.astype(array.dtype), array], axis=1)
-        return fresh, vectorised, fresh
+            kept = np.where(begins.reshape(-1, *(1,) * (array.ndim - 1)), 0, before[key][:, array.shape[1] :])
+            after[key] = np.concatenate([kept.astype(array.dtype), array], axis=1)
+        return after, batched, after
+
+
+def _episode_starts(episode_start: Any, count: int) -> BoolArray:
+    begins = np.zeros(count, bool) if episode_start is None else np.atleast_1d(episode_start).astype(np.bool_)
+    if begins.shape != (count,):
+        raise SpaceError(
+            f"episode_start must have shape ({count},), got {begins.shape}. Give one value for each observation."
+        )
+    return begins
 
 
 def single_frames(blueprint: Blueprint) -> spaces.Space[Any]:
-    """Space of one frame where the blueprint's holds a stack of K along the first axis."""
+    """Returns the space of one frame, given a blueprint with a stack of K along the first axis."""
     (leaf,) = flatten_space(blueprint.observation_space).values()
     depth, *rest = leaf_shape(leaf)
     return spaces.Box(0, 255, (depth // blueprint.frame_stack, *rest), dtype=np.uint8)
 
 
 def batch_masks(actions: Actions, given: Any, count: int, *, empty: bool = False) -> BoolArray:
-    """`predict`'s masks of legal actions, one for all observations or one for each, as `[count, (D,) A]` bool.
+    """Returns the action masks of `predict` as `[count, (D,) A]` bool.
 
     Args:
-        actions: what an action is made of.
+        actions: the action space.
         given: `[A]` or `[count, A]`, bool or 0 and 1; for branches `[sum of branches]`, one branch after the other, or
             `[D, A]`, each with or without an axis `count`.
-        count: observations.
-        empty: whether a mask may allow nothing.
+        count: number of observations.
+        empty: accept masks without a legal action.
 
     Raises:
         SpaceError: shape or dtype does not fit, or nothing is legal; or actions are no choices.
@@ -227,7 +275,7 @@ def batch_masks(actions: Actions, given: Any, count: int, *, empty: bool = False
     legal = actions.legal
     flat = (sum(actions.branches),) if actions.branched else legal.shape
     shapes = [(*batch, *one) for one in dict.fromkeys((flat, legal.shape)) for batch in ((), (count,))]
-    masks = _truths(given)
+    masks = _as_bool(given)
     if masks is None or masks.shape not in shapes:
         raise SpaceError(
             f"action_masks={given!r} do not fit; allowed: bool, or 0 and 1, of one of the shapes "
@@ -246,13 +294,13 @@ def batch_masks(actions: Actions, given: Any, count: int, *, empty: bool = False
     return found
 
 
-def _truths(given: Any) -> BoolArray | None:
-    """As bool, if it is an array of that, or of 0 and 1."""
+def _as_bool(given: Any) -> BoolArray | None:
+    """Returns an array of bool, or of 0 and 1, as bool; None for anything else."""
     try:
         array = np.asarray(given)
     except ValueError:  # numpy's, for lists of unequal length
         return None
     if array.dtype.kind not in "biuf" or not np.isin(array, (0, 1)).all():
         return None
-    truths: BoolArray = array.astype(np.bool_)
-    return truths
+    booleans: BoolArray = array.astype(np.bool_)
+    return booleans

@@ -115,7 +115,7 @@ class ReplayConfig:
         return ReplayBuffer(ring, PrioritizedSampler(ring, self.batch_size, settings, entering), view, self.cadence)
 
 
-def cadence(train_freq: Any, gradient_steps: Any, learning_starts: Any, spread: bool = False) -> UpdateSchedule:
+def update_schedule(train_freq: Any, gradient_steps: Any, learning_starts: Any, spread: bool = False) -> UpdateSchedule:
     """Stable-Baselines3's three arguments as one checked cadence; `spread` as there.
 
     Raises:

@@ -1,28 +1,27 @@
-"""What can be read off a model by Stable-Baselines3's names, and its log."""
+"""Names of Stable-Baselines3 that a model does not have, and what replaces each."""
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any
 
-import torch
-from gymnasium import spaces
-from typing_extensions import Self
+UNUSED_KEYWORDS = {
+    "optimize_memory_usage": "each frame is stored once anyway",
+    "replay_buffer_class": "combine n_steps, frame stacks and Dict observations freely; no class is needed for it",
+    "replay_buffer_kwargs": "give buffer_size, buffer_device or buffer_path",
+    "action_noise": "the spread of the policy explores",
+    "use_sde_at_warmup": "state-dependent exploration is not built",
+    "use_sde": "state-dependent exploration is not built; the spread of a Gaussian policy is learned",
+    "sde_sample_freq": "state-dependent exploration is not built",
+    "rollout_buffer_class": "any observation, frame stack, mask and action fits into the one rollout",
+    "rollout_buffer_kwargs": "give n_steps, gamma and gae_lambda",
+    "_init_setup_model": "a model is always whole",
+    "force_reset": "a stream that begins again always begins with a reset",
+    "print_system_info": "`sb-dqn info FILE` prints what a file says of itself",
+}
+"""Constructor keywords without a meaning here, with the reason."""
 
-from sb_dqn.core.counters import Counters
-from sb_dqn.core.learner import Learner
-from sb_dqn.core.logs import Logs
-from sb_dqn.core.training_run import TrainingRun
-from sb_dqn.envs.statistics import EpisodeStatistics
-from sb_dqn.envs.streams.open import Stream
-from sb_dqn.errors import ConfigurationError, no_attribute
-from sb_dqn.logger import Logger
-from sb_dqn.policies.base import Policy
-from sb_dqn.rng import Generators
-from sb_dqn.types import Blueprint
-
-ELSEWHERE = {
+RENAMED = {
     "lr_schedule": "rate_schedule, a function of env step and horizon; load(path, learning_rate=...) takes another",
     "exploration_schedule": "exploration_rate, its value now",
     "q_net": "policy.q_net",
@@ -32,8 +31,9 @@ ELSEWHERE = {
     "collect_rollouts": "learn",
     "_episode_num": "statistics.num_episodes, which no learn resets",
 }
-"""Names of Stable-Baselines3 for what has another name here."""
-NOT_HERE = {
+"""Attributes with another name here."""
+
+REPLACED = {
     "_last_obs": "There is none: read self.locals['new_obs'] in a callback",
     "_last_episode_starts": "There is none: read self.locals['dones'] in a callback",
     "_vec_normalize_env": "Read get_env(), if VecNormalize was given; our own statistics are normalizer",
@@ -49,174 +49,39 @@ NOT_HERE = {
     "use_sde": "State-dependent exploration is not built",
     "action_noise": "The model explores by itself: see exploration_rate, or the spread of the policy",
 }
-"""The same, for those that take more than a name to find, or that only one class has."""
+"""Attributes without one counterpart, with the way to the same information."""
+
+HINTS = {name: f"Read {place}" for name, place in RENAMED.items()} | REPLACED
+"""Attribute to hint, for an AttributeError."""
+
 SETTERS = {
     "env": "set_env(env)",
-    "learned": "the constructor after it: self.learned = Learned(...) comes before super().__init__(...)",
     "logger": "set_logger(logger)",
     "policy": "set_parameters(parameters)",
     "seed": "set_random_seed(seed)",
 }
-"""What is called where Stable-Baselines3 would let somebody assign."""
+"""Attributes that are changed by a method."""
 
-FOLLOWS = {
+COMPUTED = {
     "exploration_rate": "it follows the schedule: load(path, env=env, exploration=...) takes another",
     "num_timesteps": "it counts; learn(..., reset_num_timesteps=True) begins at 0",
 }
-"""What is read off the model, and cannot be told to it."""
-_NO_COPY = (
-    ": its parameters lie in one tensor, its updates are recorded. Save it and load it: model.save(path), {}.load(path, env=...); "
-    "model.policy may be copied, to act"
+"""Attributes that a model computes."""
+
+NO_COPY = (
+    "{} a model is not allowed: its parameters lie in one tensor, its updates are recorded. Save it and load it: "
+    "model.save(path), {}.load(path, env=...); model.policy may be copied, to act"
 )
 
 
-class Attributes:
-    """Read-only names on the parts of a model, and on the arguments of its constructor, which read as they were given."""
-
-    keeps_replay: ClassVar[bool] = True
-    """Whether there is a replay that can be saved."""
-    arguments: dict[str, Any]
-    blueprint: Blueprint
-    counters: Counters
-    learner: Learner
-    logs: Logs
-    gamma: float
-    learning_rate: Any
-    policy: Policy
-    rng: Generators
-    session: TrainingRun | None
-    statistics: EpisodeStatistics
-    stream: Stream | None
-    tensorboard_log: str | None
-
-    if not TYPE_CHECKING:  # for a type checker every name would be one of a model
-
-        def __getattr__(self, name: str) -> Any:
-            """An argument of the constructor, as it was given.
-
-            Raises:
-                AttributeError: it has none of that name.
-            """
-            arguments = self.__dict__.get("arguments", {})  # empty while a copy is being made
-            if name in arguments:
-                return arguments[name]
-            part = getattr(type(self), name, None)
-            if isinstance(part, property):  # it raised; Python asks here, and forgets why: once more, to hear it
-                return part.fget(self)
-            told = {name: f"Read {place}" for name, place in ELSEWHERE.items()} | NOT_HERE
-            raise no_attribute(self, name, told, arguments)
-
-        def __setattr__(self, name: str, value: Any) -> None:
-            """Refuses what would change nothing: the arguments of the constructor have been read by then.
-
-            Raises:
-                ConfigurationError: it is one of them, or a name that Stable-Baselines3 has for a part.
-            """
-            arguments = self.__dict__.get("arguments", {})
-            fixed = getattr(getattr(type(self), name, None), "fset", self) is None  # a property that is read alone
-            if arguments and (fixed or name in SETTERS or name in ELSEWHERE or name in arguments):
-                raise ConfigurationError(_refusal(type(self).__name__, name, value, arguments))
-            super().__setattr__(name, value)
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-        raise ConfigurationError(f"copy.deepcopy of a model is not allowed{_NO_COPY.format(type(self).__name__)}")
-
-    def __copy__(self) -> Self:
-        """Another name for the same parts."""
-        found = object.__new__(type(self))
-        found.__dict__.update(self.__dict__)
-        return found
-
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        raise ConfigurationError(f"pickling a model is not allowed{_NO_COPY.format(type(self).__name__)}")
-
-    def get_env(self) -> Any:
-        """The environment, as it was given or made; None if there is none."""
-        return None if self.stream is None else self.stream.env
-
-    def set_logger(self, logger: Logger) -> None:
-        """Logs to `logger` from now on; whoever made it closes it."""
-        self.logs.take(logger)
-
-    def dump_logs(self) -> None:
-        """Writes a log line now (while learning)."""
-        if self.session is not None:
-            self.session.dump()
-
-    @property
-    def logger(self) -> Logger:
-        return self.logs.logger
-
-    @property
-    def num_timesteps(self) -> int:
-        return self.counters.num_timesteps
-
-    @property
-    def _total_timesteps(self) -> int:
-        return self.counters.horizon
-
-    @property
-    def _n_updates(self) -> int:
-        return self.counters.n_updates
-
-    @property
-    def _current_progress_remaining(self) -> float:
-        """1 at the start of a `learn`, 0 at its horizon."""
-        return 1.0 - self.num_timesteps / max(1, self._total_timesteps)
-
-    @property
-    def env(self) -> Any:
-        return self.get_env()
-
-    @property
-    def n_envs(self) -> int:
-        return self.blueprint.num_envs
-
-    @property
-    def seed(self) -> int | None:
-        """The seed that was given, or drawn."""
-        return self.rng.seed
-
-    @property
-    def device(self) -> torch.device:
-        return self.learner.flat.device
-
-    @property
-    def observation_space(self) -> spaces.Space[Any]:
-        return self.blueprint.observation_space
-
-    @property
-    def action_space(self) -> spaces.Space[Any]:
-        return self.blueprint.action_space
-
-    @property
-    def action_mask(self) -> str | None:
-        """Where the legal actions are told: "info", a key of the observation, or nowhere."""
-        return self.arguments.get("action_mask")
-
-    @property
-    def reads_reward(self) -> bool:
-        """Whether `predict` must be told the last reward."""
-        return self.policy.reads_reward
-
-    @property
-    def ep_info_buffer(self) -> deque[dict[str, Any]]:
-        return self.statistics.ep_info_buffer
-
-    @property
-    def ep_success_buffer(self) -> deque[float]:
-        """Of the latest episodes 1 or 0, where the environment says `is_success`."""
-        return self.statistics.ep_success_buffer
-
-
-def _refusal(cls: str, name: str, value: Any, arguments: Collection[str]) -> str:
-    """Why `name` of a model cannot be assigned, and what to do instead."""
+def assignment_error(cls: str, name: str, value: Any, arguments: Collection[str]) -> str:
+    """Returns why `model.name = value` is refused, and the fix."""
     if name in SETTERS:
         return f"{name} of a model cannot be assigned; call {SETTERS[name]}"
-    if name in ELSEWHERE:
-        return f"{name} of a model cannot be assigned, there is none; what it would be is {ELSEWHERE[name]}"
-    if name in FOLLOWS:
-        return f"{name} of a model cannot be assigned; {FOLLOWS[name]}"
+    if name in RENAMED:
+        return f"{name} of a model cannot be assigned, there is none; what it would be is {RENAMED[name]}"
+    if name in COMPUTED:
+        return f"{name} of a model cannot be assigned; {COMPUTED[name]}"
     if name not in arguments:
         return f"{name} of a model cannot be assigned; it is read off its parts"
     return (

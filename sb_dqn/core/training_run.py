@@ -1,10 +1,13 @@
-"""What surrounds one `learn`: callbacks, log lines, statistics; everything is closed on the way out, errors included."""
+"""One `learn`: counters, callbacks, log lines and statistics; files and callbacks are closed at the end, also after errors."""
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -16,16 +19,98 @@ from torch import Tensor
 from sb_dqn.callbacks.base import BaseCallback, Trainer
 from sb_dqn.callbacks.compose import as_callback
 from sb_dqn.callbacks.progress import ProgressBarCallback
-from sb_dqn.core.counters import Counters
-from sb_dqn.core.logs import Logs
 from sb_dqn.core.model_file import reading
 from sb_dqn.envs.statistics import EpisodeStatistics
-from sb_dqn.errors import EnvironmentFault
+from sb_dqn.errors import ConfigurationError, EnvironmentFault
+from sb_dqn.logger import Logger, configure
 from sb_dqn.types import Rows, Update
 
 NAMES = ("self", "total_timesteps", "rewards", "dones", "infos", "actions", "new_obs", "env", "callback")
 CHECK_EVERY = 1_000
 """Gradient steps between two looks at the flag that says all gradients were finite (each look waits for the device)."""
+
+
+@dataclass
+class Counters:
+    """Counts of a model. Steps are env steps over all lanes, without reset rows."""
+
+    num_timesteps: int = 0
+    """Since the last `learn` with `reset_num_timesteps`."""
+    lifetime: int = 0
+    """Since the model was made; never reset."""
+    horizon: int = 0
+    """`num_timesteps` at which the current `learn` stops; schedules refer to it."""
+    n_updates: int = 0
+    """Gradient steps since the model was made."""
+    iterations: int = 0
+    """Rollouts since the running `learn` began."""
+
+    def state_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        for name in asdict(self):
+            setattr(self, name, int(state.get(name, 0)))  # a file may come from before there was a count
+
+
+class Logs:
+    """The logger of a model: one that the user set, or an own one that lives for one `learn`.
+
+    Args:
+        verbose: 0 silent, 1 logs to stdout.
+        tensorboard_log: folder of TensorBoard runs, or None.
+    """
+
+    def __init__(self, verbose: int, tensorboard_log: str | None) -> None:
+        self.verbose, self.tensorboard_log = verbose, tensorboard_log
+        self.is_ours = True
+        self.name = ""
+        """Name of the TensorBoard run."""
+        self._logger: Logger | None = None
+
+    @property
+    def logger(self) -> Logger:
+        """The current logger; before the first `learn`, one without outputs."""
+        if self._logger is None:
+            self._logger = configure(None, [])
+        return self._logger
+
+    def take(self, logger: Logger) -> None:
+        """Uses a logger of the user, who closes it.
+
+        Raises:
+            ConfigurationError: it lacks a method of a logger.
+        """
+        lacking = [name for name in ("record", "dump", "output_formats") if getattr(logger, name, None) is None]
+        if lacking:
+            raise ConfigurationError(
+                f"logger={logger!r} has no {', '.join(lacking)}: give one that sb_dqn.logger.configure(folder, formats) makes"
+            )
+        self._logger, self.is_ours = logger, False
+
+    def open(self, name: str, new_run: bool) -> None:
+        """Opens an own logger, unless the user set one; TensorBoard writes to `{tensorboard_log}/{name}_{id}`."""
+        self.name = name
+        if not self.is_ours:
+            return
+        formats = ["stdout"] if self.verbose else []
+        folder: str | None = None
+        if self.tensorboard_log is not None:
+            folder = str(_run_folder(Path(self.tensorboard_log), name, new_run))
+            formats.append("tensorboard")
+        self._logger = configure(folder, formats)
+
+    def close(self) -> None:
+        """Closes the files of an own logger."""
+        if self.is_ours and self._logger is not None:
+            self._logger.close()
+            self._logger = None
+
+
+def _run_folder(parent: Path, name: str, new_run: bool) -> Path:
+    matches = [re.fullmatch(rf"{re.escape(name)}_(\d+)", found.name) for found in parent.glob(f"{name}_*")]
+    latest = max((int(match[1]) for match in matches if match), default=0)
+    return parent / f"{name}_{latest + 1 if new_run or not latest else latest}"
 
 
 class TickLocals(Mapping[str, Any]):
@@ -103,10 +188,11 @@ class TrainingRun:
         finite: 0-d bool tensor, False once a loss or gradient was not finite.
         reports: names of what an update reports beside loss and norm.
         callback: None, a function, a callback or a list of them.
-        log_interval: episodes between log lines; see `log_by`.
+        log_interval: increase of `log_count` between log lines.
+        log_count: returns the number of episodes, or of rollouts.
         progress_bar: show one.
         action_start: smallest choice of the action space, `[]` or `[D]`; 0 for a Box.
-        resumes: what `state_dict` said of the session that this one goes on with.
+        resume_from: `state_dict` of the run that this one continues.
     """
 
     def __init__(
@@ -121,9 +207,10 @@ class TrainingRun:
         reports: tuple[str, ...],
         callback: Any,
         log_interval: int,
+        log_count: Callable[[], int],
         progress_bar: bool,
         action_start: npt.NDArray[Any],
-        resumes: Mapping[str, Any] | None = None,
+        resume_from: Mapping[str, Any] | None = None,
     ) -> None:
         self.model, self.counters, self.statistics, self.logs = model, counters, statistics, logs
         self.facts, self.finite, self.log_interval = facts, finite, log_interval
@@ -135,10 +222,11 @@ class TrainingRun:
         self.reports = ("loss", "grad_norm", *reports)
         self.recent: list[Update] = []
         self.skips = False
-        self.log_by(lambda: self.statistics.num_episodes)
+        self.count = log_count
+        self.logged = log_count()
         self.started, self.first_step = time.monotonic(), counters.num_timesteps
         self.next_check = counters.n_updates + CHECK_EVERY
-        self.resumes = resumes
+        self.resume_from = resume_from
         self.settled = True
         """Whether the rows that arrived last are stored and the updates that they paid for are done."""
         self.waiting: list[Callable[[], object]] = []
@@ -150,9 +238,9 @@ class TrainingRun:
         try:
             self.callback.init_callback(self.model)
             self.callback.on_training_start(self.locals, {})
-            if self.resumes is not None:
+            if self.resume_from is not None:
                 with reading("the state of log and callbacks in the file does not fit"):
-                    self._go_on(self.resumes)
+                    self._load_state_dict(self.resume_from)
             self.callback.on_rollout_start()
         except BaseException:
             self._close()
@@ -188,17 +276,13 @@ class TrainingRun:
             "callback": None if self.given is None else self.given.state_dict(),
         }
 
-    def _go_on(self, state: Mapping[str, Any]) -> None:
+    def _load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.logged = self.count() - int(state["since_line"])
         self.started, self.first_step = time.monotonic() - float(state["elapsed"]), int(state["first_step"])
         recent = [] if state["recent"] is None else state["recent"].to(self.finite.device)
         self.recent = [Update(row[0], row[1], row[2:]) for row in recent]
         if self.given is not None and state["callback"] is not None:
             self.given.load_state_dict(state["callback"])
-
-    def log_by(self, count: Callable[[], int]) -> None:
-        """What `log_interval` counts: episodes, unless something else is said here."""
-        self.count, self.logged = count, count()
 
     def arrived(self, rows: Rows) -> None:
         """Counts the tick."""

@@ -78,6 +78,11 @@ class ActorCriticPolicy(StochasticPolicy):
             check_bool("policy_kwargs['ortho_init']", ortho_init),
         )
 
+    @property
+    def networks(self) -> tuple[nn.Module, nn.Module | None]:
+        net: nn.Module = self.net
+        return net, None
+
     def make_net(self, features: list[Features], towers: Towers, make_head: Any, ortho_init: bool) -> Any:
         """New nets; one of two `features` is the value's. For the other arguments see `ActorCriticNet`."""
         own = features[1] if len(features) > 1 else None

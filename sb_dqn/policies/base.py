@@ -80,8 +80,18 @@ class Policy(nn.Module, ABC):
     """Whether it remembers: it then answers step by step (`RecurrentQPolicy.step`)."""
 
     @property
+    @abstractmethod
+    def networks(self) -> tuple[nn.Module, nn.Module | None]:
+        """The network that learns, and its target network, if any."""
+
+    @property
+    def extras(self) -> dict[str, tuple[int, ...]] | None:
+        """Shapes, by name, of what a rollout stores with each action besides the value; None: nothing."""
+        return None
+
+    @property
     def reads_reward(self) -> bool:
-        """Whether the last reward is an input."""
+        """True if the last reward is an input."""
         return False
 
     @abstractmethod

@@ -34,6 +34,21 @@ class StochasticPolicy(Policy):
         """Actions as while learning, 0-based, or of a Box `[N, *shape]`, by numbers that `draw` gave."""
         return self.action_head.to_action(self.distribution(obs, mask).sample(drawn))
 
+    @property
+    def answers(self) -> tuple[str, ...]:
+        """Names of the outputs of `act` after the actions."""
+        return ()
+
+    def act(self, obs: dict[str, Tensor], mask: Tensor | None, drawn: Tensor) -> tuple[Tensor, ...]:
+        """Returns sampled actions and the outputs that `answers` names, in that order.
+
+        Args:
+            obs: observations of N lanes.
+            mask: `[N, (D,) A]` bool, legal actions; None: all.
+            drawn: random numbers from `draw`.
+        """
+        return (self.sample(obs, mask, drawn),)
+
     def draw(self, rng: np.random.Generator, rows: int) -> FloatArray:
         """`[rows, W]` random numbers for `sample`."""
         return self.action_head.draw(rng, rows)

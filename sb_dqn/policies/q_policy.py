@@ -86,6 +86,10 @@ class QPolicy(Policy):
         self.q_net_target = copy.deepcopy(self.q_net)
         self.q_net_target.requires_grad_(False)
 
+    @property
+    def networks(self) -> tuple[nn.Module, nn.Module | None]:
+        return self.q_net, self._modules.get("q_net_target")
+
     def make_q_net(self) -> QNetwork:
         """A new net; own policy classes override this."""
         return QNetwork(self.make_features(), self._torso, self.actions, self.design)

@@ -108,6 +108,10 @@ class SACPolicy(StochasticPolicy):
         return self._features.make()
 
     @property
+    def networks(self) -> tuple[nn.Module, nn.Module | None]:
+        return self.nets, self.critics_target
+
+    @property
     def action_head(self) -> ActionHead:
         return self.nets.actor.head
 

@@ -236,7 +236,7 @@ def main() -> None:
                 outcomes[f"{how}: loaded"] += 1
                 if (
                     env is not None
-                    and model._interrupted is not None
+                    and model._resume_state is not None
                     and model._total_timesteps - model.num_timesteps < 100
                 ):
                     with limited(SECONDS):

@@ -81,7 +81,7 @@ def _bare(model: Any, batch: Any) -> Callable[[], Any]:
 
     online, target = model.policy.q_net, model.policy.q_net_target
     extra, obs = batch.extra, batch.obs
-    settings = model.replay_settings.sequences
+    settings = model.replay_config.sequences
     warmup, length, count = settings.warmup_T, settings.batch_T, batch.place.shape[1]
     goal = torch.randn(length * count)
 

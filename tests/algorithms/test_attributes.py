@@ -12,7 +12,7 @@ import pytest
 
 from sb_dqn.algorithms import ALGORITHMS, DQN, PPO, SAC
 from sb_dqn.callbacks import BaseCallback
-from sb_dqn.core.sb3_compat import ELSEWHERE, NOT_HERE
+from sb_dqn.core.sb3_compat import RENAMED, REPLACED
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.logger import HParam
 from sb_dqn.schedules import Linear
@@ -113,7 +113,7 @@ def test_a_name_that_is_not_there(name: str, message: str) -> None:
 
 def test_names_that_are_elsewhere_are_there() -> None:
     models = quick(), quick(algorithm=PPO)
-    for place in ELSEWHERE.values():
+    for place in RENAMED.values():
         found: list[Any] = list(models)
         for name in place.partition(",")[0].split("."):
             found = [getattr(one, name) for one in found if name in dir(one)]
@@ -122,7 +122,7 @@ def test_names_that_are_elsewhere_are_there() -> None:
 
 def test_the_parts_of_sac_that_are_pointed_to_are_there() -> None:
     model = quick(algorithm=SAC)
-    for name, hint in NOT_HERE.items():
+    for name, hint in REPLACED.items():
         with pytest.raises(AttributeError, match=re.escape(f"SAC has no attribute {name!r}. {hint}")):
             getattr(model, name)
         for place in re.findall(r"(?:policy|learner)[.][a-z_.]+[a-z]", hint):

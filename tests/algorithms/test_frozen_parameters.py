@@ -92,7 +92,7 @@ def test_parameters_that_were_pointed_elsewhere_learn_on(kind: str, learnt_befor
     for each in (model, other):
         if learnt_before:
             each.learn(learnt_before)
-    mine, theirs = model.learner.named, other.learner.named
+    mine, theirs = model.learner.store.masters, other.learner.store.masters
     written = parameters_to_vector(mine).detach() * 0.5
     vector_to_parameters(written.clone(), mine)
     with torch.no_grad():
@@ -158,7 +158,7 @@ def test_thawed_parameters_step_as_those_of_torch_do(learnt_before: int) -> None
     """Adam with one gradient all along steps by its rate; one that had seen zeros meanwhile would step by its multiple."""
     learner = MAKERS["dqn"](policy_kwargs={"optimizer_kwargs": {"eps": 0.0}}).learner
     learner.set_learning_rate(1e-3)
-    gradient, weight = torch.ones_like(learner.flat), learner.named[0]
+    gradient, weight = torch.ones_like(learner.flat), learner.store.masters[0]
     for _ in range(learnt_before):
         learner.apply(gradient.clone())
     weight.requires_grad_(False)
@@ -178,7 +178,7 @@ def test_what_frozen_parameters_left_in_a_file(kind: str, tmp_path: Path) -> Non
     model.learn(100).save(tmp_path / "model")
     again = type(model).load(tmp_path / "model", env="CartPole-v1" if kind != "sac" else "Pendulum-v1")
     assert str(again.learner.state_dict()) == str(model.learner.state_dict())
-    assert all(parameter.requires_grad for parameter in again.learner.named)
+    assert all(parameter.requires_grad for parameter in again.learner.store.masters)
     fresh = MAKERS[kind]()
     fresh.set_parameters(model.get_parameters())
     assert str(fresh.get_parameters()) == str(model.get_parameters())

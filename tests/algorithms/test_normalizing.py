@@ -36,7 +36,7 @@ ENVS: dict[str, Any] = {
 
 def rows_of(model: BaseAlgorithm) -> Any:
     """The ring of a model, whatever learns from it."""
-    return model._experience.ring  # type: ignore[union-attr]  # there is one
+    return model._experience.ring
 
 
 def statistics(model: BaseAlgorithm) -> dict[str, Any]:
@@ -174,12 +174,12 @@ def test_nets_see_normalised_observations() -> None:
         seen = model.normalizer.observations({"obs": torch.from_numpy(OBS * 100)})
         assert float(seen["obs"].abs().max()) == 5.0
         expected = model.policy.values(seen).numpy()
-    assert np.array_equal(model.predictor.values.alone({"obs": OBS * 100}, None), expected)
+    assert np.array_equal(model.predictor.explore.single({"obs": OBS * 100}, None), expected)
 
 
 def test_a_file_without_statistics_can_be_gone_on_with(tmp_path: Path) -> None:
     model = quick(lanes(2)).learn(20)
-    assert "normalizer" not in model._parts()
+    assert "normalizer" not in model.saved_parts()
     model.save(tmp_path / "m")
     loaded = DQN.load(tmp_path / "m", lanes(2), normalize_observations=True)
     assert int(statistics(loaded)["observations"]["moments"]["obs"]["count"]) == 0

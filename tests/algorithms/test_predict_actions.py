@@ -13,7 +13,8 @@ from gymnasium import spaces
 
 from sb_dqn.accelerate import Mode
 from sb_dqn.algorithms import DQN
-from sb_dqn.core.predictor import GreedyActor, batch_masks
+from sb_dqn.core.network_runner import NetworkRunner
+from sb_dqn.core.predictor import batch_masks
 from sb_dqn.errors import SpaceError
 from sb_dqn.nn.layers.linear import Noisy
 from sb_dqn.policies.q_network import QNetworkConfig
@@ -213,10 +214,22 @@ def net(noisy: str | None = None, space: Any = VECTOR) -> QPolicy:
 MODES: list[Mode] = ["eager", "traced"]
 
 
+def values_of(policy: QPolicy, mode: Mode, generator: torch.Generator | None = None) -> Any:
+    """A function from observations and a mask to Q-values."""
+    runner = NetworkRunner(policy, policy.values, mode, generator=generator)
+    return lambda obs, mask=None: runner.single(obs, mask)
+
+
+def greedy_of(policy: QPolicy, mode: Mode) -> Any:
+    """A function from observations and a mask to greedy actions."""
+    runner = NetworkRunner(policy, policy.greedy, mode)
+    return lambda obs, mask=None: runner.single(obs, mask)
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_values_and_the_best_of_them(mode: Mode) -> None:
     policy = net()
-    q, best = GreedyActor(policy, mode, values=True), GreedyActor(policy, mode)
+    q, best = values_of(policy, mode), greedy_of(policy, mode)
     for mask in (None, MASK, None):
         values = q(OBS, mask)
         assert values.shape == (3, 4)
@@ -231,14 +244,14 @@ def test_values_and_the_best_of_them(mode: Mode) -> None:
 @pytest.mark.parametrize("kind", ["factorised", "independent"])
 def test_noise_is_fresh_in_each_call(mode: Mode, kind: str) -> None:
     policy = net(kind)
-    acting = GreedyActor(policy, mode, values=True, generator=torch.Generator().manual_seed(3))
+    acting = values_of(policy, mode, torch.Generator().manual_seed(3))
     same = {"obs": np.zeros((3, 2), np.float32)}
     first, second, masked_q = acting(same).copy(), acting(same).copy(), acting(same, MASK).copy()
     assert (first != second).all()
     assert (masked_q[MASK] != second[MASK]).all()
     rows_differ = bool((first[0] != first[1]).all())
     assert rows_differ is (kind == "factorised")  # independent noise: one draw for all lanes
-    still = GreedyActor(policy, mode, values=True)
+    still = values_of(policy, mode)
     assert (still(same) == still(same)).all()
     mean = policy.values({"obs": torch.zeros(3, 2)}).detach().numpy()
     np.testing.assert_allclose(still(same), mean, rtol=1e-5)
@@ -247,9 +260,7 @@ def test_noise_is_fresh_in_each_call(mode: Mode, kind: str) -> None:
 @pytest.mark.parametrize("kind", ["factorised", "independent"])
 def test_noise_is_the_same_in_every_mode(kind: str) -> None:
     policy = net(kind)
-    eager, traced = (
-        GreedyActor(policy, mode, values=True, generator=torch.Generator().manual_seed(3)) for mode in MODES
-    )
+    eager, traced = (values_of(policy, mode, torch.Generator().manual_seed(3)) for mode in MODES)
     for _ in range(3):
         np.testing.assert_allclose(eager(OBS), traced(OBS), rtol=1e-4, atol=1e-5)
 
@@ -258,7 +269,7 @@ def test_a_dict_with_a_mask() -> None:
     policy = net(space=spaces.Dict({"place": PLACE, "more": spaces.Box(-1, 1, (3,), np.float32)}))
     obs = {"place": OBS["obs"], "more": np.zeros((3, 3), np.float32)}
     for mode in MODES:
-        assert MASK[range(3), GreedyActor(policy, mode)(obs, MASK)].all()
+        assert MASK[range(3), greedy_of(policy, mode)(obs, MASK)].all()
 
 
 def test_predict_uses_mean_weights() -> None:

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from sb_dqn.algorithms import DQN, FQF, IQN, PQN, QRDQN, R2D1, R2D2, CategoricalDQN
-from sb_dqn.algorithms.dqn import Learned
+from sb_dqn.algorithms.dqn import ReturnModel
 from sb_dqn.algorithms.r2d2 import update_cadence
 from sb_dqn.buffers import SequenceView
 from sb_dqn.buffers.sequences import sequence_inputs
@@ -65,7 +65,7 @@ def values_of_training(model: Any) -> list[tuple[int, int, torch.Tensor, bool]]:
     may = replay.ring.may_start(lane, row)
     lane, row = lane[may], row[may]
     batch = model.normalizer.batch(replay.view.gather(lane, row, torch.ones(len(row))))
-    sequences = model.replay_settings.sequences
+    sequences = model.replay_config.sequences
     with torch.no_grad():
         recalled = net.recall(batch.obs, sequence_inputs(batch), sequences.warmup_T, sequences.batch_T)
         q = net({"memory": recalled.trained.flatten(0, 1)}, batch.mask, None).q.unflatten(0, (sequences.batch_T, -1))
@@ -189,7 +189,7 @@ def test_gradients_reach_across_the_sequence_but_not_into_burn_in() -> None:
     replay.refresh()
     batch = replay.sample(torch.rand(replay.sampler.noise_shape, dtype=torch.float64))
     read = {"obs": batch.obs["obs"].clone().requires_grad_()}
-    sequences, net = model.replay_settings.sequences, model.policy.q_net
+    sequences, net = model.replay_config.sequences, model.policy.q_net
     recalled = net.recall(read, sequence_inputs(batch), sequences.warmup_T, sequences.batch_T)
     recalled.trained[-1].sum().backward()
     reached = read["obs"].grad.view(-1, 5, 2).abs().sum((1, 2)) > 0
@@ -344,7 +344,7 @@ def listened(model: Any) -> list[tuple[float, float]]:
 
     def listen(batch: Any) -> Any:
         answer = gradient(batch)
-        entering = view.input_priorities(*batch.place, model.replay_settings.rescale_eps)
+        entering = view.input_priorities(*batch.place, model.replay_config.rescale_eps)
         found.extend(zip(entering.tolist(), answer[1].tolist(), strict=True))
         return answer
 
@@ -391,8 +391,8 @@ def test_priorities_in_units_of_reward_are_refused_beside_divergences() -> None:
         for given in ({}, asked):
             model = recurrent(Tiny(), algorithm=HEADS[head][0], prioritized_replay=True, **given)
             assert model.replay.sampler.entering is not None
-    own = Learned(Categorical(5), CategoricalObjective, td_priority=True)
-    assert (own.feeds_td_errors, Learned(Categorical(5), CategoricalObjective).feeds_td_errors) == (True, False)
+    own = ReturnModel(Categorical(5), CategoricalObjective, td_priority=True)
+    assert (own.feeds_td_errors, ReturnModel(Categorical(5), CategoricalObjective).feeds_td_errors) == (True, False)
 
 
 # -- R2D2
@@ -425,8 +425,8 @@ def test_the_replay_ratio_says_what_it_counts() -> None:
     trained: Any = quick(lanes(2), algorithm=R2D2, replay_ratio=2.0, count_burn_in=False)
     counted: Any = quick(lanes(2), algorithm=R2D2, replay_ratio=2.0)
     assert (trained.replay.cadence.train_freq, counted.replay.cadence.train_freq) == (4 * 4 // 2, (4 + 2) * 4 // 2)
-    assert trained.target_settings.interval == 20
-    assert quick(lanes(2), algorithm=R2D2, target_update_interval=None).target_settings.interval == 2_500 * 6
+    assert trained.target_config.interval == 20
+    assert quick(lanes(2), algorithm=R2D2, target_update_interval=None).target_config.interval == 2_500 * 6
     model = trained.learn(120)
     consumed = model._n_updates * 16 / (120 - 10)
     assert consumed == pytest.approx(2.0, rel=0.15)

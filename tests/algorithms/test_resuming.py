@@ -130,13 +130,13 @@ def test_pong_with_exact_resume(tmp_path: Path) -> None:
 def test_the_update_from_which_on_large_nets_are_recorded(
     trial: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(base_algorithm, "TRIAL", trial)
+    monkeypatch.setattr(base_algorithm, "WARM_UP_UPDATES", trial)
     whole, resumed = interrupted(pong_dqn, partial(pong, True), tmp_path, 300, 220)  # 11 of 16 updates
-    assert [model._recorded_as[0] for model in (whole, resumed)] == ["traced", "traced"]
+    assert [model._recorded_form[0] for model in (whole, resumed)] == ["traced", "traced"]
     assert differences(whole, resumed) == []
-    monkeypatch.setattr(base_algorithm, "TRIAL", 1000)
+    monkeypatch.setattr(base_algorithm, "WARM_UP_UPDATES", 1000)
     never = pong_dqn(pong(True)).learn(300)
-    assert never._recorded_as[0] == "eager"
+    assert never._recorded_form[0] == "eager"
     torch.testing.assert_close(never.learner.flat, whole.learner.flat, rtol=1e-3, atol=1e-4)
 
 

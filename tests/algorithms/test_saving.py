@@ -60,7 +60,7 @@ def test_half_precision_twins_come_back(tmp_path: Path) -> None:
     model.save(tmp_path / "model")
     loaded = DQN.load(tmp_path / "model")
     assert torch.equal(loaded.learner.low, model.learner.low)  # type: ignore[arg-type]  # there is one in bf16
-    assert torch.equal(loaded.learner.low_target, model.learner.low_target)
+    assert torch.equal(loaded.learner.store.low_target, model.learner.store.low_target)
 
 
 def test_optimiser_counters_and_exploration_are_kept(tmp_path: Path) -> None:
@@ -158,7 +158,7 @@ def test_constructor_arguments_may_be_changed_while_loading(tmp_path: Path) -> N
     quick().save(tmp_path / "model")
     loaded = DQN.load(tmp_path / "model", learning_rate=0.5, gamma=0.5)
     assert loaded.rate_schedule(0, 1) == loaded.learning_rate == 0.5
-    assert loaded.replay_settings.gamma == loaded.gamma == 0.5
+    assert loaded.replay_config.gamma == loaded.gamma == 0.5
     with pytest.raises(ConfigurationError, match="takes no 'gama'.*Did you mean 'gamma'"):
         DQN.load(tmp_path / "model", gama=0.5)
 
@@ -225,7 +225,7 @@ def test_a_replacement_that_the_file_does_not_ask_for_is_told(tmp_path: Path) ->
         UserWarning, match="has no 'learnig_rate', so nothing is replaced by it. Did you mean 'learning_"
     ):
         model = DQN.load(tmp_path / "model", custom_objects={**used, "learnig_rate": 0.1})
-    assert model.replay_settings.batch_size == 4
+    assert model.replay_config.batch_size == 4
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         DQN.load(tmp_path / "model", custom_objects=used)

@@ -83,7 +83,9 @@ def test_everything_comes_back(name: str, tmp_path: Path) -> None:
     again = loaded(model, tmp_path)
     assert type(again) is ALGORITHMS[name]
     assert again.arguments == model.arguments
-    mine, theirs = ({part: leaves(state.state_dict()) for part, state in m._parts().items()} for m in (model, again))
+    mine, theirs = (
+        {part: leaves(state.state_dict()) for part, state in m.saved_parts().items()} for m in (model, again)
+    )
     assert mine == theirs
     assert {"learner", "exploration", "counters", "rng"} <= mine.keys()
     assert leaves(model.policy.state_dict()) == leaves(again.policy.state_dict())

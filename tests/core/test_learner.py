@@ -11,8 +11,9 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
-import sb_dqn.core.learner
-from sb_dqn.core.learner import FORGET_EVERY, Learner
+from sb_dqn.core import optimizer_step
+from sb_dqn.core.learner import Learner
+from sb_dqn.core.optimizer_step import FLUSH_EVERY
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.nn.parameters.flat import flat_copy
 from sb_dqn.objectives.bootstrap import Bootstrap
@@ -228,37 +229,37 @@ def test_a_moment_without_gradient_ends_at_0(optimizer: str, threads: int) -> No
             make_policy("cnn"), optimizer_class=optimizer_class, optimizer_kwargs={**kwargs, "weight_decay": 0.0}
         )
         once, never = torch.full_like(learner.flat, 1e-30), torch.zeros_like(learner.flat)
-        with patch.object(sb_dqn.core.learner, "FORGET_EVERY", every):
-            for number in range(2 * FORGET_EVERY):
+        with patch.object(optimizer_step, "FLUSH_EVERY", every):
+            for number in range(2 * FLUSH_EVERY):
                 learner.apply(once if number == 0 else never)
-        moments = learner.optimizer.state[learner.masters[0]]
+        moments = learner.optimizer.state[learner.step.masters[0]]
         return torch.stack([moment for moment in moments.values() if torch.is_tensor(moment) and moment.ndim])
 
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
         assert (shrunk(every=10**9) != 0.0).any()  # the decoy
-        assert (shrunk(every=FORGET_EVERY) == 0.0).all()
+        assert (shrunk(every=FLUSH_EVERY) == 0.0).all()
     finally:
         torch.set_num_threads(before)
 
 
 def test_tiny_moments_are_forgotten_at_the_same_steps_after_a_restart() -> None:
     learner = learner_of(make_policy("mlp"))
-    for number in range(FORGET_EVERY - 1):
+    for number in range(FLUSH_EVERY - 1):
         step(learner, make_batch("mlp", number))
     restored = learner_of(make_policy("mlp"))
     restored.load_state_dict(copy.deepcopy(learner.state_dict()))
-    restored.optimizer.state[restored.masters[0]]["exp_avg"].fill_(1e-36)
+    restored.optimizer.state[restored.step.masters[0]]["exp_avg"].fill_(1e-36)
     restored.apply(torch.zeros_like(restored.flat))
-    assert (restored.optimizer.state[restored.masters[0]]["exp_avg"] == 0.0).all()
+    assert (restored.optimizer.state[restored.step.masters[0]]["exp_avg"] == 0.0).all()
 
 
 def test_moments_that_count_stay() -> None:
     learner = learner_of(make_policy("mlp"))
-    for _ in range(FORGET_EVERY):
+    for _ in range(FLUSH_EVERY):
         learner.apply(torch.full_like(learner.flat, 1e-12))
-    moment = learner.optimizer.state[learner.masters[0]]["exp_avg"]
+    moment = learner.optimizer.state[learner.step.masters[0]]["exp_avg"]
     torch.testing.assert_close(moment, torch.full_like(moment, 1e-12))
 
 

@@ -17,7 +17,7 @@ import torch
 
 import sb_dqn
 from sb_dqn.algorithms import DQN
-from sb_dqn.algorithms.dqn import Learned
+from sb_dqn.algorithms.dqn import ReturnModel
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.nn.heads.scalar import Scalar
 from sb_dqn.nn.heads.value_objects import ILLEGAL, ScalarValue
@@ -128,8 +128,7 @@ def test_its_target_by_hand(variant: ModuleType, double: bool, next_value: float
 def own(objective: Any, **settings: Any) -> DQN:
     class Own(DQN):
         def __init__(self, policy: Any, env: Any, **kwargs: Any) -> None:
-            self.learned = Learned(Scalar(), objective)
-            super().__init__(policy, env, **kwargs)
+            super().__init__(policy, env, return_model=ReturnModel(Scalar(), objective), **kwargs)
 
     return Own("MlpPolicy", Tiny(), **{**SMALL, **settings})
 
@@ -191,31 +190,23 @@ def test_what_leaves_torch_is_not_read_once_for_all(leave: Any, capsys: pytest.C
     assert "going on without it" in capsys.readouterr().err
 
 
-def test_what_is_learned_is_said_before_the_constructor() -> None:
-    class Late(DQN):
-        def __init__(self, policy: Any, env: Any, **kwargs: Any) -> None:
-            super().__init__(policy, env, **kwargs)
-            self.learned = Learned(Scalar(), QLearning)
-
-    with pytest.raises(ConfigurationError, match=r"self.learned = Learned\(...\) comes before super\(\).__init__"):
-        Late("MlpPolicy", Tiny(), **SMALL)
-
-
-def test_no_keyword_is_forgotten(variant: ModuleType, tmp_path: Path) -> None:
-    class Forgets(variant.AdvantageLearningDQN):  # type: ignore[misc,name-defined]  # of a module made at run time
+def test_model_files_record_the_keywords_of_every_subclass(variant: ModuleType, tmp_path: Path) -> None:
+    class Twice(variant.AdvantageLearningDQN):  # type: ignore[misc,name-defined]  # of a module made at run time
         def __init__(self, policy: Any, env: Any, *, twice: bool = False, **kwargs: Any) -> None:
             super().__init__(policy, env, **kwargs)
 
-    class Remembers(variant.AdvantageLearningDQN):  # type: ignore[misc,name-defined]  # the same
-        def __init__(self, policy: Any, env: Any, *, twice: bool = False, **kwargs: Any) -> None:
-            self.further = {"twice": twice}
-            super().__init__(policy, env, **kwargs)
-
-    with pytest.raises(
-        ConfigurationError, match=r"twice of Forgets would be forgotten by its model files; .*self.further = "
-    ):
-        Forgets("MlpPolicy", Tiny(), **SMALL)
-    Remembers("MlpPolicy", Tiny(), twice=True, alpha=0.3, **SMALL).save(tmp_path / "own")
+    Twice("MlpPolicy", Tiny(), twice=True, alpha=0.3, **SMALL).save(tmp_path / "own")
     loaded = DQN.load(tmp_path / "own")
     assert loaded.arguments["twice"] is True
     assert loaded.arguments["alpha"] == 0.3
+    with pytest.raises(ConfigurationError, match="Twice takes no 'alhpa'. Did you mean 'alpha'"):
+        Twice("MlpPolicy", Tiny(), alhpa=0.3)
+
+
+def test_a_subclass_may_set_a_keyword_of_its_parent(tmp_path: Path) -> None:
+    class Short(DQN):
+        def __init__(self, policy: Any, env: Any, **kwargs: Any) -> None:
+            super().__init__(policy, env, gamma=0.5, **kwargs)
+
+    Short("MlpPolicy", Tiny(), **SMALL).save(tmp_path / "short")
+    assert DQN.load(tmp_path / "short").replay_config.gamma == 0.5

@@ -15,7 +15,7 @@ import pytest
 from sb_dqn.algorithms import registry
 from sb_dqn.cli.main import commands
 from sb_dqn.cli.train.settings_syntax import algorithm_class, constructor_defaults, parse_assignments
-from sb_dqn.core.arguments import NOT_NEEDED
+from sb_dqn.core.sb3_compat import UNUSED_KEYWORDS
 from tests.docs.pages import FOLDER, PAGES, ROOT, blocks, name_of, pages_with, table_of
 
 LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
@@ -100,7 +100,7 @@ def test_named_files_exist(page: Path) -> None:
 
 def test_the_migration_page_names_every_keyword_that_is_refused() -> None:
     keywords = " ".join(row[0] for row in table_of("migration.md", "## Keywords that are not taken"))
-    assert [name for name in NOT_NEEDED if f"`{name}`" not in keywords] == []
+    assert [name for name in UNUSED_KEYWORDS if f"`{name}`" not in keywords] == []
 
 
 def test_the_command_page_names_every_command_and_algorithm() -> None:

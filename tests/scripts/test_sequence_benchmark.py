@@ -29,4 +29,4 @@ def test_the_proof_learns_by_the_preset(name: str, without: bool, tmp_path: Path
     model, steps = memory.build(name, 0, without)
     assert steps >= 100_000
     assert model.policy.recurrent is not without
-    assert model.replay_settings.n_steps == 3
+    assert model.replay_config.n_steps == 3

@@ -93,7 +93,7 @@ def _planned(
     from sb_dqn.cli.compare.per_algorithm_settings import by_owner
     from sb_dqn.cli.train.plan import make_plan
     from sb_dqn.cli.train.settings_syntax import algorithm_class, canonical, constructor_defaults
-    from sb_dqn.core.arguments import refuse_unknown
+    from sb_dqn.core.arguments import check_keywords
     from sb_dqn.envs.make import spec_of
 
     spec_of(env_id)
@@ -103,7 +103,7 @@ def _planned(
         plan = make_plan(name, env_id, seed=0, assignments=own, env_assignments=said["env_settings"])
         cls = algorithm_class(name)
         known = constructor_defaults(cls)
-        refuse_unknown(cls, {key: value for key, value in plan.settings.items() if key not in known})
+        check_keywords(cls, {key: value for key, value in plan.settings.items() if key not in known})
         longest = max(longest, plan.n_timesteps)
         whole[name] = (plan.policy, plan.n_envs, {**known, **plan.settings, "seed": None})
     for one, other in combinations(whole, 2):

@@ -1,0 +1,239 @@
+"""Action selection while learning: from the open rows of a tick to actions, and to what is stored with them.
+
+A selector holds networks, exploration and the state of each lane, but no reference to the model, so that it can also run
+in another process.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from sb_dqn.accelerate import Mode
+from sb_dqn.buffers.rollout_sequences import Before
+from sb_dqn.core.network_runner import NetworkRunner, Transform
+from sb_dqn.core.recurrent_state import RecurrentState
+from sb_dqn.exploration import Exploration
+from sb_dqn.policies import QPolicy
+from sb_dqn.policies.drawing import StochasticPolicy
+from sb_dqn.spaces import actions_of
+from sb_dqn.types import ActionArray, BoolArray, Observation, Rows
+
+Extras = dict[str, npt.NDArray[Any]]
+"""Arrays `[B, ...]` by name that are stored with the actions."""
+
+Observe = Callable[[], Observation]
+"""Returns the observations of the open rows; called only if the network is needed."""
+
+
+class ActionSelector(ABC):
+    """Selects the actions of B lanes.
+
+    Args:
+        policy: the networks.
+        num_lanes: B.
+        rng: draws uniform actions and samples.
+    """
+
+    def __init__(self, policy: Any, num_lanes: int, rng: np.random.Generator) -> None:
+        self.num_lanes = num_lanes
+        self.rng = rng
+        self.actions = actions_of(policy.action_space)
+        self.recurrent_state = RecurrentState(policy, num_lanes) if policy.recurrent else None
+        self.extras: Extras = {}
+        """Arrays to store with the actions that were selected last."""
+
+    @abstractmethod
+    def select(self, rows: Rows, observe: Observe, uniform: bool = False) -> ActionArray:
+        """Returns actions `[B, ...]` for the open rows.
+
+        Args:
+            rows: the tick whose rows are open.
+            observe: returns their observations.
+            uniform: draw the actions uniformly. A recurrent state still advances.
+        """
+
+    @abstractmethod
+    def bootstrap_values(
+        self, obs: Observation, mask: BoolArray | None, before: Before | None = None
+    ) -> npt.NDArray[Any]:
+        """Returns the values `[N]` of observations where no action is taken, by the current weights.
+
+        Args:
+            obs: observations `[N, *shape]` by key.
+            mask: legal actions; None: all.
+            before: the rows before these, for recurrent policies.
+        """
+
+    def advance(self, step: int, horizon: int) -> None:  # noqa: B027  # an empty default, on purpose
+        """Moves the exploration schedule to env step `step` of a run of `horizon` steps."""
+
+    def uniform(self, mask: BoolArray | None) -> ActionArray:
+        """Returns uniformly drawn actions `[B, ...]`; legal ones where there is a mask."""
+        return self.actions.uniform(self.num_lanes, self.rng, mask)
+
+
+class QActionSelector(ActionSelector):
+    """Selects actions by Q-values and an exploration strategy.
+
+    Args:
+        policy: the networks.
+        exploration: epsilon-greedy, Boltzmann, ...
+        num_lanes: B.
+        transform: from stored observations to network inputs (normalisation).
+        noise_generator: draws the noise of noisy layers at each call; None: no noise.
+        stores_value: store the value of the best action, for on-policy targets; then the network runs at each tick.
+    """
+
+    def __init__(
+        self,
+        policy: QPolicy,
+        exploration: Exploration,
+        num_lanes: int,
+        transform: Transform,
+        noise_generator: torch.Generator | None = None,
+        stores_value: bool = False,
+    ) -> None:
+        super().__init__(policy, num_lanes, exploration.rng)
+        self.policy: Any = policy
+        self.exploration = exploration
+        self.exploration.num_lanes = num_lanes
+        self.transform = transform
+        self.noise_generator = noise_generator
+        self.stores_value = stores_value
+        self.mode: Mode = "eager"
+        self._runner: NetworkRunner | None = None
+        self._mode_of_runner: Mode = "eager"
+
+    def advance(self, step: int, horizon: int) -> None:
+        self.exploration.advance(step, horizon)
+
+    @property
+    def runner(self) -> NetworkRunner:
+        """The network as `mode` runs it, made again when the mode changes."""
+        if self._runner is None or self._mode_of_runner != self.mode:
+            self._mode_of_runner = self.mode
+            self._runner = NetworkRunner(self.policy, self._function(), self.mode, self.transform, self.noise_generator)
+        return self._runner
+
+    def _function(self) -> Callable[..., Any]:
+        if self.recurrent_state is not None:
+            return self.policy.step  # type: ignore[no-any-return]  # of a recurrent policy
+        values = self.stores_value or self.exploration.needs_values
+        return self.policy.values if values else self.policy.greedy  # type: ignore[no-any-return]
+
+    def select(self, rows: Rows, observe: Observe, uniform: bool = False) -> ActionArray:
+        mask = rows.slots[-1].mask
+        if self.recurrent_state is not None:
+            return self._select_recurrent(self.recurrent_state, rows, observe(), mask, uniform)
+        if uniform:
+            return self.uniform(mask)
+        if self.stores_value:
+            q = self.runner.single(observe(), mask)
+            self.extras = {"value": best_value(q)}
+            return self._explore(q, mask)
+        return self.exploration.select(lambda: self.runner.single(observe(), mask), mask)
+
+    def _select_recurrent(
+        self, recurrent: RecurrentState, rows: Rows, obs: Observation, mask: BoolArray | None, uniform: bool
+    ) -> ActionArray:
+        inputs = recurrent.inputs(rows)
+        q, recurrent.state = self.runner(obs, mask, inputs.action, inputs.reward, inputs.state)
+        action = self.uniform(mask) if uniform else self._explore(q, mask)
+        taken = np.take_along_axis(q, action[..., None], -1)[..., 0]
+        self.extras = {
+            "state": inputs.state,
+            "q_taken": taken.astype(np.float32),
+            "q_best": q.max(-1).astype(np.float32),
+        }
+        return action
+
+    def _explore(self, q: npt.NDArray[Any], mask: BoolArray | None) -> ActionArray:
+        return self.exploration.select(lambda: q if self.exploration.needs_values else q.argmax(-1), mask)
+
+    def bootstrap_values(
+        self, obs: Observation, mask: BoolArray | None, before: Before | None = None
+    ) -> npt.NDArray[Any]:
+        return best_value(self.runner.single(obs, mask))
+
+
+class SampledActionSelector(ActionSelector):
+    """Samples actions from a stochastic policy; stores values and log-probabilities where the policy returns them.
+
+    Args:
+        policy: the networks.
+        num_lanes: B.
+        rng: draws the samples.
+        transform: from stored observations to network inputs (normalisation).
+        mode: how the networks run.
+        has_critic: False stores and returns a value of 0 (Monte-Carlo methods without a learned value).
+    """
+
+    def __init__(
+        self,
+        policy: StochasticPolicy,
+        num_lanes: int,
+        rng: np.random.Generator,
+        transform: Transform,
+        mode: Mode,
+        has_critic: bool = True,
+    ) -> None:
+        super().__init__(policy, num_lanes, rng)
+        self.policy: Any = policy
+        self.has_critic = has_critic
+        networks: Any = policy
+        if self.recurrent_state is None:
+            self._act = NetworkRunner(policy, policy.act, mode, transform)
+            self._value = NetworkRunner(policy, lambda obs, mask: networks.net.value(obs), mode, transform)
+        else:
+            self._act = NetworkRunner(policy, networks.act_on, mode, transform)
+            self._value = NetworkRunner(policy, networks.value_step, mode, transform)
+
+    def select(self, rows: Rows, observe: Observe, uniform: bool = False) -> ActionArray:
+        mask = rows.slots[-1].mask
+        if uniform:
+            return self.uniform(mask)
+        obs = observe()
+        inputs = None if self.recurrent_state is None else self.recurrent_state.inputs(rows)
+        drawn = self.policy.draw(self.rng, self.num_lanes)
+        action, *outputs = self._act(obs, mask, drawn, *(() if inputs is None else inputs[:3]))
+        self.extras = dict(zip(self.policy.answers, outputs, strict=True))
+        if self.recurrent_state is not None and inputs is not None:
+            self.recurrent_state.state = self.extras.pop("after")
+            self.extras |= {"begins": inputs.begins, "state": inputs.state}
+            if self.policy.memory.previous_action:
+                self.extras["previous_action"] = inputs.action
+            if self.policy.memory.previous_reward:
+                self.extras["previous_reward"] = inputs.reward
+        if not self.has_critic and "value" in self.extras:
+            self.extras["value"] = np.zeros(self.num_lanes, np.float32)
+        return action
+
+    def bootstrap_values(
+        self, obs: Observation, mask: BoolArray | None, before: Before | None = None
+    ) -> npt.NDArray[Any]:
+        if not self.has_critic:
+            return np.zeros(len(next(iter(obs.values()))), np.float32)
+        if self.recurrent_state is None or before is None:
+            return self._value.single(obs, None)
+        none, count = self.recurrent_state.none, len(before.reward)
+        earlier = before.declared  # one step from the rows before, from their stored state
+        action = earlier.get("previous_action", none).astype(none.dtype)
+        reward = earlier.get("previous_reward", np.zeros(count, np.float32))
+        _, state = self._value(before.obs, None, action, reward, earlier["state"])
+        begins = before.begins
+        action = np.where(begins.reshape(-1, *(1,) * (none.ndim - 1)), none, before.action)
+        reward = np.where(begins, 0.0, before.reward).astype(np.float32)
+        state = np.where(begins[:, None], 0.0, state).astype(np.float32)
+        return self._value(obs, None, action, reward, state)[0]
+
+
+def best_value(q: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Returns the value of the best action, `[B, A]` to `[B]`; with branches `[B, D, A]` their mean."""
+    best: npt.NDArray[Any] = q.max(-1)
+    return best.mean(-1) if best.ndim > 1 else best

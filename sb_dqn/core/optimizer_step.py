@@ -1,0 +1,162 @@
+"""The optimiser step: flat Adam without overhead, frozen parameters, FQF's second optimiser."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from sb_dqn.checks import check_mapping
+from sb_dqn.nn.parameters.flat import flat_views
+from sb_dqn.nn.parameters.fraction_optimizer import FractionOptimizer
+from sb_dqn.nn.parameters.optimizers import (
+    ELEMENTWISE,
+    checked_optimizer,
+    make_optimizer,
+    split_moments,
+    take_moments,
+)
+
+FLUSH_EVERY = 128
+"""Steps between two flushes of tiny moments. In this time a momentum shrinks by at most six digits, so that it never gets from
+`TINY` to the range of denormal numbers."""
+TINY = 1e-30
+
+
+class OptimizerStep:
+    """Steps the parameters of the online network along a flat gradient.
+
+    Elementwise optimisers see one flat parameter. Where some parameters are frozen, each is stepped on its own.
+
+    Args:
+        flat: `[P]`, all parameters.
+        parameters: the same as views.
+        optimizer_class: of torch.optim.
+        optimizer_kwargs: its arguments without the rate.
+        apart: optimiser of the fractions of FQF; None: there is none.
+
+    Raises:
+        ConfigurationError: the optimiser refuses its arguments.
+    """
+
+    def __init__(
+        self,
+        flat: Tensor,
+        parameters: list[nn.Parameter],
+        optimizer_class: type[torch.optim.Optimizer],
+        optimizer_kwargs: Mapping[str, Any] | None,
+        apart: FractionOptimizer | None,
+    ) -> None:
+        kwargs = check_mapping("optimizer_kwargs", optimizer_kwargs)
+        self.flat = flat
+        self.parameters = parameters
+        self.apart = apart
+        self.whole = checked_optimizer(optimizer_class) in ELEMENTWISE and all(p.requires_grad for p in parameters)
+        self._make = partial(make_optimizer, optimizer_class, kwargs=kwargs)
+        self.masters = [nn.Parameter(flat)] if self.whole else parameters
+        self.optimizer = self._make(self.masters)
+        self.steps = 0
+        group = self.optimizer.param_groups[0]
+        decoupled = group.get("decoupled_weight_decay", optimizer_class is torch.optim.AdamW)
+        self._adam_kernel = torch._fused_adamw_ if decoupled else torch._fused_adam_
+        self.plain_adam = (
+            self.whole
+            and optimizer_class in (torch.optim.Adam, torch.optim.AdamW)
+            and bool(group["fused"] and not group["amsgrad"] and not group["maximize"])
+        )
+
+    def __call__(self, gradient: Tensor) -> None:
+        """Makes one step along a gradient `[P]`."""
+        if self.whole and not all(parameter.requires_grad for parameter in self.parameters):
+            self._split()
+        if self.apart is None:
+            self._step(gradient)
+        else:
+            self.apart.step(gradient, partial(self._step, gradient))
+
+    def _split(self) -> None:
+        """Steps each parameter on its own from now on, so that frozen ones keep their moments and counts."""
+        saved = self.optimizer.state_dict()
+        self.whole = False
+        self.plain_adam = False
+        self.masters = self.parameters
+        self.optimizer = self._make(self.masters)
+        self.take_moments(saved)
+
+    def _step(self, gradient: Tensor) -> None:
+        if self.whole:
+            self.masters[0].grad = gradient
+        else:
+            for master, grad in zip(self.masters, flat_views(gradient, self.masters), strict=True):
+                master.grad = grad if master.requires_grad else None
+        if self.plain_adam and self.masters[0] in self.optimizer.state:
+            self._adam_step(gradient)
+        else:
+            self.optimizer.step()
+        self.steps += 1
+        if self.steps % FLUSH_EVERY == 0:
+            self._flush_tiny_moments()
+
+    def _adam_step(self, gradient: Tensor) -> None:
+        """Calls the kernel of `Adam.step` on its state, without its bookkeeping, which costs more for small networks."""
+        group, state = self.optimizer.param_groups[0], self.optimizer.state[self.masters[0]]
+        state["step"] += 1
+        self._adam_kernel(
+            [self.flat], [gradient], [state["exp_avg"]], [state["exp_avg_sq"]], [], [state["step"]],
+            lr=group["lr"], beta1=group["betas"][0], beta2=group["betas"][1], weight_decay=group["weight_decay"],
+            eps=group["eps"], amsgrad=False, maximize=False,
+        )  # fmt: skip
+
+    @torch.no_grad()
+    def _flush_tiny_moments(self) -> None:
+        """Sets the moments of gradients that ceased long ago to 0, such as those of a dead unit.
+
+        A momentum without gradient shrinks by a tenth at each step until it is the smallest denormal number, and stays
+        there, since 0.9 of that rounds to itself. CPUs compute with denormal numbers ten times more slowly.
+        """
+        for state in self.optimizer.state.values():
+            for moment in state.values():  # a step count has no dimension
+                if torch.is_tensor(moment) and moment.is_floating_point() and moment.ndim > 0:
+                    moment.copy_(torch.hardshrink(moment, TINY))
+
+    def set_learning_rate(self, rate: float) -> None:
+        """Sets the learning rate of all parameters but FQF's fractions."""
+        for group in self.optimizer.param_groups:
+            if isinstance(group["lr"], Tensor):
+                group["lr"].fill_(rate)
+            else:
+                group["lr"] = rate
+
+    def state_dict(self) -> dict[str, Any]:
+        apart = {} if self.apart is None else {"apart": self.apart.state_dict()}
+        return {
+            "kind": type(self.optimizer).__name__,
+            "optimizer": self.optimizer.state_dict(),
+            "steps": self.steps,
+            **apart,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Loads moments, counts and the rate. The other options stay as constructed, and an optimiser of another kind than
+        the saved one starts afresh."""
+        if state.get("kind", type(self.optimizer).__name__) == type(self.optimizer).__name__:
+            self.take_moments(state["optimizer"])
+        self.steps = int(state.get("steps", 0))  # older files have none
+        if self.apart is not None:
+            self.apart.load_state_dict(state["apart"])
+
+    def take_moments(self, saved: Mapping[str, Any]) -> None:
+        """Loads moments, counts and the rate of an optimiser of the same parameters, whole or one by one.
+
+        Raises:
+            ValueError: they are of other parameters; nothing has changed.
+        """
+        one = sum(len(group["params"]) for group in saved["param_groups"]) == 1
+        if self.whole and not one:
+            self._split()
+        take_moments(
+            self.optimizer, split_moments(saved, self.parameters) if one and not self.whole else saved, self.plain_adam
+        )

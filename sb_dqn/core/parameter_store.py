@@ -1,0 +1,131 @@
+"""Parameters of the online and the target network in flat tensors, with low-precision copies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from sb_dqn.errors import ConfigurationError
+from sb_dqn.nn.parameters.flat import flat_views, flatten_parameters, point_into
+
+
+class ParameterStore:
+    """The parameters of both networks, each network's in one flat tensor.
+
+    With `precision="bf16"` forward and backward run on bfloat16 twins of the networks. The networks themselves stay the
+    float32 masters that the optimiser steps and checkpoints hold.
+
+    Args:
+        online: network that learns; its parameters become views of the flat tensor.
+        target: network that bootstraps, a copy of the online network or of its first part; None: there is none.
+        precision: "fp32" or "bf16".
+
+    Attributes:
+        flat: `[P]`, parameters of the online network.
+        flat_target: parameters of the target network; `flat` if there is none.
+        online, target: networks to compute with: the twins, if any.
+        low: low-precision parameters of the online twin; None for "fp32".
+        masters: parameters of the online network, views of `flat`.
+        trained: parameters of `online`, in the same order.
+    """
+
+    def __init__(self, online: Any, target: Any, precision: str) -> None:
+        self.flat = flatten_parameters(list(online.parameters()))
+        self.flat_target = self.flat if target is None else flatten_parameters(list(target.parameters()))
+        target = online if target is None else target
+        self.buffers = list(zip(target.buffers(), online.buffers(), strict=False))
+        self.online = online
+        self.target = target
+        self.low: Tensor | None = None
+        self.low_target = torch.empty(0)
+        self.low_buffers: list[tuple[Tensor, Tensor]] = []
+        self.low_target_buffers: list[tuple[Tensor, Tensor]] = []
+        if precision == "bf16":
+            self.online = online.twin(torch.bfloat16)
+            self.target = self.online if target is online else target.twin(torch.bfloat16)
+            self.low = _flatten_low(self.online)
+            self.low_target = self.low if target is online else _flatten_low(self.target)
+            self.low_buffers = list(zip(online.buffers(), self.online.buffers(), strict=True))
+            self.low_target_buffers = list(zip(target.buffers(), self.target.buffers(), strict=True))
+        self.masters = list(online.parameters())
+        self.target_masters = list(target.parameters())
+        self.trained = list(self.online.parameters())
+
+    @property
+    def learns(self) -> list[bool]:
+        """True for each parameter that learns; a user may freeze some by `requires_grad_(False)`, at any time."""
+        return [parameter.requires_grad for parameter in self.masters]
+
+    def learning(self) -> list[nn.Parameter]:
+        """Returns the parameters of `online` that learn.
+
+        Raises:
+            ConfigurationError: all parameters are frozen.
+        """
+        for parameter, learns in zip(self.trained, self.learns, strict=True):
+            if parameter.requires_grad is not learns:  # a twin's
+                parameter.requires_grad_(learns)
+        found = [parameter for parameter in self.trained if parameter.requires_grad]
+        if not found:
+            raise ConfigurationError("requires_grad is False for all parameters, so nothing can learn; leave some True")
+        return found
+
+    def after_step(self) -> None:
+        """Copies the parameters of an optimiser step to the low-precision twin, and the twin's buffers back."""
+        if self.low is not None:
+            self.low.copy_(self.flat[: self.low.numel()])
+        for master, twin in self.low_buffers:
+            master.copy_(twin)
+
+    @torch.no_grad()
+    def sync_target(self, tau: float = 1.0) -> None:
+        """Moves the target parameters to the online ones, by the share `tau` (Polyak); 1 copies."""
+        followed = self.flat[: self.flat_target.numel()]
+        if tau == 1.0:
+            self.flat_target.copy_(followed)
+        else:
+            self.flat_target.lerp_(followed, tau)
+        for target, online in self.buffers:
+            target.copy_(online)
+        if self.low is not None:
+            self.low_target.copy_(self.flat_target[: self.low.numel()])
+        for master, twin in self.low_target_buffers:
+            twin.copy_(master)
+
+    def gather(self, parameters: Iterable[nn.Parameter]) -> None:
+        """Makes the parameters views of the flat tensors again, with their current values.
+
+        Functions such as `vector_to_parameters` replace the storage of parameters.
+
+        Args:
+            parameters: the current parameters of the policy.
+
+        Raises:
+            ConfigurationError: they are other objects, which no optimiser knows.
+        """
+        known = [*self.masters, *self.target_masters]
+        if {id(each) for each in parameters} != {id(each) for each in known}:
+            raise ConfigurationError(
+                "parameters of the policy were exchanged after the model was made, so they would not learn; copy weights by "
+                "load_state_dict, or give a policy class or policy_kwargs that builds what you want"
+            )
+        views = flat_views(self.flat, self.masters) + flat_views(self.flat_target, self.target_masters)
+        point_into(zip(known, views, strict=True))
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Copies the master parameters and buffers to the low-precision twins, after they were written from outside."""
+        if self.low is not None:
+            self.low.copy_(self.flat[: self.low.numel()])
+            self.low_target.copy_(self.flat_target[: self.low.numel()])
+        for master, twin in self.low_buffers + self.low_target_buffers:
+            twin.copy_(master)
+
+
+def _flatten_low(twin: nn.Module) -> Tensor:
+    """Returns the low-precision parameters of a twin as one flat tensor; they come first, its head is shared."""
+    low = [parameter for parameter in twin.parameters() if parameter.dtype == torch.bfloat16]
+    return flatten_parameters(low, torch.bfloat16) if low else torch.empty(0, dtype=torch.bfloat16)
