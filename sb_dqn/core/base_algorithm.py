@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from operator import attrgetter
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from gymnasium import spaces
 from typing_extensions import Self
 
 from sb_dqn.accelerate import Mode, are_small, few_threads, keep_freed_memory
@@ -42,6 +41,11 @@ WARM_UP_UPDATES = 100
 
 PARTS = ("policy", "exploration")
 """Attributes that have the name of a constructor argument; the constructor sets them once."""
+
+
+def _forward(path: str) -> Any:
+    """Returns a read-only property for an attribute of a part, such as "counters.num_timesteps"."""
+    return property(attrgetter(path))
 
 
 class BaseAlgorithm(ABC):
@@ -488,51 +492,27 @@ class BaseAlgorithm(ABC):
         if self.training_run is not None:
             self.training_run.dump()
 
-    @property
-    def env(self) -> Any:
-        return self.get_env()
-
-    @property
-    def logger(self) -> Logger:
-        return self.logs.logger
-
-    @property
-    def num_timesteps(self) -> int:
-        return self.counters.num_timesteps
-
-    @property
-    def _total_timesteps(self) -> int:
-        return self.counters.horizon
-
-    @property
-    def _n_updates(self) -> int:
-        return self.counters.n_updates
+    env = property(lambda self: self.get_env())
+    logger = _forward("logs.logger")
+    num_timesteps = _forward("counters.num_timesteps")
+    n_envs = _forward("blueprint.num_envs")
+    observation_space = _forward("blueprint.observation_space")
+    action_space = _forward("blueprint.action_space")
+    seed = _forward("rng.seed")
+    """The seed that was passed, or drawn."""
+    device = _forward("learner.flat.device")
+    reads_reward = _forward("policy.reads_reward")
+    """True if `predict` needs the last reward."""
+    ep_info_buffer = _forward("statistics.ep_info_buffer")
+    ep_success_buffer = _forward("statistics.ep_success_buffer")
+    """1 or 0 for each of the latest episodes, where the environment reports `is_success`."""
+    _total_timesteps = _forward("counters.horizon")
+    _n_updates = _forward("counters.n_updates")
 
     @property
     def _current_progress_remaining(self) -> float:
         """1 at the start of a `learn`, 0 at its horizon."""
-        return 1.0 - self.num_timesteps / max(1, self._total_timesteps)
-
-    @property
-    def n_envs(self) -> int:
-        return self.blueprint.num_envs
-
-    @property
-    def seed(self) -> int | None:
-        """The seed that was passed, or drawn."""
-        return self.rng.seed
-
-    @property
-    def device(self) -> torch.device:
-        return self.learner.flat.device
-
-    @property
-    def observation_space(self) -> spaces.Space[Any]:
-        return self.blueprint.observation_space
-
-    @property
-    def action_space(self) -> spaces.Space[Any]:
-        return self.blueprint.action_space
+        return 1.0 - float(self.num_timesteps / max(1, self._total_timesteps))
 
     @property
     def action_mask(self) -> str | None:
@@ -540,22 +520,8 @@ class BaseAlgorithm(ABC):
         return self.arguments.get("action_mask")
 
     @property
-    def reads_reward(self) -> bool:
-        """True if `predict` needs the last reward."""
-        return bool(self.policy.reads_reward)
-
-    @property
     def exploration_rate(self) -> float:
         """Epsilon, on a ladder the mean over the lanes; the temperature of Boltzmann exploration."""
         if self.exploration is None:
             raise MissingPart(f"{type(self).__name__} samples its actions and has no exploration_rate")
         return self.exploration.rate
-
-    @property
-    def ep_info_buffer(self) -> deque[dict[str, Any]]:
-        return self.statistics.ep_info_buffer
-
-    @property
-    def ep_success_buffer(self) -> deque[float]:
-        """1 or 0 for each of the latest episodes, where the environment reports `is_success`."""
-        return self.statistics.ep_success_buffer

@@ -1,4 +1,4 @@
-"""What a model writes to files and reads from them."""
+"""Model files: the contents of the zip that `save` writes and `load` reads."""
 
 from __future__ import annotations
 
@@ -48,15 +48,15 @@ POLICIES: tuple[type, ...] = (
 TABLE: dict[str, type] = {
     **EXTRACTORS, **SCHEDULES, **{ours.__name__: ours for ours in (*POLICIES, *SWITCHES, RMSpropTFLike)},
 }  # fmt: skip
-"""Classes of ours that a file may name without trust."""
+"""Classes that a file may name without `trust=True`."""
 
 
 CONTINUATION = ("session", "parts", "tick", "stream", "why", "process")
-"""Fields of a `ResumeState` that lie in the file under `full`."""
+"""Fields of a `ResumeState` in the member `full` of the file."""
 
 
 class Stateful(Protocol):
-    """A part that can say its state."""
+    """A part with a state that can be saved and loaded."""
 
     def state_dict(self) -> dict[str, Any]: ...
 
@@ -65,7 +65,7 @@ class Stateful(Protocol):
 
 @dataclass(frozen=True)
 class Saved:
-    """A model as its file describes it."""
+    """Contents of a model file."""
 
     class_name: str
     arguments: dict[str, Any]
@@ -73,7 +73,7 @@ class Saved:
     policy: dict[str, Tensor]
     parts: dict[str, Any]
     continuation: ResumeState | None = None
-    """Of a full checkpoint."""
+    """Only in full checkpoints."""
 
 
 def save_model(
@@ -86,7 +86,8 @@ def save_model(
     continuation: ResumeState | None = None,
     background: bool = False,
 ) -> Any:
-    """Writes class, constructor arguments, spaces, parameters and the state of each part; a full checkpoint has more."""
+    """Writes class name, constructor arguments, spaces, parameters and the state of each part; for a full checkpoint also
+    `continuation`."""
     state, tensors = pack({name: part.state_dict() for name, part in parts.items()})
     manifest = {
         "kind": "model",
@@ -108,10 +109,10 @@ def save_model(
 
 
 def read_model(path: Any, custom_objects: Mapping[str, Any], trust: bool, full: bool = False) -> Saved:
-    """Reads what `save_model` wrote; of a full checkpoint the rest only where `full` is asked for.
+    """Reads a file that `save_model` wrote; the resumable part of a full checkpoint only if `full`.
 
     Raises:
-        CheckpointError: the file is damaged, foreign, no model, or names what needs trust.
+        CheckpointError: the file is damaged, foreign, not a model, or names objects that need trust.
     """
     path = checkpoint_at(path)
     manifest = model_info(path)
@@ -146,10 +147,10 @@ def _continuation(path: Any, manifest: Mapping[str, Any], members: Mapping[str, 
 
 
 def build(made_by: type[Any], outside: Any, arguments: Mapping[str, Any], parameters: Mapping[str, Tensor]) -> Any:
-    """A model of a class from the arguments and parameters of a file.
+    """Returns a model of class `made_by` from the arguments and parameters of a file.
 
     Raises:
-        CheckpointError: they make none, or one much larger than the file.
+        CheckpointError: the arguments are invalid, or describe a model much larger than the file.
         ConfigurationError: an argument is out of its range.
     """
     given = dict(arguments)
@@ -160,10 +161,10 @@ def build(made_by: type[Any], outside: Any, arguments: Mapping[str, Any], parame
 
 
 def restore(parts: Mapping[str, Stateful], states: Mapping[str, Any]) -> None:
-    """Hands each part its state.
+    """Loads the state of each part.
 
     Raises:
-        CheckpointError: a state is missing, or is not what its part can take.
+        CheckpointError: a state is missing or does not fit its part.
     """
     for name, part in parts.items():
         with reading(f"the state of {name!r} in the file does not fit"):
@@ -172,7 +173,7 @@ def restore(parts: Mapping[str, Stateful], states: Mapping[str, Any]) -> None:
 
 @contextmanager
 def reading(what: str) -> Iterator[None]:
-    """Says in words what Python says of data that is not as it should be."""
+    """Turns the exceptions of malformed data into a `CheckpointError`."""
     try:
         yield
     except (CheckpointError, ConfigurationError, EnvironmentFault):
@@ -182,7 +183,7 @@ def reading(what: str) -> Iterator[None]:
 
 
 def find_class(cls: type[Any], name: str) -> type[Any]:
-    """`cls` or the subclass of it that is called `name`.
+    """Returns `cls`, or its subclass, whose name is `name`.
 
     Raises:
         CheckpointError: there is none.
@@ -212,10 +213,10 @@ def write_policy(policy: Policy, state: Mapping[str, Tensor], exact_match: bool 
 
 
 def read_parameters(source: Any, known: Collection[str], exact_match: bool) -> dict[str, Any]:
-    """Parameters by name, one of those `known`, from a dict such as `get_parameters` returns, or from a zip.
+    """Returns parameters by name from a dict such as `get_parameters` returns, or from a zip file.
 
     Raises:
-        ConfigurationError: an unknown name, or the policy's are missing.
+        ConfigurationError: a name is not in `known`, or those of the policy are missing.
     """
     given = source if isinstance(source, Mapping) else {"policy": read_archive(source, only=("policy",))[1]["policy"]}
     if not given.keys() <= set(known) or (exact_match and "policy" not in given):
@@ -224,16 +225,16 @@ def read_parameters(source: Any, known: Collection[str], exact_match: bool) -> d
 
 
 def save_replay(path: Any, blueprint: Blueprint, replay: ReplayBuffer) -> Any:
-    """Writes the rows that a replay holds."""
+    """Writes the rows of a replay buffer to a zip file."""
     manifest = {"kind": "replay", "spaces": _encode_blueprint(blueprint)}
     return write_archive(path, manifest, {"replay": replay.state_dict()})
 
 
 def load_replay(path: Any, blueprint: Blueprint, replay: ReplayBuffer) -> None:
-    """Takes over rows that `save_replay` wrote.
+    """Loads the rows that `save_replay` wrote.
 
     Raises:
-        CheckpointError: the file is damaged, no replay, or its rows are of another kind.
+        CheckpointError: the file is damaged, not a replay buffer, or its rows are of another kind.
     """
     manifest = model_info(path)
     if manifest.get("kind") != "replay":

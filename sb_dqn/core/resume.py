@@ -1,4 +1,4 @@
-"""What a full checkpoint holds beyond the model: all that the very next step depends on."""
+"""The state of an interrupted `learn`: everything that the next step depends on, apart from the model."""
 
 from __future__ import annotations
 
@@ -18,36 +18,36 @@ from sb_dqn.types import Rows, Slot
 
 @dataclass(frozen=True)
 class ResumeState:
-    """A `learn` between two ticks.
+    """State of a `learn` between two ticks.
 
-    The tick, whose rows are stored and whose updates are done, comes with the environment's state or not at all: without
-    that state the next rows cannot follow on it.
+    The tick, whose rows are stored and whose updates are done, is present only together with the state of the environment:
+    without that state the next rows cannot follow it.
     """
 
     session: dict[str, Any]
-    """Log and callbacks."""
+    """State of log and callbacks."""
     parts: dict[str, Any]
-    """State by part, what is kept for learning apart."""
+    """State of each part of `run_parts`."""
     experience: dict[str, torch.Tensor]
-    """Replay or rollout; what lies in `strips` apart."""
+    """State of the replay or rollout, without the columns in `strips`."""
     tick: dict[str, Any] | None
     stream: dict[str, Any] | None
     why: str
-    """Why there is no state of the environment; empty where there is."""
+    """Reason why the state of the environment is missing; empty if it is present."""
     process: dict[str, Any]
-    """torch's global generators, for modules of the user's that draw from them (dropout)."""
+    """torch's global generators, for modules that draw from them (dropout)."""
     rng: dict[str, Any] = field(default_factory=dict)
-    """The model's generators; in the file among the model's parts."""
+    """The model's generators; in the file they are one of the model's parts."""
     trusted: bool = False
-    """Whether what is pickled in the file may be unpickled; said while loading."""
+    """True if pickled parts of the file may be unpickled (`load(trust=True)`)."""
     strips: SegmentedRows | None = None
-    """While saving: the rows that go into segments."""
+    """Rows to write to segments; only while saving."""
     written: Written = field(default_factory=Written)
-    """While loading: the segments that the rows came from."""
+    """Segments that the rows came from; only while loading."""
 
 
 def stream_state(stream: Stream, rows: Rows | None, trust: bool) -> tuple[dict[str, Any] | None, str]:
-    """The state of a stream that stands between two ticks, or None and the reason."""
+    """Returns the state of a stream between two ticks and "", or None and the reason why it has none."""
     if rows is None:
         return None, "the environment stopped in the middle of a step"
     try:
@@ -57,16 +57,16 @@ def stream_state(stream: Stream, rows: Rows | None, trust: bool) -> tuple[dict[s
 
 
 def tick_state(rows: Rows) -> dict[str, Any]:
-    """A tick as plain data; its infos, which callbacks have seen, are left out."""
+    """Returns a tick as plain data, without its infos, which callbacks have already read."""
     slots = [{one.name: getattr(slot, one.name) for one in fields(Slot)} for slot in rows.slots]
     return {"action": rows.action, "slots": slots, "stepped": rows.stepped, "steps": rows.steps, "extra": rows.extra}
 
 
 def tick_of(state: Mapping[str, Any], stream: Stream) -> Rows:
-    """The tick that `tick_state` took apart.
+    """Returns the tick that `tick_state` turned into plain data.
 
     Raises:
-        CheckpointError: it is not one of this stream.
+        CheckpointError: it does not fit the stream.
     """
     slots = tuple(Slot(**slot) for slot in state["slots"])
     if not 1 <= len(slots) <= 2 or state["stepped"].shape != (stream.num_envs,):
@@ -87,18 +87,18 @@ def _check(slot: Slot, stream: Stream) -> None:
 
 
 def process_state() -> dict[str, Any]:
-    """torch's global generators, of the CPU and of each CUDA device."""
+    """Returns the state of torch's global generators, of the CPU and of each CUDA device."""
     cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
     return {"cpu": torch.get_rng_state(), "cuda": cuda}
 
 
 def set_process_state(state: Mapping[str, Any]) -> None:
-    """Puts them back; those of devices that are not here are left out."""
+    """Restores torch's global generators; ignores CUDA devices that are not present."""
     torch.set_rng_state(state["cpu"])
     for device, saved in enumerate(state["cuda"][: torch.cuda.device_count()]):
         torch.cuda.set_rng_state(saved, device)
 
 
 def later_seed(seed: int, steps: int) -> int:
-    """A seed for episodes that begin anew after `steps` env steps: other ones than those that the run began with."""
+    """Returns a seed for the episodes after `steps` env steps, which differ from those at the start of the run."""
     return int(np.random.SeedSequence((seed, steps)).generate_state(1)[0]) % 2**30

@@ -27,7 +27,7 @@ from sb_dqn.types import Rows, Update
 
 NAMES = ("self", "total_timesteps", "rewards", "dones", "infos", "actions", "new_obs", "env", "callback")
 CHECK_EVERY = 1_000
-"""Gradient steps between two looks at the flag that says all gradients were finite (each look waits for the device)."""
+"""Updates between two checks for NaN; each synchronises with the device."""
 
 
 @dataclass
@@ -114,13 +114,13 @@ def _run_folder(parent: Path, name: str, new_run: bool) -> Path:
 
 
 class TickLocals(Mapping[str, Any]):
-    """`callback.locals`: the facts of one tick by Stable-Baselines3's names, each built when it is read.
+    """`callback.locals`: the data of one tick under the names of Stable-Baselines3, each built on first access.
 
     Args:
-        model: shown as `self`.
-        callback: shown as `callback`.
-        statistics: of the episodes.
-        horizon: shown as `total_timesteps`.
+        model: `locals["self"]`.
+        callback: `locals["callback"]`.
+        statistics: finished episodes.
+        horizon: `locals["total_timesteps"]`.
         action_start: smallest choice of the action space, `[]` or `[D]`; 0 for a Box.
     """
 
@@ -132,11 +132,14 @@ class TickLocals(Mapping[str, Any]):
         horizon: int,
         action_start: npt.NDArray[Any],
     ) -> None:
-        self.model, self.statistics, self.action_start = model, statistics, action_start
+        self.model = model
+        self.statistics = statistics
+        self.action_start = action_start
         self.facts: dict[str, Any] = {"self": model, "callback": callback, "total_timesteps": horizon}
         self.rows: Rows | None = None
 
-    def turn_to(self, rows: Rows) -> None:
+    def set_rows(self, rows: Rows) -> None:
+        """Shows another tick."""
         self.rows = rows
         self.facts.pop("infos", None)
         self.facts.pop("new_obs", None)
@@ -178,16 +181,16 @@ class TickLocals(Mapping[str, Any]):
 
 
 class TrainingRun:
-    """One `learn`.
+    """One call of `learn`: runs the callbacks, counts, and writes log lines.
 
     Args:
-        model: as callbacks see it.
-        counters, statistics: what is counted.
-        logs: where lines go.
-        facts: further numbers for a line.
+        model: the model, for callbacks.
+        counters, statistics: counters and episode statistics of the model.
+        logs: its logger.
+        facts: returns further entries for a log line.
         finite: 0-d bool tensor, False once a loss or gradient was not finite.
-        reports: names of what an update reports beside loss and norm.
-        callback: None, a function, a callback or a list of them.
+        reports: names of the further numbers of an update, after loss and gradient norm.
+        callback: the callback of `learn`, if any.
         log_interval: increase of `log_count` between log lines.
         log_count: returns the number of episodes, or of rollouts.
         progress_bar: show one.
@@ -205,18 +208,23 @@ class TrainingRun:
         facts: Callable[[], dict[str, float]],
         finite: Tensor,
         reports: tuple[str, ...],
-        callback: Any,
+        callback: BaseCallback | None,
         log_interval: int,
         log_count: Callable[[], int],
         progress_bar: bool,
         action_start: npt.NDArray[Any],
         resume_from: Mapping[str, Any] | None = None,
     ) -> None:
-        self.model, self.counters, self.statistics, self.logs = model, counters, statistics, logs
-        self.facts, self.finite, self.log_interval = facts, finite, log_interval
-        self.given = None if callback is None else as_callback(callback)
-        given = as_callback(self.given)
-        self.callback = as_callback([given, ProgressBarCallback()]) if progress_bar else given
+        self.model = model
+        self.counters = counters
+        self.statistics = statistics
+        self.logs = logs
+        self.facts = facts
+        self.finite = finite
+        self.log_interval = log_interval
+        self.user_callback: BaseCallback | None = callback
+        first = as_callback(callback)
+        self.callback = as_callback([first, ProgressBarCallback()]) if progress_bar else first
         self.calls_back = callback is not None or progress_bar
         self.locals = TickLocals(model, self.callback, statistics, counters.horizon, action_start)
         self.reports = ("loss", "grad_norm", *reports)
@@ -224,17 +232,18 @@ class TrainingRun:
         self.skips = False
         self.count = log_count
         self.logged = log_count()
-        self.started, self.first_step = time.monotonic(), counters.num_timesteps
+        self.started = time.monotonic()
+        self.first_step = counters.num_timesteps
         self.next_check = counters.n_updates + CHECK_EVERY
         self.resume_from = resume_from
         self.settled = True
-        """Whether the rows that arrived last are stored and the updates that they paid for are done."""
+        """True once the latest tick has been stored and its updates have run."""
         self.waiting: list[Callable[[], object]] = []
-        """What is to be done when this tick is over: callbacks called, log written."""
+        """Functions to call at the end of this tick, after callbacks and log."""
 
     def __enter__(self) -> TrainingRun:
         self.model.learning = True
-        self.finite.fill_(True)  # parameters may have been mended since a gradient went wrong
+        self.finite.fill_(True)  # the user may have repaired the parameters since
         try:
             self.callback.init_callback(self.model)
             self.callback.on_training_start(self.locals, {})
@@ -265,7 +274,7 @@ class TrainingRun:
             self.logs.close()
 
     def state_dict(self) -> dict[str, Any]:
-        """Where log and callbacks are."""
+        """Returns the state of log and callbacks."""
         return {
             "log_interval": self.log_interval,
             "name": self.logs.name,
@@ -273,7 +282,7 @@ class TrainingRun:
             "elapsed": time.monotonic() - self.started,
             "first_step": self.first_step,
             "recent": self._reported() if self.recent else None,
-            "callback": None if self.given is None else self.given.state_dict(),
+            "callback": None if self.user_callback is None else self.user_callback.state_dict(),
         }
 
     def _load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -281,8 +290,8 @@ class TrainingRun:
         self.started, self.first_step = time.monotonic() - float(state["elapsed"]), int(state["first_step"])
         recent = [] if state["recent"] is None else state["recent"].to(self.finite.device)
         self.recent = [Update(row[0], row[1], row[2:]) for row in recent]
-        if self.given is not None and state["callback"] is not None:
-            self.given.load_state_dict(state["callback"])
+        if self.user_callback is not None and state["callback"] is not None:
+            self.user_callback.load_state_dict(state["callback"])
 
     def arrived(self, rows: Rows) -> None:
         """Counts the tick."""
@@ -293,9 +302,10 @@ class TrainingRun:
         self.statistics.update(rows)
 
     def updates(self, due: int) -> Iterator[None]:
-        """As many turns as updates are due, between the callbacks' end of one rollout and the start of the next."""
+        """Yields once for each due update, between the callbacks' `on_rollout_end` and `on_rollout_start`."""
         if due:
-            self.recent, self.skips = [], False
+            self.recent = []
+            self.skips = False
         if due and self.calls_back:
             self.callback.on_rollout_end()
         for _ in range(due):
@@ -306,21 +316,17 @@ class TrainingRun:
             self.callback.on_rollout_start()
 
     def skip_updates(self) -> None:
-        """The update at hand was not made, and those that are left will not be."""
+        """Skips the current update and the rest of this tick's."""
         self.skips = True
 
     def record(self, update: Update) -> None:
-        """Keeps what a gradient step reported; it stays on the device until a log line needs it."""
+        """Records the loss and reports of an update; they stay on the device until a log line needs them."""
         self.recent.append(update)
         if not self.skips:
             self.counters.n_updates += 1
 
     def after(self, rows: Rows) -> bool:
-        """Callbacks and, at intervals, a log line.
-
-        Returns:
-            Whether to go on.
-        """
+        """Runs the callbacks and, at intervals, writes a log line. Returns False if training is over."""
         counters, go_on, self.settled = self.counters, True, True
         if counters.n_updates >= self.next_check:
             self.next_check = counters.n_updates + CHECK_EVERY
@@ -328,7 +334,7 @@ class TrainingRun:
         if rows.steps == 0:  # nothing but resets
             return True
         if self.calls_back:
-            self.locals.turn_to(rows)
+            self.locals.set_rows(rows)
             self.callback.update_locals(self.locals)
             go_on = self.callback.on_step()
         if go_on and self.log_interval and self.count() - self.logged >= self.log_interval:
@@ -338,10 +344,10 @@ class TrainingRun:
         return go_on and counters.num_timesteps < counters.horizon
 
     def dump(self) -> None:
-        """One log line."""
+        """Writes a log line."""
         statistics, counters = self.statistics, self.counters
         self.logged = self.count()
-        if not (self.logs.logger.output_formats or self.calls_back):  # nobody would read it
+        if not (self.logs.logger.output_formats or self.calls_back):  # no output
             return
         record = self.logs.logger.record
         if statistics.ep_info_buffer:
@@ -363,16 +369,16 @@ class TrainingRun:
         self.logs.logger.dump(counters.num_timesteps)
 
     def _means(self) -> list[float]:
-        """Over the latest updates, those of one rollout or of one tick; a device sync, once a line."""
+        """Returns means over the latest updates, those of one rollout or tick; synchronises with the device."""
         means: list[float] = self._reported().mean(0).tolist()
         return means
 
     def _reported(self) -> torch.Tensor:
-        """`[U, 2 + facts]` loss, gradient norm and facts of the latest updates."""
+        """Returns loss, gradient norm and reports of the latest updates, `[U, 2 + reports]`."""
         return torch.stack([torch.cat([u.loss.view(1), u.grad_norm.view(1), u.facts]) for u in self.recent])
 
     def check_finite(self) -> None:
-        """Raises if some loss or gradient since the start was NaN or infinite (a device sync)."""
+        """Raises an error if a loss or gradient of this run was NaN or infinite; synchronises with the device."""
         if not bool(self.finite):
             raise EnvironmentFault(
                 f"a loss or gradient became NaN or infinite before update {self.counters.n_updates} (env step "

@@ -171,8 +171,9 @@ def test_no_import_circle_of_any_kind() -> None:
 
 
 def methods(node: ast.ClassDef) -> int:
-    """Counts the functions of a class, properties included."""
-    return sum(isinstance(each, ast.FunctionDef) for each in node.body)
+    """Counts the methods of a class, without properties and special methods."""
+    functions = [each for each in node.body if isinstance(each, ast.FunctionDef)]
+    return sum(not each.decorator_list and not each.name.startswith("__") for each in functions)
 
 
 def body_lines(node: ast.FunctionDef) -> int:
