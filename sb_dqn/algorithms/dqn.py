@@ -13,6 +13,7 @@ from sb_dqn.checks import check_bool, check_choice, check_float, check_int, chec
 from sb_dqn.core.construction import QPolicyConfig, TrainingConfig, buffer_device_of, epsilon_schedule
 from sb_dqn.core.off_policy_algorithm import OffPolicyAlgorithm
 from sb_dqn.core.replay_config import ReplayConfig, TargetConfig, update_schedule
+from sb_dqn.errors import ConfigurationError
 from sb_dqn.exploration import Exploration, as_exploration
 from sb_dqn.nn.heads.categorical import Categorical
 from sb_dqn.nn.heads.scalar import Distribution, Scalar
@@ -161,7 +162,12 @@ class DQN(OffPolicyAlgorithm):
         *,
         return_model: ReturnModel | None = None,
     ) -> None:
-        model = return_model or ReturnModel(Scalar(), partial(QLearning, loss=check_choice("loss", loss, LOSSES)))
+        scalar = ReturnModel(Scalar(), partial(QLearning, loss=check_choice("loss", loss, LOSSES)))
+        if return_model is not None and loss != "huber":
+            raise ConfigurationError(
+                f"loss={loss!r} is for a scalar value; {type(self).__name__} has a loss of its own: leave it out"
+            )
+        model = return_model or scalar
         training = TrainingConfig(
             learning_rate=learning_rate,
             max_grad_norm=max_grad_norm,

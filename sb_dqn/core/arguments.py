@@ -12,8 +12,17 @@ from sb_dqn.errors import ConfigurationError, nearest
 KEYWORDS = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
+NOT_SETTINGS = ("return_model",)
+"""Keywords for subclasses, whose values are objects that no settings file can hold."""
+
+
 def constructor_arguments(cls: type[Any]) -> dict[str, inspect.Parameter]:
-    """Returns the keyword arguments of a class by name, without `self`, `policy` and `env`.
+    """Returns the settings of a class: its keyword arguments by name, without `policy`, `env` and `NOT_SETTINGS`."""
+    return {name: parameter for name, parameter in _keywords(cls).items() if name not in NOT_SETTINGS}
+
+
+def _keywords(cls: type[Any]) -> dict[str, inspect.Parameter]:
+    """Returns all keyword arguments of a class by name, without `policy` and `env`.
 
     A constructor that ends in `**kwargs` also accepts those of its parent, except the ones in `cls.replaced_arguments`.
     """
@@ -33,7 +42,7 @@ def complete_signature(cls: type[Any]) -> inspect.Signature:
     """Returns the signature of a class with every keyword of its parents, for `help`, editors and `bind_arguments`."""
     own = inspect.signature(cls.__init__).parameters
     found = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in ("policy", "env")]
-    for name, parameter in constructor_arguments(cls).items():
+    for name, parameter in _keywords(cls).items():
         kind = own[name].kind if name in own else inspect.Parameter.KEYWORD_ONLY
         found.append(parameter.replace(kind=kind))
     return inspect.Signature(sorted(found, key=lambda each: each.kind))
@@ -49,7 +58,7 @@ def check_keywords(cls: type[Any], names: Iterable[str]) -> None:
     for name in names:
         if name in cls.replaced_arguments:
             raise ConfigurationError(f"{cls.__name__} takes no {name!r}; {cls.replaced_arguments[name]}")
-        if name in allowed:
+        if name in allowed or name in _keywords(cls):
             continue
         if name in UNUSED_KEYWORDS:
             raise ConfigurationError(f"{cls.__name__} takes no {name!r}: {UNUSED_KEYWORDS[name]}; leave it out")
@@ -68,4 +77,7 @@ def bind_arguments(cls: type[Any], args: tuple[Any, ...], kwargs: Mapping[str, A
     check_keywords(cls, kwargs.keys() - {"policy", "env"})
     bound = complete_signature(cls).bind(*args, **kwargs)
     bound.apply_defaults()
-    return {name: value for name, value in bound.arguments.items() if name != "env"}
+    recorded = {name: value for name, value in bound.arguments.items() if name != "env"}
+    if recorded.get("return_model", ...) is None:  # of a subclass that makes its own
+        del recorded["return_model"]
+    return recorded

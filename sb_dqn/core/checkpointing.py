@@ -46,9 +46,15 @@ def save_model(
     if incremental > full or background > incremental:
         raise ConfigurationError("incremental=True requires full=True; background=True requires both. Add them.")
     state = resume_state(model, trust, incremental) if full else None
-    arguments = {name: value for name, value in model.arguments.items() if name != "return_model" or value is not None}
     return model_file.save_model(
-        path, type(model).__name__, arguments, model.blueprint, model.policy, model.saved_parts(), state, background
+        path,
+        type(model).__name__,
+        model.arguments,
+        model.blueprint,
+        model.policy,
+        model.saved_parts(),
+        state,
+        background,
     )
 
 

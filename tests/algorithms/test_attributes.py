@@ -116,7 +116,7 @@ def test_names_that_are_elsewhere_are_there() -> None:
     for place in RENAMED.values():
         found: list[Any] = list(models)
         for name in place.partition(",")[0].split("."):
-            found = [getattr(one, name) for one in found if name in dir(one)]
+            found = [getattr(one, name) for one in found if hasattr(one, name)]
         assert found, place
 
 

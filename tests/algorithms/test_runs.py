@@ -108,7 +108,7 @@ def expected_updates(total: int, count: int, every: int, each: int, starts: int)
 @pytest.mark.parametrize("count", [1, 4])
 @pytest.mark.parametrize(("every", "each"), [(1, 1), (4, 1), (4, 3), (3, -1), (7, 2), (1, -1)])
 @pytest.mark.parametrize("starts", [10, 13])
-def test_updates_are_as_many_as_asked_for(count: int, every: int, each: int, starts: int) -> None:
+def test_updates_are_as_many_as_called_for(count: int, every: int, each: int, starts: int) -> None:
     env = lanes(count, partial(Tiny, length=10_000))
     model = counting(env, train_freq=every, gradient_steps=each, learning_starts=starts)
     model.learn(50)
@@ -221,15 +221,14 @@ def test_from_pixels_the_low_copy_acts_and_the_master_predicts(algorithm: Any) -
     model: Any = quick(
         lanes(2, partial(Tiny, "image")), "CnnPolicy", algorithm, precision="bf16", policy_kwargs=extractor
     ).learn(40)
-    asked: list[str] = []
-    model.policy.q_net.register_forward_hook(lambda *_: asked.append("master"))
-    model.learner.online.register_forward_hook(lambda *_: asked.append("copy"))
+    called: list[str] = []
+    model.policy.q_net.register_forward_hook(lambda *_: called.append("master"))
+    model.learner.online.register_forward_hook(lambda *_: called.append("copy"))
     model.predict(np.zeros((1, 12, 12), np.uint8))
-    assert asked == ["master"]
-    model.act(lambda: {"obs": np.zeros((2, 1, 12, 12), np.uint8)}, None)
+    assert called == ["master"]
     model.exploration.epsilon = 0.0
-    model.act(lambda: {"obs": np.zeros((2, 1, 12, 12), np.uint8)}, None)
-    assert set(asked[1:]) == {"copy"}
+    model.selector.select(model.collector.latest, lambda: {"obs": np.zeros((2, 1, 12, 12), np.uint8)})
+    assert set(called[1:]) == {"copy"}
 
 
 @pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
@@ -286,7 +285,7 @@ def test_short_learns_in_a_row_move_the_target_as_a_long_one_does() -> None:
 
 
 @pytest.mark.parametrize("function", [lambda left: left**0.5, lambda left: float(np.sqrt(left))])
-def test_a_schedule_is_not_asked_beyond_its_end(function: Any) -> None:
+def test_a_schedule_is_not_called_beyond_its_end(function: Any) -> None:
     model = quick(lanes(3), learning_rate=function)
     model.learn(100)
     assert model.num_timesteps == 102
