@@ -160,7 +160,7 @@ class Saving(Attributes):
             parts.pop("normalizer", None)  # begins anew
         model_file.restore(parts, saved.parts)
         if model.exploration is not None and any(name.startswith("exploration") for name in kwargs):
-            model.exploration.tell_if_held()
+            model.exploration.warn_if_ineffective()
         model.learner.refresh()
         if saved.continuation is not None:
             model._take_over(saved, trust)

@@ -470,7 +470,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "interval": ({"store_rnn_state_interval": 3}, "store_rnn_state_interval=3 does not divide"),
     "eps": ({"value_rescale_eps": -1.0}, "value_rescale_eps=-1.0 is not allowed"),
     "eta": ({"pri_eta": 2}, "pri_eta=2 is not allowed"),
-    "munchausen": ({"munchausen": True}, "munchausen with value rescaling is not allowed"),
+    "munchausen": ({"munchausen": True}, "munchausen must be False with value rescaling"),
     "burn-in": ({"warmup_T": 400}, "fewer than one whole sequence with its burn-in and bootstrap"),
     "compile": ({"torch_compile": True}, "torch_compile=True is not for recurrent policies"),
     "rnn": ({"policy_kwargs": {"rnn": "rnn"}}, r"policy_kwargs\['rnn'\]='rnn' is unknown"),
@@ -503,5 +503,5 @@ def test_what_others_refuse() -> None:
         quick(lanes(2), "MlpLstmPolicy", PQN)
     with pytest.raises(ConfigurationError, match="has no 'batch_t'"):
         recurrent(Tiny(), sequences={"batch_t": 3})
-    with pytest.raises(ConfigurationError, match="munchausen with value rescaling"):
+    with pytest.raises(ConfigurationError, match="munchausen must be False with value rescaling"):
         QLearning(Bootstrap(munchausen=Munchausen()), rescale_eps=1e-3)

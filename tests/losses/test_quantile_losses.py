@@ -164,5 +164,7 @@ def test_fraction_loss_is_zero_with_a_gradient() -> None:
 
 @pytest.mark.parametrize(("inner", "at_fractions", "at_midpoints"), [(2, 3, 3), (3, 2, 3), (3, 3, 3)])
 def test_shapes_of_fractions(inner: int, at_fractions: int, at_midpoints: int) -> None:
-    with pytest.raises(ValueError, match=r"fractions and at_midpoints must have shapes \[..., M-1\] and \[..., M\], got"):
+    with pytest.raises(
+        ValueError, match=r"fractions and at_midpoints must have shapes \[..., M-1\] and \[..., M\], got"
+    ):
         fraction_loss(torch.zeros(inner), torch.zeros(at_fractions), torch.zeros(at_midpoints))
