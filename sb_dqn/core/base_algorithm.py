@@ -121,7 +121,7 @@ class BaseAlgorithm(Saving, ABC):
         with few_threads(small), self._new_session(called_back, interval, progress_bar) as session:
             for rows in actor.rows():
                 session.arrived(rows)
-                self.normalizer.arrived(rows)
+                self.normalizer.update(rows)
                 experience.extend(rows)
                 self.before_updates()
                 for _ in session.updates(experience.updates_due()):

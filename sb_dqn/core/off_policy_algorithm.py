@@ -125,7 +125,7 @@ class OffPolicyAlgorithm(BaseAlgorithm):
     # -- learning
 
     def before_updates(self) -> None:
-        self.normalizer.settle()
+        self.normalizer.commit()
         target, beyond = self.target_settings, self.counters.lifetime - self._next_sync
         if beyond >= 0 and not target.by_updates:
             self.learner.sync_target(target.share(beyond // target.interval + 1))

@@ -106,7 +106,7 @@ def test_training_sees_the_values_that_the_actor_had(case: str) -> None:
     heard = tape(model)
     model.rate_schedule = lambda step, horizon: 0.0  # frozen: the nets stay, everything else goes on
     if model.arguments["normalize_observations"]:
-        model.normalizer.arrived = lambda rows: None
+        model.normalizer.update = lambda rows: None
     model.learn(180)
     assert model._n_updates > 10
     compared = 0
