@@ -120,7 +120,8 @@ class BaseCallback(ABC):
 
     def on_training_start(self, locals_: Locals, globals_: Locals) -> None:
         """Runs before the first step of `learn`."""
-        self.locals, self.globals = locals_, globals_
+        self.locals = locals_
+        self.globals = globals_
         self.num_timesteps = self.model.num_timesteps
         self._on_training_start()
         for child in self.children():

@@ -131,7 +131,7 @@ def _ladder(options: Mapping[str, Any], final: float) -> Ladder | None:
     for key, ladder in (("ladder_alpha", "apex"), ("ladder_min", "log")):
         if kind != ladder and options.get(key) is not None:
             raise ConfigurationError(
-                f"exploration[{key!r}] must be left out with ladder={kind!r}, got {options[key]!r}. Remove it, or set "
+                f"exploration[{key!r}] must be unset with ladder={kind!r}, got {options[key]!r}. Remove it, or set "
                 f"ladder={ladder!r}."
             )
     if kind is None:

@@ -1,1 +1,1 @@
-"""Loss functions and return estimators: pure functions on tensors that import torch alone."""
+"""Loss functions and return estimators: pure functions on tensors."""

@@ -72,7 +72,8 @@ class Loop:
     """Calls the hooks in the order of `learn`; a tick has `steps` environment steps."""
 
     def __init__(self, model: DummyModel, callback: BaseCallback) -> None:
-        self.model, self.callback = model, callback
+        self.model = model
+        self.callback = callback
         self.locals: dict[str, Any] = {"self": model, "dones": np.zeros(model.n_envs, bool)}
 
     def learn(self, ticks: int, steps: int | None = None, dones: Iterator[Any] | None = None) -> bool:

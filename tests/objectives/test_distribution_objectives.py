@@ -27,7 +27,8 @@ class Table(nn.Module):
 
     def __init__(self, numbers: Tensor, value: Callable[[Tensor, Tensor | None], Any]) -> None:
         super().__init__()
-        self.numbers, self.value = nn.Parameter(numbers), value
+        self.numbers = nn.Parameter(numbers)
+        self.value = value
 
     def forward(self, obs: dict[str, Tensor], mask: Tensor | None = None) -> Any:
         return self.value(self.numbers[obs["obs"]], mask)

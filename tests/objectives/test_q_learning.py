@@ -231,8 +231,8 @@ def test_branches_are_averaged_as_separate_transitions(double_q: bool, munchause
     loss, facts = objective(online, target, batch)
     parts = []
     for branch in range(2):
-        nets = (Table(table.rows[:, branch].tolist()) for table in (online, target))
-        parts.append(objective(*nets, batch._replace(action=batch.action[:, branch])))
+        branch_online, branch_target = (Table(table.rows[:, branch].tolist()) for table in (online, target))
+        parts.append(objective(branch_online, branch_target, batch._replace(action=batch.action[:, branch])))
     torch.testing.assert_close(loss, (parts[0][0] + parts[1][0]) / 2)
     torch.testing.assert_close(facts["priority"], (parts[0][1]["priority"] + parts[1][1]["priority"]) / 2)
     torch.testing.assert_close(facts["q_mean"], (parts[0][1]["q_mean"] + parts[1][1]["q_mean"]) / 2)
