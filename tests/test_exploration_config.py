@@ -102,7 +102,7 @@ def test_a_function_as_schedule() -> None:
         ({"ladder": "apex", "ladder_alpha": 0}, r"exploration\['ladder_alpha'\].*0"),
         ({"ladder": "log"}, r"exploration\['ladder_min'\].*None.*above 0 and up to 0.05"),
         ({"ladder": "log", "ladder_min": 0.1}, r"exploration\['ladder_min'\].*0.1"),
-        ({"ladder": "apex", "schedule": Linear(1.0, 0.0)}, "requires a final epsilon above 0, got 0"),
+        ({"ladder": "apex", "schedule": Linear(1.0, 0.0)}, "final epsilon must be above 0 with .*got 0"),
         ({"kind": "boltzmann", "temperature": -1.0}, r"exploration\['temperature'\].*-1.0"),
         ({"kind": "boltzmann", "temperature": 0.0}, "must start above 0"),
         ({"kind": "boltzmann", "temperature": Linear(0.1, 1.0)}, "must not increase"),

@@ -138,7 +138,7 @@ def _ladder(options: Mapping[str, Any], final: float) -> Ladder | None:
         return None
     if final <= 0.0:
         raise ConfigurationError(
-            f"exploration['ladder']={kind!r} requires a final epsilon above 0, got {final:g}. Set for instance "
+            f"final epsilon must be above 0 with exploration['ladder']={kind!r}, got {final:g}. Set for instance "
             f"exploration_final_eps=0.4."
         )
     if kind == "apex":
