@@ -1,4 +1,4 @@
-"""Who explores is drawn for each lane by itself, from what is legal, and exploration never rises again."""
+"""Exploration: lanes explore independently, only legal actions are sampled, and the rate never increases."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ def greedy() -> IntArray:
     return np.array([0, 1, 2])
 
 
-def never() -> NoReturn:
-    raise AssertionError("the net was asked for nothing")
+def must_not_run() -> NoReturn:
+    raise AssertionError("the network ran although no lane acts greedily")
 
 
 def fits(counts: npt.NDArray[Any], expected: npt.NDArray[Any]) -> bool:
-    """Pearson's chi-square test of counts, rows apart, at 4.5 sigma of its normal limit."""
+    """Applies Pearson's chi-square test to counts, summed over independent rows, at 4.5 sigma of its normal limit."""
     cells = expected > 0
     assert (counts[~cells] == 0).all()
     statistic = float((np.square(counts - expected)[cells] / expected[cells]).sum())
@@ -47,7 +47,7 @@ def fits(counts: npt.NDArray[Any], expected: npt.NDArray[Any]) -> bool:
 
 
 def counts_of(draw: Callable[[], IntArray], draws: int, actions: int = ACTIONS) -> npt.NDArray[Any]:
-    """How often each action was drawn, `[B, A]` (`[B, D, A]`)."""
+    """Counts how often each action is sampled, `[B, A]` (`[B, D, A]`)."""
     chosen = np.array([draw() for _ in range(draws)])
     return np.stack([(chosen == action).sum(0) for action in range(actions)], -1)
 
@@ -67,16 +67,16 @@ def test_shares_per_lane() -> None:
 
 def test_lanes_explore_independently() -> None:
     exploration, draws = explorer(0.5), 20_000
-    off = np.array([exploration.select(greedy) != greedy() for _ in range(draws)])
+    not_greedy = np.array([exploration.select(greedy) != greedy() for _ in range(draws)])
     p = 0.5 * 0.75
-    together = (off[:, 0] & off[:, 1]).mean()
-    # decoys: one draw for all lanes, as in Stable-Baselines3: 0.5 * 0.75**2 = 0.281; independent: 0.1406
-    assert abs(together - p * p) < 4.5 * np.sqrt(p * p * (1 - p * p) / draws)
+    both = (not_greedy[:, 0] & not_greedy[:, 1]).mean()
+    # independent: 0.1406; decoy: one draw for all lanes, as in Stable-Baselines3: 0.5 * 0.75**2 = 0.281
+    assert abs(both - p * p) < 4.5 * np.sqrt(p * p * (1 - p * p) / draws)
 
 
-def test_greedy_alone_and_random_alone() -> None:
+def test_epsilon_0_is_greedy_and_1_does_not_run_the_net() -> None:
     assert explorer(0.0).select(greedy).tolist() == [0, 1, 2]
-    assert explorer(1.0).select(never).shape == (LANES,)
+    assert explorer(1.0).select(must_not_run).shape == (LANES,)
 
 
 def test_the_same_generator_gives_the_same_actions() -> None:
@@ -90,10 +90,9 @@ def test_branches_explore_together() -> None:
     best = np.array([[2, 1, 3], [0, 0, 0]])
     chosen = np.array([exploration.select(lambda: best) for _ in range(20_000)])
     assert chosen.shape == (20_000, 2, 3)
-    alike = (
-        (chosen == best).all(-1).mean(0)
-    )  # decoy: each branch by itself, (1 - e + e/3)(1 - e + e/2)(1 - e + e/4) = 0.31
-    assert np.abs(alike - (0.5 + 0.5 / 24)).max() < 4.5 * np.sqrt(0.25 / 20_000)
+    share = (chosen == best).all(-1).mean(0)
+    # decoy: independent branches, (1 - e + e/3)(1 - e + e/2)(1 - e + e/4) = 0.31
+    assert np.abs(share - (0.5 + 0.5 / 24)).max() < 4.5 * np.sqrt(0.25 / 20_000)
 
 
 # -- uniform draws and masks
@@ -106,7 +105,7 @@ def test_uniform_actions() -> None:
     assert fits(counts, np.full((LANES, ACTIONS), 1000.0))
 
 
-def test_uniform_over_the_legal_ones() -> None:
+def test_uniform_over_legal_actions() -> None:
     exploration = explorer(0.1)
     counts = counts_of(lambda: exploration.uniform(MASK), 4000)
     assert fits(counts, 4000 * MASK / MASK.sum(-1, keepdims=True))
@@ -117,7 +116,7 @@ def test_uniform_over_uneven_branches(masked: bool) -> None:
     legal = np.broadcast_to(UNEVEN.legal, (2, 3, 4)).copy()
     mask = None
     if masked:
-        mask = np.ones((2, 3, 4), bool)  # the padding is nobody's duty but ours
+        mask = np.ones((2, 3, 4), bool)  # a mask may be True in the padding
         mask[0, 0, 1] = legal[0, 0, 1] = False
         mask[1, 2, :3] = legal[1, 2, :3] = False
     rng = generator()
@@ -125,7 +124,7 @@ def test_uniform_over_uneven_branches(masked: bool) -> None:
     assert fits(counts, 4000 * legal / legal.sum(-1, keepdims=True))
 
 
-def test_a_row_that_allows_nothing_allows_all() -> None:
+def test_a_mask_without_legal_actions_allows_all() -> None:
     mask = np.array([[0, 0, 0, 0], [0, 1, 0, 0]], bool)
     rng = generator()
     counts = counts_of(lambda: PLAIN.uniform(2, rng, mask), 4000)
@@ -133,13 +132,13 @@ def test_a_row_that_allows_nothing_allows_all() -> None:
 
 
 @pytest.mark.parametrize("kind", ["epsilon", "boltzmann", "ladder"])
-def test_masks_are_obeyed_by_every_kind(kind: str) -> None:
-    q = np.where(MASK, 0.0, -1e9).astype(np.float32)  # as a masked head answers
+def test_every_kind_samples_legal_actions_only(kind: str) -> None:
+    q = np.where(MASK, 0.0, -1e9).astype(np.float32)  # the output of a masked head
     exploration: Exploration = explorer(0.9, ladder=ApexLadder() if kind == "ladder" else None)
-    answer: npt.NDArray[Any] = q.argmax(-1)
+    output: npt.NDArray[Any] = q.argmax(-1)
     if kind == "boltzmann":
-        exploration, answer = Boltzmann(Constant(1e12), PLAIN, LANES, generator()), q  # hot enough to level -1e9
-    for draw in (lambda: exploration.select(lambda: answer, MASK), lambda: exploration.uniform(MASK)):
+        exploration, output = Boltzmann(Constant(1e12), PLAIN, LANES, generator()), q  # flattens a gap of 1e9
+    for draw in (lambda: exploration.select(lambda: output, MASK), lambda: exploration.uniform(MASK)):
         chosen = np.array([draw() for _ in range(500)])
         assert MASK[np.arange(LANES), chosen].all()
         assert set(chosen[:, 1].tolist()) == {1, 3}
@@ -160,7 +159,7 @@ def test_shares_of_boltzmann(temperature: float) -> None:
     exploration, draws = Boltzmann(Constant(temperature), PLAIN, LANES, generator()), 20_000
     counts = counts_of(lambda: exploration.select(lambda: q), draws)
     assert fits(counts, draws * softmax(q.astype(float), temperature))
-    assert not fits(counts, draws * softmax(q.astype(float), 1.0))  # the temperature forgotten
+    assert not fits(counts, draws * softmax(q.astype(float), 1.0))  # decoy: temperature ignored
     masked = counts_of(lambda: exploration.select(lambda: q, MASK), draws)
     assert fits(masked, draws * softmax(np.where(MASK, q.astype(float), -np.inf), temperature))
 
@@ -172,15 +171,15 @@ def test_a_worked_boltzmann_share() -> None:
     assert abs(first - 0.8808) < 4.5 * np.sqrt(0.105 / 20_000)
 
 
-def test_branches_of_boltzmann_are_drawn_apart() -> None:
-    q = np.array([[[0.0, 1.0, 2.0, 9.0], [1.0, 0.0, 9.0, 9.0], [0.0, 0.0, 1.0, 1.0]]])  # 9 stands in the padding
+def test_branches_of_boltzmann_are_sampled_independently() -> None:
+    q = np.array([[[0.0, 1.0, 2.0, 9.0], [1.0, 0.0, 9.0, 9.0], [0.0, 0.0, 1.0, 1.0]]])  # 9 is padding
     exploration, draws = Boltzmann(Constant(1.0), UNEVEN, 1, generator()), 20_000
     counts = counts_of(lambda: exploration.select(lambda: q), draws)
     assert fits(counts, draws * softmax(np.where(UNEVEN.legal, q, -np.inf), 1.0))
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1e-300, 1e-9])
-def test_a_cold_boltzmann_is_greedy(temperature: float) -> None:
+def test_boltzmann_at_low_temperature_is_greedy(temperature: float) -> None:
     exploration = Boltzmann(Constant(temperature), PLAIN, LANES, generator())
     q = np.array([[1.0, 2.0, 0.0, 1.5], [3.0, 0, 0, 0], [-1e9, -1e9, -1e9, -5]], np.float32)
     assert exploration.select(lambda: q).tolist() == [1, 0, 3]
@@ -192,26 +191,26 @@ def test_a_cold_boltzmann_is_greedy(temperature: float) -> None:
 def test_epsilon_follows_its_schedule() -> None:
     exploration = explorer(Linear(1.0, 0.1, fraction=0.5))
     assert exploration.epsilon == 1.0
-    seen = []
+    epsilons = []
     for step in (0, 25, 50, 100):
         exploration.advance(step, 100)
-        seen.append(exploration.epsilon)
-    assert seen == pytest.approx([1.0, 0.55, 0.1, 0.1])
+        epsilons.append(exploration.epsilon)
+    assert epsilons == pytest.approx([1.0, 0.55, 0.1, 0.1])
 
 
-def test_epsilon_on_several_lines() -> None:
-    exploration, seen = explorer(Piecewise(((100, 1.0), (200, 0.1), (400, 0.01)))), []
+def test_epsilon_follows_a_piecewise_schedule() -> None:
+    exploration, epsilons = explorer(Piecewise(((100, 1.0), (200, 0.1), (400, 0.01)))), []
     for step in (0, 100, 150, 200, 300, 400, 9999):
         exploration.advance(step, 1)
-        seen.append(exploration.epsilon)
-    assert seen == pytest.approx([1.0, 1.0, 0.55, 0.1, 0.055, 0.01, 0.01])
+        epsilons.append(exploration.epsilon)
+    assert epsilons == pytest.approx([1.0, 1.0, 0.55, 0.1, 0.055, 0.01, 0.01])
 
 
 KINDS = (EpsilonGreedy, Boltzmann)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_exploration_never_rises_again(kind: type[EpsilonGreedy] | type[Boltzmann]) -> None:
+def test_exploration_never_increases(kind: type[EpsilonGreedy] | type[Boltzmann]) -> None:
     exploration = kind(FALLING, PLAIN, LANES, generator())
     exploration.advance(50, 1)
     exploration.advance(0, 1)  # a second learn counts from 0
@@ -223,16 +222,16 @@ def test_exploration_never_rises_again(kind: type[EpsilonGreedy] | type[Boltzman
 @pytest.mark.parametrize("kind", KINDS)
 def test_exploration_is_switched_off(kind: type[EpsilonGreedy] | type[Boltzmann]) -> None:
     exploration = kind(FALLING, PLAIN, LANES, generator(), off_after=80)
-    seen = []
-    for step in (0, 79, 80, 5_000, 10):  # at last a second learn, which counts from 0
+    rates = []
+    for step in (0, 79, 80, 5_000, 10):  # the last one: a second learn, which counts from 0
         exploration.advance(step, 1)
-        seen.append(exploration.rate)
-    assert seen == pytest.approx([1.0, 1 - 0.9 * 0.79, 0.0, 0.0, 0.0])
+        rates.append(exploration.rate)
+    assert rates == pytest.approx([1.0, 1 - 0.9 * 0.79, 0.0, 0.0, 0.0])
     assert kind(FALLING, PLAIN, LANES, generator(), off_after=0).rate == 0.0
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_exploration_goes_on_after_a_load(kind: type[EpsilonGreedy] | type[Boltzmann]) -> None:
+def test_exploration_continues_after_a_load(kind: type[EpsilonGreedy] | type[Boltzmann]) -> None:
     first, second = (kind(FALLING, PLAIN, LANES, generator()) for _ in range(2))
     first.advance(70, 1)
     second.load_state_dict(first.state_dict())
@@ -241,26 +240,26 @@ def test_exploration_goes_on_after_a_load(kind: type[EpsilonGreedy] | type[Boltz
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_load_never_explores_more_than_the_schedule_ever_does(kind: type[EpsilonGreedy] | type[Boltzmann]) -> None:
-    """Who loads with exploration off, or with less, has it for `predict` at once."""
+def test_a_load_never_exceeds_the_schedule(kind: type[EpsilonGreedy] | type[Boltzmann]) -> None:
+    """Checks a model loaded with exploration off, or with a lower schedule: `predict` uses the lower rate at once."""
     off, less = kind(FALLING, PLAIN, LANES, generator(), off_after=0), kind(Constant(0.3), PLAIN, LANES, generator())
     for exploration in (off, less):
         exploration.load_state_dict(dict.fromkeys(exploration.state_dict(), 0.5))
     assert (off.rate, less.rate) == (0.0, 0.3)
-    off.tell_if_held()  # nothing: it is what was asked for
+    off.warn_if_ineffective()  # no warning: exploration off has an effect
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_schedule_that_would_raise_it_is_told_to_have_no_effect(kind: type[EpsilonGreedy] | type[Boltzmann]) -> None:
-    held, falls = kind(Constant(0.3), PLAIN, LANES, generator()), kind(FALLING, PLAIN, LANES, generator())
-    for exploration in (held, falls):
+def test_a_schedule_without_effect_after_a_load_warns(kind: type[EpsilonGreedy] | type[Boltzmann]) -> None:
+    constant, decreasing = kind(Constant(0.3), PLAIN, LANES, generator()), kind(FALLING, PLAIN, LANES, generator())
+    for exploration in (constant, decreasing):
         exploration.load_state_dict(dict.fromkeys(exploration.state_dict(), 0.2))
-    with pytest.warns(UserWarning, match=r"goes on from 0.2, .* ends at 0.3 and has no effect. To explore anew"):
-        held.tell_if_held()
-    falls.tell_if_held()  # to 0.1
+    with pytest.warns(UserWarning, match=r"no effect: it ends at 0.3, but .* has reached 0.2 .* To explore again"):
+        constant.warn_if_ineffective()
+    decreasing.warn_if_ineffective()  # no warning: it ends at 0.1
 
 
-def test_the_state_of_another_kind_is_left_alone() -> None:
+def test_the_state_of_another_kind_is_ignored() -> None:
     epsilon, boltzmann = explorer(0.3), Boltzmann(Constant(2.0), PLAIN, LANES, generator())
     boltzmann.load_state_dict(epsilon.state_dict())
     epsilon.load_state_dict(Boltzmann(Constant(2.0), PLAIN, LANES, generator()).state_dict())
@@ -270,7 +269,7 @@ def test_the_state_of_another_kind_is_left_alone() -> None:
 # -- predict
 
 
-def test_predict_explores_at_the_present_rate_with_draws_of_its_own() -> None:
+def test_predict_explores_at_the_current_rate_with_its_own_generator() -> None:
     exploration, draws = explorer(0.4), 20_000
     before = exploration.rng.bit_generator.state
     chosen = exploration.evaluation.explore(lambda: np.full(draws, 2), draws, generator(5))
@@ -279,10 +278,10 @@ def test_predict_explores_at_the_present_rate_with_draws_of_its_own() -> None:
     assert fits(counts[None], draws * np.array([[0.1, 0.1, 0.7, 0.1]]))
 
 
-def test_predict_explores_as_it_is_told() -> None:
+def test_predict_uses_the_evaluation_exploration() -> None:
     exploration = explorer(1.0, evaluation=explorer(0.0))
     assert exploration.evaluation.explore(lambda: np.full(50, 2), 50, generator()).tolist() == [2] * 50
-    assert len(set(exploration.explore(never, 50, generator()).tolist())) == ACTIONS
+    assert len(set(exploration.explore(must_not_run, 50, generator()).tolist())) == ACTIONS
 
 
 def masked_rows() -> BoolArray:
@@ -290,11 +289,11 @@ def masked_rows() -> BoolArray:
 
 
 @pytest.mark.parametrize("temperature", [None, 0.3])
-def test_predict_obeys_masks(temperature: float | None) -> None:
+def test_predict_samples_legal_actions_only(temperature: float | None) -> None:
     q = np.where(masked_rows(), [0, 0, 0, 0.3], -1e9).astype(np.float32)
     exploration: Exploration = explorer(0.7)
-    answer: npt.NDArray[Any] = q.argmax(-1)
+    output: npt.NDArray[Any] = q.argmax(-1)
     if temperature is not None:
-        exploration, answer = Boltzmann(Constant(temperature), PLAIN, LANES, generator()), q
-    chosen = exploration.explore(lambda: answer, 500, generator(), masked_rows())
+        exploration, output = Boltzmann(Constant(temperature), PLAIN, LANES, generator()), q
+    chosen = exploration.explore(lambda: output, 500, generator(), masked_rows())
     assert set(chosen.tolist()) == {1, 3}

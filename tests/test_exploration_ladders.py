@@ -1,4 +1,4 @@
-"""Ladders of epsilon: worked numbers, the way down, and one lane alone."""
+"""Epsilon ladders: worked numbers, decay and a single lane."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ def test_worked_ladders(ladder: Ladder, base: float, expected: list[float]) -> N
     assert exploration.rate == pytest.approx(np.mean(expected))
 
 
-def test_lanes_fall_to_their_own_ends() -> None:
-    exploration, seen = explorer(Linear(1.0, 0.1, steps=100), 4, ladder=LogLadder(0.0005)), []
+def test_each_lane_decays_to_its_own_final_epsilon() -> None:
+    exploration, epsilons = explorer(Linear(1.0, 0.1, steps=100), 4, ladder=LogLadder(0.0005)), []
     for step in (0, 50, 100, 200):
         exploration.advance(step, 1)
-        seen.append(exploration.lane_epsilons.tolist())
-    ends = np.array([0.0005, 0.0029240177, 0.0170997595, 0.1])
-    assert np.array(seen) == pytest.approx(np.stack([np.ones(4), (1 + ends) / 2, ends, ends]), rel=1e-6)
+        epsilons.append(exploration.lane_epsilons.tolist())
+    finals = np.array([0.0005, 0.0029240177, 0.0170997595, 0.1])
+    assert np.array(epsilons) == pytest.approx(np.stack([np.ones(4), (1 + finals) / 2, finals, finals]), rel=1e-6)
 
 
-def test_a_ladder_shrinks_below_the_schedule_and_to_nothing() -> None:
+def test_a_ladder_scales_down_below_the_schedule_and_to_0() -> None:
     exploration = explorer(Linear(1.0, 0.4, steps=100), 8, ladder=ApexLadder(), off_after=300)
-    exploration.load_state_dict({"epsilon": 0.2})  # a model that had less left
+    exploration.load_state_dict({"epsilon": 0.2})  # reached by the loaded model
     exploration.advance(200, 1)
     assert exploration.lane_epsilons[:2] == pytest.approx([0.2, 0.08])
     exploration.advance(300, 1)
@@ -60,16 +60,16 @@ def test_a_ladder_from_a_function_of_the_progress() -> None:
 
 def test_shares_on_a_ladder() -> None:
     exploration, draws = explorer(0.8, 3, ladder=ApexLadder(2.0)), 20_000
-    ends = np.array([0.8, 0.8**2, 0.8**3])
+    epsilons = np.array([0.8, 0.8**2, 0.8**3])
     chosen = np.array([exploration.select(lambda: np.zeros(3, np.int64)) for _ in range(draws)])
-    off = (chosen != 0).mean(0)  # P(greedy) = 1 - e + e / 4, lane by lane
-    expected = 0.75 * ends
-    spread = 4.5 * np.sqrt(expected * (1 - expected) / draws)
-    assert (np.abs(off - expected) < spread).all()
-    assert (np.abs(off - expected.mean()) > spread).any()  # decoy: one epsilon for all lanes
+    not_greedy = (chosen != 0).mean(0)  # 1 - P(greedy) = e - e / 4 in each lane
+    expected = 0.75 * epsilons
+    tolerance = 4.5 * np.sqrt(expected * (1 - expected) / draws)
+    assert (np.abs(not_greedy - expected) < tolerance).all()
+    assert (np.abs(not_greedy - expected.mean()) > tolerance).any()  # decoy: one epsilon for all lanes
 
 
-def test_the_ladder_follows_the_number_of_lanes() -> None:
+def test_the_ladder_adapts_to_the_number_of_lanes() -> None:
     exploration = explorer(0.4, 8, ladder=ApexLadder())
     exploration.num_lanes = 2
     assert exploration.lane_epsilons == pytest.approx([0.4, 0.4**8])

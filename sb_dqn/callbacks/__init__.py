@@ -1,4 +1,4 @@
-"""Callbacks: look at the training, steer it, stop it."""
+"""Callbacks: monitor, control and stop training."""
 
 from sb_dqn.callbacks.base import BaseCallback, Trainer
 from sb_dqn.callbacks.checkpoints import CheckpointCallback

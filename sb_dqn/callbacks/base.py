@@ -1,4 +1,4 @@
-"""What a callback is: five hooks around the training loop, and what it may use of the model that is being trained."""
+"""Callback base class, and the interface of the model that callbacks use."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ FunctionCallback: TypeAlias = Callable[[Locals, Locals], "bool | None"]
 
 
 class Trainer(Protocol):
-    """What callbacks use of a model; every algorithm has it."""
+    """Interface of a model for callbacks; implemented by every algorithm."""
 
     verbose: int
     learning: bool
-    """Whether a `learn` is under way."""
+    """True while `learn` runs."""
 
     @property
     def keeps_replay(self) -> bool:
-        """Whether there is a replay that can be saved."""
+        """True if the model has a replay buffer that can be saved."""
 
     @property
     def num_timesteps(self) -> int:
-        """Environment steps so far, over all lanes, reset rows excluded."""
+        """Environment steps so far over all lanes, without reset rows."""
 
     @property
     def seed(self) -> int | None: ...
 
     @property
     def ep_info_buffer(self) -> deque[dict[str, Any]]:
-        """The latest finished episodes: return `r`, length `l`, time `t` in seconds."""
+        """Latest finished episodes: return `r`, length `l` in steps, time `t` in seconds."""
 
     @property
     def _total_timesteps(self) -> int:
-        """`num_timesteps` at which the running `learn` stops."""
+        """Value of `num_timesteps` at which the current `learn` stops."""
 
     @property
     def logger(self) -> Any: ...
@@ -58,7 +58,7 @@ class Trainer(Protocol):
     ) -> Any: ...
 
     def after_tick(self, action: Callable[[], object]) -> None:
-        """Does something when this tick is over: all callbacks called, the log written."""
+        """Runs `action` at the end of this tick, after all callbacks and the log."""
 
     def save_replay_buffer(self, path: str) -> Any: ...
 
@@ -70,14 +70,14 @@ class Trainer(Protocol):
 
 
 class BaseCallback(ABC):
-    """Hooks around the training loop; a subclass needs `_on_step` alone.
+    """Base class of callbacks: hooks of the training loop, of which a subclass must implement `_on_step` only.
 
-    Attributes: `model`; `n_calls`, how often `on_step` was called; `num_timesteps` of the model; `locals`, a mapping
-    with `rewards`, `dones`, `infos`, `actions`, `new_obs`, `self` of this tick (built when first read); `globals`;
-    `parent`, the callback that triggers this one, if any.
+    Attributes: `model`; `n_calls`, the number of calls of `on_step`; `num_timesteps` of the model; `locals`, a mapping with
+    `rewards`, `dones`, `infos`, `actions`, `new_obs`, `self` of this tick (built at the first access); `globals`; `parent`,
+    the callback that triggers this one, or None.
 
     Args:
-        verbose: 0 silent, 1 says what happens, 2 details.
+        verbose: 0: no output, 1: events, 2: details.
     """
 
     model: Trainer
@@ -92,133 +92,135 @@ class BaseCallback(ABC):
 
     @property
     def training_env(self) -> Any:
-        """The environment that the model learns from.
+        """Training environment of the model.
 
         Raises:
-            ConfigurationError: the model has none.
+            ConfigurationError: the model has no environment.
         """
         env = self.model.get_env()
         if env is None:
-            raise ConfigurationError("the model has no environment; give it one by set_env(...) before learn")
+            raise ConfigurationError("the model must have an environment, got None. Call set_env(...) before learn.")
         return env
 
     @property
     def logger(self) -> Any:
-        """The logger of the model."""
+        """Logger of the model."""
         return self.model.logger
 
     def children(self) -> Sequence[BaseCallback]:
-        """The callbacks that this one triggers; each is told of start, end and locals with its parent."""
+        """Returns the callbacks that this one triggers; they are initialised, started, ended and closed with it."""
         return ()
 
     def init_callback(self, model: Trainer) -> None:
-        """Meet the model; called once at the start of every `learn`."""
+        """Sets the model; called once at the start of every `learn`."""
         self.model = model
         self._init_callback()
         for child in self.children():
             child.init_callback(model)
 
     def on_training_start(self, locals_: Locals, globals_: Locals) -> None:
-        """The first step is about to be made."""
-        self.locals, self.globals = locals_, globals_
+        """Runs before the first step of `learn`."""
+        self.locals = locals_
+        self.globals = globals_
         self.num_timesteps = self.model.num_timesteps
         self._on_training_start()
         for child in self.children():
             child.on_training_start(locals_, globals_)
 
     def on_rollout_start(self) -> None:
-        """Rows are about to be collected."""
+        """Runs before rows are collected."""
         self._on_rollout_start()
 
     def on_step(self) -> bool:
-        """A tick in which at least one lane made a step is done; for a child: its event happened.
+        """Runs after every tick with at least one environment step; for a child callback, at every event of its parent.
 
         Returns:
-            False if the training is to stop. A hook that returns nothing goes on.
+            False to stop the training. None from `_on_step` counts as True.
         """
         self.n_calls += 1
         self.num_timesteps = self.model.num_timesteps
-        answer: bool | None = self._on_step()
-        return answer is None or bool(answer)
+        result: bool | None = self._on_step()
+        return result is None or bool(result)
 
     def on_rollout_end(self) -> None:
-        """Rows were collected, updates come next."""
+        """Runs after rows are collected and before the updates."""
         self._on_rollout_end()
 
     def on_training_end(self) -> None:
-        """The last step was made; not called if the training raised."""
+        """Runs after the last step; not called if the training raised an exception."""
         self._on_training_end()
         for child in self.children():
             child.on_training_end()
 
     def close(self) -> None:
-        """Give back what is held (files, environments, the terminal); called at every end, an error included.
+        """Releases resources (files, environments, the terminal); called at every end of `learn`, including errors.
 
-        May be called more than once. A child that raises does not keep the others from closing.
+        May be called more than once. All children are closed even if one of them raises.
         """
-        failure: BaseException | None = None
-        for shut in (self._close, *(child.close for child in self.children())):
+        first_error: BaseException | None = None
+        for close in (self._close, *(child.close for child in self.children())):
             try:
-                shut()
+                close()
             except Exception as error:
-                failure = failure or error
-        if failure is not None:
-            raise failure
+                first_error = first_error or error
+        if first_error is not None:
+            raise first_error
 
     def update_locals(self, locals_: Locals) -> None:
-        """Point to the mapping of this tick; nothing is copied."""
+        """Sets the mapping of this tick, without a copy."""
         self.locals = locals_
         self.update_child_locals(locals_)
 
     def update_child_locals(self, locals_: Locals) -> None:
-        """Point the children to the mapping of this tick."""
+        """Sets the mapping of this tick in the children."""
         for child in self.children():
             child.update_locals(locals_)
 
     def state_dict(self) -> dict[str, Any]:
-        """Counters as plain data, with those of the children."""
+        """Returns the counters of this callback and its children as plain data."""
         return {"n_calls": self.n_calls, "children": [child.state_dict() for child in self.children()]}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from `state_dict()`.
+        """Restores a `state_dict`.
 
         Raises:
             ConfigurationError: the state has another number of children.
         """
-        children, states = self.children(), state["children"]
+        children = self.children()
+        states = state["children"]
         if len(children) != len(states):
             raise ConfigurationError(
-                f"{type(self).__name__} has {len(children)} child callbacks, the saved state has {len(states)}; "
-                f"pass the same callbacks as in the saved run"
+                f"{type(self).__name__} must have {len(states)} child callbacks as in the saved state, got {len(children)}. "
+                f"Pass the same callbacks as in the saved run."
             )
         self.n_calls = int(state["n_calls"])
         for child, inner in zip(children, states, strict=True):
             child.load_state_dict(inner)
 
     def _trigger(self, child: BaseCallback) -> bool:
-        """Let a child make its step, with the locals of this tick."""
+        """Runs `on_step` of a child with the locals of this tick."""
         if child.locals is not self.locals:
             child.update_locals(self.locals)
         return child.on_step()
 
     @abstractmethod
     def _on_step(self) -> bool:
-        """Act on a tick; False stops the training."""
+        """Runs after every tick (hook); returns False to stop the training."""
 
     def _init_callback(self) -> None:  # noqa: B027 - an empty hook
-        """Hook: the model is known."""
+        """Runs after the model is set (hook)."""
 
     def _on_training_start(self) -> None:  # noqa: B027 - an empty hook
-        """Hook: before the first step."""
+        """Runs before the first step (hook)."""
 
     def _on_rollout_start(self) -> None:  # noqa: B027 - an empty hook
-        """Hook: before rows are collected."""
+        """Runs before rows are collected (hook)."""
 
     def _on_rollout_end(self) -> None:  # noqa: B027 - an empty hook
-        """Hook: after rows were collected."""
+        """Runs after rows are collected (hook)."""
 
     def _on_training_end(self) -> None:  # noqa: B027 - an empty hook
-        """Hook: after the last step."""
+        """Runs after the last step (hook)."""
 
     def _close(self) -> None:  # noqa: B027 - an empty hook
-        """Hook: give back what is held."""
+        """Releases resources (hook)."""

@@ -1,4 +1,4 @@
-"""Save the model at intervals while it learns."""
+"""Checkpoint callback: saves the model at intervals."""
 
 from __future__ import annotations
 
@@ -16,25 +16,28 @@ from sb_dqn.errors import ConfigurationError
 class CheckpointCallback(BaseCallback):
     """Saves the model whenever `num_timesteps` crosses a multiple of `save_freq`.
 
-    Files, N being `num_timesteps`: `{name_prefix}_{N}_steps.zip`, `{name_prefix}_replay_buffer_{N}_steps.zip`, and for
-    an environment under Stable-Baselines3's `VecNormalize` `{name_prefix}_vecnormalize_{N}_steps.pkl`.
+    Files, where N is `num_timesteps`: `{name_prefix}_{N}_steps.zip`, `{name_prefix}_replay_buffer_{N}_steps.zip`, and for
+    an environment with Stable-Baselines3's `VecNormalize` `{name_prefix}_vecnormalize_{N}_steps.pkl`.
+
+    A file that cannot be written (disk full, folder read-only) does not end the training: the callback warns once and tries
+    again at the next checkpoint.
 
     Args:
-        save_freq: environment steps over all lanes between two checkpoints (Stable-Baselines3 counts calls).
-        save_path: folder, made if it is missing.
-        name_prefix: how the names of the files begin.
-        save_replay_buffer: save the replay, too; algorithms that keep none are saved without.
-        save_vecnormalize: save the statistics of the normaliser, too, if there is one.
-        verbose: 2 says where each file went.
-        full: full checkpoints, which `load(path, env=...).resume()` goes on from as if nothing had happened; taken at the
-            end of the tick, after all other callbacks.
-        trust: of full ones: pickle an environment that cannot say its state.
-        incremental: of full ones: the rows of a replay go into the folder `replay_rows` in `save_path`, each written once
-            for all checkpoints there; delete a zip, and the next checkpoint deletes the rows that were only its own. A thread
-            writes them while training goes on; `learn` ends when the last one is written.
+        save_freq: environment steps over all lanes between two checkpoints (Stable-Baselines3 counts calls), >= 1.
+        save_path: folder of the files, created if missing.
+        name_prefix: prefix of the file names.
+        save_replay_buffer: saves the replay buffer too, if the algorithm has one.
+        save_vecnormalize: saves the statistics of `VecNormalize` too, if there is one.
+        verbose: 2: prints the path of each file.
+        full: full checkpoints, from which `load(path, env=...).resume()` continues exactly; saved at the end of the tick,
+            after all other callbacks.
+        trust: full checkpoints pickle an environment that cannot return its state.
+        incremental: full checkpoints share the replay rows in the folder `replay_rows` of `save_path`, where each row is
+            written once; after a zip is deleted, the next checkpoint deletes the rows that only it used. A thread writes
+            them during training; `learn` returns when the last checkpoint is written.
 
-    A file that cannot be written (disk full, folder read-only) does not end the training: that is said once, and the
-    next one is tried again.
+    Raises:
+        ConfigurationError: `save_freq` is out of range, or `incremental` without `full`.
     """
 
     def __init__(
@@ -52,9 +55,11 @@ class CheckpointCallback(BaseCallback):
     ) -> None:
         super().__init__(verbose)
         if incremental and not full:
-            raise ConfigurationError("incremental=True is about the rows of full checkpoints; add full=True")
-        self.full, self.trust, self.incremental = full, trust, incremental
-        self._complained = False
+            raise ConfigurationError("full must be True with incremental=True, got False. Add full=True.")
+        self.full = full
+        self.trust = trust
+        self.incremental = incremental
+        self._warned = False
         self._writing: Writing | None = None
         self.save_freq = save_freq
         self.save_path = save_path
@@ -70,14 +75,14 @@ class CheckpointCallback(BaseCallback):
         self._every.begin(self.num_timesteps)
 
     def _on_training_end(self) -> None:
-        self._settle()
+        self._wait()
 
     def _path(self, kind: str, extension: str) -> str:
         return str(Path(self.save_path) / f"{self.name_prefix}_{kind}{self.num_timesteps}_steps.{extension}")
 
-    def _say(self, what: str, path: str) -> None:
+    def _print_path(self, name: str, path: str) -> None:
         if self.verbose >= 2:
-            print(f"Saving {what} to {path}")
+            print(f"Saving {name} to {path}")
 
     def _on_step(self) -> bool:
         if not self._every.crossed(self.num_timesteps):
@@ -89,25 +94,25 @@ class CheckpointCallback(BaseCallback):
         return True
 
     def _save(self) -> None:
-        self._settle()
+        self._wait()
         try:
             self._write()
         except OSError as error:
-            self._complain(error)
+            self._warn(error)
 
-    def _settle(self) -> None:
+    def _wait(self) -> None:
         """Waits for the checkpoint that a thread is writing."""
         writing, self._writing = self._writing, None
         try:
             if writing is not None:
                 writing.wait()
         except OSError as error:
-            self._complain(error)
+            self._warn(error)
 
-    def _complain(self, error: OSError) -> None:
-        if not self._complained:
-            warnings.warn(f"training goes on without this checkpoint: {error}", stacklevel=3)
-        self._complained = True
+    def _warn(self, error: OSError) -> None:
+        if not self._warned:
+            warnings.warn(f"training continues without this checkpoint: {error}", stacklevel=3)
+        self._warned = True
 
     def _write(self) -> None:
         path = self._path("", "zip")
@@ -115,13 +120,13 @@ class CheckpointCallback(BaseCallback):
             self._writing = self.model.save(path, full=True, trust=self.trust, incremental=True, background=True)
         else:
             self.model.save(path, full=self.full, trust=self.trust)
-        self._say("model checkpoint", path)
+        self._print_path("model checkpoint", path)
         if self.save_replay_buffer and self.model.keeps_replay:
             path = self._path("replay_buffer_", "zip")
             self.model.save_replay_buffer(path)
-            self._say("replay checkpoint", path)
+            self._print_path("replay checkpoint", path)
         normalizer = find_normalizer(self.training_env) if self.save_vecnormalize else None
         if normalizer is not None:
             path = self._path("vecnormalize_", "pkl")
             normalizer.save(path)
-            self._say("statistics of the normaliser", path)
+            self._print_path("statistics of the normaliser", path)

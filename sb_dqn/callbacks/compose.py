@@ -1,4 +1,4 @@
-"""Callbacks made of other callbacks, or of functions."""
+"""Callbacks composed of other callbacks or of functions."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from sb_dqn.errors import ConfigurationError
 
 
 class EventCallback(BaseCallback):
-    """Triggers a child callback when an event happens; a subclass says when by calling `_on_event`.
+    """Triggers a child callback at an event; a subclass calls `_on_event` when it happens.
 
     Args:
-        callback: the child, whatever `learn` takes as callback; None for none.
-        verbose: 0 silent, 1 says what happens, 2 details.
+        callback: child callback, of any type that `learn` accepts; None: no child.
+        verbose: 0: no output, 1: events, 2: details.
     """
 
     def __init__(self, callback: MaybeCallback = None, verbose: int = 0) -> None:
         super().__init__(verbose)
         self.callback = self._child("callback", callback)
 
-    def _child(self, name: str, given: MaybeCallback) -> BaseCallback | None:
-        """A callback that this one triggers."""
-        if given is None:
+    def _child(self, name: str, callback: MaybeCallback) -> BaseCallback | None:
+        """Converts an argument to a child callback."""
+        if callback is None:
             return None
-        child = as_callback(given, name)
+        child = as_callback(callback, name)
         child.parent = self
         return child
 
@@ -43,7 +43,7 @@ class EventCallback(BaseCallback):
 
 
 class CallbackList(BaseCallback):
-    """Callbacks one after another; the training stops if one of them says so, and all of them are asked."""
+    """Calls callbacks in order; the training stops if at least one of them returns False, after all were called."""
 
     def __init__(self, callbacks: Iterable[BaseCallback]) -> None:
         super().__init__()
@@ -61,10 +61,10 @@ class CallbackList(BaseCallback):
             callback.on_rollout_start()
 
     def _on_step(self) -> bool:
-        go_on = True
+        continues = True
         for callback in self.callbacks:
-            go_on = self._trigger(callback) and go_on
-        return go_on
+            continues = self._trigger(callback) and continues
+        return continues
 
     def _on_rollout_end(self) -> None:
         for callback in self.callbacks:
@@ -72,58 +72,64 @@ class CallbackList(BaseCallback):
 
 
 class ConvertCallback(BaseCallback):
-    """A function `(locals, globals) -> bool | None` as a callback; None goes on."""
+    """Calls a function `(locals, globals) -> bool | None` at every step; False stops the training.
+
+    Args:
+        callback: the function; None: no call.
+        verbose: 0: no output, 1: events, 2: details.
+    """
 
     def __init__(self, callback: FunctionCallback | None, verbose: int = 0) -> None:
         super().__init__(verbose)
         self.callback = callback
 
     def _on_step(self) -> bool:
-        answer = self.callback(self.locals, self.globals) if self.callback is not None else True
-        return answer is None or bool(answer)
+        result = self.callback(self.locals, self.globals) if self.callback is not None else True
+        return result is None or bool(result)
 
 
 MaybeCallback: TypeAlias = BaseCallback | FunctionCallback | Iterable[Any] | None
-"""What `learn` takes as `callback`."""
+"""Types that `learn` accepts as `callback`."""
 
 
-def as_callback(given: MaybeCallback, name: str = "callback") -> BaseCallback:
-    """What the user passed as `callback`, as one callback.
+def as_callback(callback: MaybeCallback, name: str = "callback") -> BaseCallback:
+    """Converts the argument `callback` of `learn` to a callback object.
 
     Args:
-        given: nothing, a callback, a function `(locals, globals) -> bool | None`, or several of these.
-        name: of the argument.
+        callback: None, a callback, a function `(locals, globals) -> bool | None`, or a list of these.
+        name: name of the argument, for error messages.
 
     Raises:
-        ConfigurationError: it is none of these, or a function of other arguments.
+        ConfigurationError: `callback` has another type, or is a function with other parameters.
     """
-    if isinstance(given, BaseCallback):
-        return given
-    if given is None:
+    if isinstance(callback, BaseCallback):
+        return callback
+    if callback is None:
         return CallbackList([])
-    if inspect.isclass(given):
-        raise ConfigurationError(f"{name} is the class {given.__name__}; make an object of it: {given.__name__}(...)")
-    if callable(given):
-        return ConvertCallback(check_called(name, given, "locals", "globals"))
-    if any(base.__module__.startswith("stable_baselines3.") for base in type(given).__mro__):
-        kind = type(given).__name__
+    if inspect.isclass(callback):
+        class_name = callback.__name__
+        raise ConfigurationError(f"{name} must be an object, got the class {class_name}. Pass {class_name}(...).")
+    if callable(callback):
+        return ConvertCallback(check_called(name, callback, "locals", "globals"))
+    if any(base.__module__.startswith("stable_baselines3.") for base in type(callback).__mro__):
+        class_name = type(callback).__name__
         raise ConfigurationError(
-            f"{name} is {kind}, a callback of Stable-Baselines3; import it from sb_dqn.callbacks, or derive {kind} from "
-            f"sb_dqn.callbacks.BaseCallback"
+            f"{name} must be a callback of sb_dqn, got {class_name} of Stable-Baselines3. Import it from sb_dqn.callbacks, "
+            f"or derive {class_name} from sb_dqn.callbacks.BaseCallback."
         )
-    if isinstance(given, (str, bytes, Mapping)) or not isinstance(given, Iterable):
+    if isinstance(callback, (str, bytes, Mapping)) or not isinstance(callback, Iterable):
         raise ConfigurationError(
-            f"{name} is {given!r}; allowed: None, a function (locals, globals) -> bool, a callback, a list of these"
+            f"{name} must be None, a function (locals, globals) -> bool, a callback or a list of these, got {callback!r}"
         )
-    return CallbackList([as_callback(one, name) for one in given])
+    return CallbackList([as_callback(element, name) for element in callback])
 
 
 class EveryNTimesteps(EventCallback):
     """Triggers a callback whenever `num_timesteps` crosses a multiple of `n_steps`.
 
     Args:
-        n_steps: environment steps over all lanes between two events.
-        callback: what is triggered.
+        n_steps: environment steps over all lanes between two events, >= 1.
+        callback: child callback, of any type that `learn` accepts.
     """
 
     def __init__(self, n_steps: int, callback: MaybeCallback) -> None:
@@ -146,7 +152,7 @@ class LogEveryNTimesteps(EveryNTimesteps):
     """Writes the log whenever `num_timesteps` crosses a multiple of `n_steps` (set `log_interval` of `learn` high).
 
     Args:
-        n_steps: environment steps over all lanes between two log lines.
+        n_steps: environment steps over all lanes between two log lines, >= 1.
     """
 
     def __init__(self, n_steps: int) -> None:

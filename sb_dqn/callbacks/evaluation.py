@@ -1,4 +1,4 @@
-"""Evaluate the model at intervals while it learns, keep the best one."""
+"""Evaluation callback: evaluates the model at intervals and saves the best one."""
 
 from __future__ import annotations
 
@@ -22,36 +22,37 @@ from sb_dqn.evaluation import MAX_STEPS, Episodes, check_not_training, derive_se
 
 
 class EvalCallback(EventCallback):
-    """Plays full games whenever `num_timesteps` crosses a multiple of `eval_freq`, and logs and keeps what they show.
+    """Plays full episodes whenever `num_timesteps` crosses a multiple of `eval_freq`; logs and saves the results.
 
-    Files: `{log_path}/evaluations.npz` with `timesteps` `[E]`, `results` and `ep_lengths` `[E, n_eval_episodes]` and,
-    where the env reports `is_success`, `successes`; written anew, atomically, after each evaluation and continued by a
-    run that goes on. `{best_model_save_path}/best_model.zip`.
+    Files: `{log_path}/evaluations.npz` with `timesteps` `[E]`, `results` and `ep_lengths` `[E, n_eval_episodes]` and, if
+    the environment reports `is_success`, `successes`; rewritten atomically after each evaluation and continued by a resumed
+    run. `{best_model_save_path}/best_model.zip`.
     Logged: `eval/mean_reward`, `eval/mean_ep_length`, `eval/success_rate`.
 
-    Each evaluation plays games of its own, drawn from `seed` and its number, not from any stream of the training.
+    The episodes of an evaluation depend on `seed` and the number of the evaluation only, not on the random state of the
+    training.
 
-    Attributes: `last_mean_reward`, `best_mean_reward` (-inf before the first evaluation); of all evaluations
-    `evaluations_timesteps`, `evaluations_results`, `evaluations_length`, `evaluations_successes`, with `log_path` or without.
+    Attributes: `last_mean_reward`, `best_mean_reward` (-inf before the first evaluation); for all evaluations, with or
+    without `log_path`: `evaluations_timesteps`, `evaluations_results`, `evaluations_length`, `evaluations_successes`.
 
     Args:
-        eval_env: an id, an environment, a vector env or a list of factories; not the env of the training.
-        callback_on_new_best: triggered after an evaluation that beat all before it.
+        eval_env: id, environment, vector environment or list of factories; not the training environment.
+        callback_on_new_best: triggered after an evaluation with a new best mean return.
         callback_after_eval: triggered after each evaluation.
-        n_eval_episodes: episodes in all, divided over the lanes.
+        n_eval_episodes: episodes in total, divided over the lanes, >= 1.
         eval_freq: environment steps over all lanes between two evaluations (Stable-Baselines3 counts calls);
             0 or less: never.
-        log_path: folder of `evaluations.npz`; None for none.
-        best_model_save_path: folder of `best_model.zip`; None for none.
-        deterministic: the greedy action, or one drawn as while learning.
-        render: call the env's `render` after every step.
-        verbose: 1 prints each result.
-        warn: warn where the evaluation is doubtful.
-        seed: of the games; None takes the seed of the model.
-        max_steps: an episode is cut after this many steps.
+        log_path: folder of `evaluations.npz`; None: no file.
+        best_model_save_path: folder of `best_model.zip`; None: no file.
+        deterministic: greedy actions; False: actions with exploration.
+        render: calls `render` of the environment after every step.
+        verbose: 1: prints each result.
+        warn: accepted for compatibility with Stable-Baselines3; has no effect.
+        seed: seed of the episodes; None: the seed of the model.
+        max_steps: steps after which an episode is cut, >= 1.
 
     Raises:
-        ConfigurationError: an argument out of range, or no environment.
+        ConfigurationError: an argument is out of range, or `eval_env` is None.
     """
 
     def __init__(
@@ -75,7 +76,7 @@ class EvalCallback(EventCallback):
         self.callback = self._child("callback_after_eval", callback_after_eval)
         self.callback_on_new_best = self._child("callback_on_new_best", callback_on_new_best)
         if eval_env is None:
-            raise ConfigurationError("eval_env is None: give an environment, for instance its id")
+            raise ConfigurationError("eval_env must be an environment, got None. Pass for instance its id.")
         self.eval_env = eval_env
         self.n_eval_episodes = check_int("n_eval_episodes", n_eval_episodes, 1)
         self.eval_freq = check_int("eval_freq", eval_freq, -inf)
@@ -95,7 +96,7 @@ class EvalCallback(EventCallback):
 
     @property
     def evaluations_timesteps(self) -> list[int]:
-        """`num_timesteps` of each evaluation."""
+        """Value of `num_timesteps` at each evaluation."""
         return self.history.timesteps
 
     @property
@@ -110,7 +111,7 @@ class EvalCallback(EventCallback):
 
     @property
     def evaluations_successes(self) -> list[list[bool]]:
-        """Successes, by evaluation and episode; empty while the env has reported no `is_success`."""
+        """Successes, by evaluation and episode; empty if the environment reports no `is_success`."""
         return self.history.successes if self.history.has_successes else []
 
     def children(self) -> Sequence[BaseCallback]:
@@ -119,7 +120,7 @@ class EvalCallback(EventCallback):
     def _init_callback(self) -> None:
         check_not_training(self.model, self.eval_env, learning=True)
         if self._every is not None:
-            self._stream = open_for(self.model, self.eval_env)  # now: an env that does not fit is to cost no training
+            self._stream = open_for(self.model, self.eval_env)  # raises before training if the spaces do not match
         if self.best_model_save_path is not None:
             Path(self.best_model_save_path).mkdir(parents=True, exist_ok=True)
         if self.log_path is not None:
@@ -138,7 +139,7 @@ class EvalCallback(EventCallback):
         mean = float(np.mean(episodes.returns))
         self.last_mean_reward = mean
         self._report(episodes, mean)
-        go_on = True
+        continues = True
         if mean > self.best_mean_reward:
             if self.verbose >= 1:
                 print("New best mean reward!")
@@ -146,11 +147,11 @@ class EvalCallback(EventCallback):
                 self.model.save(str(Path(self.best_model_save_path) / "best_model.zip"))
             self.best_mean_reward = mean
             if self.callback_on_new_best is not None:
-                go_on = self._trigger(self.callback_on_new_best)
-        return self._on_event() and go_on
+                continues = self._trigger(self.callback_on_new_best)
+        return self._on_event() and continues
 
     def _play(self) -> Episodes:
-        """The games of one evaluation, on a stream that is kept open for the next one."""
+        """Plays the episodes of one evaluation; the stream stays open for the next one."""
         if self._stream is None:
             self._stream = open_for(self.model, self.eval_env)
         sync_normalizer(self.training_env, self.eval_env)
@@ -168,7 +169,7 @@ class EvalCallback(EventCallback):
         )
 
     def _report(self, episodes: Episodes, mean: float) -> None:
-        """To the file, to the log and, if wished, to the terminal."""
+        """Writes the results to the file, to the log and, if `verbose`, to the terminal."""
         successes = self.history.add(self.num_timesteps, episodes)
         if self.log_path is not None:
             self.history.write(Path(self.log_path) / "evaluations.npz")
@@ -202,5 +203,6 @@ class EvalCallback(EventCallback):
         super().load_state_dict(state)
         self.n_evaluations = int(state["n_evaluations"])
         rewards = state["mean_reward"]
-        if rewards is not None:  # else a best that was set before the first evaluation holds
-            self.best_mean_reward, self.last_mean_reward = float(rewards["best"]), float(rewards["last"])
+        if rewards is not None:  # None before the first evaluation: keeps a best_mean_reward set by the user
+            self.best_mean_reward = float(rewards["best"])
+            self.last_mean_reward = float(rewards["last"])

@@ -1,4 +1,4 @@
-"""How often something happens, counted in environment steps over all lanes."""
+"""Event frequency in environment steps over all lanes."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from sb_dqn.checks import check_int
 
 
 class Every:
-    """Says when a multiple of a frequency is crossed, at most once per tick.
+    """Detects when `num_timesteps` crosses a multiple of a frequency, at most once per tick.
 
     Args:
-        frequency: environment steps over all lanes; at least 1.
-        name: the argument that the frequency was given as, for the message.
+        frequency: environment steps over all lanes between two events, >= 1.
+        name: name of the argument, for error messages.
 
     Raises:
-        ConfigurationError: the frequency is not a whole number of at least 1.
+        ConfigurationError: `frequency` is not a whole number >= 1.
     """
 
     def __init__(self, frequency: int, name: str = "frequency") -> None:
@@ -21,12 +21,12 @@ class Every:
         self._multiples = 0
 
     def begin(self, num_timesteps: int) -> None:
-        """Start counting here: the multiples up to `num_timesteps` do not fire any more."""
+        """Starts counting at `num_timesteps`; earlier multiples are ignored."""
         self._multiples = num_timesteps // self.frequency
 
     def crossed(self, num_timesteps: int) -> bool:
-        """Whether a multiple was crossed since the last question."""
+        """Returns True if a multiple was crossed since the last call."""
         multiples = num_timesteps // self.frequency
-        fires = multiples > self._multiples
+        crossed = multiples > self._multiples
         self._multiples = multiples
-        return fires
+        return crossed

@@ -1,4 +1,4 @@
-"""The evaluations of a run, as Stable-Baselines3's `evaluations.npz` holds them."""
+"""Evaluation history of a run, in the format of Stable-Baselines3's `evaluations.npz`."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from sb_dqn.evaluation import Episodes
 
 
 class History:
-    """Evaluations E by episodes N, one row for each evaluation.
+    """Results of E evaluations of N episodes, one row per evaluation.
 
     Args:
-        n_eval_episodes: N.
+        n_eval_episodes: N, >= 1.
     """
 
     def __init__(self, n_eval_episodes: int) -> None:
@@ -26,25 +26,26 @@ class History:
         self.results: list[list[float]] = []
         self.lengths: list[list[int]] = []
         self.successes: list[list[bool]] = []
-        """As long as the others; all False where the env did not say, and not written if it never did."""
+        """Successes by evaluation and episode; False for an episode without `is_success`."""
         self.has_successes = False
+        """True if the environment has reported `is_success`; otherwise no successes are written."""
 
     def add(self, num_timesteps: int, episodes: Episodes) -> list[bool]:
-        """Write one evaluation down.
+        """Adds an evaluation.
 
         Returns:
-            Success of the episodes for which the env reports `is_success`.
+            Successes of the episodes for which the environment reports `is_success`.
         """
-        told = [bool(info["is_success"]) for info in episodes.infos if "is_success" in info]
-        self.has_successes |= bool(told)
+        reported = [bool(info["is_success"]) for info in episodes.infos if "is_success" in info]
+        self.has_successes |= bool(reported)
         self.timesteps.append(num_timesteps)
         self.results.append(episodes.returns)
         self.lengths.append(episodes.lengths)
         self.successes.append([bool(info.get("is_success", False)) for info in episodes.infos])
-        return told
+        return reported
 
     def write(self, path: Path) -> None:
-        """Replace the file as a whole: whoever reads it meets the old one or the new one."""
+        """Writes the file atomically: a reader sees the old or the new file."""
         arrays: dict[str, Any] = {"timesteps": self.timesteps, "results": self.results, "ep_lengths": self.lengths}
         if self.has_successes:
             arrays["successes"] = self.successes
@@ -59,27 +60,32 @@ class History:
             temporary.unlink(missing_ok=True)
 
     def resume(self, path: Path, num_timesteps: int) -> None:
-        """Go on with the file of an interrupted run, up to `num_timesteps`, unless evaluations are known already.
+        """Reads the evaluations of an interrupted run up to `num_timesteps`, unless the history has evaluations already.
 
         Raises:
             CheckpointError: the file is damaged.
-            ConfigurationError: it holds another number of episodes per evaluation.
+            ConfigurationError: the file has another number of episodes per evaluation.
         """
         if self.timesteps or not path.exists():
             return
         try:
-            with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:  # numpy leaks a file that is damaged
+            # np.load does not close a damaged file that it opened itself
+            with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
                 arrays = {name: file[name] for name in file.files}
             timesteps, results, lengths = (arrays[name] for name in ("timesteps", "results", "ep_lengths"))
         except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
-            raise CheckpointError(f"{path} cannot be read ({error}); move it away, or give another log_path") from error
+            raise CheckpointError(
+                f"{path} must be a readable evaluations.npz, got {error}. Move the file, or use another log_path."
+            ) from error
         if results.shape[1:] != (self.n_eval_episodes,):
             raise ConfigurationError(
-                f"{path} holds evaluations of {results.shape[-1]} episodes, n_eval_episodes={self.n_eval_episodes}; "
-                f"give n_eval_episodes={results.shape[-1]}, or another log_path"
+                f"n_eval_episodes must be {results.shape[-1]} as in {path}, got {self.n_eval_episodes}. Set "
+                f"n_eval_episodes={results.shape[-1]}, or use another log_path."
             )
         before = timesteps <= num_timesteps
         self.has_successes = "successes" in arrays
         successes = arrays.get("successes", np.zeros(results.shape, np.bool_))
-        self.timesteps, self.results = timesteps[before].tolist(), results[before].tolist()
-        self.lengths, self.successes = lengths[before].tolist(), successes[before].tolist()
+        self.timesteps = timesteps[before].tolist()
+        self.results = results[before].tolist()
+        self.lengths = lengths[before].tolist()
+        self.successes = successes[before].tolist()

@@ -1,4 +1,4 @@
-"""A live progress bar: steps, steps per second, mean return."""
+"""Progress bar callback: steps, steps per second, mean return."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
 REFRESH = 0.1
-"""Seconds between two looks of the bar."""
+"""Seconds between two updates of the bar."""
 LINES = 10
-"""Lines in all where the output is no terminal (a file, a pipe, a CI log)."""
+"""Lines in total if the output is not a terminal (a file, a pipe, a CI log)."""
 
 
 class ProgressBarCallback(BaseCallback):
-    """Shows how far `learn` is: a live bar in a terminal, one line for each tenth elsewhere.
+    """Shows the progress of `learn`: a live bar in a terminal, otherwise one line per 10 % of the steps.
 
-    The bar has no thread of its own. It gives the terminal back in `close`, which comes after an error, too.
+    The bar uses no thread. `close`, which runs after errors too, restores the terminal.
 
     Args:
-        console: where to write; None for standard output.
+        console: rich console to write to; None: standard output.
     """
 
     def __init__(self, console: Console | None = None) -> None:
@@ -33,17 +33,18 @@ class ProgressBarCallback(BaseCallback):
         self._task: TaskID | None = None
 
     def _on_training_start(self) -> None:
-        from rich.console import Console  # imported here, so that whoever shows no bar does not wait for it
+        from rich.console import Console  # imported here, since the import is slow
 
-        self._where = self.console if self.console is not None else Console()
-        self._first, self._total = self.num_timesteps, self.model._total_timesteps
+        self._output = self.console if self.console is not None else Console()
+        self._first = self.num_timesteps
+        self._total = self.model._total_timesteps
         self._started = time.perf_counter()
-        self._next_look = self._started + REFRESH
-        self._next_line = self._tenth(1)
-        if self._where.is_terminal:
-            self._show()
+        self._next_refresh = self._started + REFRESH
+        self._next_line = self._line_step(1)
+        if self._output.is_terminal:
+            self._show_bar()
 
-    def _show(self) -> None:
+    def _show_bar(self) -> None:
         from rich.progress import (
             BarColumn,
             MofNCompleteColumn,
@@ -60,7 +61,7 @@ class ProgressBarCallback(BaseCallback):
             TimeElapsedColumn(),
             TextColumn("left"),
             TimeRemainingColumn(),
-            console=self._where,
+            console=self._output,
             auto_refresh=False,
         )
         self._task = self._bar.add_task("learning", total=self._total - self._first, speed="", score="")
@@ -70,21 +71,22 @@ class ProgressBarCallback(BaseCallback):
         if self._bar is None:
             if self.num_timesteps >= self._next_line:
                 self._write_line()
-        elif (now := time.perf_counter()) >= self._next_look:
-            self._next_look = now + REFRESH
+        elif (now := time.perf_counter()) >= self._next_refresh:
+            self._next_refresh = now + REFRESH
             self._refresh()
         return True
 
-    def _tenth(self, number: int) -> float:
-        """`num_timesteps` at which the `number`-th line is due."""
+    def _line_step(self, number: int) -> float:
+        """Returns the `num_timesteps` at which the `number`-th line is printed."""
         return self._first + number * (self._total - self._first) / LINES
 
     def _write_line(self) -> None:
-        done, wanted = self.num_timesteps - self._first, max(self._total - self._first, 1)
-        self._next_line = self._tenth(done * LINES // wanted + 1)
-        percent = min(100 * done // wanted, 100)
+        done = self.num_timesteps - self._first
+        total = max(self._total - self._first, 1)
+        self._next_line = self._line_step(done * LINES // total + 1)
+        percent = min(100 * done // total, 100)
         line = f"{self.num_timesteps:,}/{self._total:,} steps ({percent}%)  {self._speed()}{self._score()}"
-        self._where.print(line, markup=False, highlight=False, soft_wrap=True)
+        self._output.print(line, markup=False, highlight=False, soft_wrap=True)
 
     def _refresh(self) -> None:
         if self._bar is not None and self._task is not None:
@@ -96,9 +98,9 @@ class ProgressBarCallback(BaseCallback):
         return f"{(self.num_timesteps - self._first) / seconds:,.0f} steps/s"
 
     def _score(self) -> str:
-        """Mean return of the latest episodes, where there are any."""
+        """Returns the mean return of the latest episodes as text; empty without episodes."""
         episodes = self.model.ep_info_buffer
-        return f"  mean return {sum(one['r'] for one in episodes) / len(episodes):.2f}" if episodes else ""
+        return f"  mean return {sum(episode['r'] for episode in episodes) / len(episodes):.2f}" if episodes else ""
 
     def _on_training_end(self) -> None:
         self.num_timesteps = self.model.num_timesteps

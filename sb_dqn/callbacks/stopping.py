@@ -1,4 +1,4 @@
-"""Stop the training early."""
+"""Early stopping callbacks."""
 
 from __future__ import annotations
 
@@ -14,35 +14,36 @@ from sb_dqn.errors import ConfigurationError
 
 
 class EvalChild(BaseCallback):
-    """A callback that reads the results of the `EvalCallback` that triggers it, directly or through others."""
+    """Base class of callbacks that read the results of the `EvalCallback` that triggers them, directly or indirectly."""
 
     @property
     def evaluation(self) -> EvalCallback:
-        """The nearest `EvalCallback` above.
+        """Nearest `EvalCallback` among the parents.
 
         Raises:
             ConfigurationError: there is none.
         """
-        above = self.parent
-        while above is not None and not isinstance(above, EvalCallback):
-            above = above.parent
-        if above is None:
+        ancestor = self.parent
+        while ancestor is not None and not isinstance(ancestor, EvalCallback):
+            ancestor = ancestor.parent
+        if ancestor is None:
             name = type(self).__name__
             raise ConfigurationError(
-                f"{name} must be the child of an EvalCallback: EvalCallback(env, callback_after_eval={name}(...))"
+                f"{name} must be the child of an EvalCallback, got none among its parents. Use "
+                f"EvalCallback(env, callback_after_eval={name}(...))."
             )
-        return above
+        return ancestor
 
     def _init_callback(self) -> None:
         _ = self.evaluation
 
 
 class StopTrainingOnRewardThreshold(EvalChild):
-    """Stops once the best mean return of the evaluations reaches a threshold; `callback_on_new_best` of `EvalCallback`.
+    """Stops when the best mean return of the evaluations reaches a threshold; a child of `EvalCallback`.
 
     Args:
-        reward_threshold: mean return that is good enough.
-        verbose: 1 says why the training stops.
+        reward_threshold: mean return at which the training stops.
+        verbose: 1: prints the reason.
     """
 
     def __init__(self, reward_threshold: float, verbose: int = 0) -> None:
@@ -51,19 +52,19 @@ class StopTrainingOnRewardThreshold(EvalChild):
 
     def _on_step(self) -> bool:
         best = self.evaluation.best_mean_reward
-        go_on = best < self.reward_threshold
-        if self.verbose >= 1 and not go_on:
+        continues = best < self.reward_threshold
+        if self.verbose >= 1 and not continues:
             print(f"Stopping training: the mean reward {best:.2f} reached the threshold {self.reward_threshold}")
-        return go_on
+        return continues
 
 
 class StopTrainingOnNoModelImprovement(EvalChild):
-    """Stops after too many evaluations in a row without a new best; `callback_after_eval` of `EvalCallback`.
+    """Stops after too many consecutive evaluations without a new best; `callback_after_eval` of `EvalCallback`.
 
     Args:
-        max_no_improvement_evals: evaluations in a row without a new best that are still tolerated.
-        min_evals: evaluations before the counting starts.
-        verbose: 1 says why the training stops.
+        max_no_improvement_evals: tolerated number of consecutive evaluations without a new best, >= 0.
+        min_evals: evaluations before counting starts, >= 0.
+        verbose: 1: prints the reason.
     """
 
     def __init__(self, max_no_improvement_evals: int, min_evals: int = 0, verbose: int = 0) -> None:
@@ -74,14 +75,15 @@ class StopTrainingOnNoModelImprovement(EvalChild):
         self.no_improvement_evals = 0
 
     def _on_step(self) -> bool:
-        best, go_on = self.evaluation.best_mean_reward, True
+        best = self.evaluation.best_mean_reward
+        continues = True
         if self.n_calls > self.min_evals:
             self.no_improvement_evals = 0 if best > self.last_best_mean_reward else self.no_improvement_evals + 1
-            go_on = self.no_improvement_evals <= self.max_no_improvement_evals
+            continues = self.no_improvement_evals <= self.max_no_improvement_evals
         self.last_best_mean_reward = best
-        if self.verbose >= 1 and not go_on:
+        if self.verbose >= 1 and not continues:
             print(f"Stopping training: no new best model in the last {self.no_improvement_evals} evaluations")
-        return go_on
+        return continues
 
     def state_dict(self) -> dict[str, Any]:
         best = self.last_best_mean_reward
@@ -99,11 +101,11 @@ class StopTrainingOnNoModelImprovement(EvalChild):
 
 
 class StopTrainingOnMaxEpisodes(BaseCallback):
-    """Stops after `max_episodes` times the number of lanes episodes, counted over all lanes, as in Stable-Baselines3.
+    """Stops after `max_episodes` episodes per lane on average, as in Stable-Baselines3.
 
     Args:
-        max_episodes: episodes per lane, on average.
-        verbose: 1 says why the training stops.
+        max_episodes: episodes per lane, >= 1; the total over all lanes is counted.
+        verbose: 1: prints the reason.
     """
 
     def __init__(self, max_episodes: int, verbose: int = 0) -> None:
@@ -114,14 +116,14 @@ class StopTrainingOnMaxEpisodes(BaseCallback):
     def _on_step(self) -> bool:
         lanes = self.model.n_envs
         self.n_episodes += int(np.count_nonzero(self.locals["dones"]))
-        go_on = self.n_episodes < self.max_episodes * lanes
-        if self.verbose >= 1 and not go_on:
-            each = f", {self.n_episodes / lanes:.2f} per lane" if lanes > 1 else ""
+        continues = self.n_episodes < self.max_episodes * lanes
+        if self.verbose >= 1 and not continues:
+            per_lane = f", {self.n_episodes / lanes:.2f} per lane" if lanes > 1 else ""
             print(
-                f"Stopping training: {self.n_episodes} episodes in {self.num_timesteps} steps{each}, "
+                f"Stopping training: {self.n_episodes} episodes in {self.num_timesteps} steps{per_lane}, "
                 f"max_episodes={self.max_episodes}"
             )
-        return go_on
+        return continues
 
     def state_dict(self) -> dict[str, Any]:
         return {**super().state_dict(), "n_episodes": self.n_episodes}

@@ -31,7 +31,7 @@ from sb_dqn.envs.statistics import EpisodeStatistics
 from sb_dqn.envs.streams.open import Stream
 from sb_dqn.errors import ConfigurationError, MissingPart, no_attribute
 from sb_dqn.exploration import Exploration
-from sb_dqn.exploration.settings import ExplorationConfig
+from sb_dqn.exploration.config import ExplorationConfig
 from sb_dqn.logger import Logger
 from sb_dqn.rng import Generators
 from sb_dqn.types import ActionArray, Blueprint, Experience, Objective, Rows, Update
@@ -170,7 +170,7 @@ class BaseAlgorithm(ABC):
             first = None if _resume_from is None else checkpointing.restore_tick(self, _resume_from)
             for rows in collector.rows(first):
                 run.arrived(rows)
-                self.normalizer.arrived(rows)
+                self.normalizer.update(rows)
                 experience.extend(rows)
                 self.before_updates()
                 for _ in run.updates(experience.updates_due()):

@@ -111,7 +111,7 @@ def load_model(
         parts.pop("normalizer", None)  # starts without statistics
     model_file.restore(parts, saved.parts)
     if model.exploration is not None and any(name.startswith("exploration") for name in changes):
-        model.exploration.tell_if_held()
+        model.exploration.warn_if_ineffective()
     model.learner.refresh()
     if saved.continuation is not None:
         _restore_run(model, saved, trust)

@@ -18,7 +18,7 @@ from sb_dqn.core.replay_config import ReplayConfig, TargetConfig
 from sb_dqn.core.resume import ResumeState
 from sb_dqn.envs.streams.open import Stream
 from sb_dqn.errors import MissingPart
-from sb_dqn.exploration.settings import ExplorationConfig
+from sb_dqn.exploration.config import ExplorationConfig
 from sb_dqn.policies.drawing import StochasticPolicy
 from sb_dqn.spaces import flatten_space
 from sb_dqn.types import ActionArray, Batch, Blueprint, Objective, Rows, Update
@@ -134,7 +134,7 @@ class OffPolicyAlgorithm(BaseAlgorithm):
     # -- learning
 
     def before_updates(self) -> None:
-        self.normalizer.settle()
+        self.normalizer.commit()
         target, beyond = self.target_config, self.counters.lifetime - self._next_sync
         if beyond >= 0 and not target.by_updates:
             self.learner.sync_target(target.share(beyond // target.interval + 1))

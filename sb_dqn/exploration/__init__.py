@@ -1,10 +1,10 @@
-"""Exploration: who acts greedily and who at random, drawn for each lane by itself."""
+"""Exploration strategies: epsilon-greedy and Boltzmann, sampled independently per lane."""
 
 from sb_dqn.exploration.base import Act, Exploration
 from sb_dqn.exploration.boltzmann import Boltzmann
+from sb_dqn.exploration.config import ExplorationConfig, as_exploration
 from sb_dqn.exploration.epsilon import EpsilonGreedy
 from sb_dqn.exploration.ladders import ApexLadder, Ladder, LogLadder
-from sb_dqn.exploration.settings import ExplorationConfig, as_exploration
 
 __all__ = [
     "Act",

@@ -1,4 +1,4 @@
-"""What every kind of exploration can do, and the uniform draw that all of them begin with."""
+"""Exploration base class and uniform random actions."""
 
 from __future__ import annotations
 
@@ -15,27 +15,28 @@ from sb_dqn.spaces import ActionShape
 from sb_dqn.types import BoolArray, IntArray
 
 Act = Callable[[], npt.NDArray[Any]]
-"""Asks the nets about the open rows: greedy actions `[B]` (`[B, D]` for branches), or, for an exploration that
-`needs_values`, the values `[B, (D,) A]` of all actions."""
+"""Runs the network on the current observations: returns greedy actions `[B]` (`[B, D]` for branches) or, for an exploration
+that `needs_values`, the values `[B, (D,) A]` of all actions."""
 
 
 class Exploration(ABC):
-    """Chooses the actions of B lanes while learning, and those of any number of rows for `predict`.
+    """Selects the actions of B lanes during training, and of any number of observations for `predict`.
 
-    It never rises again: after a load, or in a second `learn`, it goes on where it was.
+    The exploration rate never increases: after `load` and in a second `learn` it continues from the rate reached so far.
 
     Args:
-        actions: what there is to choose from.
-        num_lanes: B.
-        rng: draws of this part alone.
-        evaluation: explores for `predict(deterministic=False)`; None: this one, at its present rate.
+        actions: shape of the action space.
+        num_lanes: B, > 0.
+        rng: generator used by this object only.
+        evaluation: exploration of `predict(deterministic=False)`; None: this object at its current rate.
     """
 
     needs_values: ClassVar[bool] = False
+    """True if `Act` must return action values instead of greedy actions."""
     schedule: Schedule
-    """Of epsilon or of a temperature, over env steps."""
+    """Epsilon or temperature over env steps."""
     off_after: int | None
-    """Env step from which the rate is 0."""
+    """Env step from which the rate is 0; None: never."""
 
     def __init__(
         self, actions: ActionShape, num_lanes: int, rng: np.random.Generator, evaluation: Exploration | None = None
@@ -46,41 +47,42 @@ class Exploration(ABC):
         self.evaluation: Exploration = self if evaluation is None else evaluation
 
     def uniform(self, mask: BoolArray | None = None) -> IntArray:
-        """`[B]` (`[B, D]`) actions at random, legal ones where there is a mask `[B, (D,) A]`."""
+        """Samples uniform random actions `[B]` (`[B, D]`); legal actions only if there is a mask `[B, (D,) A]`."""
         return self.actions.uniform(self.num_lanes, self.rng, mask)
 
     @property
     @abstractmethod
     def rate(self) -> float:
-        """How much is explored at present, for the log: an epsilon or a temperature."""
+        """Current exploration rate for the log: an epsilon or a temperature."""
 
     @abstractmethod
     def advance(self, step: int, horizon: int) -> None:
-        """Follows the schedule to env step `step` of a run of `horizon` steps."""
+        """Updates the rate to env step `step` of a run of `horizon` steps."""
 
     @abstractmethod
     def select(self, act: Act, mask: BoolArray | None = None) -> IntArray:
-        """`[B]` (`[B, D]`) actions of the lanes."""
+        """Returns the actions of the lanes, `[B]` (`[B, D]`), during training."""
 
     @abstractmethod
     def explore(self, act: Act, rows: int, rng: np.random.Generator, mask: BoolArray | None = None) -> IntArray:
-        """`[rows]` (`[rows, D]`) actions at the present rate, the same for all rows, with draws of `rng`."""
+        """Returns actions `[rows]` (`[rows, D]`) at the current rate, the same for all rows, with random numbers of `rng`."""
 
-    def tell_if_held(self) -> None:
-        """Says so where the rate that was reached is below all that the schedule asks for, so that it changes nothing."""
-        (reached,), final = self.state_dict().values(), self.schedule.ends()[1]
+    def warn_if_ineffective(self) -> None:
+        """Warns if the rate reached by a loaded model is below the final value of the schedule, which then has no effect."""
+        (reached,) = self.state_dict().values()
+        final = self.schedule.ends()[1]
         if reached < final and self.off_after != 0:
             warnings.warn(
-                f"exploration goes on from {reached:g}, which the model had reached, and never rises; the schedule that was given "
-                f"ends at {final:g} and has no effect. To explore anew, make a model and give it these parameters: "
+                f"exploration schedule has no effect: it ends at {final:g}, but the loaded model has reached {reached:g} and "
+                f"exploration never increases. To explore again, create a new model and copy the parameters: "
                 f"new.set_parameters(old.get_parameters())",
                 stacklevel=3,
             )
 
     @abstractmethod
     def state_dict(self) -> dict[str, Any]:
-        """The rate that was reached."""
+        """Returns the current rate."""
 
     @abstractmethod
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes on from there, or from the rate it has if that is lower."""
+        """Sets the rate to the stored one, or keeps the current one if that is lower."""

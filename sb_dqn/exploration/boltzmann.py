@@ -1,4 +1,4 @@
-"""Boltzmann exploration: better actions are likelier, and how much so is a temperature."""
+"""Boltzmann (softmax) exploration."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from sb_dqn.types import BoolArray, IntArray
 
 
 class Boltzmann(Exploration):
-    """Draws from softmax(q / temperature), each branch by itself; temperature 0 is greedy.
+    """Samples from softmax(q / temperature), each branch independently; temperature 0 is greedy.
 
     Args:
-        schedule: temperature over env steps, in units of the values.
-        actions: what there is to choose from.
-        num_lanes: B.
-        rng: draws of this part alone.
+        schedule: temperature over env steps, >= 0, in units of the action values.
+        actions: shape of the action space.
+        num_lanes: B, > 0.
+        rng: generator used by this object only.
         off_after: env step from which the temperature is 0; None: never.
-        evaluation: explores for `predict`.
+        evaluation: exploration of `predict(deterministic=False)`; None: this object at its current rate.
     """
 
     needs_values: ClassVar[bool] = True
@@ -56,14 +56,14 @@ class Boltzmann(Exploration):
     def explore(self, act: Act, rows: int, rng: np.random.Generator, mask: BoolArray | None = None) -> IntArray:
         q = self._legal(act(), mask)
         if self.temperature > 0.0:
-            q = q - q.max(-1, keepdims=True)  # so that a low temperature overflows nothing but what is unlikely
+            q = q - q.max(-1, keepdims=True)  # at a low temperature only unlikely actions overflow
             with np.errstate(over="ignore"):
-                q = q / self.temperature + rng.gumbel(size=q.shape)  # the largest is a draw from the softmax
-        drawn: IntArray = q.argmax(-1)
-        return drawn
+                q = q / self.temperature + rng.gumbel(size=q.shape)  # Gumbel-max: the argmax is a softmax sample
+        sampled: IntArray = q.argmax(-1)
+        return sampled
 
     def _legal(self, q: npt.NDArray[Any], mask: BoolArray | None) -> npt.NDArray[Any]:
-        """Values as float64, minus infinity where an action does not exist or is not allowed."""
+        """Returns the values as float64, with minus infinity for padding and illegal actions."""
         q = q.astype(np.float64)
         if mask is not None:
             q = np.where(mask | ~mask.any(-1, keepdims=True), q, -np.inf)

@@ -1,4 +1,4 @@
-"""Epsilon-greedy: at random with probability epsilon, which falls with time and may differ from lane to lane."""
+"""Epsilon-greedy exploration with an optional epsilon per lane."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from sb_dqn.types import BoolArray, IntArray
 
 
 class EpsilonGreedy(Exploration):
-    """With probability epsilon a lane acts uniformly at random, else greedily: P(greedy) = 1 - epsilon + epsilon / A.
+    """Uniform random action with probability epsilon, else the greedy one: P(greedy) = 1 - epsilon + epsilon / A.
 
-    With branches one draw decides for all branches of a lane.
+    A lane with action branches explores in all of its branches or in none.
 
     Args:
-        schedule: epsilon over env steps.
-        actions: what there is to choose from.
-        num_lanes: B.
-        rng: draws of this part alone.
-        ladder: each lane falls to a final epsilon of its own; None: to that of the schedule.
+        schedule: epsilon over env steps, [0, 1].
+        actions: shape of the action space.
+        num_lanes: B, > 0.
+        rng: generator used by this object only.
+        ladder: final epsilon of each lane; None: that of the schedule.
         off_after: env step from which epsilon is 0; None: never.
-        evaluation: explores for `predict`.
+        evaluation: exploration of `predict(deterministic=False)`; None: this object at its current rate.
     """
 
     def __init__(
@@ -54,32 +54,33 @@ class EpsilonGreedy(Exploration):
 
     @property
     def lane_epsilons(self) -> npt.NDArray[Any]:
-        """`[B]` epsilon of each lane.
+        """Epsilon of each lane, `[B]`.
 
-        On a ladder each lane falls from the start to its own end in step with the schedule; once epsilon is below the
-        schedule's end, since it is switched off or was lower before, all lanes shrink alike.
+        With a ladder, each lane decays from the initial epsilon to its own final epsilon at the pace of the schedule. If
+        epsilon is below the end of the schedule (switched off, or reached by a loaded model), all lanes are scaled down
+        by the same factor.
         """
         if self.ladder is None:
             return np.full(self.num_lanes, self.epsilon)
         finals = self.ladder.finals(self.final, self.num_lanes)
         if self.epsilon <= self.final:
             return finals * (self.epsilon / self.final)
-        left = (self.epsilon - self.final) / (self.start - self.final)  # 1 at the start, 0 at the end
-        return finals + left * (self.start - finals)
+        remaining = (self.epsilon - self.final) / (self.start - self.final)  # 1 at the start, 0 at the end
+        return finals + remaining * (self.start - finals)
 
     def advance(self, step: int, horizon: int) -> None:
         switched_off = self.off_after is not None and step >= self.off_after
         self.epsilon = 0.0 if switched_off else min(self.epsilon, self.schedule(step, horizon))
 
     def select(self, act: Act, mask: BoolArray | None = None) -> IntArray:
-        """Actions of the lanes; the nets are asked only if some lane needs them."""
+        """Returns the actions of the lanes; runs the network only if at least one lane acts greedily."""
         epsilon = self.epsilon if self.ladder is None else self.lane_epsilons
-        return self._mix(act, self.num_lanes, epsilon, self.rng, mask)
+        return self._epsilon_greedy(act, self.num_lanes, epsilon, self.rng, mask)
 
     def explore(self, act: Act, rows: int, rng: np.random.Generator, mask: BoolArray | None = None) -> IntArray:
-        return self._mix(act, rows, self.rate, rng, mask)
+        return self._epsilon_greedy(act, rows, self.rate, rng, mask)
 
-    def _mix(
+    def _epsilon_greedy(
         self,
         act: Act,
         rows: int,
@@ -88,19 +89,19 @@ class EpsilonGreedy(Exploration):
         mask: BoolArray | None,
     ) -> IntArray:
         explores = rng.random(rows) < epsilon
-        explorers = np.count_nonzero(explores)
-        if explorers == rows:
+        num_exploring = np.count_nonzero(explores)
+        if num_exploring == rows:
             return self.actions.uniform(rows, rng, mask)
-        best = act()
-        if not explorers:
-            return best
+        greedy = act()
+        if not num_exploring:
+            return greedy
         if self.actions.branched:
             explores = explores[:, None]
-        return np.where(explores, self.actions.uniform(rows, rng, mask), best)
+        return np.where(explores, self.actions.uniform(rows, rng, mask), greedy)
 
     def state_dict(self) -> dict[str, Any]:
         return {"epsilon": self.epsilon}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        # a file may come from another kind of exploration, or from one that explored more than the new one ever does
+        # the state may come from another kind of exploration, or have a higher rate than the new schedule ever has
         self.epsilon = min(self.epsilon, float(state.get("epsilon", self.epsilon)))

@@ -1,4 +1,4 @@
-"""Ladders: another epsilon for each lane, so that careful and reckless lanes fill one replay."""
+"""Epsilon ladders: a final epsilon per lane, as in Ape-X and rlpyt."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 @dataclass(frozen=True)
 class ApexLadder:
-    """epsilon_i = base^(1 + alpha i / (B - 1)), falling from lane to lane (Horgan et al. 2018, arXiv 1803.00933).
+    """Ladder epsilon_i = base^(1 + alpha i / (B - 1)), decreasing over lanes (Horgan et al. 2018, arXiv 1803.00933).
 
     A single lane has `base`.
     """
@@ -19,13 +19,13 @@ class ApexLadder:
     alpha: float = 7.0
 
     def finals(self, base: float, num_lanes: int) -> npt.NDArray[Any]:
-        """`[B]` final epsilons."""
+        """Returns the final epsilons `[B]`."""
         return np.power(base, 1.0 + self.alpha * np.arange(num_lanes) / max(num_lanes - 1, 1))
 
 
 @dataclass(frozen=True)
 class LogLadder:
-    """Evenly spaced in log epsilon from `minimum` in the first lane to `base` in the last, as in rlpyt.
+    """Ladder evenly spaced in log epsilon, from `minimum` in the first lane to `base` in the last, as in rlpyt.
 
     A single lane has `base`.
     """
@@ -33,7 +33,7 @@ class LogLadder:
     minimum: float
 
     def finals(self, base: float, num_lanes: int) -> npt.NDArray[Any]:
-        """`[B]` final epsilons."""
+        """Returns the final epsilons `[B]`."""
         return np.geomspace(base, self.minimum, num_lanes)[::-1]
 
 

@@ -1,12 +1,12 @@
-"""Numbers out of a run: to the terminal, text, CSV, JSON and TensorBoard. Imports neither torch nor TensorBoard."""
+"""Logging to the terminal, text, CSV, JSON and TensorBoard. The import loads neither torch nor TensorBoard."""
 
 from __future__ import annotations
 
 from sb_dqn.logger.core import DEBUG, DISABLED, ERROR, INFO, WARN, Logger, configure
 from sb_dqn.logger.csv_sink import CSVOutputFormat
+from sb_dqn.logger.entries import Figure, FormatUnsupportedError, HParam, Image, Video
 from sb_dqn.logger.sinks import HumanOutputFormat, JSONOutputFormat, KVWriter, SeqWriter
 from sb_dqn.logger.tensorboard import TensorBoardOutputFormat
-from sb_dqn.logger.values import Figure, FormatUnsupportedError, HParam, Image, Video
 
 __all__ = [
     "DEBUG",

@@ -1,4 +1,4 @@
-"""The logger: values in by name, rows out to the sinks, and a sink that breaks does not end the training."""
+"""Logger: collects values by name and writes them to sinks; a failing sink does not end the training."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from sb_dqn.errors import ConfigurationError, nearest
 from sb_dqn.logger.csv_sink import CSVOutputFormat
+from sb_dqn.logger.entries import FormatUnsupportedError, plain
 from sb_dqn.logger.sinks import HumanOutputFormat, JSONOutputFormat, KVWriter, SeqWriter
 from sb_dqn.logger.tensorboard import TensorBoardOutputFormat
-from sb_dqn.logger.values import FormatUnsupportedError, plain
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -30,8 +30,8 @@ class Logger:
     """Collects values between two dumps.
 
     Args:
-        folder: where the files lie; None if there are none.
-        output_formats: the sinks; a user's own are `KVWriter`s.
+        folder: folder of the log files; None without files.
+        output_formats: sinks, instances of `KVWriter`.
     """
 
     def __init__(self, folder: str | None, output_formats: Sequence[KVWriter]) -> None:
@@ -43,12 +43,12 @@ class Logger:
         self.output_formats = list(output_formats)
 
     def record(self, key: str, value: Any, exclude: Exclude = None) -> None:
-        """Notes a value; the last one before a dump counts. A 0-d tensor stays on its device until then."""
+        """Records a value, which replaces earlier ones since the last dump. A tensor stays on its device until the dump."""
         self.name_to_value[key] = value
         self.name_to_excluded[key] = _to_tuple(exclude)
 
     def record_mean(self, key: str, value: Any, exclude: Exclude = None) -> None:
-        """Notes a value; the mean of those before a dump counts. None is passed over."""
+        """Records a value to be averaged with earlier ones since the last dump; None is ignored."""
         if value is None:
             return
         count = self.name_to_count[key]
@@ -57,10 +57,11 @@ class Logger:
         self.name_to_excluded[key] = _to_tuple(exclude)
 
     def dump(self, step: int = 0) -> None:
-        """Writes what was noted to every sink and forgets it. Tensors are read back here: a sync point.
+        """Writes the recorded values to every sink and clears them. Tensors are copied to the host, which synchronises.
 
         Raises:
-            FormatUnsupportedError: a sink cannot write a video, figure, image or HParam and was not excluded.
+            FormatUnsupportedError: a video, figure, image or HParam was recorded without excluding a sink that cannot
+                write it.
         """
         if self.level == DISABLED:
             return
@@ -70,41 +71,41 @@ class Logger:
         self.name_to_count.clear()
         self.name_to_excluded.clear()
         if values:
-            self._each(lambda sink: sink.write(values, excluded, step))
+            self._for_each_sink(lambda sink: sink.write(values, excluded, step))
 
     def log(self, *args: Any, level: int = INFO) -> None:
-        """Writes the arguments as one line to the sinks that take text, if `level` is not below the logger's."""
+        """Writes the arguments as one line to every text sink, if `level` is at least the level of the logger."""
         if self.level <= level and self.level != DISABLED:
             words = [str(arg) for arg in args]
-            self._each(lambda sink: sink.write_sequence(words) if isinstance(sink, SeqWriter) else None)
+            self._for_each_sink(lambda sink: sink.write_sequence(words) if isinstance(sink, SeqWriter) else None)
 
     def debug(self, *args: Any) -> None:
-        """`log` at level DEBUG."""
+        """Logs a line at level DEBUG."""
         self.log(*args, level=DEBUG)
 
     def info(self, *args: Any) -> None:
-        """`log` at level INFO."""
+        """Logs a line at level INFO."""
         self.log(*args, level=INFO)
 
     def warn(self, *args: Any) -> None:
-        """`log` at level WARN."""
+        """Logs a line at level WARN."""
         self.log(*args, level=WARN)
 
     def error(self, *args: Any) -> None:
-        """`log` at level ERROR."""
+        """Logs a line at level ERROR."""
         self.log(*args, level=ERROR)
 
     def set_level(self, level: int) -> None:
-        """Messages below this level are passed over; DISABLED stops dumps too."""
+        """Sets the lowest level of messages that are written; DISABLED also stops dumps."""
         self.level = level
 
     def get_dir(self) -> str | None:
-        """The folder of the log files, or None."""
+        """Returns the folder of the log files, or None."""
         return self.dir
 
     def close(self) -> None:
         """Closes every sink; may be called twice."""
-        self._each(lambda sink: sink.close())
+        self._for_each_sink(lambda sink: sink.close())
 
     def __enter__(self) -> Self:
         return self
@@ -114,18 +115,18 @@ class Logger:
     ) -> None:
         self.close()
 
-    def _each(self, action: Callable[[KVWriter], None]) -> None:
-        """Does it with every sink; one that fails (disk full, folder gone) is dropped, and that is said once."""
+    def _for_each_sink(self, action: Callable[[KVWriter], None]) -> None:
+        """Applies `action` to every sink; removes a sink that fails (disk full, folder deleted) with a message."""
         for sink in list(self.output_formats):
             try:
                 action(sink)
             except FormatUnsupportedError:
-                raise  # not the sink is broken: it was asked for what it cannot do
-            except Exception as error:  # a user's sink may raise anything, and none of it is worth a training run
+                raise  # a mistake of the caller, not of the sink
+            except Exception as error:  # a custom sink may raise any exception, and none may end a training run
                 self.output_formats.remove(sink)
                 with contextlib.suppress(Exception):
                     print(
-                        f"sb_dqn: the log sink {type(sink).__name__} failed and is switched off, training goes on "
+                        f"sb_dqn: log sink {type(sink).__name__} failed and was removed, training continues "
                         f"({type(error).__name__}: {error})",
                         file=sys.stderr,
                     )
@@ -143,30 +144,30 @@ SINKS: dict[str, Callable[[str], KVWriter]] = {
 
 
 def configure(folder: str | os.PathLike[str] | None = None, format_strings: Sequence[str] | None = None) -> Logger:
-    """A logger with the sinks of these names.
+    """Creates a logger with the named sinks.
 
     Args:
-        folder: of the files; default `$SB_DQN_LOGDIR`, else a new one among the temporary files.
-        format_strings: of "stdout", "log", "csv", "json", "tensorboard"; default `$SB_DQN_LOG_FORMAT`, else the first
-            three.
+        folder: folder of the log files; None: `$SB_DQN_LOGDIR`, else a new temporary folder.
+        format_strings: names out of "stdout", "log", "csv", "json", "tensorboard"; None: `$SB_DQN_LOG_FORMAT`, else
+            "stdout,log,csv".
 
     Raises:
-        ConfigurationError: a name is unknown, or the folder cannot be written.
+        ConfigurationError: a name is unknown, or the folder is not writable.
     """
     if format_strings is None:
         format_strings = os.getenv("SB_DQN_LOG_FORMAT", "stdout,log,csv").split(",")
     names = [name for name in format_strings if name]
     for name in names:
         if name not in SINKS:
-            raise ConfigurationError(f"unknown log format {name!r}; allowed: {sorted(SINKS)}.{nearest(name, SINKS)}")
+            raise ConfigurationError(f"log format must be one of {sorted(SINKS)}, got {name!r}.{nearest(name, SINKS)}")
     files = [name for name in names if name != "stdout"]
-    chosen = os.fspath(folder) if folder is not None else os.getenv("SB_DQN_LOGDIR")
-    if chosen is None and files:
+    path = os.fspath(folder) if folder is not None else os.getenv("SB_DQN_LOGDIR")
+    if path is None and files:
         stamp = datetime.datetime.now().strftime("sb_dqn-%Y-%m-%d-%H-%M-%S-%f")
-        chosen = os.path.join(tempfile.gettempdir(), stamp)
-    logger = Logger(chosen, _open_sinks(chosen, names))
+        path = os.path.join(tempfile.gettempdir(), stamp)
+    logger = Logger(path, _open_sinks(path, names))
     if files:
-        logger.log(f"Logging to {chosen}")
+        logger.log(f"Logging to {path}")
     return logger
 
 
@@ -181,8 +182,8 @@ def _open_sinks(folder: str | None, names: Sequence[str]) -> list[KVWriter]:
         for sink in sinks:
             sink.close()
         raise ConfigurationError(
-            f"the log folder {folder} cannot be written ({error.strerror or error}); choose another folder, change its "
-            f"rights (chmod u+w), or log to the terminal alone with format_strings=['stdout']"
+            f"log folder must be writable, got {folder} ({error.strerror or error}). Choose another folder, change its "
+            f"permissions (chmod u+w), or log to the terminal only with format_strings=['stdout']."
         ) from error
     return sinks
 

@@ -1,4 +1,4 @@
-"""`progress.csv`: one row per dump, a column per key, columns added as keys appear, no row ever lost."""
+"""CSV log file `progress.csv`: one row per dump, one column per key; new keys add columns."""
 
 from __future__ import annotations
 
@@ -10,33 +10,33 @@ import os
 from pathlib import Path
 from typing import Any
 
-from sb_dqn.logger.sinks import KVWriter, append_to, is_array
-from sb_dqn.logger.values import included
+from sb_dqn.logger.entries import included
+from sb_dqn.logger.sinks import KVWriter, is_array, open_for_append
 
 CLOCK = "time/total_timesteps"
-"""The column that tells a run that goes on from one that begins anew."""
+"""Column that distinguishes a resumed run from a new one."""
 
 
 class CSVOutputFormat(KVWriter):
-    """Appends rows to a CSV file; a new key becomes a new column, empty in the rows before it.
+    """Appends rows to a CSV file; a new key adds a column, which is empty in earlier rows.
 
-    A file that lies there already is continued if it shares a key with the first row and its clock
-    (`time/total_timesteps`, where both have it) has not run further; otherwise it is moved aside to `progress.1.csv`.
+    An existing file is continued if it shares a key with the first new row and its last `time/total_timesteps` (if both
+    have this key) is not larger; otherwise it is renamed to `progress.1.csv`.
     """
 
     def __init__(self, filename: str | os.PathLike[str]) -> None:
         self.path = Path(filename)
         self.keys: list[str] = []
-        self._begun = False
-        self.file = append_to(self.path)
+        self._started = False
+        self.file = open_for_append(self.path)
 
     def write(self, key_values: dict[str, Any], key_excluded: dict[str, tuple[str, ...]], step: int = 0) -> None:
         """Writes one row."""
         entries = included(key_values, key_excluded, "csv")
         if not entries:
             return
-        if not self._begun:
-            self._begin(entries)
+        if not self._started:
+            self._start(entries)
         if new := sorted(entries.keys() - set(self.keys)):
             self._rewrite([*self.keys, *new])
         csv.writer(self.file, lineterminator="\n").writerow([_cell(entries.get(key)) for key in self.keys])
@@ -46,8 +46,8 @@ class CSVOutputFormat(KVWriter):
         """Closes the file."""
         self.file.close()
 
-    def _begin(self, entries: dict[str, Any]) -> None:
-        """Settles, on the first row, what becomes of a file that lay there before."""
+    def _start(self, entries: dict[str, Any]) -> None:
+        """Continues or renames an existing file, before the first row is written."""
         rows = self._read()
         if rows and not _continues(rows, entries):
             self.file.close()
@@ -55,19 +55,19 @@ class CSVOutputFormat(KVWriter):
             rows = []
         if rows:
             self.keys = rows[0]
-            self._rewrite(self.keys)  # mends a last line that a killed run left without its end
-        self._begun = True
+            self._rewrite(self.keys)  # completes the last line after a killed run
+        self._started = True
 
     def _read(self) -> list[list[str]]:
         with open(self.path, encoding="utf-8", newline="", errors="replace") as file:
             text = file.read()
         rows = [row for row in csv.reader(io.StringIO(text, newline="")) if row]
         if rows and not text.endswith("\n") and len(rows[-1]) < len(rows[0]):
-            rows[-1].pop()  # a killed run left its last line, and so its last number, without an end
+            rows[-1].pop()  # a killed run may have truncated its last number
         return rows
 
     def _rewrite(self, keys: list[str]) -> None:
-        """The file anew under a longer header, by rename: a crash leaves the old rows or all of them."""
+        """Rewrites the file with the header `keys`, atomically by rename."""
         rows = self._read()[1:] if self.path.exists() else []
         temporary = self.path.with_name(f".{self.path.name}.tmp")
         try:
@@ -82,20 +82,23 @@ class CSVOutputFormat(KVWriter):
                 temporary.unlink()
             raise
         self.keys = keys
-        self.file = append_to(self.path)
+        self.file = open_for_append(self.path)
 
 
 def _continues(rows: list[list[str]], entries: dict[str, Any]) -> bool:
-    header, last = rows[0], dict(zip(rows[0], rows[-1], strict=False))
+    """Returns True if `entries` belong to the run that wrote `rows`."""
+    header = rows[0]
+    last = dict(zip(header, rows[-1], strict=False))
     if len(set(header)) != len(header) or not set(header) & entries.keys():
         return False
     try:
         return len(rows) == 1 or float(last[CLOCK]) <= float(entries[CLOCK])
     except (KeyError, ValueError, TypeError):
-        return True  # one of the two has no clock: the header alone decides
+        return True  # one of the two has no clock: only the header is compared
 
 
 def _free_name(path: Path) -> Path:
+    """Returns the first of `progress.1.csv`, `progress.2.csv`, ... that does not exist."""
     number = 1
     while (free := path.with_name(f"{path.stem}.{number}{path.suffix}")).exists():
         number += 1

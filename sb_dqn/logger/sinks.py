@@ -1,4 +1,4 @@
-"""Where log entries go as text: a table for people, and JSON, one object per line."""
+"""Text sinks of the logger: a table, and JSON lines."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TextIO
 
 from sb_dqn.errors import ConfigurationError
-from sb_dqn.logger.values import included
+from sb_dqn.logger.entries import included
 
 
-def append_to(path: str | os.PathLike[str]) -> TextIO:
-    """A text file to which a sink adds; it stays open until the sink is closed."""
+def open_for_append(path: str | os.PathLike[str]) -> TextIO:
+    """Opens the text file of a sink, which closes it."""
     return open(path, "a", encoding="utf-8", newline="", errors="backslashreplace")
 
 
 class KVWriter(abc.ABC):
-    """A sink for the entries of one `dump`; the base class of a user's own sinks."""
+    """Sink for the entries of a `dump`; base class of custom sinks."""
 
     @abc.abstractmethod
     def write(self, key_values: dict[str, Any], key_excluded: dict[str, tuple[str, ...]], step: int = 0) -> None:
-        """Writes the entries; numbers are plain Python numbers, larger tensors are numpy arrays."""
+        """Writes the entries; numbers are Python numbers, tensors of one or more dimensions NumPy arrays."""
 
     @abc.abstractmethod
     def close(self) -> None:
-        """Closes what the sink opened."""
+        """Closes the files of the sink."""
 
 
 class SeqWriter(abc.ABC):
-    """A sink for lines of text, the messages of `log`, `info`, `warn` ..."""
+    """Sink for lines of text: the messages of `log`, `info`, `warn` ..."""
 
     @abc.abstractmethod
     def write_sequence(self, sequence: list[str]) -> None:
@@ -40,34 +40,34 @@ class SeqWriter(abc.ABC):
 
 
 class HumanOutputFormat(KVWriter, SeqWriter):
-    """A table of keys and values, grouped by the part of the key before the slash.
+    """Table of keys and values, grouped by the part of the key before the slash.
 
     Args:
-        filename_or_file: a path (appended to), a text file, or None for standard output as it is when something is
-            written, so that a progress bar which redirects it keeps its place.
-        max_length: of a key or a value; longer ones are cut.
+        filename_or_file: a path (appended to), a text file, or None for `sys.stdout`, looked up at each write so that the
+            table respects a redirection, for instance by a progress bar.
+        max_length: characters of a key or a value; longer ones are truncated.
     """
 
     def __init__(self, filename_or_file: str | os.PathLike[str] | TextIO | None, max_length: int = 36) -> None:
         self.max_length = max_length
         self.own_file = False
         if isinstance(filename_or_file, (str, os.PathLike)):
-            self._file: TextIO | None = append_to(filename_or_file)
+            self._file: TextIO | None = open_for_append(filename_or_file)
             self.own_file = True
         elif filename_or_file is None or filename_or_file is sys.stdout:
             self._file = None
         elif callable(getattr(filename_or_file, "write", None)):
             self._file = filename_or_file
         else:
-            raise ConfigurationError(f"{filename_or_file!r} is not a path or a text file")
+            raise ConfigurationError(f"filename_or_file must be a path, a text file or None, got {filename_or_file!r}")
 
     @property
     def file(self) -> TextIO:
-        """The file that is written to now."""
+        """Current output file."""
         return sys.stdout if self._file is None else self._file
 
     def write(self, key_values: dict[str, Any], key_excluded: dict[str, tuple[str, ...]], step: int = 0) -> None:
-        """Writes the table; nothing where every entry is excluded."""
+        """Writes the table; nothing if every entry is excluded."""
         rows = self._rows(included(key_values, key_excluded, "stdout", "log"))
         if rows:
             self.file.write(_table(rows))
@@ -85,20 +85,21 @@ class HumanOutputFormat(KVWriter, SeqWriter):
 
     def _rows(self, entries: Mapping[str, Any]) -> list[tuple[str, str]]:
         rows: list[tuple[str, str]] = []
-        group, used = "", set[tuple[str, str]]()
+        group = ""
+        used: set[tuple[str, str]] = set()
         for key in sorted(entries, key=lambda key: (key.partition("/")[0] if "/" in key else "", key)):
             tag, slash, name = key.partition("/")
             if slash and tag + slash != group:
                 group = tag + slash
-                rows.append((self._cut(group), ""))
-            shown = self._cut(f"   {name}" if slash else key)
-            if (group, shown) in used:  # two long keys that look the same when cut: this one stays whole
-                shown = f"   {name}" if slash else key
-            used.add((group, shown))
-            rows.append((shown, self._cut(_shown(entries[key]))))
+                rows.append((self._truncate(group), ""))
+            label = self._truncate(f"   {name}" if slash else key)
+            if (group, label) in used:  # keys that are equal when truncated: this one is not truncated
+                label = f"   {name}" if slash else key
+            used.add((group, label))
+            rows.append((label, self._truncate(_format(entries[key]))))
         return rows
 
-    def _cut(self, text: str) -> str:
+    def _truncate(self, text: str) -> str:
         return text if len(text) <= self.max_length else text[: self.max_length - 3] + "..."
 
 
@@ -109,23 +110,23 @@ def _table(rows: Sequence[tuple[str, str]]) -> str:
     return "\n".join([rule, *lines, rule]) + "\n"
 
 
-def _shown(value: Any) -> str:
+def _format(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:<8.3g}"
     return f"array{value.shape}" if is_array(value) else str(value)
 
 
 def is_array(value: Any) -> bool:
-    """Whether a plain value is a numpy array (larger than one number by now)."""
+    """Returns True if a value converted by `plain` is a NumPy array."""
     numpy = sys.modules.get("numpy")
     return numpy is not None and isinstance(value, numpy.ndarray)
 
 
 class JSONOutputFormat(KVWriter):
-    """One JSON object per line, appended to the file; NaN and infinity, which JSON lacks, become null."""
+    """One JSON object per line, appended to the file; NaN and infinity become null."""
 
     def __init__(self, filename: str | os.PathLike[str]) -> None:
-        self.file = append_to(filename)
+        self.file = open_for_append(filename)
 
     def write(self, key_values: dict[str, Any], key_excluded: dict[str, tuple[str, ...]], step: int = 0) -> None:
         """Writes one line."""

@@ -1,25 +1,25 @@
-"""Entries as TensorBoard events."""
+"""TensorBoard sink of the logger."""
 
 from __future__ import annotations
 
 import os
 from typing import Any
 
+from sb_dqn.logger.entries import Media, included
 from sb_dqn.logger.sinks import KVWriter, is_array
-from sb_dqn.logger.values import Media, included
 
 
 class TensorBoardOutputFormat(KVWriter):
-    """Numbers as scalars, text as text, arrays as histograms, and video, figure, image and hyper-parameters as such."""
+    """Writes numbers as scalars, text as text, arrays as histograms, and videos, figures, images and hyperparameters."""
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
-        # Imported here: TensorBoard and torch cost seconds, and most sinks need neither.
+        # imported here, since importing TensorBoard and torch takes seconds
         from torch.utils.tensorboard.writer import SummaryWriter
 
         self.writer: Any = SummaryWriter(log_dir=os.fspath(folder))
 
     def write(self, key_values: dict[str, Any], key_excluded: dict[str, tuple[str, ...]], step: int = 0) -> None:
-        """Writes all entries at this step."""
+        """Writes the entries at this step."""
         for key, value in included(key_values, key_excluded, "tensorboard").items():
             self._write_one(key, value, step)
         self.writer.flush()
@@ -35,13 +35,13 @@ class TensorBoardOutputFormat(KVWriter):
             case str():
                 self.writer.add_text(key, value, step)
             case Media():
-                value.show(self.writer, key, step)
+                value.write(self.writer, key, step)
             case _ if is_array(value):
                 self._write_histogram(key, value, step)
 
     def _write_histogram(self, key: str, array: Any, step: int) -> None:
         import numpy as np
 
-        finite = array[np.isfinite(array)]  # the bins of anything else cannot be drawn
+        finite = array[np.isfinite(array)]  # TensorBoard cannot bin NaN and infinity
         if finite.size:
             self.writer.add_histogram(key, finite, step)

@@ -1,1 +1,1 @@
-"""Pure maths on tensors: no class, no state, nothing of ours imported."""
+"""Loss functions and return estimators: pure functions on tensors."""

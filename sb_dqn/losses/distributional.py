@@ -1,39 +1,39 @@
-"""Losses on whole distributions of the return: categorical (C51), quantiles (QR-DQN, IQN), proposed fractions (FQF)."""
+"""Distributional losses: categorical (C51), quantile (QR-DQN, IQN) and fraction proposal (FQF)."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-IN_CACHE = 2**18
-"""Numbers of float32 of which a few times as many fit into the second-level cache of a core."""
+CACHE_ELEMENTS = 2**18
+"""Elements per block of pairs: a few float32 tensors of this size fit into a core's second-level cache."""
 
 
 def project(atoms: Tensor, probabilities: Tensor, support: Tensor) -> Tensor:
-    r"""Projects a distribution onto a fixed support; mass between two atoms is shared by nearness.
+    r"""Projects a distribution onto a fixed support; splits mass between the two nearest atoms by distance.
 
     .. math:: m_i = \sum_j \mathrm{clip}\big(1 - |\mathrm{clip}(x_j) - z_i| / \Delta z, 0, 1\big) \, p_j
 
-    It is computed by the lower neighbour and the distance to it. The lower neighbour is at most the last but one, so what
-    lies on an atom goes there whole, and no case of its own is needed; by floor and ceiling that mass is lost.
+    Uses the lower neighbour, at most the last but one, and the distance to it. Mass exactly on an atom stays there without
+    a special case; with floor and ceiling as neighbours it would be lost.
 
     Args:
-        atoms: `[..., M]` where the mass lies, any numbers, in any order; outside of the support they count as its ends.
+        atoms: `[..., M]` positions of the mass, any order; clipped to the range of the support.
         probabilities: `[..., M]`, >= 0.
-        support: `[Z]` evenly spaced and rising, Z >= 2.
+        support: `[Z]` evenly spaced, increasing, Z >= 2.
 
     Returns:
-        `[..., Z]` with the same sum as `probabilities`. Its mean is theirs unless atoms lie outside.
+        `[..., Z]` with the same sum as `probabilities`, and the same mean unless atoms were clipped.
 
     Raises:
-        ValueError: the shapes do not fit.
+        ValueError: the shapes do not match.
 
     Bellemare et al. 2017, arXiv 1707.06887.
     """
     if atoms.shape != probabilities.shape or support.dim() != 1 or support.shape[0] < 2:
         raise ValueError(
-            f"atoms {tuple(atoms.shape)}, probabilities {tuple(probabilities.shape)} and support {tuple(support.shape)} "
-            f"do not belong together: give [..., M], [..., M] and [Z] with Z from 2 up"
+            f"atoms, probabilities and support must have shapes [..., M], [..., M] and [Z] with Z >= 2, got "
+            f"{tuple(atoms.shape)}, {tuple(probabilities.shape)} and {tuple(support.shape)}"
         )
     last = support.shape[0] - 1
     place = ((atoms - support[0]) * (last / (support[-1] - support[0]))).clamp(0, last)
@@ -44,10 +44,10 @@ def project(atoms: Tensor, probabilities: Tensor, support: Tensor) -> Tensor:
 
 
 def cross_entropy(probabilities: Tensor, log_probabilities: Tensor) -> Tensor:
-    r"""Of predictions under the truth, :math:`-\sum_i p_i \log q_i`.
+    r"""Returns the cross-entropy of a prediction q relative to a target p, :math:`-\sum_i p_i \log q_i`.
 
     Args:
-        probabilities: `[..., Z]` p, the truth.
+        probabilities: `[..., Z]` p, the target.
         log_probabilities: `[..., Z]` log q, the prediction.
 
     Returns:
@@ -57,22 +57,22 @@ def cross_entropy(probabilities: Tensor, log_probabilities: Tensor) -> Tensor:
 
 
 def entropy(probabilities: Tensor) -> Tensor:
-    r""":math:`-\sum_i p_i \log p_i`, where 0 log 0 is 0: `[..., Z]` -> `[...]`."""
+    r"""Returns :math:`-\sum_i p_i \log p_i` with 0 log 0 = 0: `[..., Z]` -> `[...]`."""
     return -torch.xlogy(probabilities, probabilities).sum(-1)
 
 
 def kl_divergence(probabilities: Tensor, log_probabilities: Tensor) -> Tensor:
-    r"""From predictions to the truth, :math:`\sum_i p_i (\log p_i - \log q_i)`: cross-entropy less the entropy of p.
+    r"""Returns KL(p || q) of a target p and a prediction q, :math:`\sum_i p_i (\log p_i - \log q_i)`.
 
-    Its gradient is that of the cross-entropy. Its order is not: a prediction that is right has a divergence of 0, but the
-    cross-entropy of whatever the truth is uncertain of.
+    It is the cross-entropy minus the entropy of p: same gradient, different ranking. A perfect prediction has a divergence
+    of 0, but a cross-entropy equal to the entropy of the target.
 
     Args:
-        probabilities: `[..., Z]` p, the truth.
+        probabilities: `[..., Z]` p, the target.
         log_probabilities: `[..., Z]` log q, the prediction.
 
     Returns:
-        `[...]`, >= 0; what rounding leaves below is 0.
+        `[...]`, >= 0; negative rounding errors are clamped to 0.
     """
     return (cross_entropy(probabilities, log_probabilities) - entropy(probabilities)).clamp_min(0.0)
 
@@ -80,125 +80,129 @@ def kl_divergence(probabilities: Tensor, log_probabilities: Tensor) -> Tensor:
 def quantile_huber(
     predicted: Tensor, taus: Tensor, target: Tensor, kappa: float = 1.0, weights: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    r"""Quantile regression of every predicted quantile towards every target, rounded near 0.
+    r"""Computes the quantile Huber loss between every predicted quantile and every target sample.
 
     .. math:: \sum_i \sum_j w_j \, |\tau_i - 1[\delta_{ij} < 0]| \, L_\kappa(\delta_{ij}) / \kappa, \qquad
         \delta_{ij} = y_j - \theta_i
 
-    with Huber's :math:`L_\kappa`; kappa 0 is plain quantile regression, :math:`|\tau_i - 1[\delta_{ij} < 0]| \,
+    with Huber's :math:`L_\kappa`; kappa = 0 is plain quantile regression, :math:`|\tau_i - 1[\delta_{ij} < 0]| \,
     |\delta_{ij}|`. The gradient, :math:`-\sum_j w_j |\tau_i - 1[\delta_{ij} < 0]| \, \mathrm{clip}(\delta_{ij}, -\kappa,
-    \kappa) / \kappa`, is made on the way, so nothing of size M times M' is kept for a backward pass.
+    \kappa) / \kappa`, is computed in the forward pass, so no tensor of size M times M' is stored for the backward pass.
 
     Args:
-        predicted: `[..., M]` the quantile function at `taus`; gradients flow into it alone, of the first order.
-        taus: `[..., M]` in [0, 1], broadcast to `predicted`.
-        target: `[..., M']` samples of the return, in any order.
-        kappa: where Huber's line begins, >= 0.
-        weights: `[..., M']` of the targets, sum 1; None: all alike.
+        predicted: `[..., M]` values of the quantile function at `taus`; the only input with a gradient, of first order.
+        taus: `[..., M]` quantile fractions in [0, 1], broadcast to `predicted`.
+        target: `[..., M']` samples of the return, any order.
+        kappa: absolute error at which the Huber loss becomes linear, >= 0.
+        weights: `[..., M']` weights of the targets, sum 1; None: equal weights.
 
     Returns:
-        The loss `[...]`: a sum over predictions, a mean over targets. And the mean of :math:`|\delta|` over both `[...]`,
-        without gradient.
+        The loss `[...]`, summed over predictions and averaged over targets; the mean of :math:`|\delta|` over both,
+        `[...]`, without gradient.
 
     Raises:
-        ValueError: the shapes do not fit.
+        ValueError: the shapes do not match.
 
     Dabney et al. 2018, arXiv 1710.10044 (there not divided by kappa) and 1806.06923.
     """
     if predicted.shape[:-1] != target.shape[:-1] or taus.shape[-1] != predicted.shape[-1]:
         raise ValueError(
-            f"predictions {tuple(predicted.shape)}, fractions {tuple(taus.shape)} and targets {tuple(target.shape)} do not "
-            f"belong together: give [..., M], [..., M] and [..., M']"
+            f"predicted, taus and target must have shapes [..., M], [..., M] and [..., M'], got {tuple(predicted.shape)}, "
+            f"{tuple(taus.shape)} and {tuple(target.shape)}"
         )
     with torch.no_grad():
-        taus, weights = taus.expand_as(predicted), None if weights is None else weights.expand_as(target)
-        value, slope, magnitude = _blocks_of_pairs(predicted, taus, target, weights, kappa)
-    return value + _slope_alone(slope, predicted), magnitude
+        taus = taus.expand_as(predicted)
+        weights = None if weights is None else weights.expand_as(target)
+        value, gradient, magnitude = _pairwise_in_blocks(predicted, taus, target, weights, kappa)
+    return value + _zero_with_gradient(gradient, predicted), magnitude
 
 
-def _blocks_of_pairs(
+def _pairwise_in_blocks(
     predicted: Tensor, taus: Tensor, target: Tensor, weights: Tensor | None, kappa: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """`_all_pairs` of some rows at a time, where the numbers of all would not fit into a CPU's cache."""
-    rows = max(1, IN_CACHE // max(1, predicted[:1].numel() * target.shape[-1]))
-    if predicted.device.type != "cpu" or predicted.dim() < 2 or predicted.shape[0] <= rows:
-        return _all_pairs(predicted, taus, target, weights, kappa)
+    """Applies `_pairwise` to blocks of rows on a CPU, where the pairs of a large batch would not fit into its cache."""
+    block = max(1, CACHE_ELEMENTS // max(1, predicted[:1].numel() * target.shape[-1]))
+    if predicted.device.type != "cpu" or predicted.dim() < 2 or predicted.shape[0] <= block:
+        return _pairwise(predicted, taus, target, weights, kappa)
     parts = []
-    for i in range(0, predicted.shape[0], rows):
-        some = slice(i, i + rows)
-        counting = None if weights is None else weights[some]
-        parts.append(_all_pairs(predicted[some], taus[some], target[some], counting, kappa))
-    value, slope, magnitude = (torch.cat(part) for part in zip(*parts, strict=True))
-    return value, slope, magnitude
+    for i in range(0, predicted.shape[0], block):
+        rows = slice(i, i + block)
+        row_weights = None if weights is None else weights[rows]
+        parts.append(_pairwise(predicted[rows], taus[rows], target[rows], row_weights, kappa))
+    value, gradient, magnitude = (torch.cat(part) for part in zip(*parts, strict=True))
+    return value, gradient, magnitude
 
 
-def _all_pairs(
+def _pairwise(
     predicted: Tensor, taus: Tensor, target: Tensor, weights: Tensor | None, kappa: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    r"""Loss `[...]`, its slope `[..., M]` and the mean of the absolute error `[...]`.
+    r"""Returns the loss `[...]`, its gradient `[..., M]` and the mean absolute error `[...]`.
 
-    With c = clip(delta, -kappa, kappa), L(delta) is c (delta - c / 2). As :math:`|\tau - 1[\delta < 0]| = \tau + (1 - 2
-    \tau) \, 1[\delta < 0]`, two sums over targets do, one of everything and one of what is below 0: no comparison, which
-    on a CPU takes as long as all the rest.
+    With c = clip(delta, -kappa, kappa), L(delta) = c (delta - c / 2). Since :math:`|\tau - 1[\delta < 0]| = \tau + (1 - 2
+    \tau) \, 1[\delta < 0]`, two sums over targets are enough: one of all errors, one of the negative errors. This avoids
+    a comparison, which on a CPU takes as long as everything else.
     """
-    rounds = kappa > torch.finfo(predicted.dtype).tiny  # below it there is nothing to divide by
-    scale = 1.0 / kappa if rounds else 1.0
+    smooth = kappa > torch.finfo(predicted.dtype).tiny  # a smaller kappa cannot be divided by
+    scale = 1.0 / kappa if smooth else 1.0
 
-    def over_targets(x: Tensor) -> Tensor:  # [..., M, M'] -> [..., M]
+    def mean_over_targets(x: Tensor) -> Tensor:  # [..., M, M'] -> [..., M]
         return x.mean(-1) if weights is None else (x @ weights.unsqueeze(-1)).squeeze(-1)
 
-    def by_sign(x: Tensor, below: Tensor) -> Tensor:
-        return (taus * over_targets(x) + (1.0 - 2.0 * taus) * over_targets(below)) * scale
+    def tau_weighted(x: Tensor, negative: Tensor) -> Tensor:
+        return (taus * mean_over_targets(x) + (1.0 - 2.0 * taus) * mean_over_targets(negative)) * scale
 
     error = target.unsqueeze(-2) - predicted.unsqueeze(-1)  # [..., M, M']
-    clipped = error.clamp(-kappa, kappa) if rounds else error.sign()
-    below = clipped.clamp_max(0.0)
-    slope = -by_sign(clipped, below)
+    clipped = error.clamp(-kappa, kappa) if smooth else error.sign()
+    negative = clipped.clamp_max(0.0)
+    gradient = -tau_weighted(clipped, negative)
     magnitude = torch.linalg.vector_norm(error, 1, (-2, -1)) / (error.shape[-1] * error.shape[-2])
-    error.sub_(clipped, alpha=0.5 if rounds else 0.0)
-    return by_sign(clipped.mul_(error), below.mul_(error)).sum(-1), slope, magnitude
+    error.sub_(clipped, alpha=0.5 if smooth else 0.0)
+    return tau_weighted(clipped.mul_(error), negative.mul_(error)).sum(-1), gradient, magnitude
 
 
 def fraction_loss(fractions: Tensor, at_fractions: Tensor, at_midpoints: Tensor) -> Tensor:
-    r"""Moves fractions to where the staircase of quantiles is nearest to the quantile function, in 1-Wasserstein distance.
+    r"""Computes the loss that minimises the 1-Wasserstein distance of the quantile function to its step approximation.
 
     .. math:: \frac{\partial W_1}{\partial \tau_i} = 2 F^{-1}(\tau_i) - F^{-1}(\hat\tau_i) - F^{-1}(\hat\tau_{i-1})
 
-    The distance itself is not known, only its slope: the loss has that gradient, and the value 0.
+    Only the gradient of the distance is known, not its value: the loss has this gradient and the value 0.
 
     Args:
-        fractions: `[..., M-1]` the inner ones, :math:`\tau_1` to :math:`\tau_{M-1}`; gradients flow into them alone.
-        at_fractions: `[..., M-1]` the quantile function there.
-        at_midpoints: `[..., M]` the quantile function at :math:`\hat\tau_i = (\tau_i + \tau_{i+1}) / 2`, i from 0.
+        fractions: `[..., M-1]` inner fractions :math:`\tau_1` to :math:`\tau_{M-1}`; the only input with a gradient.
+        at_fractions: `[..., M-1]` quantile function at `fractions`.
+        at_midpoints: `[..., M]` quantile function at :math:`\hat\tau_i = (\tau_i + \tau_{i+1}) / 2`, i from 0.
 
     Returns:
         `[...]`, zeros.
 
     Raises:
-        ValueError: the shapes do not fit.
+        ValueError: the shapes do not match.
 
     Yang et al. 2019, arXiv 1911.02140, equation 6 (proposition 1).
     """
-    slope = fraction_gradient(at_fractions, at_midpoints)
-    if fractions.shape[-1] != slope.shape[-1]:
-        raise ValueError(f"{fractions.shape[-1]} inner fractions do not belong to {at_midpoints.shape[-1]} midpoints")
-    return _slope_alone(slope, fractions)
+    gradient = fraction_gradient(at_fractions, at_midpoints)
+    if fractions.shape[-1] != gradient.shape[-1]:
+        raise ValueError(
+            f"fractions and at_midpoints must have shapes [..., M-1] and [..., M], got {tuple(fractions.shape)} and "
+            f"{tuple(at_midpoints.shape)}"
+        )
+    return _zero_with_gradient(gradient, fractions)
 
 
 def fraction_gradient(at_fractions: Tensor, at_midpoints: Tensor) -> Tensor:
-    r"""The slope of the distance in `fraction_loss`: `[..., M-1]` and `[..., M]` -> `[..., M-1]`, no gradient.
+    r"""Returns the gradient in `fraction_loss`: `[..., M-1]` and `[..., M]` -> `[..., M-1]`, detached.
 
     Raises:
-        ValueError: the shapes do not fit.
+        ValueError: the shapes do not match.
     """
     if at_fractions.shape[-1] + 1 != at_midpoints.shape[-1]:
         raise ValueError(
-            f"quantiles {tuple(at_fractions.shape)} and {tuple(at_midpoints.shape)} do not belong together: give [..., M-1] "
-            f"at the inner fractions and [..., M] at the midpoints"
+            f"at_fractions and at_midpoints must have shapes [..., M-1] and [..., M], got {tuple(at_fractions.shape)} and "
+            f"{tuple(at_midpoints.shape)}"
         )
     return (2.0 * at_fractions - at_midpoints[..., 1:] - at_midpoints[..., :-1]).detach()
 
 
-def _slope_alone(slope: Tensor, x: Tensor) -> Tensor:
-    """Value 0 and, as gradient with respect to `x` `[..., M]`, `slope` `[..., M]`."""
-    return (slope * (x - x.detach())).sum(-1)
+def _zero_with_gradient(gradient: Tensor, x: Tensor) -> Tensor:
+    """Returns zeros `[...]` whose gradient with respect to `x` `[..., M]` is `gradient` `[..., M]`."""
+    return (gradient * (x - x.detach())).sum(-1)

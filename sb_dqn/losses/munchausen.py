@@ -1,4 +1,4 @@
-"""The two pure pieces of Munchausen reinforcement learning (Vieillard et al. 2020, arXiv 2007.14430)."""
+"""Munchausen reinforcement learning: log-policy and reward bonus (Vieillard et al. 2020, arXiv 2007.14430)."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from torch import Tensor
 
 
 def log_policy(q: Tensor, tau: float) -> Tensor:
-    r"""Log of the softmax policy, stable for small temperatures.
+    r"""Returns the log-probabilities of the softmax policy; stable for small temperatures.
 
     .. math:: \log \pi(a) = \frac{q(a) - \max q}{\tau} - \log \sum_b \exp \frac{q(b) - \max q}{\tau}
 
     Args:
-        q: `[..., A]`; an illegal action holds a large negative number and gets probability 0.
+        q: `[..., A]` action values; a large negative value gives an illegal action probability 0.
         tau: temperature, > 0.
 
     Returns:
@@ -21,16 +21,16 @@ def log_policy(q: Tensor, tau: float) -> Tensor:
 
 
 def bonus(q_tm1: Tensor, a_tm1: Tensor, alpha: float, tau: float, clip: float) -> Tensor:
-    r"""What is added to the return of the action taken.
+    r"""Returns the Munchausen bonus, which is added to the return of the action taken.
 
     .. math:: \alpha \, \mathrm{clip}(\tau \log \pi(a_{t-1} | o_{t-1}), l_0, 0)
 
     Args:
-        q_tm1: `[..., A]` values at o_{t-1}, of the net that is the policy.
+        q_tm1: `[..., A]` action values at o_{t-1} of the network that defines the policy.
         a_tm1: `[...]` int64, the action taken.
-        alpha: 0..1.
+        alpha: weight of the bonus, [0, 1].
         tau: temperature, > 0.
-        clip: l_0 <= 0.
+        clip: lower bound l_0, <= 0.
 
     Returns:
         `[...]`, between alpha * clip and 0.

@@ -1,7 +1,7 @@
-"""Policy gradients: what an action's probability gains by its advantage, and what keeps the step small.
+"""Policy-gradient losses (REINFORCE, A2C, PPO), baselines and statistics.
 
-`logp` is the log-probability of the action that was taken, by the policy that learns; `old_logp` by the one that acted. Losses
-are per sample, `[N]`; statistics count the samples of positive weight alone.
+`logp` is the log-probability of the action taken under the policy being trained, `old_logp` under the policy that acted.
+Losses are per sample, `[N]`; statistics use only the samples of positive weight.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from sb_dqn.losses.td import weighted_mean
 
 
 def policy_gradient(logp: Tensor, advantage: Tensor) -> Tensor:
-    r"""The loss whose gradient is the policy gradient (Williams 1992, doi 10.1007/BF00992696).
+    r"""Returns the loss whose gradient is the policy gradient (Williams 1992, doi 10.1007/BF00992696).
 
     .. math:: l = -A \log \pi(a | o)
 
     Args:
         logp: `[N]`.
-        advantage: `[N]`; no gradient goes through it.
+        advantage: `[N]`; detached.
 
     Returns:
         `[N]`.
@@ -28,30 +28,30 @@ def policy_gradient(logp: Tensor, advantage: Tensor) -> Tensor:
 
 
 def clipped_surrogate(logp: Tensor, old_logp: Tensor, advantage: Tensor, clip: Tensor) -> Tensor:
-    r"""PPO's objective, negated (Schulman et al. 2017, arXiv 1707.06347).
+    r"""Returns the negated clipped objective of PPO (Schulman et al. 2017, arXiv 1707.06347).
 
     .. math:: l = -\min\big(\rho A,\ \mathrm{clip}(\rho, 1 - c, 1 + c)\, A\big), \quad
         \rho = \pi(a | o) / \pi_{old}(a | o)
 
     Args:
         logp, old_logp, advantage: `[N]`.
-        clip: scalar c, above 0.
+        clip: scalar c, > 0.
 
     Returns:
-        `[N]`; no gradient where the ratio has left the range in the direction that the advantage asks for.
+        `[N]`; without gradient where the ratio is outside of the clip range in the direction of the advantage.
     """
     ratio = (logp - old_logp).exp()
     return -torch.min(advantage * ratio, advantage * ratio.clamp(1.0 - clip, 1.0 + clip))
 
 
 def clipped_value(value: Tensor, old_value: Tensor, clip: Tensor) -> Tensor:
-    r"""A value that may move no further than `clip` from what it was when the sample was made, as Stable-Baselines3 has it.
+    r"""Clips a value prediction to within `clip` of the prediction at collection time, as in Stable-Baselines3.
 
     .. math:: v_{old} + \mathrm{clip}(v - v_{old}, -c, c)
 
     Args:
         value, old_value: `[N]`.
-        clip: scalar c, above 0, in units of the return.
+        clip: scalar c, > 0, in units of the return.
 
     Returns:
         `[N]`.
@@ -60,7 +60,9 @@ def clipped_value(value: Tensor, old_value: Tensor, clip: Tensor) -> Tensor:
 
 
 def normalised(advantage: Tensor, weight: Tensor, eps: float = 1e-8) -> Tensor:
-    r"""Advantages with mean 0 and deviation 1 over the samples that count; a single one stays as it is.
+    r"""Normalises advantages to mean 0 and standard deviation 1 over the samples of positive weight.
+
+    A single sample is returned unchanged.
 
     .. math:: (A - \mathrm{mean}) / (\mathrm{std} + \varepsilon), \quad
         \mathrm{std}^2 = \tfrac{1}{n - 1} \sum_i (A_i - \mathrm{mean})^2
@@ -68,25 +70,25 @@ def normalised(advantage: Tensor, weight: Tensor, eps: float = 1e-8) -> Tensor:
     Args:
         advantage: `[N]`.
         weight: `[N]`, >= 0.
-        eps: added to the deviation.
+        eps: added to the standard deviation.
 
     Returns:
         `[N]`; finite where the advantages are.
     """
-    counts = weight > 0
-    number = counts.sum()
-    mean = torch.where(counts, advantage, 0.0).sum() / number.clamp_min(1)
-    off = torch.where(counts, advantage - mean, 0.0)
-    std = ((off * off).sum() / (number - 1).clamp_min(1)).sqrt()
-    return torch.where(number > 1, off / (std + eps), advantage)
+    valid = weight > 0
+    number = valid.sum()
+    mean = torch.where(valid, advantage, 0.0).sum() / number.clamp_min(1)
+    centred = torch.where(valid, advantage - mean, 0.0)
+    std = ((centred * centred).sum() / (number - 1).clamp_min(1)).sqrt()
+    return torch.where(number > 1, centred / (std + eps), advantage)
 
 
 def mean_baseline(return_: Tensor, step: Tensor) -> Tensor:
-    """The mean of all returns, for each of them.
+    """Returns the mean of all returns as the baseline of each.
 
     Args:
         return_: `[M]`.
-        step: `[M]` int64, not looked at.
+        step: `[M]` int64, unused.
 
     Returns:
         `[M]`.
@@ -95,7 +97,9 @@ def mean_baseline(return_: Tensor, step: Tensor) -> Tensor:
 
 
 def step_mean_baseline(return_: Tensor, step: Tensor) -> Tensor:
-    """For each return the mean of those of the same step of an episode; of a step that one episode alone reached, its own.
+    """Returns for each sample the mean return over the episodes at the same step.
+
+    At a step that only one episode reached, the baseline is the return itself.
 
     Args:
         return_: `[M]`.
@@ -112,11 +116,11 @@ def step_mean_baseline(return_: Tensor, step: Tensor) -> Tensor:
 
 
 def approximate_kl(logp: Tensor, old_logp: Tensor, weight: Tensor) -> Tensor:
-    r"""How far the policy has moved from the one that acted: an estimate of KL(old, new) that is never negative.
+    r"""Estimates KL(old || new), the divergence of the policy from the one that acted; never negative.
 
     .. math:: \mathrm{mean}\big(\rho - 1 - \log \rho\big)
 
-    (http://joschu.net/blog/kl-approx.html.)
+    See http://joschu.net/blog/kl-approx.html.
 
     Args:
         logp, old_logp, weight: `[N]`.
@@ -129,12 +133,14 @@ def approximate_kl(logp: Tensor, old_logp: Tensor, weight: Tensor) -> Tensor:
 
 
 def clip_fraction(logp: Tensor, old_logp: Tensor, weight: Tensor, clip: Tensor) -> Tensor:
-    """Share of the samples, a scalar in [0, 1], whose ratio has left the range `1 - clip .. 1 + clip`."""
+    """Returns the fraction of samples, a scalar in [0, 1], with a ratio outside of `1 - clip .. 1 + clip`."""
     return weighted_mean((((logp - old_logp).exp() - 1.0).abs() > clip).float(), weight)
 
 
 def explained_variance(value: Tensor, return_: Tensor, weight: Tensor) -> Tensor:
-    r"""How much of the spread of the returns the values foresaw: 1 all of it, 0 none, below 0 worse than a constant.
+    r"""Returns the fraction of the variance of the returns that the values explain.
+
+    1 is a perfect prediction, 0 no better than a constant, negative worse than a constant.
 
     .. math:: 1 - \mathrm{Var}(G - v) / \mathrm{Var}(G)
 
@@ -142,10 +148,11 @@ def explained_variance(value: Tensor, return_: Tensor, weight: Tensor) -> Tensor
         value, return_, weight: `[N]`.
 
     Returns:
-        A scalar; NaN where all returns are the same.
+        A scalar; NaN if all returns are equal.
     """
-    counts = weight > 0
-    value, return_ = value[counts], return_[counts]
-    spread = return_.var(correction=0)
-    found = 1.0 - (return_ - value).var(correction=0) / spread
-    return torch.where(spread == 0, torch.nan, found)
+    valid = weight > 0
+    value = value[valid]
+    return_ = return_[valid]
+    variance = return_.var(correction=0)
+    explained = 1.0 - (return_ - value).var(correction=0) / variance
+    return torch.where(variance == 0, torch.nan, explained)

@@ -1,4 +1,4 @@
-"""What belongs to sequences: which of their steps count, and one priority for all of them."""
+"""Sequence replay: valid steps and sequence priorities (R2D2)."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from torch import Tensor
 
 
 def valid_steps(last: Tensor) -> Tensor:
-    """The steps of a sequence that count: those that leave a row before the first one at which its stream ends.
+    """Returns a mask of the steps of a sequence that start before the first row at which its stream ends.
 
     Args:
-        last: `[T, N]` bool, the stream ends at row t: no action leaves it.
+        last: `[T, N]` bool; True if the stream ends at row t, so that no action starts there.
 
     Returns:
         `[T, N]` bool.
@@ -19,20 +19,20 @@ def valid_steps(last: Tensor) -> Tensor:
 
 
 def sequence_priority(error: Tensor, valid: Tensor, eta: float = 0.9) -> Tensor:
-    r"""Mostly the largest error of a sequence, a little their mean.
+    r"""Combines the largest and the mean absolute error of a sequence into one priority.
 
     .. math:: p = \eta \max_t |\delta_t| + (1 - \eta) \frac{1}{|V|} \sum_{t \in V} |\delta_t|, \quad t \in V
 
     Args:
-        error: `[T, N]`; steps that do not count may hold anything.
+        error: `[T, N]`; ignored at invalid steps, NaN included.
         valid: `[T, N]` bool, the set V of each sequence.
-        eta: 0..1.
+        eta: weight of the largest error, [0, 1].
 
     Returns:
-        `[N]`, >= 0; 0 where no step counts.
+        `[N]`, >= 0; 0 for a sequence without valid steps.
 
     Kapturowski et al. 2019 (ICLR).
     """
-    size = torch.where(valid, error.abs(), 0.0)
-    mean = size.sum(0) / valid.sum(0).clamp_min(1)
-    return eta * size.amax(0) + (1.0 - eta) * mean
+    magnitude = torch.where(valid, error.abs(), 0.0)
+    mean = magnitude.sum(0) / valid.sum(0).clamp_min(1)
+    return eta * magnitude.amax(0) + (1.0 - eta) * mean

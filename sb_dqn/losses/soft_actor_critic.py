@@ -1,4 +1,4 @@
-"""Losses of soft actor-critic (Haarnoja et al. 2018, arXiv 1812.05905), continuous and discrete (arXiv 1910.07207)."""
+"""Soft actor-critic losses, continuous (Haarnoja et al. 2018, arXiv 1812.05905) and discrete (arXiv 1910.07207)."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from torch import Tensor
 
 
 def soft_value(q: Tensor, log_prob: Tensor, alpha: Tensor) -> Tensor:
-    r"""Value of a state with the entropy of the policy in it: of one drawn action.
+    r"""Returns the soft state value, estimated from one sampled action.
 
     .. math:: V = \min_c Q_c(s, a) - \alpha \log \pi(a \mid s)
 
     Args:
-        q: `[C, N]`, of each critic.
-        log_prob: `[N]`.
-        alpha: temperature, >= 0; a scalar.
+        q: `[C, N]`, value of the sampled action by each critic.
+        log_prob: `[N]`, log-probability of the sampled action.
+        alpha: scalar temperature, >= 0.
 
     Returns:
         `[N]`.
@@ -22,14 +22,14 @@ def soft_value(q: Tensor, log_prob: Tensor, alpha: Tensor) -> Tensor:
 
 
 def expected_soft_value(q: Tensor, logp: Tensor, alpha: Tensor) -> Tensor:
-    r"""The same where all actions can be counted: the expectation over them, without a draw.
+    r"""Returns the soft state value of a discrete policy, as an exact expectation over all actions.
 
     .. math:: V = \sum_a \pi(a \mid s) (\min_c Q_c(s, a) - \alpha \log \pi(a \mid s))
 
     Args:
         q: `[C, N, A]`.
-        logp: `[N, A]`, log-probabilities; finite, far below 0 where an action is not allowed.
-        alpha: temperature, >= 0; a scalar.
+        logp: `[N, A]`, log-probabilities; finite, far below 0 for an illegal action.
+        alpha: scalar temperature, >= 0.
 
     Returns:
         `[N]`.
@@ -38,11 +38,11 @@ def expected_soft_value(q: Tensor, logp: Tensor, alpha: Tensor) -> Tensor:
 
 
 def critic_loss(q: Tensor, target: Tensor) -> Tensor:
-    r""":math:`\frac12 \sum_c (Q_c - y)^2`.
+    r"""Returns the summed squared TD error of the critics, :math:`\frac12 \sum_c (Q_c - y)^2`.
 
     Args:
-        q: `[C, N]`, of each critic.
-        target: `[N]`, without a gradient.
+        q: `[C, N]`, value of the action taken by each critic.
+        target: `[N]`, without gradient.
 
     Returns:
         `[N]`.
@@ -51,16 +51,16 @@ def critic_loss(q: Tensor, target: Tensor) -> Tensor:
 
 
 def temperature_loss(log_alpha: Tensor, entropy: Tensor, target_entropy: Tensor | float) -> Tensor:
-    r"""Draws the entropy of the policy towards its target.
+    r"""Returns the temperature loss, which adjusts alpha until the policy has the target entropy.
 
     .. math:: J(\alpha) = \log \alpha \, (H - \bar H)
 
-    Too much entropy lowers alpha, too little raises it. With one drawn action H is :math:`-\log \pi(a \mid s)`.
+    Entropy above the target lowers alpha, entropy below raises it. For one sampled action, H is :math:`-\log \pi(a \mid s)`.
 
     Args:
-        log_alpha: a scalar.
-        entropy: `[N]`, without a gradient.
-        target_entropy: :math:`\bar H`, in nats; a scalar or `[N]`.
+        log_alpha: scalar.
+        entropy: `[N]` in nats, without gradient.
+        target_entropy: :math:`\bar H` in nats; scalar or `[N]`.
 
     Returns:
         `[N]`.

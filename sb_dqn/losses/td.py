@@ -1,4 +1,4 @@
-"""Losses on temporal-difference errors, and the one mean over a batch."""
+"""Temporal-difference losses and the weighted batch mean."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from torch import Tensor
 
 
 def huber(error: Tensor, kappa: float = 1.0) -> Tensor:
-    r"""Quadratic up to kappa, linear beyond: :math:`\frac12 \delta^2` or :math:`\kappa(|\delta| - \frac12 \kappa)`.
+    r"""Returns the Huber loss: :math:`\frac12 \delta^2` up to kappa, :math:`\kappa(|\delta| - \frac12 \kappa)` beyond.
 
     Args:
         error: any shape.
-        kappa: where the line begins, > 0.
+        kappa: absolute error at which the loss becomes linear, > 0.
 
     Returns:
         The shape of `error`.
@@ -20,21 +20,21 @@ def huber(error: Tensor, kappa: float = 1.0) -> Tensor:
 
 
 def squared(error: Tensor) -> Tensor:
-    r"""Half of the square, :math:`\frac12 \delta^2`, so that its gradient is the error, as Huber's is near 0."""
+    r"""Returns half of the squared error, :math:`\frac12 \delta^2`; its gradient is the error, as for Huber near 0."""
     return 0.5 * error * error
 
 
 def weighted_mean(loss: Tensor, weight: Tensor) -> Tensor:
-    r"""Mean over the rows that count.
+    r"""Returns the weighted mean over the rows of positive weight.
 
     .. math:: \sum_i w_i l_i / \max(1, |\{i : w_i > 0\}|)
 
     Args:
-        loss: `[N]`; rows of weight 0 may hold anything, NaN included.
+        loss: `[N]`; ignored in rows of weight 0, NaN included.
         weight: `[N]`, >= 0.
 
     Returns:
         A scalar.
     """
-    counts = weight > 0
-    return torch.dot(weight / counts.sum().clamp_min(1), torch.where(counts, loss, 0.0))
+    valid = weight > 0
+    return torch.dot(weight / valid.sum().clamp_min(1), torch.where(valid, loss, 0.0))

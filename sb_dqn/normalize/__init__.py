@@ -1,4 +1,4 @@
-"""Running statistics that bring observations and rewards to one scale; a part of the model, saved with it."""
+"""Observation and reward normalisation by running statistics, which are part of the model and saved with it."""
 
 from sb_dqn.normalize.moments import Moments
 from sb_dqn.normalize.normalizer import NormalizationConfig, Normalizer

@@ -1,4 +1,4 @@
-"""Mean and variance of a stream of numbers, exact however the stream is cut into batches."""
+"""Running mean and variance."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from torch import Tensor
 
 
 class Moments:
-    """Mean and variance of each number of an array, of all that was ever given.
+    """Running mean and variance of each element of an array, independent of how the stream is split into batches.
 
-    Two sets are joined by Chan, Golub & LeVeque (1979): with delta = mean_b - mean and n = n_a + n_b,
+    Batches are merged by the method of Chan, Golub & LeVeque (1979): with delta = mean_b - mean and n = n_a + n_b,
 
         mean += delta n_b / n,    M2 += M2_b + delta^2 n_a n_b / n,    variance = M2 / n,
 
-    where M2 is the sum of squared deviations. In float64 on the host, so that long streams lose nothing. Before anything was
-    given the mean is 0 and the variance 1: whoever normalises by them changes nothing.
+    where M2 is the sum of squared deviations. Computed in float64 on the host, to stay accurate over long streams. Without
+    data the mean is 0 and the variance 1, so that normalisation is the identity.
 
     Args:
-        shape: of one array.
+        shape: shape of one array.
     """
 
     def __init__(self, shape: tuple[int, ...] = ()) -> None:
@@ -31,11 +31,12 @@ class Moments:
         self.squares = np.zeros(shape)
 
     def update(self, batch: npt.NDArray[Any]) -> None:
-        """Takes in arrays `[n, *shape]`, n >= 0, of finite numbers."""
+        """Adds a batch `[n, *shape]`, n >= 0, of finite numbers."""
         added = len(batch)
         if added == 0:
             return
-        before, self.count = self.count, self.count + added
+        before = self.count
+        self.count += added
         if added == 1:
             mean, squares = batch[0].astype(np.float64), 0.0
         else:
@@ -48,7 +49,7 @@ class Moments:
 
     @property
     def variance(self) -> npt.NDArray[np.float64]:
-        """Of the population, `[*shape]`, >= 0; 1 before anything was given."""
+        """Population variance `[*shape]`, >= 0; 1 without data."""
         return self.squares / self.count if self.count else np.ones_like(self.squares)
 
     def state_dict(self) -> dict[str, Tensor]:
@@ -59,7 +60,7 @@ class Moments:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Takes over what `state_dict` gave, of the same shape."""
+        """Restores a `state_dict` of the same shape."""
         self.count = int(state["count"])
         self.mean[...] = state["mean"].cpu().numpy()
         self.squares[...] = state["squares"].cpu().numpy()

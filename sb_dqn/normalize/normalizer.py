@@ -1,4 +1,4 @@
-"""Both normalisers as one part of a model, each of which may be absent."""
+"""Normaliser of a model: optional observation and reward normalisation."""
 
 from __future__ import annotations
 
@@ -15,69 +15,70 @@ from sb_dqn.types import Batch, Blueprint, Rows
 
 
 class Normalizer:
-    """What brings observations and rewards to one scale; without its parts it changes nothing.
+    """Normalises observations and rewards by running statistics; the identity for a part that is None.
 
-    Statistics are gathered as rows arrive and nowhere else: `predict` and evaluations leave them as they are. Rows are stored
-    raw and normalised where they are read, by what is in effect then.
+    Statistics are updated during training only, not by `predict` or evaluations. Rows are stored unnormalised and are
+    normalised when read. Updated statistics have no effect until they are committed.
 
     Args:
-        observations: None: as they are.
-        rewards: None: as they are.
+        observations: normaliser of observations; None: unchanged.
+        rewards: normaliser of rewards; None: unchanged.
     """
 
     def __init__(
         self, observations: ObservationNormalizer | None = None, rewards: RewardNormalizer | None = None
     ) -> None:
-        self._observations, self._rewards = observations, rewards
+        self._observations = observations
+        self._rewards = rewards
         self.due = False
-        """Observations gathered are to take effect before the next action."""
+        """True if the observation statistics must be committed before the next action."""
 
     @property
     def active(self) -> bool:
-        """Whether there is anything to gather."""
+        """True if observations or rewards are normalised."""
         return self._observations is not None or self._rewards is not None
 
-    def arrived(self, rows: Rows) -> None:
-        """Gathers from one tick: every observation, and the rewards of steps."""
+    def update(self, rows: Rows) -> None:
+        """Updates the statistics with one tick: every observation, and the reward of every step."""
         if self._observations is not None:
             for slot in rows.slots:
-                self._observations.arrived(slot)
+                self._observations.update(slot)
         if self._rewards is not None:
-            self._rewards.arrived(rows)
+            self._rewards.update(rows)
 
     def set_lanes(self, num_lanes: int) -> None:
-        """The environment has this many lanes from now on."""
+        """Sets the number of lanes of the environment, > 0."""
         if self._rewards is not None and len(self._rewards.running) != num_lanes:
             self._rewards.set_lanes(num_lanes)
 
-    def settle(self) -> None:
-        """All that was gathered takes effect: for what learns from a replay, at every tick."""
+    def commit(self) -> None:
+        """Uses the current statistics from now on; off-policy algorithms call it at every tick."""
         for part in (self._observations, self._rewards):
             if part is not None:
-                part.settle()
+                part.commit()
 
     def end_rollout(self) -> None:
-        """Before the updates: rewards are scaled by all that is known; observations stay as the policy saw them."""
+        """Commits the reward statistics before the updates; observations stay normalised as during the rollout."""
         if self._rewards is not None:
-            self._rewards.settle()
+            self._rewards.commit()
         self.due = self._observations is not None
 
     def begin_rollout(self) -> None:
-        """Before each action: after a rollout what was gathered of observations takes effect."""
+        """Commits the observation statistics before the first action after a rollout; called before every action."""
         if self.due and self._observations is not None:
-            self._observations.settle()
+            self._observations.commit()
         self.due = False
 
     def observations(self, obs: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Observations `[N, *shape]` by key, as the nets see them; pure tensor operations."""
+        """Normalises observations `[N, *shape]` by key, with tensor operations only."""
         return obs if self._observations is None else self._observations(obs)
 
     def rewards(self, reward: Tensor) -> Tensor:
-        """Rewards of any shape, as they are learned from, before they are summed; pure tensor operations."""
+        """Normalises single-step rewards of any shape, with tensor operations only."""
         return reward if self._rewards is None else self._rewards(reward)
 
     def batch(self, batch: Batch) -> Batch:
-        """A batch whose observations are as the nets see them."""
+        """Returns a batch with normalised observations."""
         if self._observations is None:
             return batch
         return batch._replace(obs=self.observations(batch.obs), next_obs=self.observations(batch.next_obs))
@@ -87,7 +88,7 @@ class Normalizer:
         return {"due": self.due} | {name: part.state_dict() for name, part in parts.items() if part is not None}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Takes over what `state_dict` gave; a part that the state lacks begins anew, one that is absent here is left out."""
+        """Restores a `state_dict`; a part missing in the state is not changed, a part missing here is ignored."""
         self.due = bool(state["due"])
         for name, part in (("observations", self._observations), ("rewards", self._rewards)):
             if part is not None and name in state:
@@ -95,15 +96,15 @@ class Normalizer:
 
 
 class NormalizationConfig:
-    """What a constructor was told about normalising; checked when made, built when the environment is known.
+    """Normalisation arguments of a constructor, validated at once and built when the environment is known.
 
     Args:
         normalize_observations: False, True, or a dict of `clip`, `epsilon`, `keys`.
         normalize_rewards: False, True, or a dict of `clip`, `epsilon`.
-        gamma: discount per env step.
+        gamma: discount per env step, [0, 1].
 
     Raises:
-        ConfigurationError: none of these.
+        ConfigurationError: an argument has another type, an unknown key or a value out of range.
     """
 
     def __init__(self, normalize_observations: Any, normalize_rewards: Any, gamma: float) -> None:
@@ -114,12 +115,12 @@ class NormalizationConfig:
     def build(
         self, blueprint: Blueprint, device: torch.device, buffer_device: torch.device | None = None
     ) -> Normalizer:
-        """The normaliser of a model.
+        """Creates the normaliser of a model.
 
         Args:
-            blueprint: spaces and lanes.
-            device: where the nets are.
-            buffer_device: where the rewards are read; None: there too.
+            blueprint: spaces and number of lanes.
+            device: device of the networks.
+            buffer_device: device of the rewards in the buffer; None: `device`.
 
         Raises:
             ConfigurationError: no key of the observation can be normalised.
@@ -130,6 +131,6 @@ class NormalizationConfig:
                 blueprint.observation_space, self.observations, device, blueprint.frame_stack
             )
         if self.rewards is not None:
-            where = device if buffer_device is None else buffer_device
-            rewards = RewardNormalizer(self.rewards, self.gamma, blueprint.num_envs, where)
+            reward_device = device if buffer_device is None else buffer_device
+            rewards = RewardNormalizer(self.rewards, self.gamma, blueprint.num_envs, reward_device)
         return Normalizer(observations, rewards)

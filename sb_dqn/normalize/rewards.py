@@ -1,4 +1,4 @@
-"""Rewards at one scale: divided by the deviation of the running discounted return."""
+"""Reward normalisation by the standard deviation of the running discounted return."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from sb_dqn.types import BoolArray, Rows
 
 @dataclass(frozen=True)
 class NormalizeRewards:
-    """How rewards are normalised: clip(r / sqrt(variance + epsilon), -clip, clip); never shifted, so signs stay.
+    """Settings of reward normalisation, clip(r / sqrt(variance + epsilon), -clip, clip); the sign is preserved.
 
     Args:
-        clip: bound on what is learned from, above 0.
-        epsilon: above 0.
+        clip: bound of normalised rewards, > 0.
+        epsilon: added to the variance, > 0.
 
     Raises:
-        ConfigurationError: out of range.
+        ConfigurationError: a value is out of range.
     """
 
     clip: float = 10.0
@@ -36,52 +36,51 @@ class NormalizeRewards:
 
 
 class RewardNormalizer:
-    """Statistics of the running return R_t = gamma R_{t-1} + r_t, and the function that scales rewards by them.
+    """Running variance of the discounted return R_t = gamma R_{t-1} + r_t, and the scaling of rewards by it.
 
-    Steps alone count: a reset row brings no reward. R goes to 0 after a `last` row and where a stream begins anew. What was
-    gathered takes effect at `settle`.
+    Only steps are counted, since a reset row has no reward. R is reset to 0 after a `last` row and where a stream restarts.
+    Statistics have no effect until `commit`.
 
     Args:
         settings: clip, epsilon.
         gamma: discount per env step, [0, 1].
-        num_lanes: B.
-        device: where the rewards lie that are to be scaled.
+        num_lanes: B, > 0.
+        device: device of the rewards to scale.
     """
 
     def __init__(self, settings: NormalizeRewards, gamma: float, num_lanes: int, device: torch.device) -> None:
-        self.settings, self.gamma = settings, gamma
+        self.settings = settings
+        self.gamma = gamma
         self.moments = Moments()
         self.scale = torch.ones((), device=device)
         self.set_lanes(num_lanes)
 
     def set_lanes(self, num_lanes: int) -> None:
-        """Begins with as many lanes: their running returns are 0, the statistics stay."""
+        """Resets the running returns for `num_lanes` lanes; the statistics are unchanged."""
         self.running = np.zeros(num_lanes)
         self.ended: BoolArray = np.ones(num_lanes, np.bool_)
 
-    def arrived(self, rows: Rows) -> None:
-        """Takes in the rewards of a tick."""
+    def update(self, rows: Rows) -> None:
+        """Adds the rewards of a tick."""
         if rows.action is None:
             self.ended[:] = True
         for slot in rows.slots:
-            stepped = slot.valid & ~self.ended  # the row after a last one is a reset row
-            # a lane that is not valid has no row here: it stays as it is
-            self.running = np.where(
-                slot.valid, np.where(stepped, self.gamma * self.running + slot.reward, 0.0), self.running
-            )
+            stepped = slot.valid & ~self.ended  # the row after a last row is a reset row
+            returns = np.where(stepped, self.gamma * self.running + slot.reward, 0.0)
+            self.running = np.where(slot.valid, returns, self.running)  # lanes without a row in this slot are unchanged
             self.moments.update(self.running[stepped])
             self.ended = np.where(slot.valid, slot.last, self.ended)
 
-    def settle(self) -> None:
-        """What was gathered takes effect."""
+    def commit(self) -> None:
+        """Uses the current statistics from now on."""
         self.scale.fill_(1.0 / np.sqrt(float(self.moments.variance) + self.settings.epsilon))
 
     def __call__(self, reward: Tensor) -> Tensor:
-        """Rewards of any shape, as they are learned from, in [-clip, clip]."""
+        """Scales rewards of any shape to [-clip, clip]."""
         return (reward * self.scale).clamp(-self.settings.clip, self.settings.clip)
 
     def state_dict(self) -> dict[str, Any]:
-        """What was gathered, what is in effect, and where each lane is."""
+        """Returns the current and the committed statistics, and the running return of each lane."""
         return {
             "moments": self.moments.state_dict(),
             "scale": self.scale.clone(),
@@ -90,7 +89,7 @@ class RewardNormalizer:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Takes over what `state_dict` gave; with another number of lanes all of them begin anew."""
+        """Restores a `state_dict`; the running returns of a different number of lanes are reset to 0."""
         self.moments.load_state_dict(state["moments"])
         self.scale.copy_(state["scale"])
         self.set_lanes(len(self.running))

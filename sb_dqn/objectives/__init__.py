@@ -1,1 +1,1 @@
-"""Objectives: from two nets and a batch to a loss per transition."""
+"""Objectives: map the online network, the target network and a batch to a loss per transition."""

@@ -1,4 +1,4 @@
-"""What is believed of o_t: by the best action, or softly by all of them (Munchausen)."""
+"""Bootstrap targets: greedy or double Q-learning, or the soft (Munchausen) value."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from sb_dqn.types import Batch
 
 @dataclass(frozen=True)
 class Munchausen:
-    r"""A bonus for what the policy would do, and a soft value at the end (Vieillard et al. 2020, arXiv 2007.14430).
+    r"""Munchausen settings: a scaled log-policy reward bonus and a soft next value (Vieillard et al. 2020, arXiv 2007.14430).
 
     Args:
         alpha: weight of the bonus, [0, 1].
-        tau: temperature of the softmax policy, from 1e-6.
-        clip: lower bound of :math:`\tau \log \pi`, at most 0.
+        tau: temperature of the softmax policy, >= 1e-6.
+        clip: lower bound of :math:`\tau \log \pi`, <= 0.
     """
 
     alpha: float = 0.9
@@ -29,37 +29,41 @@ class Munchausen:
 
     def __post_init__(self) -> None:
         check_float("munchausen['alpha']", self.alpha, 0.0, 1.0)
-        check_float("munchausen['tau']", self.tau, 1e-6)  # the value of an illegal action over it is finite
+        check_float("munchausen['tau']", self.tau, 1e-6)  # keeps the value of an illegal action divided by tau finite
         check_float("munchausen['clip']", self.clip, float("-inf"), 0.0)
 
 
 class BootstrapTarget(NamedTuple):
-    """The pieces of a target; leading axes `[N]`, or `[N, 1]` beside branches `[N, D]`."""
+    """Components of the TD target `return_ + discount * next()`.
+
+    Leading axes are `[N]`; for several action branches, `[N, 1]` of `return_` and `discount` and `[N, D]` of the others.
+    """
 
     return_: Tensor
-    """The n-step return, bonus included."""
+    """n-step return, including the Munchausen bonus."""
     discount: Tensor
+    """gamma^m, 0 after a termination."""
     value: Any
-    """Value object of the target net at o_t."""
+    """Value object of the target network at o_t."""
     action: Tensor | None
-    """`[N]` or `[N, D]`, the action that is followed; None where a policy is."""
+    """`[N]` or `[N, D]`, the greedy action; None for a soft value."""
     policy: Tensor | None = None
-    """`[..., A]` probabilities."""
+    """`[..., A]` probabilities of the softmax policy; None for a greedy value."""
     bonus: Tensor | None = None
-    """`[..., A]`, minus tau log policy."""
+    """`[..., A]` entropy bonus, minus tau log policy; None for a greedy value."""
 
     def next(self) -> Any:
-        """What the value object gives for the action, or for the policy, that is followed."""
+        """Returns the next value: of the greedy action, or of the softmax policy with its entropy bonus."""
         return self.value.soft(self.policy, self.bonus) if self.action is None else self.value.of(self.action)
 
 
 class Bootstrap:
-    """Who selects the action of the next state, and who evaluates it.
+    """Computes bootstrap targets; the target network evaluates the next action.
 
     Args:
-        double_q: the online net selects (van Hasselt et al. 2016, arXiv 1509.06461); with `munchausen` the policy is
-            the online net's.
-        munchausen: soft instead of greedy; None is greedy.
+        double_q: the online network selects the next action (van Hasselt et al. 2016, arXiv 1509.06461) or, with
+            `munchausen`, defines the policy; otherwise the target network does.
+        munchausen: soft value and bonus; None: greedy value.
     """
 
     def __init__(self, double_q: bool = False, munchausen: Munchausen | None = None) -> None:
@@ -81,10 +85,10 @@ class Bootstrap:
 
 
 def like(x: Tensor, action: Tensor) -> Tensor:
-    """`x` `[N]` as `[N, 1]` beside actions of several branches."""
+    """Returns `x` `[N]` as `[N, 1]` if `action` has branches `[N, D]`, otherwise unchanged."""
     return x.unsqueeze(-1) if action.dim() > x.dim() else x
 
 
 def over_branches(x: Tensor, weight: Tensor) -> Tensor:
-    """Mean over branches: `[N, D]` -> `[N]`; `[N]` stays. `weight` `[N]` tells how many axes are the batch's."""
+    """Returns the mean over branches, `[N, D]` -> `[N]`, or `x` itself if it has the batch axes of `weight` `[N]` only."""
     return x.mean(-1) if x.dim() > weight.dim() else x

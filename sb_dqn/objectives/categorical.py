@@ -1,4 +1,4 @@
-"""The categorical distribution of the return, C51."""
+"""Categorical distributional objective (C51)."""
 
 from __future__ import annotations
 
@@ -16,38 +16,38 @@ PRIORITIES = {"kl": distributional.kl_divergence, "cross_entropy": distributiona
 
 
 class CategoricalObjective:
-    """Cross-entropy of the predicted distribution under the projected target (Bellemare et al. 2017, arXiv 1707.06887).
+    """Cross-entropy of the prediction relative to the projected target (Bellemare et al. 2017, arXiv 1707.06887).
 
     Args:
-        backup: who selects the next action, who evaluates it; None: the target net does both.
-        priority: "kl" (Rainbow, Hessel et al. 2018, arXiv 1710.02298) or "cross_entropy", which also ranks high what is
-            uncertain by nature.
+        bootstrap: selection of the next action; None: the target network selects and evaluates it.
+        priority: "kl" (Rainbow, Hessel et al. 2018, arXiv 1710.02298) or "cross_entropy", which also ranks targets of
+            high entropy first.
 
     Raises:
-        ConfigurationError: an unknown priority.
+        ConfigurationError: `priority` is unknown.
     """
 
     reports = ("q_mean",)
 
-    def __init__(self, backup: Bootstrap | None = None, priority: str = "kl") -> None:
-        self.backup = backup or Bootstrap()
+    def __init__(self, bootstrap: Bootstrap | None = None, priority: str = "kl") -> None:
+        self.bootstrap = bootstrap or Bootstrap()
         self.priority = PRIORITIES[check_choice("priority", priority, PRIORITIES)]
 
     def __call__(self, online: Any, target: Any, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         with torch.no_grad():
-            believed = self.backup(online, target, batch)
-            support = believed.value.support
-            if believed.action is None:
-                atoms, probabilities = believed.next()
+            td_target = self.bootstrap(online, target, batch)
+            support = td_target.value.support
+            if td_target.action is None:
+                atoms, probabilities = td_target.next()
             else:
-                atoms, probabilities = support, believed.next().exp()  # [Z], [..., Z]
-            atoms = believed.return_.unsqueeze(-1) + believed.discount.unsqueeze(-1) * atoms
-            truth = distributional.project(atoms.expand_as(probabilities), probabilities, support)
+                atoms, probabilities = support, td_target.next().exp()  # [Z], [..., Z]
+            atoms = td_target.return_.unsqueeze(-1) + td_target.discount.unsqueeze(-1) * atoms
+            projected = distributional.project(atoms.expand_as(probabilities), probabilities, support)
         predicted = online(batch.obs, batch.mask).of(batch.action)  # [..., Z] log-probabilities
-        loss = distributional.cross_entropy(truth, predicted)
-        known = predicted.detach()
+        loss = distributional.cross_entropy(projected, predicted)
+        detached = predicted.detach()
         facts = {
-            "priority": over_branches(self.priority(truth, known), batch.weight),
-            "q_mean": (known.exp() @ support).mean(),
+            "priority": over_branches(self.priority(projected, detached), batch.weight),
+            "q_mean": (detached.exp() @ support).mean(),
         }
         return over_branches(loss, batch.weight), facts

@@ -1,4 +1,4 @@
-"""Actor-critic objectives: an actor that gains by its advantages, a critic that learns returns, a reward for entropy."""
+"""Policy-gradient objectives: A2C, REINFORCE and PPO."""
 
 from __future__ import annotations
 
@@ -13,64 +13,70 @@ from sb_dqn.types import Batch
 
 
 class Terms(NamedTuple):
-    """What both objectives begin with, each `[N]`."""
+    """Quantities that all policy-gradient losses use, each `[N]`."""
 
     logp: Tensor
-    """Log-probability of what was drawn, by the present policy."""
+    """Log-probability of the sampled action under the current policy."""
     entropy: Tensor
+    """Entropy of the current policy, nats."""
     value: Tensor
+    """Current value prediction."""
     advantage: Tensor
-    """The lambda-return less the value that was believed on acting: generalised advantages, arXiv 1506.02438."""
+    """Lambda-return minus the value at collection time: generalised advantage estimation, arXiv 1506.02438."""
 
 
 class ActorCritic:
-    r"""A2C's loss (Mnih et al. 2016, arXiv 1602.01783).
+    r"""A2C loss (Mnih et al. 2016, arXiv 1602.01783).
 
     .. math:: l = -A \log \pi(a | o) + c_v (G - v(o))^2 - c_h H(\pi(\cdot | o))
 
     Args:
-        ent_coef: c_h.
-        vf_coef: c_v.
-        normalize_advantage: to mean 0 and deviation 1 over the batch.
+        ent_coef: coefficient c_h of the entropy, >= 0.
+        vf_coef: coefficient c_v of the value loss, >= 0.
+        normalize_advantage: advantages are normalised to mean 0 and standard deviation 1 over the batch.
     """
 
     reports: tuple[str, ...] = ("policy_loss", "value_loss", "entropy_loss")
 
     def __init__(self, ent_coef: float = 0.0, vf_coef: float = 0.5, normalize_advantage: bool = False) -> None:
-        self.ent_coef, self.vf_coef, self.normalize_advantage = ent_coef, vf_coef, normalize_advantage
+        self.ent_coef = ent_coef
+        self.vf_coef = vf_coef
+        self.normalize_advantage = normalize_advantage
 
     def terms(self, online: Any, batch: Batch) -> Terms:
-        """Asks the nets; the advantages are normalised if so configured."""
-        assert batch.extra is not None  # it comes from a rollout
+        """Evaluates the policy and the value, and normalises the advantages if configured."""
+        assert batch.extra is not None  # rollout batches always have extras
         policy, value = online(batch.obs, batch.mask)
         advantage = batch.return_ - batch.extra["value"]
         if self.normalize_advantage:
             advantage = pg.normalised(advantage, batch.weight)
-        sample = batch.extra.get("u", batch.action)  # what was drawn, before it was clipped to the bounds of a Box
+        sample = batch.extra.get("u", batch.action)  # the sampled action before clipping to the bounds of a Box
         return Terms(policy.log_prob(sample), policy.entropy(sample), value, advantage)
 
     def __call__(self, online: Any, target: Any, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         terms = self.terms(online, batch)
-        return self.sum(pg.policy_gradient(terms.logp, terms.advantage), terms.value, terms.entropy, batch)
+        return self.combine(pg.policy_gradient(terms.logp, terms.advantage), terms.value, terms.entropy, batch)
 
-    def sum(self, gain: Tensor, value: Tensor, entropy: Tensor, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
-        """The loss `[N]` of the actor's part, the critic's value and the entropy; what is reported of each."""
+    def combine(
+        self, policy_loss: Tensor, value: Tensor, entropy: Tensor, batch: Batch
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Returns the total loss `[N]` and the mean of each part for the log."""
         error = (batch.return_ - value).square()
-        means = [weighted_mean(part.detach(), batch.weight) for part in (gain, error, -entropy)]
+        means = [weighted_mean(part.detach(), batch.weight) for part in (policy_loss, error, -entropy)]
         facts = dict(zip(self.reports, means, strict=False))
-        return gain + self.vf_coef * error - self.ent_coef * entropy, facts
+        return policy_loss + self.vf_coef * error - self.ent_coef * entropy, facts
 
 
 class PolicyGradient(ActorCritic):
-    r"""REINFORCE's loss (Williams 1992, doi 10.1007/BF00992696): no value is learned.
+    r"""REINFORCE loss, without a critic (Williams 1992, doi 10.1007/BF00992696).
 
     .. math:: l = -(G - b) \log \pi(a | o) - c_h H(\pi(\cdot | o))
 
-    The baseline b stands where a value would: 0, or what the samples of an update say themselves.
+    The baseline b is read in place of the value: 0, or a mean of the returns of an update.
 
     Args:
-        ent_coef: c_h.
-        normalize_advantage: G - b to mean 0 and deviation 1 over the batch.
+        ent_coef: coefficient c_h of the entropy, >= 0.
+        normalize_advantage: G - b is normalised to mean 0 and standard deviation 1 over the batch.
     """
 
     reports: tuple[str, ...] = ("policy_loss", "entropy_loss")
@@ -78,24 +84,26 @@ class PolicyGradient(ActorCritic):
     def __init__(self, ent_coef: float = 0.0, normalize_advantage: bool = False) -> None:
         super().__init__(ent_coef, 0.0, normalize_advantage)
 
-    def sum(self, gain: Tensor, value: Tensor, entropy: Tensor, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
-        means = [weighted_mean(part.detach(), batch.weight) for part in (gain, -entropy)]
-        return gain - self.ent_coef * entropy, dict(zip(self.reports, means, strict=True))
+    def combine(
+        self, policy_loss: Tensor, value: Tensor, entropy: Tensor, batch: Batch
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        means = [weighted_mean(part.detach(), batch.weight) for part in (policy_loss, -entropy)]
+        return policy_loss - self.ent_coef * entropy, dict(zip(self.reports, means, strict=True))
 
 
 class ClippedSurrogate(ActorCritic):
-    r"""PPO's loss (Schulman et al. 2017, arXiv 1707.06347): as A2C's, but the policy gains nothing by moving further than
-    the clip range from the one that acted, and so, if asked for, the value.
+    r"""PPO loss (Schulman et al. 2017, arXiv 1707.06347).
+
+    Differs from the A2C loss in the policy part: no gradient moves the probability ratio to the policy that acted further
+    out of the clip range. Optionally clips the change of the value too.
 
     Args:
         ent_coef, vf_coef, normalize_advantage: see `ActorCritic`.
-        clips_value: hold the value back too.
-        device: where the clip ranges lie.
+        clips_value: value predictions are clipped too.
+        device: device of the clip ranges.
     """
 
-    reports: tuple[str, ...] = (
-        "policy_gradient_loss", "value_loss", "entropy_loss", "approx_kl", "clip_fraction",
-    )  # fmt: skip
+    reports: tuple[str, ...] = ("policy_gradient_loss", "value_loss", "entropy_loss", "approx_kl", "clip_fraction")
 
     def __init__(
         self,
@@ -107,18 +115,20 @@ class ClippedSurrogate(ActorCritic):
     ) -> None:
         super().__init__(ent_coef, vf_coef, normalize_advantage)
         self.clips_value = clips_value
-        self.clip, self.clip_value = (torch.zeros((), device=device) for _ in range(2))
-        """Written in place, since recordings hold them."""
+        # updated in place, since recorded graphs hold references to them
+        self.clip = torch.zeros((), device=device)
+        self.clip_value = torch.zeros((), device=device)
 
     def __call__(self, online: Any, target: Any, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
-        assert batch.extra is not None  # it comes from a rollout
-        terms, old_logp = self.terms(online, batch), batch.extra["log_prob"]
-        gain = pg.clipped_surrogate(terms.logp, old_logp, terms.advantage, self.clip)
+        assert batch.extra is not None  # rollout batches always have extras
+        terms = self.terms(online, batch)
+        old_logp = batch.extra["log_prob"]
+        policy_loss = pg.clipped_surrogate(terms.logp, old_logp, terms.advantage, self.clip)
         value = terms.value
         if self.clips_value:
             value = pg.clipped_value(value, batch.extra["value"], self.clip_value)
-        loss, facts = self.sum(gain, value, terms.entropy, batch)
-        known = terms.logp.detach(), old_logp, batch.weight
-        facts["approx_kl"] = pg.approximate_kl(*known)
-        facts["clip_fraction"] = pg.clip_fraction(*known, self.clip)
+        loss, facts = self.combine(policy_loss, value, terms.entropy, batch)
+        logp = terms.logp.detach()
+        facts["approx_kl"] = pg.approximate_kl(logp, old_logp, batch.weight)
+        facts["clip_fraction"] = pg.clip_fraction(logp, old_logp, batch.weight, self.clip)
         return loss, facts

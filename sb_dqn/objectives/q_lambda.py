@@ -1,4 +1,4 @@
-"""Q(lambda) without a target net: the regression of PQN."""
+"""Q(lambda) regression without a target network (PQN)."""
 
 from __future__ import annotations
 
@@ -14,17 +14,18 @@ from sb_dqn.types import Batch
 
 
 class QLambda:
-    r"""The distance of the value of the action taken to a target that was fixed before the first update.
+    r"""Regression of the value of the action taken to a lambda-return.
 
     .. math:: l = L\big(q(o_{t-1}, a_{t-1}) - G_t\big)
 
-    where G is the lambda-return that the rollout computed (Peng's Q(lambda); in PQN: Gallici et al. 2024, arXiv 2407.04811).
+    where G is computed once per rollout, before its first update (Peng's Q(lambda); in PQN: Gallici et al. 2024, arXiv
+    2407.04811).
 
     Args:
-        loss: "mse" (half of the square) or "huber" (kappa 1).
+        loss: "mse" (half of the squared error) or "huber" (kappa 1).
 
     Raises:
-        ConfigurationError: an unknown loss.
+        ConfigurationError: `loss` is unknown.
     """
 
     reports = ("q_mean",)

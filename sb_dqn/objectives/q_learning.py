@@ -1,4 +1,4 @@
-"""Q-learning on scalar values: DQN, and what a backup makes of it (double, Munchausen)."""
+"""Q-learning objective on scalar values: DQN, double DQN, Munchausen DQN."""
 
 from __future__ import annotations
 
@@ -19,39 +19,42 @@ LOSSES: dict[str, Callable[[Tensor], Tensor]] = {"huber": td.huber, "mse": td.sq
 
 
 class QLearning:
-    r"""The TD error of the action taken, against what is believed of the observation it led to.
+    r"""TD loss of the action taken.
 
     .. math:: l = L\big(q(o_{t-1}, a_{t-1}) - R_t - \gamma_t \, v^-(o_t)\big)
 
-    where v^- is the best of the target net's values (Mnih et al. 2015), or as `Bootstrap` says.
+    where v^- is the largest value of the target network (Mnih et al. 2015) or the next value of `bootstrap`.
 
     Args:
-        backup: who selects the next action, who evaluates it; None: the target net does both.
-        loss: "huber" (kappa 1, as Stable-Baselines3's smooth L1) or "mse" (half of the square).
-        rescale_eps: epsilon of value rescaling (see `sb_dqn.losses.rescaling`); None: values are returns as they are.
+        bootstrap: selection of the next action; None: the target network selects and evaluates it.
+        loss: "huber" (kappa 1, equal to Stable-Baselines3's smooth L1) or "mse" (half of the squared error).
+        rescale_eps: epsilon of value rescaling (see `sb_dqn.losses.rescaling`); None: no rescaling.
 
     Raises:
-        ConfigurationError: an unknown loss, or Munchausen's bonus beside rescaled values.
+        ConfigurationError: `loss` is unknown, or Munchausen is combined with value rescaling.
     """
 
     reports = ("q_mean",)
 
-    def __init__(self, backup: Bootstrap | None = None, loss: str = "huber", rescale_eps: float | None = None) -> None:
-        self.backup, self.rescale_eps = backup or Bootstrap(), rescale_eps
-        if rescale_eps is not None and self.backup.munchausen is not None:
+    def __init__(
+        self, bootstrap: Bootstrap | None = None, loss: str = "huber", rescale_eps: float | None = None
+    ) -> None:
+        self.bootstrap = bootstrap or Bootstrap()
+        self.rescale_eps = rescale_eps
+        if rescale_eps is not None and self.bootstrap.munchausen is not None:
             raise ConfigurationError(
-                "munchausen with value rescaling is not allowed: its bonus is a return, its policy would be one of rescaled "
-                "values; leave munchausen out, or set value_rescale_eps=None"
+                f"munchausen must be False with value rescaling, got {self.bootstrap.munchausen}: the bonus is in units of "
+                f"the return, the policy would be one of rescaled values. Set munchausen=False or value_rescale_eps=None."
             )
-        self.greedy = not self.backup.double_q and self.backup.munchausen is None
+        self.greedy = not self.bootstrap.double_q and self.bootstrap.munchausen is None
         self.loss = LOSSES[check_choice("loss", loss, LOSSES)]
 
     def __call__(self, online: Any, target: Any, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         with torch.no_grad():
-            believed = self.backup(online, target, batch)
-            # the value of the best action is the best value: found at once, not by looking the action up
-            value_t = believed.value.q.amax(-1) if self.greedy else believed.next()
-            y = self._target(believed.return_, believed.discount, value_t)
+            td_target = self.bootstrap(online, target, batch)
+            # the value of the greedy action is the maximum: no need to gather it
+            value_t = td_target.value.q.amax(-1) if self.greedy else td_target.next()
+            y = self._target(td_target.return_, td_target.discount, value_t)
         q_tm1 = online(batch.obs, batch.mask).of(batch.action)  # [N] or [N, D]
         error = q_tm1 - y
         facts = {"priority": over_branches(error.detach().abs(), batch.weight), "q_mean": q_tm1.detach().mean()}

@@ -1,4 +1,4 @@
-"""Quantiles of the return: at fixed fractions (QR-DQN), at random ones (IQN)."""
+"""Quantile regression objective with fixed (QR-DQN) or sampled (IQN) fractions."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ from sb_dqn.types import Batch
 
 
 class QuantileObjective:
-    """Quantile regression towards samples of the return (Dabney et al. 2018, arXiv 1710.10044 and 1806.06923).
+    """Quantile Huber loss to the quantiles of the TD target (Dabney et al. 2018, arXiv 1710.10044 and 1806.06923).
 
-    The priority is the mean of the absolute errors between all predictions and all targets.
+    The priority is the mean absolute error over all pairs of a prediction and a target.
 
     Args:
-        backup: who selects the next action, who evaluates it; None: the target net does both.
-        kappa: where Huber's line begins; 0 is plain quantile regression.
+        bootstrap: selection of the next action; None: the target network selects and evaluates it.
+        kappa: absolute error at which the Huber loss becomes linear, >= 0; 0 is plain quantile regression.
 
     Raises:
-        ConfigurationError: kappa is negative.
+        ConfigurationError: `kappa` is negative.
     """
 
     reports = ("q_mean",)
 
-    def __init__(self, backup: Bootstrap | None = None, kappa: float = 1.0) -> None:
-        self.backup = backup or Bootstrap()
+    def __init__(self, bootstrap: Bootstrap | None = None, kappa: float = 1.0) -> None:
+        self.bootstrap = bootstrap or Bootstrap()
         self.kappa = check_float("kappa", kappa, 0.0)
 
     def __call__(self, online: Any, target: Any, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
-        believed = self.backup(online, target, batch)
+        td_target = self.bootstrap(online, target, batch)
         value = online(batch.obs, batch.mask)
         predicted = value.of(batch.action)  # [..., M]
-        y = return_quantiles(believed)  # [..., M']
-        loss, magnitude = distributional.quantile_huber(predicted, value.taus, y, self.kappa, believed.value.weights)
+        y = target_quantiles(td_target)  # [..., M']
+        loss, magnitude = distributional.quantile_huber(predicted, value.taus, y, self.kappa, td_target.value.weights)
         facts = {
             "priority": over_branches(magnitude, batch.weight),
             "q_mean": predicted.detach().mean(),
@@ -46,7 +46,7 @@ class QuantileObjective:
 
 
 @torch.no_grad()
-def return_quantiles(believed: BootstrapTarget) -> Tensor:
-    """Quantiles `[..., M']` of the return as it is believed."""
-    next_: Tensor = believed.next()
-    return believed.return_.unsqueeze(-1) + believed.discount.unsqueeze(-1) * next_
+def target_quantiles(td_target: BootstrapTarget) -> Tensor:
+    """Returns the quantiles `[..., M']` of the TD target."""
+    next_quantiles: Tensor = td_target.next()
+    return td_target.return_.unsqueeze(-1) + td_target.discount.unsqueeze(-1) * next_quantiles

@@ -1,4 +1,4 @@
-"""Any actor-critic objective along sequences of a rollout: the nets are unrolled, and what they remember is what it sees."""
+"""Recurrent wrapper of policy-gradient objectives for sequences of a rollout."""
 
 from __future__ import annotations
 
@@ -11,28 +11,31 @@ from sb_dqn.types import Batch, Objective
 
 
 class RecurrentRolloutObjective:
-    """Unrolls the nets from the state in which the first step of each sequence was acted on; zeros where an episode begins.
+    """Unrolls the network over sequences of a rollout and applies an objective on samples to every step.
 
-    Gradients flow through all steps of a sequence, and into none before it.
+    Unrolling starts from the recurrent state at collection time, and from zeros at the start of an episode. Gradients flow
+    through all steps of a sequence, but not into the steps before it.
 
     Args:
-        inner: objective on samples; its observations are what the nets remember.
-        length: steps of a sequence.
+        inner: objective on samples; its observations are the outputs of the recurrent layers.
+        length: steps per sequence.
     """
 
     def __init__(self, inner: Objective, length: int) -> None:
-        self.inner, self.length = inner, length
+        self.inner = inner
+        self.length = length
         self.reports = inner.reports
 
     def __call__(self, online: Any, target: Any, batch: Batch) -> tuple[Tensor, Mapping[str, Tensor]]:
-        return self.inner(online, target, batch._replace(obs=self.recall(online, batch)))
+        return self.inner(online, target, batch._replace(obs=self.unroll(online, batch)))
 
-    def recall(self, net: Any, batch: Batch) -> dict[str, Tensor]:
-        """What is remembered after each row of a batch, `[length * N, H]` by name."""
-        assert batch.extra is not None  # it comes from a rollout
+    def unroll(self, net: Any, batch: Batch) -> dict[str, Tensor]:
+        """Returns the recurrent features `[length * N, H]` of each row, by network."""
+        assert batch.extra is not None  # rollout batches always have extras
         extra = batch.extra
         begins = extra["begins"].view(self.length, -1) > 0
         state = extra["state"][: begins.shape[1]]
-        told = extra.get("previous_action"), extra.get("previous_reward")
-        memory: dict[str, Tensor] = net.remember(batch.obs, *told, state, begins)[0]
-        return memory
+        action = extra.get("previous_action")
+        reward = extra.get("previous_reward")
+        features: dict[str, Tensor] = net.remember(batch.obs, action, reward, state, begins)[0]
+        return features

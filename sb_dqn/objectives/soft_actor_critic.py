@@ -1,4 +1,4 @@
-"""Soft actor-critic (Haarnoja et al. 2018, arXiv 1812.05905; of choices Christodoulou 2019, arXiv 1910.07207)."""
+"""Soft actor-critic objective (Haarnoja et al. 2018, arXiv 1812.05905; discrete: Christodoulou 2019, arXiv 1910.07207)."""
 
 from __future__ import annotations
 
@@ -12,48 +12,52 @@ from torch import Tensor
 from sb_dqn.losses.soft_actor_critic import critic_loss, temperature_loss
 from sb_dqn.types import Batch
 
-SHARE = 0.98
-"""Of the largest entropy that legal choices allow: the target of choices, where none is given (Christodoulou 2019)."""
+TARGET_ENTROPY_RATIO = 0.98
+"""Default target entropy of a discrete policy, relative to that of the uniform policy over legal actions (Christodoulou)."""
 
 
 class SoftActorCritic:
-    r"""Three losses of one batch, each for its own parameters: critics, actor, temperature.
+    r"""Sum of the critic, actor and temperature losses, each with a gradient for its own parameters only.
 
     .. math:: y = G + \gamma^m V(s'), \quad L = \tfrac12 \sum_c (Q_c(s, a) - y)^2 - V(s) + \log \alpha\, (H - \bar H)
 
-    V is the soft value by the smallest critic: of the target critics in y, of the online ones, whose parameters are held
-    still, in the actor's loss. All three are computed with the same old weights. Priorities are the mean of
+    V is the soft value of the smallest critic: of the target critics in y, of the online critics with fixed parameters in
+    the actor loss. All three losses use the weights from before the update. Priorities are the mean of
     :math:`|Q_c - y|`.
 
     Args:
-        target_entropy: nats; None: 0.98 of the entropy of choosing evenly among the legal choices.
+        target_entropy: nats; None: 0.98 of the entropy of the uniform policy over legal actions.
         num_actions: A; 0 for a Box.
-        learns_alpha: whether there is a temperature to learn.
+        learns_alpha: the temperature is learned.
     """
 
     def __init__(self, target_entropy: float | None, num_actions: int, learns_alpha: bool) -> None:
-        self.target_entropy, self.num_actions, self.learns_alpha = target_entropy, num_actions, learns_alpha
-        of_alpha = ("ent_coef_loss",) if learns_alpha else ()
-        self.reports: tuple[str, ...] = ("actor_loss", "critic_loss", "ent_coef", *of_alpha, "entropy", "q_mean")
+        self.target_entropy = target_entropy
+        self.num_actions = num_actions
+        self.learns_alpha = learns_alpha
+        alpha_reports = ("ent_coef_loss",) if learns_alpha else ()
+        self.reports: tuple[str, ...] = ("actor_loss", "critic_loss", "ent_coef", *alpha_reports, "entropy", "q_mean")
 
     def __call__(self, online: Any, target: Any, batch: Batch) -> tuple[Tensor, Mapping[str, Tensor]]:
-        """Losses `[N]`, priorities, and what the log gets."""
-        said = online(batch, target)
-        y = batch.return_ + batch.discount * said.next_value
-        losses = {"critic_loss": critic_loss(said.q, y), "actor_loss": -said.value}
+        """Returns the losses `[N]`, and the priorities and logged means."""
+        outputs = online(batch, target)
+        y = batch.return_ + batch.discount * outputs.next_value
+        losses = {"critic_loss": critic_loss(outputs.q, y), "actor_loss": -outputs.value}
         if self.learns_alpha:
-            losses["ent_coef_loss"] = temperature_loss(said.log_alpha, said.entropy, self._target(batch))
-        counts = batch.weight > 0
-        told = {**losses, "entropy": said.entropy, "q_mean": said.q.mean(0)}
+            target_entropy = self._target_entropy(batch)
+            losses["ent_coef_loss"] = temperature_loss(outputs.log_alpha, outputs.entropy, target_entropy)
+        valid = batch.weight > 0
+        per_sample = {**losses, "entropy": outputs.entropy, "q_mean": outputs.q.mean(0)}
         facts = {
-            name: torch.where(counts, x.detach(), 0.0).sum() / counts.sum().clamp_min(1) for name, x in told.items()
+            name: torch.where(valid, x.detach(), 0.0).sum() / valid.sum().clamp_min(1) for name, x in per_sample.items()
         }
-        facts |= {"ent_coef": said.log_alpha.detach().exp(), "priority": (said.q.detach() - y).abs().mean(0)}
+        facts |= {"ent_coef": outputs.log_alpha.detach().exp(), "priority": (outputs.q.detach() - y).abs().mean(0)}
         return sum(losses.values(), torch.zeros_like(y)), facts
 
-    def _target(self, batch: Batch) -> Tensor | float:
+    def _target_entropy(self, batch: Batch) -> Tensor | float:
+        """Returns the target entropy in nats: a scalar, or `[N]` with action masks."""
         if self.target_entropy is not None:
             return self.target_entropy
         if batch.mask is None:
-            return SHARE * math.log(self.num_actions)
-        return SHARE * batch.mask.sum(-1).clamp_min(1).log()
+            return TARGET_ENTROPY_RATIO * math.log(self.num_actions)
+        return TARGET_ENTROPY_RATIO * batch.mask.sum(-1).clamp_min(1).log()

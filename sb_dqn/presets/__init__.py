@@ -1,8 +1,8 @@
-"""Tuned settings as data: one YAML file per algorithm, each entry with its source and, once measured, its result."""
+"""Presets: tuned hyperparameters, one YAML file per algorithm; each entry has a source and, once measured, a result."""
 
 from __future__ import annotations
 
 from sb_dqn.presets.catalogue import Preset, find_preset, list_presets
-from sb_dqn.presets.values import parse_value
+from sb_dqn.presets.literals import parse_value
 
 __all__ = ["Preset", "find_preset", "list_presets", "parse_value"]

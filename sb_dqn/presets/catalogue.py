@@ -1,4 +1,4 @@
-"""Find the settings of an algorithm for an environment."""
+"""Preset catalogue: lookup by algorithm and environment."""
 
 from __future__ import annotations
 
@@ -10,53 +10,54 @@ from pathlib import Path
 from typing import Any
 
 from sb_dqn.errors import ConfigurationError, nearest
-from sb_dqn.presets.values import plain
+from sb_dqn.presets.literals import plain
 
 _FOLDER = Path(__file__).parent
 
 
 @dataclass(frozen=True)
 class Preset:
-    """The settings of one algorithm on one environment, or on the family that a pattern names."""
+    """Hyperparameters of an algorithm for an environment, or for all environments that match a pattern."""
 
     name: str
-    """The entry: an environment id or a pattern such as `ALE/*`."""
+    """Name of the entry: an environment id or a pattern such as `ALE/*`."""
     algorithm: str
-    """Whose file it stands in, lower case: a variant without an entry of its own uses its parent's."""
+    """Name of the file, lower case; the parent algorithm for a variant without its own entry."""
     source: str
-    """Where the numbers come from."""
+    """Origin of the numbers: a paper, a repository or a tuning run."""
     n_timesteps: int
     """Environment steps over all lanes."""
     policy: str
+    """Name of the policy, such as `MlpPolicy`."""
     n_envs: int = 1
+    """Number of lanes."""
     result: str | None = None
-    """What was measured with them here; None until it was."""
+    """Result measured with these settings; None if not measured."""
     env_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    """Keyword arguments of the environment."""
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """Keywords of the constructor. A schedule is text here (`linear 1e-3`), which the constructor understands."""
+    """Keyword arguments of the constructor; a schedule is text (`linear 1e-3`)."""
 
 
 _RESERVED = frozenset(Preset.__dataclass_fields__) - {"name", "algorithm", "settings"}
 
 
 def find_preset(algo: str, env_id: str, name: str | None = None) -> Preset | None:
-    """The preset of `algo` for `env_id`, or None where there is none.
+    """Returns the preset of `algo` for `env_id`, or None.
 
-    An exact id goes before a pattern, a longer pattern before a shorter one, and the algorithm's own file before its
-    parent's. `name` asks for one entry by its name, whatever the environment.
+    The file of the algorithm has priority over that of its parent; within a file, an exact id has priority over a
+    pattern, and a longer pattern over a shorter one. `name` selects an entry by name, independent of `env_id`.
 
     Raises:
-        ConfigurationError: there is no entry called `name`.
+        ConfigurationError: there is no entry `name`.
     """
-    lineage = [entries for file in _lineage(algo) for entries in [_entries(file)]]
+    lineage = [_entries(file) for file in _lineage(algo)]
     if name is not None:
         for entries in lineage:
             if name in entries:
                 return entries[name]
         allowed = sorted({entry for entries in lineage for entry in entries})
-        raise ConfigurationError(
-            f"no preset {name!r} for {algo}; there are: {', '.join(allowed) or 'none'}.{nearest(name, allowed)}"
-        )
+        raise ConfigurationError(f"preset of {algo} must be one of {allowed}, got {name!r}.{nearest(name, allowed)}")
     for entries in lineage:
         matching = [entry for entry in entries if entry == env_id or fnmatchcase(env_id, entry)]
         if matching:
@@ -65,13 +66,13 @@ def find_preset(algo: str, env_id: str, name: str | None = None) -> Preset | Non
 
 
 def list_presets(algo: str | None = None) -> list[Preset]:
-    """Every preset, or those that `algo` can use (its own first, then its parent's), in the order of the files."""
+    """Returns all presets, or those that apply to `algo`: the entries of its file and of its parents' files."""
     if algo is None:
         return [entry for file in _files() for entry in _entries(file).values()]
-    found: dict[str, Preset] = {}
+    presets: dict[str, Preset] = {}
     for file in _lineage(algo):
-        found = {**_entries(file), **found}
-    return list(found.values())
+        presets = {**_entries(file), **presets}
+    return list(presets.values())
 
 
 def _files() -> list[str]:
@@ -79,13 +80,13 @@ def _files() -> list[str]:
 
 
 def _lineage(algo: str) -> list[str]:
-    """The files to look in: the algorithm's own, its parent's, and so on; empty for an algorithm without a file."""
+    """Returns the files of the algorithm, its parent and so on; empty for an algorithm without a file."""
     files: list[str] = []
-    following: str | None = algo.lower()
-    while following is not None and (_FOLDER / f"{following}.yaml").is_file():
-        files.append(following)
-        following = _read(following).get("parent")
-        following = following.lower() if following else None
+    name: str | None = algo.lower()
+    while name is not None and (_FOLDER / f"{name}.yaml").is_file():
+        files.append(name)
+        parent = _read(name).get("parent")
+        name = parent.lower() if parent else None
     return files
 
 
@@ -99,27 +100,30 @@ def _read(file: str) -> dict[str, Any]:
 
 @cache
 def _entries(file: str) -> dict[str, Preset]:
-    return {name: _preset(name, file, _whole(name, file)) for name in _read(file).get("presets", {})}
+    return {name: _preset(name, file, _merged(name, file)) for name in _read(file).get("presets", {})}
 
 
-def _whole(name: str, file: str) -> dict[str, Any]:
-    """What stands in the entry, over what stands in the one of this name that it is `like`, in another file."""
+def _merged(name: str, file: str) -> dict[str, Any]:
+    """Returns the values of an entry, with defaults from the entry of the same name in the file of `like`."""
     raw: dict[str, Any] = plain(_read(file)["presets"][name])
     like = raw.pop("like", None)
     if like is None:
         return raw
     if name not in _read(like.lower()).get("presets", {}):
         raise ConfigurationError(
-            f"preset {name!r} in {file}.yaml is like {like}, but {like.lower()}.yaml has none of that name"
+            f"preset {name!r} in {file}.yaml must have an entry of the same name in {like.lower()}.yaml, got like: {like}. "
+            f"Add the entry or remove `like`."
         )
-    other = _whole(name, like.lower())
+    other = _merged(name, like.lower())
     return {key: value for key, value in other.items() if key not in {"source", "result"}} | raw
 
 
 def _preset(name: str, file: str, raw: dict[str, Any]) -> Preset:
     missing = {"source", "n_timesteps", "policy"} - raw.keys()
     if missing:
-        raise ConfigurationError(f"preset {name!r} in {file}.yaml lacks {', '.join(sorted(missing))}")
+        raise ConfigurationError(
+            f"preset {name!r} in {file}.yaml must have {', '.join(sorted(missing))}, got {sorted(raw)}"
+        )
     reserved = {key: value for key, value in raw.items() if key in _RESERVED}
     settings = {key: value for key, value in raw.items() if key not in _RESERVED}
     return Preset(name=name, algorithm=file, settings=settings, **reserved)

@@ -216,5 +216,5 @@ def test_refusals(algorithm: Any, wrong: dict[str, Any], named: str) -> None:
 
 
 def test_images_need_no_statistics() -> None:
-    with pytest.raises(ConfigurationError, match="leave it out"):
+    with pytest.raises(ConfigurationError, match="normalize_observations must be False"):
         quick(lanes(2, partial(Tiny, "discrete")), normalize_observations=True)

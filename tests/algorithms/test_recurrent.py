@@ -106,7 +106,7 @@ def test_training_sees_the_values_that_the_actor_had(case: str) -> None:
     heard = tape(model)
     model.rate_schedule = lambda step, horizon: 0.0  # frozen: the nets stay, everything else goes on
     if model.arguments["normalize_observations"]:
-        model.normalizer.arrived = lambda rows: None
+        model.normalizer.update = lambda rows: None
     model.learn(180)
     assert model._n_updates > 10
     compared = 0
@@ -470,7 +470,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "interval": ({"store_rnn_state_interval": 3}, "store_rnn_state_interval=3 does not divide"),
     "eps": ({"value_rescale_eps": -1.0}, "value_rescale_eps=-1.0 is not allowed"),
     "eta": ({"pri_eta": 2}, "pri_eta=2 is not allowed"),
-    "munchausen": ({"munchausen": True}, "munchausen with value rescaling is not allowed"),
+    "munchausen": ({"munchausen": True}, "munchausen must be False with value rescaling"),
     "burn-in": ({"warmup_T": 400}, "fewer than one whole sequence with its burn-in and bootstrap"),
     "compile": ({"torch_compile": True}, "torch_compile=True is not for recurrent policies"),
     "rnn": ({"policy_kwargs": {"rnn": "rnn"}}, r"policy_kwargs\['rnn'\]='rnn' is unknown"),
@@ -503,5 +503,5 @@ def test_what_others_refuse() -> None:
         quick(lanes(2), "MlpLstmPolicy", PQN)
     with pytest.raises(ConfigurationError, match="has no 'batch_t'"):
         recurrent(Tiny(), sequences={"batch_t": 3})
-    with pytest.raises(ConfigurationError, match="munchausen with value rescaling"):
+    with pytest.raises(ConfigurationError, match="munchausen must be False with value rescaling"):
         QLearning(Bootstrap(munchausen=Munchausen()), rescale_eps=1e-3)

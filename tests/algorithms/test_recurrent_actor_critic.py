@@ -88,7 +88,7 @@ def watch(model: Any, spoil: Any = None) -> tuple[list[float], list[int]]:
 
     def listen(batch: Any) -> Any:
         seen = batch if spoil is None else batch._replace(extra=spoil(dict(batch.extra)))
-        logp, value = told(model.policy.net, seen, partial(objective.recall, model.policy.net))
+        logp, value = told(model.policy.net, seen, partial(objective.unroll, model.policy.net))
         counts = batch.weight > 0
         off = torch.maximum((logp - batch.extra["log_prob"]).abs(), (value - batch.extra["value"]).abs())
         compared.extend(off[counts].tolist())

@@ -1,4 +1,4 @@
-"""A model that only writes down what is asked of it, and a loop that only calls callbacks."""
+"""Fixtures of callback tests: a model that records calls, and a loop that only calls callbacks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sb_dqn.callbacks import BaseCallback
 
 
 class DummyLogger:
-    """Keeps what is recorded, and what stood there at each dump."""
+    """Logger that stores the entries of each dump."""
 
     def __init__(self) -> None:
         self.pending: dict[str, Any] = {}
@@ -29,14 +29,16 @@ class DummyLogger:
 
 
 class DummyModel:
-    """Everything of the `Trainer` protocol; always plays `action`."""
+    """Implementation of the `Trainer` protocol; always plays `action`."""
 
     def __init__(self, n_envs: int = 1, action: int = 0) -> None:
-        self.n_envs, self.action = n_envs, action
+        self.n_envs = n_envs
+        self.action = action
         self.num_timesteps = 0
         self.seed: int | None = 3
         self.verbose = 0
-        self.learning, self.keeps_replay = False, True
+        self.learning = False
+        self.keeps_replay = True
         self.ep_info_buffer: deque[dict[str, Any]] = deque(maxlen=100)
         self._total_timesteps = 0
         self.logger = DummyLogger()
@@ -49,7 +51,7 @@ class DummyModel:
     def after_tick(self, action: Callable[[], object]) -> None:
         action()
 
-    def save(self, path: str, *, full: bool = False, trust: bool = False, **how: bool) -> None:
+    def save(self, path: str, *, full: bool = False, trust: bool = False, **options: bool) -> None:
         self.tape.append(f"save {Path(path).name}")
         Path(path).write_text(str(self.num_timesteps))
 
@@ -67,14 +69,15 @@ class DummyModel:
 
 
 class Loop:
-    """The calls that `learn` makes, in its order: one tick makes `steps` env steps."""
+    """Calls the hooks in the order of `learn`; a tick has `steps` environment steps."""
 
     def __init__(self, model: DummyModel, callback: BaseCallback) -> None:
-        self.model, self.callback = model, callback
+        self.model = model
+        self.callback = callback
         self.locals: dict[str, Any] = {"self": model, "dones": np.zeros(model.n_envs, bool)}
 
     def learn(self, ticks: int, steps: int | None = None, dones: Iterator[Any] | None = None) -> bool:
-        """Returns whether all ticks were made."""
+        """Returns True if no callback stopped the loop."""
         steps = self.model.n_envs if steps is None else steps
         self.model._total_timesteps = self.model.num_timesteps + ticks * steps
         self.callback.init_callback(self.model)

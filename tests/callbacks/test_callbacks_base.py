@@ -1,3 +1,5 @@
+"""Callback base class: order of hooks, return values, locals, closing and state."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -10,64 +12,66 @@ from sb_dqn.errors import ConfigurationError
 
 
 class Tape(BaseCallback):
-    """Writes down every hook."""
+    """Callback that records every hook."""
 
-    def __init__(self, tape: list[str], name: str = "", answer: Any = True) -> None:
+    def __init__(self, tape: list[str], name: str = "", result: Any = True) -> None:
         super().__init__()
-        self.tape, self.name, self.answer = tape, name, answer
+        self.tape = tape
+        self.name = name
+        self.result = result
 
-    def say(self, hook: str) -> None:
+    def add(self, hook: str) -> None:
         self.tape.append(f"{self.name}{hook}")
 
     def _init_callback(self) -> None:
-        self.say("init")
+        self.add("init")
 
     def _on_training_start(self) -> None:
-        self.say(f"start {self.num_timesteps}")
+        self.add(f"start {self.num_timesteps}")
 
     def _on_rollout_start(self) -> None:
-        self.say("rollout")
+        self.add("rollout start")
 
     def _on_step(self) -> bool:
-        self.say(f"step {self.n_calls} at {self.num_timesteps}")
-        return self.answer
+        self.add(f"step {self.n_calls} at {self.num_timesteps}")
+        return self.result
 
     def _on_rollout_end(self) -> None:
-        self.say("collected")
+        self.add("rollout end")
 
     def _on_training_end(self) -> None:
-        self.say("end")
+        self.add("end")
 
     def _close(self) -> None:
-        self.say("close")
+        self.add("close")
 
 
 def test_hooks_are_called_in_stable_baselines_order(make_model: Any, make_loop: Any) -> None:
     tape: list[str] = []
     make_loop(make_model(n_envs=3), Tape(tape)).learn(ticks=2)
-    expected = ["init", "start 0", "rollout", "step 1 at 3", "step 2 at 6", "collected", "end", "close"]
+    expected = ["init", "start 0", "rollout start", "step 1 at 3", "step 2 at 6", "rollout end", "end", "close"]
     assert tape == expected
 
 
-def test_a_second_learn_goes_on_counting(model: Any, make_loop: Any) -> None:
+def test_a_second_learn_continues_counting(model: Any, make_loop: Any) -> None:
     tape: list[str] = []
     loop = make_loop(model, Tape(tape))
     loop.learn(ticks=1)
     tape.clear()
     loop.learn(ticks=1)
-    assert tape[1:4] == ["start 1", "rollout", "step 2 at 2"]
+    assert tape[1:4] == ["start 1", "rollout start", "step 2 at 2"]
 
 
-@pytest.mark.parametrize("answer", [False, np.False_, 0])
-def test_false_of_any_kind_stops(model: Any, make_loop: Any, answer: Any) -> None:
+@pytest.mark.parametrize("result", [False, np.False_, 0])
+def test_any_false_value_but_none_stops(model: Any, make_loop: Any, result: Any) -> None:
     tape: list[str] = []
-    assert not make_loop(model, Tape(tape, answer=answer)).learn(ticks=5)
+    assert not make_loop(model, Tape(tape, result=result)).learn(ticks=5)
     assert sum(line.startswith("step") for line in tape) == 1
 
 
-@pytest.mark.parametrize("answer", [True, None, np.True_])
-def test_true_or_nothing_goes_on(model: Any, make_loop: Any, answer: Any) -> None:
-    assert make_loop(model, Tape([], answer=answer)).learn(ticks=5)
+@pytest.mark.parametrize("result", [True, None, np.True_])
+def test_true_or_none_continues(model: Any, make_loop: Any, result: Any) -> None:
+    assert make_loop(model, Tape([], result=result)).learn(ticks=5)
 
 
 def test_attributes_come_from_the_model(model: Any, make_loop: Any) -> None:
@@ -79,16 +83,16 @@ def test_attributes_come_from_the_model(model: Any, make_loop: Any) -> None:
     assert callback.training_env is model.env
     assert callback.locals is loop.locals
     model.env = None
-    with pytest.raises(ConfigurationError, match=r"no environment.*set_env"):
+    with pytest.raises(ConfigurationError, match=r"must have an environment, got None.*set_env"):
         _ = callback.training_env
 
 
-def test_locals_are_never_copied_nor_read(model: Any) -> None:
+def test_locals_are_neither_copied_nor_read(model: Any) -> None:
     class Untouchable(dict[str, Any]):
         def __getitem__(self, key: str) -> Any:
             raise AssertionError(f"{key} was read")
 
-        keys = items = values = __iter__ = None  # type: ignore[assignment]  # whoever copies it fails
+        keys = items = values = __iter__ = None  # type: ignore[assignment]  # a copy raises
 
     child = Tape([])
     callback = CallbackList([EventCallback(child), CallbackList([Tape([])])])
@@ -100,7 +104,7 @@ def test_locals_are_never_copied_nor_read(model: Any) -> None:
     assert child.locals is untouchable
 
 
-def test_locals_set_on_the_root_alone_reach_the_children(model: Any) -> None:
+def test_locals_set_on_the_root_reach_the_children(model: Any) -> None:
     child = Tape([])
     callback = CallbackList([CallbackList([child])])
     callback.init_callback(model)
@@ -110,7 +114,7 @@ def test_locals_set_on_the_root_alone_reach_the_children(model: Any) -> None:
     assert child.locals is tick
 
 
-def test_close_reaches_all_children_although_one_raises(model: Any) -> None:
+def test_all_children_are_closed_if_one_raises(model: Any) -> None:
     class Broken(Tape):
         def _close(self) -> None:
             raise OSError("disk gone")
@@ -122,7 +126,7 @@ def test_close_reaches_all_children_although_one_raises(model: Any) -> None:
     assert tape == ["a close", "b close"]
 
 
-def test_a_callback_that_raises_leaves_everything_closed_and_usable(model: Any, make_loop: Any) -> None:
+def test_callbacks_are_closed_and_usable_after_an_error(model: Any, make_loop: Any) -> None:
     tape: list[str] = []
 
     def fail(locals_: Any, globals_: Any) -> bool:
@@ -130,11 +134,11 @@ def test_a_callback_that_raises_leaves_everything_closed_and_usable(model: Any, 
 
     with pytest.raises(RuntimeError, match="mine"):
         make_loop(model, as_callback([Tape(tape), fail])).learn(ticks=3)
-    assert tape == ["init", "start 0", "rollout", "step 1 at 1", "close"]
+    assert tape == ["init", "start 0", "rollout start", "step 1 at 1", "close"]
     assert make_loop(model, Tape([])).learn(ticks=3)
 
 
-def test_state_is_plain_and_comes_back(model: Any, make_loop: Any) -> None:
+def test_state_is_plain_data_and_restored(model: Any, make_loop: Any) -> None:
     inner = Tape([])
     callback = CallbackList([Tape([]), EventCallback(inner)])
     make_loop(model, callback).learn(ticks=4)
@@ -149,7 +153,7 @@ def test_state_is_plain_and_comes_back(model: Any, make_loop: Any) -> None:
     fresh = CallbackList([Tape([]), EventCallback(Tape([]))])
     fresh.load_state_dict(state)
     assert fresh.state_dict() == state
-    with pytest.raises(ConfigurationError, match="1 child callbacks, the saved state has 2"):
+    with pytest.raises(ConfigurationError, match="CallbackList must have 2 child callbacks .* got 1. Pass the same"):
         CallbackList([Tape([])]).load_state_dict(state)
 
 

@@ -1,3 +1,5 @@
+"""Evaluation callback: intervals, files, children, seeds, resuming and closing."""
+
 from __future__ import annotations
 
 from pathlib import Path
@@ -13,26 +15,28 @@ from sb_dqn.errors import CheckpointError, ConfigurationError
 
 
 class Game(gymnasium.Env[Any, Any]):
-    """Ends after `length` steps and pays `reward` for each; what it draws on reset is seen as the observation."""
+    """Episodes of `length` steps with `reward` each; the initial observation is a random number."""
 
     observation_space = spaces.Box(0, 1, (1,), np.float32)
     action_space = spaces.Discrete(2)
 
     def __init__(self, length: int = 2, success: bool | None = None) -> None:
-        self.length, self.success, self.reward = length, success, 1.0
+        self.length = length
+        self.success = success
+        self.reward = 1.0
         self.closed = False
         self.starts: list[float] = []
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
-        self.left = self.length
+        self.remaining = self.length
         self.starts.append(float(self.np_random.random()))
         return np.array([self.starts[-1]], np.float32), {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        self.left -= 1
-        info = {"is_success": self.success} if self.success is not None and self.left == 0 else {}
-        return np.zeros(1, np.float32), self.reward, self.left == 0, False, info
+        self.remaining -= 1
+        info = {"is_success": self.success} if self.success is not None and self.remaining == 0 else {}
+        return np.zeros(1, np.float32), self.reward, self.remaining == 0, False, info
 
     def close(self) -> None:
         self.closed = True
@@ -48,7 +52,7 @@ class Counter(BaseCallback):
         return True
 
 
-def test_fires_logs_and_writes_both_files(make_model: Any, make_loop: Any, tmp_path: Path) -> None:
+def test_evaluations_are_logged_and_both_files_written(make_model: Any, make_loop: Any, tmp_path: Path) -> None:
     model, logs, best = make_model(8), tmp_path / "logs", tmp_path / "best"
     callback = EvalCallback(
         Game(), n_eval_episodes=3, eval_freq=20, log_path=logs, best_model_save_path=best, verbose=0
@@ -59,16 +63,16 @@ def test_fires_logs_and_writes_both_files(make_model: Any, make_loop: Any, tmp_p
         assert file["timesteps"].tolist() == [24, 40]
         assert file["results"].tolist() == [[2.0] * 3] * 2
         assert file["ep_lengths"].tolist() == [[2] * 3] * 2
-    assert model.tape == ["save best_model.zip"]  # the second was no better
+    assert model.tape == ["save best_model.zip"]  # the second evaluation was not better
     assert (best / "best_model.zip").read_text() == "24"
     assert callback.last_mean_reward == callback.best_mean_reward == 2.0
     expected = {"eval/mean_reward": 2.0, "eval/mean_ep_length": 2.0}
     assert model.logger.dumps == [(n, {**expected, "time/total_timesteps": n}) for n in (24, 40)]
-    assert [path.name for path in logs.iterdir()] == ["evaluations.npz"]  # nothing half-written is left
+    assert [path.name for path in logs.iterdir()] == ["evaluations.npz"]  # no temporary file
 
 
 @pytest.mark.parametrize("success", [None, True])
-def test_the_evaluations_can_be_read_off_by_their_names(make_model: Any, make_loop: Any, success: bool | None) -> None:
+def test_attributes_hold_all_evaluations(make_model: Any, make_loop: Any, success: bool | None) -> None:
     callback = EvalCallback(Game(success=success), n_eval_episodes=3, eval_freq=20, verbose=0)
     make_loop(make_model(8), callback).learn(ticks=6)
     assert callback.evaluations_timesteps == [24, 40]
@@ -77,7 +81,7 @@ def test_the_evaluations_can_be_read_off_by_their_names(make_model: Any, make_lo
     assert callback.evaluations_successes == ([[True] * 3] * 2 if success else [])
 
 
-def test_best_model_is_the_best_and_children_know_when(model: Any, make_loop: Any, tmp_path: Path) -> None:
+def test_best_model_and_children_at_each_evaluation(model: Any, make_loop: Any, tmp_path: Path) -> None:
     env, new_best, after = Game(), Counter(), Counter()
     callback = EvalCallback(env, new_best, after, eval_freq=10, best_model_save_path=tmp_path, verbose=0)
     rewards = iter([1.0, 3.0, 2.0, 4.0])
@@ -102,7 +106,7 @@ def test_a_child_stops_the_training(model: Any, make_loop: Any, place: str) -> N
     assert model.num_timesteps == 10
 
 
-def test_both_children_are_asked_although_the_first_says_stop(model: Any, make_loop: Any) -> None:
+def test_both_children_are_called_even_if_the_first_stops(model: Any, make_loop: Any) -> None:
     after = Counter()
     callback = EvalCallback(Game(), StopTrainingOnRewardThreshold(1.0), after, eval_freq=10, verbose=0)
     assert not make_loop(model, callback).learn(ticks=40)
@@ -122,30 +126,30 @@ def test_children_may_be_functions(model: Any, make_loop: Any) -> None:
     assert (best, model.num_timesteps) == ([10], 20)
 
 
-def test_success_is_logged_and_kept(model: Any, make_loop: Any, tmp_path: Path, capsys: Any) -> None:
+def test_success_is_logged_and_written(model: Any, make_loop: Any, tmp_path: Path, capsys: Any) -> None:
     envs = [lambda: Game(success=True), lambda: Game(success=False), lambda: Game(success=True), lambda: Game()]
     make_loop(model, EvalCallback(envs, n_eval_episodes=4, eval_freq=10, log_path=tmp_path)).learn(ticks=20)
     assert [values["eval/success_rate"] for _, values in model.logger.dumps] == [pytest.approx(2 / 3)] * 2
     with np.load(tmp_path / "evaluations.npz") as file:
         assert file["successes"].tolist() == [[True, False, True, False]] * 2
-    said = capsys.readouterr().out
+    output = capsys.readouterr().out
     score = "episode_reward=2.00 +/- 0.00, episode length 2.00 +/- 0.00, success rate 66.7%"
-    assert f"Eval num_timesteps=20, {score}" in said
-    assert said.count("New best mean reward!") == 1
+    assert f"Eval num_timesteps=20, {score}" in output
+    assert output.count("New best mean reward!") == 1
 
 
-def test_each_evaluation_has_games_of_its_own_that_come_again(make_model: Any, make_loop: Any) -> None:
-    def games(seed: int | None, model_seed: int) -> list[float]:
+def test_episodes_differ_between_evaluations_and_are_reproducible(make_model: Any, make_loop: Any) -> None:
+    def starts(seed: int | None, model_seed: int) -> list[float]:
         env, model = Game(), make_model()
         model.seed = model_seed
         make_loop(model, EvalCallback(env, n_eval_episodes=2, eval_freq=10, seed=seed, verbose=0)).learn(ticks=20)
         return env.starts
 
-    first = games(None, 3)
-    assert len(set(first)) == len(first) == 4  # two games each, all different
-    assert games(None, 3) == first
-    assert games(None, 4) != first
-    assert games(7, 3) == games(7, 4) != first
+    first = starts(None, 3)
+    assert len(set(first)) == len(first) == 4  # two evaluations of two episodes, all different
+    assert starts(None, 3) == first
+    assert starts(None, 4) != first
+    assert starts(7, 3) == starts(7, 4) != first
 
 
 def test_zero_frequency_never_evaluates(model: Any, make_loop: Any) -> None:
@@ -153,7 +157,7 @@ def test_zero_frequency_never_evaluates(model: Any, make_loop: Any) -> None:
     assert model.logger.dumps == []
 
 
-def test_a_run_that_goes_on_continues_its_file(make_model: Any, make_loop: Any, tmp_path: Path) -> None:
+def test_a_resumed_run_continues_its_file(make_model: Any, make_loop: Any, tmp_path: Path) -> None:
     def run(model: Any, **kwargs: Any) -> None:
         make_loop(model, EvalCallback(Game(), eval_freq=10, log_path=tmp_path, verbose=0, **kwargs)).learn(ticks=20)
 
@@ -166,18 +170,18 @@ def test_a_run_that_goes_on_continues_its_file(make_model: Any, make_loop: Any, 
         assert file["timesteps"].tolist() == [10, 20, 30]
         assert file["results"].shape == (3, 5)
     before = path.read_bytes()
-    with pytest.raises(ConfigurationError, match="of 5 episodes, n_eval_episodes=2; give n_eval_episodes=5"):
+    with pytest.raises(ConfigurationError, match="n_eval_episodes must be 5 as in .*, got 2. Set n_eval_episodes=5"):
         run(resumed, n_eval_episodes=2)
     assert path.read_bytes() == before
     path.write_bytes(before[:100])
-    with pytest.raises(CheckpointError, match=r"cannot be read .*move it away"):
+    with pytest.raises(CheckpointError, match=r"evaluations.npz must be a readable .* Move the file"):
         run(resumed)
     run(make_model())  # a new run writes a new file
     with np.load(path) as file:
         assert file["timesteps"].tolist() == [10, 20]
 
 
-def test_the_file_survives_a_write_that_fails(model: Any, make_loop: Any, tmp_path: Path, monkeypatch: Any) -> None:
+def test_a_failed_write_keeps_the_old_file(model: Any, make_loop: Any, tmp_path: Path, monkeypatch: Any) -> None:
     make_loop(model, EvalCallback(Game(), eval_freq=10, log_path=tmp_path, verbose=0)).learn(ticks=10)
     before = (tmp_path / "evaluations.npz").read_bytes()
 
@@ -192,26 +196,26 @@ def test_the_file_survives_a_write_that_fails(model: Any, make_loop: Any, tmp_pa
     assert (tmp_path / "evaluations.npz").read_bytes() == before
 
 
-def test_closes_what_it_opened_and_nothing_else(model: Any, make_loop: Any) -> None:
-    made: list[Game] = []
+def test_only_environments_opened_by_the_callback_are_closed(model: Any, make_loop: Any) -> None:
+    opened: list[Game] = []
 
-    def make() -> Game:
-        made.append(Game())
-        return made[-1]
+    def open_game() -> Game:
+        opened.append(Game())
+        return opened[-1]
 
-    own = Game()
-    make_loop(model, EvalCallback(own, eval_freq=10, verbose=0)).learn(ticks=20)
-    assert not own.closed
-    callback = EvalCallback([make], eval_freq=10, verbose=0)
+    user_env = Game()
+    make_loop(model, EvalCallback(user_env, eval_freq=10, verbose=0)).learn(ticks=20)
+    assert not user_env.closed
+    callback = EvalCallback([open_game], eval_freq=10, verbose=0)
     make_loop(model, callback).learn(ticks=20)
-    assert [env.closed for env in made] == [True]  # opened once for both evaluations
+    assert [env.closed for env in opened] == [True]  # opened once for both evaluations
     make_loop(model, callback).learn(ticks=20)
-    assert [env.closed for env in made] == [True, True]  # and again for the next run
+    assert [env.closed for env in opened] == [True, True]  # opened again by the second learn
 
 
-def test_the_training_env_is_refused_before_a_step_is_made(model: Any, make_loop: Any) -> None:
+def test_the_training_env_is_refused_before_the_first_step(model: Any, make_loop: Any) -> None:
     model.env = Game()
-    with pytest.raises(ConfigurationError, match=r"is the one that the model is learning on.*by its id"):
+    with pytest.raises(ConfigurationError, match=r"(?s)learning on.*by its id"):
         make_loop(model, EvalCallback(gymnasium.Wrapper(model.env), verbose=0)).learn(ticks=1)
     assert model.num_timesteps == 0
 
@@ -219,22 +223,24 @@ def test_the_training_env_is_refused_before_a_step_is_made(model: Any, make_loop
 @pytest.mark.parametrize(
     ("kwargs", "message"),
     [
-        ({"eval_env": None}, "eval_env is None"),
-        ({"n_eval_episodes": 0}, "n_eval_episodes=0"),
-        ({"eval_freq": 2.5}, "eval_freq=2.5"),
-        ({"max_steps": 0}, "max_steps=0"),
-        ({"eval_freq": "5"}, "eval_freq='5' is not allowed: give a whole number$"),
-        ({"seed": "a"}, "seed='a' is not allowed: give a whole number$"),
-        ({"callback_on_new_best": 3}, "callback_on_new_best is 3; allowed: None, a function"),
-        ({"callback_after_eval": StopTrainingOnRewardThreshold}, "callback_after_eval is the class StopTraining"),
+        ({"eval_env": None}, "eval_env must be an environment, got None"),
+        ({"n_eval_episodes": 0}, "n_eval_episodes.*0"),
+        ({"eval_freq": 2.5}, "eval_freq.*2.5"),
+        ({"max_steps": 0}, "max_steps.*0"),
+        ({"seed": "a"}, "seed.*'a'"),
+        ({"callback_on_new_best": 3}, "callback_on_new_best must be None, a function .* got 3"),
+        (
+            {"callback_after_eval": StopTrainingOnRewardThreshold},
+            "callback_after_eval must be an object, got the class Stop",
+        ),
     ],
 )
-def test_bad_arguments(kwargs: dict[str, Any], message: str) -> None:
+def test_invalid_arguments_are_refused(kwargs: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         EvalCallback(**{"eval_env": Game(), **kwargs})
 
 
-def test_state_comes_back(model: Any, make_loop: Any) -> None:
+def test_state_is_restored(model: Any, make_loop: Any) -> None:
     callback = EvalCallback(Game(), StopTrainingOnRewardThreshold(99), eval_freq=10, verbose=0)
     assert callback.state_dict()["mean_reward"] is None
     make_loop(model, callback).learn(ticks=20)
@@ -244,7 +250,7 @@ def test_state_comes_back(model: Any, make_loop: Any) -> None:
     assert fresh.state_dict() == callback.state_dict()
 
 
-def test_a_best_that_was_set_holds_until_the_first_evaluation() -> None:
+def test_a_best_mean_reward_set_by_the_user_is_kept_until_the_first_evaluation() -> None:
     callback = EvalCallback(Game())
     callback.best_mean_reward = 5.0
     callback.load_state_dict(EvalCallback(Game()).state_dict())
@@ -268,5 +274,5 @@ def test_normaliser_statistics_are_copied(model: Any) -> None:
     assert evaluation.obs_rms is not training.obs_rms
     sync_normalizer(object(), Outer(evaluation))  # nothing to copy
     assert evaluation.obs_rms == {"mean": 5.0}
-    with pytest.raises(ConfigurationError, match=r"evaluation env is not.*wrap it too"):
+    with pytest.raises(ConfigurationError, match=r"eval_env must be wrapped in VecNormalize.*got object. Pass VecNorm"):
         sync_normalizer(training, object())

@@ -1,3 +1,5 @@
+"""Progress bar callback: a live bar in a terminal, lines elsewhere."""
+
 from __future__ import annotations
 
 import io
@@ -11,7 +13,7 @@ from rich.console import Console
 from sb_dqn.callbacks import CallbackList, ProgressBarCallback, as_callback, progress
 
 HIDE, SHOW = "\x1b[?25l", "\x1b[?25h"
-"""What hides and shows the cursor of a terminal."""
+"""Escape sequences that hide and show the cursor of a terminal."""
 
 
 def terminal() -> Console:
@@ -24,31 +26,33 @@ def written(console: Console) -> str:
     return file.getvalue()
 
 
-def test_lines_where_there_is_no_terminal(make_model: Any, make_loop: Any, capsys: Any) -> None:
+def test_lines_without_a_terminal(make_model: Any, make_loop: Any, capsys: Any) -> None:
     model = make_model(4)
     model.ep_info_buffer.extend({"r": r, "l": 1, "t": 0.0} for r in (10.0, 20.5))
     make_loop(model, ProgressBarCallback()).learn(ticks=250)
-    said = capsys.readouterr().out.splitlines()
-    assert [line.split("  ")[0] for line in said] == [f"{n:,}/1,000 steps ({n // 10}%)" for n in range(100, 1001, 100)]
-    assert all("steps/s  mean return 15.25" in line for line in said)
-    assert "\x1b" not in "".join(said)
+    lines = capsys.readouterr().out.splitlines()
+    expected = [f"{n:,}/1,000 steps ({n // 10}%)" for n in range(100, 1001, 100)]
+    assert [line.split("  ")[0] for line in lines] == expected
+    assert all("steps/s  mean return 15.25" in line for line in lines)
+    assert "\x1b" not in "".join(lines)
 
 
-def test_a_run_that_goes_on_starts_at_its_own_zero(model: Any, make_loop: Any, capsys: Any) -> None:
+def test_a_second_learn_starts_at_0_percent(model: Any, make_loop: Any, capsys: Any) -> None:
     model.num_timesteps = 1000
     make_loop(model, ProgressBarCallback()).learn(ticks=20)
-    said = capsys.readouterr().out.splitlines()
-    assert (said[0].split("  ")[0], said[-1].split("  ")[0]) == ("1,002/1,020 steps (10%)", "1,020/1,020 steps (100%)")
-    assert "mean return" not in said[0]  # no episode has ended
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split("  ")[0] == "1,002/1,020 steps (10%)"
+    assert lines[-1].split("  ")[0] == "1,020/1,020 steps (100%)"
+    assert "mean return" not in lines[0]  # no finished episode
 
 
-def test_more_steps_in_a_tick_than_in_a_tenth(make_model: Any, make_loop: Any, capsys: Any) -> None:
+def test_more_steps_per_tick_than_per_line(make_model: Any, make_loop: Any, capsys: Any) -> None:
     make_loop(make_model(64), ProgressBarCallback()).learn(ticks=2)
-    said = capsys.readouterr().out.splitlines()
-    assert [line.split("  ")[0] for line in said] == ["64/128 steps (50%)", "128/128 steps (100%)"]
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split("  ")[0] for line in lines] == ["64/128 steps (50%)", "128/128 steps (100%)"]
 
 
-def test_bar_in_a_terminal_is_live_and_leaves_it_as_it_was(model: Any, make_loop: Any, monkeypatch: Any) -> None:
+def test_a_live_bar_restores_the_terminal(model: Any, make_loop: Any, monkeypatch: Any) -> None:
     monkeypatch.setattr(progress, "REFRESH", 0.0)
     model.ep_info_buffer.append({"r": 7.0, "l": 1, "t": 0.0})
     console = terminal()
@@ -59,7 +63,7 @@ def test_bar_in_a_terminal_is_live_and_leaves_it_as_it_was(model: Any, make_loop
     assert text.rindex(SHOW) > text.rindex(HIDE)
 
 
-def test_an_error_gives_the_terminal_back(model: Any, make_loop: Any) -> None:
+def test_the_terminal_is_restored_after_an_error(model: Any, make_loop: Any) -> None:
     stdout, console = sys.stdout, terminal()
 
     def fail(locals_: Any, globals_: Any) -> bool:
@@ -71,11 +75,11 @@ def test_an_error_gives_the_terminal_back(model: Any, make_loop: Any) -> None:
         make_loop(model, CallbackList([bar, as_callback(fail)])).learn(ticks=30)
     assert sys.stdout is stdout
     assert written(console).rindex(SHOW) > written(console).rindex(HIDE)
-    bar.close()  # once more does no harm
-    make_loop(model, bar).learn(ticks=3)  # and the next run has a bar again
+    bar.close()  # a second time
+    make_loop(model, bar).learn(ticks=3)  # the next learn shows a bar again
     assert "3/3" in written(console)
 
 
-def test_rich_is_imported_when_a_bar_is_shown_and_not_before() -> None:
+def test_rich_is_not_imported_before_a_bar_is_shown() -> None:
     code = "import sys, sb_dqn.callbacks.progress as p; p.ProgressBarCallback(); sys.exit('rich' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,3 +1,5 @@
+"""Early stopping callbacks."""
+
 from __future__ import annotations
 
 import re
@@ -18,39 +20,39 @@ from sb_dqn.callbacks import (
 from sb_dqn.errors import ConfigurationError
 
 
-def judged(child: BaseCallback, model: Any, bests: list[float]) -> list[bool]:
-    """What the child says after evaluations whose best means so far are `bests`."""
+def results_of(child: BaseCallback, model: Any, bests: list[float]) -> list[bool]:
+    """Returns the results of the child after evaluations with the best mean returns `bests`."""
     parent = EvalCallback("never opened", callback_after_eval=child)
     child.init_callback(model)
-    said = []
+    results = []
     for parent.best_mean_reward in bests:
-        said.append(child.on_step())
-    return said
+        results.append(child.on_step())
+    return results
 
 
 def test_reward_threshold(model: Any, capsys: Any) -> None:
     child = StopTrainingOnRewardThreshold(10.0, verbose=1)
-    assert judged(child, model, [-np.inf, 9.9, 10.0, 12.0]) == [True, True, False, False]
+    assert results_of(child, model, [-np.inf, 9.9, 10.0, 12.0]) == [True, True, False, False]
     assert "the mean reward 10.00 reached the threshold 10.0" in capsys.readouterr().out
 
 
 def test_no_model_improvement(model: Any, capsys: Any) -> None:
     child = StopTrainingOnNoModelImprovement(2, min_evals=1, verbose=1)
     bests: list[float] = [1, 1, 1, 2, 2, 2, 2]
-    assert judged(child, model, bests) == [True] * 6 + [False]
+    assert results_of(child, model, bests) == [True] * 6 + [False]
     assert "no new best model in the last 3 evaluations" in capsys.readouterr().out
 
 
 def test_no_model_improvement_waits_for_min_evals(model: Any) -> None:
     bests: list[float] = [1.0] * 6
-    assert judged(StopTrainingOnNoModelImprovement(1), model, bests)[:3] == [True, True, False]
-    assert judged(StopTrainingOnNoModelImprovement(1, min_evals=3), model, bests) == [True] * 4 + [False] * 2
+    assert results_of(StopTrainingOnNoModelImprovement(1), model, bests)[:3] == [True, True, False]
+    assert results_of(StopTrainingOnNoModelImprovement(1, min_evals=3), model, bests) == [True] * 4 + [False] * 2
 
 
-def test_no_model_improvement_comes_back_from_its_state(model: Any) -> None:
+def test_no_model_improvement_restores_its_state(model: Any) -> None:
     child = StopTrainingOnNoModelImprovement(5)
     assert child.state_dict()["last_best_mean_reward"] is None
-    judged(child, model, [3.0, 3.0, 3.0])
+    results_of(child, model, [3.0, 3.0, 3.0])
     fresh = StopTrainingOnNoModelImprovement(5)
     fresh.load_state_dict(child.state_dict())
     assert (fresh.n_calls, fresh.no_improvement_evals, fresh.last_best_mean_reward) == (3, 2, 3.0)
@@ -61,13 +63,14 @@ def test_no_model_improvement_comes_back_from_its_state(model: Any) -> None:
 )
 def test_children_of_an_evaluation_are_refused_elsewhere(model: Any, make: Any) -> None:
     child = make()
-    message = f"{type(child).__name__} must be the child of an EvalCallback: EvalCallback(env, callback_after_eval="
+    name = type(child).__name__
+    message = f"{name} must be the child of an EvalCallback, got none among its parents. Use EvalCallback(env, callback"
     with pytest.raises(ConfigurationError, match=re.escape(message)):
         CallbackList([child]).init_callback(model)
     between = CallbackList([EveryNTimesteps(10, child)])
     EvalCallback("never opened", callback_on_new_best=between)
     between.init_callback(model)
-    assert isinstance(child.evaluation, EvalCallback)  # found through what lies between
+    assert isinstance(child.evaluation, EvalCallback)  # an indirect parent
 
 
 def test_max_episodes_counts_over_all_lanes(make_model: Any, make_loop: Any, capsys: Any) -> None:
@@ -78,7 +81,7 @@ def test_max_episodes_counts_over_all_lanes(make_model: Any, make_loop: Any, cap
     assert "4 episodes in 10 steps, 2.00 per lane, max_episodes=2" in capsys.readouterr().out
 
 
-def test_max_episodes_goes_on_from_its_state(model: Any, make_loop: Any) -> None:
+def test_max_episodes_restores_its_state(model: Any, make_loop: Any) -> None:
     first, second = StopTrainingOnMaxEpisodes(3), StopTrainingOnMaxEpisodes(3)
     ones = np.ones(1, bool)
     assert make_loop(model, first).learn(ticks=2, dones=iter([ones, ones]))
@@ -88,14 +91,14 @@ def test_max_episodes_goes_on_from_its_state(model: Any, make_loop: Any) -> None
 
 
 @pytest.mark.parametrize(
-    "make",
+    ("make", "message"),
     [
-        lambda: StopTrainingOnMaxEpisodes(0),
-        lambda: StopTrainingOnRewardThreshold(float("nan")),
-        lambda: StopTrainingOnNoModelImprovement(-1),
-        lambda: StopTrainingOnNoModelImprovement(1, min_evals=0.5),  # type: ignore[arg-type]  # that is the test
+        (lambda: StopTrainingOnMaxEpisodes(0), "max_episodes.*0"),
+        (lambda: StopTrainingOnRewardThreshold(float("nan")), "reward_threshold.*nan"),
+        (lambda: StopTrainingOnNoModelImprovement(-1), "max_no_improvement_evals.*-1"),
+        (lambda: StopTrainingOnNoModelImprovement(1, min_evals=-1), "min_evals.*-1"),
     ],
 )
-def test_bad_arguments_are_refused(make: Any) -> None:
-    with pytest.raises(ConfigurationError, match="is not allowed: give a"):
+def test_invalid_arguments_are_refused(make: Any, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
         make()

@@ -136,8 +136,8 @@ def own(objective: Any, **settings: Any) -> DQN:
 class Changed(QLearning):
     """Q-learning whose answer is something else."""
 
-    def __init__(self, backup: Bootstrap, change: Any = None) -> None:
-        super().__init__(backup)
+    def __init__(self, bootstrap: Bootstrap, change: Any = None) -> None:
+        super().__init__(bootstrap)
         self.change = change
 
     def __call__(self, online: Any, target: Any, batch: Batch) -> Any:
@@ -167,7 +167,7 @@ def test_what_an_objective_must_answer(change: Any, message: str, prioritized: b
 
 def test_an_objective_must_say_what_it_reports() -> None:
     with pytest.raises(ConfigurationError, match="function has no `reports`: give it the names of the facts"):
-        own(lambda backup: lambda online, target, batch: (batch.weight, {}))
+        own(lambda bootstrap: lambda online, target, batch: (batch.weight, {}))
 
 
 @pytest.mark.parametrize(

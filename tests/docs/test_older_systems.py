@@ -18,7 +18,7 @@ from sb_dqn.cli.train.settings_syntax import constructor_defaults
 from sb_dqn.core.base_algorithm import BaseAlgorithm
 from sb_dqn.envs import Monitor, StreamOptions, make_atari_env, make_vec_env
 from sb_dqn.evaluation import evaluate_policy
-from sb_dqn.exploration.settings import KEYS
+from sb_dqn.exploration.config import KEYS
 from sb_dqn.logger import configure
 from sb_dqn.nn import HadamaxCNN, ImpalaCNN, NatureCNN
 from sb_dqn.nn.layers.linear import Noisy

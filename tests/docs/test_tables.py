@@ -15,7 +15,7 @@ from sb_dqn.algorithms import ALGORITHMS, DQN, PQN
 from sb_dqn.buffers.prioritized_sampler import Prioritized
 from sb_dqn.checkpoint.encoding.constructor_arguments import ACTIVATIONS, OPTIMIZERS
 from sb_dqn.cli.train.settings_syntax import constructor_defaults
-from sb_dqn.exploration.settings import KEYS, KINDS
+from sb_dqn.exploration.config import KEYS, KINDS
 from sb_dqn.nn import HadamaxCNN, ImpalaCNN, MinAtarCNN, NatureCNN
 from sb_dqn.nn.layers.linear import Noisy
 from sb_dqn.objectives.bootstrap import Munchausen

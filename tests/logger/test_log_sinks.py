@@ -1,4 +1,4 @@
-"""What the sinks write: the table, JSON lines, CSV that loses nothing, TensorBoard events."""
+"""Logger sinks: table, JSON lines, CSV and TensorBoard events."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def table(entries: dict[str, Any], max_length: int = 36, excluded: dict[str, tup
     return file.getvalue()
 
 
-def test_the_table_is_that_of_stable_baselines3() -> None:
+def test_the_table_has_the_format_of_stable_baselines3() -> None:
     entries = {
         "time/fps": 312,
         "rollout/ep_rew_mean": 21.456,
@@ -59,7 +59,7 @@ def test_the_table_is_that_of_stable_baselines3() -> None:
     ]
 
 
-def test_long_keys_and_values_are_cut_and_stay_apart() -> None:
+def test_long_keys_and_values_are_truncated_but_stay_distinct() -> None:
     text = table({"a/" + "k" * 40 + "1": "v" * 50, "a/" + "k" * 40 + "2": 1}, max_length=20)
     assert "|    kkkkkkkkkkkkkk..." in text
     assert "k" * 40 + "2" in text
@@ -76,7 +76,7 @@ def test_standard_output_is_looked_up_when_written(capsys: pytest.CaptureFixture
     sink = HumanOutputFormat(None)
     sink.write_sequence(["hello", "there"])
     assert capsys.readouterr().out == "hello there\n"
-    with pytest.raises(ConfigurationError, match="3 is not a path or a text file"):
+    with pytest.raises(ConfigurationError, match="must be a path, a text file or None, got 3"):
         HumanOutputFormat(3)  # type: ignore[arg-type]
 
 
@@ -140,25 +140,25 @@ def test_csv_keeps_odd_text(tmp_path: Path) -> None:
     assert [row["a"] for row in rows_of(tmp_path / "progress.csv")] == ["one\ntwo\nthree", "\x85 \u2028 \x0c", ""]
 
 
-def test_csv_continues_a_run_that_goes_on(tmp_path: Path) -> None:
+def test_csv_continues_the_file_of_a_resumed_run(tmp_path: Path) -> None:
     for first in (0, 2):
         sink = CSVOutputFormat(tmp_path / "progress.csv")
         for step in (first, first + 1):
             extra = {"train/loss": 0.5} if step == 3 else {}
             sink.write({"time/total_timesteps": step, "reward": 10 * step} | extra, {"reward": ("stdout",)})
         sink.close()
-    assert [(row["time/total_timesteps"], row["reward"], row["train/loss"]) for row in rows_of(tmp_path / "progress.csv")] == [
-        ("0", "0", ""), ("1", "10", ""), ("2", "20", ""), ("3", "30", "0.5"),
-    ]  # fmt: skip
+    columns = ("time/total_timesteps", "reward", "train/loss")
+    rows = [tuple(row[column] for column in columns) for row in rows_of(tmp_path / "progress.csv")]
+    assert rows == [("0", "0", ""), ("1", "10", ""), ("2", "20", ""), ("3", "30", "0.5")]
     assert os.listdir(tmp_path) == ["progress.csv"]
 
 
 @pytest.mark.parametrize(
     "entries",
     [{"time/total_timesteps": 5, "reward": 1}, {"another": 1}],
-    ids=["the clock ran backwards", "no key in common"],
+    ids=["smaller step", "no common key"],
 )
-def test_csv_of_another_run_is_moved_aside(tmp_path: Path, entries: dict[str, Any]) -> None:
+def test_csv_of_another_run_is_renamed(tmp_path: Path, entries: dict[str, Any]) -> None:
     for number in range(3):
         sink = CSVOutputFormat(tmp_path / "progress.csv")
         sink.write({"time/total_timesteps": 9 - number, "reward": number} if number < 2 else entries, {})
@@ -168,7 +168,7 @@ def test_csv_of_another_run_is_moved_aside(tmp_path: Path, entries: dict[str, An
     assert rows_of(tmp_path / "progress.csv") == [{key: str(value) for key, value in entries.items()}]
 
 
-def test_csv_that_nothing_is_written_to_leaves_an_old_file_as_it_was(tmp_path: Path) -> None:
+def test_csv_without_rows_does_not_change_an_existing_file(tmp_path: Path) -> None:
     (tmp_path / "progress.csv").write_text("a,b\n1,2\n")
     sink = CSVOutputFormat(tmp_path / "progress.csv")
     sink.write({"a": 1}, {"a": ("csv",)})
@@ -176,7 +176,7 @@ def test_csv_that_nothing_is_written_to_leaves_an_old_file_as_it_was(tmp_path: P
     assert (tmp_path / "progress.csv").read_text() == "a,b\n1,2\n"
 
 
-def test_csv_mends_a_line_that_a_killed_run_left(tmp_path: Path) -> None:
+def test_csv_completes_the_last_line_of_a_killed_run(tmp_path: Path) -> None:
     (tmp_path / "progress.csv").write_text("a,b,c\n1,2,3\n4,5.12")
     sink = CSVOutputFormat(tmp_path / "progress.csv")
     sink.write({"a": 7, "b": 8, "c": np.array([1.0, 2.0])}, {})
@@ -184,7 +184,7 @@ def test_csv_mends_a_line_that_a_killed_run_left(tmp_path: Path) -> None:
     assert (tmp_path / "progress.csv").read_text() == 'a,b,c\n1,2,3\n4,,\n7,8,"[1.0, 2.0]"\n'
 
 
-def test_csv_that_fails_while_the_header_grows_keeps_its_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_csv_keeps_its_rows_if_adding_a_column_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sink = CSVOutputFormat(tmp_path / "progress.csv")
     sink.write({"a": 1}, {})
 
@@ -201,11 +201,11 @@ def test_csv_that_fails_while_the_header_grows_keeps_its_rows(tmp_path: Path, mo
 
 def events(folder: Path) -> Any:
     loader = importlib.import_module("tensorboard.backend.event_processing.event_accumulator")  # without types
-    found = loader.EventAccumulator(
+    accumulator = loader.EventAccumulator(
         str(folder), size_guidance={"histograms": 0, "scalars": 0, "images": 0, "tensors": 0}
     )
-    found.Reload()
-    return found
+    accumulator.Reload()
+    return accumulator
 
 
 def test_tensorboard_writes_every_kind_of_value(tmp_path: Path) -> None:
@@ -224,25 +224,25 @@ def test_tensorboard_writes_every_kind_of_value(tmp_path: Path) -> None:
             logger.record("hparam", HParam({"lr": 0.1, "name": "x", "none": "none"}, {"train/loss": 0.0}))
             logger.dump(step)
         assert len(logger.output_formats) == 1
-    found = events(tmp_path)
-    assert [(event.step, event.value) for event in found.Scalars("train/loss")] == [(10, 1.0), (20, 2.0)]
-    tags = found.Tags()
+    log = events(tmp_path)
+    assert [(event.step, event.value) for event in log.Scalars("train/loss")] == [(10, 1.0), (20, 2.0)]
+    tags = log.Tags()
     assert set(tags["scalars"]) == {"train/loss", "flag"}
     assert tags["histograms"] == ["weights"]
-    assert found.Histograms("weights")[0].histogram_value.num == 4
+    assert log.Histograms("weights")[0].histogram_value.num == 4
     assert set(tags["images"]) == {"frame", "curve"}
     assert "note/text_summary" in tags["tensors"]
-    assert any("hparams" in tag for tag in found.summary_metadata)
+    assert any("hparams" in tag for tag in log.summary_metadata)
     assert [path.is_file() for path in tmp_path.iterdir()] == [True], (
-        "hyper-parameters must not open a second run folder"
+        "hyperparameters must not open a second run folder"
     )
 
 
-def test_hyper_parameters_of_every_kind(tmp_path: Path) -> None:
-    """A learning rate may be a schedule, and that must not cost the log."""
+def test_hyperparameters_of_every_type(tmp_path: Path) -> None:
+    """Checks that a schedule as learning rate does not break the sink."""
     data = importlib.import_module("tensorboard.plugins.hparams.plugin_data_pb2")  # without types
     rate = Linear(0.1, 0.0)
-    told = {
+    hparams = {
         "rate": rate,
         "net_arch": [64, 64],
         "steps": np.int64(3),
@@ -251,25 +251,29 @@ def test_hyper_parameters_of_every_kind(tmp_path: Path) -> None:
         "none": None,
     }
     with configure(tmp_path, ["tensorboard"]) as logger:
-        logger.record("hparam", HParam(told, {"train/loss": 0.0}))
+        logger.record("hparam", HParam(hparams, {"train/loss": 0.0}))
         logger.record("train/loss", 1.0)
         logger.dump(1)
         assert len(logger.output_formats) == 1
-    found = events(tmp_path)
-    assert found.Scalars("train/loss")[0].value == 1.0
-    content = found.summary_metadata["_hparams_/session_start_info"].plugin_data.content
-    shown = data.HParamsPluginData.FromString(content).session_start_info.hparams
-    assert {name: getattr(value, value.WhichOneof("kind")) for name, value in shown.items()} == {
-        "rate": str(rate), "net_arch": "[64, 64]", "steps": 3, "on": True, "size": 2.5,
-    }  # fmt: skip
+    log = events(tmp_path)
+    assert log.Scalars("train/loss")[0].value == 1.0
+    content = log.summary_metadata["_hparams_/session_start_info"].plugin_data.content
+    written = data.HParamsPluginData.FromString(content).session_start_info.hparams
+    assert {name: getattr(value, value.WhichOneof("kind")) for name, value in written.items()} == {
+        "rate": str(rate),
+        "net_arch": "[64, 64]",
+        "steps": 3,
+        "on": True,
+        "size": 2.5,
+    }
 
 
-def test_tensorboard_closes_twice_without_harm(tmp_path: Path) -> None:
+def test_tensorboard_may_be_closed_twice(tmp_path: Path) -> None:
     sink = TensorBoardOutputFormat(tmp_path)
     sink.close()
     sink.close()
 
 
 def test_hparam_without_metrics_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="metric_dict"):
+    with pytest.raises(ConfigurationError, match="metric_dict must have at least one entry, got {}"):
         HParam({"lr": 0.1}, {})

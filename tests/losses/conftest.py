@@ -6,7 +6,7 @@ import pytest
 
 
 @pytest.fixture(autouse=True)
-def nothing_fell_back(capsys: pytest.CaptureFixture[str]) -> Iterator[None]:
-    """What can be neither recorded nor compiled is run eagerly, with a line that says so: then a test would prove nothing."""
+def no_eager_fallback(capsys: pytest.CaptureFixture[str]) -> Iterator[None]:
+    """Fails a test in which tracing or compiling fell back to eager mode (with a message), since it would prove nothing."""
     yield
     assert "going on without it" not in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Munchausen's bonus and policy by worked numbers, with the values that a mistake would give."""
+"""Munchausen policy and bonus: worked numbers, and decoys that a wrong formula would give."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.modes import MODES
 
 TAU = 0.5
 Q = torch.tensor([[TAU * math.log(3.0), 0.0]])
-"""So that the policy is 3/4, 1/4."""
+"""Action values with the softmax policy 3/4, 1/4."""
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -32,7 +32,7 @@ def test_the_policy(mode: Mode) -> None:
     [
         (0, 0.9, -1.0, -0.1294569),  # 0.9 * 0.5 * ln 0.75; decoy: without tau -0.2589139
         (1, 0.9, -1.0, -0.6238325),  # 0.9 * 0.5 * ln 0.25; decoy: log pi clipped before tau -0.45
-        (1, 0.9, -0.5, -0.45),  # clipped, then weighed; decoy: weighed, then clipped -0.5
+        (1, 0.9, -0.5, -0.45),  # clipped, then scaled; decoy: scaled, then clipped -0.5
         (1, 1.0, 0.0, 0.0),
         (1, 0.0, -1.0, 0.0),
     ],
@@ -53,14 +53,14 @@ def test_an_illegal_action_changes_nothing() -> None:
     torch.testing.assert_close(bonus(masked, taken, 0.9, TAU, -1.0), bonus(Q, taken, 0.9, TAU, -1.0))
 
 
-def test_values_far_apart_stay_finite() -> None:
-    found = log_policy(torch.tensor([[3000.0, 0.0, -3000.0]]), 0.03)
-    assert bool(torch.isfinite(found).all())
-    assert found.exp().tolist() == [[1.0, 0.0, 0.0]]
+def test_log_policy_is_finite_for_distant_values() -> None:
+    result = log_policy(torch.tensor([[3000.0, 0.0, -3000.0]]), 0.03)
+    assert bool(torch.isfinite(result).all())
+    assert result.exp().tolist() == [[1.0, 0.0, 0.0]]
 
 
 def test_any_leading_axes() -> None:
     q, a = torch.randn(2, 3, 4, 5), torch.randint(5, (2, 3, 4))
-    found = bonus(q, a, 0.9, 0.1, -1.0)
-    assert found.shape == a.shape
-    assert found[1, 2, 3].item() == pytest.approx(bonus(q[1, 2, 3], a[1, 2, 3], 0.9, 0.1, -1.0).item(), rel=1e-5)
+    result = bonus(q, a, 0.9, 0.1, -1.0)
+    assert result.shape == a.shape
+    assert result[1, 2, 3].item() == pytest.approx(bonus(q[1, 2, 3], a[1, 2, 3], 0.9, 0.1, -1.0).item(), rel=1e-5)

@@ -1,4 +1,4 @@
-"""Policy gradients: worked numbers, beside what a wrong formula would give."""
+"""Policy-gradient losses: worked numbers, and decoys that a wrong formula would give."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from sb_dqn.losses import policy_gradient as pg
-from sb_dqn.losses.returns import generalised_advantages, lambda_returns, returns_to_go
+from sb_dqn.losses.returns import discounted_sums, lambda_returns
 from sb_dqn.losses.td import weighted_mean
 from sb_dqn.nn.heads.distributions import Categorical
 
@@ -22,11 +22,11 @@ LOGITS, ACTIONS = torch.tensor([[0.0, 1.0], [1.0, 0.0], [0.5, 0.5]]), torch.tens
 ONES = torch.ones(3)
 
 
-def close(found: Tensor | float, *wanted: float) -> bool:
-    return bool(torch.as_tensor(found).flatten().tolist() == pytest.approx(wanted, abs=1e-6))
+def close(result: Tensor | float, *expected: float) -> bool:
+    return bool(torch.as_tensor(result).flatten().tolist() == pytest.approx(expected, abs=1e-6))
 
 
-def _of(gradient: Tensor | None) -> Tensor:
+def not_none(gradient: Tensor | None) -> Tensor:
     assert gradient is not None
     return gradient
 
@@ -36,14 +36,13 @@ def policy() -> Categorical:
 
 
 def test_returns_and_advantages_of_the_worked_example() -> None:
-    going_on = (1 - TERMINAL).expand_as(R)
-    returns = lambda_returns(R, DISCOUNT, V_T, going_on)
+    continues = (1 - TERMINAL).expand_as(R)
+    returns = lambda_returns(R, DISCOUNT, V_T, continues)
     assert close(returns, 1.0, 0.0, 2.9)
-    assert not close(returns, 1.81, 0.9, 2.9)  # as if the termination were none
+    assert not close(returns, 1.81, 0.9, 2.9)  # the termination ignored
     assert close(returns - V_TM1, 0.5, -0.4, 2.6)
-    for lambda_, wanted in ((0.95, (0.518, -0.4, 2.6)), (1.0, (0.5, -0.4, 2.6)), (0.0, (0.86, -0.4, 2.6))):
-        assert close(generalised_advantages(R, DISCOUNT, V_TM1, V_T, lambda_ * going_on), *wanted)
-        assert close(lambda_returns(R, DISCOUNT, V_T, lambda_ * going_on) - V_TM1, *wanted)
+    for lambda_, expected in ((0.95, (0.518, -0.4, 2.6)), (1.0, (0.5, -0.4, 2.6)), (0.0, (0.86, -0.4, 2.6))):
+        assert close(lambda_returns(R, DISCOUNT, V_T, lambda_ * continues) - V_TM1, *expected)
 
 
 def test_log_probabilities_and_entropy_of_the_worked_example() -> None:
@@ -52,7 +51,7 @@ def test_log_probabilities_and_entropy_of_the_worked_example() -> None:
 
 
 def test_reinforce_of_the_worked_example() -> None:
-    returns = returns_to_go(torch.ones(3, 1), torch.tensor([[0.9], [0.9], [0.0]]))[:, 0]
+    returns = discounted_sums(torch.ones(3, 1), torch.tensor([[0.9], [0.9], [0.0]]))[:, 0]
     assert close(returns, 2.71, 1.9, 1.0)
     loss = pg.policy_gradient(policy().log_prob(ACTIONS), returns)
     assert close(loss.sum(), 2.1372835600)
@@ -70,7 +69,7 @@ def test_baselines_of_the_worked_example() -> None:
     assert close(loss - 0.01 * entropy, -0.1163586376)
 
 
-def test_baselines_of_each_step() -> None:
+def test_step_mean_baseline() -> None:
     # episodes of three, one and two steps; decoys: the mean of all is 3.5, of the first episode 2
     returns, step = torch.tensor([3.0, 2.0, 1.0, 7.0, 5.0, 3.0]), torch.tensor([0, 1, 2, 0, 0, 1])
     assert close(pg.step_mean_baseline(returns, step), 5.0, 2.5, 1.0, 5.0, 5.0, 2.5)
@@ -112,7 +111,7 @@ def test_the_gradient_is_the_policy_gradient() -> None:
     advantage = torch.tensor([0.5, -0.4, 2.6], requires_grad=True)
     loss = pg.policy_gradient(logp, advantage).sum()
     loss.backward()
-    assert close(_of(logp.grad), -0.5, 0.4, -2.6)
+    assert close(not_none(logp.grad), -0.5, 0.4, -2.6)
     assert advantage.grad is None
 
 
@@ -120,26 +119,26 @@ def test_the_gradient_is_the_policy_gradient() -> None:
     ("ratio", "advantage", "loss", "gradient"),
     [
         (1.1, 2.0, -2.2, -2.2),  # within the range
-        (1.5, 2.0, -2.4, 0.0),  # gained enough
-        (1.5, -2.0, 3.0, 3.0),  # went the wrong way: it may come back
+        (1.5, 2.0, -2.4, 0.0),  # clipped
+        (1.5, -2.0, 3.0, 3.0),  # moved against the advantage: not clipped
         (0.5, 2.0, -1.0, -1.0),
         (0.5, -2.0, 1.6, 0.0),
     ],
 )
 def test_the_clip(ratio: float, advantage: float, loss: float, gradient: float) -> None:
     logp = torch.tensor([math.log(ratio) - 1.0], requires_grad=True)
-    found = pg.clipped_surrogate(logp, torch.tensor([-1.0]), torch.tensor([advantage]), torch.tensor(0.2))
-    found.sum().backward()
-    assert close(found.detach(), loss)
-    assert close(_of(logp.grad), gradient)
+    result = pg.clipped_surrogate(logp, torch.tensor([-1.0]), torch.tensor([advantage]), torch.tensor(0.2))
+    result.sum().backward()
+    assert close(result.detach(), loss)
+    assert close(not_none(logp.grad), gradient)
 
 
-def test_a_value_is_held_back() -> None:
+def test_a_value_is_clipped() -> None:
     value, old = torch.tensor([1.0, 3.0, -3.0]), torch.tensor([0.9, 1.0, 1.0])
     assert close(pg.clipped_value(value, old, torch.tensor(0.5)), 1.0, 1.5, 0.5)
 
 
-def test_divergence_and_clip_fraction_count_what_counts() -> None:
+def test_approximate_kl_and_clip_fraction_ignore_samples_of_weight_0() -> None:
     old, weight = torch.zeros(4), torch.tensor([1.0, 1.0, 1.0, 0.0])
     logp = torch.tensor([0.0, 0.1, -0.5, 9.0])
     kl = sum(math.exp(x) - 1 - x for x in (0.0, 0.1, -0.5)) / 3
@@ -154,7 +153,7 @@ def test_divergence_and_clip_fraction_count_what_counts() -> None:
 def test_explained_variance() -> None:
     returns, weight = torch.tensor([1.0, 2.0, 4.0, 100.0]), torch.tensor([1.0, 1.0, 1.0, 0.0])
     assert close(pg.explained_variance(returns, returns, weight), 1.0)
-    assert close(pg.explained_variance(returns + 5, returns, weight), 1.0)  # a constant error is no variance
+    assert close(pg.explained_variance(returns + 5, returns, weight), 1.0)  # a constant error has no variance
     assert close(pg.explained_variance(torch.zeros(4), returns, weight), 0.0)
     assert float(pg.explained_variance(-returns, returns, weight)) < 0
     assert math.isnan(float(pg.explained_variance(returns, torch.ones(4), weight)))
@@ -162,16 +161,16 @@ def test_explained_variance() -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.floats(-1e3, 1e3, width=32), st.booleans()), min_size=1, max_size=12))
-def test_normalising_looks_at_what_counts(rows: list[tuple[float, bool]]) -> None:
+def test_normalising_ignores_samples_of_weight_0(rows: list[tuple[float, bool]]) -> None:
     advantage = torch.tensor([value for value, _ in rows])
-    weight = torch.tensor([float(counts) for _, counts in rows])
-    found = pg.normalised(torch.where(weight > 0, advantage, 777.0), weight)
-    assert bool(torch.isfinite(found).all())
-    counted = advantage[weight > 0].double()
-    if len(counted) > 1:
-        wanted = (counted - counted.mean()) / (counted.std() + 1e-8)
-        # where all are alike what is left is rounding
-        if counted.std() > 1e-3 * counted.abs().max():
-            torch.testing.assert_close(found[weight > 0].double(), wanted, rtol=1e-3, atol=1e-3)
+    weight = torch.tensor([float(valid) for _, valid in rows])
+    result = pg.normalised(torch.where(weight > 0, advantage, 777.0), weight)
+    assert bool(torch.isfinite(result).all())
+    valid = advantage[weight > 0].double()
+    if len(valid) > 1:
+        expected = (valid - valid.mean()) / (valid.std() + 1e-8)
+        # nearly equal advantages differ by rounding errors only
+        if valid.std() > 1e-3 * valid.abs().max():
+            torch.testing.assert_close(result[weight > 0].double(), expected, rtol=1e-3, atol=1e-3)
     else:
-        assert torch.equal(found[weight > 0], advantage[weight > 0])
+        assert torch.equal(result[weight > 0], advantage[weight > 0])

@@ -1,4 +1,4 @@
-"""Losses of quantiles and of proposed fractions: worked numbers with decoys, and naive loops beside them."""
+"""Quantile and fraction losses: worked numbers with decoys, and comparison with naive loops."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from sb_dqn.accelerate import Mode, accelerate
-from sb_dqn.losses.distributional import IN_CACHE, fraction_gradient, fraction_loss, quantile_huber
+from sb_dqn.losses.distributional import CACHE_ELEMENTS, fraction_gradient, fraction_loss, quantile_huber
 from tests.modes import MODES
 
 
@@ -22,8 +22,8 @@ from tests.modes import MODES
         # errors: 1 - 0 = 1 and -2 - 0 = -2 at 1/4; 1 - 3 = -2 and -2 - 3 = -5 at 3/4
         # Huber 1: .5, 1.5; 1.5, 4.5. (.25 * .5 + .75 * 1.5) / 2 + (.25 * 1.5 + .25 * 4.5) / 2
         (1.0, 0.625 + 0.75),  # decoy: tau and 1 - tau swapped 2.625; mean over predictions too 0.6875
-        # Huber 2: .5, 2; 2, 8, over kappa: .25, 1; 1, 4. (.25 * .25 + .75 * 1) / 2 + (.25 * 1 + .25 * 4) / 2
-        (2.0, 0.40625 + 0.625),  # decoy: not over kappa 2.0625
+        # Huber 2: .5, 2; 2, 8, divided by kappa: .25, 1; 1, 4. (.25 * .25 + .75 * 1) / 2 + (.25 * 1 + .25 * 4) / 2
+        (2.0, 0.40625 + 0.625),  # decoy: not divided by kappa 2.0625
         (0.0, 1.75),  # (.25 * 1 + .75 * 2) / 2 + (.25 * 2 + .25 * 5) / 2
     ],
 )
@@ -39,7 +39,7 @@ def test_quantile_huber_by_worked_numbers(mode: Mode, kappa: float, expected: fl
 
 
 def naive_quantile_huber(predicted: Tensor, taus: Tensor, target: Tensor, kappa: float, weights: Tensor) -> Tensor:
-    """One pair after another, its gradient by autograd."""
+    """Sums over one pair after another; the gradient comes from autograd."""
     total = predicted.new_zeros(())
     for i in range(len(predicted)):
         for j in range(len(target)):
@@ -54,16 +54,16 @@ def naive_quantile_huber(predicted: Tensor, taus: Tensor, target: Tensor, kappa:
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("kappa", [0.0, 0.3, 1.0])
 @pytest.mark.parametrize(("m", "n"), [(1, 1), (3, 5), (6, 2)])
-def test_quantile_huber_and_its_gradient_beside_a_loop(m: int, n: int, kappa: float, weighted: bool) -> None:
+def test_quantile_huber_and_its_gradient_match_a_loop(m: int, n: int, kappa: float, weighted: bool) -> None:
     rng = torch.Generator().manual_seed(m)
     predicted = torch.randn(4, 2, m, generator=rng, dtype=torch.float64).requires_grad_()
     taus = torch.rand(4, 1, m, generator=rng, dtype=torch.float64)
     target = torch.randn(4, 2, n, generator=rng, dtype=torch.float64).requires_grad_()
     weights = torch.rand(4, 1, n, generator=rng, dtype=torch.float64).softmax(-1)
     loss, magnitude = quantile_huber(predicted, taus, target, kappa, weights if weighted else None)
-    found: list[Any] = list(torch.autograd.grad(loss.sum(), [predicted, target], allow_unused=True))
-    gradient, of_target = found
-    assert of_target is None
+    gradients: list[Any] = list(torch.autograd.grad(loss.sum(), [predicted, target], allow_unused=True))
+    gradient, target_gradient = gradients
+    assert target_gradient is None
     assert not magnitude.requires_grad
     if not weighted:
         weights = torch.full_like(weights, 1 / n)
@@ -79,9 +79,9 @@ def test_quantile_huber_and_its_gradient_beside_a_loop(m: int, n: int, kappa: fl
 
 
 @pytest.mark.parametrize("weighted", [False, True])
-def test_many_pairs_are_taken_in_blocks(weighted: bool) -> None:
+def test_many_pairs_are_processed_in_blocks(weighted: bool) -> None:
     rng = torch.Generator().manual_seed(0)
-    rows, m = 3 * IN_CACHE // (2 * 70 * 70), 70  # more than one block, and a half
+    rows, m = 3 * CACHE_ELEMENTS // (2 * 70 * 70), 70  # several blocks, the last one incomplete
     predicted, target = (torch.randn(rows, 2, m, generator=rng) for _ in range(2))
     taus, weights = torch.rand(m, generator=rng), torch.rand(rows, 1, m, generator=rng).softmax(-1)
     predicted.requires_grad_()
@@ -95,16 +95,16 @@ def test_many_pairs_are_taken_in_blocks(weighted: bool) -> None:
         torch.testing.assert_close(gradient[i], torch.autograd.grad(loss.sum(), row)[0])
 
 
-def test_quantile_regression_finds_quantiles() -> None:
-    """The minimum of the loss without rounding lies at the quantiles of the samples."""
+def test_quantile_regression_converges_to_quantiles() -> None:
+    """Minimises the loss with kappa 0, which has its minimum at the quantiles of the samples."""
     samples = torch.arange(101, dtype=torch.float32).unsqueeze(0)
     taus = torch.tensor([0.1, 0.5, 0.9])
-    found = torch.full((1, 3), 50.0)
+    result = torch.full((1, 3), 50.0)
     for rate in torch.linspace(40, 0.1, 400):
-        leaf = found.clone().requires_grad_()
+        leaf = result.clone().requires_grad_()
         loss, _ = quantile_huber(leaf, taus, samples, 0.0)
-        found -= rate * torch.autograd.grad(loss.sum(), leaf)[0]
-    torch.testing.assert_close(found, torch.tensor([[10.0, 50.0, 90.0]]), rtol=0, atol=0.6)
+        result -= rate * torch.autograd.grad(loss.sum(), leaf)[0]
+    torch.testing.assert_close(result, torch.tensor([[10.0, 50.0, 90.0]]), rtol=0, atol=0.6)
 
 
 @settings(max_examples=60, deadline=None)
@@ -121,48 +121,50 @@ def test_gradients_are_finite(numbers: list[float], kappa: float) -> None:
     ("predicted", "taus", "target"), [((4, 3), (2,), (4, 5)), ((4, 3), (3,), (5,)), ((4, 3), (3,), (1, 5))]
 )
 def test_shapes_of_quantiles(predicted: tuple[int, ...], taus: tuple[int, ...], target: tuple[int, ...]) -> None:
-    with pytest.raises(ValueError, match=r"do not belong together: give \[..., M\], \[..., M\] and \[..., M'\]"):
+    with pytest.raises(ValueError, match=r"must have shapes \[..., M\], \[..., M\] and \[..., M'\], got \(4, 3\)"):
         quantile_huber(torch.zeros(predicted), torch.zeros(taus), torch.zeros(target))
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_the_slope_of_fractions_by_worked_numbers(mode: Mode) -> None:
-    # F^-1(tau) = tau^2, fractions 0, .2, .6, 1: middles .1, .4, .8
-    at_fractions, at_middles = torch.tensor([0.04, 0.36]), torch.tensor([0.01, 0.16, 0.64])
+def test_fraction_gradient_by_worked_numbers(mode: Mode) -> None:
+    # F^-1(tau) = tau^2, fractions 0, .2, .6, 1: midpoints .1, .4, .8
+    at_fractions, at_midpoints = torch.tensor([0.04, 0.36]), torch.tensor([0.01, 0.16, 0.64])
     run = accelerate(fraction_gradient, (torch.zeros(2), torch.zeros(3)), mode)
-    # 2 * .04 - .16 - .01, 2 * .36 - .64 - .16; decoy: each with its own middle alone .07, .56
-    assert run(at_fractions, at_middles).tolist() == pytest.approx([-0.09, -0.08], abs=1e-6)
+    # 2 * .04 - .16 - .01, 2 * .36 - .64 - .16; decoy: each with one midpoint only .07, .56
+    assert run(at_fractions, at_midpoints).tolist() == pytest.approx([-0.09, -0.08], abs=1e-6)
 
 
 def distance(inner: list[float], parts: int = 20_000) -> float:
-    """1-Wasserstein distance between F^-1(tau) = tau^2 and its staircase, by summing."""
+    """Integrates numerically the 1-Wasserstein distance between F^-1(tau) = tau^2 and its step approximation."""
     ends = torch.tensor([0.0, *inner, 1.0], dtype=torch.float64)
     at = (torch.arange(parts, dtype=torch.float64) + 0.5) / parts
-    stair = torch.bucketize(at, ends[1:-1])
-    middles = (ends[1:] + ends[:-1]) / 2
-    return float((at**2 - middles[stair] ** 2).abs().mean())
+    interval = torch.bucketize(at, ends[1:-1])
+    midpoints = (ends[1:] + ends[:-1]) / 2
+    return float((at**2 - midpoints[interval] ** 2).abs().mean())
 
 
-def test_the_slope_of_fractions_is_that_of_the_distance() -> None:
+def test_fraction_gradient_is_that_of_the_distance() -> None:
     inner, step = [0.2, 0.6], 0.01
-    found = fraction_gradient(torch.tensor([0.04, 0.36]), torch.tensor([0.01, 0.16, 0.64])).tolist()
-    for i, slope in enumerate(found):
+    gradient = fraction_gradient(torch.tensor([0.04, 0.36]), torch.tensor([0.01, 0.16, 0.64])).tolist()
+    for i, expected in enumerate(gradient):
         more, less = ([x + sign * step * (k == i) for k, x in enumerate(inner)] for sign in (1, -1))
-        assert (distance(more) - distance(less)) / (2 * step) == pytest.approx(slope, abs=2e-3)
+        assert (distance(more) - distance(less)) / (2 * step) == pytest.approx(expected, abs=2e-3)
 
 
-def test_the_loss_of_fractions_is_its_slope_alone() -> None:
+def test_fraction_loss_is_zero_with_a_gradient() -> None:
     inner = torch.tensor([[0.2, 0.6]]).requires_grad_()
     at_fractions = torch.tensor([[0.04, 0.36]]).requires_grad_()
-    at_middles = torch.tensor([[0.01, 0.16, 0.64]]).requires_grad_()
-    loss = fraction_loss(inner, at_fractions, at_middles)
+    at_midpoints = torch.tensor([[0.01, 0.16, 0.64]]).requires_grad_()
+    loss = fraction_loss(inner, at_fractions, at_midpoints)
     assert loss.tolist() == [0.0]
-    found: list[Any] = list(torch.autograd.grad(loss.sum(), [inner, at_fractions, at_middles], allow_unused=True))
-    assert found[0][0].tolist() == pytest.approx([-0.09, -0.08], abs=1e-6)
-    assert found[1:] == [None, None]
+    result: list[Any] = list(torch.autograd.grad(loss.sum(), [inner, at_fractions, at_midpoints], allow_unused=True))
+    assert result[0][0].tolist() == pytest.approx([-0.09, -0.08], abs=1e-6)
+    assert result[1:] == [None, None]
 
 
-@pytest.mark.parametrize(("inner", "at_fractions", "at_middles"), [(2, 3, 3), (3, 2, 3), (3, 3, 3)])
-def test_shapes_of_fractions(inner: int, at_fractions: int, at_middles: int) -> None:
-    with pytest.raises(ValueError, match="do not belong"):
-        fraction_loss(torch.zeros(inner), torch.zeros(at_fractions), torch.zeros(at_middles))
+@pytest.mark.parametrize(("inner", "at_fractions", "at_midpoints"), [(2, 3, 3), (3, 2, 3), (3, 3, 3)])
+def test_shapes_of_fractions(inner: int, at_fractions: int, at_midpoints: int) -> None:
+    with pytest.raises(
+        ValueError, match=r"fractions and at_midpoints must have shapes \[..., M-1\] and \[..., M\], got"
+    ):
+        fraction_loss(torch.zeros(inner), torch.zeros(at_fractions), torch.zeros(at_midpoints))

@@ -1,4 +1,4 @@
-"""Value rescaling: worked numbers, its inverse, and the targets made with it."""
+"""Value rescaling: worked numbers of the function, its inverse and the TD targets."""
 
 from __future__ import annotations
 
@@ -12,9 +12,14 @@ from sb_dqn.losses.rescaling import rescale, rescaled_target, unscale
 from tests.modes import Variant
 
 H = {
-    0: 0.0, 0.5: 0.2252448714, 1: 0.4152135624, 10: 2.3266247904, 100: 9.1498756211, 1000: 31.6385840391,
+    0: 0.0,
+    0.5: 0.2252448714,
+    1: 0.4152135624,
+    10: 2.3266247904,
+    100: 9.1498756211,
+    1000: 31.6385840391,
     10000: 109.0049998751,
-}  # fmt: skip
+}
 INVERSE = {0.5: 1.2462627649, 1: 2.9880567017, 5: 34.5861622556, 10: 117.4303227796, 30: 904.7255445489}
 
 
@@ -23,7 +28,7 @@ def exactly(*numbers: float) -> Tensor:
 
 
 def test_worked_numbers(variant: Variant) -> None:
-    """Of both signs: h is odd."""
+    """Checks both signs, since h is odd."""
     x = exactly(*H, *(-x for x in H))
     y = variant(rescale, (x,))(x)
     torch.testing.assert_close(y, exactly(*H.values(), *(-y for y in H.values())), rtol=0, atol=1e-10)
@@ -39,24 +44,23 @@ def test_worked_numbers_of_the_inverse(variant: Variant) -> None:
 
 @settings(max_examples=200, deadline=None)
 @given(x=st.floats(-1e6, 1e6, width=32), eps=st.sampled_from([0.0, 1e-3, 0.1]))
-def test_float32_comes_back(x: float, eps: float) -> None:
-    there = torch.tensor(x)
-    assert float(unscale(rescale(there, eps), eps)) == pytest.approx(x, rel=1e-5, abs=1e-6)
+def test_unscale_inverts_rescale_in_float32(x: float, eps: float) -> None:
+    assert float(unscale(rescale(torch.tensor(x), eps), eps)) == pytest.approx(x, rel=1e-5, abs=1e-6)
 
 
-def test_the_formula_as_it_stands_loses_digits_that_ours_keeps() -> None:
+def test_unscale_avoids_the_cancellation_of_the_textbook_formula() -> None:
     y, eps = torch.tensor(1e-4), 1e-3
-    as_it_stands = ((torch.sqrt(1 + 4 * eps * (y.abs() + 1 + eps)) - 1) / (2 * eps)) ** 2 - 1
+    textbook = ((torch.sqrt(1 + 4 * eps * (y.abs() + 1 + eps)) - 1) / (2 * eps)) ** 2 - 1
     exact = float(unscale(y.double()))
     assert float(unscale(y)) == pytest.approx(exact, rel=1e-2)
-    assert float(as_it_stands) != pytest.approx(exact, rel=1e-2)
+    assert float(textbook) != pytest.approx(exact, rel=1e-2)
 
 
 def test_worked_targets_with_decoys(variant: Variant) -> None:
-    """Rewards 2 and 1, gamma 0.997, two steps, rescaled value 3 (decoy: 66 at what is not the end)."""
+    """Uses rewards 2 and 1, gamma 0.997 and a rescaled value of 3; after a termination the value (66) has no effect."""
     arguments = (exactly(2 + 0.997 * 1).repeat(2), exactly(0.997**2, 0.0), exactly(3.0, 66.0))
     y = variant(rescaled_target, arguments)(*arguments)
     torch.testing.assert_close(y, exactly(3.3524192190, 1.0022468593), rtol=0, atol=1e-9)
-    plain = exactly(2.997 + 0.997**2 * 3.0)  # neither there nor back
+    plain = exactly(2.997 + 0.997**2 * 3.0)  # decoy: no rescaling
     assert not torch.isclose(y[0], plain, rtol=1e-3)
-    assert not torch.isclose(y[0], rescale(plain), rtol=1e-3)  # the value was not brought back
+    assert not torch.isclose(y[0], rescale(plain), rtol=1e-3)  # decoy: the value was not unscaled

@@ -1,4 +1,4 @@
-"""Soft actor-critic by worked numbers, with the values that a mistake would give."""
+"""Soft actor-critic losses: worked numbers, and decoys that a wrong formula would give."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def test_log_probability_of_a_squashed_action(mode: Mode) -> None:
     assert action.item() == pytest.approx(0.6197329881, abs=1e-10)
     # decoys: without the correction -0.6639385332, with its sign turned -1.1485588298
     assert log_prob.tolist() == pytest.approx([-0.1793182366], abs=1e-10)
-    # in units in which the bounds are -2 and 2
+    # for actions scaled to the bounds -2 and 2
     assert log_prob.item() - math.log(2.0) == pytest.approx(-0.8724654172, abs=1e-10)
     assert mode_.item() == 0.3
 
 
-def test_several_numbers_are_one_action() -> None:
+def test_log_probability_sums_over_action_dimensions() -> None:
     policy = SquashedGaussian(torch.tensor([[0.3, 0.3]]), torch.tensor([-0.5, -0.5]))
     log_prob = policy.log_prob(policy.sample(torch.tensor([[0.7, 0.7]])))
     assert log_prob.tolist() == pytest.approx([2 * -0.1793182366], abs=1e-6)
@@ -92,10 +92,10 @@ def test_temperature_loss() -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_expectation_over_choices(mode: Mode) -> None:
+def test_expectation_over_actions(mode: Mode) -> None:
     run = accelerate(expected_soft_value, (torch.zeros(2, 1, 3), torch.zeros(1, 3), torch.zeros(())), mode)
-    q = torch.tensor([[[1.0, 4.0, 99.0]], [[2.0, 3.0, 99.0]]])  # minima 1, 3; 99 is not allowed
+    q = torch.tensor([[[1.0, 4.0, 99.0]], [[2.0, 3.0, 99.0]]])  # minima 1, 3; the last action is illegal
     logp = torch.tensor([[math.log(0.25), math.log(0.75), -1e9]])
-    # 0.25 (1 + 0.5 * 1.3862944) + 0.75 (3 + 0.5 * 0.2876821); decoys: minimum of the expectations 2.7811676 + ...
+    # 0.25 (1 + 0.5 * 1.3862944) + 0.75 (3 + 0.5 * 0.2876821); decoy: the minimum of the expectations 2.7811676 + ...
     assert run(q, logp, torch.tensor(0.5)).tolist() == pytest.approx([2.5 + 0.5 * 0.5623351446])
     assert run(q, logp, torch.tensor(0.0)).tolist() == pytest.approx([2.5])

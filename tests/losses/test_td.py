@@ -1,4 +1,4 @@
-"""Worked numbers of the losses on temporal-difference errors, and of the weighted mean."""
+"""Temporal-difference losses and the weighted mean: worked numbers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_huber(variant: Variant, kappa: float, expected: list[float]) -> None:
     torch.testing.assert_close(variant(function, (ERROR,))(ERROR), torch.tensor(expected), rtol=0, atol=1e-6)
 
 
-def test_half_of_the_square(variant: Variant) -> None:
+def test_squared(variant: Variant) -> None:
     # decoy: without the half 0.25, 1, 4, 9
     expected = torch.tensor([0.125, 0.5, 2.0, 4.5])
     torch.testing.assert_close(variant(squared, (ERROR,))(ERROR), expected, rtol=0, atol=1e-6)
@@ -37,11 +37,11 @@ def test_gradients_of_the_losses(variant: Variant, loss: Callable[[Tensor], Tens
     torch.testing.assert_close(variant(gradient, (ERROR,))(ERROR), torch.tensor(expected), rtol=0, atol=1e-6)
 
 
-def test_the_mean_counts_rows_of_weight_alone(variant: Variant) -> None:
+def test_the_mean_ignores_rows_of_weight_0(variant: Variant) -> None:
     loss = torch.tensor([2.0, torch.nan, 4.0, torch.inf])
     weight = torch.tensor([1.0, 0.0, 0.5, 0.0])
-    found = variant(weighted_mean, (loss, weight))(loss, weight)
-    assert found.item() == 2.0  # (2 + 0.5 * 4) / 2; decoys: / 4 rows 1.0, / sum of weights 2.667
+    result = variant(weighted_mean, (loss, weight))(loss, weight)
+    assert result.item() == 2.0  # (2 + 0.5 * 4) / 2; decoys: / 4 rows 1.0, / sum of weights 2.667
 
 
 def test_rows_of_weight_0_pass_no_gradient() -> None:
@@ -50,6 +50,6 @@ def test_rows_of_weight_0_pass_no_gradient() -> None:
     assert gradient.tolist() == [0.5, 0.0, 0.25]
 
 
-def test_the_mean_of_nothing_is_0(variant: Variant) -> None:
+def test_the_mean_without_weights_is_0(variant: Variant) -> None:
     arguments = (torch.tensor([torch.nan, 3.0]), torch.zeros(2))
     assert variant(weighted_mean, arguments)(*arguments).item() == 0.0

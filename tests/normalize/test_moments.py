@@ -1,4 +1,4 @@
-"""Running moments against numpy over the whole stream, however it was cut."""
+"""Running moments: comparison with numpy over the whole stream, for any split into batches."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Pieces = list[npt.NDArray[np.float32]]
 
 @st.composite
 def pieces(draw: st.DrawFn) -> Pieces:
-    """Batches of two numbers, some of them empty, on scales from the tiny to the huge."""
+    """Draws batches of two numbers at different scales and offsets; some are empty."""
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     scale, offset = draw(st.sampled_from([1e-3, 1.0, 1e4])), draw(st.sampled_from([0.0, -3.0, 1e5]))
     sizes = draw(st.lists(st.integers(0, 7), min_size=1, max_size=12))
@@ -24,7 +24,7 @@ def pieces(draw: st.DrawFn) -> Pieces:
 
 @settings(max_examples=150, deadline=None)
 @given(pieces())
-def test_equal_numpy_over_the_whole_stream(batches: Pieces) -> None:
+def test_moments_equal_numpy(batches: Pieces) -> None:
     moments = Moments((2,))
     for batch in batches:
         moments.update(batch)
@@ -35,7 +35,7 @@ def test_equal_numpy_over_the_whole_stream(batches: Pieces) -> None:
         np.testing.assert_allclose(moments.variance, whole.var(0), rtol=1e-9, atol=1e-12)
 
 
-def test_before_anything_was_given_they_change_nothing() -> None:
+def test_mean_0_and_variance_1_without_data() -> None:
     moments = Moments((3,))
     moments.update(np.empty((0, 3)))
     assert moments.mean.tolist() == [0, 0, 0]
@@ -43,14 +43,14 @@ def test_before_anything_was_given_they_change_nothing() -> None:
 
 
 def test_worked_numbers() -> None:
-    # decoys: the sample's variance would be 4.25 / 3 * 4, a mean of the two batches' means 2.75
+    # decoys: the sample variance 14 / 3, the mean of the two batch means 4
     moments = Moments()
     moments.update(np.array([1.0, 2.0, 3.0]))
     moments.update(np.array([6.0]))
     assert (moments.count, float(moments.mean), float(moments.variance)) == (4, 3.0, 3.5)
 
 
-def test_small_differences_far_from_zero_are_not_lost() -> None:
+def test_small_differences_at_a_large_offset_are_accurate() -> None:
     moments = Moments()
     for x in np.tile([1e8, 1e8 + 1, 1e8 + 2], 1000):
         moments.update(np.array([x]))
@@ -59,7 +59,7 @@ def test_small_differences_far_from_zero_are_not_lost() -> None:
 
 @given(pieces(), pieces())
 @settings(max_examples=30, deadline=None)
-def test_the_state_goes_on_bit_for_bit(before: Pieces, after: Pieces) -> None:
+def test_a_restored_state_continues_bit_for_bit(before: Pieces, after: Pieces) -> None:
     first, second = Moments((2,)), Moments((2,))
     for batch in before:
         first.update(batch)

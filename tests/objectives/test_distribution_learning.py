@@ -1,4 +1,4 @@
-"""Nets of distributions as they learn: a naive agent beside them, recordings, and where gradients go."""
+"""Distributional networks in the learner: comparison with a naive agent, recorded gradients, gradient flow."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ SMALL: dict[str, tuple[Distribution, Callable[[Bootstrap], Any]]] = {
     "categorical": (Categorical(9, -3, 3), CategoricalObjective),
     "quantile": (Quantile(6), QuantileObjective),
     "implicit": (ImplicitQuantile(6, 5, 4, n_cosines=8), QuantileObjective),
-    "fraction": (FractionProposal(6, n_cosines=8), lambda backup: FractionObjective(backup, entropy_coef=0.1)),
+    "fraction": (FractionProposal(6, n_cosines=8), lambda bootstrap: FractionObjective(bootstrap, entropy_coef=0.1)),
 }
-BACKUPS = {
+BOOTSTRAPS = {
     "plain": Bootstrap(),
     "double": Bootstrap(True),
     "munchausen": Bootstrap(False, Munchausen(tau=0.1)),
@@ -45,14 +45,14 @@ SPACE = spaces.Box(-np.inf, np.inf, (4,), np.float32)
 DISCRETE, BRANCHED = spaces.Discrete(3), spaces.MultiDiscrete([3, 2])
 
 
-def make_learner(name: str, backup: str, actions: spaces.Space[Any] = DISCRETE, **design: Any) -> Learner:
+def make_learner(name: str, bootstrap: str, actions: spaces.Space[Any] = DISCRETE, **design: Any) -> Learner:
     distribution, objective = SMALL[name]
     with torch_seeded(0):
         policy = MlpPolicy(SPACE, actions, net_arch=[16], design=QNetworkConfig(distribution, **design))
         with torch.no_grad():
             for parameter in policy.q_net_target.parameters():
                 parameter.add_(0.1 * torch.randn(parameter.shape))
-    return Learner(policy.q_net, policy.q_net_target, objective(BACKUPS[backup]), 8)
+    return Learner(policy.q_net, policy.q_net_target, objective(BOOTSTRAPS[bootstrap]), 8)
 
 
 def make_batch(seed: int, actions: spaces.Space[Any] = DISCRETE, masked: bool = True) -> Batch:
@@ -74,31 +74,31 @@ def make_batch(seed: int, actions: spaces.Space[Any] = DISCRETE, masked: bool = 
     )
 
 
-def naive_target(value: Any, q_selects: Tensor, q_before: Tensor, batch: Batch, backup: Bootstrap, i: int) -> Any:
-    """Atoms of row i's target and their masses, one action after another."""
+def naive_target(value: Any, q_next: Tensor, q_tm1: Tensor, batch: Batch, bootstrap: Bootstrap, i: int) -> Any:
+    """Returns the atoms of row i's target and their masses, one action after another; `q_next` selects."""
     if isinstance(value, CategoricalValue):
         atoms, masses = value.support.expand_as(value.logits[i]), value.logits[i].softmax(-1)
     else:
-        even = torch.full_like(value.quantiles[i], 1 / value.quantiles.shape[-1])
-        atoms, masses = value.quantiles[i], even if value.weights is None else value.weights[i].expand_as(even)
-    r, discount, soft = batch.return_[i], batch.discount[i], backup.munchausen
+        uniform = torch.full_like(value.quantiles[i], 1 / value.quantiles.shape[-1])
+        atoms, masses = value.quantiles[i], uniform if value.weights is None else value.weights[i].expand_as(uniform)
+    r, discount, soft = batch.return_[i], batch.discount[i], bootstrap.munchausen
     if soft is None:
-        best = int(q_selects[i].argmax())
+        best = int(q_next[i].argmax())
         return r + discount * atoms[best], masses[best]
-    pi = (q_selects[i] / soft.tau).softmax(-1)
-    r = r + soft.alpha * (soft.tau * (q_before[i] / soft.tau).log_softmax(-1)[batch.action[i]]).clamp(soft.clip, 0.0)
+    pi = (q_next[i] / soft.tau).softmax(-1)
+    r = r + soft.alpha * (soft.tau * (q_tm1[i] / soft.tau).log_softmax(-1)[batch.action[i]]).clamp(soft.clip, 0.0)
     legal = [a for a in range(3) if pi[a] > 0]
-    moved = {a: atoms[a] - soft.tau * pi[a].log() for a in legal}
+    shifted = {a: atoms[a] - soft.tau * pi[a].log() for a in legal}
     if isinstance(value, CategoricalValue):
-        return r + discount * torch.cat([moved[a] for a in legal]), torch.cat([pi[a] * masses[a] for a in legal])
-    return r + discount * sum(pi[a] * moved[a] for a in legal), masses[0]
+        return r + discount * torch.cat([shifted[a] for a in legal]), torch.cat([pi[a] * masses[a] for a in legal])
+    return r + discount * sum(pi[a] * shifted[a] for a in legal), masses[0]
 
 
 @pytest.mark.parametrize("masked", [False, True])
-@pytest.mark.parametrize("backup", BACKUPS)
+@pytest.mark.parametrize("bootstrap", BOOTSTRAPS)
 @pytest.mark.parametrize("name", SMALL)
-def test_losses_beside_a_naive_agent(name: str, backup: str, masked: bool) -> None:
-    learner, batch = make_learner(name, backup), make_batch(3, masked=masked)
+def test_losses_match_a_naive_agent(name: str, bootstrap: str, masked: bool) -> None:
+    learner, batch = make_learner(name, bootstrap), make_batch(3, masked=masked)
     noises = [torch.Generator().manual_seed(seed) for seed in range(2)]
     for noise, rng in zip(learner.noises, noises, strict=True):
         if noise is not None:
@@ -110,24 +110,26 @@ def test_losses_beside_a_naive_agent(name: str, backup: str, masked: bool) -> No
     def target(obs: Any, mask: Any) -> Any:
         return learner.target(obs, mask, learner.noises[1])
 
-    rule = BACKUPS[backup]
+    rule = BOOTSTRAPS[bootstrap]
     loss, facts = learner.objective(online, target, batch)
     with torch.no_grad():
         value = target(batch.next_obs, batch.next_mask)
-        selects = (online if rule.double_q else target)(batch.next_obs, batch.next_mask).q
-        before = (online if rule.double_q else target)(batch.obs, batch.mask).q
+        selector = online if rule.double_q else target
+        q_next = selector(batch.next_obs, batch.next_mask).q
+        q_tm1 = selector(batch.obs, batch.mask).q
         predicted = online(batch.obs, batch.mask)
     for i in range(8):
-        atoms, masses = naive_target(value, selects, before, batch, rule, i)
+        atoms, masses = naive_target(value, q_next, q_tm1, batch, rule, i)
         a = int(batch.action[i])
         if name == "categorical":
-            truth = torch.zeros(9)
+            projected = torch.zeros(9)
             for x, mass in zip(atoms.tolist(), masses.tolist(), strict=True):
                 for k, z in enumerate(predicted.support.tolist()):
-                    truth[k] += mass * max(0.0, 1 - abs(min(max(x, -3.0), 3.0) - z) / 0.75)
+                    projected[k] += mass * max(0.0, 1 - abs(min(max(x, -3.0), 3.0) - z) / 0.75)
             log_q = predicted.logits[i, a].log_softmax(-1)
-            expected = -(truth * log_q).sum().item()
-            priority = sum(p * (math.log(p) - q) for p, q in zip(truth.tolist(), log_q.tolist(), strict=True) if p > 0)
+            expected = -(projected * log_q).sum().item()
+            pairs = zip(projected.tolist(), log_q.tolist(), strict=True)
+            priority = sum(p * (math.log(p) - q) for p, q in pairs if p > 0)
         else:
             taus = predicted.taus if predicted.taus.dim() == 1 else predicted.taus[i]
             expected, errors = 0.0, []
@@ -142,14 +144,14 @@ def test_losses_beside_a_naive_agent(name: str, backup: str, masked: bool) -> No
 
 
 @pytest.mark.parametrize(
-    ("backup", "actions", "design"),
+    ("bootstrap", "actions", "design"),
     [("plain", DISCRETE, {}), ("double munchausen", BRANCHED, {"dueling": True, "noisy": Noisy()})],
 )
 @pytest.mark.parametrize("name", SMALL)
 def test_recorded_gradients_are_the_same(
-    name: str, backup: str, actions: spaces.Space[Any], design: dict[str, Any]
+    name: str, bootstrap: str, actions: spaces.Space[Any], design: dict[str, Any]
 ) -> None:
-    learner, rng = make_learner(name, backup, actions, **design), torch.Generator().manual_seed(0)
+    learner, rng = make_learner(name, bootstrap, actions, **design), torch.Generator().manual_seed(0)
 
     def function(*tensors: Tensor) -> tuple[Tensor, ...]:
         obs, next_obs, action, return_, discount, weight, place, mask, next_mask = tensors
@@ -167,20 +169,20 @@ def test_recorded_gradients_are_the_same(
     for seed in range(1, 4):
         learner.renew_noise(rng)
         arguments = flat(make_batch(seed, actions))
-        found, expected = recorded(*arguments), function(*arguments)
-        for one, other in zip(found, expected, strict=True):
-            torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
-        assert bool(torch.isfinite(found[0]).all())
-        assert found[1].shape == (8,)
-        assert float(found[1].min()) >= 0.0
+        result, expected = recorded(*arguments), function(*arguments)
+        for actual, eager in zip(result, expected, strict=True):
+            torch.testing.assert_close(actual, eager, rtol=1e-4, atol=1e-6)
+        assert bool(torch.isfinite(result[0]).all())
+        assert result[1].shape == (8,)
+        assert float(result[1].min()) >= 0.0
         before = learner.flat.clone()
-        learner.apply(found[0])
+        learner.apply(result[0])
         assert bool((learner.flat != before).any())
 
 
 @pytest.mark.parametrize("name", SMALL)
-def test_the_target_net_and_padding_have_no_say_in_the_gradient(name: str) -> None:
+def test_padding_and_the_target_net_do_not_affect_the_gradient(name: str) -> None:
     learner, batch = make_learner(name, "double munchausen"), make_batch(0)
-    spoilt = batch._replace(return_=torch.where(batch.weight > 0, batch.return_, 1e6))
-    torch.testing.assert_close(learner.gradient(batch)[0], learner.gradient(spoilt)[0])
+    changed = batch._replace(return_=torch.where(batch.weight > 0, batch.return_, 1e6))
+    torch.testing.assert_close(learner.gradient(batch)[0], learner.gradient(changed)[0])
     assert all(not parameter.requires_grad for parameter in learner.target.parameters())

@@ -1,4 +1,4 @@
-"""Text to value, the same for preset files and for `--set name=value`."""
+"""Parsing of YAML and Python literals in preset files and in `--set name=value`."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ _TUPLE = re.compile(r"\([^()]*,[^()]*\)$")
 
 
 def parse_value(text: str) -> Any:
-    """The value that `text` writes as a YAML or Python literal; a plain word is a string.
+    """Parses `text` as a YAML or Python literal; a plain word is a string.
 
-    `1e-4` is a number here (YAML 1.1 reads a string) and `None`, `True` and tuples mean what they mean in Python.
+    `1e-4` is a number (a string in YAML 1.1); `None`, `True` and tuples have their meaning in Python.
 
     Raises:
-        ValueError: `text` opens a list, dict or string and does not close it, or has a tuple where YAML knows none.
+        ValueError: a list, dict or string in `text` is not closed, or a YAML value contains a tuple.
     """
     import ast
 
@@ -29,29 +29,29 @@ def parse_value(text: str) -> Any:
     try:
         value = plain(yaml.safe_load(text))
     except yaml.YAMLError as error:
-        raise ValueError(f"{text!r} is neither a YAML nor a Python value") from error
-    if _torn(value):
-        square = text.strip().replace("(", "[").replace(")", "]")
+        raise ValueError(f"value must be a YAML or Python literal, got {text!r}") from error
+    if _has_tuple(value):
+        with_lists = text.strip().replace("(", "[").replace(")", "]")
         raise ValueError(
-            f"{text.strip()!r} is no Python value, and in YAML a pair is [0, 1.0], not (0, 1.0): say {square}"
+            f"value must be a YAML or Python literal, got {text.strip()!r}. YAML has lists instead of tuples: {with_lists}"
         )
     return value
 
 
-def _torn(value: Any) -> bool:
-    """Whether a tuple was read as words: YAML splits it at its commas, or takes it whole for one."""
+def _has_tuple(value: Any) -> bool:
+    """Returns True if a tuple was parsed as strings: YAML splits it at its commas, or reads it as one string."""
     match value:
         case str():
             return value.startswith("(") and (")" not in value or _TUPLE.match(value) is not None)
         case Mapping():
-            return any(_torn(inner) for pair in value.items() for inner in pair)
+            return any(_has_tuple(inner) for pair in value.items() for inner in pair)
         case list():
-            return any(_torn(inner) for inner in value)
+            return any(_has_tuple(inner) for inner in value)
     return False
 
 
 def plain(value: Any) -> Any:
-    """`value` with every string that writes a number turned into that number, at any depth."""
+    """Returns `value` with every numeric string converted to a number, at any depth."""
     match value:
         case str() if _NUMBER.match(value):
             return float(value)

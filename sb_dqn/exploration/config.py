@@ -1,0 +1,147 @@
+"""Exploration configuration: parsing and validation of the constructor keyword `exploration`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from sb_dqn.checks import check_choice, check_float, check_int, check_keys
+from sb_dqn.errors import ConfigurationError
+from sb_dqn.exploration.base import Exploration
+from sb_dqn.exploration.boltzmann import Boltzmann
+from sb_dqn.exploration.epsilon import EpsilonGreedy
+from sb_dqn.exploration.ladders import ApexLadder, Ladder, LogLadder
+from sb_dqn.schedules import Constant, Schedule, as_schedule
+from sb_dqn.spaces import ActionShape
+
+KINDS = ("epsilon", "boltzmann", "none")
+KEYS = {
+    "epsilon": ("schedule", "ladder", "ladder_alpha", "ladder_min", "off_after"),
+    "boltzmann": ("temperature", "off_after"),
+    "none": (),
+}
+"""Allowed keys next to `kind`, by kind."""
+
+
+@dataclass(frozen=True)
+class ExplorationConfig:
+    """Exploration during training and in `predict(deterministic=False)`.
+
+    Args:
+        kind: "epsilon", "boltzmann", or "none" (greedy, for noisy layers).
+        schedule: epsilon in [0, 1], or temperature >= 0, over env steps.
+        ladder: final epsilon of each lane; None: that of `schedule`.
+        off_after: env step from which epsilon or temperature is 0; None: never.
+        evaluation_eps: epsilon of `predict`, [0, 1]; None: exploration as in training.
+    """
+
+    kind: str
+    schedule: Schedule
+    ladder: Ladder | None = None
+    off_after: int | None = None
+    evaluation_eps: float | None = None
+
+    def build(self, actions: ActionShape, num_lanes: int, rng: np.random.Generator) -> Exploration:
+        """Creates the exploration of a model with these actions and lanes."""
+        evaluation: Exploration | None = None
+        if self.evaluation_eps is not None:
+            evaluation = EpsilonGreedy(Constant(self.evaluation_eps), actions, num_lanes, rng)
+        if self.kind == "boltzmann":
+            return Boltzmann(self.schedule, actions, num_lanes, rng, off_after=self.off_after, evaluation=evaluation)
+        return EpsilonGreedy(
+            self.schedule,
+            actions,
+            num_lanes,
+            rng,
+            ladder=self.ladder,
+            off_after=self.off_after,
+            evaluation=evaluation,
+        )
+
+
+def as_exploration(value: Any, schedule: Schedule, evaluation_eps: float | None = None) -> ExplorationConfig:
+    """Parses and validates the keyword `exploration`.
+
+    Args:
+        value: "epsilon", "boltzmann", "none", or a dict of `kind` and its options: `schedule`, `ladder` ("apex" with
+            `ladder_alpha`, default 7; "log" with `ladder_min`) and `off_after` for "epsilon"; `temperature` and
+            `off_after` for "boltzmann".
+        schedule: default of `schedule` and `temperature`, built from `exploration_initial_eps`, `exploration_final_eps`
+            and `exploration_fraction`.
+        evaluation_eps: epsilon of `predict`, [0, 1]; None: exploration as in training.
+
+    Raises:
+        ConfigurationError: an unknown kind, a key of another kind, or a number out of range.
+    """
+    if not isinstance(value, (str, Mapping)):
+        raise ConfigurationError(
+            f"exploration must be one of {list(KINDS)} or a dict, got {value!r}. Use for instance "
+            f"exploration=dict(kind='epsilon', ladder='apex')."
+        )
+    options = dict(value) if isinstance(value, Mapping) else {"kind": value}
+    kind = check_choice("exploration", options.get("kind", "epsilon"), KINDS)
+    check_keys(f"exploration of kind {kind!r}", options, ("kind", *KEYS[kind]))
+    off_after = options.get("off_after")
+    if off_after is not None:
+        off_after = check_int("exploration['off_after']", off_after, 0)
+    if evaluation_eps is not None:
+        evaluation_eps = check_float("evaluation_eps", evaluation_eps, 0.0, 1.0)
+    ladder: Ladder | None = None
+    if kind == "none":
+        schedule = Constant(0.0)
+    elif kind == "boltzmann":
+        schedule = _decreasing("exploration['temperature']", options.get("temperature"), schedule)
+        if schedule.ends()[0] <= 0.0:
+            raise ConfigurationError(
+                "exploration['temperature'] must start above 0, got 0. Set exploration=dict(kind='boltzmann', "
+                "temperature=...) to a positive number, in units of the action values."
+            )
+    else:
+        schedule = _decreasing("exploration['schedule']", options.get("schedule"), schedule, 1.0)
+        ladder = _ladder(options, schedule.ends()[1])
+    return ExplorationConfig(kind, schedule, ladder, off_after, evaluation_eps)
+
+
+def _decreasing(name: str, value: Any, default: Schedule, high: float = np.inf) -> Schedule:
+    """Converts `value` to a schedule; returns `default` for None.
+
+    Raises:
+        ConfigurationError: `value` is no schedule, is out of range, or increases somewhere.
+    """
+    if value is None:
+        return default
+    schedule = as_schedule(name, value, above=False, high=high)
+    if schedule.rises():
+        raise ConfigurationError(f"{name} must not increase, got {value!r}. Use decreasing or constant values.")
+    return schedule
+
+
+def _ladder(options: Mapping[str, Any], final: float) -> Ladder | None:
+    """Returns the ladder of the options, None without one; `final` is the final epsilon of the schedule.
+
+    Raises:
+        ConfigurationError: an unknown ladder, an option of the other ladder, or a final epsilon of 0.
+    """
+    kind = options.get("ladder")
+    if kind is not None:
+        check_choice("exploration['ladder']", kind, ("apex", "log"))
+    for key, ladder in (("ladder_alpha", "apex"), ("ladder_min", "log")):
+        if kind != ladder and options.get(key) is not None:
+            raise ConfigurationError(
+                f"exploration[{key!r}] must be unset with ladder={kind!r}, got {options[key]!r}. Remove it, or set "
+                f"ladder={ladder!r}."
+            )
+    if kind is None:
+        return None
+    if final <= 0.0:
+        raise ConfigurationError(
+            f"final epsilon must be above 0 with exploration['ladder']={kind!r}, got {final:g}. Set for instance "
+            f"exploration_final_eps=0.4."
+        )
+    if kind == "apex":
+        alpha = options.get("ladder_alpha")
+        return ApexLadder(7.0 if alpha is None else check_float("exploration['ladder_alpha']", alpha, 0.0, above=True))
+    return LogLadder(check_float("exploration['ladder_min']", options.get("ladder_min"), 0.0, final, above=True))

@@ -1,0 +1,135 @@
+"""Log entries: media types, conversion to Python values and exclusion from sinks."""
+
+from __future__ import annotations
+
+import abc
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from sb_dqn.errors import ConfigurationError
+
+
+class Media(abc.ABC):
+    """Value that only TensorBoard can display."""
+
+    name: ClassVar[str]
+    """Name in messages."""
+
+    @abc.abstractmethod
+    def write(self, writer: Any, key: str, step: int) -> None:
+        """Writes the value to a `SummaryWriter`."""
+
+
+@dataclass
+class Video(Media):
+    """Video frames `[N, T, C, H, W]` and the frame rate in frames per second."""
+
+    name = "video"
+    frames: Any
+    fps: float
+
+    def write(self, writer: Any, key: str, step: int) -> None:
+        writer.add_video(key, self.frames, step, self.fps)
+
+
+@dataclass
+class Figure(Media):
+    """Matplotlib figure, closed after logging if `close` is True."""
+
+    name = "figure"
+    figure: Any
+    close: bool
+
+    def write(self, writer: Any, key: str, step: int) -> None:
+        writer.add_figure(key, self.figure, step, close=self.close)
+
+
+@dataclass
+class Image(Media):
+    """Image and the order of its axes: `CHW`, `HWC`, `HW`, `NCHW` ..."""
+
+    name = "image"
+    image: Any
+    dataformats: str
+
+    def write(self, writer: Any, key: str, step: int) -> None:
+        writer.add_image(key, self.image, step, dataformats=self.dataformats)
+
+
+@dataclass
+class HParam(Media):
+    """Hyperparameters of the run and the metrics by which TensorBoard compares runs (at least one).
+
+    A hyperparameter that is neither a number nor text (a schedule, a function, a list) is converted to text.
+    """
+
+    name = "hparam"
+    hparam_dict: Mapping[str, Any]
+    metric_dict: Mapping[str, float]
+
+    def __post_init__(self) -> None:
+        if not self.metric_dict:
+            raise ConfigurationError(
+                f"metric_dict must have at least one entry, got {self.metric_dict!r}. TensorBoard does not display an "
+                f"HParam without metrics."
+            )
+
+    def write(self, writer: Any, key: str, step: int) -> None:
+        # imported here, since importing TensorBoard and torch takes seconds
+        from torch.utils.tensorboard import summary as summaries
+
+        make_summaries: Any = summaries.hparams  # without types
+        hparams = {name: _text_or_number(plain(value)) for name, value in self.hparam_dict.items()}
+        # writer.add_hparams would open a second run folder
+        for summary in make_summaries(hparams, dict(self.metric_dict)):
+            writer.file_writer.add_summary(summary)
+
+
+def _text_or_number(value: Any) -> str | float | None:
+    return value if isinstance(value, str | float | int | None) else str(value)
+
+
+class FormatUnsupportedError(ConfigurationError):
+    """Raised for a value that a sink cannot write; exclude the sink with `exclude=` of `record`."""
+
+    def __init__(self, unsupported_formats: Sequence[str], value_description: str) -> None:
+        plural = "s" if len(unsupported_formats) > 1 else ""
+        super().__init__(
+            f"The format{plural} {', '.join(unsupported_formats)} cannot write the {value_description} that was logged. "
+            f"Exclude the format{plural}: record(..., exclude={tuple(unsupported_formats)})."
+        )
+
+
+def plain(value: Any) -> Any:
+    """Converts 0-d tensors, 0-d arrays and NumPy numbers to Python numbers, and other tensors to NumPy arrays.
+
+    Copying a tensor to the host synchronises with its device, so this happens at `dump` and not at `record`.
+    """
+    # not imported here: without an import by the caller, `value` cannot be one of their objects
+    torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
+    if torch is not None and isinstance(value, torch.Tensor):
+        value = value.detach().cpu()
+        if value.ndim == 0:
+            return value.item()
+        return (value.float() if value.dtype == torch.bfloat16 else value).numpy()
+    if numpy is not None and isinstance(value, (numpy.generic, numpy.ndarray)) and value.ndim == 0:
+        return value.item()
+    return value
+
+
+def included(
+    key_values: Mapping[str, Any], key_excluded: Mapping[str, tuple[str, ...]], *formats: str
+) -> dict[str, Any]:
+    """Returns the entries that are not excluded from a sink with one of the names `formats`.
+
+    Raises:
+        FormatUnsupportedError: an entry is a video, figure, image or HParam, and the sink writes text.
+    """
+    entries = {key: value for key, value in key_values.items() if not set(formats) & set(key_excluded.get(key) or ())}
+    if "tensorboard" not in formats:
+        for value in entries.values():
+            if isinstance(value, Media):
+                raise FormatUnsupportedError(list(formats), value.name)
+    return entries
