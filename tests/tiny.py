@@ -113,7 +113,7 @@ def run_eagerly(monkeypatch: pytest.MonkeyPatch) -> None:
     """Q-agents record nothing: that takes far longer than a few updates."""
     for module in ("parts", "pqn"):
         monkeypatch.setattr(f"sb_dqn.algorithms.{module}.choose_mode", lambda *_: "eager")
-    monkeypatch.setattr(ReplayBuffer, "recorded", lambda replay, noise: replay.sample)
+    monkeypatch.setattr(ReplayBuffer, "record_sampling", lambda replay, noise: replay.sample_from_noise)
 
 
 QUICK: dict[str, Any] = {

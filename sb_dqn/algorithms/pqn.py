@@ -9,7 +9,7 @@ import numpy.typing as npt
 import torch
 
 from sb_dqn.accelerate import choose_mode
-from sb_dqn.buffers.rollout_sequences import Before
+from sb_dqn.buffers.rollout_buffer import Before
 from sb_dqn.checks import check_bool, check_choice, check_float, check_int, check_mapping, check_path
 from sb_dqn.core.arguments import open_outside, refuse_unknown, resolve_device
 from sb_dqn.core.construction import QPolicyConfig, epsilon_schedule, gradient_bound, random_streams

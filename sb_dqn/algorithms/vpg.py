@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from sb_dqn.buffers.episode_view import Baseline
+from sb_dqn.buffers.episode_buffer import Baseline
 from sb_dqn.checks import check_bool, check_choice, check_float, check_int
 from sb_dqn.core.arguments import refuse_unknown
 from sb_dqn.core.episode_config import EpisodeConfig

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from sb_dqn.buffers.rollout_sequences import Before
+from sb_dqn.buffers.rollout_buffer import Before
 from sb_dqn.core.actor_critic_algorithm import ActorCriticAlgorithm
 from sb_dqn.core.on_policy_algorithm import Declared
 from sb_dqn.types import ActionArray, BoolArray, Observation

@@ -159,8 +159,8 @@ class OffPolicyAlgorithm(BaseAlgorithm):
         device = self.replay.ring.device
         self._noise = torch.zeros(self.replay.sampler.noise_shape, dtype=torch.float64, device=device)
         # a recording of the whole gradient step has the sampling in it
-        self._sample = self.replay.recorded(self._noise) if mode == "eager" else self.replay.sample
-        with self.replay.sampler.untouched():
+        self._sample = self.replay.record_sampling(self._noise) if mode == "eager" else self.replay.sample_from_noise
+        with self.replay.sampler.preserve_state():
             self._gradient = accelerate(self._sample_and_differentiate, (self._noise,), mode)
         self._recorded_as = form  # last: where it is interrupted, the next update records
 
@@ -178,7 +178,7 @@ class OffPolicyAlgorithm(BaseAlgorithm):
         return {**super()._more_parts(), **frames, **memory}
 
     def _strips(self) -> SegmentedRows | None:
-        strips = self.replay.strips()
+        strips = self.replay.segmented_rows()
         return strips if strips.cursor.any() else None
 
     def _recall_segments(self, continuation: ResumeState) -> None:

@@ -10,7 +10,7 @@ import torch
 
 from sb_dqn.accelerate import Mode, accelerate
 from sb_dqn.buffers.on_policy_buffer import OnPolicyBuffer
-from sb_dqn.buffers.rollout_sequences import Before
+from sb_dqn.buffers.rollout_buffer import Before
 from sb_dqn.core.base_algorithm import BaseAlgorithm
 from sb_dqn.core.collector import Collector
 from sb_dqn.core.rollout_config import CollectionConfig as CollectionConfig

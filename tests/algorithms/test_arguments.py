@@ -190,7 +190,7 @@ def test_a_buffer_too_small_for_one_window(count: int, n_steps: int) -> None:
 
 
 def test_a_replay_larger_than_memory() -> None:
-    with pytest.raises(MemoryBudgetError, match="needs .*TiB, .* are at hand.*buffer_path"):
+    with pytest.raises(MemoryBudgetError, match="needs .*TiB, but only .* are available.*buffer_path"):
         quick(Tiny("image"), "CnnPolicy", buffer_size=10**11, policy_kwargs={"net_arch": [], "features_extractor_kwargs": {
             "features_dim": 4, "channels": (4,), "kernels": (4,), "strides": (2,)}})  # fmt: skip
 

@@ -52,7 +52,7 @@ def targets(replay: ReplayBuffer, mode: Mode, slots: list[Slot]) -> dict[int, fl
     """Row to target, for every row that was sampled. A recording is made before the last rows arrive."""
 
     def function(noise: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        batch = replay.sample(noise)
+        batch = replay.sample_from_noise(noise)
         q_t = torch.cat([batch.next_obs["obs"], batch.next_obs["obs"] - 77], -1)  # the second action is worth less
         believed = Bootstrap()(None, lambda obs, mask: ScalarValue(q_t), batch)
         return batch.place[1], batch.weight, believed.return_ + believed.discount * believed.next()
@@ -77,7 +77,7 @@ def targets(replay: ReplayBuffer, mode: Mode, slots: list[Slot]) -> dict[int, fl
 )
 def test_targets_from_the_stream(end: str, mode: Mode, expected: dict[int, float]) -> None:
     ring = Ring(16, 1, {"obs": SPACE}, num_actions=2, n_steps=N_STEPS)
-    view = TransitionView(ring, N_STEPS, GAMMA)
+    view = TransitionView(ring, GAMMA)
     replay = ReplayBuffer(ring, UniformSampler(ring, 64), view, UpdateSchedule())
     found = targets(replay, mode, story(end))
     assert found == pytest.approx(expected, abs=1e-5)
