@@ -16,6 +16,7 @@ from sb_dqn.buffers.ring import Ring
 from sb_dqn.buffers.sequences import SequenceView
 from sb_dqn.buffers.uniform_sampler import Sampler
 from sb_dqn.checkpoint import SegmentColumn, SegmentedRows
+from sb_dqn.checks import check_int
 from sb_dqn.errors import CheckpointError, ConfigurationError, no_attribute
 from sb_dqn.types import Batch, Rows
 
@@ -72,6 +73,8 @@ class UpdateSchedule:
 class ReplayBuffer:
     """Replay buffer: a ring of rows, a sampler of rows, a view that reads batches, and an update schedule.
 
+    `model.replay_buffer.sample(n)` returns a batch for inspection. Training uses `sample_from_noise`.
+
     Args:
         ring: storage.
         sampler: selects rows; uniform or prioritised.
@@ -86,6 +89,7 @@ class ReplayBuffer:
         self.sampler = sampler
         self.view = view
         self.schedule = schedule
+        self._generator = torch.Generator().manual_seed(0)  # only for `sample`
         self._env_steps = 0  # env steps in this buffer: one that starts empty waits for `learning_starts` of its own
         self._pending = 0  # env steps, or episodes, that are not yet covered by updates
         self._steps_since = 0  # env steps since the last updates; with `spread`, since the last `updates_due`
@@ -151,6 +155,51 @@ class ReplayBuffer:
         """Updates bounds and priorities on the host; called once before a burst of updates, after the arrivals."""
         self.ring.refresh_bounds()
         self.sampler.refresh()
+
+    def sample(self, batch_size: int | None = None, generator: torch.Generator | None = None) -> Batch:
+        """Samples a batch for inspection or for a loss of your own. Training is not affected, whenever this is called.
+
+        Rows are selected as in training: uniformly or by priority. Random numbers come from `generator` or from the buffer's
+        own one, never from those of the model, and priorities stay as they are.
+
+        Args:
+            batch_size: N, transitions, or sequences for a recurrent policy, >= 1; None: that of the model.
+            generator: source of random numbers, on any device; None: the buffer's own generator, which starts from seed 0 in
+                each process and is not saved.
+
+        Returns:
+            A `Batch` of new tensors on the device of the buffer:
+
+            - `obs`, `next_obs`: observations o_t and o_{t+m} by key (`"obs"` for a space other than Dict), `[N, *shape]`, not
+              normalised; stacked frames `[N, K * C, H, W]`. m <= n is the number of steps until the episode ends.
+            - `action`: `[N]` int64, from 0; `[N, D]` for MultiDiscrete; `[N, *shape]` float32 for a Box.
+            - `return_`: `[N]` float32, sum of m discounted rewards, clipped or normalised as in training.
+            - `discount`: `[N]` float32, gamma^m; 0 after a termination, so there is no `done`.
+            - `weight`: `[N]` float32, importance weights of prioritised replay, else 1.
+            - `place`: `[2, N]` int64, lane and absolute row of o_t.
+            - `mask`, `next_mask`: `[N, A]` bool, legal actions at `obs` and `next_obs` (`[N, D, A]` for MultiDiscrete), or None.
+            - `extra`: None; for sequences a dict.
+
+            Sequences are time-major and flat: `action`, `return_`, `discount`, `weight` (0 after the end of an episode) and
+            masks have T * N entries instead of N, `obs` has (W + T + n) * N, `next_obs` is empty; see `SequenceView.gather`.
+
+        Raises:
+            ConfigurationError: an argument is wrong, or the buffer holds no complete transition or sequence yet.
+        """
+        size = self.sampler.batch_size if batch_size is None else check_int("batch_size", batch_size, 1)
+        if generator is not None and not isinstance(generator, torch.Generator):
+            raise ConfigurationError(
+                f"generator must be a torch.Generator or None, got {generator!r}. Use torch.Generator().manual_seed(0)."
+            )
+        if not self.ring.can_start():
+            raise ConfigurationError(
+                f"replay buffer must hold a complete transition or sequence to sample from, got {self.size()} rows. Call learn "
+                f"or load_replay_buffer first."
+            )
+        with self.sampler.preserve_state():
+            self.refresh()
+            lane, row, weight = self.sampler.draw(size, self._generator if generator is None else generator)
+        return self.view.gather(lane, row, weight)
 
     def sample_from_noise(self, noise: Tensor) -> Batch:
         """Returns a batch for given random numbers, after `refresh`; pure tensor operations that can be traced.

@@ -14,11 +14,13 @@ from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from sb_dqn.buffers.n_step_transitions import TransitionView
+from sb_dqn.buffers.prioritized_sampler import Prioritized, PrioritizedSampler
 from sb_dqn.buffers.replay_buffer import SB3_NAMES, ReplayBuffer, UpdateSchedule
 from sb_dqn.buffers.ring import Ring
 from sb_dqn.buffers.uniform_sampler import UniformSampler
 from sb_dqn.errors import CheckpointError, ConfigurationError
 from sb_dqn.types import Batch, Rows
+from tests.buffers.test_sum_tree import chi_square
 from tests.buffers.toy_rows import EVENTS, NUM_ACTIONS, SPACES, Game, play
 
 
@@ -269,5 +271,112 @@ def test_missing_attributes_of_stable_baselines3_name_their_equivalent() -> None
             getattr(replay, name)
         for path in re.findall(r"replay(?:\.[a-z_]+)+", hint):
             eval(path, {"replay": replay})  # the named attribute exists
-    with pytest.raises(AttributeError, match="no attribute 'sampel'. Did you mean 'sample"):
+    with pytest.raises(AttributeError, match="no attribute 'sampel'. Did you mean 'sample'"):
         _ = replay.sampel
+
+
+def filled(lanes: int = 2, prioritized: bool = False, count: int = 60) -> ReplayBuffer:
+    replay = replay_of(UpdateSchedule(4), lanes)
+    if prioritized:
+        replay.sampler = PrioritizedSampler(replay.ring, 8, Prioritized(alpha=1.0, eps=1e-9, uniform_mix=0.1))
+    for rows in islice(ticks(lanes, ["go", "truncated", "lost life"]), count):
+        replay.extend(rows)
+    return replay
+
+
+def start_rows(replay: ReplayBuffer) -> list[tuple[int, int]]:
+    replay.ring.refresh_bounds()
+    lane, row = (torch.from_numpy(part) for part in replay.ring.rows_between(*replay.ring.intervals()))
+    may = replay.ring.may_start(lane, row)
+    return list(zip(lane[may].tolist(), row[may].tolist(), strict=True))
+
+
+@pytest.mark.parametrize("prioritized", [False, True])
+def test_sample_returns_as_many_valid_transitions_as_wanted(prioritized: bool) -> None:
+    """Of the rows in bounds a quarter are `last`: four candidates would give padding for one sample in 256."""
+    replay = filled(prioritized=prioritized)
+    allowed = set(start_rows(replay))
+    for size in (1, 7, 8, 3000, np.int64(5)):
+        batch = replay.sample(size)
+        assert len(batch.weight) == size
+        assert bool((batch.weight > 0).all())
+        assert batch.place.shape == (2, size)
+        assert set(zip(*batch.place.tolist(), strict=True)) <= allowed
+        lane, row = batch.place
+        assert_same(batch, replay.view.gather(lane, row, batch.weight))
+    assert len(replay.sample().weight) == 8
+
+
+def test_sample_draws_start_rows_uniformly() -> None:
+    replay = filled()
+    allowed = start_rows(replay)
+    batch = replay.sample(50_000)
+    drawn = torch.tensor([allowed.index(place) for place in zip(*batch.place.tolist(), strict=True)])
+    assert abs(chi_square(drawn, torch.ones(len(allowed)))) < 4.0
+
+
+def test_sample_draws_by_priority_with_importance_weights() -> None:
+    replay = filled(prioritized=True)
+    allowed = start_rows(replay)
+    replay.refresh()
+    priority = torch.rand(len(allowed), generator=torch.Generator().manual_seed(2)) + 0.1
+    replay.sampler.feedback(torch.tensor(allowed).T, priority)
+    share = 0.9 * priority / priority.sum() + 0.1 / len(allowed)
+    generator = torch.Generator().manual_seed(3)
+    batches = [replay.sample(1, generator) for _ in range(8000)]  # larger batches are stratified
+    drawn = torch.tensor([allowed.index((int(batch.place[0]), int(batch.place[1]))) for batch in batches])
+    assert abs(chi_square(drawn, share)) < 4.0
+    batch = replay.sample(64)
+    chance = torch.stack([share[allowed.index(place)] for place in zip(*batch.place.tolist(), strict=True)])
+    expected = (chance.min() / chance) ** 0.4  # beta at the start
+    torch.testing.assert_close(batch.weight, expected, rtol=1e-5, atol=0)
+
+
+@pytest.mark.parametrize("prioritized", [False, True])
+def test_sample_is_determined_by_the_generator(prioritized: bool) -> None:
+    one, other = filled(prioritized=prioritized), filled(prioritized=prioritized)
+    other.sample(9)
+    first, second = (replay.sample(20, torch.Generator().manual_seed(7)) for replay in (one, other))
+    assert_same(first, second)
+    different = one.sample(20, torch.Generator().manual_seed(8))
+    assert not torch.equal(first.place, different.place)
+    own = [filled(prioritized=prioritized) for _ in range(2)]
+    assert_same(own[0].sample(20), own[1].sample(20))
+    assert not torch.equal(own[0].sample(20).place, own[0].sample(20).place)
+
+
+def test_sample_uses_no_global_generator() -> None:
+    before = torch.get_rng_state()
+    filled().sample(20)
+    assert torch.equal(before, torch.get_rng_state())
+
+
+@pytest.mark.parametrize("early", [False, True])
+def test_sample_leaves_a_prioritized_sampler_unchanged(early: bool) -> None:
+    """Priorities, sums and beta, also where rows have arrived since the last update."""
+    replay = filled(prioritized=True)
+    if early:
+        replay.refresh()
+        replay.sampler.advance(500, 1000)
+    sampler = replay.sampler
+    assert isinstance(sampler, PrioritizedSampler)
+    before = [tensor.clone() for tensor in sampler.mutable_tensors()]
+    replay.sample(50)
+    assert all(torch.equal(old, new) for old, new in zip(before, sampler.mutable_tensors(), strict=True))
+    replay.refresh()
+    assert sampler.check_valid() == (True, "valid")
+    assert float(sampler.beta) == pytest.approx(0.7 if early else 0.4)
+
+
+@pytest.mark.parametrize("wrong", [0, -3, 2.5, "8", True])
+def test_wrong_sizes_are_rejected(wrong: Any) -> None:
+    with pytest.raises(ConfigurationError, match="batch_size"):
+        filled().sample(wrong)
+
+
+def test_wrong_generators_and_empty_buffers_are_rejected() -> None:
+    with pytest.raises(ConfigurationError, match=r"generator must be a torch.Generator or None, got 0. Use"):
+        filled().sample(8, 0)  # type: ignore[arg-type]  # on purpose
+    for count in (0, 1):
+        with pytest.raises(ConfigurationError, match=rf"must hold a complete .*, got {2 * count} rows. Call learn"):
+            filled(count=count).sample(8)
