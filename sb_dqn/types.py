@@ -149,10 +149,6 @@ class Experience(Protocol):
 
     def updates_due(self) -> int: ...
 
-    def sample(self, noise: Tensor) -> Batch: ...
-
-    def feedback(self, batch: Batch, priority: Tensor) -> None: ...
-
 
 class Actor(Protocol):
     """Yields one tick after another for ever; the action is chosen when the next tick is asked for."""

@@ -176,8 +176,8 @@ class OffPolicyAlgorithm(BaseAlgorithm):
         device = self.replay.ring.device
         self._noise = torch.zeros(self.replay.sampler.noise_shape, dtype=torch.float64, device=device)
         # a recording of the whole gradient step contains the sampling
-        self._sample = self.replay.recorded(self._noise) if mode == "eager" else self.replay.sample
-        with self.replay.sampler.untouched():
+        self._sample = self.replay.record_sampling(self._noise) if mode == "eager" else self.replay.sample_from_noise
+        with self.replay.sampler.preserve_state():
             self._update = accelerate(self._sample_and_differentiate, (self._noise,), mode)
         self._recorded_form = form  # last: if this is interrupted, the next update records again
 
@@ -200,7 +200,7 @@ class OffPolicyAlgorithm(BaseAlgorithm):
 
     def segmented_rows(self) -> SegmentedRows | None:
         """Returns the rows that incremental checkpoints write to segments; None if there are none."""
-        rows = self.replay.strips()
+        rows = self.replay.segmented_rows()
         return rows if rows.cursor.any() else None
 
     def note_segments(self, state: ResumeState) -> None:

@@ -167,11 +167,11 @@ def random_rows(rng: np.random.Generator, lanes: int) -> Rows:
 def test_sampling_and_learning_in_one_recording(lanes: int, n_steps: int) -> None:
     policy, rng = make_policy("mlp"), np.random.default_rng(0)
     ring = Ring(60, lanes, flatten_space(VECTOR), num_actions=NUM_ACTIONS, n_steps=n_steps)
-    replay = ReplayBuffer(ring, UniformSampler(ring, 16), TransitionView(ring, n_steps, 0.9), UpdateSchedule())
+    replay = ReplayBuffer(ring, UniformSampler(ring, 16), TransitionView(ring, 0.9), UpdateSchedule())
     learner = learner_of(policy, objective=QLearning(Bootstrap()))
 
     def function(noise: Tensor) -> tuple[Tensor, ...]:
-        batch = replay.sample(noise)
+        batch = replay.sample_from_noise(noise)
         gradient, priority, update = learner.gradient(batch)
         return batch.place, batch.return_, priority, *update, gradient
 

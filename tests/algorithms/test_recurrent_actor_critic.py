@@ -139,7 +139,7 @@ class Walk:
         at = row % ring.rows * ring.num_lanes + lane
         before = (row - 1) % ring.rows * ring.num_lanes + lane
         begins = row == 0 or bool(ring.last[before])
-        obs = {key: torch.as_tensor(x) for key, x in self.rows._seen(np.array([lane]), np.array([row]))[0].items()}
+        obs = {key: torch.as_tensor(x) for key, x in self.rows._observe(np.array([lane]), np.array([row]))[0].items()}
         none = torch.as_tensor(policy.no_action(1))
         action = none if begins else ring.actions_at(torch.tensor([before]))
         reward = torch.zeros(1) if begins else ring.reward[at].view(1)

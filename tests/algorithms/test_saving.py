@@ -117,7 +117,7 @@ def test_actions_are_not_uniform_again(through_a_file: bool, tmp_path: Path) -> 
         model.save(tmp_path / "model")
         model = DQN.load(tmp_path / "model", env=Tiny(length=1000))
     chosen, before = Chosen(), model.learner.flat.clone()
-    model.replay._seen = -1000  # no update comes, so that the actions can be compared with one net
+    model.replay._env_steps = -1000  # no update comes, so that the actions can be compared with one net
     model.learn(40, callback=chosen)
     assert torch.equal(model.learner.flat, before)
     assert len(chosen.pairs) == 39
@@ -314,7 +314,7 @@ def test_a_replay_through_a_file(tmp_path: Path) -> None:
     )
     for replay in (model.replay, other.replay):
         replay.refresh()
-    mine, theirs = model.replay.sample(noise), other.replay.sample(noise)
+    mine, theirs = model.replay.sample_from_noise(noise), other.replay.sample_from_noise(noise)
     for name in ("action", "return_", "discount", "weight", "place"):
         assert torch.equal(getattr(mine, name), getattr(theirs, name))
     assert torch.equal(mine.obs["obs"], theirs.obs["obs"])

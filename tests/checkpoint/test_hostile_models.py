@@ -149,7 +149,7 @@ def test_an_action_that_there_is_not_is_refused(good: bytes) -> None:
     ring = load(good).replay.ring
     state = {name: value.clone() for name, value in ring.state_dict().items()}
     state["action"][3] = 2
-    with pytest.raises(CheckpointError, match="actions outside of 0 to 1"):
+    with pytest.raises(CheckpointError, match="actions of the replay state must be from 0 to 1, got"):
         ring.load_state_dict(state)
 
 

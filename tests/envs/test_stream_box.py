@@ -71,7 +71,7 @@ def test_what_is_sent_is_what_is_stored(kind: str, lanes: int, dtype: Any) -> No
         rows = stream.step(numbers(rows, rng))
     assert ring.check_valid() == (True, "valid")
     ring.refresh_bounds()
-    view = TransitionView(ring, 1, 0.9)
+    view = TransitionView(ring, 0.9)
     compared = 0
     for lane, game in enumerate(games):
         for row, (episode, t) in enumerate(naive_rows(game.log)[: ring.cursor[lane] - 1]):
