@@ -9,7 +9,7 @@ from sb_dqn.checkpoint.encoding.random_state import rng_state, set_rng_state
 from sb_dqn.checkpoint.encoding.spaces import decode_space, encode_space
 from sb_dqn.checkpoint.encoding.state_tree import pack, unpack
 from sb_dqn.checkpoint.format.atomic_write import atomic_write
-from sb_dqn.checkpoint.format.zip_archive import model_info, read_archive, write_archive
+from sb_dqn.checkpoint.format.zip_archive import file_to_write, model_info, read_archive, write_archive
 from sb_dqn.checkpoint.format.zip_reader import FORMAT_VERSION, Target
 from sb_dqn.checkpoint.incremental.background_writer import Writing, copied
 from sb_dqn.checkpoint.incremental.row_blocks import SegmentColumn, SegmentedRows, Written
@@ -32,6 +32,7 @@ __all__ = [
     "decode_value",
     "encode_space",
     "encode_value",
+    "file_to_write",
     "model_info",
     "pack",
     "read_archive",

@@ -17,7 +17,7 @@ from typing_extensions import Self
 from sb_dqn.accelerate import Mode, are_small, few_threads, keep_freed_memory
 from sb_dqn.callbacks.compose import as_callback
 from sb_dqn.checks import check_int
-from sb_dqn.core import checkpointing
+from sb_dqn.core import checkpointing, model_file
 from sb_dqn.core.action_selection import ActionSelector
 from sb_dqn.core.arguments import bind_arguments, complete_signature
 from sb_dqn.core.collector import Collector
@@ -33,6 +33,7 @@ from sb_dqn.errors import ConfigurationError, MissingPart, no_attribute
 from sb_dqn.exploration import Exploration
 from sb_dqn.exploration.config import ExplorationConfig
 from sb_dqn.logger import Logger
+from sb_dqn.policies.base import describe_images
 from sb_dqn.rng import Generators
 from sb_dqn.types import ActionArray, Blueprint, Experience, Objective, Rows, Update
 
@@ -121,6 +122,8 @@ class BaseAlgorithm(ABC):
         self.statistics = EpisodeStatistics(self.blueprint.num_envs, training.stats_window_size)
         self.logs = Logs(training.verbose, training.tensorboard_log)
         self.predictor = Predictor(self.policy, self.blueprint, self.action_mask, self.normalizer.observations)
+        for line in describe_images(self.policy) if training.verbose else ():
+            print(line)
         self.learning = False
         """True while `learn` runs."""
         self.training_run: TrainingRun | None = None
@@ -335,7 +338,8 @@ class BaseAlgorithm(ABC):
         """Writes parameters, optimiser, counters and exploration to a zip file, atomically.
 
         Args:
-            path: `.zip` is added where there is no suffix.
+            path: `.zip` is added where there is no suffix, and to the name of a folder, with a warning: the file then lies
+                next to the folder.
             full: also write what an exact continuation needs: replay or rollout, environment state, random generators,
                 statistics, log and callbacks; `load(path, env=...).resume()` continues there.
             trust: pickle an environment that has no state of its own format; loading the file then needs `trust=True` too.
@@ -379,6 +383,16 @@ class BaseAlgorithm(ABC):
         """
         model: Self = checkpointing.load_model(cls, path, env, device, custom_objects, trust, kwargs)
         return model
+
+    @classmethod
+    def loaded_arguments(cls, arguments: dict[str, Any], saved: model_file.Saved) -> dict[str, Any]:
+        """Returns the constructor arguments that rebuild a saved model; a class whose defaults have changed overrides it.
+
+        Args:
+            arguments: those of the file, changed by those of `load`.
+            saved: contents of the file.
+        """
+        return arguments
 
     def resume(self, callback: Any = None, progress_bar: bool = False) -> Self:
         """Finishes the `learn` that a full checkpoint interrupted, with its horizon and log interval.

@@ -21,6 +21,7 @@ from sb_dqn.checkpoint import (
     decode_value,
     encode_space,
     encode_value,
+    file_to_write,
     model_info,
     pack,
     read_archive,
@@ -30,6 +31,7 @@ from sb_dqn.checkpoint import (
     write_checkpoint,
 )
 from sb_dqn.core.resume import ResumeState
+from sb_dqn.core.saved_channels import with_saved_channels
 from sb_dqn.errors import CheckpointError, ConfigurationError, EnvironmentFault
 from sb_dqn.nn.layers.linear import Noisy
 from sb_dqn.nn.parameters.optimizers import RMSpropTFLike
@@ -37,7 +39,7 @@ from sb_dqn.nn.torsos.features import EXTRACTORS
 from sb_dqn.normalize import NormalizeObservations, NormalizeRewards
 from sb_dqn.objectives.bootstrap import Munchausen
 from sb_dqn.policies import ACTOR_CRITIC_POLICIES, SAC_POLICIES, VALUE_POLICIES
-from sb_dqn.policies.base import Policy
+from sb_dqn.policies.base import Policy, images_of
 from sb_dqn.schedules import SCHEDULES
 from sb_dqn.types import Blueprint
 
@@ -88,12 +90,14 @@ def save_model(
 ) -> Any:
     """Writes class name, constructor arguments, spaces, parameters and the state of each part; for a full checkpoint also
     `continuation`."""
+    path = file_to_write(path)
     state, tensors = pack({name: part.state_dict() for name, part in parts.items()})
     manifest = {
         "kind": "model",
         "class": class_name,
         "arguments": {name: encode_value(name, value, TABLE) for name, value in arguments.items()},
         "spaces": _encode_blueprint(blueprint),
+        "images": {key: image.channels for key, image in images_of(policy).items()},
         "state": state,
     }
     members = {"policy": dict(policy.state_dict()), "state": tensors}
@@ -129,10 +133,11 @@ def read_model(path: Any, custom_objects: Mapping[str, Any], trust: bool, full: 
         }
         parts = unpack(manifest["state"], members["state"])
         arguments["policy"], parts["rng"]  # every model has them
+        blueprint = _decode_blueprint(manifest["spaces"])
         return Saved(
             str(manifest["class"]),
-            arguments,
-            _decode_blueprint(manifest["spaces"]),
+            with_saved_channels(arguments, blueprint, manifest.get("images")),
+            blueprint,
             members["policy"],
             parts,
             _continuation(path, manifest, members) if "full" in members else None,
@@ -226,6 +231,7 @@ def read_parameters(source: Any, known: Collection[str], exact_match: bool) -> d
 
 def save_replay(path: Any, blueprint: Blueprint, replay: ReplayBuffer) -> Any:
     """Writes the rows of a replay buffer to a zip file."""
+    path = file_to_write(path)
     manifest = {"kind": "replay", "spaces": _encode_blueprint(blueprint)}
     return write_archive(path, manifest, {"replay": replay.state_dict()})
 

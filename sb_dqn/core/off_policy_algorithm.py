@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -81,6 +82,13 @@ class OffPolicyAlgorithm(BaseAlgorithm):
             state_size = 0 if recurrent is None else recurrent.state.shape[1]
             self._experience = self.replay_config.build(stream, self.device, self.normalizer, state_size)
             self._update = None
+            if stream.repeated_frames > 1:
+                warnings.warn(
+                    f"{self.replay.ring.describe()}: each row holds {stream.repeated_frames} frames, though each frame is needed "
+                    f"once. Frames are stored once if VecFrameStack, or VecTransposeImage around it, is the outermost wrapper and "
+                    f"the observation is one uint8 image; open_stream(env, frame_stack=1) stores stacks without this warning",
+                    stacklevel=2,
+                )
             if self.verbose:
                 self._describe(stream, self.replay)
 
