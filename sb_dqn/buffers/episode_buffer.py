@@ -15,7 +15,7 @@ from sb_dqn.buffers.on_policy_buffer import VALUE, OnPolicyBuffer, SampleView, V
 from sb_dqn.buffers.ring import Ring
 from sb_dqn.buffers.ring_storage import Extras
 from sb_dqn.errors import CheckpointError
-from sb_dqn.types import IntArray, Rows
+from sb_dqn.types import IntArray, Rows, Wait
 
 FIRST_ROWS = 512
 """Initial rows per lane; doubled when the episodes need more."""
@@ -187,6 +187,14 @@ class EpisodeBuffer(OnPolicyBuffer):
             return 0
         self._consumed = True
         return 1
+
+    def wait(self) -> Wait:
+        """Returns what the next update waits for: the episodes that are not complete."""
+        ended = 0 if self._consumed else len(self.finished)
+        why = f"an update takes episodes_per_update={self.episodes_per_update} complete episodes, {ended} have ended"
+        return Wait(
+            max(self.episodes_per_update - ended, 1), why, "Learn for more env steps, or lower episodes_per_update"
+        )
 
     def draw(self, generator: torch.Generator) -> Tensor:
         """Returns the places `[N]` of all samples, filled up to a power of two with the padding place."""

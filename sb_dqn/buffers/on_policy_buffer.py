@@ -17,7 +17,7 @@ from sb_dqn.buffers.ring import Ring
 from sb_dqn.buffers.ring_storage import Extras, Where
 from sb_dqn.errors import CheckpointError
 from sb_dqn.losses.returns import lambda_returns
-from sb_dqn.types import Batch, BoolArray, IntArray, Observation, Rows, Slot
+from sb_dqn.types import Batch, BoolArray, IntArray, Observation, Rows, Slot, Wait
 
 VALUE = "value"
 """Extra output of every policy: its own value estimate of o_t, `[B]`."""
@@ -161,6 +161,10 @@ class OnPolicyBuffer(ABC):
     @abstractmethod
     def updates_due(self) -> int:
         """Returns the gradient steps to run now, and counts them as done."""
+
+    @abstractmethod
+    def wait(self) -> Wait:
+        """Returns what the next update waits for."""
 
     @abstractmethod
     def draw(self, generator: torch.Generator) -> Tensor:

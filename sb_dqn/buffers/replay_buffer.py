@@ -18,7 +18,7 @@ from sb_dqn.buffers.uniform_sampler import Sampler
 from sb_dqn.checkpoint import SegmentColumn, SegmentedRows
 from sb_dqn.checks import check_int
 from sb_dqn.errors import CheckpointError, ConfigurationError, no_attribute
-from sb_dqn.types import Batch, Rows
+from sb_dqn.types import Batch, Rows, Wait
 
 READ_COLUMN = "Read replay.ring.{}, indexed by slot * num_lanes + lane".format
 SB3_NAMES = {
@@ -151,6 +151,34 @@ class ReplayBuffer:
         ready = due > 0 and self._env_steps > self.schedule.learning_starts and self.ring.can_start()
         return due if ready else 0
 
+    def wait(self) -> Wait:
+        """Returns what the next update waits for: `learning_starts`, a complete sample, or `train_freq`."""
+        schedule = self.schedule
+        seen = self._env_steps
+        lanes = self.ring.num_lanes
+        until = max(schedule.learning_starts - seen, 0)
+        period, per = schedule.train_freq, schedule.gradient_steps if schedule.spread else 1
+        if schedule.unit == "episode":
+            least = enough = until + 1
+            pace = f"updates come after every {period} episodes (train_freq), {self._pending} have ended since the last"
+        else:
+            # with several lanes the tick that pays for an update may end up to lanes - 1 steps after it is due
+            least, enough = (_next_due(self._pending, until + 1 - late, period, per) for late in (lanes - 1, 0))
+            pace = f"there is one update for every {max(period // per, 1):,} env steps"
+        if schedule.learning_starts and seen <= schedule.learning_starts:
+            why = (
+                f"updates begin after learning_starts={schedule.learning_starts:,} env steps, {seen:,} are done; {pace}"
+            )
+            return Wait(least, why, f"Learn for {enough:,} env steps or more, or lower learning_starts")
+        if seen and not self.ring.can_start():
+            rows = int(self.ring.cursor.max())
+            why = (
+                f"one sample takes {self.ring.start_rule.ahead + 1} rows of a lane, {rows} have arrived in the longest"
+            )
+            return Wait(least, why, "Learn for more env steps, or shorten what is sampled (sequences, n_steps)")
+        often = "raise replay_ratio" if schedule.spread else "lower train_freq"
+        return Wait(least, pace, f"Learn for {enough:,} env steps or more, or {often}")
+
     def refresh(self) -> None:
         """Updates bounds and priorities on the host; called once before a burst of updates, after the arrivals."""
         self.ring.refresh_bounds()
@@ -254,3 +282,9 @@ class ReplayBuffer:
         self._env_steps = env_steps
         self._pending = pending
         self._steps_since = steps_since
+
+
+def _next_due(pending: int, need: int, period: int, per: int) -> int:
+    """Returns the fewest env steps, from `need` and from 1, after which an update is due: `per` updates every `period`."""
+    number = (max(need, 1) + pending - 1) * per // period + 1
+    return -(-number * period // per) - pending

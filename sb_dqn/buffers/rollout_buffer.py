@@ -15,7 +15,7 @@ from sb_dqn.buffers.on_policy_buffer import VALUE, OnPolicyBuffer, SampleView, V
 from sb_dqn.buffers.ring import Ring
 from sb_dqn.buffers.ring_storage import Extras
 from sb_dqn.errors import CheckpointError, ConfigurationError
-from sb_dqn.types import ActionArray, Batch, BoolArray, IntArray, Observation, Rows
+from sb_dqn.types import ActionArray, Batch, BoolArray, IntArray, Observation, Rows, Wait
 
 
 def rows_needed(n_steps: int, frame_stack: int) -> int:
@@ -181,6 +181,16 @@ class RolloutBuffer(OnPolicyBuffer):
         self._consumed = True
         self._drawn = 0
         return self.n_epochs * self.num_minibatches if self.num_samples else 0
+
+    def wait(self) -> Wait:
+        """Returns what the next update waits for: the ticks that are left of the rollout."""
+        lanes, there = self.ring.num_lanes, 0 if self._consumed else self.ticks
+        left = self.n_steps - there
+        size = f"n_steps={self.n_steps:,}" + (f" in each of {lanes} lanes" if lanes > 1 else "")
+        why = f"an update takes a full rollout of {size}, of which {there:,} are there"
+        # ticks that only reset count too: in the worst case every second one, and the one that begins
+        least = max((left - 1) // 2 * lanes, 1)
+        return Wait(least, why, f"Learn for {left * lanes:,} env steps or more, or lower n_steps")
 
     def draw(self, generator: torch.Generator) -> Tensor:
         """Returns the places `[N]` of the next minibatch: the next part of a permutation that is new in each epoch."""

@@ -22,6 +22,7 @@ from sb_dqn.core.action_selection import ActionSelector
 from sb_dqn.core.arguments import bind_arguments, complete_signature
 from sb_dqn.core.collector import Collector
 from sb_dqn.core.construction import PolicyConfig, TrainingConfig, environment_for, open_environment, random_streams
+from sb_dqn.core.idle_warning import IdleWarning
 from sb_dqn.core.learner import Learner
 from sb_dqn.core.predictor import Predictor
 from sb_dqn.core.resume import ResumeState
@@ -134,6 +135,7 @@ class BaseAlgorithm(ABC):
         self._experience: Any = None
         self._resume_state: ResumeState | None = None
         """State of an interrupted `learn`, from a full checkpoint, until the model learns again."""
+        self._idle = IdleWarning()
 
     def learn(
         self,
@@ -156,6 +158,9 @@ class BaseAlgorithm(ABC):
             reset_num_timesteps: start counting from 0; False continues counting.
             progress_bar: show a progress bar.
 
+        Warns:
+            UserWarning: no update is made, because `total_timesteps` is too small; once for a model that has made none.
+
         Raises:
             ConfigurationError: the model has no environment.
             EnvironmentFault: the environment raised or returned NaN; the model stays usable.
@@ -164,6 +169,8 @@ class BaseAlgorithm(ABC):
         interval = check_int("log_interval", self.default_log_interval if log_interval is None else log_interval, 1)
         callback = None if callback is None else as_callback(callback)
         collector, experience = self._ready()
+        if _resume_from is None:
+            self._idle.before(experience, total, self.n_envs)
         self.learner.gather(self.policy.parameters())
         self.logs.open(tb_log_name or type(self).__name__, reset_num_timesteps)
         self._start_counting(total, reset_num_timesteps, resumed=_resume_from is not None)
@@ -180,6 +187,8 @@ class BaseAlgorithm(ABC):
                     run.record(self.gradient_step())
                 if not run.after(rows):
                     break
+        complete = _resume_from is None and self.num_timesteps >= self.counters.horizon
+        self._idle.after(experience, total, updated=bool(run.recent), whole=complete)
         return self
 
     @abstractmethod

@@ -380,3 +380,38 @@ def test_wrong_generators_and_empty_buffers_are_rejected() -> None:
     for count in (0, 1):
         with pytest.raises(ConfigurationError, match=rf"must hold a complete .*, got {2 * count} rows. Call learn"):
             filled(count=count).sample(8)
+
+
+@pytest.mark.parametrize("kind", ["NEXT_STEP", "SAME_STEP"])
+@pytest.mark.parametrize("lanes", [1, 3])
+@pytest.mark.parametrize(
+    "cadence",
+    [
+        UpdateSchedule(1),
+        UpdateSchedule(4),
+        UpdateSchedule(4, learning_starts=9),
+        UpdateSchedule(3, gradient_steps=-1, learning_starts=12),
+        UpdateSchedule(7, gradient_steps=2, spread=True), UpdateSchedule(5, gradient_steps=3, learning_starts=11, spread=True),
+        UpdateSchedule(24, learning_starts=13, spread=True), UpdateSchedule(24, gradient_steps=35, learning_starts=2, spread=True),
+        UpdateSchedule(1, "episode", learning_starts=8),
+    ],
+)  # fmt: skip
+def test_no_update_comes_sooner_than_it_was_waited_for(cadence: UpdateSchedule, lanes: int, kind: str) -> None:
+    """Whatever tick one asks at: never fewer steps, and with one lane and steps that pay exactly as many."""
+    stream, replay = (
+        ticks(lanes, ["go"] * 6 + ["truncated"] + ["go"] * 3 + ["terminated"], kind),
+        replay_of(cadence, lanes, rows=100),
+    )
+    promised: list[tuple[int, int]] = []  # steps so far, and the least that were to come
+    steps = 0
+    for rows in islice(stream, 60):
+        replay.extend(rows)
+        steps += rows.steps
+        if replay.updates_due():
+            for before, least in promised:
+                assert steps - before >= least
+                if lanes == 1 and cadence.unit == "step" and before:
+                    assert steps - before == least
+            return
+        promised.append((steps, replay.wait().least))
+    raise AssertionError("no update was due in 60 ticks")
