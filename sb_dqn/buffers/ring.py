@@ -13,7 +13,7 @@ from sb_dqn.buffers.ring_checkpoint import check_state, first_to_start, held_row
 from sb_dqn.buffers.ring_layout import Layout
 from sb_dqn.buffers.ring_storage import Where, allocate, masks_of, writer
 from sb_dqn.buffers.start_rule import Declared, Marks, StartRule
-from sb_dqn.checkpoint.incremental.row_blocks import Written
+from sb_dqn.checkpoint.incremental.row_blocks import WrittenBlocks
 from sb_dqn.spaces import Space
 from sb_dqn.types import ActionArray, IntArray, Slot
 
@@ -64,7 +64,7 @@ class Ring:
         span: StartRule | None = None,
     ) -> None:
         self.num_lanes, self.frame_stack, self.n_steps = num_lanes, frame_stack, n_steps
-        self.device, self.written = torch.device(device), Written()
+        self.device, self.written = torch.device(device), WrittenBlocks()
         layout = self.layout = Layout(
             capacity, num_lanes, spaces, num_actions=num_actions, frame_stack=frame_stack, n_steps=n_steps,
             device=self.device, path=path, action_axes=action_axes, masks=masks, span=span,
@@ -261,7 +261,7 @@ class Ring:
         """
         kinds, marks = self.layout.columns, self._marks.state_dict()
         check_state(state, self.columns, kinds, self.span, self.num_lanes, marks, self.layout.num_actions)
-        self.written = Written()  # a new one: who writes may still hold the old
+        self.written = WrittenBlocks()  # a new one: who writes may still hold the old
         cursor = state["cursor"].cpu().numpy().astype(np.int64)
         restore_rows(state, self.columns, kinds, self.rows, int(self.cursor.max()), cursor)
         self._first[:] = first_to_start(state, self.span.behind, cursor)

@@ -72,7 +72,7 @@ class Saving(Attributes):
             background: with `incremental`: copy what is to be written and return; a thread writes it.
 
         Returns:
-            The path; in the background a `Writing`, whose `wait()` answers the path when it is there, or raises.
+            The path; in the background a `BackgroundWrite`, whose `wait()` answers the path when it is there, or raises.
 
         Raises:
             CheckpointError: an argument of the constructor cannot be written.

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from sb_dqn.checkpoint import SegmentedRows, Written
+from sb_dqn.checkpoint import SegmentedRows, WrittenBlocks
 from sb_dqn.envs.streams.open import Stream
 from sb_dqn.envs.vector.env_state import NoEnvState
 from sb_dqn.errors import CheckpointError
@@ -42,7 +42,7 @@ class ResumeState:
     """Whether what is pickled in the file may be unpickled; said while loading."""
     strips: SegmentedRows | None = None
     """While saving: the rows that go into segments."""
-    written: Written = field(default_factory=Written)
+    written: WrittenBlocks = field(default_factory=WrittenBlocks)
     """While loading: the segments that the rows came from."""
 
 
