@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from typing_extensions import Self
 
-from sb_dqn.accelerate import Mode, are_small, few_threads, keep_freed_memory
+from sb_dqn.accelerate import Mode, are_small, keep_freed_memory, limit_threads
 from sb_dqn.callbacks.compose import as_callback
 from sb_dqn.checks import check_int
 from sb_dqn.core import model_file
@@ -118,7 +118,7 @@ class BaseAlgorithm(Saving, ABC):
         self._begin_counting(total, reset_num_timesteps)
         keep_freed_memory()
         small = are_small([self.policy], self.device, self.learner.batch_size)
-        with few_threads(small), self._new_session(called_back, interval, progress_bar) as session:
+        with limit_threads(small), self._new_session(called_back, interval, progress_bar) as session:
             for rows in actor.rows():
                 session.arrived(rows)
                 self.normalizer.arrived(rows)
