@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from sb_dqn.callbacks.base import BaseCallback, FunctionCallback, Locals
 from sb_dqn.callbacks.frequency import Every
-from sb_dqn.checks import check_called
+from sb_dqn.checks import check_callable
 from sb_dqn.errors import ConfigurationError
 
 
@@ -104,7 +104,7 @@ def as_callback(given: MaybeCallback, name: str = "callback") -> BaseCallback:
     if inspect.isclass(given):
         raise ConfigurationError(f"{name} is the class {given.__name__}; make an object of it: {given.__name__}(...)")
     if callable(given):
-        return ConvertCallback(check_called(name, given, "locals", "globals"))
+        return ConvertCallback(check_callable(name, given, "locals", "globals"))
     if any(base.__module__.startswith("stable_baselines3.") for base in type(given).__mro__):
         kind = type(given).__name__
         raise ConfigurationError(

@@ -65,7 +65,7 @@ def gradient_bound(max_grad_norm: float | None) -> float | None:
     try:
         return check_float("max_grad_norm", max_grad_norm, 0.0, above=True)
     except ConfigurationError as error:
-        raise ConfigurationError(f"{error}, or None for no bound") from None
+        raise ConfigurationError(f"{error}. Use None for no bound") from None
 
 
 def random_streams(seed: int | None, device: torch.device, buffer_device: str | None = None) -> Generators:

@@ -116,7 +116,7 @@ def test_values_that_are_refused(algorithm: Any, name: str, value: Any) -> None:
         quick(algorithm=algorithm, **{name: value})
     message = str(caught.value)
     assert name in message
-    assert any(word in message for word in ("allowed", "give", "needs", "does not belong"))
+    assert any(word in message for word in ("must be", "allowed", "give", "needs", "does not belong"))
     # what was given, unless it is a dict of which one key is at fault
     assert isinstance(value, dict) or repr(value) in message or f"{name}={float(value)!r}" in message
     assert (
@@ -136,30 +136,30 @@ def test_every_argument_has_its_table() -> None:
 @pytest.mark.parametrize(
     ("kwargs", "message"),
     [
-        ({"noisy": "factorized"}, r"noisy\['kind'\]='factorized' is unknown: allowed are .*Did you mean 'factorised'"),
+        ({"noisy": "factorized"}, r"noisy\['kind'\] must be one of .* got 'factorized'.*Did you mean 'factorised'"),
         ({"noisy": {"sgima": 1}}, "noisy has no 'sgima'; allowed are .*Did you mean 'sigma'"),
         (
             {"noisy": 3},
-            r"noisy=3 is not allowed: give True, False or a dict of settings: kind, sigma \(a text alone is",
+            r"noisy must be True, False or a dict with any of the keys kind, sigma \(or a str for 'kind'\), got 3",
         ),
         ({"prioritized_replay": {"alfa": 1}}, "prioritized_replay has no 'alfa'; allowed are .*Did you mean 'alpha'"),
         ({"prioritized_replay": {"initial": "min"}}, "initial'.*give 'max' or a number above 0"),
         ({"munchausen": {"temp": 1}}, "munchausen has no 'temp'; allowed are .'alpha', 'clip', 'tau'."),
-        ({"munchausen": {"tau": 0}}, r"munchausen\['tau'\]=0 is not allowed: give a number from 1e-06"),
-        ({"munchausen": {"clip": 1}}, "give a finite number up to 0"),
+        ({"munchausen": {"tau": 0}}, r"munchausen\['tau'\] must be a number >= 1e-06.* got 0"),
+        ({"munchausen": {"clip": 1}}, "must be a finite number <= 0, got 1"),
         ({"exploration": {"scheduel": 1}}, "has no 'scheduel'; allowed are .*Did you mean 'schedule'"),
         ({"exploration": {"kin": "none"}}, "has no 'kin'; allowed are .*Did you mean 'kind'"),
         ({"exploration": {"kind": "boltzman"}}, "Did you mean 'boltzmann'"),
-        ({"exploration": LOG}, r"exploration\['ladder_min'\]=None is not allowed: give a number above 0"),
+        ({"exploration": LOG}, r"exploration\['ladder_min'\] must be a number > 0.* got None"),
         ({"exploration": APEX, "exploration_final_eps": 0}, "no lanes to tell apart.*give a final epsilon above 0"),
-        ({"evaluation_eps": 2}, "evaluation_eps=2 is not allowed: give a number from 0 and up to 1"),
+        ({"evaluation_eps": 2}, "evaluation_eps must be a number >= 0 and <= 1.* got 2"),
         ({"policy_kwargs": {"scale_trunk_gradient": True}}, "belongs to dueling=True; give both or none"),
         (
             {"policy_kwargs": {"scale_trunk_gradient": 1}, "dueling": True},
-            "scale_trunk_gradient'.=1.*give True or False",
+            "scale_trunk_gradient'. must be True or False, got 1",
         ),
-        ({"policy_kwargs": {"layer_norm": "yes"}}, "layer_norm'.='yes' is not allowed: give True or False"),
-        ({"policy_kwargs": {"spectral_norm": "yes"}}, "spectral_norm'.='yes' is not allowed: give True or False"),
+        ({"policy_kwargs": {"layer_norm": "yes"}}, "layer_norm'. must be True or False.* got 'yes'"),
+        ({"policy_kwargs": {"spectral_norm": "yes"}}, "spectral_norm'. must be True or False.* got 'yes'"),
         ({"policy_kwargs": {"design": 3}}, "policy_kwargs has no 'design'; allowed are"),
         ({"policy_kwargs": {"optimizer_kwargs": {"epsilon": 1}}}, "does not take optimizer_kwargs={'epsilon': 1}:"),
     ],
@@ -175,7 +175,7 @@ def test_a_distribution_has_a_loss_of_its_own(algorithm: Any) -> None:
         ConfigurationError, match=f"loss='mse' is for a scalar value; {algorithm.__name__} has a loss of"
     ):
         quick(algorithm=algorithm, loss="mse")
-    with pytest.raises(ConfigurationError, match="loss='hubber' is unknown: allowed are .*Did you mean 'huber'"):
+    with pytest.raises(ConfigurationError, match="loss must be one of .* got 'hubber'.*Did you mean 'huber'"):
         quick(algorithm=algorithm, loss="hubber")
 
 
@@ -209,11 +209,11 @@ def test_what_a_rollout_has_no_use_for(name: str) -> None:
     [
         (NatureCNN, {"chanels": (4,)}, "NatureCNN does not take .*'chanels'.*Did you mean 'channels'"),
         (NatureCNN, {3: 4}, "NatureCNN does not take .*3.*allowed are"),
-        (NatureCNN, {"features_dim": 1.5}, "features_dim=1.5 is not allowed: give a whole number from 1 up"),
+        (NatureCNN, {"features_dim": 1.5}, "features_dim must be an integer >= 1.* got 1.5"),
         (NatureCNN, {"paddings": (1, 1)}, r"paddings=\(1, 1\) need the same length"),
         (NatureCNN, {"kernels": (40, 4, 3)}, "too small for kernels .* resize it to .* or take .*MinAtarCNN"),
         (MinAtarCNN, {"width": 2}, "MinAtarCNN does not take .*'width'.*allowed are"),
-        (ImpalaCNN, {"width": True}, "width=True is not allowed"),
+        (ImpalaCNN, {"width": True}, "width must be .* got True"),
         (ImpalaCNN, {"width": 3}, "width=3 is not allowed: give 1, 2 or 4"),
         (ImpalaCNN, {"widths": ()}, r"widths=\(\) is not allowed: give the channels of one stage or more"),
         (ImpalaCNN, {"adaptive_pool": (60, 60)}, "larger than what is pooled, 5 x 5; give at most that"),

@@ -54,5 +54,5 @@ def test_statistics_of_a_normaliser_are_saved(model: Any, make_loop: Any, tmp_pa
 
 
 def test_refuses_a_frequency_of_nothing(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="save_freq=0"):
+    with pytest.raises(ConfigurationError, match="save_freq must be .* got 0"):
         CheckpointCallback(0, tmp_path)

@@ -9,4 +9,4 @@ import pytest
 def nothing_fell_back(capsys: pytest.CaptureFixture[str]) -> Iterator[None]:
     """What can be neither recorded nor compiled is run eagerly, with a line that says so: then a test would prove nothing."""
     yield
-    assert "going on without it" not in capsys.readouterr().err
+    assert "running without it" not in capsys.readouterr().err

@@ -174,20 +174,20 @@ def test_frames_of_a_stack_share_their_statistics() -> None:
 @pytest.mark.parametrize(
     ("wrong", "named"),
     [
-        ({"observations": "yes"}, "normalize_observations='yes'"),
+        ({"observations": "yes"}, "got 'yes'"),
         ({"observations": {"clipp": 1}}, "did you mean 'clip'"),
-        ({"observations": {"clip": 0}}, "normalize_observations['clip']=0"),
+        ({"observations": {"clip": 0}}, "normalize_observations['clip'] must be a number > 0, got 0"),
         ({"observations": {"clip": float("nan")}}, "clip"),
-        ({"observations": {"epsilon": -1e-8}}, "normalize_observations['epsilon']=-1e-08"),
+        ({"observations": {"epsilon": -1e-8}}, "got -1e-08"),
         ({"observations": {"keys": "joints"}}, "give a list of keys"),
         ({"observations": {"keys": []}}, "give a list of keys"),
         ({"observations": {"keys": ["camera"]}}, "'camera', which is no Box of floating-point numbers"),
         ({"observations": {"keys": ["joint"]}}, "joints"),
         ({"observations": True, "space": spaces.Box(0, 255, (1, 8, 8), np.uint8)}, "leave it out"),
         ({"observations": True, "space": spaces.Discrete(3)}, "leave it out"),
-        ({"rewards": 1}, "normalize_rewards=1"),
-        ({"rewards": {"clip": -1.0}}, "normalize_rewards['clip']=-1.0"),
-        ({"rewards": {"epsilon": 0.0}}, "normalize_rewards['epsilon']=0.0"),
+        ({"rewards": 1}, "normalize_rewards must be"),
+        ({"rewards": {"clip": -1.0}}, "got -1.0"),
+        ({"rewards": {"epsilon": 0.0}}, "got 0.0"),
     ],
 )
 def test_refusals(wrong: dict[str, Any], named: str) -> None:
