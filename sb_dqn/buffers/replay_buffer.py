@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import Tensor
 
-from sb_dqn.accelerate import by_arrays
+from sb_dqn.accelerate import replay_with_numpy
 from sb_dqn.buffers.n_step_transitions import TransitionView
 from sb_dqn.buffers.ring import Ring
 from sb_dqn.buffers.sequences import SequenceView
@@ -242,7 +242,7 @@ class ReplayBuffer:
         if self.ring.device.type != "cpu":
             return self.sample_from_noise
         form = self.sample_from_noise(noise).with_tensors(repeat(noise[:0]))  # holds no frames
-        run = by_arrays(lambda noise: self.sample_from_noise(noise).tensors(), (noise,))
+        run = replay_with_numpy(lambda noise: self.sample_from_noise(noise).tensors(), (noise,))
         return lambda noise: form.with_tensors(run(noise))
 
     def feedback(self, batch: Batch, priority: Tensor) -> None:

@@ -20,7 +20,7 @@ from sb_dqn.buffers.ring_storage import (
     masks_of,
     writer,
 )
-from sb_dqn.checkpoint.incremental.row_blocks import Written
+from sb_dqn.checkpoint.incremental.row_blocks import WrittenBlocks
 from sb_dqn.spaces import Space
 from sb_dqn.types import ActionArray, IntArray, Slot
 
@@ -75,7 +75,7 @@ class Ring:
         self.frame_stack = frame_stack
         self.n_steps = n_steps
         self.device = torch.device(device)
-        self.written = Written()
+        self.written = WrittenBlocks()
         self.layout = Layout(
             capacity,
             num_lanes,
@@ -301,7 +301,7 @@ class Ring:
         specs = self.layout.columns
         rule_state = self._rule_columns.state_dict()
         check_state(state, self.columns, specs, self.start_rule, self.num_lanes, rule_state, self.layout.num_actions)
-        self.written = Written()  # a new one: a background writer may still hold the old one
+        self.written = WrittenBlocks()  # a new one: a background writer may still hold the old one
         cursor = state["cursor"].cpu().numpy().astype(np.int64)
         restore_rows(state, self.columns, specs, self.rows, int(self.cursor.max()), cursor)
         self._first[:] = first_to_start(state, self.start_rule.behind, cursor)

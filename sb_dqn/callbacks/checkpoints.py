@@ -9,7 +9,7 @@ from pathlib import Path
 from sb_dqn.callbacks.base import BaseCallback
 from sb_dqn.callbacks.frequency import Every
 from sb_dqn.callbacks.normalizers import find_normalizer
-from sb_dqn.checkpoint.incremental.background_writer import Writing
+from sb_dqn.checkpoint.incremental.background_writer import BackgroundWrite
 from sb_dqn.errors import ConfigurationError
 
 
@@ -60,7 +60,7 @@ class CheckpointCallback(BaseCallback):
         self.trust = trust
         self.incremental = incremental
         self._warned = False
-        self._writing: Writing | None = None
+        self._writing: BackgroundWrite | None = None
         self.save_freq = save_freq
         self.save_path = save_path
         self.name_prefix = name_prefix

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import torch
 from typing_extensions import Self
 
-from sb_dqn.accelerate import Mode, are_small, few_threads, keep_freed_memory
+from sb_dqn.accelerate import Mode, are_small, keep_freed_memory, limit_threads
 from sb_dqn.callbacks.compose import as_callback
 from sb_dqn.checks import check_int
 from sb_dqn.core import checkpointing, model_file
@@ -176,7 +176,7 @@ class BaseAlgorithm(ABC):
         self._start_counting(total, reset_num_timesteps, resumed=_resume_from is not None)
         keep_freed_memory()
         small = are_small([self.policy], self.device, self.learner.batch_size)
-        with few_threads(small), self._new_run(callback, interval, progress_bar, _resume_from) as run:
+        with limit_threads(small), self._new_run(callback, interval, progress_bar, _resume_from) as run:
             first = None if _resume_from is None else checkpointing.restore_tick(self, _resume_from)
             for rows in collector.rows(first):
                 run.arrived(rows)
@@ -357,7 +357,7 @@ class BaseAlgorithm(ABC):
             background: with `incremental`: copy the data and return; a thread writes it.
 
         Returns:
-            The path; with `background` a `Writing`, whose `wait()` returns the path once it exists, or raises.
+            The path; with `background` a `BackgroundWrite`, whose `wait()` returns the path once it exists, or raises.
 
         Raises:
             CheckpointError: a constructor argument cannot be written.

@@ -13,15 +13,15 @@ from torch import Tensor
 from sb_dqn.buffers import Prioritized, ReplayBuffer, Sequences
 from sb_dqn.checkpoint import (
     AllocationGuard,
-    Writing,
-    Written,
-    checkpoint_at,
-    copied,
+    BackgroundWrite,
+    WrittenBlocks,
+    copy_members,
     decode_space,
     decode_value,
     encode_space,
     encode_value,
     file_to_write,
+    find_checkpoint,
     model_info,
     pack,
     read_archive,
@@ -108,7 +108,7 @@ def save_model(
         if continuation.strips is not None:
             return write_checkpoint(path, manifest, members, continuation.strips, background)
     if background:
-        return Writing(partial(write_archive, path, manifest, copied(members)))
+        return BackgroundWrite(partial(write_archive, path, manifest, copy_members(members)))
     return write_archive(path, manifest, members)
 
 
@@ -118,7 +118,7 @@ def read_model(path: Any, custom_objects: Mapping[str, Any], trust: bool, full: 
     Raises:
         CheckpointError: the file is damaged, foreign, not a model, or names objects that need trust.
     """
-    path = checkpoint_at(path)
+    path = find_checkpoint(path)
     manifest = model_info(path)
     if manifest.get("kind") != "model":
         raise CheckpointError(
@@ -146,7 +146,9 @@ def read_model(path: Any, custom_objects: Mapping[str, Any], trust: bool, full: 
 
 def _continuation(path: Any, manifest: Mapping[str, Any], members: Mapping[str, dict[str, Tensor]]) -> ResumeState:
     whole, experience = unpack(manifest["full"], members["full"]), members["experience"]
-    rows, written = read_rows(path, manifest, experience["ring/cursor"]) if "segments" in manifest else ({}, Written())
+    rows, written = (
+        read_rows(path, manifest, experience["ring/cursor"]) if "segments" in manifest else ({}, WrittenBlocks())
+    )
     kept = {name: whole[name] for name in CONTINUATION}
     return ResumeState(**kept, experience=experience | rows, written=written)
 

@@ -204,7 +204,7 @@ def test_keys_of_a_dict() -> None:
 @pytest.mark.parametrize(
     ("wrong", "named"),
     [
-        ({"normalize_observations": 3}, "normalize_observations=3"),
+        ({"normalize_observations": 3}, "normalize_observations must be"),
         ({"normalize_rewards": {"gamma": 0.9}}, "normalize_rewards has no 'gamma'"),
         ({"normalise_rewards": True}, "did you mean 'normalize_rewards'"),
     ],

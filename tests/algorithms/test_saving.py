@@ -221,9 +221,7 @@ def test_what_a_user_wrote_needs_trust(argument: str, given: dict[str, Any], tmp
 def test_a_replacement_that_the_file_does_not_ask_for_is_told(tmp_path: Path) -> None:
     quick(policy_kwargs={"features_extractor_class": OwnExtractor}).save(tmp_path / "model")
     used = {"features_extractor_class": OwnExtractor, "batch_size": 4}
-    with pytest.warns(
-        UserWarning, match="has no 'learnig_rate', so nothing is replaced by it. Did you mean 'learning_"
-    ):
+    with pytest.warns(UserWarning, match="has no 'learnig_rate', so nothing is replaced. Did you mean 'learning_"):
         model = DQN.load(tmp_path / "model", custom_objects={**used, "learnig_rate": 0.1})
     assert model.replay_config.batch_size == 4
     with warnings.catch_warnings():
@@ -292,7 +290,7 @@ def test_parameters_as_a_dict(tmp_path: Path) -> None:
         ({"polcy": {}}, r"parameters have the names \['polcy'\]; allowed are"),
         ({"policy": {"x": torch.zeros(1)}}, "parameters do not fit this policy"),
         ({}, "allowed are"),
-        (3, "give"),
+        (3, "path must be"),
     ],
 )
 def test_parameters_that_do_not_fit(given: Any, message: str) -> None:

@@ -117,7 +117,7 @@ def test_by_name() -> None:
 @pytest.mark.parametrize(
     ("kwargs", "message"),
     [
-        ({"on_env_error": "ignore"}, "on_env_error='ignore'"),
+        ({"on_env_error": "ignore"}, "on_env_error must be .* got 'ignore'"),
         ({"on_env_error": "restart", "autoreset_mode": "SameStep"}, "needs autoreset_mode NEXT_STEP"),
         ({"on_env_error": "restart", "copy": False}, "copy=False overwrites"),
         ({"step_timeout": 3.0}, "step_timeout=3.0 needs on_env_error='restart'"),
