@@ -18,43 +18,43 @@ from sb_dqn.policies.actor_critic import ActorCriticPolicy
 
 
 class A2C(ActorCriticAlgorithm):
-    """Advantage actor-critic: short rollouts of several lanes, one update of all their samples, then new ones.
+    """Advantage actor-critic: one update on all samples of each short rollout.
 
-    All counts of steps are env steps over all lanes, `n_steps` alone counts ticks.
+    Counts of steps are env steps over all lanes; only `n_steps` counts ticks (one step of every lane).
 
     Args:
-        policy: "MlpPolicy", "CnnPolicy", "MultiInputPolicy", one of these with a memory ("MlpLstmPolicy", ...), or a subclass
-            of ActorCriticPolicy.
-        env: an id, a gymnasium.Env, a list of factories, a gymnasium VectorEnv, an EnvPool env, or a Stable-Baselines3
-            VecEnv; its actions Discrete, MultiDiscrete, MultiBinary or a Box.
+        policy: "MlpPolicy", "CnnPolicy", "MultiInputPolicy", a recurrent one ("MlpLstmPolicy", ...), or a subclass of
+            ActorCriticPolicy.
+        env: id, gymnasium.Env, list of factories, gymnasium VectorEnv, EnvPool env or Stable-Baselines3 VecEnv. Action space:
+            Discrete, MultiDiscrete, MultiBinary or Box.
         learning_rate: above 0, or a schedule.
-        n_steps: ticks between updates: a rollout has n_steps x lanes rows, a reset that takes a tick being one.
+        n_steps: length of a rollout in ticks; it has n_steps x lanes rows, reset rows included.
         gamma: discount, [0, 1].
-        gae_lambda: of generalised advantages, [0, 1]; 1 is the n-step return less the value.
-        ent_coef: reward for entropy, from 0.
-        vf_coef: weight of the value's loss, from 0.
-        max_grad_norm: bound on the gradient's 2-norm; None: none.
-        rms_prop_eps: epsilon of RMSprop, from 0.
+        gae_lambda: lambda of generalised advantage estimation, [0, 1]; 1: n-step return minus value.
+        ent_coef: weight of the entropy bonus, >= 0.
+        vf_coef: weight of the value loss, >= 0.
+        max_grad_norm: bound on the 2-norm of the gradient; None: no clipping.
+        rms_prop_eps: epsilon of RMSprop, >= 0.
         use_rms_prop: torch.optim.RMSprop with alpha 0.99, else Adam; an `optimizer_class` in `policy_kwargs` overrides both.
-        normalize_advantage: to mean 0 and deviation 1 over the rollout.
-        sequence_length: of a recurrent policy, steps of the sequences that it is trained on, a divisor of n_steps; None: the longest.
-        action_mask: where legal actions are named: "info" (`info["action_mask"]`) or a key of a Dict observation.
-        normalize_observations: running mean and deviation of each number of a Box of floats, saved with the model: True, or
-            a dict of `clip`, `epsilon`, `keys`.
-        normalize_rewards: divide rewards by the deviation of the running return: True, or a dict of `clip`, `epsilon`.
-        stats_window_size: episodes in the running means.
+        normalize_advantage: normalise advantages over the rollout to mean 0 and standard deviation 1.
+        sequence_length: length of the training sequences of a recurrent policy, a divisor of n_steps; None: the longest.
+        action_mask: source of the legal actions: "info" (`info["action_mask"]`) or a key of a Dict observation.
+        normalize_observations: normalise Box observations of floats by their running mean and standard deviation: True, or a
+            dict of `clip`, `epsilon`, `keys`.
+        normalize_rewards: divide rewards by the running standard deviation of the return: True, or a dict of `clip`, `epsilon`.
+        stats_window_size: number of episodes in the logged means.
         tensorboard_log: folder for TensorBoard files.
-        policy_kwargs: keywords of the policy; optimizer_class and optimizer_kwargs too.
+        policy_kwargs: keywords of the policy, `optimizer_class` and `optimizer_kwargs`.
         verbose: 0 silent, 1 logs to stdout.
-        seed: of all random streams; None draws one.
+        seed: seed of all random generators; None draws one.
         device: "auto", "cpu", "cuda", "cuda:1".
-        precision: "fp32", or "bf16": low-precision forward and backward, float32 masters.
-        torch_compile: run the update through torch.compile (needs a C++ compiler; takes a while to start).
+        precision: "fp32", or "bf16": bfloat16 forward and backward with float32 master weights.
+        torch_compile: compile the update with torch.compile (needs a C++ compiler; slow to start).
 
     Raises:
-        ConfigurationError: an argument is out of its range or of the wrong kind, or a keyword is unknown.
-        SpaceError: a space is not supported.
-        MemoryBudgetError: the rollout does not fit.
+        ConfigurationError: an argument is out of range or has the wrong type, or a keyword is unknown.
+        SpaceError: the observation or action space is not supported.
+        MemoryBudgetError: the rollout does not fit into memory.
     """
 
     default_log_interval = 100

@@ -24,10 +24,10 @@ IMPALA: Mapping[str, Any] = {"width": 2, "spectral_norm": True, "adaptive_pool":
 
 
 class BTR(IQN):
-    """Beyond the Rainbow (Clark et al. 2024, arXiv 2411.03820): IQN with everything, for 64 lanes.
+    """Beyond the Rainbow (Clark et al. 2024, arXiv 2411.03820): IQN with all extensions, for 64 lanes.
 
-    An IMPALA torso of twice the width with spectral norm and a 6 x 6 adaptive max-pool, eight fractions, Munchausen, double
-    Q left out as in the paper, dueling, noisy nets beside an epsilon that ends half-way, three-step returns.
+    IMPALA network of double width with spectral norm and 6 x 6 adaptive max-pooling, eight fractions, Munchausen, dueling,
+    three-step returns, and noisy layers with an epsilon that ends half-way. No double Q-learning, as in the paper.
     """
 
     def __init__(
@@ -57,21 +57,36 @@ class BTR(IQN):
         policy_kwargs: Mapping[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
-        given, nets = dict(policy_kwargs or {}), policy_class(policy, VALUE_POLICIES, QPolicy)
-        if has_default_features(given) and nets in (CnnPolicy, CnnLstmPolicy):
-            given["features_extractor_class"] = "ImpalaCNN"
-            given["features_extractor_kwargs"] = {"features_dim": 512, **IMPALA}
-        if has_default_features(given) and nets in (MultiInputPolicy, MultiInputLstmPolicy):
-            given["features_extractor_kwargs"] = {
+        kwargs_of_policy = dict(policy_kwargs or {})
+        policy_type = policy_class(policy, VALUE_POLICIES, QPolicy)
+        if has_default_features(kwargs_of_policy) and policy_type in (CnnPolicy, CnnLstmPolicy):
+            kwargs_of_policy["features_extractor_class"] = "ImpalaCNN"
+            kwargs_of_policy["features_extractor_kwargs"] = {"features_dim": 512, **IMPALA}
+        if has_default_features(kwargs_of_policy) and policy_type in (MultiInputPolicy, MultiInputLstmPolicy):
+            kwargs_of_policy["features_extractor_kwargs"] = {
                 "cnn_class": "ImpalaCNN",
                 "cnn_output_dim": 512,
                 "cnn_kwargs": dict(IMPALA),
             }
         super().__init__(
-            policy, env,
-            learning_rate=learning_rate, buffer_size=buffer_size, learning_starts=learning_starts, batch_size=batch_size,
-            gamma=gamma, train_freq=train_freq, n_steps=n_steps, target_update_interval=target_update_interval,
-            n_taus=n_taus, n_target_taus=n_target_taus, n_policy_taus=n_policy_taus, dueling=dueling, noisy=noisy,
-            munchausen=munchausen, prioritized_replay=merge_defaults(prioritized_replay, BTR_PRIORITIES), exploration=exploration,
-            policy_kwargs=adam_eps(given, 0.005 / 256), **kwargs,
-        )  # fmt: skip
+            policy,
+            env,
+            learning_rate=learning_rate,
+            buffer_size=buffer_size,
+            learning_starts=learning_starts,
+            batch_size=batch_size,
+            gamma=gamma,
+            train_freq=train_freq,
+            n_steps=n_steps,
+            target_update_interval=target_update_interval,
+            n_taus=n_taus,
+            n_target_taus=n_target_taus,
+            n_policy_taus=n_policy_taus,
+            dueling=dueling,
+            noisy=noisy,
+            munchausen=munchausen,
+            prioritized_replay=merge_defaults(prioritized_replay, BTR_PRIORITIES),
+            exploration=exploration,
+            policy_kwargs=adam_eps(kwargs_of_policy, 0.005 / 256),
+            **kwargs,
+        )

@@ -15,15 +15,15 @@ from sb_dqn.policies import QPolicy
 
 
 class CategoricalDQN(DQN):
-    """C51: probabilities of evenly spaced returns (Bellemare et al. 2017, arXiv 1707.06887).
+    """C51: learns a categorical distribution of the return over fixed atoms (Bellemare et al. 2017, arXiv 1707.06887).
 
     Args:
         policy: see DQN.
         env: see DQN.
-        n_atoms: returns that are told apart, from 2 up.
-        v_min, v_max: the smallest and the largest of them.
-        priority: "kl" or "cross_entropy", what prioritised replay goes by.
-        kwargs: of DQN.
+        n_atoms: number of atoms, >= 2.
+        v_min, v_max: smallest and largest atom, in units of the return.
+        priority: "kl" or "cross_entropy", the priority of a transition in prioritised replay.
+        kwargs: keywords of DQN.
     """
 
     replaced_arguments = DISTRIBUTIONAL_LOSS

@@ -56,62 +56,61 @@ class ReturnModel:
 
 
 class DQN(OffPolicyAlgorithm):
-    """Deep Q-network: epsilon-greedy acting, uniform replay, a target net; every later addition is a switch.
+    """Deep Q-network: Q-learning with replay and a target network; later extensions are switches.
 
-    All counts of steps are env steps over all lanes.
+    Counts of steps are env steps over all lanes.
 
     Args:
-        policy: "MlpPolicy", "CnnPolicy", "MultiInputPolicy", one of these with a memory ("MlpLstmPolicy", ...), or a subclass
-            of QPolicy.
-        env: an id, a gymnasium.Env, a list of factories, a gymnasium VectorEnv, an EnvPool env, or a Stable-Baselines3
-            VecEnv.
+        policy: "MlpPolicy", "CnnPolicy", "MultiInputPolicy", a recurrent one ("MlpLstmPolicy", ...), or a subclass of QPolicy.
+        env: id, gymnasium.Env, list of factories, gymnasium VectorEnv, EnvPool env or Stable-Baselines3 VecEnv. Action space:
+            Discrete, MultiDiscrete or MultiBinary.
         learning_rate: above 0, or a schedule.
-        buffer_size: rows over all lanes.
-        learning_starts: steps before the first update; actions are uniform until then.
-        batch_size: transitions per update, drawn with replacement; sequences, if the policy is recurrent.
-        tau: share by which the target net follows, (0, 1]; 1 copies.
+        buffer_size: capacity in rows (env steps) over all lanes.
+        learning_starts: env steps before the first update; actions are uniformly random until then.
+        batch_size: transitions per update, drawn with replacement; sequences if the policy is recurrent.
+        tau: share of the online parameters in each target update, (0, 1]; 1 copies them.
         gamma: discount, [0, 1].
-        train_freq: steps between updates, or (k, "episode").
-        gradient_steps: updates each time; -1: as many as steps.
-        n_steps: rewards summed before the bootstrap.
-        target_update_interval: steps between target updates.
-        exploration_fraction: share of `total_timesteps` over which epsilon falls.
-        exploration_initial_eps, exploration_final_eps: epsilon before and after, [0, 1].
-        max_grad_norm: bound on the gradient's 2-norm; None: none.
-        double_q: the online net selects the action that the target net evaluates (arXiv 1509.06461).
-        dueling: value of the state and advantages of the actions in two streams (arXiv 1511.06581).
-        noisy: noise in the weights instead of, or beside, epsilon (arXiv 1706.10295): True or "factorised",
-            "independent", or a dict of `kind` and `sigma`.
-        prioritized_replay: what surprises more is replayed more (arXiv 1511.05952): True, or a dict of `alpha`, `beta`,
+        train_freq: env steps between updates, or (k, "episode").
+        gradient_steps: updates each time; -1: one per env step.
+        n_steps: number of rewards before the bootstrap, n.
+        target_update_interval: env steps between target updates.
+        exploration_fraction: share of `total_timesteps` over which epsilon decreases, [0, 1].
+        exploration_initial_eps, exploration_final_eps: epsilon at the start and at the end, [0, 1].
+        max_grad_norm: bound on the 2-norm of the gradient; None: no clipping.
+        double_q: double Q-learning: the online network selects the next action, the target network evaluates it (arXiv
+            1509.06461).
+        dueling: separate streams for state value and action advantages (arXiv 1511.06581).
+        noisy: exploration by noise in the weights (arXiv 1706.10295): True or "factorised", "independent", or a dict of
+            `kind` and `sigma`.
+        prioritized_replay: sampling in proportion to the TD error (arXiv 1511.05952): True, or a dict of `alpha`, `beta`,
             `eps`, `initial`, `uniform_mix`.
-        munchausen: a bonus for probable actions and a soft value (arXiv 2007.14430): True, or a dict of `alpha`, `tau`,
-            `clip`.
-        sequences: of a recurrent policy, how long the sequences are that it is trained on: a dict of `batch_T`, `warmup_T`,
-            `store_rnn_state_interval`, `eta`, `input_priorities`, `input_priority_shift`; None: the defaults of `Sequences`.
-        loss: "huber" or "mse"; of a scalar value.
+        munchausen: log-policy bonus and soft value (arXiv 2007.14430): True, or a dict of `alpha`, `tau`, `clip`.
+        sequences: training sequences of a recurrent policy: a dict of `batch_T`, `warmup_T`, `store_rnn_state_interval`,
+            `eta`, `input_priorities`, `input_priority_shift`; None: the defaults of `Sequences`.
+        loss: "huber" or "mse"; only for scalar values.
         exploration: "epsilon", "boltzmann", "none" (greedy), or a dict of `kind`, `schedule`, `ladder`, `ladder_alpha`, `ladder_min`,
-            `off_after`, `temperature`; None: "epsilon", or "none" with `noisy`, whose noise explores.
-        evaluation_eps: epsilon of `predict(deterministic=False)`; None: the current one.
-        action_mask: where legal actions are named: "info" (`info["action_mask"]`) or a key of a Dict observation.
-        normalize_observations: running mean and deviation of each number of a Box of floats, saved with the model: True, or
-            a dict of `clip`, `epsilon`, `keys`.
-        normalize_rewards: divide rewards by the deviation of the running return: True, or a dict of `clip`, `epsilon`.
-        stats_window_size: episodes in the running means.
+            `off_after`, `temperature`; None: "epsilon", or "none" with `noisy`.
+        evaluation_eps: epsilon of `predict(deterministic=False)`; None: the current epsilon.
+        action_mask: source of the legal actions: "info" (`info["action_mask"]`) or a key of a Dict observation.
+        normalize_observations: normalise Box observations of floats by their running mean and standard deviation: True, or a
+            dict of `clip`, `epsilon`, `keys`.
+        normalize_rewards: divide rewards by the running standard deviation of the return: True, or a dict of `clip`, `epsilon`.
+        stats_window_size: number of episodes in the logged means.
         tensorboard_log: folder for TensorBoard files.
-        policy_kwargs: keywords of the policy; optimizer_class and optimizer_kwargs too.
+        policy_kwargs: keywords of the policy, `optimizer_class` and `optimizer_kwargs`.
         verbose: 0 silent, 1 logs to stdout.
-        seed: of all random streams; None draws one.
+        seed: seed of all random generators; None draws one.
         device: "auto", "cpu", "cuda", "cuda:1".
-        precision: "fp32", or "bf16": low-precision forward and backward, float32 masters.
-        torch_compile: run the update through torch.compile (needs a C++ compiler; takes a while to start).
-        buffer_device: where the replay lies; None: where the nets are.
-        buffer_path: file to keep the replay in instead of memory.
+        precision: "fp32", or "bf16": bfloat16 forward and backward with float32 master weights.
+        torch_compile: compile the update with torch.compile (needs a C++ compiler; slow to start).
+        buffer_device: device of the replay; None: that of the networks.
+        buffer_path: memory-mapped file for the replay; None: memory.
         return_model: head and loss, for subclasses; None: the expected return, by `loss`.
 
     Raises:
-        ConfigurationError: an argument is out of its range or of the wrong kind, or a keyword is unknown.
-        SpaceError: a space is not supported.
-        MemoryBudgetError: the replay does not fit.
+        ConfigurationError: an argument is out of range or has the wrong type, or a keyword is unknown.
+        SpaceError: the observation or action space is not supported.
+        MemoryBudgetError: the replay does not fit into memory.
     """
 
     exploration: Exploration
@@ -196,7 +195,7 @@ class DQN(OffPolicyAlgorithm):
             batch_size=check_int("batch_size", batch_size, 1),
             n_steps=check_int("n_steps", n_steps, 1),
             gamma=check_float("gamma", gamma, 0.0, 1.0),
-            cadence=update_schedule(train_freq, gradient_steps, learning_starts, self.spread_updates),
+            schedule=update_schedule(train_freq, gradient_steps, learning_starts, self.spread_updates),
             prioritized=check_switch("prioritized_replay", prioritized_replay, Prioritized),
             sequences=policy_config.sequences(sequences),
             rescale_eps=model.rescale_eps,

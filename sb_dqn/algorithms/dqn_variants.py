@@ -1,4 +1,4 @@
-"""DQN with one switch on: each is its parent with another default, nothing else."""
+"""DQN with one switch on: classes that differ from DQN only in a default."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class DuelingDQN(DQN):
 
 
 class NoisyDQN(DQN):
-    """DQN that explores by factorised noise in its weights (Fortunato et al. 2018, arXiv 1706.10295)."""
+    """DQN that explores with factorised noise in its weights (Fortunato et al. 2018, arXiv 1706.10295)."""
 
     def __init__(
         self, policy: str | type[QPolicy], env: Any, *, noisy: bool | str | Mapping[str, Any] = True, **kwargs: Any
@@ -55,7 +55,7 @@ class PERDQN(DQN):
 
 
 class MunchausenDQN(DQN):
-    """DQN with a bonus for probable actions and a soft value (Vieillard et al. 2020, arXiv 2007.14430)."""
+    """DQN with a log-policy bonus and a soft value (Vieillard et al. 2020, arXiv 2007.14430)."""
 
     def __init__(
         self, policy: str | type[QPolicy], env: Any, *, munchausen: bool | Mapping[str, Any] = True, **kwargs: Any

@@ -15,17 +15,17 @@ from sb_dqn.policies import QPolicy
 
 
 class FQF(DQN):
-    """Quantiles of the return at fractions that are learned too (Yang et al. 2019, arXiv 1911.02140).
+    """FQF: learns quantiles of the return and their fractions (Yang et al. 2019, arXiv 1911.02140).
 
     Args:
         policy: see DQN.
         env: see DQN.
-        n_fractions: how many.
-        n_cosines: of the embedding of a fraction.
+        n_fractions: number of fractions.
+        n_cosines: number of cosines in the embedding of a fraction.
         kappa: see QRDQN.
-        fraction_learning_rate: of the net that proposes fractions, from 0 up.
-        entropy_coef: weight of the bonus for evenly spread fractions, from 0 up.
-        kwargs: of DQN.
+        fraction_learning_rate: learning rate of the fraction proposal network, >= 0.
+        entropy_coef: weight of the entropy bonus on the fractions, >= 0.
+        kwargs: keywords of DQN.
     """
 
     replaced_arguments = DISTRIBUTIONAL_LOSS

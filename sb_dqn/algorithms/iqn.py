@@ -15,18 +15,18 @@ from sb_dqn.policies import QPolicy
 
 
 class IQN(DQN):
-    """Quantiles of the return at sampled fractions (Dabney et al. 2018, arXiv 1806.06923).
+    """IQN: learns quantiles of the return at sampled fractions (Dabney et al. 2018, arXiv 1806.06923).
 
     Args:
         policy: see DQN.
         env: see DQN.
-        n_taus, n_target_taus: fractions drawn for each transition, for the online and the target net.
-        n_policy_taus: fractions that acting averages over.
-        n_cosines: of the embedding of a fraction.
+        n_taus, n_target_taus: fractions sampled per transition for the online and the target network.
+        n_policy_taus: number of fractions to average over when acting.
+        n_cosines: number of cosines in the embedding of a fraction.
         kappa: see QRDQN.
-        risk: None is neutral; "cvar 0.25" minds the worst quarter of returns alone; "power -2" is averse to risk, "power
-            2" seeks it. It bends acting, not learning.
-        kwargs: of DQN.
+        risk: risk-sensitive action selection, without effect on learning: None (neutral), "cvar 0.25" (only the worst quarter
+            of returns), "power -2" (risk-averse), "power 2" (risk-seeking).
+        kwargs: keywords of DQN.
     """
 
     replaced_arguments = DISTRIBUTIONAL_LOSS

@@ -1,4 +1,4 @@
-"""PPO (Schulman et al. 2017, arXiv 1707.06347): many updates from one rollout, each bounded by a clip."""
+"""PPO (Schulman et al. 2017, arXiv 1707.06347): several epochs per rollout with a clipped objective."""
 
 from __future__ import annotations
 
@@ -17,47 +17,47 @@ from sb_dqn.types import Update
 
 
 class PPO(ActorCriticAlgorithm):
-    """Proximal policy optimisation: epochs of minibatches in which the policy may move only so far.
+    """Proximal policy optimisation: epochs of minibatches with a clipped objective.
 
-    All counts of steps are env steps over all lanes, `n_steps` alone counts ticks.
+    Counts of steps are env steps over all lanes; only `n_steps` counts ticks (one step of every lane).
 
     Args:
-        policy: "MlpPolicy", "CnnPolicy", "MultiInputPolicy", one of these with a memory ("MlpLstmPolicy", ...), or a subclass
-            of ActorCriticPolicy.
-        env: an id, a gymnasium.Env, a list of factories, a gymnasium VectorEnv, an EnvPool env, or a Stable-Baselines3
-            VecEnv; its actions Discrete, MultiDiscrete, MultiBinary or a Box.
+        policy: "MlpPolicy", "CnnPolicy", "MultiInputPolicy", a recurrent one ("MlpLstmPolicy", ...), or a subclass of
+            ActorCriticPolicy.
+        env: id, gymnasium.Env, list of factories, gymnasium VectorEnv, EnvPool env or Stable-Baselines3 VecEnv. Action space:
+            Discrete, MultiDiscrete, MultiBinary or Box.
         learning_rate: above 0, or a schedule.
-        n_steps: ticks between updates: a rollout has n_steps x lanes rows, a reset that takes a tick being one.
-        batch_size: most samples of an update; minibatches are as equal as they can be.
-        n_epochs: updates that each sample takes part in.
+        n_steps: length of a rollout in ticks; it has n_steps x lanes rows, reset rows included.
+        batch_size: maximum number of samples per update; minibatches have nearly equal sizes.
+        n_epochs: passes over each rollout.
         gamma: discount, [0, 1].
-        gae_lambda: of generalised advantages, [0, 1].
-        clip_range: how far the probability of an action may move, as a ratio to 1; above 0, or a schedule.
-        clip_range_vf: how far a value may move, in units of the return; above 0, a schedule, or None: freely.
-        normalize_advantage: to mean 0 and deviation 1 over each minibatch.
-        ent_coef: reward for entropy, from 0.
-        vf_coef: weight of the value's loss, from 0.
-        max_grad_norm: bound on the gradient's 2-norm; None: none.
-        target_kl: go on to the next rollout once the approximate KL divergence exceeds 1.5 times this; None: never.
-        sequence_length: of a recurrent policy, steps of the sequences that it is trained on, a divisor of n_steps, at most
-            batch_size; None: the longest.
-        action_mask: where legal actions are named: "info" (`info["action_mask"]`) or a key of a Dict observation.
-        normalize_observations: running mean and deviation of each number of a Box of floats, saved with the model: True, or
-            a dict of `clip`, `epsilon`, `keys`.
-        normalize_rewards: divide rewards by the deviation of the running return: True, or a dict of `clip`, `epsilon`.
-        stats_window_size: episodes in the running means.
+        gae_lambda: lambda of generalised advantage estimation, [0, 1].
+        clip_range: clipping range of the probability ratio around 1, above 0, or a schedule.
+        clip_range_vf: clipping range of the change in value, in units of the return, above 0, or a schedule; None: no clipping.
+        normalize_advantage: normalise advantages over each minibatch to mean 0 and standard deviation 1.
+        ent_coef: weight of the entropy bonus, >= 0.
+        vf_coef: weight of the value loss, >= 0.
+        max_grad_norm: bound on the 2-norm of the gradient; None: no clipping.
+        target_kl: the rest of a rollout is skipped once the approximate KL divergence exceeds 1.5 times this; None: never.
+        sequence_length: length of the training sequences of a recurrent policy, a divisor of n_steps, at most batch_size;
+            None: the longest.
+        action_mask: source of the legal actions: "info" (`info["action_mask"]`) or a key of a Dict observation.
+        normalize_observations: normalise Box observations of floats by their running mean and standard deviation: True, or a
+            dict of `clip`, `epsilon`, `keys`.
+        normalize_rewards: divide rewards by the running standard deviation of the return: True, or a dict of `clip`, `epsilon`.
+        stats_window_size: number of episodes in the logged means.
         tensorboard_log: folder for TensorBoard files.
-        policy_kwargs: keywords of the policy; optimizer_class and optimizer_kwargs too.
+        policy_kwargs: keywords of the policy, `optimizer_class` and `optimizer_kwargs`.
         verbose: 0 silent, 1 logs to stdout.
-        seed: of all random streams; None draws one.
+        seed: seed of all random generators; None draws one.
         device: "auto", "cpu", "cuda", "cuda:1".
-        precision: "fp32", or "bf16": low-precision forward and backward, float32 masters.
-        torch_compile: run the update through torch.compile (needs a C++ compiler; takes a while to start).
+        precision: "fp32", or "bf16": bfloat16 forward and backward with float32 master weights.
+        torch_compile: compile the update with torch.compile (needs a C++ compiler; slow to start).
 
     Raises:
-        ConfigurationError: an argument is out of its range or of the wrong kind, or a keyword is unknown.
-        SpaceError: a space is not supported.
-        MemoryBudgetError: the rollout does not fit.
+        ConfigurationError: an argument is out of range or has the wrong type, or a keyword is unknown.
+        SpaceError: the observation or action space is not supported.
+        MemoryBudgetError: the rollout does not fit into memory.
     """
 
     def __init__(

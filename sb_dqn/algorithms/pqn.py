@@ -1,4 +1,4 @@
-"""PQN (Gallici et al. 2024, arXiv 2407.04811): Q-learning from rollouts, without a replay and without a target net."""
+"""PQN (Gallici et al. 2024, arXiv 2407.04811): Q-learning from rollouts, without replay and target network."""
 
 from __future__ import annotations
 
@@ -19,47 +19,47 @@ from sb_dqn.policies.q_network import QNetworkConfig
 
 
 class PQN(OnPolicyAlgorithm):
-    """Parallelised Q-network: many lanes, Peng's Q(lambda), layer norm in place of a target net, RAdam.
+    """Parallelised Q-network: Peng's Q(lambda) on rollouts of many lanes, with layer norm instead of a target network.
 
-    Targets are computed once per rollout, before its first update, by the weights that acted. The defaults are those of
-    the paper for Atari; it wants many lanes (128 there, 32 for CartPole). All counts of steps are env steps over all lanes,
-    `n_steps` alone counts ticks.
+    Targets are computed once per rollout, by the weights that acted. Defaults are those of the paper for Atari. It needs many
+    lanes: 128 there, 32 for CartPole. Counts of
+    steps are env steps over all lanes; only `n_steps` counts ticks (one step of every lane).
 
     Args:
         policy: "MlpPolicy", "CnnPolicy", "MultiInputPolicy", or a subclass of QPolicy.
-        env: an id, a gymnasium.Env, a list of factories, a gymnasium VectorEnv, an EnvPool env, or a Stable-Baselines3
-            VecEnv.
+        env: id, gymnasium.Env, list of factories, gymnasium VectorEnv, EnvPool env or Stable-Baselines3 VecEnv. Action space:
+            Discrete, MultiDiscrete or MultiBinary.
         learning_rate: above 0, or a schedule.
-        n_steps: ticks between updates: a rollout has n_steps x lanes rows, a reset that takes a tick being one.
-        batch_size: most samples of an update; minibatches are as equal as they can be.
-        n_epochs: updates that each sample takes part in.
+        n_steps: length of a rollout in ticks; it has n_steps x lanes rows, reset rows included.
+        batch_size: maximum number of samples per update; minibatches have nearly equal sizes.
+        n_epochs: passes over each rollout.
         gamma: discount, [0, 1].
-        q_lambda: the lambda of Q(lambda), [0, 1]: 0 bootstraps after one step, 1 at the end of the rollout.
-        exploration_fraction: share of `total_timesteps` over which epsilon falls.
-        exploration_initial_eps, exploration_final_eps: epsilon before and after, [0, 1].
-        max_grad_norm: bound on the gradient's 2-norm; None: none.
-        dueling: value of the state and advantages of the actions in two streams (arXiv 1511.06581).
+        q_lambda: lambda of Q(lambda), [0, 1]; 0 bootstraps after one step, 1 at the end of the rollout.
+        exploration_fraction: share of `total_timesteps` over which epsilon decreases, [0, 1].
+        exploration_initial_eps, exploration_final_eps: epsilon at the start and at the end, [0, 1].
+        max_grad_norm: bound on the 2-norm of the gradient; None: no clipping.
+        dueling: separate streams for state value and action advantages (arXiv 1511.06581).
         loss: "mse" or "huber".
         exploration: "epsilon", "boltzmann", or a dict; see DQN.
-        evaluation_eps: epsilon of `predict(deterministic=False)`; None: the current one.
-        action_mask: where legal actions are named: "info" (`info["action_mask"]`) or a key of a Dict observation.
-        normalize_observations: running mean and deviation of each number of a Box of floats, saved with the model: True, or
-            a dict of `clip`, `epsilon`, `keys`.
-        normalize_rewards: divide rewards by the deviation of the running return: True, or a dict of `clip`, `epsilon`.
-        stats_window_size: episodes in the running means.
+        evaluation_eps: epsilon of `predict(deterministic=False)`; None: the current epsilon.
+        action_mask: source of the legal actions: "info" (`info["action_mask"]`) or a key of a Dict observation.
+        normalize_observations: normalise Box observations of floats by their running mean and standard deviation: True, or a
+            dict of `clip`, `epsilon`, `keys`.
+        normalize_rewards: divide rewards by the running standard deviation of the return: True, or a dict of `clip`, `epsilon`.
+        stats_window_size: number of episodes in the logged means.
         tensorboard_log: folder for TensorBoard files.
-        policy_kwargs: keywords of the policy; `layer_norm` is True and `optimizer_class` is RAdam if they do not say
-            otherwise.
+        policy_kwargs: keywords of the policy, `optimizer_class` (default RAdam) and `optimizer_kwargs`; `layer_norm` defaults
+            to True.
         verbose: 0 silent, 1 logs to stdout.
-        seed: of all random streams; None draws one.
+        seed: seed of all random generators; None draws one.
         device: "auto", "cpu", "cuda", "cuda:1".
-        precision: "fp32", or "bf16": low-precision forward and backward, float32 masters.
-        torch_compile: run the update through torch.compile (needs a C++ compiler; takes a while to start).
+        precision: "fp32", or "bf16": bfloat16 forward and backward with float32 master weights.
+        torch_compile: compile the update with torch.compile (needs a C++ compiler; slow to start).
 
     Raises:
-        ConfigurationError: an argument is out of its range or of the wrong kind, or a keyword is unknown.
-        SpaceError: a space is not supported.
-        MemoryBudgetError: the rollout does not fit.
+        ConfigurationError: an argument is out of range or has the wrong type, or a keyword is unknown.
+        SpaceError: the observation or action space is not supported.
+        MemoryBudgetError: the rollout does not fit into memory.
     """
 
     exploration: Exploration

@@ -15,14 +15,14 @@ from sb_dqn.policies import QPolicy
 
 
 class QRDQN(DQN):
-    """Quantiles of the return at fixed fractions (Dabney et al. 2018, arXiv 1710.10044).
+    """QR-DQN: learns quantiles of the return at fixed fractions (Dabney et al. 2018, arXiv 1710.10044).
 
     Args:
         policy: see DQN.
         env: see DQN.
-        n_quantiles: how many.
-        kappa: where the quantile Huber loss turns from square to line, from 0 up.
-        kwargs: of DQN.
+        n_quantiles: number of quantiles.
+        kappa: threshold of the quantile Huber loss between square and linear, >= 0.
+        kwargs: keywords of DQN.
     """
 
     replaced_arguments = DISTRIBUTIONAL_LOSS

@@ -1,4 +1,4 @@
-"""R2D2 (Kapturowski et al. 2019, ICLR; rlpyt's R2D1): a Q-agent that remembers, trained on replayed sequences."""
+"""R2D2 (Kapturowski et al. 2019, ICLR; rlpyt's R2D1): recurrent Q-learning on replayed sequences."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sb_dqn.objectives.q_learning import LOSSES, QLearning
 from sb_dqn.policies import VALUE_POLICIES, QPolicy, policy_class
 
 TARGET_UPDATES = 2_500
-"""Updates between two copies to the target net, in paper and rlpyt."""
+"""Updates between target updates, in the paper and in rlpyt."""
 PRIORITIES: Mapping[str, Any] = {"alpha": 0.9, "beta": 0.6}
 REPLACED_ARGUMENTS = {
     "batch_size": "give batch_B, the number of sequences",
@@ -32,25 +32,25 @@ REPLACED_ARGUMENTS = {
 class R2D2(DQN):
     """Recurrent replay distributed DQN: LSTM, stored states, burn-in, sequence priorities, value rescaling.
 
-    Defaults are the paper's. It is meant for many lanes, of which each has an epsilon of its own for ever: 0.4 in the first,
-    0.0007 in the last; a single lane has 0.4, so give it `exploration="epsilon"`.
+    Defaults are those of the paper. It is designed for many lanes with fixed epsilons from 0.4 (first lane) to 0.0007 (last
+    lane). A single lane has 0.4; use `exploration="epsilon"` there.
 
     Args:
         policy: "MlpLstmPolicy", "CnnLstmPolicy", "MultiInputLstmPolicy", or a subclass of RecurrentQPolicy.
         env: see DQN.
-        batch_T: trained steps of a sequence.
-        batch_B: sequences per update.
-        warmup_T: steps of burn-in before them.
-        store_rnn_state_interval: steps between stored states, at which sequences begin; so consecutive ones overlap by
-            `batch_T - store_rnn_state_interval` steps. 1: at every step, 0: a state of zeros, anywhere.
-        replay_ratio: steps that are learned from for each env step, above 0; kept exactly, whatever the lengths.
-        count_burn_in: whether steps of burn-in are among them, as in rlpyt; the paper counts trained steps alone.
+        batch_T: length of the trained part of a sequence.
+        batch_B: number of sequences per update.
+        warmup_T: length of the burn-in before it.
+        store_rnn_state_interval: steps between stored recurrent states, where sequences start; consecutive sequences overlap
+            by `batch_T - store_rnn_state_interval` steps. 1: every step; 0: sequences start anywhere with a state of zeros.
+        replay_ratio: replayed steps per env step, above 0; kept exactly.
+        count_burn_in: count the burn-in as replayed steps, as rlpyt does; the paper counts only trained steps.
         pri_eta: see `Sequences.eta`.
         input_priorities, input_priority_shift: see `Sequences`.
-        value_rescale_eps: epsilon of value rescaling; None: values are returns as they are.
-        loss: "mse" (half of the square) or "huber".
-        target_update_interval: env steps between target updates; None: what 2,500 updates take.
-        kwargs: of DQN.
+        value_rescale_eps: epsilon of value rescaling; None: no rescaling.
+        loss: "mse" (half the squared error) or "huber".
+        target_update_interval: env steps between target updates; None: those of 2,500 updates.
+        kwargs: keywords of DQN.
     """
 
     spread_updates = True
@@ -133,11 +133,11 @@ R2D1 = R2D2
 
 
 def update_cadence(consumed: int, replay_ratio: float) -> tuple[int, int]:
-    """How often to learn, as (env steps, updates in that time), when an update consumes so many steps.
+    """Returns (env steps, updates in that time) for a replay ratio.
 
     Args:
         consumed: steps of one batch, >= 1.
-        replay_ratio: steps consumed for each env step, above 0.
+        replay_ratio: replayed steps per env step, above 0.
     """
-    found = consumed / Fraction(str(replay_ratio))  # as it was written: 0.1 is a tenth
+    found = consumed / Fraction(str(replay_ratio))  # exactly as written: 0.1 is a tenth
     return found.numerator, found.denominator

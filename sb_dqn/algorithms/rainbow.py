@@ -25,7 +25,7 @@ SMALL_CNN: Mapping[str, Any] = {"channels": (32, 64), "kernels": (5, 5), "stride
 class Rainbow(CategoricalDQN):
     """C51 with double Q, dueling, noisy nets, three-step returns and prioritised replay (Hessel et al. 2018, arXiv 1710.02298).
 
-    Steps are env steps: a quarter of the frames that the paper counts. The paper's `exploration` is by noise alone.
+    Steps are env steps, a quarter of the frames in the paper. As in the paper, only the noise explores.
     """
 
     def __init__(
@@ -45,12 +45,19 @@ class Rainbow(CategoricalDQN):
         **kwargs: Any,
     ) -> None:
         super().__init__(
-            policy, env,
-            learning_rate=learning_rate, learning_starts=learning_starts, n_steps=n_steps,
-            target_update_interval=target_update_interval, double_q=double_q, dueling=dueling, noisy=noisy,
+            policy,
+            env,
+            learning_rate=learning_rate,
+            learning_starts=learning_starts,
+            n_steps=n_steps,
+            target_update_interval=target_update_interval,
+            double_q=double_q,
+            dueling=dueling,
+            noisy=noisy,
             prioritized_replay=merge_defaults(prioritized_replay, RAINBOW_PRIORITIES),
-            policy_kwargs=adam_eps(policy_kwargs, 1.5e-4), **kwargs,
-        )  # fmt: skip
+            policy_kwargs=adam_eps(policy_kwargs, 1.5e-4),
+            **kwargs,
+        )
 
 
 class DataEfficientRainbow(Rainbow):
@@ -72,17 +79,26 @@ class DataEfficientRainbow(Rainbow):
         policy_kwargs: Mapping[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
-        given, nets = dict(policy_kwargs or {}), policy_class(policy, VALUE_POLICIES, QPolicy)
-        if has_default_features(given) and nets in (CnnPolicy, CnnLstmPolicy):
-            given["features_extractor_kwargs"] = {"features_dim": 256, **SMALL_CNN}
-        if has_default_features(given) and nets in (MultiInputPolicy, MultiInputLstmPolicy):
-            given["features_extractor_kwargs"] = {"cnn_class": "NatureCNN", "cnn_kwargs": dict(SMALL_CNN)}
+        kwargs_of_policy = dict(policy_kwargs or {})
+        policy_type = policy_class(policy, VALUE_POLICIES, QPolicy)
+        if has_default_features(kwargs_of_policy) and policy_type in (CnnPolicy, CnnLstmPolicy):
+            kwargs_of_policy["features_extractor_kwargs"] = {"features_dim": 256, **SMALL_CNN}
+        if has_default_features(kwargs_of_policy) and policy_type in (MultiInputPolicy, MultiInputLstmPolicy):
+            kwargs_of_policy["features_extractor_kwargs"] = {"cnn_class": "NatureCNN", "cnn_kwargs": dict(SMALL_CNN)}
         if isinstance(noisy, str):
             noisy = {"kind": noisy}
         if not (isinstance(noisy, Mapping) and noisy.get("kind") == "independent"):  # whose sigma is another scale
             noisy = merge_defaults(noisy, {"sigma": 0.1})
         super().__init__(
-            policy, env,
-            learning_rate=learning_rate, buffer_size=buffer_size, learning_starts=learning_starts, train_freq=train_freq,
-            n_steps=n_steps, target_update_interval=target_update_interval, noisy=noisy, policy_kwargs=given, **kwargs,
-        )  # fmt: skip
+            policy,
+            env,
+            learning_rate=learning_rate,
+            buffer_size=buffer_size,
+            learning_starts=learning_starts,
+            train_freq=train_freq,
+            n_steps=n_steps,
+            target_update_interval=target_update_interval,
+            noisy=noisy,
+            policy_kwargs=kwargs_of_policy,
+            **kwargs,
+        )

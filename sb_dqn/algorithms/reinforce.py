@@ -1,4 +1,4 @@
-"""REINFORCE (Williams 1992, doi 10.1007/BF00992696): actions by what their whole episode brought."""
+"""REINFORCE (Williams 1992, doi 10.1007/BF00992696): policy gradient from Monte-Carlo returns."""
 
 from __future__ import annotations
 
@@ -14,39 +14,38 @@ from sb_dqn.policies.actor_critic import ActorCriticPolicy
 
 
 class REINFORCE(ActorCriticAlgorithm):
-    """Monte-Carlo policy gradient: whole episodes, one update of all their samples, then new ones.
+    """Monte-Carlo policy gradient: one update on all samples of some complete episodes.
 
-    An update waits for `episodes_per_update` complete episodes over all lanes and takes all of them, each step once, weighted
-    by the discounted sum of the rewards that followed it. An episode that a time limit ends is taken as it is: nothing is
-    bootstrapped, for there is no value. All counts of steps are env steps over all lanes.
+    An update uses every step of `episodes_per_update` complete episodes once, weighted by its discounted return. Truncated
+    episodes are not bootstrapped, since there is no value. Counts of steps are env steps over all lanes.
 
     Args:
         policy: "MlpPolicy", "CnnPolicy", "MultiInputPolicy", or a subclass of ActorCriticPolicy.
-        env: an id, a gymnasium.Env, a list of factories, a gymnasium VectorEnv, an EnvPool env, or a Stable-Baselines3
-            VecEnv; its actions Discrete, MultiDiscrete, MultiBinary or a Box.
+        env: id, gymnasium.Env, list of factories, gymnasium VectorEnv, EnvPool env or Stable-Baselines3 VecEnv. Action space:
+            Discrete, MultiDiscrete, MultiBinary or Box.
         learning_rate: above 0, or a schedule.
-        episodes_per_update: complete episodes, over all lanes.
+        episodes_per_update: number of complete episodes per update, over all lanes.
         gamma: discount, [0, 1].
-        ent_coef: reward for entropy, from 0.
-        normalize_returns: to mean 0 and deviation 1 over the samples of an update.
-        max_grad_norm: bound on the gradient's 2-norm; None: none.
-        action_mask: where legal actions are named: "info" (`info["action_mask"]`) or a key of a Dict observation.
-        normalize_observations: running mean and deviation of each number of a Box of floats, saved with the model: True, or
-            a dict of `clip`, `epsilon`, `keys`.
-        normalize_rewards: divide rewards by the deviation of the running return: True, or a dict of `clip`, `epsilon`.
-        stats_window_size: episodes in the running means.
+        ent_coef: weight of the entropy bonus, >= 0.
+        normalize_returns: normalise returns over an update to mean 0 and standard deviation 1.
+        max_grad_norm: bound on the 2-norm of the gradient; None: no clipping.
+        action_mask: source of the legal actions: "info" (`info["action_mask"]`) or a key of a Dict observation.
+        normalize_observations: normalise Box observations of floats by their running mean and standard deviation: True, or a
+            dict of `clip`, `epsilon`, `keys`.
+        normalize_rewards: divide rewards by the running standard deviation of the return: True, or a dict of `clip`, `epsilon`.
+        stats_window_size: number of episodes in the logged means.
         tensorboard_log: folder for TensorBoard files.
-        policy_kwargs: keywords of the policy; optimizer_class and optimizer_kwargs too.
+        policy_kwargs: keywords of the policy, `optimizer_class` and `optimizer_kwargs`.
         verbose: 0 silent, 1 logs to stdout.
-        seed: of all random streams; None draws one.
+        seed: seed of all random generators; None draws one.
         device: "auto", "cpu", "cuda", "cuda:1".
-        precision: "fp32", or "bf16": low-precision forward and backward, float32 masters.
-        torch_compile: run the update through torch.compile (needs a C++ compiler; takes a while to start).
+        precision: "fp32", or "bf16": bfloat16 forward and backward with float32 master weights.
+        torch_compile: compile the update with torch.compile (needs a C++ compiler; slow to start).
 
     Raises:
-        ConfigurationError: an argument is out of its range or of the wrong kind, or a keyword is unknown.
-        SpaceError: a space is not supported.
-        MemoryBudgetError: the episodes do not fit.
+        ConfigurationError: an argument is out of range or has the wrong type, or a keyword is unknown.
+        SpaceError: the observation or action space is not supported.
+        MemoryBudgetError: the episodes do not fit into memory.
     """
 
     default_log_interval = 10

@@ -1,4 +1,4 @@
-"""SAC (Haarnoja et al. 2018, arXiv 1812.05905), of choices too (Christodoulou 2019, arXiv 1910.07207)."""
+"""SAC (Haarnoja et al. 2018, arXiv 1812.05905), also for Discrete actions (Christodoulou 2019, arXiv 1910.07207)."""
 
 from __future__ import annotations
 
@@ -23,47 +23,47 @@ from sb_dqn.types import Blueprint
 
 
 class SAC(OffPolicyAlgorithm):
-    """Soft actor-critic: the reward and the entropy of the policy together, by replay, with critics of which the smallest is
-    believed. A Box is acted in by a normal distribution squashed by tanh, Discrete by probabilities.
+    """Soft actor-critic: maximises reward and entropy, off-policy, with the minimum of several critics.
 
-    All counts of steps are env steps over all lanes.
+    The policy is a normal distribution squashed by tanh for Box actions, and categorical for Discrete actions.
+
+    Counts of steps are env steps over all lanes.
 
     Args:
         policy: "MlpPolicy", "CnnPolicy", "MultiInputPolicy", or a subclass of SACPolicy.
-        env: as of `DQN`; its actions are a Box with finite bounds, or Discrete.
-        learning_rate: above 0, or a schedule; of actor, critics and temperature alike.
-        buffer_size: rows over all lanes.
-        learning_starts: steps before the first update; actions are uniform until then.
+        env: see `DQN`. Action space: Box with finite bounds, or Discrete.
+        learning_rate: above 0, or a schedule; for actor, critics and temperature.
+        buffer_size: capacity in rows (env steps) over all lanes.
+        learning_starts: env steps before the first update; actions are uniformly random until then.
         batch_size: transitions per update.
-        tau: share by which the target critics follow, (0, 1].
+        tau: share of the online parameters in each update of the target critics, (0, 1].
         gamma: discount, [0, 1].
-        train_freq: steps between updates, or (k, "episode").
-        gradient_steps: updates each time; -1: as many as steps.
-        n_steps: rewards summed before the bootstrap; the entropy of the actions between is not counted.
-        ent_coef: alpha: "auto" learns it from 1, "auto_0.1" from 0.1, a number from 0 up holds it.
-        target_update_interval: updates between two moves of the target critics.
-        target_entropy: nats; "auto": minus the number of dimensions of a Box (whose bounds count as -1 and 1), or 0.98 of the
-            entropy of choosing evenly among the legal choices.
-        prioritized_replay: what surprises more is replayed more (arXiv 1511.05952): True, or a dict of `alpha`, `beta`,
+        train_freq: env steps between updates, or (k, "episode").
+        gradient_steps: updates each time; -1: one per env step.
+        n_steps: number of rewards before the bootstrap, n; the entropies between are left out.
+        ent_coef: temperature alpha: "auto" (learned, starts at 1), "auto_0.1" (learned, starts at 0.1), or a fixed number >= 0.
+        target_update_interval: updates between updates of the target critics.
+        target_entropy: in nats; "auto": minus the number of dimensions of a Box (for bounds -1 and 1), or 0.98 of the entropy
+            of the uniform distribution over the legal choices.
+        prioritized_replay: sampling in proportion to the TD error (arXiv 1511.05952): True, or a dict of `alpha`, `beta`,
             `eps`, `initial`, `uniform_mix`.
-        action_mask: of Discrete, where legal actions are named: "info" (`info["action_mask"]`) or a key of a Dict
-            observation.
-        normalize_observations: as of `DQN`.
-        normalize_rewards: as of `DQN`.
-        stats_window_size: episodes in the running means.
+        action_mask: source of the legal Discrete actions: "info" (`info["action_mask"]`) or a key of a Dict observation.
+        normalize_observations: see `DQN`.
+        normalize_rewards: see `DQN`.
+        stats_window_size: number of episodes in the logged means.
         tensorboard_log: folder for TensorBoard files.
-        policy_kwargs: keywords of the policy; optimizer_class and optimizer_kwargs too.
+        policy_kwargs: keywords of the policy, `optimizer_class` and `optimizer_kwargs`.
         verbose: 0 silent, 1 logs to stdout.
-        seed: of all random streams; None draws one.
+        seed: seed of all random generators; None draws one.
         device: "auto", "cpu", "cuda", "cuda:1".
-        torch_compile: run the update through torch.compile (needs a C++ compiler; takes a while to start).
-        buffer_device: where the replay lies; None: where the nets are.
-        buffer_path: file to keep the replay in instead of memory.
+        torch_compile: compile the update with torch.compile (needs a C++ compiler; slow to start).
+        buffer_device: device of the replay; None: that of the networks.
+        buffer_path: memory-mapped file for the replay; None: memory.
 
     Raises:
-        ConfigurationError: an argument is out of its range or of the wrong kind, or a keyword is unknown.
-        SpaceError: a space is not supported.
-        MemoryBudgetError: the replay does not fit.
+        ConfigurationError: an argument is out of range or has the wrong type, or a keyword is unknown.
+        SpaceError: the observation or action space is not supported.
+        MemoryBudgetError: the replay does not fit into memory.
     """
 
     policy: SACPolicy
@@ -120,7 +120,7 @@ class SAC(OffPolicyAlgorithm):
             batch_size=batch_size,
             n_steps=n_steps,
             gamma=gamma,
-            cadence=update_schedule(train_freq, gradient_steps, learning_starts),
+            schedule=update_schedule(train_freq, gradient_steps, learning_starts),
             prioritized=check_switch("prioritized_replay", prioritized_replay, Prioritized),
         )
 
@@ -140,10 +140,10 @@ class SAC(OffPolicyAlgorithm):
 
 
 def _temperature(ent_coef: Any) -> Temperature:
-    """What `ent_coef` means.
+    """Returns the temperature for `ent_coef`.
 
     Raises:
-        ConfigurationError: neither "auto", "auto_0.1" nor a number from 0 up.
+        ConfigurationError: it is neither "auto", "auto_0.1" nor a number >= 0.
     """
     if not isinstance(ent_coef, str):
         return Temperature(check_float("ent_coef", ent_coef, 0.0), learned=False)
@@ -160,10 +160,10 @@ def _temperature(ent_coef: Any) -> Temperature:
 
 
 def _target_entropy(given: Any, temperature: Temperature) -> float | None:
-    """What `target_entropy` means; None: what the actions say.
+    """Returns the target entropy in nats; None: the default of the action space.
 
     Raises:
-        ConfigurationError: neither "auto" nor a number, or nothing would follow it.
+        ConfigurationError: it is neither "auto" nor a number, or the temperature is fixed.
     """
     if isinstance(given, str):
         if given == "auto":

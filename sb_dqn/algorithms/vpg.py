@@ -1,4 +1,4 @@
-"""Vanilla policy gradient: REINFORCE, with each return less a baseline."""
+"""Vanilla policy gradient: REINFORCE with a baseline."""
 
 from __future__ import annotations
 
@@ -20,49 +20,49 @@ BASELINES: dict[str, Baseline | None] = {
     "mean_return": mean_baseline,
     "step_mean": step_mean_baseline,
 }
-"""What a return is compared with: a learned value, or what the samples of the update say themselves."""
+"""Baseline by name; None is the learned value."""
 VF_COEF = 0.5
 
 
 class VPG(ActorCriticAlgorithm):
-    """Monte-Carlo policy gradient with a baseline: as REINFORCE, but an action is praised for what it brought beyond it.
+    """Monte-Carlo policy gradient with a baseline that reduces the variance.
 
-    With `baseline="value"` an episode that a time limit ends is bootstrapped from the value of its true last observation, and
-    `gae_lambda` below 1 mixes in the values on the way (arXiv 1506.02438). The other baselines need no critic; then returns
-    are the rewards that came. All counts of steps are env steps over all lanes.
+    With `baseline="value"`, truncated episodes are bootstrapped from the value of their last observation, and `gae_lambda`
+    below 1 mixes in intermediate values (arXiv 1506.02438). The other baselines have no critic and use Monte-Carlo returns. Counts of
+    steps are env steps over all lanes.
 
     Args:
         policy: "MlpPolicy", "CnnPolicy", "MultiInputPolicy", or a subclass of ActorCriticPolicy.
-        env: an id, a gymnasium.Env, a list of factories, a gymnasium VectorEnv, an EnvPool env, or a Stable-Baselines3
-            VecEnv; its actions Discrete, MultiDiscrete, MultiBinary or a Box.
+        env: id, gymnasium.Env, list of factories, gymnasium VectorEnv, EnvPool env or Stable-Baselines3 VecEnv. Action space:
+            Discrete, MultiDiscrete, MultiBinary or Box.
         learning_rate: above 0, or a schedule.
-        episodes_per_update: complete episodes, over all lanes.
+        episodes_per_update: number of complete episodes per update, over all lanes.
         gamma: discount, [0, 1].
-        gae_lambda: of generalised advantages, [0, 1]; 1 is the return less the value.
-        baseline: "value", learned; "mean_return", of all samples of the update; "step_mean", of its samples at the same step
-            of an episode.
-        ent_coef: reward for entropy, from 0.
-        vf_coef: weight of the value's loss, from 0.
-        normalize_advantage: to mean 0 and deviation 1 over the samples of an update.
-        max_grad_norm: bound on the gradient's 2-norm; None: none.
-        action_mask: where legal actions are named: "info" (`info["action_mask"]`) or a key of a Dict observation.
-        normalize_observations: running mean and deviation of each number of a Box of floats, saved with the model: True, or
-            a dict of `clip`, `epsilon`, `keys`.
-        normalize_rewards: divide rewards by the deviation of the running return: True, or a dict of `clip`, `epsilon`.
-        stats_window_size: episodes in the running means.
+        gae_lambda: lambda of generalised advantage estimation, [0, 1]; 1: return minus value.
+        baseline: "value" (learned), "mean_return" (mean over the update), or "step_mean" (mean over the samples of the update at
+            the same step of an episode).
+        ent_coef: weight of the entropy bonus, >= 0.
+        vf_coef: weight of the value loss, >= 0.
+        normalize_advantage: normalise advantages over an update to mean 0 and standard deviation 1.
+        max_grad_norm: bound on the 2-norm of the gradient; None: no clipping.
+        action_mask: source of the legal actions: "info" (`info["action_mask"]`) or a key of a Dict observation.
+        normalize_observations: normalise Box observations of floats by their running mean and standard deviation: True, or a
+            dict of `clip`, `epsilon`, `keys`.
+        normalize_rewards: divide rewards by the running standard deviation of the return: True, or a dict of `clip`, `epsilon`.
+        stats_window_size: number of episodes in the logged means.
         tensorboard_log: folder for TensorBoard files.
-        policy_kwargs: keywords of the policy; optimizer_class and optimizer_kwargs too.
+        policy_kwargs: keywords of the policy, `optimizer_class` and `optimizer_kwargs`.
         verbose: 0 silent, 1 logs to stdout.
-        seed: of all random streams; None draws one.
+        seed: seed of all random generators; None draws one.
         device: "auto", "cpu", "cuda", "cuda:1".
-        precision: "fp32", or "bf16": low-precision forward and backward, float32 masters.
-        torch_compile: run the update through torch.compile (needs a C++ compiler; takes a while to start).
+        precision: "fp32", or "bf16": bfloat16 forward and backward with float32 master weights.
+        torch_compile: compile the update with torch.compile (needs a C++ compiler; slow to start).
 
     Raises:
-        ConfigurationError: an argument is out of its range or of the wrong kind, a keyword is unknown, or it has no effect
-            with this baseline.
-        SpaceError: a space is not supported.
-        MemoryBudgetError: the episodes do not fit.
+        ConfigurationError: an argument is out of range, has the wrong type, or has no effect with this baseline, or a keyword
+            is unknown.
+        SpaceError: the observation or action space is not supported.
+        MemoryBudgetError: the episodes do not fit into memory.
     """
 
     default_log_interval = 10

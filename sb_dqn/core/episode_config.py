@@ -1,4 +1,4 @@
-"""Settings of what REINFORCE and its kin wait for."""
+"""Configuration of updates from whole episodes, for REINFORCE and VPG."""
 
 from __future__ import annotations
 
@@ -19,14 +19,17 @@ from sb_dqn.normalize import Normalizer
 
 @dataclass(frozen=True)
 class EpisodeConfig:
-    """How many episodes make an update, and what their returns are; checked when made.
+    """Number of episodes per update, and their returns.
 
     Args:
         episodes_per_update: complete episodes over all lanes.
         gamma: discount per env step, [0, 1].
-        lambda_: of the lambda-returns, [0, 1].
-        baseline: what stands for the value where none is learned; None: the value that was declared.
-        extras: shapes of what is declared beside the value.
+        lambda_: lambda of the returns, [0, 1].
+        baseline: replaces the value where none is learned; None: the value stored with the action.
+        extras: shapes by name of what is stored with the actions besides the value.
+
+    Raises:
+        ConfigurationError: a value is out of its range.
     """
 
     episodes_per_update: int
@@ -41,10 +44,10 @@ class EpisodeConfig:
         check_float("gae_lambda", self.lambda_, 0.0, 1.0)
 
     def build(self, stream: Stream, device: torch.device, normalizer: Normalizer) -> EpisodeBuffer:
-        """A store of episodes for the lanes and spaces of `stream`.
+        """Returns an episode buffer for the lanes and spaces of `stream`.
 
         Raises:
-            MemoryBudgetError: it does not fit.
+            MemoryBudgetError: it does not fit into memory.
         """
 
         def ring_of(rows: int) -> Ring:
@@ -52,8 +55,8 @@ class EpisodeConfig:
                 return make_ring(stream, device, rows)
             except MemoryBudgetError as error:
                 raise MemoryBudgetError(
-                    f"episodes of {rows} rows in {stream.num_envs} lanes do not fit into the memory of {device}; give "
-                    f"fewer lanes, fewer episodes_per_update, or an env with a time limit"
+                    f"episodes of {rows} rows in {stream.num_envs} lanes do not fit into the memory of {device}. Use fewer "
+                    f"lanes, fewer episodes_per_update, or an env with a time limit."
                 ) from error
 
         def view_of(ring: Ring, extras: Mapping[str, tuple[int, ...]]) -> EpisodeView:
@@ -62,11 +65,12 @@ class EpisodeConfig:
         return EpisodeBuffer(ring_of, self.episodes_per_update, view_of, self.extras)
 
     def in_sequences(self, length: int | None) -> NoReturn:
-        """Refuses: samples of episodes are shuffled.
+        """Raises an error, since samples of episodes are shuffled.
 
         Raises:
             ConfigurationError: always.
         """
         raise ConfigurationError(
-            "policies with a memory are not for REINFORCE and VPG, which learn from whole episodes at once; use A2C or PPO"
+            "policy must be feed-forward for REINFORCE and VPG, which shuffle the samples of episodes, got a recurrent one. Use "
+            "A2C or PPO."
         )

@@ -8,9 +8,9 @@ from sb_dqn.types import Experience
 
 
 class IdleWarning:
-    """Warns once of a `learn` that makes no update: before it where that is certain, else after it.
+    """Warns once of a `learn` that makes no update: before it if that is certain, else after it.
 
-    Once a model has made an update, or has warned, it is silent: `learn` may be called for a few steps at a time.
+    After the first update or warning of a model it is silent, since `learn` may be called for a few steps at a time.
     """
 
     def __init__(self) -> None:
@@ -26,10 +26,10 @@ class IdleWarning:
         """Warns if a `learn` made no update.
 
         Args:
-            experience: what it learned from.
+            experience: the buffer.
             total: its `total_timesteps`.
-            updated: whether there was an update.
-            whole: it came to its end; a callback that stops it knows why.
+            updated: True if there was an update.
+            whole: True if it reached its end and was not stopped by a callback.
         """
         if updated:
             self.silent = True

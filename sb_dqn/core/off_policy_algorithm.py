@@ -122,7 +122,7 @@ class OffPolicyAlgorithm(BaseAlgorithm):
         """Returns actions for the open rows: uniform until `learning_starts`, then by the selector."""
         observe = self._observer(rows)
         selector: Any = self.selector
-        if self.counters.lifetime < self.replay_config.cadence.learning_starts:
+        if self.counters.lifetime < self.replay_config.schedule.learning_starts:
             return selector.select(rows, observe, uniform=True)  # type: ignore[no-any-return]
         selector.advance(self.num_timesteps, self.counters.horizon)
         if not self.policy.recurrent:

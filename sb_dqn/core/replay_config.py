@@ -1,4 +1,4 @@
-"""Settings of what an off-policy algorithm keeps and of how its target follows; checked when made."""
+"""Configuration of off-policy algorithms: replay, update schedule, target updates."""
 
 from __future__ import annotations
 
@@ -20,21 +20,23 @@ from sb_dqn.spaces import flatten_space
 
 @dataclass(frozen=True)
 class ReplayConfig:
-    """How much is kept, how it is read, and how often; checked when made.
+    """Size of the replay, how it is sampled, and when updates are due.
 
     Args:
-        buffer_size: rows over all lanes.
-        buffer_device: where they lie; None: where the nets are.
-        buffer_path: file to map them from; None: memory.
-        batch_size: transitions per update, N; with `sequences` so many of these. Drawn with replacement, so that it may be
-            larger than `buffer_size`.
-        n_steps: n.
-        gamma: discount per env step, 0..1.
-        cadence: updates per env step.
-        prioritized: how rows are prioritised; None: all are equal.
-        sequences: read sequences instead of transitions: how long, and from which states; None: transitions.
-        rescale_eps: of value rescaling, for the priorities of new sequences; None: values are as they are.
-        td_priority: what is fed back as a priority is an absolute TD error.
+        buffer_size: capacity in rows over all lanes.
+        buffer_device: device of the rows; None: that of the networks.
+        buffer_path: memory-mapped file for the rows; None: memory.
+        batch_size: transitions (or `sequences`) per update, N; drawn with replacement, so it may exceed `buffer_size`.
+        n_steps: number of rewards before the bootstrap, n.
+        gamma: discount per env step, [0, 1].
+        schedule: updates per env step.
+        prioritized: priorities; None: uniform sampling.
+        sequences: sample sequences instead of transitions; None: transitions.
+        rescale_eps: epsilon of value rescaling, for the priorities of new sequences; None: no rescaling.
+        td_priority: True if the objective's priorities are absolute TD errors.
+
+    Raises:
+        ConfigurationError: a value is out of its range.
     """
 
     buffer_size: int
@@ -43,7 +45,7 @@ class ReplayConfig:
     batch_size: int
     n_steps: int
     gamma: float
-    cadence: UpdateSchedule
+    schedule: UpdateSchedule
     prioritized: Prioritized | None = None
     sequences: Sequences | None = None
     rescale_eps: float | None = None
@@ -56,30 +58,31 @@ class ReplayConfig:
         check_float("gamma", self.gamma, 0.0, 1.0)
         if self.sequences is not None:
             object.__setattr__(
-                self, "sequences", replace(self.sequences, input_priorities=self._enters(self.sequences))
+                self, "sequences", replace(self.sequences, input_priorities=self._input_priorities(self.sequences))
             )
 
-    def _enters(self, chosen: Sequences) -> bool:
-        if self.prioritized is None:  # nobody would ask for them
+    def _input_priorities(self, chosen: Sequences) -> bool:
+        """Returns True if new sequences get priorities from their TD errors."""
+        if self.prioritized is None:
             return False
         if chosen.input_priorities and not self.td_priority:
             raise ConfigurationError(
-                "input_priorities=True is not allowed where priorities are no TD errors: those of new sequences would be in units "
-                "of reward, those fed back, as C51's divergences in nats, would not; leave it out, so that new sequences have the "
-                "'initial' of prioritized_replay"
+                "input_priorities must be unset where priorities are not TD errors, got True: those of new sequences are in units "
+                "of reward, those of the loss, such as C51's divergences in nats, are not. Remove it; new sequences then have the "
+                "'initial' priority of prioritized_replay."
             )
         return chosen.has_input_priorities and self.td_priority
 
     @property
     def losses(self) -> int:
-        """Transitions per update."""
+        """Number of transitions per update."""
         return self.batch_size * (1 if self.sequences is None else self.sequences.batch_T)
 
     def build(self, stream: Stream, device: torch.device, normalizer: Normalizer, state_size: int = 0) -> ReplayBuffer:
-        """A replay for the lanes and spaces of `stream`, and for recurrent states of so many numbers.
+        """Returns a replay buffer for the lanes and spaces of `stream` and recurrent states of size `state_size`.
 
         Raises:
-            MemoryBudgetError: it does not fit.
+            MemoryBudgetError: it does not fit into memory.
         """
         frame_stack, chosen = stream.blueprint.frame_stack, self.sequences
         branches = stream.action_shape.shape
@@ -101,21 +104,21 @@ class ReplayConfig:
             return self._of_sequences(ring, chosen, normalizer)
         view = TransitionView(ring, self.gamma, normalizer.rewards)
         if self.prioritized is None:
-            return ReplayBuffer(ring, UniformSampler(ring, self.batch_size), view, self.cadence)
-        return ReplayBuffer(ring, PrioritizedSampler(ring, self.batch_size, self.prioritized), view, self.cadence)
+            return ReplayBuffer(ring, UniformSampler(ring, self.batch_size), view, self.schedule)
+        return ReplayBuffer(ring, PrioritizedSampler(ring, self.batch_size, self.prioritized), view, self.schedule)
 
     def _of_sequences(self, ring: Ring, chosen: Sequences, normalizer: Normalizer) -> ReplayBuffer:
         view = SequenceView(ring, chosen, self.gamma, normalizer.rewards)
-        # few rows may start a sequence: all equal means drawn by a tree whose leaves are
+        # few rows can start a sequence, so even uniform sampling uses the tree, with equal priorities
         settings = self.prioritized or Prioritized(alpha=0.0, initial=1.0)
         input_priorities = view.input_priority_function(self.rescale_eps) if chosen.has_input_priorities else None
         return ReplayBuffer(
-            ring, PrioritizedSampler(ring, self.batch_size, settings, input_priorities), view, self.cadence
+            ring, PrioritizedSampler(ring, self.batch_size, settings, input_priorities), view, self.schedule
         )
 
 
 def update_schedule(train_freq: Any, gradient_steps: Any, learning_starts: Any, spread: bool = False) -> UpdateSchedule:
-    """Stable-Baselines3's three arguments as one checked cadence; `spread` as there.
+    """Returns the update schedule for SB3's three arguments; for `spread` see `UpdateSchedule`.
 
     Raises:
         ConfigurationError: one of them is out of its range.
@@ -123,7 +126,9 @@ def update_schedule(train_freq: Any, gradient_steps: Any, learning_starts: Any, 
     unit = "step"
     if isinstance(train_freq, (tuple, list)):
         if len(train_freq) != 2:
-            raise ConfigurationError(f"train_freq={train_freq!r} is not allowed: give k, (k, 'step') or (k, 'episode')")
+            raise ConfigurationError(
+                f"train_freq must be k, (k, 'step') or (k, 'episode'), got {train_freq!r}. Give one of these."
+            )
         train_freq, unit = train_freq
     return UpdateSchedule(
         check_int("train_freq", train_freq, 1),
@@ -136,8 +141,16 @@ def update_schedule(train_freq: Any, gradient_steps: Any, learning_starts: Any, 
 
 @dataclass(frozen=True)
 class TargetConfig:
-    r"""How the target net follows: :math:`\tau` of the way whenever a multiple of `interval` env steps over all lanes is
-    crossed, :math:`1 - (1 - \tau)^m` of it where a tick crosses m; or `by_updates` after so many updates."""
+    r"""Updates of the target network.
+
+    The target moves by the share :math:`\tau` towards the online network each time a multiple of `interval` env steps over
+    all lanes is crossed, by :math:`1 - (1 - \tau)^m` if a tick crosses m of them.
+
+    Args:
+        tau: share, (0, 1].
+        interval: env steps between updates; updates if `by_updates`.
+        by_updates: count updates instead of env steps.
+    """
 
     tau: float
     interval: int
@@ -148,5 +161,5 @@ class TargetConfig:
         check_int("target_update_interval", self.interval, 1)
 
     def share(self, crossed: int) -> float:
-        """Of the way to the online net, in (0, 1], after that many intervals."""
+        """Returns the share in (0, 1] for a number of intervals crossed at once."""
         return self.tau if crossed == 1 else 1 - (1 - self.tau) ** crossed

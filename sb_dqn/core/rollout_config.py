@@ -1,4 +1,4 @@
-"""Settings of what on-policy methods collect before their updates."""
+"""Configuration of rollouts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sb_dqn.spaces import flatten_space
 
 
 class CollectionConfig(Protocol):
-    """What is collected before the updates."""
+    """Configuration of what is collected before an update: a rollout or whole episodes."""
 
     @property
     def gamma(self) -> float: ...
@@ -30,10 +30,10 @@ class CollectionConfig(Protocol):
 
 
 def make_ring(stream: Stream, device: torch.device, rows: int) -> Ring:
-    """A ring of `rows` rows a lane for the lanes and spaces of `stream`.
+    """Returns a ring with `rows` rows per lane for the lanes and spaces of `stream`.
 
     Raises:
-        MemoryBudgetError: it does not fit.
+        MemoryBudgetError: it does not fit into memory.
     """
     return Ring(
         rows * stream.num_envs,
@@ -49,16 +49,19 @@ def make_ring(stream: Stream, device: torch.device, rows: int) -> Ring:
 
 @dataclass(frozen=True)
 class RolloutConfig:
-    """How much is collected before the updates, and how often it is used; checked when made.
+    """Length of a rollout and the number of passes over it.
 
     Args:
-        n_steps: ticks of every lane.
+        n_steps: ticks.
         n_epochs: passes over the rollout.
-        batch_size: most samples per update; None: the whole rollout at once.
+        batch_size: maximum number of samples per update; None: the whole rollout.
         gamma: discount per env step, [0, 1].
-        lambda_: of the lambda-returns, [0, 1].
-        lambda_name: what the constructor calls it.
-        extras: shapes of what is declared beside the value.
+        lambda_: lambda of the returns, [0, 1].
+        lambda_name: name of the constructor argument for `lambda_`.
+        extras: shapes by name of what is stored with the actions besides the value.
+
+    Raises:
+        ConfigurationError: a value is out of its range.
     """
 
     n_steps: int
@@ -78,45 +81,51 @@ class RolloutConfig:
         check_float(self.lambda_name, self.lambda_, 0.0, 1.0)
 
     def build(self, stream: Stream, device: torch.device, normalizer: Normalizer) -> RolloutBuffer:
-        """A rollout for the lanes and spaces of `stream`.
+        """Returns a rollout buffer for the lanes and spaces of `stream`.
 
         Raises:
-            MemoryBudgetError: it does not fit.
+            MemoryBudgetError: it does not fit into memory.
         """
         return RolloutBuffer(**self._parts(stream, device, normalizer))
 
     def _parts(self, stream: Stream, device: torch.device, normalizer: Normalizer) -> dict[str, Any]:
-        """Ring and numbers of a rollout, by name."""
+        """Returns the arguments of the buffer."""
         try:
             ring = make_ring(stream, device, rows_needed(self.n_steps, stream.blueprint.frame_stack))
         except MemoryBudgetError as error:
             raise MemoryBudgetError(
-                f"a rollout of n_steps={self.n_steps} in {stream.num_envs} lanes does not fit into the memory of {device}; "
-                f"give fewer steps, or fewer lanes"
+                f"a rollout of n_steps={self.n_steps} in {stream.num_envs} lanes does not fit into the memory of {device}. "
+                f"Lower n_steps or the number of lanes."
             ) from error
         batch_size = self.batch_size or self.n_steps * stream.num_envs
         return {
-            "ring": ring, "n_steps": self.n_steps, "n_epochs": self.n_epochs, "batch_size": batch_size,
-            "gamma": self.gamma, "lambda_": self.lambda_, "extras": self.extras, "scale": normalizer.rewards,
-        }  # fmt: skip
+            "ring": ring,
+            "n_steps": self.n_steps,
+            "n_epochs": self.n_epochs,
+            "batch_size": batch_size,
+            "gamma": self.gamma,
+            "lambda_": self.lambda_,
+            "extras": self.extras,
+            "scale": normalizer.rewards,
+        }
 
     def in_sequences(self, length: int | None) -> SequenceRolloutConfig:
-        """The same for a policy that remembers.
+        """Returns the configuration for a recurrent policy.
 
         Args:
-            length: of a sequence; None: the longest that divides n_steps and fits into batch_size.
+            length: length of a sequence; None: the longest that divides n_steps and fits into batch_size.
 
         Raises:
-            ConfigurationError: it does neither.
+            ConfigurationError: the length does not divide n_steps, or is longer than batch_size.
         """
         most = min(self.n_steps, self.batch_size or self.n_steps)
         fitting = [steps for steps in range(1, most + 1) if self.n_steps % steps == 0]
         chosen = fitting[-1] if length is None else check_int("sequence_length", length, 1)
         if chosen not in fitting:
-            beside = "" if self.batch_size is None else f" and be at most batch_size={self.batch_size}"
+            bound = "" if self.batch_size is None else f", at most batch_size={self.batch_size}"
             raise ConfigurationError(
-                f"sequence_length={chosen} must divide n_steps={self.n_steps}{beside}; give "
-                f"{fitting[-1]}, another divisor, or None"
+                f"sequence_length must be a divisor of n_steps={self.n_steps}{bound}, got {chosen}. Give {fitting[-1]}, another "
+                f"divisor, or None."
             )
         own = {field.name: getattr(self, field.name) for field in fields(self)}
         return SequenceRolloutConfig(**own, sequence_length=chosen)
@@ -124,10 +133,10 @@ class RolloutConfig:
 
 @dataclass(frozen=True)
 class SequenceRolloutConfig(RolloutConfig):
-    """What is collected for a policy that remembers.
+    """Configuration of a rollout for a recurrent policy.
 
     Args:
-        sequence_length: steps of one lane that are learned from together.
+        sequence_length: length of a training sequence.
     """
 
     sequence_length: int = 1

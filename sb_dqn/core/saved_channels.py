@@ -1,4 +1,4 @@
-"""The channel axis of images in model files: as it was when the model was trained."""
+"""Channel axis of images in model files, as it was when the model was trained."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from sb_dqn.types import Blueprint
 def with_saved_channels(
     arguments: Mapping[str, Any], blueprint: Blueprint, saved: Mapping[str, str] | None
 ) -> dict[str, Any]:
-    """Returns the arguments of a model file with `policy_kwargs["channels"]` where the shape alone would say otherwise.
+    """Returns the arguments of a model file with `policy_kwargs["channels"]` where the shape alone gives another axis.
 
     Args:
-        arguments: of the constructor.
+        arguments: constructor arguments.
         blueprint: spaces of the model.
-        saved: "first" or "last" by key of each image; None in files from before they held it.
+        saved: "first" or "last" by key of each image; None in older files, which do not have it.
     """
     kwargs = arguments.get("policy_kwargs") or {}
     given = kwargs.get("channels")
@@ -47,7 +47,7 @@ def _now(image: spaces.Box) -> str | None:
 
 
 def _formerly(image: spaces.Box) -> str:
-    """The rule of files without `images`: bytes had their channels last if that axis was 1, 3 or 4."""
+    """Returns the axis by the rule of older files: bytes have their channels last if that axis is 1, 3 or 4."""
     first, middle, last = leaf_shape(image)
     if is_bytes(image):
         return "last" if last in (1, 3, 4) else "first"
