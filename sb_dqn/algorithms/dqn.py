@@ -26,8 +26,8 @@ from sb_dqn.policies.q_network import QNetworkConfig
 from sb_dqn.types import Objective
 
 DISTRIBUTIONAL_LOSS = {
-    "loss": "it is for a scalar value, and the class has a loss of its own: leave it out",
-    "return_model": "the class has one of its own: leave it out",
+    "loss": "it is for scalar values, and the class has its own loss. Remove it.",
+    "return_model": "the class has its own. Remove it.",
 }
 """Keywords of DQN that algorithms with another head or loss replace."""
 
@@ -164,7 +164,7 @@ class DQN(OffPolicyAlgorithm):
         scalar = ReturnModel(Scalar(), partial(QLearning, loss=check_choice("loss", loss, LOSSES)))
         if return_model is not None and loss != "huber":
             raise ConfigurationError(
-                f"loss={loss!r} is for a scalar value; {type(self).__name__} has a loss of its own: leave it out"
+                f"loss must be unset with return_model, which has its own loss, got {loss!r}. Remove it."
             )
         model = return_model or scalar
         training = TrainingConfig(

@@ -113,8 +113,8 @@ class PPO(ActorCriticAlgorithm):
         )
         if check_bool("normalize_advantage", normalize_advantage) and rollout.batch_size == 1:
             raise ConfigurationError(
-                "batch_size=1 with normalize_advantage=True: one advantage has no spread; give larger batches, or "
-                "normalize_advantage=False"
+                "batch_size must be >= 2 with normalize_advantage=True, got 1: one advantage has no spread. Raise it, or set "
+                "normalize_advantage=False."
             )
         clip = as_schedule("clip_range", clip_range)
         clip_vf = None if clip_range_vf is None else as_schedule("clip_range_vf", clip_range_vf)

@@ -118,7 +118,8 @@ class PQN(OnPolicyAlgorithm):
         config = QPolicyConfig(policy, kwargs, QNetworkConfig(dueling=check_bool("dueling", dueling)), has_target=False)
         if config.policy.recurrent:
             raise ConfigurationError(
-                f"policy={policy!r} is not for PQN, whose rollouts are shuffled; use R2D2, or another Q-agent with a replay"
+                f"policy must be feed-forward for PQN, which shuffles its rollouts, got {policy!r}. Use R2D2, or another class with "
+                f"a replay."
             )
         objective = QLambda(loss)
         super().__init__(

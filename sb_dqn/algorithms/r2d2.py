@@ -24,7 +24,7 @@ REPLACED_ARGUMENTS = {
     "train_freq": "give replay_ratio",
     "gradient_steps": "give replay_ratio",
     "sequences": "give batch_T, warmup_T, store_rnn_state_interval, pri_eta, input_priorities and input_priority_shift",
-    "return_model": "the class has one of its own: leave it out",
+    "return_model": "the class has its own. Remove it.",
 }
 """Keywords of DQN that R2D2 replaces by its own."""
 
@@ -87,7 +87,7 @@ class R2D2(DQN):
     ) -> None:
         if not policy_class(policy, VALUE_POLICIES, QPolicy).recurrent:
             raise ConfigurationError(
-                f"policy={policy!r} has no memory; give 'MlpLstmPolicy', 'CnnLstmPolicy' or 'MultiInputLstmPolicy', or use DQN"
+                f"policy must be recurrent, got {policy!r}. Use 'MlpLstmPolicy', 'CnnLstmPolicy' or 'MultiInputLstmPolicy', or DQN."
             )
         sequences = Sequences(
             batch_T=batch_T,

@@ -154,7 +154,7 @@ def _temperature(ent_coef: Any) -> Temperature:
         first = 0.0
     if kind != "auto" or not 0.0 < first < math.inf:
         raise ConfigurationError(
-            f"ent_coef={ent_coef!r} is not allowed: give 'auto', 'auto_0.1' (where it begins, above 0), or a number from 0 up"
+            f"ent_coef must be 'auto', 'auto_0.1' (an initial value > 0) or a number >= 0, got {ent_coef!r}. Give one of these."
         )
     return Temperature(first)
 
@@ -168,11 +168,13 @@ def _target_entropy(given: Any, temperature: Temperature) -> float | None:
     if isinstance(given, str):
         if given == "auto":
             return None
-        raise ConfigurationError(f"target_entropy={given!r} is not allowed: give 'auto', or a number of nats")
+        raise ConfigurationError(
+            f"target_entropy must be 'auto' or a number of nats, got {given!r}. Give one of these."
+        )
     wanted = check_float("target_entropy", given, -math.inf)
     if not temperature.learned:
         raise ConfigurationError(
-            f"target_entropy={given!r} is what a learned ent_coef aims at, but ent_coef={temperature.initial} is held; "
-            f"give ent_coef='auto', or leave target_entropy out"
+            f"target_entropy must be 'auto' with the fixed ent_coef={temperature.initial}, got {given!r}. Remove it, or set "
+            f"ent_coef='auto'."
         )
     return wanted

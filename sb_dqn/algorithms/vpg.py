@@ -123,8 +123,8 @@ class VPG(ActorCriticAlgorithm):
             )
         if baseline == "step_mean" and episodes.episodes_per_update == 1:
             raise ConfigurationError(
-                "baseline='step_mean' with episodes_per_update=1 compares an episode with itself, so nothing is learned; "
-                "give at least 2 episodes, or baseline='mean_return'"
+                "episodes_per_update must be >= 2 with baseline='step_mean', got 1: nothing is learned from one episode. Raise it, "
+                "or set baseline='mean_return'."
             )
         objective: ActorCritic = PolicyGradient(entropy_weight, normalize)
         if has_critic:

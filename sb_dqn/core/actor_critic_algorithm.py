@@ -103,7 +103,7 @@ def _for_policy(rollout: RolloutConfig | EpisodeConfig, recurrent: bool, length:
         return rollout.in_sequences(length)
     if length is not None:
         raise ConfigurationError(
-            f"sequence_length={length!r} is for recurrent policies; give policy='MlpLstmPolicy', 'CnnLstmPolicy' or "
-            f"'MultiInputLstmPolicy', or leave it out"
+            f"sequence_length must be None for feed-forward policies, got {length!r}. Remove it, or use "
+            f"policy='MlpLstmPolicy', 'CnnLstmPolicy' or 'MultiInputLstmPolicy'."
         )
     return rollout

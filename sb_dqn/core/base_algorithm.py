@@ -233,9 +233,13 @@ class BaseAlgorithm(ABC):
 
     def _ready(self) -> tuple[Collector, Experience]:
         if self.collector is None or self._experience is None:
-            raise ConfigurationError("no environment to learn from; give one by set_env(...) or load(..., env=...)")
+            raise ConfigurationError(
+                "the model must have an environment to learn from, got None. Call set_env(...) or load(..., env=...)."
+            )
         if self.learning:
-            raise ConfigurationError("this model is learning already; learn cannot be called from a callback")
+            raise ConfigurationError(
+                "learn must not be called while the model is learning, for example from a callback. Call it after learn."
+            )
         return self.collector, self._experience
 
     def _new_run(
@@ -311,13 +315,14 @@ class BaseAlgorithm(ABC):
         """
         if self.learning:
             raise ConfigurationError(
-                "this model is learning: set_env would not reach the learn that is running; call it after learn, then learn "
-                "again with reset_num_timesteps=False"
+                "set_env must not be called while the model is learning. Call it after learn, then learn again with "
+                "reset_num_timesteps=False."
             )
         stream = environment_for(self.blueprint, env, self.action_mask)
         if self._experience is not None and stream.num_envs != self.n_envs:
             raise ConfigurationError(
-                f"the environment has {stream.num_envs} lanes, the model's replay was made for {self.n_envs}; give as many"
+                f"the environment must have {self.n_envs} lanes, as the model's buffer, got {stream.num_envs}. Make it with "
+                f"n_envs={self.n_envs}."
             )
         if stream.num_envs != self.n_envs:
             self.blueprint = replace(self.blueprint, num_envs=stream.num_envs)

@@ -66,13 +66,15 @@ def resume_state(model: Model, trust: bool, incremental: bool) -> ResumeState:
     """
     run = model.training_run
     if model.collector is None or run is None:
-        raise ConfigurationError("full=True holds a learn that can be gone on with, and there was none; leave it out")
+        raise ConfigurationError(
+            "full must be False before the first learn, got True: there is nothing to resume yet. Remove it."
+        )
     rows = model.collector.latest if run.settled else None
     stream, why = stream_state(model.collector.stream, rows, trust)
     if why:
         warnings.warn(
-            f"the full checkpoint is without the environment's state ({why}): resume() begins new episodes, and those "
-            f"that were interrupted are recorded as truncated",
+            f"the full checkpoint is without the environment's state ({why}): resume() starts new episodes, and the interrupted "
+            f"ones are recorded as truncated",
             stacklevel=4,
         )
     segmented = model.segmented_rows() if incremental else None
@@ -143,8 +145,8 @@ def _restore_run(model: Model, saved: model_file.Saved, trust: bool) -> None:
     assert state is not None
     if model.n_envs != lanes:
         raise CheckpointError(
-            f"the full checkpoint holds the rows of {lanes} lanes, the environment has {model.n_envs}; give as many, or "
-            f"load(path) and then set_env(env) to begin without them"
+            f"the environment must have {lanes} lanes, as the full checkpoint, got {model.n_envs}. Give as many, or load(path) "
+            f"and then set_env(env) to start without the rows"
         )
     model_file.restore(model.run_parts(), state.parts)
     model_file.restore({"experience": model._experience}, {"experience": state.experience})
@@ -161,8 +163,8 @@ def resumable(model: Model) -> ResumeState:
     """
     if model._resume_state is None:
         raise ConfigurationError(
-            "there is nothing to resume: the model must come from load(path, env=...) of a checkpoint saved with "
-            "full=True, and not have learned since; learn(more, reset_num_timesteps=False) adds steps to any model"
+            "there is nothing to resume: the model must come from load(path, env=...) of a checkpoint saved with full=True, and "
+            "must not have learned since. Use learn(more, reset_num_timesteps=False) to add steps to any model."
         )
     state: ResumeState = model._resume_state
     return state
@@ -223,7 +225,8 @@ def _write_parameters(model: Model, parameters: Mapping[str, Any], exact_match: 
                 set_state(deepcopy(parameters[name]))  # the optimiser keeps what it gets
         except (ValueError, KeyError, TypeError) as error:
             raise ConfigurationError(
-                f"{name!r} does not fit: {error}; give that of the same nets and optimizer_class, or leave it out"
+                f"{name!r} must be the state of an optimizer of the same parameters: {error}. Remove it, or use the same networks "
+                f"and optimizer_class."
             ) from None
     if "policy" in parameters:
         model_file.write_policy(model.policy, parameters["policy"], exact_match)

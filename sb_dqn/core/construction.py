@@ -101,12 +101,14 @@ def resolve_device(device: Any, name: str = "device") -> torch.device:
     try:
         found = torch.device(device)
     except (RuntimeError, TypeError, ValueError) as error:
-        raise ConfigurationError(f"{name}={device!r} is unknown: give 'auto', 'cpu', 'cuda' or 'cuda:0'") from error
+        raise ConfigurationError(
+            f"{name} must be a torch device, got {device!r}. Give 'auto', 'cpu' or 'cuda'."
+        ) from error
     if found.type == "meta":
-        raise ConfigurationError(f"{name}={device!r} holds no numbers: give 'auto', 'cpu', 'cuda' or 'cuda:0'")
+        raise ConfigurationError(f"{name} must be a device with memory, got {device!r}. Give 'auto', 'cpu' or 'cuda'.")
     if found.type == "cuda" and not torch.cuda.is_available():
         raise ConfigurationError(
-            f"{name}={device!r}: torch {torch.__version__} sees no CUDA here; give 'auto' or 'cpu'"
+            f"{name} must be available, got {device!r}: torch {torch.__version__} finds no CUDA device. Give 'auto' or 'cpu'."
         )
     return found
 
@@ -137,7 +139,9 @@ def open_environment(env: Any, action_mask: str | None = None) -> tuple[Blueprin
         ConfigurationError: `env` is None.
     """
     if env is None:
-        raise ConfigurationError("env=None is not allowed: give an id such as 'CartPole-v1', an env, or a vector env")
+        raise ConfigurationError(
+            "env must be an id such as 'CartPole-v1', an env or a vector env, got None. Give one of these."
+        )
     if isinstance(env, Blueprint):
         return env, None
     stream = open_stream(env, action_mask=action_mask)
@@ -171,8 +175,8 @@ def check_same_spaces(given: Blueprint, made: Blueprint) -> None:
         ours, theirs = getattr(made, name), getattr(given, name)
         if ours != theirs:
             raise SpaceError(
-                f"the environment's {name} is {theirs}, the model was made for {ours}; give an environment like that, "
-                f"or make a new model for this one"
+                f"{name} of the environment must be {ours}, as of the model, got {theirs}. Give such an environment, or make a "
+                f"new model for this one."
             )
 
 
@@ -189,8 +193,8 @@ def epsilon_schedule(initial: float, final: float, fraction: float) -> Linear:
     )
     if schedule.rises():
         raise ConfigurationError(
-            f"exploration_initial_eps={initial!r} is below exploration_final_eps={final!r}, and exploration never rises; give an "
-            f"initial epsilon of at least {final!r}"
+            f"exploration_initial_eps must be >= exploration_final_eps={final!r}, since exploration never rises, got "
+            f"{initial!r}. Give at least {final!r}."
         )
     return schedule
 
@@ -257,7 +261,7 @@ class PolicyConfig(Generic[P]):
             return choose_mode([policy], device, torch_compile)
         if torch_compile:
             raise ConfigurationError(
-                "torch_compile=True is not for recurrent policies: the compiler would unroll each step"
+                "torch_compile must be False for recurrent policies, got True: the compiler would unroll each step. Remove it."
             )
         return "eager"
 
@@ -309,10 +313,10 @@ class QPolicyConfig(PolicyConfig[QPolicy]):
         if not self.policy.recurrent:
             if sequences is not None:
                 raise ConfigurationError(
-                    f"sequences={sequences!r} is for recurrent policies; give policy='MlpLstmPolicy', 'CnnLstmPolicy' or "
-                    f"'MultiInputLstmPolicy', or leave it out"
+                    f"sequences must be None for feed-forward policies, got {sequences!r}. Remove it, or use "
+                    f"policy='MlpLstmPolicy', 'CnnLstmPolicy' or 'MultiInputLstmPolicy'."
                 )
             return None
         if sequences is False:
-            raise ConfigurationError("sequences=False: a policy with a memory learns from sequences; leave it out")
+            raise ConfigurationError("sequences must be None or settings for a recurrent policy, got False. Remove it.")
         return check_switch("sequences", True if sequences is None else sequences, Sequences)

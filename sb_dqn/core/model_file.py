@@ -122,7 +122,7 @@ def read_model(path: Any, custom_objects: Mapping[str, Any], trust: bool, full: 
     manifest = model_info(path)
     if manifest.get("kind") != "model":
         raise CheckpointError(
-            f"the file holds a {manifest.get('kind')!r}, not a model; replay buffers are read by load_replay_buffer"
+            f"the file must hold a model, got a {manifest.get('kind')!r}. Read replay buffers with load_replay_buffer"
         )
     wanted = ("policy", "state", "full", "experience") if full and "full" in manifest else ("policy", "state")
     manifest, members = read_archive(path, only=wanted)
@@ -201,7 +201,7 @@ def find_class(cls: type[Any], name: str) -> type[Any]:
         if found.__name__ == name:
             return found
         waiting += found.__subclasses__()
-    raise CheckpointError(f"the file holds a {name}, which is no {cls.__name__}; load it by {name}.load")
+    raise CheckpointError(f"the file must hold a {cls.__name__}, got a {name}. Load it with {name}.load")
 
 
 def write_policy(policy: Policy, state: Mapping[str, Tensor], exact_match: bool = True) -> None:
@@ -214,8 +214,8 @@ def write_policy(policy: Policy, state: Mapping[str, Tensor], exact_match: bool 
         policy.load_state_dict(dict(state), strict=exact_match)
     except (RuntimeError, TypeError, ValueError, AttributeError) as error:
         raise ConfigurationError(
-            f"the parameters do not fit this policy, whose nets are others: policy_kwargs, dueling, noisy and the size of a "
-            f"distribution must be as they were. {error}"
+            f"parameters must fit the networks of this policy: policy_kwargs, dueling, noisy and the size of the distribution must "
+            f"be the same. {error}"
         ) from error
 
 
@@ -227,7 +227,9 @@ def read_parameters(source: Any, known: Collection[str], exact_match: bool) -> d
     """
     given = source if isinstance(source, Mapping) else {"policy": read_archive(source, only=("policy",))[1]["policy"]}
     if not given.keys() <= set(known) or (exact_match and "policy" not in given):
-        raise ConfigurationError(f"parameters have the names {sorted(given)}; allowed are {sorted(known)}")
+        raise ConfigurationError(
+            f"names of parameters must be among {sorted(known)}, with 'policy', got {sorted(given)}. Rename them."
+        )
     return dict(given)
 
 
@@ -246,10 +248,14 @@ def load_replay(path: Any, blueprint: Blueprint, replay: ReplayBuffer) -> None:
     """
     manifest = model_info(path)
     if manifest.get("kind") != "replay":
-        raise CheckpointError(f"{path} holds a {manifest.get('kind')!r}, not a replay buffer; models are read by load")
+        raise CheckpointError(
+            f"{path} must hold a replay buffer, got a {manifest.get('kind')!r}. Read models with load"
+        )
     kept = _decode_blueprint(manifest["spaces"])
     if kept != blueprint:
-        raise CheckpointError(f"{path} holds rows of {kept}, the model has {blueprint}; load them into such a model")
+        raise CheckpointError(
+            f"rows of {path} must be of {blueprint}, as the model, got {kept}. Load them into such a model"
+        )
     replay.load_state_dict(read_archive(path)[1]["replay"])
 
 

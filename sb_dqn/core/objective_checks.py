@@ -16,8 +16,8 @@ def check_objective(objective: Objective) -> Objective:
     """
     if getattr(objective, "reports", None) is None:
         raise ConfigurationError(
-            f"{type(objective).__name__} has no `reports`: give it the names of the facts that the log gets, such as "
-            f"reports = ('q_mean',), or ()"
+            f"{type(objective).__name__} must have an attribute `reports` with the names of its logged extras. Add reports = "
+            f"('q_mean',), for example, or ()."
         )
     return objective
 
@@ -39,16 +39,15 @@ def check_outputs(objective: Objective, outputs: Any, batch: Batch) -> None:
         }
     except (TypeError, ValueError, AttributeError):
         raise ConfigurationError(
-            f"{name} answers {type(outputs).__name__}; an objective answers two things: the loss of each row [N], and a dict of "
-            f"facts"
+            f"{name} must return the loss of each row [N] and a dict of extras, got {type(outputs).__name__}. Return both."
         ) from None
     if missing:
         raise ConfigurationError(
-            f"{name} reports {missing}, and its facts are {sorted(facts)}; put them in, or leave them out"
+            f"{name} must return every extra in its reports, got {sorted(facts)} without {missing}. Add them, or shorten reports."
         )
     for what, (shape, expected) in shapes.items():
         if shape != expected:
             raise ConfigurationError(
-                f"{name}: {what} has shape {list(shape)}, and a batch {list(expected)}; give a number for each: weights and the "
-                f"mean over rows are the learner's"
+                f"{what} of {name} must have shape {list(expected)}, got {list(shape)}. Return one number per row; the learner "
+                f"applies weights and the mean."
             )

@@ -186,5 +186,5 @@ class OnPolicyAlgorithm(BaseAlgorithm):
             ConfigurationError: always.
         """
         raise ConfigurationError(
-            f"{type(self).__name__} keeps no replay: what it learns from is forgotten after the updates; save(...) is enough"
+            f"{type(self).__name__} has no replay buffer: rollouts are discarded after the updates. Use save(...)."
         )

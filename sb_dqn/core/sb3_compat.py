@@ -76,8 +76,8 @@ COMPUTED = {
 """Attributes that a model computes."""
 
 NO_COPY = (
-    "{} a model is not allowed: its parameters lie in one tensor, its updates are recorded. Save it and load it: "
-    "model.save(path), {}.load(path, env=...); model.policy may be copied, to act"
+    "{} a model is not allowed: its parameters share one tensor and its updates are recorded. Save it and load it: "
+    "model.save(path), {}.load(path, env=...). To act, copy model.policy."
 )
 
 
@@ -92,14 +92,14 @@ def wants_her(keyword: str, value: Any) -> bool:
 def assignment_error(cls: str, name: str, value: Any, arguments: Collection[str]) -> str:
     """Returns why `model.name = value` is refused, and the fix."""
     if name in SETTERS:
-        return f"{name} of a model cannot be assigned; call {SETTERS[name]}"
+        return f"{name} of a model cannot be assigned. Call {SETTERS[name]}."
     if name in RENAMED:
-        return f"{name} of a model cannot be assigned, there is none; what it would be is {RENAMED[name]}"
+        return f"{name} of a model cannot be assigned. Its counterpart is {RENAMED[name]}."
     if name in COMPUTED:
-        return f"{name} of a model cannot be assigned; {COMPUTED[name]}"
+        return f"{name} of a model cannot be assigned: {COMPUTED[name]}."
     if name not in arguments:
-        return f"{name} of a model cannot be assigned; it is read off its parts"
+        return f"{name} of a model cannot be assigned: it is read from its parts."
     return (
-        f"{name}={value!r} cannot be assigned: {cls} reads {name} once, when it is made; give it there, or save the model and "
-        f"go on with {cls}.load(path, env=env, {name}={value!r})"
+        f"{name}={value!r} cannot be assigned: {cls} reads {name} once, in its constructor. Pass it there, or save the model and "
+        f"continue with {cls}.load(path, env=env, {name}={value!r})."
     )

@@ -418,7 +418,7 @@ BAD: list[tuple[Any, dict[str, Any], str]] = [
     (PPO, {"clip_range": None}, "clip_range must be .* got None"),
     (PPO, {"clip_range_vf": -1}, "clip_range_vf must be .* got -1"),
     (PPO, {"target_kl": 0}, "target_kl must be .* got 0"),
-    (PPO, {"batch_size": 1}, "batch_size=1 with normalize_advantage=True"),
+    (PPO, {"batch_size": 1}, "batch_size must be >= 2 with normalize_advantage=True"),
     (PPO, {"batch_size": 0}, "batch_size must be .* got 0"),
     (PPO, {"n_epochs": 0}, "n_epochs must be .* got 0"),
     (PPO, {"use_sde": True}, "takes no 'use_sde': state-dependent exploration is not built"),

@@ -171,7 +171,7 @@ def test_policies_that_are_refused(policy: Any, message: str) -> None:
 @pytest.mark.parametrize(
     ("env", "message"),
     [
-        (None, "env=None is not allowed: give an id"),
+        (None, "env must be an id"),
         ("CartPol-v1", "unknown environment 'CartPol-v1'.*Did you mean 'CartPole-v1'"),
         (3, "int is not an environment that can be read; allowed: an id"),
         ([], "no environment was given; allowed"),

@@ -213,7 +213,7 @@ def test_the_environment_cannot_be_exchanged_from_inside() -> None:
         return True
 
     with pytest.raises(
-        ConfigurationError, match="set_env would not reach the learn that is running; call it after learn"
+        ConfigurationError, match="set_env must not be called while the model is learning. Call it after learn"
     ):
         model.learn(20, callback=exchange)
     assert not second.actions

@@ -380,9 +380,7 @@ def test_new_sequences_of_c51_enter_with_the_largest_divergence_so_far(priority:
 
 def test_priorities_in_units_of_reward_are_refused_beside_divergences() -> None:
     asked: dict[str, Any] = {"sequences": {**SEQUENCES, "input_priorities": True}}
-    with pytest.raises(
-        ConfigurationError, match="input_priorities=True is not allowed where priorities are no TD errors"
-    ):
+    with pytest.raises(ConfigurationError, match="input_priorities must be unset where priorities are not TD errors"):
         recurrent(Tiny(), algorithm=CategoricalDQN, prioritized_replay=True, **asked)
     no_longer: dict[str, Any] = {"prioritized_replay": True, "sequences": {**SEQUENCES, "input_priorities": False}}
     for given in (asked, no_longer):  # without priorities nobody asks for those of new sequences
@@ -461,7 +459,7 @@ def test_lanes_keep_an_epsilon_of_their_own() -> None:
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
-    "no memory": ({"policy": "MlpPolicy"}, "policy='MlpPolicy' has no memory; give 'MlpLstmPolicy'"),
+    "no memory": ({"policy": "MlpPolicy"}, "policy must be recurrent, got 'MlpPolicy'. Use 'MlpLstmPolicy'"),
     "batch_size": ({"batch_size": 4}, "takes no 'batch_size'; give batch_B"),
     "train_freq": ({"train_freq": 4}, "takes no 'train_freq'; give replay_ratio"),
     "ratio": ({"replay_ratio": 0}, "replay_ratio must be .* got 0"),
@@ -472,7 +470,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "eta": ({"pri_eta": 2}, "pri_eta must be .* got 2"),
     "munchausen": ({"munchausen": True}, "munchausen must be False with value rescaling"),
     "burn-in": ({"warmup_T": 400}, "a lane needs one sequence with its burn-in and bootstrap rows"),
-    "compile": ({"torch_compile": True}, "torch_compile=True is not for recurrent policies"),
+    "compile": ({"torch_compile": True}, "torch_compile must be False for recurrent policies"),
     "rnn": ({"policy_kwargs": {"rnn": "rnn"}}, r"policy_kwargs\['rnn'\] must be .* got 'rnn'"),
     "units": ({"policy_kwargs": {"lstm_hidden_size": 0}}, r"policy_kwargs\['lstm_hidden_size'\] must be .* got 0"),
 }
@@ -495,11 +493,11 @@ def test_what_r2d2_refuses(case: str) -> None:
 
 
 def test_what_others_refuse() -> None:
-    with pytest.raises(ConfigurationError, match="sequences=.* is for recurrent policies"):
+    with pytest.raises(ConfigurationError, match="sequences must be None for feed-forward policies"):
         quick(sequences={"batch_T": 32})
-    with pytest.raises(ConfigurationError, match="sequences=False: a policy with a memory"):
+    with pytest.raises(ConfigurationError, match="sequences must be None or settings"):
         recurrent(Tiny(), sequences=False)
-    with pytest.raises(ConfigurationError, match="is not for PQN"):
+    with pytest.raises(ConfigurationError, match="must be feed-forward for PQN"):
         quick(lanes(2), "MlpLstmPolicy", PQN)
     with pytest.raises(ConfigurationError, match="has no 'batch_t'"):
         recurrent(Tiny(), sequences={"batch_t": 3})

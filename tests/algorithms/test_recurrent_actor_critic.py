@@ -345,12 +345,21 @@ def test_what_comes_before_the_memories_computes_in_bfloat16(algorithm: Any, tmp
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
-    "compile": ({"torch_compile": True}, "torch_compile=True is not for recurrent policies"),
-    "no divisor": ({"sequence_length": 5}, "sequence_length=5 must divide n_steps=12 and be at most batch_size=12"),
+    "compile": ({"torch_compile": True}, "torch_compile must be False for recurrent policies"),
+    "no divisor": (
+        {"sequence_length": 5},
+        "sequence_length must be a divisor of n_steps=12, at most batch_size=12, got 5",
+    ),
     "too long": ({"batch_size": 4, "sequence_length": 6}, "sequence_length=6 must divide.*batch_size=4; give 4"),
     "none": ({"sequence_length": 0}, "sequence_length must be .* got 0"),
-    "A2C": ({"algorithm": A2C, "sequence_length": 24}, "sequence_length=24 must divide n_steps=12; give 12"),
-    "no memory": ({"policy": "MlpPolicy", "policy_kwargs": {}, "sequence_length": 4}, "is for recurrent policies"),
+    "A2C": (
+        {"algorithm": A2C, "sequence_length": 24},
+        "sequence_length must be a divisor of n_steps=12, got 24. Give 12",
+    ),
+    "no memory": (
+        {"policy": "MlpPolicy", "policy_kwargs": {}, "sequence_length": 4},
+        "must be None for feed-forward policies",
+    ),
     "rnn": ({"policy_kwargs": {"rnn": "rnn"}}, r"policy_kwargs\['rnn'\] must be .* got 'rnn'"),
     "units": ({"policy_kwargs": {"lstm_hidden_size": 0}}, r"\['lstm_hidden_size'\] must be .* got 0"),
     "shared": ({"policy_kwargs": {"shared_lstm": 1}}, r"\['shared_lstm'\] must be .* got 1"),
@@ -373,7 +382,7 @@ def test_what_is_refused(case: str) -> None:
 
 @pytest.mark.parametrize("algorithm", [REINFORCE, VPG])
 def test_methods_of_whole_episodes_refuse_a_memory(algorithm: Any) -> None:
-    with pytest.raises(ConfigurationError, match="with a memory are not for REINFORCE and VPG"):
+    with pytest.raises(ConfigurationError, match="must be feed-forward for REINFORCE and VPG"):
         algorithm("MlpLstmPolicy", Tiny())
 
 

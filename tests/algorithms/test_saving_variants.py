@@ -158,7 +158,7 @@ def test_parents_load_their_children(parent: Any, child: Any, tmp_path: Path) ->
 def test_others_do_not(other: Any, saved: Any, tmp_path: Path) -> None:
     learned(saved).save(tmp_path / "model")
     name = saved.__name__
-    with pytest.raises(CheckpointError, match=f"holds a {name}, which is no {other.__name__}; load it by {name}.load"):
+    with pytest.raises(CheckpointError, match=f"must hold a {other.__name__}, got a {name}. Load it with {name}.load"):
         other.load(tmp_path / "model")
 
 

@@ -171,7 +171,7 @@ def test_the_fix_is_named(kwargs: dict[str, Any], message: str) -> None:
 
 @pytest.mark.parametrize("algorithm", [CategoricalDQN, QRDQN, IQN, FQF, ALGORITHMS["Rainbow"], ALGORITHMS["BTR"]])
 def test_a_distribution_has_a_loss_of_its_own(algorithm: Any) -> None:
-    with pytest.raises(ConfigurationError, match=f"{algorithm.__name__} takes no 'loss'; it is for a scalar value"):
+    with pytest.raises(ConfigurationError, match=f"{algorithm.__name__} takes no 'loss'; it is for scalar values"):
         quick(algorithm=algorithm, loss="mse")
 
 

@@ -109,7 +109,7 @@ def test_a_network_much_larger_than_the_file_is_refused_before_allocation(good: 
 @pytest.mark.parametrize(
     ("path", "value", "message"),
     [
-        (("class",), 3, "the file holds a 3, which is no DQN"),
+        (("class",), 3, "the file must hold a DQN, got a 3"),
         (("arguments", "policy"), None, "policy"),
         (("arguments", "batch_size"), "many", "batch_size must be .* got 'many'"),
         (("arguments", "nonsense"), 1, "takes no 'nonsense'"),

@@ -147,15 +147,18 @@ class Changed(QLearning):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda loss, facts: loss, "Changed answers Tensor; an objective answers two things"),
-        (lambda loss, facts: (loss, facts, 3), "Changed answers tuple; an objective answers two things"),
-        (lambda loss, facts: (loss, None), "an objective answers two things"),
-        (lambda loss, facts: (loss, {}), r"Changed reports \['q_mean'\], and its facts are \[\]"),
+        (lambda loss, facts: loss, "Changed must return the loss of each row .* got Tensor"),
+        (lambda loss, facts: (loss, facts, 3), "Changed must return the loss of each row .* got tuple"),
+        (lambda loss, facts: (loss, None), "must return the loss of each row"),
+        (lambda loss, facts: (loss, {}), r"must return every extra in its reports, got \[\] without \['q_mean'\]"),
         (
             lambda loss, facts: (loss.mean(), facts),
-            r"Changed: loss has shape \[\], and a batch \[8\]; give a number for each",
+            r"loss of Changed must have shape \[8\], got \[\]",
         ),
-        (lambda loss, facts: (loss, facts | {"priority": loss[:3]}), r"priority has shape \[3\], and a batch \[8\]"),
+        (
+            lambda loss, facts: (loss, facts | {"priority": loss[:3]}),
+            r"priority of Changed must have shape \[8\], got \[3\]",
+        ),
     ],
 )
 @pytest.mark.parametrize("prioritized", [False, True])
@@ -166,7 +169,7 @@ def test_what_an_objective_must_answer(change: Any, message: str, prioritized: b
 
 
 def test_an_objective_must_say_what_it_reports() -> None:
-    with pytest.raises(ConfigurationError, match="function has no `reports`: give it the names of the facts"):
+    with pytest.raises(ConfigurationError, match="function must have an attribute `reports`"):
         own(lambda bootstrap: lambda online, target, batch: (batch.weight, {}))
 
 
