@@ -158,12 +158,12 @@ def test_no_argument_can_be_assigned(algorithm: Any) -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("learning_rate", r"reads learning_rate once.* save the model and go on with DQN.load\(path, env=env, learning_rate=1e-05\)"),
+        ("learning_rate", r"reads learning_rate once.* save the model and continue with DQN.load\(path, env=env, learning_rate=1e-05\)"),
         ("env", r"env of a model cannot be assigned. Call set_env\(env\)"),
         ("exploration_rate", r"it follows the schedule: load\(path, env=env, exploration=...\) takes another"),
         ("num_timesteps", r"it counts; learn\(..., reset_num_timesteps=True\) begins at 0"),
         ("n_envs", r"n_envs of a model cannot be assigned: it is read from its parts"),
-        ("lr_schedule", r"there is none; what it would be is rate_schedule, .*load\(path, learning_rate=...\) takes another"),
+        ("lr_schedule", r"Its counterpart is rate_schedule, .*load\(path, learning_rate=...\) takes another"),
     ],
 )  # fmt: skip
 def test_what_to_do_instead_of_assigning(name: str, message: str) -> None:

@@ -44,16 +44,17 @@ def recurrent(env: Any, policy: str = "MlpLstmPolicy", algorithm: Any = DQN, **k
 def tape(model: Any) -> dict[tuple[int, int], np.ndarray]:
     """The values that the actor has from now on, by lane and row, with mean weights."""
     found: dict[tuple[int, int], np.ndarray] = {}
-    memory = model.memory
-    memory.step.generator = None
-    take_in = memory.take_in
+    runner = model.selector.runner
+    runner.generator = None
+    run = runner._run
 
-    def listen(rows: Any, obs: Any, mask: Any) -> None:
-        take_in(rows, obs, mask)
+    def listen(*inputs: Any) -> Any:
+        q, state = run(*inputs)
         for lane, row in enumerate(model.replay.ring.cursor - 1):
-            found[lane, int(row)] = memory.values[lane].copy()
+            found[lane, int(row)] = q[lane].numpy().copy()
+        return q, state
 
-    memory.take_in = listen
+    runner._run = listen
     return found
 
 
@@ -231,9 +232,9 @@ def test_lanes_are_told_apart_and_begin_with_zeros() -> None:
     ring = model.replay.ring
     state = ring.columns["state"].view(-1, 3, 12)
     assert not torch.equal(state[:, 0], state[:, 1])
-    fresh = model.memory.state.copy()
+    fresh = model.selector.recurrent_state.state.copy()
     model.learn(3)
-    assert not np.array_equal(fresh, model.memory.state)
+    assert not np.array_equal(fresh, model.selector.recurrent_state.state)
 
 
 # -- predict
@@ -290,17 +291,17 @@ def test_an_episode_that_begins_forgets(learned: Any) -> None:
 
 
 BAD: dict[str, tuple[dict[str, Any], str]] = {
-    "another number": ({"count": 3}, "state holds .* but there are 3 observations"),
+    "another number": ({"count": 3}, "state must hold arrays of shape .* for 3 observations"),
     "no state": (
         {"state": None, "episode_start": np.array([False, True])},
-        "observation 0 begins no episode, but state is None",
+        "episode_start must be True for all observations if state is None, got False for observation 0",
     ),
-    "foreign": ({"state": "x"}, "is no state of this policy"),
-    "a tensor": ({"state": np.zeros((2, 12))}, "is no state of this policy"),
-    "begins": ({"episode_start": np.zeros(3, bool)}, r"episode_start has shape \(3,\); allowed: \(2,\)"),
-    "no reward": ({"reward": None}, "reads the last reward.*pass predict"),
-    "rewards": ({"reward": [1.0]}, "reward=.* give 2 finite numbers"),
-    "NaN": ({"reward": [1.0, np.nan]}, "reward=.* give 2 finite numbers"),
+    "foreign": ({"state": "x"}, "state must be None or the state that the last predict returned"),
+    "a tensor": ({"state": np.zeros((2, 12))}, "state must be None or the state that the last predict returned"),
+    "begins": ({"episode_start": np.zeros(3, bool)}, r"episode_start must have shape \(2,\), got \(3,\)"),
+    "no reward": ({"reward": None}, "reward must be the last reward inside an episode.*Pass predict"),
+    "rewards": ({"reward": [1.0]}, "reward must be 2 finite numbers"),
+    "NaN": ({"reward": [1.0, np.nan]}, "reward must be 2 finite numbers"),
 }
 
 

@@ -350,7 +350,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"sequence_length": 5},
         "sequence_length must be a divisor of n_steps=12, at most batch_size=12, got 5",
     ),
-    "too long": ({"batch_size": 4, "sequence_length": 6}, "sequence_length=6 must divide.*batch_size=4; give 4"),
+    "too long": (
+        {"batch_size": 4, "sequence_length": 6},
+        "sequence_length must be a divisor of .*batch_size=4, got 6. Give 4",
+    ),
     "none": ({"sequence_length": 0}, "sequence_length must be .* got 0"),
     "A2C": (
         {"algorithm": A2C, "sequence_length": 24},

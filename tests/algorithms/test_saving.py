@@ -250,9 +250,11 @@ OTHERS = {
 def test_environments_with_other_spaces_are_refused(name: str, tmp_path: Path) -> None:
     model = quick().learn(20)
     model.save(tmp_path / "model")
-    with pytest.raises(SpaceError, match=f"environment's {name} is .*, the model was made for .*; give an environment"):
+    with pytest.raises(
+        SpaceError, match=f"{name} of the environment must be .*, as of the model, got .*Give such an environment"
+    ):
         DQN.load(tmp_path / "model", env=OTHERS[name])
-    with pytest.raises(SpaceError, match=f"environment's {name} is"):
+    with pytest.raises(SpaceError, match=f"{name} of the environment must be"):
         model.set_env(OTHERS[name])
     assert model.learn(20).num_timesteps == 20  # still with its own
 
@@ -325,9 +327,11 @@ def test_a_model_is_no_replay_and_the_other_way_round(tmp_path: Path) -> None:
     model = quick().learn(20)
     model.save(tmp_path / "model")
     model.save_replay_buffer(tmp_path / "rows")
-    with pytest.raises(CheckpointError, match="not a replay buffer; models are read by load"):
+    with pytest.raises(CheckpointError, match="must hold a replay buffer, got a .model.. Read models with load"):
         model.load_replay_buffer(tmp_path / "model")
-    with pytest.raises(CheckpointError, match="not a model; replay buffers are read by load_replay_buffer"):
+    with pytest.raises(
+        CheckpointError, match="must hold a model, got a .replay.. Read replay buffers with load_replay_buffer"
+    ):
         DQN.load(tmp_path / "rows")
 
 
@@ -335,7 +339,7 @@ def test_a_model_is_no_replay_and_the_other_way_round(tmp_path: Path) -> None:
 def test_rows_of_another_kind_are_refused(env: Any, tmp_path: Path) -> None:
     quick().learn(20).save_replay_buffer(tmp_path / "rows")
     other = quick(env() if callable(env) else env)
-    with pytest.raises(CheckpointError, match="holds rows of .*, the model has .*"):
+    with pytest.raises(CheckpointError, match="rows of .* must be of .*, as the model, got .*"):
         other.load_replay_buffer(tmp_path / "rows")
 
 
