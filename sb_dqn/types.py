@@ -26,6 +26,11 @@ ActionArray = npt.NDArray[Any]
 """`[B]` (`[B, D]` for branches) int64, 0-based; of a Box `[B, *shape]` float32, in the env's own units and bounds."""
 
 
+def any_true(mask: BoolArray) -> bool:
+    """Returns `mask.any()`, several times as fast for small arrays."""
+    return b"\x01" in mask.tobytes()
+
+
 @dataclass(slots=True)
 class Slot:
     """What arrived, one row for each lane in which `valid` is set. Every array has leading axis B."""
