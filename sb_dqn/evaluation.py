@@ -11,9 +11,9 @@ from gymnasium import spaces
 
 from sb_dqn.buffers.frame_stack import FrameStack
 from sb_dqn.checks import check_callable, check_int
+from sb_dqn.envs.streams.base import shares_environment, space_difference
 from sb_dqn.envs.streams.open import Stream, open_stream, opened_here
 from sb_dqn.envs.streams.sb3_frames import has_stacks_of
-from sb_dqn.envs.streams.space_compatibility import difference, is_same
 from sb_dqn.episode_tally import Episodes as Episodes
 from sb_dqn.episode_tally import Tally
 from sb_dqn.errors import ConfigurationError, SpaceError
@@ -153,7 +153,7 @@ def open_for(model: Any, env: Any) -> Stream:
     made = getattr(model, "blueprint", None)  # something else that predicts does not tell
     whole = 1 if made is not None and has_stacks_of(env, made) else None
     stream = open_stream(env, frame_stack=whole, action_mask=getattr(model, "action_mask", None))
-    if differs := difference(stream.blueprint, made or stream.blueprint):
+    if differs := space_difference(stream.blueprint, made or stream.blueprint):
         if opened_here(env):
             stream.close()
         raise SpaceError(f"the evaluation env's {differs}. Evaluate on an environment with the same spaces")
@@ -179,7 +179,7 @@ def check_not_training(model: Any, env: Any, learning: bool, warn: bool = True) 
         ConfigurationError: the model is learning on the same environment.
     """
     training_env = getattr(model, "get_env", lambda: None)()
-    if training_env is None or not is_same(env, training_env):
+    if training_env is None or not shares_environment(env, training_env):
         return
     if learning:
         raise ConfigurationError(

@@ -27,6 +27,11 @@ ActionArray = npt.NDArray[Any]
 """`[B]` (`[B, D]` for branches) int64, 0-based; for a Box `[B, *shape]` float32, in the units and bounds of the env."""
 
 
+def any_true(mask: BoolArray) -> bool:
+    """Returns `mask.any()`, several times as fast for small arrays."""
+    return b"\x01" in mask.tobytes()
+
+
 @dataclass(slots=True)
 class Slot:
     """Arrivals: one row for each lane in which `valid` is set. Every array has leading axis B."""

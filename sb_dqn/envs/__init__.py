@@ -1,4 +1,4 @@
-"""Environments: made by id, read as rows, watched and counted. Names are loaded when first used."""
+"""Environments: construction by id, streams of rows, monitor files and episode statistics. Names are imported lazily."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from sb_dqn.envs.vector.atari_env import AtariLanes as AtariLanes
     from sb_dqn.envs.vector.sync_env import Lanes as Lanes
 
-_HOMES = {
+_MODULES = {
     "AtariLanes": "vector.atari_env",
     "EpisodeStatistics": "statistics",
     "Lanes": "vector.sync_env",
@@ -44,11 +44,11 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has {__all__}")
-    found = getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
-    globals()[name] = found
-    return found
+    value = getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
+    globals()[name] = value
+    return value
 
 
 def __dir__() -> list[str]:

@@ -1,4 +1,4 @@
-"""Atari on ale_py's C++ `AtariVectorEnv`: single grey frames 84x84, raw scores, protocols by name."""
+"""Atari environments on ale_py's C++ `AtariVectorEnv`: single grey 84 x 84 frames, raw scores, named protocols."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ PROTOCOLS: Mapping[str, Mapping[str, Any]] = {
     "classic": {"repeat_action_probability": 0.0, "noop_max": 30},
     "sticky": {"repeat_action_probability": 0.25, "noop_max": 0},
 }
-"""classic: Mnih et al. 2015, random no-op starts. sticky: Machado et al. 2018, arXiv:1709.06009, without them."""
-OURS = (
+"""classic: Mnih et al. 2015, random no-op starts. sticky: Machado et al. 2018, arXiv:1709.06009, no no-op starts."""
+RESERVED = (
     "stack_num",
     "reward_clipping",
     "episodic_life",
@@ -34,33 +34,33 @@ OURS = (
     "num_envs",
     "num_threads",
 )
-"""What of AtariVectorEnv's arguments belongs to the stream's contract, or has a name of its own here."""
-THEIRS = {
-    "wrapper_kwargs": "the wrappers are built in; give protocol=, frame_stack=, max_frames= or clip_reward=",
-    "vec_env_cls": "one C++ environment plays all lanes; give num_threads=",
-    "vec_env_kwargs": "one C++ environment plays all lanes; give num_threads= or env_kwargs=",
-    "wrapper_class": "one C++ environment plays all lanes, none can be wrapped alone; use make_vec_env for that",
-    "monitor_kwargs": "give monitor_dir=",
+"""Arguments of AtariVectorEnv that `make_atari_env` sets itself or has under another name."""
+SB3_KEYWORDS = {
+    "wrapper_kwargs": "the wrappers are built in; use protocol=, frame_stack=, max_frames= or clip_reward=",
+    "vec_env_cls": "one C++ environment runs all lanes; use num_threads=",
+    "vec_env_kwargs": "one C++ environment runs all lanes; use num_threads= or env_kwargs=",
+    "wrapper_class": "one C++ environment runs all lanes, so single lanes cannot be wrapped; use make_vec_env",
+    "monitor_kwargs": "use monitor_dir=",
 }
-"""Keywords of Stable-Baselines3's make_atari_env and make_vec_env, and what stands for them."""
-PLAIN = ("mode", "difficulty", "obs_type", "render_mode", "sound_obs")
-"""What only gymnasium.make can do; `obs_type` alone says that its raw observations are meant."""
+"""Keywords of Stable-Baselines3's make_atari_env and make_vec_env, with their replacements."""
+GYMNASIUM_KEYS = ("mode", "difficulty", "obs_type", "render_mode", "sound_obs")
+"""Keywords that only gymnasium.make supports; `obs_type` states that its raw observations are intended."""
 
 
 def is_atari(spec: Any) -> bool:
-    """Whether a gymnasium spec is one of ale_py's."""
+    """Returns True for a gymnasium spec of ale_py."""
     return str(spec.entry_point).startswith("ale_py")
 
 
 def protocol_of(spec: Any) -> str:
-    """The protocol that an id means: "classic" (`...NoFrameskip-v4`), "sticky" (`ALE/...-v5`), "" for the others."""
+    """Returns the protocol of an id: "classic" (`...NoFrameskip-v4`), "sticky" (`ALE/...-v5`), "" for the others."""
     if spec.kwargs.get("frameskip") == 1:
         return "classic"
     return "sticky" if spec.vector_entry_point is not None else ""
 
 
 def default_threads(num_envs: int) -> int:
-    """All cores that this process may use, but not more than lanes."""
+    """Returns the number of cores of this process, at most `num_envs`."""
     affinity = getattr(os, "sched_getaffinity", None)  # Linux only
     cores = len(affinity(0)) if affinity is not None else os.cpu_count() or 1
     return min(num_envs, cores)
@@ -82,48 +82,48 @@ def make_atari_env(
     clip_reward: bool | None = None,
     **unknown: Any,
 ) -> AtariLanes | Lanes:
-    """Atari lanes of single frames `[1, 84, 84]`, which ring and actor stack.
+    """Makes Atari lanes with single frames `[1, 84, 84]`, which replay buffer and actor stack.
 
     Args:
-        env_id: `ALE/Pong-v5`, `PongNoFrameskip-v4`; `Pong-v0`, `Pong-v4` and the keywords `mode`, `difficulty`,
-            `obs_type`, `render_mode`, `sound_obs` are made by gymnasium.make, lane by lane and without preprocessing.
-        n_envs: lanes.
-        seed: of the first reset; lane b gets seed + b.
+        env_id: id such as `ALE/Pong-v5` or `PongNoFrameskip-v4`. `Pong-v0`, `Pong-v4` and games with the `env_kwargs` `mode`,
+            `difficulty`, `obs_type`, `render_mode`, `sound_obs` are made by gymnasium.make, per lane without preprocessing.
+        n_envs: number of lanes B, >= 1.
+        seed: seed of the first reset, >= 0; lane b gets seed + b.
         start_index: number of the first lane in the names of monitor files.
         monitor_dir: folder for one `*.monitor.csv` per lane, with raw scores.
         protocol: "classic" (no sticky actions, terminal on life loss, clipped reward, FIRE after a lost life) or
-            "sticky" (repeats the last action with probability 0.25, a lost life ends nothing, clipped reward; with
-            `env_kwargs=dict(full_action_space=True)` as in Machado et al. 2018). None: as the id says.
-        frame_stack: K; None is 4, and 1 for games that gymnasium.make makes, which allow nothing else.
-        num_threads: of the emulators; None takes all cores, at most one per lane.
-        max_frames: emulator frames after which a game is truncated; None is what the id says (108,000, half an hour).
+            "sticky" (repeats the last action with probability 0.25, a lost life is not terminal, clipped reward; as in
+            Machado et al. 2018 with `env_kwargs=dict(full_action_space=True)`). None: that of the id.
+        frame_stack: number of frames K; None is 4, and 1 for games made by gymnasium.make, which support no other.
+        num_threads: number of emulator threads; None takes all cores, at most one per lane.
+        max_frames: emulator frames after which a game is truncated; None takes the id's limit (108,000, half an hour).
         env_kwargs: further arguments of AtariVectorEnv.
-        exact_resume: each game begins from a seed of its own (about 0.1 s a game), so that full checkpoints hold the games
-            under way as seeds and actions, and a resumed run plays on as if nothing had happened.
-        clip_reward: learn from the signs of rewards, as both protocols do; scores are raw in any case. None is True, and
-            False for games that gymnasium.make makes, which allow nothing else.
+        exact_resume: starts each game from its own seed (about 0.1 s a game), so that full checkpoints hold the games under
+            way as seeds and actions, and a resumed run continues exactly.
+        clip_reward: learns from the signs of rewards, as both protocols do; scores are always raw. None is True, and False
+            for games made by gymnasium.make, which support no other.
 
     Raises:
-        ConfigurationError: unknown id, protocol or keyword, a number out of range, or preprocessing that was asked for
-            together with what only gymnasium.make can do.
+        ConfigurationError: unknown id, protocol or keyword, a number out of range, or preprocessing together with keywords
+            that only gymnasium.make supports.
     """
-    _refuse_unknown(unknown)
+    _check_unknown(unknown)
     spec, kwargs = spec_of(env_id), check_mapping("env_kwargs", env_kwargs)
     if not is_atari(spec):
-        raise ConfigurationError(f"{env_id!r} is not an Atari game of ale_py; use make_vec_env for it")
+        raise ConfigurationError(f"env_id must be an Atari game of ale_py, got {env_id!r}. Use make_vec_env for it")
     n_envs = check_int("n_envs", n_envs, 1)
     stacked = check_int("frame_stack", 4 if frame_stack is None else frame_stack, 1)
     clipped = check_bool("clip_reward", True if clip_reward is None else clip_reward)
     seed = None if seed is None else check_int("seed", seed, 0)
     max_frames = None if max_frames is None else check_int("max_frames", max_frames, 1)
     if plain_keys(kwargs) or not protocol_of(spec):
-        asked = {"protocol": protocol, "exact_resume": exact_resume or None, "num_threads": num_threads}
-        asked |= {"frame_stack": None if stacked == 1 else frame_stack, "clip_reward": clip_reward or None}
-        _check_plain(env_id, spec, kwargs, {name: value for name, value in asked.items() if value is not None})
+        requested = {"protocol": protocol, "exact_resume": exact_resume or None, "num_threads": num_threads}
+        requested |= {"frame_stack": None if stacked == 1 else frame_stack, "clip_reward": clip_reward or None}
+        _check_plain(env_id, spec, kwargs, {name: value for name, value in requested.items() if value is not None})
         if frame_stack is None and protocol_of(spec) and "obs_type" not in kwargs:
-            fix = f"leave {', '.join(plain_keys(kwargs))} out, or say that this is meant: obs_type='rgb'"
-            warnings.warn(f"{unprocessed(env_id, kwargs)}; {fix}", stacklevel=2)
-        return _plain(env_id, n_envs, seed, start_index, monitor_dir, max_frames, kwargs)
+            fix = f"Leave {', '.join(plain_keys(kwargs))} out, or confirm the raw observations with obs_type='rgb'"
+            warnings.warn(f"{unprocessed(env_id, kwargs)}. {fix}", stacklevel=2)
+        return _make_plain(env_id, n_envs, seed, start_index, monitor_dir, max_frames, kwargs)
     protocol = check_choice("protocol", protocol_of(spec) if protocol is None else protocol, PROTOCOLS)
     settings = {
         **PROTOCOLS[protocol],
@@ -149,60 +149,64 @@ def make_atari_env(
 
 
 def plain_keys(kwargs: Mapping[str, Any]) -> list[str]:
-    """Those of `kwargs` that only gymnasium.make can do."""
-    return [key for key in PLAIN if key in kwargs]
+    """Returns the keys of `kwargs` that only gymnasium.make supports."""
+    return [key for key in GYMNASIUM_KEYS if key in kwargs]
 
 
 def unprocessed(env_id: str, kwargs: Mapping[str, Any]) -> str:
-    """What is lost by the `plain_keys` of `kwargs`."""
-    given = ", ".join(f"{key}={kwargs[key]!r}" for key in plain_keys(kwargs))
+    """Describes the preprocessing that is missing because of the `plain_keys` of `kwargs`."""
+    settings = ", ".join(f"{key}={kwargs[key]!r}" for key in plain_keys(kwargs))
     return (
-        f"{env_id} with {given} is made by gymnasium.make: its observations are neither scaled to 84 x 84 nor stacked, its "
+        f"{env_id} with {settings} is made by gymnasium.make: its observations are neither scaled to 84 x 84 nor stacked, its "
         f"rewards not clipped"
     )
 
 
-def _check_plain(env_id: str, spec: Any, kwargs: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
-    """Refuses what only the C++ vector env can do, where gymnasium.make makes the game.
+def _check_plain(env_id: str, spec: Any, kwargs: Mapping[str, Any], requested: Mapping[str, Any]) -> None:
+    """Raises on features of the C++ vector env where gymnasium.make makes the game.
 
     Raises:
-        ConfigurationError: `asked` is not empty.
+        ConfigurationError: `requested` is not empty.
     """
-    if not asked:
+    if not requested:
         return
-    own, keys = ", ".join(f"{name}={value!r}" for name, value in asked.items()), ", ".join(plain_keys(kwargs))
+    settings = ", ".join(f"{name}={value!r}" for name, value in requested.items())
+    keys = ", ".join(plain_keys(kwargs))
     fixes = [f"leave {keys} out of env_kwargs"] if keys else []
-    fixes += [] if protocol_of(spec) else [f"take the id {_preprocessed_id(spec)}"]
+    fixes += [] if protocol_of(spec) else [f"use the id {_preprocessed_id(spec)}"]
+    fix = f"{' and '.join(fixes)}, or set {', '.join(requested)} to None"
     raise ConfigurationError(
-        f"{own}: only ale_py's C++ vector env can do that, and it cannot make {env_id}{keys and f' with {keys}'}; "
-        f"{' and '.join(fixes)}, or set {', '.join(asked)} to None"
+        f"{', '.join(requested)} must be None for {env_id}{keys and f' with {keys}'}, which ale_py's C++ vector env cannot make, "
+        f"got {settings}. {fix[0].upper()}{fix[1:]}"
     )
 
 
 def _preprocessed_id(spec: Any) -> str:
-    """The id of the same game that has a protocol."""
+    """Returns the id of the same game that has a protocol."""
     game = "".join(part.title() for part in spec.kwargs["game"].split("_"))
     return f"ALE/{game}-v5"
 
 
-def _refuse_unknown(unknown: Mapping[str, Any]) -> None:
+def _check_unknown(unknown: Mapping[str, Any]) -> None:
     allowed = [name for name in inspect.signature(make_atari_env).parameters if name != "unknown"]
     for name in unknown:
-        if name in THEIRS:
-            raise ConfigurationError(f"make_atari_env takes no {name!r}: {THEIRS[name]}")
+        if name in SB3_KEYWORDS:
+            raise ConfigurationError(f"make_atari_env does not accept {name!r}: {SB3_KEYWORDS[name]}")
         raise ConfigurationError(
-            f"make_atari_env takes no {name!r}.{nearest(name, allowed)} It takes {sorted(allowed)}"
+            f"keywords of make_atari_env must be among {sorted(allowed)}, got {name!r}.{nearest(name, allowed)}"
         )
 
 
 def _vector_env(game: str, n_envs: int, threads: int, settings: Mapping[str, Any]) -> Any:
-    from ale_py.vector_env import AtariVectorEnv  # here, so that importing this module does not load the emulator
+    from ale_py.vector_env import (
+        AtariVectorEnv,
+    )  # imported here, so that importing this module does not load the emulator
 
-    fixed = [key for key in settings if key in OURS]
+    fixed = [key for key in settings if key in RESERVED]
     if fixed:
         raise ConfigurationError(
-            f"env_kwargs may not set {fixed}: frames are stacked, rewards clipped and lives read on our side; "
-            f"use protocol=, frame_stack=, n_envs=, num_threads="
+            f"env_kwargs must not contain {', '.join(RESERVED)}, got {fixed}. Use protocol=, frame_stack=, clip_reward=, n_envs=, "
+            f"num_threads="
         )
     try:
         return AtariVectorEnv(
@@ -217,10 +221,12 @@ def _vector_env(game: str, n_envs: int, threads: int, settings: Mapping[str, Any
             **settings,
         )
     except TypeError as error:
-        raise ConfigurationError(f"AtariVectorEnv does not take {dict(settings)}: {error}") from error
+        raise ConfigurationError(
+            f"env_kwargs must be arguments of AtariVectorEnv, got {dict(settings)} ({error})"
+        ) from error
 
 
-def _plain(
+def _make_plain(
     env_id: str,
     n_envs: int,
     seed: int | None,
@@ -231,5 +237,5 @@ def _plain(
 ) -> Lanes:
     if max_frames is not None:
         kwargs["max_num_frames_per_episode"] = max_frames
-    made: Lanes = make_vec_env(env_id, n_envs, seed, start, monitor_dir, env_kwargs=kwargs)
-    return made
+    env: Lanes = make_vec_env(env_id, n_envs, seed, start, monitor_dir, env_kwargs=kwargs)
+    return env

@@ -1,7 +1,7 @@
-"""Small environments that nobody solves without a memory, registered with gymnasium as `sb_dqn/...`.
+"""Small environments that require memory, registered with gymnasium as `sb_dqn/...`.
 
-`sb_dqn/TMaze-v0` (Bakker 2002): a corridor, at whose beginning a sign says whether to turn up or down at its far end.
-`sb_dqn/CartPoleNoVelocity-v0`: CartPole-v1 that shows places and angles, but not how fast they change.
+`sb_dqn/TMaze-v0` (Bakker 2002): a corridor with a sign at its start that shows the correct turn at its end, up or down.
+`sb_dqn/CartPoleNoVelocity-v0`: CartPole-v1 whose observations hold positions and angles without velocities.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ AHEAD, UP, DOWN = range(3)
 
 
 class TMaze(gymnasium.Env[npt.NDArray[np.float32], int]):
-    """A corridor of `corridor` steps and a junction; the sign at the beginning is the only hint.
+    """Corridor of `corridor` steps with a junction at its end; the sign at the start is the only hint.
 
-    An observation holds four numbers: the sign up, the sign down (both 0 but at the first place), whether this is the
-    junction, and 1. Walking ahead in the corridor costs nothing, turning there costs 0.1 and leads nowhere; the right turn
-    at the junction is worth 4, the wrong one -0.1, and both end the episode, as walking on there does (-0.1). Without a
-    memory half of the episodes are won. After 4 * (corridor + 1) steps an episode is cut off.
+    An observation holds four numbers: sign up, sign down (both 0 except at the start), 1 at the junction, and a constant 1.
+    In the corridor, AHEAD has reward 0, and a turn has reward -0.1 and does not move. At the junction every action ends the
+    episode: the correct turn has reward 4, the wrong one and AHEAD -0.1. An agent without memory wins half of the episodes.
+    Episodes are truncated after 4 * (corridor + 1) steps.
 
     Args:
-        corridor: steps from the sign to the junction, >= 1.
+        corridor: number of steps from the sign to the junction, >= 1.
         render_mode: None or "ansi".
     """
 
@@ -38,8 +38,9 @@ class TMaze(gymnasium.Env[npt.NDArray[np.float32], int]):
 
     def __init__(self, corridor: int = 20, render_mode: str | None = None) -> None:
         if corridor < 1:
-            raise ConfigurationError(f"corridor={corridor} is not allowed; give a whole number from 1 up")
-        self.corridor, self.render_mode = corridor, render_mode
+            raise ConfigurationError(f"corridor must be an integer >= 1, got {corridor}")
+        self.corridor = corridor
+        self.render_mode = render_mode
         self.observation_space = spaces.Box(0.0, 1.0, (4,), np.float32)
         self.action_space: Any = spaces.Discrete(3)
         self.place = self.steps = 0
@@ -55,33 +56,33 @@ class TMaze(gymnasium.Env[npt.NDArray[np.float32], int]):
 
     def step(self, action: int) -> tuple[npt.NDArray[np.float32], float, bool, bool, dict[str, Any]]:
         self.steps += 1
-        late = self.steps >= 4 * (self.corridor + 1)
+        out_of_time = self.steps >= 4 * (self.corridor + 1)
         if self.place == self.corridor:
-            right = int(action) == self.sign
-            return self._observe(), 4.0 if right else -0.1, True, False, {"is_success": right}
+            correct = int(action) == self.sign
+            return self._observe(), 4.0 if correct else -0.1, True, False, {"is_success": correct}
         if action == AHEAD:
             self.place += 1
-        cut: dict[str, Any] = {"is_success": False} if late else {}
-        return self._observe(), 0.0 if action == AHEAD else -0.1, False, late, cut
+        info: dict[str, Any] = {"is_success": False} if out_of_time else {}
+        return self._observe(), 0.0 if action == AHEAD else -0.1, False, out_of_time, info
 
     def _observe(self) -> npt.NDArray[np.float32]:
         at_sign = self.place == 0
-        seen = (at_sign and self.sign == UP, at_sign and self.sign == DOWN, self.place == self.corridor, True)
-        return np.array(seen, np.float32)
+        values = (at_sign and self.sign == UP, at_sign and self.sign == DOWN, self.place == self.corridor, True)
+        return np.array(values, np.float32)
 
     def render(self) -> Any:
-        """The corridor as a line of text, the sign before it: `^ ..@....|`."""
+        """Returns the sign and the corridor as a line of text: `^ ..@....|`."""
         places = ["."] * self.corridor + ["|"]
         places[self.place] = "@"
         return f"{'^' if self.sign == UP else 'v'} {''.join(places)}"
 
 
 class HiddenVelocities(gymnasium.ObservationWrapper[Any, Any, Any]):
-    """Shows the numbers at `kept` of a vector alone.
+    """Reduces vector observations to the entries at `kept`.
 
     Args:
-        env: with a Box of one axis.
-        kept: places that stay.
+        env: environment with a one-dimensional Box.
+        kept: indices of the observed entries.
     """
 
     def __init__(self, env: gymnasium.Env[Any, Any], kept: tuple[int, ...] = (0, 2)) -> None:
@@ -95,14 +96,14 @@ class HiddenVelocities(gymnasium.ObservationWrapper[Any, Any, Any]):
 
 
 def make_cartpole_without_velocities(**kwargs: Any) -> gymnasium.Env[Any, Any]:
-    """CartPole that shows the place of the cart and the angle of the pole."""
+    """Makes CartPole that observes the position of the cart and the angle of the pole."""
     from gymnasium.envs.classic_control import CartPoleEnv
 
     return HiddenVelocities(CartPoleEnv(**kwargs))
 
 
 def register_memory() -> None:
-    """Tells gymnasium of the ids, once."""
+    """Registers the ids with gymnasium if they are not registered yet."""
     entries: tuple[tuple[str, Any, int | None], ...] = (
         ("TMaze-v0", TMaze, None),
         ("CartPoleNoVelocity-v0", make_cartpole_without_velocities, 500),

@@ -1,8 +1,8 @@
-"""MinAtar (Young and Tian 2019, arXiv:1903.03176), by its own ids once the package `minatar` is installed.
+"""MinAtar games (Young and Tian 2019, arXiv:1903.03176), by the ids of the package `minatar`.
 
-`MinAtar/Breakout-v1` has the actions that matter in the game, `-v0` all six. Ten by ten cells, a boolean channel for each
-kind of thing; an action is repeated with probability 0.1, and three of the games grow harder with time. Of the five
-only Freeway has an end by time, after 2,501 steps; the package reports it as a termination, not as a truncation.
+`MinAtar/Breakout-v1` has the actions that have an effect in the game, `-v0` all six. Observations are 10 x 10 cells with a
+boolean channel per kind of object. An action is repeated with probability 0.1; three of the games get harder with time. Of
+the five only Freeway has a time limit, of 2,501 steps; the package reports it as a termination, not as a truncation.
 """
 
 from __future__ import annotations
@@ -16,17 +16,19 @@ import numpy as np
 from sb_dqn.errors import ConfigurationError
 
 NAMESPACE = "MinAtar/"
-RATE, PIXELS = 15, 16
-"""Steps a second when it is shown, and the side of a cell."""
+RENDER_FPS = 15
+"""Steps per second when rendered."""
+CELL_PIXELS = 16
+"""Side of a rendered cell."""
 _SEEDS = 2**32
-"""Of its generator, numpy's old RandomState."""
+"""Number of seeds of its generator, NumPy's legacy RandomState."""
 
 
 def register_minatar(env_id: str) -> None:
-    """Tell gymnasium of the games if `env_id` is meant to be one of them: it finds no ids of packages by itself.
+    """Registers the games with gymnasium if `env_id` is one of them; the package does not do so when installed.
 
     Raises:
-        ConfigurationError: the package is missing.
+        ConfigurationError: the package is not installed.
     """
     if not env_id.startswith(NAMESPACE) or any(known.startswith(NAMESPACE) for known in gymnasium.registry):
         return
@@ -34,26 +36,27 @@ def register_minatar(env_id: str) -> None:
         games: Any = import_module("minatar.gym")
     except ModuleNotFoundError as error:
         raise ConfigurationError(
-            f"environment {env_id!r} needs the package minatar ({error}): pip install 'sb_dqn[minatar]'"
+            f"the package minatar must be installed for environment {env_id!r}, got none ({error}). Install it: pip install "
+            f"'sb_dqn[minatar]'"
         ) from error
     games.register_envs()
 
 
 def is_minatar(spec: Any) -> bool:
-    """Whether a gymnasium spec is one of the package's."""
+    """Returns True for a gymnasium spec of the package."""
     return str(spec.entry_point).startswith("minatar.")
 
 
 class MinAtarGame(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """A game whose `reset(seed=...)` fixes everything that follows, and whose pictures can be shown.
+    """MinAtar game with fully seeded resets and uint8 images.
 
-    The package keeps the last action, which a sticky step repeats, over the end of a game and over a seeded reset; here
-    a game begins with none (0, the no-op), as the first does. Seeds may be as large as gymnasium's.
+    The package keeps the last action, which a sticky step repeats, across episodes and seeded resets. Here every episode
+    starts with the no-op (0) as last action, like the first. Seeds may have the full range of gymnasium's.
     """
 
     def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
         super().__init__(env)
-        env.unwrapped.metadata = {**env.metadata, "render_fps": RATE}
+        env.unwrapped.metadata = {**env.metadata, "render_fps": RENDER_FPS}
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         inner: Any = self.env.unwrapped
@@ -61,9 +64,9 @@ class MinAtarGame(gymnasium.Wrapper[Any, Any, Any, Any]):
         return self.env.reset(seed=None if seed is None else seed % _SEEDS, options=options)
 
     def render(self) -> Any:
-        """`[160, 160, 3]` uint8 in the mode "rgb_array", where the package gives ten by ten pixels as fractions."""
-        picture: Any = self.env.unwrapped.render()  # past gymnasium's checker, which warns of the fractions
+        """Returns `[160, 160, 3]` uint8 in mode "rgb_array", where the package returns 10 x 10 pixels as fractions."""
+        image: Any = self.env.unwrapped.render()  # without gymnasium's checker, which warns about the fractions
         if self.render_mode != "rgb_array":
-            return picture
-        whole = np.rint(np.asarray(picture) * 255).astype(np.uint8)
-        return whole.repeat(PIXELS, axis=0).repeat(PIXELS, axis=1)
+            return image
+        cells = np.rint(np.asarray(image) * 255).astype(np.uint8)
+        return cells.repeat(CELL_PIXELS, axis=0).repeat(CELL_PIXELS, axis=1)

@@ -1,4 +1,4 @@
-"""Monitor files as Stable-Baselines3 writes them: a JSON header, then return, length and time of each episode."""
+"""Monitor files in the format of Stable-Baselines3: a JSON header, then return, length and time of each episode."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ EXTENSION = "monitor.csv"
 
 
 class ResultsWriter:
-    """Appends episodes to a `*.monitor.csv` file, flushed line by line.
+    """Writer of a `*.monitor.csv` file, flushed after every episode.
 
     Args:
-        filename: a folder, or a name to which `.monitor.csv` is added where it lacks it.
-        header: what the first line says (`t_start` in seconds since 1970, `env_id`).
+        filename: a folder, or a file name; `.monitor.csv` is added if missing.
+        header: content of the first line (`t_start` in seconds since 1970, `env_id`).
         extra_keys: columns after r, l and t.
-        override_existing: begin a new file; otherwise go on with the old one.
+        override_existing: True starts a new file, False appends to an existing one.
 
     Attributes:
-        header: what the file's first line says.
+        header: content of the file's first line.
 
     Raises:
-        ConfigurationError: the file cannot be written, or gone on with.
+        ConfigurationError: the file cannot be written, or is no monitor file to append to.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class ResultsWriter:
             self._file = path.open("w" if fresh else "a", newline="\n")
         except OSError as error:
             raise ConfigurationError(
-                f"the monitor file {path} cannot be written ({error}); choose another folder"
+                f"the monitor file must be in a writable folder, got {path} ({error}). Choose another folder"
             ) from error
         self.path = path
         self._writer = csv.DictWriter(self._file, fieldnames=("r", "l", "t", *extra_keys))
@@ -77,28 +77,28 @@ def _path_of(filename: str) -> Path:
 
 
 @contextlib.contextmanager
-def results_begun_anew(filenames: Iterable[str]) -> Iterator[None]:
-    """Lays the files aside that writers of these names would go on with; puts them back where the block fails."""
-    aside: dict[Path, Path] = {}
+def replaced_monitor_files(filenames: Iterable[str]) -> Iterator[None]:
+    """Renames existing files of these names, so that writers start new ones; restores them if the block raises."""
+    backups: dict[Path, Path] = {}
     for filename in filenames:
         path = _path_of(filename)
-        with contextlib.suppress(OSError):  # the writer says what is wrong with it
-            aside[path] = path.replace(path.with_name(f"{path.name}.before"))
+        with contextlib.suppress(OSError):  # the writer raises a clear error
+            backups[path] = path.replace(path.with_name(f"{path.name}.before"))
     try:
         yield
     except BaseException:
-        for path, before in aside.items():
-            before.replace(path)
+        for path, backup in backups.items():
+            backup.replace(path)
         raise
-    for before in aside.values():
-        before.unlink()
+    for backup in backups.values():
+        backup.unlink()
 
 
 def read_header(path: Path) -> dict[str, Any]:
-    """What the first line of a monitor file says.
+    """Returns the header in the first line of a monitor file.
 
     Raises:
-        ConfigurationError: it is no such file.
+        ConfigurationError: the file is no monitor file.
     """
     with path.open(newline="") as lines:
         try:
@@ -106,20 +106,20 @@ def read_header(path: Path) -> dict[str, Any]:
             return {**header, "t_start": float(header["t_start"])}
         except (ValueError, KeyError, TypeError) as error:
             raise ConfigurationError(
-                f"{path} is not a monitor file ({error!r}); its first line must be #{{json}}"
+                f"the first line of a monitor file must be #{{json}} with t_start, got {error!r} in {path}. Delete or move the file"
             ) from error
 
 
 class Monitor(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Records return, length and time of each episode and puts them into `info["episode"]`.
+    """Wrapper that records return, length and time of each episode and adds them as `info["episode"]`.
 
     Args:
-        env: the env to watch.
-        filename: where to write `*.monitor.csv`; None writes nothing.
-        allow_early_resets: whether `reset` may be called in mid-episode.
-        reset_keywords: keyword arguments of `reset` to record.
-        info_keywords: entries of the last info to record.
-        override_existing: begin a new file; otherwise go on with the old one.
+        env: environment to record.
+        filename: name of the `*.monitor.csv` file; None writes none.
+        allow_early_resets: True allows `reset` in mid-episode.
+        reset_keywords: recorded keyword arguments of `reset`.
+        info_keywords: recorded entries of an episode's last info.
+        override_existing: True starts a new file, False appends to an existing one.
 
     Raises:
         ConfigurationError: keywords that are no list of names, or a file that cannot be written.
@@ -148,7 +148,7 @@ class Monitor(gymnasium.Wrapper[Any, Any, Any, Any]):
             self.results_writer = ResultsWriter(
                 filename, header, self.reset_keywords + self.info_keywords, override_existing
             )
-            self.t_start = float(self.results_writer.header["t_start"])  # one clock for all of a file
+            self.t_start = float(self.results_writer.header["t_start"])  # one time origin per file
         self.rewards: list[float] = []
         self.needs_reset = True
         self.total_steps = 0
@@ -156,21 +156,24 @@ class Monitor(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._reset_info: dict[str, Any] = {}
 
     def reset(self, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
-        """Begins an episode.
+        """Starts an episode.
 
         Raises:
-            RuntimeError: in mid-episode, where that is not allowed.
-            ConfigurationError: a keyword that is to be recorded was not given.
+            RuntimeError: in mid-episode without `allow_early_resets`.
+            ConfigurationError: a keyword of `reset_keywords` is missing.
         """
         if not self.allow_early_resets and not self.needs_reset:
             raise RuntimeError(
-                "reset() in mid-episode; finish the episode, or make the Monitor with allow_early_resets=True"
+                "reset() must follow the end of an episode, got it in mid-episode. Finish the episode, or make the Monitor with "
+                "allow_early_resets=True"
             )
-        self.rewards, self.needs_reset = [], False
+        self.rewards = []
+        self.needs_reset = False
         for key in self.reset_keywords:
             if kwargs.get(key) is None:
                 raise ConfigurationError(
-                    f"reset() was not given {key!r}, which reset_keywords={self.reset_keywords} wants to record"
+                    f"arguments of reset() must include reset_keywords={self.reset_keywords}, got none for {key!r}. Pass it, or "
+                    f"remove it from reset_keywords"
                 )
             self._reset_info[key] = kwargs[key]
         return self.env.reset(**kwargs)
@@ -182,7 +185,7 @@ class Monitor(gymnasium.Wrapper[Any, Any, Any, Any]):
             RuntimeError: the episode is over.
         """
         if self.needs_reset:
-            raise RuntimeError("step() after the end of an episode; call reset() first")
+            raise RuntimeError("step() must follow reset(), got step() after the end of an episode. Call reset() first")
         observation, reward, terminated, truncated, info = self.env.step(action)
         self.rewards.append(float(reward))
         self.total_steps += 1
@@ -197,7 +200,9 @@ class Monitor(gymnasium.Wrapper[Any, Any, Any, Any]):
         row: dict[str, Any] = {"r": round(return_, 6), "l": length, "t": round(elapsed, 6)}
         for key in self.info_keywords:
             if key not in info:
-                raise ConfigurationError(f"info_keywords names {key!r}, but the last info has only {sorted(info)}")
+                raise ConfigurationError(
+                    f"info_keywords must be keys of an episode's last info, {sorted(info)}, got {key!r}. Remove it"
+                )
             row[key] = info[key]
         row.update(self._reset_info)
         if self.results_writer is not None:
@@ -211,26 +216,27 @@ class Monitor(gymnasium.Wrapper[Any, Any, Any, Any]):
             self.results_writer.close()
 
     def state_dict(self) -> dict[str, Any]:
-        """The episode under way; what is in the file stays there."""
+        """Returns the state of the episode under way."""
         return {"rewards": np.array(self.rewards), "needs_reset": self.needs_reset, "total_steps": self.total_steps}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Goes on in that episode."""
-        self.rewards, self.needs_reset = np.asarray(state["rewards"]).tolist(), bool(state["needs_reset"])
+        """Restores the episode under way; the file is not changed."""
+        self.rewards = np.asarray(state["rewards"]).tolist()
+        self.needs_reset = bool(state["needs_reset"])
         self.total_steps = int(state["total_steps"])
 
     def get_total_steps(self) -> int:
-        """Steps of all episodes."""
+        """Returns the number of steps of all episodes."""
         return self.total_steps
 
     def get_episode_rewards(self) -> list[float]:
-        """Returns of all finished episodes."""
+        """Returns the undiscounted returns of all finished episodes."""
         return [episode[0] for episode in self._episodes]
 
     def get_episode_lengths(self) -> list[int]:
-        """Lengths of all finished episodes."""
+        """Returns the lengths of all finished episodes."""
         return [episode[1] for episode in self._episodes]
 
     def get_episode_times(self) -> list[float]:
-        """Seconds from the start to the end of each finished episode."""
+        """Returns the seconds from the start of the file to the end of each finished episode."""
         return [episode[2] for episode in self._episodes]

@@ -1,4 +1,4 @@
-"""Reading monitor files back, for plots and tables."""
+"""`load_results`: monitor files as arrays, for plots and tables."""
 
 from __future__ import annotations
 
@@ -15,28 +15,29 @@ Results = dict[str, npt.NDArray[np.float64]]
 
 
 def load_results(path: str | Path) -> Results:
-    """All `*monitor.csv` files of a folder as columns, in the order in which the episodes ended.
+    """Loads all `*monitor.csv` files of a folder as columns, in the order in which the episodes ended.
 
     Args:
         path: the folder.
 
     Returns:
-        `r` (return), `l` (length in env steps), `t` (seconds since the first file was begun), each `[episodes]`;
-        and the further columns that every file has, if numbers. `pandas.DataFrame(load_results(path))` is what
-        Stable-Baselines3 returns.
+        `r` (return), `l` (length in env steps), `t` (seconds since the start of the first file), each `[episodes]`, and the
+        other numeric columns that every file has. `pandas.DataFrame(load_results(path))` is what Stable-Baselines3 returns.
 
     Raises:
-        ConfigurationError: no monitor file there, or one that is none.
+        ConfigurationError: the folder has no monitor file, or a file with another content.
     """
     files = sorted(Path(path).glob(f"*{EXTENSION}"))
     if not files:
-        raise ConfigurationError(f"no file *{EXTENSION} in {path}; give the folder that was monitor_dir")
-    read = [_read(file) for file in files]
-    start = min(began for began, _ in read)
-    full = [(began, columns) for began, columns in read if len(columns["r"])] or read[:1]
-    common = [key for key in full[0][1] if all(key in columns for _, columns in full)]
+        raise ConfigurationError(
+            f"path must be a folder with *{EXTENSION} files, got {path}. Pass the monitor_dir of the run"
+        )
+    tables = [_read(file) for file in files]
+    first_start = min(start for start, _ in tables)
+    nonempty = [(start, columns) for start, columns in tables if len(columns["r"])] or tables[:1]
+    common = [key for key in nonempty[0][1] if all(key in columns for _, columns in nonempty)]
     joined = {
-        key: np.concatenate([columns[key] + (began - start if key == "t" else 0) for began, columns in full])
+        key: np.concatenate([columns[key] + (start - first_start if key == "t" else 0) for start, columns in nonempty])
         for key in common
     }
     order = np.argsort(joined["t"], kind="stable")
@@ -44,8 +45,8 @@ def load_results(path: str | Path) -> Results:
 
 
 def _read(file: Path) -> tuple[float, Results]:
-    """When a file was begun, and its columns of numbers."""
-    began = float(read_header(file)["t_start"])
+    """Returns the start time of a file in seconds since 1970, and its numeric columns."""
+    start = float(read_header(file)["t_start"])
     with file.open(newline="") as lines:
         lines.readline()
         try:
@@ -53,9 +54,11 @@ def _read(file: Path) -> tuple[float, Results]:
             columns = {key: [row[key] for row in rows] for key in (rows[0] if rows else ("r", "l", "t"))}
             basic = {key: np.array(columns[key], np.float64) for key in ("r", "l", "t")}
         except (ValueError, KeyError, TypeError) as error:
-            raise ConfigurationError(f"{file} is not a monitor file ({error!r}); it lacks r, l or t") from error
+            raise ConfigurationError(
+                f"a monitor file must have the numeric columns r, l and t, got {error!r} in {file}. Delete or move the file"
+            ) from error
     others = {key: _numbers(column) for key, column in columns.items() if key not in basic}
-    return began, basic | {key: column for key, column in others.items() if column is not None}
+    return start, basic | {key: column for key, column in others.items() if column is not None}
 
 
 def _numbers(column: list[str]) -> npt.NDArray[np.float64] | None:

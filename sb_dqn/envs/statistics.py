@@ -1,4 +1,4 @@
-"""Returns and lengths of episodes, lane by lane, from the rows alone. Scores are raw, and a lost life ends nothing."""
+"""Episode statistics: returns and lengths per lane, from rows. Scores are raw, and a lost life does not end an episode."""
 
 from __future__ import annotations
 
@@ -9,71 +9,73 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sb_dqn.envs.streams.helpers import some
 from sb_dqn.errors import CheckpointError, ConfigurationError
-from sb_dqn.types import Rows, Slot
+from sb_dqn.types import Rows, Slot, any_true
 
 
 class Episode(NamedTuple):
-    """A finished episode."""
+    """Finished episode."""
 
     return_: float
     """Undiscounted sum of raw scores."""
     length: int
-    """Env steps, reset rows excluded."""
+    """Number of env steps, without reset rows."""
     time: float
-    """Seconds since the statistics began."""
+    """Seconds since the start of the statistics."""
     lane: int
+    """Number of its lane, from 0."""
 
 
 class EpisodeStatistics:
-    """Counts env steps and episodes and keeps the last `window` of them.
+    """Counters of env steps and episodes, with the results of the last `window` episodes.
 
     Args:
-        num_envs: lanes B.
-        window: episodes kept for the means.
+        num_envs: number of lanes B, >= 1.
+        window: number of episodes in the means, >= 1.
     """
 
     def __init__(self, num_envs: int, window: int = 100) -> None:
         if num_envs < 1 or window < 1:
-            raise ConfigurationError(f"num_envs={num_envs}, window={window}; allowed: integers of at least 1")
-        self.num_envs, self.window = num_envs, window
+            raise ConfigurationError(f"num_envs and window must be integers >= 1, got {num_envs} and {window}")
+        self.num_envs = num_envs
+        self.window = window
         self.returns = np.zeros(num_envs, np.float64)
         self.lengths = np.zeros(num_envs, np.int64)
         self.ep_info_buffer: deque[dict[str, float]] = deque(maxlen=window)
         """Dicts with `r`, `l` and `t`, as in Stable-Baselines3."""
         self.ep_success_buffer: deque[float] = deque(maxlen=window)
         self.finished: list[Episode] = []
-        """Episodes that ended in this tick."""
+        """Episodes that ended in the latest tick."""
         self.num_steps = 0
         self.num_episodes = 0
-        self._began = time.time()
+        self._start = time.time()
 
     def update(self, rows: Rows) -> list[Episode]:
         """Counts one tick and returns the episodes that ended in it."""
         self.finished = []
-        if rows.action is None:  # a stream that begins anew: what was under way has no end to be counted
+        if rows.action is None:  # all lanes were reset: the episodes under way are dropped
             self.returns[:] = 0
             self.lengths[:] = 0
         self.num_steps += rows.steps
         self.lengths += 1 if rows.steps == self.num_envs else rows.stepped
         for slot in rows.slots:
             self.returns += slot.score if slot.full else np.where(slot.valid, slot.score, 0.0)
-            if some(slot.last):
+            if any_true(slot.last):
                 self._finish(slot)
         if self.finished:
             self._successes(rows)
         return self.finished
 
     def _finish(self, slot: Slot) -> None:
-        now = round(time.time() - self._began, 6)
-        # a lane that is made anew when it was to be reset ends an episode that has had no step
+        now = round(time.time() - self._start, 6)
+        # a lane that is restarted at its reset ends an episode without a step, which does not count
         for lane in np.flatnonzero(slot.last & slot.valid & (self.lengths > 0)).tolist():
             episode = Episode(float(self.returns[lane]), int(self.lengths[lane]), now, lane)
             self.finished.append(episode)
             self.ep_info_buffer.append({"r": round(episode.return_, 6), "l": episode.length, "t": now})
             self.num_episodes += 1
-            self.returns[lane] = self.lengths[lane] = 0
+            self.returns[lane] = 0
+            self.lengths[lane] = 0
 
     def _successes(self, rows: Rows) -> None:
         infos = rows.make_infos()
@@ -84,21 +86,21 @@ class EpisodeStatistics:
 
     @property
     def mean_return(self) -> float:
-        """Mean return over the window, NaN before the first episode."""
+        """Mean return over the window; NaN before the first episode."""
         return _mean([info["r"] for info in self.ep_info_buffer])
 
     @property
     def mean_length(self) -> float:
-        """Mean length over the window, NaN before the first episode."""
+        """Mean length over the window; NaN before the first episode."""
         return _mean([info["l"] for info in self.ep_info_buffer])
 
     @property
     def success_rate(self) -> float:
-        """Share of successes over the window, NaN where no env reports any."""
+        """Fraction of successes over the window; NaN if no info has `is_success`."""
         return _mean(list(self.ep_success_buffer))
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything that is counted, as plain data."""
+        """Returns all counters as plain data."""
         return {
             "returns": self.returns.tolist(),
             "lengths": self.lengths.tolist(),
@@ -106,25 +108,28 @@ class EpisodeStatistics:
             "ep_success_buffer": list(self.ep_success_buffer),
             "num_steps": self.num_steps,
             "num_episodes": self.num_episodes,
-            "elapsed": time.time() - self._began,
+            "elapsed": time.time() - self._start,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Goes on from `state_dict`; with another number of lanes the episodes under way are dropped.
+        """Restores a `state_dict`; with another number of lanes the episodes under way are dropped.
 
         Raises:
             CheckpointError: an entry is missing.
         """
         missing = self.state_dict().keys() - state.keys()
         if missing:
-            raise CheckpointError(f"episode statistics lack {sorted(missing)}; the state was written by something else")
+            raise CheckpointError(
+                f"episode statistics must have the keys of state_dict(), got none for {sorted(missing)}. Use a state from state_dict()"
+            )
         same = len(state["returns"]) == self.num_envs
         self.returns[:] = state["returns"] if same else 0.0
         self.lengths[:] = state["lengths"] if same else 0
         self.ep_info_buffer = deque((dict(info) for info in state["ep_info_buffer"]), maxlen=self.ep_info_buffer.maxlen)
         self.ep_success_buffer = deque(state["ep_success_buffer"], maxlen=self.ep_success_buffer.maxlen)
-        self.num_steps, self.num_episodes = int(state["num_steps"]), int(state["num_episodes"])
-        self._began = time.time() - float(state["elapsed"])
+        self.num_steps = int(state["num_steps"])
+        self.num_episodes = int(state["num_episodes"])
+        self._start = time.time() - float(state["elapsed"])
         self.finished = []
 
 

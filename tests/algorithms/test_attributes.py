@@ -158,7 +158,7 @@ def test_no_argument_can_be_assigned(algorithm: Any) -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("learning_rate", r"reads learning_rate once.* save the model and continue with DQN.load\(path, env=env, learning_rate=1e-05\)"),
+        ("learning_rate", r"reads learning_rate once.* continue with DQN.load\(path, env=env, learning_rate=1e-05\)"),
         ("env", r"env of a model cannot be assigned. Call set_env\(env\)"),
         ("exploration_rate", r"it follows the schedule: load\(path, env=env, exploration=...\) takes another"),
         ("num_timesteps", r"it counts; learn\(..., reset_num_timesteps=True\) begins at 0"),

@@ -1,1 +1,1 @@
-"""Streams: every kind of vector environment, read as rows."""
+"""Environment streams: one adapter per kind of vector environment, all returning rows."""

@@ -1,4 +1,4 @@
-"""The door for actions: dtype, shape and range are looked at before anything is sent."""
+"""Checks of actions before they are sent to an environment: dtype, shape and range."""
 
 from __future__ import annotations
 
@@ -8,67 +8,71 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
 
-from sb_dqn.envs.streams.helpers import FEW
 from sb_dqn.errors import SpaceError
 from sb_dqn.spaces import Actions, ActionShape, BoxActions
 from sb_dqn.types import ActionArray, FloatArray, IntArray
 
 INT64 = np.dtype(np.int64)
 FLOAT32 = np.dtype(np.float32)
+SMALL_SIZE = 32
+"""Array size up to which a Python list is faster than a NumPy reduction."""
 
 
-def open_door(space: spaces.Space[Any], actions: Actions, num_envs: int) -> ActionCheck | BoxActionCheck:
-    """The door of an action space; `actions` is what `actions_of` says of it."""
+def make_action_check(space: spaces.Space[Any], actions: Actions, num_envs: int) -> ActionCheck | BoxActionCheck:
+    """Returns the check for an action space; `actions` is `actions_of(space)`."""
     if isinstance(actions, BoxActions):
         return BoxActionCheck(actions, num_envs)
     return ActionCheck(space, actions, num_envs)
 
 
 class ActionCheck:
-    """Checks 0-based actions and numbers them as the env does.
+    """Checks discrete 0-based actions and converts them to the env's numbering.
 
     Args:
-        space: of one lane.
-        shape: what `ActionShape.of` says of it.
-        num_envs: B.
+        space: action space of one lane.
+        shape: its `ActionShape.of`.
+        num_envs: number of lanes B.
     """
 
     def __init__(self, space: spaces.Space[Any], shape: ActionShape, num_envs: int) -> None:
-        self._space, self._shape = space, (num_envs, *shape.shape)
+        self._space = space
+        self._shape = (num_envs, *shape.shape)
         self._dtype = np.dtype(space.dtype)
-        self._branched, self._start, self._count = shape.branched, shape.start, shape.num_actions
+        self._branched = shape.branched
+        self._start = shape.start
+        self._count = shape.num_actions
         self._counts = np.array(shape.branches, np.uint64)
         self._shifted = bool(self._start.any())
 
-    def admit(self, action: ActionArray) -> IntArray:
-        """The actions as int64, `[B]` or `[B, D]`, after a look at dtype, shape and range (ALE would hang for ever).
+    def check(self, action: ActionArray) -> IntArray:
+        """Returns the actions as int64, `[B]` or `[B, D]`. (ALE never returns from an illegal action.)
 
         Raises:
-            SpaceError: one of these does not fit.
+            SpaceError: wrong dtype, shape or range.
         """
-        given = np.asarray(action)
-        if given.dtype != INT64:
-            if given.dtype.kind not in "iu":
+        checked = np.asarray(action)
+        if checked.dtype != INT64:
+            if checked.dtype.kind not in "iu":
                 raise SpaceError(
-                    f"actions have dtype {given.dtype}; allowed: integers, as in np.array([...], dtype=np.int64)"
+                    f"actions must have an integer dtype, got {checked.dtype}. Convert them: actions.astype(np.int64)"
                 )
-            given = given.astype(np.int64)
-        if given.shape != self._shape:
-            each = "one for each lane" if not self._branched else "one row for each lane, one column for each branch"
-            raise SpaceError(f"actions have shape {given.shape}; allowed: {self._shape}, {each}")
+            checked = checked.astype(np.int64)
+        if checked.shape != self._shape:
+            per_lane = "one row per lane, one column per branch" if self._branched else "one per lane"
+            raise SpaceError(f"actions must have shape {self._shape}, {per_lane}, got {checked.shape}")
         if self._branched:
-            fits = bool((given.view(np.uint64) < self._counts).all())  # a negative number is a huge unsigned one
-        elif len(given) <= FEW:
-            listed = given.tolist()
-            fits = min(listed) >= 0 and max(listed) < self._count
+            in_range = bool((checked.view(np.uint64) < self._counts).all())  # negative numbers become huge as unsigned
+        elif len(checked) <= SMALL_SIZE:
+            listed = checked.tolist()
+            in_range = min(listed) >= 0 and max(listed) < self._count
         else:
-            fits = int(given.view(np.uint64).max()) < self._count
-        if not fits:
-            raise self._out_of_range(given)
-        return given
+            in_range = int(checked.view(np.uint64).max()) < self._count
+        if not in_range:
+            raise self._out_of_range(checked)
+        return checked
 
-    def outgoing(self, action: IntArray) -> npt.NDArray[Any]:
-        """0-based actions as the env numbers them; rows of branches are copies, which the env may keep or change."""
+    def to_env(self, action: IntArray) -> npt.NDArray[Any]:
+        """Returns actions in the env's numbering; branches as a copy, which the env may keep or change."""
         if self._branched:
             numbered: npt.NDArray[Any] = action + self._start
             return numbered.astype(self._dtype, copy=False)
@@ -79,60 +83,64 @@ class ActionCheck:
         branch = f" of branch {wrong[1]}" if self._branched else ""
         count = int(self._counts[wrong[1] if self._branched else 0])
         return SpaceError(
-            f"action {int(action[tuple(wrong)])}{branch} in lane {wrong[0]} is out of range; allowed: 0 to {count - 1} "
-            f"(the action space is {self._space}; its start is added by the stream)"
+            f"action{branch} in lane {wrong[0]} must be from 0 to {count - 1}, got {int(action[tuple(wrong)])}. Number actions "
+            f"from 0; the start of the action space {self._space} is added by the stream"
         )
 
 
 class BoxActionCheck:
-    """Checks numbers that must lie within bounds.
+    """Checks continuous actions against the bounds of a Box.
 
     Args:
-        actions: what `BoxActions.of` says of the space of one lane.
-        num_envs: B.
+        actions: `BoxActions.of` the action space of one lane.
+        num_envs: number of lanes B.
     """
 
     def __init__(self, actions: BoxActions, num_envs: int) -> None:
-        self._actions, self._space, self._shape = actions, actions.space, (num_envs, *actions.shape)
+        self._actions = actions
+        self._space = actions.space
+        self._shape = (num_envs, *actions.shape)
         bounds = (np.broadcast_to(bound, self._shape).ravel().tolist() for bound in (actions.low, actions.high))
-        self._pairs = list(zip(*bounds, strict=True))
+        self._bound_pairs = list(zip(*bounds, strict=True))
 
-    def admit(self, action: ActionArray) -> FloatArray:
-        """The actions as float32 `[B, *shape]`, after a look at dtype, shape and range; NaN lies nowhere.
+    def check(self, action: ActionArray) -> FloatArray:
+        """Returns the actions as float32 `[B, *shape]`. NaN is out of range.
 
         Raises:
-            SpaceError: one of these does not fit.
+            SpaceError: wrong dtype, shape or range.
         """
-        given = np.asarray(action)
-        if given.dtype != FLOAT32:
-            if given.dtype.kind not in "fiu":
-                raise SpaceError(f"actions have dtype {given.dtype}; allowed: numbers, as in np.array(..., np.float32)")
-            given = given.astype(np.float32)
-        if given.shape != self._shape:
-            raise SpaceError(f"actions have shape {given.shape}; allowed: {self._shape}, one row for each lane")
-        if len(self._pairs) <= FEW:
-            listed = zip(given.ravel().tolist(), self._pairs, strict=True)
-            fits = all(low <= number <= high for number, (low, high) in listed)
+        checked = np.asarray(action)
+        if checked.dtype != FLOAT32:
+            if checked.dtype.kind not in "fiu":
+                raise SpaceError(
+                    f"actions must have a numeric dtype, got {checked.dtype}. Convert them: actions.astype(np.float32)"
+                )
+            checked = checked.astype(np.float32)
+        if checked.shape != self._shape:
+            raise SpaceError(f"actions must have shape {self._shape}, one row per lane, got {checked.shape}")
+        if len(self._bound_pairs) <= SMALL_SIZE:
+            pairs = zip(checked.ravel().tolist(), self._bound_pairs, strict=True)
+            in_range = all(low <= number <= high for number, (low, high) in pairs)
         else:
-            fits = bool(((given >= self._actions.low) & (given <= self._actions.high)).all())
-        if not fits:
-            raise self._out_of_range(given)
-        return given
+            in_range = bool(((checked >= self._actions.low) & (checked <= self._actions.high)).all())
+        if not in_range:
+            raise self._out_of_range(checked)
+        return checked
 
-    def outgoing(self, action: ActionArray) -> npt.NDArray[Any]:
-        """Copies, which the env may keep or change, in the env's own dtype."""
+    def to_env(self, action: ActionArray) -> npt.NDArray[Any]:
+        """Returns a copy in the env's dtype, which the env may keep or change."""
         if self._space.dtype == FLOAT32:
             return np.array(action)
-        # float32 may have rounded past a bound of float64
+        # rounding to float32 may have crossed a float64 bound
         bounded: npt.NDArray[Any] = np.clip(action.astype(self._space.dtype), self._space.low, self._space.high)
         return bounded
 
     def _out_of_range(self, action: FloatArray) -> SpaceError:
-        fits = (action >= self._actions.low) & (action <= self._actions.high)
-        where = tuple(np.argwhere(~fits)[0].tolist())
-        place = where[1:]
+        in_range = (action >= self._actions.low) & (action <= self._actions.high)
+        index = tuple(np.argwhere(~in_range)[0].tolist())
+        lane, place = index[0], index[1:]
         low, high = self._actions.low[place], self._actions.high[place]
         return SpaceError(
-            f"action {action[where]}{f' at {place}' if place else ''} in lane {where[0]} is out of range; allowed: {low} to {high} "
-            f"(the action space is {self._space}); clip it first"
+            f"action{f' at {place}' if place else ''} in lane {lane} must be from {low} to {high}, got {action[index]}. "
+            f"Clip it to the action space {self._space} first"
         )

@@ -1,4 +1,4 @@
-"""The reader of action masks: from infos or observations, whatever their form, to one bool array of all lanes."""
+"""Action masks: converts the masks in infos or observations to one bool array for all lanes."""
 
 from __future__ import annotations
 
@@ -8,189 +8,205 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sb_dqn.envs.streams.helpers import some
 from sb_dqn.errors import ConfigurationError, EnvironmentFault, SpaceError, nearest
 from sb_dqn.spaces import Actions, ActionShape, BoxActions, Space, leaf_dtype, leaf_shape
-from sb_dqn.types import BoolArray, Observation
+from sb_dqn.types import BoolArray, Observation, any_true
 
 INFO = "info"
 KEY = "action_mask"
 
 
-def open_masks(where: str | None, leaves: Mapping[str, Space], actions: Actions, lanes: int) -> MaskReader | None:
-    """The reader for `StreamOptions.action_mask`; None where no masks are asked for.
+def make_mask_reader(
+    source: str | None, leaves: Mapping[str, Space], actions: Actions, num_envs: int
+) -> MaskReader | None:
+    """Returns the reader for `StreamOptions.action_mask`, or None without masks.
+
+    Args:
+        source: None, "info" or a key of the observation space.
+        leaves: flat observation space of one lane.
+        actions: kind and shape of one action.
+        num_envs: number of lanes B.
 
     Raises:
-        ConfigurationError: `where` is neither None, "info" nor a key of the observation space, or actions are no choices.
-        SpaceError: what lies at that key cannot be a mask of these actions.
+        ConfigurationError: another `source`, or continuous actions.
+        SpaceError: the observation at that key cannot be a mask of these actions.
     """
-    if where is None:
+    if source is None:
         return None
     if isinstance(actions, BoxActions):
         raise ConfigurationError(
-            f"action_mask={where!r} names legal choices, but actions are numbers between bounds (a Box); leave it out"
+            f"action_mask must be None for continuous actions (a Box), got {source!r}. Leave it out"
         )
-    reader = MaskReader(where, actions, lanes)
-    if where == INFO:
+    reader = MaskReader(source, actions, num_envs)
+    if source == INFO:
         return reader
-    if type(where) is not str or where not in leaves or list(leaves) == ["obs"]:
+    if type(source) is not str or source not in leaves or list(leaves) == ["obs"]:
         keys = [] if list(leaves) == ["obs"] else list(leaves)
-        found = f", or a key of the observation: {keys}.{nearest(str(where), [INFO, *keys])}" if keys else ""
-        raise ConfigurationError(f"action_mask={where!r}; allowed: None, 'info' (info['{KEY}']){found}")
-    shape, dtype = leaf_shape(leaves[where]), leaf_dtype(leaves[where])
+        or_key = f" or an observation key of {keys}" if keys else ""
+        raise ConfigurationError(
+            f"action_mask must be None, 'info' (info['{KEY}']){or_key}, got {source!r}."
+            f"{nearest(str(source), [INFO, *keys]) if keys else ''}"
+        )
+    shape, dtype = leaf_shape(leaves[source]), leaf_dtype(leaves[source])
     if shape not in reader.shapes or dtype.kind not in "biu":
         raise SpaceError(
-            f"action_mask={where!r}, but the observation there is {leaves[where]}; allowed: bool, or integers 0 and 1, of "
-            f"shape {' or '.join(map(str, sorted(reader.shapes, key=len)))}, as in MultiBinary"
+            f"the observation at action_mask={source!r} must be bool, or integers 0 and 1, of shape "
+            f"{' or '.join(map(str, sorted(reader.shapes, key=len)))}, got {leaves[source]}. Use MultiBinary, for example"
         )
     return reader
 
 
 class MaskReader:
-    """Masks of legal actions `[B, A]`, or `[B, D, A]` for branches, in which the padding of short branches is false.
+    """Reader of masks of legal actions: `[B, A]`, or `[B, D, A]` for branches, with False as padding of short branches.
 
-    A row that terminates an episode needs no mask: none, and one without a legal action, mean that all actions are legal.
-    In any other row they are faults, at a time limit too: the target values the actions there.
+    A row that terminates an episode needs no mask: a missing one, or one without a legal action, becomes a mask that
+    allows all actions. In any other row both are errors, also at a time limit, where the target uses the values there.
 
     Args:
-        where: "info", or a key of the flat observation.
-        actions: what an action is made of.
-        lanes: B.
+        source: "info", or a key of the flat observation.
+        actions: shape of one action.
+        num_envs: number of lanes B.
     """
 
-    def __init__(self, where: str, actions: ActionShape, lanes: int) -> None:
-        self.where, self._actions = where, actions
+    def __init__(self, source: str, actions: ActionShape, num_envs: int) -> None:
+        self.source = source
+        self._actions = actions
         self._legal = actions.legal
-        self._batch = (lanes, *self._legal.shape)
+        self._batch_shape = (num_envs, *self._legal.shape)
         self.shapes = {self._legal.shape, (sum(actions.branches),)} if actions.branched else {self._legal.shape}
         """Allowed shapes of one mask."""
-        self.allowed = f"shape {self._legal.shape}"
-        """In words."""
+        self.allowed = f"of shape {self._legal.shape}"
+        """Description of the allowed shapes, for error messages."""
         if actions.branched:
             self.allowed = (
-                f"shape ({sum(actions.branches)},), the branches one after the other, or {self._legal.shape}, or a tuple "
+                f"of shape ({sum(actions.branches)},), the branches one after the other, or {self._legal.shape}, or a tuple "
                 f"of {len(actions.branches)} masks of lengths {actions.branches}"
             )
 
-    def of_batch(self, obs: Observation, info: Mapping[str, Any], final: BoolArray, tick: int) -> BoolArray:
-        """Masks of a vector env's answer.
+    def from_batch(self, obs: Observation, info: Mapping[str, Any], final: BoolArray, tick: int) -> BoolArray:
+        """Returns the masks of a vector env's batched observation or info.
 
         Args:
-            obs: flat, `[B, ...]`.
-            info: batched; an entry counts only where its `_action_mask` (if any) is set.
+            obs: flat observation, `[B, ...]`.
+            info: batched info; an entry counts only where its `_action_mask` (if any) is set.
             final: `[B]` rows that need no mask.
-            tick: for messages; 0 is the reset.
+            tick: step number for messages; 0 is the reset.
 
         Raises:
-            EnvironmentFault: a mask is missing, of the wrong shape or dtype, or allows nothing; names lane and step.
+            EnvironmentFault: a mask is missing, has the wrong shape or dtype, or allows nothing; names lane and step.
         """
-        if self.where != INFO:
-            return self._dense(obs[self.where], final, tick)
-        given, told = info.get(KEY), info.get("_" + KEY)
-        if given is None or getattr(given, "dtype", None) == np.dtype(object):
-            rows = [None] * len(final) if given is None else list(given)
-            return self._by_lane(rows, final, tick)
-        if told is None or not some(silent := ~np.asarray(told, np.bool_)):
-            return self._dense(np.asarray(given), final, tick)
-        if some(silent & ~final):
-            raise self._missing(int(np.flatnonzero(silent & ~final)[0]), tick)
-        return self._dense(np.asarray(given), final, tick, silent)
+        if self.source != INFO:
+            return self._from_array(obs[self.source], final, tick)
+        masks, present = info.get(KEY), info.get("_" + KEY)
+        if masks is None or getattr(masks, "dtype", None) == np.dtype(object):
+            return self._from_lanes([None] * len(final) if masks is None else list(masks), final, tick)
+        if present is None or not any_true(missing := ~np.asarray(present, np.bool_)):
+            return self._from_array(np.asarray(masks), final, tick)
+        if any_true(missing & ~final):
+            raise self._missing(int(np.flatnonzero(missing & ~final)[0]), tick)
+        return self._from_array(np.asarray(masks), final, tick, missing)
 
-    def of_lanes(self, obs: Observation, infos: Sequence[Mapping[str, Any]], final: BoolArray, tick: int) -> BoolArray:
-        """The same from one info for each lane."""
-        if self.where != INFO:
-            return self._dense(obs[self.where], final, tick)
-        return self._by_lane([info.get(KEY) for info in infos], final, tick)
+    def from_infos(
+        self, obs: Observation, infos: Sequence[Mapping[str, Any]], final: BoolArray, tick: int
+    ) -> BoolArray:
+        """Returns the masks like `from_batch`, with one info per lane."""
+        if self.source != INFO:
+            return self._from_array(obs[self.source], final, tick)
+        return self._from_lanes([info.get(KEY) for info in infos], final, tick)
 
-    def _by_lane(self, given: Sequence[Any], final: BoolArray, tick: int) -> BoolArray:
-        ones = [None if one is None else self._one(one, lane, tick) for lane, one in enumerate(given)]
-        kinds = {None if one is None else (one.shape, one.dtype) for one in ones}
+    def _from_lanes(self, masks: Sequence[Any], final: BoolArray, tick: int) -> BoolArray:
+        arrays = [None if mask is None else self._lane_mask(mask, lane, tick) for lane, mask in enumerate(masks)]
+        kinds = {None if array is None else (array.shape, array.dtype) for array in arrays}
         if len(kinds) == 1 and None not in kinds:
-            return self._dense(np.array(ones), final, tick)  # all alike: as one array
-        rows = np.empty(self._batch, np.bool_)
-        for lane, one in enumerate(ones):
-            if one is not None:
-                self._write(rows[lane : lane + 1], one[None], tick, lane)
+            return self._from_array(np.array(arrays), final, tick)  # same shape and dtype: convert them together
+        rows = np.empty(self._batch_shape, np.bool_)
+        for lane, array in enumerate(arrays):
+            if array is not None:
+                self._write(rows[lane : lane + 1], array[None], tick, lane)
             elif final[lane]:
                 rows[lane] = self._legal
             else:
                 raise self._missing(lane, tick)
-        return self._checked(rows, final, tick)
+        return self._check_any_legal(rows, final, tick)
 
-    def _one(self, given: Any, lane: int, tick: int) -> npt.NDArray[Any]:
-        """One mask as an array; a tuple of branches is joined."""
+    def _lane_mask(self, mask: Any, lane: int, tick: int) -> npt.NDArray[Any]:
+        """Returns one mask as an array; concatenates a tuple of branches."""
         try:
-            if self._actions.branched and isinstance(given, (tuple, list)) and np.ndim(given[0]) == 1:
-                parts = [np.asarray(part) for part in given]
+            if self._actions.branched and isinstance(mask, (tuple, list)) and np.ndim(mask[0]) == 1:
+                parts = [np.asarray(part) for part in mask]
                 if tuple(len(part) for part in parts) == self._actions.branches:
                     return np.concatenate(parts)
-            return np.asarray(given)
-        except (ValueError, TypeError, IndexError) as error:  # lists of unequal length, or none at all
+            return np.asarray(mask)
+        except (ValueError, TypeError, IndexError) as error:  # lists of unequal length, or empty ones
             raise EnvironmentFault(
-                f"the action mask of lane {lane} {_when(tick)} is {given!r}; allowed: {self.allowed}"
+                f"the action mask of lane {lane} {_when(tick)} must be {self.allowed}, got {mask!r}. Fix the environment"
             ) from error
 
-    def _dense(
-        self, given: npt.NDArray[Any], final: BoolArray, tick: int, silent: BoolArray | None = None
+    def _from_array(
+        self, masks: npt.NDArray[Any], final: BoolArray, tick: int, missing: BoolArray | None = None
     ) -> BoolArray:
-        if given.shape[:1] != self._batch[:1]:
+        if masks.shape[:1] != self._batch_shape[:1]:
             raise EnvironmentFault(
-                f"the action masks {_when(tick)} came with shape {given.shape}; allowed: one for each of {self._batch[0]} lanes"
+                f"the action masks {_when(tick)} must be one for each of {self._batch_shape[0]} lanes, got shape "
+                f"{masks.shape}. Fix the environment"
             )
-        rows = np.empty(self._batch, np.bool_)
-        self._write(rows, given, tick)
-        if silent is not None:
-            rows[silent] = self._legal
-        return self._checked(rows, final, tick)
+        rows = np.empty(self._batch_shape, np.bool_)
+        self._write(rows, masks, tick)
+        if missing is not None:
+            rows[missing] = self._legal
+        return self._check_any_legal(rows, final, tick)
 
-    def _write(self, rows: BoolArray, given: npt.NDArray[Any], tick: int, lane: int = 0) -> None:
+    def _write(self, rows: BoolArray, masks: npt.NDArray[Any], tick: int, lane: int = 0) -> None:
         """Copies masks `[n, ...]` of any allowed shape into `rows` `[n, (D,) A]`; `lane` is the first of them."""
-        where = f"the action mask of lane {lane}" if len(rows) == 1 else "the action masks of all lanes"
-        if given.shape[1:] not in self.shapes:
-            raise EnvironmentFault(f"{where} {_when(tick)} came with shape {given.shape[1:]}; allowed: {self.allowed}")
-        if given.dtype != np.bool_:
-            if given.dtype.kind not in "iu":
+        name = f"the action mask of lane {lane}" if len(rows) == 1 else "the action masks of all lanes"
+        if masks.shape[1:] not in self.shapes:
+            raise EnvironmentFault(
+                f"{name} {_when(tick)} must be {self.allowed}, got shape {masks.shape[1:]}. Fix the environment"
+            )
+        if masks.dtype != np.bool_:
+            if masks.dtype.kind not in "iu":
                 raise EnvironmentFault(
-                    f"{where} {_when(tick)} came with dtype {given.dtype}; allowed: bool, or integers 0 and 1, as of "
+                    f"{name} {_when(tick)} must be bool, or integers 0 and 1, got dtype {masks.dtype}. Convert with "
                     f"mask.astype(bool)"
                 )
-            odd: BoolArray = (given != 0) & (given != 1)
-            if some(odd):
+            invalid: BoolArray = (masks != 0) & (masks != 1)
+            if any_true(invalid):
+                place = tuple(np.argwhere(invalid)[0].tolist())
                 raise EnvironmentFault(
-                    f"the action mask of lane {lane + int(np.argwhere(odd)[0, 0])} {_when(tick)} holds numbers other than "
-                    f"0 and 1; allowed: {self.allowed}, where 1 means legal"
+                    f"the action mask of lane {lane + place[0]} {_when(tick)} must hold only 0 and 1 (legal), got "
+                    f"{masks[place]}. Fix the environment"
                 )
-        if given.shape[1:] != self._legal.shape:
+        if masks.shape[1:] != self._legal.shape:
             rows[...] = False
-            rows[:, self._legal] = given
+            rows[:, self._legal] = masks
         elif self._actions.branched:
-            np.logical_and(given, self._legal, out=rows)
+            np.logical_and(masks, self._legal, out=rows)
         else:
-            rows[...] = given
+            rows[...] = masks
 
-    def _checked(self, rows: BoolArray, final: BoolArray, tick: int) -> BoolArray:
-        """The rows, filled where nothing is legal in a final one.
+    def _check_any_legal(self, rows: BoolArray, final: BoolArray, tick: int) -> BoolArray:
+        """Returns the masks; those of final rows without a legal action allow all actions.
 
         Raises:
-            EnvironmentFault: nothing is legal in a state that is not terminal.
+            EnvironmentFault: no action is legal in a state that is not terminal.
         """
         empty: BoolArray = ~np.logical_or.reduce(rows, -1)
-        if not some(empty):
+        if not any_true(empty):
             return rows
         wrong = np.argwhere(empty & ~(final[:, None] if self._actions.branched else final))
         if len(wrong):
             lane, *branch = wrong[0].tolist()
-            of = f" of branch {branch[0]}" if branch else ""
+            of_branch = f" of branch {branch[0]}" if branch else ""
             raise EnvironmentFault(
-                f"no action{of} is legal in lane {lane} {_when(tick)}, though the state is not terminal; let the mask allow "
-                f"one, or terminate the episode there"
+                f"the action mask of lane {lane} {_when(tick)} must allow an action{of_branch} in a state that is not terminal, "
+                f"got none. Allow one, or terminate the episode there"
             )
         return np.where(empty[..., None], self._legal, rows)
 
     def _missing(self, lane: int, tick: int) -> EnvironmentFault:
         return EnvironmentFault(
-            f"lane {lane} gave no info['{KEY}'] {_when(tick)}; action_mask='info' needs it from every reset and step but "
-            f"one that terminates the episode. Put it there, or leave action_mask out"
+            f"info of lane {lane} {_when(tick)} must contain '{KEY}' with action_mask='info', got none. Return it from every "
+            f"reset and step except one that terminates the episode, or leave action_mask out"
         )
 
 

@@ -1,4 +1,4 @@
-"""A user's own `AtariVectorEnv`: its stack is read as single frames, and what it cannot show safely is refused."""
+"""Stream of a user's own `AtariVectorEnv`: single frames from its stacks, and checks of its settings."""
 
 from __future__ import annotations
 
@@ -10,40 +10,42 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
 from sb_dqn.envs.streams.gymnasium_vector import NextStepStream, SameStepStream, VectorStream
-from sb_dqn.envs.streams.helpers import some
 from sb_dqn.envs.streams.options import StreamOptions
 from sb_dqn.errors import ConfigurationError
-from sb_dqn.types import ActionArray, BoolArray, FloatArray, IntArray, Rows
+from sb_dqn.types import ActionArray, BoolArray, FloatArray, IntArray, Rows, any_true
 
 FIX = (
-    "make it with episodic_life=False, life_loss_info=False and open it with "
-    "StreamOptions(terminal_on_life_loss=True), "
+    "Make it with episodic_life=False, life_loss_info=False and open it with StreamOptions(terminal_on_life_loss=True), "
     "or use make_atari_env(..., protocol='classic')"
 )
 
 
 def is_ale(env: Any) -> bool:
-    """Whether an env is ale_py's AtariVectorEnv, or a wrapper around one."""
+    """Returns True for ale_py's AtariVectorEnv or a wrapper around one."""
     inner = getattr(env, "unwrapped", env)
     return any(base.__module__ == "ale_py.vector_env" for base in type(inner).__mro__)
 
 
 def ale_stream(env: Any, frame_stack: int | None, options: StreamOptions) -> VectorStream:
-    """Its reader; of a stack of K grey frames (padded with zeros, as ours) the newest is stored and stacked by us.
+    """Returns the stream of an AtariVectorEnv.
+
+    The rows hold the newest frame of its stack of K grey frames (padded with zeros), which the library stacks again.
 
     Raises:
-        ConfigurationError: it answers for some lanes only, or ends games at lost lives.
+        ConfigurationError: the env steps only some lanes at a time, or ends games at lost lives.
     """
     inner = env.unwrapped
     if inner.batch_size != inner.num_envs:
         raise ConfigurationError(
-            f"AtariVectorEnv with batch_size={inner.batch_size} for {inner.num_envs} lanes is not deterministic; "
-            f"leave batch_size out"
+            f"batch_size of AtariVectorEnv must be its number of lanes, {inner.num_envs}, got {inner.batch_size}, which is not "
+            f"deterministic. Leave batch_size out"
         )
     kwargs = env.spec.kwargs if env.spec is not None else {}
     for flag in ("episodic_life", "life_loss_info"):
         if kwargs.get(flag):
-            raise ConfigurationError(f"AtariVectorEnv with {flag}=True hides where a game ends; {FIX}")
+            raise ConfigurationError(
+                f"{flag} of AtariVectorEnv must be False, got True, which hides where a game ends. {FIX}"
+            )
     space = env.single_observation_space
     stacked = (
         isinstance(space, spaces.Box)
@@ -58,9 +60,12 @@ def ale_stream(env: Any, frame_stack: int | None, options: StreamOptions) -> Vec
 
 
 class AleNextStepStream(NextStepStream):
-    """NEXT_STEP from a raw AtariVectorEnv, which does not say whether it ends games at lost lives: its answers do."""
+    """NEXT_STEP stream of a raw AtariVectorEnv.
 
-    _known_lives: IntArray
+    Its settings do not show whether it ends games at lost lives, so its results are checked.
+    """
+
+    _previous_lives: IntArray
 
     def _rows(
         self,
@@ -72,16 +77,15 @@ class AleNextStepStream(NextStepStream):
         info: dict[str, Any],
     ) -> Rows:
         lives = np.array(info["lives"], np.int64)
-        if some(terminated) and some(wrong := terminated & (lives > 0) & (lives < self._known_lives)):
+        if any_true(terminated) and any_true(wrong := terminated & (lives > 0) & (lives < self._previous_lives)):
             lane = int(np.flatnonzero(wrong)[0])
             raise ConfigurationError(
-                f"lane {lane} ended at step {self._tick} with {lives[lane]} lives left: this AtariVectorEnv was "
-                f"made with "
-                f"episodic_life=True or life_loss_info=True, which hide where a game ends; {FIX}"
+                f"a game must end with its last life, got an end in lane {lane} at step {self._tick} with {lives[lane]} lives "
+                f"remaining: this AtariVectorEnv has episodic_life=True or life_loss_info=True, which hide where a game ends. {FIX}"
             )
-        self._known_lives = lives
+        self._previous_lives = lives
         return super()._rows(action, raw, score, terminated, truncated, info)
 
-    def _forget(self) -> None:
-        super()._forget()
-        self._known_lives = np.zeros(self.num_envs, np.int64)
+    def _clear(self) -> None:
+        super()._clear()
+        self._previous_lives = np.zeros(self.num_envs, np.int64)

@@ -1,7 +1,8 @@
-"""What every reader of an environment shares: the checks at the door, the rule of lives, clipping, the infos."""
+"""Base class of the environment streams: argument checks, lives, reward clipping, masks, checkpoints and errors."""
 
 from __future__ import annotations
 
+import math
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -11,28 +12,27 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
 
-from sb_dqn.envs.streams.action_checks import open_door
-from sb_dqn.envs.streams.action_masks import open_masks
-from sb_dqn.envs.streams.helpers import frozen, is_finite, some, stacked_space
+from sb_dqn.envs.streams.action_checks import SMALL_SIZE, make_action_check
+from sb_dqn.envs.streams.action_masks import make_mask_reader
 from sb_dqn.envs.streams.options import StreamOptions
 from sb_dqn.envs.vector.env_state import NoEnvState, env_state, restored_env
-from sb_dqn.envs.vector.worker_processes import end_workers, lost_and_hung
+from sb_dqn.envs.vector.worker_processes import end_workers, worker_failures
 from sb_dqn.errors import ConfigurationError, EnvironmentFault, SpaceError
 from sb_dqn.spaces import actions_of, flatten_observation, flatten_space, leaf_dtype, leaf_shape
-from sb_dqn.types import ActionArray, Blueprint, BoolArray, FloatArray, IntArray, Observation, Rows, Slot
+from sb_dqn.types import ActionArray, Blueprint, BoolArray, FloatArray, IntArray, Observation, Rows, Slot, any_true
 
 FIRE = 1
-"""ALE orders its action sets, so where a game has FIRE at all it is action 1."""
+"""Index of FIRE in every ALE action set that has it."""
 ZERO = np.float32(0)
 
 
 class Stream(ABC):
-    """An environment read as rows: one tick after another, whatever its kind and its way of resetting."""
+    """An environment as rows: the same interface for every kind of environment and autoreset mode."""
 
     frame_channels = 1
-    """Channels of a single frame `[C, H, W]`, where frames are stacked by us."""
+    """Channels C of a single frame `[C, H, W]` where the library stacks frames."""
     repeated_frames = 1
-    """Observations in which the environment repeats each frame, where its stacks are stored whole."""
+    """Number of observations in which each frame occurs where the environment's own stacks are stored whole."""
 
     def __init__(
         self,
@@ -43,17 +43,18 @@ class Stream(ABC):
         options: StreamOptions,
     ) -> None:
         if options.frame_stack < 1:
-            raise ConfigurationError(f"frame_stack={options.frame_stack}; allowed: an integer of at least 1")
+            raise ConfigurationError(f"frame_stack must be an integer >= 1, got {options.frame_stack}")
         self.env = env
         self.num_envs = num_envs
         self.options = options
         self.observation_space = observation_space
         self.action_space = action_space
         self.action_shape = actions_of(action_space)
-        """What an action is made of; choices given to `step` are 0-based."""
+        """Kind and shape of one action; the choices passed to `step` are 0-based."""
         if options.fire_after_life_loss and (self.action_shape.shape or not self.action_shape.num_actions):
             raise ConfigurationError(
-                f"fire_after_life_loss needs a Discrete action space, not {action_space}; switch it off in StreamOptions"
+                f"the action space must be Discrete with fire_after_life_loss=True, got {action_space}. Set "
+                f"fire_after_life_loss=False in StreamOptions"
             )
         self.blueprint = Blueprint(
             stacked_space(observation_space, options.frame_stack, self.frame_channels),
@@ -62,21 +63,22 @@ class Stream(ABC):
             options.frame_stack,
         )
         self.first_seed: int | None = None
-        """Used by the first `begin` that is given no seed."""
+        """Seed of the next `begin` without a seed; None afterwards."""
         leaves = flatten_space(observation_space)
         self._leaves = {key: ((num_envs, *leaf_shape(leaf)), leaf_dtype(leaf)) for key, leaf in leaves.items()}
-        self._floats = [key for key, (_, dtype) in self._leaves.items() if dtype.kind == "f"]
-        self._all = frozen(np.ones(num_envs, np.bool_))
-        self._none = frozen(np.zeros(num_envs, np.bool_))
-        self._door = open_door(action_space, self.action_shape, num_envs)
-        self._masks = open_masks(options.action_mask, leaves, self.action_shape, num_envs)
-        self._watches_lives = options.terminal_on_life_loss or options.fire_after_life_loss
+        self._float_keys = [key for key, (_, dtype) in self._leaves.items() if dtype.kind == "f"]
+        self._all = read_only(np.ones(num_envs, np.bool_))
+        self._none = read_only(np.zeros(num_envs, np.bool_))
+        self._action_check = make_action_check(action_space, self.action_shape, num_envs)
+        self._mask_reader = make_mask_reader(options.action_mask, leaves, self.action_shape, num_envs)
+        self._reads_lives = options.terminal_on_life_loss or options.fire_after_life_loss
         self._begun = False
-        self._said: set[str] = set()
+        self._warned: set[str] = set()
         self._action: ActionArray | None = None
-        self._forget()
+        self._clear()
 
-    def _forget(self) -> None:
+    def _clear(self) -> None:
+        """Clears the state of the episodes under way."""
         self._tick = 0
         self._last = self._none
         self._lives = np.zeros(self.num_envs, np.int64)
@@ -88,159 +90,171 @@ class Stream(ABC):
 
     @abstractmethod
     def _advance(self, action: ActionArray) -> Rows:
-        """Sends actions that have been checked, choices 0-based, and reads the answer."""
+        """Steps the env with checked, 0-based actions and returns the rows."""
 
     @property
     def leaves(self) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
-        """Shape, lanes first, and dtype of each part of what a slot holds of the observation."""
+        """Shape `[B, ...]` and dtype of each array of a slot's observation, by key."""
         return dict(self._leaves)
 
     @property
     def has_masks(self) -> bool:
-        """Whether every slot has a mask of legal actions."""
-        return self._masks is not None
+        """True if every slot has a mask of legal actions."""
+        return self._mask_reader is not None
 
     def begin(self, seed: int | None = None) -> Rows:
-        """Resets every lane; `rows.action` is None, so a row that was open is cut, not departed.
+        """Resets every lane. `rows.action` is None: open rows are cut without a departure.
 
         Args:
-            seed: lane b gets seed + b where the env can be seeded; None goes on with the env's own generators.
+            seed: seed of lane 0, >= 0; lane b gets seed + b where the env can be seeded. None continues with the env's
+                own random generators.
 
         Raises:
-            EnvironmentFault: the env raised, or answered NaN or infinity.
+            EnvironmentFault: the env raised, or returned NaN or infinity.
         """
         seed, self.first_seed = (self.first_seed if seed is None else seed), None
         if seed is not None and seed < 0:
-            raise ConfigurationError(f"seed={seed}; allowed: an integer of at least 0, or None")
+            raise ConfigurationError(f"seed must be an integer >= 0 or None, got {seed}")
         self._begun, self._action = False, None
-        self._forget()
+        self._clear()
         rows = self._reset(None if seed is None else int(seed))
         self._begun = True
         return rows
 
     def step(self, action: ActionArray) -> Rows:
-        """Takes one step in every lane; a lane whose row was `last` is reset instead, and its action is ignored.
+        """Takes one step in every lane. A lane whose row was `last` is reset instead, and its action is ignored.
 
         Args:
-            action: `[B]` integers, `[B, D]` for branches, 0-based (the `start` of the space is added here); of a Box
+            action: `[B]` integers, or `[B, D]` for branches, 0-based (the `start` of the space is added here); for a Box
                 `[B, *shape]` numbers within its bounds.
 
         Raises:
-            SpaceError: dtype, shape or range do not fit; nothing has been sent.
-            EnvironmentFault: the env raised, or answered NaN or infinity; names step and lane.
+            SpaceError: wrong dtype, shape or range; the env was not stepped.
+            EnvironmentFault: the env raised, or returned NaN or infinity; the message names step and lane.
         """
         if not self._begun:
-            raise ConfigurationError("step() before begin(): call begin() first, it resets every lane")
-        action = self._door.admit(action)
+            raise ConfigurationError("step() must follow begin(), got step() first. Call begin() to reset every lane")
+        action = self._action_check.check(action)
         if self._fire is not None:
             action, self._fire = np.where(self._fire, FIRE, action), None
-        self._tick, self._action = self._tick + 1, action
+        self._tick += 1
+        self._action = action
         try:
             return self._advance(action)
         except EnvironmentFault:
-            self._begun = False  # where the lanes stand now nobody knows; begin() makes it good
+            self._begun = False  # the state of the lanes is unknown until the next begin()
             raise
 
     def state_dict(self, trust: bool = False) -> dict[str, Any]:
-        """Where reader and environment stand between two steps, for an exact continuation.
+        """Returns the state of stream and environment between two steps, from which a run continues exactly.
 
         Args:
-            trust: pickle an environment that cannot say its state.
+            trust: pickle an environment that has no `state_dict()`.
 
         Raises:
-            NoState: it cannot be had; says why.
+            NoEnvState: the state is not available; the message gives the reason.
         """
         if not self._begun:
             raise NoEnvState("the environment stopped in the middle of a step")
         fire = None if self._fire is None else self._fire.copy()
-        known = {"tick": self._tick, "last": self._last.copy(), "lives": self._lives.copy(), "fire": fire}
-        return {**known, "env": env_state(self.env, trust)}
+        own = {"tick": self._tick, "last": self._last.copy(), "lives": self._lives.copy(), "fire": fire}
+        return {**own, "env": env_state(self.env, trust)}
 
     def load_state_dict(self, state: Mapping[str, Any], trust: bool = False) -> None:
-        """Goes on where `state_dict` was taken: the next call is `step`.
+        """Restores a `state_dict`; the next call is `step`.
 
         Raises:
-            CheckpointError: the environment is another, or `trust` is needed.
+            CheckpointError: the state is of another environment, or requires `trust`.
         """
         self.env = restored_env(self.env, state["env"], trust)
-        self._tick, self._fire = int(state["tick"]), state["fire"]
-        self._last, self._lives = frozen(np.array(state["last"], np.bool_)), np.array(state["lives"], np.int64)
-        self._begun, self.first_seed = True, None
+        self._tick = int(state["tick"])
+        self._fire = state["fire"]
+        self._last = read_only(np.array(state["last"], np.bool_))
+        self._lives = np.array(state["lives"], np.int64)
+        self._begun = True
+        self.first_seed = None
 
     def close(self) -> None:
         """Closes the env."""
         self.env.close()
 
     def _observe(self, raw: Any) -> Observation:
-        """A batched observation as a flat dict in the dtypes that are stored; NaN and infinity are refused."""
-        found = flatten_observation(raw)
+        """Returns a batched observation as a flat dict in the stored dtypes; raises on NaN and infinity."""
+        obs = flatten_observation(raw)
         for key, (shape, dtype) in self._leaves.items():
-            array = found.get(key)
+            array = obs.get(key)
             if array is None or array.shape != shape:
-                given = "is missing" if array is None else f"has shape {array.shape}"
+                actual = "nothing" if array is None else str(array.shape)
                 raise EnvironmentFault(
-                    f"observation {key!r} {given} at step {self._tick}; the observation space promises {shape} "
-                    f"(lanes first)"
+                    f"observation {key!r} at step {self._tick} must have shape {shape} (lanes first), got {actual}. Return "
+                    f"observations of the observation space"
                 )
             if array.dtype != dtype:
-                self._check_kind(key, array, dtype)
-                found[key] = array.astype(dtype)
-        self._check_observation(found)
-        return found
+                self._check_dtype_kind(key, array, dtype)
+                obs[key] = array.astype(dtype)
+        self._check_finite(obs)
+        return obs
 
-    def _check_kind(self, key: str, array: npt.NDArray[Any], dtype: np.dtype[Any], lane: str = "") -> None:
-        """Refuses what would lose its fraction, or is no number, when it is stored."""
+    def _check_dtype_kind(self, key: str, array: npt.NDArray[Any], dtype: np.dtype[Any], lane: str = "") -> None:
+        """Raises where the conversion to `dtype` would drop fractions, or the array holds no numbers."""
         if array.dtype.kind not in ("biuf" if dtype.kind == "f" else "biu"):
             raise SpaceError(
-                f"observation {key!r}{lane} at step {self._tick} has dtype {array.dtype}, the observation space promises {dtype}; "
-                f"correct the space, or convert with gymnasium.wrappers.DtypeObservation"
+                f"observation {key!r}{lane} at step {self._tick} must have the dtype of the observation space, {dtype}, got "
+                f"{array.dtype}. Correct the space, or convert with gymnasium.wrappers.DtypeObservation"
             )
 
-    def _check_observation(self, obs: Observation, lanes: BoolArray | None = None) -> None:
-        """Refuses NaN and infinity, in the given lanes if not in all."""
-        for key in self._floats:
+    def _check_finite(self, obs: Observation, lanes: BoolArray | None = None) -> None:
+        """Raises on NaN and infinity in the given lanes, by default in all."""
+        for key in self._float_keys:
             if not is_finite(obs[key]):
-                fine = np.isfinite(obs[key]).reshape(self.num_envs, -1).min(axis=1)
-                self._refuse(~fine if lanes is None else ~fine & lanes, f"observation {key!r} holds NaN or infinity")
+                finite = np.isfinite(obs[key]).reshape(self.num_envs, -1).min(axis=1)
+                self._raise_not_finite(~finite if lanes is None else ~finite & lanes, f"observation {key!r}")
 
     def _check_score(self, score: FloatArray) -> None:
         if not is_finite(score):
-            self._refuse(~np.isfinite(score), "the reward is NaN or infinite")
+            self._raise_not_finite(~np.isfinite(score), "the reward")
 
-    def _refuse(self, bad: BoolArray, what: str) -> None:
-        for lane in np.flatnonzero(bad):
-            raise EnvironmentFault(f"{what} in lane {int(lane)} at step {self._tick}; mend the environment")
+    def _raise_not_finite(self, lanes: BoolArray, name: str) -> None:
+        for lane in np.flatnonzero(lanes):
+            raise EnvironmentFault(
+                f"{name} in lane {int(lane)} at step {self._tick} must be finite, got NaN or infinity. Fix the environment"
+            )
 
     def _fault(self, error: Exception) -> EnvironmentFault:
-        """What to raise instead of an error from inside the env; lost workers are named, and the others ended."""
-        where = "while resetting" if self._tick == 0 else f"at step {self._tick}"
-        lost = lost_and_hung(self.env, self._action, error)
-        if lost:
+        """Returns the error to raise for one from inside the env; ends all workers where some died or hang."""
+        when = "while resetting" if self._tick == 0 else f"at step {self._tick}"
+        failures = worker_failures(self.env, self._action, error)
+        if failures:
             end_workers(self.env)
-            return EnvironmentFault(f"{lost} {where}; all workers were ended. Make the environment anew, and resume")
-        known = f"{error}" if isinstance(error, EnvironmentFault) else f"{type(error).__name__}: {error}"
-        return EnvironmentFault(f"the environment raised {where}: {known}")
+            return EnvironmentFault(
+                f"{failures} {when}; all workers were ended. Create the environment again and resume"
+            )
+        message = f"{error}" if isinstance(error, EnvironmentFault) else f"{type(error).__name__}: {error}"
+        return EnvironmentFault(f"the environment raised {when}: {message}")
 
-    def _clipped(self, score: FloatArray) -> FloatArray:
+    def _clip(self, score: FloatArray) -> FloatArray:
         return np.sign(score) if self.options.clip_reward else score
 
     def _lost_lives(self, lives: IntArray, resets: BoolArray, last: BoolArray) -> BoolArray:
-        """Lanes that lost a life, not the last one (reset rows say nothing); FIRE falls due where the game goes on."""
+        """Returns the lanes that lost a life but not the last one, and schedules FIRE where the episode continues.
+
+        Reset rows count as no loss.
+        """
         lost: BoolArray = (lives > 0) & (lives < self._lives) & ~resets
         self._lives = lives
-        if self.options.fire_after_life_loss and some(due := lost & ~last):
+        if self.options.fire_after_life_loss and any_true(due := lost & ~last):
             self._fire = due
         return lost
 
-    def _say_once(self, what: str) -> None:
-        if what not in self._said:
-            self._said.add(what)
-            warnings.warn(what, stacklevel=2)
+    def _warn_once(self, message: str) -> None:
+        if message not in self._warned:
+            self._warned.add(message)
+            warnings.warn(message, stacklevel=2)
 
     def _no_lives(self) -> ConfigurationError:
         return ConfigurationError(
-            "terminal_on_life_loss and fire_after_life_loss need info['lives'], which this environment does not give; "
-            "switch them off in StreamOptions"
+            "info must contain 'lives' with terminal_on_life_loss or fire_after_life_loss, got none. Set both to False in "
+            "StreamOptions"
         )
 
     def _two_slots(
@@ -253,44 +267,141 @@ class Stream(ABC):
         infos: Any,
         final_infos: Any,
     ) -> tuple[Slot, ...]:
-        """The final rows of ended lanes, if any, and beside them what the env returned: a reset row in an ended lane.
+        """Returns a slot with the final rows of ended lanes, if any, and a slot with the returned observations.
 
-        The reward that came with a reset observation belongs to the final row.
+        In ended lanes the second holds reset rows. The reward returned with a reset observation belongs to the final row.
         """
         if final is None:
             mask = self._mask(obs, infos, self._none)
-            return (Slot(obs, self._clipped(score), score, terminal, self._none, self._all, mask=mask),)
-        at_end, going_on = np.where(ended, score, ZERO), np.where(ended, ZERO, score)
-        over, lost, full = terminal & ended, terminal & ~ended, bool(ended.all())
-        final_mask, mask = self._mask(final, final_infos, over | ~ended), self._mask(obs, infos, self._none)
+            return (Slot(obs, self._clip(score), score, terminal, self._none, self._all, mask=mask),)
+        final_score = np.where(ended, score, ZERO)
+        open_score = np.where(ended, ZERO, score)
+        final_terminal, open_terminal = terminal & ended, terminal & ~ended
+        final_mask = self._mask(final, final_infos, final_terminal | ~ended)
+        mask = self._mask(obs, infos, self._none)
+        full = bool(ended.all())
         return (
-            Slot(final, self._clipped(at_end), at_end, over, ended, ended, full, final_mask),
-            Slot(obs, self._clipped(going_on), going_on, lost, self._none, self._all, mask=mask),
+            Slot(final, self._clip(final_score), final_score, final_terminal, ended, ended, full, final_mask),
+            Slot(obs, self._clip(open_score), open_score, open_terminal, self._none, self._all, mask=mask),
         )
 
     def _mask(self, obs: Observation, infos: Any, final: BoolArray) -> BoolArray | None:
-        """The masks of legal actions, where some are asked for; rows that are `final` need none.
+        """Returns the masks of legal actions, or None without masks; rows that are `final` need none.
 
         Args:
-            infos: one for each lane; readers of batched infos override this.
+            infos: one info per lane; streams with batched infos override this method.
         """
-        return None if self._masks is None else self._masks.of_lanes(obs, infos, final, self._tick)
+        return None if self._mask_reader is None else self._mask_reader.from_infos(obs, infos, final, self._tick)
 
     def _final_rows(self, raws: Sequence[Any], ended: BoolArray) -> Observation:
-        """The final observations of ended lanes as one batch, zeros in the others.
+        """Returns the final observations of ended lanes as one batch, with zeros in the other lanes.
 
         Raises:
-            EnvironmentFault: one is missing, of the wrong shape, or holds NaN or infinity.
+            EnvironmentFault: an observation is missing, has the wrong shape, or holds NaN or infinity.
         """
         batch = {key: np.zeros(shape, dtype) for key, (shape, dtype) in self._leaves.items()}
         for lane in np.flatnonzero(ended).tolist():
-            found = flatten_observation(raws[lane])
+            obs = flatten_observation(raws[lane])
             for key, rows in batch.items():
-                if key not in found or found[key].shape != rows.shape[1:]:
+                if key not in obs or obs[key].shape != rows.shape[1:]:
                     raise EnvironmentFault(
-                        f"the final observation of lane {lane} at step {self._tick} does not fit the observation "
-                        f"space at {key!r}"
+                        f"the final observation {key!r} of lane {lane} at step {self._tick} must have shape {rows.shape[1:]}, "
+                        f"got {obs[key].shape if key in obs else 'nothing'}. Return observations of the observation space"
                     )
-                rows[lane] = found[key]
-        self._check_observation(batch, ended)
+                rows[lane] = obs[key]
+        self._check_finite(batch, ended)
         return batch
+
+
+def read_only(mask: BoolArray) -> BoolArray:
+    """Returns the same array, made read-only because several ticks share it."""
+    mask.flags.writeable = False
+    return mask
+
+
+def is_finite(array: npt.NDArray[Any]) -> bool:
+    """Returns True if a float array holds neither NaN nor infinity.
+
+    A cheap sum comes first. It is never finite where a number is not; where only the sum overflows, all numbers are checked.
+    """
+    if array.size <= SMALL_SIZE:
+        return math.isfinite(sum(array.ravel().tolist()))
+    with np.errstate(over="ignore", invalid="ignore"):
+        total = float(np.add.reduce(array, axis=None))
+    return math.isfinite(total) or bool(np.isfinite(array).all())
+
+
+def empty_infos(num_envs: int) -> list[dict[str, Any]]:
+    """Returns the infos of reset rows: one empty dict per lane."""
+    return [{} for _ in range(num_envs)]
+
+
+def lane_observation(batched: Any, lane: int) -> Any:
+    """Returns a copy of the observation of one lane, in the env's own structure."""
+    if isinstance(batched, Mapping):
+        return {key: lane_observation(value, lane) for key, value in batched.items()}
+    one = batched[lane]
+    return (
+        {key: lane_observation([value], 0) for key, value in one.items()} if isinstance(one, Mapping) else np.array(one)
+    )
+
+
+def final_info(info: dict[str, Any], final: Any, terminated: bool, truncated: bool) -> dict[str, Any]:
+    """Returns the info of a final row with the two extra entries of Stable-Baselines3."""
+    return {**info, "terminal_observation": final, "TimeLimit.truncated": truncated and not terminated}
+
+
+def stacked_space(space: spaces.Space[Any], frames: int, channels: int = 1) -> spaces.Space[Any]:
+    """Returns the policy's observation space: `[K * C, H, W]` where the library stacks K frames `[C, H, W]`.
+
+    Raises:
+        ConfigurationError: the env does not return single frames.
+    """
+    if frames == 1:
+        return space
+    if not isinstance(space, spaces.Box) or len(space.shape) != 3 or space.shape[0] != channels:
+        raise ConfigurationError(
+            f"the observation space must be of single frames of shape (1, height, width) with frame_stack={frames}, got "
+            f"{space}. Leave frame_stack out (stacks of the environment are stored whole), or return single frames"
+        )
+    return spaces.Box(
+        np.repeat(space.low, frames, axis=0), np.repeat(space.high, frames, axis=0), dtype=np.dtype(space.dtype).type
+    )
+
+
+def shares_environment(env: Any, other: Any) -> bool:
+    """Returns True if two environments share an innermost environment, whatever their wrappers."""
+    return not _innermost_ids(env).isdisjoint(_innermost_ids(other))
+
+
+def _innermost_ids(env: Any) -> set[int]:
+    """Returns the ids of the innermost environments: one per lane where a vector env steps them in this process."""
+    env = env.env if isinstance(env, Stream) else env
+    lanes = getattr(env, "envs", None)
+    return {id(getattr(one, "unwrapped", one)) for one in (lanes if isinstance(lanes, (list, tuple)) else (env,))}
+
+
+def space_difference(actual: Blueprint, expected: Blueprint) -> str:
+    """Describes the space of an environment that differs from the model's; empty if `predict` accepts it.
+
+    The number of lanes may differ. Where the model stacks frames itself it also accepts single frames, and both frames
+    and stacks with channels last.
+    """
+    space, wanted = actual.observation_space, expected.observation_space
+    if space != wanted and (expected.frame_stack == 1 or space not in _accepted_images(wanted, expected.frame_stack)):
+        return f"observation_space is {space}, the model was made for {wanted}"
+    if actual.action_space != expected.action_space:
+        return f"action_space is {actual.action_space}, the model was made for {expected.action_space}"
+    return ""
+
+
+def _accepted_images(stack: Any, count: int) -> list[spaces.Box]:
+    """Returns a frame `[C, H, W]` of a stack of `count`, a frame `[H, W, C]`, and the stack `[H, W, count * C]`."""
+    depth = stack.shape[0] // count
+    frame = spaces.Box(stack.low[-depth:], stack.high[-depth:], dtype=stack.dtype.type)
+    return [frame, *(_with_channels_last(space) for space in (frame, stack))]
+
+
+def _with_channels_last(image: Any) -> spaces.Box:
+    low, high = np.moveaxis(image.low, 0, -1), np.moveaxis(image.high, 0, -1)
+    return spaces.Box(low, high, dtype=image.dtype.type)

@@ -1,4 +1,7 @@
-"""The door: whatever an RL user holds in hand becomes a `Stream` of rows. Only `stream*` modules know of autoreset."""
+"""`open_stream`: a `Stream` of rows from any supported kind of environment.
+
+Only the modules of this folder read autoreset modes.
+"""
 
 from __future__ import annotations
 
@@ -39,51 +42,56 @@ def open_stream(
     options: StreamOptions | None = None,
     action_mask: str | None = None,
 ) -> Stream:
-    """Reads an environment of any kind as rows.
+    """Opens an environment of any supported kind as a stream of rows.
 
     Args:
         env: an id, a gymnasium.Env, a list of factories, a VectorEnv (NEXT_STEP or SAME_STEP), an EnvPool env, a
-            Stable-Baselines3 VecEnv, or a stream, which is returned as it is.
-        num_envs: lanes, where the env is an id or one factory; otherwise the env's own number, if given.
-        seed: of the first `begin`.
-        frame_stack: K frames stacked by us; None is 4 for Atari ids, the K of a `VecFrameStack` of images, else what the
-            env's own options say. 1 stores the stacks of an environment whole.
-        options: how to read it; None takes the env's own `stream_options`, or the defaults.
-        action_mask: "info", or the key of a Dict observation that holds the legal actions; None is what the options say.
+            Stable-Baselines3 VecEnv, or a stream, which is returned unchanged.
+        num_envs: number of lanes B for an id or one factory; for other envs None or their own number.
+        seed: seed of the first `begin`.
+        frame_stack: number of frames K stacked by the library; None is 4 for Atari ids, the K of a `VecFrameStack` of images,
+            else that of the options. 1 stores the stacks of an environment whole.
+        options: stream options; None takes the env's own `stream_options`, or the defaults.
+        action_mask: "info", or the key of a Dict observation with the legal actions; None takes that of the options.
 
     Raises:
-        ConfigurationError: an env that cannot be read safely, with the fix.
+        ConfigurationError: the env is not supported; the message contains the fix.
     """
     env = env_itself(env)
     if isinstance(env, Stream):
-        own = env.options
-        allowed = {"frame_stack": own.frame_stack, "options": own, "action_mask": own.action_mask}
-        given = {"frame_stack": frame_stack, "options": options, "action_mask": action_mask}
-        late = [f"{name}={value!r}" for name, value in given.items() if value not in (None, allowed[name])]
-        if late:
-            raise ConfigurationError(
-                f"the stream was opened with {own}; {', '.join(late)} come too late: give them to the first open_stream()"
-            )
-        return _checked(env, num_envs, seed)
+        _check_unchanged(env, frame_stack=frame_stack, options=options, action_mask=action_mask)
+        return _seeded(env, num_envs, seed)
     if isinstance(env, str):
         env = _by_id(env, num_envs or 1, frame_stack)
     env = _vectorised(env, num_envs or 1)
     options = options or options_of(env) or StreamOptions()
     if action_mask is not None:
         options = replace(options, action_mask=action_mask)
-    stream = _reader(env, frame_stack, options)
-    return _checked(stream, num_envs, seed)
+    return _seeded(_make_stream(env, frame_stack, options), num_envs, seed)
 
 
 def opened_here(env: Any) -> bool:
-    """Whether `open_stream` makes the environment itself, so that nobody else could close it."""
+    """Returns True if `open_stream` creates the environment, so that the caller must close the stream."""
     return isinstance(env, (str, list, tuple)) or callable(env)
 
 
-def _checked(stream: Stream, num_envs: int | None, seed: int | None) -> Stream:
+def _check_unchanged(stream: Stream, **arguments: Any) -> None:
+    """Raises on arguments that differ from the options of a stream that is already open."""
+    options = stream.options
+    current = {"frame_stack": options.frame_stack, "options": options, "action_mask": options.action_mask}
+    changed = [f"{name}={value!r}" for name, value in arguments.items() if value not in (None, current[name])]
+    if changed:
+        raise ConfigurationError(
+            f"arguments for an open stream must be those of its {options}, got {', '.join(changed)}. Pass them to the first "
+            f"open_stream()"
+        )
+
+
+def _seeded(stream: Stream, num_envs: int | None, seed: int | None) -> Stream:
+    """Checks `num_envs`, and sets the seed of the first `begin`."""
     if num_envs is not None and num_envs != stream.num_envs:
         raise ConfigurationError(
-            f"num_envs={num_envs}, but the environment has {stream.num_envs} lanes; leave num_envs out"
+            f"num_envs must be the environment's number of lanes, {stream.num_envs}, got {num_envs}. Leave num_envs out"
         )
     if seed is not None:
         stream.first_seed = seed
@@ -97,7 +105,7 @@ def _by_id(env_id: str, num_envs: int, frame_stack: int | None) -> Any:
 
 
 def _vectorised(env: Any, num_envs: int) -> Any:
-    """The env itself if it has lanes, else `Lanes` of it."""
+    """Returns the env itself if it has lanes, else `Lanes` of it."""
     if is_sb3(env):
         check_wrapped(env)
         return env
@@ -110,10 +118,10 @@ def _vectorised(env: Any, num_envs: int) -> Any:
     if callable(env):
         factory: Callable[[], Any] = env
         return Lanes([factory] * num_envs)
-    raise ConfigurationError(f"{type(env).__name__} is not an environment that can be read; allowed: {ALLOWED}")
+    raise ConfigurationError(f"env must be {ALLOWED}, got {type(env).__name__}")
 
 
-def _reader(env: Any, frame_stack: int | None, options: StreamOptions) -> Stream:
+def _make_stream(env: Any, frame_stack: int | None, options: StreamOptions) -> Stream:
     if is_ale(env):
         return ale_stream(env, frame_stack, options)
     if is_sb3(env):
@@ -129,28 +137,25 @@ def _reader(env: Any, frame_stack: int | None, options: StreamOptions) -> Stream
 
 
 def _autoreset_mode(env: Any) -> AutoresetMode:
-    """What the env's metadata say about the reset of an ended lane.
+    """Returns the autoreset mode in the env's metadata.
 
     Raises:
-        ConfigurationError: nothing, or a mode that cannot be read.
+        ConfigurationError: the metadata has no mode, or one that is not supported.
     """
-    given = env.metadata.get("autoreset_mode")
-    name = type(env).__name__
-    if given is None:
+    value = env.metadata.get("autoreset_mode")
+    name = f"{type(env).__name__}.metadata['autoreset_mode']"
+    if value is None:
         raise ConfigurationError(
-            f"{name}.metadata names no autoreset mode, so where an episode ends cannot be read safely; set "
-            f"metadata['autoreset_mode'] = gymnasium.vector.AutoresetMode.NEXT_STEP (or SAME_STEP), whichever the "
-            f"env does"
+            f"{name} must be NEXT_STEP or SAME_STEP, got none. Set it to gymnasium.vector.AutoresetMode.NEXT_STEP or "
+            f"SAME_STEP, according to when the env resets an ended lane"
         )
     try:
-        mode = AutoresetMode(given)
+        mode = AutoresetMode(value)
     except ValueError as error:
-        raise ConfigurationError(
-            f"{name}.metadata['autoreset_mode'] is {given!r}; allowed: NEXT_STEP, SAME_STEP"
-        ) from error
+        raise ConfigurationError(f"{name} must be NEXT_STEP or SAME_STEP, got {value!r}") from error
     if mode is AutoresetMode.DISABLED:
         raise ConfigurationError(
-            f"{name} has autoreset DISABLED, so nobody would reset an ended lane; make it with "
+            f"{name} must be NEXT_STEP or SAME_STEP, got DISABLED, which never resets an ended lane. Make the env with "
             f"autoreset_mode=gymnasium.vector.AutoresetMode.NEXT_STEP"
         )
     return mode

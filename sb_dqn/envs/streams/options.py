@@ -1,4 +1,4 @@
-"""How the stream of an environment is to be read: what the learner sees of reward, lives and frames."""
+"""Options of environment streams: reward clipping, lives, frame stacking, action masks and timeouts."""
 
 from __future__ import annotations
 
@@ -8,30 +8,30 @@ from typing import Any
 
 @dataclass(frozen=True)
 class StreamOptions:
-    """How an env's stream is to be read; the envs that we make carry it as their attribute `stream_options`."""
+    """Options of an environment's stream. Environments made by this library carry them as `stream_options`."""
 
     clip_reward: bool = False
-    """The learner's reward is sign(score); `Slot.score` stays raw."""
+    """Replaces the learner's reward by sign(score); `Slot.score` stays raw."""
     terminal_on_life_loss: bool = False
-    """A lost life has no value beyond it: terminal = terminated or a life was lost. The game goes on."""
+    """Treats a lost life as terminal, with no value beyond it. The game continues."""
     fire_after_life_loss: bool = False
     """Replaces the lane's next action by FIRE (index 1) after a lost life, and stores FIRE as the action taken."""
     frame_stack: int = 1
-    """K: the env gives single frames `[1, H, W]`; ring and actor stack K of them."""
+    """Number of frames K stacked by the replay buffer and the actor; the env returns single frames `[1, H, W]`."""
     protocol: str = ""
-    """The evaluation protocol by name ("classic", "sticky"), empty where there is none."""
+    """Name of the evaluation protocol ("classic", "sticky"); empty without one."""
     action_mask: str | None = None
-    """Where the legal actions are told: "info" (`info["action_mask"]`), or a key of a Dict observation; None: nowhere."""
+    """Source of the legal actions: "info" (`info["action_mask"]`), or a key of a Dict observation; None: no masks."""
     step_timeout: float | None = None
-    """Seconds after which a worker of an AsyncVectorEnv that has not answered is taken to hang; None waits for ever."""
+    """Seconds after which a silent worker of an AsyncVectorEnv counts as hung; None waits forever."""
 
 
 def options_of(env: Any) -> StreamOptions | None:
-    """The `stream_options` that an env, or one that it wraps, carries; None if there are none."""
-    seen = env
-    while seen is not None:
-        found = getattr(seen, "stream_options", None)
-        if isinstance(found, StreamOptions):
-            return found
-        seen = getattr(seen, "env", None)
+    """Returns the `stream_options` of an env or of the first wrapped env that has some; else None."""
+    layer = env
+    while layer is not None:
+        options = getattr(layer, "stream_options", None)
+        if isinstance(options, StreamOptions):
+            return options
+        layer = getattr(layer, "env", None)
     return None

@@ -1,4 +1,4 @@
-"""Frame stacks of Stable-Baselines3: reads the newest frame of what `VecFrameStack` stacks."""
+"""Frame stacks of Stable-Baselines3's `VecFrameStack`: their layout and their newest frame."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from sb_dqn.types import Blueprint
 
 @dataclass(frozen=True)
 class StackedFrames:
-    """Where the newest frame lies in the observations of a `VecFrameStack`, which pads with zeros as our own stacks do."""
+    """Layout of the observations of a `VecFrameStack`, which pads with zeros like the library's own stacks."""
 
     space: spaces.Box
-    """Of one frame, `[C, H, W]`."""
+    """Space of one frame, `[C, H, W]`."""
     count: int
-    """K frames in an observation."""
+    """Number of frames K in an observation."""
     channels_last: bool
-    """Observations are `[H, W, K * C]`, not `[K * C, H, W]`."""
+    """True for observations `[H, W, K * C]`, False for `[K * C, H, W]`."""
 
     def newest(self, stack: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Returns the newest frame `[..., C, H, W]` of observations."""
@@ -32,8 +32,8 @@ class StackedFrames:
 
 
 def stacked_frames(env: Any) -> StackedFrames | None:
-    """Returns the frames of a `VecFrameStack` of one uint8 image, with `VecTransposeImage` around it or not; else None."""
-    turned = _is(env, "VecTransposeImage") and not env.skip
+    """Returns the layout of a `VecFrameStack` of uint8 images, in a `VecTransposeImage` or not; else None."""
+    transposed = _is(env, "VecTransposeImage") and not env.skip
     stacker = env.venv if _is(env, "VecTransposeImage") else env
     if not _is(stacker, "VecFrameStack"):
         return None
@@ -41,11 +41,11 @@ def stacked_frames(env: Any) -> StackedFrames | None:
     if stack.n_stack < 2 or not isinstance(frame, spaces.Box) or len(frame.shape) != 3 or not is_bytes(frame):
         return None
     shape = frame.shape if stack.channels_first else (frame.shape[2], *frame.shape[:2])
-    return StackedFrames(spaces.Box(0, 255, shape, np.uint8), stack.n_stack, not (stack.channels_first or turned))
+    return StackedFrames(spaces.Box(0, 255, shape, np.uint8), stack.n_stack, not (stack.channels_first or transposed))
 
 
 def repeated_frames(env: Any) -> int:
-    """Returns K where a `VecFrameStack` among the wrappers repeats each frame of an image in K observations, else 1."""
+    """Returns K if a `VecFrameStack` among the wrappers repeats each image in K observations, else 1."""
     for wrapper in _wrappers(env):
         if _is(wrapper, "VecFrameStack"):
             leaves = flatten_space(wrapper.observation_space).values()
@@ -54,7 +54,7 @@ def repeated_frames(env: Any) -> int:
 
 
 def has_stacks_of(env: Any, made: Blueprint) -> bool:
-    """Returns True for a `VecFrameStack` around which a model was made that learns from whole stacks, as files of before."""
+    """Returns True if `made` stores the whole stacks of this `VecFrameStack`, as models in older files do."""
     return made.frame_stack == 1 and stacked_frames(env) is not None and env.observation_space == made.observation_space
 
 
@@ -67,6 +67,6 @@ def _has_axes(leaf: Any) -> bool:
 
 
 def _wrappers(env: Any) -> Iterator[Any]:
-    while (inner := getattr(env, "__dict__", {}).get("venv")) is not None:  # a getattr would ask all wrappers
+    while (inner := getattr(env, "__dict__", {}).get("venv")) is not None:  # getattr would search inner wrappers too
         yield env
         env = inner

@@ -1,4 +1,4 @@
-"""The reader of `Lanes`: straight from the lanes' answers, no batched infos between. The path of small, fast envs."""
+"""Stream of `Lanes`: rows directly from the lanes' results, without batched infos. The path of small, fast envs."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from sb_dqn.envs.streams.base import Stream
-from sb_dqn.envs.streams.helpers import FEW, lane_ends, no_infos, one_of
+from sb_dqn.envs.streams.action_checks import SMALL_SIZE
+from sb_dqn.envs.streams.base import Stream, empty_infos, final_info, lane_observation
 from sb_dqn.envs.streams.options import StreamOptions
-from sb_dqn.envs.vector.sync_env import Arrived, Lanes
+from sb_dqn.envs.vector.sync_env import Lanes, LaneSteps
 from sb_dqn.errors import EnvironmentFault
 from sb_dqn.spaces import flatten_observation
 from sb_dqn.types import ActionArray, BoolArray, IntArray, Observation, Rows, Slot
@@ -24,36 +24,39 @@ class SyncVectorStream(Stream):
 
     def __init__(self, env: Lanes, options: StreamOptions) -> None:
         super().__init__(env, env.num_envs, env.single_observation_space, env.single_action_space, options)
-        # Two buffers in turn: the observations of the tick before stay as they were for one tick more.
-        self._buffer, self._spare = self._empty(), self._empty()
-        self._plain = list(self._leaves) == ["obs"]
-        self._few = self._plain and self._floats == ["obs"] and self._buffer["obs"].size <= FEW
+        # Two alternating buffers: the observations of one tick stay unchanged during the next tick.
+        self._buffer = self._zeros()
+        self._next_buffer = self._zeros()
+        self._single_array = list(self._leaves) == ["obs"]
+        self._small_floats = (
+            self._single_array and self._float_keys == ["obs"] and self._buffer["obs"].size <= SMALL_SIZE
+        )
 
-    def _empty(self) -> Observation:
+    def _zeros(self) -> Observation:
         return {key: np.zeros(shape, dtype) for key, (shape, dtype) in self._leaves.items()}
 
     def _reset(self, seed: int | None) -> Rows:
-        arrived = self.env.begin(seed)
-        for lane, raw in enumerate(arrived.observations):
-            for key, found in flatten_observation(raw).items():
+        results = self.env.begin(seed)
+        for lane, raw in enumerate(results.observations):
+            for key, array in flatten_observation(raw).items():
                 if key in self._leaves:
-                    self._check_kind(key, found, self._leaves[key][1], f" in lane {lane}")
-        if self._watches_lives:
-            self._lives = self._lives_of(arrived)
+                    self._check_dtype_kind(key, array, self._leaves[key][1], f" in lane {lane}")
+        if self._reads_lives:
+            self._lives = self._lives_of(results)
         zero = np.zeros(self.num_envs, np.float32)
-        obs = self._read(arrived.observations)
-        mask = self._mask(obs, arrived.infos, self._none)
+        obs = self._copy(results.observations)
+        mask = self._mask(obs, results.infos, self._none)
         slot = Slot(obs, zero, zero, self._none, self._none, self._all, mask=mask)
-        return Rows(None, (slot,), self._none, 0, partial(no_infos, self.num_envs))
+        return Rows(None, (slot,), self._none, 0, partial(empty_infos, self.num_envs))
 
     def _advance(self, action: ActionArray) -> Rows:
-        arrived = self.env.advance(self._door.outgoing(action))
-        _, rewards, terminated, truncated, _, resets = arrived
+        results = self.env.advance(self._action_check.to_env(action))
+        _, rewards, terminated, truncated, _, resets = results
         score = np.array(rewards, np.float32)
         if not math.isfinite(sum(rewards)):
             self._check_score(score)
-        obs = self._read(arrived.observations)
-        over = terminal = self._flags(terminated)
+        obs = self._copy(results.observations)
+        final = terminal = self._flags(terminated)
         last = self._none
         if True in truncated or terminal is not self._none:
             last = terminal | np.array(truncated, np.bool_)
@@ -61,77 +64,80 @@ class SyncVectorStream(Stream):
         if True in resets:
             stepped = ~np.array(resets, np.bool_)
             steps = self.num_envs - sum(resets)
-        if self._watches_lives:
-            lost = self._lost_lives(self._lives_of(arrived), ~stepped, last)
+        if self._reads_lives:
+            lost = self._lost_lives(self._lives_of(results), ~stepped, last)
             if self.options.terminal_on_life_loss:
                 terminal = terminal | lost
         self._last = last
-        mask = None if self._masks is None else self._mask(obs, arrived.infos, over)
-        slot = Slot(obs, self._clipped(score), score, terminal, last, self._all, mask=mask)
-        return Rows(action, (slot,), stepped, steps, partial(self._infos, arrived))
+        mask = None if self._mask_reader is None else self._mask(obs, results.infos, final)
+        slot = Slot(obs, self._clip(score), score, terminal, last, self._all, mask=mask)
+        return Rows(action, (slot,), stepped, steps, partial(self._infos, results))
 
     def _flags(self, values: list[bool]) -> BoolArray:
-        """As an array; the shared one where nothing is set, as is usual."""
+        """Returns the flags as an array; a shared one in the usual case that none is set."""
         return np.array(values, np.bool_) if True in values else self._none
 
-    def _read(self, observations: list[Any]) -> Observation:
-        """Copies the lanes' observations into a kept buffer."""
-        obs, self._buffer, self._spare = self._spare, self._spare, self._buffer
+    def _copy(self, observations: list[Any]) -> Observation:
+        """Copies the lanes' observations into the next buffer and returns it."""
+        obs = self._next_buffer
+        self._next_buffer, self._buffer = self._buffer, obs
         lane = 0
         try:
-            if self._plain:
+            if self._single_array:
                 rows = obs["obs"]
                 shape = rows.shape[1:]
                 for lane, raw in enumerate(observations):
-                    one = np.asarray(raw)
-                    if one.shape != shape:
-                        raise self._misfit(lane, "obs", one.shape, shape)
-                    rows[lane] = one
-                if self._few and math.isfinite(sum(rows.ravel().tolist())):  # the usual case, without a call of our own
+                    array = np.asarray(raw)
+                    if array.shape != shape:
+                        raise self._wrong_shape(lane, "obs", array.shape, shape)
+                    rows[lane] = array
+                if self._small_floats and math.isfinite(sum(rows.ravel().tolist())):  # the usual case, without a call
                     return {"obs": rows}
             else:
                 for lane, raw in enumerate(observations):
-                    self._read_one(obs, lane, flatten_observation(raw))
-        except (TypeError, ValueError) as error:  # numpy's, of what holds no numbers
-            raise self._unreadable(lane, error) from error
-        if self._floats:
-            self._check_observation(obs)
+                    self._copy_lane(obs, lane, flatten_observation(raw))
+        except (TypeError, ValueError) as error:  # from NumPy, for values that are no numbers
+            raise self._not_numbers(lane, error) from error
+        if self._float_keys:
+            self._check_finite(obs)
         return dict(obs)
 
-    def _read_one(self, obs: Observation, lane: int, found: Observation) -> None:
+    def _copy_lane(self, obs: Observation, lane: int, arrays: Observation) -> None:
         for key, rows in obs.items():
-            shape = found[key].shape if key in found else None
+            shape = arrays[key].shape if key in arrays else None
             if shape != rows.shape[1:]:
-                raise self._misfit(lane, key, shape, rows.shape[1:])
-            rows[lane] = found[key]
+                raise self._wrong_shape(lane, key, shape, rows.shape[1:])
+            rows[lane] = arrays[key]
 
-    def _misfit(self, lane: int, key: str, given: Any, wanted: Any) -> EnvironmentFault:
+    def _wrong_shape(self, lane: int, key: str, actual: Any, expected: Any) -> EnvironmentFault:
         return EnvironmentFault(
-            f"observation {key!r} in lane {lane} at step {self._tick} "
-            f"{'is missing' if given is None else f'has shape {given}'}; "
-            f"the observation space promises shape {wanted}"
+            f"observation {key!r} in lane {lane} at step {self._tick} must have shape {expected}, got "
+            f"{'nothing' if actual is None else actual}. Return observations of the observation space"
         )
 
-    def _unreadable(self, lane: int, error: Exception) -> EnvironmentFault:
+    def _not_numbers(self, lane: int, error: Exception) -> EnvironmentFault:
         return EnvironmentFault(
-            f"the observation in lane {lane} at step {self._tick} cannot be stored ({error}); the observation space "
-            f"promises {self.observation_space}"
+            f"the observation in lane {lane} at step {self._tick} must be in {self.observation_space}, got one that cannot be "
+            f"stored ({error}). Return observations of the observation space"
         )
 
-    def _lives_of(self, arrived: Arrived) -> IntArray:
-        """Lives by lane; where an info is silent those known before, and none known after a reset."""
-        if self._tick == 1 and not any("lives" in info for info in arrived.infos):
+    def _lives_of(self, results: LaneSteps) -> IntArray:
+        """Returns the lives per lane; without an info entry the previous ones, and 0 (unknown) after a reset."""
+        if self._tick == 1 and not any("lives" in info for info in results.infos):
             raise self._no_lives()
-        known = [0 if reset else old for reset, old in zip(arrived.resets, self._lives.tolist(), strict=True)]
-        return np.array([info.get("lives", old) for info, old in zip(arrived.infos, known, strict=True)], np.int64)
+        previous = [0 if reset else lives for reset, lives in zip(results.resets, self._lives.tolist(), strict=True)]
+        return np.array(
+            [info.get("lives", lives) for info, lives in zip(results.infos, previous, strict=True)], np.int64
+        )
 
-    def _infos(self, arrived: Arrived) -> list[dict[str, Any]]:
+    def _infos(self, results: LaneSteps) -> list[dict[str, Any]]:
         infos: list[dict[str, Any]] = []
         for observation, terminated, truncated, info, reset in zip(
-            arrived.observations, arrived.terminated, arrived.truncated, arrived.infos, arrived.resets, strict=True
+            results.observations, results.terminated, results.truncated, results.infos, results.resets, strict=True
         ):
             if terminated or truncated:
-                infos.append(lane_ends(info, one_of([observation], 0), bool(terminated), bool(truncated)))
+                final = lane_observation([observation], 0)
+                infos.append(final_info(info, final, bool(terminated), bool(truncated)))
             else:
                 infos.append({} if reset else info)
         return infos

@@ -1,1 +1,1 @@
-"""Vector environments made by this library, and the wrappers around them."""
+"""Vector environments of this library, and helpers for those of other packages."""

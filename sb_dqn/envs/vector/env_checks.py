@@ -1,4 +1,4 @@
-"""What a single environment must have and answer, and what is said of one that does not."""
+"""Checks of single environments, and explanations of errors where one breaks gymnasium's interface."""
 
 from __future__ import annotations
 
@@ -7,59 +7,59 @@ from typing import Any
 
 from sb_dqn.errors import ConfigurationError
 
-NEEDED = ("unwrapped", "reset", "step", "observation_space", "action_space")
-NO_INFO = "info is None; allowed: a dict"
+REQUIRED = ("unwrapped", "reset", "step", "observation_space", "action_space")
+NO_INFO = "info must be a dict, got None"
 
 
 API = (
     "gymnasium's reset(*, seed=None, options=None) returns (observation, info), its step five values: observation, reward, "
     "terminated, truncated, info"
 )
-NOTHING = object()
-"""Of an environment that has not answered."""
+NO_RESULT = object()
+"""Placeholder for the result of a call that raised."""
 
 
 class EnvApiError(TypeError):
-    """An environment answered something else than gymnasium's interface promises."""
+    """A result of an environment that breaks gymnasium's interface."""
 
 
 def check_env(env: Any, lane: int) -> None:
-    """Refuses what is no environment, or has no spaces.
+    """Raises on objects that are no environment or have no spaces.
 
     Raises:
-        ConfigurationError: something that every environment has is missing.
+        ConfigurationError: a required attribute is missing.
     """
-    lacking = [name for name in NEEDED if getattr(env, name, None) is None]
-    if lacking:
+    missing = [name for name in REQUIRED if getattr(env, name, None) is None]
+    if missing:
         raise ConfigurationError(
-            f"the environment in lane {lane} is a {type(env).__name__} without {', '.join(lacking)}; allowed: a "
-            f"gymnasium.Env that has its observation_space and action_space once it is made, or a factory that returns one"
+            f"the environment in lane {lane} must be a gymnasium.Env, or a factory that returns one, got a {type(env).__name__} "
+            f"without {', '.join(missing)}. Set observation_space and action_space in the constructor of the environment"
         )
 
 
-def explained_reset(error: Exception, answer: Any) -> Exception:
-    """The error itself, or what was wrong with a `reset`, of gym's old interface for example."""
-    if answer is NOTHING:
-        refused = isinstance(error, TypeError) and "unexpected keyword argument" in str(error)
-        return TypeError(f"{error}; {API}") if refused else error
-    if isinstance(error, EnvApiError) or (isinstance(answer, (tuple, list)) and len(answer) == 2):
+def explain_reset_error(error: Exception, result: Any) -> Exception:
+    """Returns the error, or an explanation if `reset` has the interface of the old gym, for example."""
+    if result is NO_RESULT:
+        wrong_signature = isinstance(error, TypeError) and "unexpected keyword argument" in str(error)
+        return TypeError(f"{error}; {API}") if wrong_signature else error
+    if isinstance(error, EnvApiError) or (isinstance(result, (tuple, list)) and len(result) == 2):
         return error
-    return EnvApiError(f"{type(answer).__name__} instead of two values; {API}")
+    return EnvApiError(f"the result must be two values, got {type(result).__name__}. {API}")
 
 
-def explained(error: Exception, answer: Any) -> Exception:
-    """The error itself, or what was wrong with the newest answer of a `step`, if it was that."""
-    if isinstance(error, ValueError) and isinstance(answer, tuple) and len(answer) == 4:
-        return EnvApiError(f"4 values; {API}")
-    if not isinstance(error, TypeError) or not isinstance(answer, tuple) or len(answer) != 5:
+def explain_step_error(error: Exception, result: Any) -> Exception:
+    """Returns the error, or an explanation if the latest result of `step` breaks gymnasium's interface."""
+    if isinstance(error, ValueError) and isinstance(result, tuple) and len(result) == 4:
+        return EnvApiError(f"the result must be five values, got 4. {API}")
+    if not isinstance(error, TypeError) or not isinstance(result, tuple) or len(result) != 5:
         return error
-    _, reward, terminated, truncated, _ = answer
+    _, reward, terminated, truncated, _ = result
     try:
         ldexp(reward, 0)
     except TypeError:
-        return EnvApiError(f"the reward is {reward!r}; allowed: a number")
+        return EnvApiError(f"the reward must be a number, got {reward!r}")
     try:
         _ = terminated | truncated
     except TypeError:
-        return EnvApiError(f"terminated is {terminated!r}, truncated is {truncated!r}; allowed: True or False")
+        return EnvApiError(f"terminated and truncated must be True or False, got {terminated!r} and {truncated!r}")
     return error

@@ -1,4 +1,4 @@
-"""Where an environment stands, as plain data: of those that offer it, and of the small public ones that are known here."""
+"""State of environments as plain data: from their own `state_dict`, or from known attributes of public environments."""
 
 from __future__ import annotations
 
@@ -28,57 +28,63 @@ ATTRIBUTES: Mapping[str, tuple[str, ...]] = {
     "gymnasium.envs.toy_text.frozen_lake:FrozenLakeEnv": ("s", "lastaction"),
     "gymnasium.envs.toy_text.taxi:TaxiEnv": ("s", "lastaction", "fickle_step"),
 }
-"""By class, all that changes from step to step, beside the generator."""
+"""Class name to the attributes that change from step to step, without the random generator."""
+STORED_NAMES = {"sb_dqn.envs.vector.seed_only:SeedOnly": "sb_dqn.envs.seed_only:SeedOnly"}
+"""Class names that files store under an earlier module."""
 CHECKED = {"checked_reset": True, "checked_step": True, "checked_data_reuse": True}
-"""What gymnasium's checker must know once it goes on in the middle of an episode: it looks at first calls alone."""
-STATELESS = ("gymnasium.wrappers.transform_action", "gymnasium.wrappers.transform_observation",
-             "gymnasium.wrappers.transform_reward", "gymnasium.wrappers.rendering")  # fmt: skip
-"""Modules whose wrappers remember nothing that a step depends on."""
+"""Attributes of gymnasium's checker in mid-episode: it checks only the first calls."""
+STATELESS = (
+    "gymnasium.wrappers.transform_action",
+    "gymnasium.wrappers.transform_observation",
+    "gymnasium.wrappers.transform_reward",
+    "gymnasium.wrappers.rendering",
+)
+"""Modules whose wrappers have no state on which a step depends."""
 
 
 class NoEnvState(RuntimeError):
-    """Where an environment stands cannot be said; names what of it, and why."""
+    """The state of an environment is not available; the message names the part and the reason."""
 
 
-def says_state(thing: Any) -> bool:
-    """Whether a class offers `state_dict()` and `load_state_dict(state)` of its own (what it wraps does not count)."""
-    return all(callable(getattr(type(thing), name, None)) for name in ("state_dict", "load_state_dict"))
+def has_state_dict(env: Any) -> bool:
+    """Returns True if the class itself (not an env inside it) has `state_dict()` and `load_state_dict(state)`."""
+    return all(callable(getattr(type(env), name, None)) for name in ("state_dict", "load_state_dict"))
 
 
 def layers_state(env: Env) -> list[dict[str, Any]]:
-    """The state of one environment, its wrappers from outside in, then itself.
+    """Returns the states of one environment's wrappers, from the outermost in, and of the environment itself.
 
     Raises:
-        NoState: a layer is not known, and offers no `state_dict()`.
+        NoEnvState: a layer is not known and has no `state_dict()`.
     """
-    return [{"class": _name(layer), "state": _said(layer)} for layer in _layers(env)]
+    return [{"class": _class_name(layer), "state": _layer_state(layer)} for layer in _layers(env)]
 
 
 def load_layers_state(env: Env, states: list[dict[str, Any]]) -> None:
-    """Puts an environment of the same layers where `layers_state` found it.
+    """Restores the states of an environment with the same layers.
 
     Raises:
-        CheckpointError: its layers are others.
+        CheckpointError: its layers differ.
     """
     layers = list(_layers(env))
-    given, wanted = [_name(layer) for layer in layers], [state["class"] for state in states]
-    if given != wanted:
+    actual, expected = [_class_name(layer) for layer in layers], [state["class"] for state in states]
+    if actual != expected:
         raise CheckpointError(
-            f"the checkpoint was taken of an environment made of {wanted}, this one is made of {given}; make it as before"
+            f"the environment must have the layers {expected} as in the checkpoint, got {actual}. Make it with the same wrappers"
         )
     for layer, state in zip(layers, states, strict=True):
         _restore(layer, state["state"])
 
 
 def env_state(env: Any, trust: bool) -> dict[str, Any]:
-    """The state of an environment of any kind; with `trust` a pickle of it where there is no other way.
+    """Returns the state of an environment of any kind, or with `trust` a pickle where no state is available.
 
     Raises:
-        NoState: it cannot be had.
+        NoEnvState: neither is available.
     """
     try:
-        if not says_state(env):
-            raise NoEnvState(f"{type(env).__name__} offers no state_dict()")
+        if not has_state_dict(env):
+            raise NoEnvState(f"{type(env).__name__} has no state_dict()")
         return {"kind": "said", "state": env.state_dict()}
     except NoEnvState as why:
         if not trust:
@@ -87,18 +93,18 @@ def env_state(env: Any, trust: bool) -> dict[str, Any]:
 
 
 def restored_env(env: Any, state: Mapping[str, Any], trust: bool) -> Any:
-    """The environment where `env_state` found it: itself, or the one that was pickled.
+    """Restores a state from `env_state`; returns the same environment, or the unpickled one.
 
     Raises:
-        CheckpointError: it does not fit, or is a pickle and `trust` was not said.
+        CheckpointError: the state is of another environment, or is a pickle and `trust` is False.
     """
     if state["kind"] == "said":
         env.load_state_dict(state["state"])
         return env
     if not trust:
         raise CheckpointError(
-            "the checkpoint holds its environment as a pickle, which loading does not run; say load(..., trust=True) if you "
-            "know who made the file (it can then run any code)"
+            "trust must be True for a checkpoint that holds its environment as a pickle, got False. Pass load(..., trust=True) if "
+            "you know who made the file (it can then run any code)"
         )
     return importlib.import_module("cloudpickle").loads(np.asarray(state["state"], np.uint8).tobytes())
 
@@ -106,7 +112,7 @@ def restored_env(env: Any, state: Mapping[str, Any], trust: bool) -> Any:
 def _pickled(env: Any, why: NoEnvState) -> Any:
     try:
         raw = importlib.import_module("cloudpickle").dumps(env)
-    except Exception as error:  # whatever the environment's own reduction raises
+    except Exception as error:  # pickling may raise any exception of the environment's own code
         raise NoEnvState(f"{why}, and it cannot be pickled ({type(error).__name__}: {error})") from error
     return np.frombuffer(raw, np.uint8)
 
@@ -118,20 +124,21 @@ def _layers(env: Any) -> Iterator[Any]:
     yield env
 
 
-def _name(layer: Any) -> str:
-    return f"{type(layer).__module__}:{type(layer).__qualname__}"
+def _class_name(layer: Any) -> str:
+    name = f"{type(layer).__module__}:{type(layer).__qualname__}"
+    return STORED_NAMES.get(name, name)
 
 
-def _said(layer: Any) -> dict[str, Any]:
-    name = _name(layer)
-    if says_state(layer):
+def _layer_state(layer: Any) -> dict[str, Any]:
+    name = _class_name(layer)
+    if has_state_dict(layer):
         state = {"own": layer.state_dict()}
     elif name in ATTRIBUTES:
         state = {"attributes": {key: getattr(layer, key) for key in ATTRIBUTES[name]}}
     elif type(layer).__module__ in STATELESS:
         state = {}
     else:
-        raise NoEnvState(f"{type(layer).__name__} offers no state_dict()")
+        raise NoEnvState(f"{type(layer).__name__} has no state_dict()")
     if not isinstance(layer, gymnasium.Wrapper):
         state["np_random"] = layer.np_random.bit_generator.state
     return state
@@ -140,8 +147,11 @@ def _said(layer: Any) -> dict[str, Any]:
 def _restore(layer: Any, state: Mapping[str, Any]) -> None:
     if "own" in state:
         layer.load_state_dict(state["own"])
-    known = {**state.get("attributes", {}), **(CHECKED if _name(layer).endswith(":PassiveEnvChecker") else {})}
-    for key, value in known.items():
+    attributes = {
+        **state.get("attributes", {}),
+        **(CHECKED if _class_name(layer).endswith(":PassiveEnvChecker") else {}),
+    }
+    for key, value in attributes.items():
         setattr(layer, key, value)
     if "np_random" in state:
         layer.np_random.bit_generator.state = state["np_random"]

@@ -1,4 +1,4 @@
-"""Worker processes that are made anew when one of them dies, hangs or raises."""
+"""Worker processes that are restarted when one of them dies, hangs or raises."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorWrapper
 
 from sb_dqn.checks import check_choice
-from sb_dqn.envs.indices import WorkerLanes
+from sb_dqn.envs.vector.lane_indices import WorkerLanes
 from sb_dqn.envs.vector.sync_env import PATIENCE, Env
-from sb_dqn.envs.vector.worker_processes import end_workers, lost_and_hung
+from sb_dqn.envs.vector.worker_processes import end_workers, worker_failures
 from sb_dqn.errors import ConfigurationError
 
 
@@ -22,38 +22,39 @@ def worker_lanes(
     step_timeout: float | None = None,
     **kwargs: Any,
 ) -> Any:
-    """A process for each lane.
+    """Returns a vector env with one process per lane.
 
     Args:
-        env_fns: one factory for each lane.
-        on_env_error: what becomes of a worker that dies, hangs or raises: "raise", or "restart", see `RestartingAsyncEnv`.
-        step_timeout: seconds after which a worker counts as hung, with "restart"; None waits for ever.
-        kwargs: of gymnasium's AsyncVectorEnv.
+        env_fns: one factory per lane.
+        on_env_error: treatment of a worker that dies, hangs or raises: "raise", or "restart", see `RestartingAsyncEnv`.
+        step_timeout: seconds after which a worker counts as hung, with "restart"; None waits forever.
+        kwargs: arguments of gymnasium's AsyncVectorEnv.
     """
     if check_choice("on_env_error", on_env_error, ("raise", "restart")) == "restart":
         return RestartingAsyncEnv(env_fns, step_timeout, **kwargs)
     if step_timeout is not None:
         raise ConfigurationError(
-            f"step_timeout={step_timeout} needs on_env_error='restart'; to raise instead, give the reader "
-            f"StreamOptions(step_timeout={step_timeout})"
+            f"on_env_error must be 'restart' with step_timeout={step_timeout}, got 'raise'. To raise after a timeout, open the env "
+            f"with StreamOptions(step_timeout={step_timeout})"
         )
     return WorkerLanes(env_fns, **kwargs)
 
 
 class RestartingAsyncEnv(VectorWrapper):
-    """gymnasium's AsyncVectorEnv, of which all workers are ended and made anew when one is lost.
+    """gymnasium's AsyncVectorEnv that restarts all workers when one dies, hangs or raises.
 
-    The episodes under way end, in every lane, as truncated at the last observation that was seen: what the others answered
-    to the last action is lost with the one that did not answer. `restarts` counts it.
+    The episodes under way end, in every lane, as truncated at the last observation: the other workers' results of the last
+    action are lost too. `restarts` counts the restarts.
 
     Args:
-        env_fns: one factory for each lane.
-        step_timeout: seconds after which a worker counts as hung; None waits for ever.
-        autoreset_mode, copy: of AsyncVectorEnv; its own defaults alone.
-        kwargs: its others.
+        env_fns: one factory per lane.
+        step_timeout: seconds after which a worker counts as hung; None waits forever.
+        autoreset_mode: NEXT_STEP, AsyncVectorEnv's default.
+        copy: True, AsyncVectorEnv's default.
+        kwargs: other arguments of AsyncVectorEnv.
 
     Raises:
-        ConfigurationError: an autoreset mode other than NEXT_STEP, or observations that are not copied.
+        ConfigurationError: an autoreset mode other than NEXT_STEP, or copy=False.
     """
 
     env: AsyncVectorEnv
@@ -69,69 +70,74 @@ class RestartingAsyncEnv(VectorWrapper):
     ) -> None:
         if AutoresetMode(autoreset_mode) is not AutoresetMode.NEXT_STEP:
             raise ConfigurationError(
-                f"on_env_error='restart' needs autoreset_mode NEXT_STEP, not {autoreset_mode!r}: leave it out"
+                f"autoreset_mode must be NEXT_STEP with on_env_error='restart', got {autoreset_mode!r}. Leave it out"
             )
         if not copy:
-            raise ConfigurationError("on_env_error='restart' needs the last observation, which copy=False overwrites")
+            raise ConfigurationError(
+                "copy must be True with on_env_error='restart', which needs the last observation, got False. Leave it out"
+            )
         self._make: Callable[[], AsyncVectorEnv] = lambda: AsyncVectorEnv(env_fns, **kwargs)
         super().__init__(self._make())
         self.step_timeout = step_timeout
         self.restarts = 0
-        """Times that all workers were made anew."""
+        """Number of times that all workers were restarted."""
         self._observations: Any = None
         self._actions: Any = None
-        self._begun: tuple[Any, dict[str, Any]] | None = None
-        self._steps = self._failed = self._times = 0
+        self._first_results: tuple[Any, dict[str, Any]] | None = None
+        self._steps = 0
+        self._failed_step = 0
+        self._failures_in_a_row = 0
 
     def reset(self, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
-        """As the env does."""
-        self._begun = None
+        """Resets every lane."""
+        self._first_results = None
         self._observations, info = self.env.reset(**kwargs)
         return self._observations, info
 
     def step(self, actions: Any) -> Any:
-        """As the env does in NEXT_STEP autoreset."""
+        """Steps every lane, in NEXT_STEP autoreset."""
         self.step_async(actions)
         return self.step_wait()
 
     def step_async(self, actions: Any) -> None:
-        """Takes the actions of a step; `step_wait` takes the step."""
+        """Stores the actions; `step_wait` sends them and takes the step."""
         self._actions = actions
 
     def step_wait(self, timeout: float | None = None) -> Any:
-        """The step, or what new workers began with after those that were lost.
+        """Returns the results of the step, or after a restart the first observations of the new workers.
 
         Raises:
-            Exception: what a worker raised, after three renewals in a row.
+            Exception: the error of a worker, after three restarts in a row.
         """
         self._steps += 1
-        if self._begun is not None:
-            (self._observations, info), self._begun = self._begun, None
-            return self._answer(truncated=False, info=info)
+        if self._first_results is not None:
+            (self._observations, info), self._first_results = self._first_results, None
+            return self._results(truncated=False, info=info)
         try:
             self.env.step_async(self._actions)
-            answer = self.env.step_wait(timeout=self.step_timeout if timeout is None else timeout)
+            results = self.env.step_wait(timeout=self.step_timeout if timeout is None else timeout)
         except Exception as error:
-            self._renew(error)
-            return self._answer(truncated=True, info={})
-        self._observations = answer[0]
-        return answer
+            self._restart(error)
+            return self._results(truncated=True, info={})
+        self._observations = results[0]
+        return results
 
-    def _answer(self, truncated: bool, info: dict[str, Any]) -> Any:
-        nothing = np.zeros(self.num_envs, np.bool_)
-        return self._observations, np.zeros(self.num_envs), nothing, np.full(self.num_envs, truncated), info
+    def _results(self, truncated: bool, info: dict[str, Any]) -> Any:
+        terminated = np.zeros(self.num_envs, np.bool_)
+        return self._observations, np.zeros(self.num_envs), terminated, np.full(self.num_envs, truncated), info
 
-    def _renew(self, error: Exception) -> None:
-        self._times = self._times + 1 if self._failed >= self._steps - 2 else 1
-        lost = lost_and_hung(self.env, self._actions, error)
-        if self._times > PATIENCE:
+    def _restart(self, error: Exception) -> None:
+        self._failures_in_a_row = self._failures_in_a_row + 1 if self._failed_step >= self._steps - 2 else 1
+        failures = worker_failures(self.env, self._actions, error)
+        if self._failures_in_a_row > PATIENCE:
             raise error
         end_workers(self.env)
-        self._failed, self.restarts = self._steps, self.restarts + 1
+        self._failed_step = self._steps
+        self.restarts += 1
         warnings.warn(
-            f"{lost or f'a worker raised {type(error).__name__}: {error}'} at step {self._steps}; all workers were made anew, "
-            f"the episodes of all lanes count as truncated",
+            f"{failures or f'a worker raised {type(error).__name__}: {error}'} at step {self._steps}; all workers were "
+            f"restarted, the episodes of all lanes count as truncated",
             stacklevel=2,
         )
         self.env = self._make()
-        self._begun = self.env.reset(seed=self.restarts * self.num_envs)
+        self._first_results = self.env.reset(seed=self.restarts * self.num_envs)

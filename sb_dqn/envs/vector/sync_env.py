@@ -1,4 +1,4 @@
-"""Our own vector env: gymnasium envs stepped one after the other, with as little between them as can be."""
+"""`Lanes`: a vector env that steps gymnasium envs one after the other in this process, with little overhead."""
 
 from __future__ import annotations
 
@@ -15,22 +15,30 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space, concatenate, create_empty_array
 
 from sb_dqn.checks import check_choice
-from sb_dqn.envs.indices import IndexedAttributes
-from sb_dqn.envs.seed_only import options_given
 from sb_dqn.envs.streams.options import StreamOptions, options_of
-from sb_dqn.envs.vector.env_checks import API, NO_INFO, NOTHING, EnvApiError, check_env, explained, explained_reset
+from sb_dqn.envs.vector.env_checks import (
+    API,
+    NO_INFO,
+    NO_RESULT,
+    EnvApiError,
+    check_env,
+    explain_reset_error,
+    explain_step_error,
+)
 from sb_dqn.envs.vector.env_state import layers_state, load_layers_state
+from sb_dqn.envs.vector.lane_indices import IndexedAttributes
+from sb_dqn.envs.vector.seed_only import options_argument
 from sb_dqn.errors import CheckpointError, ConfigurationError, EnvironmentFault, SpaceError
 from sb_dqn.types import ActionArray
 
 Env = gymnasium.Env[Any, Any]
 
 PATIENCE = 3
-"""Times in a row that a lane which fails is made anew."""
+"""Number of times in a row that a failing lane is restarted."""
 
 
-class Arrived(NamedTuple):
-    """What the lanes answered, by lane; `resets` tells which rows are reset rows."""
+class LaneSteps(NamedTuple):
+    """Results of `reset` or `step` of all lanes, one entry per lane; `resets` marks the reset rows."""
 
     observations: list[Any]
     rewards: list[float]
@@ -44,15 +52,15 @@ class Lanes(IndexedAttributes, VectorEnv[Any, Any, Any]):
     """gymnasium envs as one vector env with NEXT_STEP autoreset.
 
     Args:
-        env_fns: one factory for each lane; each must make an env of its own.
-        stream_options: how a learner reads it; taken from the first env that carries some if not given.
-        seed: used by the first `reset` that is given none.
-        on_env_error: what becomes of a lane that raises: "raise", or "restart": it is made anew by its factory, the episode
-            under way ends as truncated at the last observation that was seen, and `restarts` counts it. A lane that fails
-            `PATIENCE` times in a row raises.
+        env_fns: one factory per lane; each must make an env of its own.
+        stream_options: stream options; None takes those of the first env, or the defaults.
+        seed: seed of the first `reset` without a seed.
+        on_env_error: treatment of a lane that raises. "raise": the error is raised. "restart": its factory makes the env
+            again, its episode ends as truncated at the last observation, and `restarts` counts it; a lane that fails more
+            than `PATIENCE` times in a row raises.
 
     Raises:
-        ConfigurationError: no factory, one env handed out twice, or something that is no env.
+        ConfigurationError: no factory, two factories that return the same env, or a result that is no env.
         SpaceError: the lanes' spaces differ.
     """
 
@@ -64,31 +72,32 @@ class Lanes(IndexedAttributes, VectorEnv[Any, Any, Any]):
         seed: int | None = None,
         on_env_error: str = "raise",
     ) -> None:
-        self._makers = list(env_fns)
+        self._env_fns = list(env_fns)
         self.on_env_error = check_choice("on_env_error", on_env_error, ("raise", "restart"))
         self.restarts = 0
-        """Lanes that were made anew."""
+        """Number of lane restarts."""
         self._observations: list[Any] = []
-        self._failed: dict[int, tuple[int, int]] = {}
-        self.envs: list[Env] = [make() for make in self._makers]
+        self._failures: dict[int, tuple[int, int]] = {}
+        self.envs: list[Env] = [make() for make in self._env_fns]
         if not self.envs:
-            raise ConfigurationError("no environment was given; allowed: a list of at least one factory")
+            raise ConfigurationError("env_fns must be a list of at least one factory, got none")
         for lane, env in enumerate(self.envs):
             check_env(env, lane)
         if len({id(env.unwrapped) for env in self.envs}) != len(self.envs):
             raise ConfigurationError(
-                "two factories returned the same environment; each must make its own: [lambda: "
-                "gymnasium.make(id)] * n, "
-                "not [lambda: env] * n"
+                "each factory must make its own environment, got the same environment from two factories. Pass "
+                "[lambda: gymnasium.make(id)] * n, not [lambda: env] * n"
             )
         first = self.envs[0]
         self.num_envs = len(self.envs)
-        self.single_observation_space, self.single_action_space = first.observation_space, first.action_space
+        self.single_observation_space = first.observation_space
+        self.single_action_space = first.action_space
         self._check_spaces()
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
         self.metadata = {**first.metadata, "autoreset_mode": AutoresetMode.NEXT_STEP}
-        self.render_mode, self.spec = first.render_mode, first.spec
+        self.render_mode = first.render_mode
+        self.spec = first.spec
         self.stream_options = stream_options or options_of(first) or StreamOptions()
         self.first_seed = seed
         self._ended = [False] * self.num_envs
@@ -102,14 +111,14 @@ class Lanes(IndexedAttributes, VectorEnv[Any, Any, Any]):
             ):
                 if own != first:
                     raise SpaceError(
-                        f"lane {lane} has the {kind} space {own}, lane 0 has {first}; all lanes must have the same"
+                        f"the {kind} space of lane {lane} must be that of lane 0, {first}, got {own}. Make all lanes alike"
                     )
 
-    def begin(self, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None) -> Arrived:
-        """Resets every lane; an int seeds lane b with seed + b.
+    def begin(self, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None) -> LaneSteps:
+        """Resets every lane and returns the results; an int seeds lane b with seed + b.
 
         Raises:
-            EnvironmentFault: a lane raised; named.
+            EnvironmentFault: a lane raised; the message names it.
         """
         seed, self.first_seed = (self.first_seed if seed is None else seed), None
         if isinstance(seed, (int, np.integer)):
@@ -117,34 +126,35 @@ class Lanes(IndexedAttributes, VectorEnv[Any, Any, Any]):
         seeds = seed or [None] * self.num_envs
         if len(seeds) != self.num_envs:
             raise ConfigurationError(
-                f"{len(seeds)} seeds were given for {self.num_envs} lanes; allowed: an int, or one for each lane"
+                f"seed must be an int or one seed for each of {self.num_envs} lanes, got {len(seeds)} seeds"
             )
         observations, infos, self._steps = [], [], 0
         for lane, env in enumerate(self.envs):
-            answer = NOTHING
+            result = NO_RESULT
             try:
-                answer = env.reset(seed=seeds[lane], **options_given(options))
-                observation, info = answer
+                result = env.reset(seed=seeds[lane], **options_argument(options))
+                observation, info = result
                 if info is None:
                     raise EnvApiError(NO_INFO)
-                if not isinstance(info, Mapping):  # an observation of two numbers alone, for example
-                    raise EnvApiError(f"info is {info!r}; allowed: a dict; {API}")
+                if not isinstance(info, Mapping):  # for example an observation of two numbers without an info
+                    raise EnvApiError(f"info must be a dict, got {info!r}. {API}")
             except Exception as error:
-                raise self._fault(lane, explained_reset(error, answer), "while resetting") from error
+                raise self._fault(lane, explain_reset_error(error, result), "while resetting") from error
             observations.append(observation)
             infos.append(info)
-        self._ended, self._observations = [False] * self.num_envs, observations
-        return Arrived(observations, [0.0] * self.num_envs, self._ended, self._ended, infos, [True] * self.num_envs)
+        self._ended = [False] * self.num_envs
+        self._observations = observations
+        return LaneSteps(observations, [0.0] * self.num_envs, self._ended, self._ended, infos, [True] * self.num_envs)
 
-    def advance(self, actions: ActionArray) -> Arrived:
-        """Takes one step in every lane, or resets it where its row before was the end; actions as the envs number them.
+    def advance(self, actions: ActionArray) -> LaneSteps:
+        """Steps every lane, or resets it if its episode ended in the previous step; actions in the envs' numbering.
 
         Raises:
-            EnvironmentFault: a lane raised; lane and step are named.
+            EnvironmentFault: a lane raised; the message names lane and step.
         """
         observations, rewards, terminations, truncations, infos = [], [], [], [], []
         resets, self._ended, self._steps = self._ended, [], self._steps + 1
-        lane, answer = 0, None
+        lane, result = 0, None
         while lane < self.num_envs:
             try:
                 for env, action, reset in zip(self.envs[lane:], actions[lane:], resets[lane:], strict=True):
@@ -152,10 +162,10 @@ class Lanes(IndexedAttributes, VectorEnv[Any, Any, Any]):
                         observation, info = env.reset()
                         reward, ended, terminated, truncated = 0.0, False, False, False
                     else:
-                        answer = env.step(action)
-                        observation, given, terminated, truncated, info = answer
-                        # these two refuse what float() and `or` let pass, texts and None, and take no longer
-                        reward, ended = ldexp(given, 0), terminated | truncated
+                        result = env.step(action)
+                        observation, raw_reward, terminated, truncated, info = result
+                        # as fast as float() and `or`, but raising on strings and None
+                        reward, ended = ldexp(raw_reward, 0), terminated | truncated
                     if info is None:
                         raise EnvApiError(NO_INFO)
                     observations.append(observation)
@@ -166,8 +176,8 @@ class Lanes(IndexedAttributes, VectorEnv[Any, Any, Any]):
                     self._ended.append(bool(ended))
                     lane += 1
             except Exception as error:
-                fresh = self._replaced(lane, explained(error, answer))
-                observations.append(fresh if resets[lane] else self._observations[lane])
+                first_observation = self._restart(lane, explain_step_error(error, result))
+                observations.append(first_observation if resets[lane] else self._observations[lane])
                 rewards.append(0.0)
                 terminations.append(False)
                 truncations.append(not resets[lane])
@@ -175,64 +185,65 @@ class Lanes(IndexedAttributes, VectorEnv[Any, Any, Any]):
                 self._ended.append(not resets[lane])
                 lane += 1
         self._observations = observations
-        return Arrived(observations, rewards, terminations, truncations, infos, resets)
+        return LaneSteps(observations, rewards, terminations, truncations, infos, resets)
 
-    def _replaced(self, lane: int, error: Exception) -> Any:
-        """A new environment in a lane that raised; its first observation.
+    def _restart(self, lane: int, error: Exception) -> Any:
+        """Makes the env of a lane that raised again, and returns its first observation.
 
         Raises:
-            EnvironmentFault: that is not wanted, or has been of no use.
+            EnvironmentFault: `on_env_error` is "raise", or the lane failed too many times in a row.
         """
-        step, times = self._failed.get(lane, (0, 0))
+        step, times = self._failures.get(lane, (0, 0))
         times = times + 1 if step >= self._steps - 2 else 1
         if self.on_env_error == "raise" or times > PATIENCE:
             self._ended = [False] * self.num_envs
             raise self._fault(lane, error, f"at step {self._steps}") from error
-        self._failed[lane], self.restarts = (self._steps, times), self.restarts + 1
+        self._failures[lane] = (self._steps, times)
+        self.restarts += 1
         warnings.warn(
-            f"lane {lane} raised at step {self._steps} and was made anew, its episode counts as truncated "
+            f"lane {lane} raised at step {self._steps} and was restarted, its episode counts as truncated "
             f"({type(error).__name__}: {error})",
             stacklevel=2,
         )
-        with contextlib.suppress(Exception):  # what has failed may fail at its end, too
+        with contextlib.suppress(Exception):  # a failed env may also fail to close
             self.envs[lane].close()
-        self.envs[lane] = self._makers[lane]()
+        self.envs[lane] = self._env_fns[lane]()
         return self.envs[lane].reset(seed=self.restarts * self.num_envs + lane)[0]
 
     def _fault(self, lane: int, error: Exception, when: str) -> EnvironmentFault:
-        what = f"answered {when}: " if isinstance(error, EnvApiError) else f"raised {when}: {type(error).__name__}: "
+        what = f"failed {when}: " if isinstance(error, EnvApiError) else f"raised {when}: {type(error).__name__}: "
         return EnvironmentFault(f"the environment in lane {lane} {what}{error}")
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """As gymnasium's vector envs do; a seed counts up over the lanes."""
-        arrived = self.begin(seed, options)
-        return self._batched(arrived.observations), self._batched_infos(arrived.infos)
+        """Resets every lane with gymnasium's interface; an int seeds lane b with seed + b."""
+        results = self.begin(seed, options)
+        return self._batch(results.observations), self._batch_infos(results.infos)
 
     def step(self, actions: Any) -> tuple[Any, npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any], dict[str, Any]]:
-        """As gymnasium's vector envs do in NEXT_STEP autoreset.
+        """Steps every lane with gymnasium's interface, in NEXT_STEP autoreset.
 
         Raises:
-            SpaceError: an action does not lie in its lane's action space.
+            SpaceError: an action is not in its lane's action space.
         """
         if len(actions) != self.num_envs:
-            raise SpaceError(f"{len(actions)} actions were given for {self.num_envs} lanes; allowed: one for each lane")
+            raise SpaceError(f"actions must be one for each of {self.num_envs} lanes, got {len(actions)}")
         for lane, action in enumerate(actions):
             if not self.single_action_space.contains(action):
-                raise SpaceError(f"action {action!r} in lane {lane} is not in {self.single_action_space}")
-        arrived = self.advance(actions)
+                raise SpaceError(f"the action in lane {lane} must be in {self.single_action_space}, got {action!r}")
+        results = self.advance(actions)
         return (
-            self._batched(arrived.observations),
-            np.array(arrived.rewards, np.float64),
-            np.array(arrived.terminated, np.bool_),
-            np.array(arrived.truncated, np.bool_),
-            self._batched_infos(arrived.infos),
+            self._batch(results.observations),
+            np.array(results.rewards, np.float64),
+            np.array(results.terminated, np.bool_),
+            np.array(results.truncated, np.bool_),
+            self._batch_infos(results.infos),
         )
 
-    def _batched(self, observations: list[Any]) -> Any:
+    def _batch(self, observations: list[Any]) -> Any:
         empty: Any = create_empty_array(self.single_observation_space, self.num_envs, np.zeros)
         return concatenate(self.single_observation_space, observations, empty)
 
-    def _batched_infos(self, infos: list[dict[str, Any]]) -> dict[str, Any]:
+    def _batch_infos(self, infos: list[dict[str, Any]]) -> dict[str, Any]:
         batched: dict[str, Any] = {}
         for lane, info in enumerate(infos):
             if info:
@@ -240,10 +251,10 @@ class Lanes(IndexedAttributes, VectorEnv[Any, Any, Any]):
         return batched
 
     def state_dict(self) -> dict[str, Any]:
-        """Where every lane stands.
+        """Returns the state of every lane.
 
         Raises:
-            NoState: a lane cannot say it.
+            NoEnvState: the state of a lane is not available.
         """
         return {
             "lanes": [layers_state(env) for env in self.envs],
@@ -252,36 +263,39 @@ class Lanes(IndexedAttributes, VectorEnv[Any, Any, Any]):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Puts every lane where `state_dict` found it.
+        """Restores the state of every lane.
 
         Raises:
-            CheckpointError: there are more or fewer lanes, or they are made of other parts.
+            CheckpointError: another number of lanes, or other envs or wrappers in them.
         """
         if len(state["lanes"]) != self.num_envs:
             raise CheckpointError(
-                f"the checkpoint has {len(state['lanes'])} lanes, the environment {self.num_envs}; make as many"
+                f"the environment must have {len(state['lanes'])} lanes as in the checkpoint, got {self.num_envs}. Use the same "
+                f"number of environments"
             )
         for env, layers in zip(self.envs, state["lanes"], strict=True):
             load_layers_state(env, layers)
-        self._ended, self._steps, self.first_seed = list(state["ended"]), int(state["steps"]), None
+        self._ended = list(state["ended"])
+        self._steps = int(state["steps"])
+        self.first_seed = None
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
-        """What a method of each lane's env answers, or what an attribute is."""
-        found = [env.get_wrapper_attr(name) for env in self.envs]
-        return tuple(one(*args, **kwargs) if callable(one) else one for one in found)
+        """Calls a method of each lane's env and returns the results, or returns an attribute."""
+        attributes = [env.get_wrapper_attr(name) for env in self.envs]
+        return tuple(value(*args, **kwargs) if callable(value) else value for value in attributes)
 
     def set_attr(self, name: str, values: Any) -> None:
-        """Sets an attribute of each lane's env: one value for all, or a list or tuple of one for each."""
+        """Sets an attribute of each lane's env to one value, or to one value per lane in a list or tuple."""
         values = values if isinstance(values, (list, tuple)) else [values] * self.num_envs
         if len(values) != self.num_envs:
             raise ConfigurationError(
-                f"{len(values)} values of {name} were given for {self.num_envs} lanes; give one for each"
+                f"values of {name} must be one value or one for each of {self.num_envs} lanes, got {len(values)}"
             )
         for env, value in zip(self.envs, values, strict=True):
             env.set_wrapper_attr(name, value)
 
     def render(self) -> tuple[Any, ...] | None:
-        """The picture of every lane."""
+        """Returns the rendered image of every lane."""
         return tuple(env.render() for env in self.envs)
 
     def close_extras(self, **kwargs: Any) -> None:

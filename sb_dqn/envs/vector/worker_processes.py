@@ -1,4 +1,4 @@
-"""Worker processes of vector envs (gymnasium's AsyncVectorEnv, Stable-Baselines3's SubprocVecEnv) that die or hang."""
+"""Detection of dead and hung worker processes of vector envs (AsyncVectorEnv, Stable-Baselines3's SubprocVecEnv)."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from collections.abc import Sequence
 from typing import Any
 
 GRACE = 1.0
-"""Seconds for a process that has just ended to be seen as ended, and for one that was told to end to do so."""
+"""Seconds to wait until a process that died is reported as dead, and until a terminated process has ended."""
 
 
-def lost_and_hung(env: Any, action: Any, error: Exception) -> str:
-    """Which workers an error comes from that are lost or hang; empty if it is the environment's own."""
+def worker_failures(env: Any, action: Any, error: Exception) -> str:
+    """Describes the dead or hung workers that caused an error; empty if the environment itself raised it."""
     if isinstance(error, (TimeoutError, multiprocessing.TimeoutError)):  # the second is gymnasium's
         return hung_workers(env, action)
-    return lost_workers(env, action) if isinstance(error, (EOFError, OSError)) else ""  # what a broken pipe raises
+    return lost_workers(env, action) if isinstance(error, (EOFError, OSError)) else ""  # from a broken pipe
 
 
 def lost_workers(env: Any, action: Any) -> str:
-    """Which lanes have lost their worker, how it ended and what it was last asked to do; empty where all live.
+    """Describes the lanes whose worker died, with its exit code or signal and its last call; empty if all are alive.
 
     Args:
         env: a vector env; only those with `processes` have workers.
-        action: `[B, ...]` what was sent last; None: a reset.
+        action: `[B, ...]` the actions that were sent last; None for a reset.
     """
     workers = _workers(env)
     for worker in workers:
@@ -32,21 +32,21 @@ def lost_workers(env: Any, action: Any) -> str:
         for worker in workers:
             worker.join(GRACE / max(len(workers), 1))
     return "; ".join(
-        f"the worker of lane {lane} {_end(worker.exitcode)} while {_doing(action, lane)}"
+        f"the worker of lane {lane} {_cause_of_death(worker.exitcode)} while {_last_call(action, lane)}"
         for lane, worker in enumerate(workers)
         if worker.exitcode is not None
     )
 
 
 def hung_workers(env: Any, action: Any) -> str:
-    """Which lanes have not answered yet."""
+    """Describes the lanes whose worker has not replied."""
     pipes = getattr(getattr(env, "unwrapped", env), "parent_pipes", ())
-    silent = [lane for lane, pipe in enumerate(pipes) if pipe is not None and not pipe.poll(0)]
-    return "; ".join(f"the worker of lane {lane} hangs while {_doing(action, lane)}" for lane in silent)
+    hung = [lane for lane, pipe in enumerate(pipes) if pipe is not None and not pipe.poll(0)]
+    return "; ".join(f"the worker of lane {lane} hangs while {_last_call(action, lane)}" for lane in hung)
 
 
 def end_workers(env: Any) -> None:
-    """Ends all of them, so that nothing is left running and `close()` waits for nobody."""
+    """Ends all workers, so that none keeps running and `close()` does not wait for one."""
     workers = _workers(env)
     for worker in workers:
         worker.terminate()
@@ -60,15 +60,15 @@ def end_workers(env: Any) -> None:
 
 
 def _workers(env: Any) -> Sequence[Any]:
-    found: Sequence[Any] = getattr(getattr(env, "unwrapped", env), "processes", None) or ()
-    return found
+    workers: Sequence[Any] = getattr(getattr(env, "unwrapped", env), "processes", None) or ()
+    return workers
 
 
-def _doing(action: Any, lane: int) -> str:
+def _last_call(action: Any, lane: int) -> str:
     return "resetting" if action is None else f"taking action {action[lane]}"
 
 
-def _end(code: int) -> str:
+def _cause_of_death(code: int) -> str:
     if code >= 0:
         return f"ended with exit code {code}"
     try:

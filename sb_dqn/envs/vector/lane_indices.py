@@ -1,4 +1,4 @@
-"""Lanes by their numbers, as Stable-Baselines3's `VecEnv` takes them."""
+"""Selection of lanes by `indices`, as in Stable-Baselines3's `VecEnv`."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 from sb_dqn.errors import ConfigurationError
 
 Indices = int | Iterable[int] | None
-"""Numbers of lanes; None: all."""
+"""Lane numbers; None selects all lanes."""
 
 
-def lanes_of(indices: Indices, num_envs: int) -> list[int]:
-    """Returns the numbers of the lanes that are meant.
+def lane_numbers(indices: Indices, num_envs: int) -> list[int]:
+    """Returns the selected lane numbers as a list.
 
     Raises:
-        ConfigurationError: there is no such lane.
+        ConfigurationError: a number is out of range.
     """
     if indices is None:
         return list(range(num_envs))
@@ -31,20 +31,20 @@ def lanes_of(indices: Indices, num_envs: int) -> list[int]:
 
 
 class IndexedAttributes:
-    """Gives a vector env of gymnasium the signature of `get_attr` in Stable-Baselines3, whose wrappers call it so."""
+    """Mixin for gymnasium vector envs: `get_attr` takes `indices`, as the wrappers of Stable-Baselines3 pass them."""
 
     num_envs: int
     call: Any
 
     def get_attr(self, name: str, indices: Indices = None) -> tuple[Any, ...]:
-        """Returns an attribute of each lane's env, or of the lanes `indices` alone."""
-        found = self.call(name)
-        return tuple(found[lane] for lane in lanes_of(indices, self.num_envs))
+        """Returns an attribute of each selected lane's env."""
+        values = self.call(name)
+        return tuple(values[lane] for lane in lane_numbers(indices, self.num_envs))
 
 
 class SyncLanes(IndexedAttributes, SyncVectorEnv):
-    """gymnasium's SyncVectorEnv, whose `get_attr` takes `indices`."""
+    """gymnasium's SyncVectorEnv with `indices` in `get_attr`."""
 
 
 class WorkerLanes(IndexedAttributes, AsyncVectorEnv):
-    """gymnasium's AsyncVectorEnv, whose `get_attr` takes `indices`."""
+    """gymnasium's AsyncVectorEnv with `indices` in `get_attr`."""
