@@ -18,7 +18,7 @@ from sb_dqn.core.construction import PolicyConfig, TrainingConfig
 from sb_dqn.core.replay_config import ReplayConfig, TargetConfig
 from sb_dqn.core.resume import ResumeState
 from sb_dqn.envs.streams.open import Stream
-from sb_dqn.errors import MissingPart
+from sb_dqn.errors import MissingPart, user_stacklevel
 from sb_dqn.exploration.config import ExplorationConfig
 from sb_dqn.policies.drawing import StochasticPolicy
 from sb_dqn.spaces import flatten_space
@@ -87,7 +87,7 @@ class OffPolicyAlgorithm(BaseAlgorithm):
                     f"{self.replay.ring.describe()}: each row holds {stream.repeated_frames} frames, though each frame is needed "
                     f"once. Frames are stored once if VecFrameStack, or VecTransposeImage around it, is the outermost wrapper and "
                     f"the observation is one uint8 image; open_stream(env, frame_stack=1) stores stacks without this warning",
-                    stacklevel=2,
+                    stacklevel=user_stacklevel(),
                 )
             if self.verbose:
                 self._describe(stream, self.replay)

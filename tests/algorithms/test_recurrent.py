@@ -341,15 +341,15 @@ def test_evaluation_carries_the_state(learned: Any) -> None:
 def listened(model: Any) -> list[tuple[float, float]]:
     """Of sequences that are drawn, what they would enter with, and what is fed back."""
     found: list[tuple[float, float]] = []
-    gradient, view = model.learner.gradient, model.replay.view
+    update, view = model.learner.update, model.replay.view
 
     def listen(batch: Any) -> Any:
-        answer = gradient(batch)
+        priority, report = update(batch)
         entering = view.input_priorities(*batch.place, model.replay_config.rescale_eps)
-        found.extend(zip(entering.tolist(), answer[1].tolist(), strict=True))
-        return answer
+        found.extend(zip(entering.tolist(), priority.tolist(), strict=True))
+        return priority, report
 
-    model.learner.gradient = listen
+    model.learner.update = listen
     return found
 
 

@@ -263,7 +263,7 @@ def test_saved_and_loaded_it_acts_alike(tmp_path: Path) -> None:
         np.testing.assert_allclose(states[0]["memory"], states[1]["memory"], atol=1e-6)
     action, _ = loaded.predict(obs[0])
     assert action in (0, 1, 2)
-    with pytest.raises(SpaceError, match="reads the last reward"):
+    with pytest.raises(SpaceError, match="reward must be the last reward"):
         loaded.predict(obs, states[1])
 
 

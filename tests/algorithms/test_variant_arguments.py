@@ -143,7 +143,7 @@ def test_every_argument_has_its_table() -> None:
             r"noisy must be True, False or a dict with any of the keys kind, sigma \(or a str for 'kind'\), got 3",
         ),
         ({"prioritized_replay": {"alfa": 1}}, "prioritized_replay has no 'alfa'; allowed are .*Did you mean 'alpha'"),
-        ({"prioritized_replay": {"initial": "min"}}, "initial'.*give 'max' or a number above 0"),
+        ({"prioritized_replay": {"initial": "min"}}, "initial'.* must be 'max' or a number above 0"),
         ({"munchausen": {"temp": 1}}, "munchausen has no 'temp'; allowed are .'alpha', 'clip', 'tau'."),
         ({"munchausen": {"tau": 0}}, r"munchausen\['tau'\] must be a number >= 1e-06.* got 0"),
         ({"munchausen": {"clip": 1}}, "must be a finite number <= 0, got 1"),
