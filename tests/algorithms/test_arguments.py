@@ -172,9 +172,9 @@ def test_policies_that_are_refused(policy: Any, message: str) -> None:
     ("env", "message"),
     [
         (None, "env must be an id"),
-        ("CartPol-v1", "unknown environment 'CartPol-v1'.*Did you mean 'CartPole-v1'"),
-        (3, "int is not an environment that can be read; allowed: an id"),
-        ([], "no environment was given; allowed"),
+        ("CartPol-v1", "must be an id registered .*got 'CartPol-v1'.*Did you mean 'CartPole-v1'"),
+        (3, "env must be an id, .* got int"),
+        ([], "must be a list of at least one factory"),
     ],
 )
 def test_environments_that_are_refused(env: Any, message: str) -> None:

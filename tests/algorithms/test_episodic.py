@@ -247,7 +247,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("VPG, value", {"normalize_advantage": "yes"}, "normalize_advantage"),
     ("VPG, mean return", {"gae_lambda": 0.9}, "gae_lambda=0.9.*Remove them"),
     ("VPG, step mean", {"vf_coef": 0.1}, "vf_coef=0.1.*Remove them"),
-    ("VPG, step mean", {"episodes_per_update": 1}, "at least 2 episodes"),
+    ("VPG, step mean", {"episodes_per_update": 1}, "episodes_per_update must be >= 2"),
 ]
 
 

@@ -215,7 +215,7 @@ def test_other_depths_and_single_frames() -> None:
     make = KINDS["grey"][0]
     assert open_stream(make(), frame_stack=2).blueprint.observation_space.shape == (2, 12, 14)
     assert open_stream(lanes((1, 12, 14)), frame_stack=2).blueprint.observation_space.shape == (2, 12, 14)
-    with pytest.raises(ConfigurationError, match="frame_stack=2 needs single frames"):
+    with pytest.raises(ConfigurationError, match="must be of single frames .* with frame_stack=2"):
         open_stream(lanes((12, 14, 1)), frame_stack=2)
 
 
