@@ -230,7 +230,7 @@ def test_an_environment_that_breaks_leaves_a_run_that_goes_on(
     assert "an error at step 149" in out
     assert f"resume {folder}" in out
     assert (folder / "model.zip").is_file()
-    with pytest.warns(UserWarning, match="offers no state_dict"):  # said of the checkpoint in its first step
+    with pytest.warns(UserWarning, match="has no state_dict"):  # said of the checkpoint in its first step
         done = call("resume", folder, "--no-progress")
     assert done.exit_code == 0, done.output
     assert "at step 149 for 51 more" in done.output
