@@ -254,14 +254,14 @@ class Odd(Choices):
     [
         (
             np.zeros(4, bool),
-            "no action is legal in lane 0 {when}, though the state is not terminal; let the mask allow one, or terminate",
+            "lane 0 {when} must allow an action in a state that is not terminal, got none. Allow one, or terminate",
         ),
-        (np.ones(5, bool), r"came with shape \(5,\); allowed: shape \(4,\)"),
-        (np.ones((1, 4), bool), r"came with shape \(1, 4\); allowed: shape \(4,\)"),
-        (np.ones(4), "{when} came with dtype float64; allowed: bool, or integers 0 and 1"),
-        (np.array([0, 1, 2, 1]), "lane 0 {when} holds numbers other than 0 and 1; allowed"),
-        (None, r"lane 0 gave no info\['action_mask'\] {when}; .*Put it there, or leave action_mask out"),
-        ("abc", r"came with shape \(\); allowed: shape \(4,\)"),
+        (np.ones(5, bool), r"must be of shape \(4,\), got shape \(5,\)"),
+        (np.ones((1, 4), bool), r"must be of shape \(4,\), got shape \(1, 4\)"),
+        (np.ones(4), "{when} must be bool, or integers 0 and 1, got dtype float64"),
+        (np.array([0, 1, 2, 1]), "lane 0 {when} must hold only 0 and 1 \\(legal\\), got 2"),
+        (None, r"info of lane 0 {when} must contain 'action_mask' .*, or leave action_mask out"),
+        ("abc", r"must be of shape \(4,\), got shape \(\)"),
     ],
 )
 def test_masks_that_are_refused(mask: Any, message: str, at: int, when: str, lanes: int) -> None:
@@ -273,24 +273,26 @@ def test_masks_that_are_refused(mask: Any, message: str, at: int, when: str, lan
 
 def test_one_branch_without_a_legal_action() -> None:
     model = quick(Odd(np.array([1, 1, 0, 0, 0, 0, 1, 1, 1]), 2, "multi discrete"), action_mask="info")
-    with pytest.raises(EnvironmentFault, match="no action of branch 1 is legal in lane 0 at step 2"):
+    with pytest.raises(EnvironmentFault, match="lane 0 at step 2 must allow an action of branch 1"):
         model.learn(40)
 
 
 def test_an_environment_without_masks() -> None:
     model = quick(action_mask="info")
-    with pytest.raises(
-        EnvironmentFault, match=r"gave no info\['action_mask'\] after the reset; action_mask='info' needs it"
-    ):
+    with pytest.raises(EnvironmentFault, match=r"after the reset must contain 'action_mask' with action_mask='info'"):
         model.learn(10)
 
 
 @pytest.mark.parametrize(
     ("key", "error", "message"),
     [
-        ("legl", ConfigurationError, r"action_mask='legl'; allowed: None, 'info' .*or a key.*Did you mean 'legal'"),
-        ("place", SpaceError, r"the observation there is Box.*; allowed: bool, or integers 0 and 1, of shape \(4,\)"),
-        ("mode", SpaceError, r"the observation there is Discrete.*as in MultiBinary"),
+        (
+            "legl",
+            ConfigurationError,
+            r"must be None, 'info' .*or an observation key .*got 'legl'.*Did you mean 'legal'",
+        ),
+        ("place", SpaceError, r"action_mask='place' must be bool, or integers 0 and 1, of shape \(4,\), got Box"),
+        ("mode", SpaceError, r"got Discrete.*Use MultiBinary"),
     ],
 )
 def test_keys_that_hold_no_mask(key: str, error: type[Exception], message: str) -> None:

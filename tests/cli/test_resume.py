@@ -234,7 +234,7 @@ def test_run_can_be_resumed_after_an_environment_error(
     assert "error at step 149" in out
     assert f"resume {folder}" in out
     assert (folder / "model.zip").is_file()
-    with pytest.warns(UserWarning, match="offers no state_dict"):  # from the checkpoint after the first step
+    with pytest.warns(UserWarning, match="has no state_dict"):  # from the checkpoint after the first step
         done = call("resume", folder, "--no-progress")
     assert done.exit_code == 0, done.output
     assert "at step 149 for 51 more" in done.output
