@@ -92,7 +92,7 @@ def test_the_overview_says_which_switches_are_on() -> None:
 
 
 def test_the_overview_has_the_other_algorithms() -> None:
-    rows = table_of("algorithms/index.md", "## Policies that are learned")
+    rows = table_of("algorithms/index.md", "## Policy-gradient and actor-critic methods")
     assert {row[0].split("]")[0].strip("[ ") for row in rows} == POLICY_LEARNERS.keys()
     assert [name for name, row in zip(POLICY_LEARNERS, rows, strict=True) if f"({FILES[name]}.md)" not in row[0]] == []
 
