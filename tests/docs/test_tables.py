@@ -167,6 +167,6 @@ def test_no_table_is_broken_in_two(page: Path) -> None:
 
 def test_the_page_on_networks_names_every_class_that_may_be_given_by_name() -> None:
     text = (FOLDER / "networks.md").read_text(encoding="utf-8").replace("\n", " ")
-    for kind, classes in (("activations of `torch.nn`", ACTIVATIONS), ("optimisers of `torch.optim`", OPTIMIZERS)):
+    for kind, classes in (("activations of `torch.nn`", ACTIVATIONS), ("optimizers of `torch.optim`", OPTIMIZERS)):
         listed = text.partition(f"of {kind} (")[2].partition(")")[0]
         assert listed.split(", ") == [cls.__name__ for cls in classes]
