@@ -1,4 +1,4 @@
-"""Action spaces at the door: choices that are counted from 0, or numbers within bounds."""
+"""Action spaces: zero-based discrete choices, or numbers within bounds."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ Space = spaces.Space[Any]
 
 @dataclass(frozen=True, eq=False)
 class Choices:
-    """How a space counts: arrays of the shape of one of its elements, `()` for Discrete."""
+    """Ranges of a discrete space; arrays of the shape of one element, `()` for Discrete."""
 
     count: IntArray
-    """How many values each number has."""
+    """Number of values of each entry."""
     start: IntArray
-    """The smallest."""
+    """Smallest value of each entry."""
 
 
 @singledispatch
 def choices_of(space: Space) -> Choices | None:
-    """What each number of a Discrete, MultiDiscrete or MultiBinary may be; None for any other space."""
+    """Returns the ranges of a Discrete, MultiDiscrete or MultiBinary space; None for any other space."""
     return None
 
 
@@ -48,27 +48,27 @@ def _(space: spaces.MultiBinary) -> Choices:
 
 @dataclass(frozen=True)
 class ActionShape:
-    """What one action is made of: a single choice, or one for each branch of a MultiDiscrete; 0-based in this house."""
+    """Structure of discrete actions: one choice, or one per branch of a MultiDiscrete; zero-based inside this library."""
 
     branches: tuple[int, ...]
-    """How many choices each branch has; `(A,)` for Discrete."""
+    """Number of choices of each branch; `(A,)` for Discrete."""
     starts: tuple[int, ...]
-    """The number that the env gives to the first choice of each branch."""
+    """Number of the first choice of each branch in the environment."""
     branched: bool = False
-    """Whether actions have an axis D: so for MultiDiscrete and MultiBinary, be it of length 1."""
+    """True if actions have an axis D: for MultiDiscrete and MultiBinary, even with one branch."""
 
     @classmethod
     def of(cls, space: Space) -> ActionShape:
-        """What an action of this space is made of, if it is one that a Q-agent can act in.
+        """Returns the structure of the actions of a discrete space.
 
         Raises:
-            SpaceError: it is no Discrete, and no MultiDiscrete or MultiBinary of one axis.
+            SpaceError: the space is neither Discrete nor a MultiDiscrete or MultiBinary of one axis.
         """
         choices = choices_of(space)
         if choices is None or choices.count.ndim > 1 or not choices.count.size:
             raise SpaceError(
-                f"action space {space} is not supported by a Q-agent; allowed: Discrete(n, start=...), "
-                f"MultiDiscrete([n, ...], start=...) and MultiBinary(n) of one axis. "
+                f"the action space of a Q-agent must be Discrete(n, start=...), MultiDiscrete([n, ...], start=...) or "
+                f"MultiBinary(n) of one axis, got {space}. "
                 f"For continuous actions, discretise them with a gymnasium.ActionWrapper"
             )
         branches, starts = tuple(choices.count.ravel().tolist()), tuple(choices.start.ravel().tolist())
@@ -76,39 +76,39 @@ class ActionShape:
 
     @property
     def num_actions(self) -> int:
-        """A, the choices of the largest branch."""
+        """A, the number of choices of the largest branch."""
         return max(self.branches)
 
     @property
     def num_branches(self) -> int:
-        """D; 0 where actions have no such axis."""
+        """D, the number of branches; 0 if actions have no such axis."""
         return len(self.branches) if self.branched else 0
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of one action: `()`, or `(D,)`."""
+        """Shape of one action: `()` or `(D,)`."""
         return (len(self.branches),) if self.branched else ()
 
     @property
     def start(self) -> IntArray:
-        """What to add to 0-based actions for the env: `[]` or `[D]`, so that it broadcasts over a batch."""
+        """Offset of the environment's actions from zero-based ones: `[]` or `[D]`, broadcasts over a batch."""
         return np.array(self.starts, np.int64).reshape(self.shape)
 
     @property
     def legal(self) -> BoolArray:
-        """The widest mask, `[A]` or `[D, A]`: false only where a branch has fewer than A choices."""
+        """Mask of existing actions, `[A]` or `[D, A]`: False only where a branch has fewer than A choices."""
         return (np.arange(self.num_actions) < np.array(self.branches)[:, None]).reshape(*self.shape, self.num_actions)
 
     def uniform(self, rows: int, rng: np.random.Generator, mask: BoolArray | None = None) -> IntArray:
-        """Actions drawn uniformly, each branch by itself; from the legal ones where there is a mask.
+        """Samples actions uniformly, each branch independently.
 
         Args:
-            rows: how many.
-            rng: draws.
-            mask: `[rows, A]` (`[rows, D, A]`) True where legal; a row without any allows all.
+            rows: number of actions.
+            rng: generator.
+            mask: `[rows, A]` (`[rows, D, A]`), True where legal; a row without a legal action allows all.
 
         Returns:
-            `[rows]` (`[rows, D]`), 0-based.
+            `[rows]` (`[rows, D]`), zero-based.
         """
         if mask is None:
             if not self.branched:
@@ -117,73 +117,73 @@ class ActionShape:
         mask = mask | ~mask.any(-1, keepdims=True)
         if self.branched:
             mask = mask & self.legal
-        rank = rng.integers(mask.sum(-1))  # which of the legal ones, counted from 0
+        rank = rng.integers(mask.sum(-1))  # zero-based index among the legal actions
         drawn: IntArray = (mask.cumsum(-1) > rank[..., None]).argmax(-1)
         return drawn
 
 
 @dataclass(frozen=True, eq=False)
 class BoxActions:
-    """What one action of a Box is made of: numbers in the env's own units, within finite bounds."""
+    """Structure of continuous actions: numbers in the environment's units, within finite bounds."""
 
     space: spaces.Box
     low: FloatArray
-    """`[*shape]`, the smallest that is allowed."""
+    """`[*shape]` lower bounds."""
     high: FloatArray
-    """`[*shape]`, the largest; above `low` everywhere."""
+    """`[*shape]` upper bounds, greater than `low` everywhere."""
     branched = False
     num_actions = 0
-    """None of them can be counted."""
+    """0, since continuous actions cannot be counted."""
 
     @classmethod
     def of(cls, space: Space) -> BoxActions:
-        """What an action of this space is made of.
+        """Returns the structure of the actions of a Box space.
 
         Raises:
-            SpaceError: it is no Box of floating-point numbers, an axis is empty, or a bound is infinite or leaves no room.
+            SpaceError: the space is not a Box of floats, an axis has length 0, or the bounds are infinite or equal.
         """
         if not isinstance(space, spaces.Box) or np.dtype(space.dtype).kind != "f" or 0 in space.shape:
             raise SpaceError(
-                f"action space {space} is not continuous; allowed: Box(low, high, shape) of a floating-point dtype with no "
-                f"axis of length 0; whole numbers are choices: give MultiDiscrete"
+                f"a continuous action space must be Box(low, high, shape) of a floating-point dtype with no axis of "
+                f"length 0, got {space}. For integers use MultiDiscrete"
             )
         with np.errstate(over="ignore"):
             low, high = space.low.astype(np.float32), space.high.astype(np.float32)
         if not (np.isfinite(low).all() and np.isfinite(high).all() and (low < high).all()):
             raise SpaceError(
-                f"action space {space} needs bounds that are finite float32 numbers with low < high; wrap the env in "
-                f"gymnasium.wrappers.RescaleAction, or set bounds that it really uses"
+                f"bounds of a continuous action space must be finite float32 numbers with low < high, got {space}. Wrap the "
+                f"env in gymnasium.wrappers.RescaleAction, or set the bounds that it uses"
             )
         return cls(space, low, high)
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of one action."""
+        """Shape of one action."""
         return self.low.shape
 
     @property
     def start(self) -> FloatArray:
-        """What to add to stored actions for the env: 0."""
+        """Offset of the environment's actions from stored ones: 0."""
         return np.zeros((), np.float32)
 
     def uniform(self, rows: int, rng: np.random.Generator, mask: BoolArray | None = None) -> FloatArray:
-        """`[rows, *shape]` actions drawn uniformly between the bounds; there are no masks here."""
+        """Samples `[rows, *shape]` actions uniformly between the bounds; `mask` is ignored."""
         drawn = rng.random((rows, *self.shape), np.float32)
         return self.clip(self.low + drawn * (self.high - self.low))
 
     def clip(self, action: FloatArray) -> FloatArray:
-        """The nearest actions within the bounds (rounding may step over them)."""
+        """Clips actions to the bounds, which rounding may exceed."""
         return np.minimum(np.maximum(action, self.low), self.high)
 
 
 Actions = ActionShape | BoxActions
-"""Either of the two; both know `shape`, `start`, `num_actions` (0 for a Box) and how to draw `uniform` ones."""
+"""Discrete or continuous actions; both have `shape`, `start`, `num_actions` (0 for a Box) and `uniform`."""
 
 
 def actions_of(space: Space) -> Actions:
-    """What an action of this space is made of.
+    """Returns the structure of the actions of a space.
 
     Raises:
-        SpaceError: it is none of Discrete, MultiDiscrete, MultiBinary and Box, or one that cannot be acted in.
+        SpaceError: the space is not Discrete, MultiDiscrete, MultiBinary or Box, or not supported in this form.
     """
     return BoxActions.of(space) if isinstance(space, spaces.Box) else ActionShape.of(space)

@@ -1,4 +1,4 @@
-"""Arguments at the door: each check returns the plain Python value, or says what was given, what is allowed, and the fix."""
+"""Argument checks: each returns the plain Python value or raises `ConfigurationError`."""
 
 from __future__ import annotations
 
@@ -17,170 +17,182 @@ S = TypeVar("S")
 
 
 def check_int(name: str, value: Any, low: float, high: int | None = None, also: Collection[int] = ()) -> int:
-    """`value` as an int in `low..high`, or one of `also`; a `low` of -inf allows all of them.
+    """Returns `value` as an int between `low` and `high` (both included), or one of `also`.
+
+    Args:
+        name: argument name, for the message.
+        value: value to check; floats without a fraction, such as 1e6, are accepted.
+        low: smallest allowed value; -inf for no limit.
+        high: largest allowed value; None for no limit.
+        also: further allowed values.
 
     Raises:
-        ConfigurationError: not a whole number, or out of range.
+        ConfigurationError: the value is not an integer, or out of range.
     """
-    allowed = f"a whole number{_range(low, high)}" + "".join(f" or {extra}" for extra in also)
+    allowed = f"an integer{_range(low, high)}" + "".join(f" or {extra}" for extra in also)
     try:
-        number = value if type(value) is int else _whole(value)
+        number = value if type(value) is int else _to_int(value)
     except (TypeError, ValueError):
-        raise ConfigurationError(f"{name}={value!r} is not allowed: give {allowed}") from None
+        raise ConfigurationError(f"{name} must be {allowed}, got {value!r}") from None
     if number not in also and (number < low or (high is not None and number > high)):
-        raise ConfigurationError(f"{name}={value!r} is not allowed: give {allowed}")
+        raise ConfigurationError(f"{name} must be {allowed}, got {value!r}")
     return number
 
 
 def check_float(
     name: str, value: Any, low: float, high: float = math.inf, *, above: bool = False, below: bool = False
 ) -> float:
-    """`value` as a finite float in [low, high]; `above` and `below` make the ends open.
+    """Returns `value` as a finite float between `low` and `high`.
+
+    Args:
+        name: argument name, for the message.
+        value: value to check.
+        low: smallest allowed value; -inf for no limit.
+        high: largest allowed value; inf for no limit.
+        above: True to exclude `low`.
+        below: True to exclude `high`.
 
     Raises:
-        ConfigurationError: not a number, NaN, infinite, or out of range.
+        ConfigurationError: the value is not a number, NaN, infinite, or out of range.
     """
     try:
-        number = math.nan if _no_number(value) else float(value)
+        number = math.nan if _is_bool_or_text(value) else float(value)
     except (TypeError, ValueError):
         number = math.nan
-    fits = (number > low if above else number >= low) and (number < high if below else number <= high)
-    if not fits or math.isinf(number):
-        ends = [f"{'above' if above else 'from'} {low:g}"] if low > -math.inf else []
-        ends += [f"{'below' if below else 'up to'} {high:g}"] if high < math.inf else []
+    in_range = (number > low if above else number >= low) and (number < high if below else number <= high)
+    if not in_range or math.isinf(number):
+        limits = [f"{'>' if above else '>='} {low:g}"] if low > -math.inf else []
+        limits += [f"{'<' if below else '<='} {high:g}"] if high < math.inf else []
         kind = "a number" if low > -math.inf else "a finite number"
-        raise ConfigurationError(
-            f"{name}={value!r} is not allowed: give {' '.join([kind, ' and '.join(ends)]).strip()}"
-        )
+        allowed = " ".join([kind, " and ".join(limits)]).strip()
+        raise ConfigurationError(f"{name} must be {allowed}, got {value!r}")
     return number
 
 
-def check_target(path: Path, kind: str, endings: Iterable[str]) -> None:
-    """A file that is to be written: its ending says a format, and its folder is there.
+def check_output_path(path: Path, kind: str, endings: Iterable[str]) -> None:
+    """Checks the ending and the folder of a file to write.
 
     Args:
-        path: of the file.
-        kind: what it is to be, for the message.
-        endings: that are known, in lower case.
+        path: path of the file.
+        kind: kind of file, for the message.
+        endings: allowed endings in lower case, such as ".png".
 
     Raises:
-        ConfigurationError: another ending, or no such folder.
+        ConfigurationError: the ending is not allowed, or the folder does not exist.
     """
-    known = list(endings)
-    if path.suffix.lower() not in known:
-        raise ConfigurationError(f"{path} is no name of a {kind}: its ending says the format; give {', '.join(known)}")
+    allowed = list(endings)
+    if path.suffix.lower() not in allowed:
+        raise ConfigurationError(f"the name of a {kind} must end in {', '.join(allowed)}, got {path}")
     if not path.parent.is_dir():
         raise ConfigurationError(
-            f"{path} cannot be written: there is no folder {path.parent}; make it, or name another"
+            f"cannot write {path}: the folder {path.parent} does not exist. Create it or choose another folder"
         )
 
 
 def check_choice(name: str, value: Any, allowed: Collection[str]) -> str:
-    """`value` if it is one of `allowed`.
+    """Returns `value` if it is one of `allowed`.
 
     Raises:
-        ConfigurationError: it is not; the nearest names are offered.
+        ConfigurationError: it is not; the message suggests the nearest names.
     """
     if not isinstance(value, str) or value not in allowed:
         raise ConfigurationError(
-            f"{name}={value!r} is unknown: allowed are {sorted(allowed)}.{nearest(str(value), allowed)}"
+            f"{name} must be one of {sorted(allowed)}, got {value!r}.{nearest(str(value), allowed)}"
         )
     return str(value)
 
 
 def check_bool(name: str, value: Any) -> bool:
-    """`value` if it is True or False.
+    """Returns `value` as a bool if it is True or False (Python's or NumPy's).
 
     Raises:
         ConfigurationError: it is neither.
     """
     if type(value).__name__ not in ("bool", "bool_"):
-        raise ConfigurationError(f"{name}={value!r} is not allowed: give True or False")
+        raise ConfigurationError(f"{name} must be True or False, got {value!r}")
     return bool(value)
 
 
 def check_path(name: str, value: Any) -> str | None:
-    """`value` as the text of a path, or None.
+    """Returns the path `value` as a str, or None for None.
 
     Raises:
-        ConfigurationError: it is neither.
+        ConfigurationError: it is neither a path nor None.
     """
     if value is not None and not isinstance(value, (str, os.PathLike)):
-        raise ConfigurationError(f"{name}={value!r} is not allowed: give a path, or None")
+        raise ConfigurationError(f"{name} must be a path or None, got {value!r}")
     return None if value is None else os.fspath(value)
 
 
-def check_names(name: str, given: Any) -> tuple[str, ...]:
-    """`given` as a tuple of texts; a text alone would be read letter by letter.
+def check_names(name: str, value: Any) -> tuple[str, ...]:
+    """Returns `value` as a tuple of strings; a single str is refused, since iterating it would give letters.
 
     Raises:
-        ConfigurationError: it is no list of them.
+        ConfigurationError: it is not an iterable of strings.
     """
-    if isinstance(given, str) or not isinstance(given, Iterable) or not all(isinstance(one, str) for one in given):
-        raise ConfigurationError(f"{name}={given!r} is not allowed: give a tuple of names, such as ('is_success',)")
-    return tuple(given)
+    if isinstance(value, str) or not isinstance(value, Iterable) or not all(isinstance(item, str) for item in value):
+        raise ConfigurationError(f"{name} must be a tuple of names, such as ('is_success',), got {value!r}")
+    return tuple(value)
 
 
-def check_called(name: str, value: Any, *arguments: str) -> Callable[..., Any]:
-    """`value` if it can be called with so many arguments, as far as its signature tells.
+def check_callable(name: str, value: Any, *arguments: str) -> Callable[..., Any]:
+    """Returns `value` if it can be called with these arguments, as far as its signature is known.
 
     Raises:
-        ConfigurationError: it cannot be called, or takes more or fewer.
+        ConfigurationError: it is not callable, or needs more or fewer arguments.
     """
-    wanted = f"a function ({', '.join(arguments)})"
+    allowed = f"a function ({', '.join(arguments)})"
     if not callable(value):
-        raise ConfigurationError(f"{name}={value!r} is not allowed: give {wanted}")
-    called: Callable[..., Any] = value
+        raise ConfigurationError(f"{name} must be {allowed}, got {value!r}")
+    function: Callable[..., Any] = value
     try:
-        signature = inspect.signature(called)
-    except (TypeError, ValueError):  # of builtins, some of which tell nothing
-        return called
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # some builtins have no signature
+        return function
     try:
         signature.bind(*arguments)
     except TypeError:
-        raise ConfigurationError(
-            f"{name}={value!r} takes {signature}, and is called with {len(arguments)}: give {wanted}"
-        ) from None
-    return called
+        raise ConfigurationError(f"{name} must be {allowed}, got {value!r} with the signature {signature}") from None
+    return function
 
 
-def check_mapping(name: str, given: Any) -> dict[str, Any]:
-    """`given` as a dict, empty for None.
+def check_mapping(name: str, value: Any) -> dict[str, Any]:
+    """Returns `value` as a dict, empty for None.
 
     Raises:
-        ConfigurationError: it is no mapping.
+        ConfigurationError: it is not a mapping.
     """
-    if given is not None and not isinstance(given, Mapping):
-        raise ConfigurationError(f"{name}={given!r} is not allowed: give a dict of keyword arguments, or None")
-    return dict(given or {})
+    if value is not None and not isinstance(value, Mapping):
+        raise ConfigurationError(f"{name} must be a dict of keyword arguments or None, got {value!r}")
+    return dict(value or {})
 
 
-def check_keys(name: str, given: Mapping[str, Any] | None, allowed: Collection[str]) -> dict[str, Any]:
-    """`given` as a dict whose keys are all `allowed`.
+def check_keys(name: str, value: Mapping[str, Any] | None, allowed: Collection[str]) -> dict[str, Any]:
+    """Returns `value` as a dict whose keys are all in `allowed`.
 
     Raises:
-        ConfigurationError: a key is unknown; the nearest ones are offered.
+        ConfigurationError: a key is unknown; the message suggests the nearest names.
     """
-    found = check_mapping(name, given)
-    for key in found:
+    options = check_mapping(name, value)
+    for key in options:
         if key not in allowed:
             raise ConfigurationError(
                 f"{name} has no {key!r}; allowed are {sorted(allowed)}.{nearest(str(key), allowed)}"
             )
-    return found
+    return options
 
 
 def check_switch(name: str, value: Any, settings: type[S], text: str | None = None) -> S | None:
-    """A switch with settings: None for False, the defaults for True, or a dict of what differs from them.
+    """Returns the settings of an option: None for False, the defaults for True, the defaults updated by a dict.
 
     Args:
-        name: of the argument.
-        value: True, False, a dict, or the settings themselves.
+        name: argument name, for the message.
+        value: True, False, a dict, or an object of `settings`.
         settings: dataclass that checks its fields.
-        text: the field that a text alone stands for, if any.
+        text: field that a str sets; None if a str is not allowed.
 
     Raises:
-        ConfigurationError: none of these, or a field is unknown or out of range.
+        ConfigurationError: the value is none of these, or a field is unknown or out of range.
     """
     if value is False:
         return None
@@ -193,37 +205,38 @@ def check_switch(name: str, value: Any, settings: type[S], text: str | None = No
     if not isinstance(value, Mapping):
         names = [field.name for field in fields(settings)]  # type: ignore[arg-type]  # a dataclass
         raise ConfigurationError(
-            f"{name}={value!r} is not allowed: give True, False or a dict of settings: {', '.join(names)}"
-            + (f" (a text alone is its {text!r})" if text else "")
+            f"{name} must be True, False or a dict with any of the keys {', '.join(names)}"
+            + (f" (or a str for {text!r})" if text else "")
+            + f", got {value!r}"
         )
     return settings(**check_keys(name, value, [field.name for field in fields(settings)]))  # type: ignore[arg-type]  # a dataclass
 
 
-def over_defaults(given: Any, defaults: Mapping[str, Any]) -> Any:
-    """A switch of a class that has settings of its own: they hold for True, and below what a dict says."""
-    if given is True:
+def merge_defaults(value: Any, defaults: Mapping[str, Any]) -> Any:
+    """Applies an algorithm's own defaults to a switch: they replace True and fill the missing keys of a dict."""
+    if value is True:
         return dict(defaults)
-    return {**defaults, **given} if isinstance(given, Mapping) else given
+    return {**defaults, **value} if isinstance(value, Mapping) else value
 
 
-def _whole(value: Any) -> int:
-    if _no_number(value):
+def _to_int(value: Any) -> int:
+    if _is_bool_or_text(value):
         raise TypeError
     try:
         return operator.index(value)
     except TypeError:
         number = float(value)
-        if number.is_integer():  # 1e6 is a whole number to everybody but Python
+        if number.is_integer():  # 1e6 is a float in Python
             return int(number)
         raise
 
 
-def _no_number(value: Any) -> bool:
-    """Truths and texts, which Python would convert: `float(True)`, `float("1")`."""
+def _is_bool_or_text(value: Any) -> bool:
+    """Returns True for bools and texts, which `float` would convert: `float(True)`, `float("1")`."""
     return isinstance(value, (bool, str, bytes)) or getattr(getattr(value, "dtype", None), "kind", "") == "b"
 
 
 def _range(low: float, high: int | None) -> str:
     if low == -math.inf:
-        return "" if high is None else f" up to {high}"
-    return f" from {low} up" if high is None else f" from {low} to {high}"
+        return "" if high is None else f" <= {high}"
+    return f" >= {low}" if high is None else f" from {low} to {high}"

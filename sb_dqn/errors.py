@@ -1,4 +1,4 @@
-"""The exceptions of this package: what went wrong tells the type, how to mend it tells the message."""
+"""Exceptions of this package. The type names the kind of fault, the message how to fix it."""
 
 from __future__ import annotations
 
@@ -7,36 +7,36 @@ from collections.abc import Iterable, Mapping
 
 
 class ConfigurationError(ValueError):
-    """An argument, or a combination of arguments, that cannot work; raised at construction."""
+    """Invalid argument or combination of arguments; raised at construction."""
 
 
 class SpaceError(ConfigurationError):
-    """An observation, an action or a space that does not fit."""
+    """Observation, action or space that is not supported or does not match."""
 
 
 class MissingPart(ConfigurationError, AttributeError):
-    """A part of a model that it does not have yet; an `AttributeError` too, so that `hasattr` says no."""
+    """Access to a part that a model does not have yet; an `AttributeError` too, so that `hasattr` returns False."""
 
 
 class EnvironmentFault(RuntimeError):
-    """The environment raised, answered NaN, or broke its own contract; names lane and step."""
+    """Failure of an environment: it raised, returned NaN, or broke its own contract. The message has lane and step."""
 
 
 class CheckpointError(ValueError):
-    """A file that is damaged, foreign, or not trusted; names the member and the check that failed."""
+    """Damaged, foreign or untrusted file; the message names the member and the failed check."""
 
 
 class MemoryBudgetError(MemoryError):
-    """An allocation that does not fit into the memory at hand, refused before it is made."""
+    """Allocation that does not fit into the available memory, refused before it is made."""
 
 
-def nearest(given: str, allowed: Iterable[str], count: int = 3, cutoff: float = 0.5) -> str:
-    """`" Did you mean 'a' or 'b'?"` for the names nearest to `given`, or an empty string."""
-    close = difflib.get_close_matches(given, list(allowed), n=count, cutoff=cutoff)
-    return f" Did you mean {' or '.join(repr(name) for name in close)}?" if close else ""
+def nearest(name: str, allowed: Iterable[str], count: int = 3, cutoff: float = 0.5) -> str:
+    """Returns `" Did you mean 'a' or 'b'?"` with the names closest to `name`, or an empty string."""
+    close = difflib.get_close_matches(name, list(allowed), n=count, cutoff=cutoff)
+    return f" Did you mean {' or '.join(repr(match) for match in close)}?" if close else ""
 
 
 def no_attribute(owner: object, name: str, elsewhere: Mapping[str, str], known: Iterable[str] = ()) -> AttributeError:
-    """The error of a name that an object lacks: what stands for it here, or the names of its own that are close."""
+    """Returns the error for a missing attribute, with the hint in `elsewhere` or the closest names in `known`."""
     hint = f" {elsewhere[name]}" if name in elsewhere else nearest(name, known, cutoff=0.75)
     return AttributeError(f"{type(owner).__name__} has no attribute {name!r}.{hint}")

@@ -1,106 +1,29 @@
-"""How good is a model: full games on an environment, the raw game score, nothing of the training touched."""
+"""Evaluation of models: raw returns of complete episodes, without effects on the training."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from gymnasium import spaces
 
 from sb_dqn.buffers.frame_stack import FrameStack
-from sb_dqn.checks import check_called, check_int
+from sb_dqn.checks import check_callable, check_int
 from sb_dqn.envs.streams.open import Stream, open_stream, opened_here
+from sb_dqn.envs.streams.sb3_frames import has_stacks_of
 from sb_dqn.envs.streams.space_compatibility import difference, is_same
+from sb_dqn.episode_tally import Episodes as Episodes
+from sb_dqn.episode_tally import Tally
 from sb_dqn.errors import ConfigurationError, SpaceError
 from sb_dqn.spaces import flatten_space
 from sb_dqn.types import BoolArray, Rows
 
 MAX_STEPS = 108_000
-"""Steps after which an episode is cut, should the environment have no limit of its own (ALE's is 108,000 frames)."""
+"""Steps after which an episode is cut if the environment has no shorter limit (ALE's is 108,000 frames)."""
 
 EvaluationCallback = Callable[[dict[str, Any], dict[str, Any]], Any]
-
-
-@dataclass
-class Episodes:
-    """The evaluated episodes, in the order in which they ended."""
-
-    returns: list[float] = field(default_factory=list)
-    """Undiscounted sum of the rewards as the game gave them."""
-    lengths: list[int] = field(default_factory=list)
-    """In environment steps."""
-    infos: list[dict[str, Any]] = field(default_factory=list)
-    """Info dict of the final step."""
-    cut: int = 0
-    """How many of them were cut at `max_steps`."""
-
-
-class Tally:
-    """Counts episodes lane by lane, each lane against a target of its own.
-
-    Fixed targets keep the mean fair: whoever takes the first n episodes to end over-represents the short ones.
-
-    Args:
-        n_eval_episodes: divided over the lanes as evenly as possible.
-        num_envs: lanes, B.
-        max_steps: an episode of this many steps is cut, and its lane waits for the next start of the stream.
-    """
-
-    def __init__(self, n_eval_episodes: int, num_envs: int, max_steps: int) -> None:
-        self.targets = (n_eval_episodes + np.arange(num_envs)) // num_envs  # [B]
-        self.counts = np.zeros(num_envs, np.int64)
-        self.max_steps = max_steps
-        self.episodes = Episodes()
-        self.begin()
-
-    def begin(self) -> None:
-        """The stream starts: every lane is at its first observation."""
-        lanes = len(self.targets)
-        self.score = np.zeros(lanes)
-        self.length = np.zeros(lanes, np.int64)
-        self.waiting = np.zeros(lanes, np.bool_)
-        self.last = np.zeros(lanes, np.bool_)
-        self.starts = np.ones(lanes, np.bool_)
-
-    @property
-    def complete(self) -> bool:
-        """Every lane has its episodes."""
-        return bool((self.counts >= self.targets).all())
-
-    @property
-    def playing(self) -> BoolArray:
-        """`[B]` lanes whose running episode is going to count."""
-        return (self.counts < self.targets) & ~self.waiting
-
-    def add(self, rows: Rows) -> BoolArray:
-        """Add the scores of a tick; `[B]` lanes whose episode ended in it."""
-        self.length += rows.stepped
-        ended = np.zeros_like(self.last)
-        for slot in rows.slots:
-            self.score += np.where(slot.valid, slot.score, 0)
-            ended |= slot.valid & slot.last
-            self.starts = np.where(slot.valid, self.last, self.starts)  # the row after a last one is a reset row
-            self.last = np.where(slot.valid, slot.last, self.last)
-        return ended
-
-    def close_episodes(self, ended: BoolArray, rows: Rows) -> None:
-        """Write down the episodes that ended, and those that are cut for their length."""
-        cut = self.playing & ~ended & (self.length >= self.max_steps)
-        done = (self.playing & ended) | cut
-        if done.any():
-            infos = rows.make_infos()
-            for lane in np.flatnonzero(done):
-                self.episodes.returns.append(float(self.score[lane]))
-                self.episodes.lengths.append(int(self.length[lane]))
-                self.episodes.infos.append(infos[lane] if infos else {})
-            self.episodes.cut += int(cut.sum())
-            self.counts += done
-            self.waiting |= cut
-        self.score[ended] = 0
-        self.length[ended] = 0
 
 
 def evaluate_policy(
@@ -117,21 +40,21 @@ def evaluate_policy(
     seed: int | None = 0,
     max_steps: int = MAX_STEPS,
 ) -> tuple[float, float] | tuple[list[float], list[int]]:
-    """Play full games and report the score as the game gives it: a lost life ends nothing, nothing is clipped.
+    """Evaluates a model on complete episodes with the environment's own rewards: no clipping, a lost life ends no episode.
 
     Args:
-        model: whatever has `predict`.
-        env: an id, an environment, a vector env, a list of factories. What was opened here is closed here; an
-            environment that was passed in stays open and has been reset.
-        n_eval_episodes: episodes in all; each lane plays its fair share.
-        deterministic: the greedy action, or one drawn as while learning.
+        model: object with a `predict` method.
+        env: an id, an environment, a vector env or a list of factories. An environment that is passed in stays open and
+            is reset; others are closed afterwards.
+        n_eval_episodes: total number of episodes, divided evenly over the lanes.
+        deterministic: True for greedy actions, False to sample actions as during training.
         render: call the env's `render` after every step.
-        callback: called as `callback(locals, globals)` for each lane that is still counting, after each step.
-        reward_threshold: the mean return must be above it.
-        return_episode_rewards: return the episodes instead of their mean.
-        warn: say so if the environment is the training one, or an episode was cut.
-        seed: of the environment. The same seed gives the same games while actions are greedy; None leaves it to the environment.
-        max_steps: an episode is cut after this many steps, so that a game that never ends cannot hold up the training.
+        callback: called as `callback(locals, globals)` after each step, for each lane whose episode counts.
+        reward_threshold: bound that the mean return must exceed.
+        return_episode_rewards: return all episodes instead of their mean.
+        warn: warn if the environment is the training one, or an episode was cut.
+        seed: seed of the environment. With greedy actions the same seed gives the same episodes; None sets no seed.
+        max_steps: number of steps after which an episode is cut, so that an endless episode cannot block the training.
 
     Returns:
         Mean and standard deviation of the return; or the lists of returns and of lengths in steps.
@@ -142,7 +65,7 @@ def evaluate_policy(
         AssertionError: the mean return is not above `reward_threshold`.
     """
     if env is None:
-        raise ConfigurationError("env is None: give the evaluation an environment, for instance its id")
+        raise ConfigurationError("env must be an environment or its id, got None")
     check_not_training(model, env, bool(getattr(model, "learning", False)), warn)
     stream = open_for(model, env)
     try:
@@ -153,8 +76,8 @@ def evaluate_policy(
             stream.close()
     if episodes.cut and warn:
         warnings.warn(
-            f"{episodes.cut} of {n_eval_episodes} episodes did not end within max_steps={max_steps} and were cut; "
-            f"pass a larger max_steps, or an environment with a time limit",
+            f"{episodes.cut} of {n_eval_episodes} episodes did not end within max_steps={max_steps} and were cut. "
+            f"Pass a larger max_steps, or an environment with a time limit",
             stacklevel=2,
         )
     mean, spread = float(np.mean(episodes.returns)), float(np.std(episodes.returns))
@@ -173,25 +96,34 @@ def play_episodes(
     callback: EvaluationCallback | None = None,
     seed: int | None = 0,
     max_steps: int = MAX_STEPS,
+    max_total_steps: int | None = None,
+    watch: Callable[[Episodes], object] | None = None,
 ) -> Episodes:
-    """The games of `evaluate_policy`, on a stream that is already open and stays open.
+    """Plays the games of `evaluate_policy` on a stream that is already open and stays open.
 
-    A lane whose episode was cut waits until the others have their episodes; then all start anew with another seed.
+    A lane whose episode was cut waits until the others have their episodes; then all start again with another seed.
+
+    Args:
+        model, stream, n_eval_episodes, deterministic, render, callback, seed, max_steps: see `evaluate_policy`.
+        max_total_steps: env steps over all lanes after which it ends with the episodes that are finished, maybe none; short
+            episodes are then over-represented. None: no bound.
+        watch: called with the episodes so far after each step.
     """
     n_eval_episodes, max_steps = check_int("n_eval_episodes", n_eval_episodes, 1), check_int("max_steps", max_steps, 1)
     seed = None if seed is None else check_int("seed", seed, -np.inf)
     if callback is not None:
-        check_called("callback", callback, "locals", "globals")
-    stream = open_for(model, stream)  # refuses other spaces, and one without the legal actions that are needed
+        check_callable("callback", callback, "locals", "globals")
+    stream = open_for(model, stream)  # raises if spaces differ or required action masks are missing
     tally = Tally(n_eval_episodes, stream.num_envs, max_steps)
     rounds, start = 0, stream.action_shape.start
-    while not tally.complete:
+    bound = np.inf if max_total_steps is None else check_int("max_total_steps", max_total_steps, 1)
+    while not tally.complete and tally.episodes.steps < bound:
         rows = stream.begin(None if seed is None else derive_seed(seed, rounds))
         tally.begin()
         rounds += 1
         view, state = View(stream), None
         observations = view(rows)
-        while tally.playing.any():
+        while tally.playing.any() and tally.episodes.steps < bound:
             told = {"reward": rows.slots[-1].reward} if getattr(model, "reads_reward", False) else {}
             asked = {"state": state, "episode_start": tally.starts, "deterministic": deterministic, **told}
             if (mask := rows.slots[-1].mask) is not None:
@@ -207,60 +139,63 @@ def play_episodes(
             observations = new_observations
             if render:
                 stream.env.render()
+            if watch is not None:
+                watch(tally.episodes)
     return tally.episodes
 
 
 def open_for(model: Any, env: Any) -> Stream:
-    """The environment read as rows, with its legal actions where the model was trained with them.
+    """Opens an environment as a stream of rows, with action masks if the model was trained with them.
 
     Raises:
-        SpaceError: its spaces are not those that the model was made for.
+        SpaceError: its spaces differ from the model's.
     """
-    stream = open_stream(env, action_mask=getattr(model, "action_mask", None))
-    made = getattr(model, "blueprint", stream.blueprint)  # something else that predicts does not tell
-    if differs := difference(stream.blueprint, made):
+    made = getattr(model, "blueprint", None)  # something else that predicts does not tell
+    whole = 1 if made is not None and has_stacks_of(env, made) else None
+    stream = open_stream(env, frame_stack=whole, action_mask=getattr(model, "action_mask", None))
+    if differs := difference(stream.blueprint, made or stream.blueprint):
         if opened_here(env):
             stream.close()
-        raise SpaceError(f"the evaluation env's {differs}; evaluate it on an environment like that")
+        raise SpaceError(f"the evaluation env's {differs}. Evaluate on an environment with the same spaces")
     return stream
 
 
 def derive_seed(seed: int, number: int) -> int:
-    """A seed for the `number`-th start of an evaluation, apart from those of the training; leaves room for + lane."""
+    """Returns a seed for the `number`-th start of an evaluation, unlike those of the training; leaves room for + lane."""
     words = np.random.SeedSequence([seed % 2**64, 0xE7A1, number]).generate_state(1)
     return int(words[0] % 2**30)
 
 
 def check_not_training(model: Any, env: Any, learning: bool, warn: bool = True) -> None:
-    """Keep an evaluation out of the episodes that the model is learning from.
+    """Raises or warns if an evaluation would reset the episodes of the training environment.
 
     Args:
-        model: with `get_env()`, if it has an environment at all.
-        env: of the evaluation.
-        learning: whether `learn` is running, so that its episodes would be lost.
-        warn: warn where nothing is lost but the running episodes of a model that is not learning.
+        model: model, with `get_env()` if it has an environment.
+        env: environment of the evaluation.
+        learning: True while `learn` is running, which would lose its episodes.
+        warn: warn if only the running episodes of a model that is not learning are lost.
 
     Raises:
-        ConfigurationError: the model is learning on this very environment.
+        ConfigurationError: the model is learning on the same environment.
     """
     training_env = getattr(model, "get_env", lambda: None)()
     if training_env is None or not is_same(env, training_env):
         return
     if learning:
         raise ConfigurationError(
-            "the evaluation env is the one that the model is learning on, so evaluating would reset its episodes; "
-            "make another one for evaluation, for instance by its id"
+            "the evaluation env must not be the one that the model is learning on, whose episodes it would reset. "
+            "Pass another one, for example its id"
         )
     if warn:
         warnings.warn(
-            "evaluating on the env that the model was trained on gives up its running episodes; "
-            "pass an env of its own, or warn=False",
+            "evaluating on the env that the model was trained on discards its running episodes. "
+            "Pass a separate env, or warn=False",
             stacklevel=3,
         )
 
 
 class View:
-    """What `predict` is shown, with axis B: an array, or a dict of arrays for a Dict space; frames are stacked."""
+    """Observations for `predict`, with axis B: an array, or a dict of arrays for a Dict space; frames are stacked."""
 
     def __init__(self, stream: Stream) -> None:
         blueprint, leaves = stream.blueprint, flatten_space(stream.observation_space)
@@ -268,7 +203,7 @@ class View:
         self.stack = FrameStack(blueprint.frame_stack, stream.num_envs, leaves) if blueprint.frame_stack > 1 else None
 
     def __call__(self, rows: Rows) -> Any:
-        obs = {key: value.copy() for key, value in rows.slots[-1].obs.items()}  # the stream writes into its own again
+        obs = {key: value.copy() for key, value in rows.slots[-1].obs.items()}  # the stream overwrites its arrays
         if self.stack is not None:
             for slot in rows.slots:
                 self.stack.push(slot)
@@ -277,7 +212,7 @@ class View:
 
 
 def _tell(callback: EvaluationCallback, names: dict[str, Any], tally: Tally, rows: Rows, ended: BoolArray) -> None:
-    """Call the callback for each counting lane that made a step, with the names that Stable-Baselines3 gives it."""
+    """Calls the callback for each counting lane that made a step, with the same names as Stable-Baselines3."""
     infos = rows.make_infos()
     rewards = sum(np.where(slot.valid, slot.score, 0) for slot in rows.slots)
     names |= {

@@ -1,4 +1,4 @@
-"""The learning curve of a run as a picture: every episode, their running mean, and the evaluations."""
+"""Plots of learning curves: episode returns, their running mean, and evaluations."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from sb_dqn.checks import check_target
+from sb_dqn.checks import check_output_path
 from sb_dqn.errors import ConfigurationError
 
 Points = npt.NDArray[np.float64]
@@ -19,25 +19,25 @@ Against = Literal["steps", "time"]
 
 @dataclass(frozen=True)
 class Curve:
-    """What a run's folder tells; episodes in the order in which they ended."""
+    """Learning curve of a run; episodes in the order in which they ended."""
 
     steps: Points
     """`[E]` environment steps over all lanes at the end of each episode."""
     seconds: Points
-    """`[E]` since the start of the run."""
+    """`[E]` seconds since the start of the run at the end of each episode."""
     returns: Points
-    """`[E]` undiscounted sum of the raw rewards."""
+    """`[E]` undiscounted sum of the raw rewards of each episode."""
     eval_steps: Points
     """`[V]` environment steps at each evaluation."""
     eval_returns: Points
-    """`[V, n]` the returns of its episodes."""
+    """`[V, n]` returns of the episodes of each evaluation."""
 
 
 def read_curve(folder: Path) -> Curve:
-    """Episodes from `*.monitor.csv`, else their means from `progress.csv`; evaluations from `evaluations.npz`.
+    """Reads episodes from `*.monitor.csv`, or else their means from `progress.csv`, and evaluations from `evaluations.npz`.
 
     Raises:
-        ConfigurationError: the folder holds none of these, or no episode has ended yet.
+        ConfigurationError: the folder has none of these files, or no episode has ended yet.
     """
     episodes = _from_monitors(folder)
     if not len(episodes):
@@ -45,27 +45,27 @@ def read_curve(folder: Path) -> Curve:
     eval_steps, eval_returns = _evaluations(folder)
     if not len(episodes) and not len(eval_steps):
         raise ConfigurationError(
-            f"nothing to plot in {folder}: no episode in *.monitor.csv or progress.csv and no evaluations.npz; "
-            f"give the folder of a run in which an episode has ended"
+            f"nothing to plot in {folder}: no episode in *.monitor.csv or progress.csv and no evaluations.npz. "
+            f"Pass the folder of a run in which an episode has ended"
         )
     steps, seconds, returns = episodes.T
     return Curve(steps, seconds, returns, eval_steps, eval_returns)
 
 
 def plot_curve(folder: Path | str, picture: Path | str, title: str = "", against: Against = "steps") -> Path:
-    """Draw the learning curve of the run in `folder`; the ending of `picture` (.png, .svg, .pdf) says the format.
+    """Plots the learning curve of the run in `folder`; returns the path of the picture.
 
     Args:
-        folder: of one run.
-        picture: file to write.
-        title: for instance algorithm, environment and seed.
-        against: environment steps, or wall-clock time.
+        folder: folder of one run.
+        picture: file to write; its ending (.png, .svg, .pdf) selects the format.
+        title: title, for example algorithm, environment and seed.
+        against: x-axis: environment steps or wall-clock time.
 
     Raises:
-        ConfigurationError: nothing to plot, nothing that `picture` can be written as, or matplotlib is missing.
+        ConfigurationError: there is nothing to plot, the ending of `picture` is not supported, or matplotlib is missing.
     """
     figure = new_figure(8, 4.5)
-    check_target(Path(picture), "picture", [f".{ending}" for ending in figure.canvas.get_supported_filetypes()])
+    check_output_path(Path(picture), "picture", [f".{ending}" for ending in figure.canvas.get_supported_filetypes()])
     curve = read_curve(Path(folder))
     _draw(figure.add_subplot(), curve, title, against)
     save_figure(figure, Path(picture))
@@ -73,7 +73,7 @@ def plot_curve(folder: Path | str, picture: Path | str, title: str = "", against
 
 
 def new_figure(width: float, height: float) -> Any:
-    """An empty figure, in inches.
+    """Creates an empty figure; width and height in inches.
 
     Raises:
         ConfigurationError: matplotlib is missing.
@@ -82,26 +82,26 @@ def new_figure(width: float, height: float) -> Any:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ImportError:
-        raise ConfigurationError("a picture needs matplotlib: pip install 'sb_dqn[plots]'") from None
+        raise ConfigurationError("plots need matplotlib. Install it: pip install 'sb_dqn[plots]'") from None
     figure = Figure(figsize=(width, height), dpi=150, layout="constrained")
-    FigureCanvasAgg(figure)  # no window and no global state, whatever the user's backend
+    FigureCanvasAgg(figure)  # no window and no global state with any backend
     return figure
 
 
 def save_figure(figure: Any, picture: Path) -> None:
-    """Write the file, in the format that its ending says.
+    """Writes a figure to a file, in the format of its ending.
 
     Raises:
-        ConfigurationError: it cannot be written.
+        ConfigurationError: the file cannot be written.
     """
     try:
         figure.savefig(picture)
     except OSError as error:
-        raise ConfigurationError(f"{picture} cannot be written: {error.strerror or error}") from error
+        raise ConfigurationError(f"cannot write {picture}: {error.strerror or error}") from error
 
 
 def running_mean(values: Points, window: int) -> Points:
-    """`[E]` mean of the last `window` values at each place; of those there are at the beginning."""
+    """Returns the `[E]` mean of the last `window` values at each position; of fewer at the beginning."""
     sums = np.concatenate([[0.0], np.cumsum(values)])
     ends = np.arange(1, len(values) + 1)
     starts = np.maximum(ends - window, 0)
@@ -142,7 +142,7 @@ def _draw(axes: Any, curve: Curve, title: str, against: Against) -> None:
 
 
 def _from_monitors(folder: Path) -> Points:
-    """`[E, 3]` steps, seconds, return; the lanes' files merged by time."""
+    """Reads `[E, 3]` steps, seconds and return of each episode; merges the files of the lanes by time."""
     rows: list[tuple[float, float, float]] = []  # time, length, return
     for path in sorted(folder.glob("*monitor.csv")):
         with path.open(newline="", encoding="utf-8") as file:
@@ -153,7 +153,7 @@ def _from_monitors(folder: Path) -> Points:
 
 
 def _from_progress(folder: Path) -> Points:
-    """`[E, 3]` steps, seconds, mean return at each log line."""
+    """Reads `[E, 3]` steps, seconds and mean return of each log line."""
     path = folder / "progress.csv"
     columns = ("time/total_timesteps", "time/time_elapsed", "rollout/ep_rew_mean")
     rows: list[list[float]] = []
@@ -169,5 +169,5 @@ def _evaluations(folder: Path) -> tuple[Points, Points]:
     path = folder / "evaluations.npz"
     if not path.is_file():
         return np.zeros(0), np.zeros((0, 1))
-    with np.load(path, allow_pickle=False) as saved:
-        return saved["timesteps"].astype(np.float64), saved["results"].astype(np.float64)
+    with np.load(path, allow_pickle=False) as arrays:
+        return arrays["timesteps"].astype(np.float64), arrays["results"].astype(np.float64)

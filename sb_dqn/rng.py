@@ -1,4 +1,4 @@
-"""One seed, many named generators: each part draws from its own, so none disturbs another."""
+"""Random generators of a model, derived from one seed; each part has its own, so that none affects another."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ NAMES = ("init", "env", "explore", "predict", "sample", "noise")
 
 
 class Generators:
-    """The random streams of one model, derived from one seed and saved with it.
+    """Random generators of one model, derived from one seed and saved with the model.
 
     Args:
-        seed: None draws one from the operating system; it is kept, so every run can be repeated.
-        device: where `noise` draws.
-        sample_device: where `sample` draws, beside the replay; None: on `device`.
+        seed: seed; None draws one from the operating system and stores it in `seed`, so that the run can be repeated.
+        device: device of `noise`.
+        sample_device: device of `sample`, the same as the replay buffer's; None for `device`.
     """
 
     def __init__(self, seed: int | None, device: torch.device, sample_device: torch.device | None = None) -> None:
@@ -27,7 +27,7 @@ class Generators:
         self.init_seed, env_seed, sample, noise = (
             int(states[name].generate_state(1)[0]) for name in ("init", "env", "sample", "noise")
         )
-        self.env_seed = env_seed % 2**30  # ALE takes 31 bits, and lane b is seeded by env_seed + b
+        self.env_seed = env_seed % 2**30  # ALE accepts 31 bits, and lane b is seeded with env_seed + b
         self.explore = np.random.default_rng(states["explore"])
         self.predict = np.random.default_rng(states["predict"])
         self.sample = torch.Generator(sample_device or device).manual_seed(sample)
@@ -54,7 +54,7 @@ class Generators:
 
 @contextmanager
 def torch_seeded(seed: int) -> Iterator[None]:
-    """torch's global generator seeded for the block (layers initialise from it) and put back after it."""
+    """Seeds torch's global generator, from which layers are initialised, for the block; restores it afterwards."""
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         yield

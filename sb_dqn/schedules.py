@@ -1,4 +1,4 @@
-"""Schedules: a frozen function of the env steps done and the horizon of the run, both over all lanes."""
+"""Schedules: values that change with the environment steps of a run, counted over all lanes."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ from sb_dqn.errors import ConfigurationError
 
 
 class Schedule(abc.ABC):
-    """`schedule(step, horizon) -> float`; both count env steps over all lanes."""
+    """Base class: `schedule(step, horizon) -> float`, where both arguments count environment steps over all lanes."""
 
     @abc.abstractmethod
     def __call__(self, step: int, horizon: int) -> float:
-        """The value at this step."""
+        """Returns the value at this step of a run of `horizon` steps."""
 
     @abc.abstractmethod
     def values(self) -> tuple[float, ...]:
-        """Those between which it moves, in order; of a function the first one."""
+        """Returns the values between which the schedule moves, in order; only the first one for a function."""
 
     def ends(self) -> tuple[float, float]:
-        """The first value, and the one at which it stays."""
+        """Returns the first and the final value."""
         values = self.values()
         return values[0], values[-1]
 
     def rises(self) -> bool:
-        """Whether it grows somewhere; of a function only its two ends are known."""
+        """Returns True if the value increases anywhere; for a function only the two ends are compared."""
         values = (*self.values(), self.ends()[1])
         return any(after > before for before, after in pairwise(values))
 
 
 @dataclass(frozen=True)
 class Constant(Schedule):
-    """The same value at every step."""
+    """Schedule with the same value at every step."""
 
     value: float
 
@@ -50,9 +50,9 @@ class Constant(Schedule):
 
 @dataclass(frozen=True)
 class Linear(Schedule):
-    """A straight line from `start` to `end`, which then stays at `end`.
+    """Linear schedule from `start` to `end`, constant afterwards.
 
-    It ends after `steps` env steps, or, where `steps` is None, after `fraction` of the horizon.
+    It reaches `end` after `steps` environment steps, or, if `steps` is None, after `fraction` of the horizon.
     """
 
     start: float
@@ -77,14 +77,16 @@ class Linear(Schedule):
 
 @dataclass(frozen=True)
 class Piecewise(Schedule):
-    """Straight lines between `(env step, value)` points; constant outside them."""
+    """Piecewise linear schedule through `(environment step, value)` points, constant before the first and after the last."""
 
     points: tuple[tuple[int, float], ...]
 
     def __post_init__(self) -> None:
         steps = [step for step, _ in self.points]
         if not steps or steps != sorted(set(steps)):
-            raise ConfigurationError(f"points={self.points!r} is not allowed: give (step, value) pairs, steps rising")
+            raise ConfigurationError(
+                f"points must be (env step, value) pairs with increasing steps, got {self.points!r}"
+            )
 
     def __call__(self, step: int, horizon: int) -> float:
         before = self.points[0]
@@ -103,12 +105,12 @@ class Piecewise(Schedule):
 
 @dataclass(frozen=True)
 class FromProgress(Schedule):
-    """A Stable-Baselines3 schedule, a function of the progress remaining (1 at the start, 0 at the horizon)."""
+    """Stable-Baselines3 schedule: a function of the progress remaining (1 at the start, 0 at the horizon)."""
 
     function: Callable[[float], float]
 
     def __call__(self, step: int, horizon: int) -> float:
-        # the last tick of several lanes goes beyond the horizon; roots and logarithms are not made for that
+        # with several lanes the last tick may pass the horizon, where roots and logarithms would be undefined
         return float(self.function(max(0.0, 1.0 - step / max(horizon, 1))))
 
     def values(self) -> tuple[float, ...]:
@@ -122,66 +124,65 @@ SCHEDULES: dict[str, type[Any]] = {schedule.__name__: schedule for schedule in (
 
 
 def as_schedule(name: str, value: Any, *, low: float = 0.0, high: float = math.inf, above: bool = True) -> Schedule:
-    """A number, a `Schedule` (of this module, or of your own), a text for `parse`, pairs (env step, value) as for
-    `Piecewise`, or a function of the progress remaining.
+    """Converts an argument to a `Schedule`.
 
     Args:
-        name: of the argument, for messages.
-        value: as above.
-        low: smallest value.
-        high: largest value.
-        above: a constant must lie above `low`; a schedule may begin or end there.
+        name: argument name, for messages.
+        value: a number, a `Schedule` of this module or your own, a text for `parse`, (environment step, value) pairs as
+            for `Piecewise`, or a function of the progress remaining.
+        low: smallest allowed value.
+        high: largest allowed value.
+        above: True if a constant must be greater than `low`; a schedule may still start or end there.
 
     Raises:
-        ConfigurationError: none of these, or out of range.
+        ConfigurationError: the value is none of these, or out of range.
     """
     if isinstance(value, str):
-        found = parse(value, name)
+        schedule = parse(value, name)
     elif isinstance(value, Schedule):
-        found = value
+        schedule = value
     elif callable(value):
-        found = FromProgress(value)
+        schedule = FromProgress(value)
     elif isinstance(value, Sequence) and value and all(isinstance(pair, (list, tuple)) for pair in value):
-        found = Piecewise(_points(name, value))
+        schedule = Piecewise(_points(name, value))
     elif isinstance(value, Sequence):
-        raise _no_points(name, value)
+        raise _invalid_points(name, value)
     else:
-        found = Constant(check_float(name, value, low, high, above=above))
+        schedule = Constant(check_float(name, value, low, high, above=above))
     try:
-        reached = found.values()
-    except Exception as error:  # whatever a user's function raises
+        values = schedule.values()
+    except Exception as error:  # a user's function may raise anything
         raise ConfigurationError(
-            f"{name}={value!r} is not allowed: give a function of the progress remaining (1 at the start, 0 at the end); "
-            f"this one failed: {type(error).__name__}: {error}"
+            f"{name} must be a function of the progress remaining (1 at the start, 0 at the end), got {value!r}, which "
+            f"raised {type(error).__name__}: {error}"
         ) from error
-    for number in reached:
-        check_float(f"{name}={value!r}, its value", number, low, high, above=above and len(reached) == 1)
-    return found
+    for number in values:
+        check_float(f"the value of {name}={value!r}", number, low, high, above=above and len(values) == 1)
+    return schedule
 
 
-def _no_points(name: str, given: Any) -> ConfigurationError:
-    return ConfigurationError(f"{name}={given!r} is not allowed: give (env step, value) pairs, steps rising")
+def _invalid_points(name: str, value: Any) -> ConfigurationError:
+    return ConfigurationError(f"{name} must be (env step, value) pairs with increasing steps, got {value!r}")
 
 
 def _points(name: str, pairs: Sequence[Any]) -> tuple[tuple[int, float], ...]:
-    """Pairs (env step, value), each number checked."""
-    wrong = _no_points(name, pairs)
+    """Checks each number of (environment step, value) pairs."""
     if any(len(pair) != 2 for pair in pairs):
-        raise wrong
+        raise _invalid_points(name, pairs)
     points = tuple(
-        (check_int(f"{name}, its step", step, 0), check_float(f"{name}, its value", value, -math.inf))
+        (check_int(f"the step of {name}", step, 0), check_float(f"the value of {name}", value, -math.inf))
         for step, value in pairs
     )
     if any(after[0] <= before[0] for before, after in pairwise(points)):
-        raise wrong
+        raise _invalid_points(name, pairs)
     return points
 
 
 def parse(text: str, name: str = "schedule") -> Schedule:
-    """`"0.001"`, `"linear 0.001"` (to 0 over the run), `"linear 0.001 0.0001"`, or the Zoo's `"lin_0.001"`.
+    """Parses `"0.001"`, `"linear 0.001"` (to 0 over the run), `"linear 0.001 0.0001"`, or the RL Zoo's `"lin_0.001"`.
 
     Raises:
-        ConfigurationError: anything else.
+        ConfigurationError: the text has another form.
     """
     words = text.replace("lin_", "linear ").split()
     try:
@@ -192,5 +193,5 @@ def parse(text: str, name: str = "schedule") -> Schedule:
     except (ValueError, IndexError):
         pass
     raise ConfigurationError(
-        f"{name}={text!r} is not understood: give '0.001', 'linear 0.001' or 'linear 0.001 0.0001'"
+        f"{name} must be a schedule such as '0.001', 'linear 0.001' or 'linear 0.001 0.0001', got {text!r}"
     )

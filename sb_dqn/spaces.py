@@ -1,4 +1,4 @@
-"""Spaces at the door: what is supported, how a Dict becomes a flat dict of arrays, what fits and what does not."""
+"""Observation spaces: supported kinds, flattening of Dict spaces, and checks of observations."""
 
 from __future__ import annotations
 
@@ -19,14 +19,18 @@ from sb_dqn.types import Observation
 
 Space = spaces.Space[Any]
 LEAVES = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
+Channels = str | Mapping[str, str] | None
+"""Where images have their channels: "first", "last", one of them by key of a Dict, or None for what the shape says."""
+FEW_CHANNELS = 4
+"""No side of an image is as short as this if another axis can be the side; grey, two planes, RGB and RGBA have as many channels."""
 SUPPORTED = "Box, Discrete, MultiDiscrete, MultiBinary, or a (nested) Dict of these"
 
 
 def flatten_space(space: Space, path: str = "") -> dict[str, Space]:
-    """`{"obs": space}` for a plain space; for a Dict its leaves, keys joined by `/`.
+    """Returns the leaves of a space: `{"obs": space}` for a plain space; for a Dict its leaves, keys joined by `/`.
 
     Raises:
-        SpaceError: a leaf is of a kind that is not supported, or is empty; two have the same name.
+        SpaceError: a leaf is empty or of a kind that is not supported, or two leaves have the same name.
     """
     if isinstance(space, spaces.Dict):
         found: dict[str, Space] = {}
@@ -34,23 +38,23 @@ def flatten_space(space: Space, path: str = "") -> dict[str, Space]:
             leaves = flatten_space(inner, f"{path}/{key}" if path else str(key))
             if twice := found.keys() & leaves:
                 raise SpaceError(
-                    f"observation space {space} has two entries that are called {min(twice)!r}, keys of Dicts within Dicts being "
-                    f"joined by '/'; rename one"
+                    f"names of the entries of an observation space must differ, got {min(twice)!r} twice in {space} (keys of "
+                    f"nested Dicts are joined by '/'). Rename one of them"
                 )
             found.update(leaves)
         if not found:
-            raise SpaceError(f"observation space {space} is an empty Dict; it needs at least one entry")
+            raise SpaceError(f"a Dict observation space must have at least one entry, got {space}")
         return found
     where = f" at key {path!r}" if path else ""
     if not isinstance(space, LEAVES):
-        raise SpaceError(f"observation space {space}{where} is not supported; allowed: {SUPPORTED}")
+        raise SpaceError(f"observation space{where} must be {SUPPORTED}, got {space}")
     if 0 in leaf_shape(space):
-        raise SpaceError(f"observation space {space}{where} has an axis of length 0")
+        raise SpaceError(f"observation space{where} must have no axis of length 0, got {space}")
     return {path or "obs": space}
 
 
 def flatten_observation(observation: Any, path: str = "") -> Observation:
-    """An observation as the env gave it, batched or not, as a flat dict of arrays with the keys of `flatten_space`."""
+    """Converts an observation of an env, batched or not, to a flat dict of arrays with the keys of `flatten_space`."""
     if isinstance(observation, Mapping):
         found: Observation = {}
         for key, inner in observation.items():
@@ -60,22 +64,22 @@ def flatten_observation(observation: Any, path: str = "") -> Observation:
 
 
 def leaf_shape(space: Space) -> tuple[int, ...]:
-    """Shape of one observation of a leaf space (`()` for Discrete)."""
+    """Returns the shape of one observation of a leaf space (`()` for Discrete)."""
     return tuple(space.shape or ())
 
 
 def leaf_dtype(space: Space) -> np.dtype[Any]:
-    """Dtype in which a leaf is stored: its own, with float64 kept as float32 (no network reads more)."""
+    """Returns the dtype in which a leaf is stored: its own, but float32 for float64 (networks use no more)."""
     dtype = np.dtype(space.dtype)
     return np.dtype(np.float32) if dtype == np.float64 else dtype
 
 
 def is_image(space: Space, normalized: bool = False) -> bool:
-    """Whether a leaf is an image: three axes, and uint8 of 0..255 or bool.
+    """Returns True if a leaf is an image: three axes, and bool or uint8 with bounds 0..255.
 
     Args:
-        space: of one observation.
-        normalized: any Box of three axes is one; the user says so by `normalize_images=False`.
+        space: space of one observation.
+        normalized: True to treat any Box of three axes as an image, as with `normalize_images=False`.
     """
     if not isinstance(space, spaces.Box) or len(space.shape) != 3:
         return False
@@ -83,76 +87,69 @@ def is_image(space: Space, normalized: bool = False) -> bool:
 
 
 def is_bytes(box: spaces.Box) -> bool:
-    """Whether a Box holds whole bytes, which dividing by 255 brings to 0..1: uint8 with bounds 0..255."""
+    """Returns True for a uint8 Box with bounds 0..255, whose values are divided by 255 to 0..1."""
     return box.dtype == np.uint8 and bool(np.all(box.low == 0)) and bool(np.all(box.high == 255))
 
 
 def image_channels_last(space: spaces.Box) -> bool:
-    """Whether an image leaf is HWC. Other images than those of bytes may have any number of channels, as MinAtar's do:
-    of those the two equal axes are height and width, the last axis is the channels of a cube, and where no two are
-    equal the shorter end is the channels.
+    """Returns True for an image `[H, W, C]` and False for `[C, H, W]`, decided by the shape.
+
+    Two equal axes are height and width, so `(84, 84, 12)` has its channels last. Where no two are equal, an end of at
+    most 4 is the channels unless the other end is as short, then an end that is at most half as long as each of the
+    other axes. A cube of bool or float is `[H, W, C]`, as in MinAtar's Seaquest.
 
     Raises:
-        SpaceError: the shape does not tell.
+        SpaceError: the shape is ambiguous, as that of a cube of uint8 is.
     """
-    shape = leaf_shape(space)
-    if is_bytes(space):
-        return channels_last(shape)
-    if shape[0] == shape[1] or shape[1] == shape[2]:
-        return shape[0] == shape[1]
-    if shape[0] == shape[2]:
-        raise _which_channels(shape)
-    return shape[2] < shape[0]
+    first, middle, last = shape = leaf_shape(space)
+    if middle in (first, last):
+        channels = last if first == middle else first
+        if is_bytes(space) and (channels == middle or middle <= FEW_CHANNELS < channels):
+            raise _ambiguous_channels(shape)
+        return first == middle
+    if (first <= FEW_CHANNELS) != (last <= FEW_CHANNELS):
+        return last <= FEW_CHANNELS
+    if last <= FEW_CHANNELS or 2 * min(first, last) > min(middle, max(first, last)):
+        raise _ambiguous_channels(shape)
+    return last < first
 
 
-def channels_last(shape: tuple[int, ...]) -> bool:
-    """Whether an image of this shape is HWC: its last axis is 1, 3 or 4 and its first is not.
-
-    Raises:
-        SpaceError: both ends could be channels.
-    """
-    first, last = shape[0] in (1, 3, 4), shape[-1] in (1, 3, 4)
-    if first and last:
-        raise _which_channels(shape)
-    return last
-
-
-def _which_channels(shape: tuple[int, ...]) -> SpaceError:
+def _ambiguous_channels(shape: tuple[int, ...]) -> SpaceError:
     return SpaceError(
-        f"image of shape {shape}: both the first and the last axis could be the channels; "
-        f"say which by policy_kwargs=dict(channels='first') or dict(channels='last')"
+        f"image shape must tell which axis holds the channels, got {shape}: both the first and the last axis could. "
+        f"Set policy_kwargs=dict(channels='first') or dict(channels='last')."
     )
 
 
 def batch_observation(space: Space, observation: Any) -> tuple[Observation, bool]:
-    """`predict`'s argument as a flat dict with leading axis B, and whether it had that axis already.
+    """Converts `predict`'s argument to a flat dict with leading axis B; also returns True if it had that axis already.
 
     Args:
-        space: of one lane.
-        observation: one observation of that space, or a batch of them; numbers of a kind that casts safely.
+        space: space of one lane.
+        observation: one observation of that space, or a batch of them, of a dtype that casts to the space's kind.
 
     Raises:
-        SpaceError: a key is missing or foreign, or a shape or dtype does not fit.
+        SpaceError: a key is missing or unknown, or a shape, dtype or value does not match the space.
     """
     leaves = flatten_space(space)
     if isinstance(observation, tuple) and len(observation) == 2 and isinstance(observation[1], Mapping):
         raise SpaceError(
-            "the observation is a tuple of two, the second a dict: (observation, info), as gymnasium's reset returns it; give "
-            "the first of the two: obs, info = env.reset()"
+            "the observation must be an array or dict, got the tuple (observation, info) that gymnasium's reset returns. "
+            "Unpack it: obs, info = env.reset()"
         )
     try:
         given = flatten_observation(observation)
-    except ValueError as error:  # numpy's, for lists of unequal length
+    except ValueError as error:  # raised by NumPy for lists of unequal length
         raise SpaceError(
-            f"the observation is no array: {error}; allowed: one of {space}, or a batch of them"
+            f"the observation must be an element of {space}, or a batch of them, got no array: {error}"
         ) from error
     if set(leaves) != set(given):
-        raise SpaceError(f"observation has the keys {sorted(given)}, the model was made for {sorted(leaves)}")
+        raise SpaceError(f"the observation must have the keys {sorted(leaves)}, got {sorted(given)}")
     axes = {_checked(key, leaf, given[key]) for key, leaf in leaves.items()}
     if len(axes) != 1:
         shapes = {key: array.shape for key, array in given.items()}
         raise SpaceError(
-            f"entries of the observation have different batch axes: {shapes}; give all or none of them one"
+            f"all or none of the entries of an observation must have a batch axis, got the shapes {shapes}"
         )
     vectorised = axes.pop() != ()
     arrays = {
@@ -163,27 +160,26 @@ def batch_observation(space: Space, observation: Any) -> tuple[Observation, bool
 
 
 def _checked(key: str, leaf: Space, array: npt.NDArray[Any]) -> tuple[int, ...]:
-    """The batch axes of `array` (none or one), after a look at its shape and kind of number."""
+    """Checks shape, dtype and values of an entry; returns its batch axes (none or one)."""
     shape = leaf_shape(leaf)
     axes = array.ndim - len(shape)
     if axes not in (0, 1) or array.shape[axes:] != shape:
         raise SpaceError(
-            f"observation {key!r} has shape {array.shape}; allowed: {shape}, or (n, {', '.join(map(str, shape))}) for n at once"
+            f"observation {key!r} must have shape {shape}, or (n, {', '.join(map(str, shape))}) for a batch of n, got "
+            f"{array.shape}"
         )
     wanted = leaf_dtype(leaf)
     if not np.can_cast(array.dtype, wanted, casting="same_kind"):
         raise SpaceError(
-            f"observation {key!r} has dtype {array.dtype}, which does not cast to {wanted}; convert it first"
+            f"observation {key!r} must have a dtype that casts to {wanted}, got {array.dtype}. Convert it first"
         )
     if wanted.kind == "f":
         largest = np.abs(array).max(initial=0.0)
         if not largest <= np.finfo(wanted).max:  # NaN is not
-            raise SpaceError(
-                f"observation {key!r} holds NaN or infinity, or what is infinite as {wanted}; the network would answer NaN"
-            )
-    choices = choices_of(leaf)  # a Box has none, and its bounds are often only meant
+            raise SpaceError(f"observation {key!r} must be finite as {wanted}, got NaN, infinity or too large a number")
+    choices = choices_of(leaf)  # bounds of a Box are not checked, since many environments exceed them
     if choices is not None:
         fits = (array >= choices.start) & (array <= choices.start + (choices.count - 1))
         if not fits.all():
-            raise SpaceError(f"observation {key!r} is {array.tolist()}, which is not in {leaf}")
+            raise SpaceError(f"observation {key!r} must be in {leaf}, got {array.tolist()}")
     return array.shape[:axes]

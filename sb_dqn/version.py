@@ -1,3 +1,3 @@
-"""The version, a leaf that everything may import."""
+"""Version of the package; imports nothing."""
 
 __version__ = "0.1.0"

@@ -29,4 +29,4 @@ def variant(request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]) 
         return accelerate(function, tuple(torch.zeros_like(argument) for argument in arguments), request.param)
 
     yield run
-    assert "going on without it" not in capsys.readouterr().err  # a function that fell back would prove nothing
+    assert "running without it" not in capsys.readouterr().err  # a function that fell back would prove nothing

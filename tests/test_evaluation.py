@@ -22,7 +22,7 @@ from tests.tiny import SMALL_CNN, Tiny, quick
 
 
 class Game(gymnasium.Env[Any, Any]):
-    """Lasts `length` steps; the reward of step t is 10 * t; the observation is (number of the episode, t)."""
+    """Environment with episodes of `length` steps, reward 10 * t at step t, and observation (episode number, t)."""
 
     render_mode = "rgb_array"
 
@@ -57,7 +57,7 @@ class Game(gymnasium.Env[Any, Any]):
 
 
 class Model:
-    """Always plays `action`; keeps what it was shown."""
+    """Model that always takes `action` and records its inputs."""
 
     def __init__(self, action: int = 0, env: Any = None) -> None:
         self.action, self.env, self.learning = action, env, False
@@ -101,7 +101,7 @@ KINDS: dict[str, Callable[[list[Callable[[], Game]]], Any]] = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_lane_plays_its_share_whatever_the_kind_of_env(kind: str) -> None:
+def test_every_lane_plays_its_share_in_any_kind_of_env(kind: str) -> None:
     env = KINDS[kind](lanes(1, 4, 9))
     returns, lengths = evaluate_policy(Model(), env, n_eval_episodes=7, return_episode_rewards=True)
     assert isinstance(lengths, list)
@@ -127,9 +127,26 @@ def test_matches_stable_baselines() -> None:
 
 
 @pytest.mark.parametrize("kind", ["factories", "same_step"])
-def test_lost_lives_end_nothing_and_rewards_are_raw(kind: str) -> None:
+def test_lost_lives_end_no_episode_and_rewards_are_raw(kind: str) -> None:
     stream = open_stream(KINDS[kind](lanes(8)), options=StreamOptions(clip_reward=True, terminal_on_life_loss=True))
     assert play_episodes(Model(), stream, 2).returns == [score(8)] * 2
+
+
+def test_a_bound_on_all_steps_ends_it_with_the_episodes_that_are_finished() -> None:
+    def played(bound: int | None, watch: Any = None) -> Any:
+        return play_episodes(Model(), open_stream(lanes(3, 30)), 4, max_total_steps=bound, watch=watch)
+
+    whole = played(None)
+    assert (sorted(whole.lengths), whole.returns.count(score(30))) == ([3, 3, 30, 30], 2)
+    seen: list[tuple[int, int]] = []
+    short = played(20, lambda episodes: seen.append((episodes.steps, len(episodes.returns))))
+    assert short.lengths == [3, 3]  # the episode of 30 had 10 steps, so what is left is not a fair mean
+    assert 20 <= short.steps <= 21
+    assert seen[-1] == (short.steps, 2)
+    assert [steps for steps, _ in seen] == sorted(steps for steps, _ in seen)
+    assert played(2).returns == []
+    with pytest.raises(ConfigurationError, match="max_total_steps"):
+        played(0)
 
 
 def test_episode_start_is_told_at_reset_rows_and_state_is_carried() -> None:
@@ -144,7 +161,7 @@ def test_episode_start_is_told_at_reset_rows_and_state_is_carried() -> None:
     assert same.starts[:4] == [[True, True], [False] * 2, [True, False], [False, True]]
 
 
-def test_actions_of_a_space_that_starts_elsewhere_arrive_as_predicted() -> None:
+def test_actions_of_a_space_with_a_start_arrive_as_predicted() -> None:
     env = Game(4, spaces.Discrete(3, start=5))
     evaluate_policy(Model(action=7), env, n_eval_episodes=1)
     assert env.actions == [7] * 4
@@ -183,7 +200,7 @@ def test_dict_observations_arrive_as_a_dict() -> None:
     assert {key: value.tolist() for key, value in model.seen[1].items()} == {"obs": [1], "b": [[1.0, 1.0]]}
 
 
-def test_deterministic_is_handed_on() -> None:
+def test_deterministic_is_passed_on() -> None:
     model = Model()
     evaluate_policy(model, Game(2), 1)
     evaluate_policy(model, Game(2), 1, deterministic=False)
@@ -195,14 +212,14 @@ def global_states() -> tuple[Any, ...]:
     return random.getstate(), numpy_state[1].tolist(), torch.get_rng_state().tolist()
 
 
-def test_no_random_stream_but_its_own_is_touched() -> None:
+def test_only_its_own_random_stream_is_used() -> None:
     before = global_states()
     evaluate_policy(Model(), Game(5), n_eval_episodes=3)
     evaluate_policy(Model(), "CartPole-v1", n_eval_episodes=2)
     assert global_states() == before
 
 
-def test_the_same_seed_gives_the_same_games() -> None:
+def test_the_same_seed_gives_the_same_episodes() -> None:
     def draws(seed: int | None, env: Game) -> list[float]:
         env.draws.clear()
         evaluate_policy(Model(), env, n_eval_episodes=3, seed=seed)
@@ -240,7 +257,7 @@ def test_callback_sees_each_counting_lane() -> None:
     ]
 
 
-def test_what_a_callback_is_shown_may_be_kept() -> None:
+def test_arguments_of_a_callback_are_not_overwritten() -> None:
     shown: list[tuple[Any, Any]] = []
 
     def see(names: dict[str, Any], globals_: dict[str, Any]) -> None:
@@ -251,7 +268,7 @@ def test_what_a_callback_is_shown_may_be_kept() -> None:
     assert all(np.array_equal(after, before) for (_, after), (before, _) in pairwise(shown))
 
 
-def test_reset_rows_are_neither_steps_nor_told() -> None:
+def test_reset_rows_are_not_steps_and_not_passed_to_callbacks() -> None:
     steps: list[int] = []
     evaluate_policy(Model(), Game(2), 3, callback=lambda names, _: steps.append(int(names["current_lengths"][0])))
     assert steps == [1, 2, 1, 2, 1, 2]
@@ -263,7 +280,7 @@ def test_render_after_every_step() -> None:
     assert env.rendered == 4
 
 
-def test_an_episode_without_end_is_cut_and_spoils_no_other() -> None:
+def test_an_endless_episode_is_cut_without_effect_on_others() -> None:
     made: list[Game] = []
 
     def make(length: float) -> Callable[[], Game]:
@@ -273,7 +290,7 @@ def test_an_episode_without_end_is_cut_and_spoils_no_other() -> None:
 
         return factory
 
-    with pytest.warns(UserWarning, match="2 of 5 episodes did not end within max_steps=6 and were cut;"):
+    with pytest.warns(UserWarning, match="2 of 5 episodes did not end within max_steps=6 and were cut"):
         returns, lengths = evaluate_policy(
             Model(), [make(np.inf), make(4)], n_eval_episodes=5, max_steps=6, return_episode_rewards=True
         )
@@ -292,7 +309,7 @@ def test_threshold() -> None:
         evaluate_policy(Model(), Game(2), 1, reward_threshold=30.0)
 
 
-def test_closes_what_it_opened_even_after_an_error() -> None:
+def test_its_own_env_is_closed_even_after_an_error() -> None:
     made: list[Game] = []
 
     def make() -> Game:
@@ -316,14 +333,14 @@ def test_closes_what_it_opened_even_after_an_error() -> None:
     assert not own.closed
 
 
-def test_the_training_env_is_refused_while_learning_and_warned_of_else() -> None:
+def test_the_training_env_is_refused_during_training_and_warned_of_otherwise() -> None:
     env = Game(2)
     vector = SyncVectorEnv([lambda: env])
     for training in (env, open_stream(env), vector, gymnasium.Wrapper(env)):
         model = Model(env=training)
         for given in (env, vector, open_stream(env)):
             model.learning = True
-            with pytest.raises(ConfigurationError, match=r"the one that the model is learning on.*by its id"):
+            with pytest.raises(ConfigurationError, match=r"the one that the model is learning on.*its id"):
                 evaluate_policy(model, given, 1)
             model.learning = False
             with pytest.warns(UserWarning, match="evaluating on the env that the model was trained on"):
@@ -335,7 +352,7 @@ def test_the_training_env_is_refused_while_learning_and_warned_of_else() -> None
 
 
 class Else(Tiny):
-    """A Tiny with other spaces."""
+    """Tiny with other spaces."""
 
     def __init__(self, bound: float = np.inf, places: int = 2, actions: int = 3) -> None:
         super().__init__()
@@ -351,13 +368,13 @@ class Else(Tiny):
     [
         (
             {"bound": 5},
-            r"env's observation_space is Box\(-5.*the model was made for Box\(-inf.*an environment like that",
+            r"env's observation_space is Box\(-5.*the model was made for Box\(-inf.*an environment with the same spaces",
         ),
         ({"places": 3}, r"the evaluation env's observation_space is Box.*\(3,\)"),
         ({"actions": 7}, r"the evaluation env's action_space is Discrete\(7\), the model was made for Discrete\(3\)"),
     ],
 )
-def test_an_env_of_other_spaces_is_refused_before_it_is_played(other: dict[str, Any], message: str) -> None:
+def test_an_env_with_other_spaces_is_refused_before_any_step(other: dict[str, Any], message: str) -> None:
     model, made = quick(), []
     evaluate_policy(model, Else(), 1)
 
@@ -378,7 +395,7 @@ def test_an_env_of_other_spaces_is_refused_before_it_is_played(other: dict[str, 
 
 
 class Frames(gymnasium.Env[Any, Any]):
-    """`count` noisy frames at a time."""
+    """Environment with stacks of `count` noisy frames as observations."""
 
     action_space = spaces.Discrete(2)
 
@@ -395,7 +412,7 @@ class Frames(gymnasium.Env[Any, Any]):
         return self.observation_space.sample(), 1.0, self.t == 3, False, {}
 
 
-def test_it_does_not_matter_who_stacks_the_frames() -> None:
+def test_results_do_not_depend_on_who_stacks_the_frames() -> None:
     stacking = quick(
         open_stream(Frames(1), frame_stack=2), "CnnPolicy", policy_kwargs={"features_extractor_kwargs": SMALL_CNN}
     )
@@ -413,13 +430,13 @@ def test_it_does_not_matter_who_stacks_the_frames() -> None:
 @pytest.mark.parametrize(
     ("kwargs", "message"),
     [
-        ({"env": None}, "env is None: give the evaluation an environment"),
-        ({"n_eval_episodes": 0}, "n_eval_episodes=0"),
-        ({"n_eval_episodes": 1.5}, "n_eval_episodes=1.5"),
-        ({"max_steps": 0}, "max_steps=0"),
-        ({"seed": "a"}, "seed='a' is not allowed: give a whole number$"),
-        ({"callback": 3}, r"callback=3 is not allowed: give a function \(locals, globals\)"),
-        ({"callback": lambda: None}, r"takes \(\), and is called with 2: give a function \(locals, globals\)"),
+        ({"env": None}, "env must be an environment or its id, got None"),
+        ({"n_eval_episodes": 0}, "n_eval_episodes must be .* got 0"),
+        ({"n_eval_episodes": 1.5}, "n_eval_episodes must be .* got 1.5"),
+        ({"max_steps": 0}, "max_steps must be .* got 0"),
+        ({"seed": "a"}, "seed must be an integer,.* got 'a'"),
+        ({"callback": 3}, r"callback must be a function \(locals, globals\).* got 3"),
+        ({"callback": lambda: None}, r"must be a function \(locals, globals\), got .* signature \(\)"),
     ],
 )
 def test_bad_arguments(kwargs: dict[str, Any], message: str) -> None:

@@ -1,4 +1,4 @@
-"""Evaluation where only some actions are legal: the games themselves refuse the others."""
+"""Evaluation with action masks: the environments raise on illegal actions."""
 
 from __future__ import annotations
 
@@ -52,13 +52,13 @@ def test_only_legal_actions_are_learned_from(where: str, space: str, exploration
     assert model._n_updates > 0
 
 
-def test_a_stream_that_tells_no_masks_is_refused() -> None:
+def test_a_stream_without_masks_is_refused() -> None:
     stream = open_stream(games("info"))
     with pytest.raises(ConfigurationError, match=r"action_mask='info' come too late"):
         play_episodes(model_for("info"), stream, 2)
 
 
-def test_a_model_that_knows_of_no_masks_is_not_asked_with_them() -> None:
+def test_a_model_without_masks_gets_none() -> None:
     class Model:
         def predict(self, observation: Any, state: Any, episode_start: Any, deterministic: bool) -> tuple[Any, Any]:
             return np.zeros(len(observation), np.int64) - 1, None
@@ -68,7 +68,7 @@ def test_a_model_that_knows_of_no_masks_is_not_asked_with_them() -> None:
 
 
 class Free(MaskedGame):
-    """Allows everything and says nothing."""
+    """Environment without masks in which all actions are legal."""
 
     def _answer(self, observation: Any, info: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
         self.wanted[self.game.log[-1].steps[-1].frame] = np.ones(5, bool)

@@ -1,4 +1,4 @@
-"""One seed, many streams: none disturbs another, and none is a global one."""
+"""Random generators: independent of each other and of the global ones, reproducible, restorable."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def numbers(generators: Generators) -> list[float]:
 
 
 def global_states() -> list[Any]:
-    return [torch.get_rng_state().tolist(), np.random.get_state()[1].tolist(), random.getstate()]  # type: ignore[index]  # noqa: NPY002 - looked at, not used
+    return [torch.get_rng_state().tolist(), np.random.get_state()[1].tolist(), random.getstate()]  # type: ignore[index]  # noqa: NPY002 - read, not used
 
 
 def test_the_same_seed_gives_the_same_streams() -> None:
@@ -41,7 +41,7 @@ def test_streams_differ_from_each_other_and_between_seeds() -> None:
     assert len(set(found)) == len(found)
 
 
-def test_without_a_seed_one_is_drawn_and_kept() -> None:
+def test_without_a_seed_one_is_drawn_and_stored() -> None:
     first, second = Generators(None, CPU), Generators(None, CPU)
     assert first.seed != second.seed
     assert numbers(Generators(first.seed, CPU)) == numbers(first)
@@ -51,7 +51,7 @@ def test_the_largest_seed() -> None:
     assert Generators(2**63 - 1, CPU).env_seed < 2**32
 
 
-def test_one_stream_does_not_disturb_another() -> None:
+def test_one_stream_does_not_affect_another() -> None:
     quiet, busy = Generators(3, CPU), Generators(3, CPU)
     busy.predict.random(100)
     torch.rand(100, generator=busy.noise)
@@ -59,7 +59,7 @@ def test_one_stream_does_not_disturb_another() -> None:
     assert torch.rand((), generator=busy.sample).item() == torch.rand((), generator=quiet.sample).item()
 
 
-def test_streams_go_on_from_their_state() -> None:
+def test_streams_continue_from_their_state() -> None:
     first, other = Generators(3, CPU), Generators(9, CPU)
     draw(first)
     state = copy.deepcopy(first.state_dict())
@@ -69,7 +69,7 @@ def test_streams_go_on_from_their_state() -> None:
     assert other.seed == 3
 
 
-def test_a_state_of_another_device_is_left_out() -> None:
+def test_a_state_of_another_device_is_ignored() -> None:
     generators = Generators(3, CPU)
     state = {**generators.state_dict(), "sample": torch.zeros(16, dtype=torch.uint8)}  # the size of a CUDA state
     generators.load_state_dict(state)
@@ -78,7 +78,7 @@ def test_a_state_of_another_device_is_left_out() -> None:
     )
 
 
-def test_the_global_generators_are_left_alone() -> None:
+def test_the_global_generators_are_not_changed() -> None:
     before = global_states()
     draw(Generators(3, CPU))
     draw(Generators(None, CPU))
@@ -87,7 +87,7 @@ def test_the_global_generators_are_left_alone() -> None:
     assert global_states() == before
 
 
-def test_layers_made_in_a_seeded_block_are_equal() -> None:
+def test_layers_initialised_in_a_seeded_block_are_equal() -> None:
     def weights(seed: int) -> list[float]:
         with torch_seeded(seed):
             return torch.nn.Linear(2, 2).weight.flatten().tolist()
@@ -96,7 +96,7 @@ def test_layers_made_in_a_seeded_block_are_equal() -> None:
     assert weights(5) != weights(6)
 
 
-def test_an_error_in_a_seeded_block_puts_the_generator_back() -> None:
+def test_an_error_in_a_seeded_block_restores_the_generator() -> None:
     before = global_states()
     with pytest.raises(KeyError), torch_seeded(5):
         torch.rand(3)

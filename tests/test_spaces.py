@@ -1,4 +1,4 @@
-"""Spaces at the door: leaves by path, what counts as an image, what `predict` takes and what it refuses."""
+"""Spaces: leaves by path, images, action spaces, and the observations that `predict` accepts or refuses."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from sb_dqn.errors import SpaceError
 from sb_dqn.spaces import (
     ActionShape,
     batch_observation,
-    channels_last,
     flatten_observation,
     flatten_space,
     image_channels_last,
@@ -53,16 +52,16 @@ def test_observations_have_the_keys_of_their_space() -> None:
 @pytest.mark.parametrize(
     ("space", "message"),
     [
-        (spaces.Text(3), "is not supported; allowed: Box, Discrete, MultiDiscrete, MultiBinary"),
-        (spaces.Tuple([VECTOR]), "is not supported; allowed: Box"),
-        (spaces.Dict({"a": spaces.Dict({"b": spaces.Text(3)})}), "at key 'a/b' is not supported"),
-        (spaces.Dict({}), "is an empty Dict"),
+        (spaces.Text(3), "observation space must be Box, Discrete, MultiDiscrete, MultiBinary"),
+        (spaces.Tuple([VECTOR]), "observation space must be Box"),
+        (spaces.Dict({"a": spaces.Dict({"b": spaces.Text(3)})}), "at key 'a/b' must be Box"),
+        (spaces.Dict({}), "must have at least one entry, got Dict"),
         (
             spaces.Dict({"a/b": VECTOR, "a": spaces.Dict({"b": VECTOR})}),
-            "has two entries that are called 'a/b'.*rename one",
+            "got 'a/b' twice in .*Rename one",
         ),
-        (spaces.Box(0, 1, (3, 0)), "has an axis of length 0"),
-        (spaces.MultiDiscrete(np.zeros(0, np.int64)), "has an axis of length 0"),
+        (spaces.Box(0, 1, (3, 0)), "must have no axis of length 0"),
+        (spaces.MultiDiscrete(np.zeros(0, np.int64)), "must have no axis of length 0"),
     ],
 )
 def test_spaces_that_are_not_supported(space: Any, message: str) -> None:
@@ -97,7 +96,7 @@ def test_shape_and_dtype_of_a_leaf(space: Any, shape: tuple[int, ...], dtype: An
         (spaces.Discrete(3), False),
     ],
 )
-def test_what_is_an_image(space: Any, expected: bool) -> None:
+def test_images_are_recognised(space: Any, expected: bool) -> None:
     assert is_image(space) is expected
 
 
@@ -118,39 +117,40 @@ def test_images_of_other_numbers(space: Any, expected: bool, normalized: bool) -
     assert not is_bytes(space)
 
 
-@pytest.mark.parametrize(
-    ("shape", "expected"),
-    [
-        ((10, 10, 4), True), ((10, 10, 7), True), ((10, 10, 10), True), ((10, 10, 16), True), ((4, 10, 10), False),
-        ((16, 10, 10), False), ((6, 7, 2), True), ((2, 6, 7), False), ((10, 12, 10), None),
-    ],
-)  # fmt: skip
-def test_where_the_channels_of_other_images_are(shape: tuple[int, ...], expected: bool | None) -> None:
-    for space in (bools(*shape), spaces.Box(0, 1, shape, np.float32)):
-        if expected is None:
-            with pytest.raises(SpaceError, match="channels='first'"):
-                image_channels_last(space)
-        else:
-            assert image_channels_last(space) is expected
+def image(*shape: int) -> spaces.Box:
+    return spaces.Box(0, 255, shape, np.uint8)
 
 
-def test_bytes_go_by_the_number_of_channels() -> None:
-    assert image_channels_last(spaces.Box(0, 255, (10, 10, 3), np.uint8)) is True
-    assert image_channels_last(spaces.Box(0, 255, (9, 9, 2), np.uint8)) is False
+SQUARE = [
+    *((84, 84, channels) for channels in (1, 2, 3, 4, 6, 8, 9, 12, 16)), (64, 64, 3), (64, 64, 6), (64, 64, 9), (96, 96, 12),
+    (36, 36, 12), *((10, 10, channels) for channels in (1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 16)), (9, 9, 2), (8, 8, 20),
+]  # fmt: skip
+OBLONG = [(210, 160, 3), (210, 160, 12), (160, 210, 4), (120, 160, 2), (32, 128, 3), (6, 7, 2), (7, 6, 4), (48, 64, 24)]
+
+
+@pytest.mark.parametrize("shape", SQUARE + OBLONG)
+def test_the_axis_that_differs_holds_the_channels(shape: tuple[int, int, int]) -> None:
+    height, width, channels = shape
+    for box in (image, bools, lambda *axes: spaces.Box(0, 1, axes, np.float32)):
+        assert image_channels_last(box(height, width, channels)) is True
+        assert image_channels_last(box(channels, height, width)) is False
 
 
 @pytest.mark.parametrize(
-    ("shape", "expected"),
-    [((84, 84, 3), True), ((84, 84, 1), True), ((4, 84, 84), False), ((16, 84, 84), False), ((84, 84, 2), False)],
+    "shape", [(3, 84, 3), (1, 84, 4), (4, 5, 3), (10, 12, 10), (84, 3, 84), (84, 3, 80), (12, 10, 9), (6, 84, 10)]
 )
-def test_where_the_channels_are(shape: tuple[int, ...], expected: bool) -> None:
-    assert channels_last(shape) is expected
+def test_where_the_shape_does_not_tell(shape: tuple[int, ...]) -> None:
+    fix = r"got \(.*policy_kwargs=dict\(channels='first'\) or dict\(channels='last'\)"
+    for space in (image(*shape), bools(*shape)):
+        with pytest.raises(SpaceError, match=fix):
+            image_channels_last(space)
 
 
-@pytest.mark.parametrize("shape", [(3, 84, 3), (1, 84, 4), (4, 4, 4)])
-def test_where_nobody_can_tell(shape: tuple[int, ...]) -> None:
-    with pytest.raises(SpaceError, match=r"policy_kwargs=dict\(channels='first'\) or dict\(channels='last'\)"):
-        channels_last(shape)
+@pytest.mark.parametrize("shape", [(10, 10, 10), (4, 4, 4), (3, 3, 84), (84, 4, 4)])
+def test_small_equal_axes_of_bytes_do_not_tell(shape: tuple[int, ...]) -> None:
+    with pytest.raises(SpaceError, match="must tell which axis holds the channels"):
+        image_channels_last(image(*shape))
+    assert image_channels_last(bools(*shape)) is (shape[0] == shape[1])  # MinAtar's Seaquest is a cube of bool
 
 
 @pytest.mark.parametrize(
@@ -197,9 +197,7 @@ def test_short_branches_are_padded() -> None:
     ],
 )
 def test_action_spaces_that_are_not_supported(space: Any) -> None:
-    message = (
-        r"is not supported by a Q-agent; allowed: Discrete\(n, start=...\), MultiDiscrete.*MultiBinary.*ActionWrapper"
-    )
+    message = r"(?s)of a Q-agent must be Discrete\(n, start=...\), MultiDiscrete.*MultiBinary.*ActionWrapper"
     with pytest.raises(SpaceError, match=message):
         ActionShape.of(space)
 
@@ -227,7 +225,7 @@ def test_a_nested_dict() -> None:
     }  # fmt: skip
 
 
-def test_the_argument_is_left_alone() -> None:
+def test_the_argument_is_not_modified() -> None:
     given = np.zeros((2, 3), np.float32)
     flat, _ = batch_observation(VECTOR, given)
     flat["obs"] += 1
@@ -240,27 +238,27 @@ IMAGE = spaces.Box(0, 255, (1, 4, 5), np.uint8)
 @pytest.mark.parametrize(
     ("space", "observation", "message"),
     [
-        (VECTOR, np.zeros(4), r"'obs' has shape \(4,\); allowed: \(3,\), or \(n, 3\) for n at once"),
-        (VECTOR, np.zeros((2, 2, 3)), r"has shape \(2, 2, 3\)"),
-        (VECTOR, 1.0, r"has shape \(\)"),
-        (VECTOR, np.array([0, np.nan, 0]), "'obs' holds NaN or infinity"),
-        (VECTOR, np.array([0, np.inf, 0]), "'obs' holds NaN or infinity"),
-        (VECTOR, np.array([0, -1e300, 0]), "'obs' holds NaN or infinity, or what is infinite as float32"),
-        (VECTOR, np.array(["a", "b", "c"]), "has dtype <U1, which does not cast to float32; convert it first"),
-        (VECTOR, np.array([None, 1, 2]), "has dtype object"),
-        (VECTOR, None, r"has shape \(\)"),
-        (VECTOR, np.zeros(3, complex), "has dtype complex128"),
-        (VECTOR, {"place": np.zeros(3)}, r"has the keys \['place'\], the model was made for \['obs'\]"),
-        (IMAGE, np.zeros((1, 4, 5), np.float32), "has dtype float32, which does not cast to uint8"),
-        (IMAGE, np.zeros((1, 4, 5), np.int64), "has dtype int64, which does not cast to uint8"),
-        (IMAGE, np.zeros((4, 5, 1), np.uint8), r"has shape \(4, 5, 1\)"),
-        (spaces.Discrete(3), 3, "is 3, which is not in Discrete"),
-        (spaces.Discrete(3, start=2), [2, 1], r"is \[2, 1\], which is not in Discrete"),
-        (spaces.Discrete(3), 1.0, "has dtype float64"),
-        (spaces.MultiDiscrete([2, 3]), [0, 3], "which is not in MultiDiscrete"),
-        (spaces.MultiBinary(2), [0, 2], "which is not in MultiBinary"),
-        (NESTED, {"place": np.zeros(3)}, r"has the keys \['place'\], the model was made for \['camera/left', 'c"),
-        (NESTED, np.zeros(3), r"has the keys \['obs'\]"),
+        (VECTOR, np.zeros(4), r"'obs' must have shape \(3,\), or \(n, 3\) for a batch of n, got \(4,\)"),
+        (VECTOR, np.zeros((2, 2, 3)), r"must have shape .* got \(2, 2, 3\)"),
+        (VECTOR, 1.0, r"must have shape .* got \(\)"),
+        (VECTOR, np.array([0, np.nan, 0]), "'obs' must be finite as float32"),
+        (VECTOR, np.array([0, np.inf, 0]), "'obs' must be finite as float32"),
+        (VECTOR, np.array([0, -1e300, 0]), "'obs' must be finite as float32"),
+        (VECTOR, np.array(["a", "b", "c"]), "must have a dtype that casts to float32, got <U1. Convert it first"),
+        (VECTOR, np.array([None, 1, 2]), "got object"),
+        (VECTOR, None, r"must have shape .* got \(\)"),
+        (VECTOR, np.zeros(3, complex), "got complex128"),
+        (VECTOR, {"place": np.zeros(3)}, r"must have the keys \['obs'\], got \['place'\]"),
+        (IMAGE, np.zeros((1, 4, 5), np.float32), "casts to uint8, got float32"),
+        (IMAGE, np.zeros((1, 4, 5), np.int64), "casts to uint8, got int64"),
+        (IMAGE, np.zeros((4, 5, 1), np.uint8), r"must have shape .* got \(4, 5, 1\)"),
+        (spaces.Discrete(3), 3, "must be in Discrete.* got 3"),
+        (spaces.Discrete(3, start=2), [2, 1], r"must be in Discrete.* got \[2, 1\]"),
+        (spaces.Discrete(3), 1.0, "got float64"),
+        (spaces.MultiDiscrete([2, 3]), [0, 3], "must be in MultiDiscrete"),
+        (spaces.MultiBinary(2), [0, 2], "must be in MultiBinary"),
+        (NESTED, {"place": np.zeros(3)}, r"must have the keys \['camera/left', 'c"),
+        (NESTED, np.zeros(3), r"must have the keys .* got \['obs'\]"),
     ],
 )
 def test_observations_that_do_not_fit(space: Any, observation: Any, message: str) -> None:
@@ -271,24 +269,22 @@ def test_observations_that_do_not_fit(space: Any, observation: Any, message: str
 def test_a_batch_axis_in_some_entries_alone() -> None:
     observation = NESTED.sample()
     observation["place"] = observation["place"][None]
-    with pytest.raises(SpaceError, match="entries of the observation have different batch axes"):
+    with pytest.raises(SpaceError, match="must have a batch axis, got the shapes"):
         batch_observation(NESTED, observation)
 
 
 def test_batches_of_different_lengths() -> None:
     space = spaces.Dict({"a": VECTOR, "b": spaces.Discrete(2)})
-    with pytest.raises(SpaceError, match=r"different batch axes: {'a': \(2, 3\), 'b': \(3,\)}"):
+    with pytest.raises(SpaceError, match=r"batch axis, got the shapes {'a': \(2, 3\), 'b': \(3,\)}"):
         batch_observation(space, {"a": np.zeros((2, 3)), "b": np.zeros(3, int)})
 
 
 @pytest.mark.parametrize("space", [VECTOR, NESTED, spaces.Discrete(3)])
-def test_what_reset_returns(space: spaces.Space[Any]) -> None:
-    """Stable-Baselines3's loop, `obs = env.reset()`, with an environment of gymnasium."""
+def test_the_tuple_of_reset_is_refused(space: spaces.Space[Any]) -> None:
+    """Stable-Baselines3's loop, `obs = env.reset()`, with a gymnasium environment, gives (observation, info)."""
     observation = space.sample()
     batch_observation(space, observation)
-    with pytest.raises(
-        SpaceError, match=r"gymnasium's reset returns it; give the first of the two: obs, info = env.reset\(\)"
-    ):
+    with pytest.raises(SpaceError, match=r"gymnasium's reset returns. Unpack it: obs, info = env.reset\(\)"):
         batch_observation(space, (observation, {}))
 
 
@@ -297,5 +293,5 @@ def test_a_tuple_of_two_observations_is_a_batch() -> None:
 
 
 def test_a_ragged_list() -> None:
-    with pytest.raises(SpaceError, match="the observation is no array: .*inhomogeneous"):
+    with pytest.raises(SpaceError, match="got no array: .*inhomogeneous"):
         batch_observation(VECTOR, [[1.0, 2.0, 3.0], [1.0]])

@@ -1,17 +1,25 @@
-"""One callable, three ways to run it: eagerly, from a record, compiled."""
+"""Faster execution of small networks: traced, compiled and NumPy versions of a function."""
 
 from sb_dqn.accelerate.backends import (
-    AsProducts,
     Function,
+    MatmulConvolution,
     Mode,
     accelerate,
     are_small,
-    by_arrays,
     choose_mode,
-    few_threads,
     keep_freed_memory,
+    limit_threads,
+    replay_with_numpy,
 )
 
 __all__ = [
-    "AsProducts", "Function", "Mode", "accelerate", "are_small", "by_arrays", "choose_mode", "few_threads", "keep_freed_memory",
-]  # fmt: skip
+    "Function",
+    "MatmulConvolution",
+    "Mode",
+    "accelerate",
+    "are_small",
+    "choose_mode",
+    "keep_freed_memory",
+    "limit_threads",
+    "replay_with_numpy",
+]

@@ -1,10 +1,10 @@
-"""One callable, three ways to run it: eager, traced, compiled.
+"""Execution modes of a function of tensors: eager, traced or compiled.
 
-Small nets are all overhead: of an update of two layers of 64 most of the time goes to Python and autograd bookkeeping,
-not to arithmetic. `traced` records the operations of one call, the backward pass included, and replays the record: by
-numpy where it knows them all and they are small (`array_replay`), else by TorchScript. It needs no compiler and takes a
-tenth of a second. What is recorded must be a function of fixed shapes without a Python branch on a tensor's value; state
-lives in tensors that are written in place.
+With small networks most of the time is overhead: an update of two layers of 64 spends it on Python and autograd
+bookkeeping, not on arithmetic. `traced` records the operations of one call, including the backward pass, and replays them:
+with NumPy if it supports all of them and they are small (`numpy_replay`), otherwise with TorchScript. Tracing needs no
+compiler and takes a tenth of a second. A traced function must have fixed shapes and no Python branch on a tensor's value;
+its state must be in tensors that are written in place.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from torch import Tensor, nn
 from torch.fx import GraphModule, Node
 from torch.overrides import TorchFunctionMode
 
-from sb_dqn.accelerate.numpy_backend.replay import array_replay
-from sb_dqn.accelerate.onednn_linear import replace_products
-from sb_dqn.accelerate.torchscript_workarounds import script_refused
+from sb_dqn.accelerate.numpy_backend.replay import numpy_replay
+from sb_dqn.accelerate.onednn_linear import replace_large_products
+from sb_dqn.accelerate.torchscript_workarounds import wrap_unsupported
 from sb_dqn.errors import ConfigurationError
 
 Mode = Literal["eager", "traced", "compiled"]
@@ -31,130 +31,130 @@ Function = Callable[..., Any]
 
 
 def choose_mode(modules: list[nn.Module], device: torch.device, torch_compile: bool) -> Mode:
-    """How to run functions of these modules on this device.
+    """Returns the mode in which to run functions of these modules on this device.
 
-    A user's own module may branch on values, which a recording would freeze; on CUDA the recording has not been tried.
+    User-defined modules run eagerly, since they may branch on values and a trace would freeze the branch. Tracing has not
+    been tested on CUDA.
     """
     if torch_compile:
         return "compiled"
-    ours = all(
+    traceable = all(
         type(part).__module__.split(".")[0] in ("torch", "sb_dqn") for module in modules for part in module.modules()
     )
-    return "traced" if ours and device.type == "cpu" else "eager"
+    return "traced" if traceable and device.type == "cpu" else "eager"
 
 
-class AsProducts:
-    """Marks a convolution that is a product of matrices by itself: so short that overhead matters, and to be recorded."""
+class MatmulConvolution:
+    """Base class of convolutions implemented as a matrix product; their overhead matters and they can be traced."""
 
     weight: Tensor
     places: int
-    """Pixels of what it returns: rows of the product for each image."""
+    """Pixels of the output: rows of the matrix product per image."""
 
 
 def are_small(modules: Sequence[nn.Module], device: torch.device, rows: int = 0) -> bool:
-    """Whether what these modules compute of so many rows is too little to be shared among threads.
+    """Returns True if a batch of `rows` is too little work for these modules to be shared among threads.
 
-    On the CPU, without convolutions but those of small images, and with less than 2**23 multiplications in the largest
-    layer: there a second thread begins to pay.
+    True on the CPU, without convolutions other than those of small images, and with less than 2**23 multiplications in
+    the largest layer, from where on a second thread is faster.
     """
     parts = [part for module in modules for part in module.modules()]
-    large = any(isinstance(part, nn.Conv2d) and not isinstance(part, AsProducts) for part in parts)
+    large = any(isinstance(part, nn.Conv2d) and not isinstance(part, MatmulConvolution) for part in parts)
     if device.type != "cpu" or large:
         return False
-    # a memory takes one step after another, each of a few rows
+    # recurrent layers do not count: they process one step after another, each of a few rows
     layers = [weight for part in parts if not isinstance(part, nn.RNNBase) for weight in part.parameters(recurse=False)]
     linear = [weight.numel() for weight in layers if weight.ndim == 2]
-    images = [part.places * part.weight.numel() for part in parts if isinstance(part, AsProducts)]
+    images = [part.places * part.weight.numel() for part in parts if isinstance(part, MatmulConvolution)]
     return rows * max([*linear, *images], default=0) < 2**23
 
 
 def accelerate(function: Function, example: tuple[Tensor, ...], mode: Mode) -> Function:
-    """`function`, run as `mode` says.
+    """Returns a version of `function` that runs in the given mode.
 
     Args:
-        function: of tensors, to a tensor or a flat tuple of them; called with tensors like `example` ever after.
-        example: arguments to record or compile with; `function` is called with them, so it must change no state that
-            one more call would spoil.
+        function: function of tensors that returns a tensor or a flat tuple of tensors.
+        example: arguments to trace or compile with, of the shapes and dtypes of all later calls. `function` is called
+            with them, so one more call must not spoil any state.
         mode: "eager", "traced" or "compiled".
 
     Returns:
-        A callable that gives the same results; `function` itself, with a line to stderr, where it cannot be done.
+        A callable with the same results; `function` itself if tracing or compiling fails, with a line on stderr.
     """
     if mode == "eager":
         return function
-    make, called = (_compiled, "torch.compile") if mode == "compiled" else (_traced, "recording")
+    make, method = (_compiled, "torch.compile") if mode == "compiled" else (_traced, "tracing")
     try:
         return make(function, example)
-    except ConfigurationError:  # what was called is wrong, however it is run
+    except ConfigurationError:  # a wrong argument is an error in any mode
         raise
-    except Exception as error:  # a missing compiler shows as many kinds of error, a module that branches as another
-        why = (str(error) or type(error).__name__).splitlines()[0]  # some errors say nothing
-        print(f"sb_dqn: {called} failed here, going on without it: {why}", file=sys.stderr)
+    except Exception as error:  # missing compilers and modules that branch raise many types of errors
+        reason = (str(error) or type(error).__name__).splitlines()[0]  # some errors have no message
+        print(f"sb_dqn: {method} failed, running without it: {reason}", file=sys.stderr)
         return function
 
 
-def by_arrays(function: Function, example: tuple[Tensor, ...]) -> Function:
-    """`function`, replayed by numpy; itself where numpy does not know all that it does.
+def replay_with_numpy(function: Function, example: tuple[Tensor, ...]) -> Function:
+    """Returns a version of `function` that runs with NumPy; `function` itself if NumPy does not support an operation.
 
-    What comes out may take part in gradients, unlike that of `accelerate`: this is for what is small beside an eager net.
+    Unlike those of `accelerate`, the results may take part in gradients: this is for small work around an eager network.
     """
-    return array_replay(_record(function, example), example) or function
+    return numpy_replay(_trace(function, example), example) or function
 
 
-def _record(function: Function, example: tuple[Tensor, ...]) -> GraphModule:
-    """One call as a graph of tensor operations, without those that nobody reads."""
+def _trace(function: Function, example: tuple[Tensor, ...]) -> GraphModule:
+    """Records one call as a graph of tensor operations, without unused ones."""
     from torch._decomp import get_decompositions
     from torch._guards import TracingContext, tracing
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.fx.experimental.proxy_tensor import make_fx  # half a second to import
 
-    # the tracer knows no lists of truths, which the backward pass of layer norm takes as an argument
-    plain: Any = get_decompositions([torch.ops.aten.native_layer_norm_backward])
-    # without a context of tracing each operation makes a mode of its own: half of the time
-    with _NothingLeaves(), tracing(TracingContext(FakeTensorMode())):
-        # it does not take bound methods
-        graph = make_fx(lambda *arguments: function(*arguments), decomposition_table=plain)(*example)
+    # TorchScript's tracer does not support lists of bools, an argument of layer norm's backward pass
+    decompositions: Any = get_decompositions([torch.ops.aten.native_layer_norm_backward])
+    # without a tracing context each operation creates its own mode, which takes half of the time
+    with _NoTensorToPython(), tracing(TracingContext(FakeTensorMode())):
+        # make_fx does not accept bound methods
+        graph = make_fx(lambda *arguments: function(*arguments), decomposition_table=decompositions)(*example)
     graph.graph.eliminate_dead_code()
     graph.recompile()
     return graph
 
 
-class _NothingLeaves(TorchFunctionMode):
-    """Refuses to hand a tensor's numbers to Python, where the tracer does not: what comes back would be a constant."""
+class _NoTensorToPython(TorchFunctionMode):
+    """Raises on conversions of tensors to Python that the tracer permits: the result would become a constant."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = getattr(func, "__name__", "")
         if name in ("numpy", "tolist", "__array__"):
-            raise RuntimeError(f"a tensor's {name} would be read once, and not at each update")
+            raise RuntimeError(f"the result of a tensor's {name} would be read once instead of at each update")
         return func(*args, **(kwargs or {}))
 
 
 def _traced(function: Function, example: tuple[Tensor, ...]) -> Function:
-    graph = _record(function, example)
-    replay = array_replay(graph, example)
+    graph = _trace(function, example)
+    replay = numpy_replay(graph, example)
     if replay is not None:
         return replay
-    replace_products(graph)
-    script_refused(graph)
+    replace_large_products(graph)
+    wrap_unsupported(graph)
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the tracer warns of constants: they are the parameters and the ring
-        recording = torch.jit.trace(graph, example, check_trace=False)  # type: ignore[no-untyped-call]  # torch's
-    torch._C._jit_pass_inline(recording.graph)  # it does not keep the functions that it calls alive
-    return _without_gradients(recording)
+        script = torch.jit.trace(graph, example, check_trace=False)  # type: ignore[no-untyped-call]  # torch's
+    torch._C._jit_pass_inline(script.graph)  # the trace does not keep the functions that it calls alive
+    return _without_gradients(script)
 
 
 def _compiled(function: Function, example: tuple[Tensor, ...]) -> Function:
-    graph = _record(function, example)
+    graph = _trace(function, example)
     state = _lift_state(graph)
-    from torch._inductor import (
-        compile as compile_graph,  # past torch.compile's checks, which cost as much as a small update
-    )
+    # skips torch.compile's checks, which take as long as a small update
+    from torch._inductor import compile as compile_graph
     from torch._inductor import config as inductor_config
 
-    # what is read late cannot be written in place: a copy of the whole priority tree would be
+    # reordered reads would prevent writing in place and copy the whole priority tree
     settings = {"reorder_for_locality": False}
     if inductor_config.cpp.vec_isa_ok is None:
-        settings["cpp.vec_isa_ok"] = True  # no trial of the vector instructions, which takes a third of the time
+        settings["cpp.vec_isa_ok"] = True  # skips a test of the vector instructions, a third of the compile time
     with inductor_config.patch(settings):
         compiled = compile_graph(graph, [*state, *example])
     run = _without_gradients(lambda *arguments: compiled(*state, *arguments))
@@ -163,24 +163,24 @@ def _compiled(function: Function, example: tuple[Tensor, ...]) -> Function:
 
 
 def _lift_state(graph: GraphModule) -> list[Tensor]:
-    """Turns the tensors that a recording holds into its first arguments; the compiler would freeze small ones."""
+    """Turns the tensors that are attributes of a graph into its first arguments; the compiler would freeze small ones."""
     first = next(node for node in graph.graph.nodes if node.op == "placeholder")
-    held: dict[str, Node] = {}
+    inputs: dict[str, Node] = {}
     for node in [node for node in graph.graph.nodes if node.op == "get_attr"]:
-        if node.target not in held:
+        if node.target not in inputs:
             with graph.graph.inserting_before(first):
-                held[node.target] = graph.graph.placeholder(f"state_{len(held)}")
-        node.replace_all_uses_with(held[node.target])
+                inputs[node.target] = graph.graph.placeholder(f"state_{len(inputs)}")
+        node.replace_all_uses_with(inputs[node.target])
         graph.graph.erase_node(node)
     graph.recompile()
-    tensors = [getattr(graph, name).detach() for name in held]
-    for name in held:
-        delattr(graph, name)  # a second name for the same memory would make the compiler copy what is written in place
+    tensors = [getattr(graph, name).detach() for name in inputs]
+    for name in inputs:
+        delattr(graph, name)  # with a second name for the same memory, the compiler would copy on in-place writes
     return tensors
 
 
 def _without_gradients(function: Function) -> Function:
-    inference = torch.inference_mode()  # made once; it spares each operation a fifth of its cost
+    inference = torch.inference_mode()  # created once; reduces the cost of each operation by a fifth
 
     def run(*arguments: Tensor) -> Any:
         with inference:
@@ -190,8 +190,8 @@ def _without_gradients(function: Function) -> Function:
 
 
 @contextmanager
-def few_threads(small: bool) -> Iterator[None]:
-    """One thread for small nets: to share so little work costs more than it saves. Put back afterwards."""
+def limit_threads(small: bool) -> Iterator[None]:
+    """Sets torch to one thread for the block if `small`, since sharing little work among threads is slower."""
     before = torch.get_num_threads()
     if small:
         torch.set_num_threads(1)
@@ -202,11 +202,10 @@ def few_threads(small: bool) -> Iterator[None]:
 
 
 def keep_freed_memory() -> None:
-    """Lets the C library keep freed blocks (glibc alone; else nothing happens).
+    """Makes the C library keep freed memory (glibc only; no effect elsewhere).
 
-    An update frees tens of megabytes of activations, which glibc gives back to the system and maps anew at once: page
-    faults that take 17 to 28 % of a run from pixels. Two numbers of `mallopt` stop that, at the price of memory that
-    stays with the process.
+    An update frees tens of megabytes of activations, which glibc returns to the system and maps again immediately. The
+    page faults take 17 to 28 % of a run from pixels. Two `mallopt` parameters prevent this; the process keeps the memory.
     """
     global _keeps_memory
     if _keeps_memory or not sys.platform.startswith("linux"):

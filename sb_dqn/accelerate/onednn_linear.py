@@ -1,7 +1,7 @@
-"""Large products of float32 matrices, by oneDNN where MKL leaves half of the processor unused.
+"""Large float32 matrix products with oneDNN, on processors where MKL uses half of the vector width.
 
-PyTorch multiplies float32 matrices by MKL, which uses AVX-512 on Intel's processors alone. oneDNN, which is in every
-PyTorch too and does the convolutions, uses it on all, but takes longer to begin: it is for large products.
+PyTorch multiplies float32 matrices with MKL, which uses AVX-512 on Intel processors only. oneDNN, which every PyTorch has
+for convolutions, uses it on all processors, but has a larger overhead per call: it is faster for large products.
 """
 
 from __future__ import annotations
@@ -16,36 +16,40 @@ from torch.fx import GraphModule, Node
 from torch.nn import functional
 
 LARGE = 3 * 2**19
-"""Multiplications from which oneDNN is faster there."""
+"""Number of multiplications from which oneDNN is faster on such processors."""
 
 aten = torch.ops.aten
 
 
 @cache
 def mkl_is_slow() -> bool:
-    """Whether this processor has AVX-512 and MKL, made by another company, does without it."""
-    told: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()  # newer than the oldest torch that we take
-    both = torch._C.has_mkl and torch._C._has_mkldnn
-    return bool(both and told.get("avx512_f") and "AMD" in told.get("cpu_name", ""))
+    """Returns True on AMD processors with AVX-512, which MKL does not use there."""
+    # get_capabilities is missing in the oldest supported torch
+    capabilities: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
+    has_both = torch._C.has_mkl and torch._C._has_mkldnn
+    return bool(has_both and capabilities.get("avx512_f") and "AMD" in capabilities.get("cpu_name", ""))
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    r"""`torch.nn.functional.linear`: :math:`y = x W^T + b`, `[..., in]` -> `[..., out]`; differentiable once where it is large."""
+    r"""Computes :math:`y = x W^T + b`, `[..., in]` -> `[..., out]`, like `torch.nn.functional.linear`.
+
+    Large products are differentiable only once.
+    """
     if not (x.is_cpu and x.dtype == torch.float32 and x.numel() * len(weight) >= LARGE and mkl_is_slow()):
         return functional.linear(x, weight, bias)
-    if torch._C._len_torch_dispatch_stack():  # a recording knows PyTorch's own products, and replaces them itself
+    if torch._C._len_torch_dispatch_stack():  # during tracing: `replace_large_products` replaces torch's products later
         return functional.linear(x, weight, bias)
     rows = x.reshape(-1, x.shape[-1])
-    learns = torch.is_grad_enabled()
-    y: Tensor = _Linear.apply(rows, weight, bias) if learns else product(rows, weight, bias)  # type: ignore[no-untyped-call]
+    needs_grad = torch.is_grad_enabled()
+    y: Tensor = _Linear.apply(rows, weight, bias) if needs_grad else product(rows, weight, bias)  # type: ignore[no-untyped-call]
     return y if x.ndim == 2 else y.view(*x.shape[:-1], -1)
 
 
-def replace_products(recording: GraphModule) -> None:
-    """Has oneDNN calculate the large float32 products of a recording for TorchScript."""
+def replace_large_products(graph: GraphModule) -> None:
+    """Replaces the large float32 matrix products of a graph for TorchScript by oneDNN's, in place."""
     if not mkl_is_slow():
         return
-    for node in list(recording.graph.nodes):
+    for node in list(graph.graph.nodes):
         if node.target not in (aten.mm.default, aten.addmm.default):
             continue
         bias, left, right = node.args if node.target is aten.addmm.default else (None, *node.args)
@@ -53,39 +57,39 @@ def replace_products(recording: GraphModule) -> None:
             continue
         if bias is not None and (bias.meta["val"].ndim != 1 or not bias.meta["val"].is_contiguous()):
             continue
-        with recording.graph.inserting_before(node):
+        with graph.graph.inserting_before(node):
             if not _is_dense(right.meta["val"]):
-                right = recording.graph.call_function(
+                right = graph.graph.call_function(
                     aten.clone.default, (right,), {"memory_format": torch.contiguous_format}
                 )
-            weight = recording.graph.call_function(aten.t.default, (right,))
-            replaced = recording.graph.call_function(
+            weight = graph.graph.call_function(aten.t.default, (right,))
+            replacement = graph.graph.call_function(
                 torch.ops.mkldnn._linear_pointwise.default, (left, weight, bias, "none", [], "")
             )
-        replaced.meta = node.meta
-        node.replace_all_uses_with(replaced)
-        recording.graph.erase_node(node)
-    recording.recompile()
+        replacement.meta = node.meta
+        node.replace_all_uses_with(replacement)
+        graph.graph.erase_node(node)
+    graph.recompile()
 
 
 def product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """`[N, in]`, `[out, in]`, `[out]` or None -> `[N, out]` by oneDNN."""
+    """Computes a linear layer with oneDNN: `[N, in]`, `[out, in]`, `[out]` or None -> `[N, out]`."""
     if not _is_dense(weight):
         weight = weight.t().contiguous().t()
-    bias = None if bias is None else bias.contiguous()  # its strides are not looked at
+    bias = None if bias is None else bias.contiguous()  # oneDNN ignores its strides
     y: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
     return y
 
 
 def _is_dense(matrix: Tensor) -> bool:
-    """Whether nothing lies between its rows or columns: for a second factor with gaps oneDNN takes a hundred times as long."""
+    """Returns True if rows or columns have no gaps: oneDNN takes a hundred times as long if the second factor has gaps."""
     return matrix.is_contiguous() or matrix.t().is_contiguous()
 
 
 def _is_large(product: Node, left: Node) -> bool:
-    given: Tensor = product.meta["val"]
+    result: Tensor = product.meta["val"]
     depth: int = left.meta["val"].shape[1]
-    return given.dtype == torch.float32 and given.is_cpu and given.numel() * depth >= LARGE
+    return result.dtype == torch.float32 and result.is_cpu and result.numel() * depth >= LARGE
 
 
 class _Linear(torch.autograd.Function):
@@ -98,9 +102,9 @@ class _Linear(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         x, weight = ctx.saved_tensors
-        of_x, of_weight, of_bias = ctx.needs_input_grad
+        x_needs_grad, weight_needs_grad, bias_needs_grad = ctx.needs_input_grad
         return (
-            product(gradient, weight.t(), None) if of_x else None,
-            product(gradient.t(), x.t(), None) if of_weight else None,
-            gradient.sum(0) if of_bias else None,
+            product(gradient, weight.t(), None) if x_needs_grad else None,
+            product(gradient.t(), x.t(), None) if weight_needs_grad else None,
+            gradient.sum(0) if bias_needs_grad else None,
         )

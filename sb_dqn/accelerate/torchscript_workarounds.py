@@ -1,4 +1,4 @@
-"""Operations that TorchScript runs but its tracer cannot write down, in a form that it can."""
+"""Wrappers for operations that TorchScript can run but its tracer cannot record."""
 
 from __future__ import annotations
 
@@ -9,37 +9,39 @@ import torch
 from torch import Tensor
 from torch.fx import GraphModule, Node
 
-REFUSED = ("aten.convolution_backward.default", "mkldnn._linear_pointwise.default")
-"""They take lists of truths, or of numbers that may be missing. Names, since some builds of PyTorch lack oneDNN."""
+UNSUPPORTED = ("aten.convolution_backward.default", "mkldnn._linear_pointwise.default")
+"""Operations with arguments that are lists of bools, or of optional numbers. Names, since some builds of torch lack oneDNN."""
 
 
-def script_refused(recording: GraphModule) -> None:
-    """Has those operations of a recording called by small functions in TorchScript's language, in which all is constant but
-    the tensors."""
-    for number, node in enumerate(recording.graph.nodes):
-        if str(node.target) in REFUSED:
-            tensors = tuple(given for given in node.args if isinstance(given, Node))
+def wrap_unsupported(graph: GraphModule) -> None:
+    """Replaces those operations in a graph by TorchScript functions of their tensors; other arguments become constants."""
+    for number, node in enumerate(graph.graph.nodes):
+        if str(node.target) in UNSUPPORTED:
+            tensors = tuple(argument for argument in node.args if isinstance(argument, Node))
             function = _scripted(node)
             function.__name__ = f"scripted_{number}"
-            node.target, node.args = function, tensors
-    recording.recompile()
+            node.target = function
+            node.args = tensors
+    graph.recompile()
 
 
 def _scripted(node: Node) -> Callable[..., Any]:
-    names = {given: f"x{number}" for number, given in enumerate(node.args) if isinstance(given, Node)}
-    taken = ", ".join(f"{name}: Tensor" for name in names.values())
-    given = ", ".join(names[value] if isinstance(value, Node) else repr(value) for value in node.args)
-    answers = node.meta["val"]
-    alone = isinstance(answers, Tensor)
-    asked = [True] if alone else [answer is not None for answer in answers]
-    every = [f"y{number}" for number in range(len(asked))]
-    kept = ", ".join(name for name, wanted in zip(every, asked, strict=True) if wanted)
-    operation = f"torch.ops.{str(node.target).removesuffix('.default')}({given})"
-    unit = torch.jit.CompilationUnit(f"def run({taken}):\n    {', '.join(every)} = {operation}\n    return [{kept}]\n")
-    run = unit.run
+    names = {argument: f"x{number}" for number, argument in enumerate(node.args) if isinstance(argument, Node)}
+    parameters = ", ".join(f"{name}: Tensor" for name in names.values())
+    arguments = ", ".join(names[value] if isinstance(value, Node) else repr(value) for value in node.args)
+    results = node.meta["val"]
+    is_single = isinstance(results, Tensor)
+    is_computed = [True] if is_single else [result is not None for result in results]
+    outputs = [f"y{number}" for number in range(len(is_computed))]
+    returned = ", ".join(name for name, computed in zip(outputs, is_computed, strict=True) if computed)
+    operation = f"torch.ops.{str(node.target).removesuffix('.default')}({arguments})"
+    source = f"def run({parameters}):\n    {', '.join(outputs)} = {operation}\n    return [{returned}]\n"
+    run = torch.jit.CompilationUnit(source).run
 
     def call(*tensors: Tensor) -> Any:
-        found = iter(run(*tensors))  # what was not asked for has no tensor, which the tracer takes for a fault
-        return next(found) if alone else tuple(next(found) if wanted else None for wanted in asked)
+        computed = iter(run(*tensors))  # outputs that are not computed have no tensor, which the tracer rejects
+        if is_single:
+            return next(computed)
+        return tuple(next(computed) if exists else None for exists in is_computed)
 
     return call

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from sb_dqn.algorithms.iqn import IQN
-from sb_dqn.checks import over_defaults
+from sb_dqn.checks import merge_defaults
 from sb_dqn.core.construction import adam_eps, has_default_features
 from sb_dqn.policies import (
     VALUE_POLICIES,
@@ -72,6 +72,6 @@ class BTR(IQN):
             learning_rate=learning_rate, buffer_size=buffer_size, learning_starts=learning_starts, batch_size=batch_size,
             gamma=gamma, train_freq=train_freq, n_steps=n_steps, target_update_interval=target_update_interval,
             n_taus=n_taus, n_target_taus=n_target_taus, n_policy_taus=n_policy_taus, dueling=dueling, noisy=noisy,
-            munchausen=munchausen, prioritized_replay=over_defaults(prioritized_replay, BTR_PRIORITIES), exploration=exploration,
+            munchausen=munchausen, prioritized_replay=merge_defaults(prioritized_replay, BTR_PRIORITIES), exploration=exploration,
             policy_kwargs=adam_eps(given, 0.005 / 256), **kwargs,
         )  # fmt: skip

@@ -9,7 +9,7 @@ from typing import Any
 
 from sb_dqn.algorithms.dqn import DQN, ReturnModel
 from sb_dqn.buffers.sequences import Sequences
-from sb_dqn.checks import check_bool, check_choice, check_float, check_int, over_defaults
+from sb_dqn.checks import check_bool, check_choice, check_float, check_int, merge_defaults
 from sb_dqn.core.construction import adam_eps
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.nn.heads.scalar import Scalar
@@ -120,7 +120,7 @@ class R2D2(DQN):
             max_grad_norm=max_grad_norm,
             double_q=double_q,
             dueling=dueling,
-            prioritized_replay=over_defaults(prioritized_replay, PRIORITIES),
+            prioritized_replay=merge_defaults(prioritized_replay, PRIORITIES),
             sequences=sequences,
             exploration=exploration,
             policy_kwargs={"previous_reward": True, **adam_eps(policy_kwargs, 1e-3)},

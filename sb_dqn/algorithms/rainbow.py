@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from sb_dqn.algorithms.c51 import CategoricalDQN
-from sb_dqn.checks import over_defaults
+from sb_dqn.checks import merge_defaults
 from sb_dqn.core.construction import adam_eps, has_default_features
 from sb_dqn.policies import (
     VALUE_POLICIES,
@@ -48,7 +48,7 @@ class Rainbow(CategoricalDQN):
             policy, env,
             learning_rate=learning_rate, learning_starts=learning_starts, n_steps=n_steps,
             target_update_interval=target_update_interval, double_q=double_q, dueling=dueling, noisy=noisy,
-            prioritized_replay=over_defaults(prioritized_replay, RAINBOW_PRIORITIES),
+            prioritized_replay=merge_defaults(prioritized_replay, RAINBOW_PRIORITIES),
             policy_kwargs=adam_eps(policy_kwargs, 1.5e-4), **kwargs,
         )  # fmt: skip
 
@@ -80,7 +80,7 @@ class DataEfficientRainbow(Rainbow):
         if isinstance(noisy, str):
             noisy = {"kind": noisy}
         if not (isinstance(noisy, Mapping) and noisy.get("kind") == "independent"):  # whose sigma is another scale
-            noisy = over_defaults(noisy, {"sigma": 0.1})
+            noisy = merge_defaults(noisy, {"sigma": 0.1})
         super().__init__(
             policy, env,
             learning_rate=learning_rate, buffer_size=buffer_size, learning_starts=learning_starts, train_freq=train_freq,

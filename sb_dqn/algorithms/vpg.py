@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from sb_dqn.buffers.episode_view import Baseline
+from sb_dqn.buffers.episode_buffer import Baseline
 from sb_dqn.checks import check_bool, check_choice, check_float, check_int
 from sb_dqn.core.actor_critic_algorithm import ActorCriticAlgorithm
 from sb_dqn.core.construction import TrainingConfig

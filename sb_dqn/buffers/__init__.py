@@ -1,4 +1,4 @@
-"""Replay: storage with per-lane cursors, samplers, and views of transitions."""
+"""Replay and rollout buffers: ring storage with one cursor per lane, samplers, and views that read batches."""
 
 from sb_dqn.buffers.frame_stack import FrameStack
 from sb_dqn.buffers.n_step_transitions import TransitionView

@@ -1,4 +1,4 @@
-"""Whole episodes: what REINFORCE and its kin learn from, once, and then forget."""
+"""Episode buffer of REINFORCE and VPG: whole episodes, each of their samples used in one update."""
 
 from __future__ import annotations
 
@@ -10,33 +10,90 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from sb_dqn.buffers.episode_view import EpisodeView
-from sb_dqn.buffers.on_policy_buffer import VALUE, OnPolicyBuffer, ValueOf
+from sb_dqn.buffers.n_step_transitions import identity
+from sb_dqn.buffers.on_policy_buffer import VALUE, OnPolicyBuffer, SampleView, ValueFunction
 from sb_dqn.buffers.ring import Ring
-from sb_dqn.errors import CheckpointError, ConfigurationError
-from sb_dqn.types import IntArray, Rows
+from sb_dqn.buffers.ring_storage import Extras
+from sb_dqn.errors import CheckpointError
+from sb_dqn.types import IntArray, Rows, Wait
 
 FIRST_ROWS = 512
-"""Rows a lane to begin with; doubled whenever an episode is longer."""
+"""Initial rows per lane; doubled when the episodes need more."""
 SMALLEST_BATCH = 64
 
+Baseline = Callable[[Tensor, Tensor], Tensor]
+"""Maps returns `[M]` and steps within the episode `[M]` int64 to the baseline of each return, `[M]`."""
 
-class Episodes(OnPolicyBuffer):
-    """Episodes of all lanes, held until enough of them have ended (the `Experience` of types.py).
 
-    An episode is complete when its `last` row has arrived. One that is left in the middle, because the stream begins anew, is
-    dropped. All complete ones are learned from at once, each of its rows once; the running ones stay. Batches come in few
-    sizes (powers of two, filled up with places of weight 0), so that a recording serves many.
+class EpisodeView(SampleView):
+    """View of complete episodes; the first places hold the samples, one episode after the other, the rest is padding.
 
     Args:
-        make_ring: a ring of so many rows a lane.
-        episodes_per_update: over all lanes, >= 1; of those that end in the same tick all are used.
-        make_view: what reads a ring.
-        extras: what the policy declares on departing beside `value`: name to shape of one lane's; float32.
+        ring: the ring to read from.
+        gamma, lambda_, extras, scale: see `SampleView`.
+        baseline: replaces the value if none is learned; None: the policy's value output.
+    """
+
+    def __init__(
+        self,
+        ring: Ring,
+        gamma: float,
+        lambda_: float,
+        extras: Mapping[str, tuple[int, ...]],
+        baseline: Baseline | None = None,
+        scale: Callable[[Tensor], Tensor] = identity,
+    ) -> None:
+        super().__init__(ring, ring.capacity, gamma, lambda_, extras, scale)
+        self.baseline = baseline
+        self.num_samples = 0
+
+    def prepare(self, where: IntArray, extra: Extras) -> None:
+        """Finds the samples and computes their targets.
+
+        Args:
+            where: `[E, 3]` lane, first row and `last` row (absolute) of each episode.
+            extra: `[rows, B, ...]` by name, extra outputs at each row; values are complete.
+        """
+        ring, device = self.ring, self.ring.device
+        start, length = np.array(ring.cursor), where[:, 2] - where[:, 1]
+        np.minimum.at(start, where[:, 0], where[:, 1])
+        width = int((ring.cursor - start).max()) + 1
+        row = torch.from_numpy(start).to(device) + torch.arange(width, device=device).unsqueeze(1)  # [W, B]
+        cells = ring.cells(self._lanes, row)
+        columns = {name: torch.from_numpy(column).to(device).flatten(0, 1) for name, column in extra.items()}
+        return_, _ = self._targets(cells, row, columns[VALUE].take(cells))
+
+        self.num_samples = count = int(length.sum())
+        step_of = np.concatenate([np.arange(steps) for steps in length])
+        lane_of, row_of = np.repeat(where[:, 0], length), np.repeat(where[:, 1], length) + step_of
+        place = torch.from_numpy((row_of - start[lane_of]) * ring.num_lanes + lane_of).to(device)
+        self.lane[:count] = torch.from_numpy(lane_of).to(device)
+        self.row[:count] = torch.from_numpy(row_of).to(device)
+        self.return_[:count] = return_.flatten().take(place)
+        self.weight.zero_()
+        self.weight[:count] = 1.0
+        at = cells.flatten().take(place)
+        for name, column in columns.items():
+            self.extra[name][:count] = column.index_select(0, at)
+        if self.baseline is not None:
+            self.extra[VALUE][:count] = self.baseline(self.return_[:count], torch.from_numpy(step_of).to(device))
+
+
+class EpisodeBuffer(OnPolicyBuffer):
+    """Episodes of all lanes, stored until enough of them have ended (an `Experience` of types.py).
+
+    An episode is complete when its `last` row has arrived. One that is interrupted because the stream restarts is dropped. An
+    update uses all complete episodes, each of their rows once; running episodes stay. Batch sizes are powers of two, padded
+    with weight 0, so that few recordings are needed.
+
+    Args:
+        make_ring: creates a ring with the given rows per lane.
+        episodes_per_update: over all lanes, >= 1; all episodes that end in the same tick are used.
+        make_view: creates the view of a ring.
+        extras: shapes of the policy's extra outputs other than `value`, of one lane, by name; float32.
 
     Raises:
-        ConfigurationError: a number is out of its range.
-        MemoryBudgetError: an episode does not fit.
+        MemoryBudgetError: an episode does not fit into memory.
     """
 
     view: EpisodeView
@@ -48,35 +105,34 @@ class Episodes(OnPolicyBuffer):
         make_view: Callable[[Ring, Mapping[str, tuple[int, ...]]], EpisodeView],
         extras: Mapping[str, tuple[int, ...]] | None = None,
     ) -> None:
-        if episodes_per_update < 1:
-            raise ConfigurationError(f"episodes_per_update={episodes_per_update} is not allowed; give an integer >= 1")
         self.episodes_per_update = episodes_per_update
-        self._make_ring, self._make_view = make_ring, make_view
+        self._make_ring = make_ring
+        self._make_view = make_view
         self._shapes = {VALUE: (), **(extras or {})}
         super().__init__(make_ring(FIRST_ROWS), self._shapes)
         self.view = make_view(self.ring, self._shapes)
         self.finished: list[tuple[int, int, int]] = []
         """Lane, first row and `last` row of each complete episode, in the order of their ends."""
-        self.begin: IntArray = np.zeros(self.ring.num_lanes, np.int64)  # row at which the running episode began
-        self._oldest = self.begin.copy()  # of the rows that are needed
+        self.begin: IntArray = np.zeros(self.ring.num_lanes, np.int64)  # first row of the running episode
+        self._oldest = self.begin.copy()  # oldest row still needed
         self.num_samples = 0
-        self._spent = False
+        self._consumed = False
 
     def describe(self) -> str:
-        """One line for people: how much an update waits for."""
+        """Returns one line of text: episodes per update."""
         return f"an update after every {self.episodes_per_update} episodes over {self.ring.num_lanes} lanes"
 
     @property
     def is_full(self) -> bool:
-        """Enough episodes are complete, and no update has been asked for."""
-        return len(self.finished) >= self.episodes_per_update and not self._spent
+        """True if enough episodes are complete and `updates_due` has not been called yet."""
+        return len(self.finished) >= self.episodes_per_update and not self._consumed
 
     def extend(self, rows: Rows) -> None:
-        """Takes in one tick: departures of the last (or the cut of a stream that begins anew), then arrivals."""
-        if self._spent:
+        """Adds one tick: the departures of the last one (or the cut of a stream that restarts), then the arrivals."""
+        if self._consumed:
             self.finished.clear()
             self._oldest[:] = self.begin
-            self._spent = False
+            self._consumed = False
         self._make_room(len(rows.slots))
         if rows.action is not None:
             self._depart(rows.extra)
@@ -95,7 +151,7 @@ class Episodes(OnPolicyBuffer):
                 self.begin[lane] = row + 1
 
     def _make_room(self, slots: int) -> None:
-        """Twice the rows, as often as it takes to keep all that is needed."""
+        """Doubles the rows until the ring holds all rows that are needed."""
         ring = self.ring
         needed = int((ring.cursor - self._oldest).max()) + slots + ring.frame_stack
         if needed <= ring.rows:
@@ -106,71 +162,87 @@ class Episodes(OnPolicyBuffer):
         self.ring = self._make_ring(rows)
         self.ring.load_state_dict(ring.state_dict())
         held = self.ring.cursor - 1 - np.arange(min(int(ring.cursor.max()), ring.rows))[:, None]  # [n, B]
-        self.extra = {name: _moved(column, held, rows) for name, column in self.extra.items()}
-        self.departed = _moved(self.departed, held, rows)
+        self.extra = {name: _resized(column, held, rows) for name, column in self.extra.items()}
+        self.departed = _resized(self.departed, held, rows)
         self.view = self._make_view(self.ring, self._shapes)
 
-    def complete(self, value_of: ValueOf) -> None:
-        """Gives values to the final rows that have none, and all samples their targets; before the update.
+    def complete(self, value_of: ValueFunction) -> None:
+        """Computes the missing values, and the targets of all samples; called before the update.
 
-        Without a value are final rows whose lane has not departed since: those that end by a time limit need one.
+        Values are missing at final rows whose lane has not departed since; those that end by a time limit need one.
 
         Args:
-            value_of: the current policy's values `[B]` of observations, and masks, of B rows.
+            value_of: the current policy's values `[B]` of observations and masks of B rows.
         """
         where: IntArray = np.array(self.finished, np.int64)
         lane, last = where[:, 0], where[:, 2]
-        lacking = self._without_value(last, lane)
-        self._evaluate(last[lacking], lane[lacking], value_of)
+        missing = self._without_value(last, lane)
+        self._evaluate(last[missing], lane[missing], value_of)
         self.view.prepare(where, self.extra)
         self.num_samples = self.view.num_samples
 
     def updates_due(self) -> int:
-        """1 where enough episodes are complete; asking settles it."""
+        """Returns 1 if enough episodes are complete, else 0, and counts the update as done."""
         if not self.is_full:
             return 0
-        self._spent = True
+        self._consumed = True
         return 1
 
+    def wait(self) -> Wait:
+        """Returns what the next update waits for: the episodes that are not complete."""
+        ended = 0 if self._consumed else len(self.finished)
+        why = f"an update takes episodes_per_update={self.episodes_per_update} complete episodes, {ended} have ended"
+        return Wait(
+            max(self.episodes_per_update - ended, 1), why, "Learn for more env steps, or lower episodes_per_update"
+        )
+
     def draw(self, generator: torch.Generator) -> Tensor:
-        """Places `[N]` of all samples, filled up to a power of two with the place that stands for none."""
+        """Returns the places `[N]` of all samples, filled up to a power of two with the padding place."""
         size = max(SMALLEST_BATCH, 1 << (self.num_samples - 1).bit_length())
         places = torch.arange(size, device=self.ring.device)
         return torch.where(places < self.num_samples, places, self.view.places)
 
     def state_dict(self) -> dict[str, Tensor]:
-        """All that is held between two ticks, as one flat dict."""
-        state = self._rows_state() | {"finished": torch.tensor(self.finished, dtype=torch.int64).view(-1, 3)}
-        state |= {name: torch.from_numpy(x.copy()) for name, x in (("begin", self.begin), ("oldest", self._oldest))}
-        return state | {"spent": torch.tensor(self._spent)}
+        """Returns the state between two ticks as one flat dict."""
+        return {
+            **self._rows_state(),
+            "finished": torch.tensor(self.finished, dtype=torch.int64).view(-1, 3),
+            "begin": torch.from_numpy(self.begin.copy()),
+            "oldest": torch.from_numpy(self._oldest.copy()),
+            "spent": torch.tensor(self._consumed),
+        }
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Takes over what `state_dict` gave.
+        """Loads the result of `state_dict`.
 
         Raises:
-            CheckpointError: it is of other lanes, or of another algorithm.
+            CheckpointError: it belongs to another number of lanes, or to another algorithm.
         """
         if "ring/rows" not in state:
-            raise CheckpointError("the state of a store of episodes lacks its rows; it is of another algorithm")
+            raise CheckpointError(
+                "buffer state must be that of the same algorithm, got one without 'ring/rows'. Load it with the class that "
+                "saved it."
+            )
         if int(state["ring/rows"]) > self.ring.rows:
             self.ring = self._make_ring(int(state["ring/rows"]))
             super().__init__(self.ring, self._shapes)
             self.view = self._make_view(self.ring, self._shapes)
         self._load_rows(state, {"finished", "begin", "oldest", "spent"})
         self.finished = [(lane, first, last) for lane, first, last in state["finished"].tolist()]
-        self.begin[:], self._oldest[:] = state["begin"].cpu().numpy(), state["oldest"].cpu().numpy()
-        self._spent = bool(state["spent"])
+        self.begin[:] = state["begin"].cpu().numpy()
+        self._oldest[:] = state["oldest"].cpu().numpy()
+        self._consumed = bool(state["spent"])
 
 
-def _moved(column: npt.NDArray[Any], held: IntArray, rows: int) -> npt.NDArray[Any]:
-    """A column `[T, B, ...]` in more rows.
+def _resized(column: npt.NDArray[Any], held: IntArray, rows: int) -> npt.NDArray[Any]:
+    """Copies a column `[T, B, ...]` into one with more rows.
 
     Args:
         column: row r of lane b lies at (r % T, b).
-        held: `[n, B]` the rows to keep; numbers below 0 stand for none.
-        rows: T from now on.
+        held: `[n, B]` rows to copy; negative numbers are padding.
+        rows: new T.
     """
-    wider = np.zeros((rows, *column.shape[1:]), column.dtype)
+    larger = np.zeros((rows, *column.shape[1:]), column.dtype)
     lanes = np.broadcast_to(np.arange(column.shape[1]), held.shape)
-    wider[held % rows, lanes] = column[held % len(column), lanes]
-    return wider
+    larger[held % rows, lanes] = column[held % len(column), lanes]
+    return larger

@@ -1,4 +1,4 @@
-"""Frame stacks: the one rule by which single frames become a stack, for replay and for acting alike."""
+"""Frame stacking: builds stacks from single frames, by the same rule for replay and for acting."""
 
 from __future__ import annotations
 
@@ -14,38 +14,52 @@ from sb_dqn.types import Observation, Slot
 
 
 def stack_cells(ring: Ring, cells: Tensor) -> Tensor:
-    """Where the frames of a window lie, with those of another episode replaced by the ring's frame of zeros.
+    """Replaces the frames of a window that belong to an earlier episode by the ring's frame of zeros.
 
     Args:
         ring: with frame stack K > 1.
         cells: `[N, K + m]` int64 cells of rows r - K + 1 .. r + m of one lane each; none of r .. r + m - 1 is `last`.
 
     Returns:
-        `[N, K + m]` int64: a frame at row j < r is real only if no row of j .. r - 1 is `last`. Cells before the lane's
-        first row need no care: nothing has been written there yet, they hold zeros.
+        `[N, K + m]` int64. The frame at row j < r is used only if no row of j .. r - 1 is `last`. Cells before the first row
+        of a lane need no special case: they have never been written and are zero.
     """
     older = cells[:, : ring.frame_stack - 1]
     ended = ring.last.take(older)
-    dead = ended.flip(1).cumsum(1).flip(1) > 0  # [N, K - 1]: something ended at this row or between it and r
-    return torch.cat([torch.where(dead, ring.capacity, older), cells[:, ring.frame_stack - 1 :]], dim=1)
+    other_episode = ended.flip(1).cumsum(1).flip(1) > 0  # [N, K - 1]: an episode ended at this row or between it and r
+    return torch.cat([torch.where(other_episode, ring.capacity, older), cells[:, ring.frame_stack - 1 :]], dim=1)
 
 
 def take_frames(frames: Tensor, cells: Tensor) -> Tensor:
-    """`[cells, C, H, W]` at `[N, W]` cells, joined along the channels: `[N, W * C, H, W]`."""
+    """Concatenates frames `[cells, C, H, W]` at `[N, W]` cells along the channels: `[N, W * C, H, W]`."""
     count, width = cells.shape
     channels, *image = frames.shape[1:]
     return frames.index_select(0, cells.reshape(-1)).view(count, width * channels, *image)
 
 
-class FrameStack:
-    """The last K frames of each lane, for acting: a ring of K + 1 rows, stacked as replay stacks them, by numpy.
+def observations_at(ring: Ring, lane: Tensor, row: Tensor) -> dict[str, Tensor]:
+    """Returns the observations by key at rows `[N]` (absolute) of lanes `[N]`, as new tensors: `[N, K * C, H, W]` for stacked
+    frames, else `[N, *shape]`."""
+    newest = ring.cells(lane, row)
+    if not ring.stacked_keys:
+        return {key: column.index_select(0, newest) for key, column in ring.obs.items()}
+    window = torch.arange(1 - ring.frame_stack, 1, device=row.device)
+    frames = stack_cells(ring, ring.cells(lane[:, None], row[:, None] + window))
+    return {
+        key: take_frames(column, frames) if key in ring.stacked_keys else column.index_select(0, newest)
+        for key, column in ring.obs.items()
+    }
 
-    numpy, since for a lane or a few torch takes longer to begin each of the steps than all of them take.
+
+class FrameStack:
+    """The last K frames of each lane, for acting: a ring of K + 1 rows, stacked as in replay but with NumPy.
+
+    NumPy, because for a few lanes torch's overhead per operation exceeds the time of all of them.
 
     Args:
         frame_stack: K >= 1.
         num_lanes: B.
-        spaces: leaf spaces of one lane, single frames; leaves that are no frames pass through as they are.
+        spaces: leaf spaces of one lane, single frames; leaves that are not frames are returned unchanged.
     """
 
     def __init__(self, frame_stack: int, num_lanes: int, spaces: Mapping[str, Space]) -> None:
@@ -56,18 +70,19 @@ class FrameStack:
         self._last = self.ring.last.numpy()
 
     def push(self, slot: Slot) -> None:
-        """Takes in what arrived; the row after a `last` one begins a new stack."""
+        """Adds the arrived observations; the row after a `last` one starts a new stack."""
         self.ring.arrive(slot)
 
     def cut(self) -> None:
-        """The stream begins anew: what comes next does not belong to what was."""
+        """Starts new stacks, because the stream restarts."""
         self.ring.cut()
 
     def stacked(self) -> Observation:
-        """The newest observation of every lane by key, fresh: `[B, K * C, H, W]` of frames, else `[B, *shape]`."""
+        """Returns the newest observation of every lane by key, as new arrays: `[B, K * C, H, W]` for frames, else
+        `[B, *shape]`."""
         ring = self.ring
         cells = (ring.cursor[:, None] + self._window) % ring.rows * ring.num_lanes + self._lanes  # [B, K]
-        ended = self._last[cells[:, -2::-1]]  # from the newest but one back
+        ended = self._last[cells[:, -2::-1]]  # from the second newest backwards
         if ended.any():
             cells[:, -2::-1][np.logical_or.accumulate(ended, 1)] = ring.capacity  # the frame of zeros
         obs = {}
@@ -75,16 +90,3 @@ class FrameStack:
             taken = column[cells if key in ring.stacked_keys else cells[:, -1]]
             obs[key] = taken.reshape(len(taken), -1, *taken.shape[3:]) if key in ring.stacked_keys else taken
         return obs
-
-
-def observations_at(ring: Ring, lane: Tensor, row: Tensor) -> dict[str, Tensor]:
-    """Observations by key of rows `[N]` (absolute) of lanes `[N]`, fresh: `[N, K * C, H, W]` of frames, else `[N, *shape]`."""
-    newest = ring.cells(lane, row)
-    if not ring.stacked_keys:
-        return {key: column.index_select(0, newest) for key, column in ring.obs.items()}
-    window = torch.arange(1 - ring.frame_stack, 1, device=row.device)
-    frames = stack_cells(ring, ring.cells(lane[:, None], row[:, None] + window))
-    return {
-        key: take_frames(column, frames) if key in ring.stacked_keys else column.index_select(0, newest)
-        for key, column in ring.obs.items()
-    }

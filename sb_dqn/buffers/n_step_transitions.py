@@ -1,4 +1,4 @@
-"""Views: what is read from the ring at the rows that a sampler chose."""
+"""n-step transitions, read from the ring at the rows that a sampler selected."""
 
 from __future__ import annotations
 
@@ -9,51 +9,47 @@ from torch import Tensor
 
 from sb_dqn.buffers.frame_stack import stack_cells, take_frames
 from sb_dqn.buffers.ring import Ring
-from sb_dqn.errors import ConfigurationError
 from sb_dqn.types import Batch
 
 
-def as_it_is(x: Tensor) -> Tensor:
-    """Rewards that nobody scales."""
+def identity(x: Tensor) -> Tensor:
+    """Returns rewards unscaled."""
     return x
 
 
 class TransitionView:
-    """n-step transitions.
+    """n-step transitions, n being the ring's `n_steps`.
 
     return_ = sum_{k<m} gamma^k r_{t+k+1}, where m <= n is the number of steps up to and including the first row that
     is `terminal` or `last`; discount = gamma^m, or 0 if row t + m is `terminal`; next_obs = o_{t+m}. So a truncated
-    episode bootstraps from the very row that holds its last observation (Pardo et al. 2018, arXiv:1712.00378).
+    episode bootstraps from the row of its last observation (Pardo et al. 2018, arXiv:1712.00378).
 
     Args:
-        ring: to read from.
-        n_steps: n, the ring's own.
-        gamma: in [0, 1].
-        scale: from rewards as they are stored to rewards as they are learned from; pure tensor operations.
-
-    Raises:
-        ConfigurationError: n_steps is not the ring's, or gamma is out of its range.
+        ring: the ring to read from.
+        gamma: discount per env step, [0, 1].
+        scale: function from stored rewards to the rewards of the loss; pure tensor operations.
     """
 
-    def __init__(self, ring: Ring, n_steps: int, gamma: float, scale: Callable[[Tensor], Tensor] = as_it_is) -> None:
-        if n_steps != ring.n_steps:
-            raise ConfigurationError(f"n_steps={n_steps}, but the ring has n_steps={ring.n_steps}; give both the same")
-        if not 0.0 <= gamma <= 1.0:
-            raise ConfigurationError(f"gamma={gamma} is not allowed; give a number in [0, 1]")
-        self.ring, self.n_steps, self.gamma, self.scale = ring, n_steps, float(gamma), scale
-        self._window = torch.arange(1 - ring.frame_stack, n_steps + 1, device=ring.device)
+    def __init__(self, ring: Ring, gamma: float, scale: Callable[[Tensor], Tensor] = identity) -> None:
+        self.ring = ring
+        self.n_steps = ring.n_steps
+        self.gamma = float(gamma)
+        self.scale = scale
+        self._window = torch.arange(1 - ring.frame_stack, self.n_steps + 1, device=ring.device)
         self._stack = torch.arange(ring.frame_stack, device=ring.device)
-        self._powers = torch.tensor([gamma**k for k in range(n_steps + 1)], dtype=torch.float32, device=ring.device)
+        self._powers = torch.tensor(
+            [gamma**k for k in range(self.n_steps + 1)], dtype=torch.float32, device=ring.device
+        )
 
     def gather(self, lane: Tensor, row: Tensor, weight: Tensor) -> Batch:
         """Reads one batch.
 
         Args:
-            lane, row: `[N]` int64, rows absolute and allowed to start.
-            weight: `[N]` float32; places of weight 0 are read too and hold finite numbers.
+            lane, row: `[N]` int64; absolute rows that may start.
+            weight: `[N]` float32; samples of weight 0 are read too and contain finite numbers.
 
         Returns:
-            A batch of fresh tensors.
+            A batch of new tensors.
         """
         ring, k = self.ring, self.ring.frame_stack
         cells = ring.cells(lane[:, None], row[:, None] + self._window)  # [N, K + n]: rows r - K + 1 .. r + n
@@ -72,11 +68,11 @@ class TransitionView:
         return Batch(obs, action, return_, discount, next_obs, weight, torch.stack([lane, row]), mask, next_mask)
 
     def _accumulate(self, ahead: Tensor) -> tuple[Tensor, Tensor]:
-        """`[N, n]` cells of rows r + 1 .. r + n -> n-step return `[N]` float32, steps really taken m `[N, 1]` int64."""
+        """Computes n-step returns `[N]` float32 and step counts m `[N, 1]` int64 from the `[N, n]` cells of rows r + 1 .. r + n."""
         ring = self.ring
         reward, before = self.scale(ring.reward.take(ahead)), ahead[:, :-1]
         stop = ring.terminal.take(before) | ring.last.take(before)
-        going = stop.logical_not().cumprod(1)  # [N, n - 1]: steps 2 .. n, 1 where nothing ended before
+        going = stop.logical_not().cumprod(1)  # [N, n - 1]: steps 2 .. n, 1 where no episode ended before
         later = (reward[:, 1:] * self._powers[1:-1] * going).sum(1)
         return reward[:, 0] + later, going.sum(1, keepdim=True) + 1
 

@@ -1,4 +1,4 @@
-"""What a rollout and a store of episodes have in common: rows of all lanes, and what the policy declared of them."""
+"""On-policy buffers: the base classes of rollout and episode buffers, and of the views that read their samples."""
 
 from __future__ import annotations
 
@@ -11,28 +11,120 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from sb_dqn.buffers.frame_stack import observations_at
+from sb_dqn.buffers.n_step_transitions import identity
 from sb_dqn.buffers.ring import Ring
-from sb_dqn.buffers.ring_storage import Where
-from sb_dqn.buffers.sample_view import SampleView
+from sb_dqn.buffers.ring_storage import Extras, Where
 from sb_dqn.errors import CheckpointError
-from sb_dqn.types import Batch, BoolArray, IntArray, Observation, Rows, Slot
+from sb_dqn.losses.returns import lambda_returns
+from sb_dqn.types import Batch, BoolArray, IntArray, Observation, Rows, Slot, Wait
 
 VALUE = "value"
-"""What every policy declares on departing: the value of o_t by its own reckoning, `[B]`."""
+"""Extra output of every policy: its own value estimate of o_t, `[B]`."""
 
-ValueOf = Callable[..., npt.NDArray[Any]]
-"""Values `[B]` of observations and masks of B rows; of a policy that remembers also of what came before (`Before`)."""
+ValueFunction = Callable[..., npt.NDArray[Any]]
+"""Values `[B]` of observations and masks of B rows; a recurrent policy also gets the `Before` of these rows."""
+
+
+class SampleView(ABC):
+    """View of the samples of one policy with their lambda-returns, at a fixed number of places.
+
+    Each place holds one sample, or padding (weight 0); the last place is always padding. All tensors that `gather` reads stay
+    where they are, so a recording of it stays valid.
+
+    Args:
+        ring: the ring to read from.
+        places: capacity in samples.
+        gamma: discount per env step, [0, 1].
+        lambda_: parameter of the lambda-returns, [0, 1].
+        extras: shapes of the policy's extra outputs, of one lane, by name.
+        scale: function from stored rewards to the rewards of the loss.
+    """
+
+    def __init__(
+        self,
+        ring: Ring,
+        places: int,
+        gamma: float,
+        lambda_: float,
+        extras: Mapping[str, tuple[int, ...]],
+        scale: Callable[[Tensor], Tensor] = identity,
+    ) -> None:
+        self.ring = ring
+        self.places = places
+        self.gamma = float(gamma)
+        self.lambda_ = float(lambda_)
+        self.scale = scale
+        device = ring.device
+        self.lane, self.row = torch.zeros((2, places + 1), dtype=torch.int64, device=device)
+        self.return_, self.weight = torch.zeros((2, places + 1), device=device)
+        self.extra = {name: torch.zeros((places + 1, *shape), device=device) for name, shape in extras.items()}
+        self._lanes = torch.arange(ring.num_lanes, device=device)
+
+    @abstractmethod
+    def prepare(self, where: IntArray, extra: Extras) -> None:
+        """Finds the samples and computes their targets.
+
+        Args:
+            where: location of the samples.
+            extra: `[rows, B, ...]` by name, extra outputs at each row; values are complete.
+        """
+
+    def _targets(self, cells: Tensor, row: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        """Computes lambda-returns `[W - 1, B]`, finite everywhere, and the rows that start a transition, `[W - 1, B]` bool."""
+        ring = self.ring
+        open_row = torch.from_numpy(ring.cursor - 1).to(ring.device)
+        terminal, last = ring.terminal.take(cells), ring.last.take(cells)
+        starts = (row[:-1] < open_row) & ~last[:-1]
+        continues = starts & (row[1:] < open_row) & ~(terminal | last)[1:]
+        # rows past the cursor are outdated and may be anything: `where`, not a product
+        return_ = lambda_returns(
+            torch.where(starts, self.scale(ring.reward.take(cells[1:])), 0.0),
+            (starts & ~terminal[1:]) * self.gamma,
+            torch.where(starts, value[1:], 0.0),
+            continues * self.lambda_,
+        )
+        return return_, starts
+
+    def gather(self, places: Tensor) -> Batch:
+        """Reads one batch.
+
+        Args:
+            places: `[N]` int64.
+
+        Returns:
+            A batch whose `return_` is the complete target, without bootstrapping (discount 0, no `next_obs`).
+        """
+        lane, row = self.lane.take(places), self.row.take(places)
+        return_ = self.return_.take(places)
+        obs, mask = self.observe(lane, row)
+        return Batch(
+            obs=obs,
+            action=self.ring.actions_at(self.ring.cells(lane, row)),
+            return_=return_,
+            discount=torch.zeros_like(return_),
+            next_obs={},
+            weight=self.weight.take(places),
+            place=torch.stack([lane, row]),
+            mask=mask,
+            extra={name: column.index_select(0, places) for name, column in self.extra.items()},
+        )
+
+    def observe(self, lane: Tensor, row: Tensor) -> tuple[dict[str, Tensor], Tensor | None]:
+        """Returns observations with stacked frames, and masks or None, at rows `[N]` of lanes `[N]`."""
+        column = self.ring.mask
+        mask = None if column is None else column.index_select(0, self.ring.cells(lane, row))
+        return observations_at(self.ring, lane, row), mask
 
 
 class OnPolicyBuffer(ABC):
-    """Rows that one policy left, to be learned from and forgotten (half of an `Experience` of types.py).
+    """Rows of one policy, used for its updates and then dropped (an `Experience` of types.py).
 
-    The use of it: `extend` until `is_full`; then `complete` once; then as many updates as `updates_due` says, each with
-    `sample(draw(generator))`.
+    Usage: `extend` until `is_full`; then `complete` once; then `updates_due` updates, each with `sample(draw(generator))`.
 
     Args:
-        ring: where the rows lie.
-        shapes: of what the policy declares on departing, one lane's by name; float32.
+        ring: storage of the rows.
+        shapes: shapes of the policy's extra outputs, of one lane, by name; float32.
     """
 
     view: SampleView
@@ -48,40 +140,52 @@ class OnPolicyBuffer(ABC):
     @property
     @abstractmethod
     def is_full(self) -> bool:
-        """There is enough to learn from, and no update has been asked for."""
+        """True if there is enough data for updates and `updates_due` has not been called yet."""
 
     @abstractmethod
     def extend(self, rows: Rows) -> None:
-        """Takes in one tick: departures of the last (or the cut of a stream that begins anew), then arrivals."""
+        """Adds one tick: the departures of the last one (or the cut of a stream that restarts), then the arrivals."""
 
     @abstractmethod
-    def complete(self, value_of: ValueOf) -> None:
-        """Gives values to the rows that have none, and all samples their targets; before the first update.
+    def complete(self, value_of: ValueFunction) -> None:
+        """Computes the missing values, and the targets of all samples; called before the first update.
 
         Args:
-            value_of: the current policy's values `[B]` of observations, and masks, of B rows.
+            value_of: the current policy's values `[B]` of observations and masks of B rows.
         """
 
     @abstractmethod
     def describe(self) -> str:
-        """One line for people."""
+        """Returns one line of text."""
 
     @abstractmethod
     def updates_due(self) -> int:
-        """Gradient steps to take now; asking settles them."""
+        """Returns the gradient steps to run now, and counts them as done."""
+
+    @abstractmethod
+    def wait(self) -> Wait:
+        """Returns what the next update waits for."""
 
     @abstractmethod
     def draw(self, generator: torch.Generator) -> Tensor:
-        """Places `[N]` of the next minibatch."""
+        """Returns the places `[N]` of the next minibatch."""
 
-    def _depart(self, extra: Mapping[str, npt.NDArray[Any]]) -> None:
+    def sample(self, places: Tensor) -> Batch:
+        """Returns the samples at places `[N]` int64 from `draw`; pure tensor operations."""
+        return self.view.gather(places)
+
+    def open_observation(self) -> Observation:
+        """Returns the newest observation of every lane, frames stacked: the policy's input."""
+        return self._observe(self._lanes, self.ring.cursor - 1)[0]
+
+    def _depart(self, extra: Extras) -> None:
         open_rows = self.ring.open_rows()
         self.departed[open_rows] = True
         for name, column in self.extra.items():
-            given = extra[name]
-            if name != VALUE and self._open_last.any():  # the value stays: a truncation bootstraps from it
-                given = np.where(self._open_last.reshape(-1, *(1,) * (given.ndim - 1)), 0, given)
-            column[open_rows] = given
+            output = extra[name]
+            if name != VALUE and self._open_last.any():  # the value is stored: a truncation bootstraps from it
+                output = np.where(self._open_last.reshape(-1, *(1,) * (output.ndim - 1)), 0, output)
+            column[open_rows] = output
 
     def _arrived(self, slot: Slot) -> None:
         cells: Where
@@ -96,66 +200,60 @@ class OnPolicyBuffer(ABC):
         for column in self.extra.values():
             column[cells] = 0
 
-    def _evaluate(self, row: IntArray, lane: IntArray, value_of: ValueOf) -> None:
-        """Gives values to rows (absolute) of lanes."""
-        for begin in range(0, len(row), len(self._lanes)):  # B rows at a time, as in acting: fixed shapes
-            some = slice(begin, begin + len(self._lanes))
-            value = value_of(*self._asked(*(np.resize(where[some], len(self._lanes)) for where in (lane, row))))
-            self.extra[VALUE][row[some] % self.ring.rows, lane[some]] = value[: len(row[some])]
+    def _evaluate(self, row: IntArray, lane: IntArray, value_of: ValueFunction) -> None:
+        """Computes and stores the values of rows (absolute) of lanes."""
+        count = len(self._lanes)
+        for begin in range(0, len(row), count):  # B rows at a time, as in acting: fixed shapes
+            part = slice(begin, begin + count)
+            value = value_of(*self._value_inputs(np.resize(lane[part], count), np.resize(row[part], count)))
+            self.extra[VALUE][row[part] % self.ring.rows, lane[part]] = value[: len(row[part])]
 
-    def _asked(self, lane: IntArray, row: IntArray) -> tuple[Any, ...]:
-        """What `value_of` is told of rows of lanes."""
-        return self._seen(lane, row)
+    def _value_inputs(self, lane: IntArray, row: IntArray) -> tuple[Any, ...]:
+        """Returns the arguments of `value_of` for rows of lanes."""
+        return self._observe(lane, row)
 
     def _without_value(self, row: IntArray, lane: IntArray) -> BoolArray:
-        """Which rows (absolute) of lanes have arrived without ever departing, and are not `terminal`."""
+        """Returns True for rows (absolute) of lanes that have arrived without departing, and are not `terminal`."""
         ring = self.ring
         cells = row % ring.rows, lane
         terminal = ring.terminal.cpu().numpy()[: ring.capacity].reshape(ring.rows, ring.num_lanes)
-        lacking: BoolArray = (row < ring.cursor[lane]) & ~self.departed[cells] & ~terminal[cells]
-        return lacking
+        missing: BoolArray = (row < ring.cursor[lane]) & ~self.departed[cells] & ~terminal[cells]
+        return missing
 
-    def sample(self, noise: Tensor) -> Batch:
-        """The samples at places `[N]` int64 that `draw` gave; pure tensor operations."""
-        return self.view.gather(noise)
-
-    def feedback(self, batch: Batch, priority: Tensor) -> None:  # noqa: B027  # nothing to do, on purpose
-        """Nothing to do: all samples count alike."""
-
-    def open_observation(self) -> Observation:
-        """What the policy sees now: the newest observation of every lane, frames stacked."""
-        return self._seen(self._lanes, self.ring.cursor - 1)[0]
-
-    def _seen(self, lane: IntArray, row: IntArray) -> tuple[Observation, BoolArray | None]:
-        """Observations and masks of rows of lanes, on the host."""
+    def _observe(self, lane: IntArray, row: IntArray) -> tuple[Observation, BoolArray | None]:
+        """Returns observations and masks of rows of lanes, on the host."""
         at = (torch.from_numpy(where).to(self.ring.device) for where in (lane, row))
         obs, mask = self.view.observe(*at)
         return {key: x.cpu().numpy() for key, x in obs.items()}, None if mask is None else mask.cpu().numpy()
 
     def _rows_state(self) -> dict[str, Tensor]:
-        """Rows and what was declared of them, as one flat dict; the ring's tensors are views (see `Ring.state_dict`)."""
+        """Returns rows and extra outputs as one flat dict; tensors of the ring are views (see `Ring.state_dict`)."""
         state = {f"ring/{name}": value for name, value in self.ring.state_dict().items()}
         state |= {f"extra/{name}": torch.from_numpy(column.copy()) for name, column in self.extra.items()}
         return state | {"departed": torch.from_numpy(self.departed.copy())}
 
-    def _load_rows(self, state: Mapping[str, Tensor], further: set[str]) -> None:
-        """Takes over what `_rows_state` gave.
+    def _load_rows(self, state: Mapping[str, Tensor], required: set[str]) -> None:
+        """Loads the result of `_rows_state`.
 
         Args:
             state: a whole state.
-            further: what else must be in it.
+            required: names of its other entries.
 
         Raises:
-            CheckpointError: something is missing, or of another shape.
+            CheckpointError: an entry is missing or has another shape.
         """
         columns = {f"extra/{name}": column for name, column in self.extra.items()} | {"departed": self.departed}
-        missing = {*columns, *further} - state.keys()
+        missing = {*columns, *required} - state.keys()
         if missing:
-            raise CheckpointError(f"the state of a rollout lacks {sorted(missing)}; it is of another algorithm")
+            raise CheckpointError(
+                f"buffer state must be that of the same algorithm, got one without {sorted(missing)}. Load it with the class "
+                f"that saved it."
+            )
         for name, column in columns.items():
             if tuple(state[name].shape) != column.shape:
                 raise CheckpointError(
-                    f"{name!r} has shape {tuple(state[name].shape)} in the state, {column.shape} here; use as many lanes"
+                    f"{name!r} of the buffer state must have shape {column.shape}, got {tuple(state[name].shape)}. Use the "
+                    f"same number of environments."
                 )
         self.ring.load_state_dict({name[5:]: state[name] for name in state if name.startswith("ring/")})
         for name, column in columns.items():

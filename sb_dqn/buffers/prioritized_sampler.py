@@ -1,8 +1,9 @@
-"""Prioritised replay: rows that surprised are drawn more often, and weigh less for it."""
+"""Prioritised experience replay: proportional sampling with importance weights."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -19,28 +20,28 @@ from sb_dqn.schedules import Linear, Schedule, as_schedule
 from sb_dqn.types import IntArray, Slot
 
 PAPER_BETA = Linear(0.4, 1.0)
-"""From 0.4 at the start to 1 at the end of the run, as the paper's."""
+"""From 0.4 at the start to 1 at the end of training, as in the paper."""
 SMALLEST, LARGEST = 1e-100, 1e100
-"""Bounds of a stored priority: above 0, and all together finite."""
+"""Bounds of a stored priority: above 0, and small enough for a finite sum."""
 
 
 @dataclass(frozen=True)
 class Prioritized:
-    r"""How rows are prioritised (Schaul et al. 2016, arXiv 1511.05952, proportional variant).
+    r"""Settings of prioritised replay (Schaul et al. 2016, arXiv 1511.05952, proportional variant).
 
     .. math:: p_i = (|\delta_i| + \epsilon)^\alpha \quad P_i = (1 - u) \frac{p_i}{\sum_k p_k} + \frac{u}{N} \quad
         w_i = \frac{(N P_i)^{-\beta}}{\max_j w_j}
 
     Args:
-        alpha: 0 draws uniformly, 1 in proportion to the error; >= 0.
-        beta: how far the weights make up for it, [0, 1]: a number or a schedule of env steps.
-        eps: added to every error, above 0, so that no row is lost for ever.
-        initial: priority of a row that has not been drawn, before alpha: "max", the largest so far (1 before any), or a
-            number above 0.
-        uniform_mix: u, share of uniform draws, [0, 1].
+        alpha: exponent of the priorities, >= 0; 0 samples uniformly, 1 in proportion to the error.
+        beta: exponent of the importance weights, [0, 1]: a number or a schedule over env steps.
+        eps: constant added to every error, above 0, so that every row keeps a chance.
+        initial: priority of a row that has not been sampled yet, before alpha: "max", the largest so far (1 before any
+            feedback), or a number above 0.
+        uniform_mix: u, share of uniform samples, [0, 1].
 
     Raises:
-        ConfigurationError: one of them is out of its range.
+        ConfigurationError: an argument is out of range.
     """
 
     alpha: float = 0.6
@@ -55,7 +56,7 @@ class Prioritized:
         check_float("prioritized_replay['uniform_mix']", self.uniform_mix, 0.0, 1.0)
         if isinstance(self.initial, str) and self.initial != "max":
             raise ConfigurationError(
-                f"prioritized_replay['initial']={self.initial!r} is not allowed: give 'max' or a number above 0"
+                f"prioritized_replay['initial'] must be 'max' or a number above 0, got {self.initial!r}. Use 'max'."
             )
         if self.initial != "max":
             check_float("prioritized_replay['initial']", self.initial, 0.0, above=True)
@@ -65,97 +66,106 @@ class Prioritized:
         object.__setattr__(self, "beta", schedule)
 
 
-Entering = Callable[[Tensor, Tensor], Tensor]
+InputPriorities = Callable[[Tensor, Tensor], Tensor]
+"""Maps lanes and rows `[N]` of new start rows to their priorities `[N]`, NaN for the initial one."""
 
 
 class PrioritizedSampler(Sampler):
-    """Draws rows in proportion to their priority, one from each of N equal parts of the sum (stratified).
+    """Samples rows in proportion to their priority, one from each of N equal parts of the sum (stratified).
 
-    Invariant: a leaf is above 0 exactly where its row may start a transition. Rows that may start since the last
-    `refresh` get the initial priority there, rows that may no longer get 0: the largest priority cannot have changed
-    between their arrival and then, for `feedback` comes after `refresh` alone. Nothing is done when rows arrive.
+    Invariant: a leaf is above 0 exactly where its row may start a sample. `refresh` sets the rows that have become start rows
+    since its last call to the initial priority, and those that no longer are to 0. Nothing is done on arrival: the largest
+    priority cannot change between arrival and `refresh`, because `feedback` only comes after `refresh`.
 
-    N cancels out of the weights, except in the uniform mix; there a second tree counts the rows that may start.
+    N cancels out of the weights, except in the uniform mix, where a second tree counts the rows that may start.
 
     Args:
-        ring: `ring.refresh_bounds()` and `refresh()` must have been called since the last arrival.
+        ring: the ring; `ring.refresh_bounds()` and `refresh()` must have been called since the last arrival.
         batch_size: N >= 1.
-        settings: see there.
-        entering: from lanes and rows `[N]` that have just come to be able to start to their priorities `[N]`, NaN for the
-            initial one; None: all get that.
+        settings: see `Prioritized`; None: its defaults.
+        input_priorities: priorities of new start rows; None: all of them get the initial one.
     """
 
     def __init__(
-        self, ring: Ring, batch_size: int, settings: Prioritized | None = None, entering: Entering | None = None
+        self,
+        ring: Ring,
+        batch_size: int,
+        settings: Prioritized | None = None,
+        input_priorities: InputPriorities | None = None,
     ) -> None:
-        if batch_size < 1:
-            raise ConfigurationError(f"batch_size={batch_size} is not allowed; give an integer >= 1")
-        self.ring, self.settings, self.noise_shape = ring, settings or Prioritized(), (batch_size,)
-        self.tree = SumTree(ring.capacity + 1, ring.device)  # by cell; the last leaf, of what is dropped, stays 0
+        self.ring = ring
+        self.settings = settings or Prioritized()
+        self.noise_shape = (batch_size,)
+        self.tree = SumTree(ring.capacity + 1, ring.device)  # by cell; the last leaf, for dropped feedback, stays 0
         self.count = SumTree(ring.capacity, ring.device) if self.settings.uniform_mix else None
         scalar = torch.zeros((), dtype=torch.float64, device=ring.device)
-        self.beta, self.largest = scalar.clone(), scalar.clone()
-        """Exponent of the weights; largest priority fed back so far, to the power of alpha, 0 before any."""
+        self.beta = scalar.clone()
+        """Exponent of the weights, 0-d."""
+        self.largest = scalar.clone()
+        """Largest priority so far in `feedback`, to the power of alpha, 0-d; 0 before any."""
         self._zero = scalar
         self._blocked_array = ring.blocked.numpy() if ring.device.type == "cpu" else None
-        self.entering = entering
+        self.input_priorities = input_priorities
         self._strata = torch.arange(batch_size, dtype=torch.float64, device=ring.device)
-        self._low: IntArray = np.zeros(ring.num_lanes, np.int64)  # the bounds that the leaves are up to date with
+        self._low: IntArray = np.zeros(ring.num_lanes, np.int64)  # the bounds for which the leaves are up to date
         self._high: IntArray = np.zeros(ring.num_lanes, np.int64)
         self._stale = True
-        self._when: tuple[int, int] | None = None
+        self._progress: tuple[int, int] | None = None
         self.advance(0, 1)
 
     # -- on the host
 
     def advance(self, step: int, horizon: int) -> None:
-        """See `Sampler.advance`; `beta` is set by the next `refresh`."""
-        self._when = step, horizon
+        """See `Sampler.advance`; the next `refresh` sets `beta`."""
+        self._progress = step, horizon
 
     def arrived(self, slot: Slot) -> None:
-        """Only remembers that something did; `refresh` reads off the ring's bounds what."""
+        """Marks the leaves as outdated; `refresh` finds the new rows by the ring's bounds."""
         self._stale = True
 
     def refresh(self) -> None:
-        """Sets beta, and writes the leaves of rows that since the last call may start, or may no longer."""
+        """Sets beta, and writes the leaves of rows that have become start rows since the last call or no longer are."""
         schedule: Schedule = self.settings.beta
-        if self._when is not None:
-            self.beta.fill_(check_float("prioritized_replay's beta", schedule(*self._when), 0.0, 1.0))
-        self._when = None
+        if self._progress is not None:
+            self.beta.fill_(check_float("prioritized_replay's beta", schedule(*self._progress), 0.0, 1.0))
+        self._progress = None
         if not self._stale:
             return
         low, high = self.ring.intervals()
-        bounds = self._low, np.maximum(low, self._high), np.minimum(low, self._high), high
-        self._low, self._high, self._stale = low, high, False
-        gone = int(np.maximum(bounds[2] - bounds[0], 0).sum())
-        lane, row = self.ring.rows_between(np.concatenate(bounds[:2]), np.concatenate(bounds[2:]))
+        lows = self._low, np.maximum(low, self._high)  # of the rows that may no longer start, then of the new ones
+        highs = np.minimum(low, self._high), high
+        self._low = low
+        self._high = high
+        self._stale = False
+        num_gone = int(np.maximum(highs[0] - lows[0], 0).sum())
+        lane, row = self.ring.rows_between(np.concatenate(lows), np.concatenate(highs))
         cells = self._cells(lane, row)
-        values = self._fresh(lane[gone:], row[gone:])
-        self.tree.write(cells, gone, values)
+        values = self._new_priorities(lane[num_gone:], row[num_gone:])
+        self.tree.write_from_host(cells, num_gone, values)
         if self.count is not None:
-            self.count.write(cells, gone, values > 0)
+            self.count.write_from_host(cells, num_gone, values > 0)
 
     def _initial(self) -> float:
-        """The priority of new rows, to the power of alpha."""
+        """Returns the initial priority, to the power of alpha."""
         if isinstance(self.settings.initial, str):
-            return self.largest.item() or 1.0  # a CPU-GPU sync point; acting has waited for the same work already
+            return self.largest.item() or 1.0  # a CPU-GPU synchronisation; acting has already waited for the same work
         return self._stored(self._zero + self.settings.initial).item()
 
     def _stored(self, priority: Tensor) -> Tensor:
         return priority.pow(self.settings.alpha).clamp(SMALLEST, LARGEST)
 
-    def _fresh(self, lane: IntArray, row: IntArray) -> Any:
-        """The priority of new rows, 0 where none may start, as the tree wants it: an array on the CPU, else a tensor."""
+    def _new_priorities(self, lane: IntArray, row: IntArray) -> Any:
+        """Returns the priorities `[N]` of new rows, 0 where none may start: an array on the CPU, else a tensor."""
         cells, device = self._cells(lane, row), self.ring.device
-        if self._blocked_array is not None and self.entering is None:
+        if self._blocked_array is not None and self.input_priorities is None:
             return self._initial() * ~self._blocked_array[cells]
         starts = self.ring.blocked.take(torch.from_numpy(cells).to(device)).logical_not()
         values = self._initial() * starts.double()
-        if self.entering is not None:
+        if self.input_priorities is not None:
             which = starts.nonzero()[:, 0]
             places = (torch.from_numpy(part).to(device)[which] for part in (lane, row))
-            entered = self.entering(*places).double()
-            values[which] = torch.where(entered.isnan(), values[which], self._stored(entered + self.settings.eps))
+            errors = self.input_priorities(*places).double()
+            values[which] = torch.where(errors.isnan(), values[which], self._stored(errors + self.settings.eps))
         return values if self._blocked_array is None else values.numpy()
 
     def _cells(self, lane: IntArray, row: IntArray) -> IntArray:
@@ -167,38 +177,41 @@ class PrioritizedSampler(Sampler):
         """See `Sampler.locate`; the weight is 0 only if no row may start.
 
         Args:
-            noise: `[N]` uniform in [0, 1), float64: number i places the draw within the i-th of N equal parts.
+            noise: `[N]` uniform in [0, 1), float64: number i is the position within the i-th of N equal parts.
         """
         ring, lanes = self.ring, self.ring.num_lanes
-        cell, chance = self._draw((self._strata + noise) / len(self._strata))
-        weight = torch.where(chance > 0, (chance.min() / chance).pow(self.beta), self._zero).float()
+        strata = self._strata
+        if len(noise) != len(strata):
+            strata = torch.arange(len(noise), dtype=torch.float64, device=noise.device)
+        cell, probability = self._select((strata + noise) / len(strata))
+        weight = torch.where(probability > 0, (probability.min() / probability).pow(self.beta), self._zero).float()
         if lanes == 1:
-            lane, newest = torch.zeros_like(cell), ring.hi + (ring.span.ahead - 1)
+            lane, newest = torch.zeros_like(cell), ring.hi + (ring.start_rule.ahead - 1)
             return lane, newest - (newest - cell) % ring.rows, weight
         lane = cell % lanes
-        newest = ring.hi.take(lane) + (ring.span.ahead - 1)
+        newest = ring.hi.take(lane) + (ring.start_rule.ahead - 1)
         return lane, newest - (newest - cell // lanes) % ring.rows, weight
 
-    def _draw(self, share: Tensor) -> tuple[Tensor, Tensor]:
-        """Shares `[N]` of all that can be drawn -> cells, and in proportion to what chance they were drawn (0: none)."""
+    def _select(self, share: Tensor) -> tuple[Tensor, Tensor]:
+        """Maps shares `[N]` of the total probability to cells and unnormalised probabilities (0: no row may start)."""
         mix, total = self.settings.uniform_mix, self.tree.total()
         if self.count is None:
             cell = self.tree.find(share * total)
             return cell, self.tree.leaves.take(cell)
         number = self.count.total()
         cell = self.count.find(share / mix * number)
-        if mix < 1.0:  # the first parts are drawn uniformly, the others by priority
+        if mix < 1.0:  # the first parts are sampled uniformly, the others by priority
             cell = torch.where(share < mix, cell, self.tree.find((share - mix) / (1.0 - mix) * total))
         priority = self.tree.leaves.take(cell)
-        chance = (1.0 - mix) * priority / total + mix / number
-        return cell, torch.where(priority > 0, chance, self._zero)
+        probability = (1.0 - mix) * priority / total + mix / number
+        return cell, torch.where(priority > 0, probability, self._zero)
 
     def feedback(self, index: Tensor, priority: Tensor) -> None:
-        """See `Sampler.feedback`: places that may no longer start are dropped, of duplicates the largest one counts.
+        """See `Sampler.feedback`. Rows that may no longer start are ignored; of duplicates the largest priority is used.
 
         Args:
             index: `[2, N]` int64.
-            priority: `[N]` absolute errors; NaN counts as 0, and what is infinite as very large.
+            priority: `[N]` absolute errors; NaN is taken as 0, infinity as a very large number.
         """
         ring, settings = self.ring, self.settings
         lane, row = index.to(ring.device).unbind()
@@ -209,25 +222,41 @@ class PrioritizedSampler(Sampler):
         self.largest.copy_(torch.maximum(self.largest, value.max()))
         self.tree.set_largest(torch.where(keep, ring.cells(lane, row), ring.capacity), value)
 
-    def memory(self) -> tuple[Tensor, ...]:
-        """See `Sampler.memory`."""
-        return (self.largest, self.tree.leaves, *self.tree.sums)
+    def mutable_tensors(self) -> tuple[Tensor, ...]:
+        """See `Sampler.mutable_tensors`."""
+        count = () if self.count is None else (self.count.leaves, *self.count.sums)
+        return (self.beta, self.largest, self.tree.leaves, *self.tree.sums, *count)
+
+    @contextmanager
+    def preserve_state(self) -> Iterator[None]:
+        """See `Sampler.preserve_state`."""
+        bounds = self._low, self._high
+        stale, progress = self._stale, self._progress
+        with super().preserve_state():
+            try:
+                yield
+            finally:
+                self._low, self._high = bounds
+                self._stale = stale
+                self._progress = progress
 
     # -- state
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Priorities of the rows held, largest priority, and the sums: how they were rounded depends on their history."""
+        """Returns the priorities of the stored rows, the largest priority, and the sums, whose rounding depends on history."""
         self.refresh()
         ring = self.ring
         held = min(int(ring.cursor.max()), ring.rows)
-        priority = self.tree.leaves[: held * ring.num_lanes].view(held, ring.num_lanes)
         return {
-            "priority": priority, "sums": torch.cat(self.tree.sums), "largest": self.largest,
-            "rows": torch.tensor(ring.rows), "alpha": self._zero + self.settings.alpha,
-        }  # fmt: skip
+            "priority": self.tree.leaves[: held * ring.num_lanes].view(held, ring.num_lanes),
+            "sums": torch.cat(self.tree.sums),
+            "largest": self.largest,
+            "rows": torch.tensor(ring.rows),
+            "alpha": self._zero + self.settings.alpha,
+        }
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Takes over priorities of the rows that the ring has, to the power of the alpha here; rows without one get the initial.
+        """Loads the priorities of the rows in the ring, converted to this sampler's alpha; rows without one get the initial.
 
         Raises:
             CheckpointError: a priority is negative or not finite, or a sum is not that of its priorities.
@@ -235,10 +264,10 @@ class PrioritizedSampler(Sampler):
         ring, leaves = self.ring, self.tree.leaves
         self._low, self._high = ring.intervals()
         self._stale = False
-        self.largest.copy_(self._raised(state, state["largest"]) if state else self._zero)
+        self.largest.copy_(self._convert_alpha(state, state["largest"]) if state else self._zero)
         lane, row = self.ring.rows_between(self._low, self._high)
         cells = self._cells(lane, row)
-        values = torch.as_tensor(self._fresh(lane, row)).to(leaves)
+        values = torch.as_tensor(self._new_priorities(lane, row)).to(leaves)
         if state:
             values = torch.where(values > 0, self._saved(state, lane, row, values), values)
         leaves.zero_().index_copy_(0, torch.from_numpy(cells).to(ring.device), values)
@@ -250,51 +279,56 @@ class PrioritizedSampler(Sampler):
             self._restore_sums(state)
 
     def _saved(self, state: Mapping[str, Tensor], lane: IntArray, row: IntArray, default: Tensor) -> Tensor:
-        """The saved priorities of rows, or the default of those that had none."""
+        """Returns the saved priorities of rows, or the default where there is none."""
         place = torch.from_numpy(row % int(state["rows"])), torch.from_numpy(lane)
-        saved = self._raised(state, state["priority"].cpu()[place].to(default))
+        saved = self._convert_alpha(state, state["priority"].cpu()[place].to(default))
         return torch.where(saved > 0, saved, default)
 
-    def _raised(self, state: Mapping[str, Tensor], saved: Tensor) -> Tensor:
-        """Saved priorities, whatever their alpha, to the power of the one here; 0 stays 0. An alpha of 0 has left 1 of each.
+    def _convert_alpha(self, state: Mapping[str, Tensor], saved: Tensor) -> Tensor:
+        """Converts saved priorities to the power of this sampler's alpha; 0 stays 0. A saved alpha of 0 has made each of them 1.
 
         Raises:
             CheckpointError: one is negative or not finite.
         """
         if not bool(((saved >= 0) & (saved <= LARGEST)).all()):
-            raise CheckpointError("the priorities of the replay state are negative or not finite; the file is damaged")
-        here = self.settings.alpha
-        alpha = float(state.get("alpha", here)) or here  # files of older versions do not say it
-        if alpha == here:
+            raise CheckpointError(
+                f"priorities of the replay state must be finite and >= 0, got {float(saved.min())} to {float(saved.max())}. "
+                f"The file is damaged."
+            )
+        own = self.settings.alpha
+        alpha = float(state.get("alpha", own)) or own  # files of older versions do not contain it
+        if alpha == own:
             return saved
-        return torch.where(saved > 0, saved.pow(here / alpha).clamp(SMALLEST, LARGEST), saved)
+        return torch.where(saved > 0, saved.pow(own / alpha).clamp(SMALLEST, LARGEST), saved)
 
     def _restore_sums(self, state: Mapping[str, Tensor]) -> None:
-        """If the leaves are the saved ones, the sums are too: an update and a rebuild may round them differently."""
+        """Restores the saved sums if the leaves equal the saved ones: an update and a rebuild may round them differently."""
         held = state["priority"].flatten().to(self.tree.leaves)
         if torch.equal(held, self.tree.leaves[: len(held)]):
             saved = state["sums"].split_with_sizes([len(sums) for sums in self.tree.sums])
             for sums, values in zip(self.tree.sums, saved, strict=True):
                 if not torch.allclose(values.to(sums), sums, 1e-9, 1e-9 * SMALLEST):  # NaN is not
-                    raise CheckpointError("the sums over the priorities are not theirs; the file is damaged")
+                    raise CheckpointError(
+                        "sums of the replay state must be those of its priorities. The file is damaged."
+                    )
                 sums.copy_(values)
 
     def check_valid(self) -> tuple[bool, str]:
-        """Whether the invariants hold, and if not, which one does not (slow; for tests)."""
+        """Checks the invariants of the sampler and names those that are violated (slow; for tests)."""
         ring, leaves = self.ring, self.tree.leaves
         may = torch.zeros_like(leaves, dtype=torch.bool)
         cells = torch.from_numpy(self._cells(*self.ring.rows_between(*ring.intervals()))).to(ring.device)
         may[cells] = ~ring.blocked.take(cells)
-        fresh = SumTree(self.tree.size, ring.device)
-        fresh.leaves.copy_(leaves)
-        fresh.rebuild()
+        rebuilt = SumTree(self.tree.size, ring.device)
+        rebuilt.leaves.copy_(leaves)
+        rebuilt.rebuild()
         faults = {
             "a priority is 0 where a row may start, or above 0 where none may": not torch.equal(leaves > 0, may),
-            "a sum is not that of its children": any(
-                not torch.allclose(a, b, 1e-12, 0.0) for a, b in zip(self.tree.sums, fresh.sums, strict=True)
+            "a sum differs from that of its children": any(
+                not torch.allclose(a, b, 1e-12, 0.0) for a, b in zip(self.tree.sums, rebuilt.sums, strict=True)
             ),
-            "the count is not that of the rows that may start": self.count is not None
+            "the count differs from the number of rows that may start": self.count is not None
             and int(self.count.total()) != int(may.sum()),
         }
-        found = [fault for fault, holds in faults.items() if holds]
-        return not found, "; ".join(found) or "valid"
+        violated = [fault for fault, holds in faults.items() if holds]
+        return not violated, "; ".join(violated) or "valid"

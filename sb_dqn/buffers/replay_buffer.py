@@ -1,4 +1,4 @@
-"""Replay: ring, sampler, view and cadence behind the four words of `Experience`."""
+"""Replay buffer of the off-policy algorithms: stores rows, samples batches, and schedules updates."""
 
 from __future__ import annotations
 
@@ -10,53 +10,50 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import Tensor
 
-from sb_dqn.accelerate import by_arrays
+from sb_dqn.accelerate import replay_with_numpy
 from sb_dqn.buffers.n_step_transitions import TransitionView
 from sb_dqn.buffers.ring import Ring
 from sb_dqn.buffers.sequences import SequenceView
 from sb_dqn.buffers.uniform_sampler import Sampler
 from sb_dqn.checkpoint import SegmentColumn, SegmentedRows
+from sb_dqn.checks import check_int
 from sb_dqn.errors import CheckpointError, ConfigurationError, no_attribute
-from sb_dqn.types import Batch, Rows
+from sb_dqn.types import Batch, Rows, Wait
 
-ROWS = "Read replay.ring.{}, slots by lane".format
-DRAWN = (
-    "call replay.refresh(), then replay.sample(torch.rand(replay.sampler.noise_shape, dtype=torch.float64, "
-    "device=replay.ring.device)), a batch of the model's batch_size"
-)
-ELSEWHERE = {
-    "pos": "Read replay.ring.cursor, rows that ever arrived in each lane",
+READ_COLUMN = "Read replay.ring.{}, indexed by slot * num_lanes + lane".format
+SB3_NAMES = {
+    "pos": "Read replay.ring.cursor, the number of rows that have arrived in each lane",
     "full": "Compare replay.size() with replay.ring.rows * replay.ring.num_lanes",
-    "observations": "Read replay.ring.obs, key to slots by lane; a lone observation has the key 'obs'",
-    "next_observations": "Read replay.ring.obs: the next row of the lane is the next observation",
-    "actions": ROWS("action"),
-    "rewards": ROWS("reward"),
-    "dones": "Read replay.ring.last, slots by lane, where an episode ends",
-    "timeouts": "Read replay.ring.last & ~replay.ring.terminal, slots by lane",
-    "add": "Call replay.extend(rows), with what a stream gives",
-    "reset": "There is no way to empty it: make a new model",
+    "observations": "Read replay.ring.obs, a dict of columns; a plain observation has the key 'obs'",
+    "next_observations": "Read replay.ring.obs: the next observation is that of the lane's next row",
+    "actions": READ_COLUMN("action"),
+    "rewards": READ_COLUMN("reward"),
+    "dones": "Read replay.ring.last, True where an episode ends",
+    "timeouts": "Read replay.ring.last & ~replay.ring.terminal",
+    "add": "Call replay.extend(rows) with the rows of a stream",
+    "reset": "Create a new model: a replay buffer cannot be emptied",
     "buffer_size": "Read replay.ring.rows * replay.ring.num_lanes",
     "n_envs": "Read replay.ring.num_lanes",
     "device": "Read replay.ring.device",
-    "to_torch": "It holds tensors already: replay.ring.columns",
+    "to_torch": "Read replay.ring.columns, which are tensors",
 }
-"""Names of Stable-Baselines3's buffers, and what stands for them here."""
+"""Attributes of Stable-Baselines3's replay buffers, and their equivalents."""
 
 
 @dataclass(frozen=True)
 class UpdateSchedule:
-    """How many gradient steps the data pays for: `gradient_steps` for every `train_freq` env steps (or episodes).
+    """Update schedule: `gradient_steps` for every `train_freq` env steps (or episodes).
 
     Args:
-        train_freq: >= 1, counted over all lanes; reset rows are no env steps.
+        train_freq: >= 1, counted over all lanes; reset rows are not env steps.
         unit: "step" or "episode".
-        gradient_steps: >= 1, or -1 for as many as there were env steps since the last firing.
+        gradient_steps: >= 1, or -1 for the number of env steps since the last updates.
         learning_starts: env steps before the first update, >= 0.
-        spread: each gradient step comes as soon as its share of `train_freq` env steps has been made, instead of all at the
-            end of these; in steps alone.
+        spread: True distributes the gradient steps evenly over `train_freq` env steps instead of running them all at the end;
+            only for unit "step" and `gradient_steps` >= 1.
 
     Raises:
-        ConfigurationError: one of them is out of its range.
+        ConfigurationError: `spread` with unit "episode" or `gradient_steps` -1.
     """
 
     train_freq: int = 4
@@ -66,50 +63,53 @@ class UpdateSchedule:
     spread: bool = False
 
     def __post_init__(self) -> None:
-        if self.train_freq < 1:
-            raise ConfigurationError(f"train_freq={self.train_freq} is not allowed; give k >= 1, or (k, 'episode')")
-        if self.unit not in ("step", "episode"):
-            raise ConfigurationError(f"train_freq unit {self.unit!r} is not allowed; give 'step' or 'episode'")
-        if self.gradient_steps < 1 and self.gradient_steps != -1:
-            raise ConfigurationError(
-                f"gradient_steps={self.gradient_steps} is not allowed; give an integer >= 1, or -1 for one per env step"
-            )
-        if self.learning_starts < 0:
-            raise ConfigurationError(f"learning_starts={self.learning_starts} is not allowed; give an integer >= 0")
         if self.spread and (self.unit == "episode" or self.gradient_steps == -1):
             raise ConfigurationError(
-                f"spread=True is not allowed with unit={self.unit!r} and gradient_steps={self.gradient_steps}; give "
-                f"unit='step' and gradient_steps >= 1, or spread=False"
+                f"spread must be False with unit={self.unit!r} and gradient_steps={self.gradient_steps}, got True. Use "
+                f"unit='step' and gradient_steps >= 1."
             )
 
 
 class ReplayBuffer:
-    """What an off-policy algorithm learns from (the `Experience` of types.py)."""
+    """Replay buffer: a ring of rows, a sampler of rows, a view that reads batches, and an update schedule.
+
+    `model.replay_buffer.sample(n)` returns a batch for inspection. Training uses `sample_from_noise`.
+
+    Args:
+        ring: storage.
+        sampler: selects rows; uniform or prioritised.
+        view: reads transitions or sequences at these rows.
+        schedule: number of updates per env step.
+    """
 
     def __init__(
-        self, ring: Ring, sampler: Sampler, view: TransitionView | SequenceView, cadence: UpdateSchedule
+        self, ring: Ring, sampler: Sampler, view: TransitionView | SequenceView, schedule: UpdateSchedule
     ) -> None:
-        self.ring, self.sampler, self.view, self.cadence = ring, sampler, view, cadence
-        self._seen = 0  # env steps taken in: a replay that begins empty waits for `learning_starts` of its own
-        self._pending = 0  # env steps, or episodes, that have not yet paid for updates
-        self._steps = 0  # env steps since the last firing; where updates are spread, since they were last asked for
+        self.ring = ring
+        self.sampler = sampler
+        self.view = view
+        self.schedule = schedule
+        self._generator = torch.Generator().manual_seed(0)  # only for `sample`
+        self._env_steps = 0  # env steps in this buffer: one that starts empty waits for `learning_starts` of its own
+        self._pending = 0  # env steps, or episodes, that are not yet covered by updates
+        self._steps_since = 0  # env steps since the last updates; with `spread`, since the last `updates_due`
 
-    if not TYPE_CHECKING:  # for a type checker every name would be one of a replay
+    if not TYPE_CHECKING:  # a type checker would accept any attribute otherwise
 
         def __getattr__(self, name: str) -> Any:
-            """Says what stands for a name of Stable-Baselines3's buffers.
+            """Names the equivalent of an attribute of Stable-Baselines3's buffers.
 
             Raises:
-                AttributeError: always: what exists is found before this is asked.
+                AttributeError: always, because it is called only for missing attributes.
             """
-            raise no_attribute(self, name, ELSEWHERE, dir(type(self)))
+            raise no_attribute(self, name, SB3_NAMES, dir(type(self)))
 
     def size(self) -> int:
-        """Rows that are held, over all lanes."""
+        """Returns the number of stored rows over all lanes."""
         return len(self.ring)
 
     def extend(self, rows: Rows) -> None:
-        """Takes in one tick: departures of the last (or the cut of a stream that begins anew), then arrivals."""
+        """Adds one tick: the departures of the last one (or the cut of a stream that restarts), then the arrivals."""
         if rows.action is None:
             self.ring.cut()
         else:
@@ -117,94 +117,174 @@ class ReplayBuffer:
         for slot in rows.slots:
             self.ring.arrive(slot)
             self.sampler.arrived(slot)
-        self._seen += rows.steps
-        self._steps += rows.steps
-        if self.cadence.unit == "step":
+        self._env_steps += rows.steps
+        self._steps_since += rows.steps
+        if self.schedule.unit == "step":
             self._pending += rows.steps
         elif rows.steps:
             self._pending += sum(int((slot.last & slot.valid & rows.stepped).sum()) for slot in rows.slots)
 
     def updates_due(self) -> int:
-        """Gradient steps to take now; asking settles them, remainders are kept.
+        """Returns the gradient steps to run now, and counts them as done; remainders are kept.
 
-        Nothing is due up to `learning_starts`, nor while no row may start; the steps of that time are not made up for.
+        Returns 0 up to `learning_starts` and while no row may start; the updates of that time are not made up for.
         """
-        if self.cadence.spread:
-            return self._spread()
-        if self._pending < self.cadence.train_freq:
+        if self.schedule.spread:
+            return self._spread_updates()
+        if self._pending < self.schedule.train_freq:
             return 0
-        times, self._pending = divmod(self._pending, self.cadence.train_freq)
-        steps, self._steps = self._steps, self._pending if self.cadence.unit == "step" else 0
-        if self._seen <= self.cadence.learning_starts or not self.ring.can_start():
+        times, self._pending = divmod(self._pending, self.schedule.train_freq)
+        steps, self._steps_since = self._steps_since, self._pending if self.schedule.unit == "step" else 0
+        if self._env_steps <= self.schedule.learning_starts or not self.ring.can_start():
             return 0
-        if self.cadence.gradient_steps == -1:
-            return steps - self._steps
-        return times * self.cadence.gradient_steps
+        if self.schedule.gradient_steps == -1:
+            return steps - self._steps_since
+        return times * self.schedule.gradient_steps
 
-    def _spread(self) -> int:
-        """Gradient steps to take now: floor(now G / F) - floor(before G / F) of G for F env steps, whose sum drifts nowhere."""
-        every, steps = self.cadence.train_freq, self.cadence.gradient_steps
-        now, before = self._pending, self._pending - self._steps
+    def _spread_updates(self) -> int:
+        """Returns floor(now G / F) - floor(before G / F) for G gradient steps per F env steps; the sum never drifts."""
+        every, steps = self.schedule.train_freq, self.schedule.gradient_steps
+        now, before = self._pending, self._pending - self._steps_since
         due = now * steps // every - before * steps // every
-        self._pending, self._steps = now % every, 0
-        may = due > 0 and self._seen > self.cadence.learning_starts and self.ring.can_start()
-        return due if may else 0
+        self._pending = now % every
+        self._steps_since = 0
+        ready = due > 0 and self._env_steps > self.schedule.learning_starts and self.ring.can_start()
+        return due if ready else 0
+
+    def wait(self) -> Wait:
+        """Returns what the next update waits for: `learning_starts`, a complete sample, or `train_freq`."""
+        schedule = self.schedule
+        seen = self._env_steps
+        lanes = self.ring.num_lanes
+        until = max(schedule.learning_starts - seen, 0)
+        period, per = schedule.train_freq, schedule.gradient_steps if schedule.spread else 1
+        if schedule.unit == "episode":
+            least = enough = until + 1
+            pace = f"updates come after every {period} episodes (train_freq), {self._pending} have ended since the last"
+        else:
+            # with several lanes the tick that pays for an update may end up to lanes - 1 steps after it is due
+            least, enough = (_next_due(self._pending, until + 1 - late, period, per) for late in (lanes - 1, 0))
+            pace = f"there is one update for every {max(period // per, 1):,} env steps"
+        if schedule.learning_starts and seen <= schedule.learning_starts:
+            why = (
+                f"updates begin after learning_starts={schedule.learning_starts:,} env steps, {seen:,} are done; {pace}"
+            )
+            return Wait(least, why, f"Learn for {enough:,} env steps or more, or lower learning_starts")
+        if seen and not self.ring.can_start():
+            rows = int(self.ring.cursor.max())
+            why = (
+                f"one sample takes {self.ring.start_rule.ahead + 1} rows of a lane, {rows} have arrived in the longest"
+            )
+            return Wait(least, why, "Learn for more env steps, or shorten what is sampled (sequences, n_steps)")
+        often = "raise replay_ratio" if schedule.spread else "lower train_freq"
+        return Wait(least, pace, f"Learn for {enough:,} env steps or more, or {often}")
 
     def refresh(self) -> None:
-        """The host's part of sampling: call it once before a burst of updates, after the arrivals."""
+        """Updates bounds and priorities on the host; called once before a burst of updates, after the arrivals."""
         self.ring.refresh_bounds()
         self.sampler.refresh()
 
-    def sample(self, noise: Tensor) -> Batch:
-        """A batch from float64 uniform numbers of shape `sampler.noise_shape`; pure tensor operations.
+    def sample(self, batch_size: int | None = None, generator: torch.Generator | None = None) -> Batch:
+        """Samples a batch for inspection or for a loss of your own. Training is not affected, whenever this is called.
+
+        Rows are selected as in training: uniformly or by priority. Random numbers come from `generator` or from the buffer's
+        own one, never from those of the model, and priorities stay as they are.
+
+        Args:
+            batch_size: N, transitions, or sequences for a recurrent policy, >= 1; None: that of the model.
+            generator: source of random numbers, on any device; None: the buffer's own generator, which starts from seed 0 in
+                each process and is not saved.
+
+        Returns:
+            A `Batch` of new tensors on the device of the buffer:
+
+            - `obs`, `next_obs`: observations o_t and o_{t+m} by key (`"obs"` for a space other than Dict), `[N, *shape]`, not
+              normalised; stacked frames `[N, K * C, H, W]`. m <= n is the number of steps until the episode ends.
+            - `action`: `[N]` int64, from 0; `[N, D]` for MultiDiscrete; `[N, *shape]` float32 for a Box.
+            - `return_`: `[N]` float32, sum of m discounted rewards, clipped or normalised as in training.
+            - `discount`: `[N]` float32, gamma^m; 0 after a termination, so there is no `done`.
+            - `weight`: `[N]` float32, importance weights of prioritised replay, else 1.
+            - `place`: `[2, N]` int64, lane and absolute row of o_t.
+            - `mask`, `next_mask`: `[N, A]` bool, legal actions at `obs` and `next_obs` (`[N, D, A]` for MultiDiscrete), or None.
+            - `extra`: None; for sequences a dict.
+
+            Sequences are time-major and flat: `action`, `return_`, `discount`, `weight` (0 after the end of an episode) and
+            masks have T * N entries instead of N, `obs` has (W + T + n) * N, `next_obs` is empty; see `SequenceView.gather`.
 
         Raises:
-            ConfigurationError: it was given something else.
+            ConfigurationError: an argument is wrong, or the buffer holds no complete transition or sequence yet.
         """
-        if not isinstance(noise, Tensor):
-            raise ConfigurationError(f"replay.sample({noise!r}) is not allowed: {DRAWN}")
+        size = self.sampler.batch_size if batch_size is None else check_int("batch_size", batch_size, 1)
+        if generator is not None and not isinstance(generator, torch.Generator):
+            raise ConfigurationError(
+                f"generator must be a torch.Generator or None, got {generator!r}. Use torch.Generator().manual_seed(0)."
+            )
+        if not self.ring.can_start():
+            raise ConfigurationError(
+                f"replay buffer must hold a complete transition or sequence to sample from, got {self.size()} rows. Call learn "
+                f"or load_replay_buffer first."
+            )
+        with self.sampler.preserve_state():
+            self.refresh()
+            lane, row, weight = self.sampler.draw(size, self._generator if generator is None else generator)
+        return self.view.gather(lane, row, weight)
+
+    def sample_from_noise(self, noise: Tensor) -> Batch:
+        """Returns a batch for given random numbers, after `refresh`; pure tensor operations that can be traced.
+
+        Args:
+            noise: `sampler.noise_shape`, uniform in [0, 1), float64.
+        """
         return self.view.gather(*self.sampler.locate(noise))
 
-    def recorded(self, noise: Tensor) -> Callable[[Tensor], Batch]:
-        """`sample` for such noise, its many small operations replayed by numpy where the rows lie on the CPU."""
+    def record_sampling(self, noise: Tensor) -> Callable[[Tensor], Batch]:
+        """Returns `sample_from_noise` for numbers of this shape, its many small operations replayed by NumPy on the CPU."""
         if self.ring.device.type != "cpu":
-            return self.sample
-        form = self.sample(noise).with_tensors(repeat(noise[:0]))  # holds no frames
-        run = by_arrays(lambda noise: self.sample(noise).tensors(), (noise,))
+            return self.sample_from_noise
+        form = self.sample_from_noise(noise).with_tensors(repeat(noise[:0]))  # holds no frames
+        run = replay_with_numpy(lambda noise: self.sample_from_noise(noise).tensors(), (noise,))
         return lambda noise: form.with_tensors(run(noise))
 
     def feedback(self, batch: Batch, priority: Tensor) -> None:
-        """Hands new priorities `[N]` to the sampler."""
+        """Sets new priorities `[N]` of the samples of a batch."""
         self.sampler.feedback(batch.place, priority)
 
     def state_dict(self) -> dict[str, Tensor]:
-        """All that is held, as one flat dict of tensors; the ring's are views (see `Ring.state_dict`)."""
+        """Returns the whole state as one flat dict of tensors; those of the ring are views (see `Ring.state_dict`)."""
         state = {f"ring/{name}": value for name, value in self.ring.state_dict().items()}
         state |= {f"sampler/{name}": value for name, value in self.sampler.state_dict().items()}
-        return state | {"cadence": torch.tensor([self._seen, self._pending, self._steps])}
+        return state | {"cadence": torch.tensor([self._env_steps, self._pending, self._steps_since])}
 
-    def strips(self) -> SegmentedRows:
-        """The rows as `state_dict` has them under `ring/`, to be written to segments."""
+    def segmented_rows(self) -> SegmentedRows:
+        """Returns the rows that `state_dict` has under `ring/`, for incremental checkpoints."""
         ring, columns = self.ring, {}
-        for name, kind in ring.layout.columns.items():
-            slots = kind.slots(ring.rows)
-            cells = ring.columns[name][: slots * ring.num_lanes].view(slots, ring.num_lanes, *kind.shape)
-            columns[f"ring/{name}"] = SegmentColumn(cells, kind.every)
+        for name, spec in ring.layout.columns.items():
+            slots = spec.slots(ring.rows)
+            cells = ring.columns[name][: slots * ring.num_lanes].view(slots, ring.num_lanes, *spec.shape)
+            columns[f"ring/{name}"] = SegmentColumn(cells, spec.every)
         return SegmentedRows(columns, ring.cursor.copy(), ring.written)
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Takes over what `state_dict` gave.
+        """Loads the result of `state_dict`.
 
         Raises:
-            CheckpointError: it is of another replay, or no replay can have counted so.
+            CheckpointError: it belongs to a different replay buffer, or its counts are impossible.
         """
-        seen, pending, steps = (int(number) for number in state["cadence"])
+        env_steps, pending, steps_since = (int(number) for number in state["cadence"])
         arrived = int(state["ring/cursor"].sum()) if "ring/cursor" in state else 0
-        if not (0 <= pending <= seen <= arrived and 0 <= steps <= seen):
+        if not (0 <= pending <= env_steps <= arrived and 0 <= steps_since <= env_steps):
             raise CheckpointError(
-                f"replay state counts {seen} env steps, {steps} since the last update and {pending} unpaid, in {arrived} rows "
-                f"that ever arrived; the file is damaged"
+                f"counts of the replay state must be from 0 to its {arrived} rows, got {env_steps} env steps, {steps_since} "
+                f"since the last update and {pending} pending. The file is damaged."
             )
         for part, prefix in ((self.ring, "ring/"), (self.sampler, "sampler/")):
             part.load_state_dict({name[len(prefix) :]: state[name] for name in state if name.startswith(prefix)})
-        self._seen, self._pending, self._steps = seen, pending, steps
+        self._env_steps = env_steps
+        self._pending = pending
+        self._steps_since = steps_since
+
+
+def _next_due(pending: int, need: int, period: int, per: int) -> int:
+    """Returns the fewest env steps, from `need` and from 1, after which an update is due: `per` updates every `period`."""
+    number = (max(need, 1) + pending - 1) * per // period + 1
+    return -(-number * period // per) - pending

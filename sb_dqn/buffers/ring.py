@@ -1,4 +1,4 @@
-"""The ring: rows of all lanes, one cursor per lane, each row written in two halves (it arrives, it departs)."""
+"""Ring buffer of rows for all lanes: one cursor per lane, each row written in two halves (on arrival and on departure)."""
 
 from __future__ import annotations
 
@@ -10,41 +10,49 @@ import torch
 from torch import Tensor
 
 from sb_dqn.buffers.ring_checkpoint import check_state, first_to_start, held_rows, restore_rows
-from sb_dqn.buffers.ring_layout import Layout
-from sb_dqn.buffers.ring_storage import Where, allocate, masks_of, writer
-from sb_dqn.buffers.start_rule import Declared, Marks, StartRule
-from sb_dqn.checkpoint.incremental.row_blocks import Written
+from sb_dqn.buffers.ring_layout import Layout, StartRule
+from sb_dqn.buffers.ring_storage import (
+    Extras,
+    StartRuleColumns,
+    Where,
+    allocate,
+    check_allocation,
+    masks_of,
+    writer,
+)
+from sb_dqn.checkpoint.incremental.row_blocks import WrittenBlocks
 from sb_dqn.spaces import Space
 from sb_dqn.types import ActionArray, IntArray, Slot
 
-FEW = 64
-"""Up to this many rows in bounds are looked at one by one for one that may start."""
+SCAN_LIMIT = 64
+"""Up to this many rows in bounds are checked one by one for a start row."""
 
 
 class Ring:
-    """Storage for replay: cell (row % T) * B + lane holds row `row` (absolute, from 0) of lane `lane`.
+    """Circular storage: cell (row % T) * B + lane holds row `row` (absolute, from 0) of lane `lane`.
 
-    A row r of lane b may start a transition iff max(first_b, c_b - T + K - 1) <= r < c_b - n and it is not `last`. Here
-    c_b = rows ever arrived in the lane (`cursor`), T = rows kept of each lane, K = frame stack, n = n-step horizon, and
-    first_b = 0 (more after loading the rows of a smaller ring). Row c_b - 1 is *open*: it has arrived but not departed.
-    A span puts its `behind` and `ahead` in the places of K - 1 and n, and lets each `every`-th row of an episode start alone.
-    Every sampler asks `may_start`. The tensors never move, so what is traced on them stays valid.
+    Row r of lane b may start a transition iff max(first_b, c_b - T + K - 1) <= r < c_b - n and it is not `last`, where
+    c_b = number of rows that have arrived in the lane (`cursor`), T = rows stored per lane, K = frame stack, n = n-step
+    horizon, and first_b = 0 (larger after the rows of a smaller ring were loaded). Row c_b - 1 is *open*: it has arrived but
+    not departed. A start rule replaces K - 1 and n by its `behind` and `ahead`, and restricts the start rows to each
+    `every`-th row of an episode. All samplers use `may_start`. The tensors never move, so traced code that reads them stays
+    valid.
 
     Args:
         capacity: rows over all lanes, >= num_lanes * (n_steps + frame_stack).
         num_lanes: B, >= 1.
-        spaces: leaf spaces of one lane by key, as the env gives them (single frames `[C, H, W]` if frame_stack > 1).
-        num_actions: A (of the largest branch), sets the dtype of actions; 0: they are numbers, float32.
-        frame_stack: K >= 1; with K > 1 each leaf of three axes is a frame, stored once, stacked along its first axis.
+        spaces: leaf spaces of one lane by key, as in the environment (single frames `[C, H, W]` if frame_stack > 1).
+        num_actions: A (of the largest branch), which determines the dtype of actions; 0 for a Box, float32.
+        frame_stack: K >= 1; with K > 1 each leaf with three axes is a frame, stored once, stacked along its first axis.
         n_steps: n >= 1.
-        device: where the rows lie.
-        path: a file to map them from instead of memory (CPU only); scratch, not a checkpoint.
-        action_axes: shape of one action: `()`, `(D,)` of branches, or that of a Box.
-        masks: keep the masks of legal actions; every slot must have one.
-        span: what sequences need; None: transitions.
+        device: device of the tensors.
+        path: file to map them from instead of memory (CPU only); scratch space, not a checkpoint.
+        action_axes: shape of one action: `()`, `(D,)` for branches, or that of a Box.
+        masks: True stores action masks; every slot must have one.
+        start_rule: rule for sequences; None: transitions.
 
     Raises:
-        ConfigurationError: a number is out of its range, or one window does not fit into T rows.
+        ConfigurationError: nothing to stack, an unusable path, or too few rows for one window.
         MemoryBudgetError: the ring does not fit; raised before anything is allocated.
     """
 
@@ -61,27 +69,43 @@ class Ring:
         path: Path | None = None,
         action_axes: tuple[int, ...] = (),
         masks: bool = False,
-        span: StartRule | None = None,
+        start_rule: StartRule | None = None,
     ) -> None:
-        self.num_lanes, self.frame_stack, self.n_steps = num_lanes, frame_stack, n_steps
-        self.device, self.written = torch.device(device), Written()
-        layout = self.layout = Layout(
-            capacity, num_lanes, spaces, num_actions=num_actions, frame_stack=frame_stack, n_steps=n_steps,
-            device=self.device, path=path, action_axes=action_axes, masks=masks, span=span,
-        )  # fmt: skip
-        layout.check_place()
-        self.rows, self.capacity, self.stacked_keys = layout.rows, layout.capacity, layout.stacked_keys
-        self.columns = allocate(layout.columns, self.rows, num_lanes, self.device, path)
+        self.num_lanes = num_lanes
+        self.frame_stack = frame_stack
+        self.n_steps = n_steps
+        self.device = torch.device(device)
+        self.written = WrittenBlocks()
+        self.layout = Layout(
+            capacity,
+            num_lanes,
+            spaces,
+            num_actions=num_actions,
+            frame_stack=frame_stack,
+            n_steps=n_steps,
+            device=self.device,
+            path=path,
+            action_axes=action_axes,
+            masks=masks,
+            start_rule=start_rule,
+        )
+        check_allocation(self.layout)
+        specs = self.layout.columns
+        self.rows = self.layout.rows
+        self.capacity = self.layout.capacity
+        self.stacked_keys = self.layout.stacked_keys
+        self.start_rule = self.layout.start_rule
+        self.columns = allocate(specs, self.rows, num_lanes, self.device, path)
         self.obs = {key: self.columns[f"obs/{key}"] for key in spaces}
-        self.action, self.reward = self.columns["action"], self.columns["reward"]
-        self.terminal, self.last = self.columns["terminal"], self.columns["last"]
+        self.action = self.columns["action"]
+        self.reward = self.columns["reward"]
+        self.terminal = self.columns["terminal"]
+        self.last = self.columns["last"]
         self.mask = self.columns.get("mask")
-        self.span = layout.span
         self.blocked = self.columns.get("blocked", self.last)
         """`[T * B]` rows that may never start."""
         self._writers = {
-            name: writer(self.columns[name], column.slots(self.rows), num_lanes)
-            for name, column in layout.columns.items()
+            name: writer(self.columns[name], spec.slots(self.rows), num_lanes) for name, spec in specs.items()
         }
         self._obs_writers = [(key, self._writers[f"obs/{key}"]) for key in spaces]
         self._start_empty()
@@ -89,12 +113,14 @@ class Ring:
     def _start_empty(self) -> None:
         self.cursor: IntArray = np.zeros(self.num_lanes, np.int64)
         self._first: IntArray = np.zeros(self.num_lanes, np.int64)
-        self._level: int | None = 0  # the cursor of every lane, where all are equal
+        self._common_cursor: int | None = 0  # the cursor of every lane, None where they differ
         self._open_last = np.zeros(self.num_lanes, np.bool_)
-        self._open_ends = self._open_last.reshape(-1, *(1 for _ in self.layout.action_axes))  # a view, like actions
-        self._marks = Marks(self.span, self.rows, self.num_lanes, self._writers)
-        self._fresh = True  # the bounds are up to date
-        self._ample = False  # more than a FEW rows are in bounds; arrivals never make them fewer
+        self._open_last_axes = self._open_last.reshape(
+            -1, *(1 for _ in self.layout.action_axes)
+        )  # a view, like actions
+        self._rule_columns = StartRuleColumns(self.start_rule, self.rows, self.num_lanes, self._writers)
+        self._bounds_current = True
+        self._many_in_bounds = False  # more than SCAN_LIMIT rows are in bounds; arrivals never reduce their number
         self._lanes: IntArray = np.arange(self.num_lanes)
         self._host_bounds = torch.zeros((4, self.num_lanes), dtype=torch.int64)
         self._bounds_array: IntArray = self._host_bounds.numpy()
@@ -106,36 +132,36 @@ class Ring:
 
     @property
     def bytes_per_row(self) -> int:
-        """Bytes of one row of one lane, everything included."""
+        """Bytes of one row of one lane, all columns included."""
         return self.layout.bytes_per_row
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the whole ring; host memory and files are charged only as rows are written."""
+        """Bytes of the whole ring; host memory and files take up space only as rows are written."""
         return self.layout.nbytes
 
     def describe(self) -> str:
-        """One line for people: rows, lanes, size, place."""
+        """Returns one line of text: rows, lanes, size and location."""
         return self.layout.describe()
 
     def __len__(self) -> int:
-        """Rows held, over all lanes."""
+        """Returns the number of stored rows over all lanes."""
         return int(np.minimum(self.cursor, self.rows).sum())
 
     def arrive(self, slot: Slot) -> None:
-        """The environment answered: one row in each valid lane, whose departing half is cleared."""
-        self._fresh = False
-        self._marks.grow_older(slot, self._open_last)
+        """Stores the environment's output: one row in each valid lane, with an empty departing half."""
+        self._bounds_current = False
+        self._rule_columns.advance(slot, self._open_last)
         where: Where
         lanes: IntArray | slice = slice(None)
-        if slot.full and self._level is not None:  # one assignment of a whole row for each column
-            where = self._level % self.rows
+        if slot.full and self._common_cursor is not None:  # one assignment of a whole row for each column
+            where = self._common_cursor % self.rows
             for key, column in self._obs_writers:
                 column[where] = slot.obs[key]
             reward, terminal, last = slot.reward, slot.terminal, slot.last
             self._open_last[:] = last
             self.cursor += 1
-            self._level += 1
+            self._common_cursor += 1
         else:
             lanes = self._lanes if slot.full else np.flatnonzero(slot.valid)
             where = self.cursor[lanes] % self.rows, lanes
@@ -144,95 +170,107 @@ class Ring:
             reward, terminal, last = slot.reward[lanes], slot.terminal[lanes], slot.last[lanes]
             self._open_last[lanes] = last
             self.cursor[lanes] += 1
-            self._level = self._common_cursor()
+            self._common_cursor = self._find_common_cursor()
         self._writers["reward"][where] = reward
         self._writers["terminal"][where] = terminal
         self._writers["last"][where] = last
         self._writers["action"][where] = 0
         if self.mask is not None:
             self._writers["mask"][where] = masks_of(slot)
-        self._marks.arrive(where, lanes, last)
+        self._rule_columns.arrive(where, lanes, last)
 
-    def depart(self, action: ActionArray, declared: Declared | None = None) -> None:
-        """The policy acted on the open rows, and declared of them; a `last` row's action is ignored by the env and kept as 0."""
-        self._marks.depart(self.open_rows(), self.cursor, declared)
-        ends = np.count_nonzero(self._open_last)
-        self._writers["action"][self.open_rows()] = np.where(self._open_ends, 0, action) if ends else action
+    def depart(self, action: ActionArray, extras: Extras | None = None) -> None:
+        """Stores the policy's actions and extra outputs for the open rows; the action of a `last` row, which the environment
+        ignores, is stored as 0."""
+        self._rule_columns.depart(self.open_rows(), self.cursor, extras)
+        any_last = np.count_nonzero(self._open_last)
+        self._writers["action"][self.open_rows()] = np.where(self._open_last_axes, 0, action) if any_last else action
 
     def cut(self) -> None:
-        """A stream begins anew: each open row becomes `last`, not `terminal`. It has started nothing: this is safe."""
-        if self._level == 0:
+        """Marks each open row `last`, not `terminal`, because the stream restarts. No sample has started there yet."""
+        if self._common_cursor == 0:
             return
         self._open_last |= self.cursor > 0
         self._writers["last"][self.open_rows()] = self._open_last
-        self._marks.block(self.open_rows(), slice(None), self._open_last)
+        self._rule_columns.block(self.open_rows(), slice(None), self._open_last)
 
     def open_rows(self) -> Where:
-        """Where the open row of every lane lies, as an index into `[T, B, ...]`."""
-        if self._level is not None:
-            return (self._level - 1) % self.rows
+        """Returns the position of the open row of every lane, as an index into `[T, B, ...]`."""
+        if self._common_cursor is not None:
+            return (self._common_cursor - 1) % self.rows
         return (self.cursor - 1) % self.rows, self._lanes
 
-    def _common_cursor(self) -> int | None:
+    def _find_common_cursor(self) -> int | None:
         first = int(self.cursor[0])
         return first if self.num_lanes == 1 or bool((self.cursor == first).all()) else None
 
     def intervals(self) -> tuple[IntArray, IntArray]:
-        """Per lane, half open: rows whose window lies in the ring; `last` rows are still among them."""
-        lo = np.maximum(self._first, self.cursor - (self.rows - self.span.behind))
-        return lo, self.cursor - self.span.ahead
+        """Returns half-open bounds `[B]`, `[B]` of the rows whose window is stored; `last` rows are included."""
+        lo = np.maximum(self._first, self.cursor - (self.rows - self.start_rule.behind))
+        return lo, self.cursor - self.start_rule.ahead
 
     def refresh_bounds(self) -> None:
-        """Brings `lo`, `hi`, `edge`, `base`, `total` up to date, in place; call it after arrivals, before sampling."""
-        if self._fresh:
+        """Updates `lo`, `hi`, `edge`, `base` and `total` in place; must be called between arrivals and sampling."""
+        if self._bounds_current:
             return
         bounds = self._bounds_array
-        if self.num_lanes == 1:  # the same in plain numbers: arrays of one cost more than the rest of the sampling
-            low = max(int(self._first[0]), int(self.cursor[0]) - self.rows + self.span.behind)
-            high = int(self.cursor[0]) - self.span.ahead
+        if (
+            self.num_lanes == 1
+        ):  # the same with Python numbers: arrays of length 1 cost more than the rest of the sampling
+            low = max(int(self._first[0]), int(self.cursor[0]) - self.rows + self.start_rule.behind)
+            high = int(self.cursor[0]) - self.start_rule.ahead
             bounds[:, 0] = low, high, max(high - low, 0), low
         else:
             lo, hi = self.intervals()
-            room = np.maximum(hi - lo, 0)
-            edge = room.cumsum()
-            bounds[0], bounds[1], bounds[2], bounds[3] = lo, hi, edge, lo - edge + room
+            count = np.maximum(hi - lo, 0)
+            edge = count.cumsum()
+            bounds[0], bounds[1], bounds[2], bounds[3] = lo, hi, edge, lo - edge + count
         if self._bounds is not self._host_bounds:
             self._bounds.copy_(self._host_bounds)
-        self._fresh = True
+        self._bounds_current = True
 
     def startable(self) -> int:
-        """Rows in bounds over all lanes, `last` ones included."""
+        """Returns the number of rows in bounds over all lanes, `last` rows included."""
         lo, hi = self.intervals()
         return int(np.maximum(hi - lo, 0).sum())
 
     def can_start(self) -> bool:
-        """Whether any row may start. Of many rows in bounds one always may: after a `last` row comes a reset row."""
-        if not self._ample:
-            self._ample = self.startable() > (FEW if self.span.every == 1 else 2 * self.span.every * self.num_lanes)
-        return self._ample or self._any_may_start()
+        """Returns True if any row may start. Among many rows in bounds one always may: a `last` row is followed by a reset
+        row."""
+        if not self._many_in_bounds:
+            every = self.start_rule.every
+            self._many_in_bounds = self.startable() > (SCAN_LIMIT if every == 1 else 2 * every * self.num_lanes)
+        return self._many_in_bounds or self._any_may_start()
 
     def _any_may_start(self) -> bool:
         self.refresh_bounds()
-        lanes, rows = (torch.from_numpy(found).to(self.device) for found in self.rows_between(*self.intervals()))
-        return bool(self.may_start(lanes, rows).any())  # a CPU-GPU sync point, in the first ticks alone
+        lanes, rows = (torch.from_numpy(part).to(self.device) for part in self.rows_between(*self.intervals()))
+        return bool(self.may_start(lanes, rows).any())  # a CPU-GPU synchronisation, only in the first ticks
 
     def rows_between(self, low: IntArray, high: IntArray) -> tuple[IntArray, IntArray]:
-        """Lane and row `[sum of their counts]` of all rows low <= r < high, bounds `[B]` or, one after another, `[2 B]`."""
-        room = np.maximum(high - low, 0)
-        which = np.repeat(np.arange(len(room)), room)
-        return which % self.num_lanes, np.arange(len(which)) + (low - room.cumsum() + room)[which]
+        """Lists all rows low <= r < high.
+
+        Args:
+            low, high: `[B]`, or the concatenation `[2 B]` of two such bounds.
+
+        Returns:
+            Lane and row, `[N]` each.
+        """
+        count = np.maximum(high - low, 0)
+        which = np.repeat(np.arange(len(count)), count)
+        return which % self.num_lanes, np.arange(len(which)) + (low - count.cumsum() + count)[which]
 
     def cells(self, lane: Tensor, row: Tensor) -> Tensor:
-        """Where rows (absolute, int64, any shape) lie in the columns: (row % T) * B + lane."""
+        """Returns the cells of rows (absolute, int64, any shape) in the columns: (row % T) * B + lane."""
         return row % self.rows if self.num_lanes == 1 else row % self.rows * self.num_lanes + lane
 
     def actions_at(self, cells: Tensor) -> Tensor:
-        """The actions `[N, ...]` of cells `[N]`: int64, of a Box float32."""
-        found = self.action.index_select(0, cells)
-        return found if found.is_floating_point() else found.long()
+        """Returns the actions `[N, ...]` of cells `[N]`: int64, float32 for a Box."""
+        action = self.action.index_select(0, cells)
+        return action if action.is_floating_point() else action.long()
 
     def may_start(self, lane: Tensor, row: Tensor) -> Tensor:
-        """Which rows may start a transition, as of the last `refresh_bounds`: the one rule of all samplers.
+        """Returns the rows that may start a sample, as of the last `refresh_bounds`; all samplers use this rule.
 
         Args:
             lane: int64, any shape.
@@ -246,48 +284,53 @@ class Ring:
         return allowed
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Cursors and the rows held, views of live memory: write them out, or clone, before the next arrival."""
+        """Returns cursors and stored rows. The rows are views of live memory: write or clone them before the next arrival."""
         state = held_rows(self.columns, self.layout.columns, self.rows, int(self.cursor.max()), self.num_lanes)
         state["cursor"] = torch.from_numpy(self.cursor.copy())
         state["first"] = torch.from_numpy(np.where(self.cursor > self.rows, self.intervals()[0], self._first))
-        state["rows"], state["span"] = torch.tensor(self.rows), torch.tensor([self.span.behind, self.span.every])
-        return state | self._marks.state_dict()
+        state["rows"] = torch.tensor(self.rows)
+        state["span"] = torch.tensor([self.start_rule.behind, self.start_rule.every])
+        return state | self._rule_columns.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Takes over what `state_dict` gave: all of it, or the newest rows that fit into a smaller ring.
+        """Loads the result of `state_dict`: all of it, or the newest rows that fit into a smaller ring.
 
         Raises:
             CheckpointError: the columns or the number of lanes differ.
         """
-        kinds, marks = self.layout.columns, self._marks.state_dict()
-        check_state(state, self.columns, kinds, self.span, self.num_lanes, marks, self.layout.num_actions)
-        self.written = Written()  # a new one: who writes may still hold the old
+        specs = self.layout.columns
+        rule_state = self._rule_columns.state_dict()
+        check_state(state, self.columns, specs, self.start_rule, self.num_lanes, rule_state, self.layout.num_actions)
+        self.written = WrittenBlocks()  # a new one: a background writer may still hold the old one
         cursor = state["cursor"].cpu().numpy().astype(np.int64)
-        restore_rows(state, self.columns, kinds, self.rows, int(self.cursor.max()), cursor)
-        self._first[:] = first_to_start(state, self.span.behind, cursor)
-        self._marks.load_state_dict(state)
+        restore_rows(state, self.columns, specs, self.rows, int(self.cursor.max()), cursor)
+        self._first[:] = first_to_start(state, self.start_rule.behind, cursor)
+        self._rule_columns.load_state_dict(state)
         self.cursor[:] = cursor
-        self._level = self._common_cursor()
-        self._fresh = self._ample = False
+        self._common_cursor = self._find_common_cursor()
+        self._bounds_current = False
+        self._many_in_bounds = False
         open_cells = (cursor - 1) % self.rows * self.num_lanes + self._lanes
         self._open_last[:] = (cursor > 0) & self.last[torch.from_numpy(open_cells).to(self.device)].cpu().numpy()
         self.refresh_bounds()
 
     def check_valid(self) -> tuple[bool, str]:
-        """Whether the ring's invariants hold, and if not, which one does not (slow; for tests)."""
+        """Checks the invariants of the ring and names those that are violated (slow; for tests)."""
         lo, hi = self.intervals()
         open_cells = torch.from_numpy((self.cursor - 1) % self.rows * self.num_lanes + self._lanes).to(self.device)
-        written = torch.from_numpy(self.cursor > 0).to(self.device)
+        started = torch.from_numpy(self.cursor > 0).to(self.device)
         open_last = torch.from_numpy(self._open_last).to(self.device)
         faults = {
             "a cursor is negative": bool((self.cursor < 0).any() or (self._first < 0).any()),
-            "the common cursor is not that of every lane": self._level != self._common_cursor(),
-            "rows in bounds are gone or open": bool(((lo < self.cursor - self.rows) | (hi >= self.cursor)).any()),
-            "the zero frame was written to": any(bool(self.obs[key][-1].any()) for key in self.stacked_keys),
-            "`last` of an open row is not the one remembered": bool(
-                (written & (self.last[open_cells] != open_last)).any()
+            "the common cursor differs from the cursor of a lane": self._common_cursor != self._find_common_cursor(),
+            "rows in bounds are overwritten or open": bool(
+                ((lo < self.cursor - self.rows) | (hi >= self.cursor)).any()
+            ),
+            "the zero frame is not zero": any(bool(self.obs[key][-1].any()) for key in self.stacked_keys),
+            "`last` of an open row differs from its column": bool(
+                (started & (self.last[open_cells] != open_last)).any()
             ),
             "a `last` row has an action": bool(self.action[self.last].any()),
         }
-        found = [fault for fault, holds in faults.items() if holds]
-        return not found, "; ".join(found) or "valid"
+        violated = [fault for fault, holds in faults.items() if holds]
+        return not violated, "; ".join(violated) or "valid"

@@ -1,4 +1,4 @@
-"""What a ring writes to checkpoints and takes back: the newest rows, or a refusal before any row has changed."""
+"""Ring checkpoints: saving the stored rows, checking a saved state, and restoring all of it or the newest rows."""
 
 from __future__ import annotations
 
@@ -9,156 +9,167 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from sb_dqn.buffers.ring_storage import Column
-from sb_dqn.buffers.start_rule import StartRule
+from sb_dqn.buffers.ring_layout import ColumnSpec, StartRule
 from sb_dqn.errors import CheckpointError
 
 CHUNK = 4096
 ALWAYS = ("cursor", "first", "rows", "span")
-FOR_PRIORITIES = frozenset({"q_taken", "q_best"})
-"""Columns of which only the priorities of new sequences are made: who does without these has no use for them."""
-OF_MEMORY = frozenset({"state", "blocked", "age"})
-SPACES = "both must be of the same spaces"
-OLDER = "older versions kept one value for all branches; give sequences input_priorities=False, or begin with an empty replay"
+PRIORITY_COLUMNS = frozenset({"q_taken", "q_best"})
+"""Columns used only for the priorities of new sequences; a ring without input priorities ignores them."""
+RECURRENT_COLUMNS = frozenset({"state", "blocked", "age"})
+SAME_SPACES = "Use an environment with the same spaces"
+OLD_BRANCHES = (
+    "Older versions stored one value for all branches: set input_priorities=False in sequences, or start with an empty replay "
+    "buffer"
+)
 
 
 def check_state(
     state: Mapping[str, Tensor],
     columns: Mapping[str, Tensor],
-    kinds: Mapping[str, Column],
-    span: StartRule,
+    specs: Mapping[str, ColumnSpec],
+    rule: StartRule,
     num_lanes: int,
     others: Collection[str] = (),
     num_actions: int = 0,
 ) -> None:
-    """Refuses the state of a ring of other columns, lanes or intervals, and actions that there are not.
+    """Checks a saved state against a ring, before any row is changed.
 
     Args:
-        state: what `Ring.state_dict` gave.
-        columns: `[rows * B (+ 1), *shape]` by name, of the ring that is to take it.
-        kinds: what they hold.
-        span: of that ring.
+        state: result of `Ring.state_dict`.
+        columns: `[rows * B (+ 1), *shape]` by name, of the ring that loads it.
+        specs: their contents.
+        rule: start rule of that ring.
         num_lanes: B.
-        others: further names that it asks for.
-        num_actions: A, or 0 where there is nothing to count.
+        others: names of other required entries.
+        num_actions: A, or 0 for a Box.
 
     Raises:
-        CheckpointError: they differ.
+        CheckpointError: columns, shapes, lanes or intervals differ, or an action is out of range.
     """
-    differing = {*columns, *others, *ALWAYS} ^ {*state, "span"} - (FOR_PRIORITIES - set(columns))
+    differing = {*columns, *others, *ALWAYS} ^ {*state, "span"} - (PRIORITY_COLUMNS - set(columns))
     if differing:
-        raise CheckpointError(f"replay state and replay buffer differ in {sorted(differing)}; {_way_out(differing)}")
+        raise CheckpointError(
+            f"columns of the replay state must be those of the replay buffer, got a difference in {sorted(differing)}. "
+            f"{_fix(differing)}."
+        )
     cursor, rows = state["cursor"].cpu().numpy(), int(state["rows"])
     if len(cursor) != num_lanes:
-        raise CheckpointError(f"replay state has {len(cursor)} lanes, the buffer {num_lanes}; use as many environments")
-    if "span" in state and int(state["span"][1]) != span.every:
-        raise CheckpointError(_intervals(f"{int(state['span'][1])}", span.every))
-    for name, kind in kinds.items():
-        found, wanted = state[name], columns[name]
-        if found.shape[2:] != wanted.shape[1:] or found.dtype != wanted.dtype:
+        raise CheckpointError(
+            f"replay state must have {num_lanes} lanes, got {len(cursor)}. Use the same number of environments."
+        )
+    if "span" in state and int(state["span"][1]) != rule.every:
+        raise CheckpointError(_wrong_interval(f"{int(state['span'][1])}", rule.every))
+    for name, spec in specs.items():
+        saved, column = state[name], columns[name]
+        if saved.shape[2:] != column.shape[1:] or saved.dtype != column.dtype:
             raise CheckpointError(
-                f"replay state {name!r} holds {found.dtype} of shape {tuple(found.shape[2:])}, the buffer "
-                f"{wanted.dtype} of shape {tuple(wanted.shape[1:])}; {OLDER if name in FOR_PRIORITIES else SPACES}"
+                f"replay state {name!r} must be {column.dtype} of shape {tuple(column.shape[1:])}, got {saved.dtype} of shape "
+                f"{tuple(saved.shape[2:])}. {OLD_BRANCHES if name in PRIORITY_COLUMNS else SAME_SPACES}."
             )
-        held = kind.held(rows, cursor.max()), num_lanes
-        if found.shape[:2] != held and kind.every > 1:  # a file that does not say its interval
-            raise CheckpointError(_intervals("another", kind.every))
-        if found.shape[:2] != held:
+        held = spec.held(rows, cursor.max()), num_lanes
+        if saved.shape[:2] != held and spec.every > 1:  # a file that does not contain its interval
+            raise CheckpointError(_wrong_interval("another", spec.every))
+        if saved.shape[:2] != held:
             raise CheckpointError(
-                f"replay state {name!r} has cells {tuple(found.shape[:2])}, its cursors say {held}; the file is damaged"
+                f"replay state {name!r} must have cells {held}, as its cursors imply, got {tuple(saved.shape[:2])}. The file "
+                f"is damaged."
             )
     actions = state["action"]
     if num_actions and bool(((actions < 0) | (actions >= num_actions)).any()):
-        raise CheckpointError(f"replay state holds actions outside of 0 to {num_actions - 1}; the file is damaged")
+        raise CheckpointError(
+            f"actions of the replay state must be from 0 to {num_actions - 1}, got {int(actions.min())} to "
+            f"{int(actions.max())}. The file is damaged."
+        )
 
 
-def _intervals(given: str, wanted: int) -> str:
+def _wrong_interval(saved: str, expected: int) -> str:
     return (
-        f"the rows were stored with store_rnn_state_interval={given}, this replay has {wanted}: states would lie at other rows; "
-        f"give the same, or begin with an empty replay"
+        f"store_rnn_state_interval of the saved rows must be {expected}, got {saved}: their states belong to other rows. Use the "
+        f"same interval, or start with an empty replay buffer."
     )
 
 
-def _way_out(differing: Collection[str]) -> str:
-    if OF_MEMORY & set(differing):
-        return "give sequences the same store_rnn_state_interval, or begin with an empty replay"
-    if FOR_PRIORITIES & set(differing):
-        return "the rows were stored without priorities of their own; give sequences input_priorities=False"
-    return f"{SPACES}, and both with action masks or both without"
+def _fix(differing: Collection[str]) -> str:
+    if RECURRENT_COLUMNS & set(differing):
+        return "Use the same store_rnn_state_interval in sequences, or start with an empty replay buffer"
+    if PRIORITY_COLUMNS & set(differing):
+        return "The rows were stored without input priorities: set input_priorities=False in sequences"
+    return f"{SAME_SPACES}, and action masks in both or in neither"
 
 
 def first_to_start(state: Mapping[str, Tensor], behind: int, cursor: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """`[B]` first row of each lane that has `behind` rows before it, or the beginning of its stream."""
+    """Returns `[B]` the first row of each lane with `behind` saved rows before it, or the first row of its stream."""
     first = state["first"].cpu().numpy().astype(np.int64)
     if "span" in state:
         return np.where(first > 0, first - int(state["span"][0]) + behind, 0)
-    gone = cursor - int(state["rows"])  # a file that does not say how many rows were asked for
-    return np.where(gone > 0, np.maximum(first, gone + behind), first)
+    overwritten = cursor - int(state["rows"])  # a file that does not contain `behind`
+    return np.where(overwritten > 0, np.maximum(first, overwritten + behind), first)
 
 
 def held_rows(
-    columns: Mapping[str, Tensor], kinds: Mapping[str, Column], rows: int, newest: int, num_lanes: int
+    columns: Mapping[str, Tensor], specs: Mapping[str, ColumnSpec], rows: int, newest: int, num_lanes: int
 ) -> dict[str, Tensor]:
-    """The rows held, as views `[S, B, *shape]` of live memory.
+    """Returns the stored rows, as views `[S, B, *shape]` of live memory.
 
     Args:
         columns: `[rows * B (+ 1), *shape]` by name.
-        kinds: what they hold.
-        rows: kept of each lane.
-        newest: rows ever arrived in the lane that has most.
+        specs: their contents.
+        rows: T, rows per lane.
+        newest: rows that have arrived in the lane with the most.
         num_lanes: B.
     """
-    found = {}
-    for name, kind in kinds.items():
-        held = kind.held(rows, newest)
-        found[name] = columns[name][: held * num_lanes].view(held, num_lanes, *kind.shape)
-    return found
+    views = {}
+    for name, spec in specs.items():
+        held = spec.held(rows, newest)
+        views[name] = columns[name][: held * num_lanes].view(held, num_lanes, *spec.shape)
+    return views
 
 
 def restore_rows(
     state: Mapping[str, Tensor],
     columns: Mapping[str, Tensor],
-    kinds: Mapping[str, Column],
+    specs: Mapping[str, ColumnSpec],
     rows: int,
     newest: int,
     cursor: npt.NDArray[np.int64],
 ) -> None:
-    """Copies back what `held_rows` gave: all of it, or the newest rows that fit.
+    """Copies the result of `held_rows` back: all of it, or the newest rows that fit.
 
     Args:
-        state: with the number of `rows` of the ring that was saved.
-        columns, kinds, rows: see `held_rows`.
-        newest: rows ever arrived in the lane that had most before; what lies beyond has never been written.
-        cursor: `[B]` rows ever arrived in the lanes that were saved.
+        state: saved state, with the number of `rows` of its ring.
+        columns, specs, rows: see `held_rows`.
+        newest: rows that had arrived in the lane with the most before the restore; later cells were never written.
+        cursor: `[B]` rows that have arrived in the saved lanes.
     """
     saved_rows, num_lanes = int(state["rows"]), len(cursor)
-    for name, kind in kinds.items():
-        column, slots, written = columns[name], kind.slots(rows), kind.held(rows, newest) * num_lanes
+    for name, spec in specs.items():
+        column, slots, written = columns[name], spec.slots(rows), spec.held(rows, newest) * num_lanes
         if saved_rows == rows:
             count = state[name].shape[0] * num_lanes
             column[:count] = state[name].flatten(0, 1).to(column)
-            column[count:written] = 0  # no further, so that no page is touched in vain
+            column[count:written] = 0  # no further, so that no untouched page is allocated
         else:
             column[:written] = 0
-            begun = kind.begun(cursor)
-            copy_newest(state[name], column, slots, begun, np.minimum(begun, min(kind.slots(saved_rows), slots)))
+            started = spec.started(cursor)
+            copy_newest(state[name], column, slots, started, np.minimum(started, min(spec.slots(saved_rows), slots)))
 
 
 def copy_newest(
-    saved: Tensor, column: Tensor, rows: int, cursor: npt.NDArray[np.int64], keep: npt.NDArray[np.int64]
+    saved: Tensor, column: Tensor, rows: int, cursor: npt.NDArray[np.int64], count: npt.NDArray[np.int64]
 ) -> None:
     """Copies the newest rows of each lane, each to the cell of its row number.
 
     Args:
         saved: `[S, B, *shape]`, row r of a lane at r % S.
         column: `[rows * B (+ 1), *shape]`, row r of lane b at (r % rows) * B + b.
-        rows: rows kept of each lane.
-        cursor: `[B]` rows ever arrived.
-        keep: `[B]` how many of them to copy, at most the smaller of S and `rows`.
+        rows: rows per lane of `column`.
+        cursor: `[B]` rows that have arrived.
+        count: `[B]` rows to copy, at most the smaller of S and `rows`.
     """
     saved_rows, num_lanes = saved.shape[:2]
     for lane in range(num_lanes):
-        newest = np.arange(cursor[lane] - keep[lane], cursor[lane])
+        newest = np.arange(cursor[lane] - count[lane], cursor[lane])
         for start in range(0, len(newest), CHUNK):
             numbers = torch.from_numpy(newest[start : start + CHUNK])
             cells = numbers % rows * num_lanes + lane

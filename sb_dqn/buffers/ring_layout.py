@@ -1,18 +1,85 @@
-"""The layout of a ring: how many rows of what, and what they weigh; checked before anything is allocated."""
+"""Ring layout: the columns of a replay ring, which rows may start a sample, and the size in bytes."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
-from sb_dqn.buffers.memory import check_budget, human_bytes
-from sb_dqn.buffers.ring_storage import Column, action_dtype, check_path, stored_dtype
-from sb_dqn.buffers.start_rule import StartRule
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.spaces import Space, leaf_dtype, leaf_shape
+
+WIDER = {"uint16": np.int32, "uint32": np.int64, "uint64": np.int64}
+"""Storage types of the unsigned types that torch hardly supports: the next wider signed one."""
+
+
+@dataclass(frozen=True)
+class ColumnSpec:
+    """Contents of one cell (one row of one lane) of a column."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    padded: bool = False
+    """Adds one cell of zeros at the end, which a frame stack reads before the first frame of a stream."""
+    every: int = 1
+    """Number of consecutive rows that share a cell. The writer ensures that at most one of them uses it (`StartRule`)."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of one cell."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+    def slots(self, rows: int) -> int:
+        """Returns the cells per lane for `rows` rows; one extra where rows share cells, since the oldest rows held may
+        share theirs with overwritten ones."""
+        return rows if self.every == 1 else -(-rows // self.every) + 1
+
+    def started(self, rows: Any) -> Any:
+        """Returns how many cells the first `rows` rows of a lane touch, ignoring wrap-around; a number or an array."""
+        return -(-rows // self.every)
+
+    def held(self, rows: int, newest: int) -> int:
+        """Returns the non-empty cells per lane, for `rows` rows per lane of which `newest` have arrived in total."""
+        return min(int(self.started(newest)), self.slots(rows))
+
+    def cells(self, rows: int, num_lanes: int) -> int:
+        """Returns the number of cells over all lanes for `rows` rows per lane."""
+        return self.slots(rows) * num_lanes + self.padded
+
+
+@dataclass(frozen=True)
+class StartRule:
+    """Rule for the rows that may start a sample, and the window of rows read around them.
+
+    Args:
+        behind: rows read before the start row, >= 0.
+        ahead: rows read after it, >= 1.
+        every: stride of the start rows within an episode, counted from its first row, >= 1.
+        extras: additional columns, written by `Ring.depart`. A column whose `ColumnSpec.every` equals `every` is written only
+            at start rows other than the first row of an episode: any two of these are `every` rows apart.
+    """
+
+    behind: int
+    ahead: int
+    every: int = 1
+    extras: Mapping[str, ColumnSpec] = field(default_factory=dict)
+
+    @property
+    def plain(self) -> bool:
+        """True if every row may start and there are no additional columns."""
+        return self.every == 1 and not self.extras
+
+    @property
+    def columns(self) -> dict[str, ColumnSpec]:
+        """Columns that this rule adds to a ring."""
+        blocked = {"blocked": ColumnSpec((), np.dtype(np.bool_))} if self.every > 1 else {}
+        return {**self.extras, **blocked}
 
 
 class Layout:
@@ -21,7 +88,7 @@ class Layout:
     Args: those of `Ring`.
 
     Raises:
-        ConfigurationError: a number is out of its range, or one window does not fit into T rows.
+        ConfigurationError: nothing to stack, a file on a GPU, or too few rows for one window.
     """
 
     def __init__(
@@ -37,61 +104,63 @@ class Layout:
         path: Path | None,
         action_axes: tuple[int, ...] = (),
         masks: bool = False,
-        span: StartRule | None = None,
+        start_rule: StartRule | None = None,
     ) -> None:
-        self.num_lanes, self.frame_stack, self.n_steps = num_lanes, frame_stack, n_steps
-        self.num_actions, self.action_axes, self.device, self.path = num_actions, action_axes, device, path
-        self.span = span or StartRule(frame_stack - 1, n_steps)
+        self.num_lanes = num_lanes
+        self.frame_stack = frame_stack
+        self.n_steps = n_steps
+        self.num_actions = num_actions
+        self.action_axes = action_axes
+        self.device = device
+        self.path = path
+        self.start_rule = start_rule or StartRule(frame_stack - 1, n_steps)
         shapes = {key: leaf_shape(space) for key, space in spaces.items()}
         self.stacked_keys = frozenset(key for key, shape in shapes.items() if frame_stack > 1 and len(shape) == 3)
-        self._check_numbers(shapes)
+        self._check_storage(shapes)
         self.rows = self._checked_rows(capacity)
         self.capacity = self.rows * num_lanes
         observations = {
-            f"obs/{key}": Column(shape, stored_dtype(leaf_dtype(spaces[key])), padded=key in self.stacked_keys)
+            f"obs/{key}": ColumnSpec(shape, stored_dtype(leaf_dtype(spaces[key])), padded=key in self.stacked_keys)
             for key, shape in shapes.items()
         }
-        flag = Column((), np.dtype(np.bool_))
+        flag = ColumnSpec((), np.dtype(np.bool_))
         self.columns = observations | {
-            "action": Column(action_axes, action_dtype(num_actions)),
-            "reward": Column((), np.dtype(np.float32)),
+            "action": ColumnSpec(action_axes, action_dtype(num_actions)),
+            "reward": ColumnSpec((), np.dtype(np.float32)),
             "terminal": flag,
             "last": flag,
         }
-        self.columns |= self.span.columns
+        self.columns |= self.start_rule.columns
         if masks:
-            self.columns["mask"] = Column((*action_axes, num_actions), np.dtype(np.bool_))
+            self.columns["mask"] = ColumnSpec((*action_axes, num_actions), np.dtype(np.bool_))
 
-    def _check_numbers(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
-        for name, least in (("num_lanes", 1), ("frame_stack", 1), ("n_steps", 1), ("num_actions", 0)):
-            value: int = getattr(self, name)
-            if value < least:
-                raise ConfigurationError(f"{name}={value} is not allowed; give an integer >= {least}")
+    def _check_storage(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
         if self.frame_stack > 1 and not self.stacked_keys:
             raise ConfigurationError(
-                f"frame_stack={self.frame_stack} stacks observations of three axes [channels, height, width]; "
-                f"given were {dict(shapes)}. Set frame_stack=1"
+                f"frame_stack must be 1 for observations without three axes [channels, height, width], got "
+                f"{self.frame_stack} for shapes {dict(shapes)}. Set frame_stack=1."
             )
         if self.path is not None and self.device.type != "cpu":
             raise ConfigurationError(
-                f"buffer_path={self.path} keeps replay in a file mapped by the CPU, but its device is {self.device}; "
-                f"drop buffer_path, or put the buffer on 'cpu'"
+                f"buffer_path must be None for a buffer on {self.device}, got {self.path}: only the CPU maps files. "
+                f"Remove buffer_path, or set buffer_device='cpu'."
             )
 
     def _checked_rows(self, capacity: int) -> int:
-        rows, window = capacity // self.num_lanes, self.span.behind + 1 + self.span.ahead
+        rows = capacity // self.num_lanes
+        window = self.start_rule.behind + 1 + self.start_rule.ahead
         if rows < window:
             plain = window == self.n_steps + self.frame_stack
-            of = "n_steps + frame_stack" if plain else "one whole sequence with its burn-in and bootstrap"
+            needed = "n_steps + frame_stack" if plain else "one sequence with its burn-in and bootstrap rows"
             raise ConfigurationError(
-                f"buffer_size={capacity} over {self.num_lanes} lanes is {rows} rows a lane, fewer than "
-                f"{of} = {window}; set buffer_size to at least {window * self.num_lanes}"
+                f"buffer_size must be at least {window * self.num_lanes}, got {capacity}: that is {rows} rows for each of "
+                f"{self.num_lanes} lanes, and a lane needs {needed} = {window}. Increase buffer_size."
             )
         return rows
 
     @property
     def bytes_per_row(self) -> int:
-        """Bytes of one row of one lane, everything included."""
+        """Bytes of one row of one lane, all columns included."""
         return sum(-(-column.nbytes // column.every) for column in self.columns.values())
 
     @property
@@ -99,23 +168,32 @@ class Layout:
         """Bytes of the whole ring."""
         return sum(column.nbytes * column.cells(self.rows, self.num_lanes) for column in self.columns.values())
 
-    def check_place(self) -> None:
-        """Refuses a ring that cannot fit where it shall lie.
-
-        Raises:
-            ConfigurationError: the file cannot be made, or is not ours to replace.
-            MemoryBudgetError: it needs more bytes than are at hand.
-        """
-        if self.path is not None:
-            check_path(self.path)
-        what = f"a replay buffer of {self.capacity:,} rows of {self.bytes_per_row:,} bytes"
-        check_budget(self.nbytes, self.device, self.path, what)
-
     def describe(self) -> str:
-        """One line for people: rows, lanes, size, place."""
+        """Returns one line of text: rows, lanes, size and location."""
         in_memory = "in memory" if self.device.type == "cpu" else f"on {self.device}"
         place = in_memory if self.path is None else f"in file {self.path}"
         return (
             f"replay of {self.capacity:,} rows ({self.num_lanes} x {self.rows:,}): "
             f"{human_bytes(self.nbytes)} {place}, {self.bytes_per_row:,} bytes a row"
         )
+
+
+def stored_dtype(dtype: npt.DTypeLike) -> np.dtype[Any]:
+    """Returns the dtype in which values of `dtype` are stored: the same, or a wider signed one that torch supports."""
+    return np.dtype(WIDER.get(np.dtype(dtype).name, dtype))
+
+
+def action_dtype(num_actions: int) -> np.dtype[Any]:
+    """Returns the smallest of uint8, int16 and int64 that holds 0 .. num_actions - 1; float32 if `num_actions` is 0 (Box)."""
+    if num_actions == 0:
+        return np.dtype(np.float32)
+    return np.dtype(np.uint8 if num_actions <= 256 else np.int16 if num_actions <= 32768 else np.int64)
+
+
+def human_bytes(count: float) -> str:
+    """Formats bytes with a binary unit, such as `673.6 MiB`."""
+    for unit in ("bytes", "KiB", "MiB", "GiB"):
+        if abs(count) < 1024:
+            return f"{count:.0f} {unit}" if unit == "bytes" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} TiB"

@@ -1,11 +1,12 @@
-"""The columns of a ring: where their bytes lie (memory, a mapped file, a GPU) and how one row is written into them."""
+"""Ring storage: allocation of a ring's columns (memory, memory-mapped file, GPU), the memory check before it, and row writers."""
 
 from __future__ import annotations
 
 import math
 import mmap
+import os
+import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,66 +15,168 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from sb_dqn.errors import ConfigurationError
-from sb_dqn.types import BoolArray, Slot
+from sb_dqn.buffers.ring_layout import ColumnSpec, Layout, StartRule, human_bytes
+from sb_dqn.errors import ConfigurationError, MemoryBudgetError
+from sb_dqn.types import BoolArray, IntArray, Slot
 
 MAGIC = b"sb_dqn replay buffer: scratch\n\0\0"
 ALIGNMENT = 64
-WIDER = {"uint16": np.int32, "uint32": np.int64, "uint64": np.int64}
-"""Unsigned types in which torch can hardly compute are kept in the next signed one."""
+CGROUP = Path("/sys/fs/cgroup")
+MEMINFO = Path("/proc/meminfo")
 
 Where = int | tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
-"""A row of all lanes, or the rows and lanes of single cells."""
+"""Index into `[T, B, ...]`: one row of all lanes, or the rows and lanes of single cells."""
+
+Extras = Mapping[str, npt.NDArray[Any]]
+"""Extra outputs of the policy for the rows that it acts on, `[B, ...]` by name."""
 
 
-@dataclass(frozen=True)
-class Column:
-    """What one cell (one row of one lane) holds."""
-
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-    padded: bool = False
-    """One more cell of zeros at the end: what a frame stack reads before the stream's first frame."""
-    every: int = 1
-    """Rows that share a cell: whoever writes makes sure that at most one of them needs it (`StartRule`)."""
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of one cell."""
-        return math.prod(self.shape) * self.dtype.itemsize
-
-    def slots(self, rows: int) -> int:
-        """Cells of one lane for `rows` rows; one more where rows share them, since the oldest ones may share theirs with
-        rows that are gone."""
-        return rows if self.every == 1 else -(-rows // self.every) + 1
-
-    def begun(self, rows: Any) -> Any:
-        """Cells, counted for ever, that the first `rows` rows of a lane reach into; a number, or an array of them."""
-        return -(-rows // self.every)
-
-    def held(self, rows: int, newest: int) -> int:
-        """Cells of one lane for `rows` rows that hold something once `newest` rows have arrived in it."""
-        return min(int(self.begun(newest)), self.slots(rows))
-
-    def cells(self, rows: int, num_lanes: int) -> int:
-        """Cells of all lanes for `rows` rows each."""
-        return self.slots(rows) * num_lanes + self.padded
+# -- allocation guard
 
 
-def stored_dtype(dtype: npt.DTypeLike) -> np.dtype[Any]:
-    """The dtype itself, or the one that stands for it in torch."""
-    return np.dtype(WIDER.get(np.dtype(dtype).name, dtype))
+def check_allocation(layout: Layout) -> None:
+    """Checks that a ring fits where it is to be stored; nothing is allocated.
+
+    Raises:
+        ConfigurationError: the file cannot be created, or belongs to something else.
+        MemoryBudgetError: the ring needs more bytes than are available.
+    """
+    if layout.path is not None:
+        check_path(layout.path)
+    name = f"a replay buffer of {layout.capacity:,} rows of {layout.bytes_per_row:,} bytes"
+    check_budget(layout.nbytes, layout.device, layout.path, name)
 
 
-def action_dtype(num_actions: int) -> np.dtype[Any]:
-    """The smallest of uint8, int16 and int64 that holds 0 .. num_actions - 1; float32 where there is nothing to count."""
-    if num_actions == 0:
-        return np.dtype(np.float32)
-    return np.dtype(np.uint8 if num_actions <= 256 else np.int16 if num_actions <= 32768 else np.int64)
+def check_path(path: Path) -> None:
+    """Checks that the file of a memory-mapped ring can be created or replaced.
+
+    Raises:
+        ConfigurationError: the path is a folder, its folder does not exist, or the file is not a replay buffer.
+    """
+    if path.is_dir() or not path.parent.is_dir():
+        example = (path if path.is_dir() else Path.cwd()) / "replay.bin"
+        raise ConfigurationError(
+            f"buffer_path must be a file in an existing folder, got {path}. Use a path such as {example}."
+        )
+    if path.exists():
+        with path.open("rb") as file:
+            if file.read(len(MAGIC)) != MAGIC:
+                raise ConfigurationError(
+                    f"buffer_path must be a new file or an old replay buffer, got {path}, which is neither. Use another path, "
+                    f"or delete the file."
+                )
+
+
+def check_budget(needed: int, device: torch.device, path: Path | None, name: str) -> None:
+    """Checks an allocation against the available memory.
+
+    Args:
+        needed: bytes.
+        device: device of the tensors.
+        path: file to map them from, or None.
+        name: description of the allocation for the message.
+
+    Raises:
+        MemoryBudgetError: `needed` is more than what is available.
+    """
+    available, where = available_memory(device, path)
+    if available is not None and needed > available:
+        on_disk = "" if path is not None else ", set buffer_path='file' to use a memory-mapped file on disk"
+        raise MemoryBudgetError(
+            f"{name} needs {human_bytes(needed)}, but only {human_bytes(available)} are available {where}. "
+            f"Reduce buffer_size to at most {available / needed:.0%} of its value{on_disk}, "
+            f"or set frame_stack so that each frame is stored once."
+        )
+
+
+def available_memory(device: torch.device, path: Path | None = None) -> tuple[int | None, str]:
+    """Returns the bytes available for a buffer (None: unknown), and a description of the location."""
+    if path is not None:
+        return shutil.disk_usage(path.parent).free, f"on the disk of {path}"
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0], f"on {device}"
+    return available_host_memory(), "in host memory"
+
+
+def available_host_memory(meminfo: Path = MEMINFO, cgroup: Path = CGROUP) -> int | None:
+    """Returns the available bytes of host memory, limited by the container if there is one; None if unknown."""
+    known = [amount for amount in (_machine_memory(meminfo), _container_memory(cgroup)) if amount is not None]
+    return min(known) if known else None
+
+
+def _machine_memory(meminfo: Path) -> int | None:
+    """Returns MemAvailable on Linux, elsewhere the physical memory; None if unknown."""
+    if meminfo.is_file():
+        for line in meminfo.read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):  # Windows has no sysconf; some systems lack the names
+        return None
+
+
+def _container_memory(cgroup: Path) -> int | None:
+    """Returns limit minus usage of the control group (v2, then v1); reclaimable file cache counts as free."""
+    for limit, use, cache in (
+        (cgroup / "memory.max", cgroup / "memory.current", "inactive_file"),
+        (cgroup / "memory/memory.limit_in_bytes", cgroup / "memory/memory.usage_in_bytes", "total_inactive_file"),
+    ):
+        if not (limit.is_file() and use.is_file()):
+            continue
+        text = limit.read_text().strip()
+        if text == "max":
+            return None
+        stat = limit.parent / "memory.stat"
+        pairs = (line.split() for line in stat.read_text().splitlines()) if stat.is_file() else iter(())
+        reclaimable = {name: int(value) for name, value in pairs}.get(cache, 0)
+        return int(text) - int(use.read_text()) + reclaimable
+    return None
+
+
+# -- allocation
+
+
+def allocate(
+    columns: Mapping[str, ColumnSpec], rows: int, num_lanes: int, device: torch.device, path: Path | None
+) -> dict[str, Tensor]:
+    """Allocates zeros `[rows * num_lanes (+ 1), *shape]` for each column; pages are taken when they are first written."""
+    shapes = {name: (column.cells(rows, num_lanes), *column.shape) for name, column in columns.items()}
+    if path is not None:
+        return _map_file(columns, shapes, path)
+    if device.type == "cpu":
+        return {name: torch.from_numpy(_map_memory(shapes[name], column.dtype)) for name, column in columns.items()}
+    return {
+        name: torch.zeros(shapes[name], dtype=torch.from_numpy(np.zeros(0, column.dtype)).dtype, device=device)
+        for name, column in columns.items()
+    }
+
+
+def _map_memory(shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    """Returns zeros in new memory pages; `np.zeros` would touch them all where the C library reuses freed blocks."""
+    count = math.prod(shape)
+    return np.frombuffer(mmap.mmap(-1, max(1, count * dtype.itemsize)), dtype, count).reshape(shape)
+
+
+def _map_file(
+    columns: Mapping[str, ColumnSpec], shapes: Mapping[str, tuple[int, ...]], path: Path
+) -> dict[str, Tensor]:
+    """Maps all columns from one sparse file. An older file is unlinked first; processes that have it open keep theirs."""
+    path.unlink(missing_ok=True)
+    path.write_bytes(MAGIC)
+    offset = ALIGNMENT
+    tensors = {}
+    for name, column in columns.items():
+        tensors[name] = torch.from_numpy(np.memmap(path, column.dtype, "r+", offset, shapes[name]))
+        offset += -(-math.prod(shapes[name]) * column.dtype.itemsize // ALIGNMENT) * ALIGNMENT
+    return tensors
+
+
+# -- writing rows
 
 
 class DeviceColumn:
-    """Writes into a tensor that numpy cannot see, through a pinned row of memory; indexed like [T, B, ...]."""
+    """Writer for a GPU tensor, indexed like `[T, B, ...]`; rows go through one pinned row of host memory."""
 
     def __init__(self, tensor: Tensor, rows: int, num_lanes: int) -> None:
         self.flat = tensor[: rows * num_lanes]
@@ -85,7 +188,7 @@ class DeviceColumn:
 
     def __setitem__(self, where: Where, values: Any) -> None:
         if self.copied is not None:
-            self.copied.synchronize()  # the copy before this one must have left the stage
+            self.copied.synchronize()  # the previous copy must have left the stage
         if isinstance(where, tuple):
             rows, lanes = where
             stage = self.stage[: len(rows)]
@@ -99,72 +202,75 @@ class DeviceColumn:
             self.copied.record()
 
 
-def allocate(
-    columns: Mapping[str, Column], rows: int, num_lanes: int, device: torch.device, path: Path | None
-) -> dict[str, Tensor]:
-    """Zeros `[rows * num_lanes (+ 1), *shape]` for each column; pages of memory or file come when first written."""
-    shapes = {name: (column.cells(rows, num_lanes), *column.shape) for name, column in columns.items()}
-    if path is not None:
-        return _map_file(columns, shapes, path)
-    if device.type == "cpu":
-        return {name: torch.from_numpy(_mapped(shapes[name], column.dtype)) for name, column in columns.items()}
-    return {
-        name: torch.zeros(shapes[name], dtype=torch.from_numpy(np.zeros(0, column.dtype)).dtype, device=device)
-        for name, column in columns.items()
-    }
-
-
-def _mapped(shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-    """Zeros in pages of their own: `np.zeros` would touch all of them where the C library keeps freed blocks."""
-    count = math.prod(shape)
-    return np.frombuffer(mmap.mmap(-1, max(1, count * dtype.itemsize)), dtype, count).reshape(shape)
-
-
 def writer(tensor: Tensor, rows: int, num_lanes: int) -> npt.NDArray[Any] | DeviceColumn:
-    """What to assign rows to: a numpy view of the same memory (5 times cheaper than torch), or a staged column."""
+    """Returns an object to assign rows to: a NumPy view of the same memory (5 times cheaper than torch), or a staged column."""
     if tensor.device.type != "cpu":
         return DeviceColumn(tensor, rows, num_lanes)
     array: npt.NDArray[Any] = tensor.numpy()[: rows * num_lanes]
     return array.reshape(rows, num_lanes, *array.shape[1:])
 
 
-def check_path(path: Path) -> None:
-    """Refuses a path whose file cannot be made, or is not ours to replace.
-
-    Raises:
-        ConfigurationError: it is a folder, lies in none, or belongs to something else.
-    """
-    if path.is_dir() or not path.parent.is_dir():
-        example = (path if path.is_dir() else Path.cwd()) / "replay.bin"
-        raise ConfigurationError(f"buffer_path={path} must name a file in a folder that exists, such as {example}")
-    if path.exists():
-        with path.open("rb") as file:
-            if file.read(len(MAGIC)) != MAGIC:
-                raise ConfigurationError(
-                    f"buffer_path={path} exists and is no replay buffer; name another, or delete it"
-                )
-
-
 def masks_of(slot: Slot) -> BoolArray:
-    """The masks `[n, (D,) A]` of the lanes in which a slot is valid.
+    """Returns the action masks `[n, (D,) A]` of the valid lanes of a slot.
 
     Raises:
-        ConfigurationError: it has none.
+        ConfigurationError: the slot has none.
     """
     if slot.mask is None:
         raise ConfigurationError(
-            "the ring keeps masks, but what arrived has none; open the stream with action_mask='info' or the key of an "
-            "observation, or make the ring with masks=False"
+            "every row must have an action mask in a ring with masks=True, got None. Open the stream with "
+            "action_mask='info' or the key of an observation, or create the ring with masks=False."
         )
     return slot.mask if slot.full else slot.mask[slot.valid]
 
 
-def _map_file(columns: Mapping[str, Column], shapes: Mapping[str, tuple[int, ...]], path: Path) -> dict[str, Tensor]:
-    """One sparse file behind all columns. What an earlier run left is unlinked; who has it open keeps it."""
-    path.unlink(missing_ok=True)
-    path.write_bytes(MAGIC)
-    offset, tensors = ALIGNMENT, {}
-    for name, column in columns.items():
-        tensors[name] = torch.from_numpy(np.memmap(path, column.dtype, "r+", offset, shapes[name]))
-        offset += -(-math.prod(shapes[name]) * column.dtype.itemsize // ALIGNMENT) * ALIGNMENT
-    return tensors
+class StartRuleColumns:
+    """Writer of the columns of a `StartRule`; counts the rows of each episode for it.
+
+    Args:
+        rule: the rule.
+        rows: T, rows per lane.
+        num_lanes: B.
+        writers: see `writer`, by column.
+    """
+
+    def __init__(self, rule: StartRule, rows: int, num_lanes: int, writers: Mapping[str, Any]) -> None:
+        self.rule = rule
+        self.rows = rows
+        self.writers = writers
+        self.age: IntArray = np.full(num_lanes, -1)
+        """`[B]` index of the open row within its episode."""
+
+    def advance(self, slot: Slot, after_last: BoolArray) -> None:
+        """Counts arriving rows; `after_last` `[B]` is True where the preceding row was `last`."""
+        if not self.rule.plain:
+            self.age = np.where(slot.valid, np.where(after_last, 0, self.age + 1), self.age)
+
+    def arrive(self, where: Where, lanes: IntArray | slice, last: BoolArray) -> None:
+        """Clears the departing half of rows that have arrived."""
+        for name, column in self.rule.extras.items():
+            if column.every == 1:
+                self.writers[name][where] = 0
+        self.block(where, lanes, last)
+
+    def block(self, where: Where, lanes: IntArray | slice, last: BoolArray) -> None:
+        """Marks the open rows that may never start."""
+        if self.rule.every > 1:
+            self.writers["blocked"][where] = last | (self.age[lanes] % self.rule.every != 0)
+
+    def depart(self, where: Where, cursor: IntArray, extras: Extras | None) -> None:
+        """Writes the extra outputs of the policy for the open rows."""
+        for name, column in self.rule.extras.items():
+            values = (extras or {})[name]
+            if column.every == 1:
+                self.writers[name][where] = values
+            elif len(due := np.flatnonzero((self.age % column.every == 0) & (self.age > 0))):
+                place = (cursor[due] - 1) // column.every % column.slots(self.rows)
+                self.writers[name][place, due] = values[due]
+
+    def state_dict(self) -> dict[str, Tensor]:
+        return {} if self.rule.plain else {"age": torch.from_numpy(self.age.copy())}
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        if not self.rule.plain:
+            self.age[:] = state["age"].cpu().numpy()

@@ -1,47 +1,94 @@
-"""The rollout: what an on-policy algorithm learns from, once, and then forgets."""
+"""Rollout buffer of the on-policy algorithms: a fixed number of ticks, minibatches of samples or of sequences."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from sb_dqn.buffers.n_step_transitions import as_it_is
-from sb_dqn.buffers.on_policy_buffer import VALUE, OnPolicyBuffer, ValueOf
+from sb_dqn.buffers.n_step_transitions import identity
+from sb_dqn.buffers.on_policy_buffer import VALUE, OnPolicyBuffer, SampleView, ValueFunction
 from sb_dqn.buffers.ring import Ring
-from sb_dqn.buffers.rollout_view import RolloutView
+from sb_dqn.buffers.ring_storage import Extras
 from sb_dqn.errors import CheckpointError, ConfigurationError
-from sb_dqn.types import IntArray, Rows
+from sb_dqn.types import ActionArray, Batch, BoolArray, IntArray, Observation, Rows, Wait
 
 
 def rows_needed(n_steps: int, frame_stack: int) -> int:
-    """Rows a lane takes: K - 1 before the open row that is carried over, that row, and at most two a tick."""
+    """Returns the rows per lane of a rollout: K - 1 before the initial open row, that row, and at most two per tick."""
     return frame_stack - 1 + 2 * n_steps + 1
 
 
-class RolloutBuffer(OnPolicyBuffer):
-    """`n_steps` ticks of all lanes, to be learned from in epochs of minibatches (the `Experience` of types.py).
-
-    It lies in a ring of `rows_needed` rows a lane, with one cursor per lane. A rollout begins at the row that is open when
-    it begins; that row and the K - 1 rows before it stay where they are. A stream that begins anew counts as a tick. Samples
-    are the rows that departed, are not `last` and lie before the open row: at most one per tick and lane. They are listed
-    in `[n_steps, B]` places, those that are left over padded with weight 0, so that all shapes are fixed.
+class RolloutView(SampleView):
+    """View of a rollout; place t * B + b holds the t-th sample of lane b.
 
     Args:
-        ring: with `rows_needed` rows a lane.
+        ring: the ring to read from.
+        n_steps: largest number of samples per lane.
+        gamma, lambda_, extras, scale: see `SampleView`.
+    """
+
+    def __init__(
+        self,
+        ring: Ring,
+        n_steps: int,
+        gamma: float,
+        lambda_: float,
+        extras: Mapping[str, tuple[int, ...]],
+        scale: Callable[[Tensor], Tensor] = identity,
+    ) -> None:
+        super().__init__(ring, n_steps * ring.num_lanes, gamma, lambda_, extras, scale)
+        self.n_steps = n_steps
+        self._window = torch.arange(2 * n_steps + 1, device=ring.device).unsqueeze(1)
+
+    def prepare(self, where: IntArray, extra: Extras) -> None:
+        """Finds the samples and computes their targets.
+
+        Args:
+            where: `[B]` first row (absolute) of the rollout in each lane.
+            extra: `[rows, B, ...]` by name, extra outputs at each row; values are complete.
+        """
+        ring, device = self.ring, self.ring.device
+        row = torch.from_numpy(where).to(device) + self._window  # [W, B], W = 2 n_steps + 1
+        cells = ring.cells(self._lanes, row)
+        columns = {name: torch.from_numpy(column).to(device).flatten(0, 1) for name, column in extra.items()}
+        return_, starts = self._targets(cells, row, columns[VALUE].take(cells))
+        # the samples of each lane first, in the order of time; the rest has weight 0
+        order = starts.logical_not().byte().argsort(dim=0, stable=True)[: self.n_steps]  # [n_steps, B]
+        self.lane[:-1] = self._lanes.expand_as(order).flatten()
+        self.row[:-1] = row.gather(0, order).flatten()
+        self.return_[:-1] = return_.gather(0, order).flatten()
+        self.weight[:-1] = starts.gather(0, order).flatten()
+        at = cells.gather(0, order).flatten()
+        for name, column in columns.items():
+            self.extra[name][:-1] = column.index_select(0, at)
+
+
+class RolloutBuffer(OnPolicyBuffer):
+    """`n_steps` ticks of all lanes, used in epochs of minibatches (an `Experience` of types.py).
+
+    The storage is a ring of `rows_needed` rows per lane with one cursor per lane. A rollout starts at the row that is open at
+    its start; that row and the K - 1 rows before it stay where they are. A stream that restarts counts as a tick. Samples are
+    the rows that have departed, are not `last` and precede the open row: at most one per tick and lane. They occupy
+    `[n_steps, B]` places, padded with weight 0, so that all shapes are fixed.
+
+    Args:
+        ring: with `rows_needed` rows per lane.
         n_steps: ticks of a rollout, >= 1.
-        n_epochs: times that each sample is used, >= 1.
-        batch_size: most samples of a minibatch, >= 1; minibatches are as equal as they can be.
+        n_epochs: number of times each sample is used, >= 1.
+        batch_size: largest number of samples of a minibatch, >= 1; minibatches are of equal size as far as possible.
         gamma: discount per env step, [0, 1].
-        lambda_: of the lambda-returns, [0, 1].
-        extras: what the policy declares on departing beside `value`: name to shape of one lane's; float32.
-        scale: from rewards as they are stored to rewards as they are learned from.
-        length: steps that stay together in a minibatch, a divisor of n_steps, at most batch_size.
+        lambda_: parameter of the lambda-returns, [0, 1].
+        extras: shapes of the policy's extra outputs other than `value`, of one lane, by name; float32.
+        scale: function from stored rewards to the rewards of the loss.
+        length: consecutive steps per piece of a minibatch, a divisor of n_steps, at most batch_size.
 
     Raises:
-        ConfigurationError: a number is out of its range, or the ring has too few rows.
+        ConfigurationError: the ring has too few rows.
     """
 
     def __init__(
@@ -53,35 +100,36 @@ class RolloutBuffer(OnPolicyBuffer):
         gamma: float,
         lambda_: float,
         extras: Mapping[str, tuple[int, ...]] | None = None,
-        scale: Callable[[Tensor], Tensor] = as_it_is,
+        scale: Callable[[Tensor], Tensor] = identity,
         length: int = 1,
     ) -> None:
-        for name, number in (("n_steps", n_steps), ("n_epochs", n_epochs), ("batch_size", batch_size)):
-            if number < 1:
-                raise ConfigurationError(f"{name}={number} is not allowed; give an integer >= 1")
-        if ring.rows < rows_needed(n_steps, ring.frame_stack):
+        needed = rows_needed(n_steps, ring.frame_stack)
+        if ring.rows < needed:
             raise ConfigurationError(
-                f"the ring has {ring.rows} rows a lane, a rollout of n_steps={n_steps} with frame_stack={ring.frame_stack} "
-                f"needs {rows_needed(n_steps, ring.frame_stack)}; give it {ring.num_lanes} times as many in all"
+                f"ring must have at least {needed} rows per lane for n_steps={n_steps} and frame_stack={ring.frame_stack}, got "
+                f"{ring.rows}. Set its capacity to at least {needed * ring.num_lanes}."
             )
         shapes = {VALUE: (), **(extras or {})}
         super().__init__(ring, shapes)
-        self.n_steps, self.n_epochs = n_steps, n_epochs
-        self.length, self.pieces = length, n_steps // length * ring.num_lanes
+        self.n_steps = n_steps
+        self.n_epochs = n_epochs
+        self.length = length
+        self.pieces = n_steps // length * ring.num_lanes
         self.num_minibatches = -(-self.pieces // (batch_size // length))
-        drawn = -(-self.pieces // self.num_minibatches)
-        self.batch_size = drawn * length
+        self._pieces_per_batch = -(-self.pieces // self.num_minibatches)
+        self.batch_size = self._pieces_per_batch * length
         self.view = RolloutView(ring, n_steps, gamma, lambda_, shapes, scale)
         self.start: IntArray = np.zeros(ring.num_lanes, np.int64)
         self.ticks = 0
         self.num_samples = 0
-        self._spent = False
+        self._consumed = False
         self._drawn = 0
-        # the last minibatch is filled up with the piece that stands for none
-        self._order = torch.full((self.num_minibatches * drawn,), self.pieces, device=ring.device)
+        # the last minibatch is filled up with the padding piece
+        count = self.num_minibatches * self._pieces_per_batch
+        self._order = torch.full((count,), self.pieces, device=ring.device)
 
     def describe(self) -> str:
-        """One line for people: steps and updates of a rollout."""
+        """Returns one line of text: steps and updates of a rollout."""
         lanes = self.ring.num_lanes
         return (
             f"rollouts of {self.n_steps} x {lanes} = {self.n_steps * lanes:,} steps, "
@@ -90,75 +138,136 @@ class RolloutBuffer(OnPolicyBuffer):
 
     @property
     def is_full(self) -> bool:
-        """All ticks are there, and no update has been asked for."""
-        return self.ticks >= self.n_steps and not self._spent
+        """True if all ticks have arrived and `updates_due` has not been called yet."""
+        return self.ticks >= self.n_steps and not self._consumed
 
     def extend(self, rows: Rows) -> None:
-        """Takes in one tick: departures of the last (or the cut of a stream that begins anew), then arrivals."""
-        if self._spent:
+        """Adds one tick: the departures of the last one (or the cut of a stream that restarts), then the arrivals."""
+        if self._consumed:
             self.start[:] = self.ring.cursor - 1
-            self.ticks, self._spent = 0, False
+            self.ticks = 0
+            self._consumed = False
         if rows.action is not None:
             self._depart(rows.extra)
             self.ring.depart(rows.action)
             self.ticks += 1
         elif self.ring.cursor[0] > 0:
             self.ring.cut()
-            self.ticks += 1  # it takes a row, for the reset, like any other tick
+            self.ticks += 1  # the reset takes up a row, like any other tick
         for slot in rows.slots:
             self.ring.arrive(slot)
             self._arrived(slot)
 
-    def complete(self, value_of: ValueOf) -> None:
-        """Gives values to the rows that have none, and all samples their targets; before the first update.
+    def complete(self, value_of: ValueFunction) -> None:
+        """Computes the missing values, and the targets of all samples; called before the first update.
 
-        Without a value are the open rows, final rows of environments that reset within a step, and rows at which a stream
-        was cut. Those that are `terminal` need none.
+        Values are missing at the open rows, at the final rows of environments that reset within a step, and at rows where a
+        stream was cut; rows that are `terminal` need none.
 
         Args:
-            value_of: the current policy's values `[B]` of observations, and masks, of B rows.
+            value_of: the current policy's values `[B]` of observations and masks of B rows.
         """
         row = self.start + np.arange(2 * self.n_steps + 1)[:, None]  # [W, B]
         lane = np.broadcast_to(self._lanes, row.shape)
-        lacking = self._without_value(row, lane)
-        self._evaluate(row[lacking], lane[lacking], value_of)
+        missing = self._without_value(row, lane)
+        self._evaluate(row[missing], lane[missing], value_of)
         self.view.prepare(self.start, self.extra)
-        self.num_samples = int(self.view.weight.sum())  # a CPU-GPU sync point, once a rollout
+        self.num_samples = int(self.view.weight.sum())  # a CPU-GPU synchronisation, once per rollout
 
     def updates_due(self) -> int:
-        """Gradient steps to take now; asking settles them. None if the rollout holds no sample (nothing but resets)."""
+        """Returns the gradient steps to run now, and counts them as done; 0 if the rollout has no sample (only resets)."""
         if not self.is_full:
             return 0
-        self._spent, self._drawn = True, 0
+        self._consumed = True
+        self._drawn = 0
         return self.n_epochs * self.num_minibatches if self.num_samples else 0
 
+    def wait(self) -> Wait:
+        """Returns what the next update waits for: the ticks that are left of the rollout."""
+        lanes, there = self.ring.num_lanes, 0 if self._consumed else self.ticks
+        left = self.n_steps - there
+        size = f"n_steps={self.n_steps:,}" + (f" in each of {lanes} lanes" if lanes > 1 else "")
+        why = f"an update takes a full rollout of {size}, of which {there:,} are there"
+        # ticks that only reset count too: in the worst case every second one, and the one that begins
+        least = max((left - 1) // 2 * lanes, 1)
+        return Wait(least, why, f"Learn for {left * lanes:,} env steps or more, or lower n_steps")
+
     def draw(self, generator: torch.Generator) -> Tensor:
-        """Places `[N]` of the next minibatch: the next part of a permutation that each epoch draws anew."""
+        """Returns the places `[N]` of the next minibatch: the next part of a permutation that is new in each epoch."""
         index = self._drawn % self.num_minibatches
         if index == 0:
             permuted = torch.randperm(self.pieces, generator=generator, device=generator.device)
             self._order[: self.pieces] = permuted
         self._drawn += 1
-        drawn = self.batch_size // self.length
-        return self._order[index * drawn : (index + 1) * drawn]
+        count = self._pieces_per_batch
+        return self._order[index * count : (index + 1) * count]
 
     def state_dict(self) -> dict[str, Tensor]:
-        """All that is held between two ticks, as one flat dict."""
+        """Returns the state between two ticks as one flat dict."""
         state = self._rows_state() | {"start": torch.from_numpy(self.start.copy())}
-        return state | {"ticks": torch.tensor([self.n_steps, self.ticks, self._spent])}
+        return state | {"ticks": torch.tensor([self.n_steps, self.ticks, self._consumed])}
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Takes over what `state_dict` gave.
+        """Loads the result of `state_dict`.
 
         Raises:
-            CheckpointError: it is of a rollout of other shapes.
+            CheckpointError: it belongs to a rollout of other shapes.
         """
         if "ticks" in state and int(state["ticks"][0]) != self.n_steps:
             raise CheckpointError(
-                f"the state is of a rollout of n_steps={int(state['ticks'][0])}, this one has {self.n_steps}; make both "
-                f"the same"
+                f"n_steps of the saved rollout must be {self.n_steps}, got {int(state['ticks'][0])}. Create the model with the "
+                f"saved value."
             )
         self._load_rows(state, {"start", "ticks"})
         self.start[:] = state["start"].cpu().numpy()
-        _, self.ticks, spent = (int(number) for number in state["ticks"])
-        self._spent = bool(spent)
+        _, self.ticks, consumed = (int(number) for number in state["ticks"])
+        self._consumed = bool(consumed)
+
+
+class Before(NamedTuple):
+    """The step before a row: inputs of a recurrent policy for that row."""
+
+    obs: Observation
+    """Observations of the preceding rows, `[N, ...]` by key."""
+    declared: dict[str, npt.NDArray[Any]]
+    """Extra outputs of the policy there: "state" `[N, P]`, its recurrent state before that step, and others that it reads."""
+    action: ActionArray
+    """`[N, ...]` actions taken there."""
+    reward: npt.NDArray[Any]
+    """`[N]` rewards received on arriving at the rows themselves."""
+    begins: BoolArray
+    """`[N]` True where an episode starts, so that there is no preceding row."""
+
+
+class SequenceRolloutBuffer(RolloutBuffer):
+    """Rollout buffer for recurrent policies: minibatches are sequences of `length` consecutive samples of one lane each.
+
+    The policy's extra outputs contain "state" and "begins". A sequence may span several episodes: the state is set to zeros at
+    a sample that `begins` one. The rows of a minibatch are time-major, `[length * sequences]`.
+    """
+
+    def describe(self) -> str:
+        """Returns one line of text: steps, updates and length of the sequences."""
+        return f"{super().describe()}, in sequences of {self.length}"
+
+    def sample(self, places: Tensor) -> Batch:
+        """Returns the sequences `[N]` int64 from `draw`; pure tensor operations."""
+        lanes = self.ring.num_lanes
+        first = places // lanes * (self.length * lanes) + places % lanes
+        along = first + torch.arange(self.length, device=places.device).unsqueeze(1) * lanes
+        return self.view.gather(torch.where(places < self.pieces, along, self.view.places).flatten())
+
+    def _value_inputs(self, lane: IntArray, row: IntArray) -> tuple[Any, ...]:
+        ring = self.ring
+        before = np.maximum(row - 1, 0)
+        cells = before % ring.rows, lane
+        flat = ring.cells(*(torch.from_numpy(where).to(ring.device) for where in (lane, before)))
+        now = ring.cells(*(torch.from_numpy(where).to(ring.device) for where in (lane, row)))
+        step = Before(
+            obs=self._observe(lane, before)[0],
+            declared={name: column[cells] for name, column in self.extra.items()},
+            action=ring.actions_at(flat).cpu().numpy(),
+            reward=ring.reward.take(now).cpu().numpy(),
+            begins=(row == 0) | ring.last.take(flat).cpu().numpy(),
+        )
+        return *self._observe(lane, row), step

@@ -1,4 +1,4 @@
-"""Sequences: stretches of a lane with the recurrent state that they begin in, read from the ring of single rows."""
+"""Sequence replay for recurrent networks: consecutive rows of a lane, with the recurrent state stored at their start."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ import torch
 from torch import Tensor
 
 from sb_dqn.buffers.frame_stack import observations_at
-from sb_dqn.buffers.n_step_transitions import as_it_is
-from sb_dqn.buffers.prioritized_sampler import Entering
+from sb_dqn.buffers.n_step_transitions import identity
+from sb_dqn.buffers.prioritized_sampler import InputPriorities
 from sb_dqn.buffers.ring import Ring
-from sb_dqn.buffers.ring_storage import Column
-from sb_dqn.buffers.start_rule import StartRule
+from sb_dqn.buffers.ring_layout import ColumnSpec, StartRule
 from sb_dqn.checks import check_bool, check_float, check_int
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.losses.rescaling import rescaled_target
@@ -23,26 +22,26 @@ from sb_dqn.losses.sequences import sequence_priority, valid_steps
 from sb_dqn.types import Batch
 
 CHUNK = 2**19
-"""Rows that are read at once for input priorities."""
+"""Rows read at once for input priorities."""
 
 
 @dataclass(frozen=True)
 class Sequences:
-    """How a recurrent net is trained (Kapturowski et al. 2019, ICLR; names as in rlpyt's R2D1).
+    """Settings of sequence replay (Kapturowski et al. 2019, ICLR; names as in rlpyt's R2D1).
 
     Args:
-        batch_T: steps of a sequence that are trained, >= 1.
-        warmup_T: steps before them that only bring the state up to date (burn-in), >= 0.
-        store_rnn_state_interval: rows of an episode between two stored states, at which sequences begin: k; 1: at any row;
-            0: none is stored, a sequence begins anywhere in a state of zeros.
-        eta: share of the largest error in a sequence's priority, the rest is the mean's, [0, 1].
-        input_priorities: new sequences get the priority that the actor's own values give them; else that of
-            `prioritized_replay`. None: they do where what is fed back later is a TD error, too.
-        input_priority_shift: stored states between where burn-in begins and the first step that this priority looks at;
-            None: `warmup_T / store_rnn_state_interval`, so these are the very steps that will be trained.
+        batch_T: trained steps of a sequence, >= 1.
+        warmup_T: burn-in: steps before them that only update the recurrent state, >= 0.
+        store_rnn_state_interval: k, rows of an episode between two stored states, at which sequences start; 1: at any row;
+            0: no states are stored, and a sequence starts at any row with a state of zeros.
+        eta: weight of the largest error in the priority of a sequence, the mean having the rest, [0, 1].
+        input_priorities: True computes priorities of new sequences from the values at acting time; False uses the `initial`
+            of `prioritized_replay`. None: True where later priorities are TD errors, too.
+        input_priority_shift: stored states between the start of the burn-in and the first step that the input priority uses;
+            None: `warmup_T / store_rnn_state_interval`, which gives exactly the trained steps.
 
     Raises:
-        ConfigurationError: one of them is out of its range, or the interval does not divide the lengths.
+        ConfigurationError: an argument is out of range, or the interval does not divide the lengths.
     """
 
     batch_T: int = 32
@@ -63,8 +62,8 @@ class Sequences:
             if length % self.every:
                 lower = length // self.every * self.every
                 raise ConfigurationError(
-                    f"store_rnn_state_interval={self.every} does not divide {name}={length}: a sequence would begin where no "
-                    f"state is stored, or leave steps out; give {name}={max(lower, self.every)} or another interval"
+                    f"{name} must be a multiple of store_rnn_state_interval={self.every}, got {length}: a sequence would start "
+                    f"without a stored state, or skip steps. Set {name}={max(lower, self.every)}, or change the interval."
                 )
         if self.input_priority_shift is not None:
             shift = check_int("input_priority_shift", self.input_priority_shift, 0, self.warmup_T // self.every)
@@ -72,60 +71,68 @@ class Sequences:
 
     @property
     def every(self) -> int:
-        """Rows of an episode between two that may start."""
+        """Stride of the start rows within an episode."""
         return max(self.store_rnn_state_interval, 1)
 
     @property
-    def enters(self) -> bool:
-        """Whether new sequences have priorities of their own."""
+    def has_input_priorities(self) -> bool:
+        """True unless `input_priorities` is False."""
         return self.input_priorities is not False
 
     @property
-    def offset(self) -> int:
-        """Rows from the first trained one to the first that an input priority looks at; <= 0."""
+    def priority_offset(self) -> int:
+        """Offset of the first row of the input priority from the first trained row; <= 0."""
         shift = self.warmup_T // self.every if self.input_priority_shift is None else self.input_priority_shift
         return shift * self.every - self.warmup_T
 
-    def span(self, n_steps: int, frame_stack: int, state_size: int, branches: tuple[int, ...] = ()) -> StartRule:
-        """What a ring must keep: a row that starts is the first trained one, its burn-in lies behind it. `branches`: (D,) or ()."""
+    def start_rule(self, n_steps: int, frame_stack: int, state_size: int, branches: tuple[int, ...] = ()) -> StartRule:
+        """Returns the start rule and additional columns of a ring for these sequences.
+
+        A start row is the first trained row of a sequence; its burn-in comes before it.
+
+        Args:
+            n_steps: n.
+            frame_stack: K.
+            state_size: numbers of a recurrent state.
+            branches: `(D,)` for actions with branches, else `()`.
+        """
         number = np.dtype(np.float32)
-        values = Column(branches, number)
-        declared = {"q_taken": values, "q_best": values} if self.enters else {}
+        values = ColumnSpec(branches, number)
+        extras = {"q_taken": values, "q_best": values} if self.has_input_priorities else {}
         if self.store_rnn_state_interval:
-            declared["state"] = Column((state_size,), number, every=self.every)
-        # one row more behind for the action before the first, one ahead, since the open row has no values yet
-        ahead = self.batch_T - 1 + n_steps + self.enters
-        return StartRule(self.warmup_T + frame_stack, ahead, self.every, declared)
+            extras["state"] = ColumnSpec((state_size,), number, every=self.every)
+        # one more row behind, for the action before the first; one more ahead, since the open row has no values yet
+        ahead = self.batch_T - 1 + n_steps + self.has_input_priorities
+        return StartRule(self.warmup_T + frame_stack, ahead, self.every, extras)
 
 
 class SequenceView:
-    r"""Sequences of T steps after W steps of burn-in, each step with its n-step return.
+    r"""Sequences of T trained steps after W steps of burn-in, each step with its n-step return.
 
-    Row r of a lane stands for the sequence of rows r - W .. r + T - 1 + n. Rows r .. r + T - 1 are trained, the n beyond are
-    what the last of them bootstraps from. It goes on through a lost life, with discount 0 there; from the first `last` row
-    on its steps have weight 0. Returns and discounts are those of `TransitionView`.
+    Start row r of a lane denotes the sequence of rows r - W .. r + T - 1 + n. Rows r .. r + T - 1 are trained, the following n
+    are used to bootstrap. A sequence continues after a lost life, with discount 0 there; from the first `last` row on its
+    steps have weight 0. Returns and discounts are those of `TransitionView`.
 
-    Burn-in begins at row r - W in the state stored there; where an episode begins on the way, in a state of zeros. Stored
-    states stand at each k-th row of an *episode*, so an episode's first steps are trained as often as its others.
+    Burn-in starts at row r - W in the state stored there; where an episode starts on the way, the state is set to zeros.
+    States are stored at each k-th row of an *episode*, so the first steps of an episode are trained as often as the others.
 
     Args:
-        ring: made with the span of `sequences`.
+        ring: a ring with the start rule of `sequences`.
         sequences: lengths and interval.
-        gamma: in [0, 1].
-        scale: from rewards as they are stored to rewards as they are learned from; the nets read them as they are stored.
-
-    Raises:
-        ConfigurationError: gamma is out of its range.
+        gamma: discount per env step, [0, 1].
+        scale: function from stored rewards to the rewards of the loss; networks read the stored ones.
     """
 
     def __init__(
-        self, ring: Ring, sequences: Sequences, gamma: float, scale: Callable[[Tensor], Tensor] = as_it_is
+        self, ring: Ring, sequences: Sequences, gamma: float, scale: Callable[[Tensor], Tensor] = identity
     ) -> None:
-        if not 0.0 <= gamma <= 1.0:
-            raise ConfigurationError(f"gamma={gamma} is not allowed; give a number in [0, 1]")
-        self.ring, self.sequences, self.n_steps, self.gamma = ring, sequences, ring.n_steps, float(gamma)
+        self.ring = ring
+        self.sequences = sequences
+        self.n_steps = ring.n_steps
+        self.gamma = float(gamma)
         self.scale = scale
-        self.length, self.warmup = sequences.batch_T, sequences.warmup_T
+        self.length = sequences.batch_T
+        self.warmup = sequences.warmup_T
         ahead = self.length + ring.n_steps
         self._around = torch.arange(-self.warmup - 1, ahead, device=ring.device).unsqueeze(1)  # [1 + W + T + n, 1]
         self._ahead = self._around[self.warmup + 1 :]
@@ -133,20 +140,21 @@ class SequenceView:
         self._powers = torch.tensor(
             [gamma**k for k in range(ring.n_steps + 1)], dtype=torch.float32, device=ring.device
         )
-        self._kind = ring.layout.columns.get("state")
+        self._state_spec = ring.layout.columns.get("state")
 
     def gather(self, lane: Tensor, row: Tensor, weight: Tensor) -> Batch:
-        """Reads one batch of N sequences; all is time-major and flat: place t * N + i is step t of sequence i.
+        """Reads one batch of N sequences, time-major and flat: index t * N + i is step t of sequence i.
 
         Args:
-            lane, row: `[N]` int64, rows absolute and allowed to start.
+            lane, row: `[N]` int64; absolute rows that may start.
             weight: `[N]` float32.
 
         Returns:
-            A batch of fresh tensors whose `action`, `return_`, `discount`, `weight` and masks are `[T * N]`, of the trained
-            steps; `obs` `[(W + T + n) * N, ...]`, of all rows; `place` `[2, N]`. `extra` holds, of all rows,
-            `previous_action` (-1: none), `previous_reward` and `begins`; `state` `[N, ...]`, that in which the first row is
-            met, if states are stored; and `end` `[T * N]` int64, the row that a step bootstraps from, counted from r.
+            A batch of new tensors. `action`, `return_`, `discount`, `weight` and masks are `[T * N]`, for the trained steps;
+            `obs` is `[(W + T + n) * N, ...]`, for all rows; `place` is `[2, N]`. `extra` contains, for all rows,
+            `previous_action` (-1: none), `previous_reward` and `begins`; if states are stored, `state` `[N, ...]`, the
+            recurrent state before the first row; and `end` `[T * N]` int64, the row that a step bootstraps from, relative
+            to r.
         """
         ring = self.ring
         rows = row + self._around  # [1 + W + T + n, N]
@@ -160,12 +168,12 @@ class SequenceView:
         branches = (1,) * (action.dim() - 2)
         extra = {
             "previous_action": torch.where(begins.view(*begins.shape, *branches), -1, action[:-1]).flatten(0, 1),
-            "previous_reward": ring.reward.take(now).flatten(),  # 0 on a reset row as it is
+            "previous_reward": ring.reward.take(now).flatten(),  # stored as 0 on a reset row
             "begins": begins.flatten(),
             "end": end.flatten(),
         }
-        if self._kind is not None:
-            place = (row - self.warmup) // self._kind.every % self._kind.slots(ring.rows)
+        if self._state_spec is not None:
+            place = (row - self.warmup) // self._state_spec.every % self._state_spec.slots(ring.rows)
             extra["state"] = ring.columns["state"].index_select(0, place * ring.num_lanes + lane)
         last_rows = trained.gather(0, end)
         mask, next_mask = (
@@ -187,42 +195,41 @@ class SequenceView:
         )
 
     def _targets(self, cells: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """`[T + n, N]` cells of rows r .. -> returns, discounts and rows to bootstrap from (counted from r), `[T, N]`."""
+        """Computes returns, discounts and bootstrap rows (relative to r), `[T, N]` each, from `[T + n, N]` cells of rows r .."""
         ring, n = self.ring, self.n_steps
         terminal = ring.terminal.take(cells)
-        reward = self.scale(ring.reward.take(cells)[1:]).unfold(
-            0, n, 1
-        )  # [T, N, n]: of the steps 1 .. n after each row
+        # [T, N, n]: the steps 1 .. n after each row
+        reward = self.scale(ring.reward.take(cells)[1:]).unfold(0, n, 1)
         stop = (terminal | ring.last.take(cells))[1:].unfold(0, n, 1)
-        going = stop[..., :-1].logical_not().cumprod(-1)  # [T, N, n - 1]: steps 2 .. n, 1 where nothing ended before
+        going = stop[..., :-1].logical_not().cumprod(-1)  # [T, N, n - 1]: steps 2 .. n, 1 where no episode ended before
         return_ = reward[..., 0] + (reward[..., 1:] * self._powers[1:-1] * going).sum(-1)
         steps = going.sum(-1) + 1
         end = self._steps + steps
         return return_, self._powers.take(steps) * terminal.gather(0, end).logical_not(), end
 
-    def entering(self, eps: float | None = None) -> Entering:
-        """What gives sequences their priorities as they come to be, see `input_priorities`.
+    def input_priority_function(self, eps: float | None = None) -> InputPriorities:
+        """Returns `input_priorities` as a function of lanes and rows.
 
         Args:
-            eps: of value rescaling; None: values are as they are.
+            eps: constant of value rescaling; None: values are not rescaled.
         """
         return partial(self.input_priorities, eps=eps)
 
     @torch.no_grad()
     def input_priorities(self, lane: Tensor, row: Tensor, eps: float | None = None) -> Tensor:
-        r"""Priorities of sequences by the values that the actor had when it met them.
+        r"""Computes priorities of new sequences from the values at acting time.
 
         .. math:: \delta_t = q_t - h\big(R_t + \gamma_t \, h^{-1}(\max_a q_{t+m})\big)
 
-        Of branches it is the mean of their absolute errors; steps are joined as in `sequence_priority`. rlpyt took the largest value
-        at t + n - 1 and left gamma^n out.
+        For branches, their absolute errors are averaged; steps are combined as in `sequence_priority`. (rlpyt uses the largest
+        value at t + n - 1, and omits gamma^n.)
 
         Args:
-            lane, row: `[N]` int64 of sequences that have just come to be.
-            eps: of value rescaling; None: values are as they are.
+            lane, row: `[N]` int64 of new sequences.
+            eps: constant of value rescaling; None: values are not rescaled.
 
         Returns:
-            `[N]` float32, NaN for a sequence without a step that counts.
+            `[N]` float32, NaN for a sequence without a valid step.
         """
         size = max(1, CHUNK // len(self._ahead))
         starts = range(0, max(len(row), 1), size)
@@ -230,7 +237,7 @@ class SequenceView:
 
     def _input_priorities(self, lane: Tensor, row: Tensor, eps: float | None) -> Tensor:
         ring, columns = self.ring, self.ring.columns
-        rows = row + self.sequences.offset + self._ahead
+        rows = row + self.sequences.priority_offset + self._ahead
         cells = ring.cells(lane, rows)
         return_, discount, end = self._targets(cells)
         ends = cells.gather(0, end)
@@ -240,17 +247,21 @@ class SequenceView:
             best, taken = best.unsqueeze(-1), taken.unsqueeze(-1)
         return_, discount = return_.unsqueeze(-1), discount.unsqueeze(-1)
         y = return_ + discount * best if eps is None else rescaled_target(return_, discount, best, eps)
-        # nobody asked for a value where SAME_STEP autoreset or a new `learn` cut an episode: it is 0 as it arrived
+        # where SAME_STEP autoreset or a new `learn` cut an episode, no value was computed: the column still contains 0
         unknown = ring.last.take(ends) & (best == 0).all(-1) & (discount[..., 0] > 0)
         valid = valid_steps(ring.last.take(now)) & (rows[: self.length] >= 0) & ~unknown
-        found = sequence_priority((taken - y).abs().mean(-1), valid, self.sequences.eta)
-        return torch.where(valid.any(0), found, torch.nan)
+        priority = sequence_priority((taken - y).abs().mean(-1), valid, self.sequences.eta)
+        return torch.where(valid.any(0), priority, torch.nan)
 
 
 def sequence_inputs(batch: Batch) -> Mapping[str, Tensor]:
-    """What `SequenceView` puts into `Batch.extra`."""
+    """Returns the `extra` of a batch of sequences.
+
+    Raises:
+        ConfigurationError: the batch contains transitions.
+    """
     if batch.extra is None or "begins" not in batch.extra:
         raise ConfigurationError(
-            "the batch holds transitions, a recurrent net needs sequences; read them by SequenceView"
+            "a recurrent network must be trained on sequences, got a batch of transitions. Read it with SequenceView."
         )
     return batch.extra

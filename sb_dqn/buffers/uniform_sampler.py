@@ -1,4 +1,4 @@
-"""Samplers: which rows a batch begins at. Pure tensor functions of fixed shape: they can be traced or captured."""
+"""Replay samplers: the base class, and uniform sampling. Pure tensor functions of fixed shape, which can be traced."""
 
 from __future__ import annotations
 
@@ -10,73 +10,90 @@ import torch
 from torch import Tensor
 
 from sb_dqn.buffers.ring import Ring
-from sb_dqn.errors import ConfigurationError
 from sb_dqn.types import Slot
 
 
 class Sampler(ABC):
-    """Says where a batch begins, and hears what has arrived and how large the errors were."""
+    """Selects the rows at which the samples of a batch start."""
 
+    ring: Ring
     noise_shape: tuple[int, ...]
-    """Shape of the float64 uniform [0, 1) numbers that one call of `locate` needs."""
+    """Shape of the float64 uniform [0, 1) numbers for one call of `locate`; its last axis is the batch."""
+
+    @property
+    def batch_size(self) -> int:
+        """N, the samples of a training batch."""
+        return self.noise_shape[-1]
 
     @abstractmethod
     def locate(self, noise: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """`noise` -> lane `[N]` int64, absolute row `[N]` int64, weight `[N]` float32 (0: padding)."""
+        """Selects rows from uniform numbers.
+
+        Args:
+            noise: `noise_shape`, or the same with another last axis N; float64 in [0, 1).
+
+        Returns:
+            Lane `[N]` int64, absolute row `[N]` int64 and weight `[N]` float32 (0: padding).
+        """
+
+    def draw(self, batch_size: int, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
+        """Selects `batch_size` rows with numbers from `generator`, at least one row being allowed to start; see `locate`."""
+        shape = (*self.noise_shape[:-1], batch_size)
+        noise = torch.rand(shape, dtype=torch.float64, generator=generator, device=generator.device)
+        return self.locate(noise.to(self.ring.device))
 
     @abstractmethod
     def arrived(self, slot: Slot) -> None:
-        """One slot has been written into the ring."""
+        """Called after a slot has been written into the ring."""
 
     @abstractmethod
     def feedback(self, index: Tensor, priority: Tensor) -> None:
-        """New priorities `[N]` of the places `index` `[2, N]` (lane, absolute row)."""
+        """Sets new priorities `[N]` of the rows `index` `[2, N]` (lane, absolute row)."""
 
     def advance(self, step: int, horizon: int) -> None:  # noqa: B027 - most samplers follow no schedule
-        """How far the run is, in env steps; told before a burst of updates, for what follows a schedule."""
+        """Sets the progress of training in env steps, for schedules; called before a burst of updates."""
 
     def refresh(self) -> None:  # noqa: B027 - most samplers need no more than the ring's bounds
-        """The host's part: called after `ring.refresh_bounds()` and before sampling; it must be cheap to call again."""
+        """Updates the sampler on the host; called after `ring.refresh_bounds()` and before sampling. Repeated calls are
+        cheap."""
 
-    def memory(self) -> tuple[Tensor, ...]:
-        """The tensors that `feedback` writes in place."""
+    def mutable_tensors(self) -> tuple[Tensor, ...]:
+        """Returns the tensors that `feedback` and `refresh` write in place."""
         return ()
 
     @contextmanager
-    def untouched(self) -> Iterator[None]:
-        """Undoes what `feedback` did meanwhile: recording a gradient step runs it, and nothing may be learnt of that."""
-        before = [tensor.clone() for tensor in self.memory()]
+    def preserve_state(self) -> Iterator[None]:
+        """Restores the sampler on exit, undoing `feedback` and `refresh`; for recordings and inspection."""
+        before = [tensor.clone() for tensor in self.mutable_tensors()]
         try:
             yield
         finally:
-            for tensor, old in zip(self.memory(), before, strict=True):
+            for tensor, old in zip(self.mutable_tensors(), before, strict=True):
                 tensor.copy_(old)
 
     @abstractmethod
     def state_dict(self) -> dict[str, Tensor]:
-        """What the sampler remembers; may be views of live memory, as the ring's."""
+        """Returns the state of the sampler; may contain views of live memory, as the ring's."""
 
     @abstractmethod
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Takes over what `state_dict` gave, after the ring did; an empty state is that of a sampler of another kind."""
+        """Loads the result of `state_dict`, after the ring has loaded its own; an empty state comes from another sampler."""
 
 
 class UniformSampler(Sampler):
-    """Every row that may start is equally likely, with replacement.
+    """Uniform sampling with replacement over all rows that may start.
 
-    One number is drawn over the sum of the lanes' intervals (never a lane first: lanes may be unequal), four candidates
-    for each place; the first that may start is taken. Only if all four are `last` rows the place has weight 0.
+    One number is drawn over the sum of the lanes' intervals (never a lane first, because lanes may differ in length), four
+    candidates per sample; the first that may start is used. A sample has weight 0 only if all four are `last` rows.
 
     Args:
-        ring: `ring.refresh_bounds()` must have been called since the last arrival.
+        ring: the ring; `ring.refresh_bounds()` must have been called since the last arrival.
         batch_size: N >= 1.
     """
 
     CANDIDATES = 4
 
     def __init__(self, ring: Ring, batch_size: int) -> None:
-        if batch_size < 1:
-            raise ConfigurationError(f"batch_size={batch_size} is not allowed; give an integer >= 1")
         self.ring = ring
         self.noise_shape = (self.CANDIDATES, batch_size)
 
@@ -84,8 +101,8 @@ class UniformSampler(Sampler):
         """See `Sampler.locate`.
 
         Args:
-            noise: `[4, N]` uniform in [0, 1), float64. float32 is accepted, but with its 2**24 values it cannot reach
-                every row of a larger ring.
+            noise: `[4, N]` uniform in [0, 1), float64. float32 is accepted, but its 2**24 values cannot reach every row of a
+                larger ring.
         """
         ring = self.ring
         number = (noise.double() * ring.total).long()  # < total: the product never rounds up to it
@@ -95,29 +112,36 @@ class UniformSampler(Sampler):
             chosen = _first(allowed, row)
             return torch.zeros_like(chosen), chosen, allowed.any(0).float()
         lane = torch.searchsorted(ring.edge, number, right=True)
-        lane = lane.clamp_max(ring.num_lanes - 1)  # matters only while no lane has a row
+        lane = lane.clamp_max(ring.num_lanes - 1)  # has an effect only while no lane has a row
         row = number + ring.base.take(lane)
         allowed = ring.may_start(lane, row)
         return _first(allowed, lane), _first(allowed, row), allowed.any(0).float()
 
+    def draw(self, batch_size: int, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
+        """See `Sampler.draw`; samples of weight 0 are drawn again, so every weight is 1."""
+        lane, row, weight = super().draw(batch_size, generator)
+        while len(padding := (weight == 0).nonzero()[:, 0]):
+            lane[padding], row[padding], weight[padding] = super().draw(len(padding), generator)
+        return lane, row, weight
+
     def arrived(self, slot: Slot) -> None:
-        """Nothing to do: the bounds say it all."""
+        """Does nothing: the ring's bounds suffice."""
 
     def feedback(self, index: Tensor, priority: Tensor) -> None:
-        """Nothing to do: all rows stay equal."""
+        """Does nothing: all rows keep the same probability."""
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Empty: nothing is remembered."""
+        """Returns an empty dict: there is no state."""
         return {}
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Nothing to take over."""
+        """Does nothing: there is no state."""
 
 
 def _first(allowed: Tensor, candidates: Tensor) -> Tensor:
-    """`[C, N]` -> `[N]`: of each column the first candidate that is allowed, or the last one if none is.
+    """Returns, for each column of `[C, N]`, the first candidate that is allowed, or the last one if none is.
 
-    A chain of `where`, because `max` over an axis wakes a second thread even for 32 places, and waits for it.
+    A chain of `where`, because `max` over an axis wakes a second thread even for 32 samples, and waits for it.
     """
     *earlier, chosen = candidates.unbind(0)
     for may, candidate in zip(reversed(allowed.unbind(0)[:-1]), reversed(earlier), strict=True):

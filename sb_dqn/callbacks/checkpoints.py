@@ -9,7 +9,7 @@ from pathlib import Path
 from sb_dqn.callbacks.base import BaseCallback
 from sb_dqn.callbacks.frequency import Every
 from sb_dqn.callbacks.normalizers import find_normalizer
-from sb_dqn.checkpoint.incremental.background_writer import Writing
+from sb_dqn.checkpoint.incremental.background_writer import BackgroundWrite
 from sb_dqn.errors import ConfigurationError
 
 
@@ -60,7 +60,7 @@ class CheckpointCallback(BaseCallback):
         self.trust = trust
         self.incremental = incremental
         self._warned = False
-        self._writing: Writing | None = None
+        self._writing: BackgroundWrite | None = None
         self.save_freq = save_freq
         self.save_path = save_path
         self.name_prefix = name_prefix
@@ -125,7 +125,7 @@ class CheckpointCallback(BaseCallback):
             path = self._path("replay_buffer_", "zip")
             self.model.save_replay_buffer(path)
             self._print_path("replay checkpoint", path)
-        normalizer = find_normalizer(self.training_env) if self.save_vecnormalize else None
+        normalizer = find_normalizer(self.model.get_env()) if self.save_vecnormalize else None
         if normalizer is not None:
             path = self._path("vecnormalize_", "pkl")
             normalizer.save(path)

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from sb_dqn.callbacks.base import BaseCallback, FunctionCallback, Locals
 from sb_dqn.callbacks.frequency import Every
-from sb_dqn.checks import check_called
+from sb_dqn.checks import check_callable
 from sb_dqn.errors import ConfigurationError
 
 
@@ -110,7 +110,7 @@ def as_callback(callback: MaybeCallback, name: str = "callback") -> BaseCallback
         class_name = callback.__name__
         raise ConfigurationError(f"{name} must be an object, got the class {class_name}. Pass {class_name}(...).")
     if callable(callback):
-        return ConvertCallback(check_called(name, callback, "locals", "globals"))
+        return ConvertCallback(check_callable(name, callback, "locals", "globals"))
     if any(base.__module__.startswith("stable_baselines3.") for base in type(callback).__mro__):
         class_name = type(callback).__name__
         raise ConfigurationError(

@@ -25,14 +25,14 @@ def enjoy(
     run: Path, env_id: str | None, episodes: int, video: Path | None, seed: int, best: bool, explore: bool, device: str
 ) -> None:
     """Watch the model in RUN, a run's folder or a zip, play; closing the window ends it."""
-    from sb_dqn.checks import check_target
+    from sb_dqn.checks import check_output_path
     from sb_dqn.cli.rendering import FILMS, Film, Window, open_shown
     from sb_dqn.cli.train.folder import find_run
     from sb_dqn.cli.train.load_model import env_of, load_model
     from sb_dqn.evaluation import play_episodes
 
     if video is not None:
-        check_target(video, "film", FILMS)
+        check_output_path(video, "film", FILMS)
     found = find_run(run, best=best)
     env, env_kwargs = env_of(found, env_id)
     model = load_model(found, device)

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import torch
 
 from sb_dqn.accelerate import Mode
-from sb_dqn.buffers.rollout_sequences import Before
+from sb_dqn.buffers.rollout_buffer import Before
 from sb_dqn.core.network_runner import NetworkRunner, Transform
 from sb_dqn.core.recurrent_state import RecurrentState
 from sb_dqn.exploration import Exploration

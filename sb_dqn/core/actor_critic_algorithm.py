@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
 import torch
+from gymnasium import spaces
 
 from sb_dqn.checks import check_mapping
+from sb_dqn.core import model_file
 from sb_dqn.core.construction import PolicyConfig, TrainingConfig
 from sb_dqn.core.episode_config import EpisodeConfig
 from sb_dqn.core.on_policy_algorithm import OnPolicyAlgorithm
@@ -69,6 +72,17 @@ class ActorCriticAlgorithm(OnPolicyAlgorithm):
             rollout=collected,
             has_critic=has_critic,
         )
+
+    @classmethod
+    def loaded_arguments(cls, arguments: dict[str, Any], saved: model_file.Saved) -> dict[str, Any]:
+        """Returns the arguments with two outputs for each bit of a MultiBinary if the file's network has them."""
+        arguments = super().loaded_arguments(arguments, saved)
+        space = saved.blueprint.action_space
+        outputs = [bias.numel() for name, bias in saved.policy.items() if name.endswith("action_head.outputs.bias")]
+        if isinstance(space, spaces.MultiBinary) and outputs == [2 * math.prod(space.shape)]:
+            kwargs = check_mapping("policy_kwargs", arguments.get("policy_kwargs"))
+            return {**arguments, "policy_kwargs": {"binary_logits": 2, **kwargs}}
+        return arguments
 
     def log_facts(self) -> dict[str, float]:
         facts = super().log_facts()

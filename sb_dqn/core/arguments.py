@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from sb_dqn.core.sb3_compat import UNUSED_KEYWORDS
+from sb_dqn.core.sb3_compat import HER, UNUSED_KEYWORDS, wants_her
 from sb_dqn.errors import ConfigurationError, nearest
 
 KEYWORDS = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
@@ -48,20 +48,21 @@ def complete_signature(cls: type[Any]) -> inspect.Signature:
     return inspect.Signature(sorted(found, key=lambda each: each.kind))
 
 
-def check_keywords(cls: type[Any], names: Iterable[str]) -> None:
+def check_keywords(cls: type[Any], keywords: Mapping[str, Any]) -> None:
     """Checks that a class accepts keywords.
 
     Raises:
         ConfigurationError: a keyword is unknown. The message names the closest ones, or the reason for SB3's.
     """
     allowed = constructor_arguments(cls)
-    for name in names:
+    for name, value in keywords.items():
         if name in cls.replaced_arguments:
             raise ConfigurationError(f"{cls.__name__} takes no {name!r}; {cls.replaced_arguments[name]}")
         if name in allowed or name in _keywords(cls):
             continue
         if name in UNUSED_KEYWORDS:
-            raise ConfigurationError(f"{cls.__name__} takes no {name!r}: {UNUSED_KEYWORDS[name]}; leave it out")
+            reason = HER if wants_her(name, value) else f"{UNUSED_KEYWORDS[name]}; leave it out"
+            raise ConfigurationError(f"{cls.__name__} takes no {name!r}: {reason}")
         raise ConfigurationError(
             f"{cls.__name__} takes no {name!r}.{nearest(name, allowed)} It takes {sorted(allowed)}"
         )
@@ -74,7 +75,7 @@ def bind_arguments(cls: type[Any], args: tuple[Any, ...], kwargs: Mapping[str, A
         ConfigurationError: a keyword is unknown.
         TypeError: `policy` or `env` is missing, or there are too many positional arguments.
     """
-    check_keywords(cls, kwargs.keys() - {"policy", "env"})
+    check_keywords(cls, {name: value for name, value in kwargs.items() if name not in ("policy", "env")})
     bound = complete_signature(cls).bind(*args, **kwargs)
     bound.apply_defaults()
     recorded = {name: value for name, value in bound.arguments.items() if name != "env"}

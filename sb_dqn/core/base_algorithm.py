@@ -14,14 +14,15 @@ import numpy.typing as npt
 import torch
 from typing_extensions import Self
 
-from sb_dqn.accelerate import Mode, are_small, few_threads, keep_freed_memory
+from sb_dqn.accelerate import Mode, are_small, keep_freed_memory, limit_threads
 from sb_dqn.callbacks.compose import as_callback
 from sb_dqn.checks import check_int
-from sb_dqn.core import checkpointing
+from sb_dqn.core import checkpointing, model_file
 from sb_dqn.core.action_selection import ActionSelector
 from sb_dqn.core.arguments import bind_arguments, complete_signature
 from sb_dqn.core.collector import Collector
 from sb_dqn.core.construction import PolicyConfig, TrainingConfig, environment_for, open_environment, random_streams
+from sb_dqn.core.idle_warning import IdleWarning
 from sb_dqn.core.learner import Learner
 from sb_dqn.core.predictor import Predictor
 from sb_dqn.core.resume import ResumeState
@@ -33,6 +34,7 @@ from sb_dqn.errors import ConfigurationError, MissingPart, no_attribute
 from sb_dqn.exploration import Exploration
 from sb_dqn.exploration.config import ExplorationConfig
 from sb_dqn.logger import Logger
+from sb_dqn.policies.base import describe_images
 from sb_dqn.rng import Generators
 from sb_dqn.types import ActionArray, Blueprint, Experience, Objective, Rows, Update
 
@@ -121,6 +123,8 @@ class BaseAlgorithm(ABC):
         self.statistics = EpisodeStatistics(self.blueprint.num_envs, training.stats_window_size)
         self.logs = Logs(training.verbose, training.tensorboard_log)
         self.predictor = Predictor(self.policy, self.blueprint, self.action_mask, self.normalizer.observations)
+        for line in describe_images(self.policy) if training.verbose else ():
+            print(line)
         self.learning = False
         """True while `learn` runs."""
         self.training_run: TrainingRun | None = None
@@ -131,6 +135,7 @@ class BaseAlgorithm(ABC):
         self._experience: Any = None
         self._resume_state: ResumeState | None = None
         """State of an interrupted `learn`, from a full checkpoint, until the model learns again."""
+        self._idle = IdleWarning()
 
     def learn(
         self,
@@ -153,6 +158,9 @@ class BaseAlgorithm(ABC):
             reset_num_timesteps: start counting from 0; False continues counting.
             progress_bar: show a progress bar.
 
+        Warns:
+            UserWarning: no update is made, because `total_timesteps` is too small; once for a model that has made none.
+
         Raises:
             ConfigurationError: the model has no environment.
             EnvironmentFault: the environment raised or returned NaN; the model stays usable.
@@ -161,12 +169,14 @@ class BaseAlgorithm(ABC):
         interval = check_int("log_interval", self.default_log_interval if log_interval is None else log_interval, 1)
         callback = None if callback is None else as_callback(callback)
         collector, experience = self._ready()
+        if _resume_from is None:
+            self._idle.before(experience, total, self.n_envs)
         self.learner.gather(self.policy.parameters())
         self.logs.open(tb_log_name or type(self).__name__, reset_num_timesteps)
         self._start_counting(total, reset_num_timesteps, resumed=_resume_from is not None)
         keep_freed_memory()
         small = are_small([self.policy], self.device, self.learner.batch_size)
-        with few_threads(small), self._new_run(callback, interval, progress_bar, _resume_from) as run:
+        with limit_threads(small), self._new_run(callback, interval, progress_bar, _resume_from) as run:
             first = None if _resume_from is None else checkpointing.restore_tick(self, _resume_from)
             for rows in collector.rows(first):
                 run.arrived(rows)
@@ -177,6 +187,8 @@ class BaseAlgorithm(ABC):
                     run.record(self.gradient_step())
                 if not run.after(rows):
                     break
+        complete = _resume_from is None and self.num_timesteps >= self.counters.horizon
+        self._idle.after(experience, total, updated=bool(run.recent), whole=complete)
         return self
 
     @abstractmethod
@@ -335,7 +347,8 @@ class BaseAlgorithm(ABC):
         """Writes parameters, optimiser, counters and exploration to a zip file, atomically.
 
         Args:
-            path: `.zip` is added where there is no suffix.
+            path: `.zip` is added where there is no suffix, and to the name of a folder, with a warning: the file then lies
+                next to the folder.
             full: also write what an exact continuation needs: replay or rollout, environment state, random generators,
                 statistics, log and callbacks; `load(path, env=...).resume()` continues there.
             trust: pickle an environment that has no state of its own format; loading the file then needs `trust=True` too.
@@ -344,7 +357,7 @@ class BaseAlgorithm(ABC):
             background: with `incremental`: copy the data and return; a thread writes it.
 
         Returns:
-            The path; with `background` a `Writing`, whose `wait()` returns the path once it exists, or raises.
+            The path; with `background` a `BackgroundWrite`, whose `wait()` returns the path once it exists, or raises.
 
         Raises:
             CheckpointError: a constructor argument cannot be written.
@@ -379,6 +392,16 @@ class BaseAlgorithm(ABC):
         """
         model: Self = checkpointing.load_model(cls, path, env, device, custom_objects, trust, kwargs)
         return model
+
+    @classmethod
+    def loaded_arguments(cls, arguments: dict[str, Any], saved: model_file.Saved) -> dict[str, Any]:
+        """Returns the constructor arguments that rebuild a saved model; a class whose defaults have changed overrides it.
+
+        Args:
+            arguments: those of the file, changed by those of `load`.
+            saved: contents of the file.
+        """
+        return arguments
 
     def resume(self, callback: Any = None, progress_bar: bool = False) -> Self:
         """Finishes the `learn` that a full checkpoint interrupted, with its horizon and log interval.

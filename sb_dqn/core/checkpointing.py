@@ -103,7 +103,8 @@ def load_model(
     saved = model_file.read_model(path, replacements, trust, env is not None)
     replacements.warn_of_unused(custom_objects or {}, saved.arguments)
     made_by = model_file.find_class(cls, saved.class_name)
-    arguments = {**_passed_on(made_by, saved.arguments), **changes, "device": device}
+    arguments = made_by.loaded_arguments({**saved.arguments, **changes, "device": device}, saved)
+    arguments = _passed_on(made_by, arguments)
     environment = environment_for(saved.blueprint, env, arguments.get("action_mask"))
     model = model_file.build(made_by, environment, arguments, saved.policy)
     parts = model.saved_parts()

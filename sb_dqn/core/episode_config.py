@@ -9,8 +9,7 @@ from typing import NoReturn
 import torch
 
 from sb_dqn.buffers import Ring
-from sb_dqn.buffers.episode_buffer import Episodes
-from sb_dqn.buffers.episode_view import Baseline, EpisodeView
+from sb_dqn.buffers.episode_buffer import Baseline, EpisodeBuffer, EpisodeView
 from sb_dqn.checks import check_float, check_int
 from sb_dqn.core.rollout_config import make_ring
 from sb_dqn.envs.streams.open import Stream
@@ -41,7 +40,7 @@ class EpisodeConfig:
         check_float("gamma", self.gamma, 0.0, 1.0)
         check_float("gae_lambda", self.lambda_, 0.0, 1.0)
 
-    def build(self, stream: Stream, device: torch.device, normalizer: Normalizer) -> Episodes:
+    def build(self, stream: Stream, device: torch.device, normalizer: Normalizer) -> EpisodeBuffer:
         """A store of episodes for the lanes and spaces of `stream`.
 
         Raises:
@@ -60,7 +59,7 @@ class EpisodeConfig:
         def view_of(ring: Ring, extras: Mapping[str, tuple[int, ...]]) -> EpisodeView:
             return EpisodeView(ring, self.gamma, self.lambda_, extras, self.baseline, normalizer.rewards)
 
-        return Episodes(ring_of, self.episodes_per_update, view_of, self.extras)
+        return EpisodeBuffer(ring_of, self.episodes_per_update, view_of, self.extras)
 
     def in_sequences(self, length: int | None) -> NoReturn:
         """Refuses: samples of episodes are shuffled.

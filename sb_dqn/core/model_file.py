@@ -13,14 +13,15 @@ from torch import Tensor
 from sb_dqn.buffers import Prioritized, ReplayBuffer, Sequences
 from sb_dqn.checkpoint import (
     AllocationGuard,
-    Writing,
-    Written,
-    checkpoint_at,
-    copied,
+    BackgroundWrite,
+    WrittenBlocks,
+    copy_members,
     decode_space,
     decode_value,
     encode_space,
     encode_value,
+    file_to_write,
+    find_checkpoint,
     model_info,
     pack,
     read_archive,
@@ -30,6 +31,7 @@ from sb_dqn.checkpoint import (
     write_checkpoint,
 )
 from sb_dqn.core.resume import ResumeState
+from sb_dqn.core.saved_channels import with_saved_channels
 from sb_dqn.errors import CheckpointError, ConfigurationError, EnvironmentFault
 from sb_dqn.nn.layers.linear import Noisy
 from sb_dqn.nn.parameters.optimizers import RMSpropTFLike
@@ -37,7 +39,7 @@ from sb_dqn.nn.torsos.features import EXTRACTORS
 from sb_dqn.normalize import NormalizeObservations, NormalizeRewards
 from sb_dqn.objectives.bootstrap import Munchausen
 from sb_dqn.policies import ACTOR_CRITIC_POLICIES, SAC_POLICIES, VALUE_POLICIES
-from sb_dqn.policies.base import Policy
+from sb_dqn.policies.base import Policy, images_of
 from sb_dqn.schedules import SCHEDULES
 from sb_dqn.types import Blueprint
 
@@ -88,12 +90,14 @@ def save_model(
 ) -> Any:
     """Writes class name, constructor arguments, spaces, parameters and the state of each part; for a full checkpoint also
     `continuation`."""
+    path = file_to_write(path)
     state, tensors = pack({name: part.state_dict() for name, part in parts.items()})
     manifest = {
         "kind": "model",
         "class": class_name,
         "arguments": {name: encode_value(name, value, TABLE) for name, value in arguments.items()},
         "spaces": _encode_blueprint(blueprint),
+        "images": {key: image.channels for key, image in images_of(policy).items()},
         "state": state,
     }
     members = {"policy": dict(policy.state_dict()), "state": tensors}
@@ -104,7 +108,7 @@ def save_model(
         if continuation.strips is not None:
             return write_checkpoint(path, manifest, members, continuation.strips, background)
     if background:
-        return Writing(partial(write_archive, path, manifest, copied(members)))
+        return BackgroundWrite(partial(write_archive, path, manifest, copy_members(members)))
     return write_archive(path, manifest, members)
 
 
@@ -114,7 +118,7 @@ def read_model(path: Any, custom_objects: Mapping[str, Any], trust: bool, full: 
     Raises:
         CheckpointError: the file is damaged, foreign, not a model, or names objects that need trust.
     """
-    path = checkpoint_at(path)
+    path = find_checkpoint(path)
     manifest = model_info(path)
     if manifest.get("kind") != "model":
         raise CheckpointError(
@@ -129,10 +133,11 @@ def read_model(path: Any, custom_objects: Mapping[str, Any], trust: bool, full: 
         }
         parts = unpack(manifest["state"], members["state"])
         arguments["policy"], parts["rng"]  # every model has them
+        blueprint = _decode_blueprint(manifest["spaces"])
         return Saved(
             str(manifest["class"]),
-            arguments,
-            _decode_blueprint(manifest["spaces"]),
+            with_saved_channels(arguments, blueprint, manifest.get("images")),
+            blueprint,
             members["policy"],
             parts,
             _continuation(path, manifest, members) if "full" in members else None,
@@ -141,7 +146,9 @@ def read_model(path: Any, custom_objects: Mapping[str, Any], trust: bool, full: 
 
 def _continuation(path: Any, manifest: Mapping[str, Any], members: Mapping[str, dict[str, Tensor]]) -> ResumeState:
     whole, experience = unpack(manifest["full"], members["full"]), members["experience"]
-    rows, written = read_rows(path, manifest, experience["ring/cursor"]) if "segments" in manifest else ({}, Written())
+    rows, written = (
+        read_rows(path, manifest, experience["ring/cursor"]) if "segments" in manifest else ({}, WrittenBlocks())
+    )
     kept = {name: whole[name] for name in CONTINUATION}
     return ResumeState(**kept, experience=experience | rows, written=written)
 
@@ -226,6 +233,7 @@ def read_parameters(source: Any, known: Collection[str], exact_match: bool) -> d
 
 def save_replay(path: Any, blueprint: Blueprint, replay: ReplayBuffer) -> Any:
     """Writes the rows of a replay buffer to a zip file."""
+    path = file_to_write(path)
     manifest = {"kind": "replay", "spaces": _encode_blueprint(blueprint)}
     return write_archive(path, manifest, {"replay": replay.state_dict()})
 

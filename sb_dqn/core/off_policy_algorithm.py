@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -81,6 +82,13 @@ class OffPolicyAlgorithm(BaseAlgorithm):
             state_size = 0 if recurrent is None else recurrent.state.shape[1]
             self._experience = self.replay_config.build(stream, self.device, self.normalizer, state_size)
             self._update = None
+            if stream.repeated_frames > 1:
+                warnings.warn(
+                    f"{self.replay.ring.describe()}: each row holds {stream.repeated_frames} frames, though each frame is needed "
+                    f"once. Frames are stored once if VecFrameStack, or VecTransposeImage around it, is the outermost wrapper and "
+                    f"the observation is one uint8 image; open_stream(env, frame_stack=1) stores stacks without this warning",
+                    stacklevel=2,
+                )
             if self.verbose:
                 self._describe(stream, self.replay)
 
@@ -176,8 +184,8 @@ class OffPolicyAlgorithm(BaseAlgorithm):
         device = self.replay.ring.device
         self._noise = torch.zeros(self.replay.sampler.noise_shape, dtype=torch.float64, device=device)
         # a recording of the whole gradient step contains the sampling
-        self._sample = self.replay.recorded(self._noise) if mode == "eager" else self.replay.sample
-        with self.replay.sampler.untouched():
+        self._sample = self.replay.record_sampling(self._noise) if mode == "eager" else self.replay.sample_from_noise
+        with self.replay.sampler.preserve_state():
             self._update = accelerate(self._sample_and_differentiate, (self._noise,), mode)
         self._recorded_form = form  # last: if this is interrupted, the next update records again
 
@@ -200,7 +208,7 @@ class OffPolicyAlgorithm(BaseAlgorithm):
 
     def segmented_rows(self) -> SegmentedRows | None:
         """Returns the rows that incremental checkpoints write to segments; None if there are none."""
-        rows = self.replay.strips()
+        rows = self.replay.segmented_rows()
         return rows if rows.cursor.any() else None
 
     def note_segments(self, state: ResumeState) -> None:

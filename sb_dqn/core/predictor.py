@@ -212,6 +212,7 @@ class PredictInputs:
         space = self.blueprint.observation_space
         if self.frame_space is None:
             return *batch_observation(space, observation), stacks
+        observation = self._with_channels_first(observation)
         try:
             return *batch_observation(space, observation), stacks
         except SpaceError as error:
@@ -237,6 +238,14 @@ class PredictInputs:
             kept = np.where(begins.reshape(-1, *(1,) * (array.ndim - 1)), 0, before[key][:, array.shape[1] :])
             after[key] = np.concatenate([kept.astype(array.dtype), array], axis=1)
         return after, batched, after
+
+    def _with_channels_first(self, observation: Any) -> Any:
+        """Returns frames and stacks `[..., H, W, C]`, as Stable-Baselines3 makes them, as `[..., C, H, W]`."""
+        shape = np.shape(observation)[-3:] if isinstance(observation, np.ndarray) else ()
+        stack, frame = self.blueprint.observation_space, self.frame_space
+        known = [leaf_shape(space) for space in (stack, frame) if space is not None]
+        turned = [(*rest, channels) for channels, *rest in known]
+        return np.moveaxis(observation, -1, -3) if shape in turned and shape not in known else observation
 
 
 def _episode_starts(episode_start: Any, count: int) -> BoolArray:

@@ -26,7 +26,8 @@ class ReplayConfig:
         buffer_size: rows over all lanes.
         buffer_device: where they lie; None: where the nets are.
         buffer_path: file to map them from; None: memory.
-        batch_size: transitions per update, N; with `sequences` so many of these.
+        batch_size: transitions per update, N; with `sequences` so many of these. Drawn with replacement, so that it may be
+            larger than `buffer_size`.
         n_steps: n.
         gamma: discount per env step, 0..1.
         cadence: updates per env step.
@@ -51,10 +52,6 @@ class ReplayConfig:
     def __post_init__(self) -> None:
         check_int("buffer_size", self.buffer_size, 1)
         check_int("batch_size", self.batch_size, 1)
-        if self.batch_size > self.buffer_size:
-            raise ConfigurationError(
-                f"batch_size={self.batch_size} is larger than buffer_size={self.buffer_size}; give a larger buffer"
-            )
         check_int("n_steps", self.n_steps, 1)
         check_float("gamma", self.gamma, 0.0, 1.0)
         if self.sequences is not None:
@@ -71,7 +68,7 @@ class ReplayConfig:
                 "of reward, those fed back, as C51's divergences in nats, would not; leave it out, so that new sequences have the "
                 "'initial' of prioritized_replay"
             )
-        return chosen.enters and self.td_priority
+        return chosen.has_input_priorities and self.td_priority
 
     @property
     def losses(self) -> int:
@@ -86,7 +83,7 @@ class ReplayConfig:
         """
         frame_stack, chosen = stream.blueprint.frame_stack, self.sequences
         branches = stream.action_shape.shape
-        span = None if chosen is None else chosen.span(self.n_steps, frame_stack, state_size, branches)
+        start_rule = None if chosen is None else chosen.start_rule(self.n_steps, frame_stack, state_size, branches)
         ring = Ring(
             self.buffer_size,
             stream.num_envs,
@@ -98,11 +95,11 @@ class ReplayConfig:
             num_actions=stream.action_shape.num_actions,
             action_axes=branches,
             masks=stream.has_masks,
-            span=span,
+            start_rule=start_rule,
         )
         if chosen is not None:
             return self._of_sequences(ring, chosen, normalizer)
-        view = TransitionView(ring, self.n_steps, self.gamma, normalizer.rewards)
+        view = TransitionView(ring, self.gamma, normalizer.rewards)
         if self.prioritized is None:
             return ReplayBuffer(ring, UniformSampler(ring, self.batch_size), view, self.cadence)
         return ReplayBuffer(ring, PrioritizedSampler(ring, self.batch_size, self.prioritized), view, self.cadence)
@@ -111,8 +108,10 @@ class ReplayConfig:
         view = SequenceView(ring, chosen, self.gamma, normalizer.rewards)
         # few rows may start a sequence: all equal means drawn by a tree whose leaves are
         settings = self.prioritized or Prioritized(alpha=0.0, initial=1.0)
-        entering = view.entering(self.rescale_eps) if chosen.enters else None
-        return ReplayBuffer(ring, PrioritizedSampler(ring, self.batch_size, settings, entering), view, self.cadence)
+        input_priorities = view.input_priority_function(self.rescale_eps) if chosen.has_input_priorities else None
+        return ReplayBuffer(
+            ring, PrioritizedSampler(ring, self.batch_size, settings, input_priorities), view, self.cadence
+        )
 
 
 def update_schedule(train_freq: Any, gradient_steps: Any, learning_starts: Any, spread: bool = False) -> UpdateSchedule:

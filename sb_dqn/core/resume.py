@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from sb_dqn.checkpoint import SegmentedRows, Written
+from sb_dqn.checkpoint import SegmentedRows, WrittenBlocks
 from sb_dqn.envs.streams.open import Stream
 from sb_dqn.envs.vector.env_state import NoEnvState
 from sb_dqn.errors import CheckpointError
@@ -42,7 +42,7 @@ class ResumeState:
     """True if pickled parts of the file may be unpickled (`load(trust=True)`)."""
     strips: SegmentedRows | None = None
     """Rows to write to segments; only while saving."""
-    written: Written = field(default_factory=Written)
+    written: WrittenBlocks = field(default_factory=WrittenBlocks)
     """Segments that the rows came from; only while loading."""
 
 

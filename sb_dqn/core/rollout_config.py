@@ -10,8 +10,7 @@ import torch
 
 from sb_dqn.buffers import Ring
 from sb_dqn.buffers.on_policy_buffer import OnPolicyBuffer
-from sb_dqn.buffers.rollout_buffer import RolloutBuffer, rows_needed
-from sb_dqn.buffers.rollout_sequences import SequenceRolloutBuffer
+from sb_dqn.buffers.rollout_buffer import RolloutBuffer, SequenceRolloutBuffer, rows_needed
 from sb_dqn.checks import check_float, check_int
 from sb_dqn.envs.streams.open import Stream
 from sb_dqn.errors import ConfigurationError, MemoryBudgetError

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 UNUSED_KEYWORDS = {
@@ -20,6 +20,13 @@ UNUSED_KEYWORDS = {
     "print_system_info": "`sb-dqn info FILE` prints what a file says of itself",
 }
 """Constructor keywords without a meaning here, with the reason."""
+
+HER = (
+    "hindsight experience replay (goal relabelling) is not part of this library. DQN and SAC learn from a Dict of "
+    "observation and goals as it is, with MultiInputPolicy. Leave it out, or keep Stable-Baselines3 where relabelling is needed"
+)
+HER_KEYWORDS = {"n_sampled_goal", "goal_selection_strategy", "copy_info_dict"}
+"""Keys of `replay_buffer_kwargs` that only `HerReplayBuffer` has."""
 
 RENAMED = {
     "lr_schedule": "rate_schedule, a function of env step and horizon; load(path, learning_rate=...) takes another",
@@ -72,6 +79,14 @@ NO_COPY = (
     "{} a model is not allowed: its parameters lie in one tensor, its updates are recorded. Save it and load it: "
     "model.save(path), {}.load(path, env=...); model.policy may be copied, to act"
 )
+
+
+def wants_her(keyword: str, value: Any) -> bool:
+    """Returns True for SB3's `HerReplayBuffer`, a subclass of it, its name, or its keywords."""
+    if keyword == "replay_buffer_class":
+        names = [base.__name__ for base in value.__mro__] if isinstance(value, type) else [str(value)]
+        return "HerReplayBuffer" in names
+    return keyword == "replay_buffer_kwargs" and isinstance(value, Mapping) and bool(HER_KEYWORDS & value.keys())
 
 
 def assignment_error(cls: str, name: str, value: Any, arguments: Collection[str]) -> str:

@@ -17,7 +17,7 @@ from sb_dqn.errors import ConfigurationError, nearest
 from sb_dqn.nn.parameters.optimizers import RMSpropTFLike
 from sb_dqn.nn.torsos.features import EXTRACTORS, BaseFeaturesExtractor, CombinedExtractor
 from sb_dqn.policies.base import Features, default_extractor
-from sb_dqn.spaces import flatten_space, is_image
+from sb_dqn.spaces import Channels, flatten_space, is_image
 
 NAMED: Mapping[str, Mapping[str, type]] = {
     "features_extractor_class": EXTRACTORS,
@@ -59,7 +59,7 @@ class FeaturesConfig:
     extractor: Any
     kwargs: dict[str, Any]
     normalize_images: bool
-    channels: str | None
+    channels: Channels
 
     @property
     def hidden(self) -> int | None:
@@ -83,7 +83,7 @@ def plan_features(
     features_extractor_class: type[BaseFeaturesExtractor] | None,
     features_extractor_kwargs: Mapping[str, Any] | None,
     normalize_images: bool,
-    channels: str | None,
+    channels: Channels,
     **norms: bool,
 ) -> FeaturesConfig:
     """The keywords about features, checked; the norms asked for are switched on in our CNNs.
@@ -92,8 +92,7 @@ def plan_features(
         ConfigurationError: one of them is out of its range, or one of our CNNs has no such norm.
     """
     check_bool("policy_kwargs['normalize_images']", normalize_images)
-    if channels is not None:
-        check_choice("policy_kwargs['channels']", channels, ("first", "last"))
+    check_channels(channels, space)
     for norm, wanted in norms.items():
         check_bool(f"policy_kwargs[{norm!r}]", wanted)
     extractor = features_extractor_class or default_extractor(space, channels, not normalize_images)
@@ -106,6 +105,21 @@ def plan_features(
             if wanted:
                 switch_on(norm, extractor, kwargs)
     return plan
+
+
+def check_channels(given: Channels, space: spaces.Space[Any]) -> None:
+    """Refuses anything but "first", "last", one of them by key of the observation, or None.
+
+    Raises:
+        ConfigurationError: another value, or a key that the observation lacks.
+    """
+    name = "policy_kwargs['channels']"
+    if isinstance(given, Mapping):
+        for key, value in given.items():
+            check_choice(f"key of {name}", key, tuple(flatten_space(space)))
+            check_choice(f"{name}[{key!r}]", value, ("first", "last"))
+    elif given is not None:
+        check_choice(name, given, ("first", "last"))
 
 
 def is_image_space(space: spaces.Space[Any], kwargs: Mapping[str, Any]) -> bool:
@@ -162,9 +176,37 @@ def check_widths(given: Sequence[int] | None, default: list[int], name: str = "p
     """
     if given is None:
         return default
-    if isinstance(given, (str, Mapping)) or not isinstance(given, Sequence):
+    if isinstance(given, (str, Mapping)) or _holds_dict(given) or not isinstance(given, Sequence):
         raise ConfigurationError(f"{name}={given!r} is not allowed: give a list of widths, e.g. [64, 64]")
     return [check_int(f"{name} entry", width, 1) for width in given]
+
+
+def refuse_dict_in_list(net_arch: Any, towers: tuple[str, str]) -> None:
+    """Refuses the form that Stable-Baselines3 had before version 1.8, and names the one that works.
+
+    Args:
+        net_arch: as it was given.
+        towers: what the two entries of a dict are called.
+
+    Raises:
+        ConfigurationError: it is a list that holds a dict.
+    """
+    if not _holds_dict(net_arch):
+        return
+    shared = [width for width in net_arch if not isinstance(width, Mapping)]
+    given = next(entry for entry in net_arch if isinstance(entry, Mapping))
+    form = ", ".join(f"{name}={_joined(shared, given.get(name, []))}" for name in towers)
+    raise ConfigurationError(
+        f"policy_kwargs['net_arch'] must be a list of widths or a dict, got {net_arch!r}. Give dict({form}); the two share no layer"
+    )
+
+
+def _joined(shared: list[Any], widths: Any) -> Any:
+    return [*shared, *widths] if isinstance(widths, (list, tuple)) else widths
+
+
+def _holds_dict(given: Any) -> bool:
+    return isinstance(given, (list, tuple)) and any(isinstance(entry, Mapping) for entry in given)
 
 
 def check_activation(given: Any) -> type[nn.Module]:

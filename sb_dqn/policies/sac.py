@@ -18,7 +18,7 @@ from sb_dqn.nn.torsos.mlp import HiddenLayers
 from sb_dqn.policies.aliases import OfADict, OfAnImage, OfVectors
 from sb_dqn.policies.base import Features
 from sb_dqn.policies.drawing import StochasticPolicy
-from sb_dqn.policies.policy_kwargs import check_activation, check_widths, plan_features
+from sb_dqn.policies.policy_kwargs import check_activation, check_widths, plan_features, refuse_dict_in_list
 from sb_dqn.policies.sac_network import (
     Actor,
     BoxNet,
@@ -29,7 +29,7 @@ from sb_dqn.policies.sac_network import (
     Temperature,
     make_head,
 )
-from sb_dqn.spaces import BoxActions, actions_of
+from sb_dqn.spaces import BoxActions, Channels, actions_of
 
 Widths = Sequence[int] | Mapping[str, Sequence[int]]
 
@@ -48,7 +48,7 @@ class SACPolicy(StochasticPolicy):
         features_extractor_class: None asks the space.
         features_extractor_kwargs: its keyword arguments.
         normalize_images: divide images by 255.
-        channels: "first" or "last" where the shape of an image does not tell.
+        channels: "first" or "last", for all images or by key of a Dict; None decides by their shape.
         layer_norm: normalise before each activation, in our CNNs too.
         design: the temperature; the algorithm's `ent_coef`, not for `policy_kwargs`.
 
@@ -68,7 +68,7 @@ class SACPolicy(StochasticPolicy):
         features_extractor_class: type[BaseFeaturesExtractor] | None = None,
         features_extractor_kwargs: Mapping[str, Any] | None = None,
         normalize_images: bool = True,
-        channels: str | None = None,
+        channels: Channels = None,
         layer_norm: bool = False,
         design: Temperature | None = None,
     ) -> None:
@@ -148,5 +148,6 @@ def _both(net_arch: Widths | None, default: list[int]) -> tuple[list[int], list[
             )
         pi, qf = (check_widths(given[name], default, f"policy_kwargs['net_arch'][{name!r}]") for name in ("pi", "qf"))
         return pi, qf
+    refuse_dict_in_list(net_arch, ("pi", "qf"))
     widths = check_widths(net_arch, default)
     return widths, list(widths)

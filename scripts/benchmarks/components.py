@@ -75,10 +75,10 @@ def sampling(*, rows: int, lanes: int, n_steps: int, batch_sizes: list[int], sec
     generator = torch.Generator().manual_seed(0)
     found = {}
     for size in batch_sizes:
-        replay = ReplayBuffer(replay.ring, UniformSampler(replay.ring, size), replay.view, replay.cadence)
+        replay = ReplayBuffer(replay.ring, UniformSampler(replay.ring, size), replay.view, replay.schedule)
         noise = torch.rand(replay.sampler.noise_shape, dtype=torch.float64, generator=generator)
         replay.refresh()
-        for name, sample in {"": replay.recorded(noise), " eagerly": replay.sample}.items():
+        for name, sample in {"": replay.record_sampling(noise), " eagerly": replay.sample_from_noise}.items():
             count, start, spent = -10, time.perf_counter(), 0.0  # the first ten are a warm-up
             while count <= 0 or spent < seconds:
                 if count == 0:
@@ -118,7 +118,7 @@ def _filled(rows: int, lanes: int, n_steps: int) -> tuple[ReplayBuffer, int]:
 
     space = spaces.Box(0, 255, FRAME, np.uint8)
     ring = Ring(rows, lanes, {"obs": space}, num_actions=ACTIONS, frame_stack=4, n_steps=n_steps)
-    replay = ReplayBuffer(ring, UniformSampler(ring, 32), TransitionView(ring, n_steps, 0.99), UpdateSchedule())
+    replay = ReplayBuffer(ring, UniformSampler(ring, 32), TransitionView(ring, 0.99), UpdateSchedule())
     rng = np.random.default_rng(0)
     pool = rng.integers(0, 256, (61, lanes, *FRAME), np.uint8)
     every, last = np.ones(lanes, np.bool_), np.zeros(lanes, np.bool_)

@@ -31,7 +31,7 @@ def update_and_network(*, sequences: int, seconds: float) -> dict[str, float]:
     for _ in range(ROWS - 2):
         _fill_one_row(model, rng)
     model.replay.refresh()
-    batch = model.replay.sample(torch.rand(sequences, dtype=torch.float64))
+    batch = model.replay.sample_from_noise(torch.rand(sequences, dtype=torch.float64))
     bare = _bare(model, batch)
     assert ring.startable() > 0
     return _in_turn({"update": model.gradient_step, "network": bare}, seconds)

@@ -1,4 +1,4 @@
-"""What is recorded gives the same numbers as what is run, for as long as the state it reads is written in place."""
+"""Traced and compiled functions: same results as eager ones while their state is written in place."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gymnasium import spaces
 from torch import Tensor
 
 from sb_dqn import DQN
-from sb_dqn.accelerate import Mode, accelerate, are_small, choose_mode, few_threads
+from sb_dqn.accelerate import Mode, accelerate, are_small, choose_mode, limit_threads
 from sb_dqn.buffers import ReplayBuffer, Ring, TransitionView, UniformSampler, UpdateSchedule
 from sb_dqn.core.learner import Learner
 from sb_dqn.objectives.bootstrap import Bootstrap
@@ -35,7 +35,7 @@ def test_choosing_a_mode() -> None:
     assert choose_mode([make_policy("cnn")], CPU, True) == "compiled"
 
 
-def test_small_is_what_one_thread_does_best() -> None:
+def test_small_networks_use_one_thread() -> None:
     assert are_small([make_policy("mlp"), make_policy("dict")], CPU)
     assert not are_small([make_policy("mlp"), make_policy("cnn")], CPU)
     assert not are_small([make_policy("mlp")], torch.device("cuda"))
@@ -63,7 +63,7 @@ def test_wide_layers_and_large_batches_keep_their_threads(batch_size: int, threa
     assert set(seen) == {threads}
 
 
-def test_what_a_user_wrote_is_never_recorded() -> None:
+def test_user_modules_are_never_traced() -> None:
     own = MlpPolicy(VECTOR, spaces.Discrete(2), features_extractor_class=OwnExtractor)
     assert choose_mode([own], CPU, False) == "eager"
 
@@ -81,22 +81,22 @@ def test_what_a_user_wrote_is_never_recorded() -> None:
     assert choose_mode([OwnPolicy(VECTOR, spaces.Discrete(2))], CPU, False) == "eager"
 
 
-@pytest.mark.parametrize(("mode", "called"), [("traced", "recording"), ("compiled", "torch.compile")])
-def test_a_branch_is_never_frozen(mode: Mode, called: str, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(("mode", "called"), [("traced", "tracing"), ("compiled", "torch.compile")])
+def test_a_branch_on_a_value_is_not_traced(mode: Mode, called: str, capsys: pytest.CaptureFixture[str]) -> None:
     def branches(x: Tensor) -> Tensor:
         return x if float(x.sum()) > 0 else -x
 
     run = accelerate(branches, (torch.ones(2),), mode)  # the recorder itself refuses a read-back
     assert run(-torch.ones(2)).tolist() == [1.0, 1.0]
-    assert f"{called} failed here, going on without it" in capsys.readouterr().err
+    assert f"{called} failed, running without it" in capsys.readouterr().err
 
 
-def test_an_error_without_words_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_error_without_a_message_is_reported_by_type(capsys: pytest.CaptureFixture[str]) -> None:
     def silent(x: Tensor) -> Tensor:
         raise AssertionError
 
     assert accelerate(silent, (torch.ones(2),), "traced") is silent
-    assert "going on without it: AssertionError" in capsys.readouterr().err
+    assert "running without it: AssertionError" in capsys.readouterr().err
 
 
 def learner_of(policy: QPolicy, **kwargs: Any) -> Learner:
@@ -164,14 +164,14 @@ def random_rows(rng: np.random.Generator, lanes: int) -> Rows:
 
 @pytest.mark.parametrize("n_steps", [1, 3])
 @pytest.mark.parametrize("lanes", [1, 3])
-def test_sampling_and_learning_in_one_recording(lanes: int, n_steps: int) -> None:
+def test_sampling_and_learning_in_one_trace(lanes: int, n_steps: int) -> None:
     policy, rng = make_policy("mlp"), np.random.default_rng(0)
     ring = Ring(60, lanes, flatten_space(VECTOR), num_actions=NUM_ACTIONS, n_steps=n_steps)
-    replay = ReplayBuffer(ring, UniformSampler(ring, 16), TransitionView(ring, n_steps, 0.9), UpdateSchedule())
+    replay = ReplayBuffer(ring, UniformSampler(ring, 16), TransitionView(ring, 0.9), UpdateSchedule())
     learner = learner_of(policy, objective=QLearning(Bootstrap()))
 
     def function(noise: Tensor) -> tuple[Tensor, ...]:
-        batch = replay.sample(noise)
+        batch = replay.sample_from_noise(noise)
         gradient, priority, update = learner.gradient(batch)
         return batch.place, batch.return_, priority, *update, gradient
 
@@ -197,7 +197,7 @@ def test_sampling_and_learning_in_one_recording(lanes: int, n_steps: int) -> Non
     assert newest > 60 // lanes  # beyond the first turn of the ring
 
 
-def test_state_that_is_written_in_place_is_written_by_the_recording() -> None:
+def test_a_traced_function_writes_its_state_in_place() -> None:
     flag = torch.ones((), dtype=torch.bool)
 
     def function(x: Tensor) -> Tensor:
@@ -219,7 +219,7 @@ def test_results_are_new_tensors() -> None:
     assert first.tolist() == [2.0, 4.0]
 
 
-def test_eager_is_the_function_itself() -> None:
+def test_eager_mode_returns_the_function() -> None:
     def function(x: Tensor) -> Tensor:
         return x
 
@@ -239,7 +239,7 @@ OPTIMIZERS: dict[str, tuple[Any, dict[str, Any]]] = {
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize("name", OPTIMIZERS)
-def test_optimisers_step_along_a_recorded_gradient(name: str, precision: str) -> None:
+def test_optimisers_use_a_traced_gradient(name: str, precision: str) -> None:
     optimizer_class, kwargs = OPTIMIZERS[name]
     learners = [
         learner_of(
@@ -270,16 +270,18 @@ def fails(graph: Any, example: Any) -> Any:
     return run
 
 
-def test_without_a_compiler_it_goes_on(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_compiler_the_function_runs_eagerly(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(inductor, "compile", fails)
     run = accelerate(lambda x: x * 3, (torch.ones(2),), "compiled")
     assert run(torch.tensor([1.0, 2.0])).tolist() == [3.0, 6.0]
     said = capsys.readouterr().err
-    assert "torch.compile failed here, going on without it: no C++ compiler found" in said
+    assert "torch.compile failed, running without it: no C++ compiler found" in said
     assert "long trace" not in said
 
 
-def test_what_the_compiler_made_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_compiled_function_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
 
     def fake(graph: Any, example: Any) -> Any:
@@ -321,13 +323,13 @@ def test_compiled_gradients(capsys: pytest.CaptureFixture[str]) -> None:
         learner.apply(run(return_)[0])
 
 
-def test_threads_are_given_back() -> None:
+def test_the_number_of_threads_is_restored() -> None:
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
-        with few_threads(False):
+        with limit_threads(False):
             assert torch.get_num_threads() == 2
-        with pytest.raises(KeyError), few_threads(True):
+        with pytest.raises(KeyError), limit_threads(True):
             assert torch.get_num_threads() == 1
             raise KeyError
         assert torch.get_num_threads() == 2

@@ -1,4 +1,4 @@
-"""What numpy replays is what torch does, operation by operation and for whole updates; the rest is left to torch."""
+"""Replay with NumPy: same results as torch for each operation and for whole updates; fallback to torch."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import sb_dqn
-from sb_dqn.accelerate import accelerate, backends, by_arrays
-from sb_dqn.accelerate.numpy_backend.operations import INTO, OPERATIONS
-from sb_dqn.accelerate.numpy_backend.replay import MOST, array_replay
-from sb_dqn.accelerate.numpy_backend.views import FILLS, MADE, MANY_BYTES, VIEWS
+from sb_dqn.accelerate import accelerate, backends, replay_with_numpy
+from sb_dqn.accelerate.numpy_backend.operations import IN_PLACE, OPERATIONS
+from sb_dqn.accelerate.numpy_backend.replay import MAX_PRODUCT, numpy_replay
+from sb_dqn.accelerate.numpy_backend.views import FACTORIES, FILLS, THREADED_BYTES, VIEWS
 
 N = 5
 
@@ -57,7 +57,7 @@ def filled_in_place(x: Tensor) -> Tensor:
 
 
 def gradient(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Of the sum of squares of what a function answers, to its first argument."""
+    """Returns a function for the gradient of the sum of squared results with respect to the first argument."""
 
     def derived(x: Tensor, *more: Tensor) -> Tensor:
         with torch.enable_grad():
@@ -142,7 +142,7 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Callable[[torch.Generator], Ten
     ),
     "reads of many": (
         lambda x, i: (x.index_select(0, i), x.T.index_select(1, i)),
-        (floats(N, 512), integers(N, MANY_BYTES // 2048)),
+        (floats(N, 512), integers(N, THREADED_BYTES // 2048)),
     ),
     "turned round": (lambda x: (x.flip(1), x.flip(0, 1)), (A,)),
     "searched": (
@@ -229,9 +229,9 @@ def as_tuple(answer: Any) -> tuple[Tensor, ...]:
 
 
 def replayed(function: Callable[..., Any], example: tuple[Tensor, ...]) -> Callable[..., Any] | None:
-    graph = backends._record(function, example)
+    graph = backends._trace(function, example)
     RECORDED.update(node.target for node in graph.graph.nodes if node.op == "call_function")
-    return array_replay(graph, example)
+    return numpy_replay(graph, example)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -245,10 +245,10 @@ def test_every_operation(name: str) -> None:
             torch.testing.assert_close(found, expected, rtol=2e-6, atol=2e-6)
 
 
-def test_none_is_left_out() -> None:
+def test_every_operation_of_the_tables_is_tested() -> None:
     for name in CASES:
         replayed(CASES[name][0], examples(CASES[name][1], 0))
-    missing = {*OPERATIONS, *INTO, *VIEWS, *FILLS, *MADE} - RECORDED
+    missing = {*OPERATIONS, *IN_PLACE, *VIEWS, *FILLS, *FACTORIES} - RECORDED
     assert {str(one) for one in missing} <= {"aten.logical_and_.default"}  # in every update, below
 
 
@@ -257,11 +257,11 @@ ON_ARRAYS = ("DQN", "DoubleDQN", "DuelingDQN", "NoisyDQN", "NStepDQN", "Munchaus
 
 @pytest.mark.parametrize(("name", "lanes"), [*((name, 1) for name in ON_ARRAYS), ("DQN", 4)])
 def test_whole_updates(name: str, lanes: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Acting and learning run on numpy, to the parameters that torch comes to."""
+    """Acting and learning with NumPy give the same parameters as torch."""
     found: list[bool] = []
 
     def counting(*arguments: Any) -> Any:
-        replay = array_replay(*arguments)
+        replay = numpy_replay(*arguments)
         found.append(replay is not None)
         return replay
 
@@ -272,15 +272,15 @@ def test_whole_updates(name: str, lanes: int, monkeypatch: pytest.MonkeyPatch) -
         flat: Tensor = cls("MlpPolicy", env, seed=0, device="cpu", **off_policy).learn(300).learner.flat
         return flat
 
-    monkeypatch.setattr(backends, "array_replay", counting)
+    monkeypatch.setattr(backends, "numpy_replay", counting)
     by_numpy = learnt()
     assert len(found) >= 2
     assert all(found)
-    monkeypatch.setattr(backends, "array_replay", lambda *_: None)
+    monkeypatch.setattr(backends, "numpy_replay", lambda *_: None)
     torch.testing.assert_close(by_numpy, learnt(), rtol=1e-3, atol=1e-4)
 
 
-def test_what_is_held_is_followed_and_written() -> None:
+def test_tensors_of_the_graph_are_read_and_written() -> None:
     weight, flag = torch.ones(3, 2), torch.tensor(True)
 
     def function(x: Tensor) -> Tensor:
@@ -322,27 +322,29 @@ def test_infinity_times_zero_is_not_a_number() -> None:
         (lambda x: x.bfloat16(), (torch.ones(3),)),  # numpy has no such numbers
     ],
 )
-def test_what_is_left_to_torch(function: Callable[..., Tensor], example: tuple[Tensor, ...]) -> None:
-    recording = backends._record(function, example)
+def test_unsupported_operations_fall_back_to_torch(
+    function: Callable[..., Tensor], example: tuple[Tensor, ...]
+) -> None:
+    recording = backends._trace(function, example)
     before = recording.code
-    assert array_replay(recording, example) is None
+    assert numpy_replay(recording, example) is None
     assert recording.code == before
     assert torch.equal(accelerate(function, example, "traced")(*example), function(*example))
 
 
-def test_the_limit_of_size() -> None:
+def test_large_products_fall_back_to_torch() -> None:
     side = 64
-    assert side**3 == MOST
+    assert side**3 == MAX_PRODUCT
     assert replayed(operator.matmul, (torch.ones(side, side), torch.ones(side, side))) is not None
 
 
-def test_memory_that_moves_is_followed() -> None:
+def test_tensors_may_move_in_memory() -> None:
     held = torch.arange(4.0)
 
     def function(x: Tensor) -> Tensor:
         return held[1:] * 2 + x
 
-    run = by_arrays(function, (torch.ones(3),))
+    run = replay_with_numpy(function, (torch.ones(3),))
     held.share_memory_()  # as sending it to another process does; what it was before is freed
     held += 10
     assert run is not function

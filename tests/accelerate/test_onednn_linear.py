@@ -1,4 +1,4 @@
-"""Large products by oneDNN are those of PyTorch, in all ways in which a net is run."""
+"""Large products with oneDNN: same results as PyTorch in all execution modes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def slow(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> boo
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
-    """Shapes of what oneDNN made."""
+    """Records the shapes of the products that oneDNN computes."""
     made: list[tuple[int, ...]] = []
     multiply = onednn_linear.product
 
@@ -71,7 +71,7 @@ def test_values_and_gradients(slow: bool, calls: list[Any], shape: tuple[int, ..
 
 
 @needs_onednn
-def test_only_what_is_asked_for_is_differentiated(slow: bool, calls: list[Any]) -> None:
+def test_only_required_gradients_are_computed(slow: bool, calls: list[Any]) -> None:
     x, weight, bias = leaves((64, 256), 256)
     onednn_linear.linear(x.detach(), weight, bias).sum().backward()
     assert calls == ([(64, 256), (256, 256)] if slow else [])
@@ -86,7 +86,7 @@ def test_only_what_is_asked_for_is_differentiated(slow: bool, calls: list[Any]) 
     ("shape", "out", "dtype"),
     [((32, 64), 64, torch.float32), ((64, 256), 256, torch.float64), ((64, 256), 256, torch.bfloat16)],
 )
-def test_small_products_and_other_numbers_are_pytorchs(
+def test_small_products_and_other_dtypes_use_pytorch(
     monkeypatch: pytest.MonkeyPatch, calls: list[Any], shape: tuple[int, int], out: int, dtype: torch.dtype
 ) -> None:
     monkeypatch.setattr(onednn_linear, "mkl_is_slow", lambda: True)
@@ -98,7 +98,9 @@ def test_small_products_and_other_numbers_are_pytorchs(
 @needs_onednn
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's, about itself
 @pytest.mark.parametrize("mode", ["traced", pytest.param("compiled", marks=needs_compiler)])
-def test_recordings(slow: bool, mode: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_traced_and_compiled_functions(
+    slow: bool, mode: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     _, weight, bias = leaves((64, 256), 256)
     replaced: list[int] = []
 
@@ -106,8 +108,8 @@ def test_recordings(slow: bool, mode: Any, monkeypatch: pytest.MonkeyPatch, caps
         replace(recording)
         replaced.append(sum(str(node.target) == CALLED for node in recording.graph.nodes))
 
-    replace = onednn_linear.replace_products
-    monkeypatch.setattr("sb_dqn.accelerate.backends.replace_products", look)
+    replace = onednn_linear.replace_large_products
+    monkeypatch.setattr("sb_dqn.accelerate.backends.replace_large_products", look)
 
     def function(x: Tensor) -> tuple[Tensor, ...]:
         y = onednn_linear.linear(torch.relu(onednn_linear.linear(x, weight, bias)), weight)
@@ -124,7 +126,7 @@ def test_recordings(slow: bool, mode: Any, monkeypatch: pytest.MonkeyPatch, caps
 
 @needs_onednn
 @pytest.mark.parametrize("mode", ["eager", "traced"])
-def test_halves_of_a_matrix_take_no_slow_way(
+def test_slices_of_a_matrix_are_not_slow(
     mode: Any, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(onednn_linear, "mkl_is_slow", lambda: True)
@@ -147,7 +149,7 @@ def test_halves_of_a_matrix_take_no_slow_way(
 
 
 @needs_onednn
-def test_a_recording_needs_nothing_that_it_does_not_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_trace_is_self_contained(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(onednn_linear, "mkl_is_slow", lambda: True)
     recordings: list[Any] = []
     trace = torch.jit.trace
@@ -180,7 +182,7 @@ def gradients_of(extractor: Any, dtype: torch.dtype) -> Any:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("name", CNNS)
-def test_every_cnn_is_recorded(name: str, dtype: torch.dtype, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_cnn_is_traced(name: str, dtype: torch.dtype, capsys: pytest.CaptureFixture[str]) -> None:
     torch.manual_seed(0)
     extractor = EXTRACTORS[name](IMAGE).to(dtype)
     function = gradients_of(extractor, dtype)
@@ -213,7 +215,7 @@ def learnt(name: str, precision: str | None, trial: int, monkeypatch: pytest.Mon
     ("name", "precision"),
     [("PPO", None), ("PQN", None), *((name, precision) for name in REPLAYING for precision in ("fp32", "bf16"))],
 )
-def test_updates_from_pixels_are_recorded(
+def test_updates_from_pixels_are_traced(
     name: str, precision: str | None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     recorded = learnt(name, precision, 2, monkeypatch)

@@ -15,7 +15,7 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from torch import nn
 
-from sb_dqn.algorithms import A2C, PPO
+from sb_dqn.algorithms import A2C, PPO, REINFORCE, VPG
 from sb_dqn.core.actor_critic_algorithm import ActorCriticAlgorithm
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.logger import configure
@@ -354,11 +354,11 @@ def test_learning_goes_on_after_a_load(algorithm: Any, tmp_path: Path) -> None:
 
 
 def test_the_optimiser_is_a2cs_own_unless_said_otherwise() -> None:
-    assert isinstance(quick(A2C).learner.optimizer, RMSpropTFLike)
+    assert isinstance(quick(A2C).learner.optimizer, torch.optim.RMSprop)
     assert quick(A2C, rms_prop_eps=0.5).learner.optimizer.param_groups[0]["eps"] == 0.5
     assert isinstance(quick(A2C, use_rms_prop=False).learner.optimizer, torch.optim.Adam)
-    named = quick(A2C, policy_kwargs={"optimizer_class": torch.optim.RMSprop}).learner.optimizer
-    assert isinstance(named, torch.optim.RMSprop)
+    named = quick(A2C, policy_kwargs={"optimizer_class": "RMSpropTFLike"}).learner.optimizer
+    assert isinstance(named, RMSpropTFLike)
     assert named.param_groups[0]["eps"] == 1e-8
     adam = quick(PPO, policy_kwargs={"optimizer_kwargs": {"betas": (0.5, 0.9)}}).learner.optimizer
     assert (adam.param_groups[0]["eps"], adam.param_groups[0]["betas"]) == (1e-5, (0.5, 0.9))
@@ -397,21 +397,35 @@ def test_the_deviation_of_a_box() -> None:
     assert head.log_std.tolist() == [-2.0] * 4
 
 
+@pytest.mark.parametrize(
+    ("algorithm", "policy"), [*((each, "MlpPolicy") for each in (A2C, PPO, REINFORCE, VPG)), (PPO, "MlpLstmPolicy")]
+)
+def test_a_bit_has_one_output(algorithm: Any, policy: str) -> None:
+    for actions, kwargs, outputs in (
+        (spaces.MultiBinary(3), {}, 3),
+        (spaces.MultiBinary([3]), {"binary_logits": 1}, 3),
+        (spaces.MultiBinary(3), {"binary_logits": 2}, 6),
+        (spaces.MultiDiscrete([2, 2, 2]), {}, 6),
+    ):
+        model = algorithm(policy, lanes(2, partial(Acts, actions)), seed=0, device="cpu", policy_kwargs=kwargs)
+        assert model.policy.action_head.outputs.out_features == outputs
+
+
 # ---- bad input
 
 BAD: list[tuple[Any, dict[str, Any], str]] = [
-    (PPO, {"clip_range": 0}, "clip_range=0 is not allowed: give a number above 0"),
-    (PPO, {"clip_range": None}, "clip_range=None"),
-    (PPO, {"clip_range_vf": -1}, "clip_range_vf=-1"),
-    (PPO, {"target_kl": 0}, "target_kl=0"),
+    (PPO, {"clip_range": 0}, "clip_range must be a number > 0.* got 0"),
+    (PPO, {"clip_range": None}, "clip_range must be .* got None"),
+    (PPO, {"clip_range_vf": -1}, "clip_range_vf must be .* got -1"),
+    (PPO, {"target_kl": 0}, "target_kl must be .* got 0"),
     (PPO, {"batch_size": 1}, "batch_size=1 with normalize_advantage=True"),
-    (PPO, {"batch_size": 0}, "batch_size=0"),
-    (PPO, {"n_epochs": 0}, "n_epochs=0"),
+    (PPO, {"batch_size": 0}, "batch_size must be .* got 0"),
+    (PPO, {"n_epochs": 0}, "n_epochs must be .* got 0"),
     (PPO, {"use_sde": True}, "takes no 'use_sde': state-dependent exploration is not built"),
     (PPO, {"rollout_buffer_class": dict}, "takes no 'rollout_buffer_class'"),
     (PPO, {"cliprange": 0.1}, "Did you mean 'clip_range'"),
-    (A2C, {"rms_prop_eps": -1}, "rms_prop_eps=-1"),
-    (A2C, {"use_rms_prop": 1}, "use_rms_prop=1"),
+    (A2C, {"rms_prop_eps": -1}, "rms_prop_eps must be .* got -1"),
+    (A2C, {"use_rms_prop": 1}, "use_rms_prop must be .* got 1"),
     (A2C, {"batch_size": 3}, "A2C takes no 'batch_size'"),
     (A2C, {"policy": "MlpPolicies"}, "subclass of ActorCriticPolicy.*Did you mean 'MlpPolicy'"),
     (A2C, {"policy_kwargs": {"net_arch": {"pi": [8], "qf": [8]}}}, "has no 'qf'"),
@@ -419,9 +433,10 @@ BAD: list[tuple[Any, dict[str, Any], str]] = [
     (A2C, {"policy_kwargs": {"log_std_init": "x"}}, "log_std_init"),
     (A2C, {"policy_kwargs": {"squash_output": True}}, "squash_output.*leave it out"),
     (A2C, {"policy_kwargs": {"ortho_init": 1}}, "ortho_init"),
+    (A2C, {"policy_kwargs": {"binary_logits": 3}}, r"policy_kwargs\['binary_logits'\]=3 is not allowed: give .*1"),
     (A2C, {"policy_kwargs": {"use_sde": True}}, "has no 'use_sde'"),
     *[
-        (algorithm, {name: value}, f"{name}={value!r}")
+        (algorithm, {name: value}, f"{name} must be .* got {value!r}")
         for algorithm in (A2C, PPO)
         for name, value in [
             ("ent_coef", -0.1), ("vf_coef", "x"), ("gamma", 1.1), ("gae_lambda", -0.1), ("n_steps", 0), ("seed", -1),

@@ -11,7 +11,7 @@ import torch
 from gymnasium import spaces
 from torch import nn
 
-from sb_dqn.algorithms import ALGORITHMS, DQN, DoubleDQN, NStepDQN
+from sb_dqn.algorithms import ALGORITHMS, DQN, R2D2, DoubleDQN, NStepDQN
 from sb_dqn.buffers import Sequences
 from sb_dqn.core.arguments import constructor_arguments
 from sb_dqn.errors import ConfigurationError, MemoryBudgetError, SpaceError
@@ -71,7 +71,7 @@ def test_values_that_are_refused(name: str, value: Any) -> None:
         quick(**{name: value})
     message = str(caught.value)
     assert name in message
-    assert "allowed" in message or "give" in message
+    assert "must be" in message or "allowed" in message or "give" in message
     # what was given, unless it is a pair of which one half is at fault, or a dict of which one key is
     assert isinstance(value, (tuple, dict)) or repr(value) in message
 
@@ -125,6 +125,27 @@ def test_unknown_keywords(algorithm: type[DQN], name: str, message: str) -> None
         raise caught.value
 
 
+def test_her_is_answered_with_what_is_missing_and_other_buffers_are_not() -> None:
+    buffers = pytest.importorskip("stable_baselines3.common.buffers")
+    her = pytest.importorskip("stable_baselines3").HerReplayBuffer
+
+    class Own(her):  # type: ignore[misc, valid-type]  # a class that is found while running
+        pass
+
+    given: list[dict[str, Any]] = [{"replay_buffer_class": value} for value in (her, Own, "HerReplayBuffer")]
+    given.append({"replay_buffer_kwargs": {"n_sampled_goal": 4, "goal_selection_strategy": "future"}})
+    for keywords in given:
+        with pytest.raises(
+            ConfigurationError, match="goal relabelling.* is not part of this library.*MultiInputPolicy"
+        ):
+            quick(**keywords)
+    for value in (buffers.ReplayBuffer, buffers.DictReplayBuffer, "NStepReplayBuffer", None):
+        with pytest.raises(ConfigurationError, match="no class is needed for it; leave it out"):
+            quick(replay_buffer_class=value)
+    with pytest.raises(ConfigurationError, match="give buffer_size, buffer_device or buffer_path; leave it out"):
+        quick(replay_buffer_kwargs={"handle_timeout_termination": True})
+
+
 @pytest.mark.parametrize(("algorithm", "name"), [(DoubleDQN, "double_q"), (NStepDQN, "n_steps")])
 def test_variants_offer_their_own_keyword(algorithm: type[DQN], name: str) -> None:
     with pytest.raises(ConfigurationError, match=f"Did you mean '{name}'"):
@@ -165,32 +186,62 @@ def test_environments_that_are_refused(env: Any, message: str) -> None:
 def test_action_spaces_that_are_refused(space: Any) -> None:
     game = Tiny()
     game.action_space = space
-    with pytest.raises(SpaceError, match=r"is not supported by a Q-agent; allowed: Discrete\(n, start=...\)"):
+    with pytest.raises(SpaceError, match=r"of a Q-agent must be Discrete\(n, start=...\)"):
         quick(game)
 
 
 def test_observation_spaces_that_are_refused() -> None:
     game = Tiny()
     game.observation_space = spaces.Tuple([spaces.Discrete(2)])
-    with pytest.raises(SpaceError, match="is not supported; allowed: Box, Discrete"):
+    with pytest.raises(SpaceError, match="must be Box, Discrete"):
         quick(game)
 
 
-def test_a_batch_larger_than_the_buffer() -> None:
-    with pytest.raises(ConfigurationError, match="batch_size=64 is larger than buffer_size=32; give a larger buffer"):
-        quick(batch_size=64, buffer_size=32)
+@pytest.mark.parametrize(
+    ("algorithm", "kwargs"),
+    [
+        (DQN, {}),
+        (DQN, {"prioritized_replay": True}),
+        (DQN, {"prioritized_replay": {"uniform_mix": 0.5}, "n_steps": 2}),
+        (R2D2, {"batch_T": 4, "warmup_T": 2, "store_rnn_state_interval": 2}),
+    ],
+)
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_batch_larger_than_the_buffer_holds_rows_more_than_once(algorithm: Any, kwargs: Any, count: int) -> None:
+    size = {"batch_B": 64} if algorithm is R2D2 else {"batch_size": 64}
+    policy = "MlpLstmPolicy" if algorithm is R2D2 else "MlpPolicy"
+    model = algorithm(
+        policy,
+        lanes(count),
+        learning_starts=20,
+        buffer_size=60,
+        policy_kwargs={"net_arch": [8]},
+        seed=0,
+        **size,
+        **kwargs,
+    )
+    model.learn(800 if algorithm is R2D2 else 100)
+    assert model._n_updates >= 2
+    assert all(bool(tensor.isfinite().all()) for tensor in model.policy.state_dict().values())
+    replay = model.replay
+    replay.refresh()
+    batch = replay.sample(torch.rand(replay.sampler.noise_shape, dtype=torch.float64))
+    drawn = set(zip(*batch.place.tolist(), strict=True))
+    assert batch.place.shape == (2, 64)
+    assert 5 < len(drawn) < 60
+    assert bool((batch.weight > 0).any())
 
 
 @pytest.mark.parametrize(("count", "n_steps"), [(1, 40), (8, 5)])
 def test_a_buffer_too_small_for_one_window(count: int, n_steps: int) -> None:
     with pytest.raises(
-        ConfigurationError, match="buffer_size=40 over .*fewer than n_steps.*; set buffer_size to at least"
+        ConfigurationError, match=r"buffer_size must be at least \d+, got 40: .*n_steps \+ frame_stack = "
     ):
         quick(lanes(count), buffer_size=40, n_steps=n_steps)
 
 
 def test_a_replay_larger_than_memory() -> None:
-    with pytest.raises(MemoryBudgetError, match="needs .*TiB, .* are at hand.*buffer_path"):
+    with pytest.raises(MemoryBudgetError, match="needs .*TiB, but only .* are available.*buffer_path"):
         quick(Tiny("image"), "CnnPolicy", buffer_size=10**11, policy_kwargs={"net_arch": [], "features_extractor_kwargs": {
             "features_dim": 4, "channels": (4,), "kernels": (4,), "strides": (2,)}})  # fmt: skip
 
@@ -198,7 +249,7 @@ def test_a_replay_larger_than_memory() -> None:
 @pytest.mark.parametrize("total", [0, -1, 1.5, math.nan, "10", None, True])
 def test_numbers_of_steps_that_are_refused(total: Any) -> None:
     model = quick().learn(20)
-    with pytest.raises(ConfigurationError, match="total_timesteps=.* is not allowed: give a whole number from 1 up"):
+    with pytest.raises(ConfigurationError, match="total_timesteps must be an integer >= 1.* got .*"):
         model.learn(total)
     assert model.num_timesteps == 20
 
@@ -206,7 +257,7 @@ def test_numbers_of_steps_that_are_refused(total: Any) -> None:
 @pytest.mark.parametrize("interval", [0, -1, 1.5, "4", True])
 def test_log_intervals_that_are_refused(interval: Any) -> None:
     model = quick().learn(20)
-    with pytest.raises(ConfigurationError, match="log_interval=.* is not allowed: give a whole number"):
+    with pytest.raises(ConfigurationError, match="log_interval must be an integer.* got .*"):
         model.learn(10, log_interval=interval)
     assert model.num_timesteps == 20
 
@@ -223,5 +274,5 @@ def test_what_is_no_callback_loses_nothing(callback: Any) -> None:
 
 @pytest.mark.parametrize("seed", [-1, 1.5, "3", True])
 def test_seeds_that_are_refused_later(seed: Any) -> None:
-    with pytest.raises(ConfigurationError, match="seed=.* is not allowed: give"):
+    with pytest.raises(ConfigurationError, match="seed must be .* got"):
         quick().set_random_seed(seed)

@@ -232,17 +232,17 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
         for name in ALL
         for value in (0, -1, 1.5, None, "2")
     ),
-    ("REINFORCE", {"normalize_returns": 1}, "normalize_returns=1"),
+    ("REINFORCE", {"normalize_returns": 1}, "normalize_returns must be .* got 1"),
     ("REINFORCE", {"normalize_return": True}, "Did you mean 'normalize_returns'"),
     ("REINFORCE", {"baseline": "value"}, "takes no 'baseline'"),
     ("REINFORCE", {"gae_lambda": 0.9}, "takes no 'gae_lambda'"),
-    ("REINFORCE", {"ent_coef": -0.1}, "ent_coef=-0.1"),
-    ("REINFORCE", {"gamma": 1.1}, "gamma=1.1"),
+    ("REINFORCE", {"ent_coef": -0.1}, "ent_coef must be .* got -0.1"),
+    ("REINFORCE", {"gamma": 1.1}, "gamma must be .* got 1.1"),
     ("REINFORCE", {"learning_rate": 0}, "learning_rate"),
     ("REINFORCE", {"policy": "MlpPolici"}, "Did you mean 'MlpPolicy'"),
-    ("VPG, value", {"baseline": "mean"}, "baseline='mean' is unknown.*mean_return"),
-    ("VPG, value", {"baseline": None}, "baseline=None"),
-    ("VPG, value", {"gae_lambda": -0.1}, "gae_lambda=-0.1"),
+    ("VPG, value", {"baseline": "mean"}, "baseline must be .* got 'mean'"),
+    ("VPG, value", {"baseline": None}, "baseline must be .* got None"),
+    ("VPG, value", {"gae_lambda": -0.1}, "gae_lambda must be .* got -0.1"),
     ("VPG, value", {"vf_coef": float("nan")}, "vf_coef"),
     ("VPG, value", {"normalize_advantage": "yes"}, "normalize_advantage"),
     ("VPG, mean return", {"gae_lambda": 0.9}, "gae_lambda=0.9.*leave them out"),
@@ -258,5 +258,5 @@ def test_refusals(name: str, wrong: dict[str, Any], message: str) -> None:
 
 
 def test_a_space_that_nobody_acts_in() -> None:
-    with pytest.raises(Exception, match="not supported"):
+    with pytest.raises(Exception, match="must be Discrete"):
         quick(env=lanes(1, partial(Acts, spaces.Text(3))))

@@ -122,7 +122,7 @@ def test_a_function_of_other_arguments_is_refused_before_a_step_is_made() -> Non
     game = Tiny()
     model = quick(game)
     with pytest.raises(
-        ConfigurationError, match=r"takes \(\), and is called with 2: give a function \(locals, globals\)"
+        ConfigurationError, match=r"must be a function \(locals, globals\), got .* with the signature \(\)"
     ):
         model.learn(20, callback=lambda: None)
     assert not game.actions

@@ -15,7 +15,7 @@ import torch
 
 from sb_dqn.algorithms import DQN, PQN, R2D2, SAC
 from sb_dqn.callbacks import CheckpointCallback
-from sb_dqn.checkpoint import copied, model_info, sweep, write_archive
+from sb_dqn.checkpoint import copy_members, model_info, remove_unused_segments, write_archive
 from sb_dqn.checkpoint.incremental import row_blocks, writer
 from sb_dqn.envs.make import make_vec_env
 from sb_dqn.errors import CheckpointError, ConfigurationError
@@ -107,7 +107,7 @@ def test_only_new_rows_are_written(tmp_path: Path) -> None:
 
     for name in ("a.zip", "b.zip"):
         (tmp_path / name).unlink()
-    sweep(tmp_path)
+    remove_unused_segments(tmp_path)
     named = {one["name"] for one in model_info(tmp_path / "c.zip")["segments"]["files"]}
     assert rows_of(tmp_path).keys() == named
     assert differences(loaded, DQN.load(tmp_path, env="CartPole-v1", device="cpu")) == []
@@ -146,11 +146,11 @@ def test_what_it_cannot_do_is_said(tmp_path: Path) -> None:
     model.save(tmp_path / "a" / "m", full=True, incremental=True)
     os.rename(tmp_path / "a" / "m.zip", tmp_path / "m.zip")
     assert DQN.load(tmp_path / "m.zip").num_timesteps == 60  # to predict with: no rows are needed
-    with pytest.raises(CheckpointError, match="needs the folder 'replay_rows' beside it"):
+    with pytest.raises(CheckpointError, match="needs the folder 'replay_rows' next to it"):
         DQN.load(tmp_path / "m.zip", env="CartPole-v1")
     with (
         open(tmp_path / "m.zip", "rb") as file,
-        pytest.raises(CheckpointError, match="give its path, not an open file"),
+        pytest.raises(CheckpointError, match="Pass its path, not an open file"),
     ):
         DQN.load(file, env="CartPole-v1")
 
@@ -158,7 +158,7 @@ def test_what_it_cannot_do_is_said(tmp_path: Path) -> None:
 @pytest.mark.parametrize("room", [2**30, 1000, 0])
 def test_training_goes_on_while_a_thread_writes(room: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Over and over the whole ring, all parameters and priorities: what is written is what was there when it began."""
-    monkeypatch.setattr(writer, "COPIED_BYTES", room)
+    monkeypatch.setattr(writer, "MAX_COPIED_BYTES", room)
     held = threading.Event()
 
     def slow(*arguments: Any) -> Any:
@@ -173,7 +173,7 @@ def test_training_goes_on_while_a_thread_writes(room: int, tmp_path: Path, monke
     writing = model.save(tmp_path / "kept" / "a", full=True, incremental=True, background=True)
     model.learn(300, reset_num_timesteps=False)
     assert not writing.finished
-    sweep(tmp_path / "kept")  # nothing is named yet, and nothing is deleted: somebody is writing
+    remove_unused_segments(tmp_path / "kept")  # nothing is named yet, and nothing is deleted: somebody is writing
     assert list(segments.iterdir())
     held.set()
     assert writing.wait() == tmp_path / "kept" / "a.zip"
@@ -214,10 +214,10 @@ def test_a_thread_that_cannot_write_does_not_end_the_training(tmp_path: Path, mo
 
 def test_what_is_tied_stays_tied_in_a_copy() -> None:
     shared, empty = torch.arange(4.0), torch.zeros(0)
-    made = copied({"m": {"a": shared, "b": shared, "c": shared[:2], "d": empty, "e": torch.zeros(0)}})["m"]
+    made = copy_members({"m": {"a": shared, "b": shared, "c": shared[:2], "d": empty, "e": torch.zeros(0)}})["m"]
     shared += 1
     assert made["a"] is made["b"]
     assert made["a"].tolist() == [0, 1, 2, 3]
     assert made["c"].tolist() == [0, 1]
     images = torch.zeros(2, 3, 4, 4).to(memory_format=torch.channels_last)
-    assert copied({"m": {"w": images}})["m"]["w"].is_contiguous(memory_format=torch.channels_last)
+    assert copy_members({"m": {"w": images}})["m"]["w"].is_contiguous(memory_format=torch.channels_last)

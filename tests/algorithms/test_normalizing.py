@@ -67,9 +67,9 @@ def test_a_replay_normalises_what_it_samples(n_steps: int) -> None:
     raw, scaled = replay.view.scale, statistics(model)
     generator = torch.Generator().manual_seed(0)  # of whose draws some find a reward
     noise = torch.rand(replay.sampler.noise_shape, dtype=torch.float64, generator=generator)
-    seen = model.normalizer.batch(replay.sample(noise))
+    seen = model.normalizer.batch(replay.sample_from_noise(noise))
     replay.view.scale = lambda x: x
-    stored = replay.sample(noise)
+    stored = replay.sample_from_noise(noise)
     replay.view.scale = raw
     effect = scaled["observations"]["effect"]["obs"]
     for got, kept in ((seen.obs, stored.obs), (seen.next_obs, stored.next_obs)):
@@ -85,7 +85,7 @@ def test_rewards_are_clipped_before_they_are_summed() -> None:
     replay = model.replay
     replay.refresh()
     generator = torch.Generator().manual_seed(0)
-    batch = replay.sample(torch.rand(replay.sampler.noise_shape, dtype=torch.float64, generator=generator))
+    batch = replay.sample_from_noise(torch.rand(replay.sampler.noise_shape, dtype=torch.float64, generator=generator))
     assert float(batch.return_.max()) <= 1.5
     assert float(batch.return_.max()) > 0.5
 
@@ -204,7 +204,7 @@ def test_keys_of_a_dict() -> None:
 @pytest.mark.parametrize(
     ("wrong", "named"),
     [
-        ({"normalize_observations": 3}, "normalize_observations=3"),
+        ({"normalize_observations": 3}, "normalize_observations must be"),
         ({"normalize_rewards": {"gamma": 0.9}}, "normalize_rewards has no 'gamma'"),
         ({"normalise_rewards": True}, "did you mean 'normalize_rewards'"),
     ],

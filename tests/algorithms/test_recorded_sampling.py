@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from sb_dqn.accelerate import backends, by_arrays
+from sb_dqn.accelerate import backends, replay_with_numpy
 from sb_dqn.algorithms import DQN, R2D2
 from sb_dqn.buffers import ReplayBuffer, replay_buffer
 from sb_dqn.types import Batch
@@ -44,20 +44,20 @@ def test_learning_is_the_same_with_a_record_and_without(name: str, count: int, m
     found: list[bool] = []
 
     def counting(function: Any, example: Any) -> Any:
-        run = by_arrays(function, example)
+        run = replay_with_numpy(function, example)
         found.append(run is not function)
         return run
 
-    monkeypatch.setattr(replay_buffer, "by_arrays", counting)
+    monkeypatch.setattr(replay_buffer, "replay_with_numpy", counting)
     recorded = learnt(name, count)
     assert found == [True]
-    monkeypatch.setattr(ReplayBuffer, "recorded", lambda replay, noise: replay.sample)
+    monkeypatch.setattr(ReplayBuffer, "record_sampling", lambda replay, noise: replay.sample_from_noise)
     assert torch.equal(recorded, learnt(name, count))
 
 
 def test_what_numpy_does_not_know_is_sampled_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     recorded = learnt("one step", 1)
-    monkeypatch.setattr(backends, "array_replay", lambda *_: None)
+    monkeypatch.setattr(backends, "numpy_replay", lambda *_: None)
     assert torch.equal(recorded, learnt("one step", 1))
 
 

@@ -117,7 +117,7 @@ def test_actions_are_not_uniform_again(through_a_file: bool, tmp_path: Path) -> 
         model.save(tmp_path / "model")
         model = DQN.load(tmp_path / "model", env=Tiny(length=1000))
     chosen, before = Chosen(), model.learner.flat.clone()
-    model.replay._seen = -1000  # no update comes, so that the actions can be compared with one net
+    model.replay._env_steps = -1000  # no update comes, so that the actions can be compared with one net
     model.learn(40, callback=chosen)
     assert torch.equal(model.learner.flat, before)
     assert len(chosen.pairs) == 39
@@ -221,9 +221,7 @@ def test_what_a_user_wrote_needs_trust(argument: str, given: dict[str, Any], tmp
 def test_a_replacement_that_the_file_does_not_ask_for_is_told(tmp_path: Path) -> None:
     quick(policy_kwargs={"features_extractor_class": OwnExtractor}).save(tmp_path / "model")
     used = {"features_extractor_class": OwnExtractor, "batch_size": 4}
-    with pytest.warns(
-        UserWarning, match="has no 'learnig_rate', so nothing is replaced by it. Did you mean 'learning_"
-    ):
+    with pytest.warns(UserWarning, match="has no 'learnig_rate', so nothing is replaced. Did you mean 'learning_"):
         model = DQN.load(tmp_path / "model", custom_objects={**used, "learnig_rate": 0.1})
     assert model.replay_config.batch_size == 4
     with warnings.catch_warnings():
@@ -292,7 +290,7 @@ def test_parameters_as_a_dict(tmp_path: Path) -> None:
         ({"polcy": {}}, r"parameters have the names \['polcy'\]; allowed are"),
         ({"policy": {"x": torch.zeros(1)}}, "parameters do not fit this policy"),
         ({}, "allowed are"),
-        (3, "give"),
+        (3, "path must be"),
     ],
 )
 def test_parameters_that_do_not_fit(given: Any, message: str) -> None:
@@ -314,7 +312,7 @@ def test_a_replay_through_a_file(tmp_path: Path) -> None:
     )
     for replay in (model.replay, other.replay):
         replay.refresh()
-    mine, theirs = model.replay.sample(noise), other.replay.sample(noise)
+    mine, theirs = model.replay.sample_from_noise(noise), other.replay.sample_from_noise(noise)
     for name in ("action", "return_", "discount", "weight", "place"):
         assert torch.equal(getattr(mine, name), getattr(theirs, name))
     assert torch.equal(mine.obs["obs"], theirs.obs["obs"])

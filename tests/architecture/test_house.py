@@ -16,7 +16,7 @@ FLOORS = {
     **dict.fromkeys(["checks", "types", "spaces", "action_spaces", "schedules", "rng", "accelerate"], 1),
     **dict.fromkeys(["checkpoint", "logger", "losses"], 1),
     **dict.fromkeys(["nn", "normalize", "buffers", "envs"], 2),
-    **dict.fromkeys(["exploration", "objectives", "evaluation"], 3),
+    **dict.fromkeys(["exploration", "objectives", "evaluation", "episode_tally"], 3),
     **dict.fromkeys(["policies", "callbacks"], 4),
     **dict.fromkeys(["core", "presets", "plotting"], 5),
     **dict.fromkeys(["algorithms"], 6),

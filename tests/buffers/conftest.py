@@ -1,4 +1,4 @@
-"""One thread for the tiny tensors of these tests: a second one only waits for the first."""
+"""Runs these tests in one thread: a second one is of no use for tiny tensors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Prioritised replay: settings, weights by hand, feedback, frequencies, recordings, and learning with it."""
+"""Prioritised sampler: settings, weights by hand, feedback, frequencies and recordings."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ def replay_of(
 ) -> ReplayBuffer:
     ring = Ring(rows * lanes, lanes, SPACES, num_actions=NUM_ACTIONS, n_steps=n, frame_stack=k)
     sampler = PrioritizedSampler(ring, batch_size, Prioritized(**settings))
-    return ReplayBuffer(ring, sampler, TransitionView(ring, n, 0.9), UpdateSchedule())
+    return ReplayBuffer(ring, sampler, TransitionView(ring, 0.9), UpdateSchedule())
 
 
 def filled(count: int, lanes: int = 1, script: tuple[str, ...] = ("go",), **settings: Any) -> ReplayBuffer:
-    """`count` ticks have arrived, of which the last is open."""
+    """Returns a buffer with `count` ticks, the last of them open."""
     replay = replay_of(lanes, **settings)
     for rows in islice(play([Game(b, script) for b in range(lanes)], "NEXT_STEP", np.random.default_rng(0)), count):
         replay.extend(rows)
@@ -43,7 +43,7 @@ def sampler_of(replay: ReplayBuffer) -> PrioritizedSampler:
     return replay.sampler
 
 
-def tell(replay: ReplayBuffer, rows: list[int], priority: list[float], lane: int = 0) -> None:
+def set_priorities(replay: ReplayBuffer, rows: list[int], priority: list[float], lane: int = 0) -> None:
     replay.sampler.feedback(torch.tensor([[lane] * len(rows), rows]), torch.tensor(priority))
 
 
@@ -65,17 +65,17 @@ BY_HAND = [
 def test_weights_by_hand(beta: float, expected: list[float], lanes: int) -> None:
     replay = filled(5, lanes, batch_size=4, beta=beta, eps=1e-15)  # rows 0 .. 3 of a lane may start
     for lane in range(lanes):
-        tell(replay, [0, 1, 2, 3], [1.0, 2.0, 3.0, 4.0], lane)
+        set_priorities(replay, [0, 1, 2, 3], [1.0, 2.0, 3.0, 4.0], lane)
     noise = NOISE if lanes == 1 else torch.tensor([0.1, 0.1, 0.3, 0.85], dtype=torch.float64)
     where, row, weight = replay.sampler.locate(noise)
     assert row.tolist() == [0, 1, 2, 3]
     assert bool((where < lanes).all())
-    np.testing.assert_allclose(weight, expected, rtol=1e-6)  # whatever N is: it cancels out
+    np.testing.assert_allclose(weight, expected, rtol=1e-6)  # independent of N, which cancels out
 
 
 def test_weights_are_divided_by_the_largest_of_the_batch() -> None:
     replay = filled(5, batch_size=2, beta=0.4, eps=1e-15)
-    tell(replay, [0, 1, 2, 3], [1.0, 2.0, 3.0, 4.0])
+    set_priorities(replay, [0, 1, 2, 3], [1.0, 2.0, 3.0, 4.0])
     _, row, weight = replay.sampler.locate(torch.tensor([0.6, 0.9], dtype=torch.float64))
     assert row.tolist() == [1, 3]
     np.testing.assert_allclose(weight, [1.0, 0.8467453124], rtol=1e-6)  # 0.88371 / 1.04365
@@ -84,7 +84,7 @@ def test_weights_are_divided_by_the_largest_of_the_batch() -> None:
 
 def test_weights_of_a_mix() -> None:
     replay = filled(5, batch_size=4, beta=0.5, eps=1e-15, uniform_mix=0.2, alpha=1.0)
-    tell(replay, [0, 1, 2, 3], [1.0, 2.0, 3.0, 4.0])
+    set_priorities(replay, [0, 1, 2, 3], [1.0, 2.0, 3.0, 4.0])
     # the first fifth is uniform: share .05 is a quarter of it, row 1; .4 and .8 are a quarter and three of the rest
     _, row, weight = replay.sampler.locate(torch.tensor([0.2, 0.6, 0.0, 0.2], dtype=torch.float64))
     chance = np.array([0.21, 0.21, 0.29, 0.37])  # 0.8 p / 10 + 0.2 / 4
@@ -92,7 +92,7 @@ def test_weights_of_a_mix() -> None:
     np.testing.assert_allclose(weight, (chance / chance.min()) ** -0.5, rtol=1e-6)
     both = torch.linspace(0, 1, 5, dtype=torch.float64)[:-1]
     everywhere = filled(5, batch_size=4, uniform_mix=1.0)
-    tell(everywhere, [0, 1, 2, 3], [1.0, 2.0, 3.0, 4.0])
+    set_priorities(everywhere, [0, 1, 2, 3], [1.0, 2.0, 3.0, 4.0])
     _, row, weight = everywhere.sampler.locate(both)
     assert row.tolist() == [0, 1, 2, 3]
     assert weight.tolist() == [1.0] * 4
@@ -123,17 +123,17 @@ def test_new_rows_get_the_largest_priority_so_far() -> None:
         replay.extend(rows)
     replay.refresh()
     assert leaves(replay)[:3] == [1.0, 1.0, 0.0]  # the open row may not start
-    tell(replay, [0, 1], [0.25, 0.04])
+    set_priorities(replay, [0, 1], [0.25, 0.04])
     assert leaves(replay)[:3] == pytest.approx([0.5, 0.2, 0.0])
-    for expected, told in ((0.5, 0.01), (0.5, 9.0), (3.0, 1.0), (3.0, 1.0)):  # below 1 too, and it never falls
+    for expected, error in ((0.5, 0.01), (0.5, 9.0), (3.0, 1.0), (3.0, 1.0)):  # below 1 too, and it never falls
         replay.extend(next(stream))
         replay.refresh()
         newest = int(replay.ring.cursor[0]) - 2
         assert leaves(replay)[newest] == pytest.approx(expected)
-        tell(replay, [newest], [told])
+        set_priorities(replay, [newest], [error])
     constant = filled(4, alpha=0.5, initial=16.0)
     assert leaves(constant)[:4] == [4.0, 4.0, 4.0, 0.0]
-    tell(constant, [0], [100.0])
+    set_priorities(constant, [0], [100.0])
     assert float(sampler_of(constant).largest) == pytest.approx(10.0)
 
 
@@ -142,20 +142,22 @@ def test_feedback() -> None:
     ends = torch.nonzero(replay.ring.last)[:, 0] + 50
     end = int(ends[ends < 59][-1])
     before = leaves(replay)
-    tell(replay, [9, 59, end, 10**6, -1], [7.0] * 5)  # gone, open, `last`, never
+    set_priorities(replay, [9, 59, end, 10**6, -1], [7.0] * 5)  # overwritten, open, `last`, not arrived, negative
     assert leaves(replay) == before
-    assert float(sampler_of(replay).largest) == 0.0  # what is dropped is no largest priority either
+    assert float(sampler_of(replay).largest) == 0.0  # ignored feedback does not count as the largest either
     rows = [r for r in range(20, 40) if before[r]][:4]
-    tell(
+    set_priorities(
         replay,
         [rows[0], rows[1], rows[0], rows[0], rows[2], rows[3]],
         [0.1, float("nan"), 0.3, 0.2, -3.0, float("inf")],
     )
-    told = [leaves(replay)[row] for row in rows]
-    assert told[:3] == pytest.approx([0.8, 0.5, 0.5])  # of duplicates the largest; NaN and what is negative are 0
-    assert 1e30 < told[3] < float("inf")
+    found = [leaves(replay)[row] for row in rows]
+    assert found[:3] == pytest.approx(
+        [0.8, 0.5, 0.5]
+    )  # the largest of duplicates; NaN and negative numbers are taken as 0
+    assert 1e30 < found[3] < float("inf")
     assert sampler_of(replay).check_valid() == (True, "valid")
-    tell(replay, [rows[3]], [1.0])
+    set_priorities(replay, [rows[3]], [1.0])
     replay.sampler.feedback(torch.tensor([[0], [rows[0]]]), torch.ones(1, requires_grad=True) * 2)
     assert leaves(replay)[rows[0]] == 2.5
     assert not sampler_of(replay).tree.leaves.requires_grad
@@ -170,9 +172,7 @@ def test_rows_are_drawn_in_proportion(mix: float) -> None:
     p = sampler.tree.leaves[: replay.ring.capacity]
     share = (1 - mix) * p / p.sum() + mix * (p > 0) / (p > 0).sum()
     noise = torch.rand(200_000, dtype=torch.float64, generator=rng)
-    sampler._strata = torch.zeros(1, dtype=torch.float64)  # so many draws of one
-    lane, row, _ = sampler.locate(noise)
-    found = row % replay.ring.rows * 2 + lane
+    found, _ = sampler._select(noise)  # independent samples, not stratified ones
     assert abs(chi_square(found, share)) < 4.0
     assert chi_square(found, p.sqrt()) > 8.0
     stratified = PrioritizedSampler(replay.ring, 4000, Prioritized(uniform_mix=mix))
@@ -186,14 +186,16 @@ def test_rows_are_drawn_in_proportion(mix: float) -> None:
 
 @pytest.mark.parametrize("mix", [0.0, 0.5, 1.0])
 @pytest.mark.parametrize("lanes", [1, 3])
-def test_while_nothing_may_start_places_weigh_nothing(lanes: int, mix: float) -> None:
+def test_weights_are_zero_while_no_row_may_start(lanes: int, mix: float) -> None:
     for ticks in (0, 2, 3):
         replay = filled(ticks, lanes, n=3, uniform_mix=mix)
-        batch = replay.sample(torch.rand(8, dtype=torch.float64))
+        batch = replay.sample_from_noise(torch.rand(8, dtype=torch.float64))
         assert batch.weight.tolist() == [0.0] * 8
         assert bool((batch.place[0] < lanes).all())
         assert not replay.ring.can_start()
-    assert bool((filled(4, lanes, n=3, uniform_mix=mix).sample(torch.rand(8, dtype=torch.float64)).weight == 1).all())
+    assert bool(
+        (filled(4, lanes, n=3, uniform_mix=mix).sample_from_noise(torch.rand(8, dtype=torch.float64)).weight == 1).all()
+    )
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's, about itself
@@ -208,7 +210,7 @@ def test_while_nothing_may_start_places_weigh_nothing(lanes: int, mix: float) ->
         ),
     ],
 )  # fmt: skip
-def test_recorded_it_does_the_same(mode: Mode, lanes: int, mix: float, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_recording_does_the_same(mode: Mode, lanes: int, mix: float, capsys: pytest.CaptureFixture[str]) -> None:
     rows = 40 if mode == "traced" else 2**20  # traced: the ring wraps; compiled: see below
     replays = [replay_of(lanes, rows, n=3, k=4, uniform_mix=mix) for _ in range(2)]
     names = ("go", *EVENTS)
@@ -216,7 +218,7 @@ def test_recorded_it_does_the_same(mode: Mode, lanes: int, mix: float, capsys: p
 
     def step(replay: ReplayBuffer, noise: Tensor) -> tuple[Tensor, ...]:
         lane, row, weight = replay.sampler.locate(noise)
-        before = sampler_of(replay).tree.leaves.take(replay.ring.cells(lane, row))  # a read that must not come later
+        before = sampler_of(replay).tree.leaves.take(replay.ring.cells(lane, row))  # a read that must not be reordered
         replay.sampler.feedback(torch.stack([lane, row]), (row % 5 + lane).double())
         return lane, row, weight, before.sqrt()
 
@@ -227,7 +229,7 @@ def test_recorded_it_does_the_same(mode: Mode, lanes: int, mix: float, capsys: p
             replay.refresh()
         if recorded is None and replays[0].ring.can_start():
             before = sampler_of(replays[1]).tree.leaves.clone()
-            with replays[1].sampler.untouched():
+            with replays[1].sampler.preserve_state():
                 example = torch.zeros(8, dtype=torch.float64)
                 recorded = accelerate(lambda noise: step(replays[1], noise), (example,), mode)
             assert torch.equal(before, sampler_of(replays[1]).tree.leaves)
@@ -242,13 +244,13 @@ def test_recorded_it_does_the_same(mode: Mode, lanes: int, mix: float, capsys: p
             assert other.check_valid() == (True, "valid")
     assert capsys.readouterr().err == ""
     assert int(replays[0].ring.cursor.min()) > 100
-    if mode == "compiled":  # it writes into the tree; a compiler that copied it would need longer than one copy
+    if mode == "compiled":  # it writes in place; compiled code that copies the tree would take longer than one copy
         tree = sampler_of(replays[1]).tree.leaves
         assert seconds(lambda: recorded(noise)) < seconds(lambda: tree.clone())
 
 
 def seconds(function: Callable[[], Any]) -> float:
-    """Median of some calls."""
+    """Returns the median time of a call."""
     times = []
     for _ in range(15):
         start = time.perf_counter()
@@ -260,30 +262,24 @@ def seconds(function: Callable[[], Any]) -> float:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"alpha": -0.1}, r"prioritized_replay\['alpha'\]=-0.1 is not allowed"),
-        ({"alpha": float("nan")}, "alpha"),
-        ({"beta": 1.5}, "beta.*1.5 is not allowed: give a number from 0 and up to 1"),
-        ({"beta": -0.1}, "beta"),
+        ({"alpha": -0.1}, r"prioritized_replay\['alpha'\].*-0.1"),
+        ({"beta": 1.5}, "beta.*1.5"),
         ({"beta": Linear(0.4, 1.1)}, "beta"),
         ({"beta": lambda remaining: 2.0 - remaining}, "its last value"),
-        ({"beta": "fast"}, "beta"),
         ({"eps": 0.0}, "eps.*above 0"),
-        ({"initial": "mean"}, "initial.*give 'max' or a number above 0"),
+        ({"initial": "mean"}, "initial.* must be 'max' or a number above 0, got 'mean'"),
         ({"initial": 0.0}, "initial"),
         ({"uniform_mix": 1.1}, "uniform_mix"),
-        ({"uniform_mix": True}, "uniform_mix"),
     ],
 )
-def test_wrong_settings_are_refused(settings: dict[str, Any], message: str) -> None:
+def test_wrong_settings_are_rejected(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         Prioritized(**settings)
 
 
-def test_a_beta_that_leaves_its_range_on_the_way_is_told() -> None:
+def test_a_beta_that_leaves_its_range_during_training_is_rejected() -> None:
     replay = replay_of(beta=lambda remaining: 4 * remaining * (1 - remaining) * 1.2)
     replay.sampler.advance(500, 1000)
-    with pytest.raises(ConfigurationError, match="beta=1.2 is not allowed"):
+    with pytest.raises(ConfigurationError, match="beta.*1.2"):
         replay.refresh()
-    with pytest.raises(ConfigurationError, match="batch_size=0"):
-        replay_of(batch_size=0)
     assert Prioritized(beta=1).beta == Constant(1.0)

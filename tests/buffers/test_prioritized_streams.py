@@ -1,4 +1,4 @@
-"""Priorities beside a dict of them that is kept row by row: every kind of stream, feedback at any time, saved and loaded."""
+"""Prioritised sampler against a dict of priorities: each kind of stream, feedback at any time, saving and loading."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ALPHA, EPS = 0.7, 1e-3
 
 
 class Naive:
-    """The rule in words: after every slot what may start gets the largest priority so far, what may no longer goes."""
+    """Naive rule: after each slot, new start rows get the largest priority so far, and other rows have none."""
 
     def __init__(self, replay: ReplayBuffer, games: list[Game]) -> None:
         self.ring, self.games, self.first = replay.ring, games, [0] * len(games)
@@ -41,7 +41,7 @@ class Naive:
         }
 
     def moved(self, ring: Ring) -> None:
-        """Rows that the old ring, or the new one, has no room for are lost for good."""
+        """Drops rows that do not fit into the old ring or the new one."""
         for rows in (self.ring.rows, ring.rows):
             for b, game in enumerate(self.games):
                 if len(game.rows()) > rows:
@@ -54,13 +54,13 @@ class Naive:
         self.priority = {place: self.priority.get(place, fresh) for place in self.starts()}
 
     def feedback(self, places: list[tuple[int, int]], errors: list[float]) -> None:
-        told: dict[tuple[int, int], float] = {}
+        values: dict[tuple[int, int], float] = {}
         for place, error in zip(places, errors, strict=True):
             if place in self.priority:
-                told[place] = max((error + EPS) ** ALPHA, told.get(place, 0.0))
-        self.priority |= told
-        if told:
-            self.largest = max(*told.values(), self.largest or 0.0)
+                values[place] = max((error + EPS) ** ALPHA, values.get(place, 0.0))
+        self.priority |= values
+        if values:
+            self.largest = max(*values.values(), self.largest or 0.0)
 
     def weights(self, places: list[tuple[int, int]], beta: float, mix: float) -> list[float]:
         total, count = sum(self.priority.values()), len(self.priority)
@@ -70,7 +70,7 @@ class Naive:
 
 
 def held(replay: ReplayBuffer) -> dict[tuple[int, int], float]:
-    """All leaves above 0, by lane and absolute row."""
+    """Returns all leaves above 0, by lane and absolute row."""
     ring = replay.ring
     cells = torch.nonzero(sampler_of(replay).tree.leaves)[:, 0].numpy()
     lane, place = cells % ring.num_lanes, cells // ring.num_lanes
@@ -94,7 +94,7 @@ def games_of(lanes: int) -> list[Game]:
 @pytest.mark.parametrize("kind", ["NEXT_STEP", "SAME_STEP"])
 @pytest.mark.parametrize(("lanes", "n", "k", "mix"), [(1, 1, 1, 0.0), (1, 3, 4, 0.3), (3, 1, 4, 0.2), (4, 5, 1, 0.0)])
 @pytest.mark.parametrize("restart", [0, 9])
-def test_beside_a_naive_sampler(kind: str, lanes: int, n: int, k: int, mix: float, restart: int) -> None:
+def test_equal_to_a_naive_sampler(kind: str, lanes: int, n: int, k: int, mix: float, restart: int) -> None:
     replay = replay_of(lanes, 17, batch_size=16, n=n, k=k, alpha=ALPHA, eps=EPS, beta=0.5, uniform_mix=mix)
     games, rng = games_of(lanes), np.random.default_rng(7)
     naive, draws = Naive(replay, games), torch.Generator().manual_seed(0)
@@ -102,12 +102,12 @@ def test_beside_a_naive_sampler(kind: str, lanes: int, n: int, k: int, mix: floa
     dropped = drawn = 0
     for tick, rows in enumerate(play(games, kind, np.random.default_rng(1), restart)):
         replay.extend(rows)
-        naive.arrived()  # a tick of two slots: rows that may start are the same after both as one by one
+        naive.arrived()  # once per tick: after two slots the start rows are the same as one by one
         if tick % 3 == 0:
             compare(replay, naive)
         if naive.priority and tick % 2:
             replay.refresh()
-            batch = replay.sample(torch.rand(16, dtype=torch.float64, generator=draws))
+            batch = replay.sample_from_noise(torch.rand(16, dtype=torch.float64, generator=draws))
             places = [(b, r) for b, r in batch.place.T.tolist()]
             np.testing.assert_allclose(batch.weight, naive.weights(places, 0.5, mix), rtol=1e-6)
             late.append((tick + int(rng.integers(0, 25)), torch.cat([batch.place, batch.place[:, :5]], dim=1)))
@@ -171,13 +171,13 @@ def ticks(count: int, lanes: int = 3) -> Iterator[Rows]:
 def update(replay: ReplayBuffer, draws: torch.Generator) -> tuple[Tensor, Tensor]:
     replay.sampler.advance(int(replay.ring.cursor[0]), 200)
     replay.refresh()
-    batch = replay.sample(torch.rand(replay.sampler.noise_shape, dtype=torch.float64, generator=draws))
+    batch = replay.sample_from_noise(torch.rand(replay.sampler.noise_shape, dtype=torch.float64, generator=draws))
     replay.feedback(batch, batch.return_.abs())
     return batch.place, batch.weight
 
 
 @pytest.mark.parametrize("mix", [0.0, 0.2])
-def test_what_was_saved_goes_on_bit_for_bit(mix: float) -> None:
+def test_sampling_continues_bit_for_bit_after_loading(mix: float) -> None:
     replay, other = (replay_of(3, 900, 16, n=3, k=4, uniform_mix=mix) for _ in range(2))
     draws = [torch.Generator().manual_seed(0) for _ in range(2)]
     for tick, rows in enumerate(ticks(240)):
@@ -215,7 +215,7 @@ def test_saving_changes_nothing() -> None:
 
 def test_a_state_of_another_sampler_or_horizon() -> None:
     replay, generator = replay_of(3, 40, n=3), torch.Generator().manual_seed(0)
-    uniform = ReplayBuffer(replay.ring, UniformSampler(replay.ring, 8), replay.view, replay.cadence)
+    uniform = ReplayBuffer(replay.ring, UniformSampler(replay.ring, 8), replay.view, replay.schedule)
     for rows in ticks(60):
         replay.extend(rows)
     for _ in range(5):
@@ -236,12 +236,12 @@ def test_a_state_of_another_sampler_or_horizon() -> None:
     assert late.check_valid() == (True, "valid")
     state = {name: value.clone() for name, value in replay.state_dict().items()}
     for damage in (float("nan"), -1.0, float("inf")):
-        with pytest.raises(CheckpointError, match="negative or not finite"):
+        with pytest.raises(CheckpointError, match="priorities of the replay state must be finite and >= 0"):
             fresh.load_state_dict(state | {"sampler/priority": torch.full_like(state["sampler/priority"], damage)})
-        with pytest.raises(CheckpointError, match="negative or not finite"):
+        with pytest.raises(CheckpointError, match="priorities of the replay state must be finite and >= 0"):
             fresh.load_state_dict(state | {"sampler/largest": torch.full_like(state["sampler/largest"], damage)})
         same = replay_of(3, 40, n=3)
-        with pytest.raises(CheckpointError, match="sums over the priorities are not theirs"):
+        with pytest.raises(CheckpointError, match="sums of the replay state must be those of its priorities"):
             same.load_state_dict(state | {"sampler/sums": torch.full_like(state["sampler/sums"], damage)})
 
 
@@ -254,7 +254,7 @@ def learned(mode: Mode, **arguments: Any) -> DQN:
     return model.learn(400)
 
 
-def test_learning_with_it_is_the_same_eager_and_traced() -> None:
+def test_learning_is_the_same_eager_and_traced() -> None:
     eager, traced = (learned(mode) for mode in ("eager", "traced"))
     for model in (eager, traced):
         assert sampler_of(model.replay).check_valid() == (True, "valid")
@@ -265,7 +265,7 @@ def test_learning_with_it_is_the_same_eager_and_traced() -> None:
     )
 
 
-def test_it_is_saved_with_the_replay_and_survives_a_new_env_and_a_second_learn(tmp_path: Any) -> None:
+def test_priorities_are_saved_and_survive_a_new_env_and_a_second_learn(tmp_path: Any) -> None:
     model = learned("traced")
     before = sampler_of(model.replay).tree.leaves.clone()
     model.save_replay_buffer(tmp_path / "replay.zip")
@@ -287,7 +287,7 @@ def test_it_is_saved_with_the_replay_and_survives_a_new_env_and_a_second_learn(t
     ("saved", "loaded", "expected", "largest"),
     [(0.5, 1.0, [4.0, 9.0, 16.0], 16.0), (1.0, 0.5, [2.0, 3.0, 4.0], 4.0), (1.0, 0.0, [1.0, 1.0, 1.0], 1.0)],
 )
-def test_saved_priorities_get_the_alpha_that_loads_them(
+def test_loaded_priorities_are_converted_to_the_alpha_of_the_sampler(
     saved: float, loaded: float, expected: list[float], largest: float
 ) -> None:
     replay, fresh = (filled(4, alpha=alpha, eps=1e-12) for alpha in (saved, loaded))
@@ -298,14 +298,14 @@ def test_saved_priorities_get_the_alpha_that_loads_them(
     assert sampler_of(fresh).check_valid() == (True, "valid")
 
 
-def test_an_alpha_of_0_leaves_nothing_to_raise() -> None:
+def test_priorities_saved_with_alpha_0_load_as_1() -> None:
     replay, fresh = filled(4, alpha=0.0), filled(4, alpha=1.0)
     sampler_of(replay).feedback(torch.tensor([[0, 0, 0], [0, 1, 2]]), torch.tensor([4.0, 9.0, 16.0]))
     fresh.load_state_dict(replay.state_dict())
     assert sampler_of(fresh).tree.leaves[:3].tolist() == [1.0, 1.0, 1.0]
 
 
-def test_files_without_an_alpha_are_taken_as_they_are() -> None:
+def test_priorities_of_files_without_alpha_are_not_converted() -> None:
     replay, fresh = filled(4, alpha=0.5), filled(4, alpha=1.0)
     sampler_of(replay).feedback(torch.tensor([[0, 0, 0], [0, 1, 2]]), torch.tensor([4.0, 9.0, 16.0]))
     state = {key: value for key, value in replay.state_dict().items() if key != "sampler/alpha"}

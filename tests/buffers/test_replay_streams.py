@@ -1,4 +1,4 @@
-"""Every kind of vector env, through the ring and the view, against the logs that the games themselves keep."""
+"""Each kind of vector env, through ring and view, against the logs of the games."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ GAMMA = 0.9
 
 
 def actions_of(rows: Rows, tick: int) -> Any:
-    """Any actions will do: the games log those that they were given."""
+    """Returns arbitrary actions; the games log them."""
     return (np.arange(len(rows.stepped)) + tick * tick) % ACTIONS
 
 
 def expected_obs(game: ToyGame, stack: Any, k: int) -> dict[str, Any]:
-    """The observation that a policy should see, from the frames of the log."""
+    """Returns the expected policy input, from the frames of the log."""
     if k > 1:
         return {"obs": np.concatenate([game.observe(tuple(frame)) for frame in stack])}
     return flatten_observation(game.observe(tuple(stack[-1])))
@@ -46,7 +46,7 @@ def run(kind: str, observation: str, lanes: int, n: int, k: int, life_loss: bool
     games, stream = toy_stream(kind, lanes, seed=n, observation=observation, options=options)
     leaves = flatten_space(stream.observation_space)
     ring = Ring(30 * lanes, lanes, leaves, num_actions=ACTIONS, frame_stack=k, n_steps=n)
-    replay = ReplayBuffer(ring, UniformSampler(ring, 16), TransitionView(ring, n, GAMMA), UpdateSchedule())
+    replay = ReplayBuffer(ring, UniformSampler(ring, 16), TransitionView(ring, GAMMA), UpdateSchedule())
     acting = FrameStack(k, lanes, leaves)
     generator, compared = torch.Generator().manual_seed(0), 0
     rows = stream.begin(seed=3)
@@ -62,7 +62,7 @@ def run(kind: str, observation: str, lanes: int, n: int, k: int, life_loss: bool
             pairs = torch.tensor([(b, r) for b in range(lanes) for r in range(int(ring.cursor[b]))]).T
             lane, row = pairs[:, ring.may_start(*pairs)]
             compare(replay.view.gather(lane, row, torch.ones(len(row))), games, n, k, life_loss)
-            batch = replay.sample(torch.rand(4, 16, dtype=torch.float64, generator=generator))
+            batch = replay.sample_from_noise(torch.rand(4, 16, dtype=torch.float64, generator=generator))
             assert bool(ring.may_start(*batch.place)[batch.weight > 0].all())
             compared += len(row)
             for b, game in enumerate(games):
@@ -82,9 +82,7 @@ def run(kind: str, observation: str, lanes: int, n: int, k: int, life_loss: bool
 @pytest.mark.parametrize(("observation", "k"), [("vector", 1), ("dict", 1), ("frames", 4)])
 @pytest.mark.parametrize("n", [1, 3, 5])
 @pytest.mark.parametrize("lanes", [1, 3])
-def test_every_kind_of_env_gives_the_targets_of_its_own_log(
-    kind: str, observation: str, k: int, n: int, lanes: int
-) -> None:
+def test_targets_equal_those_of_the_log(kind: str, observation: str, k: int, n: int, lanes: int) -> None:
     if kind == "sb3":
         pytest.importorskip("stable_baselines3", reason="the real VecEnv is compared where that package is installed")
     observation = "flat" if observation == "dict" and kind == "sb3" else observation  # it takes no nested Dict

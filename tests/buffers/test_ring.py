@@ -1,4 +1,4 @@
-"""The ring: sizes, refusals, memory, files, state."""
+"""Ring: sizes, rejected arguments, memory, files, state."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from gymnasium import spaces
 
 from sb_dqn.buffers.n_step_transitions import TransitionView
 from sb_dqn.buffers.ring import Ring
-from sb_dqn.buffers.ring_storage import MAGIC, DeviceColumn, action_dtype, stored_dtype
+from sb_dqn.buffers.ring_layout import action_dtype, stored_dtype
+from sb_dqn.buffers.ring_storage import MAGIC, DeviceColumn
 from sb_dqn.errors import CheckpointError, ConfigurationError, MemoryBudgetError
 from sb_dqn.types import Slot
-from tests.buffers.test_views import GAMMA, check_everything
+from tests.buffers.test_n_step_transitions import GAMMA, check_everything
 from tests.buffers.toy_rows import EVENTS, NUM_ACTIONS, SPACES, Game, play
 
 ATARI = {"obs": spaces.Box(0, 255, (1, 84, 84), np.uint8)}
@@ -48,7 +49,7 @@ def resident_bytes() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
 
 
-def test_sizes_are_known_and_said() -> None:
+def test_sizes() -> None:
     ring = Ring(100_007, 8, ATARI, num_actions=6, frame_stack=4, n_steps=3)
     assert (ring.rows, ring.capacity, len(ring)) == (12_500, 100_000, 0)
     assert ring.bytes_per_row == 84 * 84 + 1 + 4 + 1 + 1
@@ -64,7 +65,7 @@ def test_sizes_are_known_and_said() -> None:
         (100_000, (84, 84), 0.7056),
     ],
 )
-def test_worked_numbers_of_memory(rows: int, shape: tuple[int, int], gigabytes: float) -> None:
+def test_memory_of_frames_by_hand(rows: int, shape: tuple[int, int], gigabytes: float) -> None:
     frame = spaces.Box(0, 255, (1, *shape), np.uint8)
     ring = Ring(100, 1, {"obs": frame}, num_actions=6, frame_stack=4, n_steps=3)
     of_frames = ring.bytes_per_row - (1 + 4 + 1 + 1)  # action, reward, last, terminal
@@ -76,7 +77,7 @@ def test_atari_steps_cost_no_more_than_one_frame_of_resident_memory() -> None:
     gc.collect()
     before, steps, lanes = resident_bytes(), 8_000, 8
     ring = Ring(100_000, lanes, ATARI, num_actions=6, frame_stack=4, n_steps=3)
-    assert resident_bytes() - before < 2**24  # nothing is touched before it is written
+    assert resident_bytes() - before < 2**24  # no page is allocated before it is written
     last, reward = np.zeros(lanes, bool), np.ones(lanes, np.float32)
     frames, action = np.full((lanes, 1, 84, 84), 7, np.uint8), np.ones(lanes, np.int64)
     for tick in range(steps // lanes):
@@ -90,19 +91,20 @@ def test_atari_steps_cost_no_more_than_one_frame_of_resident_memory() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"capacity": 20}, r"buffer_size=20 over 3 lanes is 6 rows a lane.* n_steps \+ frame_stack = 7.* at least 21"),
-        ({"capacity": 0}, "buffer_size=0"),
-        ({"num_lanes": 0}, "num_lanes=0 is not allowed"),
-        ({"n_steps": 0}, "n_steps=0 is not allowed"),
-        ({"frame_stack": 0}, "frame_stack=0 is not allowed"),
-        ({"num_actions": -1}, "num_actions=-1 is not allowed"),
-        ({"spaces": VECTOR}, "frame_stack=4 stacks observations of three axes"),
-        ({"device": "cuda", "path": Path("x.bin")}, "buffer_path=x.bin keeps replay in a file"),
-        ({"path": Path("/no/such/folder/x.bin")}, "folder that exists"),
+        (
+            {"capacity": 20},
+            r"buffer_size must be at least 21, got 20: that is 6 rows .* n_steps \+ frame_stack = 7",
+        ),
+        (
+            {"spaces": VECTOR},
+            r"frame_stack must be 1 for observations without three axes .*, got 4 for shapes .*\(4,\)",
+        ),
+        ({"device": "cuda", "path": Path("x.bin")}, "buffer_path must be None for a buffer on cuda, got x.bin"),
+        ({"path": Path("/no/such/folder/x.bin")}, "buffer_path must be a file in an existing folder"),
     ],
 )
-def test_wrong_settings_are_refused(settings: dict[str, Any], message: str) -> None:
-    given: dict[str, Any] = {
+def test_wrong_arguments_are_rejected(settings: dict[str, Any], message: str) -> None:
+    arguments: dict[str, Any] = {
         "capacity": 30,
         "num_lanes": 3,
         "spaces": SPACES,
@@ -110,16 +112,16 @@ def test_wrong_settings_are_refused(settings: dict[str, Any], message: str) -> N
         "frame_stack": 4,
         "n_steps": 3,
     }
-    given |= settings
+    arguments |= settings
     with pytest.raises(ConfigurationError, match=message):
-        Ring(given.pop("capacity"), given.pop("num_lanes"), given.pop("spaces"), **given)
+        Ring(arguments.pop("capacity"), arguments.pop("num_lanes"), arguments.pop("spaces"), **arguments)
 
 
 def test_the_smallest_ring_works() -> None:
     assert Ring(21, 3, SPACES, num_actions=5, frame_stack=4, n_steps=3).rows == 7
 
 
-def test_a_ring_larger_than_memory_is_refused_before_it_is_made() -> None:
+def test_a_ring_larger_than_memory_is_rejected_before_allocation() -> None:
     with pytest.raises(MemoryBudgetError, match=r"1,000,000,000,000 rows of 7,063 bytes needs 6.* TiB.*buffer_path"):
         Ring(10**12, 1, ATARI, num_actions=6, frame_stack=4)
 
@@ -141,11 +143,11 @@ def test_rows_are_written_in_two_halves_and_wrap() -> None:
     yes, no, one = np.array([True]), np.array([False]), np.ones(1, np.float32)
     for t in range(6):
         ring.arrive(Slot({"obs": np.full((1, 4), t, np.float32)}, one * t, one, no, yes if t == 4 else no, yes))
-        assert ring.action[t % 4] == 0  # an action of an earlier round does not stay
+        assert ring.action[t % 4] == 0  # the action of the overwritten row is cleared
         ring.depart(np.array([t + 1]))
     assert ring.obs["obs"][:, 0].tolist() == [4, 5, 2, 3]
     assert ring.reward.tolist() == [4, 5, 2, 3]
-    assert ring.action.tolist() == [0, 6, 3, 4]  # row 4 is `last`: its action was ignored
+    assert ring.action.tolist() == [0, 6, 3, 4]  # row 4 is `last`: its action is ignored
     assert ring.last.tolist() == [True, False, False, False]
     ring.cut()
     assert ring.last.tolist() == [True, True, False, False]
@@ -159,7 +161,7 @@ def test_a_cut_before_the_first_row_changes_nothing() -> None:
     assert len(ring) == 0
 
 
-@pytest.mark.parametrize("damage", ["cursor", "last", "action", "zero frame", "level"])
+@pytest.mark.parametrize("damage", ["cursor", "last", "action", "zero frame", "common cursor"])
 def test_check_valid_finds_damage(damage: str) -> None:
     ring = toy(20)
     played(ring, 15)
@@ -173,7 +175,7 @@ def test_check_valid_finds_damage(damage: str) -> None:
             ring.action[ring.last] = 1
         case "zero frame":
             ring.obs["camera"][-1] = 1
-        case "level":
+        case "common cursor":
             ring.cursor[:] = 9
     assert not ring.check_valid()[0]
 
@@ -185,24 +187,24 @@ def test_a_file_holds_the_same_rows_as_memory(tmp_path: Path) -> None:
     games = played(plain, 50)
     for name, column in plain.columns.items():
         assert torch.equal(column, mapped.columns[name]), name
-    assert check_everything(mapped, TransitionView(mapped, 3, GAMMA), games, NOISE)
+    assert check_everything(mapped, TransitionView(mapped, GAMMA), games, NOISE)
     assert "in file" in mapped.describe()
     assert path.read_bytes().startswith(MAGIC)
 
 
-def test_a_foreign_file_is_left_alone_and_an_own_one_replaced(tmp_path: Path) -> None:
+def test_another_file_is_not_overwritten_and_an_old_buffer_is_replaced(tmp_path: Path) -> None:
     path = tmp_path / "thesis.txt"
     path.write_text("years of work")
-    with pytest.raises(ConfigurationError, match="is no replay buffer"):
+    with pytest.raises(ConfigurationError, match="buffer_path must be a new file or an old replay buffer"):
         toy(20, path=path)
     assert path.read_text() == "years of work"
-    with pytest.raises(ConfigurationError, match="must name a file"):
+    with pytest.raises(ConfigurationError, match="buffer_path must be a file in an existing folder"):
         toy(20, path=tmp_path)
     first = toy(20, path=tmp_path / "replay.bin")
     played(first, 10)
     held = first.reward.clone()
     second = toy(20, path=tmp_path / "replay.bin")
-    assert torch.equal(first.reward, held)  # whoever has the old file open keeps it
+    assert torch.equal(first.reward, held)  # a process that has the old file open keeps it
     assert not second.reward.any()
 
 
@@ -217,8 +219,8 @@ def test_staged_columns_write_what_numpy_writes(kind: str) -> None:
         assert torch.equal(column, staged.columns[name]), name
 
 
-def on_from(games: list[Game], ring: Ring, twin: Ring, ticks: int) -> None:
-    """Both rings hear the same further ticks, beginning with a cut."""
+def continue_both(games: list[Game], ring: Ring, twin: Ring, ticks: int) -> None:
+    """Feeds the same further ticks to both rings, starting with a cut."""
     for rows in islice(play(games, "SAME_STEP", np.random.default_rng(5)), ticks):
         feed(ring, rows)
         feed(twin, rows)
@@ -228,36 +230,36 @@ def on_from(games: list[Game], ring: Ring, twin: Ring, ticks: int) -> None:
 def test_state_round_trip_is_exact(ticks: int) -> None:
     ring, twin = toy(20), toy(20)
     games = played(ring, ticks)
-    played(twin, 33, seed=9)  # what it held before is forgotten
+    played(twin, 33, seed=9)  # replaced by the loaded rows
     twin.load_state_dict({name: value.clone() for name, value in ring.state_dict().items()})
     assert twin.check_valid() == (True, "valid")
-    on_from(games, ring, twin, 9)
+    continue_both(games, ring, twin, 9)
     first, second = ring.state_dict(), twin.state_dict()
     assert set(first) == set(second)
     for name, value in first.items():
         assert torch.equal(value, second[name]), name
-    assert check_everything(twin, TransitionView(twin, 3, GAMMA), games, NOISE)
+    assert check_everything(twin, TransitionView(twin, GAMMA), games, NOISE)
 
 
-def test_a_ring_can_take_over_its_own_live_state() -> None:
+def test_a_ring_can_load_its_own_live_state() -> None:
     ring, twin = toy(20), toy(20)
     games = played(ring, 30)
     played(twin, 30)
     ring.load_state_dict(ring.state_dict())
     for name, column in ring.columns.items():
         assert torch.equal(column, twin.columns[name]), name
-    assert check_everything(ring, TransitionView(ring, 3, GAMMA), games, NOISE)
+    assert check_everything(ring, TransitionView(ring, GAMMA), games, NOISE)
 
 
 def test_a_smaller_ring_keeps_the_newest_rows() -> None:
     ring, small = toy(30), toy(12)
     games = played(ring, 60)
     small.load_state_dict(ring.state_dict())
-    assert check_everything(small, TransitionView(small, 3, GAMMA), games, NOISE)
+    assert check_everything(small, TransitionView(small, GAMMA), games, NOISE)
 
 
 @pytest.mark.parametrize("ticks", [8, 60])
-def test_a_larger_ring_never_reads_rows_that_were_gone(ticks: int) -> None:
+def test_a_larger_ring_never_reads_rows_that_were_overwritten(ticks: int) -> None:
     ring, large = toy(12), toy(30)
     games = played(ring, ticks)
     held = np.array([len(game.rows()) for game in games])
@@ -266,26 +268,26 @@ def test_a_larger_ring_never_reads_rows_that_were_gone(ticks: int) -> None:
     large.load_state_dict(ring.state_dict())
     assert torch.equal(large.lo, expected)
     assert torch.equal(large.hi, ring.hi)
-    on_from(games, large, ring, 4)
+    continue_both(games, large, ring, 4)
     large.refresh_bounds()
     assert torch.equal(large.lo, expected)  # rows stay until the larger ring is full
     again = toy(30)
     again.load_state_dict(large.state_dict())
-    on_from(games, large, again, 70)
-    assert check_everything(large, TransitionView(large, 3, GAMMA), games, NOISE)
-    assert check_everything(again, TransitionView(again, 3, GAMMA), games, NOISE)
+    continue_both(games, large, again, 70)
+    assert check_everything(large, TransitionView(large, GAMMA), games, NOISE)
+    assert check_everything(again, TransitionView(again, GAMMA), games, NOISE)
     assert (ring.cursor > held).all()
 
 
-def test_foreign_states_are_refused() -> None:
+def test_states_of_other_rings_are_rejected() -> None:
     ring = toy(20)
     played(ring, 10)
     state = ring.state_dict()
-    with pytest.raises(CheckpointError, match="3 lanes, the buffer 2"):
+    with pytest.raises(CheckpointError, match="must have 2 lanes, got 3"):
         toy(20, lanes=2).load_state_dict(state)
     with pytest.raises(CheckpointError, match=r"obs/camera.*obs/obs"):
         Ring(60, 3, VECTOR, num_actions=5).load_state_dict(state)
-    with pytest.raises(CheckpointError, match=r"'obs/joints' holds torch\.float32 of shape"):
+    with pytest.raises(CheckpointError, match=r"'obs/joints' must be torch.float32 of shape \(3,\), got .* \(7,\)"):
         toy(20).load_state_dict(state | {"obs/joints": torch.zeros(10, 3, 7)})
 
 
@@ -302,7 +304,7 @@ def test_a_ring_on_the_gpu_holds_the_same_rows() -> None:
     device.refresh_bounds()
     lane, row = device.lo.new_zeros(5), device.lo[:1] + torch.arange(5, device="cuda")
     plain.refresh_bounds()
-    want = TransitionView(plain, 3, GAMMA).gather(lane.cpu(), row.cpu(), torch.ones(5))
-    got = TransitionView(device, 3, GAMMA).gather(lane, row, torch.ones(5, device="cuda"))
+    want = TransitionView(plain, GAMMA).gather(lane.cpu(), row.cpu(), torch.ones(5))
+    got = TransitionView(device, GAMMA).gather(lane, row, torch.ones(5, device="cuda"))
     assert torch.equal(got.obs["camera"].cpu(), want.obs["camera"])
     torch.testing.assert_close(got.return_.cpu(), want.return_)

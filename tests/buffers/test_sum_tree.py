@@ -1,4 +1,4 @@
-"""The sum tree beside sums done by hand and by numpy; no leaf of 0 is ever found, however unlike the values are."""
+"""Sum tree against sums by hand and by NumPy; leaves of 0 are never found, for values of any magnitude."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def tree_of(values: Tensor, device: str = "cpu") -> SumTree:
 
 
 def as_elsewhere(tree: SumTree) -> SumTree:
-    """The same tree with the code of other devices."""
+    """Makes a tree on the CPU run the code of other devices."""
     tree._sequential, tree._arrays = False, None
     return tree
 
@@ -47,7 +47,7 @@ def test_four_leaves_by_hand(device: str) -> None:
 
 @pytest.mark.parametrize("size", [1, 2, 31, 32, 33, 1024, 3000, 70_001])
 @pytest.mark.parametrize("top", [1, 40, sum_tree.TOP])
-def test_beside_a_running_sum(size: int, top: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_equal_to_a_running_sum(size: int, top: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sum_tree, "TOP", top)  # small: many levels
     rng = np.random.default_rng(size)
     tree, values = SumTree(size), np.zeros(size)
@@ -74,17 +74,17 @@ def test_the_code_of_every_device_finds_the_same() -> None:
     assert torch.equal(here.find(position), there.find(position))
     leaves = torch.randint(0, 70_000, (40,), generator=rng).unique()
     fresh = torch.rand(len(leaves) - 3, dtype=torch.float64, generator=rng)
-    here.write(leaves.numpy(), 3, fresh.numpy())
-    there.write(leaves.numpy(), 3, fresh)
+    here.write_from_host(leaves.numpy(), 3, fresh.numpy())
+    there.write_from_host(leaves.numpy(), 3, fresh)
     assert torch.equal(here.leaves, there.leaves)
     torch.testing.assert_close(here.sums, there.sums, rtol=1e-14, atol=0.0)
     assert here.leaves[leaves].tolist() == [0.0, 0.0, 0.0, *fresh.tolist()]
 
 
-def test_a_leaf_that_is_zeroed_and_written_keeps_what_was_written() -> None:
+def test_a_leaf_that_is_zeroed_and_written_has_the_written_value() -> None:
     for tree in (tree_of(torch.ones(3000)), as_elsewhere(tree_of(torch.ones(3000)))):
         values = np.array([7.0, 5.0])
-        tree.write(np.array([4, 5, 6, 5, 9]), 3, values if tree._arrays else torch.from_numpy(values))
+        tree.write_from_host(np.array([4, 5, 6, 5, 9]), 3, values if tree._arrays else torch.from_numpy(values))
         assert tree.leaves[4:10].tolist() == [0, 7, 0, 1, 1, 5]
         assert float(tree.total()) == 3000 - 3 + 7 + 4
 
@@ -98,7 +98,7 @@ MAGNITUDES = st.one_of(st.just(0.0), st.integers(-100, 100).map(lambda power: 1.
     shares=st.lists(st.floats(-0.1, 1.1), min_size=1, max_size=20),
     elsewhere=st.booleans(),
 )
-def test_no_leaf_of_zero_is_found(values: list[float], shares: list[float], elsewhere: bool) -> None:
+def test_leaves_of_zero_are_never_found(values: list[float], shares: list[float], elsewhere: bool) -> None:
     before, sum_tree.TOP = sum_tree.TOP, 3
     try:
         tree = tree_of(torch.tensor(values, dtype=torch.float64))
@@ -115,7 +115,7 @@ def test_no_leaf_of_zero_is_found(values: list[float], shares: list[float], else
         assert found.tolist() == [0] * len(found)
 
 
-def test_a_sum_that_rounds_elsewhere_than_its_parts_is_survived() -> None:
+def test_differently_rounded_sums_do_not_find_leaves_of_zero() -> None:
     rng = np.random.default_rng(0)
     values = torch.from_numpy(10.0 ** rng.uniform(-12, 3, 32 * 3000) * (rng.random(32 * 3000) < 0.3))
     for tree in (tree_of(values), as_elsewhere(tree_of(values))):
@@ -125,7 +125,7 @@ def test_a_sum_that_rounds_elsewhere_than_its_parts_is_survived() -> None:
         assert bool((tree.leaves.take(tree.find(position)) > 0).all())
 
 
-def test_running_sums_never_fall_and_rise_at_values_above_zero_alone() -> None:
+def test_running_sums_never_decrease_and_increase_only_above_zero() -> None:
     rng = np.random.default_rng(1)
     values = torch.from_numpy(10.0 ** rng.uniform(-12, 3, (500, 32)) * (rng.random((500, 32)) < 0.4))
     for tree in (SumTree(1), as_elsewhere(SumTree(1))):
@@ -142,7 +142,9 @@ def test_float64_finds_what_float32_could_not() -> None:
     tree = tree_of(values)
     inside = values.cumsum(0)[small] - 0.5e-4
     assert tree.find(inside).tolist() == small.tolist()
-    assert bool((inside[1:].float() == values.cumsum(0)[small[1:] - 1].float()).all())  # the decoy: no such position
+    assert bool(
+        (inside[1:].float() == values.cumsum(0)[small[1:] - 1].float()).all()
+    )  # float32 cannot represent such positions
 
 
 def test_sums_do_not_drift() -> None:
@@ -168,7 +170,7 @@ def test_of_duplicates_the_largest_is_written(device: str) -> None:
 
 
 def chi_square(found: Tensor, share: Tensor) -> float:
-    """In standard deviations from its mean, over leaves that can be found."""
+    """Returns the chi-square statistic over leaves above 0, in standard deviations from its mean."""
     expected = (share / share.sum() * len(found))[share > 0]
     observed = torch.bincount(found, minlength=len(share))[share > 0]
     degrees = len(expected) - 1
@@ -183,10 +185,10 @@ def test_frequencies_are_the_shares(device: str) -> None:
     tree = tree_of(values, device)
     found = tree.find(torch.rand(300_000, dtype=torch.float64, generator=rng).to(device) * tree.total()).cpu()
     assert abs(chi_square(found, values)) < 4.0
-    assert chi_square(found, values**0.8) > 8.0  # the decoy: an exponent that is a little wrong is seen
+    assert chi_square(found, values**0.8) > 8.0  # a slightly wrong exponent is detected
 
 
-def test_recorded_it_follows_the_tree() -> None:
+def test_a_recording_does_the_same() -> None:
     trees = [tree_of(torch.zeros(3000)) for _ in range(2)]
 
     def step(tree: SumTree, share: Tensor, leaves: Tensor, values: Tensor) -> Tensor:
@@ -201,12 +203,12 @@ def test_recorded_it_follows_the_tree() -> None:
         return share, torch.randint(0, 3000, (16,), generator=rng), values
 
     example = arguments()
-    recorded = accelerate(lambda *given: step(trees[1], *given), example, "traced")
+    recorded = accelerate(lambda *inputs: step(trees[1], *inputs), example, "traced")
     for tree in trees:
         tree.leaves.zero_()
         tree.rebuild()
     for _ in range(60):
-        given = arguments()
-        assert torch.equal(recorded(*given), step(trees[0], *given))
+        inputs = arguments()
+        assert torch.equal(recorded(*inputs), step(trees[0], *inputs))
         assert torch.equal(trees[0].leaves, trees[1].leaves)
         assert all(torch.equal(one, other) for one, other in zip(trees[0].sums, trees[1].sums, strict=True))

@@ -1,7 +1,7 @@
-"""Toy games whose streams are the truth: rows for the ring on one side, logs of episodes for a naive reading on the other.
+"""Toy games: their rows for the ring, and logs of their episodes for a naive reading.
 
-An observation names its lane, episode and step, so nothing can be mixed up unseen. What happens to a lane is a script of
-events, repeated for ever: games end, are cut by a time limit, lose lives, or do two of these at once.
+An observation contains its lane, episode and step, so any mix-up is detected. The events of a lane follow a script that is
+repeated: games end, are truncated by a time limit, lose lives, or two of these at once.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Game:
 
     def reset(self) -> Step:
         if self.episodes:
-            self.episodes[-1].steps[-1].last = True  # left in the middle: the stream ends at the open row
+            self.episodes[-1].steps[-1].last = True  # interrupted: the stream ends at the open row
         self.episodes.append(Episode())
         return self._arrive(0.0, False, False)
 
@@ -73,15 +73,15 @@ class Game:
         return self.episodes[-1].steps[-1]
 
     def rows(self) -> list[tuple[Episode, int]]:
-        """Row r of the lane, as (episode, t)."""
+        """Returns row r of the lane as (episode, t)."""
         return [(episode, t) for episode in self.episodes for t in range(len(episode.steps))]
 
 
 def slot_of(steps: Sequence[Step | None]) -> Slot:
-    """One slot; lanes that are None hold rubbish and are not valid."""
-    rubbish = Step({key: np.full_like(space.sample(), 3) for key, space in SPACES.items()}, 99.0, True, True)
+    """Returns one slot; lanes that are None contain garbage and are not valid."""
+    garbage = Step({key: np.full_like(space.sample(), 3) for key, space in SPACES.items()}, 99.0, True, True)
     valid = np.array([step is not None for step in steps])
-    filled = [step or rubbish for step in steps]
+    filled = [step or garbage for step in steps]
     obs = {key: np.stack([step.obs[key] for step in filled]) for key in SPACES}
     reward = np.array([step.reward for step in filled], np.float32)
     terminal, last = (np.array([getattr(step, name) for step in filled]) for name in ("terminal", "last"))
@@ -89,7 +89,7 @@ def slot_of(steps: Sequence[Step | None]) -> Slot:
 
 
 def play(games: Sequence[Game], kind: str, rng: np.random.Generator, restart: int = 0) -> Iterator[Rows]:
-    """Ticks for ever, as NEXT_STEP (one slot) or SAME_STEP (two where a lane ended); every `restart` ticks begins anew."""
+    """Yields ticks without end, as NEXT_STEP (one slot) or SAME_STEP (two where a lane ended); restarts every `restart` ticks."""
     tick, lanes = 0, len(games)
     last = np.zeros(lanes, bool)
     while True:
@@ -113,7 +113,7 @@ def play(games: Sequence[Game], kind: str, rng: np.random.Generator, restart: in
 
 
 def naive_stack(episode: Episode, t: int, key: str, k: int) -> np.ndarray:
-    """What a policy sees at step t: frames of this episode alone, zeros before its first."""
+    """Returns the policy input at step t: frames of this episode only, zeros before its first."""
     if k == 1 or key != "camera":
         return episode.steps[t].obs[key]
     frames = [step.obs[key] for step in episode.steps[max(0, t - k + 1) : t + 1]]
@@ -121,7 +121,7 @@ def naive_stack(episode: Episode, t: int, key: str, k: int) -> np.ndarray:
 
 
 def naive_transition(episode: Episode, t: int, n: int, k: int, gamma: float) -> dict[str, Any]:
-    """The n-step transition from step t, one step after another, in float64."""
+    """Returns the n-step transition from step t, summed step by step in float64."""
     return_, discount, end = 0.0, 1.0, t
     for _ in range(n):
         end += 1
@@ -140,8 +140,8 @@ def naive_transition(episode: Episode, t: int, n: int, k: int, gamma: float) -> 
 
 
 def naive_starts(rows: Sequence[tuple[Episode, int]], held: int, n: int, k: int) -> set[int]:
-    """Rows that may start: not `last`, n rows after it, and the places of its K frames not overwritten (also those before
-    the first row, which stand for zeros)."""
+    """Returns the start rows: not `last`, with n later rows, and the cells of their K frames not overwritten (including those
+    before the first row, which contain zeros)."""
     count = len(rows)
     return {
         r

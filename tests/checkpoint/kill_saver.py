@@ -1,10 +1,10 @@
-"""Saves over one path for ever in a child, kills the child at random moments, and looks at what lies there.
+"""Kill test for atomic saving: kills a child process that overwrites one file again and again, then reads the file.
 
 Usage: python kill_saver.py FOLDER ROUNDS SEED [atomic|plain]
 
-Prints one JSON line: how many times the file held the whole old or new contents, how many times it was damaged, and how
-many temporary files the killed writers left. `plain` writes to the path itself: the control, which must show damage.
-Children are forked after the imports, so that a round costs milliseconds.
+Prints one JSON line: how many times the file had the complete old or new contents, how many times it was damaged, and how
+many temporary files remained. `plain` writes to the path directly: this control must show damage. Children are forked
+after the imports, so that a round takes milliseconds.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from sb_dqn.checkpoint import read_archive, write_archive
 from sb_dqn.errors import CheckpointError
 
 
-def save_for_ever(path: Path, mode: str, first: int) -> None:
+def save_repeatedly(path: Path, mode: str, first: int) -> None:
     for number in range(first, first + 1_000_000):
         members = {"policy": {"w": torch.full((300_000,), float(number))}, "state": {"n": torch.tensor(number)}}
         if mode == "atomic":
@@ -34,7 +34,7 @@ def save_for_ever(path: Path, mode: str, first: int) -> None:
                 write_archive(file, {"kind": "model", "number": number}, members)
 
 
-def whole(path: Path) -> bool:
+def is_complete(path: Path) -> bool:
     try:
         manifest, members = read_archive(path)
     except CheckpointError:
@@ -55,12 +55,12 @@ def main(folder: Path, rounds: int, seed: int, mode: str) -> dict[str, int]:
         shutil.copy(folder / "first.zip", path)
         child = os.fork()
         if child == 0:
-            save_for_ever(path, mode, turn * 1_000_000)
+            save_repeatedly(path, mode, turn * 1_000_000)
             os._exit(1)
         time.sleep(rng.uniform(0.0, 0.06))
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
-        good = whole(path)
+        good = is_complete(path)
         counts["whole" if good else "damaged"] += 1
         counts["new"] += good and path.stat().st_size > 10_000
     return counts | {"temporary": len(list(folder.glob(".m.zip.*.tmp")))}

@@ -1,4 +1,4 @@
-"""A ring in a few lines of numpy, whose every value is known from its row and lane, and the folder that it is saved to."""
+"""Naive ring in NumPy whose values follow from row and lane, and helpers to save and load it."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import torch
 from sb_dqn.checkpoint import (
     SegmentColumn,
     SegmentedRows,
-    Written,
-    checkpoint_at,
+    WrittenBlocks,
+    find_checkpoint,
     model_info,
     read_archive,
     read_rows,
@@ -20,12 +20,12 @@ from sb_dqn.checkpoint import (
 
 
 class NaiveRing:
-    """T rows of B lanes in two columns: one cell a row, and one cell for every three rows (written at the third).
+    """Ring of T rows and B lanes with two columns: one cell per row, and one cell per three rows (written at the third).
 
     Args:
         rows: T.
         lanes: B.
-        width: float64 numbers in a cell of the first column.
+        width: number of float64 values in a cell of the first column.
     """
 
     def __init__(self, rows: int, lanes: int, width: int = 2) -> None:
@@ -33,10 +33,10 @@ class NaiveRing:
         self.cursor = np.zeros(lanes, np.int64)
         self.each = np.zeros((rows, lanes, width))
         self.third = np.zeros((-(-rows // 3) + 1, lanes), np.int16)
-        self.written = Written()
+        self.written = WrittenBlocks()
 
     def arrive(self, lanes: np.ndarray) -> None:
-        """One row in each of these lanes; the rows before them depart."""
+        """Adds one row to each of these lanes; the rows before them depart."""
         for lane in lanes:
             row = int(self.cursor[lane])
             if row:
@@ -48,12 +48,12 @@ class NaiveRing:
             self.cursor[lane] += 1
 
     def state(self) -> dict[str, torch.Tensor]:
-        """What a whole checkpoint holds of the rows."""
+        """Returns the columns as a checkpoint without segments has them."""
         newest = int(self.cursor.max())
         each, third = min(newest, self.rows), min(-(-newest // 3), len(self.third))
         return {"each": torch.from_numpy(self.each[:each].copy()), "third": torch.from_numpy(self.third[:third].copy())}
 
-    def strips(self) -> SegmentedRows:
+    def segmented_rows(self) -> SegmentedRows:
         columns = {
             "each": SegmentColumn(torch.from_numpy(self.each), 1),
             "third": SegmentColumn(torch.from_numpy(self.third), 3),
@@ -64,15 +64,15 @@ class NaiveRing:
         steps = int(self.cursor.sum())
         manifest = {"kind": "model", "full": {}, "state": {"counters": {"lifetime": steps}}}
         write_checkpoint(
-            path, manifest, {"experience": {"cursor": torch.from_numpy(self.cursor.copy())}}, self.strips()
+            path, manifest, {"experience": {"cursor": torch.from_numpy(self.cursor.copy())}}, self.segmented_rows()
         )
 
 
-def load(path: Path) -> tuple[torch.Tensor, dict[str, torch.Tensor], Written]:
-    """Cursors, columns and segments of a checkpoint, or of the newest in a folder."""
-    found = checkpoint_at(path)
-    cursor = read_archive(found)[1]["experience"]["cursor"]
-    return cursor, *read_rows(found, model_info(found), cursor)
+def load(path: Path) -> tuple[torch.Tensor, dict[str, torch.Tensor], WrittenBlocks]:
+    """Loads cursors, columns and final segments of a checkpoint, or of the newest one in a folder."""
+    checkpoint = find_checkpoint(path)
+    cursor = read_archive(checkpoint)[1]["experience"]["cursor"]
+    return cursor, *read_rows(checkpoint, model_info(checkpoint), cursor)
 
 
 def segments(folder: Path) -> list[str]:

@@ -1,4 +1,4 @@
-"""Files written and read back: every kind of tensor, every kind of path, and the bytes themselves."""
+"""Model files: tensors of all dtypes and layouts, kinds of paths, and the exact bytes of the format."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ def tensors_of_every_kind() -> dict[str, torch.Tensor]:
 
 
 def same(left: torch.Tensor, right: torch.Tensor) -> bool:
-    """Equal in dtype, shape and every bit."""
+    """Compares dtype, shape and bits."""
     if left.dtype != right.dtype or left.shape != right.shape:
         return False
     return torch.equal(*(t.detach().contiguous().reshape(-1).view(torch.uint8) for t in (left, right)))
 
 
-def test_every_kind_of_tensor_comes_back_bit_for_bit(tmp_path: Path) -> None:
+def test_tensors_of_every_kind_round_trip_exactly(tmp_path: Path) -> None:
     tensors = tensors_of_every_kind()
     write_archive(tmp_path / "m", {"kind": "model"}, {"policy": tensors, "none": {}})
     _, members = read_archive(tmp_path / "m")
@@ -60,19 +60,19 @@ def test_every_kind_of_tensor_comes_back_bit_for_bit(tmp_path: Path) -> None:
         assert same(members["policy"][name], tensor), name
 
 
-def test_memory_formats_and_ties_come_back(tmp_path: Path) -> None:
+def test_memory_formats_and_ties_round_trip(tmp_path: Path) -> None:
     tensors = tensors_of_every_kind()
     manifest, members = read_archive(write_archive(tmp_path / "m", {"kind": "model"}, {"policy": tensors}) or "")
-    found = members["policy"]
-    assert found["channels_last"].stride() == tensors["channels_last"].stride()
-    assert found["channels_last_3d"].stride() == tensors["channels_last_3d"].stride()
-    assert found["transposed"].is_contiguous()
-    assert found["tied"] is found["parameter"]
+    restored = members["policy"]
+    assert restored["channels_last"].stride() == tensors["channels_last"].stride()
+    assert restored["channels_last_3d"].stride() == tensors["channels_last_3d"].stride()
+    assert restored["transposed"].is_contiguous()
+    assert restored["tied"] is restored["parameter"]
     assert manifest["members"]["policy"]["aliases"] == {"tied": "parameter"}
-    assert found["empty"] is not found["another empty"]
+    assert restored["empty"] is not restored["another empty"]
 
 
-def test_views_that_only_overlap_are_not_tied(tmp_path: Path) -> None:
+def test_overlapping_views_are_not_tied(tmp_path: Path) -> None:
     flat = torch.arange(12.0)
     tensors = {"flat": flat, "first": flat[:6], "matrix": flat[:6].view(2, 3), "second": flat[6:]}
     manifest, members = read_archive(write_archive(tmp_path / "m", {"kind": "model"}, {"p": tensors}) or "")
@@ -80,16 +80,16 @@ def test_views_that_only_overlap_are_not_tied(tmp_path: Path) -> None:
     assert all(same(members["p"][name], tensor) for name, tensor in tensors.items())
 
 
-def test_a_member_is_a_file_of_the_safetensors_package(tmp_path: Path) -> None:
+def test_the_safetensors_package_reads_our_members(tmp_path: Path) -> None:
     tensors = {name: t.contiguous() for name, t in tensors_of_every_kind().items() if name not in ("tied", "parameter")}
     path = write_archive(tmp_path / "m", {"kind": "model"}, {"policy": tensors})
     with zipfile.ZipFile(path or "") as archive:
-        by_the_package = safetensors.torch.load(archive.read("policy.safetensors"))
-    assert by_the_package.keys() == tensors.keys()
-    assert all(same(by_the_package[name], tensor) for name, tensor in tensors.items())
+        by_package = safetensors.torch.load(archive.read("policy.safetensors"))
+    assert by_package.keys() == tensors.keys()
+    assert all(same(by_package[name], tensor) for name, tensor in tensors.items())
 
 
-def test_a_member_that_the_safetensors_package_wrote_is_read(tmp_path: Path) -> None:
+def test_members_written_by_the_safetensors_package_are_read(tmp_path: Path) -> None:
     tensors = {"b": torch.rand(3, 4), "a": torch.arange(3), "c": torch.tensor([True, False])}
     raw = safetensors.torch.save(tensors, metadata={"format": "pt"})
     entry = {"length": len(raw), "sha256": hashlib.sha256(raw).hexdigest()}
@@ -107,7 +107,7 @@ def test_a_member_that_the_safetensors_package_wrote_is_read(tmp_path: Path) -> 
         max_size=6,
     )
 )
-def test_any_set_of_names_dtypes_and_shapes_comes_back(spec: dict[str, tuple[str, list[int], int]]) -> None:
+def test_any_names_dtypes_and_shapes_round_trip(spec: dict[str, tuple[str, list[int], int]]) -> None:
     tensors = {}
     for name, (dtype, shape, seed) in spec.items():
         numbers = torch.randint(0, 2, shape, generator=torch.Generator().manual_seed(seed))
@@ -157,7 +157,7 @@ def test_equal_contents_give_equal_bytes() -> None:
     assert golden_file() == golden_file()
 
 
-def test_the_manifest_says_version_kind_length_and_digest(tmp_path: Path) -> None:
+def test_the_manifest_has_version_kind_length_and_digest(tmp_path: Path) -> None:
     path = write_archive(tmp_path / "m.zip", {"kind": "model", "gamma": 0.99}, {"p": {"w": torch.ones(2)}})
     info = model_info(path or "")
     with zipfile.ZipFile(path or "") as archive:
@@ -171,7 +171,7 @@ def test_the_manifest_says_version_kind_length_and_digest(tmp_path: Path) -> Non
     }
 
 
-def test_only_reads_the_members_asked_for(tmp_path: Path) -> None:
+def test_only_selects_the_members_to_read(tmp_path: Path) -> None:
     path = write_archive(tmp_path / "m", {"kind": "x"}, {"a": {"w": torch.ones(2)}, "b": {}}) or ""
     assert read_archive(path, only=["b"])[1] == {"b": {}}
     with pytest.raises(CheckpointError, match=r"no member 'c'; it has \['a', 'b'\]"):
@@ -179,12 +179,12 @@ def test_only_reads_the_members_asked_for(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "written"), [("m", "m.zip"), ("m.zip", "m.zip"), ("m.pt", "m.pt"), ("x/y/m", "x/y/m.zip")]
+    ("path", "written"), [("m", "m.zip"), ("m.zip", "m.zip"), ("m.pt", "m.pt"), ("x/y/m", "x/y/m.zip")]
 )
-def test_suffix_and_parent_folders_as_in_stable_baselines3(tmp_path: Path, given: str, written: str) -> None:
-    for path in (tmp_path / given, str(tmp_path / given)):
-        assert write_archive(path, {"kind": "x"}, {"p": {}}) == tmp_path / written
-        assert read_archive(path)[0]["kind"] == "x"
+def test_suffix_and_parent_folders_as_in_stable_baselines3(tmp_path: Path, path: str, written: str) -> None:
+    for target in (tmp_path / path, str(tmp_path / path)):
+        assert write_archive(target, {"kind": "x"}, {"p": {}}) == tmp_path / written
+        assert read_archive(target)[0]["kind"] == "x"
 
 
 def test_open_files_and_buffers(tmp_path: Path) -> None:
@@ -199,35 +199,39 @@ def test_open_files_and_buffers(tmp_path: Path) -> None:
         assert read_archive(file)[0]["kind"] == "x"
 
 
-def test_text_files_pipes_and_other_things_are_refused(tmp_path: Path) -> None:
+def test_text_files_pipes_and_other_objects_are_refused(tmp_path: Path) -> None:
     read_end, write_end = os.pipe()
     with (
         os.fdopen(read_end, "rb"),
         os.fdopen(write_end, "wb") as pipe,
-        pytest.raises(ConfigurationError, match="cannot seek"),
+        pytest.raises(ConfigurationError, match="must support seeking"),
     ):
         write_archive(pipe, {"kind": "x"}, {})
     for odd in (io.StringIO(), 3, None):
-        with pytest.raises(ConfigurationError, match="not a path or a binary file"):
+        with pytest.raises(ConfigurationError, match="must be a str, a Path or a binary file"):
             write_archive(odd, {"kind": "x"}, {})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
     ("manifest", "members", "message"),
     [
-        ({}, {}, "needs a 'kind'"),
-        ({"kind": "x", "members": 1}, {}, "must not use the keys"),
-        ({"kind": "x", "rate": float("nan")}, {}, "not plain JSON"),
-        ({"kind": "x", "rate": {1, 2}}, {}, "not plain JSON"),
-        ({"kind": "x"}, {"a/b": {}}, "member name 'a/b'"),
-        ({"kind": "x"}, {"..": {}}, r"member name '\.\.'"),
-        ({"kind": "x"}, {"p": {"s": torch.eye(2).to_sparse()}}, "'s' is sparse"),
-        ({"kind": "x"}, {"p": {"s": torch.empty(2, device="meta")}}, "'s' is sparse or has no values"),
-        ({"kind": "x"}, {"p": {"s": torch.zeros(1, dtype=torch.complex128)}}, "'s' is torch.complex128"),
-        ({"kind": "x"}, {"p": {"__metadata__": torch.zeros(1)}}, "rename it"),
+        ({}, {}, "must have a 'kind'"),
+        ({"kind": "x", "members": 1}, {}, "none of the keys"),
+        ({"kind": "x", "rate": float("nan")}, {}, "must be plain JSON"),
+        ({"kind": "x", "rate": {1, 2}}, {}, "must be plain JSON"),
+        ({"kind": "x"}, {"a/b": {}}, "member names must .* got 'a/b'"),
+        ({"kind": "x"}, {"..": {}}, r"member names must .* got '\.\.'"),
+        ({"kind": "x"}, {"p": {"s": torch.eye(2).to_sparse()}}, "'s' must be dense"),
+        ({"kind": "x"}, {"p": {"s": torch.empty(2, device="meta")}}, "'s' must be dense and have values"),
+        (
+            {"kind": "x"},
+            {"p": {"s": torch.zeros(1, dtype=torch.complex128)}},
+            "dtype of tensor 's' must be .* got torch.complex128",
+        ),
+        ({"kind": "x"}, {"p": {"__metadata__": torch.zeros(1)}}, "Rename the tensor"),
     ],
 )
-def test_what_cannot_be_written_is_refused_and_leaves_the_old_file(
+def test_invalid_contents_are_refused_and_the_old_file_stays(
     tmp_path: Path, manifest: dict, members: dict, message: str
 ) -> None:
     write_archive(tmp_path / "m", {"kind": "old"}, {})
@@ -239,25 +243,26 @@ def test_what_cannot_be_written_is_refused_and_leaves_the_old_file(
 
 def test_a_large_manifest_is_refused_at_save(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sb_dqn.checkpoint.format.zip_archive.MAX_MANIFEST", 1000)
-    with pytest.raises(CheckpointError, match="allowed: 1000"):
+    with pytest.raises(CheckpointError, match="at most 1000 bytes"):
         write_archive(tmp_path / "m", {"kind": "x" * 1000}, {})
     assert os.listdir(tmp_path) == []
 
 
-def test_large_tensors_are_streamed_both_ways() -> None:
-    """Written piece by piece out of the tensor's own memory, read piece by piece into it: never held twice."""
+def test_large_tensors_are_streamed_in_both_directions() -> None:
+    """Chunks are views of the tensor's memory, and reading fills one tensor: no second copy exists."""
     large = torch.arange(5 * CHUNK + 3, dtype=torch.int64).to(torch.uint8)
-    planned = plan("replay", {"frames": large})
-    header, *pieces = chunks(planned)
+    layout = plan("replay", {"frames": large})
+    header, *pieces = chunks(layout)
     assert [len(piece) for piece in pieces] == [CHUNK] * 5 + [3]
     large[0], large[-1] = 77, 78
     assert (pieces[0][0], pieces[-1][-1]) == (77, 78)
-    stream, asked = io.BytesIO(b"".join([header, *pieces])), []
+    stream = io.BytesIO(b"".join([header, *pieces]))
+    counts = []
 
     def source(count: int) -> bytes:
-        asked.append(count)
+        counts.append(count)
         return stream.read(count)
 
-    found = read("replay", planned.length, source, {}, {})
-    assert torch.equal(found["frames"], large)
-    assert max(asked) == CHUNK
+    tensors = read("replay", layout.length, source, {}, {})
+    assert torch.equal(tensors["frames"], large)
+    assert max(counts) == CHUNK

@@ -1,4 +1,4 @@
-"""Constructor arguments in the file: what loads without trust, what does not, and what cannot be written."""
+"""Constructor arguments in model files: values that load without trust, values that need it, and refused values."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from sb_dqn.errors import CheckpointError
 
 @dataclass(frozen=True)
 class Ramp:
-    """A schedule as the higher floors have them."""
+    """A frozen dataclass, like the schedules."""
 
     start: float
     end: float = math.inf
@@ -35,7 +35,7 @@ class Ramp:
 
 
 class Mine(nn.Module):
-    """A user's own policy class."""
+    """A policy class defined by a user."""
 
     class Inner:
         pass
@@ -74,7 +74,7 @@ def test_nan_arrays_partials_paths_and_other_dicts() -> None:
     array = np.array([[0.1, np.inf], [2.0, np.nan]], np.float32)
     found = through_json({"ladder": array})["ladder"]
     assert (found.dtype, found.tobytes()) == (array.dtype, array.tobytes())
-    found[0, 0] = 1.0  # it may be written to
+    found[0, 0] = 1.0  # the copy is writable
     leaky = through_json(functools.partial(nn.LeakyReLU, 0.2, inplace=True))
     assert (leaky.func, leaky.args, leaky.keywords) == (nn.LeakyReLU, (0.2,), {"inplace": True})
     for tensor in (torch.tensor(0.0), torch.tensor(3), torch.tensor([[math.inf, 1.0]]), torch.tensor([True, False])):
@@ -85,24 +85,25 @@ def test_nan_arrays_partials_paths_and_other_dicts() -> None:
     assert through_json(OrderedDict(a=1)) == {"a": 1}
 
 
-def test_every_class_of_the_table_comes_back() -> None:
+def test_every_class_of_the_table_round_trips() -> None:
     assert {nn.ReLU, nn.Tanh, nn.ELU, nn.GELU, nn.SiLU, nn.LeakyReLU, nn.Mish} <= set(TABLE.values())
     assert {optim.Adam, optim.AdamW, optim.RMSprop, optim.SGD, optim.RAdam, optim.Adagrad} <= set(TABLE.values())
     for cls in TABLE.values():
         assert through_json(cls) is cls
 
 
-def test_own_code_is_named_by_path_and_stays_shut() -> None:
+def test_user_code_is_stored_by_path_and_needs_trust() -> None:
     for value, path in ((Mine, "Mine"), (Mine.Inner, "Mine.Inner"), (my_schedule, "my_schedule")):
         data = encode_value("policy", value)
         assert data == {"~": "import", "path": f"{__name__}:{path}"}
         with pytest.raises(
-            CheckpointError, match=rf"'policy' of the file names '.*:{path}' by its import path: code that loading"
+            CheckpointError,
+            match=rf"'policy' of the file names the import path '.*:{path}', which loading does not run",
         ):
             decode_value("policy", data)
 
 
-def test_what_has_no_path_is_a_pickle_and_stays_shut() -> None:
+def test_objects_without_a_path_are_pickled_and_need_trust() -> None:
     rate = 0.125
 
     class Local:
@@ -113,12 +114,12 @@ def test_what_has_no_path_is_a_pickle_and_stays_shut() -> None:
         data = encode_value("learning_rate", value)
         assert data["~"] == "pickle"
         with pytest.raises(
-            CheckpointError, match=r"kept as a pickle: code that loading does not run.*custom_objects.*trust=True"
+            CheckpointError, match=r"stored as a pickle, which loading does not run.*custom_objects.*trust=True"
         ):
             decode_value("learning_rate", data)
 
 
-def test_trust_opens_both() -> None:
+def test_trust_loads_paths_and_pickles() -> None:
     rate = 0.125
     assert through_json(LOCAL, trust=True)(1, 2) == 0.25
     assert through_json(lambda step, horizon: rate, trust=True)(1, 2) == rate
@@ -126,7 +127,7 @@ def test_trust_opens_both() -> None:
     assert decode_value("arg", data, trust=True)("a") == OrderedDict(a=None)
 
 
-def test_custom_objects_replace_by_name_at_every_depth() -> None:
+def test_custom_objects_replace_by_name_at_any_depth() -> None:
     data = encode_value("policy_kwargs", {"features_extractor_class": Mine, "net_arch": [64]})
     for name in ("policy_kwargs.features_extractor_class", "features_extractor_class"):
         found = decode_value("policy_kwargs", data, custom_objects={name: nn.Flatten})
@@ -151,20 +152,20 @@ def test_no_import_happens_without_trust(tmp_path: Path, monkeypatch: pytest.Mon
     assert (tmp_path / "proof").exists()
 
 
-def test_what_the_trusted_code_raises_is_explained() -> None:
+def test_errors_of_trusted_code_are_explained() -> None:
     for data in (
         {"~": "import", "path": "no_such_module_at_all:Policy"},
         {"~": "import", "path": "json:NoSuchName"},
         {"~": "pickle", "shows": "<lambda>", "data": "AAAA"},
     ):
-        with pytest.raises(CheckpointError, match=r"which fails here \(.*pass custom_objects=\{'policy': ...\}"):
+        with pytest.raises(CheckpointError, match=r"which fails to load \(.*pass custom_objects=\{'policy': ...\}"):
             decode_value("policy", data, trust=True)
 
 
-def test_what_cannot_be_written_is_refused_by_name() -> None:
-    with pytest.raises(CheckpointError, match=r"argument 'policy_kwargs.lock' is .*cannot be written"):
+def test_values_that_cannot_be_saved_are_refused_by_name() -> None:
+    with pytest.raises(CheckpointError, match=r"argument 'policy_kwargs.lock' is .*cannot be saved"):
         encode_value("policy_kwargs", {"lock": threading.Lock()})
-    with pytest.raises(CheckpointError, match="argument 'start' is a numpy datetime64"):
+    with pytest.raises(CheckpointError, match="argument 'start' must be .* got a NumPy datetime64"):
         encode_value("start", np.datetime64("2020-01-01"))
 
 
@@ -174,18 +175,18 @@ def test_what_cannot_be_written_is_refused_by_name() -> None:
         ({"~": "class", "name": "Adamm"}, r"unknown class 'Adamm'\. Did you mean .*'Adam'"),
         ({"~": "class", "name": []}, "cannot be read"),
         ({"~": "class"}, "cannot be read"),
-        ({"~": "object", "name": "ReLU", "fields": {}}, "not built from fields"),
+        ({"~": "object", "name": "ReLU", "fields": {}}, "not a dataclass"),
         ({"~": "object", "name": "Ramp", "fields": {"begin": 1}}, "cannot be read .*begin"),
         ({"~": "object", "name": "Ramp", "fields": {"start": -1}}, "start must not be negative"),
         ({"~": "object", "name": "Ramp", "fields": 3}, "cannot be read"),
-        ({"~": "array", "dtype": "O", "shape": [1], "data": "AAAAAAAAAAA="}, "unknown dtype object"),
+        ({"~": "array", "dtype": "O", "shape": [1], "data": "AAAAAAAAAAA="}, "got dtype object"),
         ({"~": "array", "dtype": "<f4", "shape": [3], "data": "AAAA"}, "cannot be read"),
         ({"~": "torch.dtype", "name": "load"}, "unknown torch dtype 'load'"),
         ({"~": "torch.device", "name": "abacus"}, "cannot be read"),
         ({"~": "partial", "func": 3, "args": [], "keywords": {}}, "cannot be read"),
         ({"~": "tuple"}, "cannot be read"),
         ({"~": "dict", "items": [[[], 1]]}, "cannot be read"),
-        ({"~": "magic"}, "unknown kind of value 'magic'"),
+        ({"~": "magic"}, "unknown kind 'magic'"),
     ],
 )
 def test_malformed_values_are_refused(data: Any, message: str) -> None:

@@ -1,4 +1,4 @@
-"""The old file or the new one: after a kill, a full disk, an error, and with what killed writers leave behind."""
+"""Atomic writing: the old or the new file after a kill, a full disk or an error; cleanup of temporary files."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from sb_dqn.checkpoint.format.atomic_write import STALE_SECONDS
 SCRIPT = Path(__file__).with_name("kill_saver.py")
 ROOT = Path(__file__).parents[2]
 ROUNDS = int(os.environ.get("SB_DQN_KILL_ROUNDS", "12"))
-"""Raise it for a longer look: `SB_DQN_KILL_ROUNDS=50`."""
+"""More rounds for a longer test: `SB_DQN_KILL_ROUNDS=50`."""
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="SIGKILL, flock and file rights are POSIX")
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="SIGKILL, flock and file permissions are POSIX")
 
 
 def killed_savers(folder: Path, mode: str) -> dict[str, int]:
@@ -29,17 +29,17 @@ def killed_savers(folder: Path, mode: str) -> dict[str, int]:
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, capture_output=True, text=True, timeout=240, env=environment, check=False)
     assert done.returncode == 0, done.stderr
-    found: dict[str, int] = json.loads(done.stdout)
-    return found
+    counts: dict[str, int] = json.loads(done.stdout)
+    return counts
 
 
 def test_sigkill_at_any_moment_leaves_the_old_file_or_the_new_one(tmp_path: Path) -> None:
     counts = killed_savers(tmp_path, "atomic")
     assert (counts["whole"], counts["damaged"]) == (ROUNDS, 0)
-    assert counts["new"] > 0, "no save was finished before a kill: the test saw old files alone"
+    assert counts["new"] > 0, "no save was finished before a kill: the test saw only old files"
 
 
-def test_the_control_without_the_rename_is_damaged(tmp_path: Path) -> None:
+def test_without_the_rename_files_are_damaged(tmp_path: Path) -> None:
     assert killed_savers(tmp_path, "plain")["damaged"] > 0
 
 
@@ -59,7 +59,7 @@ def test_an_error_while_writing_leaves_the_old_file_and_nothing_else(tmp_path: P
 
 
 @pytest.mark.parametrize("broken", ["fsync", "replace"])
-def test_a_full_disk_leaves_the_old_file_and_says_so(
+def test_a_full_disk_leaves_the_old_file_and_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str
 ) -> None:
     write_archive(tmp_path / "m", {"kind": "old"}, {})
@@ -69,7 +69,7 @@ def test_a_full_disk_leaves_the_old_file_and_says_so(
 
     monkeypatch.setattr(os, broken, full)
     with pytest.raises(
-        OSError, match=r"cannot write .*m\.zip: No space left on device; what was there before"
+        OSError, match=r"cannot write .*m\.zip: No space left on device. Existing files are unchanged"
     ) as caught:
         write_archive(tmp_path / "m", {"kind": "new"}, {"p": {"w": torch.ones(9)}})
     assert caught.value.errno == errno.ENOSPC
@@ -77,9 +77,9 @@ def test_a_full_disk_leaves_the_old_file_and_says_so(
     assert os.listdir(tmp_path) == ["m.zip"]
 
 
-def test_a_file_in_the_place_of_a_folder_is_named(tmp_path: Path) -> None:
+def test_a_file_in_place_of_a_folder_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
-    with pytest.raises(OSError, match=r"cannot write .*m\.zip: .*choose a folder"):
+    with pytest.raises(OSError, match=r"cannot write .*m\.zip: .*Choose a writable folder"):
         write_archive(tmp_path / "file" / "m", {"kind": "x"}, {})
 
 
@@ -88,14 +88,16 @@ def test_a_read_only_folder_keeps_the_old_file(tmp_path: Path) -> None:
     write_archive(tmp_path / "m", {"kind": "old"}, {})
     tmp_path.chmod(0o500)
     try:
-        with pytest.raises(PermissionError, match="choose a folder"):
+        with pytest.raises(PermissionError, match="Choose a writable folder"):
             write_archive(tmp_path / "m", {"kind": "new"}, {})
     finally:
         tmp_path.chmod(0o700)
     assert model_info(tmp_path / "m")["kind"] == "old"
 
 
-def test_the_file_and_its_folder_are_synced_in_this_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_file_is_synced_before_the_rename_and_the_folder_after(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     tape: list[str] = []
     fsync, replace = os.fsync, os.replace
 
@@ -114,14 +116,14 @@ def test_the_file_and_its_folder_are_synced_in_this_order(tmp_path: Path, monkey
     assert tape == ["fsync file", "replace", "fsync folder"]
 
 
-def test_the_file_has_the_rights_of_any_other_file(tmp_path: Path) -> None:
+def test_the_file_has_the_default_permissions(tmp_path: Path) -> None:
     (tmp_path / "plain").write_bytes(b"")
     path = write_archive(tmp_path / "m", {"kind": "x"}, {})
     assert path is not None
     assert stat.S_IMODE(path.stat().st_mode) == stat.S_IMODE((tmp_path / "plain").stat().st_mode)
 
 
-def test_only_old_files_of_dead_writers_are_swept(tmp_path: Path) -> None:
+def test_only_old_files_of_dead_writers_are_removed(tmp_path: Path) -> None:
     old, young, other = (tmp_path / name for name in (".m.zip.aa.tmp", ".m.zip.bb.tmp", ".n.zip.aa.tmp"))
     for path in (old, young, other):
         path.write_bytes(b"half a model")
@@ -132,7 +134,7 @@ def test_only_old_files_of_dead_writers_are_swept(tmp_path: Path) -> None:
         living.flush()
         os.utime(mine, (0, 0))
         write_archive(tmp_path / "m.zip", {"kind": "x"}, {})
-        assert mine.exists(), "a living writer holds its lock, however old its file looks"
+        assert mine.exists(), "a running writer holds its lock, even if its file looks old"
         living.write(b"end")
     assert not old.exists()
     assert young.exists()

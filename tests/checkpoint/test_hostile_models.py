@@ -1,4 +1,4 @@
-"""Model files that are damaged or built to do harm, through `load`: an error in words each time, and no code is run."""
+"""Damaged and malicious model files passed to `load`: each raises a clear error, none runs code."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.tiny import quick
 
 @pytest.fixture(scope="module")
 def good() -> bytes:
-    """A full checkpoint, taken at 30 of 40 steps."""
+    """Returns a full checkpoint, taken at 30 of 40 steps."""
     file = io.BytesIO()
     model = quick("CartPole-v1", prioritized_replay=True, buffer_size=60)
     model.learn(40, callback=lambda locals_, _: locals_["self"].num_timesteps < 30).save(file, full=True)
@@ -31,20 +31,20 @@ def good() -> bytes:
 
 
 ADAM = ("state", "learner", "optimizer", "state", "items", 0, 1)
-"""Where the optimiser's moments of the first parameter are in the manifest."""
+"""Path in the manifest to the optimiser's moments of the first parameter."""
 
 
 def load(raw: bytes, env: Any = "CartPole-v1") -> DQN:
     return DQN.load(io.BytesIO(raw), env=env, device="cpu")
 
 
-def test_the_file_that_is_spoilt_below_is_good(good: bytes) -> None:
+def test_the_unmodified_file_loads(good: bytes) -> None:
     assert load(good).resume().num_timesteps == 40
 
 
 def test_truncated_at_every_percent(good: bytes) -> None:
     for percent in range(100):
-        with pytest.raises(CheckpointError, match="truncated|empty|no zip"):
+        with pytest.raises(CheckpointError, match="truncated|empty|not a zip"):
             load(good[: len(good) * percent // 100])
 
 
@@ -68,8 +68,8 @@ def test_a_pickle_in_any_member(good: bytes, member: str, tmp_path: Path) -> Non
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_environment_in_a_pickle_stays_shut(tmp_path: Path) -> None:
-    """The one pickle that a full checkpoint may hold."""
+def test_a_pickled_environment_needs_trust(tmp_path: Path) -> None:
+    """The environment is the only pickle that a full checkpoint may contain."""
     from tests.tiny import Tiny
 
     file = io.BytesIO()
@@ -80,8 +80,8 @@ def test_an_environment_in_a_pickle_stays_shut(tmp_path: Path) -> None:
         load(file.getvalue(), Tiny()).resume()
 
 
-def spoilt(good: bytes, *path: Any, value: Any) -> bytes:
-    """The file with one place of its manifest changed, lengths and digests right."""
+def modified(good: bytes, *path: Any, value: Any) -> bytes:
+    """Changes one entry of the manifest; lengths and digests stay right."""
     parts = members(good)
     manifest = json.loads(parts.pop("manifest.json"))
     node = manifest
@@ -99,9 +99,9 @@ def spoilt(good: bytes, *path: Any, value: Any) -> bytes:
         (("arguments", "policy_kwargs"), {"net_arch": [3_000_000]}),
     ],
 )
-def test_a_net_much_larger_than_the_file_is_refused_before_it_is_made(good: bytes, path: Any, value: Any) -> None:
-    raw, before = spoilt(good, *path, value=value), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    with pytest.raises(CheckpointError, match="far larger net than the parameters in it"):
+def test_a_network_much_larger_than_the_file_is_refused_before_allocation(good: bytes, path: Any, value: Any) -> None:
+    raw, before = modified(good, *path, value=value), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(CheckpointError, match="far larger network than the parameters in it"):
         load(raw)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200 * 1024  # KiB
 
@@ -111,7 +111,7 @@ def test_a_net_much_larger_than_the_file_is_refused_before_it_is_made(good: byte
     [
         (("class",), 3, "the file holds a 3, which is no DQN"),
         (("arguments", "policy"), None, "policy"),
-        (("arguments", "batch_size"), "many", "batch_size='many' is not allowed"),
+        (("arguments", "batch_size"), "many", "batch_size must be .* got 'many'"),
         (("arguments", "nonsense"), 1, "takes no 'nonsense'"),
         (("spaces", "num_envs"), float("1e300"), "does not describe a model|lanes"),
         (("state", "counters"), [], "the state of 'counters' in the file does not fit"),
@@ -134,7 +134,7 @@ def test_a_net_much_larger_than_the_file_is_refused_before_it_is_made(good: byte
 )
 def test_wrong_types_and_shapes_in_the_manifest(good: bytes, path: Any, value: Any, message: str) -> None:
     with pytest.raises(ALLOWED, match=message):
-        load(spoilt(good, *path, value=value)).resume()
+        load(modified(good, *path, value=value)).resume()
 
 
 def test_a_moment_of_another_shape_is_refused(good: bytes) -> None:
@@ -145,16 +145,16 @@ def test_a_moment_of_another_shape_is_refused(good: bytes) -> None:
         model.learner.load_state_dict(state)
 
 
-def test_an_action_that_there_is_not_is_refused(good: bytes) -> None:
+def test_actions_out_of_range_are_refused(good: bytes) -> None:
     ring = load(good).replay.ring
     state = {name: value.clone() for name, value in ring.state_dict().items()}
     state["action"][3] = 2
-    with pytest.raises(CheckpointError, match="actions outside of 0 to 1"):
+    with pytest.raises(CheckpointError, match="actions of the replay state must be from 0 to 1, got"):
         ring.load_state_dict(state)
 
 
-def test_random_changes_end_in_words(good: bytes) -> None:
-    """A hundred of the mutations of scripts/benchmarks/fuzz_reader.py, which does this for minutes."""
+def test_random_changes_raise_clear_errors(good: bytes) -> None:
+    """Runs a hundred mutations of scripts/benchmarks/fuzz_reader.py, which runs for minutes."""
     rng, refused = np.random.default_rng(0), 0
     for _ in range(100):
         _, raw = mutate(good, rng)
@@ -178,11 +178,11 @@ def test_an_older_format_is_read_through_its_migration(good: bytes, monkeypatch:
     monkeypatch.setattr(zip_reader, "FORMAT_VERSION", 2)
     monkeypatch.setitem(zip_reader.MIGRATIONS, 1, rename)
     assert load(old).resume().num_timesteps == 40
-    with pytest.raises(CheckpointError, match="its format version 1 cannot be read any more"):
+    with pytest.raises(CheckpointError, match="a manifest of format version 1 cannot be converted"):
         load(good)
 
 
 @pytest.mark.parametrize("version", [0, -3])
-def test_versions_that_never_were(good: bytes, version: int) -> None:
-    with pytest.raises(CheckpointError, match="never was"):
-        read_archive(io.BytesIO(spoilt(good, "format_version", value=version)))
+def test_format_versions_below_1_are_refused(good: bytes, version: int) -> None:
+    with pytest.raises(CheckpointError, match="format_version must be at least 1"):
+        read_archive(io.BytesIO(modified(good, "format_version", value=version)))

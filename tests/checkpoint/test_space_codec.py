@@ -1,4 +1,4 @@
-"""Spaces in the file: each comes back equal, with its dtype, start, key order and infinite bounds."""
+"""Encoding of spaces: dtype, start, key order and infinite bounds round-trip."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ SPACES = [
 
 
 @pytest.mark.parametrize("space", SPACES, ids=str)
-def test_a_space_comes_back_equal(space: spaces.Space) -> None:
+def test_spaces_round_trip(space: spaces.Space) -> None:
     found = decode_space(json.loads(json.dumps(encode_space(space), allow_nan=False)))
     assert found == space
     assert (type(found), found.dtype, found.shape) == (type(space), space.dtype, space.shape)
     if isinstance(space, spaces.Box):
         assert isinstance(found, spaces.Box)
-        assert np.array_equal(found.low, space.low)  # == of gymnasium is only close
+        assert np.array_equal(found.low, space.low)  # gymnasium compares with a tolerance
         assert np.array_equal(found.high, space.high)
     if isinstance(space, spaces.Dict):
         assert isinstance(found, spaces.Dict)
         assert list(found.spaces) == list(space.spaces) == ["z", "a"]
 
 
-def test_equal_bounds_are_one_number() -> None:
+def test_equal_bounds_are_stored_as_one_number() -> None:
     data = encode_space(spaces.Box(0, 255, (84, 84, 4), np.uint8))
     assert data == {"kind": "Box", "dtype": "uint8", "shape": [84, 84, 4], "low": 0, "high": 255}
     assert encode_space(spaces.Box(-np.inf, np.inf, (2,)))["high"] == "inf"
@@ -75,12 +75,12 @@ def test_other_spaces_are_refused_by_name(space: spaces.Space) -> None:
         {"kind": "MultiBinary", "n": -1},
     ],
 )  # fmt: skip
-def test_descriptions_that_are_none_are_refused(data: Any) -> None:
+def test_malformed_spaces_are_refused(data: Any) -> None:
     with pytest.raises(CheckpointError):
         decode_space(data)
 
 
-def test_a_description_of_any_depth_does_not_crash() -> None:
+def test_a_deeply_nested_space_is_refused_without_a_crash() -> None:
     data: Any = {"kind": "Discrete", "n": 2, "start": 0, "dtype": "int64"}
     for _ in range(50_000):
         data = {"kind": "Dict", "spaces": [["a", data]]}

@@ -187,7 +187,7 @@ def test_what_leaves_torch_is_not_read_once_for_all(leave: Any, capsys: pytest.C
 
     model = own(partial(Changed, change=look)).learn(100)
     assert len(set(seen)) > model._n_updates // 2
-    assert "going on without it" in capsys.readouterr().err
+    assert "running without it" in capsys.readouterr().err
 
 
 def test_model_files_record_the_keywords_of_every_subclass(variant: ModuleType, tmp_path: Path) -> None:

@@ -110,14 +110,14 @@ def test_by_name() -> None:
     quick(env).learn(20)
     env.close()
     plain = make_vec_env(Tiny, 1, vec_env_cls="async", vec_env_kwargs={"context": "fork"})
-    assert type(plain) is AsyncVectorEnv
+    assert isinstance(plain, AsyncVectorEnv)
     plain.close()
 
 
 @pytest.mark.parametrize(
     ("kwargs", "message"),
     [
-        ({"on_env_error": "ignore"}, "on_env_error='ignore'"),
+        ({"on_env_error": "ignore"}, "on_env_error must be .* got 'ignore'"),
         ({"on_env_error": "restart", "autoreset_mode": "SameStep"}, "needs autoreset_mode NEXT_STEP"),
         ({"on_env_error": "restart", "copy": False}, "copy=False overwrites"),
         ({"step_timeout": 3.0}, "step_timeout=3.0 needs on_env_error='restart'"),

@@ -9,4 +9,4 @@ import pytest
 def no_eager_fallback(capsys: pytest.CaptureFixture[str]) -> Iterator[None]:
     """Fails a test in which tracing or compiling fell back to eager mode (with a message), since it would prove nothing."""
     yield
-    assert "going on without it" not in capsys.readouterr().err
+    assert "running without it" not in capsys.readouterr().err

@@ -111,6 +111,17 @@ def test_the_embedding_by_worked_numbers() -> None:
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-6)
 
 
+@pytest.mark.parametrize(("width", "low", "high"), [(6, 0.9, 1.0), (256, 0.95, 1.0), (512, 0.4, 0.6)])
+def test_nearly_all_units_of_few_features_are_active_at_first(width: int, low: float, high: float) -> None:
+    """An inactive unit of FQF stays so at its fraction; wide features can afford it, and begin as in IQN."""
+    torch.manual_seed(0)
+    phi, _ = FractionProposal().make_embedding(width)(torch.ones(1, width), acting=True)
+    assert low <= (phi > 0).float().mean().item() <= high
+    torch.manual_seed(0)
+    sampled, _ = ImplicitQuantile().make_embedding(width)(torch.ones(1, width))
+    assert 0.4 <= (sampled > 0).float().mean().item() <= 0.6  # decoy: IQN's is as it was
+
+
 def test_a_low_precision_copy_keeps_its_cosines() -> None:
     embedding = CosineEmbedding(8, 64)
     x, taus = torch.rand(1, 8), torch.rand(1, 200, generator=torch.Generator().manual_seed(0))
@@ -153,10 +164,10 @@ def test_risk_bends_acting_alone() -> None:
     [
         ("cvar", "needs a number after 'cvar'"),
         ("cvar a", "needs a number after 'cvar'"),
-        ("cvar 0", "above 0 and up to 1"),
-        ("cvar 1.5", "above 0 and up to 1"),
-        ("power nan", "give a finite number"),
-        ("power inf", "give a finite number"),
+        ("cvar 0", "a number > 0 and <= 1"),
+        ("cvar 1.5", "a number > 0 and <= 1"),
+        ("power nan", "must be a finite number"),
+        ("power inf", "must be a finite number"),
         ("cvrr 0.25", "Did you mean 'cvar'"),
         ("wang 0.75", "is unknown"),
         ("", "is unknown"),
@@ -221,22 +232,22 @@ def test_the_proposal_and_the_quantiles_share_no_gradient() -> None:
 @pytest.mark.parametrize(
     ("distribution", "arguments", "message"),
     [
-        (Categorical, {"n_atoms": 1}, "n_atoms=1 is not allowed"),
-        (Categorical, {"n_atoms": 2.5}, "n_atoms=2.5 is not allowed"),
+        (Categorical, {"n_atoms": 1}, "n_atoms must be .* got 1"),
+        (Categorical, {"n_atoms": 2.5}, "n_atoms must be .* got 2.5"),
         (Categorical, {"v_min": 1.0, "v_max": 1.0}, "span no range"),
         (Categorical, {"v_min": 3, "v_max": -3}, "v_min below v_max"),
-        (Categorical, {"v_min": -math.inf}, "v_min=-inf is not allowed"),
-        (Categorical, {"v_max": math.nan}, "v_max=nan is not allowed"),
-        (Categorical, {"v_max": "10"}, "v_max='10' is not allowed"),
-        (Quantile, {"n_quantiles": 0}, "n_quantiles=0 is not allowed"),
-        (ImplicitQuantile, {"n_taus": 0}, "n_taus=0"),
-        (ImplicitQuantile, {"n_target_taus": -1}, "n_target_taus=-1"),
-        (ImplicitQuantile, {"n_policy_taus": None}, "n_policy_taus=None"),
-        (ImplicitQuantile, {"n_cosines": 0}, "n_cosines=0"),
-        (FractionProposal, {"n_fractions": 1}, "n_fractions=1"),
-        (FractionProposal, {"n_cosines": 0}, "n_cosines=0"),
-        (FractionProposal, {"fraction_learning_rate": -1e-9}, "fraction_learning_rate=-1e-09"),
-        (FractionProposal, {"entropy_coef": -1}, "entropy_coef=-1"),
+        (Categorical, {"v_min": -math.inf}, "v_min must be .* got -inf"),
+        (Categorical, {"v_max": math.nan}, "v_max must be .* got nan"),
+        (Categorical, {"v_max": "10"}, "v_max must be .* got '10'"),
+        (Quantile, {"n_quantiles": 0}, "n_quantiles must be .* got 0"),
+        (ImplicitQuantile, {"n_taus": 0}, "n_taus must be .* got 0"),
+        (ImplicitQuantile, {"n_target_taus": -1}, "n_target_taus must be .* got -1"),
+        (ImplicitQuantile, {"n_policy_taus": None}, "n_policy_taus must be .* got None"),
+        (ImplicitQuantile, {"n_cosines": 0}, "n_cosines must be .* got 0"),
+        (FractionProposal, {"n_fractions": 1}, "n_fractions must be .* got 1"),
+        (FractionProposal, {"n_cosines": 0}, "n_cosines must be .* got 0"),
+        (FractionProposal, {"fraction_learning_rate": -1e-9}, "fraction_learning_rate must be .* got -1e-09"),
+        (FractionProposal, {"entropy_coef": -1}, "entropy_coef must be .* got -1"),
     ],
 )
 def test_scalars_that_are_refused(distribution: Any, arguments: dict[str, Any], message: str) -> None:

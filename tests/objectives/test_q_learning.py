@@ -52,7 +52,7 @@ def targets(replay: ReplayBuffer, mode: Mode, slots: list[Slot]) -> dict[int, fl
     """Returns row -> target for every sampled row. The function is recorded before the last row is written."""
 
     def function(noise: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        batch = replay.sample(noise)
+        batch = replay.sample_from_noise(noise)
         q_t = torch.cat([batch.next_obs["obs"], batch.next_obs["obs"] - 77], -1)  # the second action has a lower value
         td_target = Bootstrap()(None, lambda obs, mask: ScalarValue(q_t), batch)
         return batch.place[1], batch.weight, td_target.return_ + td_target.discount * td_target.next()
@@ -77,7 +77,7 @@ def targets(replay: ReplayBuffer, mode: Mode, slots: list[Slot]) -> dict[int, fl
 )
 def test_targets_from_the_stream(end: str, mode: Mode, expected: dict[int, float]) -> None:
     ring = Ring(16, 1, {"obs": SPACE}, num_actions=2, n_steps=N_STEPS)
-    view = TransitionView(ring, N_STEPS, GAMMA)
+    view = TransitionView(ring, GAMMA)
     replay = ReplayBuffer(ring, UniformSampler(ring, 64), view, UpdateSchedule())
     assert targets(replay, mode, make_stream(end)) == pytest.approx(expected, abs=1e-5)
 

@@ -25,6 +25,12 @@ def test_ppo_lunar_lander_has_the_settings_of_the_rl_zoo() -> None:
     assert preset.settings == settings
 
 
+@pytest.mark.parametrize("env_id", ["CartPole-v1", "Acrobot-v1", "MountainCar-v0", "ALE/Pong-v5", "PongNoFrameskip-v4"])
+def test_a2c_names_the_optimizer_that_its_results_were_measured_with(env_id: str) -> None:
+    expected = {"optimizer_class": "RMSpropTFLike", "optimizer_kwargs": {"eps": 1e-5}}
+    assert get_preset("A2C", env_id).settings["policy_kwargs"] == expected
+
+
 @pytest.mark.parametrize("env_id", ["ALE/Breakout-v5", "BreakoutNoFrameskip-v4"])
 def test_atari_ids_match_a_pattern(env_id: str) -> None:
     preset = get_preset("dqn", env_id)

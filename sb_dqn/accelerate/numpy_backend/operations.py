@@ -1,7 +1,7 @@
-"""Torch's operations by numpy, for recordings of small nets: the same arguments, the same results up to rounding.
+"""NumPy versions of torch operations: same arguments, same results up to rounding.
 
-Those that show the memory of others, and those that are made for one place in a recording, are in `array_views`. An
-argument that is not provided for raises, and the recording is left to torch.
+Views, and operations that are specialised for their node in a graph, are in `numpy_backend.views`. An unsupported
+argument raises an error, and torch runs the graph instead.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ DTYPES: dict[torch.dtype, np.dtype[Any]] = {
     torch.bool: np.dtype(np.bool_),
 }
 ZERO = np.zeros((), np.float32)
-# their types know no keepdims but a literal one
-add_up: Any = np.add.reduce
-largest: Any = np.maximum.reduce
-some_of: Any = np.logical_or.reduce
+# the type hints of ufunc methods accept only a literal keepdims
+reduce_sum: Any = np.add.reduce
+reduce_max: Any = np.maximum.reduce
+reduce_any: Any = np.logical_or.reduce
 
 
 def _addmm(bias: Array, x: Array, w: Array) -> Array:
@@ -52,33 +52,33 @@ def _tanh_backward(gradient: Array, y: Array) -> Any:
 
 
 def _layer_norm(x: Array, shape: Sequence[int], weight: Array, bias: Array, eps: float) -> Any:
-    (width,) = shape  # over the last axis alone
-    mean = add_up(x, -1, keepdims=True) / width
+    (width,) = shape  # only the last axis is supported
+    mean = reduce_sum(x, -1, keepdims=True) / width
     centred = x - mean
-    rstd = 1 / np.sqrt(add_up(centred * centred, -1, keepdims=True) / width + eps)
+    rstd = 1 / np.sqrt(reduce_sum(centred * centred, -1, keepdims=True) / width + eps)
     return centred * rstd * weight + bias, mean, rstd
 
 
 def _softmax(x: Array, dim: int, half_to_float: bool) -> Any:
-    y = np.exp(x - largest(x, dim, keepdims=True))
-    return y / add_up(y, dim, keepdims=True)
+    y = np.exp(x - reduce_max(x, dim, keepdims=True))
+    return y / reduce_sum(y, dim, keepdims=True)
 
 
 def _log_softmax(x: Array, dim: int, half_to_float: bool) -> Any:
-    y = x - largest(x, dim, keepdims=True)
-    return y - np.log(add_up(np.exp(y), dim, keepdims=True))
+    y = x - reduce_max(x, dim, keepdims=True)
+    return y - np.log(reduce_sum(np.exp(y), dim, keepdims=True))
 
 
 def _log_softmax_backward(gradient: Array, y: Array, dim: int, dtype: torch.dtype) -> Any:
-    return gradient - np.exp(y) * add_up(gradient, dim, keepdims=True)
+    return gradient - np.exp(y) * reduce_sum(gradient, dim, keepdims=True)
 
 
 def _huber(x: Array, y: Array, reduction: int = 1, delta: float = 1.0) -> Any:
     if reduction:
-        raise TypeError("a reduced loss is not provided for")
+        raise TypeError(f"reduction must be 0 (none), got {reduction}")
     distance = np.abs(x - y)
-    small = np.minimum(distance, delta)
-    return small * (distance - 0.5 * small)
+    clipped = np.minimum(distance, delta)
+    return clipped * (distance - 0.5 * clipped)
 
 
 def _huber_backward(gradient: Array, x: Array, y: Array, reduction: int, delta: float) -> Any:
@@ -86,15 +86,15 @@ def _huber_backward(gradient: Array, x: Array, y: Array, reduction: int, delta: 
 
 
 def _sum(x: Array) -> Any:
-    return add_up(x, None)
+    return reduce_sum(x, None)
 
 
 def _sum_over(x: Array, dims: Sequence[int], keepdim: bool = False) -> Any:
-    return add_up(x, tuple(dims), keepdims=keepdim)
+    return reduce_sum(x, tuple(dims), keepdims=keepdim)
 
 
 def _mean(x: Array) -> Any:
-    return add_up(x, None) / x.dtype.type(x.size)  # before numpy 2 a whole number would make it a double
+    return reduce_sum(x, None) / x.dtype.type(x.size)  # an int would give a float64 before NumPy 2
 
 
 def _mean_over(x: Array, dims: Sequence[int], keepdim: bool = False) -> Any:
@@ -102,15 +102,15 @@ def _mean_over(x: Array, dims: Sequence[int], keepdim: bool = False) -> Any:
     count = 1
     for axis in axes:
         count *= x.shape[axis]
-    return add_up(x, axes, keepdims=keepdim) / count
+    return reduce_sum(x, axes, keepdims=keepdim) / count
 
 
 def _amax(x: Array, dims: Sequence[int], keepdim: bool = False) -> Any:
-    return largest(x, tuple(dims), keepdims=keepdim)
+    return reduce_max(x, tuple(dims), keepdims=keepdim)
 
 
 def _any(x: Array, dim: int, keepdim: bool = False) -> Any:
-    return some_of(x, dim, keepdims=keepdim)
+    return reduce_any(x, dim, keepdims=keepdim)
 
 
 def _norm(x: Array) -> Any:
@@ -143,7 +143,7 @@ def _take(x: Array, index: Array) -> Any:
     return x.take(index)
 
 
-def _smallest(x: Array) -> Any:
+def _min(x: Array) -> Any:
     return x.min()
 
 
@@ -159,7 +159,7 @@ def _searchsorted(edges: Array, x: Array, *, right: bool = False) -> Any:
     if edges.ndim == 1:
         return edges.searchsorted(x, "right" if right else "left")
     below = edges[..., None, :] <= x[..., None] if right else edges[..., None, :] < x[..., None]
-    return add_up(below, -1)  # each row in its own edges, which are few
+    return reduce_sum(below, -1)  # each row has its own edges, which are few
 
 
 def _cat(parts: Sequence[Array], dim: int = 0) -> Any:
@@ -182,59 +182,109 @@ def _argmax(x: Array, dim: int | None = None) -> Any:
     return x.argmax(dim)
 
 
-def _mul_into(x: Array, y: Any) -> Array:
+def _mul_in_place(x: Array, y: Any) -> Array:
     x *= y
     return x
 
 
-def _sub_into(x: Array, y: Any) -> Array:
+def _sub_in_place(x: Array, y: Any) -> Array:
     x -= y
     return x
 
 
-def _and_into(x: Array, y: Any) -> Any:
+def _logical_and_in_place(x: Array, y: Any) -> Any:
     return np.logical_and(x, y, out=x)
 
 
-def _copy_into(x: Array, y: Any) -> Array:
+def _copy_in_place(x: Array, y: Any) -> Array:
     x[...] = y
     return x
 
 
 OPERATIONS: dict[Any, Operation] = {
-    aten.add.Tensor: np.add, aten.sub.Tensor: np.subtract, aten.rsub.Scalar: _rsub,
-    aten.mul.Tensor: np.multiply, aten.mul.Scalar: np.multiply, aten.div.Tensor: np.divide, aten.div.Scalar: np.divide,
-    aten.neg.default: np.negative, aten.reciprocal.default: np.reciprocal, aten.abs.default: np.abs,
-    aten.exp.default: np.exp, aten.log.default: np.log, aten.sqrt.default: np.sqrt, aten.cos.default: np.cos,
-    aten.pow.Tensor_Scalar: np.power, aten.pow.Tensor_Tensor: np.power,
-    aten.remainder.Scalar: np.remainder, aten.floor_divide.default: np.floor_divide,
-    aten.minimum.default: np.minimum, aten.maximum.default: np.maximum,
-    aten.clamp.default: _clamp, aten.clamp.Tensor: _clamp, aten.clamp_min.default: np.maximum, aten.clamp_max.default: np.minimum,
-    aten.tanh.default: np.tanh, aten.tanh_backward.default: _tanh_backward,
-    aten.relu.default: _relu, aten.threshold_backward.default: _threshold_backward,
-    aten.gt.Scalar: np.greater, aten.ge.Scalar: np.greater_equal, aten.lt.Scalar: np.less, aten.le.Scalar: np.less_equal,
-    aten.gt.Tensor: np.greater, aten.ge.Tensor: np.greater_equal, aten.lt.Tensor: np.less, aten.le.Tensor: np.less_equal,
-    aten.eq.Scalar: np.equal, aten.eq.Tensor: np.equal, aten.ne.Tensor: np.not_equal,
-    aten.bitwise_and.Tensor: np.bitwise_and, aten.bitwise_or.Tensor: np.bitwise_or, aten.bitwise_not.default: np.invert,
-    aten.logical_and.default: np.logical_and, aten.logical_not.default: np.logical_not, aten.where.self: np.where,
-    aten.mm.default: np.matmul, aten.mv.default: np.matmul, aten.dot.default: np.dot, aten.addmm.default: _addmm,
+    aten.add.Tensor: np.add,
+    aten.sub.Tensor: np.subtract,
+    aten.rsub.Scalar: _rsub,
+    aten.mul.Tensor: np.multiply,
+    aten.mul.Scalar: np.multiply,
+    aten.div.Tensor: np.divide,
+    aten.div.Scalar: np.divide,
+    aten.neg.default: np.negative,
+    aten.reciprocal.default: np.reciprocal,
+    aten.abs.default: np.abs,
+    aten.exp.default: np.exp,
+    aten.log.default: np.log,
+    aten.sqrt.default: np.sqrt,
+    aten.cos.default: np.cos,
+    aten.pow.Tensor_Scalar: np.power,
+    aten.pow.Tensor_Tensor: np.power,
+    aten.remainder.Scalar: np.remainder,
+    aten.floor_divide.default: np.floor_divide,
+    aten.minimum.default: np.minimum,
+    aten.maximum.default: np.maximum,
+    aten.clamp.default: _clamp,
+    aten.clamp.Tensor: _clamp,
+    aten.clamp_min.default: np.maximum,
+    aten.clamp_max.default: np.minimum,
+    aten.tanh.default: np.tanh,
+    aten.tanh_backward.default: _tanh_backward,
+    aten.relu.default: _relu,
+    aten.threshold_backward.default: _threshold_backward,
+    aten.gt.Scalar: np.greater,
+    aten.ge.Scalar: np.greater_equal,
+    aten.lt.Scalar: np.less,
+    aten.le.Scalar: np.less_equal,
+    aten.gt.Tensor: np.greater,
+    aten.ge.Tensor: np.greater_equal,
+    aten.lt.Tensor: np.less,
+    aten.le.Tensor: np.less_equal,
+    aten.eq.Scalar: np.equal,
+    aten.eq.Tensor: np.equal,
+    aten.ne.Tensor: np.not_equal,
+    aten.bitwise_and.Tensor: np.bitwise_and,
+    aten.bitwise_or.Tensor: np.bitwise_or,
+    aten.bitwise_not.default: np.invert,
+    aten.logical_and.default: np.logical_and,
+    aten.logical_not.default: np.logical_not,
+    aten.where.self: np.where,
+    aten.mm.default: np.matmul,
+    aten.mv.default: np.matmul,
+    aten.dot.default: np.dot,
+    aten.addmm.default: _addmm,
     aten.native_layer_norm.default: _layer_norm,
-    aten._softmax.default: _softmax, aten._log_softmax.default: _log_softmax,
+    aten._softmax.default: _softmax,
+    aten._log_softmax.default: _log_softmax,
     aten._log_softmax_backward_data.default: _log_softmax_backward,
-    aten.huber_loss.default: _huber, aten.huber_loss_backward.default: _huber_backward,
-    aten.sum.default: _sum, aten.sum.dim_IntList: _sum_over, aten.mean.default: _mean, aten.mean.dim: _mean_over,
-    aten.amax.default: _amax, aten.min.default: _smallest, aten.any.dim: _any, aten.argmax.default: _argmax,
+    aten.huber_loss.default: _huber,
+    aten.huber_loss_backward.default: _huber_backward,
+    aten.sum.default: _sum,
+    aten.sum.dim_IntList: _sum_over,
+    aten.mean.default: _mean,
+    aten.mean.dim: _mean_over,
+    aten.amax.default: _amax,
+    aten.min.default: _min,
+    aten.any.dim: _any,
+    aten.argmax.default: _argmax,
     aten.linalg_vector_norm.default: _norm,
-    aten.cumsum.default: _cumsum, aten.cumprod.default: _cumprod,
-    aten._to_copy.default: _to_copy, aten.clone.default: _clone,
-    aten.index.Tensor: _index, aten.take.default: _take,
-    aten.arange.default: _arange, aten.arange.start: _arange, aten.flip.default: _flip, aten.searchsorted.Tensor: _searchsorted,
-    aten.cat.default: _cat, aten.stack.default: _stack,
-}  # fmt: skip
-"""Those that read arrays and make new ones."""
+    aten.cumsum.default: _cumsum,
+    aten.cumprod.default: _cumprod,
+    aten._to_copy.default: _to_copy,
+    aten.clone.default: _clone,
+    aten.index.Tensor: _index,
+    aten.take.default: _take,
+    aten.arange.default: _arange,
+    aten.arange.start: _arange,
+    aten.flip.default: _flip,
+    aten.searchsorted.Tensor: _searchsorted,
+    aten.cat.default: _cat,
+    aten.stack.default: _stack,
+}
+"""Operations that return new arrays."""
 
-INTO: dict[Any, Operation] = {
-    aten.mul_.Tensor: _mul_into, aten.sub_.Tensor: _sub_into, aten.logical_and_.default: _and_into,
-    aten.copy_.default: _copy_into,
-}  # fmt: skip
-"""Those that write into their first argument."""
+IN_PLACE: dict[Any, Operation] = {
+    aten.mul_.Tensor: _mul_in_place,
+    aten.sub_.Tensor: _sub_in_place,
+    aten.logical_and_.default: _logical_and_in_place,
+    aten.copy_.default: _copy_in_place,
+}
+"""Operations that write to their first argument."""

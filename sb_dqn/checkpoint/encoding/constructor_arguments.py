@@ -1,8 +1,8 @@
-"""Constructor arguments as plain data: classes by name from a closed table, anything else behind `trust`.
+"""Constructor arguments as JSON: known classes by name, other objects only with `trust`.
 
-What is in the table loads without trust. A class or function of the user's is named by its import path; a lambda, a
-local function or an object is kept as cloudpickle. Both stay shut while loading, unless the user hands the object in by
-`custom_objects` or says `trust=True`.
+Classes in the table load without trust. Another class or function is stored by its import path; a lambda, a local
+function or an object is stored as cloudpickle. Neither is imported or unpickled on loading unless `trust=True`; a
+replacement in `custom_objects` is used instead.
 """
 
 from __future__ import annotations
@@ -24,35 +24,70 @@ from sb_dqn.checkpoint.encoding.state_tree import TAG, decode_tagged, encode_num
 from sb_dqn.errors import CheckpointError, nearest
 
 ACTIVATIONS = (
-    nn.CELU, nn.ELU, nn.GELU, nn.Hardswish, nn.Hardtanh, nn.Identity, nn.LeakyReLU, nn.LogSigmoid, nn.Mish, nn.PReLU,
-    nn.ReLU, nn.ReLU6, nn.SELU, nn.SiLU, nn.Sigmoid, nn.Softplus, nn.Softsign, nn.Tanh, nn.Tanhshrink,
-)  # fmt: skip
+    nn.CELU,
+    nn.ELU,
+    nn.GELU,
+    nn.Hardswish,
+    nn.Hardtanh,
+    nn.Identity,
+    nn.LeakyReLU,
+    nn.LogSigmoid,
+    nn.Mish,
+    nn.PReLU,
+    nn.ReLU,
+    nn.ReLU6,
+    nn.SELU,
+    nn.SiLU,
+    nn.Sigmoid,
+    nn.Softplus,
+    nn.Softsign,
+    nn.Tanh,
+    nn.Tanhshrink,
+)
 OPTIMIZERS = (
-    optim.ASGD, optim.Adadelta, optim.Adagrad, optim.Adam, optim.AdamW, optim.Adamax, optim.NAdam, optim.RAdam,
-    optim.RMSprop, optim.Rprop, optim.SGD,
-)  # fmt: skip
+    optim.ASGD,
+    optim.Adadelta,
+    optim.Adagrad,
+    optim.Adam,
+    optim.AdamW,
+    optim.Adamax,
+    optim.NAdam,
+    optim.RAdam,
+    optim.RMSprop,
+    optim.Rprop,
+    optim.SGD,
+)
 TABLE: Mapping[str, type] = {cls.__name__: cls for cls in (*ACTIVATIONS, *OPTIMIZERS)}
-"""Classes that every file may name."""
+"""Classes that any file may name."""
 
 TENSOR_DTYPES = (
-    torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.float16, torch.float32, torch.float64,
-)  # fmt: skip
-"""Those that numpy has, too."""
+    torch.bool,
+    torch.uint8,
+    torch.int8,
+    torch.int16,
+    torch.int32,
+    torch.int64,
+    torch.float16,
+    torch.float32,
+    torch.float64,
+)
+"""Dtypes of tensors that NumPy has too."""
 
-NOTHING: Mapping[str, Any] = {}
+EMPTY: Mapping[str, Any] = {}
 
 
-def encode_value(name: str, value: Any, table: Mapping[str, type] = NOTHING) -> Any:
-    """One constructor argument as JSON.
+def encode_value(name: str, value: Any, table: Mapping[str, type] = EMPTY) -> Any:
+    """Encodes one constructor argument as JSON.
 
     Args:
-        name: of the argument, for messages.
-        value: plain data, paths (as text), numpy arrays and numbers, tensors on the CPU, torch dtypes and devices,
+        name: argument name, for messages.
+        value: plain data, paths (as text), NumPy arrays and numbers, tensors on the CPU, torch dtypes and devices,
             classes, partials of them, dataclass objects, callables.
-        table: further classes by short name, beside those of torch; a dataclass among them is written with its fields.
+        table: further classes by short name, in addition to torch's; objects of a dataclass in it are written by
+            their fields.
 
     Raises:
-        CheckpointError: it can be written in no way, not even by cloudpickle.
+        CheckpointError: the value cannot be encoded, not even by cloudpickle.
     """
     kind = type(value)
     if value is None or kind is bool or kind is str:
@@ -68,7 +103,7 @@ def encode_value(name: str, value: Any, table: Mapping[str, type] = NOTHING) -> 
 
 
 def _encode_dict(name: str, value: dict[Any, Any], table: Mapping[str, type]) -> dict[str, Any]:
-    """A dict by its entries; another class of dict comes back as a plain one."""
+    """Encodes a dict by its entries; a subclass of dict is decoded as a plain dict."""
     keys = [encode_value(f"{name} (key)", key, table) for key in value]
     entries = [encode_value(f"{name}.{key}", inner, table) for key, inner in value.items()]
     if all(type(key) is str for key in value) and TAG not in value:
@@ -77,14 +112,14 @@ def _encode_dict(name: str, value: dict[Any, Any], table: Mapping[str, type]) ->
 
 
 def _encode_class(name: str, value: Any, table: Mapping[str, type]) -> dict[str, Any] | None:
-    """A class of the table, a dataclass object of one, or a partial; None for anything else."""
+    """Encodes a class of the table, an object of a dataclass in it, or a partial; returns None for anything else."""
     kind = type(value)
     names = {cls: short for short, cls in {**TABLE, **table}.items()}
     if isinstance(value, type):
         return {TAG: "class", "name": names[value]} if value in names else None
     if kind in names and dataclasses.is_dataclass(kind):
-        given = {field.name: getattr(value, field.name) for field in dataclasses.fields(kind) if field.init}
-        fields = {key: encode_value(f"{name}.{key}", inner, table) for key, inner in given.items()}
+        values = {field.name: getattr(value, field.name) for field in dataclasses.fields(kind) if field.init}
+        fields = {key: encode_value(f"{name}.{key}", inner, table) for key, inner in values.items()}
         return {TAG: "object", "name": names[kind], "fields": fields}
     if kind is functools.partial:
         parts = {"func": value.func, "args": list(value.args), "keywords": value.keywords}
@@ -95,21 +130,22 @@ def _encode_class(name: str, value: Any, table: Mapping[str, type]) -> dict[str,
 def decode_value(
     name: str,
     data: Any,
-    table: Mapping[str, type] = NOTHING,
-    custom_objects: Mapping[str, Any] = NOTHING,
+    table: Mapping[str, type] = EMPTY,
+    custom_objects: Mapping[str, Any] = EMPTY,
     trust: bool = False,
 ) -> Any:
-    """The argument that `encode_value` wrote.
+    """Decodes an argument that `encode_value` encoded.
 
     Args:
-        name: of the argument; nested entries are named with dots (`policy_kwargs.features_extractor_class`).
-        data: from the file.
+        name: argument name; nested entries have dotted names (`policy_kwargs.features_extractor_class`).
+        data: JSON from the file.
         table: as for `encode_value`.
-        custom_objects: replacements by argument name (or dotted name, or last word of it for what needs trust).
-        trust: import and unpickle what the file names; it may then run any code.
+        custom_objects: replacements by argument name or dotted name; for objects that need trust, also by the last
+            part of the dotted name.
+        trust: True to import and unpickle what the file names; it may then run any code.
 
     Raises:
-        CheckpointError: the file names something that needs trust or that is not in the table, or is malformed.
+        CheckpointError: the file names something that needs trust or is not in the table, or the data is malformed.
     """
     try:
         return _decode(name, data, {**TABLE, **table}, custom_objects, trust)
@@ -165,7 +201,7 @@ def _lookup(name: str, short: str, table: Mapping[str, type]) -> type:
     if short not in table:
         raise CheckpointError(
             f"argument {name!r} of the file names the unknown class {short!r}.{nearest(short, table)} "
-            f"Known: {sorted(table)}"
+            f"Known classes: {sorted(table)}"
         )
     return table[short]
 
@@ -174,7 +210,7 @@ def _build(name: str, data: dict[str, Any], table: Mapping[str, type], custom: M
     cls = _lookup(name, data["name"], table)
     if not dataclasses.is_dataclass(cls):
         raise CheckpointError(
-            f"argument {name!r} of the file wants an object of {data['name']!r}, which is not built from fields"
+            f"argument {name!r} of the file is an object of {data['name']!r}, which is not a dataclass. The file is damaged"
         )
     fields = {key: _decode(f"{name}.{key}", inner, table, custom, trust) for key, inner in data["fields"].items()}
     return cls(**fields)
@@ -182,7 +218,7 @@ def _build(name: str, data: dict[str, Any], table: Mapping[str, type], custom: M
 
 @functools.singledispatch
 def _encode_known(value: Any, name: str) -> Any:
-    """A numpy array or number, a tensor, a torch dtype or device, a path as text; None for anything else."""
+    """Encodes a NumPy array or number, a tensor, a torch dtype or device, or a path; returns None for anything else."""
     return None
 
 
@@ -225,7 +261,7 @@ def _(value: torch.device, name: str) -> dict[str, Any]:
 def _decode_array(data: dict[str, Any]) -> Any:
     dtype = np.dtype(str(data["dtype"]))
     if dtype.kind not in "biuf":
-        raise CheckpointError(f"the file holds an array of the unknown dtype {dtype}")
+        raise CheckpointError(f"arrays in a model file must hold bools, integers or floats, got dtype {dtype}")
     return np.frombuffer(base64.b64decode(data["data"]), dtype).reshape(data["shape"]).copy()
 
 
@@ -237,20 +273,20 @@ def _torch_dtype(name: str) -> torch.dtype:
 
 
 def _encode_foreign(name: str, value: Any) -> dict[str, Any]:
-    """By import path if that leads back to the very object, else by cloudpickle."""
+    """Encodes an object by its import path if importing it returns the same object, otherwise by cloudpickle."""
     module, qualname = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
     if module and qualname:
         try:
             if _resolve(f"{module}:{qualname}") is value:
                 return {TAG: "import", "path": f"{module}:{qualname}"}
         except (ImportError, AttributeError):
-            pass  # a lambda, a local function, a notebook cell: it has no path of its own
+            pass  # a lambda, a local function, a notebook cell: no import path
     try:
         raw = _cloudpickle().dumps(value)
-    except Exception as error:  # whatever the object's own reduction raises
+    except Exception as error:  # the object's own reduction may raise anything
         raise CheckpointError(
-            f"argument {name!r} is {value!r}, which cannot be written ({type(error).__name__}: {error}); "
-            f"give plain data, a class or a function that can be imported"
+            f"argument {name!r} is {value!r}, which cannot be saved ({type(error).__name__}: {error}). "
+            f"Pass plain data, or a class or function that can be imported"
         ) from error
     return {TAG: "pickle", "shows": repr(value)[:200], "data": base64.b64encode(raw).decode()}
 
@@ -260,31 +296,32 @@ def _decode_foreign(name: str, data: dict[str, Any], custom: Mapping[str, Any], 
     if last in custom:
         return custom[last]
     by_path = data[TAG] == "import"
-    what = f"names {data['path']!r} by its import path" if by_path else f"is {data.get('shows')!r}, kept as a pickle"
+    what = f"names the import path {data['path']!r}" if by_path else f"is {data.get('shows')!r}, stored as a pickle"
     fix = f"pass custom_objects={{{name!r}: ...}}"
     if not trust:
         raise CheckpointError(
-            f"argument {name!r} of the file {what}: code that loading does not run. To load it, {fix} with "
+            f"argument {name!r} of the file {what}, which loading does not run. To load it, {fix} with "
             f"the object to use, or trust=True if you know who made the file (it can then run any code)"
         )
     try:
         if by_path:
             return _resolve(data["path"])
         return _cloudpickle().loads(base64.b64decode(data["data"]))
-    except Exception as error:  # whatever the imported or unpickled code raises
+    except Exception as error:  # imported or unpickled code may raise anything
         raise CheckpointError(
-            f"argument {name!r} of the file {what}, which fails here ({type(error).__name__}: {error}); {fix}"
+            f"argument {name!r} of the file {what}, which fails to load ({type(error).__name__}: {error}). To load the "
+            f"model without it, {fix}"
         ) from error
 
 
 def _resolve(path: str) -> Any:
     module, _, qualname = path.partition(":")
-    found: Any = importlib.import_module(module)
+    resolved: Any = importlib.import_module(module)
     for part in qualname.split("."):
-        found = getattr(found, part)
-    return found
+        resolved = getattr(resolved, part)
+    return resolved
 
 
 def _cloudpickle() -> Any:
-    """Imported only at the two places that need it; published without types."""
+    """Imports cloudpickle, which has no type hints, only where it is needed."""
     return importlib.import_module("cloudpickle")

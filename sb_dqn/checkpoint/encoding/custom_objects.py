@@ -1,4 +1,4 @@
-"""What a user hands in for what a file says."""
+"""The `custom_objects` passed to `load`."""
 
 from __future__ import annotations
 
@@ -10,21 +10,30 @@ from sb_dqn.errors import nearest
 
 
 class CustomObjects(dict[str, Any]):
-    """Objects by the name of what they replace; remembers which names a file asked for."""
+    """Replacements by argument name; records the names that were looked up.
 
-    def __init__(self, given: Mapping[str, Any]) -> None:
-        super().__init__(given)
-        self.asked: set[str] = set()
+    Args:
+        objects: replacements by name.
+    """
+
+    def __init__(self, objects: Mapping[str, Any]) -> None:
+        super().__init__(objects)
+        self.looked_up: set[str] = set()
 
     def __contains__(self, name: object) -> bool:
-        self.asked.add(str(name))
+        self.looked_up.add(str(name))
         return super().__contains__(name)
 
     def warn_of_unused(self, names: Collection[str], known: Collection[str]) -> None:
-        """Warns of those of `names` that the file did not ask for: a slip of the pen would change nothing in silence."""
-        for name in sorted(set(names) - self.asked):
+        """Warns for each of `names` that was never looked up: a misspelt name would otherwise have no effect unnoticed.
+
+        Args:
+            names: names to check.
+            known: argument names in the file, for the message.
+        """
+        for name in sorted(set(names) - self.looked_up):
             warnings.warn(
-                f"custom_objects: the file has no {name!r}, so nothing is replaced by it.{nearest(name, known)} "
+                f"custom_objects: the file has no {name!r}, so nothing is replaced.{nearest(name, known)} "
                 f"It has {sorted(known)}",
                 stacklevel=3,
             )

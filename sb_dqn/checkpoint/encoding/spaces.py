@@ -1,4 +1,4 @@
-"""Spaces in words, so that a model can be built again without its environment."""
+"""Spaces as JSON, so that a model can be rebuilt without its environment."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from sb_dqn.errors import CheckpointError, SpaceError
 from sb_dqn.spaces import SUPPORTED, Space
 
 MAX_ELEMENTS = 2**26
-"""Of one Box; a file must not be able to ask for any amount of memory by a few digits."""
+"""Elements of one Box; without a limit, a few digits in a file could allocate any amount of memory."""
 
 
 @singledispatch
 def encode_space(space: Space) -> dict[str, Any]:
-    """A space as JSON; infinite bounds as text, bounds that are all equal as one number.
+    """Encodes a space as JSON: infinite bounds as text, bounds that are all equal as one number.
 
     Raises:
-        SpaceError: it is of a kind that is not supported.
+        SpaceError: the kind of space is not supported.
     """
-    raise SpaceError(f"space {space} cannot be saved; allowed: {SUPPORTED}")
+    raise SpaceError(f"a space that is saved must be {SUPPORTED}, got {space}")
 
 
 @encode_space.register
@@ -57,34 +57,34 @@ def _(space: spaces.MultiBinary) -> dict[str, Any]:
 
 
 def decode_space(data: Any) -> Space:
-    """The space that `encode_space` described.
+    """Decodes a space that `encode_space` encoded.
 
     Raises:
-        CheckpointError: the description is not one.
+        CheckpointError: the data is malformed.
     """
     try:
         return _decode(data)
     except CheckpointError:
         raise
     except (KeyError, TypeError, ValueError, AssertionError, OverflowError, AttributeError, RecursionError) as error:
-        raise CheckpointError(f"the description of a space cannot be read ({type(error).__name__}: {error})") from None
+        raise CheckpointError(f"a space in the file cannot be read ({type(error).__name__}: {error})") from None
 
 
 def _decode(data: Any) -> Space:
     if data["kind"] not in DECODERS:
-        raise CheckpointError(f"the file holds a space of the unknown kind {data['kind']!r}; allowed: {SUPPORTED}")
+        raise CheckpointError(f"a space in a model file must be {SUPPORTED}, got the kind {data['kind']!r}")
     return DECODERS[data["kind"]](data)
 
 
 def _dict(data: Any) -> spaces.Dict:
-    # OrderedDict and not dict: gymnasium sorts the keys of a plain one
+    # OrderedDict because gymnasium sorts the keys of a plain dict
     return spaces.Dict(OrderedDict((str(key), _decode(inner)) for key, inner in data["spaces"]))
 
 
 def _box(data: Any) -> spaces.Box:
     dtype, shape = _dtype(data), tuple(int(length) for length in data["shape"])
     if math.prod(shape) > MAX_ELEMENTS:
-        raise CheckpointError(f"a Box of the file has the shape {shape}; allowed: {MAX_ELEMENTS} numbers")
+        raise CheckpointError(f"a Box in a model file must have at most {MAX_ELEMENTS} elements, got shape {shape}")
     low, high = (_decode_numbers(data[name], shape, dtype) for name in ("low", "high"))
     return spaces.Box(low, high, shape, dtype.type)
 
@@ -114,26 +114,26 @@ DECODERS: Mapping[str, Callable[[Any], Space]] = {
 def _dtype(data: Any) -> np.dtype[Any]:
     dtype = np.dtype(str(data["dtype"]))
     if dtype.kind not in "biuf":
-        raise CheckpointError(f"a space of the file has the unknown dtype {dtype}")
+        raise CheckpointError(f"the dtype of a space must be bool, integer or float, got {dtype}")
     return dtype
 
 
 def _encode_numbers(array: npt.NDArray[Any]) -> Any:
     flat = array.reshape(-1)
     if flat.size and (flat == flat[0]).all():
-        return _text(flat[0].item())
-    return [_text(number) for number in flat.tolist()]
+        return _encode_number(flat[0].item())
+    return [_encode_number(number) for number in flat.tolist()]
 
 
 def _decode_numbers(data: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
     if isinstance(data, list):
-        return np.array([_number(number) for number in data], dtype).reshape(shape)
-    return np.full(shape, _number(data), dtype)
+        return np.array([_decode_number(number) for number in data], dtype).reshape(shape)
+    return np.full(shape, _decode_number(data), dtype)
 
 
-def _text(number: Any) -> Any:
+def _encode_number(number: Any) -> Any:
     return repr(number) if isinstance(number, float) and not math.isfinite(number) else number
 
 
-def _number(data: Any) -> Any:
+def _decode_number(data: Any) -> Any:
     return float(data) if isinstance(data, str) else data

@@ -1,7 +1,7 @@
-"""A tree of state as a JSON skeleton beside flat tensors, and back, with exact types.
+"""Nested state as a JSON skeleton plus flat tensors, and back, with exact types.
 
-Leaves: None, bool, int of any size, float (infinity and NaN too), str, numpy arrays and scalars, torch tensors.
-Branches: dict and OrderedDict (keys of any hashable leaf), list, tuple. Nothing else; nothing is pickled.
+Leaves: None, bool, int of any size, float (infinity and NaN too), str, NumPy arrays and scalars, torch tensors.
+Branches: dict and OrderedDict (keys of any hashable leaf), list, tuple. Nothing else is allowed; nothing is pickled.
 """
 
 from __future__ import annotations
@@ -18,56 +18,57 @@ from sb_dqn.checkpoint.format.safetensors_stream import NAMES
 from sb_dqn.errors import CheckpointError
 
 TAG = "~"
-"""Key that marks a JSON object as something that JSON has no word for."""
+"""Key of a JSON object that encodes a value JSON has no type for."""
 
-ALLOWED = "None, bool, int, float, str, numpy arrays and numbers, torch tensors, and dict, list, tuple of these"
+ALLOWED = "None, bool, int, float, str, NumPy arrays and numbers, torch tensors, or dicts, lists and tuples of these"
 SCALAR_KINDS = "biufc"
+"""Kinds of NumPy dtypes: bool, int, unsigned int, float, complex."""
 
 
 def pack(tree: Any) -> tuple[Any, dict[str, Tensor]]:
-    """A tree as (JSON skeleton, tensors by path); arrays and tensors share their memory with the tree.
+    """Splits a tree into a JSON skeleton and tensors by path; arrays and tensors share memory with the tree.
 
     Raises:
-        CheckpointError: the tree holds something else than the allowed leaves; names its path.
+        CheckpointError: an entry has another type than the allowed ones; the message names its path.
     """
     tensors: dict[str, Tensor] = {}
     return _pack(tree, (), tensors), tensors
 
 
 def unpack(skeleton: Any, tensors: dict[str, Tensor]) -> Any:
-    """The tree that `pack` took apart; tensors on the device they are on.
+    """Rebuilds the tree that `pack` split; tensors stay on their device.
 
     Raises:
-        CheckpointError: the skeleton is not one, or names a tensor that is not there.
+        CheckpointError: the skeleton is malformed, or names a tensor that is missing.
     """
     try:
         return _unpack(skeleton, tensors)
     except CheckpointError:
         raise
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError, RuntimeError) as error:
-        raise CheckpointError(f"the state cannot be put together again ({type(error).__name__}: {error})") from None
+        raise CheckpointError(f"the state cannot be rebuilt ({type(error).__name__}: {error})") from None
 
 
 def encode_number(value: int | float) -> Any:
-    """An int or a float as JSON; what JSON or 64 bits cannot hold as a tagged string."""
+    """Encodes an int or a float as JSON; as a tagged string if JSON or 64 bits cannot hold it."""
     if type(value) is int:
         return value if -(2**63) <= value < 2**63 else {TAG: "int", "value": hex(value)}
     return value if math.isfinite(value) else {TAG: "float", "value": repr(float(value))}
 
 
 def encode_scalar(value: np.generic, where: str) -> dict[str, Any]:
-    """A numpy number by its dtype and its bytes.
+    """Encodes a NumPy number by its dtype and bytes.
 
     Raises:
-        CheckpointError: it is a date, a text or a record.
+        CheckpointError: the value is a date, a text or a record.
     """
     if value.dtype.kind not in SCALAR_KINDS or value.dtype.itemsize > 16:
-        raise CheckpointError(f"{where} is a numpy {value.dtype}, which cannot be saved; allowed: {ALLOWED}")
+        raise CheckpointError(f"{where} must be {ALLOWED}, got a NumPy {value.dtype}")
     return {TAG: "scalar", "dtype": value.dtype.str, "value": value.tobytes().hex()}
 
 
 def decode_tagged(node: dict[str, Any]) -> Any:
-    """What `encode_number` and `encode_scalar` wrote."""
+    """Decodes a value that `encode_number` or `encode_scalar` encoded."""
     if node[TAG] == "int":
         return int(node["value"], 16)
     if node[TAG] == "float":
@@ -75,9 +76,9 @@ def decode_tagged(node: dict[str, Any]) -> Any:
     if node[TAG] == "scalar":
         dtype = np.dtype(str(node["dtype"]))
         if dtype.kind not in SCALAR_KINDS:
-            raise CheckpointError(f"the state holds a numpy number of the unknown dtype {dtype}")
+            raise CheckpointError(f"the state has a NumPy number of the unknown dtype {dtype}")
         return np.frombuffer(bytes.fromhex(node["value"]), dtype=dtype)[0]
-    raise CheckpointError(f"the state holds an unknown kind of value {node[TAG]!r}")
+    raise CheckpointError(f"the state has a value of the unknown kind {node[TAG]!r}")
 
 
 def _pack(node: Any, path: tuple[str, ...], tensors: dict[str, Tensor]) -> Any:
@@ -98,9 +99,7 @@ def _pack(node: Any, path: tuple[str, ...], tensors: dict[str, Tensor]) -> Any:
         return {TAG: "tuple", "items": [_pack(inner, (*path, str(i)), tensors) for i, inner in enumerate(node)]}
     if kind is dict or kind is OrderedDict:
         return _pack_dict(node, path, tensors)
-    raise CheckpointError(
-        f"{_name(path)} is a {kind.__module__}.{kind.__qualname__}, which cannot be saved; allowed: {ALLOWED}"
-    )
+    raise CheckpointError(f"{_name(path)} must be {ALLOWED}, got a {kind.__module__}.{kind.__qualname__}")
 
 
 def _pack_dict(node: dict[Any, Any], path: tuple[str, ...], tensors: dict[str, Tensor]) -> Any:
@@ -109,7 +108,7 @@ def _pack_dict(node: dict[Any, Any], path: tuple[str, ...], tensors: dict[str, T
     items = []
     for key, inner in node.items():
         if isinstance(key, (Tensor, np.ndarray)):
-            raise CheckpointError(f"{_name(path)} has a tensor as a key, which cannot be saved")
+            raise CheckpointError(f"keys of {_name(path)} must be hashable, got a tensor or array. Use a str or int")
         items.append([_pack(key, (*path, "key"), tensors), _pack(inner, (*path, str(key)), tensors)])
     return {TAG: "dict" if type(node) is dict else "ordered", "items": items}
 
@@ -137,19 +136,19 @@ def _unpack(node: Any, tensors: dict[str, Tensor]) -> Any:
 def _from_numpy(array: np.ndarray[Any, Any], path: tuple[str, ...]) -> Tensor:
     native = array.dtype.isnative and array.dtype.kind in SCALAR_KINDS
     try:
-        whole = np.ascontiguousarray(array).reshape(array.shape) if native else array
-        tensor = torch.from_numpy(whole if whole.flags.writeable else whole.copy())
+        dense = np.ascontiguousarray(array).reshape(array.shape) if native else array
+        tensor = torch.from_numpy(dense if dense.flags.writeable else dense.copy())
     except (TypeError, ValueError):
         tensor = None
     if tensor is None or tensor.dtype not in NAMES:
         raise CheckpointError(
-            f"{_name(path)} is a numpy array of {array.dtype}, which cannot be saved; convert it first"
+            f"{_name(path)} must have a dtype of torch, got a NumPy array of {array.dtype}. Convert it first"
         )
     return tensor
 
 
 def _add(tensors: dict[str, Tensor], path: tuple[str, ...], tensor: Tensor) -> str:
-    """Files a tensor under its path; a second of the same name (`"a/b"` beside `"a"`, `"b"`) gets a number."""
+    """Stores a tensor under its path and returns the name; a clash (key `"a/b"` and path `"a"`, `"b"`) adds a number."""
     base = "/".join(path) or "value"
     name, count = base, 2
     while name in tensors or name == "__metadata__":

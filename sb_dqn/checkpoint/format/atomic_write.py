@@ -1,4 +1,4 @@
-"""Files that are the whole old one or the whole new one, whatever happens while they are written."""
+"""Atomic file writing: a crash leaves the complete old file or the complete new one."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ if sys.platform != "win32":
     import fcntl
 
 STALE_SECONDS = 60.0
-"""A temporary file younger than this is never swept: its writer may not hold its lock yet."""
+"""Younger temporary files are never removed: their writer may not hold its lock yet."""
 
 
 @contextlib.contextmanager
 def atomic_write(path: Path) -> Iterator[BinaryIO]:
-    """A binary file that takes the name `path` when the block ends well, and vanishes when it does not.
+    """Opens a temporary binary file that is renamed to `path` at the end of the block, or deleted on an error.
 
-    The temporary file lies in the folder of `path` (a rename is atomic only inside one file system). It is fsynced
+    The temporary file is in the folder of `path` (a rename is atomic only inside one file system). It is fsynced
     before the rename and the folder after it, so that a crash leaves the old file or the new one. Parent folders are
-    made. What a killed writer left behind is removed by the next write to the same path.
+    created. Temporary files of killed writers are removed by the next write to the same path.
 
     Raises:
-        OSError: the folder cannot be written, or the disk is full; the old file is as it was.
+        OSError: the folder is not writable, or the disk is full; the old file is unchanged.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        _sweep(path)
+        _remove_stale(path)
         temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}.tmp")
-        # os.open and not mkstemp: the file gets the rights that the umask gives to any other file
+        # os.open instead of mkstemp, so that the permissions follow the umask
         handle = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_RDWR | getattr(os, "O_BINARY", 0), 0o666)
         try:
             with os.fdopen(handle, "w+b") as file:
@@ -49,14 +49,14 @@ def atomic_write(path: Path) -> Iterator[BinaryIO]:
         _fsync_folder(path.parent)
     except OSError as error:
         reason = error.strerror or str(error)
-        fix = "choose a folder that exists, can be written and has room"
+        fix = "Choose a writable folder with enough free space"
         raise OSError(
-            error.errno or 0, f"cannot write {path}: {reason}; what was there before is as it was; {fix}"
+            error.errno or 0, f"cannot write {path}: {reason}. Existing files are unchanged. {fix}"
         ) from error
 
 
 def _lock(file: BinaryIO) -> bool:
-    """Whether this open file now holds the lock that a living writer holds; never on Windows, which has no `flock`."""
+    """Takes the writer's lock of an open file; returns False if another process has it, and on Windows (no `flock`)."""
     if sys.platform == "win32":
         return False
     try:
@@ -66,8 +66,8 @@ def _lock(file: BinaryIO) -> bool:
     return True
 
 
-def _sweep(path: Path) -> None:
-    """Removes what writers of `path` that no longer live left behind."""
+def _remove_stale(path: Path) -> None:
+    """Removes the temporary files of writers of `path` that no longer run."""
     for stale in path.parent.iterdir():
         if not (stale.name.startswith(f".{path.name}.") and stale.name.endswith(".tmp")):
             continue
@@ -80,7 +80,7 @@ def _sweep(path: Path) -> None:
 
 
 def _fsync_folder(folder: Path) -> None:
-    # Some systems cannot open or sync a folder; the file itself is safe by then.
+    # some systems cannot open or sync a folder; the file itself is already on the disk
     with contextlib.suppress(OSError):
         handle = os.open(folder, os.O_RDONLY)
         try:

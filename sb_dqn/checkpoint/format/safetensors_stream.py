@@ -1,9 +1,10 @@
-"""One member of an archive: tensors by name in the safetensors layout, streamed in both directions.
+"""Streaming reader and writer of the safetensors format, for the members of a model file.
 
-The layout (https://github.com/huggingface/safetensors): 8 bytes little-endian length of the header, the header (JSON:
-name -> dtype, shape, data_offsets), then the raw little-endian values without gaps. The safetensors package reads
-and writes it only as a file of its own or as one block of bytes beside the tensors; a replay of several gigabytes is to
-be written once, read once and held once, so both directions are written out here. The tests use the package as referee.
+The format (https://github.com/huggingface/safetensors): the length of the header (8 bytes, little-endian), the header
+(JSON: name -> dtype, shape, data_offsets), then the raw little-endian values without gaps. The safetensors package reads
+and writes separate files, or one block of bytes that doubles the memory of the tensors. A replay buffer of several
+gigabytes must be read, written and held in memory once, so both directions are implemented here. The tests compare with
+the package.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from sb_dqn.errors import CheckpointError
 
 CHUNK = 1 << 20
 MAX_HEADER = 100_000_000
-"""Bytes; the limit of the safetensors package."""
+"""Bytes; the same limit as in the safetensors package."""
 
 DTYPES = {
     "BOOL": torch.bool,
@@ -45,17 +46,17 @@ FORMATS = {"channels_last": torch.channels_last, "channels_last_3d": torch.chann
 
 
 class Plan(NamedTuple):
-    """What will be written of one member, known before the first byte is."""
+    """Layout of one member, computed before the first byte is written."""
 
     header: bytes
     tensors: list[Tensor]
-    """In the order of the data."""
+    """Tensors in the order of the data."""
     length: int
-    """Bytes of the whole member."""
+    """Size of the member in bytes."""
     aliases: dict[str, str]
-    """Tied tensors: name -> the name under which the values are written."""
+    """Tied tensors: name -> name under which the values are written."""
     formats: dict[str, str]
-    """Tensors in another memory format than the contiguous one."""
+    """Memory format by name, of tensors that are not in the contiguous format."""
 
 
 class _Field(NamedTuple):
@@ -67,12 +68,15 @@ class _Field(NamedTuple):
 
 
 def plan(member: str, tensors: Mapping[str, Tensor]) -> Plan:
-    """Decides the order, the ties and the header of one member.
+    """Computes the order of the tensors, the ties and the header of one member.
 
     Raises:
-        CheckpointError: a tensor is sparse, on the meta device, or of a dtype that the layout does not have.
+        CheckpointError: a tensor is sparse, on the meta device, or has a dtype that the format lacks.
     """
-    unique, aliases, formats, seen = dict[str, Tensor](), dict[str, str](), dict[str, str](), dict[Any, str]()
+    unique: dict[str, Tensor] = {}
+    aliases: dict[str, str] = {}
+    formats: dict[str, str] = {}
+    seen: dict[Any, str] = {}
     for name in sorted(tensors):
         tensor = tensors[name].detach()
         _check_writable(member, name, tensor)
@@ -82,11 +86,12 @@ def plan(member: str, tensors: Mapping[str, Tensor]) -> Plan:
             continue
         seen[identity] = name
         unique[name] = tensor
-        kind = _memory_format(tensor)
-        if kind is not None:
-            formats[name] = kind
+        memory_format = _memory_format(tensor)
+        if memory_format is not None:
+            formats[name] = memory_format
     order = sorted(unique, key=lambda name: (-unique[name].element_size(), name))  # keeps every value aligned
-    fields, position = dict[str, Any](), 0
+    fields: dict[str, Any] = {}
+    position = 0
     for name in order:
         tensor = unique[name]
         end = position + tensor.numel() * tensor.element_size()
@@ -98,10 +103,10 @@ def plan(member: str, tensors: Mapping[str, Tensor]) -> Plan:
     return Plan(header, [unique[name] for name in order], len(header) + position, aliases, formats)
 
 
-def chunks(planned: Plan) -> Iterator[bytes | memoryview]:
-    """The bytes of a member, piece by piece; at most one tensor is copied at a time."""
-    yield planned.header
-    for tensor in planned.tensors:
+def chunks(layout: Plan) -> Iterator[bytes | memoryview]:
+    """Yields the bytes of a member in chunks; at most one tensor is copied at a time."""
+    yield layout.header
+    for tensor in layout.tensors:
         if tensor.numel():
             view = _bytes_of(tensor.cpu().contiguous())
             for start in range(0, len(view), CHUNK):
@@ -111,31 +116,38 @@ def chunks(planned: Plan) -> Iterator[bytes | memoryview]:
 def read(
     member: str, length: int, source: Callable[[int], bytes], aliases: Mapping[str, str], formats: Mapping[str, str]
 ) -> dict[str, Tensor]:
-    """The tensors of one member of `length` bytes, on the CPU; `source(k)` answers the next at most k bytes.
+    """Reads the tensors of one member, on the CPU. Checks the header before it allocates memory.
+
+    Args:
+        member: name of the member, for messages.
+        length: size in bytes.
+        source: function of k that returns the next bytes, at most k.
+        aliases: `Plan.aliases` from the manifest.
+        formats: `Plan.formats` from the manifest.
 
     Raises:
-        CheckpointError: the header is not one, or does not fit the length; nothing is allocated before that is known.
+        CheckpointError: the header is malformed or does not fit the length, or the data is truncated.
     """
     fields = _parse_header(member, length, source)
-    found: dict[str, Tensor] = {}
+    tensors: dict[str, Tensor] = {}
     for field in fields:
         flat = torch.empty(math.prod(field.shape), dtype=field.dtype)
         if flat.numel():
             _fill(member, _bytes_of(flat), source)
         if field.dtype == torch.bool and bool((flat.view(torch.uint8) > 1).any()):
-            # any other byte is a bool to some kernels and an index to others
-            raise CheckpointError(f"member {member!r}: tensor {field.name!r} holds bytes that are no bool")
+            # some kernels use a byte above 1 as True, others as an index
+            raise CheckpointError(f"member {member!r}: bool tensor {field.name!r} must hold bytes of 0 or 1")
         tensor = flat.reshape(field.shape)
-        found[field.name] = _restored(member, tensor, formats.get(field.name))
+        tensors[field.name] = _in_memory_format(member, tensor, formats.get(field.name))
     for alias, name in aliases.items():
-        if name not in found:
+        if name not in tensors:
             raise CheckpointError(f"member {member!r}: {alias!r} is tied to {name!r}, which is not in the member")
-        found[alias] = found[name]
-    return found
+        tensors[alias] = tensors[name]
+    return tensors
 
 
 def hashed(source: Callable[[int], bytes], digest: Any) -> Callable[[int], bytes]:
-    """The same source; what it answers goes into the digest, too."""
+    """Wraps a source so that the bytes it returns also update the digest."""
 
     def reader(count: int) -> bytes:
         piece = source(count)
@@ -145,12 +157,12 @@ def hashed(source: Callable[[int], bytes], digest: Any) -> Callable[[int], bytes
     return reader
 
 
-def _restored(member: str, tensor: Tensor, kind: str | None) -> Tensor:
-    if kind is None:
+def _in_memory_format(member: str, tensor: Tensor, name: str | None) -> Tensor:
+    if name is None:
         return tensor
-    if kind not in FORMATS:
-        raise CheckpointError(f"member {member!r}: unknown memory format {kind!r}; known: {sorted(FORMATS)}")
-    return tensor.contiguous(memory_format=FORMATS[kind])
+    if name not in FORMATS:
+        raise CheckpointError(f"member {member!r}: memory format must be one of {sorted(FORMATS)}, got {name!r}")
+    return tensor.contiguous(memory_format=FORMATS[name])
 
 
 def _fill(member: str, target: memoryview, source: Callable[[int], bytes]) -> None:
@@ -158,7 +170,7 @@ def _fill(member: str, target: memoryview, source: Callable[[int], bytes]) -> No
     while position < len(target):
         piece = source(min(CHUNK, len(target) - position))
         if not piece:
-            raise CheckpointError(f"member {member!r} ends too early: the file is truncated")
+            raise CheckpointError(f"member {member!r} ends too early. The file is truncated")
         target[position : position + len(piece)] = piece
         position += len(piece)
 
@@ -166,24 +178,24 @@ def _fill(member: str, target: memoryview, source: Callable[[int], bytes]) -> No
 def _parse_header(member: str, length: int, source: Callable[[int], bytes]) -> list[_Field]:
     size = int.from_bytes(source(8), "little")
     if length < 8 or size > min(MAX_HEADER, length - 8):
-        raise CheckpointError(f"member {member!r}: its header claims {size} bytes of a member of {length}")
+        raise CheckpointError(f"member {member!r}: the header claims {size} bytes in a member of {length}")
     text = bytearray(size)
     _fill(member, memoryview(text), source)
     try:
         raw = json.loads(text.decode(), object_pairs_hook=_no_duplicates)
         fields = [_field(name, entry) for name, entry in raw.items() if name != "__metadata__"]
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError) as error:
-        raise CheckpointError(f"member {member!r}: its header cannot be read ({error}): damaged or altered") from None
+        raise CheckpointError(f"member {member!r}: the header is damaged or altered ({error})") from None
     fields.sort(key=lambda field: (field.begin, field.end))
     position = 0
     for field in fields:
-        wanted = math.prod(field.shape) * field.dtype.itemsize
-        if field.begin != position or field.end - field.begin != wanted:
-            raise CheckpointError(f"member {member!r}: tensor {field.name!r} does not lie where its shape says")
+        size_in_bytes = math.prod(field.shape) * field.dtype.itemsize
+        if field.begin != position or field.end - field.begin != size_in_bytes:
+            raise CheckpointError(f"member {member!r}: offsets of tensor {field.name!r} do not match its shape")
         position = field.end
     if 8 + size + position != length:
         raise CheckpointError(
-            f"member {member!r}: its tensors end at byte {8 + size + position}, the member at {length}"
+            f"member {member!r}: the tensors end at byte {8 + size + position}, the member at {length}"
         )
     return fields
 
@@ -191,17 +203,17 @@ def _parse_header(member: str, length: int, source: Callable[[int], bytes]) -> l
 def _field(name: str, entry: dict[str, Any]) -> _Field:
     shape, (begin, end) = entry["shape"], entry["data_offsets"]
     if not all(type(number) is int and number >= 0 for number in (*shape, begin, end)):
-        raise ValueError(f"tensor {name!r} has a shape or an offset that is no count")
+        raise ValueError(f"shape and offsets of tensor {name!r} must be integers >= 0")
     if entry["dtype"] not in DTYPES:
         raise ValueError(f"tensor {name!r} has the unknown dtype {entry['dtype']!r}")
     return _Field(name, DTYPES[entry["dtype"]], shape, begin, end)
 
 
 def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise ValueError("a name stands twice")
-    return found
+    unique = dict(pairs)
+    if len(unique) != len(pairs):
+        raise ValueError("a name occurs twice")
+    return unique
 
 
 def _bytes_of(tensor: Tensor) -> memoryview:
@@ -210,21 +222,21 @@ def _bytes_of(tensor: Tensor) -> memoryview:
 
 
 def _memory_format(tensor: Tensor) -> str | None:
-    """Its name where it is not the plain contiguous one."""
-    kind = {4: "channels_last", 5: "channels_last_3d"}.get(tensor.dim())
-    if kind is None or tensor.is_contiguous() or not tensor.is_contiguous(memory_format=FORMATS[kind]):
+    """Returns the name of a channels-last memory format, None for any other."""
+    name = {4: "channels_last", 5: "channels_last_3d"}.get(tensor.dim())
+    if name is None or tensor.is_contiguous() or not tensor.is_contiguous(memory_format=FORMATS[name]):
         return None
-    return kind
+    return name
 
 
 def _check_writable(member: str, name: str, tensor: Tensor) -> None:
     if name == "__metadata__":
-        raise CheckpointError(f"member {member!r}: no tensor may be called '__metadata__'; rename it")
+        raise CheckpointError(f"member {member!r}: the tensor name '__metadata__' is reserved. Rename the tensor")
     if tensor.layout != torch.strided or tensor.is_meta:
         raise CheckpointError(
-            f"member {member!r}: tensor {name!r} is sparse or has no values; only dense tensors are saved"
+            f"member {member!r}: tensor {name!r} must be dense and have values, got a sparse or meta tensor"
         )
     if tensor.dtype not in NAMES:
         raise CheckpointError(
-            f"member {member!r}: tensor {name!r} is {tensor.dtype}; allowed: {sorted(map(str, NAMES))}"
+            f"member {member!r}: dtype of tensor {name!r} must be one of {sorted(map(str, NAMES))}, got {tensor.dtype}"
         )

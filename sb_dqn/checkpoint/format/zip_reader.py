@@ -1,7 +1,7 @@
-"""The zip around the members: looked over from outside before a byte of it is believed.
+"""Validation of model files: checks of the zip and its manifest before any tensor is read.
 
-Nothing is extracted to disk, decompressed or unpickled. Digests find accidents; against an attacker help the checks of
-sizes, names and kinds, and that loading runs no code.
+Nothing is extracted to disk, decompressed or unpickled. Digests detect accidental damage. The protection against an
+attacker is the checks of sizes, names and types, and the fact that loading runs no code.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from sb_dqn.version import __version__
 
 FORMAT_VERSION = 1
 MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
-"""By format version, what turns a manifest of it into one of the next; members keep their names and bytes."""
+"""Functions by format version that convert its manifest to the next version; members keep their names and bytes."""
 MANIFEST = "manifest.json"
 SUFFIX = ".safetensors"
 MAX_MANIFEST = 16 * 2**20
@@ -36,31 +36,33 @@ Target = str | os.PathLike[str] | BinaryIO
 
 
 def as_path(target: Target) -> Path | None:
-    """The path that `target` is, or None for an open binary file.
+    """Returns `target` as a path, or None for an open binary file.
 
     Raises:
-        ConfigurationError: it is a text file, a file that cannot seek, or no file at all.
+        ConfigurationError: `target` is a text file, a file that cannot seek, or not a file.
     """
     if isinstance(target, (str, os.PathLike)):
         if not Path(target).name:
-            raise ConfigurationError(f"{target!r} names no file; give one, such as 'model' or 'runs/model.zip'")
+            raise ConfigurationError(f"path must name a file, such as 'model' or 'runs/model.zip', got {target!r}")
         return Path(target)
     file: Any = target
     if isinstance(file, io.TextIOBase) or not callable(getattr(file, "seekable", None)):
         raise ConfigurationError(
-            f"{target!r} is not a path or a binary file; give a str, a Path, io.BytesIO or open(..., 'wb')"
+            f"path must be a str, a Path or a binary file (io.BytesIO, open(..., 'wb')), got {target!r}"
         )
     if not file.seekable():
-        raise ConfigurationError(f"{target!r} cannot seek (a pipe?); write to a path or to io.BytesIO first")
+        raise ConfigurationError(
+            f"an open file must support seeking, got {target!r} (a pipe?). Use a path or io.BytesIO"
+        )
     return None
 
 
 @contextlib.contextmanager
-def opened(source: Target) -> Iterator[tuple[zipfile.ZipFile, dict[str, Any], str]]:
-    """The zip, its manifest and its name for messages, after every check that needs no tensor.
+def open_archive(source: Target) -> Iterator[tuple[zipfile.ZipFile, dict[str, Any], str]]:
+    """Opens a model file; yields the zip, its manifest and its name for messages after all checks that need no tensor.
 
     Raises:
-        CheckpointError: missing, truncated, foreign, damaged, from a newer version, or built to do harm.
+        CheckpointError: the file is missing, truncated, damaged, not a model file, from a newer version, or malicious.
     """
     with contextlib.ExitStack() as stack:
         path = as_path(source)
@@ -86,7 +88,7 @@ def _existing(path: Path) -> Path:
     if with_suffix.is_file():
         return with_suffix
     if path.is_dir():
-        raise CheckpointError(f"{path} is a folder; give the .zip file that save() wrote")
+        raise CheckpointError(f"{path} is a folder. Pass the .zip file that save() wrote")
     if not path.parent.is_dir():
         raise CheckpointError(f"no file {path}: the folder {path.parent} does not exist")
     names = [entry.name for entry in path.parent.iterdir() if entry.is_file() and not entry.name.startswith(".")]
@@ -100,18 +102,18 @@ def _open_zip(file: BinaryIO, label: str) -> zipfile.ZipFile:
     magic = file.read(4)
     if size == 0:
         raise CheckpointError(f"{label} is empty (0 bytes)")
-    if magic[:1] == b"\x80" and 2 <= magic[1] <= 5:  # how a pickle begins, by its protocol
+    if magic[:1] == b"\x80" and 2 <= magic[1] <= 5:  # first bytes of a pickle of protocol 2 to 5
         raise CheckpointError(
-            f"{label} is not a file of sb_dqn: it is no zip but a pickle, as Stable-Baselines3 writes replay buffers; pickles may "
-            f"run any code and are not read, fill a new buffer by learning"
+            f"{label} is not a file of sb_dqn: it is a pickle, as Stable-Baselines3 writes replay buffers. Pickles can run "
+            f"any code and are not read. Fill a new buffer by training"
         )
     if magic not in (b"PK\x03\x04", b"PK\x05\x06"):
-        raise CheckpointError(f"{label} is not a model file of sb_dqn: it is no zip (it starts with {magic!r})")
+        raise CheckpointError(f"{label} is not a model file of sb_dqn: it is not a zip (it starts with {magic!r})")
     file.seek(max(0, size - 22))
     end = file.read(22)
     if size < 22 or not end.startswith(b"PK\x05\x06"):
         raise CheckpointError(
-            f"{label} is truncated or has been appended to: {size} bytes that do not end in a zip directory"
+            f"{label} is truncated or has extra bytes at its end: {size} bytes that do not end with a zip directory"
         )
     try:
         archive = zipfile.ZipFile(file)
@@ -130,23 +132,23 @@ def _check_entries(archive: zipfile.ZipFile, size: int, label: str) -> None:
     names = [entry.filename for entry in entries]
     if "data" in names and ("policy.pth" in names or "pytorch_variables.pth" in names):
         raise CheckpointError(
-            f"{label} is a Stable-Baselines3 model (it has the members 'data' and 'policy.pth'), not one of sb_dqn; "
-            f"it cannot be read here"
+            f"{label} is a Stable-Baselines3 model (it has the members 'data' and 'policy.pth'), not a model of sb_dqn. "
+            f"It cannot be loaded"
         )
     if len(entries) > MAX_MEMBERS:
-        raise CheckpointError(f"{label} has {len(entries)} members; allowed: {MAX_MEMBERS}")
+        raise CheckpointError(f"{label} must have at most {MAX_MEMBERS} members, got {len(entries)}")
     for name, count in Counter(names).items():
         if count > 1:
-            raise CheckpointError(f"{label}: member {name!r} stands twice")
+            raise CheckpointError(f"{label}: member {name!r} occurs {count} times")
     if MANIFEST not in names:
         raise CheckpointError(
-            f"{label} is a zip, but not a model file of sb_dqn: it has no {MANIFEST!r}; found {sorted(names)[:8]}"
+            f"{label} is a zip, but not a model file of sb_dqn: it has no {MANIFEST!r}, only {sorted(names)[:8]}"
         )
     for entry in entries:
-        why = _harm(entry)
-        if why:
+        reason = _refusal(entry)
+        if reason:
             raise CheckpointError(
-                f"{label}: member {entry.filename!r} {why}; save() writes no such member, so it is not read"
+                f"{label}: member {entry.filename!r} {reason}. save() writes no such member, so the file is not read"
             )
     position = 0
     for entry in sorted(entries, key=lambda entry: entry.header_offset):
@@ -155,19 +157,19 @@ def _check_entries(archive: zipfile.ZipFile, size: int, label: str) -> None:
         position = entry.header_offset + 30 + len(entry.filename) + entry.file_size
 
 
-def _harm(entry: zipfile.ZipInfo) -> str:
-    """Why this entry of the directory is refused, or an empty string."""
+def _refusal(entry: zipfile.ZipInfo) -> str:
+    """Returns the reason to refuse a directory entry, or an empty string."""
     name = entry.filename
     if name != MANIFEST and not (name.endswith(SUFFIX) and MEMBER_NAME.fullmatch(name)):
-        return "has a name that is not allowed (a path, or another kind of file)"
+        return "has a name that is not allowed (a path, or another file type)"
     if entry.compress_type != zipfile.ZIP_STORED or entry.compress_size != entry.file_size:
-        return "is compressed (a small file could unpack to any size)"
+        return "is compressed (a small file could expand to any size)"
     if entry.flag_bits & 0x1:
         return "is encrypted"
     if stat.S_ISLNK(entry.external_attr >> 16):
         return "is a link"
     if name == MANIFEST and entry.file_size > MAX_MANIFEST:
-        return f"has {entry.file_size} bytes; allowed: {MAX_MANIFEST}"
+        return f"must have at most {MAX_MANIFEST} bytes, got {entry.file_size}"
     return ""
 
 
@@ -181,23 +183,23 @@ def _checked_manifest(archive: zipfile.ZipFile, label: str) -> dict[str, Any]:
         raise CheckpointError(f"{label} is a zip, but not a model file of sb_dqn: {MANIFEST!r} has no format_version")
     if version > FORMAT_VERSION:
         raise CheckpointError(
-            f"{label} has format version {version}, written by sb_dqn {manifest.get('sb_dqn_version')}; this is sb_dqn "
-            f"{__version__}, which reads up to {FORMAT_VERSION}. Update: pip install -U sb_dqn"
+            f"{label} has format version {version}, written by sb_dqn {manifest.get('sb_dqn_version')}. This is sb_dqn "
+            f"{__version__}, which reads versions up to {FORMAT_VERSION}. Update: pip install -U sb_dqn"
         )
     if version < 1:
-        raise CheckpointError(f"{label} has format version {version}, which never was; the file is damaged")
+        raise CheckpointError(f"{label}: format_version must be at least 1, got {version}. The file is damaged")
     _check_members(manifest, archive, label)
     return _migrated(dict(manifest), label)
 
 
 def _migrated(manifest: dict[str, Any], label: str) -> dict[str, Any]:
-    """A manifest of an earlier version in the words of this one; `format_version` stays what the file says."""
+    """Converts a manifest of an earlier version to this one; `format_version` keeps the number in the file."""
     for version in range(manifest["format_version"], FORMAT_VERSION):
         try:
             manifest = MIGRATIONS[version](manifest)
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise CheckpointError(
-                f"{label}: its format version {version} cannot be read any more ({error!r})"
+                f"{label}: a manifest of format version {version} cannot be converted ({error!r})"
             ) from error
     return manifest
 
@@ -205,7 +207,7 @@ def _migrated(manifest: dict[str, Any], label: str) -> dict[str, Any]:
 def _check_members(manifest: dict[str, Any], archive: zipfile.ZipFile, label: str) -> None:
     members = manifest.get("members")
     if not isinstance(members, dict) or not all(_is_entry(entry) for entry in members.values()):
-        raise CheckpointError(f"{label}: member {MANIFEST!r} does not say the length and the digest of every member")
+        raise CheckpointError(f"{label}: {MANIFEST!r} must list the length and digest of every member")
     present = {entry.filename: entry.file_size for entry in archive.infolist() if entry.filename != MANIFEST}
     for name, entry in members.items():
         length = present.pop(name + SUFFIX, None)
@@ -213,10 +215,10 @@ def _check_members(manifest: dict[str, Any], archive: zipfile.ZipFile, label: st
             raise CheckpointError(f"{label}: member {name + SUFFIX!r} is missing")
         if length != entry["length"]:
             raise CheckpointError(
-                f"{label}: member {name + SUFFIX!r} has {length} bytes, the manifest says {entry['length']}"
+                f"{label}: member {name + SUFFIX!r} must have {entry['length']} bytes, as in the manifest, got {length}"
             )
     if present:
-        raise CheckpointError(f"{label}: member {min(present)!r} is not named by the manifest")
+        raise CheckpointError(f"{label}: member {min(present)!r} is not listed in the manifest")
 
 
 def _is_entry(entry: Any) -> bool:

@@ -1,4 +1,4 @@
-"""A checkpoint that a thread writes while training goes on: from copies, so that nothing it reads can change."""
+"""Writing of checkpoints in a background thread, from copies of the tensors."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from typing import Any
 from torch import Tensor
 
 
-class Writing:
-    """A checkpoint that is being written. The interpreter waits for it before it ends.
+class BackgroundWrite:
+    """A checkpoint that a thread is writing. The interpreter waits for the thread before it exits.
 
     Args:
-        work: writes it, and answers its path.
+        write: writes the checkpoint and returns its path.
     """
 
-    def __init__(self, work: Callable[[], Path | None]) -> None:
-        self._work = work
+    def __init__(self, write: Callable[[], Path | None]) -> None:
+        self._write = write
         self._path: Path | None = None
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="sb_dqn checkpoint", daemon=False)
@@ -26,14 +26,14 @@ class Writing:
 
     @property
     def finished(self) -> bool:
-        """Whether it is written, or has failed."""
+        """True once the checkpoint has been written or has failed."""
         return not self._thread.is_alive()
 
     def wait(self) -> Path | None:
-        """Its path, as soon as it is written; None for an open file.
+        """Waits until the checkpoint has been written and returns its path; None for an open file.
 
         Raises:
-            OSError: it could not be written; the checkpoints before it are as they were.
+            OSError: writing failed; earlier checkpoints are unchanged.
         """
         self._thread.join()
         if self._error is not None:
@@ -42,24 +42,24 @@ class Writing:
 
     def _run(self) -> None:
         try:
-            self._path = self._work()
+            self._path = self._write()
         except BaseException as error:
             self._error = error
         finally:
-            del self._work  # the copies
+            del self._write  # frees the copies
 
 
-def copied(members: Mapping[str, Mapping[str, Tensor]]) -> dict[str, dict[str, Tensor]]:
-    """The tensors on the CPU, apart from those that training writes to; what was tied stays tied."""
-    return {name: _copied(tensors) for name, tensors in members.items()}
+def copy_members(members: Mapping[str, Mapping[str, Tensor]]) -> dict[str, dict[str, Tensor]]:
+    """Copies tensors to new memory on the CPU; tied tensors stay tied."""
+    return {name: _copy_tensors(tensors) for name, tensors in members.items()}
 
 
-def _copied(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    made: dict[Any, Tensor] = {}
-    found = {}
+def _copy_tensors(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    copies: dict[Any, Tensor] = {}
+    result = {}
     for name, tensor in tensors.items():
         identity = (tensor.device, tensor.data_ptr(), tensor.dtype, tuple(tensor.shape), tensor.stride())
-        if identity not in made or not tensor.numel():
-            made[identity] = tensor.detach().clone().cpu()
-        found[name] = made[identity]
-    return found
+        if identity not in copies or not tensor.numel():
+            copies[identity] = tensor.detach().clone().cpu()
+        result[name] = copies[identity]
+    return result

@@ -1,9 +1,9 @@
-"""Segment files: the rows of a ring beside the checkpoints that share them, each written once.
+"""Segment files: replay rows that the checkpoints of a folder share, each written once.
 
-`FOLDER/replay_rows/{block}-{digest}.safetensors` holds one block of rows. A checkpoint `FOLDER/*.zip` names its segments
-with their lengths and digests; it is written after them, so whoever sees it finds them. What no zip of the folder names is
-deleted. Writers hold a shared lock on the folder of rows, from the look at what is there until their zip has its name;
-whoever deletes holds it alone.
+`FOLDER/replay_rows/{block}-{digest}.safetensors` contains one block of rows. A checkpoint `FOLDER/*.zip` lists its segments
+with their lengths and digests. The zip is written after them, so the segments of a complete zip exist. Segments that no zip
+of the folder lists are deleted. Writers hold a shared lock on the folder of segments, from the check which segments exist
+until the zip is renamed; deletion takes an exclusive lock.
 """
 
 from __future__ import annotations
@@ -25,171 +25,185 @@ from torch import Tensor
 from sb_dqn.checkpoint.format import safetensors_stream
 from sb_dqn.checkpoint.format.zip_archive import model_info
 from sb_dqn.checkpoint.format.zip_reader import SUFFIX, Target, as_path
-from sb_dqn.checkpoint.incremental.row_blocks import Segment, Written, assemble
+from sb_dqn.checkpoint.incremental.row_blocks import Segment, WrittenBlocks, assemble
 from sb_dqn.errors import CheckpointError
 
 if sys.platform != "win32":
     import fcntl
 
 ROWS = "replay_rows"
-"""Folder of the segments, beside the zips."""
+"""Folder of the segments, next to the zips."""
 NAME = re.compile(r"[0-9]{10,18}-[0-9a-f]{32}" + re.escape(SUFFIX))
 DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
-def read_rows(path: Target, manifest: Mapping[str, Any], cursor: Tensor) -> tuple[dict[str, Tensor], Written]:
-    """The columns that a checkpoint keeps in segments, and which of these will never change.
+def read_rows(path: Target, manifest: Mapping[str, Any], cursor: Tensor) -> tuple[dict[str, Tensor], WrittenBlocks]:
+    """Reads the columns of a checkpoint from its segments; also returns the segments that will never change.
 
     Raises:
-        CheckpointError: a segment is missing or altered, or the manifest is not that of one ring.
+        CheckpointError: a segment is missing or altered, or the manifest does not describe one ring.
     """
-    place = as_path(path)
-    if place is None:
+    zip_path = as_path(path)
+    if zip_path is None:
         raise CheckpointError(
-            f"the file names segments in the folder {ROWS!r} beside it; give its path, not an open file"
+            f"the file lists segments in the folder {ROWS!r} next to it. Pass its path, not an open file"
         )
-    segments = segments_of(manifest, str(place))
-    rows = place.resolve().parent / ROWS
-    if not rows.is_dir():
-        raise CheckpointError(f"{place} needs the folder {ROWS!r} beside it, which holds its rows; move or copy both")
-    with locked(rows, alone=False):
-        columns = assemble(manifest["segments"], cursor, segments, partial(_read_segment, rows))
+    segments = segments_of(manifest, str(zip_path))
+    folder = zip_path.resolve().parent / ROWS
+    if not folder.is_dir():
+        raise CheckpointError(f"{zip_path} needs the folder {ROWS!r} next to it, which has its rows. Move or copy both")
+    with lock_folder(folder, exclusive=False):
+        columns = assemble(manifest["segments"], cursor, segments, partial(_read_segment, folder))
     block_rows, departed = int(manifest["segments"]["block_rows"]), int(cursor.min()) - 1
-    full = {one.block: one for one in segments if (one.block + 1) * block_rows <= departed}
-    return columns, Written({(rows, block_rows): full})
+    final = {segment.block: segment for segment in segments if (segment.block + 1) * block_rows <= departed}
+    return columns, WrittenBlocks({(folder, block_rows): final})
 
 
 def segments_of(manifest: Mapping[str, Any], label: str) -> list[Segment]:
-    """The segments that a manifest names; none where it holds all of its rows itself.
+    """Returns the segments that a manifest lists; none if the file has all of its rows itself.
 
     Raises:
-        CheckpointError: a name is not one that a checkpoint writes, or a number is out of its range.
+        CheckpointError: a name has another form than a checkpoint writes, or a number is out of range.
     """
     if "segments" not in manifest:
         return []
     try:
-        found = [Segment(**entry) for entry in manifest["segments"]["files"]]
-        fits = all(
-            type(one.block) is int and 0 <= one.block < 10**18 and type(one.length) is int and one.length >= 8
-            and NAME.fullmatch(one.name) and DIGEST.fullmatch(one.sha256)
-            for one in found
-        )  # fmt: skip
+        segments = [Segment(**entry) for entry in manifest["segments"]["files"]]
+        valid = all(map(_is_valid, segments))
     except (KeyError, TypeError, AttributeError) as error:
-        raise CheckpointError(f"{label} does not name its segments as a checkpoint does ({error!r})") from None
-    if not fits or any(one.block >= two.block for one, two in pairwise(found)):
-        raise CheckpointError(f"{label} names segments that no checkpoint writes (a path, a size, or twice the same)")
-    return found
+        raise CheckpointError(f"{label} has a malformed list of segments ({error!r}). The file is damaged") from None
+    if not valid or any(before.block >= after.block for before, after in pairwise(segments)):
+        raise CheckpointError(
+            f"{label} lists segments that no checkpoint writes (a path, a wrong size, or a repetition)"
+        )
+    return segments
 
 
-def _read_segment(rows: Path, segment: Segment) -> dict[str, Tensor]:
-    """The cells of one block.
+def _is_valid(segment: Segment) -> bool:
+    return (
+        type(segment.block) is int
+        and 0 <= segment.block < 10**18
+        and type(segment.length) is int
+        and segment.length >= 8
+        and NAME.fullmatch(segment.name) is not None
+        and DIGEST.fullmatch(segment.sha256) is not None
+    )
+
+
+def _read_segment(folder: Path, segment: Segment) -> dict[str, Tensor]:
+    """Reads the cells of one block.
 
     Raises:
-        CheckpointError: the file is missing, no plain file, of another length, or altered.
+        CheckpointError: the file is missing, not a regular file, of another length, or altered.
     """
     digest = hashlib.sha256()
-    with _opened(rows / segment.name, segment.length) as file:
+    with _open_segment(folder / segment.name, segment.length) as file:
         source = safetensors_stream.hashed(file.read, digest)
         try:
             tensors = safetensors_stream.read(segment.name, segment.length, source, {}, {})
         except CheckpointError as error:
-            raise CheckpointError(f"{rows}: {error}") from None
+            raise CheckpointError(f"{folder}: {error}") from None
     if digest.hexdigest() != segment.sha256:
-        raise CheckpointError(f"{rows / segment.name} was altered: its SHA-256 digest is not the manifest's")
+        raise CheckpointError(f"{folder / segment.name} was altered: its SHA-256 digest differs from the manifest")
     return tensors
 
 
-def sweep(folder: Path) -> None:
-    """Deletes the segments that no checkpoint in `folder` names, unless one cannot be read or somebody is writing."""
+def remove_unused_segments(folder: Path) -> None:
+    """Deletes segments that no checkpoint in `folder` lists; skipped if one is unreadable or a writer has the lock."""
     rows = folder / ROWS
     if not rows.is_dir():
         return
-    with locked(rows, alone=True) as alone, contextlib.suppress(CheckpointError, OSError):
-        if not alone:
+    with lock_folder(rows, exclusive=True) as acquired, contextlib.suppress(CheckpointError, OSError):
+        if not acquired:
             return
-        named = {one.name for path in _zips(folder) for one in segments_of(model_info(path), str(path))}
+        used = {segment.name for path in _zips(folder) for segment in segments_of(model_info(path), str(path))}
         for path in list(rows.iterdir()):
-            # of an unfinished one the writer no longer lives: it would hold the lock
-            if _is_unfinished(path) or (NAME.fullmatch(path.name) and path.name not in named):
+            # the writer of an unfinished file no longer runs, since it would hold the lock
+            if _is_unfinished(path) or (NAME.fullmatch(path.name) and path.name not in used):
                 path.unlink()
 
 
-def checkpoint_at(path: Target) -> Target:
-    """The path itself, or for a folder the full checkpoint in it whose model has learned longest.
+def find_checkpoint(path: Target) -> Target:
+    """Returns `path`, or, for a folder, the full checkpoint in it with the most training steps.
 
     Raises:
-        CheckpointError: there is none.
+        CheckpointError: the folder has no full checkpoint.
     """
     folder = as_path(path)
     if folder is None or not folder.is_dir():
         return path
-    found: dict[Path, int] = {}
+    steps: dict[Path, int] = {}
     for path in _zips(folder):
         with contextlib.suppress(CheckpointError, KeyError, TypeError, ValueError):
             manifest = model_info(path)
             if "full" in manifest:
-                found[path] = int(manifest["state"]["counters"]["lifetime"])
-    if not found:
-        raise CheckpointError(f"{folder} is a folder without a full checkpoint; give the .zip file that save() wrote")
-    return max(found, key=lambda path: (found[path], path.name))
+                steps[path] = int(manifest["state"]["counters"]["lifetime"])
+    if not steps:
+        raise CheckpointError(f"{folder} is a folder without a full checkpoint. Pass the .zip file that save() wrote")
+    return max(steps, key=lambda path: (steps[path], path.name))
 
 
 def _zips(folder: Path) -> list[Path]:
-    """Files that begin as a zip does, whatever they are called."""
-    found = []
+    """Returns the files that begin as a zip does, with any name."""
+    paths = []
     for path in sorted(folder.iterdir()):
         if path.is_file() and not _is_unfinished(path):
             with path.open("rb") as file:
                 if file.read(2) == b"PK":
-                    found.append(path)
-    return found
+                    paths.append(path)
+    return paths
 
 
 def _is_unfinished(path: Path) -> bool:
     return path.name.startswith(".") and path.name.endswith(".tmp")
 
 
-def is_there(rows: Path, segment: Segment) -> bool:
-    """Whether its file is, by name and length."""
+def segment_exists(folder: Path, segment: Segment) -> bool:
+    """Returns True if the file exists and has the right length."""
     try:
-        found = os.stat(rows / segment.name, follow_symlinks=False)
+        status = os.stat(folder / segment.name, follow_symlinks=False)
     except OSError:
         return False
-    return stat.S_ISREG(found.st_mode) and found.st_size == segment.length
+    return stat.S_ISREG(status.st_mode) and status.st_size == segment.length
 
 
 @contextlib.contextmanager
-def _opened(path: Path, length: int) -> Iterator[BinaryIO]:
-    # no link is followed, and a pipe in the place of a file makes nobody wait
+def _open_segment(path: Path, length: int) -> Iterator[BinaryIO]:
+    # links are not followed, and opening a pipe does not block
     flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
     try:
         handle = os.open(path, flags)
     except OSError as error:
         raise CheckpointError(
-            f"the segment {path} cannot be read ({error.strerror}); the zip needs the folder {ROWS!r} beside it, as it was"
+            f"the segment {path} cannot be read ({error.strerror}). The zip needs the unchanged folder {ROWS!r} next to it"
         ) from error
     with os.fdopen(handle, "rb") as file:
-        found = os.fstat(handle)
-        if not stat.S_ISREG(found.st_mode) or found.st_size != length:
-            raise CheckpointError(f"the segment {path} has {found.st_size} bytes, the manifest says {length}")
+        status = os.fstat(handle)
+        if not stat.S_ISREG(status.st_mode) or status.st_size != length:
+            raise CheckpointError(
+                f"the segment {path} must have {length} bytes, as in the manifest, got {status.st_size}"
+            )
         yield file
 
 
 @contextlib.contextmanager
-def locked(rows: Path, alone: bool) -> Iterator[bool]:
-    """Whether the lock was had: a shared one is waited for. Windows has no `flock`: one writer at a time there."""
+def lock_folder(folder: Path, exclusive: bool) -> Iterator[bool]:
+    """Locks a folder for the block; yields True if the lock was acquired.
+
+    Waits for a shared lock, but not for an exclusive one. Windows has no `flock`: only one process may write there.
+    """
     if sys.platform == "win32":
         yield True
         return
-    handle = os.open(rows, os.O_RDONLY)
+    handle = os.open(folder, os.O_RDONLY)
     try:
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB if alone else fcntl.LOCK_SH)
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB if exclusive else fcntl.LOCK_SH)
         except OSError:
             yield False
         else:
             yield True
     finally:
         with contextlib.suppress(OSError):
-            fcntl.flock(handle, fcntl.LOCK_UN)  # in so many words: a process forked meanwhile has the file open, too
+            fcntl.flock(handle, fcntl.LOCK_UN)  # closing alone would not unlock: a forked process has the file open too
         os.close(handle)

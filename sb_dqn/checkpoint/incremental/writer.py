@@ -1,4 +1,4 @@
-"""Writing a checkpoint of which only the new rows are written, at once or by a thread while training goes on."""
+"""Incremental checkpoints: only new replay rows are written, at once or in a background thread."""
 
 from __future__ import annotations
 
@@ -14,99 +14,107 @@ from sb_dqn.checkpoint.format import safetensors_stream
 from sb_dqn.checkpoint.format.atomic_write import atomic_write
 from sb_dqn.checkpoint.format.zip_archive import write_archive
 from sb_dqn.checkpoint.format.zip_reader import SUFFIX, Target, as_path
-from sb_dqn.checkpoint.incremental.background_writer import Writing, copied
+from sb_dqn.checkpoint.incremental.background_writer import BackgroundWrite, copy_members
 from sb_dqn.checkpoint.incremental.row_blocks import Segment, SegmentedRows
-from sb_dqn.checkpoint.incremental.segments import ROWS, is_there, locked, sweep
+from sb_dqn.checkpoint.incremental.segments import ROWS, lock_folder, remove_unused_segments, segment_exists
 from sb_dqn.errors import ConfigurationError
 
-COPIED_BYTES = 2**30
-"""Rows that are copied, at most, to be written while training goes on."""
+MAX_COPIED_BYTES = 2**30
+"""Limit on the rows that are copied to be written in the background."""
 
 
 def write_checkpoint(
     path: Target,
     manifest: Mapping[str, Any],
     members: Mapping[str, Mapping[str, Tensor]],
-    strips: SegmentedRows,
+    rows: SegmentedRows,
     background: bool = False,
-) -> Path | Writing:
-    """`write_archive`, the rows of `strips` in segments beside the zip: only blocks that have changed are written.
+) -> Path | BackgroundWrite:
+    """Writes a checkpoint like `write_archive`, with `rows` in segments next to the zip; unchanged blocks are not rewritten.
 
-    In the background, what is to be written is copied, at most `COPIED_BYTES` of rows (what is beyond them is written at
-    once); a thread writes the copies.
+    In the background, a thread writes copies of the data. At most `MAX_COPIED_BYTES` of rows are copied; the blocks beyond
+    that are written before this function returns.
 
     Raises:
-        CheckpointError: something cannot be written, by name.
+        CheckpointError: an entry cannot be saved; the message names it.
         ConfigurationError: `path` is an open file.
-        OSError: the folder or the disk refuses; the old checkpoints are as they were.
+        OSError: the folder is not writable, or the disk is full; earlier checkpoints are unchanged.
     """
     target = as_path(path)
     if target is None:
-        raise ConfigurationError("incremental=True writes files beside the zip; give a path, not an open file")
+        raise ConfigurationError(
+            "incremental=True writes files next to the zip, so path must be a path, got an open file"
+        )
     folder = target.parent.resolve()
-    target, rows = folder / target.name, folder / ROWS
-    rows.mkdir(parents=True, exist_ok=True)
-    with contextlib.ExitStack() as end:
-        end.callback(sweep, folder)
-        end.enter_context(locked(rows, alone=False))
-        blocks = _Blocks(rows, strips, COPIED_BYTES if background else 0)
+    target, segments = folder / target.name, folder / ROWS
+    segments.mkdir(parents=True, exist_ok=True)
+    with contextlib.ExitStack() as stack:
+        stack.callback(remove_unused_segments, folder)
+        stack.enter_context(lock_folder(segments, exclusive=False))
+        blocks = _BlockWriter(segments, rows, MAX_COPIED_BYTES if background else 0)
         if not background:
             return _finish(target, manifest, members, blocks)
-        members, rest = copied(members), end.pop_all()
+        members, cleanup = copy_members(members), stack.pop_all()
 
-    def work() -> Path:
-        with rest:
+    def write() -> Path:
+        with cleanup:
             return _finish(target, manifest, members, blocks)
 
-    return Writing(work)
+    return BackgroundWrite(write)
 
 
 def _finish(
-    target: Path, manifest: Mapping[str, Any], members: Mapping[str, Mapping[str, Tensor]], blocks: _Blocks
+    target: Path, manifest: Mapping[str, Any], members: Mapping[str, Mapping[str, Tensor]], blocks: _BlockWriter
 ) -> Path:
-    """Segments first, the zip that names them last."""
-    written = write_archive(target, {**manifest, "segments": blocks.write()}, members)
-    assert written is not None
-    return written
+    """Writes the segments first and the zip that lists them last."""
+    path = write_archive(target, {**manifest, "segments": blocks.write()}, members)
+    assert path is not None
+    return path
 
 
-class _Blocks:
-    """The blocks of a ring on their way to the disk: those that are there already, and copies of others.
+class _BlockWriter:
+    """Writer of the blocks of a ring that are not on the disk yet.
+
+    Copies the newest of them, up to a limit, for `write`, and writes the others immediately.
 
     Args:
-        rows: folder of segments.
-        strips: the rows.
-        room: bytes of copies; of the blocks that are not there yet the newest are copied, the others written at once.
+        folder: folder of the segments.
+        rows: rows of the ring.
+        max_copied_bytes: limit on the copies.
     """
 
-    def __init__(self, rows: Path, strips: SegmentedRows, room: int) -> None:
-        self.rows, self.strips = rows, strips
-        known = strips.written.get((rows, strips.block_rows), {})
-        self.there: dict[int, Segment] = {}
-        for block, segment in known.items():
-            if block in strips.blocks() and is_there(rows, segment):
-                self.there[block] = segment
-        due = [block for block in strips.blocks() if block not in self.there]
-        at_once = max(0, len(due) - room // max(strips.block_bytes, 1))
+    def __init__(self, folder: Path, rows: SegmentedRows, max_copied_bytes: int) -> None:
+        self.folder = folder
+        self.rows = rows
+        final = rows.written.get((folder, rows.block_rows), {})
+        self.on_disk: dict[int, Segment] = {}
+        for block, segment in final.items():
+            if block in rows.blocks() and segment_exists(folder, segment):
+                self.on_disk[block] = segment
+        due = [block for block in rows.blocks() if block not in self.on_disk]
+        at_once = max(0, len(due) - max_copied_bytes // max(rows.block_bytes, 1))
         for block in due[:at_once]:
-            self.there[block] = _write(rows, block, strips.gather(block))
-        self.copies = {block: strips.gather(block) for block in due[at_once:]}
+            self.on_disk[block] = _write_segment(folder, block, rows.gather(block))
+        self.copies = {block: rows.gather(block) for block in due[at_once:]}
 
     def write(self) -> dict[str, Any]:
-        """Writes what is not there yet, and answers what the manifest says of all of them."""
+        """Writes the copied blocks; returns the entry of the manifest that describes all blocks."""
         for block in list(self.copies):
-            self.there[block] = _write(self.rows, block, self.copies.pop(block))
-        strips, files = self.strips, [self.there[block] for block in sorted(self.there)]
-        strips.written[self.rows, strips.block_rows] = {one.block: one for one in files if strips.is_full(one.block)}
-        return {**strips.describe(), "files": [one._asdict() for one in files]}
+            self.on_disk[block] = _write_segment(self.folder, block, self.copies.pop(block))
+        rows = self.rows
+        segments = [self.on_disk[block] for block in sorted(self.on_disk)]
+        final = {segment.block: segment for segment in segments if rows.is_final(segment.block)}
+        rows.written[self.folder, rows.block_rows] = final
+        return {**rows.describe(), "files": [segment._asdict() for segment in segments]}
 
 
-def _write(rows: Path, block: int, tensors: Mapping[str, Tensor]) -> Segment:
-    digest, planned = hashlib.sha256(), safetensors_stream.plan(f"block {block}", tensors)
-    for piece in safetensors_stream.chunks(planned):
-        digest.update(piece)
+def _write_segment(folder: Path, block: int, tensors: Mapping[str, Tensor]) -> Segment:
+    digest = hashlib.sha256()
+    layout = safetensors_stream.plan(f"block {block}", tensors)
+    for chunk in safetensors_stream.chunks(layout):
+        digest.update(chunk)
     name = f"{block:010d}-{digest.hexdigest()[:32]}{SUFFIX}"
-    with atomic_write(rows / name) as file:
-        for piece in safetensors_stream.chunks(planned):
-            file.write(piece)
-    return Segment(block, name, planned.length, digest.hexdigest())
+    with atomic_write(folder / name) as file:
+        for chunk in safetensors_stream.chunks(layout):
+            file.write(chunk)
+    return Segment(block, name, layout.length, digest.hexdigest())

@@ -31,11 +31,11 @@ def checkpoints(folder: Path) -> list[Path]:
 
 def remove_checkpoints(folder: Path) -> None:
     """Removes them: the run is done."""
-    from sb_dqn.checkpoint.incremental.segments import ROWS, sweep
+    from sb_dqn.checkpoint.incremental.segments import ROWS, remove_unused_segments
 
     for path in checkpoints(folder):
         path.unlink()
-    sweep(folder / CHECKPOINTS)
+    remove_unused_segments(folder / CHECKPOINTS)
     with suppress(OSError):
         (folder / CHECKPOINTS / ROWS).rmdir()
     with suppress(OSError):
@@ -106,7 +106,7 @@ class Keeper(BaseCallback):
 
     def _settle(self) -> None:
         """Waits for the checkpoint that a thread is writing; then the oldest may go."""
-        from sb_dqn.checkpoint.incremental.segments import sweep
+        from sb_dqn.checkpoint.incremental.segments import remove_unused_segments
 
         if self._writing is None:
             return
@@ -116,7 +116,7 @@ class Keeper(BaseCallback):
             write_result(self.folder, so_far)
             for old in checkpoints(self.folder)[KEPT:]:
                 old.unlink()
-            sweep(self.folder / CHECKPOINTS)
+            remove_unused_segments(self.folder / CHECKPOINTS)
         except OSError as error:
             self._complain(error)
 

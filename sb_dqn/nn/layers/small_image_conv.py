@@ -6,13 +6,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from sb_dqn.accelerate import AsProducts
+from sb_dqn.accelerate import MatmulConvolution
 
 SMALL_PIXELS = 10
 """MinAtar's. Up to this height and width images count as small: what surrounds their convolutions takes longer than they do."""
 
 
-class WindowedConv2d(AsProducts, nn.Conv2d):
+class WindowedConv2d(MatmulConvolution, nn.Conv2d):
     """A convolution that copies the window behind each pixel into one row and multiplies them all at once: the same numbers.
 
     The rows repeat each pixel as often as there are windows over it, so this is for small images alone.

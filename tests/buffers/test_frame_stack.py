@@ -1,4 +1,4 @@
-"""Acting and replay see the same stacks."""
+"""Frame stacks: equal for acting and replay."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from tests.buffers.toy_rows import EVENTS, NUM_ACTIONS, SPACES, Game, naive_stac
 @pytest.mark.parametrize("kind", ["NEXT_STEP", "SAME_STEP"])
 @pytest.mark.parametrize("k", [1, 2, 4])
 @pytest.mark.parametrize("lanes", [1, 3])
-def test_stacks_of_acting_equal_those_of_replay_and_of_the_log(kind: str, k: int, lanes: int) -> None:
+def test_stacks_for_acting_equal_those_of_replay_and_of_the_episodes(kind: str, k: int, lanes: int) -> None:
     rng = np.random.default_rng(k)
     names = ["go"] * 4 + list(EVENTS)
     games = [Game(lane, [names[i] for i in rng.integers(0, len(names), 30)]) for lane in range(lanes)]
     acting = FrameStack(k, lanes, SPACES)
     ring = Ring(40 * lanes, lanes, SPACES, num_actions=NUM_ACTIONS, frame_stack=k)
-    view, seen = TransitionView(ring, 1, 0.9), {}
+    view, seen = TransitionView(ring, 0.9), {}
     for rows in islice(play(games, kind, rng, restart=17), 60):
         if rows.action is None:
             acting.cut()
@@ -50,17 +50,17 @@ def test_stacks_of_acting_equal_those_of_replay_and_of_the_log(kind: str, k: int
             np.testing.assert_array_equal(batch.obs[key][i], seen[pair][key])
 
 
-def test_what_is_given_stays_as_it_is() -> None:
+def test_returned_stacks_are_not_overwritten() -> None:
     game = Game(0, ["go"])
     acting = FrameStack(4, 1, SPACES)
     stacks = []
     for rows in islice(play([game], "NEXT_STEP", np.random.default_rng(0)), 8):
         acting.push(rows.slots[0])
         stacks.append((acting.stacked()["camera"], acting.stacked()["camera"].copy()))
-    assert all((given == copy).all() for given, copy in stacks)
+    assert all((stack == copy).all() for stack, copy in stacks)
     assert stacks[0][0].shape == (1, 4, 2, 3)
 
 
-def test_observations_that_are_no_frames_cannot_be_stacked() -> None:
+def test_only_frames_can_be_stacked() -> None:
     with pytest.raises(ConfigurationError, match="three axes"):
         FrameStack(4, 1, {"joints": SPACES["joints"]})

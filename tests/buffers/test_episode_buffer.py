@@ -1,4 +1,4 @@
-"""The store of episodes against the logs that the games keep: complete episodes alone, each of their steps once."""
+"""Episode buffer against the logs of the games: only complete episodes are used, each of their steps once."""
 
 from __future__ import annotations
 
@@ -13,12 +13,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from sb_dqn.buffers import episode_buffer as module
-from sb_dqn.buffers.episode_buffer import Episodes
-from sb_dqn.buffers.episode_view import EpisodeView
+from sb_dqn.buffers.episode_buffer import EpisodeBuffer, EpisodeView
 from sb_dqn.buffers.ring import Ring
-from sb_dqn.errors import CheckpointError, ConfigurationError
+from sb_dqn.errors import CheckpointError
 from sb_dqn.types import Experience, Rows
-from tests.buffers.test_rollout import GAMMA, LAMBDA, SCRIPT, seen, value, worth
+from tests.buffers.test_rollout_buffer import GAMMA, LAMBDA, SCRIPT, seen, value, value_function
 from tests.buffers.toy_rows import EVENTS, NUM_ACTIONS, SPACES, Episode, Game, play
 
 Sample = tuple[int, float, float]
@@ -26,40 +25,40 @@ Sample = tuple[int, float, float]
 
 @pytest.fixture(autouse=True, scope="module")
 def few_rows() -> Any:
-    """Stores begin so small that they must grow."""
+    """Makes the buffers start so small that they must grow."""
     before, module.FIRST_ROWS = module.FIRST_ROWS, 8
     yield
     module.FIRST_ROWS = before
 
 
-def make(lanes: int, k: int, count: int, baseline: Any = None) -> Episodes:
+def make(lanes: int, k: int, count: int, baseline: Any = None) -> EpisodeBuffer:
     def make_ring(rows: int) -> Ring:
         return Ring(rows * lanes, lanes, SPACES, num_actions=NUM_ACTIONS, frame_stack=k)
 
     view = partial(EpisodeView, gamma=GAMMA, lambda_=LAMBDA, baseline=baseline)
-    return Episodes(make_ring, count, lambda ring, extras: view(ring, extras=extras), {"tick": ()})
+    return EpisodeBuffer(make_ring, count, lambda ring, extras: view(ring, extras=extras), {"tick": ()})
 
 
-def acted(store: Episodes, stream: Any, tick: int) -> Rows:
-    declared: dict[str, Any] = {}
+def acted(store: EpisodeBuffer, stream: Any, tick: int) -> Rows:
+    outputs: dict[str, Any] = {}
     if tick:
-        declared["value"] = worth(0)(store.open_observation())
-        declared["tick"] = np.full(store.ring.num_lanes, tick, np.float32)
+        outputs["value"] = value_function(0)(store.open_observation())
+        outputs["tick"] = np.full(store.ring.num_lanes, tick, np.float32)
     rows: Rows = next(stream)
-    rows.extra = declared
+    rows.extra = outputs
     store.extend(rows)
     return rows
 
 
 def ended(rows: Rows, games: list[Game]) -> list[tuple[int, int]]:
-    """Lane and number of each episode that ended in a tick; beside a reset row it is the one before the newest."""
+    """Returns lane and number of each episode that ended in a tick; with a reset row in it, it is the second newest."""
     final = rows.slots[0]
     back = len(rows.slots)
     return [(lane, len(games[lane].episodes) - back) for lane in np.flatnonzero(final.valid & final.last).tolist()]
 
 
 def naive(episode: Episode, k: int) -> list[Sample]:
-    """(action, lambda-return, value) of each step, by definition."""
+    """Returns (action, lambda-return, value) of each step, by definition."""
     found, after = [], 0.0
     for t in range(len(episode.actions) - 1, -1, -1):
         arrival = episode.steps[t + 1]
@@ -83,7 +82,7 @@ def run(scripts: list[list[str]], kind: str, k: int, count: int, restart: int, t
         if not store.is_full:
             assert store.updates_due() == 0
             continue
-        store.complete(worth(0))
+        store.complete(value_function(0))
         assert store.updates_due() == 1
         assert store.updates_due() == 0
         batch = store.sample(store.draw(torch.Generator()))
@@ -119,14 +118,14 @@ def run(scripts: list[list[str]], kind: str, k: int, count: int, restart: int, t
 )
 @example(scripts=[["truncated"]], kind="SAME_STEP", k=1, count=1, restart=0, seed=0)  # episodes of one step
 @example(scripts=[["go"] * 11 + ["truncated"], ["terminated"]], kind="SAME_STEP", k=4, count=5, restart=0, seed=0)
-def test_every_step_of_a_complete_episode_is_used_once(
+def test_each_step_of_a_complete_episode_is_used_once(
     scripts: list[list[str]], kind: str, k: int, count: int, restart: int, seed: int
 ) -> None:
     run(scripts, kind, k, count, restart, ticks=40, seed=seed)
 
 
 @pytest.mark.parametrize("kind", ["NEXT_STEP", "SAME_STEP"])
-def test_the_property_meets_what_it_is_about(kind: str) -> None:
+def test_the_random_streams_contain_all_events(kind: str) -> None:
     rng = np.random.default_rng(0)
     scripts = [[(["go"] * 6 + list(EVENTS))[i] for i in rng.integers(0, 12, 40)] for _ in range(3)]
     total = run(scripts, kind, k=4, count=6, restart=0, ticks=150, seed=0)
@@ -135,7 +134,7 @@ def test_the_property_meets_what_it_is_about(kind: str) -> None:
     assert total["rows"] > 8
 
 
-def test_a_long_episode_makes_the_store_grow() -> None:
+def test_a_long_episode_makes_the_buffer_grow() -> None:
     total = run([["go"] * 99 + ["terminated"], ["go", "terminated"]], "NEXT_STEP", 1, 50, 0, ticks=170, seed=0)
     assert total["rows"] == 256
     assert total["episodes"] >= 50
@@ -148,12 +147,12 @@ def test_an_interrupted_episode_is_dropped() -> None:
     for tick in range(30):
         acted(store, stream, tick)
         assert not store.is_full
-    assert store.ring.rows == 8  # and takes no room
+    assert store.ring.rows == 8  # and needs no rows
 
 
 @pytest.mark.parametrize("at", [3, 17, 18, 19, 40])
 @pytest.mark.parametrize("kind", ["NEXT_STEP", "SAME_STEP"])
-def test_a_state_goes_on_exactly(kind: str, at: int) -> None:
+def test_a_buffer_continues_after_loading(kind: str, at: int) -> None:
     script = ["go", "go", "truncated", "lost life", "go", "terminated", "go"]
     games = [Game(lane, script[lane:]) for lane in range(3)]
     stream = play(games, kind, np.random.default_rng(1))
@@ -167,7 +166,7 @@ def test_a_state_goes_on_exactly(kind: str, at: int) -> None:
             other.extend(rows)
         if whole.is_full:
             for store in (whole, other)[: 1 + (tick >= at)]:
-                store.complete(worth(0))
+                store.complete(value_function(0))
                 store.updates_due()
             if tick >= at:
                 mine, theirs = (store.sample(store.draw(torch.Generator())) for store in (whole, other))
@@ -177,14 +176,14 @@ def test_a_state_goes_on_exactly(kind: str, at: int) -> None:
                 assert torch.equal(mine.obs["camera"][there], theirs.obs["camera"][there])
 
 
-def test_a_baseline_stands_for_the_value() -> None:
+def test_a_baseline_replaces_the_value() -> None:
     store = make(2, 1, 3, baseline=lambda return_, step: 100.0 * step + return_.mean())
     stream = play([Game(0, ["go", "terminated"]), Game(1, ["terminated"])], "SAME_STEP", np.random.default_rng(0))
     tick = 0
     while not store.is_full:
         acted(store, stream, tick)
         tick += 1
-    store.complete(worth(0))
+    store.complete(value_function(0))
     batch = store.sample(store.draw(torch.Generator()))
     assert batch.extra is not None
     # lanes end in order: 1, then both; the episode of two steps has steps 0 and 1
@@ -192,11 +191,11 @@ def test_a_baseline_stands_for_the_value() -> None:
     np.testing.assert_allclose(batch.extra["value"][:4].numpy(), [mean, mean, mean + 100, mean], rtol=1e-5)
 
 
-def test_refusals() -> None:
-    with pytest.raises(ConfigurationError, match="episodes_per_update=0"):
-        make(1, 1, 0)
-    store: Experience = make(2, 1, 1)
-    with pytest.raises(CheckpointError, match="of another algorithm"):
-        store.load_state_dict({})  # type: ignore[attr-defined]  # it has it
-    with pytest.raises(CheckpointError, match="use as many lanes"):
-        store.load_state_dict(make(3, 1, 1).state_dict())  # type: ignore[attr-defined]
+def test_states_of_other_buffers_are_rejected() -> None:
+    store = make(2, 1, 1)
+    experience: Experience = store
+    assert experience.updates_due() == 0
+    with pytest.raises(CheckpointError, match="must be that of the same algorithm"):
+        store.load_state_dict({})
+    with pytest.raises(CheckpointError, match="Use the same number of environments"):
+        store.load_state_dict(make(3, 1, 1).state_dict())

@@ -1,4 +1,4 @@
-"""The uniform sampler: every row that may start is equally likely, whatever the lanes' lengths."""
+"""Uniform sampler: all rows that may start are equally likely, for lanes of any length."""
 
 from __future__ import annotations
 
@@ -11,14 +11,13 @@ from gymnasium import spaces
 
 from sb_dqn.buffers.ring import Ring
 from sb_dqn.buffers.uniform_sampler import UniformSampler
-from sb_dqn.errors import ConfigurationError
 from sb_dqn.types import Slot
 
 SPACES = {"obs": spaces.Box(-1, 1, (1,), np.float32)}
 
 
 def filled(lanes: int, ticks: int, n: int = 3, rows: int = 200) -> Ring:
-    """Lane b hears every (b + 1)-th tick only; in lane 0 every third row is `last`."""
+    """Returns a ring whose lane b receives each (b + 1)-th tick; in lane 0 every third row is `last`."""
     ring = Ring(rows * lanes, lanes, SPACES, num_actions=2, n_steps=n)
     zeros = np.zeros(lanes, np.float32)
     for tick in range(ticks):
@@ -46,7 +45,7 @@ def test_every_row_that_may_start_is_equally_likely(lanes: int) -> None:
     assert abs(float((weight == 0).double().mean()) - failed) < 5 * np.sqrt(failed / count)
 
 
-def test_the_first_candidate_that_may_start_is_taken() -> None:
+def test_the_first_candidate_that_may_start_is_used() -> None:
     ring = filled(1, 12)  # rows 0 .. 8 in bounds; 0, 3 and 6 are `last`
     noise = torch.tensor([[0, 1, 0, 0], [3, 2, 4, 3], [6, 3, 5, 6], [7, 4, 0, 0]], dtype=torch.float64)
     lane, row, weight = UniformSampler(ring, 4).locate((noise + 0.5) / 9)
@@ -68,7 +67,7 @@ def test_noise_at_both_ends_stays_in_bounds(lanes: int) -> None:
 def test_float64_noise_reaches_odd_rows_beyond_2_to_the_24() -> None:
     ring = Ring(10, 1, SPACES, num_actions=2)
     ring.cursor[:] = 0
-    ring.total.fill_(2**26)  # only the arithmetic is looked at: no such ring is allocated
+    ring.total.fill_(2**26)  # only the arithmetic is tested: no such ring is allocated
     ring.hi.fill_(2**26)
     wanted = 2**26 - 1
     row = UniformSampler(ring, 1).locate(torch.full((4, 1), wanted / 2**26, dtype=torch.float64))[1]
@@ -86,12 +85,7 @@ def test_an_empty_ring_gives_weight_zero_and_safe_rows() -> None:
         assert bool((lane < lanes).all())
 
 
-def test_batch_size_below_one_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="batch_size=0 is not allowed"):
-        UniformSampler(Ring(10, 1, SPACES, num_actions=2), 0)
-
-
-def test_it_remembers_nothing() -> None:
+def test_it_has_no_state() -> None:
     sampler = UniformSampler(filled(1, 10), 2)
     before = sampler.ring.lo.clone()
     sampler.feedback(torch.zeros((2, 2), dtype=torch.int64), torch.ones(2))

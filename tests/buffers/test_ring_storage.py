@@ -1,4 +1,4 @@
-"""Memory is asked for before it is taken."""
+"""Memory checks before allocation."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from sb_dqn.buffers.memory import available_host_memory, available_memory, check_budget, human_bytes
+from sb_dqn.buffers.ring_layout import human_bytes
+from sb_dqn.buffers.ring_storage import available_host_memory, available_memory, check_budget
 from sb_dqn.errors import MemoryBudgetError
 
 CPU = torch.device("cpu")
@@ -19,7 +20,7 @@ def machine(folder: Path, available_kib: int) -> Path:
     return path
 
 
-def test_the_smaller_of_machine_and_container_counts(tmp_path: Path) -> None:
+def test_the_smaller_of_machine_and_container_limits(tmp_path: Path) -> None:
     meminfo = machine(tmp_path, 1000)
     assert available_host_memory(meminfo, tmp_path / "none") == 1000 * 1024
     group = tmp_path / "v2"
@@ -42,16 +43,16 @@ def test_control_groups_of_version_one(tmp_path: Path) -> None:
     assert available_host_memory(machine(tmp_path, 1000), tmp_path) == 6000
 
 
-def test_without_proc_the_physical_memory_is_asked(tmp_path: Path) -> None:
+def test_physical_memory_is_used_without_proc(tmp_path: Path) -> None:
     found = available_host_memory(tmp_path / "none", tmp_path / "none")
     assert found is None or found > 2**26
 
 
-def test_refusal_names_need_hand_and_fixes(tmp_path: Path) -> None:
+def test_the_error_names_bytes_and_fixes(tmp_path: Path) -> None:
     with pytest.raises(MemoryBudgetError) as caught:
         check_budget(2**60, CPU, None, "a replay buffer of 9 rows")
     for part in (
-        "a replay buffer of 9 rows needs 1048576.0 TiB",
+        "a replay buffer of 9 rows needs 1048576.0 TiB, but only ",
         "in host memory",
         "buffer_size",
         "buffer_path",
@@ -63,7 +64,7 @@ def test_refusal_names_need_hand_and_fixes(tmp_path: Path) -> None:
     assert "buffer_path=" not in str(on_disk.value)
 
 
-def test_what_fits_passes(tmp_path: Path) -> None:
+def test_an_allocation_that_fits_passes(tmp_path: Path) -> None:
     check_budget(1024, CPU, None, "it")
     check_budget(1024, CPU, tmp_path / "replay.bin", "it")
     assert available_memory(CPU, tmp_path / "replay.bin")[1].startswith("on the disk of")

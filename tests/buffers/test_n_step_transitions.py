@@ -1,4 +1,4 @@
-"""Ring, sampler and n-step view against a naive reading of the episodes, over everything that can happen to a stream."""
+"""Ring, sampler and n-step transitions against a naive reading of the episodes, over all events of a stream."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from sb_dqn.buffers.n_step_transitions import TransitionView
 from sb_dqn.buffers.ring import Ring
 from sb_dqn.buffers.uniform_sampler import UniformSampler
-from sb_dqn.errors import ConfigurationError
 from sb_dqn.types import Batch
 from tests.buffers.toy_rows import EVENTS, NUM_ACTIONS, SPACES, Game, naive_starts, naive_transition, play
 
@@ -37,7 +36,7 @@ def assert_equal_to_naive(batch: Batch, games: list[Game], n: int, k: int) -> No
 
 
 def check_everything(ring: Ring, view: TransitionView, games: list[Game], noise: torch.Tensor) -> int:
-    """Which rows may start, all of their transitions, and a drawn batch; returns the number of transitions compared."""
+    """Checks the start rows, all of their transitions, and a sampled batch; returns the number of transitions compared."""
     n, k = ring.n_steps, ring.frame_stack
     ring.refresh_bounds()
     assert ring.check_valid() == (True, "valid")
@@ -75,7 +74,7 @@ def test_equal_to_the_naive_reading(
 ) -> None:
     games = [Game(lane, scripts[lane]) for lane in range(lanes)]
     ring = Ring((n + k + spare) * lanes, lanes, SPACES, num_actions=NUM_ACTIONS, frame_stack=k, n_steps=n)
-    view = TransitionView(ring, n, GAMMA)
+    view = TransitionView(ring, GAMMA)
     noise = torch.rand(4, 16, dtype=torch.float64, generator=torch.Generator().manual_seed(ticks))
     for tick, rows in enumerate(islice(play(games, kind, np.random.default_rng(ticks), restart), ticks)):
         ring.cut() if rows.action is None else ring.depart(rows.action)
@@ -87,7 +86,7 @@ def test_equal_to_the_naive_reading(
 
 
 def worked_ring(n: int, ending: str) -> tuple[Ring, Game]:
-    """Rewards 1 .. 5, the third step ending as said; the game goes on after a reset."""
+    """Returns a ring with rewards 1 .. 8, whose third step is `ending`; the game continues after a reset."""
     game = Game(0, ["go", "go", ending, "go", "go"])
     ring = Ring(20, 1, SPACES, num_actions=NUM_ACTIONS, n_steps=n)
     rewards = iter([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0])
@@ -102,7 +101,7 @@ def worked_ring(n: int, ending: str) -> tuple[Ring, Game]:
 
 
 def gathered(ring: Ring, rows: list[int], gamma: float = GAMMA) -> Batch:
-    view = TransitionView(ring, ring.n_steps, gamma)
+    view = TransitionView(ring, gamma)
     return view.gather(torch.zeros(len(rows), dtype=torch.int64), torch.tensor(rows), torch.ones(len(rows)))
 
 
@@ -115,7 +114,7 @@ def gathered(ring: Ring, rows: list[int], gamma: float = GAMMA) -> Batch:
         ("lost life", [5.23, 4.7, 3.0], [0.0, 0.0, 0.0], [5.23, 4.7, 3.0]),
     ],
 )
-def test_worked_numbers_of_n_step_returns(
+def test_n_step_returns_by_hand(
     ending: str, returns: list[float], discounts: list[float], targets: list[float]
 ) -> None:
     ring, game = worked_ring(3, ending)
@@ -123,18 +122,18 @@ def test_worked_numbers_of_n_step_returns(
     np.testing.assert_allclose(batch.return_, returns, rtol=1e-6)
     np.testing.assert_allclose(batch.discount, discounts, rtol=1e-6)
     np.testing.assert_allclose(batch.return_ + batch.discount * 10, targets, rtol=1e-6)
-    if ending == "truncated":  # bootstrap from the final observation, never from the reset one
+    if ending == "truncated":  # bootstraps from the final observation, not from the reset
         final, reset = game.episodes[0].steps[3].obs["joints"], game.episodes[1].steps[0].obs["joints"]
         np.testing.assert_array_equal(batch.next_obs["joints"], np.stack([final] * 3))
         assert not np.array_equal(final, reset)
 
 
-def test_decoys_of_the_worked_numbers_are_not_met() -> None:
+def test_common_mistakes_give_other_numbers() -> None:
     truncated = gathered(worked_ring(3, "truncated")[0], [0, 1, 2])
     targets = truncated.return_ + truncated.discount * 10
-    assert not np.isclose(targets[1], 4.7)  # time limit read as termination
-    assert not np.isclose(targets[1], 4.7 + 0.729 * 10)  # gamma^n although only two steps were summed
-    assert not np.isclose(truncated.return_[2], 3 + 0.9 * 0 + 0.81 * 4)  # summed on into the next episode
+    assert not np.isclose(targets[1], 4.7)  # time limit treated as termination
+    assert not np.isclose(targets[1], 4.7 + 0.729 * 10)  # gamma^n, although only two rewards were summed
+    assert not np.isclose(truncated.return_[2], 3 + 0.9 * 0 + 0.81 * 4)  # summed into the next episode
 
 
 def test_rows_near_the_cursor_wait_until_their_window_is_complete() -> None:
@@ -157,11 +156,3 @@ def test_batch_has_the_dtypes_that_a_loss_expects() -> None:
     assert batch.return_.dtype == batch.discount.dtype == batch.weight.dtype == torch.float32
     assert batch.obs["camera"].dtype == torch.uint8
     assert batch.place.tolist() == [[0, 0], [0, 1]]
-
-
-def test_wrong_arguments_are_refused() -> None:
-    ring, _ = worked_ring(3, "go")
-    with pytest.raises(ConfigurationError, match="n_steps=2, but the ring has n_steps=3"):
-        TransitionView(ring, 2, 0.9)
-    with pytest.raises(ConfigurationError, match=r"gamma=1.5 .* \[0, 1\]"):
-        TransitionView(ring, 3, 1.5)
