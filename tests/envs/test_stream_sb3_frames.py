@@ -151,7 +151,7 @@ def test_predict_from_single_frames_with_a_state() -> None:
     _, state = model.predict(first, deterministic=True)
     _, state = model.predict(second, state=state, deterministic=True)
     np.testing.assert_array_equal(state["obs"][0, 2:], np.stack([first[0, ..., 0], second[0, ..., 0]]))
-    with pytest.raises(ValueError, match=r"has shape \(12, 12, 4\); allowed: \(4, 12, 14\)"):
+    with pytest.raises(ValueError, match=r"must have shape \(4, 12, 14\).* got \(12, 12, 4\)"):
         model.predict(np.zeros((12, 12, 4), np.uint8))
 
 
