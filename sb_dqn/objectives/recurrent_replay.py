@@ -1,4 +1,4 @@
-"""Any Q-objective along sequences: a net is unrolled once, and what it remembers is what the objective sees."""
+"""Q-learning objectives along sequences, for recurrent networks."""
 
 from __future__ import annotations
 
@@ -10,59 +10,69 @@ from torch import Tensor
 
 from sb_dqn.buffers.sequences import Sequences, sequence_inputs
 from sb_dqn.losses.sequences import sequence_priority
+from sb_dqn.nn.layers.recurrent import FEATURES
 from sb_dqn.types import Batch, Objective
 
 
 class RecurrentReplayObjective:
-    r"""Unrolls both nets from the stored state through burn-in, then asks another objective about the trained steps
+    r"""Unrolls both networks from the stored state through burn-in, then applies another objective to the trained steps
     (Kapturowski et al. 2019, ICLR).
 
-    The loss is one number for each trained step; the priority of a sequence joins those of its steps that count.
+    The loss is one number per trained step. The priority of a sequence combines those of its steps that count:
 
     .. math:: p = \eta \max_t p_t + (1 - \eta) \, \mathrm{mean}_t \, p_t
 
     Args:
-        inner: objective on transitions; its observations are what the nets remember.
+        inner: objective on transitions, whose observations are recurrent features.
         sequences: lengths and eta.
-        double_q: the online net selects, so it must be unrolled beyond the trained steps too.
+        double_q: the online network selects next actions, so it is unrolled beyond the trained steps too.
     """
 
     def __init__(self, inner: Objective, sequences: Sequences, double_q: bool = True) -> None:
-        self.inner, self.sequences, self.double_q = inner, sequences, double_q
+        self.inner = inner
+        self.sequences = sequences
+        self.double_q = double_q
         self.reports = inner.reports
 
     def __call__(self, online: Any, target: Any, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
-        obs, next_obs = self._recall(online, batch, self.double_q)
+        obs, next_obs = self._unroll(online, batch, self.double_q)
         with torch.no_grad():
-            obs_target, next_obs_target = self._recall(target, batch, True)
-        seen = batch._replace(
+            obs_target, next_obs_target = self._unroll(target, batch, True)
+        unrolled = batch._replace(
             obs={"online": obs, "target": obs_target}, next_obs={"online": next_obs, "target": next_obs_target}
         )
-        loss, facts = self.inner(_Seen(online, "online"), _Seen(target, "target"), seen)
+        loss, extras = self.inner(_OnFeatures(online, "online"), _OnFeatures(target, "target"), unrolled)
         steps = (self.sequences.batch_T, -1)
-        priority = sequence_priority(facts["priority"].view(steps), batch.weight.view(steps) > 0, self.sequences.eta)
-        return loss, {**facts, "priority": priority}
+        priority = sequence_priority(extras["priority"].view(steps), batch.weight.view(steps) > 0, self.sequences.eta)
+        return loss, {**extras, "priority": priority}
 
-    def _recall(self, net: Any, batch: Batch, beyond: bool) -> tuple[Tensor, Tensor]:
-        """What a net remembers at the trained steps, and, if asked, at the rows that they bootstrap from (no gradient);
-        `[T * N, H]`."""
-        length, extra = self.sequences.batch_T, sequence_inputs(batch)
-        bare: Any = net.func if isinstance(net, partial) else net  # noise belongs to what comes behind the memory
-        recalled = bare.recall(batch.obs, extra, self.sequences.warmup_T, length, beyond)
-        trained = recalled.trained.flatten(0, 1)
-        if not beyond:
+    def _unroll(self, net: Any, batch: Batch, after: bool) -> tuple[Tensor, Tensor]:
+        """Returns recurrent features `[T * N, H]` at the trained steps, and at the rows that they bootstrap from (without
+        a gradient; those of the trained steps if `after` is False)."""
+        length = self.sequences.batch_T
+        extra = sequence_inputs(batch)
+        bare: Any = net.func if isinstance(net, partial) else net  # noise is for the layers behind the recurrent one
+        features = bare.unroll(batch.obs, extra, self.sequences.warmup_T, length, after)
+        trained = features.trained.flatten(0, 1)
+        if not after:
             return trained, trained.detach()
-        count = recalled.trained.shape[1]
-        along = torch.cat([trained.detach(), recalled.beyond.flatten(0, 1)])
+        count = features.trained.shape[1]
+        along = torch.cat([trained.detach(), features.after.flatten(0, 1)])
         lane = torch.arange(count, device=along.device).repeat(length)
         return trained, along.index_select(0, extra["end"] * count + lane)
 
 
-class _Seen:
-    """A net that looks at its own memories among those of two nets."""
+class _OnFeatures:
+    """Network that reads its own recurrent features among those of two networks.
+
+    Args:
+        net: the network.
+        name: key of its features.
+    """
 
     def __init__(self, net: Any, name: str) -> None:
-        self.net, self.name = net, name
+        self.net = net
+        self.name = name
 
     def __call__(self, obs: dict[str, Tensor], mask: Tensor | None = None) -> Any:
-        return self.net({"memory": obs[self.name]}, mask)
+        return self.net({FEATURES: obs[self.name]}, mask)

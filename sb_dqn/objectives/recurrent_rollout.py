@@ -1,4 +1,4 @@
-"""Any actor-critic objective along sequences of a rollout: the nets are unrolled, and what they remember is what it sees."""
+"""Actor-critic objectives along sequences of a rollout, for recurrent networks."""
 
 from __future__ import annotations
 
@@ -11,28 +11,29 @@ from sb_dqn.types import Batch, Objective
 
 
 class RecurrentRolloutObjective:
-    """Unrolls the nets from the state in which the first step of each sequence was acted on; zeros where an episode begins.
+    """Unrolls the network from the stored state of the first step of each sequence; from zeros where an episode begins.
 
     Gradients flow through all steps of a sequence, and into none before it.
 
     Args:
-        inner: objective on samples; its observations are what the nets remember.
+        inner: objective on samples, whose observations are recurrent features.
         length: steps of a sequence.
     """
 
     def __init__(self, inner: Objective, length: int) -> None:
-        self.inner, self.length = inner, length
+        self.inner = inner
+        self.length = length
         self.reports = inner.reports
 
     def __call__(self, online: Any, target: Any, batch: Batch) -> tuple[Tensor, Mapping[str, Tensor]]:
-        return self.inner(online, target, batch._replace(obs=self.recall(online, batch)))
+        return self.inner(online, target, batch._replace(obs=self.unroll(online, batch)))
 
-    def recall(self, net: Any, batch: Batch) -> dict[str, Tensor]:
-        """What is remembered after each row of a batch, `[length * N, H]` by name."""
-        assert batch.extra is not None  # it comes from a rollout
+    def unroll(self, net: Any, batch: Batch) -> dict[str, Tensor]:
+        """Returns the recurrent features at each row of a batch, `[length * N, H]` by name."""
+        assert batch.extra is not None  # batches of rollouts have extras
         extra = batch.extra
         begins = extra["begins"].view(self.length, -1) > 0
         state = extra["state"][: begins.shape[1]]
-        told = extra.get("previous_action"), extra.get("previous_reward")
-        memory: dict[str, Tensor] = net.remember(batch.obs, *told, state, begins)[0]
-        return memory
+        inputs = extra.get("previous_action"), extra.get("previous_reward")
+        features: dict[str, Tensor] = net.unroll(batch.obs, *inputs, state, begins)[0]
+        return features

@@ -9,21 +9,27 @@ from typing import Any, TypeVar
 from sb_dqn.checks import check_keys, check_mapping
 from sb_dqn.errors import ConfigurationError, nearest
 from sb_dqn.policies.actor_critic import (
+    ActorCriticCnnLstmPolicy,
     ActorCriticCnnPolicy,
+    ActorCriticMlpLstmPolicy,
     ActorCriticMlpPolicy,
+    ActorCriticMultiInputLstmPolicy,
     ActorCriticMultiInputPolicy,
     ActorCriticPolicy,
-)  # fmt: skip
-from sb_dqn.policies.base import Policy
-from sb_dqn.policies.policy_kwargs import classes_of_names
-from sb_dqn.policies.q_policy import CnnPolicy, MlpPolicy, MultiInputPolicy, QPolicy
-from sb_dqn.policies.recurrent_actor_critic import (
-    ActorCriticCnnLstmPolicy,
-    ActorCriticMlpLstmPolicy,
-    ActorCriticMultiInputLstmPolicy,
     RecurrentActorCriticPolicy,
 )
-from sb_dqn.policies.recurrent_q_policy import CnnLstmPolicy, MlpLstmPolicy, MultiInputLstmPolicy, RecurrentQPolicy
+from sb_dqn.policies.base import Policy
+from sb_dqn.policies.policy_kwargs import classes_of_names
+from sb_dqn.policies.q_policy import (
+    CnnLstmPolicy,
+    CnnPolicy,
+    MlpLstmPolicy,
+    MlpPolicy,
+    MultiInputLstmPolicy,
+    MultiInputPolicy,
+    QPolicy,
+    RecurrentQPolicy,
+)
 from sb_dqn.policies.sac import SACCnnPolicy, SACMlpPolicy, SACMultiInputPolicy, SACPolicy
 
 VALUE_POLICIES: dict[str, type[QPolicy]] = {
@@ -107,7 +113,7 @@ def split_policy_kwargs(
         }
         if parent is Policy:
             break
-    allowed -= {"self", "observation_space", "action_space", "design"}
+    allowed -= {"self", "observation_space", "action_space", "config", "recurrent_config"}
     misplaced = [
         key for key in check_mapping("policy_kwargs", policy_kwargs) if key in OF_ALGORITHMS and key not in allowed
     ]

@@ -1,17 +1,21 @@
-"""The policy: what a model thinks with. Abstract here; leaves live beside."""
+"""Base classes of policies: the networks of a model, without algorithm or environment."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
 from sb_dqn.errors import ConfigurationError, no_attribute
+from sb_dqn.nn.heads.policy_heads import ActionHead
 from sb_dqn.nn.layers.noise import Noise
+from sb_dqn.nn.layers.recurrent import RecurrentConfig
 from sb_dqn.nn.torsos.features import (
     EXTRACTORS,
     BaseFeaturesExtractor,
@@ -21,7 +25,10 @@ from sb_dqn.nn.torsos.features import (
     make_extractor,
 )
 from sb_dqn.nn.torsos.preprocessing import Preprocess
-from sb_dqn.spaces import is_image
+from sb_dqn.spaces import actions_of, is_image
+from sb_dqn.types import FloatArray
+
+Kind = Literal["any", "vector", "image", "dict"]
 
 VALUES = "Call model.policy.net({'obs': tensor}) of an actor-critic: its .value, and a distribution .policy with log_prob and entropy"
 ELSEWHERE = {
@@ -53,31 +60,40 @@ ELSEWHERE = {
 class Policy(nn.Module, ABC):
     """Networks for one pair of spaces.
 
+    Methods with `step` in their names are for feed-forward and recurrent policies alike: a recurrent policy takes the
+    previous action, the previous reward and its state as further inputs, and returns its next state as the last output.
+
     Args:
-        observation_space: of one lane, as the networks see it (with its frame stack).
-        action_space: of one lane.
+        observation_space: space of one lane, as the networks see it (with its frame stack).
+        action_space: space of one lane.
     """
+
+    kind: ClassVar[Kind] = "any"
+    """Observations of the class: "vector" flattens them, "image" needs one image, "dict" needs a Dict."""
+
+    recurrent: ClassVar[bool] = False
+    """True if the policy has a recurrent layer."""
+
+    recurrent_config: RecurrentConfig | None = None
+    """The recurrent layer; None: feed-forward."""
 
     def __init__(self, observation_space: spaces.Space[Any], action_space: spaces.Space[Any]) -> None:
         super().__init__()
         self.observation_space = observation_space
         self.action_space = action_space
 
-    if not TYPE_CHECKING:  # for a type checker every name would be one of a policy
+    if not TYPE_CHECKING:  # a type checker would take every name for an attribute
 
         def __getattr__(self, name: str) -> Any:
-            """A net or a tensor, which torch keeps apart from attributes.
+            """Returns a network or tensor, which torch does not store as attributes.
 
             Raises:
-                AttributeError: there is none of that name.
+                AttributeError: unknown name.
             """
             try:
                 return super().__getattr__(name)
             except AttributeError:
                 raise no_attribute(self, name, ELSEWHERE) from None
-
-    recurrent: ClassVar[bool] = False
-    """Whether it remembers: it then answers step by step (`RecurrentQPolicy.step`)."""
 
     @property
     @abstractmethod
@@ -90,26 +106,110 @@ class Policy(nn.Module, ABC):
         return None
 
     @property
+    def state_size(self) -> int:
+        """Values in the recurrent state of one lane, P; 0 for a feed-forward policy."""
+        return 0 if self.recurrent_config is None else self.recurrent_config.state_size
+
+    @property
     def reads_reward(self) -> bool:
         """True if the last reward is an input."""
-        return False
+        return self.recurrent_config is not None and self.recurrent_config.previous_reward
 
     @abstractmethod
     def greedy(self, obs: dict[str, Tensor], mask: Tensor | None = None, noise: Noise | None = None) -> Tensor:
-        """The best action, of choices int64 and 0-based, for each observation of a flat dict of `[N, *shape]` tensors.
+        """Returns the best action for each observation; of a recurrent policy at the start of an episode.
 
         Args:
-            obs: observations.
+            obs: observations, a flat dict of `[N, *shape]`.
             mask: `[N, (D,) A]` bool, legal actions; None: all.
-            noise: random numbers of the nets; None: none.
+            noise: random numbers of the networks; None: none.
 
         Returns:
-            `[N]`, or `[N, D]` for MultiDiscrete, or of a Box `[N, *shape]` float32.
+            `[N]` int64, 0-based; `[N, D]` for MultiDiscrete; `[N, *shape]` float32 for a Box.
+        """
+
+    @abstractmethod
+    def greedy_step(self, obs: dict[str, Tensor], mask: Tensor | None, *inputs: Tensor) -> tuple[Tensor, ...]:
+        """Returns the best actions; of a recurrent policy also the next state `[N, P]`.
+
+        Args:
+            obs: observations, a flat dict of `[N, *shape]`.
+            mask: `[N, (D,) A]` bool, legal actions; None: all.
+            inputs: of a recurrent policy: previous action `[N, ...]` (`no_action` at the start of an episode), previous
+                reward `[N]` float32 and state `[N, P]` float32 (zeros at the start of an episode).
         """
 
     def make_noise(self, rows: int) -> Noise | None:
-        """Room for the random numbers of acting on `rows` observations; None where the nets need none."""
+        """Returns a buffer for the random numbers of acting on `rows` observations; None if the networks need none."""
         return None
+
+    def no_action(self, rows: int) -> npt.NDArray[Any]:
+        """Returns the previous action at the start of an episode, `[rows, ...]`: -1, zeros for a Box."""
+        actions = actions_of(self.action_space)
+        none = np.int64(-1) if actions.num_actions else np.float32(0)
+        return np.full((rows, *actions.shape), none)
+
+    def initial_inputs(self, obs: dict[str, Tensor]) -> tuple[Tensor, ...]:
+        """Returns the recurrent inputs at the start of an episode: previous action, previous reward and state."""
+        some = next(iter(obs.values()))
+        count = len(some)
+        action = torch.as_tensor(self.no_action(count), device=some.device)
+        reward = torch.zeros(count, device=some.device)
+        return action, reward, torch.zeros(count, self.state_size, device=some.device)
+
+
+class StochasticPolicy(Policy):
+    """Policy that samples its actions from a distribution; it needs no exploration strategy."""
+
+    @property
+    @abstractmethod
+    def action_head(self) -> ActionHead:
+        """Maps features to a distribution, and samples to actions."""
+
+    @abstractmethod
+    def distribution(self, obs: dict[str, Tensor], mask: Tensor | None = None) -> Any:
+        """Returns the distribution over actions; of a recurrent policy at the start of an episode. See `greedy`."""
+
+    def distribution_step(self, obs: dict[str, Tensor], mask: Tensor | None, *inputs: Tensor) -> tuple[Any, ...]:
+        """Returns the distribution over actions; of a recurrent policy also the next state. See `greedy_step`."""
+        return (self.distribution(obs, mask),)
+
+    def greedy(self, obs: dict[str, Tensor], mask: Tensor | None = None, noise: Noise | None = None) -> Tensor:
+        """Returns the most probable choices; for a Box the mean, within its bounds."""
+        return self.action_head.to_action(self.distribution(obs, mask).mode())
+
+    def greedy_step(self, obs: dict[str, Tensor], mask: Tensor | None, *inputs: Tensor) -> tuple[Tensor, ...]:
+        if not inputs:
+            return (self.greedy(obs, mask),)
+        distribution, state = self.distribution_step(obs, mask, *inputs)
+        return self.action_head.to_action(distribution.mode()), state
+
+    def sample_step(
+        self, obs: dict[str, Tensor], mask: Tensor | None, drawn: Tensor, *inputs: Tensor
+    ) -> tuple[Tensor, ...]:
+        """Returns sampled actions; of a recurrent policy also the next state.
+
+        Args:
+            obs: observations, a flat dict of `[N, *shape]`.
+            mask: `[N, (D,) A]` bool, legal actions; None: all.
+            drawn: random numbers from `draw`.
+            inputs: see `greedy_step`.
+        """
+        distribution, *state = self.distribution_step(obs, mask, *inputs)
+        return self.action_head.to_action(distribution.sample(drawn)), *state
+
+    @property
+    def output_names(self) -> tuple[str, ...]:
+        """Names of the outputs of `act` after the actions."""
+        return ()
+
+    def act(self, obs: dict[str, Tensor], mask: Tensor | None, drawn: Tensor, *inputs: Tensor) -> tuple[Tensor, ...]:
+        """Returns sampled actions and the outputs that `output_names` lists, in that order. See `sample_step`."""
+        return self.sample_step(obs, mask, drawn, *inputs)
+
+    def draw(self, rng: np.random.Generator, rows: int) -> FloatArray:
+        """Returns `[rows, W]` random numbers for `sample_step`."""
+        return self.action_head.draw(rng, rows)
 
 
 class Features(nn.Module):

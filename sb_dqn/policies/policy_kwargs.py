@@ -15,8 +15,8 @@ from sb_dqn.checkpoint.encoding.constructor_arguments import ACTIVATIONS, OPTIMI
 from sb_dqn.checks import check_bool, check_choice, check_int, check_mapping
 from sb_dqn.errors import ConfigurationError, nearest
 from sb_dqn.nn.parameters.optimizers import RMSpropTFLike
-from sb_dqn.nn.torsos.features import EXTRACTORS, BaseFeaturesExtractor, CombinedExtractor
-from sb_dqn.policies.base import Features, default_extractor
+from sb_dqn.nn.torsos.features import EXTRACTORS, BaseFeaturesExtractor, CombinedExtractor, FlattenExtractor
+from sb_dqn.policies.base import Features, Kind, default_extractor
 from sb_dqn.spaces import flatten_space, is_image
 
 NAMED: Mapping[str, Mapping[str, type]] = {
@@ -78,7 +78,7 @@ class FeaturesConfig:
         return Features(self.space, self.extractor, self.kwargs, self.normalize_images, self.channels)
 
 
-def plan_features(
+def features_config(
     space: spaces.Space[Any],
     features_extractor_class: type[BaseFeaturesExtractor] | None,
     features_extractor_kwargs: Mapping[str, Any] | None,
@@ -98,47 +98,49 @@ def plan_features(
         check_bool(f"policy_kwargs[{norm!r}]", wanted)
     extractor = features_extractor_class or default_extractor(space, channels, not normalize_images)
     kwargs = check_mapping("features_extractor_kwargs", features_extractor_kwargs)
-    plan = FeaturesConfig(space, extractor, kwargs, normalize_images, channels)
-    if plan.hidden is not None or extractor is CombinedExtractor:
+    config = FeaturesConfig(space, extractor, kwargs, normalize_images, channels)
+    if config.hidden is not None or extractor is CombinedExtractor:
         kwargs.setdefault("normalized_image", not normalize_images)
-    if plan.hidden is not None:
+    if config.hidden is not None:
         for norm, wanted in norms.items():
             if wanted:
                 switch_on(norm, extractor, kwargs)
-    return plan
+    return config
 
 
-def is_image_space(space: spaces.Space[Any], kwargs: Mapping[str, Any]) -> bool:
-    """Whether an observation space is one image and nothing else, for a policy with these keywords."""
+def is_image_space(space: spaces.Space[Any], normalize_images: Any = True) -> bool:
+    """Returns True if an observation space is a single image, for a policy with this `normalize_images`."""
     leaves = flatten_space(space)
-    return set(leaves) == {"obs"} and is_image(leaves["obs"], kwargs.get("normalize_images") is False)
+    return set(leaves) == {"obs"} and is_image(leaves["obs"], normalize_images is False)
 
 
-def check_one_image(space: spaces.Space[Any], kwargs: Mapping[str, Any]) -> None:
-    """Refuses a CnnPolicy for what is no image, unless it has a features extractor of its own.
-
-    Raises:
-        ConfigurationError: it is for no image.
-    """
-    if "features_extractor_class" not in kwargs and not is_image_space(space, kwargs):
-        raise ConfigurationError(
-            f"CnnPolicy needs one image (uint8, bounds 0..255, three axes), not {space}; use 'MlpPolicy' for vectors, "
-            f"'MultiInputPolicy' for a Dict, policy_kwargs={{'normalize_images': False}} for images of other numbers, or give "
-            f"a features_extractor_class"
-        )
-
-
-def check_dict(space: spaces.Space[Any]) -> None:
-    """Refuses a MultiInputPolicy for what is no Dict.
+def extractor_of_kind(
+    kind: Kind,
+    space: spaces.Space[Any],
+    features_extractor_class: type[BaseFeaturesExtractor] | None,
+    normalize_images: Any,
+) -> type[BaseFeaturesExtractor] | None:
+    """Returns the features extractor class of a policy of some `kind`; None: chosen by the space.
 
     Raises:
-        ConfigurationError: it is none.
+        ConfigurationError: the policy is not for this observation space.
     """
-    if not isinstance(space, spaces.Dict):
+    if kind == "dict" and not isinstance(space, spaces.Dict):
         raise ConfigurationError(
-            f"MultiInputPolicy needs a Dict observation space, not {space}; use 'CnnPolicy' for one image "
-            f"and 'MlpPolicy' for vectors"
+            f"observation_space must be a Dict for MultiInputPolicy, got {space}. Use 'CnnPolicy' for one image and "
+            f"'MlpPolicy' for vectors."
         )
+    if features_extractor_class is not None:
+        return features_extractor_class
+    if kind == "image" and not is_image_space(space, normalize_images):
+        raise ConfigurationError(
+            f"observation_space must be one image (uint8, bounds 0..255, three axes) for CnnPolicy, got {space}. Use "
+            f"'MlpPolicy' for vectors, 'MultiInputPolicy' for a Dict, policy_kwargs={{'normalize_images': False}} for images "
+            f"of other numbers, or give a features_extractor_class."
+        )
+    if kind == "vector" and not isinstance(space, spaces.Dict):
+        return FlattenExtractor
+    return None
 
 
 def switch_on(norm: str, extractor: type[BaseFeaturesExtractor], kwargs: dict[str, Any]) -> None:

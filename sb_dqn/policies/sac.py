@@ -15,10 +15,8 @@ from sb_dqn.errors import ConfigurationError, SpaceError
 from sb_dqn.nn.heads.policy_heads import ActionHead
 from sb_dqn.nn.torsos.features import BaseFeaturesExtractor
 from sb_dqn.nn.torsos.mlp import HiddenLayers
-from sb_dqn.policies.aliases import OfADict, OfAnImage, OfVectors
-from sb_dqn.policies.base import Features
-from sb_dqn.policies.drawing import StochasticPolicy
-from sb_dqn.policies.policy_kwargs import check_activation, check_widths, plan_features
+from sb_dqn.policies.base import Features, StochasticPolicy
+from sb_dqn.policies.policy_kwargs import check_activation, check_widths, extractor_of_kind, features_config
 from sb_dqn.policies.sac_network import (
     Actor,
     BoxNet,
@@ -50,7 +48,7 @@ class SACPolicy(StochasticPolicy):
         normalize_images: divide images by 255.
         channels: "first" or "last" where the shape of an image does not tell.
         layer_norm: normalise before each activation, in our CNNs too.
-        design: the temperature; the algorithm's `ent_coef`, not for `policy_kwargs`.
+        config: the temperature; set by the algorithm's `ent_coef`, not by `policy_kwargs`.
 
     Raises:
         ConfigurationError: a keyword is out of its range.
@@ -70,7 +68,7 @@ class SACPolicy(StochasticPolicy):
         normalize_images: bool = True,
         channels: str | None = None,
         layer_norm: bool = False,
-        design: Temperature | None = None,
+        config: Temperature | None = None,
     ) -> None:
         super().__init__(observation_space, action_space)
         if not isinstance(action_space, (spaces.Box, spaces.Discrete)):
@@ -79,15 +77,15 @@ class SACPolicy(StochasticPolicy):
                 f"Discrete(n, start=...). For several choices at once take PPO, or a DQN"
             )
         self.actions = actions_of(action_space)
-        self._features = plan_features(
-            observation_space, features_extractor_class, features_extractor_kwargs, normalize_images, channels,
-            layer_norm=layer_norm,
-        ).with_hidden()  # fmt: skip
-        self._widths = _both(net_arch, self._default_net_arch(features_extractor_class))
+        extractor = extractor_of_kind(self.kind, observation_space, features_extractor_class, normalize_images)
+        self._features = features_config(
+            observation_space, extractor, features_extractor_kwargs, normalize_images, channels, layer_norm=layer_norm
+        ).with_hidden()
+        self._widths = _both(net_arch, [] if self.kind == "image" else [256, 256])
         self._hidden = partial(HiddenLayers, activation_fn=check_activation(activation_fn), layer_norm=layer_norm)
         self._count = check_int("policy_kwargs['n_critics']", n_critics, 1)
         self._shares = check_bool("policy_kwargs['share_features_extractor']", share_features_extractor)
-        self.nets = self.make_nets(design or Temperature())
+        self.nets = self.make_nets(config or Temperature())
         self.critics_target = copy.deepcopy(self.nets.critics)
         self.critics_target.requires_grad_(False)
 
@@ -118,20 +116,23 @@ class SACPolicy(StochasticPolicy):
     def distribution(self, obs: dict[str, Tensor], mask: Tensor | None = None) -> Any:
         return self.nets.policy(obs, mask)
 
-    def _default_net_arch(self, extractor: type[BaseFeaturesExtractor] | None) -> list[int]:
-        return [256, 256]
+
+class SACMlpPolicy(SACPolicy):
+    """Flattens the observation, images too; two layers of 256."""
+
+    kind = "vector"
 
 
-class SACMlpPolicy(OfVectors, SACPolicy):
-    """For vectors and whole numbers: the observation in one row, an image's pixels too, two layers of 256."""
-
-
-class SACCnnPolicy(OfAnImage, SACPolicy):
+class SACCnnPolicy(SACPolicy):
     """For one image: the Nature CNN, then the heads."""
 
+    kind = "image"
 
-class SACMultiInputPolicy(OfADict, SACPolicy):
-    """For a Dict: each key through its own extractor, side by side."""
+
+class SACMultiInputPolicy(SACPolicy):
+    """For a Dict: one features extractor per key, their outputs concatenated; two layers of 256."""
+
+    kind = "dict"
 
 
 def _both(net_arch: Widths | None, default: list[int]) -> tuple[list[int], list[int]]:

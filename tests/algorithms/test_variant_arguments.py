@@ -153,14 +153,14 @@ def test_every_argument_has_its_table() -> None:
         ({"exploration": LOG}, r"exploration\['ladder_min'\]=None is not allowed: give a number above 0"),
         ({"exploration": APEX, "exploration_final_eps": 0}, "no lanes to tell apart.*give a final epsilon above 0"),
         ({"evaluation_eps": 2}, "evaluation_eps=2 is not allowed: give a number from 0 and up to 1"),
-        ({"policy_kwargs": {"scale_trunk_gradient": True}}, "belongs to dueling=True; give both or none"),
+        ({"policy_kwargs": {"scale_trunk_gradient": True}}, "must be False without dueling=True, got True"),
         (
             {"policy_kwargs": {"scale_trunk_gradient": 1}, "dueling": True},
             "scale_trunk_gradient'.=1.*give True or False",
         ),
         ({"policy_kwargs": {"layer_norm": "yes"}}, "layer_norm'.='yes' is not allowed: give True or False"),
         ({"policy_kwargs": {"spectral_norm": "yes"}}, "spectral_norm'.='yes' is not allowed: give True or False"),
-        ({"policy_kwargs": {"design": 3}}, "policy_kwargs has no 'design'; allowed are"),
+        ({"policy_kwargs": {"config": 3}}, "policy_kwargs has no 'config'; allowed are"),
         ({"policy_kwargs": {"optimizer_kwargs": {"epsilon": 1}}}, "does not take optimizer_kwargs={'epsilon': 1}:"),
     ],
 )

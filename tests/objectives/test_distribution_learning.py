@@ -48,7 +48,7 @@ DISCRETE, BRANCHED = spaces.Discrete(3), spaces.MultiDiscrete([3, 2])
 def make_learner(name: str, backup: str, actions: spaces.Space[Any] = DISCRETE, **design: Any) -> Learner:
     distribution, objective = SMALL[name]
     with torch_seeded(0):
-        policy = MlpPolicy(SPACE, actions, net_arch=[16], design=QNetworkConfig(distribution, **design))
+        policy = MlpPolicy(SPACE, actions, net_arch=[16], config=QNetworkConfig(distribution, **design))
         with torch.no_grad():
             for parameter in policy.q_net_target.parameters():
                 parameter.add_(0.1 * torch.randn(parameter.shape))

@@ -215,10 +215,15 @@ class NoWidth(nn.Module):
 @pytest.mark.parametrize(
     ("policy", "space", "kwargs", "message"),
     [
-        (CnnPolicy, VECTOR, {}, "CnnPolicy needs one image.*use 'MlpPolicy' for vectors"),
-        (CnnPolicy, NESTED, {}, "CnnPolicy needs one image.*'MultiInputPolicy' for a Dict"),
+        (CnnPolicy, VECTOR, {}, "must be one image .* for CnnPolicy, got .* Use 'MlpPolicy' for vectors"),
+        (CnnPolicy, NESTED, {}, "must be one image .* for CnnPolicy.*'MultiInputPolicy' for a Dict"),
         (CnnPolicy, spaces.Box(0, 255, (1, 2, 20), np.uint8), {}, "too small"),
-        (MultiInputPolicy, VECTOR, {}, "MultiInputPolicy needs a Dict.*'MlpPolicy' for vectors"),
+        (
+            MultiInputPolicy,
+            VECTOR,
+            {},
+            "observation_space must be a Dict for MultiInputPolicy.*'MlpPolicy' for vectors",
+        ),
         (MlpPolicy, VECTOR, {"net_arch": "64"}, r"net_arch.*give a list of widths"),
         (MlpPolicy, VECTOR, {"net_arch": 64}, r"net_arch.*give a list of widths"),
         (MlpPolicy, VECTOR, {"net_arch": {"pi": [3]}}, r"net_arch.*give a list of widths"),
