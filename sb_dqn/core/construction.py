@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 import torch
+from gymnasium import spaces
 
 from sb_dqn.accelerate import Mode, choose_mode
 from sb_dqn.buffers.sequences import Sequences
@@ -19,6 +20,7 @@ from sb_dqn.policies.base import Policy
 from sb_dqn.policies.q_network import QNetworkConfig
 from sb_dqn.rng import Generators, torch_seeded
 from sb_dqn.schedules import Linear, Schedule, as_schedule
+from sb_dqn.spaces import image_channels_last
 from sb_dqn.types import Blueprint
 
 P = TypeVar("P", bound=Policy)
@@ -236,8 +238,11 @@ class PolicyConfig(Generic[P]):
 
     def build(self, blueprint: Blueprint, rng: Generators, device: torch.device) -> P:
         """Returns the networks for an environment; the generators' `init_seed` determines their weights."""
+        arguments = self.arguments
+        if blueprint.frame_stack > 1 and ("channels" in arguments or not _reads_channels_first(blueprint)):
+            arguments = {**arguments, "channels": "first"}  # the model stacks frames [C, H, W] along their first axis
         with torch_seeded(rng.init_seed):
-            return self.policy(blueprint.observation_space, blueprint.action_space, **self.arguments).to(device)
+            return self.policy(blueprint.observation_space, blueprint.action_space, **arguments).to(device)
 
     def mode(self, policy: P, device: torch.device, torch_compile: bool) -> Mode:
         """Returns how updates run. Those of recurrent policies run eagerly: a recording would contain each time step, take
@@ -253,6 +258,15 @@ class PolicyConfig(Generic[P]):
                 "torch_compile=True is not for recurrent policies: the compiler would unroll each step"
             )
         return "eager"
+
+
+def _reads_channels_first(blueprint: Blueprint) -> bool:
+    """Returns True if the shape of a frame stack alone implies `[C, H, W]`."""
+    space = blueprint.observation_space
+    try:
+        return isinstance(space, spaces.Box) and not image_channels_last(space)
+    except SpaceError:
+        return False
 
 
 class QPolicyConfig(PolicyConfig[QPolicy]):

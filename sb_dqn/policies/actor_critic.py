@@ -17,7 +17,7 @@ from sb_dqn.nn.torsos.features import BaseFeaturesExtractor
 from sb_dqn.policies.actor_critic_network import ActorCriticNetwork, ActorCriticOutput, TowersConfig
 from sb_dqn.policies.base import Features, StochasticPolicy
 from sb_dqn.policies.policy_kwargs import check_activation, check_widths, extractor_of_kind, features_config
-from sb_dqn.spaces import Actions, BoxActions, actions_of
+from sb_dqn.spaces import Actions, BoxActions, Channels, actions_of
 
 Widths = Sequence[int] | Mapping[str, Sequence[int]]
 
@@ -38,7 +38,7 @@ class ActorCriticPolicy(StochasticPolicy):
         features_extractor_class: None: chosen by the space.
         features_extractor_kwargs: keyword arguments of the features extractor.
         normalize_images: divide images by 255.
-        channels: "first" or "last" where the shape of an image is ambiguous.
+        channels: "first" or "last", for all images or by key of a Dict; None: chosen by their shapes.
         layer_norm: layer norm before each activation, in CNNs of this package too.
         recurrent_config: recurrent layers; set by `RecurrentActorCriticPolicy`, not by `policy_kwargs`.
 
@@ -60,7 +60,7 @@ class ActorCriticPolicy(StochasticPolicy):
         features_extractor_class: type[BaseFeaturesExtractor] | None = None,
         features_extractor_kwargs: Mapping[str, Any] | None = None,
         normalize_images: bool = True,
-        channels: str | None = None,
+        channels: Channels = None,
         layer_norm: bool = False,
         recurrent_config: RecurrentConfig | None = None,
     ) -> None:

@@ -24,7 +24,7 @@ from sb_dqn.policies.policy_kwargs import (
     is_image_space,
 )
 from sb_dqn.policies.q_network import QNetwork, QNetworkConfig, TorsoConfig
-from sb_dqn.spaces import ActionShape
+from sb_dqn.spaces import ActionShape, Channels
 
 
 class QPolicy(Policy):
@@ -39,7 +39,7 @@ class QPolicy(Policy):
         features_extractor_class: None: chosen by the space.
         features_extractor_kwargs: keyword arguments of the features extractor.
         normalize_images: divide images by 255.
-        channels: "first" or "last" where the shape of an image is ambiguous.
+        channels: "first" or "last", for all images or by key of a Dict; None: chosen by their shapes.
         layer_norm: layer norm before each activation, in CNNs of this package too.
         spectral_norm: divide weights by their largest singular value (Miyato et al. 2018, arXiv 1802.05957): of the
             convolutions of a CNN of this package, or, without one, of the hidden layers.
@@ -60,7 +60,7 @@ class QPolicy(Policy):
         features_extractor_class: type[BaseFeaturesExtractor] | None = None,
         features_extractor_kwargs: Mapping[str, Any] | None = None,
         normalize_images: bool = True,
-        channels: str | None = None,
+        channels: Channels = None,
         layer_norm: bool = False,
         spectral_norm: bool = False,
         scale_trunk_gradient: bool = False,

@@ -118,7 +118,7 @@ def test_nearly_all_units_of_few_features_are_active_at_first(width: int, low: f
     phi, _ = FractionProposal().make_embedding(width)(torch.ones(1, width), acting=True)
     assert low <= (phi > 0).float().mean().item() <= high
     torch.manual_seed(0)
-    sampled, _ = Implicit().make_embedding(width)(torch.ones(1, width))
+    sampled, _ = ImplicitQuantile().make_embedding(width)(torch.ones(1, width))
     assert 0.4 <= (sampled > 0).float().mean().item() <= 0.6  # decoy: IQN's is as it was
 
 
