@@ -34,7 +34,7 @@ from sb_dqn.errors import ConfigurationError, MissingPart, no_attribute
 from sb_dqn.exploration import Exploration
 from sb_dqn.exploration.settings import ExplorationConfig
 from sb_dqn.logger import Logger
-from sb_dqn.policies.base import describe_images
+from sb_dqn.nn.torsos.features import describe_images
 from sb_dqn.rng import Generators
 from sb_dqn.types import ActionArray, Blueprint, Experience, Objective, Rows, Update
 

@@ -13,9 +13,10 @@ from sb_dqn.checks import check_bool, check_float, check_keys
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.nn.heads.policy_heads import ActionHead, CategoricalHead, GaussianHead, SquashedHead
 from sb_dqn.nn.layers.recurrent import RecurrentConfig
+from sb_dqn.nn.torsos.feature_extractor import Features
 from sb_dqn.nn.torsos.features import BaseFeaturesExtractor
 from sb_dqn.policies.actor_critic_network import ActorCriticNetwork, ActorCriticOutput, TowersConfig
-from sb_dqn.policies.base import Features, StochasticPolicy
+from sb_dqn.policies.base import StochasticPolicy
 from sb_dqn.policies.policy_kwargs import check_activation, check_widths, extractor_of_kind, features_config
 from sb_dqn.spaces import Actions, BoxActions, Channels, actions_of
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
@@ -12,20 +11,11 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from sb_dqn.errors import ConfigurationError, no_attribute
+from sb_dqn.errors import no_attribute
 from sb_dqn.nn.heads.policy_heads import ActionHead
 from sb_dqn.nn.layers.noise import Noise
 from sb_dqn.nn.layers.recurrent import RecurrentConfig
-from sb_dqn.nn.torsos.features import (
-    EXTRACTORS,
-    BaseFeaturesExtractor,
-    CombinedExtractor,
-    FlattenExtractor,
-    default_cnn,
-    make_extractor,
-)
-from sb_dqn.nn.torsos.preprocessing import Pixels, Preprocess
-from sb_dqn.spaces import Channels, actions_of, is_image
+from sb_dqn.spaces import actions_of
 from sb_dqn.types import FloatArray
 
 Kind = Literal["any", "vector", "image", "dict"]
@@ -210,91 +200,3 @@ class StochasticPolicy(Policy):
     def draw(self, rng: np.random.Generator, rows: int) -> FloatArray:
         """Returns `[rows, W]` random numbers for `sample_step`."""
         return self.action_head.draw(rng, rows)
-
-
-class Features(nn.Module):
-    """Preprocessing and a features extractor: a flat dict of stored observations to `[N, features_dim]`.
-
-    Args:
-        observation_space: of one lane.
-        extractor_class: made for the preprocessed space.
-        extractor_kwargs: its keyword arguments beside the space.
-        normalize_images: divide images by 255.
-        channels: "first" or "last", for all images or by key of a Dict; None decides by their shape.
-
-    Raises:
-        ConfigurationError: the extractor refuses its arguments, has no `features_dim`, or answers in another width.
-    """
-
-    def __init__(
-        self,
-        observation_space: spaces.Space[Any],
-        extractor_class: type[BaseFeaturesExtractor],
-        extractor_kwargs: Mapping[str, Any],
-        normalize_images: bool,
-        channels: Channels,
-    ) -> None:
-        super().__init__()
-        self.preprocess = Preprocess(observation_space, normalize_images, channels)
-        leaves = self.preprocess.feature_spaces()
-        self.is_dict = isinstance(observation_space, spaces.Dict)
-        space: spaces.Space[Any] = spaces.Dict(leaves) if self.is_dict else leaves["obs"]
-        self.extractor = make_extractor(extractor_class, space, dict(extractor_kwargs))
-        if getattr(self.extractor, "reads_bytes", False):  # a user's may be of another family
-            self.preprocess.leave_bytes()
-        self.dtype = torch.float32
-        if type(self.extractor) not in EXTRACTORS.values():
-            self._check_width(leaves)
-
-    def _check_width(self, leaves: Mapping[str, spaces.Space[Any]]) -> None:
-        zeros = {key: torch.zeros(1, *(leaf.shape or ())) for key, leaf in leaves.items()}
-        learning = {part: part.training for part in self.extractor.modules()}  # a user may have set some to eval
-        with torch.no_grad():  # and without moving what a batch norm remembers
-            found = self.extractor.eval()(zeros if self.is_dict else zeros["obs"])
-        for part, before in learning.items():
-            part.training = before
-        if found.shape != (1, self.features_dim):
-            raise ConfigurationError(
-                f"{type(self.extractor).__name__} says features_dim={self.features_dim}, and of one observation its answer has shape "
-                f"{list(found.shape)}; it must be [1, {self.features_dim}]"
-            )
-
-    @property
-    def features_dim(self) -> int:
-        return self.extractor.features_dim
-
-    def forward(self, obs: dict[str, Tensor]) -> Tensor:
-        x = self.preprocess(obs, self.dtype)
-        return self.extractor(x if self.is_dict else x["obs"])  # type: ignore[no-any-return]  # nn.Module.__call__
-
-
-def default_extractor(
-    observation_space: spaces.Space[Any], channels: Channels = None, normalized: bool = False
-) -> type[BaseFeaturesExtractor]:
-    """A CNN that fits the size of an image, CombinedExtractor for a Dict, FlattenExtractor for the rest."""
-    if isinstance(observation_space, spaces.Dict):
-        return CombinedExtractor
-    (leaf,) = Preprocess(observation_space, not normalized, channels).feature_spaces().values()
-    return default_cnn(leaf) if is_image(leaf, normalized) else FlattenExtractor
-
-
-def images_of(policy: nn.Module) -> dict[str, Pixels]:
-    """Returns how each image of the observation is read, by key."""
-    return {
-        key: image
-        for part in policy.modules()
-        if isinstance(part, Features)
-        for key, image in part.preprocess.images.items()
-    }
-
-
-def describe_images(policy: nn.Module) -> list[str]:
-    """Returns one line for each image of the observation: which axis holds the channels, and the network behind it."""
-    lines: dict[str, None] = {}  # a set in order: target nets read the same images
-    for part in policy.modules():
-        if isinstance(part, Features):
-            networks = part.extractor.networks() if isinstance(part.extractor, CombinedExtractor) else {}
-            for key, image in part.preprocess.images.items():
-                network = type(networks.get(key, part.extractor)).__name__
-                lines[f"image {key!r} of shape {image.describe()}, {network}"] = None
-    return list(lines)

@@ -13,9 +13,10 @@ from torch import Tensor, nn
 from sb_dqn.checks import check_bool, check_int, check_keys
 from sb_dqn.errors import ConfigurationError, SpaceError
 from sb_dqn.nn.heads.policy_heads import ActionHead
+from sb_dqn.nn.torsos.feature_extractor import Features
 from sb_dqn.nn.torsos.features import BaseFeaturesExtractor
 from sb_dqn.nn.torsos.mlp import HiddenLayers
-from sb_dqn.policies.base import Features, StochasticPolicy
+from sb_dqn.policies.base import StochasticPolicy
 from sb_dqn.policies.policy_kwargs import check_activation, check_widths, extractor_of_kind, features_config
 from sb_dqn.policies.sac_network import (
     Actor,

@@ -17,8 +17,8 @@ from sb_dqn.losses.soft_actor_critic import expected_soft_value, soft_value
 from sb_dqn.nn.heads.policy_heads import ActionHead, CategoricalHead
 from sb_dqn.nn.heads.squashed_gaussian_head import SoftHead
 from sb_dqn.nn.layers.noise import Noise
+from sb_dqn.nn.torsos.feature_extractor import Features
 from sb_dqn.nn.torsos.mlp import HiddenLayers
-from sb_dqn.policies.base import Features
 from sb_dqn.spaces import Actions, BoxActions
 from sb_dqn.types import Batch
 

@@ -204,7 +204,7 @@ class Told:
         self.values = {0.0: now, 1.0: then}
 
     def __call__(self, obs: Any, mask: Any = None) -> Any:
-        from sb_dqn.nn.heads.value_objects import ScalarValue
+        from sb_dqn.nn.heads.scalar import ScalarValue
 
         return ScalarValue(self.values[float(obs["which"])])
 

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.nn import HadamaxCNN, ImpalaCNN, MinAtarCNN, NatureCNN
+from sb_dqn.nn.torsos.feature_extractor import Features
 from sb_dqn.nn.torsos.features import CombinedExtractor, ImageExtractor
-from sb_dqn.policies.base import Features
 
 ATARI = (4, 84, 84)
 

@@ -18,10 +18,17 @@ from sb_dqn.nn.layers.linear import Linear
 from sb_dqn.nn.layers.norms import ImageLayerNorm, SpectralConv2d
 from sb_dqn.nn.layers.strided_conv import StridedConv2d
 from sb_dqn.nn.parameters.flat import flatten_parameters
-from sb_dqn.nn.torsos.features import EXTRACTORS, NATURE_PIXELS, CombinedExtractor, ImageExtractor, default_cnn
+from sb_dqn.nn.torsos.feature_extractor import Features
+from sb_dqn.nn.torsos.features import (
+    EXTRACTORS,
+    NATURE_PIXELS,
+    CombinedExtractor,
+    ImageExtractor,
+    default_cnn,
+    default_extractor,
+)
 from sb_dqn.nn.torsos.hadamax import HadamaxBlock
 from sb_dqn.nn.torsos.impala import ResidualBlock
-from sb_dqn.policies.base import Features, default_extractor
 
 BTR: dict[str, Any] = {"width": 2, "spectral_norm": True, "adaptive_pool": (6, 6)}
 ATARI = (4, 84, 84)

@@ -12,8 +12,7 @@ from torch import Tensor, nn
 
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.nn import BaseFeaturesExtractor, CombinedExtractor, FlattenExtractor, NatureCNN
-from sb_dqn.nn.heads.scalar import Outputs, ScalarHead
-from sb_dqn.nn.heads.value_objects import ILLEGAL, ScalarValue
+from sb_dqn.nn.heads.scalar import ILLEGAL, Outputs, ScalarHead, ScalarValue
 from sb_dqn.nn.layers.linear import Linear
 from sb_dqn.nn.torsos.mlp import DuelingStreams, HiddenLayers
 from tests.modes import Variant

@@ -14,11 +14,10 @@ from torch import Tensor
 
 from sb_dqn.accelerate import accelerate
 from sb_dqn.core.learner import Learner
-from sb_dqn.nn.heads.categorical import Categorical
+from sb_dqn.nn.heads.categorical import Categorical, CategoricalValue
 from sb_dqn.nn.heads.fraction import FractionProposal
 from sb_dqn.nn.heads.quantile import ImplicitQuantile, Quantile
 from sb_dqn.nn.heads.scalar import Distribution
-from sb_dqn.nn.heads.value_objects import CategoricalValue
 from sb_dqn.nn.layers.linear import Noisy
 from sb_dqn.objectives.bootstrap import Bootstrap, Munchausen
 from sb_dqn.objectives.categorical import CategoricalObjective

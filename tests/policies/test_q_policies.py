@@ -238,7 +238,7 @@ class NoWidth(nn.Module):
             MlpPolicy,
             VECTOR,
             {"features_extractor_class": Narrow},
-            r"Narrow says features_dim=7, .* has shape \[1, 4\]; it must be \[1, 7\]",
+            r"output of Narrow must have the shape .*, got \[1, 4\] for N=1 and features_dim=7",
         ),
         (MlpPolicy, VECTOR, {"channels": "middle"}, r"channels.*='middle' is unknown: allowed are"),
         (MlpPolicy, VECTOR, {"normalize_images": "no"}, r"normalize_images.*='no' is not allowed: give"),
@@ -318,7 +318,8 @@ def test_the_nets_of_an_actor_critic_say_what_the_methods_of_theirs_say() -> Non
 def test_a_bare_tensor_is_refused_by_the_nets() -> None:
     policy = MlpPolicy(VECTOR, ACTIONS)
     with pytest.raises(
-        SpaceError, match=r"tensor of shape \[1, 4\]; they take a flat dict .* keys \['obs'\]: net\({'obs': tensor}\)"
+        SpaceError,
+        match=r"must be a flat dict .* keys \['obs'\], got a tensor of shape \[1, 4\]. Call net\({'obs': tensor}\)",
     ):
         policy.q_net(torch.zeros(1, 4))
 

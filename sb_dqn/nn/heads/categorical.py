@@ -4,19 +4,44 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from sb_dqn.checks import check_float, check_int
 from sb_dqn.errors import ConfigurationError
-from sb_dqn.nn.heads.scalar import Distribution, Head
-from sb_dqn.nn.heads.value_objects import CategoricalValue
+from sb_dqn.nn.heads.scalar import Distribution, Head, gather_action, mask_illegal
 from sb_dqn.nn.layers.noise import Noise
 
 FARTHEST = 1e20
 """Bound of v_min and v_max: far from the value of an illegal action, and what lies between them is finite."""
+
+
+class CategoricalValue(NamedTuple):
+    """Probabilities of fixed returns, for each action."""
+
+    logits: Tensor
+    """`[..., A, Z]` float32."""
+    support: Tensor
+    """`[Z]` float32, the returns."""
+    legal: Tensor | None = None
+    """`[..., A]` bool; None: all."""
+
+    @property
+    def q(self) -> Tensor:
+        """`[..., A]` float32; `ILLEGAL` where an action is masked."""
+        return mask_illegal(self.logits.softmax(-1) @ self.support, self.legal)
+
+    def of(self, action: Tensor) -> Tensor:
+        """Log-probabilities `[..., Z]` of `action` `[...]`."""
+        return gather_action(self.logits, action).log_softmax(-1)
+
+    def soft(self, policy: Tensor, bonus: Tensor) -> tuple[Tensor, Tensor]:
+        """Returns and their probabilities, both `[..., A Z]`, of drawing the action from `policy` `[..., A]` and earning
+        `bonus` `[..., A]` for it."""
+        atoms = self.support + bonus.unsqueeze(-1)
+        return atoms.flatten(-2), (policy.unsqueeze(-1) * self.logits.softmax(-1)).flatten(-2)
 
 
 class CategoricalHead(Head):

@@ -10,9 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from sb_dqn.checks import check_float, check_int
-from sb_dqn.nn.heads.quantile import CosineEmbedding, beside, implicit_quantiles
-from sb_dqn.nn.heads.scalar import Distribution, Head
-from sb_dqn.nn.heads.value_objects import FractionValue, QuantileValue
+from sb_dqn.nn.heads.quantile import CosineEmbedding, QuantileValue, beside, implicit_quantiles
+from sb_dqn.nn.heads.scalar import Distribution, Head, gather_action
 from sb_dqn.nn.layers.noise import Noise
 from sb_dqn.nn.parameters.fraction_optimizer import FractionOptimizer
 
@@ -81,6 +80,35 @@ class FractionEmbedding(nn.Module):
         entropy = -(widths * log_widths).sum(-1)
         asked = torch.cat([middles, inner.detach()], -1)
         return self.cosines(x, asked), Fractions(middles, widths.detach(), Proposed(inner, entropy))
+
+
+class FractionValue(NamedTuple):
+    """Points of the quantile function in the middle of proposed fractions, and what teaches the proposal."""
+
+    points: QuantileValue
+    fractions: Tensor
+    """`[..., M-1]` float32, the inner fractions; gradients lead to the proposal."""
+    at_fractions: Tensor
+    """`[..., A, M-1]` float32, the quantile function there, no gradient."""
+    entropy: Tensor
+    """`[...]` float32, of the widths of the fractions."""
+
+    @property
+    def q(self) -> Tensor:
+        """`[..., A]` float32; `ILLEGAL` where an action is masked."""
+        return self.points.q
+
+    def of(self, action: Tensor) -> Tensor:
+        """Quantiles `[..., M]` of `action` `[...]`, in the middle of the fractions."""
+        return self.points.of(action)
+
+    def soft(self, policy: Tensor, bonus: Tensor) -> Tensor:
+        """As `QuantileValue.soft`."""
+        return self.points.soft(policy, bonus)
+
+    def at_fractions_of(self, action: Tensor) -> Tensor:
+        """Quantiles `[..., M-1]` of `action` `[...]`, at the inner fractions."""
+        return gather_action(self.at_fractions, action)
 
 
 class FractionHead(Head):

@@ -5,15 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from sb_dqn.checks import check_int
 from sb_dqn.nn.heads.risk_distortion import parse_risk
-from sb_dqn.nn.heads.scalar import Distribution, Head
-from sb_dqn.nn.heads.value_objects import QuantileValue
+from sb_dqn.nn.heads.scalar import Distribution, Head, gather_action, mask_illegal
 from sb_dqn.nn.layers.linear import Linear
 from sb_dqn.nn.layers.noise import Noise
 
@@ -21,6 +20,34 @@ from sb_dqn.nn.layers.noise import Noise
 def midpoints(count: int, device: torch.device | None = None) -> Tensor:
     """Middles of `count` equal parts of [0, 1]: `[count]` float32."""
     return (torch.arange(count, dtype=torch.float32, device=device) + 0.5) / count
+
+
+class QuantileValue(NamedTuple):
+    """Points of the quantile function of the return, for each action."""
+
+    quantiles: Tensor
+    """`[..., A, M]` float32."""
+    taus: Tensor
+    """`[..., M]` float32 in [0, 1], where the function was asked; what is left of `...` broadcasts."""
+    weights: Tensor | None = None
+    """`[..., M]` float32, how much each point counts, sum 1; None: all alike."""
+    legal: Tensor | None = None
+    """`[..., A]` bool; None: all."""
+
+    @property
+    def q(self) -> Tensor:
+        """`[..., A]` float32; `ILLEGAL` where an action is masked."""
+        if self.weights is None:
+            return mask_illegal(self.quantiles.mean(-1), self.legal)
+        return mask_illegal((self.quantiles * self.weights.unsqueeze(-2)).sum(-1), self.legal)
+
+    def of(self, action: Tensor) -> Tensor:
+        """Quantiles `[..., M]` of `action` `[...]`."""
+        return gather_action(self.quantiles, action)
+
+    def soft(self, policy: Tensor, bonus: Tensor) -> Tensor:
+        """Mean `[..., M]` of the quantile functions under `policy` `[..., A]`, each moved by its `bonus` `[..., A]`."""
+        return (policy.unsqueeze(-1) * (self.quantiles + bonus.unsqueeze(-1))).sum(-2)
 
 
 class QuantileHead(Head):

@@ -5,12 +5,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from sb_dqn.nn.heads.value_objects import ILLEGAL, ScalarValue
 from sb_dqn.nn.layers.linear import MakeLinear
 from sb_dqn.nn.layers.noise import Noise
 from sb_dqn.nn.parameters.fraction_optimizer import FractionOptimizer
@@ -83,6 +82,25 @@ class Head(nn.Module):
         return mask & self.padding
 
 
+ILLEGAL = -(2.0**100)
+"""Value of an illegal action: finite, so that 0 times it is 0, and below all learned values."""
+
+
+class ScalarValue(NamedTuple):
+    """One number per action."""
+
+    q: Tensor
+    """`[..., A]` float32; `ILLEGAL` where an action is masked."""
+
+    def of(self, action: Tensor) -> Tensor:
+        """Value `[...]` of `action` `[...]`."""
+        return self.q.gather(-1, action.unsqueeze(-1)).squeeze(-1)
+
+    def soft(self, policy: Tensor, bonus: Tensor) -> Tensor:
+        """Value `[...]` of drawing the action from `policy` `[..., A]` and earning `bonus` `[..., A]` for it."""
+        return (policy * (self.q + bonus)).sum(-1)
+
+
 class ScalarHead(Head):
     """One number per action.
 
@@ -146,3 +164,14 @@ class Scalar(Distribution):
 
     def make_head(self, outputs: Callable[[int], nn.Module], legal: Tensor | None) -> nn.Module:
         return ScalarHead(outputs(1), legal)
+
+
+def mask_illegal(q: Tensor, legal: Tensor | None) -> Tensor:
+    """Returns values `[..., A]` with `ILLEGAL` where `legal` is False; None: all are legal."""
+    return q if legal is None else torch.where(legal, q, ILLEGAL)
+
+
+def gather_action(x: Tensor, action: Tensor) -> Tensor:
+    """Returns the entries `[..., Z]` of `x` `[..., A, Z]` at `action` `[...]`."""
+    place = action[..., None, None].expand(*action.shape, 1, x.shape[-1])
+    return x.gather(-2, place).squeeze(-2)
