@@ -183,7 +183,7 @@ def test_an_extractor_of_ones_own_must_say_its_width() -> None:
         def __init__(self, observation_space: spaces.Space[Any]) -> None:
             super().__init__(observation_space)
 
-    with pytest.raises(ConfigurationError, match="features_dim=0"):
+    with pytest.raises(ConfigurationError, match="features_dim must be an integer from 1, got 0"):
         Silent(image(1, 36, 36))
 
 

@@ -17,7 +17,6 @@ from sb_dqn.accelerate.onednn_linear import linear
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.nn.layers.linear import Linear
 from sb_dqn.nn.layers.noise import Noise
-from sb_dqn.nn.layers.strided_conv import StridedConv2d
 
 Shape = tuple[int, int, int]
 LayerNorm = bool | Literal["channels"]
@@ -65,7 +64,7 @@ def spectrally_normalised(weight: Tensor) -> Tensor:
     return normalised
 
 
-class SpectralConv2d(StridedConv2d):
+class SpectralConv2d(nn.Conv2d):
     """A convolution whose weight acts divided by its largest singular value, seen as a matrix `[out, in h w]`."""
 
     def forward(self, x: Tensor) -> Tensor:

@@ -16,7 +16,6 @@ from sb_dqn.errors import ConfigurationError
 from sb_dqn.nn.layers.linear import Linear
 from sb_dqn.nn.layers.norms import LayerNorm, Shape, SpectralConv2d, check_layer_norm, image_norm
 from sb_dqn.nn.layers.small_image_conv import SMALL_PIXELS, WindowedConv2d
-from sb_dqn.nn.layers.strided_conv import StridedConv2d
 from sb_dqn.nn.torsos.feature_extractor import BaseFeaturesExtractor
 from sb_dqn.spaces import is_image
 
@@ -53,11 +52,6 @@ class ImageExtractor(BaseFeaturesExtractor, ABC):
         if features_dim is not None:
             norm = [nn.LayerNorm(features_dim)] if layer_norm else []
             self.linear = nn.Sequential(Linear(width, features_dim), *norm, activation or nn.ReLU())
-
-    @property
-    def reads_bytes(self) -> bool:
-        # a class of a user's that computes something else of its own is given what it expects
-        return type(self).forward is ImageExtractor.forward and isinstance(self.cnn[0], StridedConv2d)
 
     def forward(self, observation: Tensor) -> Tensor:
         return self.linear(self.cnn(observation))  # type: ignore[no-any-return]  # nn.Module.__call__ is untyped
@@ -164,7 +158,7 @@ class Convolutions:
                 f"features_extractor_kwargs, or take features_extractor_class=MinAtarCNN"
             )
         small = max(shape[1:]) <= SMALL_PIXELS
-        make = SpectralConv2d if self.spectral_norm else WindowedConv2d if small else StridedConv2d
+        make: Any = SpectralConv2d if self.spectral_norm else WindowedConv2d if small else nn.Conv2d
         layers: list[nn.Module] = []
         for channels, kernel, stride, padding in self.rows:
             pool, step = (stride, 1) if self.use_maxpool else (1, stride)

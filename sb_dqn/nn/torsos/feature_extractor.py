@@ -46,11 +46,6 @@ class BaseFeaturesExtractor(nn.Module):
     def features_dim(self) -> int:
         return self._features_dim
 
-    @property
-    def reads_bytes(self) -> bool:
-        """True if `forward` accepts unscaled images of bytes and divides them by 255 itself."""
-        return False
-
 
 class FlattenExtractor(BaseFeaturesExtractor):
     """Flattens the observation."""
@@ -128,8 +123,6 @@ class Features(nn.Module):
         self.is_dict = isinstance(observation_space, spaces.Dict)
         space: Space = spaces.Dict(leaves) if self.is_dict else leaves["obs"]
         self.extractor = make_extractor(extractor_class, space, dict(extractor_kwargs))
-        if getattr(self.extractor, "reads_bytes", False):  # a user's class may have another base class
-            self.preprocess.leave_bytes()
         self.dtype = torch.float32
         if not type(self.extractor).__module__.startswith("sb_dqn."):
             self._check_width(leaves)
@@ -181,11 +174,6 @@ class Preprocess:
         """Returns the space of each key after preprocessing."""
         return {key: reader.space for key, reader in self.readers.items()}
 
-    def leave_bytes(self) -> None:
-        """Leaves images of bytes unscaled; the features extractor divides them by 255."""
-        for image in self.images.values():
-            image.raw = image.divided
-
     def __call__(self, obs: dict[str, Tensor], dtype: torch.dtype) -> dict[str, Tensor]:
         if isinstance(obs, Tensor):  # type: ignore[unreachable]  # users' code is not type-checked
             raise SpaceError(
@@ -211,16 +199,12 @@ class Pixels:
         image: space of the image, a Box of three axes.
         normalize: divide bytes by 255.
         channels: "first" or "last"; None: chosen by the shape.
-
-    Attributes:
-        raw: True leaves the division to the features extractor.
     """
 
     def __init__(self, image: Any, normalize: bool, channels: str | None) -> None:
         self.hwc = channels == "last" if channels else image_channels_last(image)
         self.shape = leaf_shape(image)
         self.divided = normalize and is_bytes(image)
-        self.raw = False
         self.space: Space = image
         if self.hwc:
             low, high = image.low.transpose(2, 0, 1), image.high.transpose(2, 0, 1)
@@ -239,8 +223,6 @@ class Pixels:
     def __call__(self, x: Tensor, dtype: torch.dtype) -> Tensor:
         if self.hwc:
             x = x.permute(0, 3, 1, 2)  # free: HWC in memory is channels_last already
-        if self.raw:
-            return x
         x = x.contiguous(memory_format=torch.channels_last).to(dtype)  # in this order: bytes move faster than floats
         return x.mul_(1.0 / 255.0) if self.divided else x
 
