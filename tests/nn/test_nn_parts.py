@@ -147,8 +147,8 @@ def test_a_cnn_of_other_sizes() -> None:
     ("space", "kwargs", "message"),
     [
         (image(3, 20, 20), {}, "too small for kernels"),
-        (image(3, 36, 36), {"channels": (8, 8)}, "need the same length"),
-        (spaces.Box(0, 1, (3, 36, 36), np.float32), {}, "needs an image"),
+        (image(3, 36, 36), {"channels": (8, 8)}, "must have the same length"),
+        (spaces.Box(0, 1, (3, 36, 36), np.float32), {}, "must be an image"),
         (spaces.Box(-1, 1, (4,), np.float32), {}, "'MlpPolicy' for vectors"),
         (image(3, 36, 36), {"features_dim": 0}, "features_dim=0 is not allowed"),
     ],
