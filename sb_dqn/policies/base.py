@@ -20,31 +20,33 @@ from sb_dqn.types import FloatArray
 
 Kind = Literal["any", "vector", "image", "dict"]
 
-VALUES = "Call model.policy.net({'obs': tensor}) of an actor-critic: its .value, and a distribution .policy with log_prob and entropy"
+ACTOR_CRITIC_NET = (
+    "Call model.policy.net({'obs': tensor}) of an actor-critic: its .value, and a distribution .policy with log_prob and "
+    "entropy"
+)
 ELSEWHERE = {
     "predict": "Call model.predict",
-    "obs_to_tensor": "Nets take a flat dict of tensors [N, *shape], {'obs': tensor} for a lone observation",
+    "obs_to_tensor": "Networks take a flat dict of tensors [N, *shape], {'obs': tensor} for a single key",
     "optimizer": "Read model.learner.optimizer",
     "device": "Read model.device",
-    "set_training_mode": "There is none: nets stay as in eval(), noise is handed to them with each call",
-    "features_extractor": "Read the features of the net: model.policy.q_net.features of a Q-agent, model.policy.net.features of an "
-    "actor-critic",
-    "features_dim": "Read it off the features of the net: model.policy.q_net.features.features_dim, for example",
-    "extract_features": "Call the features of the net: model.policy.q_net.features(obs), for example",
+    "set_training_mode": "There is none: networks stay in eval mode outside updates, and noise is an argument of each call",
+    "features_extractor": "Read model.policy.q_net.features of a Q-agent, model.policy.net.features of an actor-critic",
+    "features_dim": "Read model.policy.q_net.features.features_dim, for example",
+    "extract_features": "Call model.policy.q_net.features(obs), for example",
     "lr_schedule": "Read model.rate_schedule",
     "save": "Call model.save",
     "load": "Call the load of the algorithm, DQN.load for example",
-    "q_net": "This policy has no values of actions: see policy.net, or policy.nets of SAC",
-    "predict_values": VALUES,
-    "evaluate_actions": VALUES,
-    "get_distribution": "Call policy.distribution(obs, mask), where actions are drawn",
+    "q_net": "This policy has no action values: see policy.net, or policy.nets of SAC",
+    "predict_values": ACTOR_CRITIC_NET,
+    "evaluate_actions": ACTOR_CRITIC_NET,
+    "get_distribution": "Call policy.distribution(obs, mask) of a stochastic policy",
     "mlp_extractor": "Read policy.net",
     "action_net": "Read policy.net.action_head",
     "value_net": "Read policy.net",
-    "scale_action": "There is none: actions of a Box leave predict in its own units",
-    "unscale_action": "There is none: actions of a Box leave predict in its own units",
+    "scale_action": "There is none: predict returns actions of a Box in the units of the space",
+    "unscale_action": "There is none: predict returns actions of a Box in the units of the space",
 }
-"""Names of Stable-Baselines3's policies, and what stands for them here."""
+"""Attributes of Stable-Baselines3's policies, and their replacements here."""
 
 
 class Policy(nn.Module, ABC):

@@ -1,4 +1,4 @@
-"""The keywords of `policy_kwargs` that every family of policies takes, checked."""
+"""Checks of the keywords in `policy_kwargs` that all families of policies share."""
 
 from __future__ import annotations
 
@@ -26,40 +26,41 @@ from sb_dqn.nn.torsos.features import (
 from sb_dqn.policies.base import Kind
 from sb_dqn.spaces import Channels, flatten_space, is_image
 
-NAMED: Mapping[str, Mapping[str, type]] = {
+CLASSES: Mapping[str, Mapping[str, type]] = {
     "features_extractor_class": EXTRACTORS,
     "activation_fn": {cls.__name__: cls for cls in ACTIVATIONS},
     "optimizer_class": {cls.__name__: cls for cls in (*OPTIMIZERS, RMSpropTFLike)},
 }
-"""Classes that may be given by their name, since presets and the command line are text."""
+"""Classes by name, for presets and the command line, which are text."""
 
 
-def classes_of_names(given: Mapping[str, Any]) -> dict[str, Any]:
-    """`given`, with the classes that names in it stand for.
+def classes_of_names(kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns keywords with classes in place of their names.
 
     Raises:
-        ConfigurationError: a name of none.
+        ConfigurationError: unknown name.
     """
-    found = dict(given)
-    for key, classes in NAMED.items():
-        if isinstance(name := found.get(key), str):
+    resolved = dict(kwargs)
+    for key, classes in CLASSES.items():
+        if isinstance(name := resolved.get(key), str):
             if name not in classes:
                 raise ConfigurationError(
-                    f"policy_kwargs[{key!r}]={name!r} is unknown: allowed are {sorted(classes)} or a class.{nearest(name, classes)}"
+                    f"policy_kwargs[{key!r}] must be a class or one of {sorted(classes)}, got {name!r}.{nearest(name, classes)}"
                 )
-            found[key] = classes[name]
-    return found
+            resolved[key] = classes[name]
+    return resolved
 
 
 @dataclass(frozen=True)
 class FeaturesConfig:
-    """Which features are to be made of an observation.
+    """Configuration of preprocessing and features extractor.
 
     Args:
-        space: of one lane.
-        extractor: class.
-        kwargs: its keyword arguments, the plan's own dict.
-        normalize_images, channels: see `Features`.
+        space: observation space of one lane.
+        extractor: class of the features extractor.
+        kwargs: its keyword arguments, a dict that the policy may change.
+        normalize_images: see `Features`.
+        channels: see `Features`.
     """
 
     space: spaces.Space[Any]
@@ -70,18 +71,18 @@ class FeaturesConfig:
 
     @property
     def hidden(self) -> int | None:
-        """Width of the hidden layer that one of our CNNs has in its paper; None for all other extractors."""
+        """Width of the hidden layer in the paper of a CNN of this package; None for other features extractors."""
         width: int | None = getattr(self.extractor, "__dict__", {}).get("HIDDEN")
         return width
 
     def with_hidden(self) -> FeaturesConfig:
-        """The same, our CNNs with their hidden layer unless the user said otherwise."""
+        """Adds the hidden layer of a CNN of this package, unless the user configured it; returns self."""
         if self.hidden is not None:
             self.kwargs.setdefault("features_dim", self.hidden)
         return self
 
     def make(self) -> Features:
-        """New features."""
+        """Returns new features."""
         return Features(self.space, self.extractor, self.kwargs, self.normalize_images, self.channels)
 
 
@@ -93,24 +94,32 @@ def features_config(
     channels: Channels,
     **norms: bool,
 ) -> FeaturesConfig:
-    """The keywords about features, checked; the norms asked for are switched on in our CNNs.
+    """Checks the keywords of features and returns them as a configuration.
+
+    Args:
+        space: observation space of one lane.
+        features_extractor_class: class; None: chosen by the space.
+        features_extractor_kwargs: its keyword arguments.
+        normalize_images: see `Features`.
+        channels: see `Features`.
+        norms: norms by keyword; those that are True are enabled in a CNN of this package.
 
     Raises:
-        ConfigurationError: one of them is out of its range, or one of our CNNs has no such norm.
+        ConfigurationError: a keyword is out of range, or the CNN has no such norm.
     """
     check_bool("policy_kwargs['normalize_images']", normalize_images)
     check_channels(channels, space)
-    for norm, wanted in norms.items():
-        check_bool(f"policy_kwargs[{norm!r}]", wanted)
+    for norm, enabled in norms.items():
+        check_bool(f"policy_kwargs[{norm!r}]", enabled)
     extractor = features_extractor_class or default_extractor(space, channels, not normalize_images)
     kwargs = check_mapping("features_extractor_kwargs", features_extractor_kwargs)
     config = FeaturesConfig(space, extractor, kwargs, normalize_images, channels)
     if config.hidden is not None or extractor is CombinedExtractor:
         kwargs.setdefault("normalized_image", not normalize_images)
     if config.hidden is not None:
-        for norm, wanted in norms.items():
-            if wanted:
-                switch_on(norm, extractor, kwargs)
+        for norm, enabled in norms.items():
+            if enabled:
+                enable_norm(norm, extractor, kwargs)
     return config
 
 
@@ -164,44 +173,48 @@ def extractor_of_kind(
     return None
 
 
-def switch_on(norm: str, extractor: type[BaseFeaturesExtractor], kwargs: dict[str, Any]) -> None:
-    """Asks one of our CNNs for a norm, unless it has one of its own kind or the user said which.
+def enable_norm(norm: str, extractor: type[BaseFeaturesExtractor], kwargs: dict[str, Any]) -> None:
+    """Enables a norm of a CNN of this package in its `kwargs`, unless its default or the user chose another kind.
 
     Raises:
-        ConfigurationError: it has no such norm.
+        ConfigurationError: the CNN has no such norm.
     """
-    taken = inspect.signature(extractor).parameters
-    if norm not in taken:
-        raise ConfigurationError(f"policy_kwargs[{norm!r}]=True: {extractor.__name__} has no {norm}; leave it out")
-    if taken[norm].default is False:
+    parameters = inspect.signature(extractor).parameters
+    if norm not in parameters:
+        raise ConfigurationError(
+            f"policy_kwargs[{norm!r}] must be False for {extractor.__name__}, which has no {norm}, got True. Leave it out."
+        )
+    if parameters[norm].default is False:
         kwargs.setdefault(norm, True)
 
 
-def check_widths(given: Sequence[int] | None, default: list[int], name: str = "policy_kwargs['net_arch']") -> list[int]:
-    """Widths of hidden layers, the default for None.
+def check_widths(
+    widths: Sequence[int] | None, default: list[int], name: str = "policy_kwargs['net_arch']"
+) -> list[int]:
+    """Returns the widths of hidden layers; the default for None.
 
     Raises:
-        ConfigurationError: no list of whole numbers from 1 up.
+        ConfigurationError: no list of integers from 1.
     """
-    if given is None:
+    if widths is None:
         return default
-    if isinstance(given, (str, Mapping)) or not isinstance(given, Sequence):
-        raise ConfigurationError(f"{name}={given!r} is not allowed: give a list of widths, e.g. [64, 64]")
-    return [check_int(f"{name} entry", width, 1) for width in given]
+    if isinstance(widths, (str, Mapping)) or not isinstance(widths, Sequence):
+        raise ConfigurationError(f"{name} must be a list of widths, got {widths!r}. Give for example [64, 64].")
+    return [check_int(f"{name} entry", width, 1) for width in widths]
 
 
-def check_activation(given: Any) -> type[nn.Module]:
-    """A class of modules, or what makes one, such as a partial of a class.
+def check_activation(activation_fn: Any) -> type[nn.Module]:
+    """Returns a class of modules, or a callable that makes one, such as a partial of a class.
 
     Raises:
-        ConfigurationError: it is neither.
+        ConfigurationError: another value.
     """
-    made = None
-    with suppress(TypeError):  # what a function says without its argument
-        made = given()
-    if isinstance(given, nn.Module) or not isinstance(made, nn.Module):
+    module = None
+    with suppress(TypeError):  # raised by functions without their argument
+        module = activation_fn()
+    if isinstance(activation_fn, nn.Module) or not isinstance(module, nn.Module):
         raise ConfigurationError(
-            f"policy_kwargs['activation_fn']={given!r} is not allowed: give a class, e.g. torch.nn.ReLU"
+            f"policy_kwargs['activation_fn'] must be a class of modules, got {activation_fn!r}. Give for example torch.nn.ReLU."
         )
-    made_by: type[nn.Module] = given
-    return made_by
+    checked: type[nn.Module] = activation_fn
+    return checked

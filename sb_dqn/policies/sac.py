@@ -1,4 +1,4 @@
-"""Policies of soft actor-critic, by Stable-Baselines3's keywords."""
+"""Policies of soft actor-critic, with the keywords of Stable-Baselines3."""
 
 from __future__ import annotations
 
@@ -37,23 +37,23 @@ class SACPolicy(StochasticPolicy):
     """An actor, critics and their targets.
 
     Args:
-        observation_space: of one lane, as the nets see it.
+        observation_space: space of one lane, as the networks see it.
         action_space: a Box, or Discrete.
-        net_arch: widths of the linear layers after the features, of actor and critics alike, or `dict(pi=[...],
-            qf=[...])`; None: [256, 256], or [] for CnnPolicy, whose CNN has a hidden layer of its own.
-        activation_fn: between them.
-        n_critics: of which the smallest is believed, >= 1.
-        share_features_extractor: the actor reads the critics' features, which learn from the critics' loss alone.
-        features_extractor_class: None asks the space.
-        features_extractor_kwargs: its keyword arguments.
+        net_arch: widths of the linear layers after the features, for actor and critics, or `dict(pi=[...], qf=[...])`;
+            None: [256, 256], or [] for a CnnPolicy, whose CNN has a hidden layer of its own.
+        activation_fn: activation after each layer.
+        n_critics: number of critics, from 1; targets use the smallest of their values.
+        share_features_extractor: the actor reads the critics' features, which only the critics' loss trains.
+        features_extractor_class: None: chosen by the space.
+        features_extractor_kwargs: keyword arguments of the features extractor.
         normalize_images: divide images by 255.
-        channels: "first" or "last", for all images or by key of a Dict; None decides by their shape.
-        layer_norm: normalise before each activation, in our CNNs too.
+        channels: "first" or "last", for all images or by key of a Dict; None: chosen by their shapes.
+        layer_norm: layer norm before each activation, in CNNs of this package too.
         config: the temperature; set by the algorithm's `ent_coef`, not by `policy_kwargs`.
 
     Raises:
-        ConfigurationError: a keyword is out of its range.
-        SpaceError: the action space is of another kind.
+        ConfigurationError: a keyword is out of range.
+        SpaceError: the action space is not supported.
     """
 
     def __init__(
@@ -82,28 +82,28 @@ class SACPolicy(StochasticPolicy):
         self._features = features_config(
             observation_space, extractor, features_extractor_kwargs, normalize_images, channels, layer_norm=layer_norm
         ).with_hidden()
-        self._widths = _both(net_arch, [] if self.kind == "image" else [256, 256])
+        self._widths = _actor_critic_widths(net_arch, [] if self.kind == "image" else [256, 256])
         self._hidden = partial(HiddenLayers, activation_fn=check_activation(activation_fn), layer_norm=layer_norm)
-        self._count = check_int("policy_kwargs['n_critics']", n_critics, 1)
-        self._shares = check_bool("policy_kwargs['share_features_extractor']", share_features_extractor)
+        self._num_critics = check_int("policy_kwargs['n_critics']", n_critics, 1)
+        self._shares_features = check_bool("policy_kwargs['share_features_extractor']", share_features_extractor)
         self.nets = self.make_nets(config or Temperature())
         self.critics_target = copy.deepcopy(self.nets.critics)
         self.critics_target.requires_grad_(False)
 
     def make_nets(self, temperature: Temperature) -> SoftActorCriticNet:
-        """New nets."""
+        """Returns new networks."""
         pi, qf = self._widths
         box = isinstance(self.actions, BoxActions)
         features = self.make_features()
         width = features.features_dim + (self.actions.low.size if isinstance(self.actions, BoxActions) else 0)
-        critics = Critics(features, Stacks(width, qf, self._count, self.actions.num_actions or 1, self._hidden))
-        own = None if self._shares else self.make_features()
+        critics = Critics(features, Stacks(width, qf, self._num_critics, self.actions.num_actions or 1, self._hidden))
+        own = None if self._shares_features else self.make_features()
         tower = self._hidden((own or features).features_dim, pi)
         actor = Actor(own, tower, make_head(self.actions, tower.out_features))
         return (BoxNet if box else ChoiceNet)(critics, actor, temperature)
 
     def make_features(self) -> Features:
-        """New features, as the keywords say."""
+        """Returns new preprocessing and features extractor, as configured by the keywords."""
         return self._features.make()
 
     @property
@@ -136,19 +136,21 @@ class SACMultiInputPolicy(SACPolicy):
     kind = "dict"
 
 
-def _both(net_arch: Widths | None, default: list[int]) -> tuple[list[int], list[int]]:
-    """Widths of the actor's layers and of the critics'.
+def _actor_critic_widths(net_arch: Widths | None, default: list[int]) -> tuple[list[int], list[int]]:
+    """Returns the widths of the actor's layers and of the critics'.
 
     Raises:
         ConfigurationError: neither a list nor a dict of `pi` and `qf`.
     """
     if isinstance(net_arch, Mapping):
-        given = check_keys("policy_kwargs['net_arch']", net_arch, ("pi", "qf"))
-        if set(given) != {"pi", "qf"}:
+        widths_of = check_keys("policy_kwargs['net_arch']", net_arch, ("pi", "qf"))
+        if set(widths_of) != {"pi", "qf"}:
             raise ConfigurationError(
-                f"policy_kwargs['net_arch']={net_arch!r} lacks an entry; give a list, or dict(pi=[...], qf=[...])"
+                f"policy_kwargs['net_arch'] must be a list or a dict of pi and qf, got {net_arch!r}. Give dict(pi=[...], qf=[...])."
             )
-        pi, qf = (check_widths(given[name], default, f"policy_kwargs['net_arch'][{name!r}]") for name in ("pi", "qf"))
+        pi, qf = (
+            check_widths(widths_of[name], default, f"policy_kwargs['net_arch'][{name!r}]") for name in ("pi", "qf")
+        )
         return pi, qf
     widths = check_widths(net_arch, default)
     return widths, list(widths)

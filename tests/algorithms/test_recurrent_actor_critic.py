@@ -358,7 +358,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"policy_kwargs": {"shared_lstm": True, "share_features_extractor": False}},
         "share_features_extractor.. must be True with shared_lstm=True",
     ),
-    "widths": ({"policy_kwargs": {"encoder_arch": 5}}, r"\['encoder_arch'\]=5 is not allowed"),
+    "widths": ({"policy_kwargs": {"encoder_arch": 5}}, r"\['encoder_arch'\] must be a list of widths, got 5"),
     "a Dict": ({"policy": "MultiInputLstmPolicy"}, "observation_space must be a Dict for MultiInputPolicy"),
     "key": ({"policy_kwargs": {"lstm_size": 5}}, "has no 'lstm_size'.*lstm_hidden_size"),
 }

@@ -19,7 +19,7 @@ from sb_dqn.nn.layers.linear import Linear
 from sb_dqn.nn.layers.norms import SpectralLinear
 from sb_dqn.policies import (
     ACTOR_CRITIC_POLICIES,
-    OF_ALGORITHMS,
+    ALGORITHM_ARGUMENTS,
     VALUE_POLICIES,
     CnnPolicy,
     MlpPolicy,
@@ -177,9 +177,9 @@ def test_a_policy_of_ones_own() -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ("MlpPolitics", r"'MlpPolitics' is unknown: allowed are .*'CnnPolicy'.*Did you mean 'MlpPolicy'"),
+        ("MlpPolitics", r"policy must be one of .*'CnnPolicy'.*, got 'MlpPolitics'.*Did you mean 'MlpPolicy'"),
         ("mlppolicy", "Did you mean 'MlpPolicy'"),
-        (nn.Linear, "give .* or a subclass of QPolicy"),
+        (nn.Linear, "must be one of .* or a subclass of QPolicy, got <class"),
         (None, "subclass of QPolicy"),
         (3, "subclass of QPolicy"),
     ],
@@ -224,16 +224,16 @@ class NoWidth(nn.Module):
             {},
             "observation_space must be a Dict for MultiInputPolicy.*'MlpPolicy' for vectors",
         ),
-        (MlpPolicy, VECTOR, {"net_arch": "64"}, r"net_arch.*give a list of widths"),
-        (MlpPolicy, VECTOR, {"net_arch": 64}, r"net_arch.*give a list of widths"),
-        (MlpPolicy, VECTOR, {"net_arch": {"pi": [3]}}, r"net_arch.*give a list of widths"),
+        (MlpPolicy, VECTOR, {"net_arch": "64"}, r"net_arch.. must be a list of widths, got"),
+        (MlpPolicy, VECTOR, {"net_arch": 64}, r"net_arch.. must be a list of widths, got"),
+        (MlpPolicy, VECTOR, {"net_arch": {"pi": [3]}}, r"net_arch.. must be a list of widths, got"),
         (MlpPolicy, VECTOR, {"net_arch": [64, 0]}, r"net_arch.*=0 is not allowed"),
         (MlpPolicy, VECTOR, {"net_arch": [64, 1.5]}, r"net_arch.*=1.5 is not allowed"),
-        (MlpPolicy, VECTOR, {"activation_fn": "relu"}, r"activation_fn.*='relu' is not allowed: give"),
-        (MlpPolicy, VECTOR, {"activation_fn": nn.ReLU()}, r"activation_fn.*is not allowed: give"),
-        (MlpPolicy, VECTOR, {"activation_fn": torch.tanh}, r"activation_fn.*is not allowed: give a class"),
-        (MlpPolicy, VECTOR, {"activation_fn": nn.functional.relu}, r"activation_fn.*is not allowed: give a class"),
-        (MlpPolicy, VECTOR, {"activation_fn": dict}, r"activation_fn.*is not allowed: give a class"),
+        (MlpPolicy, VECTOR, {"activation_fn": "relu"}, r"activation_fn.. must be a class of modules, got 'relu'"),
+        (MlpPolicy, VECTOR, {"activation_fn": nn.ReLU()}, r"activation_fn.. must be a class of modules, got"),
+        (MlpPolicy, VECTOR, {"activation_fn": torch.tanh}, r"activation_fn.. must be a class of modules, got"),
+        (MlpPolicy, VECTOR, {"activation_fn": nn.functional.relu}, r"activation_fn.. must be a class of modules, got"),
+        (MlpPolicy, VECTOR, {"activation_fn": dict}, r"activation_fn.. must be a class of modules, got"),
         (
             MlpPolicy,
             VECTOR,
@@ -324,10 +324,11 @@ def test_a_bare_tensor_is_refused_by_the_nets() -> None:
         policy.q_net(torch.zeros(1, 4))
 
 
-@pytest.mark.parametrize("name", OF_ALGORITHMS)
+@pytest.mark.parametrize("name", ALGORITHM_ARGUMENTS)
 def test_arguments_of_algorithms_are_sent_to_the_constructor(name: str) -> None:
     with pytest.raises(
-        ConfigurationError, match=f"policy_kwargs has no '{name}': .* argument of the constructor; give it there"
+        ConfigurationError,
+        match=f"policy_kwargs has no '{name}', which is an argument of the algorithm's constructor. Give it there",
     ):
         split_policy_kwargs(MlpPolicy, {name: 1})
     assert any(name in constructor_arguments(algorithm) for algorithm in ALGORITHMS.values())
