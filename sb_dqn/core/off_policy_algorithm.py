@@ -20,7 +20,7 @@ from sb_dqn.core.resume import ResumeState
 from sb_dqn.envs.streams.open import Stream
 from sb_dqn.errors import MissingPart, user_stacklevel
 from sb_dqn.exploration.config import ExplorationConfig
-from sb_dqn.policies.drawing import StochasticPolicy
+from sb_dqn.policies.base import StochasticPolicy
 from sb_dqn.spaces import flatten_space
 from sb_dqn.types import ActionArray, Batch, Blueprint, Objective, Rows, Update
 
@@ -78,9 +78,7 @@ class OffPolicyAlgorithm(BaseAlgorithm):
         selector = self._make_selector(lanes)
         self._make_collector(stream, self.choose, selector)
         if self._experience is None:
-            recurrent = selector.recurrent_state
-            state_size = 0 if recurrent is None else recurrent.state.shape[1]
-            self._experience = self.replay_config.build(stream, self.device, self.normalizer, state_size)
+            self._experience = self.replay_config.build(stream, self.device, self.normalizer, self.policy.state_size)
             self._update = None
             if stream.repeated_frames > 1:
                 warnings.warn(
@@ -95,7 +93,9 @@ class OffPolicyAlgorithm(BaseAlgorithm):
     def _make_selector(self, lanes: int) -> ActionSelector:
         transform = self.normalizer.observations
         if isinstance(self.policy, StochasticPolicy):
-            return SampledActionSelector(self.policy, lanes, self.rng.explore, transform, self.acting_mode)
+            return SampledActionSelector(
+                self.policy, lanes, self.rng.explore, transform, self.acting_mode, has_critic=False
+            )
         assert self.exploration is not None  # every Q-agent has one
         low = self.learner.low is not None and self._is_large
         policy = self.policy.with_net(self.learner.online) if low else self.policy

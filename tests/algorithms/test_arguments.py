@@ -155,12 +155,12 @@ def test_variants_offer_their_own_keyword(algorithm: type[DQN], name: str) -> No
 @pytest.mark.parametrize(
     ("policy", "message"),
     [
-        ("MlpPolici", "policy 'MlpPolici' is unknown: allowed are .*Did you mean 'MlpPolicy'"),
+        ("MlpPolici", "policy must be one of .*, got 'MlpPolici'.*Did you mean 'MlpPolicy'"),
         ("MlpLstmPolici", "Did you mean 'MlpLstmPolicy'"),
-        (nn.Linear, "policy .* is not allowed: give"),
-        (None, "policy None is not allowed: give"),
-        ("CnnPolicy", "CnnPolicy needs one image.*use 'MlpPolicy'"),
-        ("MultiInputPolicy", "MultiInputPolicy needs a Dict.*'MlpPolicy' for vectors"),
+        (nn.Linear, "policy must be one of .*, got <class"),
+        (None, "policy must be one of .*, got None"),
+        ("CnnPolicy", "must be one image .* for CnnPolicy, got .* Use 'MlpPolicy'"),
+        ("MultiInputPolicy", "observation_space must be a Dict for MultiInputPolicy.*'MlpPolicy' for vectors"),
     ],
 )
 def test_policies_that_are_refused(policy: Any, message: str) -> None:

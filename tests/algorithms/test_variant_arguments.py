@@ -153,14 +153,14 @@ def test_every_argument_has_its_table() -> None:
         ({"exploration": LOG}, r"exploration\['ladder_min'\] must be a number > 0.* got None"),
         ({"exploration": APEX, "exploration_final_eps": 0}, "final epsilon must be above 0 with .*got 0"),
         ({"evaluation_eps": 2}, "evaluation_eps must be a number >= 0 and <= 1.* got 2"),
-        ({"policy_kwargs": {"scale_trunk_gradient": True}}, "belongs to dueling=True; give both or none"),
+        ({"policy_kwargs": {"scale_trunk_gradient": True}}, "must be False without dueling=True, got True"),
         (
             {"policy_kwargs": {"scale_trunk_gradient": 1}, "dueling": True},
             "scale_trunk_gradient'. must be True or False, got 1",
         ),
         ({"policy_kwargs": {"layer_norm": "yes"}}, "layer_norm'. must be True or False.* got 'yes'"),
         ({"policy_kwargs": {"spectral_norm": "yes"}}, "spectral_norm'. must be True or False.* got 'yes'"),
-        ({"policy_kwargs": {"design": 3}}, "policy_kwargs has no 'design'; allowed are"),
+        ({"policy_kwargs": {"config": 3}}, "policy_kwargs has no 'config'; allowed are"),
         ({"policy_kwargs": {"optimizer_kwargs": {"epsilon": 1}}}, "does not take optimizer_kwargs={'epsilon': 1}:"),
     ],
 )
@@ -206,16 +206,16 @@ def test_what_a_rollout_has_no_use_for(name: str) -> None:
         (NatureCNN, {"chanels": (4,)}, "NatureCNN does not take .*'chanels'.*Did you mean 'channels'"),
         (NatureCNN, {3: 4}, "NatureCNN does not take .*3.*allowed are"),
         (NatureCNN, {"features_dim": 1.5}, "features_dim must be an integer >= 1.* got 1.5"),
-        (NatureCNN, {"paddings": (1, 1)}, r"paddings=\(1, 1\) need the same length"),
-        (NatureCNN, {"kernels": (40, 4, 3)}, "too small for kernels .* resize it to .* or take .*MinAtarCNN"),
+        (NatureCNN, {"paddings": (1, 1)}, r"must have the same length, .* paddings=\(1, 1\)"),
+        (NatureCNN, {"kernels": (40, 4, 3)}, "too small for kernels .* Resize it to .* or use .*MinAtarCNN"),
         (MinAtarCNN, {"width": 2}, "MinAtarCNN does not take .*'width'.*allowed are"),
         (ImpalaCNN, {"width": True}, "width must be .* got True"),
-        (ImpalaCNN, {"width": 3}, "width=3 is not allowed: give 1, 2 or 4"),
-        (ImpalaCNN, {"widths": ()}, r"widths=\(\) is not allowed: give the channels of one stage or more"),
-        (ImpalaCNN, {"adaptive_pool": (60, 60)}, "larger than what is pooled, 5 x 5; give at most that"),
+        (ImpalaCNN, {"width": 3}, "width must be 1, 2 or 4, got 3"),
+        (ImpalaCNN, {"widths": ()}, r"widths must not be empty, got \(\). Give the channels of one stage or more"),
+        (ImpalaCNN, {"adaptive_pool": (60, 60)}, "at most the size of its input, 5 x 5, got .* Give at most that"),
         (ImpalaCNN, {"adaptive_pol": (6, 6)}, "Did you mean 'adaptive_pool'"),
         (HadamaxCNN, {"spectral_norm": True}, "HadamaxCNN does not take .*'spectral_norm'.*allowed are"),
-        (HadamaxCNN, {"layer_norm": "all"}, "layer_norm='all' is not allowed: give True, False or 'channels'"),
+        (HadamaxCNN, {"layer_norm": "all"}, "layer_norm must be True, False or 'channels', got 'all'"),
     ],
 )
 def test_options_of_convolutions(extractor: Any, kwargs: dict[Any, Any], message: str) -> None:
@@ -228,7 +228,7 @@ def test_options_of_convolutions(extractor: Any, kwargs: dict[Any, Any], message
 
 def test_what_is_no_extractor() -> None:
     for given in (3, nn.Linear(2, 2)):
-        with pytest.raises(ConfigurationError, match="features_extractor_class=.* is not allowed: give a subclass of"):
+        with pytest.raises(ConfigurationError, match="features_extractor_class must be a subclass of.* got .*"):
             quick(policy_kwargs={"features_extractor_class": given})
 
 

@@ -13,7 +13,8 @@ from sb_dqn.envs.streams.open import open_stream
 from sb_dqn.envs.streams.options import StreamOptions
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.nn import MinAtarCNN, NatureCNN
-from sb_dqn.policies.base import Features, images_of
+from sb_dqn.nn.torsos.feature_extractor import Features
+from sb_dqn.nn.torsos.features import images_of
 from tests.policies.test_images_of_other_numbers import Shown
 
 
