@@ -1,9 +1,9 @@
-"""The first convolution of the Nature CNN on stored bytes: torch's own on divided pixels beside ours.
+"""First convolution of the Nature CNN on stored bytes: PyTorch's on scaled pixels compared with this library's.
 
 Usage: python scripts/benchmarks/strided.py [--threads 1] [--rounds 15]
 
-Forward twice (online and target net) and the gradient of the weights once, as in an update. Prints for each precision and
-batch the medians in milliseconds and that of the ratios, in turn.
+Forward twice (online and target net) and the gradient of the weights once, as in an update. Measures both in turn; prints for
+each precision and batch the medians in milliseconds and the median of the ratios.
 """
 
 from __future__ import annotations
