@@ -1,4 +1,4 @@
-"""Catch in pixels: a game that a small convolutional net solves in half a minute."""
+"""Catch in pixels: a small image task that a convolutional net solves in half a minute."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
-"""What a full checkpoint of a large replay costs, whole and incremental: seconds, those of training standing still, bytes.
+"""Cost of full checkpoints of a large replay buffer, whole and incremental: seconds, seconds without training, bytes.
 
     python scripts/benchmarks/checkpoints.py --rows 100000 --new 1000 10000 --folder out
 
-The model is a DQN with priorities and the Atari CNN; its ring is filled with random frames of 84x84, each stored once (7,056
-bytes a row). Memory: the ring, and twice more to load it; disk: the ring, freed at the end. One line for each checkpoint.
+The model is a DQN with prioritized replay and the Atari CNN; its ring is filled with random frames of 84 x 84 pixels, each
+stored once (7,056 bytes a row). Memory: the ring, and twice as much again to load it; disk: the ring, deleted at the end.
+Prints one line per checkpoint.
 """
 
 from __future__ import annotations

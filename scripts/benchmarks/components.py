@@ -1,4 +1,4 @@
-"""Parts by themselves: the stream beside the bare emulator, sampling from replay, and what replay takes of memory."""
+"""Components in isolation: the stream compared with the bare emulator, replay sampling, and replay memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Learning curves as CSV, and what goes into the tables of the documentation."""
+"""Learning curves as CSV, and the tables of the documentation."""
 
 from __future__ import annotations
 

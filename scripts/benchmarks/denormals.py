@@ -1,8 +1,8 @@
-"""Adam's step where most parameters have had no gradient for long, with denormal numbers and without.
+"""Adam's step with and without denormal numbers, if most parameters have had no gradient for a long time.
 
 Usage: python scripts/benchmarks/denormals.py [--threads 1] [--rounds 5]
 
-Where they are kept, the momentum of such a parameter ends at the smallest of them and stays there; the learner forgets them. The
+Without the learner's flush to zero, the momentum of such a parameter ends at the smallest denormal number and stays there. The
 net is as large as the Nature CNN. Prints the milliseconds of a step before, and after 1,500 steps without gradient.
 """
 

@@ -1,10 +1,10 @@
-"""What it costs to look for NaN and infinity in every observation and reward: training with the checks and without.
+"""Cost of checking every observation and reward for NaN and infinity: training with and without the checks.
 
 Usage: python scripts/benchmarks/fault_checks.py [--rounds 61]
 
 Prints for each task the median of (seconds without the checks) / (seconds with them), interleaved; 0.99 is a cost of 1 %.
-A round is short and there are many: what is looked for is less than the noise of one round. `half` is where the middle
-half of the rounds lies, `error` the standard error of the median.
+Rounds are short and numerous, because the effect is smaller than the noise of one round. `half` is the range of the middle
+half of the rounds, `error` the standard error of the median.
 """
 
 from __future__ import annotations

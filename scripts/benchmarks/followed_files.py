@@ -1,8 +1,8 @@
-"""Counts the files of the package whose code runs in one tick and one update of DQN on CartPole.
+"""Number of package files whose code runs in one tick and one update of DQN on CartPole.
 
 Usage: python scripts/benchmarks/followed_files.py
 
-Logging, checkpoints and callbacks do not count, and the update runs eagerly, as a reader would follow it.
+Logging, checkpoints and callbacks are excluded, and the update runs eagerly, as a reader would follow it.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Loads damaged and hostile model files for some minutes: a clear error each time, no code run, no file written.
+"""Fuzzer for model files: damaged and hostile files must raise a clear error, run no code and write no file.
 
 Usage: python scripts/benchmarks/fuzz_reader.py [--minutes 10] [--seed 0]
 
-Mutations: bytes flipped, cut out, doubled; members exchanged, emptied, filled with pickles; numbers, types and names changed
-at random places of the manifest, with lengths and digests put right again, so that they get past the first checks. An
-audit hook watches for code: pickles, exec, imports, processes, files opened for writing. Prints one JSON line.
+Mutations: bytes flipped, removed, doubled; members exchanged, emptied, filled with pickles; numbers, types and names changed
+at random places of the manifest, with lengths and digests corrected, so that they pass the first checks. An audit hook watches
+for code: pickles, exec, imports, processes, files opened for writing. Prints one JSON line.
 """
 
 from __future__ import annotations

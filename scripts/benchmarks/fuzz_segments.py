@@ -1,9 +1,9 @@
-"""Loads damaged and hostile incremental checkpoints for some minutes: a clear error each time, no code run, no file written.
+"""Fuzzer for incremental checkpoints: damaged and hostile files must raise a clear error, run no code and write no file.
 
 Usage: python scripts/benchmarks/fuzz_segments.py [--minutes 2] [--seed 0]
 
-Mutations: what the manifest says of the segments; the header, the bytes and the length of a segment, with length and digest put
-right in the manifest, so that they get past the first checks; files removed, exchanged, replaced by links. Prints one JSON line.
+Mutations: the manifest's entries of segments; the header, the bytes and the length of a segment, with length and digest
+corrected in the manifest, so that they pass the first checks; files removed, exchanged, replaced by links. Prints one JSON line.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Compare A2C with Stable-Baselines3's on its identity tasks, where the right action is the observation itself.
+"""Comparison of A2C with Stable-Baselines3's on its identity tasks, where the right action equals the observation.
 
 Usage: OMP_NUM_THREADS=1 python scripts/benchmarks/identity.py
 """

@@ -1,10 +1,10 @@
-"""Runs of `sb-dqn train` killed with SIGKILL at random moments and resumed: does each end as the run nobody killed?
+"""Runs of `sb-dqn train` killed with SIGKILL at random moments and resumed, compared with the uninterrupted run.
 
 Usage: python scripts/benchmarks/kills.py [--runs 100] [--steps 3000] [--seed 0]
 
-Compared are the model (parameters, targets, optimiser, generators, counters), every episode in `monitor.csv` and every
-evaluation in `evaluations.npz`. Children are forked after the imports, so that a run costs no more than its training.
-Prints one JSON line: runs, kills that met a living run, resumed from a full checkpoint or begun anew, and differences.
+Compares the model (parameters, targets, optimizer, generators, counters), every episode in `monitor.csv` and every
+evaluation in `evaluations.npz`. Children are forked after the imports, so that a run costs only its training.
+Prints one JSON line: runs, kills of a living run, resumed from a full checkpoint or started again, and differences.
 """
 
 from __future__ import annotations

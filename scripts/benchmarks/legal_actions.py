@@ -1,4 +1,4 @@
-"""Learn where most actions are illegal, and count how many of those were taken: none, or the environment raises."""
+"""Training where most actions are illegal; counts the illegal actions taken, which must be none."""
 
 from __future__ import annotations
 

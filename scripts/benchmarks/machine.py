@@ -1,4 +1,4 @@
-"""What the figures were measured on: the machine, and the versions of everything that takes part."""
+"""Description of the machine and the package versions behind the measured figures."""
 
 from __future__ import annotations
 

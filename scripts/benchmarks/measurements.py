@@ -1,4 +1,4 @@
-"""What a benchmark is made of."""
+"""Data classes of the benchmarks: `Measurement` and `Benchmark`."""
 
 from __future__ import annotations
 

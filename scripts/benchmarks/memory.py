@@ -1,10 +1,10 @@
-"""Whether a memory is learned: R2D2 by its preset, or the same agent without a memory, on the environments that ask for one.
+"""Recurrent and memoryless agents on environments that require a memory: the R2D2 preset, and the same agent without LSTM.
 
     python scripts/benchmarks/memory.py TMaze --seed 0
     python scripts/benchmarks/memory.py TMaze --seed 0 --without
     python scripts/benchmarks/memory.py CartPoleNoVelocity --seed 0
 
-One line: environment, agent, seed, steps, minutes, mean return of 100 greedy episodes, share of those above a bound.
+Prints one line: environment, agent, seed, steps, minutes, mean return of 100 greedy episodes, share of those above a bound.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Train Stable-Baselines3's class with a preset of ours, and write its learning curve in the columns of `presets.py`.
+"""Training of a Stable-Baselines3 class with a preset of this library; writes a curve in the columns of `presets.py`.
 
 Usage: python scripts/benchmarks/peer_curve.py SAC HalfCheetah-v5 --timesteps 200000 --eval-every 20000
 """

@@ -1,4 +1,4 @@
-"""Train from pixels with settings from the command line; a learning curve over env steps and wall-clock as CSV."""
+"""Training from pixels with settings from the command line; writes a learning curve over env steps and wall-clock as CSV."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does bf16 cost score? The same seeds in both precisions, on tasks that both finish; prints a Markdown table."""
+"""Scores of float32 and bfloat16 with the same seeds on two tasks; prints a Markdown table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Train presets once for each seed, through the public names alone, and print the tables of the documentation.
+"""Training of presets, once per seed, through the public API alone; prints the tables of the documentation.
 
 Several algorithms and environments can be named, `all` for every algorithm that has a preset there. For each run a
 learning curve is written; a run whose curve is complete is read from it and not repeated, unless `--again`.

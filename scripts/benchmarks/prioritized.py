@@ -1,4 +1,4 @@
-"""Prioritised replay by itself: drawing a batch of places with weights and writing their priorities back."""
+"""Prioritized replay in isolation: sampling a batch of indices with weights, and writing their priorities back."""
 
 from __future__ import annotations
 

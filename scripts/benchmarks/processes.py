@@ -1,4 +1,4 @@
-"""Wall-clock of whole processes, from the start of the interpreter to its end."""
+"""Wall-clock time of whole processes, from the start of the interpreter to its end."""
 
 from __future__ import annotations
 

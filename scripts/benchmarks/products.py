@@ -1,8 +1,8 @@
-"""A hidden layer's float32 products by PyTorch (MKL) and by oneDNN, forward and backward.
+"""Float32 matrix products of a hidden layer by PyTorch (MKL) and by oneDNN, forward and backward.
 
 Usage: python scripts/benchmarks/products.py [--threads 1] [--rounds 15]
 
-Prints for each shape the medians in microseconds and that of the ratios, in turn.
+Measures both in turn; prints for each shape the medians in microseconds and the median of the ratios.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The learning curve of a run that is killed and resumed five times, drawn on that of the run that nobody killed.
+"""Learning curve of a run that is killed and resumed five times, drawn over that of the uninterrupted run.
 
 Usage: python scripts/benchmarks/resumed_curve.py PICTURE.png [--steps 50000] [--kills 5] [--seed 0]
 

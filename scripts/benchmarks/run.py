@@ -1,8 +1,8 @@
-"""Measure this library beside its peers on this machine: `scripts/bench`, or `scripts/bench --help`.
+"""Benchmarks of this library against its peers on this machine: `scripts/bench`, or `scripts/bench --help`.
 
-Each measurement runs in a process of its own, so that thread counts and caches are clean. In every round all
-measurements of a benchmark are taken in turn (ours, peer, ours, peer ...), and ratios are made of figures of the same
-round: what slows the machine down for a while slows both sides. Figures are for a machine that does nothing else.
+Each measurement runs in its own process, so that thread counts and caches are clean. In every round all measurements of a
+benchmark are taken in turn (ours, peer, ours, peer ...), and ratios are computed within a round: a temporary slowdown of
+the machine affects both sides. Run it on an otherwise idle machine.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""How much of an R2D2 update is the network: one update beside the bare forward and backward passes on the same data.
+"""Share of the network in an R2D2 update: one update compared with the bare forward and backward passes on the same data.
 
 The data are sequences of 80 trained steps after 40 of burn-in and 5 beyond, of single 84 x 84 frames; the network is the Nature
-CNN with 512 units, an LSTM of 512, and two streams of 512. The update draws sequences by priority, gathers their frames, unrolls
-online and target net, steps the optimiser and writes priorities back. The bare passes are those of the same two nets on frames that
-lie ready: PyTorch's LSTM from a state of zeros without burn-in's resets, targets that are random numbers, and the gradient.
+CNN with 512 units, an LSTM of 512, and two streams of 512. The update samples sequences by priority, gathers their frames, unrolls
+online and target net, steps the optimizer and writes priorities back. The bare passes use the same two nets on prepared frames:
+PyTorch's LSTM from a zero state without resets within the burn-in, random targets, and the gradient.
 """
 
 from __future__ import annotations

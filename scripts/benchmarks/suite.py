@@ -1,4 +1,4 @@
-"""The benchmarks: what is measured, with which settings, and what it should come to."""
+"""Benchmark definitions: measurements, their settings, and expected results."""
 
 from __future__ import annotations
 

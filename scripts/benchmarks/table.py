@@ -1,4 +1,4 @@
-"""What is made of the figures: medians with their spread, ratios paired round by round, and a plain table."""
+"""Benchmark results: medians with their spread, ratios paired round by round, and a plain-text table."""
 
 from __future__ import annotations
 

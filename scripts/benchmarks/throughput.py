@@ -1,4 +1,4 @@
-"""Env steps per second of training in the steady state, ours and Stable-Baselines3's, by the same calls."""
+"""Env steps per second of training in the steady state, for this library and Stable-Baselines3 through the same calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tianshou's C51, IQN, FQF and Rainbow, built as its own examples build them, with the network and settings of ours."""
+"""Tianshou's C51, IQN, FQF and Rainbow, built as in its own examples, with this library's networks and settings."""
 
 from __future__ import annotations
 

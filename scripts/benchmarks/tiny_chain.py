@@ -1,4 +1,4 @@
-"""Errors of Q on a chain of six states whose optimum is known, for distributional algorithms; prints a Markdown table."""
+"""Errors of Q on a chain of six states with known optimum, for distributional algorithms; prints a Markdown table."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""How long one gradient step takes: sample, update, and feedback to the replay, ours beside the nearest peer's.
+"""Time of one gradient step (sampling, update, and priorities) compared with the nearest peer's.
 
-Both sides have the same network (a check compares the number of parameters), the same batch, and a replay of the same
-number of rows. Ours and Stable-Baselines3's are measured through `learn`, with so many gradient steps for one env step
-that the env step does not count; Tianshou's through the `update` that its trainer calls.
+Both sides have the same network (a check compares the number of parameters), the same batch size, and a replay buffer with the
+same number of rows. This library and Stable-Baselines3 are measured through `learn`, with so many gradient steps per env step
+that the env step is negligible; Tianshou through the `update` that its trainer calls.
 """
 
 from __future__ import annotations

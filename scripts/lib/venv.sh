@@ -1,8 +1,8 @@
-# Sourced by every script here: one virtual environment, made when there is none, refreshed when the pins change.
+# Virtual environment for all scripts: created if missing, updated if the pinned versions change. To be sourced.
 #
-#   ensure EXTRA[,EXTRA...]    afterwards $python runs with sb_dqn and these extras installed
+#   ensure EXTRA[,EXTRA...]    installs sb_dqn with these extras for $python
 #
-# SB_DQN_VENV names another folder than .venv.
+# SB_DQN_VENV sets the folder (default: .venv).
 
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 venv="${SB_DQN_VENV:-.venv}"
@@ -23,7 +23,7 @@ find_python() {
       return
     fi
   done
-  fail "no Python 3.10 to 3.13 found on the PATH; install one (https://www.python.org/downloads/) and run this again"
+  fail "No Python 3.10 to 3.13 found on the PATH. Install one (https://www.python.org/downloads/) and run this script again."
 }
 
 ensure() {
@@ -32,9 +32,9 @@ ensure() {
   if [ ! -x "$python" ]; then
     local base
     base="$(find_python)"
-    say "making $venv with $("$base" --version)"
+    say "creating $venv with $("$base" --version)"
     "$base" -m venv "$venv" ||
-      fail "python -m venv did not work; on Debian and Ubuntu it needs: sudo apt-get install python3-venv"
+      fail "python -m venv failed. On Debian and Ubuntu it requires: sudo apt-get install python3-venv"
     rm -f "$stamp"
   fi
   if [ -f "$stamp" ] && [ "$(sed -n 1p "$stamp")" = "$pins" ]; then have="$(sed -n 2p "$stamp")"; fi
@@ -48,6 +48,6 @@ ensure() {
   extras="${have:+$have,}${missing#,}"
   say "installing sb_dqn[$extras] into $venv (torch is large: the first time takes a few minutes)"
   "$python" -m pip install --quiet --disable-pip-version-check -e ".[$extras]" -c constraints.txt ||
-    fail "the installation did not work; the lines above say why"
+    fail "The installation failed. See the messages above."
   printf '%s\n%s\n' "$pins" "$extras" >"$stamp"
 }

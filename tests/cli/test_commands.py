@@ -181,8 +181,9 @@ def test_ctrl_c_saves_and_resume_continues(run: Path, tmp_path: Path, monkeypatc
         (["train", "dqn", "CartPole-v1", "--set", "gamma=3"], "gamma must be a number >= 0 and <= 1, got 3"),
         (["train", "dqn", "CartPole-v1", "--preset", "CartPole"], "Did you mean 'CartPole-v1'"),
         (["train", "dqn", "CartPole-v1", "--env-set", "wind=3"], "wind"),
-        (["evaluate", "no_such_run"], "no_such_run does not exist"),
+        (["evaluate", "no_such_run"], "no_such_run does not exist. No model was found in runs."),
         (["train"], "Missing ALGO and ENV. Usage: sb-dqn train ALGO ENV"),
+        (["train", "dqn"], "Missing ENV. Usage: sb-dqn train ALGO ENV"),
         (["presets", "dqn", "--name", "CartPole"], "--name must be one of"),
         (["info", str(Path(__file__))], "test_commands.py"),
         (

@@ -59,8 +59,9 @@ def run_options(function: Callable[..., Any]) -> Callable[..., Any]:
 def _required_unless_resumed(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
     """Requires ALGO and ENV unless `--resume` is used."""
     if value is None and context.params.get("run") is None:
+        missing = "ALGO and ENV" if parameter.name == "algo" else "ENV"
         raise click.UsageError(
-            "Missing ALGO and ENV. Usage: sb-dqn train ALGO ENV, or sb-dqn train --resume RUN", context
+            f"Missing {missing}. Usage: sb-dqn train ALGO ENV, or sb-dqn train --resume RUN", context
         )
     return value
 

@@ -110,12 +110,12 @@ def find_run(path: Path, *, best: bool = False, unfinished: bool = False) -> Sav
         if model.is_file() or (unfinished and checkpoints(path)):
             return SavedRun(model, path, read_config(path))
         zips = sorted(str(file) for file in path.rglob("*.zip"))
-        raise click.BadParameter(f"No {model.name} in {path}. {_suggest(zips)}", param_hint="RUN")
+        raise click.BadParameter(f"No {model.name} in {path}. {_suggest(zips, path)}", param_hint="RUN")
     for model in (path, path.with_name(path.name + ".zip")):
         if model.is_file():
             return SavedRun(model, model.parent, read_config(model.parent))
     runs = sorted(str(file.parent) for file in Path("runs").glob(f"*/{CONFIG}"))
-    raise click.BadParameter(f"{path} does not exist. {_suggest(runs)}", param_hint="RUN")
+    raise click.BadParameter(f"{path} does not exist. {_suggest(runs, Path('runs'))}", param_hint="RUN")
 
 
 def drop_rows(path: Path, step: int) -> None:
@@ -134,8 +134,8 @@ def drop_rows(path: Path, step: int) -> None:
     temporary.replace(path)
 
 
-def _suggest(paths: list[str]) -> str:
-    return f"Available: {', '.join(paths[-5:])}." if paths else "No other model was found there."
+def _suggest(paths: list[str], searched: Path) -> str:
+    return f"Available: {', '.join(paths[-5:])}." if paths else f"No model was found in {searched}."
 
 
 def _plain_data(value: Any) -> Any:

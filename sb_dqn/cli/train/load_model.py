@@ -24,6 +24,8 @@ def load_model(run: SavedRun, device: str = "auto") -> Any:
 def env_of(run: SavedRun, env_id: str | None) -> tuple[str, dict[str, Any]]:
     """Returns id and keywords of the environment to play: `env_id` if it is not None, else the training environment.
 
+    The keywords are those of training, or none if `env_id` is another environment.
+
     Raises:
         click.UsageError: neither is known.
     """
