@@ -173,7 +173,7 @@ def test_further_steps_are_remembered_from_the_first_of_them(tmp_path: Path, fol
 def test_more_steps_than_were_left_go_on_exactly(tmp_path: Path, folder: Path) -> None:
     def hurry(log: EpisodeLog) -> None:
         model: Any = log.model
-        model.statistics._began -= 1000  # the clock of episodes, before the first of them ends
+        model.statistics._start_time -= 1000  # the clock of episodes, before the first of them ends
 
     stopped = call_meeting({3: hurry, 150: interrupt}, *TRAIN, "--folder", tmp_path, "-n", 200, "--eval-freq", 0)
     assert stopped.exit_code == 130
