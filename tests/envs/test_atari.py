@@ -51,25 +51,26 @@ def test_settings_of_the_protocols() -> None:
 
 
 def play(stream: Any, ticks: int, actions: Any) -> tuple[list[Any], EpisodeStatistics]:
-    statistics, ticks = EpisodeStatistics(stream.num_envs), []
+    statistics = EpisodeStatistics(stream.num_envs)
+    history: list[Any] = []
     rows = stream.begin(7)
     for tick in range(ticks):
         statistics.update(rows)
         slot = rows.slots[0]
-        ticks.append((slot.obs["obs"].copy(), slot.score, slot.reward, slot.terminal, slot.last, rows.action))
+        history.append((slot.obs["obs"].copy(), slot.score, slot.reward, slot.terminal, slot.last, rows.action))
         rows = stream.step(actions[tick])
-    return ticks, statistics
+    return history, statistics
 
 
 def test_a_lost_life_is_terminal_but_not_last_and_is_followed_by_fire() -> None:
     actions = np.random.default_rng(0).integers(2, 4, (400, 2))  # never FIRE by itself
-    ticks, statistics = play(open_stream("BreakoutNoFrameskip-v4", num_envs=2), 400, actions)
+    history, statistics = play(open_stream("BreakoutNoFrameskip-v4", num_envs=2), 400, actions)
     raw = AtariVectorEnv("breakout", 2, stack_num=1, reward_clipping=False)
     obs, info = raw.reset(seed=7)
     no, lives = np.zeros(2, bool), info["lives"]
     score, terminated, truncated, lost_lives, games, sent = np.zeros(2), no, no, 0, 0, None
     ended = no
-    for tick, row in enumerate(ticks):
+    for tick, row in enumerate(history):
         lost = (info["lives"] < lives) & (info["lives"] > 0) & ~ended
         ended, lives = terminated | truncated, info["lives"]
         for found, wanted in zip(row[:5], (obs, score, np.sign(score), terminated | lost, ended), strict=True):
@@ -131,13 +132,13 @@ def test_an_illegal_action_never_reaches_the_emulator() -> None:
 
 def test_monitor_files_hold_raw_scores(tmp_path: Any) -> None:
     env = make_atari_env("BreakoutNoFrameskip-v4", 2, start_index=4, monitor_dir=tmp_path)
-    ticks, statistics = play(open_stream(env), 700, np.random.default_rng(1).integers(0, 4, (700, 2)))
+    history, statistics = play(open_stream(env), 700, np.random.default_rng(1).integers(0, 4, (700, 2)))
     env.close()
     results = load_results(tmp_path)
     assert sorted(file.name for file in tmp_path.iterdir()) == ["4.monitor.csv", "5.monitor.csv"]
     assert sorted(results["r"]) == sorted(info["r"] for info in statistics.ep_info_buffer)
     assert sorted(results["l"]) == sorted(info["l"] for info in statistics.ep_info_buffer)
-    assert len(ticks) == 700
+    assert len(history) == 700
 
 
 def stack(frames: list[Any], resets: list[bool], at: int, count: int) -> Any:
