@@ -78,21 +78,21 @@ class TMaze(gymnasium.Env[npt.NDArray[np.float32], int]):
 
 
 class HiddenVelocities(gymnasium.ObservationWrapper[Any, Any, Any]):
-    """Reduces vector observations to the entries at `kept`.
+    """Reduces vector observations to the entries at `observed`.
 
     Args:
         env: environment with a one-dimensional Box.
-        kept: indices of the observed entries.
+        observed: indices of the entries in an observation.
     """
 
-    def __init__(self, env: gymnasium.Env[Any, Any], kept: tuple[int, ...] = (0, 2)) -> None:
+    def __init__(self, env: gymnasium.Env[Any, Any], observed: tuple[int, ...] = (0, 2)) -> None:
         super().__init__(env)
         space: Any = env.observation_space
-        self.kept = list(kept)
-        self.observation_space = spaces.Box(space.low[self.kept], space.high[self.kept], dtype=space.dtype)
+        self.observed = list(observed)
+        self.observation_space = spaces.Box(space.low[self.observed], space.high[self.observed], dtype=space.dtype)
 
     def observation(self, observation: Any) -> Any:
-        return observation[self.kept]
+        return observation[self.observed]
 
 
 def make_cartpole_without_velocities(**kwargs: Any) -> gymnasium.Env[Any, Any]:

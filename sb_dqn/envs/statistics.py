@@ -48,7 +48,7 @@ class EpisodeStatistics:
         """Episodes that ended in the latest tick."""
         self.num_steps = 0
         self.num_episodes = 0
-        self._start = time.time()
+        self._start_time = time.time()
 
     def update(self, rows: Rows) -> list[Episode]:
         """Counts one tick and returns the episodes that ended in it."""
@@ -67,7 +67,7 @@ class EpisodeStatistics:
         return self.finished
 
     def _finish(self, slot: Slot) -> None:
-        now = round(time.time() - self._start, 6)
+        now = round(time.time() - self._start_time, 6)
         # a lane that is restarted at its reset ends an episode without a step, which does not count
         for lane in np.flatnonzero(slot.last & slot.valid & (self.lengths > 0)).tolist():
             episode = Episode(float(self.returns[lane]), int(self.lengths[lane]), now, lane)
@@ -108,7 +108,7 @@ class EpisodeStatistics:
             "ep_success_buffer": list(self.ep_success_buffer),
             "num_steps": self.num_steps,
             "num_episodes": self.num_episodes,
-            "elapsed": time.time() - self._start,
+            "elapsed": time.time() - self._start_time,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -129,7 +129,7 @@ class EpisodeStatistics:
         self.ep_success_buffer = deque(state["ep_success_buffer"], maxlen=self.ep_success_buffer.maxlen)
         self.num_steps = int(state["num_steps"])
         self.num_episodes = int(state["num_episodes"])
-        self._start = time.time() - float(state["elapsed"])
+        self._start_time = time.time() - float(state["elapsed"])
         self.finished = []
 
 

@@ -175,7 +175,7 @@ def test_new_number_of_steps_is_saved_after_the_first_step(tmp_path: Path, folde
 def test_resume_for_more_steps_than_remained_is_exact(tmp_path: Path, folder: Path) -> None:
     def advance_clock(log: EpisodeLog) -> None:
         model: Any = log.model
-        model.statistics._began -= 1000  # the clock of the episode log, before the first episode ends
+        model.statistics._start_time -= 1000  # the clock of the episode log, before the first episode ends
 
     stopped = call_with_actions(
         {3: advance_clock, 150: interrupt}, *TRAIN, "--folder", tmp_path, "-n", 200, "--eval-freq", 0

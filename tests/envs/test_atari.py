@@ -51,25 +51,26 @@ def test_settings_of_the_protocols() -> None:
 
 
 def play(stream: Any, ticks: int, actions: Any) -> tuple[list[Any], EpisodeStatistics]:
-    statistics, told = EpisodeStatistics(stream.num_envs), []
+    statistics = EpisodeStatistics(stream.num_envs)
+    history: list[Any] = []
     rows = stream.begin(7)
     for tick in range(ticks):
         statistics.update(rows)
         slot = rows.slots[0]
-        told.append((slot.obs["obs"].copy(), slot.score, slot.reward, slot.terminal, slot.last, rows.action))
+        history.append((slot.obs["obs"].copy(), slot.score, slot.reward, slot.terminal, slot.last, rows.action))
         rows = stream.step(actions[tick])
-    return told, statistics
+    return history, statistics
 
 
 def test_a_lost_life_is_terminal_but_not_last_and_is_followed_by_fire() -> None:
     actions = np.random.default_rng(0).integers(2, 4, (400, 2))  # never FIRE by itself
-    told, statistics = play(open_stream("BreakoutNoFrameskip-v4", num_envs=2), 400, actions)
+    history, statistics = play(open_stream("BreakoutNoFrameskip-v4", num_envs=2), 400, actions)
     raw = AtariVectorEnv("breakout", 2, stack_num=1, reward_clipping=False)
     obs, info = raw.reset(seed=7)
     no, lives = np.zeros(2, bool), info["lives"]
     score, terminated, truncated, lost_lives, games, sent = np.zeros(2), no, no, 0, 0, None
     ended = no
-    for tick, row in enumerate(told):
+    for tick, row in enumerate(history):
         lost = (info["lives"] < lives) & (info["lives"] > 0) & ~ended
         ended, lives = terminated | truncated, info["lives"]
         for found, wanted in zip(row[:5], (obs, score, np.sign(score), terminated | lost, ended), strict=True):
@@ -125,19 +126,19 @@ def test_an_illegal_action_never_reaches_the_emulator() -> None:
     env.send(np.array([0, 1], np.int32))
     with pytest.raises(EnvironmentFault, match=r"got send\(\) twice"):
         env.send(np.array([0, 1]))
-    env.reset(seed=0)  # takes the answer that was under way
+    env.reset(seed=0)  # receives the pending results
     assert env.step(np.array([0, 1]))[0].shape == (2, 1, 84, 84)
 
 
 def test_monitor_files_hold_raw_scores(tmp_path: Any) -> None:
     env = make_atari_env("BreakoutNoFrameskip-v4", 2, start_index=4, monitor_dir=tmp_path)
-    told, statistics = play(open_stream(env), 700, np.random.default_rng(1).integers(0, 4, (700, 2)))
+    history, statistics = play(open_stream(env), 700, np.random.default_rng(1).integers(0, 4, (700, 2)))
     env.close()
     results = load_results(tmp_path)
     assert sorted(file.name for file in tmp_path.iterdir()) == ["4.monitor.csv", "5.monitor.csv"]
     assert sorted(results["r"]) == sorted(info["r"] for info in statistics.ep_info_buffer)
     assert sorted(results["l"]) == sorted(info["l"] for info in statistics.ep_info_buffer)
-    assert len(told) == 700
+    assert len(history) == 700
 
 
 def stack(frames: list[Any], resets: list[bool], at: int, count: int) -> Any:
@@ -192,9 +193,9 @@ def test_same_step_autoreset_without_final_lives_warns_once() -> None:
     env = AtariVectorEnv("breakout", 2, autoreset_mode="SameStep", max_num_frames_per_episode=60)
     stream = open_stream(env, options=StreamOptions(terminal_on_life_loss=True))
     stream.begin(0)
-    with pytest.warns(UserWarning, match="Use NEXT_STEP to detect it") as said:
+    with pytest.warns(UserWarning, match="Use NEXT_STEP to detect it") as caught:
         ends = [stream.step(np.array([0, 1])).slots[0].last.any() for _ in range(40)]
-    assert sum(ends) > len(said) == 1
+    assert sum(ends) > len(caught) == 1
 
 
 @pytest.mark.parametrize("flag", ["episodic_life", "life_loss_info"])
@@ -236,8 +237,8 @@ def test_keywords_without_preprocessing_warn(key: dict[str, Any]) -> None:
 
 
 def test_explicit_raw_frames_do_not_warn() -> None:
-    for said in ({"env_kwargs": {"mode": 1, "obs_type": "rgb"}}, {"env_kwargs": {"mode": 1}, "frame_stack": 1}):
-        stream = open_stream(make_atari_env("ALE/Pong-v5", clip_reward=False, **said))  # warnings are errors here
+    for arguments in ({"env_kwargs": {"mode": 1, "obs_type": "rgb"}}, {"env_kwargs": {"mode": 1}, "frame_stack": 1}):
+        stream = open_stream(make_atari_env("ALE/Pong-v5", clip_reward=False, **arguments))  # warnings are errors here
         assert (stream.options.frame_stack, stream.options.clip_reward) == (1, False)
 
 

@@ -176,7 +176,7 @@ def test_restarted_lanes_append_to_their_monitor_files(tmp_path: Path) -> None:
             for _ in range(48):
                 stream.step(np.zeros(1, np.int64))
         stream.close()
-        results = load_results(tmp_path)  # the second call began the file anew
+        results = load_results(tmp_path)  # the second call started a new file
         assert results["l"].tolist() == [5] * episodes
         assert (np.diff(results["t"]) >= 0).all()
     with pytest.raises(ConfigurationError, match="registered with gymnasium"):

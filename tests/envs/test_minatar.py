@@ -32,13 +32,13 @@ def unregistered() -> Iterator[None]:
 def tape(env: Any, seed: int, steps: int = 400) -> list[Any]:
     """Returns all results of fixed actions after a seeded reset, over several episodes."""
     actions = np.random.default_rng(9).integers(env.action_space.n, size=steps)
-    answers = [env.reset(seed=seed)[0].tobytes()]
+    results = [env.reset(seed=seed)[0].tobytes()]
     for action in actions:
         observation, reward, terminated, truncated, _ = env.step(int(action))
-        answers.append((observation.tobytes(), float(reward), bool(terminated), bool(truncated)))
+        results.append((observation.tobytes(), float(reward), bool(terminated), bool(truncated)))
         if terminated:
-            answers.append(env.reset()[0].tobytes())
-    return answers
+            results.append(env.reset()[0].tobytes())
+    return results
 
 
 @installed

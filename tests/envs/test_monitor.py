@@ -121,9 +121,9 @@ def test_bad_files_and_keywords_are_named(tmp_path: Path) -> None:
 def test_keywords_are_lists_of_names(tmp_path: Path) -> None:
     for name in ("info_keywords", "reset_keywords"):
         for wrong in ("foo", 3, None, [3]):
-            given: Any = {name: wrong}
+            arguments: Any = {name: wrong}
             with pytest.raises(ConfigurationError, match=f"{name} must be a tuple of names.* got .*"):
-                Monitor(ToyGame(), str(tmp_path / "0"), **given)
+                Monitor(ToyGame(), str(tmp_path / "0"), **arguments)
     assert not list(tmp_path.iterdir())
     env = Monitor(ToyGame(), str(tmp_path / "0"), reset_keywords=["seed"], info_keywords=["lives"])
     env.close()

@@ -16,6 +16,8 @@ from gymnasium.wrappers import TimeLimit
 from sb_dqn import DQN, evaluate_policy, make_vec_env
 from sb_dqn.callbacks import CheckpointCallback
 from sb_dqn.envs.streams.open import open_stream
+from sb_dqn.envs.vector.env_state import layers_state
+from sb_dqn.envs.vector.seed_only import with_reset_options
 from sb_dqn.envs.vector.sync_env import Lanes
 from sb_dqn.errors import EnvironmentFault
 from tests.tiny import quick
@@ -74,6 +76,11 @@ def test_its_full_checkpoints_resume_exactly(tmp_path: Path) -> None:
     assert resumed.num_timesteps == 60
     for name, parameter in resumed.policy.state_dict().items():
         assert parameter.equal(model.policy.state_dict()[name])
+
+
+def test_files_store_the_wrapper_under_its_first_name() -> None:
+    state = layers_state(with_reset_options(SeedAlone()))
+    assert [layer["class"] for layer in state] == ["sb_dqn.envs.seed_only:SeedOnly", f"{__name__}:SeedAlone"]
 
 
 def test_options_reach_environments_that_accept_them() -> None:

@@ -58,16 +58,16 @@ def test_old_episodes_leave_the_window() -> None:
 def test_successes_count_only_in_finished_lanes() -> None:
     statistics = EpisodeStatistics(2)
     assert math.isnan(statistics.success_rate)
-    asked: list[int] = []
+    calls: list[int] = []
 
     def infos() -> list[dict[str, Any]]:
-        asked.append(1)
+        calls.append(1)
         return [{"is_success": True}, {"is_success": False}]
 
     rows = tick([1, 1], [False, False], [True, True])
     rows.make_infos = infos
     statistics.update(rows)
-    assert asked == []  # nothing ended: no dict is built
+    assert calls == []  # nothing ended: no dict is built
     rows = tick([1, 1], [True, False], [True, True])
     rows.make_infos = infos
     statistics.update(rows)

@@ -28,12 +28,12 @@ class BoxGame(ToyGame):
     def __init__(self, lane: int, seed: int, dtype: Any = np.float32) -> None:
         super().__init__(lane, seed)
         self.action_space: Any = spaces.Box(LOW.astype(dtype), HIGH.astype(dtype), dtype=dtype)
-        self.given: dict[tuple[int, int], list[float]] = {}
+        self.recorded: dict[tuple[int, int], list[float]] = {}
 
     def step(self, action: Any) -> Any:
         assert self.action_space.contains(action), action
         frame = len(self.log), self.t
-        self.given[frame] = action.astype(np.float32).tolist()
+        self.recorded[frame] = action.astype(np.float32).tolist()
         action[:] = 1e6
         self.log[-1].actions.append(0)
         life, self.t = self.rng.random() < 0.2, self.t + 1
@@ -82,7 +82,7 @@ def test_stored_actions_equal_sent_actions(kind: str, lanes: int, dtype: Any) ->
             batch = view.gather(*at, torch.ones(1))
             assert batch.action.dtype == torch.float32
             number = next(i for i, one in enumerate(game.log) if one is episode) + 1
-            assert batch.action[0].tolist() == game.given[number, t]
+            assert batch.action[0].tolist() == game.recorded[number, t]
             compared += 1
     assert compared > 60 * lanes
 
@@ -103,7 +103,7 @@ def test_illegal_actions_raise(action: Any, message: str) -> None:
     stream.begin()
     with pytest.raises(SpaceError, match=message):
         stream.step(np.array(action))
-    assert not any(game.given for game in games)
+    assert not any(game.recorded for game in games)
 
 
 def test_large_actions_are_checked() -> None:

@@ -70,8 +70,8 @@ def test_masks_in_the_info() -> None:
     env = envpool.make("CartPole-v1", env_type="gymnasium", num_envs=3, seed=3)
     legal, step, reset = np.array([[1, 0], [0, 1], [1, 1]], np.int8), env.step, env.reset
 
-    def with_masks(answer: Any) -> Any:
-        *rest, info = answer
+    def with_masks(result: Any) -> Any:
+        *rest, info = result
         return *rest, {**info, "action_mask": legal}
 
     env.step, env.reset = lambda action: with_masks(step(action)), lambda: with_masks(reset())

@@ -195,13 +195,13 @@ def test_numbers_out_of_range_raise() -> None:
 class NoFinal(DuckVecEnv):
     """Returns no final observation, with or without the flag of a time limit."""
 
-    says = False
+    flags_time_limit = False
 
     def step(self, actions: Any) -> Any:
         observations, rewards, dones, infos = super().step(actions)
         for info in infos:
             info.pop("terminal_observation", None)
-            if not self.says:
+            if not self.flags_time_limit:
                 info.pop("TimeLimit.truncated")
         return observations, rewards, dones, infos
 
@@ -215,9 +215,9 @@ def run_until_last(env: VecEnv) -> Any:
 
 
 def test_a_done_without_final_observation_is_a_termination_and_warns_once() -> None:
-    with pytest.warns(UserWarning, match="returned no infos.*terminal_observation") as said:
+    with pytest.warns(UserWarning, match="returned no infos.*terminal_observation") as caught:
         rows = run_until_last(NoFinal([ToyGame]))
-    assert len(said) == 1
+    assert len(caught) == 1
     assert rows.slots[0].terminal.tolist() == rows.slots[0].last.tolist() == [True]
 
 
@@ -227,22 +227,22 @@ def test_a_truncation_without_final_observation_raises() -> None:
             observation, reward, _, _, info = super().step(action)
             return observation, reward, False, True, info
 
-    NoFinal.says = True
+    NoFinal.flags_time_limit = True
     try:
         with pytest.raises(
             EnvironmentFault, match="infos\\[0\\] at step 1 must contain 'terminal_observation'.*DummyVecEnv"
         ):
             run_until_last(NoFinal([Truncates]))
     finally:
-        NoFinal.says = False
+        NoFinal.flags_time_limit = False
 
 
 def test_a_same_step_env_without_final_observation_raises() -> None:
     class Forgets(SyncVectorEnv):
         def step(self, actions: Any) -> Any:
-            *answer, info = super().step(actions)
+            *rest, info = super().step(actions)
             info.pop("final_obs", None)
-            return *answer, info
+            return *rest, info
 
     stream = open_stream(Forgets([ToyGame], autoreset_mode=AutoresetMode.SAME_STEP))
     rows = stream.begin()

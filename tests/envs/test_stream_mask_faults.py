@@ -18,34 +18,34 @@ MADE_HERE = [kind for kind in KINDS if kind != "sb3"]
 MISSING = object()
 
 
-class Telling(ToyGame):
+class Masked(ToyGame):
     """Endless game that allows all actions, except for `mask` at its fifth step or at the reset."""
 
     def __init__(self, lane: int, mask: Any = None, at_reset: bool = False, ends: str = "") -> None:
         super().__init__(lane)
         self.mask, self.at_reset, self.ends = mask, at_reset, ends
 
-    def told(self, wrong: bool) -> dict[str, Any]:
+    def make_info(self, wrong: bool) -> dict[str, Any]:
         mask = self.mask if wrong and self.lane == 1 else np.ones(4, bool)
         return {"lives": 3} if mask is MISSING else {"lives": 3, "action_mask": mask}
 
     def reset(self, **_: Any) -> Any:
         self.t = 0
-        return self.observe((1, 1, 1)), self.told(self.at_reset)
+        return self.observe((1, 1, 1)), self.make_info(self.at_reset)
 
     def step(self, action: Any) -> Any:
         self.t += 1
         end = self.t == 5 and self.lane == 1
         flags = end and self.ends == "terminated", end and self.ends == "truncated"
-        return self.observe((1, 1, 1)), 0.5, *flags, self.told(self.t == 5)
+        return self.observe((1, 1, 1)), 0.5, *flags, self.make_info(self.t == 5)
 
 
 def itself(game: ToyGame) -> ToyGame:
     return game
 
 
-def run(kind: str, *told: Any, **how: Any) -> Any:
-    games = [Telling(lane, *told, **how) for lane in range(3)]
+def run(kind: str, *args: Any, **how: Any) -> Any:
+    games = [Masked(lane, *args, **how) for lane in range(3)]
     stream = open_stream(KINDS[kind]([partial(itself, game) for game in games]), action_mask="info")
     rows = stream.begin()
     for _ in range(5):
@@ -92,22 +92,25 @@ def test_a_terminal_row_needs_none(kind: str, mask: Any) -> None:
         (np.ones(3, bool), r"mask of lane 1 at step 5 must be of shape \(4,\), got shape \(3,\)"),
         (np.ones((1, 4), bool), r"must be of shape \(4,\), got shape \(1, 4\)"),
         (True, r"got shape \(\)"),
-        (np.ones(4, np.float32), r"lane 1 at step 5 must be bool, or integers 0 and 1, got dtype float32.*astype\(bool\)"),
+        (
+            np.ones(4, np.float32),
+            r"lane 1 at step 5 must be bool, or integers 0 and 1, got dtype float32.*astype\(bool\)",
+        ),
         (["a", "b", "c", "d"], "got dtype <U1"),
         (np.array([0, 1, 2, 3]), "lane 1 at step 5 must hold only 0 and 1"),
         (np.array([0, 1, -1, 1]), "lane 1 at step 5 must hold only 0 and 1"),
         ([[1, 0], [1]], r"mask of lane 1 at step 5 must be of shape \(4,\), got \[\[1, 0\], \[1\]\]"),
     ],
-)  # fmt: skip
+)
 def test_an_invalid_mask_raises(kind: str, mask: Any, message: str) -> None:
     with pytest.raises(EnvironmentFault, match=message):
         run(kind, mask)
 
 
-class Wrong(Telling):
+class Wrong(Masked):
     """Makes the same fault in every lane, so that a vector env batches it."""
 
-    def told(self, wrong: bool) -> dict[str, Any]:
+    def make_info(self, wrong: bool) -> dict[str, Any]:
         return {"lives": 3, "action_mask": self.mask}
 
 
@@ -128,21 +131,24 @@ def test_an_invalid_batched_mask_raises(kind: str, mask: Any, message: str) -> N
         open_stream(KINDS[kind]([partial(itself, game) for game in games]), action_mask="info").begin()
 
 
-class Branched(Telling):
+class Branched(Masked):
     """Toy game with two choices in one branch and three in the other."""
 
     def __init__(self, lane: int, mask: Any) -> None:
         super().__init__(lane, mask)
         self.action_space = spaces.MultiDiscrete([2, 3])
 
-    def told(self, wrong: bool) -> dict[str, Any]:
+    def make_info(self, wrong: bool) -> dict[str, Any]:
         return {"action_mask": self.mask}
 
 
 @pytest.mark.parametrize(
     ("mask", "message"),
     [
-        (np.ones(6, bool), r"must be of shape \(5,\).* or \(2, 3\), or a tuple of 2 .*lengths \(2, 3\), got shape \(6,\)"),
+        (
+            np.ones(6, bool),
+            r"must be of shape \(5,\).* or \(2, 3\), or a tuple of 2 .*lengths \(2, 3\), got shape \(6,\)",
+        ),
         ((np.ones(2), np.ones(3)), "got dtype float64"),
         ((np.ones(3, bool), np.ones(2, bool)), r"must be of shape \(5,\)"),
         ((), r"lane 0 after the reset must be of shape .*got \(\)"),
@@ -150,7 +156,7 @@ class Branched(Telling):
         (np.array([[True, True, True], [False] * 3]), "must allow an action of branch 1"),
         (np.array([[False, False, True], [True] * 3]), "must allow an action of branch 0"),  # only the padding is set
     ],
-)  # fmt: skip
+)
 def test_an_invalid_mask_of_branches_raises(mask: Any, message: str) -> None:
     with pytest.raises(EnvironmentFault, match=message):
         open_stream(Branched(0, mask), action_mask="info").begin()
@@ -170,15 +176,25 @@ class Observed(ToyGame):
 @pytest.mark.parametrize(
     ("env", "where", "error", "message"),
     [
-        (ToyGame, "infos", ConfigurationError, r"action_mask must be None, 'info' \(info\['action_mask'\]\), got 'infos'"),
+        (
+            ToyGame,
+            "infos",
+            ConfigurationError,
+            r"action_mask must be None, 'info' \(info\['action_mask'\]\), got 'infos'",
+        ),
         (ToyGame, "obs", ConfigurationError, "action_mask must be None, 'info' .*got 'obs'"),
         (ToyGame, 3, ConfigurationError, "action_mask must be None, .*got 3"),
-        (Observed, "legel", ConfigurationError, r"or an observation key of \['legal', .*got 'legel'. Did you mean 'legal'"),
+        (
+            Observed,
+            "legel",
+            ConfigurationError,
+            r"or an observation key of \['legal', .*got 'legel'. Did you mean 'legal'",
+        ),
         (Observed, "legal", SpaceError, r"must be bool, .*of shape \(4,\), got MultiBinary\(3\). Use MultiBinary"),
         (Observed, "soft", SpaceError, r"must be bool, or integers 0 and 1, .*got Box"),
         (Observed, "many", SpaceError, r"must be bool, .*got Discrete\(4\)"),
     ],
-)  # fmt: skip
+)
 def test_an_invalid_source_of_masks_raises(env: Any, where: Any, error: Any, message: str) -> None:
     with pytest.raises(error, match=message):
         open_stream(env(), action_mask=where)
@@ -200,7 +216,7 @@ def test_a_mask_of_nested_observations_is_named_by_its_path() -> None:
 
 
 def test_an_open_stream_keeps_its_action_mask() -> None:
-    stream = open_stream(Telling(0), action_mask="info")
+    stream = open_stream(Masked(0), action_mask="info")
     assert open_stream(stream, action_mask="info") is stream
     assert open_stream(stream) is stream
     with pytest.raises(ConfigurationError, match="got action_mask='legal'. Pass"):
@@ -208,10 +224,10 @@ def test_an_open_stream_keeps_its_action_mask() -> None:
 
 
 def test_the_options_of_an_env_set_the_action_mask() -> None:
-    game = Telling(0)
+    game = Masked(0)
     game.stream_options = StreamOptions(clip_reward=True, action_mask="info")  # type: ignore[attr-defined]
     assert open_stream(game).has_masks
-    other = Telling(0)
+    other = Masked(0)
     other.stream_options = StreamOptions(clip_reward=True)  # type: ignore[attr-defined]
     assert open_stream(other, action_mask="info").options == StreamOptions(clip_reward=True, action_mask="info")
 

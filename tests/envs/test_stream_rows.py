@@ -101,7 +101,7 @@ def test_fire_after_a_lost_life_is_played_and_stored(kind: str) -> None:
     games, tape, _, _, _ = record(kind, 2, "vector", options)
     fired = 0
     for game, rows in zip(games, tape.lanes, strict=True):
-        assert_same(rows, expect(game, options))  # what is stored is what the game was given
+        assert_same(rows, expect(game, options))  # the stored actions are those the game received
         for row in rows[:-1]:
             if row.terminal and not row.last:
                 assert row.action == 1
@@ -115,9 +115,9 @@ def test_infos_name_the_end_of_an_episode_and_nothing_else(kind: str) -> None:
     games, _, _, infos, _ = record(kind, 2, "dict" if kind != "sb3" else "flat", StreamOptions())
     for lane, game in enumerate(games):
         ends = [(e, e.steps[-1]) for e in game.log if is_last(e, -1)]
-        told = [info[lane] for info in infos if "terminal_observation" in info[lane]]
-        assert len(told) in (len(ends), len(ends) - 1)  # the newest tick was not asked
-        for info, (_, step) in zip(told, ends, strict=False):
+        final_infos = [info[lane] for info in infos if "terminal_observation" in info[lane]]
+        assert len(final_infos) in (len(ends), len(ends) - 1)  # the infos of the latest tick were not read
+        for info, (_, step) in zip(final_infos, ends, strict=False):
             assert info["TimeLimit.truncated"] is (step.truncated and not step.terminated)
             assert info["lives"] == step.lives
             for key, array in flatten_observation(game.observe(step.frame)).items():

@@ -55,17 +55,29 @@ def lanes(shape: tuple[int, ...], count: int = 2) -> Any:
 
 KINDS: dict[str, tuple[Callable[[], Any], bool, tuple[int, ...]]] = {
     "grey": (lambda: vec_env.VecFrameStack(lanes((12, 14, 1)), 4), True, (1, 12, 14)),
-    "grey turned": (lambda: vec_env.VecTransposeImage(vec_env.VecFrameStack(lanes((12, 14, 1)), 4)), False, (1, 12, 14)),
+    "grey turned": (
+        lambda: vec_env.VecTransposeImage(vec_env.VecFrameStack(lanes((12, 14, 1)), 4)),
+        False,
+        (1, 12, 14),
+    ),
     "not turned": (
-        lambda: vec_env.VecTransposeImage(vec_env.VecFrameStack(lanes((12, 14, 1)), 4), skip=True), True, (1, 12, 14),
+        lambda: vec_env.VecTransposeImage(vec_env.VecFrameStack(lanes((12, 14, 1)), 4), skip=True),
+        True,
+        (1, 12, 14),
     ),
     "turned before": (
-        lambda: vec_env.VecFrameStack(vec_env.VecTransposeImage(lanes((12, 14, 3))), 3), False, (3, 12, 14),
+        lambda: vec_env.VecFrameStack(vec_env.VecTransposeImage(lanes((12, 14, 3))), 3),
+        False,
+        (3, 12, 14),
     ),
     "colour": (lambda: vec_env.VecFrameStack(lanes((12, 14, 3)), 2), True, (3, 12, 14)),
-    "colour turned": (lambda: vec_env.VecTransposeImage(vec_env.VecFrameStack(lanes((14, 14, 3)), 4)), False, (3, 14, 14)),
+    "colour turned": (
+        lambda: vec_env.VecTransposeImage(vec_env.VecFrameStack(lanes((14, 14, 3)), 4)),
+        False,
+        (3, 14, 14),
+    ),
     "planes first": (lambda: vec_env.VecFrameStack(lanes((2, 12, 14)), 3, channels_order="first"), False, (2, 12, 14)),
-}  # fmt: skip
+}
 """Environment, True for stacks [H, W, C], shape of a frame."""
 
 
@@ -123,9 +135,17 @@ def test_samples_equal_those_of_whole_stacks(kind: str, n_steps: int) -> None:
 @pytest.mark.parametrize("kind", ["grey", "grey turned", "colour"])
 def test_models_learn_the_same_from_frames_as_from_whole_stacks(kind: str, cls: Any) -> None:
     make, _, frame = KINDS[kind]
-    further: dict[str, Any] = {"n_steps": 16, "batch_size": 8} if cls is PPO else {
-        "buffer_size": 400, "learning_starts": 30, "batch_size": 8, "train_freq": 1, "target_update_interval": 20,
-    }  # fmt: skip
+    further: dict[str, Any] = (
+        {"n_steps": 16, "batch_size": 8}
+        if cls is PPO
+        else {
+            "buffer_size": 400,
+            "learning_starts": 30,
+            "batch_size": 8,
+            "train_freq": 1,
+            "target_update_interval": 20,
+        }
+    )
     models = [
         cls("CnnPolicy", env, policy_kwargs=NETS, seed=0, device="cpu", **further)
         for env in (make(), open_stream(make(), frame_stack=1))
@@ -200,8 +220,8 @@ WHOLE: dict[str, Callable[[], Any]] = {
 @pytest.mark.parametrize("kind", WHOLE)
 def test_stacks_that_are_stored_whole_warn_once(kind: str) -> None:
     policy = "MultiInputPolicy" if kind == "dict" else "CnnPolicy"
-    said = r"replay of 200 rows .* bytes a row: each row holds 4 frames, though each frame is needed once.*outermost wrapper"
-    with pytest.warns(UserWarning, match=said) as record:
+    message = r"replay of 200 rows .* bytes a row: each row holds 4 frames, though each frame is needed once.*outermost wrapper"
+    with pytest.warns(UserWarning, match=message) as record:
         model = DQN(policy, WHOLE[kind](), buffer_size=200, learning_starts=20)
     assert len(record) == 1
     with warnings.catch_warnings():

@@ -18,27 +18,27 @@ from sb_dqn.errors import ConfigurationError, EnvironmentFault, SpaceError
 GOOD: tuple[Any, ...] = (np.zeros(2, np.float32), 1.0, False, False, {})
 
 
-class Answers(gymnasium.Env[Any, Any]):
-    """Environment that returns `answer` from step number `at` (0: from `reset`), and correct results otherwise."""
+class WrongResult(gymnasium.Env[Any, Any]):
+    """Environment that returns `result` from step number `at` (0: from `reset`), and correct results otherwise."""
 
-    def __init__(self, at: int = -1, answer: Any = None, space: Any = None) -> None:
+    def __init__(self, at: int = -1, result: Any = None, space: Any = None) -> None:
         self.observation_space = space or spaces.Box(-1, 1, (2,), np.float32)
         self.action_space = spaces.Discrete(2)
-        self.at, self.answer, self.good = at, answer, (self.observation_space.sample(), *GOOD[1:])
+        self.at, self.result, self.good = at, result, (self.observation_space.sample(), *GOOD[1:])
         self.t = 0
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
         self.t = 0
-        return self.answer if self.at == 0 else (self.good[0], {})
+        return self.result if self.at == 0 else (self.good[0], {})
 
     def step(self, action: Any) -> Any:
         self.t += 1
-        return self.answer if self.t == self.at else self.good
+        return self.result if self.t == self.at else self.good
 
 
-def play(bad: Answers, **kwargs: Any) -> None:
+def play(bad: WrongResult, **kwargs: Any) -> None:
     """Plays five steps of two lanes, of which lane 1 is wrong."""
-    good = partial(Answers, space=bad.observation_space)
+    good = partial(WrongResult, space=bad.observation_space)
     stream = open_stream(Lanes([good, lambda: bad], **kwargs))
     stream.begin()
     for _ in range(5):
@@ -60,21 +60,21 @@ def play(bad: Answers, **kwargs: Any) -> None:
     ],
 )
 def test_a_wrong_step_is_named(place: int, value: Any, message: str) -> None:
-    answer = [*GOOD]
-    answer[place] = value
+    result = [*GOOD]
+    result[place] = value
     with pytest.raises(EnvironmentFault, match=message):
-        play(Answers(3, tuple(answer)))
+        play(WrongResult(3, tuple(result)))
 
 
 def test_a_missing_number_of_a_discrete_observation_is_named() -> None:
     for space in (spaces.Discrete(3), spaces.Dict({"choice": spaces.Discrete(3)})):
         value: Any = None if isinstance(space, spaces.Discrete) else {"choice": None}
         with pytest.raises(EnvironmentFault, match="the observation in lane 1 at step 3 must be in .*cannot be stored"):
-            play(Answers(3, (value, *GOOD[1:]), space))
+            play(WrongResult(3, (value, *GOOD[1:]), space))
 
 
 @pytest.mark.parametrize(
-    ("answer", "error", "message"),
+    ("result", "error", "message"),
     [
         ((GOOD[0], None), EnvironmentFault, "lane 1 failed while resetting: info must be a dict, got None"),
         (
@@ -96,9 +96,9 @@ def test_a_missing_number_of_a_discrete_observation_is_named() -> None:
         ((np.array([1, 2], object), {}), SpaceError, "observation 'obs' in lane 1 at step 0 must have .*got object"),
     ],
 )
-def test_a_wrong_reset_is_named(answer: Any, error: type[Exception], message: str) -> None:
+def test_a_wrong_reset_is_named(result: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
-        play(Answers(0, answer))
+        play(WrongResult(0, result))
 
 
 def test_a_step_of_gyms_old_interface_is_named() -> None:
@@ -106,11 +106,11 @@ def test_a_step_of_gyms_old_interface_is_named() -> None:
         EnvironmentFault,
         match="at step 3: the result must be five values, got 4. gymnasium's reset",
     ):
-        play(Answers(3, (*GOOD[:3], {})))
+        play(WrongResult(3, (*GOOD[:3], {})))
 
 
 def test_a_reset_without_seed_is_named() -> None:
-    class Old(Answers):
+    class Old(WrongResult):
         def reset(self) -> Any:  # type: ignore[override]  # of gym's old interface
             return GOOD[0]
 
@@ -119,7 +119,7 @@ def test_a_reset_without_seed_is_named() -> None:
 
 
 def test_errors_of_the_environment_itself_are_not_changed() -> None:
-    class Own(Answers):
+    class Own(WrongResult):
         def step(self, action: Any) -> Any:
             raise ValueError("not enough values to unpack")
 
@@ -129,13 +129,13 @@ def test_errors_of_the_environment_itself_are_not_changed() -> None:
 
 def test_a_lane_with_wrong_results_may_be_restarted() -> None:
     with pytest.warns(UserWarning, match="lane 1 raised at step 3 and was restarted.*info must be a dict, got None"):
-        play(Answers(3, (*GOOD[:4], None)), on_env_error="restart")
+        play(WrongResult(3, (*GOOD[:4], None)), on_env_error="restart")
 
 
 @pytest.mark.parametrize("number", [1, True, np.float64(1), np.float32(1), np.int64(1), np.array(1.0)])
 @pytest.mark.parametrize("flag", [True, np.bool_(True), np.array(True), 1])
 def test_numbers_and_flags_of_every_type_are_accepted(number: Any, flag: Any) -> None:
-    stream = open_stream(Answers(1, (GOOD[0], number, flag, np.bool_(False), {})))
+    stream = open_stream(WrongResult(1, (GOOD[0], number, flag, np.bool_(False), {})))
     stream.begin()
     rows = stream.step(np.zeros(1, np.int64))
     assert rows.slots[0].score.tolist() == [1.0]
@@ -147,7 +147,7 @@ class Bare(gymnasium.Env[Any, Any]):
     """Environment without spaces."""
 
 
-class Half(Answers):
+class Half(WrongResult):
     """Environment without an action space."""
 
     def __init__(self) -> None:
@@ -161,7 +161,7 @@ class Half(Answers):
         (Bare, "lane 0 must be a gymnasium.Env, .*got a Bare without observation_space, action_space. Set"),
         (Half, "lane 0 must be .*got a Half without action_space"),
         (lambda: gymnasium.Wrapper(Half()), "lane 0 must be .*got a Wrapper without action_space"),
-        (lambda: (Answers(), {}), "or a factory that returns one, got a tuple without unwrapped, reset, step"),
+        (lambda: (WrongResult(), {}), "or a factory that returns one, got a tuple without unwrapped, reset, step"),
         (lambda: None, "got a NoneType without unwrapped"),
     ],
 )

@@ -216,7 +216,7 @@ class Stream(ABC):
             )
 
     def _check_finite(self, obs: Observation, lanes: BoolArray | None = None) -> None:
-        """Raises on NaN and infinity in the given lanes, by default in all."""
+        """Raises on NaN and infinity in `lanes`, by default in all lanes."""
         for key in self._float_keys:
             if not is_finite(obs[key]):
                 finite = np.isfinite(obs[key]).reshape(self.num_envs, -1).min(axis=1)
@@ -510,7 +510,7 @@ def stacked_space(space: spaces.Space[Any], frames: int, channels: int = 1) -> s
 
 
 def shares_environment(env: Any, other: Any) -> bool:
-    """Returns True if two environments share an innermost environment, whatever their wrappers."""
+    """Returns True if two environments share an innermost environment; wrappers do not matter."""
     return not _innermost_ids(env).isdisjoint(_innermost_ids(other))
 
 

@@ -28,8 +28,8 @@ class LaneRecorder:
     """
 
     def __init__(self, filenames: Sequence[str], env_id: str) -> None:
-        self._start = time.time()
-        header: dict[str, float | str] = {"t_start": self._start, "env_id": env_id}
+        self._start_time = time.time()
+        header: dict[str, float | str] = {"t_start": self._start_time, "env_id": env_id}
         self._writers = [ResultsWriter(name, header) for name in filenames]
         self._returns = np.zeros(len(filenames))
         self._lengths = np.zeros(len(filenames), np.int64)
@@ -48,7 +48,7 @@ class LaneRecorder:
         self._resets = ended
         if not any_true(ended):
             return
-        elapsed = round(time.time() - self._start, 6)
+        elapsed = round(time.time() - self._start_time, 6)
         for lane in np.flatnonzero(ended).tolist():
             self._writers[lane].write_row(
                 {"r": float(self._returns[lane]), "l": int(self._lengths[lane]), "t": elapsed}

@@ -31,6 +31,8 @@ ATTRIBUTES: Mapping[str, tuple[str, ...]] = {
 """Class name to the attributes that change from step to step, without the random generator."""
 STORED_NAMES = {"sb_dqn.envs.vector.seed_only:SeedOnly": "sb_dqn.envs.seed_only:SeedOnly"}
 """Class names that files store under an earlier module."""
+OWN_STATE = "said"
+"""Kind of a state from `state_dict()`, as stored in files."""
 CHECKED = {"checked_reset": True, "checked_step": True, "checked_data_reuse": True}
 """Attributes of gymnasium's checker in mid-episode: it checks only the first calls."""
 STATELESS = (
@@ -85,7 +87,7 @@ def env_state(env: Any, trust: bool) -> dict[str, Any]:
     try:
         if not has_state_dict(env):
             raise NoEnvState(f"{type(env).__name__} has no state_dict()")
-        return {"kind": "said", "state": env.state_dict()}
+        return {"kind": OWN_STATE, "state": env.state_dict()}
     except NoEnvState as why:
         if not trust:
             raise
@@ -98,7 +100,7 @@ def restored_env(env: Any, state: Mapping[str, Any], trust: bool) -> Any:
     Raises:
         CheckpointError: the state is of another environment, or is a pickle and `trust` is False.
     """
-    if state["kind"] == "said":
+    if state["kind"] == OWN_STATE:
         env.load_state_dict(state["state"])
         return env
     if not trust:
