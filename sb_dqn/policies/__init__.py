@@ -91,7 +91,7 @@ def policy_class(policy: str | type[P], aliases: Mapping[str, type[P]], family: 
     if isinstance(policy, str):
         if policy not in aliases:
             raise ConfigurationError(
-                f"policy must be one of {sorted(aliases)} or a subclass of {family.__name__}, got {policy!r}."
+                f"policy must be one of {sorted(aliases)} or a subclass of {family.__name__}, got {policy!r}. Give one of them."
                 f"{nearest(policy, aliases)}"
             )
         return aliases[policy]

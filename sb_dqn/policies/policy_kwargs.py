@@ -45,7 +45,8 @@ def classes_of_names(kwargs: Mapping[str, Any]) -> dict[str, Any]:
         if isinstance(name := resolved.get(key), str):
             if name not in classes:
                 raise ConfigurationError(
-                    f"policy_kwargs[{key!r}] must be a class or one of {sorted(classes)}, got {name!r}.{nearest(name, classes)}"
+                    f"policy_kwargs[{key!r}] must be a class or one of {sorted(classes)}, got {name!r}. Give one of them."
+                    f"{nearest(name, classes)}"
                 )
             resolved[key] = classes[name]
     return resolved

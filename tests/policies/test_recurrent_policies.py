@@ -81,6 +81,20 @@ def test_state_dicts_keep_the_names_of_earlier_model_files(family: str, names: l
     assert len(other.load_state_dict(partial, strict=False).missing_keys) == len(state) - 2
 
 
+def test_parameters_keep_the_order_of_earlier_optimizer_states() -> None:
+    """The flat tensor of parameters, and so the moments in a file, follow the order of the modules."""
+    parts = {
+        "q": ["encoder", "recurrent_layer", "last", "head"],
+        "actor-critic": [
+            "features", "value_features", "encoders", "recurrent_layers", "policy_tower", "value_tower", "action_head",
+            "value_head",
+        ],
+    }  # fmt: skip
+    for family, expected in parts.items():
+        names = [name.split(".")[0] for name, _ in recurrent(family).networks[0].named_parameters()]
+        assert list(dict.fromkeys(names)) == expected
+
+
 @pytest.mark.parametrize("family", ["q", "actor-critic"])
 @pytest.mark.parametrize("rnn", ["lstm", "gru"])
 def test_steps_agree_with_unrolled_sequences(family: str, rnn: str) -> None:
