@@ -100,7 +100,7 @@ def test_named_files_exist(page: Path) -> None:
 
 
 def test_the_migration_page_names_every_keyword_that_is_refused() -> None:
-    keywords = " ".join(row[0] for row in table_of("migration.md", "## Keywords that are not taken"))
+    keywords = " ".join(row[0] for row in table_of("migration.md", "## Keywords that are not accepted"))
     assert [name for name in UNUSED_KEYWORDS if f"`{name}`" not in keywords] == []
 
 
