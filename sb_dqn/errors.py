@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import difflib
+import sys
 from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+_PACKAGE = str(Path(__file__).parent)
 
 
 class ConfigurationError(ValueError):
@@ -40,3 +44,11 @@ def no_attribute(owner: object, name: str, elsewhere: Mapping[str, str], known: 
     """Returns the error for a missing attribute, with the hint in `elsewhere` or the closest names in `known`."""
     hint = f" {elsewhere[name]}" if name in elsewhere else nearest(name, known, cutoff=0.75)
     return AttributeError(f"{type(owner).__name__} has no attribute {name!r}.{hint}")
+
+
+def user_stacklevel() -> int:
+    """Returns the `stacklevel` of `warnings.warn` for the first caller outside this package, called in the same function."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        level, frame = level + 1, frame.f_back
+    return level

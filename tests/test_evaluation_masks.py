@@ -54,7 +54,7 @@ def test_only_legal_actions_are_learned_from(where: str, space: str, exploration
 
 def test_a_stream_without_masks_is_refused() -> None:
     stream = open_stream(games("info"))
-    with pytest.raises(ConfigurationError, match=r"action_mask='info' come too late"):
+    with pytest.raises(ConfigurationError, match=r"got action_mask='info'. Pass"):
         play_episodes(model_for("info"), stream, 2)
 
 

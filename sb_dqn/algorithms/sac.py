@@ -131,7 +131,7 @@ class SAC(OffPolicyAlgorithm):
 
         super().__init__(
             env,
-            policy=PolicyConfig(policy, policy_kwargs, SAC_POLICIES, SACPolicy, design=temperature),
+            policy=PolicyConfig(policy, policy_kwargs, SAC_POLICIES, SACPolicy, config=temperature),
             training=training,
             objective=make_objective,
             replay=replay,

@@ -6,6 +6,7 @@ import re
 import warnings
 from typing import Any
 
+from sb_dqn.errors import user_stacklevel
 from sb_dqn.version import __version__
 
 RELEASE = re.compile(r"\d{1,9}(\.\d{1,9}){0,9}")
@@ -22,7 +23,7 @@ def warn_of_newer(written_by: Any, label: str) -> None:
         warnings.warn(
             f"{label} was written by sb_dqn {written_by[:40]}, which is newer than the installed {__version__}; what that version "
             f"added may be refused or go unread. Update: pip install -U sb_dqn",
-            stacklevel=5,  # of `load` and the like
+            stacklevel=user_stacklevel(),
         )
 
 

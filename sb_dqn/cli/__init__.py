@@ -1,1 +1,1 @@
-"""The console command `sb-dqn`. Nothing heavy is imported before a command runs, so that `--help` answers at once."""
+"""The console command `sb-dqn`. Commands import heavy packages only when they run, so that `--help` is fast."""

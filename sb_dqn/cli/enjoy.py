@@ -1,4 +1,4 @@
-"""`sb-dqn enjoy`."""
+"""The command `sb-dqn enjoy`."""
 
 from __future__ import annotations
 
@@ -8,39 +8,40 @@ from typing import Any
 import click
 
 
-@click.command(short_help="Watch a model play, in a window or as a film.")
+@click.command(short_help="Watch a model play in a window, or record a video.")
 @click.argument("run", metavar="RUN", type=click.Path(path_type=Path))
-@click.option("--env", "env_id", metavar="ID", help="Default: the one it was trained on.")
+@click.option("--env", "env_id", metavar="ID", help="Environment. Default: the training environment.")
 @click.option("--episodes", type=click.IntRange(1), default=3, show_default=True)
 @click.option(
-    "--video", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Film (.mp4, .gif), no window."
+    "--video",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Record a video (.mp4, .gif) instead of opening a window.",
 )
-@click.option(
-    "--seed", type=click.IntRange(0), default=0, show_default=True, help="The same seed plays the same games."
-)
-@click.option("--best", is_flag=True, help="The best model of the evaluations on the way, not the last.")
-@click.option("--explore", is_flag=True, help="Act as in training, epsilon and all; default: greedily.")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Random seed of the games.")
+@click.option("--best", is_flag=True, help="Use the best model of the evaluations during training.")
+@click.option("--explore", is_flag=True, help="Act with the exploration of training. Default: greedy.")
 @click.option("--device", default="auto", show_default=True)
 def enjoy(
     run: Path, env_id: str | None, episodes: int, video: Path | None, seed: int, best: bool, explore: bool, device: str
 ) -> None:
-    """Watch the model in RUN, a run's folder or a zip, play; closing the window ends it."""
+    """Watch the model in RUN (the folder of a run, or a zip) play; close the window to stop."""
     from sb_dqn.checks import check_output_path
-    from sb_dqn.cli.rendering import FILMS, Film, Window, open_shown
+    from sb_dqn.cli.rendering import VIDEO_SUFFIXES, VideoFile, Window, open_rendered
     from sb_dqn.cli.train.folder import find_run
     from sb_dqn.cli.train.load_model import env_of, load_model
     from sb_dqn.evaluation import play_episodes
 
     if video is not None:
-        check_output_path(video, "film", FILMS)
-    found = find_run(run, best=best)
-    env, env_kwargs = env_of(found, env_id)
-    model = load_model(found, device)
+        check_output_path(video, "video", VIDEO_SUFFIXES)
+    saved_run = find_run(run, best=best)
+    env, env_kwargs = env_of(saved_run, env_id)
+    model = load_model(saved_run, device)
 
     def make_screen(rate: float) -> Any:
-        return Window(f"{env} – {found.model}", rate) if video is None else Film(video, rate)
+        return Window(f"{env} – {saved_run.model}", rate) if video is None else VideoFile(video, rate)
 
-    stream, screen = open_shown(env, env_kwargs, make_screen, model.action_mask)
+    stream, screen = open_rendered(env, env_kwargs, make_screen, model.action_mask)
     try:
         played = play_episodes(model, stream, episodes, not explore, seed=seed)
     finally:

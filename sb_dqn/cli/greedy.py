@@ -1,4 +1,4 @@
-"""Evaluation episodes of the commands: with a bar or lines, and a bound on their env steps."""
+"""Evaluation episodes of the commands, with progress output and a limit on env steps."""
 
 from __future__ import annotations
 
@@ -16,48 +16,60 @@ if TYPE_CHECKING:
     from sb_dqn.episode_tally import Episodes
 
 FINAL_EPISODES = 20
-"""After a training, unless `--final-episodes` says otherwise."""
-FEWEST, MOST = 20_000, 100_000
-"""Env steps of the episodes after a training, at most: as many as were trained, within these bounds."""
-LINE = 10.0
-"""Seconds between two lines where there is no bar."""
-REFRESH = 0.1
-"""Seconds between two looks of the bar."""
+"""Default number of episodes after training."""
+MIN_FINAL_STEPS = 20_000
+"""Lower bound of the default step limit of the final episodes."""
+MAX_FINAL_STEPS = 100_000
+"""Upper bound of the default step limit of the final episodes."""
+LINE_INTERVAL = 10.0
+"""Seconds between two progress lines."""
+BAR_INTERVAL = 0.1
+"""Seconds between two updates of the progress bar."""
 
 
 @dataclass(frozen=True)
-class Played:
-    """The episodes of an evaluation, finished or not."""
+class PlayedEpisodes:
+    """Finished episodes of an evaluation, and its size and cost."""
 
     episodes: Episodes
-    asked: int
-    bound: int | None
-    """Env steps at which it ends; None: there is no bound."""
+    requested: int
+    """Number of requested episodes."""
+    max_steps: int | None
+    """Maximum env steps over all lanes; None: no limit."""
     seconds: float
 
     @property
     def missing(self) -> int:
-        """Episodes that had not finished at the bound."""
-        return self.asked - len(self.episodes.returns)
+        """Number of requested episodes that had not finished at the step limit."""
+        return self.requested - len(self.episodes.returns)
 
-    def describe(self, what: str) -> str:
-        """Returns mean and spread over the episodes that finished, and how many did not."""
+    def describe(self, noun: str) -> str:
+        """Returns mean and standard deviation over the finished episodes, and the number of unfinished ones, as text.
+
+        Args:
+            noun: plural name of the episodes, such as "greedy episodes".
+        """
         returns = self.episodes.returns
         if not returns:
-            return f"no mean return: none of {self.asked} {what} finished within {self.bound:,} env steps"
+            return f"no mean return: none of {self.requested} {noun} finished within {self.max_steps:,} env steps"
         text = f"mean return {fmean(returns):.2f} ± {pstdev(returns):.2f} over "
         if not self.missing:
-            return f"{text}{len(returns)} {what}"
+            return f"{text}{len(returns)} {noun}"
         return (
-            f"{text}the {len(returns)} of {self.asked} {what} that finished within {self.bound:,} env steps; short episodes "
-            f"are over-represented"
+            f"{text}the {len(returns)} of {self.requested} {noun} that finished within {self.max_steps:,} env steps; short "
+            f"episodes are over-represented"
         )
 
 
-def final_bound(chosen: int | None, trained: int) -> int | None:
-    """Returns the bound on the env steps after a training of `trained` of them; None where 0 was chosen, for no bound."""
+def final_step_limit(chosen: int | None, trained: int) -> int | None:
+    """Returns the maximum env steps of the final episodes, or None for no limit.
+
+    Args:
+        chosen: limit set by the user; 0: no limit; None: the default.
+        trained: env steps of training, the default within `MIN_FINAL_STEPS` and `MAX_FINAL_STEPS`.
+    """
     if chosen is None:
-        return min(max(trained, FEWEST), MOST)
+        return min(max(trained, MIN_FINAL_STEPS), MAX_FINAL_STEPS)
     return chosen or None
 
 
@@ -67,52 +79,53 @@ def play(
     episodes: int,
     *,
     bar: bool,
-    bound: int | None = None,
+    max_steps: int | None = None,
     deterministic: bool = True,
     seed: int = 0,
-) -> Played:
-    """Plays full games on an open stream; shows how far it is.
+) -> PlayedEpisodes:
+    """Plays full games on an open stream and shows the progress.
 
     Args:
         model: as in `play_episodes`.
-        stream: of the environment; it stays open.
-        episodes: to be played.
-        bar: show a live bar where the output is a terminal; else a line every ten seconds.
-        bound: env steps after which it ends with the episodes that are finished; None: no bound.
-        deterministic: greedy actions.
-        seed: of the games.
+        stream: stream of the environment; it stays open.
+        episodes: number of episodes.
+        bar: True for a progress bar if the output is a terminal; otherwise a line every ten seconds.
+        max_steps: maximum env steps over all lanes; None: no limit.
+        deterministic: True for greedy actions.
+        seed: random seed of the games.
     """
     from sb_dqn.evaluation import play_episodes
 
     started = time.monotonic()
-    shown = _Shown(episodes, bound, bar)
+    progress = _ProgressDisplay(episodes, max_steps, bar)
     try:
         played = play_episodes(
-            model, stream, episodes, deterministic, seed=seed, max_total_steps=bound, watch=shown.update
+            model, stream, episodes, deterministic, seed=seed, max_total_steps=max_steps, watch=progress.update
         )
     finally:
-        shown.close()
-    return Played(played, episodes, bound, time.monotonic() - started)
+        progress.close()
+    return PlayedEpisodes(played, episodes, max_steps, time.monotonic() - started)
 
 
-class _Shown:
-    """A bar in a terminal, else a line every ten seconds: of a short evaluation none.
+class _ProgressDisplay:
+    """Progress bar in a terminal, otherwise a line every ten seconds.
 
     Args:
-        asked: episodes.
-        bound: env steps, or None.
-        bar: a bar is wanted.
+        requested: number of requested episodes.
+        max_steps: maximum env steps, or None.
+        bar: True to use a bar if the output is a terminal.
     """
 
-    def __init__(self, asked: int, bound: int | None, bar: bool) -> None:
-        self.asked, self.bound = asked, bound
+    def __init__(self, requested: int, max_steps: int | None, bar: bool) -> None:
+        self.requested = requested
+        self.max_steps = max_steps
         self._bar: Progress | None = None
         self._task: TaskID | None = None
-        self._pause = REFRESH if bar and self._open() else LINE
-        self._next = time.monotonic() + self._pause
+        self._interval = BAR_INTERVAL if bar and self._open_bar() else LINE_INTERVAL
+        self._next = time.monotonic() + self._interval
 
-    def _open(self) -> bool:
-        """Opens the bar; False where the output is no terminal."""
+    def _open_bar(self) -> bool:
+        """Opens the bar; returns False if the output is not a terminal."""
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -126,20 +139,20 @@ class _Shown:
             TextColumn("episodes{task.fields[more]}"),
         )
         self._bar = Progress(*columns, TimeElapsedColumn(), console=console, auto_refresh=False, transient=True)
-        self._task = self._bar.add_task("evaluating", total=self.asked, more="")
+        self._task = self._bar.add_task("evaluating", total=self.requested, more="")
         self._bar.start()
         return True
 
     def update(self, played: Episodes) -> None:
-        """Shows the episodes so far, if it is time to."""
+        """Shows the finished episodes if the interval has passed."""
         if (now := time.monotonic()) < self._next:
             return
-        self._next = now + self._pause
+        self._next = now + self._interval
         done = len(played.returns)
-        steps = f"{played.steps:,}" + (f" of at most {self.bound:,}" if self.bound else "") + " env steps"
+        steps = f"{played.steps:,}" + (f" of at most {self.max_steps:,}" if self.max_steps else "") + " env steps"
         mean = f", mean return {fmean(played.returns):.2f}" if done else ""
         if self._bar is None or self._task is None:
-            click.echo(f"evaluating: {done} of {self.asked} episodes, {steps}{mean}")
+            click.echo(f"evaluating: {done} of {self.requested} episodes, {steps}{mean}")
         else:
             self._bar.update(self._task, completed=done, more=f", {steps}{mean}", refresh=True)
 

@@ -1,4 +1,4 @@
-"""`sb-dqn`: the commands by name, and errors as one line instead of a traceback."""
+"""Entry point of `sb-dqn`: command group, and errors and warnings in one line."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ def commands() -> None:
     """Train, evaluate and watch deep Q-learning agents.
 
     \b
-    sb-dqn train dqn CartPole-v1                  learns, and leaves everything in runs/dqn_CartPole-v1_1
-    sb-dqn evaluate runs/dqn_CartPole-v1_1        plays greedy episodes and prints their mean
-    sb-dqn enjoy runs/dqn_CartPole-v1_1           shows it play
-    sb-dqn compare DQN QRDQN --env CartPole-v1       trains both with three seeds each, and draws and tabulates them
+    sb-dqn train dqn CartPole-v1                  train; writes runs/dqn_CartPole-v1_1
+    sb-dqn evaluate runs/dqn_CartPole-v1_1        play greedy episodes and print the mean return
+    sb-dqn enjoy runs/dqn_CartPole-v1_1           watch the agent play
+    sb-dqn compare DQN QRDQN --env CartPole-v1    train both with three seeds each; prints a table, draws the curves
     """
 
 
@@ -37,19 +37,16 @@ for command in (train, resume, evaluate, enjoy, plot, compare, presets, info):
     commands.add_command(command)
 
 
-def as_one_line(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> str:
-    """A warning without the line of this package that gave it, which says nothing to those who typed a command."""
+def format_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> str:
+    """Formats a warning as one line, without the source line that raised it."""
     return f"{category.__name__}: {message}\n"
 
 
 def main() -> None:
-    """The console script. Faults of the user's making end in one line and status 2, those of a run in one line and status 1.
-
-    Warnings are one line, too.
-    """
-    warnings.formatwarning = as_one_line
-    atexit.register(gc.freeze)  # else Python looks for cycles among all that torch holds before it ends: a second
-    sys.path.append("")  # an environment named as module:id may lie in the folder where the command is typed
+    """Runs `sb-dqn`. User errors end in one line and exit status 2, environment errors in one line and exit status 1."""
+    warnings.formatwarning = format_warning
+    atexit.register(gc.freeze)  # saves a second at exit: no garbage collection over torch's objects
+    sys.path.append("")  # lets module:id import environments from the current folder
     try:
         commands()
     except (ConfigurationError, CheckpointError, MemoryBudgetError) as error:
@@ -61,7 +58,7 @@ def main() -> None:
 
 
 def _origin(error: BaseException) -> str:
-    """Where in the environment's own code a fault began, if an error of that is behind it."""
+    """Returns file and line of the environment's code that raised, or "" if the error has no cause."""
     cause = error
     while cause.__cause__ is not None:
         cause = cause.__cause__

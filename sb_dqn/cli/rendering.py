@@ -1,4 +1,4 @@
-"""Environments that show each frame, and where the frames go: a window, or a film."""
+"""Rendering of episodes for `sb-dqn enjoy`, to a window or a video file."""
 
 from __future__ import annotations
 
@@ -20,18 +20,16 @@ from sb_dqn.errors import ConfigurationError
 
 Frame = npt.NDArray[np.uint8]
 """`[H, W, 3]` RGB."""
-SMALLEST = 400
-"""Height in pixels below which a window is enlarged."""
+MIN_HEIGHT = 400
+"""Minimum height of a window in pixels; smaller frames are enlarged."""
 ATARI_RATE = 15.0
-"""Steps a second: 60 frames, of which the agent sees every fourth."""
-
-
-FILMS = (".mp4", ".gif", ".mkv", ".mov", ".avi")
-"""Endings of films."""
+"""Steps per second: 60 emulator frames with a frame skip of 4."""
+VIDEO_SUFFIXES = (".mp4", ".gif", ".mkv", ".mov", ".avi")
+"""File endings of supported video formats."""
 
 
 class Screen(Protocol):
-    """Where frames go."""
+    """Output for rendered frames."""
 
     def show(self, frame: Frame) -> None: ...
 
@@ -39,23 +37,30 @@ class Screen(Protocol):
 
 
 class Window:
-    """A window on the screen, at the speed of the game; closing it ends the program."""
+    """Window that shows frames at `rate` per second; closing it ends the program.
+
+    Args:
+        title: title of the window.
+        rate: frames per second.
+    """
 
     def __init__(self, title: str, rate: float) -> None:
         try:
             import pygame
         except ImportError:
             raise ConfigurationError(
-                "a window needs pygame: pip install 'sb_dqn[render]'; or make a film with --video film.mp4"
+                "A window requires pygame. Install it with pip install 'sb_dqn[render]', or record a video with --video film.mp4."
             ) from None
-        self._pygame, self._title, self._rate = pygame, title, rate
+        self._pygame = pygame
+        self._title = title
+        self._rate = rate
         self._screen: Any = None
         self._clock = pygame.time.Clock()
 
     def show(self, frame: Frame) -> None:
-        """Draw, and wait until the next frame is due."""
+        """Draws the frame and waits until the next one is due."""
         pygame = self._pygame
-        scale = max(1, -(-SMALLEST // frame.shape[0]))
+        scale = max(1, -(-MIN_HEIGHT // frame.shape[0]))
         size = (frame.shape[1] * scale, frame.shape[0] * scale)
         if self._screen is None:
             pygame.display.init()
@@ -63,7 +68,7 @@ class Window:
                 self._screen = pygame.display.set_mode(size)
             except pygame.error as error:
                 raise ConfigurationError(
-                    f"no window can be opened ({error}); make a film with --video film.mp4"
+                    f"Cannot open a window ({error}). Record a video with --video film.mp4."
                 ) from error
             pygame.display.set_caption(self._title)
         surface = pygame.surfarray.make_surface(frame.swapaxes(0, 1))
@@ -77,108 +82,129 @@ class Window:
         self._pygame.display.quit()
 
 
-class Film:
-    """A video file; the ending of `path` (one of `FILMS`) says the format."""
+class VideoFile:
+    """Video file; its ending (one of `VIDEO_SUFFIXES`) selects the format.
+
+    Args:
+        path: file to write.
+        rate: frames per second.
+    """
 
     def __init__(self, path: Path, rate: float) -> None:
         try:
             import imageio.v2 as imageio
         except ImportError:
-            raise ConfigurationError("a film needs imageio: pip install 'sb_dqn[video]'") from None
+            raise ConfigurationError("A video requires imageio. Install it with pip install 'sb_dqn[video]'.") from None
         self._path = path
         gif = path.suffix.lower() == ".gif"
         options: dict[str, Any] = {"duration": 1000 / rate, "loop": 0} if gif else {"fps": rate, "macro_block_size": 2}
-        with _writing(path):
+        with _write_errors(path):
             try:
                 self._writer: Any = imageio.get_writer(path, **options)
-            except (ImportError, RuntimeError, ValueError):  # no backend, or one without its program
+            except (ImportError, RuntimeError, ValueError):  # no backend, or a backend without its executable
                 raise ConfigurationError(
-                    f"a film that ends in {path.suffix} needs ffmpeg: pip install 'sb_dqn[video]'; or let it end in .gif"
+                    f"A {path.suffix} video requires ffmpeg. Install it with pip install 'sb_dqn[video]', or write a .gif file."
                 ) from None
 
     def show(self, frame: Frame) -> None:
-        with _writing(self._path):
+        with _write_errors(self._path):
             self._writer.append_data(frame)
 
     def close(self) -> None:
-        with _writing(self._path):
+        with _write_errors(self._path):
             self._writer.close()
 
 
 @contextmanager
-def _writing(path: Path) -> Iterator[None]:
+def _write_errors(path: Path) -> Iterator[None]:
+    """Raises errors of the file system as `ConfigurationError`."""
     try:
         yield
     except OSError as error:
-        raise ConfigurationError(f"{path} cannot be written: {error.strerror or error}") from error
+        raise ConfigurationError(f"Cannot write {path}: {error.strerror or error}.") from error
 
 
-class Shown(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """A single environment that shows what it renders after each step."""
+class RenderFrames(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Wrapper that sends the rendered frame to `screen` after each reset and step."""
 
     def __init__(self, env: gymnasium.Env[Any, Any], screen: Screen) -> None:
         super().__init__(env)
         self._screen = screen
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        answer = self.env.reset(seed=seed, options=options)
+        result = self.env.reset(seed=seed, options=options)
         self._show()
-        return answer
+        return result
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        answer = self.env.step(action)
+        result = self.env.step(action)
         self._show()
-        return answer
+        return result
 
     def _show(self) -> None:
         frame: Any = self.env.render()
         self._screen.show(frame)
 
 
-class ShownAtari(AtariLanes):
-    """One Atari lane and its twin: equal seeds and equal actions play the same game, the twin's in colour and full size."""
+class RenderAtari(AtariLanes):
+    """Atari lane that sends the frames of a second emulator to `screen`.
 
-    def __init__(self, lane: AtariLanes, twin: AtariLanes, screen: Screen) -> None:
+    Both emulators play the same game because they use the same seeds and actions.
+
+    Args:
+        lane: one preprocessed lane for the agent.
+        color_lane: the same game in color at 210 x 160 pixels.
+        screen: output for the color frames.
+    """
+
+    def __init__(self, lane: AtariLanes, color_lane: AtariLanes, screen: Screen) -> None:
         super().__init__(lane.env, lane.stream_options, lane.get_action_meanings())
-        self._twin, self._screen = twin, screen
+        self._color_lane = color_lane
+        self._screen = screen
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        self._screen.show(self._twin.reset(seed=seed, options=options)[0][0, 0])
+        self._screen.show(self._color_lane.reset(seed=seed, options=options)[0][0, 0])
         return super().reset(seed=seed, options=options)
 
     def send(self, actions: Any) -> None:
         super().send(actions)
-        self._twin.send(actions)
+        self._color_lane.send(actions)
 
     def recv(self) -> Any:
-        self._screen.show(self._twin.recv()[0][0, 0])
+        self._screen.show(self._color_lane.recv()[0][0, 0])
         return super().recv()
 
     def close_extras(self, **kwargs: Any) -> None:
-        self._twin.close()
+        self._color_lane.close()
         super().close_extras(**kwargs)
 
 
-def open_shown(
+def open_rendered(
     env_id: str,
     env_kwargs: Mapping[str, Any],
     make_screen: Callable[[float], Screen],
     action_mask: str | None = None,
 ) -> tuple[Stream, Screen]:
-    """One lane of the environment that shows itself on the screen that `make_screen` makes for its rate (steps a second).
+    """Opens one lane of the environment and a screen that shows each of its frames.
+
+    Args:
+        env_id: gymnasium id.
+        env_kwargs: keywords of the environment.
+        make_screen: makes the screen from a frame rate in steps per second.
+        action_mask: source of the mask of legal actions, or None for no masks.
 
     Raises:
         ConfigurationError: an unknown id, or an environment that cannot render.
     """
     if is_atari(spec_of(env_id)):
         arguments = atari_arguments(env_kwargs)
-        coloured = {**arguments["env_kwargs"], "grayscale": False, "img_height": 210, "img_width": 160}
+        in_color = {**arguments["env_kwargs"], "grayscale": False, "img_height": 210, "img_width": 160}
         lane = make_atari_env(env_id, 1, **arguments)
-        twin = make_atari_env(env_id, 1, **{**arguments, "frame_stack": 1, "env_kwargs": coloured})
-        if not isinstance(lane, AtariLanes) or not isinstance(twin, AtariLanes):
-            raise ConfigurationError(f"{env_id} cannot be shown; take its ALE/...-v5 or ...NoFrameskip-v4 form")
+        color_lane = make_atari_env(env_id, 1, **{**arguments, "frame_stack": 1, "env_kwargs": in_color})
+        if not isinstance(lane, AtariLanes) or not isinstance(color_lane, AtariLanes):
+            raise ConfigurationError(f"Cannot render {env_id}. Use its ALE/...-v5 or ...NoFrameskip-v4 id.")
         screen = make_screen(ATARI_RATE)
-        return open_stream(ShownAtari(lane, twin, screen), action_mask=action_mask), screen
+        return open_stream(RenderAtari(lane, color_lane, screen), action_mask=action_mask), screen
     env = make_env(env_id, {**env_kwargs, "render_mode": "rgb_array"})
     screen = make_screen(float(env.metadata.get("render_fps") or 30))
-    return open_stream(Shown(env, screen), action_mask=action_mask), screen
+    return open_stream(RenderFrames(env, screen), action_mask=action_mask), screen

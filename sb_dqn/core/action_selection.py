@@ -20,7 +20,7 @@ from sb_dqn.core.network_runner import NetworkRunner, Transform
 from sb_dqn.core.recurrent_state import RecurrentState
 from sb_dqn.exploration import Exploration
 from sb_dqn.policies import QPolicy
-from sb_dqn.policies.drawing import StochasticPolicy
+from sb_dqn.policies.base import StochasticPolicy
 from sb_dqn.spaces import actions_of
 from sb_dqn.types import ActionArray, BoolArray, Observation, Rows
 
@@ -47,6 +47,10 @@ class ActionSelector(ABC):
         self.recurrent_state = RecurrentState(policy, num_lanes) if policy.recurrent else None
         self.extras: Extras = {}
         """Arrays to store with the actions that were selected last."""
+
+    def recurrent_inputs(self, rows: Rows) -> tuple[npt.NDArray[Any], ...]:
+        """Returns the recurrent inputs of the network for the open rows; none for a feed-forward policy."""
+        return () if self.recurrent_state is None else self.recurrent_state.inputs(rows)
 
     @abstractmethod
     def select(self, rows: Rows, observe: Observe, uniform: bool = False) -> ActionArray:
@@ -106,6 +110,8 @@ class QActionSelector(ActionSelector):
         self.transform = transform
         self.noise_generator = noise_generator
         self.stores_value = stores_value
+        self.runs_always = stores_value or policy.recurrent
+        """True if the network runs at each tick, even for uniform actions."""
         self.mode: Mode = "eager"
         self._runner: NetworkRunner | None = None
         self._mode_of_runner: Mode = "eager"
@@ -122,44 +128,33 @@ class QActionSelector(ActionSelector):
         return self._runner
 
     def _function(self) -> Callable[..., Any]:
-        if self.recurrent_state is not None:
-            return self.policy.step  # type: ignore[no-any-return]  # of a recurrent policy
-        values = self.stores_value or self.exploration.needs_values
-        return self.policy.values if values else self.policy.greedy  # type: ignore[no-any-return]
+        if self.runs_always:
+            return self.policy.values_step  # type: ignore[no-any-return]
+        return self.policy.values if self.exploration.needs_values else self.policy.greedy  # type: ignore[no-any-return]
 
     def select(self, rows: Rows, observe: Observe, uniform: bool = False) -> ActionArray:
         mask = rows.slots[-1].mask
-        if self.recurrent_state is not None:
-            return self._select_recurrent(self.recurrent_state, rows, observe(), mask, uniform)
-        if uniform:
-            return self.uniform(mask)
-        if self.stores_value:
-            q = self.runner.single(observe(), mask)
+        if not self.runs_always:
+            if uniform:
+                return self.uniform(mask)
+            return self.exploration.select(lambda: self.runner.single(observe(), mask), mask)
+        inputs = self.recurrent_inputs(rows)
+        q, *state = self.runner(observe(), mask, *inputs)
+        values = self.exploration.needs_values
+        action = self.uniform(mask) if uniform else self.exploration.select(lambda: q if values else q.argmax(-1), mask)
+        if self.recurrent_state is None:
             self.extras = {"value": best_value(q)}
-            return self._explore(q, mask)
-        return self.exploration.select(lambda: self.runner.single(observe(), mask), mask)
-
-    def _select_recurrent(
-        self, recurrent: RecurrentState, rows: Rows, obs: Observation, mask: BoolArray | None, uniform: bool
-    ) -> ActionArray:
-        inputs = recurrent.inputs(rows)
-        q, recurrent.state = self.runner(obs, mask, inputs.action, inputs.reward, inputs.state)
-        action = self.uniform(mask) if uniform else self._explore(q, mask)
-        taken = np.take_along_axis(q, action[..., None], -1)[..., 0]
-        self.extras = {
-            "state": inputs.state,
-            "q_taken": taken.astype(np.float32),
-            "q_best": q.max(-1).astype(np.float32),
-        }
+        else:
+            taken = np.take_along_axis(q, action[..., None], -1)[..., 0]
+            q_values = {"q_taken": taken.astype(np.float32), "q_best": q.max(-1).astype(np.float32)}
+            self.extras = {"state": inputs[-1], **q_values}
+            (self.recurrent_state.state,) = state
         return action
-
-    def _explore(self, q: npt.NDArray[Any], mask: BoolArray | None) -> ActionArray:
-        return self.exploration.select(lambda: q if self.exploration.needs_values else q.argmax(-1), mask)
 
     def bootstrap_values(
         self, obs: Observation, mask: BoolArray | None, before: Before | None = None
     ) -> npt.NDArray[Any]:
-        return best_value(self.runner.single(obs, mask))
+        return best_value(self.runner(obs, mask)[0])
 
 
 class SampledActionSelector(ActionSelector):
@@ -171,7 +166,7 @@ class SampledActionSelector(ActionSelector):
         rng: draws the samples.
         transform: from stored observations to network inputs (normalisation).
         mode: how the networks run.
-        has_critic: False stores and returns a value of 0 (Monte-Carlo methods without a learned value).
+        has_critic: False stores and returns values of 0 (methods without a learned state value).
     """
 
     def __init__(
@@ -184,32 +179,29 @@ class SampledActionSelector(ActionSelector):
         has_critic: bool = True,
     ) -> None:
         super().__init__(policy, num_lanes, rng)
-        self.policy: Any = policy
-        self.has_critic = has_critic
         networks: Any = policy
-        if self.recurrent_state is None:
-            self._act = NetworkRunner(policy, policy.act, mode, transform)
-            self._value = NetworkRunner(policy, lambda obs, mask: networks.net.value(obs), mode, transform)
-        else:
-            self._act = NetworkRunner(policy, networks.act_on, mode, transform)
-            self._value = NetworkRunner(policy, networks.value_step, mode, transform)
+        self.policy = networks
+        self.has_critic = has_critic
+        self._act = NetworkRunner(policy, policy.act, mode, transform)
+        self._value = NetworkRunner(policy, networks.value_step, mode, transform) if has_critic else None
 
     def select(self, rows: Rows, observe: Observe, uniform: bool = False) -> ActionArray:
         mask = rows.slots[-1].mask
         if uniform:
             return self.uniform(mask)
         obs = observe()
-        inputs = None if self.recurrent_state is None else self.recurrent_state.inputs(rows)
+        inputs = self.recurrent_inputs(rows)
         drawn = self.policy.draw(self.rng, self.num_lanes)
-        action, *outputs = self._act(obs, mask, drawn, *(() if inputs is None else inputs[:3]))
-        self.extras = dict(zip(self.policy.answers, outputs, strict=True))
-        if self.recurrent_state is not None and inputs is not None:
-            self.recurrent_state.state = self.extras.pop("after")
-            self.extras |= {"begins": inputs.begins, "state": inputs.state}
-            if self.policy.memory.previous_action:
-                self.extras["previous_action"] = inputs.action
-            if self.policy.memory.previous_reward:
-                self.extras["previous_reward"] = inputs.reward
+        action, *outputs = self._act(obs, mask, drawn, *inputs)
+        self.extras = dict(zip(self.policy.output_names, outputs, strict=True))
+        if self.recurrent_state is not None:
+            previous_action, previous_reward, state = inputs
+            self.recurrent_state.state = self.extras.pop("next_state")
+            self.extras |= {"begins": self.recurrent_state.begins, "state": state}
+            if self.policy.recurrent_config.previous_action:
+                self.extras["previous_action"] = previous_action
+            if self.policy.recurrent_config.previous_reward:
+                self.extras["previous_reward"] = previous_reward
         if not self.has_critic and "value" in self.extras:
             self.extras["value"] = np.zeros(self.num_lanes, np.float32)
         return action
@@ -217,20 +209,24 @@ class SampledActionSelector(ActionSelector):
     def bootstrap_values(
         self, obs: Observation, mask: BoolArray | None, before: Before | None = None
     ) -> npt.NDArray[Any]:
-        if not self.has_critic:
+        if self._value is None:
             return np.zeros(len(next(iter(obs.values()))), np.float32)
-        if self.recurrent_state is None or before is None:
-            return self._value.single(obs, None)
-        none, count = self.recurrent_state.none, len(before.reward)
-        earlier = before.declared  # one step from the rows before, from their stored state
-        action = earlier.get("previous_action", none).astype(none.dtype)
-        reward = earlier.get("previous_reward", np.zeros(count, np.float32))
-        _, state = self._value(before.obs, None, action, reward, earlier["state"])
+        inputs = () if before is None else self._inputs_after(before, self._value)
+        return self._value(obs, None, *inputs)[0]
+
+    def _inputs_after(self, before: Before, value: NetworkRunner) -> tuple[npt.NDArray[Any], ...]:
+        """Returns the recurrent inputs after the rows `before`, by one step from their stored states."""
+        if self.recurrent_state is None:
+            return ()
+        none = self.recurrent_state.none
+        stored = before.declared
+        action = stored.get("previous_action", none).astype(none.dtype)
+        reward = stored.get("previous_reward", np.zeros(len(before.reward), np.float32))
+        _, state = value(before.obs, None, action, reward, stored["state"])
         begins = before.begins
         action = np.where(begins.reshape(-1, *(1,) * (none.ndim - 1)), none, before.action)
         reward = np.where(begins, 0.0, before.reward).astype(np.float32)
-        state = np.where(begins[:, None], 0.0, state).astype(np.float32)
-        return self._value(obs, None, action, reward, state)[0]
+        return action, reward, np.where(begins[:, None], 0.0, state).astype(np.float32)
 
 
 def best_value(q: npt.NDArray[Any]) -> npt.NDArray[Any]:

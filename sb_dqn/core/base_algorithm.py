@@ -34,7 +34,7 @@ from sb_dqn.errors import ConfigurationError, MissingPart, no_attribute
 from sb_dqn.exploration import Exploration
 from sb_dqn.exploration.config import ExplorationConfig
 from sb_dqn.logger import Logger
-from sb_dqn.policies.base import describe_images
+from sb_dqn.nn.torsos.features import describe_images
 from sb_dqn.rng import Generators
 from sb_dqn.types import ActionArray, Blueprint, Experience, Objective, Rows, Update
 
@@ -122,6 +122,8 @@ class BaseAlgorithm(ABC):
         self.counters = Counters()
         self.statistics = EpisodeStatistics(self.blueprint.num_envs, training.stats_window_size)
         self.logs = Logs(training.verbose, training.tensorboard_log)
+        for line in describe_images(self.policy) if training.verbose else ():
+            print(line)
         self.predictor = Predictor(self.policy, self.blueprint, self.action_mask, self.normalizer.observations)
         for line in describe_images(self.policy) if training.verbose else ():
             print(line)

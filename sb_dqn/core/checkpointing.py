@@ -25,7 +25,7 @@ from sb_dqn.core.resume import (
     tick_of,
     tick_state,
 )
-from sb_dqn.errors import CheckpointError, ConfigurationError
+from sb_dqn.errors import CheckpointError, ConfigurationError, user_stacklevel
 from sb_dqn.types import Rows
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def resume_state(model: Model, trust: bool, incremental: bool) -> ResumeState:
         warnings.warn(
             f"the full checkpoint is without the environment's state ({why}): resume() starts new episodes, and the interrupted "
             f"ones are recorded as truncated",
-            stacklevel=4,
+            stacklevel=user_stacklevel(),
         )
     segmented = model.segmented_rows() if incremental else None
     columns = () if segmented is None else segmented.columns

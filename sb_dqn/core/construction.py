@@ -295,7 +295,7 @@ class QPolicyConfig(PolicyConfig[QPolicy]):
         network: QNetworkConfig,
         has_target: bool = True,
     ) -> None:
-        super().__init__(policy, policy_kwargs, VALUE_POLICIES, QPolicy, design=network)
+        super().__init__(policy, policy_kwargs, VALUE_POLICIES, QPolicy, config=network)
         self.has_target = has_target
 
     def build(self, blueprint: Blueprint, rng: Generators, device: torch.device) -> QPolicy:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 
+from sb_dqn.errors import user_stacklevel
 from sb_dqn.types import Experience
 
 
@@ -39,4 +40,4 @@ class IdleWarning:
 
     def _warn(self, message: str) -> None:
         self.silent = True
-        warnings.warn(message, stacklevel=4)  # where learn was called
+        warnings.warn(message, stacklevel=user_stacklevel())

@@ -35,11 +35,11 @@ from sb_dqn.core.saved_channels import with_saved_channels
 from sb_dqn.errors import CheckpointError, ConfigurationError, EnvironmentFault
 from sb_dqn.nn.layers.linear import Noisy
 from sb_dqn.nn.parameters.optimizers import RMSpropTFLike
-from sb_dqn.nn.torsos.features import EXTRACTORS
+from sb_dqn.nn.torsos.features import EXTRACTORS, images_of
 from sb_dqn.normalize import NormalizeObservations, NormalizeRewards
 from sb_dqn.objectives.bootstrap import Munchausen
 from sb_dqn.policies import ACTOR_CRITIC_POLICIES, SAC_POLICIES, VALUE_POLICIES
-from sb_dqn.policies.base import Policy, images_of
+from sb_dqn.policies.base import Policy
 from sb_dqn.schedules import SCHEDULES
 from sb_dqn.types import Blueprint
 

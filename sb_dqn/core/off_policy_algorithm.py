@@ -18,9 +18,9 @@ from sb_dqn.core.construction import PolicyConfig, TrainingConfig
 from sb_dqn.core.replay_config import ReplayConfig, TargetConfig
 from sb_dqn.core.resume import ResumeState
 from sb_dqn.envs.streams.open import Stream
-from sb_dqn.errors import MissingPart
+from sb_dqn.errors import MissingPart, user_stacklevel
 from sb_dqn.exploration.config import ExplorationConfig
-from sb_dqn.policies.drawing import StochasticPolicy
+from sb_dqn.policies.base import StochasticPolicy
 from sb_dqn.spaces import flatten_space
 from sb_dqn.types import ActionArray, Batch, Blueprint, Objective, Rows, Update
 
@@ -78,16 +78,14 @@ class OffPolicyAlgorithm(BaseAlgorithm):
         selector = self._make_selector(lanes)
         self._make_collector(stream, self.choose, selector)
         if self._experience is None:
-            recurrent = selector.recurrent_state
-            state_size = 0 if recurrent is None else recurrent.state.shape[1]
-            self._experience = self.replay_config.build(stream, self.device, self.normalizer, state_size)
+            self._experience = self.replay_config.build(stream, self.device, self.normalizer, self.policy.state_size)
             self._update = None
             if stream.repeated_frames > 1:
                 warnings.warn(
                     f"{self.replay.ring.describe()}: each row holds {stream.repeated_frames} frames, though each frame is needed "
                     f"once. Frames are stored once if VecFrameStack, or VecTransposeImage around it, is the outermost wrapper and "
                     f"the observation is one uint8 image; open_stream(env, frame_stack=1) stores stacks without this warning",
-                    stacklevel=2,
+                    stacklevel=user_stacklevel(),
                 )
             if self.verbose:
                 self._describe(stream, self.replay)
@@ -95,7 +93,9 @@ class OffPolicyAlgorithm(BaseAlgorithm):
     def _make_selector(self, lanes: int) -> ActionSelector:
         transform = self.normalizer.observations
         if isinstance(self.policy, StochasticPolicy):
-            return SampledActionSelector(self.policy, lanes, self.rng.explore, transform, self.acting_mode)
+            return SampledActionSelector(
+                self.policy, lanes, self.rng.explore, transform, self.acting_mode, has_critic=False
+            )
         assert self.exploration is not None  # every Q-agent has one
         low = self.learner.low is not None and self._is_large
         policy = self.policy.with_net(self.learner.online) if low else self.policy

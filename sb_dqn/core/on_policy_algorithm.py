@@ -17,7 +17,7 @@ from sb_dqn.core.rollout_config import CollectionConfig
 from sb_dqn.envs.streams.open import Stream
 from sb_dqn.errors import ConfigurationError, MissingPart
 from sb_dqn.exploration.config import ExplorationConfig
-from sb_dqn.policies.drawing import StochasticPolicy
+from sb_dqn.policies.base import StochasticPolicy
 from sb_dqn.schedules import Schedule
 from sb_dqn.types import ActionArray, Blueprint, Objective, Rows, Update
 

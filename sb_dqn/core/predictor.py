@@ -11,14 +11,11 @@ from gymnasium import spaces
 from sb_dqn.core.network_runner import NetworkRunner, Transform, unchanged
 from sb_dqn.errors import SpaceError
 from sb_dqn.exploration import Exploration
-from sb_dqn.policies.base import Policy
-from sb_dqn.policies.drawing import StochasticPolicy
+from sb_dqn.policies.base import Policy, StochasticPolicy
 from sb_dqn.spaces import Actions, BoxActions, actions_of, batch_observation, flatten_space, leaf_shape
 from sb_dqn.types import ActionArray, Blueprint, BoolArray, Observation
 
 Values = npt.NDArray[Any]
-Inputs = tuple[ActionArray, Values, Values]
-"""Previous action, previous reward and recurrent state; empty for feed-forward policies."""
 
 
 class Predictor:
@@ -41,12 +38,8 @@ class Predictor:
         self.actions = self.inputs.actions
         self.transform = transform
         self.samples = isinstance(policy, StochasticPolicy)
-        if policy.recurrent:
-            self.greedy = self._runner("greedy_step" if self.samples else "step")
-            self.explore = self._runner("drawn_step" if self.samples else "step")
-        else:
-            self.greedy = self._runner("greedy")
-            self.explore = self._runner("sample" if self.samples else "values")
+        self.greedy = self._runner("greedy_step")
+        self.explore = self._runner("sample_step" if self.samples else "values_step")
 
     def _runner(self, method: str) -> NetworkRunner:
         return NetworkRunner(self.policy, getattr(self.policy, method), "eager", self.transform)
@@ -63,72 +56,48 @@ class Predictor:
     ) -> tuple[ActionArray, Any]:
         """Returns actions of the action space and the state for the next call; greedy if `rng` is None.
 
+        The state holds the frame stacks; of a recurrent policy also the recurrent state and the previous action.
+
         Args: see `BaseAlgorithm.predict`; `exploration` is that of a Q-policy.
         """
-        if self.policy.recurrent:
-            return self._recurrent(observation, state, episode_start, action_masks, exploration, rng, reward)
-        obs, batched, state = self.inputs.observations(observation, state, episode_start)
-        count = len(next(iter(obs.values())))
-        mask = self.inputs.mask(obs, action_masks, count)
-        if rng is None:
-            action = self.greedy.single(obs, mask)
-        elif self.samples:
-            action = self.explore.single(obs, mask, self.policy.draw(rng, count))
-        else:
-            assert exploration is not None  # every Q-agent has one
-            strategy = exploration.evaluation
-            runner = self.explore if strategy.needs_values else self.greedy
-            action = strategy.explore(lambda: runner.single(obs, mask), count, rng, mask)
-        action = action + self.actions.start
-        return action if batched else action[0], state
-
-    def _recurrent(
-        self,
-        observation: Any,
-        state: Any,
-        episode_start: BoolArray | None,
-        action_masks: Any,
-        exploration: Exploration | None,
-        rng: np.random.Generator | None,
-        reward: Any,
-    ) -> tuple[ActionArray, Any]:
-        """Returns the same for a recurrent policy, whose state holds recurrent state, previous action and frame stacks."""
-        if state is not None and not (isinstance(state, dict) and {"memory", "action", "frames"} <= state.keys()):
-            raise SpaceError(
-                f"state must be None or the state that the last predict returned, got {state!r}. Pass one of them."
-            )
-        frames = None if state is None else state["frames"]
+        recurrent = self.policy.recurrent
+        frames = _frames_of(state) if recurrent else state
         obs, batched, frames = self.inputs.observations(observation, frames, episode_start)
         count = len(next(iter(obs.values())))
-        begins = self._begins(state, episode_start, count)
-        memory, previous = self._previous(state, begins)
+        inputs = self._recurrent_inputs(state, episode_start, reward, count) if recurrent else ()
         mask = self.inputs.mask(obs, action_masks, count)
-        inputs = (previous, self._reward(reward, begins), memory)
-        chosen, memory = self._recurrent_action(obs, mask, inputs, exploration, rng)
+        chosen, *next_state = self._select(obs, mask, inputs, exploration, rng)
         action = chosen + self.actions.start
-        return action if batched else action[0], {"memory": memory, "action": chosen, "frames": frames}
+        state = {"memory": next_state[0], "action": chosen, "frames": frames} if recurrent else frames
+        return action if batched else action[0], state
 
-    def _recurrent_action(
+    def _select(
         self,
         obs: Observation,
         mask: BoolArray | None,
-        inputs: Inputs,
+        inputs: tuple[npt.NDArray[Any], ...],
         exploration: Exploration | None,
         rng: np.random.Generator | None,
-    ) -> tuple[ActionArray, Values]:
-        """Returns zero-based actions and the next recurrent state."""
-        if self.samples and rng is not None:
-            action, state = self.explore(obs, mask, self.policy.draw(rng, len(inputs[0])), *inputs)
-            return action, state
-        output, state = self.greedy(obs, mask, *inputs)
+    ) -> tuple[npt.NDArray[Any], ...]:
+        """Returns zero-based actions; of a recurrent policy also the next state."""
+        if rng is None:
+            return self.greedy(obs, mask, *inputs)
+        count = len(next(iter(obs.values())))
         if self.samples:
-            return output, state
-        if exploration is None or rng is None:
-            return output.argmax(-1), state
+            return self.explore(obs, mask, self.policy.draw(rng, count), *inputs)
+        assert exploration is not None  # every Q-agent has one
         strategy = exploration.evaluation
-        return strategy.explore(
-            lambda: output if strategy.needs_values else output.argmax(-1), len(output), rng, mask
-        ), state
+        runner = self.explore if strategy.needs_values else self.greedy
+        outputs = runner(obs, mask, *inputs)
+        return strategy.explore(lambda: outputs[0], count, rng, mask), *outputs[1:]
+
+    def _recurrent_inputs(
+        self, state: Any, episode_start: BoolArray | None, reward: Any, count: int
+    ) -> tuple[npt.NDArray[Any], ...]:
+        """Returns previous action `[N, ...]`, previous reward `[N]` and recurrent state `[N, P]`."""
+        begins = self._begins(state, episode_start, count)
+        memory, previous = self._previous(state, begins)
+        return previous, self._reward(reward, begins), memory
 
     def _begins(self, state: Any, episode_start: BoolArray | None, count: int) -> BoolArray:
         if episode_start is None:
@@ -171,6 +140,21 @@ class Predictor:
                 f"reward must be {len(begins)} finite numbers, one for each observation, got {reward!r}. Give the last rewards."
             )
         return np.where(begins, 0.0, rewards).astype(np.float32)
+
+
+def _frames_of(state: Any) -> Any:
+    """Returns the frame stacks in the state of a recurrent policy; None if the state is None.
+
+    Raises:
+        SpaceError: `state` is none that `predict` returned.
+    """
+    if state is None:
+        return None
+    if not isinstance(state, dict) or not {"memory", "action", "frames"} <= state.keys():
+        raise SpaceError(
+            f"state must be None or the state that the last predict returned, got {state!r}. Pass one of them."
+        )
+    return state["frames"]
 
 
 class PredictInputs:

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from sb_dqn.policies.remembering import Remembering
-from sb_dqn.types import ActionArray, BoolArray, Rows
+from sb_dqn.policies.base import Policy
+from sb_dqn.types import ActionArray, Rows
 
 Values = npt.NDArray[Any]
 
@@ -24,8 +24,6 @@ class RecurrentInputs(NamedTuple):
     """`[B]` float32, the previous reward."""
     state: Values
     """`[B, P]` float32, the recurrent state."""
-    begins: BoolArray
-    """`[B]`, True where an episode begins."""
 
 
 class RecurrentState:
@@ -36,15 +34,17 @@ class RecurrentState:
         num_lanes: B.
     """
 
-    def __init__(self, policy: Remembering, num_lanes: int) -> None:
+    def __init__(self, policy: Policy, num_lanes: int) -> None:
         self.none = policy.no_action(num_lanes)
         self.state = np.zeros((num_lanes, policy.state_size), np.float32)
         """`[B, P]` after the latest rows that were acted on."""
         self.last = np.ones(num_lanes, np.bool_)
         """`[B]`, True where an episode ended at these rows."""
+        self.begins = self.last
+        """`[B]`, True where an episode begins at these rows."""
 
     def inputs(self, rows: Rows) -> RecurrentInputs:
-        """Returns the inputs for the open rows and notes which episodes end there."""
+        """Returns the inputs for the open rows; records which episodes begin and end there."""
         begins = np.ones_like(self.last) if rows.action is None else np.zeros_like(self.last)
         for slot in rows.slots:
             begins |= slot.valid & self.last
@@ -53,7 +53,8 @@ class RecurrentState:
         action = np.where(begins.reshape(-1, *(1,) * (previous.ndim - 1)), self.none, previous)
         reward = np.where(begins, 0.0, rows.slots[-1].reward).astype(np.float32)
         state = np.where(begins[:, None], 0.0, self.state).astype(np.float32)
-        return RecurrentInputs(action, reward, state, begins)
+        self.begins = begins
+        return RecurrentInputs(action, reward, state)
 
     def state_dict(self) -> dict[str, Any]:
         return {"state": torch.from_numpy(self.state.copy()), "last": torch.from_numpy(self.last.copy())}

@@ -174,9 +174,10 @@ def _check_plain(env_id: str, spec: Any, kwargs: Mapping[str, Any], requested: M
     keys = ", ".join(plain_keys(kwargs))
     fixes = [f"leave {keys} out of env_kwargs"] if keys else []
     fixes += [] if protocol_of(spec) else [f"use the id {_preprocessed_id(spec)}"]
-    fix = f"{' and '.join(fixes)}, or set {', '.join(requested)} to None"
+    names = ", ".join(requested)
+    fix = f"{' and '.join(fixes)}, or leave {names} out"
     raise ConfigurationError(
-        f"{', '.join(requested)} must be None for {env_id}{keys and f' with {keys}'}, which ale_py's C++ vector env cannot make, "
+        f"{names} must not be set for {env_id}{keys and f' with {keys}'}, which ale_py's C++ vector env cannot make, "
         f"got {settings}. {fix[0].upper()}{fix[1:]}"
     )
 

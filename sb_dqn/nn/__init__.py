@@ -11,5 +11,11 @@ from sb_dqn.nn.torsos.features import (
 )
 
 __all__ = [
-    "BaseFeaturesExtractor", "CombinedExtractor", "FlattenExtractor", "HadamaxCNN", "ImpalaCNN", "MinAtarCNN", "NatureCNN",
-]  # fmt: skip
+    "BaseFeaturesExtractor",
+    "CombinedExtractor",
+    "FlattenExtractor",
+    "HadamaxCNN",
+    "ImpalaCNN",
+    "MinAtarCNN",
+    "NatureCNN",
+]

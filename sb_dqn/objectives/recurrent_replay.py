@@ -1,7 +1,4 @@
-"""Recurrent wrapper of Q-learning objectives for replayed sequences (R2D2).
-
-Separate from `RecurrentRolloutObjective`: burn-in, a second network, bootstrap rows and sequence priorities exist in replay only.
-"""
+"""Q-learning objectives along sequences, for recurrent networks."""
 
 from __future__ import annotations
 
@@ -13,21 +10,22 @@ from torch import Tensor
 
 from sb_dqn.buffers.sequences import Sequences, sequence_inputs
 from sb_dqn.losses.sequences import sequence_priority
+from sb_dqn.nn.layers.recurrent import FEATURES
 from sb_dqn.types import Batch, Objective
 
 
 class RecurrentReplayObjective:
-    r"""Unrolls both networks over stored sequences and applies an objective on transitions to the trained steps.
+    r"""Unrolls both networks from the stored state through burn-in, then applies another objective to the trained steps
+    (Kapturowski et al. 2019, ICLR).
 
-    Unrolling starts from the stored recurrent state, with burn-in (Kapturowski et al. 2019, ICLR). The loss has one entry
-    per trained step, `[T * N]`. The priority of a sequence combines those of its valid steps:
+    The loss is one number per trained step. The priority of a sequence combines those of its steps that count:
 
     .. math:: p = \eta \max_t p_t + (1 - \eta) \, \mathrm{mean}_t \, p_t
 
     Args:
-        inner: objective on transitions; its observations are the outputs of the recurrent layers.
-        sequences: sequence lengths and eta.
-        double_q: the online network selects the next action, so it is unrolled beyond the trained steps too.
+        inner: objective on transitions, whose observations are recurrent features.
+        sequences: lengths and eta.
+        double_q: the online network selects next actions, so it is unrolled beyond the trained steps too.
     """
 
     def __init__(self, inner: Objective, sequences: Sequences, double_q: bool = True) -> None:
@@ -37,42 +35,44 @@ class RecurrentReplayObjective:
         self.reports = inner.reports
 
     def __call__(self, online: Any, target: Any, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
-        features, next_features = self._unroll(online, batch, self.double_q)
+        obs, next_obs = self._unroll(online, batch, self.double_q)
         with torch.no_grad():
-            target_features, next_target_features = self._unroll(target, batch, True)
-        transitions = batch._replace(
-            obs={"online": features, "target": target_features},
-            next_obs={"online": next_features, "target": next_target_features},
+            obs_target, next_obs_target = self._unroll(target, batch, True)
+        unrolled = batch._replace(
+            obs={"online": obs, "target": obs_target}, next_obs={"online": next_obs, "target": next_obs_target}
         )
-        loss, facts = self.inner(_Head(online, "online"), _Head(target, "target"), transitions)
+        loss, extras = self.inner(_OnFeatures(online, "online"), _OnFeatures(target, "target"), unrolled)
         steps = (self.sequences.batch_T, -1)
-        priority = sequence_priority(facts["priority"].view(steps), batch.weight.view(steps) > 0, self.sequences.eta)
-        return loss, {**facts, "priority": priority}
+        priority = sequence_priority(extras["priority"].view(steps), batch.weight.view(steps) > 0, self.sequences.eta)
+        return loss, {**extras, "priority": priority}
 
-    def _unroll(self, net: Any, batch: Batch, beyond: bool) -> tuple[Tensor, Tensor]:
-        """Returns the recurrent features `[T * N, H]` of the trained steps and of their bootstrap rows.
-
-        The second tensor has no gradient. Without `beyond` it is not computed and repeats the first.
-        """
+    def _unroll(self, net: Any, batch: Batch, after: bool) -> tuple[Tensor, Tensor]:
+        """Returns recurrent features `[T * N, H]` at the trained steps, and at the rows that they bootstrap from (without
+        a gradient; those of the trained steps if `after` is False)."""
         length = self.sequences.batch_T
         extra = sequence_inputs(batch)
-        bare: Any = net.func if isinstance(net, partial) else net  # the noise bound to it is for the layers after
-        unrolled = bare.recall(batch.obs, extra, self.sequences.warmup_T, length, beyond)
-        trained = unrolled.trained.flatten(0, 1)
-        if not beyond:
+        bare: Any = net.func if isinstance(net, partial) else net  # noise is for the layers behind the recurrent one
+        features = bare.unroll(batch.obs, extra, self.sequences.warmup_T, length, after)
+        trained = features.trained.flatten(0, 1)
+        if not after:
             return trained, trained.detach()
-        count = unrolled.trained.shape[1]
-        all_steps = torch.cat([trained.detach(), unrolled.beyond.flatten(0, 1)])
-        sequence = torch.arange(count, device=all_steps.device).repeat(length)
-        return trained, all_steps.index_select(0, extra["end"] * count + sequence)
+        count = features.trained.shape[1]
+        along = torch.cat([trained.detach(), features.after.flatten(0, 1)])
+        lane = torch.arange(count, device=along.device).repeat(length)
+        return trained, along.index_select(0, extra["end"] * count + lane)
 
 
-class _Head:
-    """Network applied to its own recurrent features, selected by name from those of two networks."""
+class _OnFeatures:
+    """Network that reads its own recurrent features among those of two networks.
+
+    Args:
+        net: the network.
+        name: key of its features.
+    """
 
     def __init__(self, net: Any, name: str) -> None:
         self.net = net
         self.name = name
 
     def __call__(self, obs: dict[str, Tensor], mask: Tensor | None = None) -> Any:
-        return self.net({"memory": obs[self.name]}, mask)
+        return self.net({FEATURES: obs[self.name]}, mask)

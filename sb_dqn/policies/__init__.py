@@ -1,4 +1,4 @@
-"""Policies by alias or class."""
+"""Policies of each family, by alias or class."""
 
 from __future__ import annotations
 
@@ -9,21 +9,27 @@ from typing import Any, TypeVar
 from sb_dqn.checks import check_keys, check_mapping
 from sb_dqn.errors import ConfigurationError, nearest
 from sb_dqn.policies.actor_critic import (
+    ActorCriticCnnLstmPolicy,
     ActorCriticCnnPolicy,
+    ActorCriticMlpLstmPolicy,
     ActorCriticMlpPolicy,
+    ActorCriticMultiInputLstmPolicy,
     ActorCriticMultiInputPolicy,
     ActorCriticPolicy,
-)  # fmt: skip
-from sb_dqn.policies.base import Policy
-from sb_dqn.policies.policy_kwargs import classes_of_names
-from sb_dqn.policies.q_policy import CnnPolicy, MlpPolicy, MultiInputPolicy, QPolicy
-from sb_dqn.policies.recurrent_actor_critic import (
-    ActorCriticCnnLstmPolicy,
-    ActorCriticMlpLstmPolicy,
-    ActorCriticMultiInputLstmPolicy,
     RecurrentActorCriticPolicy,
 )
-from sb_dqn.policies.recurrent_q_policy import CnnLstmPolicy, MlpLstmPolicy, MultiInputLstmPolicy, RecurrentQPolicy
+from sb_dqn.policies.base import Policy
+from sb_dqn.policies.policy_kwargs import classes_of_names
+from sb_dqn.policies.q_policy import (
+    CnnLstmPolicy,
+    CnnPolicy,
+    MlpLstmPolicy,
+    MlpPolicy,
+    MultiInputLstmPolicy,
+    MultiInputPolicy,
+    QPolicy,
+    RecurrentQPolicy,
+)
 from sb_dqn.policies.sac import SACCnnPolicy, SACMlpPolicy, SACMultiInputPolicy, SACPolicy
 
 VALUE_POLICIES: dict[str, type[QPolicy]] = {
@@ -51,52 +57,70 @@ P = TypeVar("P", bound=Policy)
 OPTIMIZER_KEYS = ("optimizer_class", "optimizer_kwargs")
 
 __all__ = [
-    "ACTOR_CRITIC_POLICIES", "SAC_POLICIES", "VALUE_POLICIES", "ActorCriticPolicy", "CnnLstmPolicy", "CnnPolicy",
-    "MlpLstmPolicy", "MlpPolicy", "MultiInputLstmPolicy", "MultiInputPolicy", "Policy", "QPolicy",
-    "RecurrentActorCriticPolicy", "RecurrentQPolicy", "SACPolicy", "policy_class", "split_policy_kwargs",
-]  # fmt: skip
+    "ACTOR_CRITIC_POLICIES",
+    "SAC_POLICIES",
+    "VALUE_POLICIES",
+    "ActorCriticPolicy",
+    "CnnLstmPolicy",
+    "CnnPolicy",
+    "MlpLstmPolicy",
+    "MlpPolicy",
+    "MultiInputLstmPolicy",
+    "MultiInputPolicy",
+    "Policy",
+    "QPolicy",
+    "RecurrentActorCriticPolicy",
+    "RecurrentQPolicy",
+    "SACPolicy",
+    "policy_class",
+    "split_policy_kwargs",
+]
 
 
 def policy_class(policy: str | type[P], aliases: Mapping[str, type[P]], family: type[P]) -> type[P]:
-    """The class behind an alias, or the class itself.
+    """Returns the class of an alias, or the class itself.
 
     Args:
         policy: alias or class.
-        aliases: of the family.
-        family: what the class must be a subclass of.
+        aliases: classes of the family by alias.
+        family: base class of the policies allowed.
 
     Raises:
-        ConfigurationError: an unknown alias, or a class that is no policy of the right family.
+        ConfigurationError: unknown alias, or no subclass of `family`.
     """
     if isinstance(policy, str):
         if policy not in aliases:
             raise ConfigurationError(
-                f"policy {policy!r} is unknown: allowed are {sorted(aliases)} or a subclass of {family.__name__}."
+                f"policy must be one of {sorted(aliases)} or a subclass of {family.__name__}, got {policy!r}."
                 f"{nearest(policy, aliases)}"
             )
         return aliases[policy]
-    given: Any = policy
-    if not (isinstance(given, type) and issubclass(given, family)):
+    cls: Any = policy
+    if not (isinstance(cls, type) and issubclass(cls, family)):
         raise ConfigurationError(
-            f"policy {policy!r} is not allowed: give {sorted(aliases)} or a subclass of {family.__name__}"
+            f"policy must be one of {sorted(aliases)} or a subclass of {family.__name__}, got {policy!r}. Give one of them."
         )
     return policy
 
 
-OF_ALGORITHMS = (
+ALGORITHM_ARGUMENTS = (
     "batch_size", "double_q", "dueling", "gamma", "kappa", "learning_rate", "max_grad_norm", "munchausen", "n_atoms", "n_cosines",
     "n_fractions", "n_quantiles", "n_steps", "n_taus", "noisy", "prioritized_replay", "risk", "tau", "v_max", "v_min",
 )  # fmt: skip
-"""Arguments of algorithms that are taken for keywords of policies, where Stable-Baselines3 has them or others have."""
+"""Arguments of algorithms that users may expect in `policy_kwargs`, as in other libraries."""
 
 
 def split_policy_kwargs(
     chosen: type[Policy], policy_kwargs: Mapping[str, Any] | None
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """`policy_kwargs` for the policy, and those that name the optimiser; names of classes become the classes.
+    """Returns the keywords of the policy and those of the optimiser, with classes in place of their names.
+
+    Args:
+        chosen: class of the policy.
+        policy_kwargs: keywords of both.
 
     Raises:
-        ConfigurationError: a key that neither takes, or a name of no class.
+        ConfigurationError: unknown keyword or name.
     """
     allowed: set[str] = set()
     for parent in chosen.__mro__:
@@ -107,14 +131,16 @@ def split_policy_kwargs(
         }
         if parent is Policy:
             break
-    allowed -= {"self", "observation_space", "action_space", "design"}
+    allowed -= {"self", "observation_space", "action_space", "config", "recurrent_config"}
     misplaced = [
-        key for key in check_mapping("policy_kwargs", policy_kwargs) if key in OF_ALGORITHMS and key not in allowed
+        key
+        for key in check_mapping("policy_kwargs", policy_kwargs)
+        if key in ALGORITHM_ARGUMENTS and key not in allowed
     ]
     if misplaced:
         raise ConfigurationError(
-            f"policy_kwargs has no {misplaced[0]!r}: where a class has it, it is an argument of the constructor; give it there"
+            f"policy_kwargs has no {misplaced[0]!r}, which is an argument of the algorithm's constructor. Give it there."
         )
-    given = classes_of_names(check_keys("policy_kwargs", policy_kwargs, allowed | set(OPTIMIZER_KEYS)))
-    optimizer = {key: given.pop(key) for key in OPTIMIZER_KEYS if key in given}
-    return given, optimizer
+    kwargs = classes_of_names(check_keys("policy_kwargs", policy_kwargs, allowed | set(OPTIMIZER_KEYS)))
+    optimizer = {key: kwargs.pop(key) for key in OPTIMIZER_KEYS if key in kwargs}
+    return kwargs, optimizer

@@ -1,4 +1,4 @@
-"""Policies that draw their actions, and a value beside them: what on-policy methods learn."""
+"""Policies with a distribution over actions and a value: actor-critics."""
 
 from __future__ import annotations
 
@@ -12,40 +12,47 @@ from torch import Tensor, nn
 from sb_dqn.checks import check_bool, check_float, check_int, check_keys
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.nn.heads.policy_heads import ActionHead, BernoulliHead, CategoricalHead, GaussianHead, SquashedHead
+from sb_dqn.nn.layers.recurrent import RecurrentConfig
+from sb_dqn.nn.torsos.feature_extractor import Features
 from sb_dqn.nn.torsos.features import BaseFeaturesExtractor
-from sb_dqn.policies.actor_critic_network import ActorCriticNet, ActorCriticOutput, Towers
-from sb_dqn.policies.aliases import OfADict, OfAnImage, OfVectors
-from sb_dqn.policies.base import Features
-from sb_dqn.policies.drawing import StochasticPolicy
-from sb_dqn.policies.policy_kwargs import check_activation, check_widths, plan_features, refuse_dict_in_list
+from sb_dqn.policies.actor_critic_network import ActorCriticNetwork, ActorCriticOutput, TowersConfig
+from sb_dqn.policies.base import StochasticPolicy
+from sb_dqn.policies.policy_kwargs import (
+    check_activation,
+    check_widths,
+    extractor_of_kind,
+    features_config,
+    refuse_dict_in_list,
+)
 from sb_dqn.spaces import Actions, BoxActions, Channels, actions_of
 
 Widths = Sequence[int] | Mapping[str, Sequence[int]]
 
 
 class ActorCriticPolicy(StochasticPolicy):
-    """A distribution over actions and a value, by Stable-Baselines3's keywords.
+    """A distribution over actions and a value, with the keywords of Stable-Baselines3.
 
     Args:
-        observation_space: of one lane, as the nets see it.
+        observation_space: space of one lane, as the networks see it.
         action_space: Discrete, MultiDiscrete, MultiBinary, or a Box.
         net_arch: widths of the linear layers after the features, for each of the two towers, or `dict(pi=[...],
-            vf=[...])`; None: [64, 64], or [] for CnnPolicy, whose CNN has a hidden layer of its own.
-        activation_fn: between them.
-        ortho_init: orthogonal weights at the start (see `ActorCriticNet`).
-        log_std_init: of a Box: log of the deviation at the start, in the action's own units.
-        squash_output: of a Box: tanh keeps actions within the bounds, instead of clipping.
-        binary_logits: of MultiBinary: outputs for each bit, 1 (sigmoid) or 2 (softmax).
-        share_features_extractor: one for policy and value.
-        features_extractor_class: None asks the space.
-        features_extractor_kwargs: its keyword arguments.
+            vf=[...])`; None: [64, 64], or [] for a CnnPolicy, whose CNN has a hidden layer of its own.
+        activation_fn: activation after each layer.
+        ortho_init: orthogonal initial weights (see `ActorCriticNetwork`).
+        log_std_init: for a Box: initial log standard deviation, in the units of the action.
+        squash_output: for a Box: keep actions within the bounds by tanh instead of clipping.
+        binary_logits: for MultiBinary: outputs for each bit, 1 (sigmoid) or 2 (softmax).
+        share_features_extractor: one features extractor for policy and value.
+        features_extractor_class: None: chosen by the space.
+        features_extractor_kwargs: keyword arguments of the features extractor.
         normalize_images: divide images by 255.
-        channels: "first" or "last", for all images or by key of a Dict; None decides by their shape.
-        layer_norm: normalise before each activation, in our CNNs too.
+        channels: "first" or "last", for all images or by key of a Dict; None: chosen by their shapes.
+        layer_norm: layer norm before each activation, in CNNs of this package too.
+        recurrent_config: recurrent layers; set by `RecurrentActorCriticPolicy`, not by `policy_kwargs`.
 
     Raises:
-        ConfigurationError: a keyword is out of its range.
-        SpaceError: the action space is of another kind.
+        ConfigurationError: a keyword is out of range.
+        SpaceError: the action space is not supported.
     """
 
     def __init__(
@@ -64,17 +71,24 @@ class ActorCriticPolicy(StochasticPolicy):
         normalize_images: bool = True,
         channels: Channels = None,
         layer_norm: bool = False,
+        recurrent_config: RecurrentConfig | None = None,
     ) -> None:
         super().__init__(observation_space, action_space)
-        self._features = plan_features(
-            observation_space, features_extractor_class, features_extractor_kwargs, normalize_images, channels,
-            layer_norm=layer_norm,
-        ).with_hidden()  # fmt: skip
-        pi, vf = _both(net_arch, self._default_net_arch(features_extractor_class))
-        towers = Towers(pi, vf, check_activation(activation_fn), layer_norm)
+        extractor = extractor_of_kind(self.kind, observation_space, features_extractor_class, normalize_images)
+        self._features = features_config(
+            observation_space, extractor, features_extractor_kwargs, normalize_images, channels, layer_norm=layer_norm
+        ).with_hidden()
+        pi, vf = _tower_widths(net_arch, [] if self.kind == "image" else [64, 64])
+        towers = TowersConfig(pi, vf, check_activation(activation_fn), layer_norm)
         logits = check_int("policy_kwargs['binary_logits']", binary_logits, 1, 2)
         one_logit = logits == 1 and isinstance(action_space, spaces.MultiBinary)
         shared = check_bool("policy_kwargs['share_features_extractor']", share_features_extractor)
+        self.recurrent_config = recurrent_config
+        if recurrent_config is not None and recurrent_config.shared and not shared:
+            raise ConfigurationError(
+                "policy_kwargs['share_features_extractor'] must be True with shared_lstm=True, whose layer reads one row of "
+                "features, got False. Give shared_lstm=False."
+            )
         self.net = self.make_net(
             [self.make_features() for _ in range(1 if shared else 2)],
             towers,
@@ -87,13 +101,16 @@ class ActorCriticPolicy(StochasticPolicy):
         net: nn.Module = self.net
         return net, None
 
-    def make_net(self, features: list[Features], towers: Towers, make_head: Any, ortho_init: bool) -> Any:
-        """New nets; one of two `features` is the value's. For the other arguments see `ActorCriticNet`."""
-        own = features[1] if len(features) > 1 else None
-        return ActorCriticNet(features[0], own, towers, make_head, ortho_init)
+    def make_net(self, features: list[Features], towers: TowersConfig, make_head: Any, ortho_init: bool) -> Any:
+        """Returns a new network; a second entry of `features` is for the value. See `ActorCriticNetwork`."""
+        value_features = features[1] if len(features) > 1 else None
+        actions = actions_of(self.action_space)
+        return ActorCriticNetwork(
+            features[0], value_features, towers, make_head, ortho_init, actions, self.recurrent_config
+        )
 
     def make_features(self) -> Features:
-        """New features, as the keywords say."""
+        """Returns new preprocessing and features extractor, as configured by the keywords."""
         return self._features.make()
 
     @property
@@ -101,58 +118,137 @@ class ActorCriticPolicy(StochasticPolicy):
         head: ActionHead = self.net.action_head
         return head
 
-    def distribution(self, obs: dict[str, Tensor], mask: Tensor | None = None) -> Any:
-        return self.net.policy(obs, mask)
-
     @property
     def extras(self) -> dict[str, tuple[int, ...]]:
-        """What a rollout keeps beside the value of an observation: name to shape."""
-        return {"log_prob": (), **self.action_head.extras}
+        """Shapes, by name, of what a rollout stores with each action besides the value."""
+        extras: dict[str, tuple[int, ...]] = {"log_prob": (), **self.action_head.extras}
+        if self.recurrent_config is not None:
+            extras |= {"begins": (), "state": (self.state_size,)}
+            if self.recurrent_config.previous_action:
+                extras["previous_action"] = actions_of(self.action_space).shape
+            if self.recurrent_config.previous_reward:
+                extras["previous_reward"] = ()
+        return extras
+
+    def distribution(self, obs: dict[str, Tensor], mask: Tensor | None = None) -> Any:
+        if self.recurrent:
+            return self.distribution_step(obs, mask, *self.initial_inputs(obs))[0]
+        return self.net.policy(obs, mask)
+
+    def distribution_step(self, obs: dict[str, Tensor], mask: Tensor | None, *inputs: Tensor) -> tuple[Any, ...]:
+        if not inputs:
+            return (self.distribution(obs, mask),)
+        features, state = self.net.unroll(obs, *inputs)
+        return self.net.policy(features, mask), state
+
+    def value_step(self, obs: dict[str, Tensor], mask: Tensor | None, *inputs: Tensor) -> tuple[Tensor, ...]:
+        """Returns values `[N]`; of a recurrent policy also the next state. `mask` is not used."""
+        if not inputs:
+            return (self.net.value(obs),)
+        features, state = self.net.unroll(obs, *inputs)
+        return self.net.value(features), state
 
     @property
-    def answers(self) -> tuple[str, ...]:
-        """Names of what `act` says beside the actions."""
-        return ("value", "log_prob", *self.action_head.extras)
+    def output_names(self) -> tuple[str, ...]:
+        names = ("value", "log_prob", *self.action_head.extras)
+        return (*names, "next_state") if self.recurrent else names
 
-    def act(self, obs: dict[str, Tensor], mask: Tensor | None, drawn: Tensor) -> tuple[Tensor, ...]:
-        """Drawn actions, and what `answers` names, in that order.
-
-        Args:
-            obs: observations of N lanes.
-            mask: `[N, (D,) A]` bool, legal actions; None: all.
-            drawn: random numbers that `draw` gave.
-        """
-        return self.drawn_from(self.net(obs, mask), drawn)
-
-    def drawn_from(self, output: ActorCriticOutput, drawn: Tensor) -> tuple[Tensor, ...]:
-        """What `act` answers, from what the nets say."""
-        policy, value = output
-        sample = policy.sample(drawn)
-        kept = (sample,) if self.action_head.extras else ()
-        return self.action_head.to_action(sample), value, policy.log_prob(sample), *kept
-
-    def _default_net_arch(self, extractor: type[BaseFeaturesExtractor] | None) -> list[int]:
-        return [64, 64]
+    def act(self, obs: dict[str, Tensor], mask: Tensor | None, drawn: Tensor, *inputs: Tensor) -> tuple[Tensor, ...]:
+        state: tuple[Tensor, ...] = ()
+        if inputs:
+            obs, *state = self.net.unroll(obs, *inputs)
+        output: ActorCriticOutput = self.net(obs, mask)
+        sample = output.policy.sample(drawn)
+        extras = (sample,) if self.action_head.extras else ()
+        log_prob = output.policy.log_prob(sample)
+        return self.action_head.to_action(sample), output.value, log_prob, *extras, *state
 
 
-class ActorCriticMlpPolicy(OfVectors, ActorCriticPolicy):
-    """For vectors and whole numbers: the observation in one row, an image's pixels too, two layers of 64."""
+class RecurrentActorCriticPolicy(ActorCriticPolicy):
+    """An actor-critic with an LSTM or GRU between features and towers.
+
+    Args:
+        observation_space: space of one lane, as the networks see it.
+        action_space: Discrete, MultiDiscrete, MultiBinary, or a Box.
+        rnn: "lstm" or "gru".
+        lstm_hidden_size: units of the LSTM or GRU.
+        n_lstm_layers: layers of the LSTM or GRU.
+        shared_lstm: policy and value share one recurrent layer; False: each has its own.
+        encoder_arch: widths of the layers between features and recurrent layer; None: [].
+        previous_action: the last action is an input of the recurrent layer.
+        previous_reward: the last reward is an input of the recurrent layer; `predict` then needs it.
+        kwargs: keywords of `ActorCriticPolicy`. `net_arch` are the layers behind the recurrent layer.
+
+    Raises:
+        ConfigurationError: a keyword is out of range.
+        SpaceError: the action space is not supported.
+    """
+
+    recurrent = True
+
+    def __init__(
+        self,
+        observation_space: spaces.Space[Any],
+        action_space: spaces.Space[Any],
+        rnn: str = "lstm",
+        lstm_hidden_size: int = 256,
+        n_lstm_layers: int = 1,
+        shared_lstm: bool = False,
+        encoder_arch: Sequence[int] | None = None,
+        previous_action: bool = False,
+        previous_reward: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        encoder = tuple(check_widths(encoder_arch, [], "policy_kwargs['encoder_arch']"))
+        config = RecurrentConfig(
+            rnn, lstm_hidden_size, n_lstm_layers, previous_action, previous_reward, encoder, shared_lstm
+        )
+        super().__init__(observation_space, action_space, recurrent_config=config, **kwargs)
 
 
-class ActorCriticCnnPolicy(OfAnImage, ActorCriticPolicy):
+class ActorCriticMlpPolicy(ActorCriticPolicy):
+    """Flattens the observation, images too; two layers of 64 for each of policy and value."""
+
+    kind = "vector"
+
+
+class ActorCriticCnnPolicy(ActorCriticPolicy):
     """For one image: the Nature CNN, then the heads."""
 
-
-class ActorCriticMultiInputPolicy(OfADict, ActorCriticPolicy):
-    """For a Dict: each key through its own extractor, side by side."""
+    kind = "image"
 
 
-def _both(net_arch: Widths | None, default: list[int]) -> tuple[list[int], list[int]]:
-    """Widths of the policy's tower and of the value's."""
+class ActorCriticMultiInputPolicy(ActorCriticPolicy):
+    """For a Dict: one features extractor per key, their outputs concatenated; two layers of 64."""
+
+    kind = "dict"
+
+
+class ActorCriticMlpLstmPolicy(RecurrentActorCriticPolicy):
+    """Flattens the observation, images too; the recurrent layer, then two layers of 64 for each of policy and value."""
+
+    kind = "vector"
+
+
+class ActorCriticCnnLstmPolicy(RecurrentActorCriticPolicy):
+    """For one image: the Nature CNN with its linear layer, the recurrent layer, then the heads."""
+
+    kind = "image"
+
+
+class ActorCriticMultiInputLstmPolicy(RecurrentActorCriticPolicy):
+    """For a Dict: one features extractor per key, their outputs concatenated, then the recurrent layer."""
+
+    kind = "dict"
+
+
+def _tower_widths(net_arch: Widths | None, default: list[int]) -> tuple[list[int], list[int]]:
+    """Returns the widths of the policy's tower and of the value's."""
     if isinstance(net_arch, Mapping):
-        given = check_keys("policy_kwargs['net_arch']", net_arch, ("pi", "vf"))
+        widths_of = check_keys("policy_kwargs['net_arch']", net_arch, ("pi", "vf"))
         pi, vf = (
-            check_widths(given.get(name, []), default, f"policy_kwargs['net_arch'][{name!r}]") for name in ("pi", "vf")
+            check_widths(widths_of.get(name, []), default, f"policy_kwargs['net_arch'][{name!r}]")
+            for name in ("pi", "vf")
         )
         return pi, vf
     refuse_dict_in_list(net_arch, ("pi", "vf"))
@@ -163,13 +259,13 @@ def _both(net_arch: Widths | None, default: list[int]) -> tuple[list[int], list[
 def _make_head(
     actions: Actions, log_std_init: float, squash_output: bool, one_logit: bool, in_features: int
 ) -> ActionHead:
+    """Returns the head of the policy for an action space."""
     log_std = check_float("policy_kwargs['log_std_init']", log_std_init, -20.0, 2.0)
     squashed = check_bool("policy_kwargs['squash_output']", squash_output)
     if isinstance(actions, BoxActions):
         return (SquashedHead if squashed else GaussianHead)(in_features, actions, log_std)
     if squashed:
         raise ConfigurationError(
-            "policy_kwargs['squash_output']=True keeps the numbers of a Box within bounds; these actions are choices: "
-            "leave it out"
+            "policy_kwargs['squash_output'] must be False for discrete actions, got True. Leave it out."
         )
     return (BernoulliHead if one_logit else CategoricalHead)(in_features, actions)

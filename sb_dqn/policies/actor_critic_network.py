@@ -1,4 +1,4 @@
-"""The nets of an actor-critic: features, a tower for the policy and one for the value, and their heads."""
+"""Actor-critic network: features, one tower for the policy and one for the value, and their heads."""
 
 from __future__ import annotations
 
@@ -13,12 +13,15 @@ from torch import Tensor, nn
 
 from sb_dqn.nn.heads.policy_heads import ActionHead
 from sb_dqn.nn.layers.noise import Noise
+from sb_dqn.nn.layers.recurrent import FEATURES, VALUE_FEATURES, RecurrentConfig, RecurrentLayer
 from sb_dqn.nn.parameters.fraction_optimizer import FractionOptimizer
+from sb_dqn.nn.parameters.state_names import keep_state_names
 from sb_dqn.nn.torsos.mlp import HiddenLayers
+from sb_dqn.spaces import Actions
 
 
 class ActorCriticOutput(NamedTuple):
-    """What the nets say of N observations."""
+    """Policy and value of N observations."""
 
     policy: Any
     """Distribution over actions."""
@@ -27,13 +30,14 @@ class ActorCriticOutput(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Towers:
+class TowersConfig:
     """Hidden layers between features and heads.
 
     Args:
-        pi, vf: widths of the policy's layers and of the value's.
-        activation_fn: after each.
-        layer_norm: before each activation.
+        pi: widths of the policy's layers.
+        vf: widths of the value's layers.
+        activation_fn: after each layer.
+        layer_norm: layer norm before each activation.
     """
 
     pi: list[int]
@@ -42,78 +46,164 @@ class Towers:
     layer_norm: bool = False
 
 
-class ActorCriticNet(nn.Module):
-    """Policy and value of the same observation.
+class ActorCriticNetwork(nn.Module):
+    """Policy and value of an observation; a recurrent network has encoders and recurrent layers after the features.
 
     Args:
-        features: from observations to a row of numbers.
-        value_features: the value's own; None: it shares those of the policy.
+        features: module from observations to `[N, features_dim]`.
+        value_features: features of the value; None: those of the policy.
         towers: hidden layers.
         make_head: from the width of the last layer to the policy's head.
-        ortho_init: orthogonal weights, biases 0: gain sqrt(2) below the heads, 0.01 for the policy's, 1 for the value's.
+        ortho_init: orthogonal weights and zero biases: gain 0.01 for the policy's head, 1 for the value's, sqrt(2) for
+            the other layers.
+        actions: the action space.
+        recurrent: recurrent layers; None: feed-forward.
     """
 
     def __init__(
-        self, features: Any, value_features: Any | None, towers: Towers, make_head: Any, ortho_init: bool
+        self,
+        features: Any,
+        value_features: Any | None,
+        towers: TowersConfig,
+        make_head: Any,
+        ortho_init: bool,
+        actions: Actions,
+        recurrent: RecurrentConfig | None = None,
     ) -> None:
         super().__init__()
-        self.features, self.value_features = features, value_features
-        hidden = partial(HiddenLayers, activation_fn=towers.activation_fn, layer_norm=towers.layer_norm)
-        self.policy_tower = hidden(features.features_dim, towers.pi)
-        self.value_tower = hidden((value_features or features).features_dim, towers.vf)
-        # last: a twin in low precision shares them, and its other parameters come first
+        self.num_actions = actions.num_actions
+        self.features = features
+        self.value_features = value_features
+        self.shares_features = value_features is None if recurrent is None else recurrent.shared
+        """True if policy and value read the same features, recurrent ones if there are any."""
+        layers = partial(HiddenLayers, activation_fn=towers.activation_fn, layer_norm=towers.layer_norm)
+        widths = [features.features_dim, (value_features or features).features_dim]
+        self.recurrent_layers: nn.ModuleList | None = None
+        if recurrent is not None:
+            branches = widths[:1] if recurrent.shared else widths
+            extra = recurrent.num_inputs(actions.shape, actions.num_actions)
+            encoders = [layers(width, recurrent.encoder_arch) for width in branches]
+            self.encoders = nn.ModuleList(encoders)
+            self.recurrent_layers = nn.ModuleList(
+                RecurrentLayer(encoder.out_features + extra, recurrent) for encoder in encoders
+            )
+            widths = [recurrent.hidden_size, recurrent.hidden_size]
+        self.policy_tower = layers(widths[0], towers.pi)
+        self.value_tower = layers(widths[1], towers.vf)
+        # last: a low-precision twin shares them, and its own parameters come first
         self.action_head: ActionHead = make_head(self.policy_tower.out_features)
         self.value_head = nn.Linear(self.value_tower.out_features, 1)
         if ortho_init:
-            below = [features, value_features, self.policy_tower, self.value_tower]
-            gains = [*((part, math.sqrt(2.0)) for part in below), (self.action_head, 0.01), (self.value_head, 1.0)]
-            for part, gain in gains:
-                if part is not None:
-                    make_orthogonal(part, gain)
+            self._make_orthogonal()
+        if recurrent is not None:
+            behind = {name: f"answer.{name}" for name in ("policy_tower", "value_tower", "action_head", "value_head")}
+            first = {"features": "features.0", "value_features": "features.1", "recurrent_layers": "memories"}
+            keep_state_names(self, {**first, **behind})
+
+    def _make_orthogonal(self) -> None:
+        gain = math.sqrt(2.0)
+        recurrent = self.recurrent_layers is not None
+        encoders = [self.encoders] if recurrent else []
+        first = [(part, gain) for part in (self.features, self.value_features, *encoders) if part is not None]
+        behind = [
+            (self.policy_tower, gain), (self.value_tower, gain), (self.action_head, 0.01), (self.value_head, 1.0),
+        ]  # fmt: skip
+        # the order of the draws is part of what a seed determines
+        for part, part_gain in behind + first if recurrent else first + behind:
+            make_orthogonal(part, part_gain)
 
     def forward(self, obs: dict[str, Tensor], mask: Tensor | None = None) -> ActorCriticOutput:
-        """Distribution and value for a flat dict of `[N, *shape]`.
+        """Returns distribution and value.
 
         Args:
-            obs: observations.
+            obs: observations, a flat dict of `[N, *shape]`; for a recurrent network its recurrent features from `unroll`.
             mask: `[N, (D,) A]` bool, legal actions; None: all.
         """
-        features = self.features(obs)
-        of_value = features if self.value_features is None else self.value_features(obs)
-        policy = self.action_head(self.policy_tower(features), mask)
-        return ActorCriticOutput(policy, self._value(of_value))
+        features = self._policy_features(obs)
+        value_features = features if self.shares_features else self._value_features(obs)
+        return ActorCriticOutput(self.action_head(self.policy_tower(features), mask), self._value(value_features))
 
     def policy(self, obs: dict[str, Tensor], mask: Tensor | None = None) -> Any:
-        """The distribution alone."""
-        return self.action_head(self.policy_tower(self.features(obs)), mask)
+        """Returns the distribution only; see `forward`."""
+        return self.action_head(self.policy_tower(self._policy_features(obs)), mask)
 
     def value(self, obs: dict[str, Tensor]) -> Tensor:
-        """`[N]` float32, the value alone."""
-        return self._value((self.value_features or self.features)(obs))
+        """Returns the value only, `[N]` float32; see `forward`."""
+        return self._value(self._policy_features(obs) if self.shares_features else self._value_features(obs))
+
+    def _policy_features(self, obs: dict[str, Tensor]) -> Tensor:
+        return obs[FEATURES] if self.recurrent_layers is not None else self.features(obs)
+
+    def _value_features(self, obs: dict[str, Tensor]) -> Tensor:
+        if self.recurrent_layers is not None:
+            return obs[VALUE_FEATURES]
+        assert self.value_features is not None
+        return self.value_features(obs)  # type: ignore[no-any-return]  # nn.Module.__call__
 
     def _value(self, features: Tensor) -> Tensor:
         return self.value_head(self.value_tower(features).float()).squeeze(-1)  # type: ignore[no-any-return]  # nn.Module
 
+    def unroll(
+        self,
+        obs: dict[str, Tensor],
+        action: Tensor | None,
+        reward: Tensor | None,
+        state: Tensor,
+        begins: Tensor | None = None,
+    ) -> tuple[dict[str, Tensor], Tensor]:
+        """Returns the recurrent features of S steps of N lanes, `[S * N, H]` by name, and the last state `[N, P]`.
+
+        Args:
+            obs: flat dict of `[S * N, *shape]`, time-major.
+            action: `[S * N, ...]`, previous actions; None if they are no input.
+            reward: `[S * N]`, previous rewards; None if they are no input.
+            state: `[N, P]` before the first step.
+            begins: `[S, N]` bool, True zeroes the state before that step. None: S is 1 and no episode begins.
+        """
+        assert self.recurrent_layers is not None
+        features = [self.features(obs)]
+        if self.value_features is not None:
+            features.append(self.value_features(obs))
+        outputs = {}
+        states = []
+        names = (FEATURES, VALUE_FEATURES)
+        for i, before in enumerate(state.chunk(len(self.recurrent_layers), -1)):
+            layer: Any = self.recurrent_layers[i]
+            x = self.encoders[i](features[i % len(features)]).float()
+            x = layer.config.inputs(x, action, reward, self.num_actions)
+            x = x.view(-1, state.shape[0], x.shape[-1])
+            out, after = layer(x, before) if begins is None else layer.unroll(x, before, begins)
+            outputs[names[i]] = out.flatten(0, 1)
+            states.append(after)
+        return outputs, torch.cat(states, -1)
+
     def learning_noise(self, rows: int, as_target: bool) -> Noise | None:
-        """None: these nets draw no random numbers while learning."""
+        """Returns None: the network draws no random numbers while learning."""
         return None
 
     def make_apart(self, flat: Tensor) -> FractionOptimizer | None:
-        """None: all parameters have one optimiser."""
+        """Returns None: all parameters have one optimiser."""
         return None
 
-    def twin(self, dtype: torch.dtype) -> ActorCriticNet:
-        """A copy whose features and towers compute in `dtype`; the heads are shared and stay float32."""
+    def twin(self, dtype: torch.dtype) -> ActorCriticNetwork:
+        """Returns a copy whose layers compute in `dtype`, except for shared float32 ones.
+
+        The heads are shared, and everything from the recurrent layers on.
+        """
         twin = copy.deepcopy(self).to(dtype)
         for part in (twin.features, twin.value_features):
             if part is not None:
                 part.dtype = dtype
-        twin.action_head, twin.value_head = self.action_head, self.value_head
+        shared = ["action_head", "value_head"]
+        if self.recurrent_layers is not None:
+            shared += ["recurrent_layers", "policy_tower", "value_tower"]
+        for name in shared:
+            setattr(twin, name, getattr(self, name))
         return twin
 
 
 def make_orthogonal(part: nn.Module, gain: float) -> None:
-    """Orthogonal weights and biases of 0 in all linear layers and convolutions of a part."""
+    """Initialises all linear layers and convolutions of a module with orthogonal weights and biases of 0."""
     for module in part.modules():
         if isinstance(module, (nn.Linear, nn.Conv2d)):
             nn.init.orthogonal_(module.weight, gain)

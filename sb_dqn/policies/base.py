@@ -1,83 +1,91 @@
-"""The policy: what a model thinks with. Abstract here; leaves live beside."""
+"""Base classes of policies: the networks of a model, without algorithm or environment."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from sb_dqn.errors import ConfigurationError, no_attribute
+from sb_dqn.errors import no_attribute
+from sb_dqn.nn.heads.policy_heads import ActionHead
 from sb_dqn.nn.layers.noise import Noise
-from sb_dqn.nn.torsos.features import (
-    EXTRACTORS,
-    BaseFeaturesExtractor,
-    CombinedExtractor,
-    FlattenExtractor,
-    default_cnn,
-    make_extractor,
-)
-from sb_dqn.nn.torsos.preprocessing import Pixels, Preprocess
-from sb_dqn.spaces import Channels, is_image
+from sb_dqn.nn.layers.recurrent import RecurrentConfig
+from sb_dqn.spaces import actions_of
+from sb_dqn.types import FloatArray
 
-VALUES = "Call model.policy.net({'obs': tensor}) of an actor-critic: its .value, and a distribution .policy with log_prob and entropy"
+Kind = Literal["any", "vector", "image", "dict"]
+
+ACTOR_CRITIC_NET = (
+    "Call model.policy.net({'obs': tensor}) of an actor-critic: its .value, and a distribution .policy with log_prob and "
+    "entropy"
+)
 ELSEWHERE = {
     "predict": "Call model.predict",
-    "obs_to_tensor": "Nets take a flat dict of tensors [N, *shape], {'obs': tensor} for a lone observation",
+    "obs_to_tensor": "Networks take a flat dict of tensors [N, *shape], {'obs': tensor} for a single key",
     "optimizer": "Read model.learner.optimizer",
     "device": "Read model.device",
-    "set_training_mode": "There is none: nets stay as in eval(), noise is handed to them with each call",
-    "features_extractor": "Read the features of the net: model.policy.q_net.features of a Q-agent, model.policy.net.features of an "
-    "actor-critic",
-    "features_dim": "Read it off the features of the net: model.policy.q_net.features.features_dim, for example",
-    "extract_features": "Call the features of the net: model.policy.q_net.features(obs), for example",
+    "set_training_mode": "There is none: networks stay in eval mode outside updates, and noise is an argument of each call",
+    "features_extractor": "Read model.policy.q_net.features of a Q-agent, model.policy.net.features of an actor-critic",
+    "features_dim": "Read model.policy.q_net.features.features_dim, for example",
+    "extract_features": "Call model.policy.q_net.features(obs), for example",
     "lr_schedule": "Read model.rate_schedule",
     "save": "Call model.save",
     "load": "Call the load of the algorithm, DQN.load for example",
-    "q_net": "This policy has no values of actions: see policy.net, or policy.nets of SAC",
-    "predict_values": VALUES,
-    "evaluate_actions": VALUES,
-    "get_distribution": "Call policy.distribution(obs, mask), where actions are drawn",
+    "q_net": "This policy has no action values: see policy.net, or policy.nets of SAC",
+    "predict_values": ACTOR_CRITIC_NET,
+    "evaluate_actions": ACTOR_CRITIC_NET,
+    "get_distribution": "Call policy.distribution(obs, mask) of a stochastic policy",
     "mlp_extractor": "Read policy.net",
     "action_net": "Read policy.net.action_head",
     "value_net": "Read policy.net",
-    "scale_action": "There is none: actions of a Box leave predict in its own units",
-    "unscale_action": "There is none: actions of a Box leave predict in its own units",
+    "scale_action": "There is none: predict returns actions of a Box in the units of the space",
+    "unscale_action": "There is none: predict returns actions of a Box in the units of the space",
 }
-"""Names of Stable-Baselines3's policies, and what stands for them here."""
+"""Attributes of Stable-Baselines3's policies, and their replacements here."""
 
 
 class Policy(nn.Module, ABC):
     """Networks for one pair of spaces.
 
+    Methods with `step` in their names are for feed-forward and recurrent policies alike: a recurrent policy takes the
+    previous action, the previous reward and its state as further inputs, and returns its next state as the last output.
+
     Args:
-        observation_space: of one lane, as the networks see it (with its frame stack).
-        action_space: of one lane.
+        observation_space: space of one lane, as the networks see it (with its frame stack).
+        action_space: space of one lane.
     """
+
+    kind: ClassVar[Kind] = "any"
+    """Observations of the class: "vector" flattens them, "image" needs one image, "dict" needs a Dict."""
+
+    recurrent: ClassVar[bool] = False
+    """True if the policy has a recurrent layer."""
+
+    recurrent_config: RecurrentConfig | None = None
+    """The recurrent layer; None: feed-forward."""
 
     def __init__(self, observation_space: spaces.Space[Any], action_space: spaces.Space[Any]) -> None:
         super().__init__()
         self.observation_space = observation_space
         self.action_space = action_space
 
-    if not TYPE_CHECKING:  # for a type checker every name would be one of a policy
+    if not TYPE_CHECKING:  # a type checker would take every name for an attribute
 
         def __getattr__(self, name: str) -> Any:
-            """A net or a tensor, which torch keeps apart from attributes.
+            """Returns a network or tensor, which torch does not store as attributes.
 
             Raises:
-                AttributeError: there is none of that name.
+                AttributeError: unknown name.
             """
             try:
                 return super().__getattr__(name)
             except AttributeError:
                 raise no_attribute(self, name, ELSEWHERE) from None
-
-    recurrent: ClassVar[bool] = False
-    """Whether it remembers: it then answers step by step (`RecurrentQPolicy.step`)."""
 
     @property
     @abstractmethod
@@ -90,111 +98,107 @@ class Policy(nn.Module, ABC):
         return None
 
     @property
+    def state_size(self) -> int:
+        """Values in the recurrent state of one lane, P; 0 for a feed-forward policy."""
+        return 0 if self.recurrent_config is None else self.recurrent_config.state_size
+
+    @property
     def reads_reward(self) -> bool:
         """True if the last reward is an input."""
-        return False
+        return self.recurrent_config is not None and self.recurrent_config.previous_reward
 
     @abstractmethod
     def greedy(self, obs: dict[str, Tensor], mask: Tensor | None = None, noise: Noise | None = None) -> Tensor:
-        """The best action, of choices int64 and 0-based, for each observation of a flat dict of `[N, *shape]` tensors.
+        """Returns the best action for each observation; of a recurrent policy at the start of an episode.
 
         Args:
-            obs: observations.
+            obs: observations, a flat dict of `[N, *shape]`.
             mask: `[N, (D,) A]` bool, legal actions; None: all.
-            noise: random numbers of the nets; None: none.
+            noise: random numbers of the networks; None: none.
 
         Returns:
-            `[N]`, or `[N, D]` for MultiDiscrete, or of a Box `[N, *shape]` float32.
+            `[N]` int64, 0-based; `[N, D]` for MultiDiscrete; `[N, *shape]` float32 for a Box.
+        """
+
+    @abstractmethod
+    def greedy_step(self, obs: dict[str, Tensor], mask: Tensor | None, *inputs: Tensor) -> tuple[Tensor, ...]:
+        """Returns the best actions; of a recurrent policy also the next state `[N, P]`.
+
+        Args:
+            obs: observations, a flat dict of `[N, *shape]`.
+            mask: `[N, (D,) A]` bool, legal actions; None: all.
+            inputs: of a recurrent policy: previous action `[N, ...]` (`no_action` at the start of an episode), previous
+                reward `[N]` float32 and state `[N, P]` float32 (zeros at the start of an episode).
         """
 
     def make_noise(self, rows: int) -> Noise | None:
-        """Room for the random numbers of acting on `rows` observations; None where the nets need none."""
+        """Returns a buffer for the random numbers of acting on `rows` observations; None if the networks need none."""
         return None
 
+    def no_action(self, rows: int) -> npt.NDArray[Any]:
+        """Returns the previous action at the start of an episode, `[rows, ...]`: -1, zeros for a Box."""
+        actions = actions_of(self.action_space)
+        none = np.int64(-1) if actions.num_actions else np.float32(0)
+        return np.full((rows, *actions.shape), none)
 
-class Features(nn.Module):
-    """Preprocessing and a features extractor: a flat dict of stored observations to `[N, features_dim]`.
+    def initial_inputs(self, obs: dict[str, Tensor]) -> tuple[Tensor, ...]:
+        """Returns the recurrent inputs at the start of an episode: previous action, previous reward and state."""
+        some = next(iter(obs.values()))
+        count = len(some)
+        action = torch.as_tensor(self.no_action(count), device=some.device)
+        reward = torch.zeros(count, device=some.device)
+        return action, reward, torch.zeros(count, self.state_size, device=some.device)
 
-    Args:
-        observation_space: of one lane.
-        extractor_class: made for the preprocessed space.
-        extractor_kwargs: its keyword arguments beside the space.
-        normalize_images: divide images by 255.
-        channels: "first" or "last", for all images or by key of a Dict; None decides by their shape.
 
-    Raises:
-        ConfigurationError: the extractor refuses its arguments, has no `features_dim`, or answers in another width.
-    """
-
-    def __init__(
-        self,
-        observation_space: spaces.Space[Any],
-        extractor_class: type[BaseFeaturesExtractor],
-        extractor_kwargs: Mapping[str, Any],
-        normalize_images: bool,
-        channels: Channels,
-    ) -> None:
-        super().__init__()
-        self.preprocess = Preprocess(observation_space, normalize_images, channels)
-        leaves = self.preprocess.feature_spaces()
-        self.is_dict = isinstance(observation_space, spaces.Dict)
-        space: spaces.Space[Any] = spaces.Dict(leaves) if self.is_dict else leaves["obs"]
-        self.extractor = make_extractor(extractor_class, space, dict(extractor_kwargs))
-        if getattr(self.extractor, "reads_bytes", False):  # a user's may be of another family
-            self.preprocess.leave_bytes()
-        self.dtype = torch.float32
-        if type(self.extractor) not in EXTRACTORS.values():
-            self._check_width(leaves)
-
-    def _check_width(self, leaves: Mapping[str, spaces.Space[Any]]) -> None:
-        zeros = {key: torch.zeros(1, *(leaf.shape or ())) for key, leaf in leaves.items()}
-        learning = {part: part.training for part in self.extractor.modules()}  # a user may have set some to eval
-        with torch.no_grad():  # and without moving what a batch norm remembers
-            found = self.extractor.eval()(zeros if self.is_dict else zeros["obs"])
-        for part, before in learning.items():
-            part.training = before
-        if found.shape != (1, self.features_dim):
-            raise ConfigurationError(
-                f"{type(self.extractor).__name__} says features_dim={self.features_dim}, and of one observation its answer has shape "
-                f"{list(found.shape)}; it must be [1, {self.features_dim}]"
-            )
+class StochasticPolicy(Policy):
+    """Policy that samples its actions from a distribution; it needs no exploration strategy."""
 
     @property
-    def features_dim(self) -> int:
-        return self.extractor.features_dim
+    @abstractmethod
+    def action_head(self) -> ActionHead:
+        """Maps features to a distribution, and samples to actions."""
 
-    def forward(self, obs: dict[str, Tensor]) -> Tensor:
-        x = self.preprocess(obs, self.dtype)
-        return self.extractor(x if self.is_dict else x["obs"])  # type: ignore[no-any-return]  # nn.Module.__call__
+    @abstractmethod
+    def distribution(self, obs: dict[str, Tensor], mask: Tensor | None = None) -> Any:
+        """Returns the distribution over actions; of a recurrent policy at the start of an episode. See `greedy`."""
 
+    def distribution_step(self, obs: dict[str, Tensor], mask: Tensor | None, *inputs: Tensor) -> tuple[Any, ...]:
+        """Returns the distribution over actions; of a recurrent policy also the next state. See `greedy_step`."""
+        return (self.distribution(obs, mask),)
 
-def default_extractor(
-    observation_space: spaces.Space[Any], channels: Channels = None, normalized: bool = False
-) -> type[BaseFeaturesExtractor]:
-    """A CNN that fits the size of an image, CombinedExtractor for a Dict, FlattenExtractor for the rest."""
-    if isinstance(observation_space, spaces.Dict):
-        return CombinedExtractor
-    (leaf,) = Preprocess(observation_space, not normalized, channels).feature_spaces().values()
-    return default_cnn(leaf) if is_image(leaf, normalized) else FlattenExtractor
+    def greedy(self, obs: dict[str, Tensor], mask: Tensor | None = None, noise: Noise | None = None) -> Tensor:
+        """Returns the most probable choices; for a Box the mean, within its bounds."""
+        return self.action_head.to_action(self.distribution(obs, mask).mode())
 
+    def greedy_step(self, obs: dict[str, Tensor], mask: Tensor | None, *inputs: Tensor) -> tuple[Tensor, ...]:
+        if not inputs:
+            return (self.greedy(obs, mask),)
+        distribution, state = self.distribution_step(obs, mask, *inputs)
+        return self.action_head.to_action(distribution.mode()), state
 
-def images_of(policy: nn.Module) -> dict[str, Pixels]:
-    """Returns how each image of the observation is read, by key."""
-    return {
-        key: image
-        for part in policy.modules()
-        if isinstance(part, Features)
-        for key, image in part.preprocess.images.items()
-    }
+    def sample_step(
+        self, obs: dict[str, Tensor], mask: Tensor | None, drawn: Tensor, *inputs: Tensor
+    ) -> tuple[Tensor, ...]:
+        """Returns sampled actions; of a recurrent policy also the next state.
 
+        Args:
+            obs: observations, a flat dict of `[N, *shape]`.
+            mask: `[N, (D,) A]` bool, legal actions; None: all.
+            drawn: random numbers from `draw`.
+            inputs: see `greedy_step`.
+        """
+        distribution, *state = self.distribution_step(obs, mask, *inputs)
+        return self.action_head.to_action(distribution.sample(drawn)), *state
 
-def describe_images(policy: nn.Module) -> list[str]:
-    """Returns one line for each image of the observation: which axis holds the channels, and the network behind it."""
-    lines: dict[str, None] = {}  # a set in order: target nets read the same images
-    for part in policy.modules():
-        if isinstance(part, Features):
-            networks = part.extractor.networks() if isinstance(part.extractor, CombinedExtractor) else {}
-            for key, image in part.preprocess.images.items():
-                network = type(networks.get(key, part.extractor)).__name__
-                lines[f"image {key!r} of shape {image.describe()}, {network}"] = None
-    return list(lines)
+    @property
+    def output_names(self) -> tuple[str, ...]:
+        """Names of the outputs of `act` after the actions."""
+        return ()
+
+    def act(self, obs: dict[str, Tensor], mask: Tensor | None, drawn: Tensor, *inputs: Tensor) -> tuple[Tensor, ...]:
+        """Returns sampled actions and the outputs that `output_names` lists, in that order. See `sample_step`."""
+        return self.sample_step(obs, mask, drawn, *inputs)
+
+    def draw(self, rng: np.random.Generator, rows: int) -> FloatArray:
+        """Returns `[rows, W]` random numbers for `sample_step`."""
+        return self.action_head.draw(rng, rows)

@@ -1,4 +1,4 @@
-"""The keywords of `policy_kwargs` that every family of policies takes, checked."""
+"""Checks of the keywords in `policy_kwargs` that all families of policies share."""
 
 from __future__ import annotations
 
@@ -15,44 +15,52 @@ from sb_dqn.checkpoint.encoding.constructor_arguments import ACTIVATIONS, OPTIMI
 from sb_dqn.checks import check_bool, check_choice, check_int, check_mapping
 from sb_dqn.errors import ConfigurationError, nearest
 from sb_dqn.nn.parameters.optimizers import RMSpropTFLike
-from sb_dqn.nn.torsos.features import EXTRACTORS, BaseFeaturesExtractor, CombinedExtractor
-from sb_dqn.policies.base import Features, default_extractor
+from sb_dqn.nn.torsos.feature_extractor import Features
+from sb_dqn.nn.torsos.features import (
+    EXTRACTORS,
+    BaseFeaturesExtractor,
+    CombinedExtractor,
+    FlattenExtractor,
+    default_extractor,
+)
+from sb_dqn.policies.base import Kind
 from sb_dqn.spaces import Channels, flatten_space, is_image
 
-NAMED: Mapping[str, Mapping[str, type]] = {
+CLASSES: Mapping[str, Mapping[str, type]] = {
     "features_extractor_class": EXTRACTORS,
     "activation_fn": {cls.__name__: cls for cls in ACTIVATIONS},
     "optimizer_class": {cls.__name__: cls for cls in (*OPTIMIZERS, RMSpropTFLike)},
 }
-"""Classes that may be given by their name, since presets and the command line are text."""
+"""Classes by name, for presets and the command line, which are text."""
 
 
-def classes_of_names(given: Mapping[str, Any]) -> dict[str, Any]:
-    """`given`, with the classes that names in it stand for.
+def classes_of_names(kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns keywords with classes in place of their names.
 
     Raises:
-        ConfigurationError: a name of none.
+        ConfigurationError: unknown name.
     """
-    found = dict(given)
-    for key, classes in NAMED.items():
-        if isinstance(name := found.get(key), str):
+    resolved = dict(kwargs)
+    for key, classes in CLASSES.items():
+        if isinstance(name := resolved.get(key), str):
             if name not in classes:
                 raise ConfigurationError(
-                    f"policy_kwargs[{key!r}]={name!r} is unknown: allowed are {sorted(classes)} or a class.{nearest(name, classes)}"
+                    f"policy_kwargs[{key!r}] must be a class or one of {sorted(classes)}, got {name!r}.{nearest(name, classes)}"
                 )
-            found[key] = classes[name]
-    return found
+            resolved[key] = classes[name]
+    return resolved
 
 
 @dataclass(frozen=True)
 class FeaturesConfig:
-    """Which features are to be made of an observation.
+    """Configuration of preprocessing and features extractor.
 
     Args:
-        space: of one lane.
-        extractor: class.
-        kwargs: its keyword arguments, the plan's own dict.
-        normalize_images, channels: see `Features`.
+        space: observation space of one lane.
+        extractor: class of the features extractor.
+        kwargs: its keyword arguments, a dict that the policy may change.
+        normalize_images: see `Features`.
+        channels: see `Features`.
     """
 
     space: spaces.Space[Any]
@@ -63,22 +71,22 @@ class FeaturesConfig:
 
     @property
     def hidden(self) -> int | None:
-        """Width of the hidden layer that one of our CNNs has in its paper; None for all other extractors."""
+        """Width of the hidden layer in the paper of a CNN of this package; None for other features extractors."""
         width: int | None = getattr(self.extractor, "__dict__", {}).get("HIDDEN")
         return width
 
     def with_hidden(self) -> FeaturesConfig:
-        """The same, our CNNs with their hidden layer unless the user said otherwise."""
+        """Adds the hidden layer of a CNN of this package, unless the user configured it; returns self."""
         if self.hidden is not None:
             self.kwargs.setdefault("features_dim", self.hidden)
         return self
 
     def make(self) -> Features:
-        """New features."""
+        """Returns new features."""
         return Features(self.space, self.extractor, self.kwargs, self.normalize_images, self.channels)
 
 
-def plan_features(
+def features_config(
     space: spaces.Space[Any],
     features_extractor_class: type[BaseFeaturesExtractor] | None,
     features_extractor_kwargs: Mapping[str, Any] | None,
@@ -86,116 +94,130 @@ def plan_features(
     channels: Channels,
     **norms: bool,
 ) -> FeaturesConfig:
-    """The keywords about features, checked; the norms asked for are switched on in our CNNs.
+    """Checks the keywords of features and returns them as a configuration.
+
+    Args:
+        space: observation space of one lane.
+        features_extractor_class: class; None: chosen by the space.
+        features_extractor_kwargs: its keyword arguments.
+        normalize_images: see `Features`.
+        channels: see `Features`.
+        norms: norms by keyword; those that are True are enabled in a CNN of this package.
 
     Raises:
-        ConfigurationError: one of them is out of its range, or one of our CNNs has no such norm.
+        ConfigurationError: a keyword is out of range, or the CNN has no such norm.
     """
     check_bool("policy_kwargs['normalize_images']", normalize_images)
     check_channels(channels, space)
-    for norm, wanted in norms.items():
-        check_bool(f"policy_kwargs[{norm!r}]", wanted)
+    for norm, enabled in norms.items():
+        check_bool(f"policy_kwargs[{norm!r}]", enabled)
     extractor = features_extractor_class or default_extractor(space, channels, not normalize_images)
     kwargs = check_mapping("features_extractor_kwargs", features_extractor_kwargs)
-    plan = FeaturesConfig(space, extractor, kwargs, normalize_images, channels)
-    if plan.hidden is not None or extractor is CombinedExtractor:
+    config = FeaturesConfig(space, extractor, kwargs, normalize_images, channels)
+    if config.hidden is not None or extractor is CombinedExtractor:
         kwargs.setdefault("normalized_image", not normalize_images)
-    if plan.hidden is not None:
-        for norm, wanted in norms.items():
-            if wanted:
-                switch_on(norm, extractor, kwargs)
-    return plan
+    if config.hidden is not None:
+        for norm, enabled in norms.items():
+            if enabled:
+                enable_norm(norm, extractor, kwargs)
+    return config
 
 
-def check_channels(given: Channels, space: spaces.Space[Any]) -> None:
-    """Refuses anything but "first", "last", one of them by key of the observation, or None.
+def check_channels(channels: Channels, space: spaces.Space[Any]) -> None:
+    """Checks that `channels` is "first", "last", a dict of these by key of the observation, or None.
 
     Raises:
         ConfigurationError: another value, or a key that the observation lacks.
     """
     name = "policy_kwargs['channels']"
-    if isinstance(given, Mapping):
-        for key, value in given.items():
+    if isinstance(channels, Mapping):
+        for key, value in channels.items():
             check_choice(f"key of {name}", key, tuple(flatten_space(space)))
             check_choice(f"{name}[{key!r}]", value, ("first", "last"))
-    elif given is not None:
-        check_choice(name, given, ("first", "last"))
+    elif channels is not None:
+        check_choice(name, channels, ("first", "last"))
 
 
-def is_image_space(space: spaces.Space[Any], kwargs: Mapping[str, Any]) -> bool:
-    """Whether an observation space is one image and nothing else, for a policy with these keywords."""
+def is_image_space(space: spaces.Space[Any], normalize_images: Any = True) -> bool:
+    """Returns True if an observation space is a single image, for a policy with this `normalize_images`."""
     leaves = flatten_space(space)
-    return set(leaves) == {"obs"} and is_image(leaves["obs"], kwargs.get("normalize_images") is False)
+    return set(leaves) == {"obs"} and is_image(leaves["obs"], normalize_images is False)
 
 
-def check_one_image(space: spaces.Space[Any], kwargs: Mapping[str, Any]) -> None:
-    """Refuses a CnnPolicy for what is no image, unless it has a features extractor of its own.
+def extractor_of_kind(
+    kind: Kind,
+    space: spaces.Space[Any],
+    features_extractor_class: type[BaseFeaturesExtractor] | None,
+    normalize_images: Any,
+) -> type[BaseFeaturesExtractor] | None:
+    """Returns the features extractor class of a policy of some `kind`; None: chosen by the space.
 
     Raises:
-        ConfigurationError: it is for no image.
+        ConfigurationError: the policy is not for this observation space.
     """
-    if "features_extractor_class" not in kwargs and not is_image_space(space, kwargs):
+    if kind == "dict" and not isinstance(space, spaces.Dict):
         raise ConfigurationError(
-            f"CnnPolicy needs one image (uint8, bounds 0..255, three axes), not {space}; use 'MlpPolicy' for vectors, "
-            f"'MultiInputPolicy' for a Dict, policy_kwargs={{'normalize_images': False}} for images of other numbers, or give "
-            f"a features_extractor_class"
+            f"observation_space must be a Dict for MultiInputPolicy, got {space}. Use 'CnnPolicy' for one image and "
+            f"'MlpPolicy' for vectors."
         )
-
-
-def check_dict(space: spaces.Space[Any]) -> None:
-    """Refuses a MultiInputPolicy for what is no Dict.
-
-    Raises:
-        ConfigurationError: it is none.
-    """
-    if not isinstance(space, spaces.Dict):
+    if features_extractor_class is not None:
+        return features_extractor_class
+    if kind == "image" and not is_image_space(space, normalize_images):
         raise ConfigurationError(
-            f"MultiInputPolicy needs a Dict observation space, not {space}; use 'CnnPolicy' for one image "
-            f"and 'MlpPolicy' for vectors"
+            f"observation_space must be one image (uint8, bounds 0..255, three axes) for CnnPolicy, got {space}. Use "
+            f"'MlpPolicy' for vectors, 'MultiInputPolicy' for a Dict, policy_kwargs={{'normalize_images': False}} for images "
+            f"of other numbers, or give a features_extractor_class."
         )
+    if kind == "vector" and not isinstance(space, spaces.Dict):
+        return FlattenExtractor
+    return None
 
 
-def switch_on(norm: str, extractor: type[BaseFeaturesExtractor], kwargs: dict[str, Any]) -> None:
-    """Asks one of our CNNs for a norm, unless it has one of its own kind or the user said which.
+def enable_norm(norm: str, extractor: type[BaseFeaturesExtractor], kwargs: dict[str, Any]) -> None:
+    """Enables a norm of a CNN of this package in its `kwargs`, unless its default or the user chose another kind.
 
     Raises:
-        ConfigurationError: it has no such norm.
+        ConfigurationError: the CNN has no such norm.
     """
-    taken = inspect.signature(extractor).parameters
-    if norm not in taken:
-        raise ConfigurationError(f"policy_kwargs[{norm!r}]=True: {extractor.__name__} has no {norm}; leave it out")
-    if taken[norm].default is False:
+    parameters = inspect.signature(extractor).parameters
+    if norm not in parameters:
+        raise ConfigurationError(
+            f"policy_kwargs[{norm!r}] must be False for {extractor.__name__}, which has no {norm}, got True. Leave it out."
+        )
+    if parameters[norm].default is False:
         kwargs.setdefault(norm, True)
 
 
-def check_widths(given: Sequence[int] | None, default: list[int], name: str = "policy_kwargs['net_arch']") -> list[int]:
-    """Widths of hidden layers, the default for None.
+def check_widths(
+    widths: Sequence[int] | None, default: list[int], name: str = "policy_kwargs['net_arch']"
+) -> list[int]:
+    """Returns the widths of hidden layers; the default for None.
 
     Raises:
-        ConfigurationError: no list of whole numbers from 1 up.
+        ConfigurationError: no list of integers from 1.
     """
-    if given is None:
+    if widths is None:
         return default
-    if isinstance(given, (str, Mapping)) or _holds_dict(given) or not isinstance(given, Sequence):
-        raise ConfigurationError(f"{name}={given!r} is not allowed: give a list of widths, e.g. [64, 64]")
-    return [check_int(f"{name} entry", width, 1) for width in given]
+    if isinstance(widths, (str, Mapping)) or _holds_dict(widths) or not isinstance(widths, Sequence):
+        raise ConfigurationError(f"{name} must be a list of widths, got {widths!r}. Give for example [64, 64].")
+    return [check_int(f"{name} entry", width, 1) for width in widths]
 
 
 def refuse_dict_in_list(net_arch: Any, towers: tuple[str, str]) -> None:
-    """Refuses the form that Stable-Baselines3 had before version 1.8, and names the one that works.
+    """Raises an error for the form of `net_arch` before Stable-Baselines3 1.8, which names the form that works.
 
     Args:
-        net_arch: as it was given.
-        towers: what the two entries of a dict are called.
+        net_arch: value of the keyword.
+        towers: names of the two entries of a dict.
 
     Raises:
-        ConfigurationError: it is a list that holds a dict.
+        ConfigurationError: it is a list that contains a dict.
     """
     if not _holds_dict(net_arch):
         return
     shared = [width for width in net_arch if not isinstance(width, Mapping)]
-    given = next(entry for entry in net_arch if isinstance(entry, Mapping))
-    form = ", ".join(f"{name}={_joined(shared, given.get(name, []))}" for name in towers)
+    separate = next(entry for entry in net_arch if isinstance(entry, Mapping))
+    form = ", ".join(f"{name}={_joined(shared, separate.get(name, []))}" for name in towers)
     raise ConfigurationError(
         f"policy_kwargs['net_arch'] must be a list of widths or a dict, got {net_arch!r}. Give dict({form}); the two share no layer"
     )
@@ -205,22 +227,22 @@ def _joined(shared: list[Any], widths: Any) -> Any:
     return [*shared, *widths] if isinstance(widths, (list, tuple)) else widths
 
 
-def _holds_dict(given: Any) -> bool:
-    return isinstance(given, (list, tuple)) and any(isinstance(entry, Mapping) for entry in given)
+def _holds_dict(net_arch: Any) -> bool:
+    return isinstance(net_arch, (list, tuple)) and any(isinstance(entry, Mapping) for entry in net_arch)
 
 
-def check_activation(given: Any) -> type[nn.Module]:
-    """A class of modules, or what makes one, such as a partial of a class.
+def check_activation(activation_fn: Any) -> type[nn.Module]:
+    """Returns a class of modules, or a callable that makes one, such as a partial of a class.
 
     Raises:
-        ConfigurationError: it is neither.
+        ConfigurationError: another value.
     """
-    made = None
-    with suppress(TypeError):  # what a function says without its argument
-        made = given()
-    if isinstance(given, nn.Module) or not isinstance(made, nn.Module):
+    module = None
+    with suppress(TypeError):  # raised by functions without their argument
+        module = activation_fn()
+    if isinstance(activation_fn, nn.Module) or not isinstance(module, nn.Module):
         raise ConfigurationError(
-            f"policy_kwargs['activation_fn']={given!r} is not allowed: give a class, e.g. torch.nn.ReLU"
+            f"policy_kwargs['activation_fn'] must be a class of modules, got {activation_fn!r}. Give for example torch.nn.ReLU."
         )
-    made_by: type[nn.Module] = given
-    return made_by
+    checked: type[nn.Module] = activation_fn
+    return checked

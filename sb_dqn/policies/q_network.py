@@ -1,13 +1,13 @@
-"""The net of a Q-agent, from observations to a value object."""
+"""Q-network: from observations to a value object, with an optional recurrent layer."""
 
 from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -16,19 +16,21 @@ from sb_dqn.nn.heads.scalar import Distribution, Outputs, Scalar
 from sb_dqn.nn.layers.linear import Linear, MakeLinear, Noisy, NoisyLinear, assign_noise
 from sb_dqn.nn.layers.noise import Noise
 from sb_dqn.nn.layers.norms import SpectralLinear
+from sb_dqn.nn.layers.recurrent import FEATURES, RecurrentConfig, RecurrentLayer, zero_state
 from sb_dqn.nn.parameters.fraction_optimizer import FractionOptimizer
+from sb_dqn.nn.parameters.state_names import keep_state_names
 from sb_dqn.nn.torsos.mlp import DuelingStreams, HiddenLayers
 from sb_dqn.spaces import ActionShape
 
 
 @dataclass(frozen=True)
 class QNetworkConfig:
-    """The switches of a Q-agent that change its nets.
+    """The settings of a Q-learning algorithm that change its network.
 
     Args:
-        distribution: what is learned of the return.
-        dueling: the last hidden layer exists twice, for the state's value and for the actions' advantages.
-        noisy: noise in the weights of every hidden layer and of the head; None: none.
+        distribution: what is learned about the return.
+        dueling: duplicate the last hidden layer, for the state value and for the advantages.
+        noisy: noise in the weights of the head and of every hidden layer (behind the recurrent layer, if any); None: none.
     """
 
     distribution: Distribution = field(default_factory=Scalar)
@@ -41,15 +43,15 @@ class QNetworkConfig:
 
 
 @dataclass(frozen=True)
-class Torso:
+class TorsoConfig:
     """Hidden layers between features and head.
 
     Args:
-        widths: of the layers; the last of them is what dueling doubles.
-        activation_fn: after each.
-        layer_norm: before each activation.
-        spectral_norm: bound the weights by their largest singular value.
-        scale_trunk_gradient: with dueling, what flows back below the last layer is multiplied by 1/sqrt(2).
+        widths: of the layers; dueling duplicates the last one.
+        activation_fn: after each layer.
+        layer_norm: layer norm before each activation.
+        spectral_norm: divide the weights by their largest singular value.
+        scale_trunk_gradient: with dueling, multiply the gradient below the last layer by 1/sqrt(2).
     """
 
     widths: Sequence[int]
@@ -59,90 +61,194 @@ class Torso:
     scale_trunk_gradient: bool = False
 
 
+class UnrolledFeatures(NamedTuple):
+    """Recurrent features along N sequences."""
+
+    trained: Tensor
+    """`[T, N, H]` at the trained steps."""
+    after: Tensor | None
+    """`[n, N, H]` at the steps after the trained ones, without a gradient; None if not requested."""
+
+
 class QNetwork(nn.Module):
-    """Features, hidden layers, and a head.
+    """Features, hidden layers and a head; a recurrent network has an encoder and a recurrent layer after the features.
+
+    Encoders are never noisy: a stored state is then a function of the weights alone.
 
     Args:
-        features: from observations to a row of numbers of width `features_dim`.
+        features: module from observations to `[N, features_dim]`.
         torso: hidden layers.
-        actions: what the head answers for.
-        design: dueling, noisy, distribution.
+        actions: shape of the action space.
+        config: dueling, noisy, distribution.
+        recurrent: recurrent layer; None: feed-forward.
     """
 
     def __init__(
-        self, features: Any, torso: Torso, actions: ActionShape, design: QNetworkConfig = QNetworkConfig()
+        self,
+        features: Any,
+        torso: TorsoConfig,
+        actions: ActionShape,
+        config: QNetworkConfig = QNetworkConfig(),
+        recurrent: RecurrentConfig | None = None,
     ) -> None:
         super().__init__()
-        self.design = design
+        self.config = config
+        self.num_actions = actions.num_actions
         self.features = features
-        linear = SpectralLinear if torso.spectral_norm else design.linear
-        make = partial(HiddenLayers, activation_fn=torso.activation_fn, linear=linear, layer_norm=torso.layer_norm)
-        self.torso = make(features.features_dim, torso.widths[:-1])
-        self.embedding = design.distribution.make_embedding(self.torso.out_features)
-        last = partial(make, self.torso.out_features, torso.widths[-1:])
+        width = features.features_dim
+        layers = partial(HiddenLayers, activation_fn=torso.activation_fn, layer_norm=torso.layer_norm)
+        self.recurrent_layer: RecurrentLayer | None = None
+        if recurrent is not None:
+            plain = SpectralLinear if torso.spectral_norm else Linear
+            self.encoder = layers(width, recurrent.encoder_arch, linear=plain)
+            extra = recurrent.num_inputs(actions.shape, actions.num_actions)
+            self.recurrent_layer = RecurrentLayer(self.encoder.out_features + extra, recurrent)
+            width = recurrent.hidden_size
+        linear = SpectralLinear if torso.spectral_norm else config.linear
+        self.torso = layers(width, torso.widths[:-1], linear=linear)
+        self.embedding = config.distribution.make_embedding(self.torso.out_features)
+        last = partial(layers, self.torso.out_features, torso.widths[-1:], linear=linear)
         scale = 1.0 / math.sqrt(2.0) if torso.scale_trunk_gradient else 1.0
-        self.last: nn.Module = DuelingStreams(last(), last(), scale) if design.dueling else last()
-        width = torso.widths[-1] if torso.widths else features.features_dim
+        self.last: nn.Module = DuelingStreams(last(), last(), scale) if config.dueling else last()
         outputs = partial(
-            Outputs, design.linear, width, branches=actions.branches, branched=actions.branched, dueling=design.dueling
+            Outputs,
+            config.linear,
+            torso.widths[-1] if torso.widths else width,
+            branches=actions.branches,
+            branched=actions.branched,
+            dueling=config.dueling,
         )
         even = min(actions.branches) == max(actions.branches)
-        self.head: Any = design.distribution.make_head(
+        self.head: Any = config.distribution.make_head(
             lambda depth: outputs(depth=depth), None if even else torch.as_tensor(actions.legal)
         )
         self.noise_width = assign_noise(self)
+        if recurrent is not None:
+            behind = {name: f"answer.{name}" for name in ("torso", "embedding", "last", "head")}
+            keep_state_names(self, {"recurrent_layer": "memory", **behind})
 
     def forward(
         self, obs: dict[str, Tensor], mask: Tensor | None = None, noise: Noise | None = None, acting: bool = False
     ) -> Any:
-        """A value object for a flat dict of `[N, *shape]`.
+        """Returns a value object.
 
         Args:
-            obs: observations.
+            obs: observations, a flat dict of `[N, *shape]`; for a recurrent network its recurrent features
+                `{"features": [N, H]}`.
             mask: `[N, (D,) A]` bool, legal actions; None: all.
             noise: random numbers; None: mean weights and evenly spaced fractions.
-            acting: choose by the attitude to risk that the distribution names, if any; learning is neutral.
+            acting: apply the risk distortion of the distribution, if any; learning is risk-neutral.
         """
-        x = self.torso(self.features(obs), noise)
+        x = self.torso(self.features(obs) if self.recurrent_layer is None else obs[FEATURES], noise)
         fractions = None
         if self.embedding is not None:
             x, fractions = self.embedding(x, noise, acting)
         return self.head(self.last(x, noise), mask, noise, fractions)
 
+    def recurrent_inputs(self, obs: dict[str, Tensor], action: Tensor, reward: Tensor) -> Tensor:
+        """Returns the inputs of the recurrent layer for N rows, `[N, E]`.
+
+        Args:
+            obs: flat dict of `[N, *shape]`.
+            action: `[N]` or `[N, D]` int64, the previous action; -1: none.
+            reward: `[N]`, the previous reward.
+        """
+        assert self.recurrent_layer is not None
+        features = self.encoder(self.features(obs)).float()
+        return self.recurrent_layer.config.inputs(features, action, reward, self.num_actions)
+
+    def step(
+        self,
+        obs: dict[str, Tensor],
+        mask: Tensor | None,
+        action: Tensor,
+        reward: Tensor,
+        state: Tensor,
+        noise: Noise | None = None,
+        acting: bool = False,
+    ) -> tuple[Any, Tensor]:
+        """Makes one recurrent step of N lanes; returns a value object and the next state `[N, P]`."""
+        assert self.recurrent_layer is not None
+        features, state = self.recurrent_layer(self.recurrent_inputs(obs, action, reward).unsqueeze(0), state)
+        return self({FEATURES: features.squeeze(0)}, mask, noise, acting), state
+
+    def unroll(
+        self, obs: dict[str, Tensor], extra: Mapping[str, Tensor], warmup: int, length: int, after: bool = True
+    ) -> UnrolledFeatures:
+        """Returns the recurrent features along N sequences; gradients flow through the trained steps only.
+
+        Args:
+            obs: `[(W + T + n) * N, ...]`, time-major.
+            extra: sequence inputs from `SequenceView.gather`.
+            warmup: W, burn-in steps.
+            length: T, trained steps.
+            after: return the features of the n steps after the trained ones too.
+        """
+        assert self.recurrent_layer is not None
+        layer = self.recurrent_layer
+        action = extra["previous_action"]
+        reward = extra["previous_reward"]
+        count = extra["end"].shape[0] // length
+        begins = extra["begins"].view(-1, count)
+
+        def inputs(first: int, last: int) -> Tensor:
+            steps = slice(first * count, last * count)
+            part = {key: column[steps] for key, column in obs.items()}
+            x = self.recurrent_inputs(part, action[steps], reward[steps])
+            return x.view(last - first, count, x.shape[-1])
+
+        with torch.no_grad():
+            size = layer.config.state_size
+            state = extra["state"] if "state" in extra else action.new_zeros((count, size)).float()
+            if warmup:
+                state = layer.unroll(inputs(0, warmup), state, begins[:warmup])[1]
+            state = zero_state(state, begins[warmup])
+        trained, state = layer(inputs(warmup, warmup + length), state)
+        if not after:
+            return UnrolledFeatures(trained, None)
+        with torch.no_grad():
+            return UnrolledFeatures(trained, layer(inputs(warmup + length, len(begins)), state.detach())[0])
+
     def make_noise(self, rows: int, uniform: int, device: torch.device, per_row: bool = False) -> Noise | None:
-        """Room for the random numbers of one pass; None where none are needed.
+        """Returns a buffer for the random numbers of one pass; None if the network needs none.
 
         Args:
             rows: N.
             uniform: numbers in [0, 1) for each row.
-            device: where they lie.
-            per_row: factorised noise of its own for each row instead of one draw for all.
+            device: device of the buffer.
+            per_row: draw factorised noise for each row instead of one draw for all.
         """
         if not self.noise_width and not uniform:
             return None
-        factorised = self.design.noisy is None or self.design.noisy.kind == "factorised"
+        factorised = self.config.noisy is None or self.config.noisy.kind == "factorised"
         draws = rows if per_row and factorised else 1
         return Noise(
             torch.zeros(draws, self.noise_width, device=device), torch.zeros(rows, uniform, device=device), factorised
         )
 
     def learning_noise(self, rows: int, as_target: bool) -> Noise | None:
-        """Room for the random numbers of one learning pass over `rows`, of the online net or of the target."""
-        distribution = self.design.distribution
+        """Returns a buffer for the random numbers of one learning pass over `rows`, as online or as target network."""
+        distribution = self.config.distribution
         uniform = distribution.num_target if as_target else distribution.num_online
         return self.make_noise(rows, uniform, next(self.parameters()).device)
 
     def make_apart(self, flat: Tensor) -> FractionOptimizer | None:
-        """What steps the parameters that have a rate of their own, if any; `flat` is what all are views of."""
-        return self.design.distribution.make_apart(self, flat)
+        """Returns the optimiser of the parameters with a learning rate of their own, if any.
+
+        Args:
+            flat: `[P]`, the tensor that all parameters are views of.
+        """
+        return self.config.distribution.make_apart(self, flat)
 
     def twin(self, dtype: torch.dtype) -> QNetwork:
-        """A copy whose features and hidden layers compute in `dtype`.
+        """Returns a copy whose layers compute in `dtype`, except for shared float32 ones.
 
-        The head is shared and stays float32: near -1 bfloat16 knows steps of 1/256, as large as the differences between
-        actions that early learning lives on.
+        The head is shared: near -1 bfloat16 has steps of 1/256, as large as the differences between actions early in
+        training. So is everything from the recurrent layer on: errors of the state would add up along a sequence.
         """
         twin = copy.deepcopy(self).to(dtype)
         twin.features.dtype = dtype
-        twin.head = self.head
+        recurrent = self.recurrent_layer is not None
+        for name in ("recurrent_layer", "torso", "embedding", "last", "head") if recurrent else ("head",):
+            setattr(twin, name, getattr(self, name))
         return twin

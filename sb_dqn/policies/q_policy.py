@@ -1,9 +1,10 @@
-"""Policies that act by the value of each action."""
+"""Policies that select actions by their values."""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from gymnasium import spaces
@@ -12,35 +13,43 @@ from torch import Tensor, nn
 from sb_dqn.checks import check_bool, check_int
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.nn.layers.noise import Noise
+from sb_dqn.nn.layers.recurrent import RecurrentConfig
+from sb_dqn.nn.torsos.feature_extractor import Features
 from sb_dqn.nn.torsos.features import BaseFeaturesExtractor
-from sb_dqn.policies.aliases import OfADict, OfAnImage, OfVectors
-from sb_dqn.policies.base import Features, Policy
-from sb_dqn.policies.policy_kwargs import check_activation, check_widths, is_image_space, plan_features
-from sb_dqn.policies.q_network import QNetwork, QNetworkConfig, Torso
+from sb_dqn.policies.base import Policy
+from sb_dqn.policies.policy_kwargs import (
+    check_activation,
+    check_widths,
+    extractor_of_kind,
+    features_config,
+    is_image_space,
+)
+from sb_dqn.policies.q_network import QNetwork, QNetworkConfig, TorsoConfig
 from sb_dqn.spaces import ActionShape, Channels
 
 
 class QPolicy(Policy):
-    """An online net and its target.
+    """An online Q-network and its target network.
 
     Args:
-        observation_space: of one lane, as the nets see it.
+        observation_space: space of one lane, as the networks see it.
         action_space: Discrete, MultiDiscrete or MultiBinary.
         net_arch: widths of the linear layers after the features; None: [64, 64], or [] after a CNN, whose own linear layer
             is the first hidden one.
-        activation_fn: between them.
-        features_extractor_class: None asks the space.
-        features_extractor_kwargs: its keyword arguments.
+        activation_fn: activation after each layer.
+        features_extractor_class: None: chosen by the space.
+        features_extractor_kwargs: keyword arguments of the features extractor.
         normalize_images: divide images by 255.
-        channels: "first" or "last", for all images or by key of a Dict; None decides by their shape.
-        layer_norm: normalise before each activation, in our CNNs too.
-        spectral_norm: divide weights by their largest singular value (Miyato et al. 2018, arXiv 1802.05957): of our CNNs'
-            convolutions, or, without a CNN, of the hidden layers.
-        scale_trunk_gradient: with dueling, scale what flows back below the two streams by 1/sqrt(2).
-        design: dueling, noisy and distribution; the algorithm's switches, not for `policy_kwargs`.
+        channels: "first" or "last", for all images or by key of a Dict; None: chosen by their shapes.
+        layer_norm: layer norm before each activation, in CNNs of this package too.
+        spectral_norm: divide weights by their largest singular value (Miyato et al. 2018, arXiv 1802.05957): of the
+            convolutions of a CNN of this package, or, without one, of the hidden layers.
+        scale_trunk_gradient: with dueling, scale the gradient below the two streams by 1/sqrt(2).
+        config: dueling, noisy and distribution; set by the algorithm, not by `policy_kwargs`.
+        recurrent_config: recurrent layer; set by `RecurrentQPolicy`, not by `policy_kwargs`.
 
     Raises:
-        ConfigurationError: a keyword is out of its range.
+        ConfigurationError: a keyword is out of range.
     """
 
     def __init__(
@@ -56,32 +65,40 @@ class QPolicy(Policy):
         layer_norm: bool = False,
         spectral_norm: bool = False,
         scale_trunk_gradient: bool = False,
-        design: QNetworkConfig | None = None,
+        config: QNetworkConfig | None = None,
+        recurrent_config: RecurrentConfig | None = None,
     ) -> None:
         super().__init__(observation_space, action_space)
+        extractor = extractor_of_kind(self.kind, observation_space, features_extractor_class, normalize_images)
         self.actions = ActionShape.of(action_space)
-        self.design = design or QNetworkConfig()
-        if check_bool("policy_kwargs['scale_trunk_gradient']", scale_trunk_gradient) and not self.design.dueling:
+        self.config = config or QNetworkConfig()
+        if check_bool("policy_kwargs['scale_trunk_gradient']", scale_trunk_gradient) and not self.config.dueling:
             raise ConfigurationError(
-                "policy_kwargs['scale_trunk_gradient']=True belongs to dueling=True; give both or none"
+                "policy_kwargs['scale_trunk_gradient'] must be False without dueling=True, got True. Give both or none."
             )
-        widths = self.net_arch = check_widths(net_arch, self._default_net_arch(features_extractor_class))
-        plan = self._features = plan_features(
-            observation_space, features_extractor_class, features_extractor_kwargs, normalize_images, channels,
+        self.net_arch = check_widths(net_arch, self._default_net_arch(extractor))
+        features = self._features = features_config(
+            observation_space, extractor, features_extractor_kwargs, normalize_images, channels,
             layer_norm=layer_norm, spectral_norm=spectral_norm,
         )  # fmt: skip
-        own_cnn = plan.hidden is not None
-        if own_cnn:  # its linear layer is a hidden layer like all others
-            hidden = plan.kwargs.pop("features_dim", plan.hidden)
-            widths = widths if hidden is None else [check_int("features_dim", hidden, 1), *widths]
-            plan.kwargs["features_dim"] = None
-        elif spectral_norm and self.design.noisy is not None:
+        own_cnn = features.hidden is not None
+        cnn_layers: list[int] = []
+        if own_cnn:  # its linear layer is built with the other hidden layers
+            hidden = features.kwargs.pop("features_dim", features.hidden)
+            cnn_layers = [] if hidden is None else [check_int("features_dim", hidden, 1)]
+            features.kwargs["features_dim"] = None
+        elif spectral_norm and self.config.noisy is not None:
             raise ConfigurationError(
-                "policy_kwargs['spectral_norm']=True bounds weights that noisy=True keeps moving; give one"
+                "policy_kwargs['spectral_norm'] must be False with noisy=True, whose noise changes the weights, got True. "
+                "Give one of them."
             )
-        self._torso = Torso(
+        widths = self.net_arch if recurrent_config is not None else [*cnn_layers, *self.net_arch]
+        self._torso = TorsoConfig(
             widths, check_activation(activation_fn), layer_norm, spectral_norm and not own_cnn, scale_trunk_gradient
         )
+        if recurrent_config is not None:
+            encoder = (*cnn_layers, *recurrent_config.encoder_arch)
+            self.recurrent_config = replace(recurrent_config, encoder_arch=encoder)
         self.q_net = self.make_q_net()
         self.q_net_target = copy.deepcopy(self.q_net)
         self.q_net_target.requires_grad_(False)
@@ -91,43 +108,130 @@ class QPolicy(Policy):
         return self.q_net, self._modules.get("q_net_target")
 
     def make_q_net(self) -> QNetwork:
-        """A new net; own policy classes override this."""
-        return QNetwork(self.make_features(), self._torso, self.actions, self.design)
+        """Returns a new network; own policy classes may override this."""
+        return QNetwork(self.make_features(), self._torso, self.actions, self.config, self.recurrent_config)
 
     def make_features(self) -> Features:
-        """New features, as the keywords say."""
+        """Returns new preprocessing and features extractor, as configured by the keywords."""
         return self._features.make()
 
     def values(self, obs: dict[str, Tensor], mask: Tensor | None = None, noise: Noise | None = None) -> Tensor:
-        """What actions are chosen by, `[N, (D,) A]`; illegal ones lie below all others."""
+        """Returns action values `[N, (D,) A]`, lowest for illegal actions; at the start of an episode if recurrent."""
+        if self.recurrent:
+            return self.values_step(obs, mask, *self.initial_inputs(obs), noise=noise)[0]
         return self.q_net(obs, mask, noise, acting=True).q  # type: ignore[no-any-return]  # nn.Module.__call__
+
+    def values_step(
+        self, obs: dict[str, Tensor], mask: Tensor | None, *inputs: Tensor, noise: Noise | None = None
+    ) -> tuple[Tensor, ...]:
+        """Returns action values `[N, (D,) A]`; of a recurrent policy also the next state. See `Policy.greedy_step`."""
+        if not inputs:
+            return (self.values(obs, mask, noise),)
+        action, reward, state = inputs
+        value, state = self.q_net.step(obs, mask, action, reward, state, noise, acting=True)
+        return value.q, state
 
     def greedy(self, obs: dict[str, Tensor], mask: Tensor | None = None, noise: Noise | None = None) -> Tensor:
         return self.values(obs, mask, noise).argmax(-1)
 
+    def greedy_step(
+        self, obs: dict[str, Tensor], mask: Tensor | None, *inputs: Tensor, noise: Noise | None = None
+    ) -> tuple[Tensor, ...]:
+        if not inputs:
+            return (self.greedy(obs, mask, noise),)
+        q, state = self.values_step(obs, mask, *inputs, noise=noise)
+        return q.argmax(-1), state
+
     def with_net(self, net: nn.Module) -> QPolicy:
-        """This policy, asking another online net, for instance a copy of its own in another precision."""
+        """Returns this policy with another online network, for instance a copy in another precision."""
         other = copy.copy(self)
         other._modules = {**self._modules, "q_net": net}
         return other
 
     def make_noise(self, rows: int) -> Noise | None:
-        """Room for the random numbers of acting on `rows` observations."""
         device = next(self.q_net.parameters()).device
-        return self.q_net.make_noise(rows, self.design.distribution.num_acting, device, per_row=True)
+        return self.q_net.make_noise(rows, self.config.distribution.num_acting, device, per_row=True)
 
     def _default_net_arch(self, extractor: type[BaseFeaturesExtractor] | None) -> list[int]:
-        # a lone image ends in the CNN's own linear layer; vectors and mixtures need layers of ours
-        return [] if extractor is None and is_image_space(self.observation_space, {}) else [64, 64]
+        # a single image ends in the linear layer of its CNN; vectors and Dicts need hidden layers
+        image = self.kind == "image" or (extractor is None and is_image_space(self.observation_space))
+        if self.recurrent:
+            return [512] if image else [64]
+        return [] if image else [64, 64]
 
 
-class MlpPolicy(OfVectors, QPolicy):
-    """For vectors and whole numbers: the observation in one row, an image's pixels too, two layers of 64."""
+class RecurrentQPolicy(QPolicy):
+    """A Q-policy with an LSTM or GRU between features and head, in the online network and in its target.
+
+    Args:
+        observation_space: space of one lane, as the networks see it.
+        action_space: Discrete, MultiDiscrete or MultiBinary.
+        rnn: "lstm" or "gru".
+        lstm_hidden_size: units of the LSTM or GRU; None: 512 for a single image, else 128.
+        n_lstm_layers: layers of the LSTM or GRU.
+        encoder_arch: widths of the layers between features and recurrent layer; None: [64], or [] after a CNN, whose own
+            linear layer comes before the recurrent layer.
+        previous_action: the last action is an input of the recurrent layer.
+        previous_reward: the last reward is an input of the recurrent layer; `predict` then needs it.
+        kwargs: keywords of `QPolicy`. `net_arch` are the layers behind the recurrent layer; None: [512] for a single
+            image, else [64].
+
+    Raises:
+        ConfigurationError: a keyword is out of range.
+    """
+
+    recurrent = True
+
+    def __init__(
+        self,
+        observation_space: spaces.Space[Any],
+        action_space: spaces.Space[Any],
+        rnn: str = "lstm",
+        lstm_hidden_size: int | None = None,
+        n_lstm_layers: int = 1,
+        encoder_arch: Sequence[int] | None = None,
+        previous_action: bool = True,
+        previous_reward: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        image = is_image_space(observation_space, kwargs.get("normalize_images", True))
+        size = (512 if image else 128) if lstm_hidden_size is None else lstm_hidden_size
+        encoder = check_widths(encoder_arch, [] if image else [64], "policy_kwargs['encoder_arch']")
+        config = RecurrentConfig(rnn, size, n_lstm_layers, previous_action, previous_reward, tuple(encoder))
+        super().__init__(observation_space, action_space, recurrent_config=config, **kwargs)
 
 
-class CnnPolicy(OfAnImage, QPolicy):
+class MlpPolicy(QPolicy):
+    """Flattens the observation, images too; two layers of 64."""
+
+    kind = "vector"
+
+
+class CnnPolicy(QPolicy):
     """For one image: the Nature CNN, then the head."""
 
+    kind = "image"
 
-class MultiInputPolicy(OfADict, QPolicy):
-    """For a Dict: each key through its own extractor, side by side."""
+
+class MultiInputPolicy(QPolicy):
+    """For a Dict: one features extractor per key, their outputs concatenated; two layers of 64."""
+
+    kind = "dict"
+
+
+class MlpLstmPolicy(RecurrentQPolicy):
+    """Flattens the observation, images too; a layer of 64, the recurrent layer, a layer of 64."""
+
+    kind = "vector"
+
+
+class CnnLstmPolicy(RecurrentQPolicy):
+    """For one image: the Nature CNN with its linear layer, the recurrent layer, a layer of 512."""
+
+    kind = "image"
+
+
+class MultiInputLstmPolicy(RecurrentQPolicy):
+    """For a Dict: one features extractor per key, their outputs concatenated, then the recurrent layer."""
+
+    kind = "dict"

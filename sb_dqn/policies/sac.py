@@ -1,4 +1,4 @@
-"""Policies of soft actor-critic, by Stable-Baselines3's keywords."""
+"""Policies of soft actor-critic, with the keywords of Stable-Baselines3."""
 
 from __future__ import annotations
 
@@ -13,12 +13,17 @@ from torch import Tensor, nn
 from sb_dqn.checks import check_bool, check_int, check_keys
 from sb_dqn.errors import ConfigurationError, SpaceError
 from sb_dqn.nn.heads.policy_heads import ActionHead
+from sb_dqn.nn.torsos.feature_extractor import Features
 from sb_dqn.nn.torsos.features import BaseFeaturesExtractor
 from sb_dqn.nn.torsos.mlp import HiddenLayers
-from sb_dqn.policies.aliases import OfADict, OfAnImage, OfVectors
-from sb_dqn.policies.base import Features
-from sb_dqn.policies.drawing import StochasticPolicy
-from sb_dqn.policies.policy_kwargs import check_activation, check_widths, plan_features, refuse_dict_in_list
+from sb_dqn.policies.base import StochasticPolicy
+from sb_dqn.policies.policy_kwargs import (
+    check_activation,
+    check_widths,
+    extractor_of_kind,
+    features_config,
+    refuse_dict_in_list,
+)
 from sb_dqn.policies.sac_network import (
     Actor,
     BoxNet,
@@ -38,23 +43,23 @@ class SACPolicy(StochasticPolicy):
     """An actor, critics and their targets.
 
     Args:
-        observation_space: of one lane, as the nets see it.
+        observation_space: space of one lane, as the networks see it.
         action_space: a Box, or Discrete.
-        net_arch: widths of the linear layers after the features, of actor and critics alike, or `dict(pi=[...],
-            qf=[...])`; None: [256, 256], or [] for CnnPolicy, whose CNN has a hidden layer of its own.
-        activation_fn: between them.
-        n_critics: of which the smallest is believed, >= 1.
-        share_features_extractor: the actor reads the critics' features, which learn from the critics' loss alone.
-        features_extractor_class: None asks the space.
-        features_extractor_kwargs: its keyword arguments.
+        net_arch: widths of the linear layers after the features, for actor and critics, or `dict(pi=[...], qf=[...])`;
+            None: [256, 256], or [] for a CnnPolicy, whose CNN has a hidden layer of its own.
+        activation_fn: activation after each layer.
+        n_critics: number of critics, from 1; targets use the smallest of their values.
+        share_features_extractor: the actor reads the critics' features, which only the critics' loss trains.
+        features_extractor_class: None: chosen by the space.
+        features_extractor_kwargs: keyword arguments of the features extractor.
         normalize_images: divide images by 255.
-        channels: "first" or "last", for all images or by key of a Dict; None decides by their shape.
-        layer_norm: normalise before each activation, in our CNNs too.
-        design: the temperature; the algorithm's `ent_coef`, not for `policy_kwargs`.
+        channels: "first" or "last", for all images or by key of a Dict; None: chosen by their shapes.
+        layer_norm: layer norm before each activation, in CNNs of this package too.
+        config: the temperature; set by the algorithm's `ent_coef`, not by `policy_kwargs`.
 
     Raises:
-        ConfigurationError: a keyword is out of its range.
-        SpaceError: the action space is of another kind.
+        ConfigurationError: a keyword is out of range.
+        SpaceError: the action space is not supported.
     """
 
     def __init__(
@@ -70,7 +75,7 @@ class SACPolicy(StochasticPolicy):
         normalize_images: bool = True,
         channels: Channels = None,
         layer_norm: bool = False,
-        design: Temperature | None = None,
+        config: Temperature | None = None,
     ) -> None:
         super().__init__(observation_space, action_space)
         if not isinstance(action_space, (spaces.Box, spaces.Discrete)):
@@ -79,32 +84,32 @@ class SACPolicy(StochasticPolicy):
                 f"Discrete(n, start=...). For several choices at once take PPO, or a DQN"
             )
         self.actions = actions_of(action_space)
-        self._features = plan_features(
-            observation_space, features_extractor_class, features_extractor_kwargs, normalize_images, channels,
-            layer_norm=layer_norm,
-        ).with_hidden()  # fmt: skip
-        self._widths = _both(net_arch, self._default_net_arch(features_extractor_class))
+        extractor = extractor_of_kind(self.kind, observation_space, features_extractor_class, normalize_images)
+        self._features = features_config(
+            observation_space, extractor, features_extractor_kwargs, normalize_images, channels, layer_norm=layer_norm
+        ).with_hidden()
+        self._widths = _actor_critic_widths(net_arch, [] if self.kind == "image" else [256, 256])
         self._hidden = partial(HiddenLayers, activation_fn=check_activation(activation_fn), layer_norm=layer_norm)
-        self._count = check_int("policy_kwargs['n_critics']", n_critics, 1)
-        self._shares = check_bool("policy_kwargs['share_features_extractor']", share_features_extractor)
-        self.nets = self.make_nets(design or Temperature())
+        self._num_critics = check_int("policy_kwargs['n_critics']", n_critics, 1)
+        self._shares_features = check_bool("policy_kwargs['share_features_extractor']", share_features_extractor)
+        self.nets = self.make_nets(config or Temperature())
         self.critics_target = copy.deepcopy(self.nets.critics)
         self.critics_target.requires_grad_(False)
 
     def make_nets(self, temperature: Temperature) -> SoftActorCriticNet:
-        """New nets."""
+        """Returns new networks."""
         pi, qf = self._widths
         box = isinstance(self.actions, BoxActions)
         features = self.make_features()
         width = features.features_dim + (self.actions.low.size if isinstance(self.actions, BoxActions) else 0)
-        critics = Critics(features, Stacks(width, qf, self._count, self.actions.num_actions or 1, self._hidden))
-        own = None if self._shares else self.make_features()
+        critics = Critics(features, Stacks(width, qf, self._num_critics, self.actions.num_actions or 1, self._hidden))
+        own = None if self._shares_features else self.make_features()
         tower = self._hidden((own or features).features_dim, pi)
         actor = Actor(own, tower, make_head(self.actions, tower.out_features))
         return (BoxNet if box else ChoiceNet)(critics, actor, temperature)
 
     def make_features(self) -> Features:
-        """New features, as the keywords say."""
+        """Returns new preprocessing and features extractor, as configured by the keywords."""
         return self._features.make()
 
     @property
@@ -118,35 +123,40 @@ class SACPolicy(StochasticPolicy):
     def distribution(self, obs: dict[str, Tensor], mask: Tensor | None = None) -> Any:
         return self.nets.policy(obs, mask)
 
-    def _default_net_arch(self, extractor: type[BaseFeaturesExtractor] | None) -> list[int]:
-        return [256, 256]
+
+class SACMlpPolicy(SACPolicy):
+    """Flattens the observation, images too; two layers of 256."""
+
+    kind = "vector"
 
 
-class SACMlpPolicy(OfVectors, SACPolicy):
-    """For vectors and whole numbers: the observation in one row, an image's pixels too, two layers of 256."""
-
-
-class SACCnnPolicy(OfAnImage, SACPolicy):
+class SACCnnPolicy(SACPolicy):
     """For one image: the Nature CNN, then the heads."""
 
-
-class SACMultiInputPolicy(OfADict, SACPolicy):
-    """For a Dict: each key through its own extractor, side by side."""
+    kind = "image"
 
 
-def _both(net_arch: Widths | None, default: list[int]) -> tuple[list[int], list[int]]:
-    """Widths of the actor's layers and of the critics'.
+class SACMultiInputPolicy(SACPolicy):
+    """For a Dict: one features extractor per key, their outputs concatenated; two layers of 256."""
+
+    kind = "dict"
+
+
+def _actor_critic_widths(net_arch: Widths | None, default: list[int]) -> tuple[list[int], list[int]]:
+    """Returns the widths of the actor's layers and of the critics'.
 
     Raises:
         ConfigurationError: neither a list nor a dict of `pi` and `qf`.
     """
     if isinstance(net_arch, Mapping):
-        given = check_keys("policy_kwargs['net_arch']", net_arch, ("pi", "qf"))
-        if set(given) != {"pi", "qf"}:
+        widths_of = check_keys("policy_kwargs['net_arch']", net_arch, ("pi", "qf"))
+        if set(widths_of) != {"pi", "qf"}:
             raise ConfigurationError(
-                f"policy_kwargs['net_arch']={net_arch!r} lacks an entry; give a list, or dict(pi=[...], qf=[...])"
+                f"policy_kwargs['net_arch'] must be a list or a dict of pi and qf, got {net_arch!r}. Give dict(pi=[...], qf=[...])."
             )
-        pi, qf = (check_widths(given[name], default, f"policy_kwargs['net_arch'][{name!r}]") for name in ("pi", "qf"))
+        pi, qf = (
+            check_widths(widths_of[name], default, f"policy_kwargs['net_arch'][{name!r}]") for name in ("pi", "qf")
+        )
         return pi, qf
     refuse_dict_in_list(net_arch, ("pi", "qf"))
     widths = check_widths(net_arch, default)

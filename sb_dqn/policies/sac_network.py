@@ -1,4 +1,4 @@
-"""The nets of soft actor-critic: critics side by side, an actor, and the temperature between reward and entropy."""
+"""Networks of soft actor-critic: critics, actor, and the entropy temperature."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from sb_dqn.losses.soft_actor_critic import expected_soft_value, soft_value
 from sb_dqn.nn.heads.policy_heads import ActionHead, CategoricalHead
 from sb_dqn.nn.heads.squashed_gaussian_head import SoftHead
 from sb_dqn.nn.layers.noise import Noise
+from sb_dqn.nn.torsos.feature_extractor import Features
 from sb_dqn.nn.torsos.mlp import HiddenLayers
-from sb_dqn.policies.base import Features
 from sb_dqn.spaces import Actions, BoxActions
 from sb_dqn.types import Batch
 
 
 @dataclass(frozen=True)
 class Temperature:
-    """alpha, the worth of one nat of entropy in units of reward.
+    """Entropy temperature alpha, in units of reward per nat.
 
     Args:
-        initial: at the start, above 0; if it is not learned, from 0.
-        learned: whether it follows the entropy of the policy.
+        initial: initial value, above 0; from 0 if it is not learned.
+        learned: adapt alpha to a target entropy.
     """
 
     initial: float = 1.0
@@ -37,29 +37,29 @@ class Temperature:
 
 
 class SoftOutput(NamedTuple):
-    """What the nets say of N transitions; each part has a gradient for its own parameters alone."""
+    """Outputs for N transitions; each one has a gradient for its own parameters only."""
 
     q: Tensor
-    """`[C, N]`, what each critic thinks of the actions that were taken."""
+    """`[C, N]`, value of the actions taken by each critic."""
     next_value: Tensor
-    """`[N]`, soft value after them by the target critics; without a gradient."""
+    """`[N]`, soft value of the next observations by the target critics; without a gradient."""
     value: Tensor
     """`[N]`, soft value of the observations, with a gradient for the actor."""
     entropy: Tensor
-    """`[N]`, of the policy there; without a gradient."""
+    """`[N]`, entropy of the policy at the observations; without a gradient."""
     log_alpha: Tensor
-    """Scalar."""
+    """Scalar, log of the temperature."""
 
 
 class Stacks(nn.Module):
-    """C values of the same features, each by layers of its own.
+    """C parallel stacks of layers on the same features.
 
     Args:
-        in_features: width of what goes in.
-        widths: of the hidden layers.
+        in_features: width of the input.
+        widths: widths of the hidden layers.
         count: C.
-        outputs: of each.
-        hidden: makes the layers.
+        outputs: number of outputs of each stack.
+        hidden: makes the hidden layers.
     """
 
     def __init__(
@@ -71,30 +71,31 @@ class Stacks(nn.Module):
         self.heads = nn.ModuleList(nn.Linear(width, outputs) for _ in range(count))
 
     def forward(self, x: Tensor) -> Tensor:
-        """`[N, H]` -> `[C, N, outputs]`."""
-        # one product for each: two in one batched product took longer, forward and backward (2 x 256^3, one thread)
+        """Maps `[N, H]` to `[C, N, outputs]`."""
+        # separate products: one batched product of two took longer, forward and backward (2 x 256^3, one thread)
         return torch.stack([head(tower(x)) for tower, head in zip(self.towers, self.heads, strict=True)])
 
 
 class Critics(nn.Module):
-    """What actions are worth: `[C, N]` of given numbers of a Box, `[C, N, A]` of all choices.
+    """Action values: `[C, N]` of actions of a Box, `[C, N, A]` of all discrete actions.
 
     Args:
-        features: from observations to a row of numbers.
-        stacks: from these numbers (and an action of a Box) to values.
+        features: module from observations to `[N, H]`.
+        stacks: from features (and an action of a Box) to values.
     """
 
     def __init__(self, features: Features, stacks: Stacks) -> None:
         super().__init__()
-        self.features, self.stacks = features, stacks
+        self.features = features
+        self.stacks = stacks
 
     def learning_noise(self, rows: int, as_target: bool) -> Noise | None:
-        """None: critics draw no random numbers."""
+        """Returns None: critics draw no random numbers."""
         return None
 
 
 class LogAlpha(nn.Module):
-    """The log of the temperature; of its own, so that a fixed one does not come before the critics' buffers."""
+    """Log of the temperature; a module, so that a fixed value does not precede the buffers of the critics."""
 
     value: Tensor
 
@@ -108,48 +109,51 @@ class LogAlpha(nn.Module):
 
 
 class Actor(nn.Module):
-    """The policy.
+    """Policy network.
 
     Args:
-        features: its own; None: it shares those of the critics, which alone train them.
+        features: features of the actor; None: those of the critics, without a gradient.
         tower: hidden layers.
-        head: to a distribution.
+        head: maps to a distribution.
     """
 
     head: ActionHead
 
     def __init__(self, features: Features | None, tower: HiddenLayers, head: ActionHead) -> None:
         super().__init__()
-        self.features, self.tower, self.head = features, tower, head
+        self.features = features
+        self.tower = tower
+        self.head = head
 
 
 class SoftActorCriticNet(nn.Module, ABC):
-    """Critics, actor, temperature. Subclasses say what an action is.
+    """Critics, actor and temperature; subclasses are for Box and Discrete actions.
 
     Args:
-        critics: first, so that the target critics are a copy of the first parameters and buffers.
-        actor: the policy.
+        critics: first, since the target critics are a copy of the first parameters and buffers.
+        actor: policy network.
         temperature: alpha.
     """
 
     def __init__(self, critics: Critics, actor: Actor, temperature: Temperature) -> None:
         super().__init__()
-        self.critics, self.actor = critics, actor
+        self.critics = critics
+        self.actor = actor
         self.log_alpha = LogAlpha(temperature)
 
     def policy(self, obs: dict[str, Tensor], mask: Tensor | None = None) -> Any:
-        """The distribution over actions at a flat dict of `[N, *shape]`."""
+        """Returns the distribution over actions for a flat dict of `[N, *shape]`."""
         features = self.actor.features
         x = self.critics.features(obs).detach() if features is None else features(obs)
         return self.actor.head(self.actor.tower(x), mask)
 
     def forward(self, batch: Batch, target: Critics, noise: Noise | None = None) -> SoftOutput:
-        """What is to be learned from.
+        """Returns the inputs of the losses.
 
         Args:
             batch: transitions.
-            target: critics that bootstrap.
-            noise: random numbers of the drawn actions.
+            target: target critics.
+            noise: random numbers of the sampled actions.
         """
         alpha = self.log_alpha.value.detach().exp()
         now, later = (None, None) if noise is None else noise.normal.chunk(2)
@@ -163,42 +167,42 @@ class SoftActorCriticNet(nn.Module, ABC):
         return SoftOutput(self._q_taken(x, batch.action), next_value, value, entropy.detach(), self.log_alpha.value)
 
     def _q(self, stacks: Callable[[Tensor], Tensor], x: Tensor, action: Tensor | None) -> Tensor:
-        """`[C, N, outputs]` for features `[N, H]`, and actions `[N, D]` of a Box."""
+        """Returns values `[C, N, outputs]` of features `[N, H]` and, for a Box, actions `[N, D]`."""
         return stacks(x if action is None else torch.cat([x, action], -1))
 
     def _frozen_q(self, x: Tensor, action: Tensor | None) -> Tensor:
-        """The same by the online critics, with a gradient for the action but none for their parameters."""
+        """Returns values by the online critics, with a gradient for the action but none for the critics' parameters."""
         stacks = self.critics.stacks
         parameters = {name: parameter.detach() for name, parameter in stacks.named_parameters()}
-        return self._q(lambda given: functional_call(stacks, parameters, (given,)), x, action)
+        return self._q(lambda inputs: functional_call(stacks, parameters, (inputs,)), x, action)
 
     @abstractmethod
     def _q_taken(self, x: Tensor, action: Tensor) -> Tensor:
-        """`[C, N]` for features `[N, H]` and actions as they are stored."""
+        """Returns values `[C, N]` of features `[N, H]` and stored actions."""
 
     @abstractmethod
     def _value(
         self, policy: Any, q: Callable[[Tensor | None], Tensor], alpha: Tensor, drawn: Any
     ) -> tuple[Tensor, Tensor]:
-        """Soft value and entropy, `[N]` each.
+        """Returns soft value and entropy, `[N]` each.
 
         Args:
-            policy: distribution.
-            q: from actions to values.
+            policy: distribution over actions.
+            q: maps actions to values.
             alpha: temperature.
-            drawn: `[N, D]` random numbers for a sample; None where none are needed.
+            drawn: `[N, D]` random numbers for a sample; None for Discrete.
         """
 
     def learning_noise(self, rows: int, as_target: bool) -> Noise | None:
-        """Room for the random numbers of one update; None where nothing is drawn."""
+        """Returns a buffer for the random numbers of one update; None if there are none."""
         return None
 
     def make_apart(self, flat: Tensor) -> None:
-        """None: all parameters have one optimiser."""
+        """Returns None: all parameters have one optimiser."""
 
 
 class BoxNet(SoftActorCriticNet):
-    """For a Box: values and entropies by one drawn action for each observation."""
+    """Soft actor-critic for a Box: values and entropies by one sampled action per observation."""
 
     def _q_taken(self, x: Tensor, action: Tensor) -> Tensor:
         head: Any = self.actor.head
@@ -218,7 +222,7 @@ class BoxNet(SoftActorCriticNet):
 
 
 class ChoiceNet(SoftActorCriticNet):
-    """For Discrete: values and entropies by expectation over all choices."""
+    """Soft actor-critic for Discrete: values and entropies by expectation over all actions."""
 
     def _q_taken(self, x: Tensor, action: Tensor) -> Tensor:
         q = self.critics.stacks(x)
@@ -232,5 +236,5 @@ class ChoiceNet(SoftActorCriticNet):
 
 
 def make_head(actions: Actions, in_features: int) -> ActionHead:
-    """The head of the actor."""
+    """Returns the head of the actor for an action space."""
     return SoftHead(in_features, actions) if isinstance(actions, BoxActions) else CategoricalHead(in_features, actions)

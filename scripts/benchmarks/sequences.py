@@ -87,8 +87,10 @@ def _bare(model: Any, batch: Any) -> Callable[[], Any]:
 
     def unroll(net: Any, first: int, last: int, state: Any) -> Any:
         some = slice(first * count, last * count)
-        read = net.encode({"obs": obs["obs"][some]}, extra["previous_action"][some], extra["previous_reward"][some])
-        return net.memory(read.view(last - first, count, -1), state)
+        read = net.recurrent_inputs(
+            {"obs": obs["obs"][some]}, extra["previous_action"][some], extra["previous_reward"][some]
+        )
+        return net.recurrent_layer(read.view(last - first, count, -1), state)
 
     def through(net: Any, grad: bool) -> Any:
         with torch.no_grad():
@@ -97,13 +99,13 @@ def _bare(model: Any, batch: Any) -> Callable[[], Any]:
             trained, state = unroll(net, warmup, warmup + length, state)
         with torch.no_grad():
             beyond, _ = unroll(net, warmup + length, warmup + length + 5, state.detach())
-            q = net.answer({"memory": torch.cat([trained[5:].detach(), beyond]).flatten(0, 1)}).q
+            q = net({"features": torch.cat([trained[5:].detach(), beyond]).flatten(0, 1)}).q
         return trained, q
 
     def run() -> Any:
         through(target, False)
         trained, _ = through(online, True)
-        q = online.answer({"memory": trained.flatten(0, 1)}).of(batch.action)
+        q = online({"features": trained.flatten(0, 1)}).of(batch.action)
         return torch.autograd.grad((q - goal).square().mean(), list(online.parameters()))
 
     return run

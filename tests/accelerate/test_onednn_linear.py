@@ -173,7 +173,7 @@ def gradients_of(extractor: Any, dtype: torch.dtype) -> Any:
     parameters = list(extractor.parameters())
 
     def function(pixels: Tensor) -> tuple[Tensor, ...]:
-        x = pixels if extractor.reads_bytes else pixels.to(dtype) / 255
+        x = pixels.to(dtype) / 255
         y = extractor(x)
         return y.detach().float(), *(part.float() for part in torch.autograd.grad(y.float().square().sum(), parameters))
 

@@ -71,7 +71,7 @@ def test_values_that_are_refused(name: str, value: Any) -> None:
         quick(**{name: value})
     message = str(caught.value)
     assert name in message
-    assert "must be" in message or "allowed" in message or "give" in message
+    assert "must" in message or "allowed" in message or "give" in message
     # what was given, unless it is a pair of which one half is at fault, or a dict of which one key is
     assert isinstance(value, (tuple, dict)) or repr(value) in message
 
@@ -155,12 +155,12 @@ def test_variants_offer_their_own_keyword(algorithm: type[DQN], name: str) -> No
 @pytest.mark.parametrize(
     ("policy", "message"),
     [
-        ("MlpPolici", "policy 'MlpPolici' is unknown: allowed are .*Did you mean 'MlpPolicy'"),
+        ("MlpPolici", "policy must be one of .*, got 'MlpPolici'.*Did you mean 'MlpPolicy'"),
         ("MlpLstmPolici", "Did you mean 'MlpLstmPolicy'"),
-        (nn.Linear, "policy .* is not allowed: give"),
-        (None, "policy None is not allowed: give"),
-        ("CnnPolicy", "CnnPolicy needs one image.*use 'MlpPolicy'"),
-        ("MultiInputPolicy", "MultiInputPolicy needs a Dict.*'MlpPolicy' for vectors"),
+        (nn.Linear, "policy must be one of .*, got <class"),
+        (None, "policy must be one of .*, got None"),
+        ("CnnPolicy", "must be one image .* for CnnPolicy, got .* Use 'MlpPolicy'"),
+        ("MultiInputPolicy", "observation_space must be a Dict for MultiInputPolicy.*'MlpPolicy' for vectors"),
     ],
 )
 def test_policies_that_are_refused(policy: Any, message: str) -> None:
@@ -172,9 +172,9 @@ def test_policies_that_are_refused(policy: Any, message: str) -> None:
     ("env", "message"),
     [
         (None, "env must be an id"),
-        ("CartPol-v1", "unknown environment 'CartPol-v1'.*Did you mean 'CartPole-v1'"),
-        (3, "int is not an environment that can be read; allowed: an id"),
-        ([], "no environment was given; allowed"),
+        ("CartPol-v1", "must be an id registered .*got 'CartPol-v1'.*Did you mean 'CartPole-v1'"),
+        (3, "env must be an id, .* got int"),
+        ([], "must be a list of at least one factory"),
     ],
 )
 def test_environments_that_are_refused(env: Any, message: str) -> None:
@@ -225,7 +225,7 @@ def test_a_batch_larger_than_the_buffer_holds_rows_more_than_once(algorithm: Any
     assert all(bool(tensor.isfinite().all()) for tensor in model.policy.state_dict().values())
     replay = model.replay
     replay.refresh()
-    batch = replay.sample(torch.rand(replay.sampler.noise_shape, dtype=torch.float64))
+    batch = replay.sample_from_noise(torch.rand(replay.sampler.noise_shape, dtype=torch.float64))
     drawn = set(zip(*batch.place.tolist(), strict=True))
     assert batch.place.shape == (2, 64)
     assert 5 < len(drawn) < 60
@@ -265,7 +265,7 @@ def test_log_intervals_that_are_refused(interval: Any) -> None:
 @pytest.mark.parametrize("callback", [3, "eval", [3], object()])
 def test_what_is_no_callback_loses_nothing(callback: Any) -> None:
     model = quick().learn(20)
-    with pytest.raises(ConfigurationError, match="allowed|give"):
+    with pytest.raises(ConfigurationError, match="callback must be"):
         model.learn(10, callback=callback)
     assert model.num_timesteps == 20
     assert not model.learning

@@ -148,7 +148,7 @@ def test_recorded_and_eager_runs_are_the_same() -> None:
     recorded, eager = (quick(env=env, episodes_per_update=4) for _ in range(2))
     assert recorded.mode == "traced"
     eager.mode = "eager"
-    eager.prepare_acting(2)
+    eager.attach(eager.stream)
     assert torch.allclose(parameters(recorded.learn(300)), parameters(eager.learn(300)), rtol=1e-4, atol=1e-5)
     assert len(recorded._recordings) == 2
 
@@ -245,9 +245,9 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("VPG, value", {"gae_lambda": -0.1}, "gae_lambda must be .* got -0.1"),
     ("VPG, value", {"vf_coef": float("nan")}, "vf_coef"),
     ("VPG, value", {"normalize_advantage": "yes"}, "normalize_advantage"),
-    ("VPG, mean return", {"gae_lambda": 0.9}, "gae_lambda=0.9.*leave them out"),
-    ("VPG, step mean", {"vf_coef": 0.1}, "vf_coef=0.1.*leave them out"),
-    ("VPG, step mean", {"episodes_per_update": 1}, "at least 2 episodes"),
+    ("VPG, mean return", {"gae_lambda": 0.9}, "gae_lambda=0.9.*Remove them"),
+    ("VPG, step mean", {"vf_coef": 0.1}, "vf_coef=0.1.*Remove them"),
+    ("VPG, step mean", {"episodes_per_update": 1}, "episodes_per_update must be >= 2"),
 ]
 
 

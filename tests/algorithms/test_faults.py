@@ -133,8 +133,8 @@ def test_a_function_of_other_arguments_is_refused_before_a_step_is_made() -> Non
     ("what", "message"),
     [
         ("raise", r"lane 1 .*at step 25: ZeroDivisionError: the pole broke"),
-        ("nan reward", r"reward is NaN or infinite in lane 1 at step 25"),
-        ("nan observation", r"'obs' holds NaN or infinity in lane 1 at step 25"),
+        ("nan reward", r"reward in lane 1 at step 25 must be finite"),
+        ("nan observation", r"'obs' in lane 1 at step 25 must be finite"),
     ],
 )
 def test_an_environment_that_misbehaves(what: str, message: str) -> None:
@@ -243,7 +243,7 @@ def test_a_vector_env_of_four_lanes_begins_anew_after_a_fault() -> None:
 
 def test_lanes_of_one_and_the_same_game_are_refused() -> None:
     game = Tiny()
-    with pytest.raises(ConfigurationError, match="two factories returned the same environment"):
+    with pytest.raises(ConfigurationError, match="the same environment from two factories"):
         quick(lanes(2, partial(itself, game)))
 
 

@@ -208,7 +208,7 @@ def test_a_thread_that_cannot_write_does_not_end_the_training(tmp_path: Path, mo
     assert list((tmp_path / "replay_rows").iterdir()) == []  # no zip names any
     model.save(tmp_path / "later", full=True, incremental=True)
     assert differences(model, DQN.load(tmp_path, env="CartPole-v1", device="cpu")) == []
-    with pytest.raises(ConfigurationError, match="background=True needs both"):
+    with pytest.raises(ConfigurationError, match="background=True requires both"):
         model.save(tmp_path / "m", full=True, background=True)
 
 

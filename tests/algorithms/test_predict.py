@@ -165,15 +165,15 @@ def test_a_whole_stack_is_seen_as_it_is() -> None:
 def test_a_state_of_another_number_of_observations_is_refused() -> None:
     stacked = Stacked()
     _, state = stacked.model.predict(frames(1, 11), None)
-    with pytest.raises(SpaceError, match="state belongs to another number of observations"):
+    with pytest.raises(SpaceError, match="state must hold the frame stacks of 1 observations"):
         stacked.model.predict(frames(1), state)
 
 
 def test_a_state_that_no_predict_returned_is_refused() -> None:
-    with pytest.raises(SpaceError, match="pass what the last predict returned, or None"):
+    with pytest.raises(SpaceError, match="Pass the state that the last predict returned, or None"):
         Stacked().model.predict(frames(1), np.zeros(3))
 
 
 def test_as_many_episode_starts_as_observations() -> None:
-    with pytest.raises(SpaceError, match=r"episode_start has shape \(2,\); allowed: \(1,\)"):
+    with pytest.raises(SpaceError, match=r"episode_start must have shape \(1,\), got \(2,\)"):
         Stacked().model.predict(frames(1), None, np.array([True, False]))

@@ -208,7 +208,7 @@ def net(noisy: str | None = None, space: Any = VECTOR) -> QPolicy:
     torch.manual_seed(0)
     design = QNetworkConfig(noisy=None if noisy is None else Noisy(noisy, 2.0))
     make = MultiInputPolicy if isinstance(space, spaces.Dict) else MlpPolicy
-    return make(space, spaces.Discrete(4), net_arch=[8], design=design)
+    return make(space, spaces.Discrete(4), net_arch=[8], config=design)
 
 
 MODES: list[Mode] = ["eager", "traced"]

@@ -68,8 +68,8 @@ def values_of_training(model: Any) -> list[tuple[int, int, torch.Tensor, bool]]:
     batch = model.normalizer.batch(replay.view.gather(lane, row, torch.ones(len(row))))
     sequences = model.replay_config.sequences
     with torch.no_grad():
-        recalled = net.recall(batch.obs, sequence_inputs(batch), sequences.warmup_T, sequences.batch_T)
-        q = net({"memory": recalled.trained.flatten(0, 1)}, batch.mask, None).q.unflatten(0, (sequences.batch_T, -1))
+        features = net.unroll(batch.obs, sequence_inputs(batch), sequences.warmup_T, sequences.batch_T)
+        q = net({"features": features.trained.flatten(0, 1)}, batch.mask, None).q.unflatten(0, (sequences.batch_T, -1))
     weight = batch.weight.view(sequences.batch_T, -1)
     return [
         (int(lane[i]), int(row[i]) + t, q[t, i], bool(weight[t, i] > 0))
@@ -141,7 +141,8 @@ def test_every_head_learns(head: str) -> None:
     model.learn(80)
     moved = (model.learner.flat - before).abs()
     assert bool(model.learner.finite)
-    rnn = {name: p for name, p in model.policy.q_net.named_parameters() if "memory" in name}
+    rnn = {name: p for name, p in model.policy.q_net.named_parameters() if "recurrent_layer" in name}
+    assert rnn
     assert all(bool(p.isfinite().all()) for p in rnn.values())
     assert float(moved.max()) > 0
 
@@ -191,8 +192,8 @@ def test_gradients_reach_across_the_sequence_but_not_into_burn_in() -> None:
     batch = replay.sample_from_noise(torch.rand(replay.sampler.noise_shape, dtype=torch.float64))
     read = {"obs": batch.obs["obs"].clone().requires_grad_()}
     sequences, net = model.replay_config.sequences, model.policy.q_net
-    recalled = net.recall(read, sequence_inputs(batch), sequences.warmup_T, sequences.batch_T)
-    recalled.trained[-1].sum().backward()
+    features = net.unroll(read, sequence_inputs(batch), sequences.warmup_T, sequences.batch_T)
+    features.trained[-1].sum().backward()
     reached = read["obs"].grad.view(-1, 5, 2).abs().sum((1, 2)) > 0
     assert reached.tolist() == [False] * 4 + [True] * 6 + [False]
 
@@ -204,7 +205,7 @@ class Told:
         self.values = {0.0: now, 1.0: then}
 
     def __call__(self, obs: Any, mask: Any = None) -> Any:
-        from sb_dqn.nn.heads.value_objects import ScalarValue
+        from sb_dqn.nn.heads.scalar import ScalarValue
 
         return ScalarValue(self.values[float(obs["which"])])
 
@@ -341,15 +342,15 @@ def test_evaluation_carries_the_state(learned: Any) -> None:
 def listened(model: Any) -> list[tuple[float, float]]:
     """Of sequences that are drawn, what they would enter with, and what is fed back."""
     found: list[tuple[float, float]] = []
-    gradient, view = model.learner.gradient, model.replay.view
+    update, view = model.learner.update, model.replay.view
 
     def listen(batch: Any) -> Any:
-        answer = gradient(batch)
+        priority, report = update(batch)
         entering = view.input_priorities(*batch.place, model.replay_config.rescale_eps)
-        found.extend(zip(entering.tolist(), answer[1].tolist(), strict=True))
-        return answer
+        found.extend(zip(entering.tolist(), priority.tolist(), strict=True))
+        return priority, report
 
-    model.learner.gradient = listen
+    model.learner.update = listen
     return found
 
 

@@ -190,8 +190,8 @@ def test_gradients_end_where_an_episode_begins() -> None:
     begins = torch.zeros(8, 1, dtype=torch.bool)
     begins[5] = True
     state = torch.randn(1, model.policy.state_size, requires_grad=True)
-    memory, _ = net.remember({"obs": seen}, None, None, state, begins)
-    memory["memory"][-1].sum().backward()
+    features, _ = net.unroll({"obs": seen}, None, None, state, begins)
+    features["features"][-1].sum().backward()
     assert seen.grad is not None
     assert (seen.grad.abs().sum(1) > 0).tolist() == [False] * 5 + [True] * 3
     assert state.grad is None or not bool(state.grad.any())
@@ -263,7 +263,7 @@ def test_saved_and_loaded_it_acts_alike(tmp_path: Path) -> None:
         np.testing.assert_allclose(states[0]["memory"], states[1]["memory"], atol=1e-6)
     action, _ = loaded.predict(obs[0])
     assert action in (0, 1, 2)
-    with pytest.raises(SpaceError, match="reads the last reward"):
+    with pytest.raises(SpaceError, match="reward must be the last reward"):
         loaded.predict(obs, states[1])
 
 
@@ -335,7 +335,7 @@ def test_what_comes_before_the_memories_computes_in_bfloat16(algorithm: Any, tmp
     learner, net = model.learner, model.policy.net
     assert bool(learner.finite)
     for name, parameter in learner.online.named_parameters():
-        before = name.startswith(("features", "encoders"))
+        before = name.startswith(("features", "value_features", "encoders"))
         assert parameter.dtype == (torch.bfloat16 if before else torch.float32), name
         assert before or parameter.data_ptr() == net.get_parameter(name).data_ptr()
     assert learner.low.numel() == sum(p.numel() for p in learner.online.parameters() if p.dtype == torch.bfloat16)
@@ -368,10 +368,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "shared": ({"policy_kwargs": {"shared_lstm": 1}}, r"\['shared_lstm'\] must be .* got 1"),
     "one memory of two": (
         {"policy_kwargs": {"shared_lstm": True, "share_features_extractor": False}},
-        "shared_lstm=True with share_features_extractor=False",
+        "share_features_extractor.. must be True with shared_lstm=True",
     ),
-    "widths": ({"policy_kwargs": {"encoder_arch": 5}}, r"\['encoder_arch'\]=5 is not allowed"),
-    "a Dict": ({"policy": "MultiInputLstmPolicy"}, "MultiInputPolicy needs a Dict"),
+    "widths": ({"policy_kwargs": {"encoder_arch": 5}}, r"\['encoder_arch'\] must be a list of widths, got 5"),
+    "a Dict": ({"policy": "MultiInputLstmPolicy"}, "observation_space must be a Dict for MultiInputPolicy"),
     "key": ({"policy_kwargs": {"lstm_size": 5}}, "has no 'lstm_size'.*lstm_hidden_size"),
 }
 

@@ -120,9 +120,9 @@ def test_pong_with_exact_resume(tmp_path: Path) -> None:
     assert whole.statistics.num_episodes >= 4
     assert differences(whole, resumed) == []
     path = tmp_path / "rl_model_220_steps.zip"
-    with pytest.raises(CheckpointError, match="games of the checkpoint come out otherwise here"):
+    with pytest.raises(CheckpointError, match="replayed games must end at the observations of the checkpoint"):
         DQN.load(path, env=pong(True, protocol="classic"), device="cpu").resume()
-    with pytest.raises(CheckpointError, match="make the env with exact_resume=True, too"):
+    with pytest.raises(CheckpointError, match="exact_resume must be True as in the checkpoint"):
         DQN.load(path, env=pong(False), device="cpu").resume()
 
 
@@ -291,9 +291,7 @@ def make_one(env_id: str) -> Any:
 
 def test_an_environment_without_state_is_said_and_its_episode_truncated(tmp_path: Path) -> None:
     model = quick(Tiny(length=1000))
-    with pytest.warns(
-        UserWarning, match=r"without the environment's state \(Tiny offers no state_dict\(\)\).*truncated"
-    ):
+    with pytest.warns(UserWarning, match=r"without the environment's state \(Tiny has no state_dict\(\)\).*truncated"):
         model.learn(60, callback=CheckpointCallback(40, tmp_path, full=True))
     game = Tiny(length=1000)
     resumed = DQN.load(tmp_path / "rl_model_40_steps.zip", env=game, device="cpu").resume()
@@ -319,7 +317,7 @@ def test_an_environment_of_other_parts_is_refused(tmp_path: Path) -> None:
     import gymnasium
 
     quick("CartPole-v1").learn(40, callback=CheckpointCallback(20, tmp_path, full=True))
-    with pytest.raises(CheckpointError, match=r"made of .*TimeLimit.*make it as before"):
+    with pytest.raises(CheckpointError, match=r"layers .*TimeLimit.*Make it with the same wrappers"):
         DQN.load(tmp_path / "rl_model_20_steps.zip", env=gymnasium.make("CartPole-v1").unwrapped).resume()
 
 

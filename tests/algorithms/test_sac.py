@@ -295,7 +295,7 @@ REFUSED: dict[str, list[Any]] = {
     "prioritized_replay": ["yes", {"alfa": 1}],
     "policy_kwargs": [
         {"n_critics": 0}, {"n_critics": 1.5}, {"net_arch": {"pi": [8]}}, {"net_arch": {"pi": [8], "vf": [8]}},
-        {"net_arch": 64}, {"net_arch": [0]}, {"share_features_extractor": 1}, {"activation_fn": "relu"}, {"design": 1},
+        {"net_arch": 64}, {"net_arch": [0]}, {"share_features_extractor": 1}, {"activation_fn": "relu"}, {"config": 1},
         {"layer_norm": "yes"}, {"n_critic": 2}, {"log_std_init": -3},
     ],
 }  # fmt: skip
@@ -334,7 +334,7 @@ def test_combinations_that_are_refused() -> None:
         quick_sac(action_mask="info")
     with pytest.raises(ConfigurationError, match="subclass of SACPolicy"):
         quick_sac(policy="MlpLstmPolicy")
-    with pytest.raises(ConfigurationError, match="CnnPolicy needs one image"):
+    with pytest.raises(ConfigurationError, match="must be one image .* for CnnPolicy"):
         quick_sac(policy="CnnPolicy")
     assert issubclass(SACPolicy, nn.Module)
 

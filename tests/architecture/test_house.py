@@ -215,7 +215,7 @@ KNOWN = {
     "sb_dqn.algorithms.dqn",
     "sb_dqn.callbacks.base",
     "sb_dqn.errors",
-    "sb_dqn.nn.heads.value_objects",
+    "sb_dqn.nn.heads.scalar",
 }
 
 
@@ -243,7 +243,7 @@ def test_floors_are_seen(module: str, source: str, count: int) -> None:
     ],
 )
 def test_root_imports_are_seen(source: str, count: int) -> None:
-    assert len(imports_root("sb_dqn.nn.heads.value_objects", ast.parse(source), KNOWN)) == count
+    assert len(imports_root("sb_dqn.nn.heads.scalar", ast.parse(source), KNOWN)) == count
 
 
 @pytest.mark.parametrize(

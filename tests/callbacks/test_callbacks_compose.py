@@ -144,7 +144,7 @@ class CustomCallback(StableBaselinesCallback):
         (3, "got 3"),
         ([3], "got 3"),
         ({"a": 1}, "got {'a': 1}"),
-        (lambda: None, r"callback.*\(\).*\(locals, globals\)"),
+        (lambda: None, r"callback.*\(locals, globals\).*\(\)"),
         ([lambda a, b, c: None], r"callback.*\(a, b, c\)"),
     ],
 )

@@ -215,7 +215,7 @@ def test_only_environments_opened_by_the_callback_are_closed(model: Any, make_lo
 
 def test_the_training_env_is_refused_before_the_first_step(model: Any, make_loop: Any) -> None:
     model.env = Game()
-    with pytest.raises(ConfigurationError, match=r"(?s)learning on.*by its id"):
+    with pytest.raises(ConfigurationError, match=r"(?s)learning on.*its id"):
         make_loop(model, EvalCallback(gymnasium.Wrapper(model.env), verbose=0)).learn(ticks=1)
     assert model.num_timesteps == 0
 

@@ -1,4 +1,4 @@
-"""The commands through their entry point, on runs of a few hundred steps."""
+"""Commands through their entry point, on runs of a few hundred steps."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ def call(*arguments: str | Path | int) -> Result:
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A finished run."""
+    """Returns the folder of a finished run."""
     root = tmp_path_factory.mktemp("runs")
     done = call(*TRAIN, "--folder", root, "--no-progress", "--eval-freq", 250, "--eval-episodes", 2)
     assert done.exit_code == 0, done.output
-    assert "  evaluations.npz the evaluations on the way" in done.output
+    assert "  evaluations.npz the evaluations during training" in done.output
     return root / "dqn_CartPole-v1_1"
 
 
-def test_a_run_leaves_everything_in_its_folder(run: Path) -> None:
+def test_run_folder_has_all_files(run: Path) -> None:
     present = {path.name for path in run.iterdir()}
     assert present >= {
         "config.yaml",
@@ -49,7 +49,7 @@ def test_a_run_leaves_everything_in_its_folder(run: Path) -> None:
     assert model_info(run / "model.zip")["state"]["counters"]["num_timesteps"] == 600
 
 
-def test_the_config_holds_the_preset_and_what_was_said_over_it(run: Path) -> None:
+def test_config_has_the_preset_and_the_settings_over_it(run: Path) -> None:
     config = yaml.safe_load((run / "config.yaml").read_text())
     assert config["preset"]["name"] == "CartPole-v1"
     assert config["settings"]["learning_rate"] == "linear 0.001"
@@ -57,48 +57,48 @@ def test_the_config_holds_the_preset_and_what_was_said_over_it(run: Path) -> Non
     assert (config["settings"]["seed"], config["n_timesteps"]) == (1, 600)
 
 
-def test_every_episode_is_written_down(run: Path) -> None:
+def test_every_episode_is_logged(run: Path) -> None:
     with (run / "monitor.csv").open() as file:
         assert '"env_id": "CartPole-v1"' in file.readline()
         rows = list(csv.DictReader(file))
     lengths = [int(row["l"]) for row in rows]
     assert 600 - 500 <= sum(lengths) <= 600
-    assert [float(row["r"]) for row in rows] == lengths  # CartPole pays 1 a step
+    assert [float(row["r"]) for row in rows] == lengths  # CartPole pays a reward of 1 per step
     times = [float(row["t"]) for row in rows]
     assert times == sorted(times)
 
 
-def test_evaluations_fall_where_they_were_asked_for(run: Path) -> None:
+def test_evaluations_have_the_requested_steps_and_episodes(run: Path) -> None:
     with np.load(run / "evaluations.npz") as saved:
         assert saved["timesteps"].tolist() == [250, 500]
         assert saved["results"].shape == (2, 2)
 
 
-def test_the_output_says_where_it_lies_and_what_to_type_next(tmp_path: Path) -> None:
+def test_output_names_the_folder_and_the_next_commands(tmp_path: Path) -> None:
     done = call(*TRAIN, "--folder", tmp_path, "--progress", "--eval-freq", 0)
     folder = tmp_path / "dqn_CartPole-v1_1"
     assert "DQN on CartPole-v1: 600 steps, seed 1; preset CartPole-v1 (RL Baselines3 Zoo" in done.output
     assert "over 20 greedy episodes" in done.output
-    assert f"everything lies in {folder}" in done.output
+    assert f"files in {folder}" in done.output
     assert f"enjoy {folder}" in done.output
     assert "evaluations.npz" not in done.output
-    assert "best_model.zip" not in done.output  # nothing was evaluated on the way
+    assert "best_model.zip" not in done.output  # no evaluation during training
     assert not (folder / "evaluations.npz").exists()
 
 
-def test_the_folder_of_runs_may_be_said_as_that_of_a_comparison(tmp_path: Path) -> None:
+def test_out_is_an_alias_of_folder(tmp_path: Path) -> None:
     done = call(*TRAIN, "--out", tmp_path / "mine", "--no-progress", "--eval-freq", 0)
     assert done.exit_code == 0, done.output
     assert (tmp_path / "mine" / "dqn_CartPole-v1_1" / "model.zip").is_file()
 
 
-def test_the_same_seed_gives_the_same_model(run: Path, tmp_path: Path) -> None:
+def test_same_seed_gives_the_same_model(run: Path, tmp_path: Path) -> None:
     call(*TRAIN, "--folder", tmp_path, "--no-progress", "--eval-freq", 0)
-    once, again = (model_info(folder / "model.zip")["members"] for folder in (run, tmp_path / "dqn_CartPole-v1_1"))
-    assert once["policy"]["sha256"] == again["policy"]["sha256"]
+    first, second = (model_info(folder / "model.zip")["members"] for folder in (run, tmp_path / "dqn_CartPole-v1_1"))
+    assert first["policy"]["sha256"] == second["policy"]["sha256"]
 
 
-def test_evaluate_repeats_itself_and_takes_folder_or_zip(run: Path) -> None:
+def test_evaluate_is_reproducible_for_folder_and_zip(run: Path) -> None:
     outputs = [call("evaluate", path, "--episodes", 3).output for path in (run, run / "model.zip", run / "model")]
     assert "over 3 episodes" in outputs[0]
     assert outputs[0] == outputs[1] == outputs[2]
@@ -106,22 +106,22 @@ def test_evaluate_repeats_itself_and_takes_folder_or_zip(run: Path) -> None:
     assert seeds[0] != seeds[1]
 
 
-def test_a_bare_zip_needs_the_environment(run: Path, tmp_path: Path) -> None:
+def test_zip_outside_a_run_folder_needs_the_environment(run: Path, tmp_path: Path) -> None:
     bare = tmp_path / "bare.zip"
     bare.write_bytes((run / "model.zip").read_bytes())
-    refused = call("evaluate", bare)
-    assert refused.exit_code == 2
-    assert "say the environment: --env" in refused.output
+    rejected = call("evaluate", bare)
+    assert rejected.exit_code == 2
+    assert "Name the environment with --env" in " ".join(rejected.output.split())
     assert "over 2 episodes" in call("evaluate", bare, "--env", "CartPole-v1", "--episodes", 2).output
 
 
-def test_info_reads_the_manifest(run: Path) -> None:
-    shown = yaml.safe_load(call("info", run).output)
-    assert shown["class"] == "DQN"
-    assert shown["counters"]["num_timesteps"] == 600
+def test_info_prints_the_manifest(run: Path) -> None:
+    content = yaml.safe_load(call("info", run).output)
+    assert content["class"] == "DQN"
+    assert content["counters"]["num_timesteps"] == 600
 
 
-def test_plot_draws_again(run: Path, tmp_path: Path) -> None:
+def test_plot_draws_against_steps_and_time(run: Path, tmp_path: Path) -> None:
     pictures = []
     for against in ("steps", "time"):
         done = call("plot", run, "--output", tmp_path / f"{against}.png", "--against", against)
@@ -131,24 +131,24 @@ def test_plot_draws_again(run: Path, tmp_path: Path) -> None:
     assert pictures[0] != pictures[1]
 
 
-def test_presets_lists_what_an_algorithm_can_use() -> None:
+def test_presets_lists_the_presets_of_an_algorithm() -> None:
     assert "CartPole-v1" in call("presets", "doubledqn").output
     assert "nstepdqn" not in call("presets", "dqn").output
     listed = list_presets()
     for line, preset in zip(call("presets").output.splitlines(), listed, strict=True):
         steps = f"{preset.n_timesteps:,}"
-        assert line.split()[:4] == [preset.algorithm, preset.name, steps, "steps"]  # the columns stand apart
-    shown = yaml.safe_load(call("presets", "dqn", "--name", "CartPole-v1").output)
-    assert shown["settings"]["batch_size"] == 64
+        assert line.split()[:4] == [preset.algorithm, preset.name, steps, "steps"]  # columns are separated
+    content = yaml.safe_load(call("presets", "dqn", "--name", "CartPole-v1").output)
+    assert content["settings"]["batch_size"] == 64
 
 
-def test_ctrl_c_saves_and_resume_goes_on(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    written = EpisodeLog._on_step
+def test_ctrl_c_saves_and_resume_continues(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    original_on_step = EpisodeLog._on_step
 
     def interrupt(log: EpisodeLog) -> bool:
         if log.num_timesteps == 300:
             raise KeyboardInterrupt
-        return written(log)
+        return original_on_step(log)
 
     with monkeypatch.context() as patch:
         patch.setattr(EpisodeLog, "_on_step", interrupt)
@@ -164,9 +164,8 @@ def test_ctrl_c_saves_and_resume_goes_on(run: Path, tmp_path: Path, monkeypatch:
     assert "at step 300 for 300 more" in resumed.output
     assert model_info(folder / "model.zip")["state"]["counters"]["num_timesteps"] == 600
     assert not (folder / "checkpoints").exists()
-    assert (
-        model_info(folder / "model.zip")["members"] == model_info(run / "model.zip")["members"]
-    )  # nobody would notice
+    uninterrupted = model_info(run / "model.zip")["members"]
+    assert model_info(folder / "model.zip")["members"] == uninterrupted
     assert len((folder / "monitor.csv").read_text().splitlines()) > early
     done = call("resume", folder)
     assert done.exit_code == 2
@@ -183,12 +182,14 @@ def test_ctrl_c_saves_and_resume_goes_on(run: Path, tmp_path: Path, monkeypatch:
         (["train", "dqn", "CartPole-v1", "--preset", "CartPole"], "Did you mean 'CartPole-v1'"),
         (["train", "dqn", "CartPole-v1", "--env-set", "wind=3"], "wind"),
         (["evaluate", "no_such_run"], "no_such_run does not exist"),
+        (["train"], "Missing ALGO and ENV. Usage: sb-dqn train ALGO ENV"),
+        (["presets", "dqn", "--name", "CartPole"], "--name must be one of"),
         (["info", str(Path(__file__))], "test_commands.py"),
         (
             ["enjoy", "run", "--video", "film.xyz"],
-            "the name of a film must end in .mp4",
+            "the name of a video must end in .mp4",
         ),
-        (["enjoy", "run", "--video", "film"], "the name of a film must end in"),
+        (["enjoy", "run", "--video", "film"], "the name of a video must end in"),
         (
             ["enjoy", "run", "--video", "no/such/film.gif"],
             "cannot write no/such/film.gif: the folder no/such does not exist",
@@ -197,7 +198,7 @@ def test_ctrl_c_saves_and_resume_goes_on(run: Path, tmp_path: Path, monkeypatch:
         (["plot", ".", "--output", "no/such/curve.png"], "cannot write no/such/curve.png"),
     ],
 )
-def test_a_fault_of_the_user_is_one_line_and_status_2(
+def test_user_error_is_one_line_and_status_2(
     arguments: list[str],
     message: str,
     tmp_path: Path,
@@ -215,9 +216,7 @@ def test_a_fault_of_the_user_is_one_line_and_status_2(
     assert not (tmp_path / "runs").exists()
 
 
-def test_an_environment_of_the_folder_where_the_command_is_typed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_environment_module_in_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "own_poles.py").write_text(
         "import gymnasium\n"
         "gymnasium.register('Pole-v8', 'gymnasium.envs.classic_control:CartPoleEnv', max_episode_steps=9)\n"
@@ -239,7 +238,7 @@ def test_an_environment_of_the_folder_where_the_command_is_typed(
     assert len(list(tmp_path.glob("runs/*/model.zip"))) == 1
 
 
-def test_a_warning_is_one_line_without_the_code_that_gave_it() -> None:
+def test_warning_is_one_line_without_source_code() -> None:
     code = "import warnings, sb_dqn.cli.main as m; m.commands = lambda: warnings.warn('mind the gap'); m.main()"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stderr == "UserWarning: mind the gap\n"

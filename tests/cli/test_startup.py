@@ -1,4 +1,4 @@
-"""What a person waits for first: `sb-dqn --help` and `import sb_dqn` answer at once, and nothing heavy is loaded for them."""
+"""Startup time: `sb-dqn --help` and `import sb_dqn` are fast and load no heavy package."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 LIMIT = 0.5
+"""Seconds."""
 HEAVY = ("torch", "numpy", "gymnasium", "ale_py", "yaml", "rich", "matplotlib", "tensorboard")
 
 
 def best_of_three(*arguments: str) -> tuple[float, str]:
-    """Seconds of wall-clock, and what was printed."""
+    """Returns the lowest wall-clock time in seconds of three runs, and the output."""
     seconds = []
     for _ in range(3):
         started = time.perf_counter()
@@ -25,26 +26,26 @@ def best_of_three(*arguments: str) -> tuple[float, str]:
 
 
 @pytest.mark.parametrize("command", [[], ["train"], ["enjoy"], ["presets"]])
-def test_help_answers_at_once(command: list[str]) -> None:
-    seconds, printed = best_of_three("-m", "sb_dqn.cli.main", *command, "--help")
-    assert "Usage:" in printed
+def test_help_is_fast(command: list[str]) -> None:
+    seconds, output = best_of_three("-m", "sb_dqn.cli.main", *command, "--help")
+    assert "Usage:" in output
     assert seconds < LIMIT
 
 
-def test_importing_the_package_costs_nothing() -> None:
+def test_import_is_fast() -> None:
     seconds, _ = best_of_three("-c", "import sb_dqn")
     assert seconds < LIMIT
 
 
 @pytest.mark.parametrize("module", ["sb_dqn", "sb_dqn.cli.main", "sb_dqn.presets"])
-def test_nothing_heavy_is_loaded(module: str) -> None:
+def test_no_heavy_package_is_loaded(module: str) -> None:
     script = f"import sys, {module}; print([name for name in {HEAVY!r} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 
 
-def test_a_command_does_not_search_what_torch_holds_before_it_ends() -> None:
-    """Python's last search for cycles took a second of every command that had imported torch."""
+def test_no_garbage_collection_over_torch_at_exit() -> None:
+    """The final garbage collection took a second of every command that had imported torch."""
     script = (
         "import atexit, gc, sys; atexit.register(lambda: print('frozen', gc.get_freeze_count() > 1000)); "
         "from sb_dqn.cli.main import main; sys.argv = ['sb-dqn', 'presets']; main()"

@@ -19,8 +19,7 @@ import sb_dqn
 from sb_dqn.algorithms import DQN
 from sb_dqn.algorithms.dqn import ReturnModel
 from sb_dqn.errors import ConfigurationError
-from sb_dqn.nn.heads.scalar import Scalar
-from sb_dqn.nn.heads.value_objects import ILLEGAL, ScalarValue
+from sb_dqn.nn.heads.scalar import ILLEGAL, Scalar, ScalarValue
 from sb_dqn.objectives.bootstrap import Bootstrap
 from sb_dqn.objectives.q_learning import QLearning
 from sb_dqn.types import Batch

@@ -131,7 +131,11 @@ def test_the_settings_of_exploration() -> None:
 def test_policy_kwargs() -> None:
     rows = {row[0].strip("`"): row[1].strip("`") for row in table_of("networks.md", "## policy_kwargs")}
     parameters = inspect.signature(QPolicy.__init__).parameters
-    own = [name for name in parameters if name not in ("self", "observation_space", "action_space", "design")]
+    own = [
+        name
+        for name in parameters
+        if name not in ("self", "observation_space", "action_space", "config", "recurrent_config")
+    ]
     assert list(rows) == [*own, *OPTIMIZER_KEYS]
     for name in own:
         default = parameters[name].default

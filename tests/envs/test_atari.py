@@ -1,4 +1,4 @@
-"""Atari: protocols by id, lives, FIRE, single frames, raw scores, and a door that never lets the emulator hang."""
+"""Atari: protocols, lives, FIRE, single frames, raw scores, and checks of actions before the emulators."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from sb_dqn.errors import ConfigurationError, EnvironmentFault, SpaceError
     ("env_id", "protocol"),
     [("PongNoFrameskip-v4", "classic"), ("ALE/Pong-v5", "sticky"), ("Pong-v4", ""), ("Pong-v0", "")],
 )
-def test_an_id_names_its_protocol(env_id: str, protocol: str) -> None:
+def test_the_id_selects_the_protocol(env_id: str, protocol: str) -> None:
     assert protocol_of(spec_of(env_id)) == protocol
 
 
-def test_what_the_protocols_mean() -> None:
+def test_settings_of_the_protocols() -> None:
     classic = make_atari_env("BreakoutNoFrameskip-v4", 2, seed=1)
     sticky = make_atari_env("ALE/Breakout-v5", frame_stack=2)
     freeway = make_atari_env("FreewayNoFrameskip-v4")  # a game without FIRE, whose action 1 is UP
@@ -113,17 +113,17 @@ def test_an_illegal_action_never_reaches_the_emulator() -> None:
     assert isinstance(env, AtariLanes)
     env.reset(seed=0)
     for bad, message in (
-        (np.array([0, 6]), "action 6 in lane 1 is out of range; allowed: 0 to 5"),
-        (np.array([-1, 0]), "action -1 in lane 0"),
-        (np.array([0.0, 1.0]), "dtype float64"),
+        (np.array([0, 6]), "action in lane 1 must be from 0 to 5, got 6"),
+        (np.array([-1, 0]), "action in lane 0 must be from 0 to 5, got -1"),
+        (np.array([0.0, 1.0]), "got float64"),
         (np.array([0]), r"shape \(1,\)"),
     ):
         with pytest.raises(SpaceError, match=message):
             env.step(bad)
-    with pytest.raises(EnvironmentFault, match=r"recv\(\) without send"):
+    with pytest.raises(EnvironmentFault, match=r"recv\(\) must follow send\(\)"):
         env.recv()
     env.send(np.array([0, 1], np.int32))
-    with pytest.raises(EnvironmentFault, match=r"send\(\) twice"):
+    with pytest.raises(EnvironmentFault, match=r"got send\(\) twice"):
         env.send(np.array([0, 1]))
     env.reset(seed=0)  # takes the answer that was under way
     assert env.step(np.array([0, 1]))[0].shape == (2, 1, 84, 84)
@@ -141,7 +141,7 @@ def test_monitor_files_hold_raw_scores(tmp_path: Any) -> None:
 
 
 def stack(frames: list[Any], resets: list[bool], at: int, count: int) -> Any:
-    """The last frames of a lane, zeros before the first of the episode."""
+    """Returns the last frames of a lane, with zeros before the start of the episode."""
     seen = [frames[at]]
     while len(seen) < count and at > 0 and not resets[at]:
         at -= 1
@@ -149,7 +149,7 @@ def stack(frames: list[Any], resets: list[bool], at: int, count: int) -> Any:
     return np.concatenate([np.zeros_like(frames[0])] * (count - len(seen)) + seen)
 
 
-def test_a_users_own_stack_is_read_as_single_frames_that_give_the_same_stack() -> None:
+def test_single_frames_of_a_users_own_stack_rebuild_the_stack() -> None:
     settings: dict[str, Any] = {"reward_clipping": False, "max_num_frames_per_episode": 120}
     stream = open_stream(AtariVectorEnv("breakout", 1, stack_num=4, **settings))
     whole = AtariVectorEnv("breakout", 1, stack_num=4, **settings)
@@ -169,7 +169,7 @@ def test_a_users_own_stack_is_read_as_single_frames_that_give_the_same_stack() -
     assert (kept.options.frame_stack, kept.observation_space.shape) == (1, (4, 84, 84))
 
 
-def test_same_step_autoreset_gives_the_final_frame_beside_the_reset_one() -> None:
+def test_same_step_autoreset_returns_the_final_and_the_reset_frame() -> None:
     settings: dict[str, Any] = {"stack_num": 4, "reward_clipping": False, "max_num_frames_per_episode": 120}
     next_step = open_stream(AtariVectorEnv("breakout", 2, **settings))
     same_step = open_stream(AtariVectorEnv("breakout", 2, autoreset_mode="SameStep", **settings))
@@ -188,27 +188,27 @@ def test_same_step_autoreset_gives_the_final_frame_beside_the_reset_one() -> Non
     assert sum(row[3] for row in tapes[0][:length]) > 2
 
 
-def test_same_step_autoreset_that_hides_the_last_life_is_said_once() -> None:
+def test_same_step_autoreset_without_final_lives_warns_once() -> None:
     env = AtariVectorEnv("breakout", 2, autoreset_mode="SameStep", max_num_frames_per_episode=60)
     stream = open_stream(env, options=StreamOptions(terminal_on_life_loss=True))
     stream.begin(0)
-    with pytest.warns(UserWarning, match="NEXT_STEP shows it") as said:
+    with pytest.warns(UserWarning, match="Use NEXT_STEP to detect it") as said:
         ends = [stream.step(np.array([0, 1])).slots[0].last.any() for _ in range(40)]
     assert sum(ends) > len(said) == 1
 
 
 @pytest.mark.parametrize("flag", ["episodic_life", "life_loss_info"])
-def test_flags_that_hide_where_a_game_ends_are_refused(flag: str) -> None:
+def test_flags_that_hide_the_end_of_a_game_raise(flag: str) -> None:
     settings: dict[str, Any] = {flag: True}
     stream = open_stream(AtariVectorEnv("breakout", 1, **settings))
     stream.begin(0)
-    with pytest.raises(ConfigurationError, match=r"lives left.*episodic_life=False.*make_atari_env"):
+    with pytest.raises(ConfigurationError, match=r"lives remaining.*episodic_life=False.*make_atari_env"):
         for tick in range(300):
             stream.step(np.array([1 + tick % 2]))
 
 
-def test_a_batch_smaller_than_the_lanes_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="batch_size=2 for 4 lanes"):
+def test_a_batch_smaller_than_the_lanes_raises() -> None:
+    with pytest.raises(ConfigurationError, match="batch_size of AtariVectorEnv must be .* 4, got 2"):
         open_stream(AtariVectorEnv("pong", 4, batch_size=2))
 
 
@@ -218,7 +218,7 @@ def test_options_are_found_through_a_wrapper() -> None:
     assert stream.blueprint.frame_stack == 4
 
 
-def test_what_only_gymnasium_can_make_comes_as_plain_lanes() -> None:
+def test_ids_and_keywords_of_gymnasium_make_become_lanes() -> None:
     for env in (make_atari_env("Pong-v4"), make_atari_env("ALE/Pong-v5", env_kwargs={"obs_type": "ram", "mode": 1})):
         assert isinstance(env, Lanes)
     assert env.single_observation_space.shape == (128,)
@@ -228,21 +228,21 @@ def test_what_only_gymnasium_can_make_comes_as_plain_lanes() -> None:
 
 
 @pytest.mark.parametrize("key", [{"render_mode": "rgb_array"}, {"sound_obs": False}, {"mode": 1}, {"difficulty": 1}])
-def test_a_keyword_that_takes_the_preprocessing_away_is_told(key: dict[str, Any]) -> None:
-    lost = rf"ALE/Pong-v5 with {next(iter(key))}=.*neither scaled to 84 x 84 nor stacked.*leave {next(iter(key))} out"
+def test_keywords_without_preprocessing_warn(key: dict[str, Any]) -> None:
+    lost = rf"ALE/Pong-v5 with {next(iter(key))}=.*neither scaled to 84 x 84 nor stacked.*Leave {next(iter(key))} out"
     with pytest.warns(UserWarning, match=lost):
         env = make_atari_env("ALE/Pong-v5", env_kwargs=key)
     assert env.single_observation_space.shape == (210, 160, 3)
 
 
-def test_who_says_that_raw_frames_are_meant_is_not_warned() -> None:
+def test_explicit_raw_frames_do_not_warn() -> None:
     for said in ({"env_kwargs": {"mode": 1, "obs_type": "rgb"}}, {"env_kwargs": {"mode": 1}, "frame_stack": 1}):
         stream = open_stream(make_atari_env("ALE/Pong-v5", clip_reward=False, **said))  # warnings are errors here
         assert (stream.options.frame_stack, stream.options.clip_reward) == (1, False)
 
 
-def test_frames_that_gymnasium_makes_are_not_stacked_in_silence() -> None:
-    with pytest.raises(ConfigurationError, match="frame_stack=4: .*take the id ALE/Pong-v5"):
+def test_frame_stack_of_raw_frames_raises() -> None:
+    with pytest.raises(ConfigurationError, match="frame_stack must not be set for Pong-v4.*Use the id ALE/Pong-v5"):
         open_stream("Pong-v4", frame_stack=4)
     assert open_stream("Pong-v4", frame_stack=1).options.frame_stack == 1
 
@@ -256,45 +256,45 @@ def test_whole_numbers_may_be_floats() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"env_id": "CartPole-v1"}, "not an Atari game.*make_vec_env"),
-        ({"env_id": "ALE/Pog-v5"}, "unknown environment.*ALE/Pong-v5"),
+        ({"env_id": "CartPole-v1"}, "must be an Atari game.*make_vec_env"),
+        ({"env_id": "ALE/Pog-v5"}, "registered with gymnasium.*Did you mean 'ALE/Pong-v5'"),
         ({"env_id": "ALE/Pong-v5", "protocol": "stiky"}, "Did you mean 'sticky'"),
         (
             {"env_id": "Pong-v4", "protocol": "classic"},
-            "protocol='classic': only.*cannot make Pong-v4; take the id ALE/Pong-v5, or set protocol to None",
+            "protocol must not be set for Pong-v4.*got protocol='classic'. Use the id ALE/Pong-v5, or leave protocol out",
         ),
         (
             {"env_id": "ALE/Pong-v5", "exact_resume": True, "env_kwargs": {"mode": 1, "sound_obs": False}},
-            "exact_resume=True: .*cannot make ALE/Pong-v5 with mode, sound_obs; leave mode, sound_obs out of env_kwargs, or set exact",
+            "for ALE/Pong-v5 with mode, sound_obs, .*exact_resume=True. Leave mode, sound_obs out of env_kwargs, or leave exact",
         ),
         (
             {"env_id": "Pong-v4", "frame_stack": 4, "clip_reward": True},
-            "frame_stack=4, clip_reward=True: .*take the id ALE/Pong-v5, or set frame_stack, clip_reward to None",
+            "frame_stack=4, clip_reward=True. Use the id ALE/Pong-v5, or leave frame_stack, clip_reward out",
         ),
         (
             {"env_id": "SpaceInvaders-v0", "clip_reward": True, "env_kwargs": {"mode": 1}},
-            "mode out.*ALE/SpaceInvaders-v5",
+            "mode out.*use the id ALE/SpaceInvaders-v5",
         ),
         (
             {"env_id": "ALE/Pong-v5", "frame_stack": 4, "env_kwargs": {"render_mode": "rgb_array"}},
-            "frame_stack=4: .*with render_mode; leave render_mode out of env_kwargs",
+            "with render_mode, .*frame_stack=4. Leave render_mode out of env_kwargs",
         ),
-        ({"env_id": "Pong-v4", "num_threads": 2}, "num_threads=2: "),
-        ({"env_id": "Pong-v4", "clip_reward": 3}, "clip_reward must be .* got 3"),
-        ({"env_id": "ALE/Pong-v5", "n_envs": 0}, "n_envs must be .* got 0"),
-        ({"env_id": "ALE/Pong-v5", "frame_stack": 0}, "frame_stack must be .* got 0"),
-        ({"env_id": "ALE/Pong-v5", "n_envs": "2"}, "n_envs must be an integer >= 1.* got '2'"),
-        ({"env_id": "ALE/Pong-v5", "frame_stack": "4"}, "frame_stack must be .* got '4'"),
-        ({"env_id": "ALE/Pong-v5", "seed": "a"}, "seed must be .* got 'a'"),
-        ({"env_id": "ALE/Pong-v5", "max_frames": -1}, "max_frames must be .* got -1"),
-        ({"env_id": "ALE/Pong-v5", "num_threads": -1}, "num_threads must be .* got -1"),
-        ({"env_id": "ALE/Pong-v5", "protocol": 3}, r"protocol must be one of \['classic', 'sticky'\].* got 3"),
-        ({"env_id": "ALE/Pong-v5", "wrapper_kwargs": {}}, "takes no 'wrapper_kwargs': .* give protocol="),
-        ({"env_id": "ALE/Pong-v5", "vec_env_cls": None}, "takes no 'vec_env_cls': .* give num_threads="),
-        ({"env_id": "ALE/Pong-v5", "frame_stak": 4}, "takes no 'frame_stak'. Did you mean 'frame_stack'.* It takes"),
-        ({"env_id": "ALE/Pong-v5", "env_kwargs": 3}, "env_kwargs must be .* got 3"),
-        ({"env_id": "ALE/Pong-v5", "env_kwargs": {"stack_num": 4}}, r"may not set \['stack_num'\]"),
-        ({"env_id": "ALE/Pong-v5", "env_kwargs": {"speed": 4}}, "does not take.*speed"),
+        ({"env_id": "Pong-v4", "num_threads": 2}, "got num_threads=2. "),
+        ({"env_id": "Pong-v4", "clip_reward": 3}, "clip_reward=3 is not allowed"),
+        ({"env_id": "ALE/Pong-v5", "n_envs": 0}, "n_envs=0"),
+        ({"env_id": "ALE/Pong-v5", "frame_stack": 0}, "frame_stack=0"),
+        ({"env_id": "ALE/Pong-v5", "n_envs": "2"}, "n_envs='2' is not allowed: give a whole number from 1 up"),
+        ({"env_id": "ALE/Pong-v5", "frame_stack": "4"}, "frame_stack='4' is not allowed"),
+        ({"env_id": "ALE/Pong-v5", "seed": "a"}, "seed='a' is not allowed"),
+        ({"env_id": "ALE/Pong-v5", "max_frames": -1}, "max_frames=-1 is not allowed"),
+        ({"env_id": "ALE/Pong-v5", "num_threads": -1}, "num_threads=-1 is not allowed"),
+        ({"env_id": "ALE/Pong-v5", "protocol": 3}, r"protocol=3 is unknown: allowed are \['classic', 'sticky'\]"),
+        ({"env_id": "ALE/Pong-v5", "wrapper_kwargs": {}}, "does not accept 'wrapper_kwargs': .* use protocol="),
+        ({"env_id": "ALE/Pong-v5", "vec_env_cls": None}, "does not accept 'vec_env_cls': .* use num_threads="),
+        ({"env_id": "ALE/Pong-v5", "frame_stak": 4}, "must be among .*got 'frame_stak'. Did you mean 'frame_stack'"),
+        ({"env_id": "ALE/Pong-v5", "env_kwargs": 3}, "env_kwargs=3 is not allowed"),
+        ({"env_id": "ALE/Pong-v5", "env_kwargs": {"stack_num": 4}}, r"must not contain .*got \['stack_num'\]"),
+        ({"env_id": "ALE/Pong-v5", "env_kwargs": {"speed": 4}}, "must be arguments of AtariVectorEnv.*speed"),
     ],
 )
 def test_bad_arguments_name_the_fix(arguments: dict[str, Any], message: str) -> None:

@@ -1,4 +1,4 @@
-"""Lanes behaves as gymnasium's SyncVectorEnv, and remembers the seed it was made with."""
+"""`Lanes`: behaviour of gymnasium's SyncVectorEnv, and the seed of the first reset."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def same(left: Any, right: Any) -> bool:
 
 
 @pytest.mark.parametrize("kind", OBSERVATIONS)
-def test_it_answers_as_a_sync_vector_env(kind: str) -> None:
+def test_results_equal_those_of_sync_vector_env(kind: str) -> None:
     ours: Any = Lanes([partial(ToyGame, lane, 5, kind) for lane in range(3)])
     theirs: Any = SyncVectorEnv([partial(ToyGame, lane, 5, kind) for lane in range(3)])
     assert ours.observation_space == theirs.observation_space
@@ -48,27 +48,27 @@ def test_seeds_count_up_over_the_lanes_and_the_first_one_is_used_once() -> None:
     assert np.array_equal(first, batched(singles))
     assert not np.array_equal(env.reset()[0], first)
     assert np.array_equal(env.reset(seed=[11, 12, 13])[0], first)
-    with pytest.raises(ConfigurationError, match="2 seeds were given for 3 lanes"):
+    with pytest.raises(ConfigurationError, match="one seed for each of 3 lanes, got 2"):
         env.reset(seed=[1, 2])
 
 
-def test_the_stream_uses_its_seed_once_too() -> None:
+def test_the_stream_uses_its_seed_once() -> None:
     stream = open_stream("CartPole-v1", num_envs=2, seed=11)
     first = stream.begin().slots[0].obs["obs"].copy()
     assert not np.array_equal(stream.begin().slots[0].obs["obs"], first)
     assert np.array_equal(stream.begin(11).slots[0].obs["obs"], first)
 
 
-def test_illegal_actions_are_refused_by_lane() -> None:
+def test_illegal_actions_raise_with_their_lane() -> None:
     env = Lanes([ToyGame, ToyGame])
     env.reset()
-    with pytest.raises(SpaceError, match="action .*7.* in lane 1 is not in"):
+    with pytest.raises(SpaceError, match="action in lane 1 must be in .*got .*7"):
         env.step(np.array([2, 7]))
-    with pytest.raises(SpaceError, match="1 actions were given for 2 lanes"):
+    with pytest.raises(SpaceError, match="one for each of 2 lanes, got 1"):
         env.step(np.array([2]))
 
 
-def test_observations_of_the_tick_before_stay_as_they_were() -> None:
+def test_observations_of_the_previous_tick_do_not_change() -> None:
     stream = open_stream("CartPole-v1", num_envs=2, seed=0)
     before = stream.begin().slots[0].obs["obs"]
     kept = before.copy()
@@ -94,7 +94,7 @@ def test_closing_and_rendering_reach_every_lane() -> None:
     assert closed == [0, 1]
 
 
-def test_methods_and_attributes_of_the_lanes_as_of_gymnasiums_vector_envs() -> None:
+def test_methods_and_attributes_like_gymnasiums_vector_envs() -> None:
     makes = [lambda: gymnasium.make("CartPole-v1")] * 2
     made: list[Any] = [Lanes(makes), SyncVectorEnv(makes)]
     for env in made:
@@ -103,6 +103,6 @@ def test_methods_and_attributes_of_the_lanes_as_of_gymnasiums_vector_envs() -> N
         assert (env.get_attr("gravity"), env.get_attr("length")) == ((3.0, 3.0), (0.1, 0.2))
         assert env.call("has_wrapper_attr", "nonsense") == (False, False)
         assert env.envs[0].unwrapped.gravity == 3.0
-        with pytest.raises(ValueError, match="given for 2 lanes|length"):
+        with pytest.raises(ValueError, match="one for each of 2 lanes|length"):
             env.set_attr("gravity", [1.0])
         env.close()

@@ -1,4 +1,4 @@
-"""MinAtar by its own ids: spaces, seeds that reproduce, and what is said when the package is missing."""
+"""MinAtar: spaces, reproducible seeds, rendering, and the error without the package."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from sb_dqn.envs.streams.open import open_stream
 from sb_dqn.errors import ConfigurationError
 
 GAMES = {"Asterix": (4, 5), "Breakout": (4, 3), "Freeway": (7, 3), "Seaquest": (10, 6), "SpaceInvaders": (6, 4)}
-"""Channels, and actions that matter."""
+"""Number of channels and of effective actions, by game."""
 installed = pytest.mark.skipif(find_spec("minatar") is None, reason="needs the extra minatar")
 
 
 @pytest.fixture
 def unregistered() -> Iterator[None]:
-    """The registry of a fresh process."""
+    """Restores the registry of a new process."""
     taken = {name: gymnasium.registry.pop(name) for name in list(gymnasium.registry) if name.startswith(NAMESPACE)}
     yield
     gymnasium.registry.update(taken)
 
 
 def tape(env: Any, seed: int, steps: int = 400) -> list[Any]:
-    """Everything that a game answers to fixed actions after a seeded reset, over several episodes."""
+    """Returns all results of fixed actions after a seeded reset, over several episodes."""
     actions = np.random.default_rng(9).integers(env.action_space.n, size=steps)
     answers = [env.reset(seed=seed)[0].tobytes()]
     for action in actions:
@@ -64,7 +64,7 @@ def test_the_same_seed_gives_the_same_games_in_a_fresh_env_and_in_a_used_one(gam
 
 @installed
 def test_no_action_is_kept_over_a_seeded_reset() -> None:
-    """Nineteen of twenty seeds would pass by luck in a short tape: here every first action is a sticky one."""
+    """Makes every first action sticky, since 19 of 20 seeds would pass by chance in a short run."""
     env = make_env("MinAtar/Breakout-v1", {"sticky_action_prob": 1.0})
     columns = []
     for before in (1, 2):  # left, right
@@ -79,7 +79,7 @@ def test_no_action_is_kept_over_a_seeded_reset() -> None:
 
 
 @installed
-def test_lanes_are_seeded_one_by_one_and_read_as_rows() -> None:
+def test_lanes_have_their_own_seeds() -> None:
     tapes = []
     for _ in range(2):
         stream = open_stream(make_vec_env("MinAtar/SpaceInvaders-v1", 4))
@@ -95,7 +95,7 @@ def test_lanes_are_seeded_one_by_one_and_read_as_rows() -> None:
 
 
 @installed
-def test_keywords_reach_the_game_and_large_seeds_are_taken() -> None:
+def test_keywords_reach_the_game_and_large_seeds_are_accepted() -> None:
     env = make_env("MinAtar/Asterix-v1", {"sticky_action_prob": 0.0, "difficulty_ramping": False})
     inner: Any = env.unwrapped
     assert inner.game.sticky_action_prob == 0.0
@@ -104,7 +104,7 @@ def test_keywords_reach_the_game_and_large_seeds_are_taken() -> None:
 
 
 @installed
-def test_freeway_ends_by_time_and_calls_it_a_termination() -> None:
+def test_the_time_limit_of_freeway_is_a_termination() -> None:
     env = make_env("MinAtar/Freeway-v1", {})
     env.reset(seed=0)
     steps, over = 0, False
@@ -116,7 +116,7 @@ def test_freeway_ends_by_time_and_calls_it_a_termination() -> None:
 
 
 @installed
-def test_a_game_can_be_shown() -> None:
+def test_render() -> None:
     env = make_env("MinAtar/Breakout-v1", {"render_mode": "rgb_array"})
     env.reset(seed=0)
     picture: Any = env.render()
@@ -126,12 +126,12 @@ def test_a_game_can_be_shown() -> None:
 
 
 @installed
-def test_a_misspelt_game_offers_the_nearest(unregistered: None) -> None:
+def test_a_misspelt_game_names_the_nearest(unregistered: None) -> None:
     with pytest.raises(ConfigurationError, match=r"Did you mean 'MinAtar/Breakout-v1'"):
         spec_of("MinAtar/Brekout-v1")
 
 
-def test_without_the_package_the_fix_is_said(unregistered: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_without_the_package_names_the_fix(unregistered: None, monkeypatch: pytest.MonkeyPatch) -> None:
     real = importlib.import_module
 
     def without(name: str, package: str | None = None) -> Any:
@@ -141,5 +141,7 @@ def test_without_the_package_the_fix_is_said(unregistered: None, monkeypatch: py
 
     monkeypatch.setattr("sb_dqn.envs.minatar.import_module", without)
     for call in (lambda: spec_of("MinAtar/Breakout-v1"), lambda: make_vec_env("MinAtar/Breakout-v1", 2)):
-        with pytest.raises(ConfigurationError, match=r"needs the package minatar.*pip install 'sb_dqn\[minatar\]'"):
+        with pytest.raises(
+            ConfigurationError, match=r"the package minatar must be installed.*pip install 'sb_dqn\[minatar\]'"
+        ):
             call()

@@ -1,4 +1,4 @@
-"""An environment whose `reset` takes a seed, but no options, runs as with Stable-Baselines3."""
+"""Environments whose `reset` accepts a seed but no options, as Stable-Baselines3 supports them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.tiny import quick
 
 
 class SeedAlone(gymnasium.Env[Any, Any]):
-    """An episode ends with probability 0.2; its first observation is drawn from the seed."""
+    """Environment without `options`: episodes end with probability 0.2, first observations depend on the seed."""
 
     observation_space = spaces.Box(-1, 1, (2,), np.float32)
     action_space = spaces.Discrete(2)
@@ -67,7 +67,7 @@ def test_processes_run_it() -> None:
     stream.close()
 
 
-def test_its_full_checkpoints_are_gone_on_with_exactly(tmp_path: Path) -> None:
+def test_its_full_checkpoints_resume_exactly(tmp_path: Path) -> None:
     model = quick(make_vec_env(SeedAlone, 1), seed=0)
     model.learn(60, callback=CheckpointCallback(40, tmp_path, full=True))
     resumed = DQN.load(tmp_path / "rl_model_40_steps", env=make_vec_env(SeedAlone, 1)).resume()
@@ -76,7 +76,7 @@ def test_its_full_checkpoints_are_gone_on_with_exactly(tmp_path: Path) -> None:
         assert parameter.equal(model.policy.state_dict()[name])
 
 
-def test_options_that_are_given_reach_those_that_take_them() -> None:
+def test_options_reach_environments_that_accept_them() -> None:
     class Taking(SeedAlone):
         def reset(self, seed: int | None = None, options: Any = None) -> Any:
             self.options = options
@@ -88,6 +88,6 @@ def test_options_that_are_given_reach_those_that_take_them() -> None:
 
 
 @pytest.mark.parametrize("make", [partial(Lanes, [SeedAlone]), partial(make_vec_env, SeedAlone)])
-def test_options_that_it_does_not_take_are_refused(make: Callable[[], Any]) -> None:
+def test_options_that_it_does_not_accept_raise(make: Callable[[], Any]) -> None:
     with pytest.raises(EnvironmentFault, match=r"unexpected keyword argument 'options'; gymnasium's reset\("):
         make().reset(options={"level": 3})

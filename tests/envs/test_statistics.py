@@ -1,4 +1,4 @@
-"""Episode statistics: numbers by hand, and a state that goes on where it was."""
+"""Episode statistics: hand-computed numbers and the state dict."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ def test_scores_are_summed_raw_and_reset_rows_are_no_steps() -> None:
     assert statistics.mean_length == pytest.approx(7 / 3)
 
 
-def test_a_stream_that_begins_anew_drops_what_was_under_way() -> None:
+def test_a_reset_of_the_stream_drops_open_episodes() -> None:
     statistics = EpisodeStatistics(1)
     statistics.update(tick([9], [False], [True]))
     statistics.update(tick([0], [False], [False], begins=True))
     assert statistics.update(tick([2], [True], [True]))[0][:2] == (2.0, 1)
 
 
-def test_the_window_forgets() -> None:
+def test_old_episodes_leave_the_window() -> None:
     statistics = EpisodeStatistics(1, window=2)
     for score in (1, 2, 4):
         statistics.update(tick([score], [True], [True]))
@@ -55,7 +55,7 @@ def test_the_window_forgets() -> None:
     assert statistics.num_episodes == 3
 
 
-def test_successes_are_read_from_finished_lanes_alone() -> None:
+def test_successes_count_only_in_finished_lanes() -> None:
     statistics = EpisodeStatistics(2)
     assert math.isnan(statistics.success_rate)
     asked: list[int] = []
@@ -75,7 +75,7 @@ def test_successes_are_read_from_finished_lanes_alone() -> None:
     assert statistics.success_rate == 1.0
 
 
-def test_the_state_goes_on_where_it_was() -> None:
+def test_state_dict_restores_all_counters() -> None:
     statistics, other = EpisodeStatistics(2), EpisodeStatistics(2)
     statistics.update(tick([1.5, 2], [True, False], [True, True]))
     other.load_state_dict(json.loads(json.dumps(statistics.state_dict())))
@@ -86,9 +86,9 @@ def test_the_state_goes_on_where_it_was() -> None:
     narrow.load_state_dict(statistics.state_dict())  # other lanes: what was under way is dropped
     assert narrow.lengths.tolist() == [0]
     assert narrow.num_episodes == 2
-    with pytest.raises(CheckpointError, match="lack \\['num_steps'\\]"):
+    with pytest.raises(CheckpointError, match="got none for \\['num_steps'\\]"):
         state = statistics.state_dict()
         del state["num_steps"]
         other.load_state_dict(state)
-    with pytest.raises(ConfigurationError, match="window=0"):
+    with pytest.raises(ConfigurationError, match="got 1 and 0"):
         EpisodeStatistics(1, window=0)

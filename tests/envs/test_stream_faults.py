@@ -1,4 +1,4 @@
-"""What cannot be read is refused, and what goes wrong names lane and step."""
+"""Streams: errors for unsupported environments, illegal actions and faults, with lane and step."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MADE_HERE = [kind for kind in KINDS if kind != "sb3"]
 
 
 class Faulty(ToyGame):
-    """Raises, or answers what it must not, at its fifth step; never ends by itself."""
+    """Raises or returns a wrong value at its fifth step; its episodes never end."""
 
     what = "raise"
 
@@ -46,7 +46,7 @@ class Faulty(ToyGame):
 
 
 class Endless(ToyGame):
-    """Never ends."""
+    """Toy game whose episodes never end."""
 
     def step(self, action: Any) -> Any:
         return self.observe((1, 1, 1)), 0.0, False, False, {"lives": 3}
@@ -64,11 +64,11 @@ def faulty_stream(kind: str, what: str) -> Any:
     ("what", "message"),
     [
         ("raise", "ZeroDivisionError: the pole broke"),
-        ("reward", "reward is NaN or infinite in lane 1 at step 5"),
-        ("inf", "holds NaN or infinity in lane 1 at step 5"),
+        ("reward", "reward in lane 1 at step 5 must be finite"),
+        ("inf", "observation 'obs' in lane 1 at step 5 must be finite"),
     ],
 )
-def test_a_fault_names_step_and_lane_and_the_stream_can_begin_anew(kind: str, what: str, message: str) -> None:
+def test_a_fault_names_step_and_lane_and_the_stream_can_be_reset(kind: str, what: str, message: str) -> None:
     stream = faulty_stream(kind, what)
     rows = stream.begin()
     with pytest.raises(EnvironmentFault, match=message) as caught:
@@ -81,7 +81,7 @@ def test_a_fault_names_step_and_lane_and_the_stream_can_begin_anew(kind: str, wh
         while cause is not None and not isinstance(cause, ZeroDivisionError):
             cause = cause.__cause__
         assert cause is not None  # the original is kept, with its traceback
-    with pytest.raises(ConfigurationError, match="call begin"):
+    with pytest.raises(ConfigurationError, match="Call begin"):
         stream.step(toy_policy(rows))
     assert stream.begin().action is None
 
@@ -89,7 +89,7 @@ def test_a_fault_names_step_and_lane_and_the_stream_can_begin_anew(kind: str, wh
 def test_an_observation_of_the_wrong_shape_is_named() -> None:
     stream = faulty_stream("lanes", "shape")
     rows = stream.begin()
-    with pytest.raises(EnvironmentFault, match=r"'obs' in lane 1 at step 5 has shape \(4,\).*promises shape \(3,\)"):
+    with pytest.raises(EnvironmentFault, match=r"'obs' in lane 1 at step 5 must have shape \(3,\), got \(4,\)"):
         for _ in range(10):
             rows = stream.step(toy_policy(rows))
 
@@ -107,14 +107,14 @@ def test_a_fault_while_resetting_names_the_lane() -> None:
 @pytest.mark.parametrize(
     ("action", "message"),
     [
-        (np.array([0, 4, 1]), "action 4 in lane 1 is out of range; allowed: 0 to 3"),
-        (np.array([0, 1, -1]), "action -1 in lane 2 is out of range"),
-        (np.array([0, 1]), r"shape \(2,\); allowed: \(3,\)"),
-        (np.array([0.0, 1.0, 2.0]), "dtype float64; allowed: integers"),
-        (np.array([True, False, True]), "dtype bool; allowed: integers"),
+        (np.array([0, 4, 1]), "action in lane 1 must be from 0 to 3, got 4"),
+        (np.array([0, 1, -1]), "action in lane 2 must be from 0 to 3, got -1"),
+        (np.array([0, 1]), r"shape \(3,\), one per lane, got \(2,\)"),
+        (np.array([0.0, 1.0, 2.0]), "integer dtype, got float64"),
+        (np.array([True, False, True]), "integer dtype, got bool"),
     ],
 )
-def test_an_illegal_action_is_refused_before_it_is_sent(kind: str, action: Any, message: str) -> None:
+def test_an_illegal_action_raises_before_it_is_sent(kind: str, action: Any, message: str) -> None:
     games, stream = toy_stream(kind, 3)
     rows = stream.begin()
     with pytest.raises(SpaceError, match=message):
@@ -124,17 +124,17 @@ def test_an_illegal_action_is_refused_before_it_is_sent(kind: str, action: Any, 
     assert [len(game.log[-1].actions) for game in games] == [1, 1, 1] or kind in ("same_step", "duck")
 
 
-def test_actions_of_many_lanes_are_checked_too() -> None:
+def test_actions_of_many_lanes_are_checked() -> None:
     _, stream = toy_stream("lanes", 40)
     stream.begin()
     for bad in (-1, 4):
-        with pytest.raises(SpaceError, match=f"action {bad} in lane 33"):
+        with pytest.raises(SpaceError, match=f"action in lane 33 must be from 0 to 3, got {bad}"):
             stream.step(np.where(np.arange(40) == 33, bad, 0))
     assert stream.step(np.zeros(40, np.int32)).steps == 40  # other integers are converted
 
 
 class NoMode(SyncVectorEnv):
-    """A vector env that does not say when it resets."""
+    """Vector env with another or no autoreset mode in its metadata."""
 
     def __init__(self, mode: Any = None) -> None:
         super().__init__([ToyGame])
@@ -144,25 +144,25 @@ class NoMode(SyncVectorEnv):
 @pytest.mark.parametrize(
     ("env", "message"),
     [
-        (lambda: NoMode(), "names no autoreset mode.*NEXT_STEP"),
-        (lambda: NoMode(AutoresetMode.DISABLED), "autoreset DISABLED.*NEXT_STEP"),
-        (lambda: NoMode("Sometimes"), "'Sometimes'; allowed: NEXT_STEP, SAME_STEP"),
-        (lambda: 7, "int is not an environment.*allowed: an id"),
-        (list, "no environment was given"),
-        (lambda: [partial(itself, ToyGame())] * 2, "same environment.*each must make its own"),
+        (lambda: NoMode(), "must be NEXT_STEP or SAME_STEP, got none"),
+        (lambda: NoMode(AutoresetMode.DISABLED), "got DISABLED.*NEXT_STEP"),
+        (lambda: NoMode("Sometimes"), "must be NEXT_STEP or SAME_STEP, got 'Sometimes'"),
+        (lambda: 7, "env must be an id, .*got int"),
+        (list, "at least one factory, got none"),
+        (lambda: [partial(itself, ToyGame())] * 2, "each factory must make its own environment"),
     ],
 )
-def test_what_cannot_be_read_is_refused_with_the_fix(env: Any, message: str) -> None:
+def test_unsupported_environments_raise_with_the_fix(env: Any, message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         open_stream(env())
 
 
-def test_lanes_of_different_spaces_are_refused() -> None:
-    with pytest.raises(SpaceError, match="lane 1 has the observation space"):
+def test_lanes_of_different_spaces_raise() -> None:
+    with pytest.raises(SpaceError, match="observation space of lane 1 must be that of lane 0"):
         Lanes([ToyGame, lambda: ToyGame(kind="frames")])
 
 
-def test_floats_for_an_integer_space_are_refused() -> None:
+def test_floats_for_an_integer_space_raise() -> None:
     class Liar(ToyGame):
         def observe(self, frame: Any) -> Any:
             return np.zeros((1, 3, 1), np.float32)
@@ -170,30 +170,30 @@ def test_floats_for_an_integer_space_are_refused() -> None:
     for make in (Lanes, SyncVectorEnv):
         stream = open_stream(make([lambda: Liar(kind="frames")]))
         if make is Lanes:
-            with pytest.raises(SpaceError, match="dtype float32, the observation space promises uint8"):
+            with pytest.raises(SpaceError, match="dtype of the observation space, uint8, got float32"):
                 stream.begin()
 
 
-def test_lives_that_nobody_gives_are_refused() -> None:
+def test_missing_lives_raise() -> None:
     stream = open_stream("CartPole-v1", options=StreamOptions(terminal_on_life_loss=True))
     stream.begin()
-    with pytest.raises(ConfigurationError, match="need info\\['lives'\\]"):
+    with pytest.raises(ConfigurationError, match="info must contain 'lives'"):
         stream.step(np.array([0]))
 
 
-def test_numbers_out_of_range_are_refused() -> None:
-    with pytest.raises(ConfigurationError, match="num_envs=3, but the environment has 2 lanes"):
+def test_numbers_out_of_range_raise() -> None:
+    with pytest.raises(ConfigurationError, match="num_envs must be .* 2, got 3"):
         open_stream(Lanes([ToyGame, ToyGame]), num_envs=3)
-    with pytest.raises(ConfigurationError, match="seed=-1"):
+    with pytest.raises(ConfigurationError, match="seed must be .*got -1"):
         open_stream("CartPole-v1").begin(-1)
-    with pytest.raises(ConfigurationError, match=r"frame_stack=4 needs single frames.*stored whole"):
+    with pytest.raises(ConfigurationError, match=r"single frames .*with frame_stack=4.*stored whole"):
         open_stream("CartPole-v1", frame_stack=4)
-    with pytest.raises(ConfigurationError, match="frame_stack=0"):
+    with pytest.raises(ConfigurationError, match="frame_stack must be an integer >= 1, got 0"):
         open_stream("CartPole-v1", frame_stack=0)
 
 
 class NoFinal(DuckVecEnv):
-    """Forgets the final observation, and says or does not say that it was a time limit."""
+    """Returns no final observation, with or without the flag of a time limit."""
 
     says = False
 
@@ -214,14 +214,14 @@ def run_until_last(env: VecEnv) -> Any:
     return rows
 
 
-def test_a_done_without_final_observation_is_a_termination_said_once() -> None:
-    with pytest.warns(UserWarning, match="no infos.*terminal_observation") as said:
+def test_a_done_without_final_observation_is_a_termination_and_warns_once() -> None:
+    with pytest.warns(UserWarning, match="returned no infos.*terminal_observation") as said:
         rows = run_until_last(NoFinal([ToyGame]))
     assert len(said) == 1
     assert rows.slots[0].terminal.tolist() == rows.slots[0].last.tolist() == [True]
 
 
-def test_a_truncation_without_final_observation_is_refused() -> None:
+def test_a_truncation_without_final_observation_raises() -> None:
     class Truncates(ToyGame):
         def step(self, action: Any) -> Any:
             observation, reward, _, _, info = super().step(action)
@@ -229,13 +229,15 @@ def test_a_truncation_without_final_observation_is_refused() -> None:
 
     NoFinal.says = True
     try:
-        with pytest.raises(EnvironmentFault, match="lane 0 was truncated at step 1.*DummyVecEnv"):
+        with pytest.raises(
+            EnvironmentFault, match="infos\\[0\\] at step 1 must contain 'terminal_observation'.*DummyVecEnv"
+        ):
             run_until_last(NoFinal([Truncates]))
     finally:
         NoFinal.says = False
 
 
-def test_a_same_step_env_without_final_observation_is_refused() -> None:
+def test_a_same_step_env_without_final_observation_raises() -> None:
     class Forgets(SyncVectorEnv):
         def step(self, actions: Any) -> Any:
             *answer, info = super().step(actions)
@@ -244,12 +246,12 @@ def test_a_same_step_env_without_final_observation_is_refused() -> None:
 
     stream = open_stream(Forgets([ToyGame], autoreset_mode=AutoresetMode.SAME_STEP))
     rows = stream.begin()
-    with pytest.raises(EnvironmentFault, match="without info\\['final_obs'\\].*NEXT_STEP"):
+    with pytest.raises(EnvironmentFault, match="must contain 'final_obs'.*NEXT_STEP"):
         for _ in range(100):
             rows = stream.step(toy_policy(rows))
 
 
-def test_an_action_space_that_starts_elsewhere_stays_zero_based_for_the_learner() -> None:
+def test_actions_are_zero_based_for_the_learner_in_any_space() -> None:
     games, stream = toy_stream("lanes", 1)
     assert isinstance(stream.action_space, spaces.Discrete)
     rows = stream.begin()
@@ -259,11 +261,11 @@ def test_an_action_space_that_starts_elsewhere_stays_zero_based_for_the_learner(
     assert games[0].log[0].actions == [3]
 
 
-def test_a_single_environment_a_factory_and_a_list_are_lanes() -> None:
+def test_single_environments_factories_and_lists_become_lanes() -> None:
     assert open_stream(gymnasium.make("CartPole-v1")).num_envs == 1
     assert open_stream(lambda: gymnasium.make("CartPole-v1"), num_envs=3).num_envs == 3
     assert open_stream([lambda: gymnasium.make("CartPole-v1")] * 2).num_envs == 2
     stream = open_stream("CartPole-v1", num_envs=2)
     assert open_stream(stream) is stream
-    with pytest.raises(ConfigurationError, match="come too late"):
+    with pytest.raises(ConfigurationError, match="must be those of its StreamOptions.*got frame_stack=4"):
         open_stream(stream, frame_stack=4)

@@ -1,4 +1,4 @@
-"""Masks that cannot be: where to look for them, their shape, their kind of number, and states without a way on."""
+"""Errors of action masks: source, shape, dtype, and states without a legal action."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MISSING = object()
 
 
 class Telling(ToyGame):
-    """Never ends, allows everything, and tells `mask` at its fifth step, or when it is reset."""
+    """Endless game that allows all actions, except for `mask` at its fifth step or at the reset."""
 
     def __init__(self, lane: int, mask: Any = None, at_reset: bool = False, ends: str = "") -> None:
         super().__init__(lane)
@@ -57,7 +57,7 @@ def run(kind: str, *told: Any, **how: Any) -> Any:
 @pytest.mark.parametrize(("at_reset", "when"), [(False, "at step 5"), (True, "after the reset")])
 def test_a_state_with_no_legal_action_names_lane_and_step(kind: str, at_reset: bool, when: str) -> None:
     with pytest.raises(
-        EnvironmentFault, match=f"no action is legal in lane 1 {when}, though the state is not terminal"
+        EnvironmentFault, match=f"mask of lane 1 {when} must allow an action in a state that is not terminal"
     ):
         run(kind, np.zeros(4, bool), at_reset)
 
@@ -65,7 +65,7 @@ def test_a_state_with_no_legal_action_names_lane_and_step(kind: str, at_reset: b
 @pytest.mark.parametrize("kind", MADE_HERE)
 @pytest.mark.parametrize(("at_reset", "when"), [(False, "at step 5"), (True, "after the reset")])
 def test_a_missing_entry_names_lane_and_step(kind: str, at_reset: bool, when: str) -> None:
-    message = rf"lane 1 gave no info\['action_mask'\] {when}; .*needs it from every reset and step"
+    message = rf"info of lane 1 {when} must contain 'action_mask' .*Return it from every reset and step"
     with pytest.raises(EnvironmentFault, match=message):
         run(kind, MISSING, at_reset)
 
@@ -73,7 +73,7 @@ def test_a_missing_entry_names_lane_and_step(kind: str, at_reset: bool, when: st
 @pytest.mark.parametrize("mask", [MISSING, np.zeros(4, bool)])
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_row_at_a_time_limit_needs_one(kind: str, mask: Any) -> None:
-    with pytest.raises(EnvironmentFault, match=r"lane 1 (gave no info\['action_mask'\] )?at step 5"):
+    with pytest.raises(EnvironmentFault, match=r"lane 1 at step 5"):
         run(kind, mask, ends="truncated")
 
 
@@ -89,23 +89,23 @@ def test_a_terminal_row_needs_none(kind: str, mask: Any) -> None:
 @pytest.mark.parametrize(
     ("mask", "message"),
     [
-        (np.ones(3, bool), r"mask of lane 1 at step 5 came with shape \(3,\); allowed: shape \(4,\)"),
-        (np.ones((1, 4), bool), r"came with shape \(1, 4\); allowed: shape \(4,\)"),
-        (True, r"came with shape \(\)"),
-        (np.ones(4, np.float32), r"lane 1 at step 5 came with dtype float32; allowed: bool, or integers 0 and 1.*astype\(bool\)"),
-        (["a", "b", "c", "d"], "came with dtype <U1"),
-        (np.array([0, 1, 2, 3]), "lane 1 at step 5 holds numbers other than 0 and 1"),
-        (np.array([0, 1, -1, 1]), "lane 1 at step 5 holds numbers other than 0 and 1"),
-        ([[1, 0], [1]], r"mask of lane 1 at step 5 is \[\[1, 0\], \[1\]\]; allowed: shape \(4,\)"),
+        (np.ones(3, bool), r"mask of lane 1 at step 5 must be of shape \(4,\), got shape \(3,\)"),
+        (np.ones((1, 4), bool), r"must be of shape \(4,\), got shape \(1, 4\)"),
+        (True, r"got shape \(\)"),
+        (np.ones(4, np.float32), r"lane 1 at step 5 must be bool, or integers 0 and 1, got dtype float32.*astype\(bool\)"),
+        (["a", "b", "c", "d"], "got dtype <U1"),
+        (np.array([0, 1, 2, 3]), "lane 1 at step 5 must hold only 0 and 1"),
+        (np.array([0, 1, -1, 1]), "lane 1 at step 5 must hold only 0 and 1"),
+        ([[1, 0], [1]], r"mask of lane 1 at step 5 must be of shape \(4,\), got \[\[1, 0\], \[1\]\]"),
     ],
 )  # fmt: skip
-def test_a_mask_that_is_none(kind: str, mask: Any, message: str) -> None:
+def test_an_invalid_mask_raises(kind: str, mask: Any, message: str) -> None:
     with pytest.raises(EnvironmentFault, match=message):
         run(kind, mask)
 
 
 class Wrong(Telling):
-    """The same fault in every lane, so that a vector env batches it."""
+    """Makes the same fault in every lane, so that a vector env batches it."""
 
     def told(self, wrong: bool) -> dict[str, Any]:
         return {"lives": 3, "action_mask": self.mask}
@@ -115,21 +115,21 @@ class Wrong(Telling):
 @pytest.mark.parametrize(
     ("mask", "message"),
     [
-        (np.ones(3, bool), r"masks of all lanes after the reset came with shape \(3,\); allowed: shape \(4,\)"),
-        (np.ones(4, np.float32), "came with dtype float32; allowed: bool"),
-        (np.array([0, 1, 2, 3]), "mask of lane 0 after the reset holds numbers other than 0 and 1"),
-        (np.zeros(4, bool), "no action is legal in lane 0 after the reset"),
-        (True, r"masks of all lanes after the reset came with shape \(\)"),
+        (np.ones(3, bool), r"masks of all lanes after the reset must be of shape \(4,\), got shape \(3,\)"),
+        (np.ones(4, np.float32), "must be bool, .*got dtype float32"),
+        (np.array([0, 1, 2, 3]), "mask of lane 0 after the reset must hold only 0 and 1"),
+        (np.zeros(4, bool), "lane 0 after the reset must allow an action"),
+        (True, r"masks of all lanes after the reset must be .*got shape \(\)"),
     ],
 )
-def test_a_batched_mask_that_is_none(kind: str, mask: Any, message: str) -> None:
+def test_an_invalid_batched_mask_raises(kind: str, mask: Any, message: str) -> None:
     games = [Wrong(lane, mask) for lane in range(2)]
     with pytest.raises(EnvironmentFault, match=message):
         open_stream(KINDS[kind]([partial(itself, game) for game in games]), action_mask="info").begin()
 
 
 class Branched(Telling):
-    """Two choices in one branch and three in the other."""
+    """Toy game with two choices in one branch and three in the other."""
 
     def __init__(self, lane: int, mask: Any) -> None:
         super().__init__(lane, mask)
@@ -142,22 +142,22 @@ class Branched(Telling):
 @pytest.mark.parametrize(
     ("mask", "message"),
     [
-        (np.ones(6, bool), r"came with shape \(6,\); allowed: shape \(5,\).* or \(2, 3\), or a tuple of 2 .*lengths \(2, 3\)"),
-        ((np.ones(2), np.ones(3)), "came with dtype float64"),
-        ((np.ones(3, bool), np.ones(2, bool)), r"allowed: shape \(5,\)"),
-        ((), r"lane 0 after the reset is \(\); allowed: shape"),
-        ((np.ones(2, bool), np.zeros(3, bool)), "no action of branch 1 is legal in lane 0 after the reset"),
-        (np.array([[True, True, True], [False] * 3]), "no action of branch 1 is legal"),
-        (np.array([[False, False, True], [True] * 3]), "no action of branch 0 is legal"),  # only the padding is set
+        (np.ones(6, bool), r"must be of shape \(5,\).* or \(2, 3\), or a tuple of 2 .*lengths \(2, 3\), got shape \(6,\)"),
+        ((np.ones(2), np.ones(3)), "got dtype float64"),
+        ((np.ones(3, bool), np.ones(2, bool)), r"must be of shape \(5,\)"),
+        ((), r"lane 0 after the reset must be of shape .*got \(\)"),
+        ((np.ones(2, bool), np.zeros(3, bool)), "lane 0 after the reset must allow an action of branch 1"),
+        (np.array([[True, True, True], [False] * 3]), "must allow an action of branch 1"),
+        (np.array([[False, False, True], [True] * 3]), "must allow an action of branch 0"),  # only the padding is set
     ],
 )  # fmt: skip
-def test_a_mask_of_branches_that_is_none(mask: Any, message: str) -> None:
+def test_an_invalid_mask_of_branches_raises(mask: Any, message: str) -> None:
     with pytest.raises(EnvironmentFault, match=message):
         open_stream(Branched(0, mask), action_mask="info").begin()
 
 
 class Observed(ToyGame):
-    """A Dict observation with things in it that are no masks."""
+    """Toy game with a Dict observation that also holds arrays that are no masks."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -170,16 +170,16 @@ class Observed(ToyGame):
 @pytest.mark.parametrize(
     ("env", "where", "error", "message"),
     [
-        (ToyGame, "infos", ConfigurationError, r"action_mask='infos'; allowed: None, 'info' \(info\['action_mask'\]\)"),
-        (ToyGame, "obs", ConfigurationError, "action_mask='obs'; allowed: None, 'info'"),
-        (ToyGame, 3, ConfigurationError, "action_mask=3; allowed"),
-        (Observed, "legel", ConfigurationError, r"or a key of the observation: \['legal', 'many', 'soft'\]. Did you mean 'legal'"),
-        (Observed, "legal", SpaceError, r"there is MultiBinary\(3\); allowed: .*of shape \(4,\), as in MultiBinary"),
-        (Observed, "soft", SpaceError, r"there is Box.*allowed: bool, or integers 0 and 1"),
-        (Observed, "many", SpaceError, r"there is Discrete\(4\); allowed"),
+        (ToyGame, "infos", ConfigurationError, r"action_mask must be None, 'info' \(info\['action_mask'\]\), got 'infos'"),
+        (ToyGame, "obs", ConfigurationError, "action_mask must be None, 'info' .*got 'obs'"),
+        (ToyGame, 3, ConfigurationError, "action_mask must be None, .*got 3"),
+        (Observed, "legel", ConfigurationError, r"or an observation key of \['legal', .*got 'legel'. Did you mean 'legal'"),
+        (Observed, "legal", SpaceError, r"must be bool, .*of shape \(4,\), got MultiBinary\(3\). Use MultiBinary"),
+        (Observed, "soft", SpaceError, r"must be bool, or integers 0 and 1, .*got Box"),
+        (Observed, "many", SpaceError, r"must be bool, .*got Discrete\(4\)"),
     ],
 )  # fmt: skip
-def test_places_where_no_mask_can_be(env: Any, where: Any, error: Any, message: str) -> None:
+def test_an_invalid_source_of_masks_raises(env: Any, where: Any, error: Any, message: str) -> None:
     with pytest.raises(error, match=message):
         open_stream(env(), action_mask=where)
 
@@ -199,15 +199,15 @@ def test_a_mask_of_nested_observations_is_named_by_its_path() -> None:
     assert slot.obs["rules/legal"].tolist() == [[0, 1, 1, 0]]  # it stays in the observation
 
 
-def test_an_open_stream_keeps_its_own() -> None:
+def test_an_open_stream_keeps_its_action_mask() -> None:
     stream = open_stream(Telling(0), action_mask="info")
     assert open_stream(stream, action_mask="info") is stream
     assert open_stream(stream) is stream
-    with pytest.raises(ConfigurationError, match="action_mask='legal' come too late"):
+    with pytest.raises(ConfigurationError, match="got action_mask='legal'. Pass"):
         open_stream(stream, action_mask="legal")
 
 
-def test_an_env_can_say_it_itself() -> None:
+def test_the_options_of_an_env_set_the_action_mask() -> None:
     game = Telling(0)
     game.stream_options = StreamOptions(clip_reward=True, action_mask="info")  # type: ignore[attr-defined]
     assert open_stream(game).has_masks
@@ -217,7 +217,5 @@ def test_an_env_can_say_it_itself() -> None:
 
 
 def test_fire_after_a_lost_life_is_for_one_action() -> None:
-    with pytest.raises(
-        ConfigurationError, match="fire_after_life_loss needs a Discrete action space, not MultiDiscrete"
-    ):
+    with pytest.raises(ConfigurationError, match="must be Discrete with fire_after_life_loss=True, got MultiDiscrete"):
         open_stream(Branched(0, None), options=StreamOptions(fire_after_life_loss=True))

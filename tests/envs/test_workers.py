@@ -1,4 +1,4 @@
-"""Environments that die, hang or raise: who, when, doing what; and lanes that are made anew."""
+"""Environments that die, hang or raise: error messages and restarted lanes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.tiny import Faulty, Tiny, quick
 
 
 class Deadly(Tiny):
-    """Kills its own process, ends it, or sleeps for ever, at a step."""
+    """Kills its own process, exits, or sleeps forever at a step."""
 
     def __init__(self, what: str, at: int) -> None:
         super().__init__(length=1000)
@@ -50,7 +50,7 @@ def workers(what: str) -> AsyncVectorEnv:
         ("hang", r"the worker of lane 1 hangs while taking action \d at step 7"),
     ],
 )
-def test_a_worker_that_is_lost_is_named_and_nothing_is_left(what: str, message: str) -> None:
+def test_a_dead_worker_is_named_and_no_process_remains(what: str, message: str) -> None:
     env = workers(what)
     stream = open_stream(env, options=StreamOptions(step_timeout=0.5 if what == "hang" else None))
     model, began = quick(stream), time.monotonic()
@@ -65,15 +65,15 @@ def test_a_worker_that_is_lost_is_named_and_nothing_is_left(what: str, message: 
 
 
 @pytest.mark.filterwarnings("ignore:.*ERROR")  # gymnasium tells it as a warning, too
-def test_an_error_of_the_environment_itself_is_told() -> None:
-    """And not that gymnasium has ended its worker."""
+def test_an_error_of_the_environment_itself_is_shown() -> None:
+    """Expects the environment's error instead of gymnasium's end of the worker."""
     env = AsyncVectorEnv([partial(Faulty, "raise", at=3)], context="fork")
     with pytest.raises(EnvironmentFault, match="the pole broke"):
         quick(open_stream(env)).learn(100)
     env.close()
 
 
-def test_workers_that_live_are_not_accused() -> None:
+def test_live_workers_are_not_reported() -> None:
     env = workers("kill")
     env.reset()
     assert lost_workers(env, None) == ""
@@ -86,11 +86,11 @@ def lane_of(game: list[Tiny]) -> Tiny:
     return game.pop(0) if game else Tiny(length=1000)
 
 
-def test_a_lane_that_raises_is_made_anew_and_its_episode_truncated() -> None:
+def test_a_lane_that_raises_is_restarted_and_its_episode_truncated() -> None:
     env = Lanes([partial(Tiny, length=1000), partial(lane_of, [Faulty("raise", at=9)])], on_env_error="restart")
     model = quick(env)
     with pytest.warns(
-        UserWarning, match=r"lane 1 raised at step 9 and was made anew.*ZeroDivisionError: the pole broke"
+        UserWarning, match=r"lane 1 raised at step 9 and was restarted.*ZeroDivisionError: the pole broke"
     ):
         model.learn(60)
     ring = model.replay.ring
@@ -100,14 +100,14 @@ def test_a_lane_that_raises_is_made_anew_and_its_episode_truncated() -> None:
     assert model.num_timesteps == 61  # both lanes step together, but for the reset
 
 
-def test_a_lane_that_goes_on_failing_raises() -> None:
+def test_a_lane_that_keeps_failing_raises() -> None:
     env = Lanes([partial(Faulty, "raise", at=1)], on_env_error="restart")
     model: DQN = quick(env)
-    with pytest.warns(UserWarning, match="made anew"), pytest.raises(EnvironmentFault, match="lane 0 raised at step"):
+    with pytest.warns(UserWarning, match="restarted"), pytest.raises(EnvironmentFault, match="lane 0 raised at step"):
         model.learn(60)
     assert env.restarts == 3
 
 
-def test_what_else_could_be_done_is_not_known() -> None:
+def test_unknown_on_env_error_raises() -> None:
     with pytest.raises(ConfigurationError, match="on_env_error='ignore'"):
         Lanes([Tiny], on_env_error="ignore")

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from sb_dqn.accelerate import Mode, accelerate
 from sb_dqn.losses.munchausen import bonus, log_policy
-from sb_dqn.nn.heads.value_objects import ILLEGAL
+from sb_dqn.nn.heads.scalar import ILLEGAL
 from tests.modes import MODES
 
 TAU = 0.5

@@ -80,7 +80,7 @@ def test_what_are_no_neighbours() -> None:
     net, flat, _ = make()
     parameters = list(net.parameters())
     for own in ([parameters[0], parameters[2]], [], [nn.Parameter(torch.zeros(2))]):
-        with pytest.raises(ValueError, match="neighbours"):
+        with pytest.raises(ValueError, match="own must be . contiguous parameters"):
             FractionOptimizer(parameters, own, flat, 0.01)
 
 

@@ -8,7 +8,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from sb_dqn.nn.heads.value_objects import ILLEGAL, CategoricalValue, FractionValue, QuantileValue
+from sb_dqn.nn.heads.categorical import CategoricalValue
+from sb_dqn.nn.heads.fraction import FractionValue
+from sb_dqn.nn.heads.quantile import QuantileValue
+from sb_dqn.nn.heads.scalar import ILLEGAL
 
 LEADING = [(), (4,), (2, 3)]
 SUPPORT = torch.tensor([-1.0, 0.0, 2.0])

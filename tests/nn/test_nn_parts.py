@@ -12,8 +12,7 @@ from torch import Tensor, nn
 
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.nn import BaseFeaturesExtractor, CombinedExtractor, FlattenExtractor, NatureCNN
-from sb_dqn.nn.heads.scalar import Outputs, ScalarHead
-from sb_dqn.nn.heads.value_objects import ILLEGAL, ScalarValue
+from sb_dqn.nn.heads.scalar import ILLEGAL, Outputs, ScalarHead, ScalarValue
 from sb_dqn.nn.layers.linear import Linear
 from sb_dqn.nn.torsos.mlp import DuelingStreams, HiddenLayers
 from tests.modes import Variant
@@ -148,8 +147,8 @@ def test_a_cnn_of_other_sizes() -> None:
     ("space", "kwargs", "message"),
     [
         (image(3, 20, 20), {}, "too small for kernels"),
-        (image(3, 36, 36), {"channels": (8, 8)}, "need the same length"),
-        (spaces.Box(0, 1, (3, 36, 36), np.float32), {}, "needs an image"),
+        (image(3, 36, 36), {"channels": (8, 8)}, "must have the same length"),
+        (spaces.Box(0, 1, (3, 36, 36), np.float32), {}, "must be an image"),
         (spaces.Box(-1, 1, (4,), np.float32), {}, "'MlpPolicy' for vectors"),
         (image(3, 36, 36), {"features_dim": 0}, "features_dim must be .* got 0"),
     ],
@@ -184,7 +183,7 @@ def test_an_extractor_of_ones_own_must_say_its_width() -> None:
         def __init__(self, observation_space: spaces.Space[Any]) -> None:
             super().__init__(observation_space)
 
-    with pytest.raises(ConfigurationError, match="features_dim=0"):
+    with pytest.raises(ConfigurationError, match="features_dim must be an integer from 1, got 0"):
         Silent(image(1, 36, 36))
 
 

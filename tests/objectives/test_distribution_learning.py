@@ -14,11 +14,10 @@ from torch import Tensor
 
 from sb_dqn.accelerate import accelerate
 from sb_dqn.core.learner import Learner
-from sb_dqn.nn.heads.categorical import Categorical
+from sb_dqn.nn.heads.categorical import Categorical, CategoricalValue
 from sb_dqn.nn.heads.fraction import FractionProposal
 from sb_dqn.nn.heads.quantile import ImplicitQuantile, Quantile
 from sb_dqn.nn.heads.scalar import Distribution
-from sb_dqn.nn.heads.value_objects import CategoricalValue
 from sb_dqn.nn.layers.linear import Noisy
 from sb_dqn.objectives.bootstrap import Bootstrap, Munchausen
 from sb_dqn.objectives.categorical import CategoricalObjective
@@ -48,7 +47,7 @@ DISCRETE, BRANCHED = spaces.Discrete(3), spaces.MultiDiscrete([3, 2])
 def make_learner(name: str, bootstrap: str, actions: spaces.Space[Any] = DISCRETE, **design: Any) -> Learner:
     distribution, objective = SMALL[name]
     with torch_seeded(0):
-        policy = MlpPolicy(SPACE, actions, net_arch=[16], design=QNetworkConfig(distribution, **design))
+        policy = MlpPolicy(SPACE, actions, net_arch=[16], config=QNetworkConfig(distribution, **design))
         with torch.no_grad():
             for parameter in policy.q_net_target.parameters():
                 parameter.add_(0.1 * torch.randn(parameter.shape))

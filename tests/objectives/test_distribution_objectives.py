@@ -12,7 +12,9 @@ from torch import Tensor, nn
 
 from sb_dqn.accelerate import Mode, accelerate
 from sb_dqn.errors import ConfigurationError
-from sb_dqn.nn.heads.value_objects import CategoricalValue, FractionValue, QuantileValue
+from sb_dqn.nn.heads.categorical import CategoricalValue
+from sb_dqn.nn.heads.fraction import FractionValue
+from sb_dqn.nn.heads.quantile import QuantileValue
 from sb_dqn.objectives.bootstrap import Bootstrap, Munchausen
 from sb_dqn.objectives.categorical import CategoricalObjective
 from sb_dqn.objectives.fraction import FractionObjective

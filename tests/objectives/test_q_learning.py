@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from sb_dqn.accelerate import Mode, accelerate
 from sb_dqn.buffers import ReplayBuffer, Ring, TransitionView, UniformSampler, UpdateSchedule
 from sb_dqn.errors import ConfigurationError
-from sb_dqn.nn.heads.value_objects import ILLEGAL, ScalarValue
+from sb_dqn.nn.heads.scalar import ILLEGAL, ScalarValue
 from sb_dqn.objectives.bootstrap import Bootstrap, Munchausen
 from sb_dqn.objectives.q_learning import QLearning
 from sb_dqn.types import Batch, Rows, Slot

@@ -13,7 +13,8 @@ from sb_dqn.envs.streams.open import open_stream
 from sb_dqn.envs.streams.options import StreamOptions
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.nn import MinAtarCNN, NatureCNN
-from sb_dqn.policies.base import Features, images_of
+from sb_dqn.nn.torsos.feature_extractor import Features
+from sb_dqn.nn.torsos.features import images_of
 from tests.policies.test_images_of_other_numbers import Shown
 
 
@@ -76,9 +77,9 @@ def test_channels_by_key() -> None:
 @pytest.mark.parametrize(
     ("channels", "message"),
     [
-        ("middle", r"policy_kwargs\['channels'\]='middle' is unknown"),
-        ({"obs": "middle"}, r"policy_kwargs\['channels'\]\['obs'\]='middle' is unknown"),
-        ({"camera": "last"}, r"key of policy_kwargs\['channels'\]='camera' is unknown"),
+        ("middle", r"policy_kwargs\['channels'\] must be one of .* got 'middle'"),
+        ({"obs": "middle"}, r"policy_kwargs\['channels'\]\['obs'\] must be one of .* got 'middle'"),
+        ({"camera": "last"}, r"key of policy_kwargs\['channels'\] must be one of .* got 'camera'"),
         (None, r"policy_kwargs=dict\(channels='first'\) or dict\(channels='last'\)"),
     ],
 )

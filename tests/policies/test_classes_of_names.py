@@ -39,17 +39,17 @@ def test_cnns_have_names() -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "name", "said"),
+    ("key", "name", "hint"),
     [
         ("activation_fn", "reLU", "Did you mean 'ReLU'"),
         ("optimizer_class", "Adm", "Did you mean 'Adam'"),
         ("features_extractor_class", "Impala", "Did you mean 'ImpalaCNN'"),
     ],
 )
-def test_a_name_of_no_class_is_refused(key: str, name: str, said: str) -> None:
+def test_a_name_of_no_class_is_refused(key: str, name: str, hint: str) -> None:
     with pytest.raises(
-        ConfigurationError, match=rf"policy_kwargs\['{key}'\]={name!r} is unknown: allowed are .* or a class"
+        ConfigurationError, match=rf"policy_kwargs\['{key}'\] must be a class or one of .*, got {name!r}"
     ):
         quick(policy_kwargs={key: name})
-    with pytest.raises(ConfigurationError, match=said):
+    with pytest.raises(ConfigurationError, match=hint):
         quick(policy_kwargs={key: name})

@@ -43,7 +43,7 @@ def small(cls: Any) -> dict[str, int]:
 @pytest.mark.parametrize("cls", [DQN, PPO])
 @pytest.mark.parametrize("policy", ["CnnPolicy", "CnnLstmPolicy"])
 def test_one_image(cls: Any, policy: str) -> None:
-    with pytest.raises(ConfigurationError, match="CnnPolicy needs one image.*'normalize_images': False"):
+    with pytest.raises(ConfigurationError, match="must be one image .* for CnnPolicy.*'normalize_images': False"):
         cls(policy, Shown(FLOATS), **small(cls))
     model = cls(policy, Shown(FLOATS), policy_kwargs={"normalize_images": False}, **small(cls))
     assert any(isinstance(part, NatureCNN) for part in model.policy.modules())

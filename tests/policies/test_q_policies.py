@@ -19,7 +19,7 @@ from sb_dqn.nn.layers.linear import Linear
 from sb_dqn.nn.layers.norms import SpectralLinear
 from sb_dqn.policies import (
     ACTOR_CRITIC_POLICIES,
-    OF_ALGORITHMS,
+    ALGORITHM_ARGUMENTS,
     VALUE_POLICIES,
     CnnPolicy,
     MlpPolicy,
@@ -177,9 +177,9 @@ def test_a_policy_of_ones_own() -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ("MlpPolitics", r"'MlpPolitics' is unknown: allowed are .*'CnnPolicy'.*Did you mean 'MlpPolicy'"),
+        ("MlpPolitics", r"policy must be one of .*'CnnPolicy'.*, got 'MlpPolitics'.*Did you mean 'MlpPolicy'"),
         ("mlppolicy", "Did you mean 'MlpPolicy'"),
-        (nn.Linear, "give .* or a subclass of QPolicy"),
+        (nn.Linear, "must be one of .* or a subclass of QPolicy, got <class"),
         (None, "subclass of QPolicy"),
         (3, "subclass of QPolicy"),
     ],
@@ -215,25 +215,30 @@ class NoWidth(nn.Module):
 @pytest.mark.parametrize(
     ("policy", "space", "kwargs", "message"),
     [
-        (CnnPolicy, VECTOR, {}, "CnnPolicy needs one image.*use 'MlpPolicy' for vectors"),
-        (CnnPolicy, NESTED, {}, "CnnPolicy needs one image.*'MultiInputPolicy' for a Dict"),
+        (CnnPolicy, VECTOR, {}, "must be one image .* for CnnPolicy, got .* Use 'MlpPolicy' for vectors"),
+        (CnnPolicy, NESTED, {}, "must be one image .* for CnnPolicy.*'MultiInputPolicy' for a Dict"),
         (CnnPolicy, spaces.Box(0, 255, (1, 2, 20), np.uint8), {}, "too small"),
-        (MultiInputPolicy, VECTOR, {}, "MultiInputPolicy needs a Dict.*'MlpPolicy' for vectors"),
-        (MlpPolicy, VECTOR, {"net_arch": "64"}, r"net_arch.*give a list of widths"),
-        (MlpPolicy, VECTOR, {"net_arch": 64}, r"net_arch.*give a list of widths"),
-        (MlpPolicy, VECTOR, {"net_arch": {"pi": [3]}}, r"net_arch.*give a list of widths"),
+        (
+            MultiInputPolicy,
+            VECTOR,
+            {},
+            "observation_space must be a Dict for MultiInputPolicy.*'MlpPolicy' for vectors",
+        ),
+        (MlpPolicy, VECTOR, {"net_arch": "64"}, r"net_arch.. must be a list of widths, got"),
+        (MlpPolicy, VECTOR, {"net_arch": 64}, r"net_arch.. must be a list of widths, got"),
+        (MlpPolicy, VECTOR, {"net_arch": {"pi": [3]}}, r"net_arch.. must be a list of widths, got"),
         (MlpPolicy, VECTOR, {"net_arch": [64, 0]}, r"net_arch.* must be .* got 0"),
         (MlpPolicy, VECTOR, {"net_arch": [64, 1.5]}, r"net_arch.* must be .* got 1.5"),
-        (MlpPolicy, VECTOR, {"activation_fn": "relu"}, r"activation_fn.*='relu' is not allowed: give"),
-        (MlpPolicy, VECTOR, {"activation_fn": nn.ReLU()}, r"activation_fn.*is not allowed: give"),
-        (MlpPolicy, VECTOR, {"activation_fn": torch.tanh}, r"activation_fn.*is not allowed: give a class"),
-        (MlpPolicy, VECTOR, {"activation_fn": nn.functional.relu}, r"activation_fn.*is not allowed: give a class"),
-        (MlpPolicy, VECTOR, {"activation_fn": dict}, r"activation_fn.*is not allowed: give a class"),
+        (MlpPolicy, VECTOR, {"activation_fn": "relu"}, r"activation_fn.. must be a class of modules, got 'relu'"),
+        (MlpPolicy, VECTOR, {"activation_fn": nn.ReLU()}, r"activation_fn.. must be a class of modules, got"),
+        (MlpPolicy, VECTOR, {"activation_fn": torch.tanh}, r"activation_fn.. must be a class of modules, got"),
+        (MlpPolicy, VECTOR, {"activation_fn": nn.functional.relu}, r"activation_fn.. must be a class of modules, got"),
+        (MlpPolicy, VECTOR, {"activation_fn": dict}, r"activation_fn.. must be a class of modules, got"),
         (
             MlpPolicy,
             VECTOR,
             {"features_extractor_class": Narrow},
-            r"Narrow says features_dim=7, .* has shape \[1, 4\]; it must be \[1, 7\]",
+            r"output of Narrow must have the shape .*, got \[1, 4\] for N=1 and features_dim=7",
         ),
         (MlpPolicy, VECTOR, {"channels": "middle"}, r"channels.* must be one of .* got 'middle'"),
         (MlpPolicy, VECTOR, {"normalize_images": "no"}, r"normalize_images.* must be True or False, got 'no'"),
@@ -313,15 +318,17 @@ def test_the_nets_of_an_actor_critic_say_what_the_methods_of_theirs_say() -> Non
 def test_a_bare_tensor_is_refused_by_the_nets() -> None:
     policy = MlpPolicy(VECTOR, ACTIONS)
     with pytest.raises(
-        SpaceError, match=r"tensor of shape \[1, 4\]; they take a flat dict .* keys \['obs'\]: net\({'obs': tensor}\)"
+        SpaceError,
+        match=r"must be a flat dict .* keys \['obs'\], got a tensor of shape \[1, 4\]. Call net\({'obs': tensor}\)",
     ):
         policy.q_net(torch.zeros(1, 4))
 
 
-@pytest.mark.parametrize("name", OF_ALGORITHMS)
+@pytest.mark.parametrize("name", ALGORITHM_ARGUMENTS)
 def test_arguments_of_algorithms_are_sent_to_the_constructor(name: str) -> None:
     with pytest.raises(
-        ConfigurationError, match=f"policy_kwargs has no '{name}': .* argument of the constructor; give it there"
+        ConfigurationError,
+        match=f"policy_kwargs has no '{name}', which is an argument of the algorithm's constructor. Give it there",
     ):
         split_policy_kwargs(MlpPolicy, {name: 1})
     assert any(name in constructor_arguments(algorithm) for algorithm in ALGORITHMS.values())

@@ -31,7 +31,7 @@ from sb_dqn.checkpoint.format.zip_reader import (
     open_archive,
 )
 from sb_dqn.checkpoint.versions import warn_of_newer
-from sb_dqn.errors import CheckpointError
+from sb_dqn.errors import CheckpointError, user_stacklevel
 from sb_dqn.version import __version__
 
 RESERVED = ("format_version", "sb_dqn_version", "members")
@@ -85,7 +85,7 @@ def file_to_write(path: Target) -> Target:
         warnings.warn(
             f"{str(path)!r} {what}; the file is written beside it, to {str(named)!r}. Load it by that name, or give the name of a "
             f"file, such as {str(target / 'model')!r}",
-            stacklevel=4,  # of `save` and the like
+            stacklevel=user_stacklevel(),
         )
     return named
 

@@ -1,1 +1,1 @@
-"""The `sb-dqn compare` command."""
+"""The command `sb-dqn compare`."""

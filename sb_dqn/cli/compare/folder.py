@@ -1,4 +1,4 @@
-"""The folder of a comparison: what is compared there, and what may be added."""
+"""Folder of a comparison: `comparison.yaml` with its setup, algorithms and seeds."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ from typing import Any
 
 import click
 
+from sb_dqn.cli.train.result_file import write_atomically
+
 COMPARISON = "comparison.yaml"
 
 
 @dataclass(frozen=True)
 class Setup:
-    """All that decides a comparison but its algorithms and seeds, which may be added to later."""
+    """Setup of a comparison without algorithms and seeds, which can be added later."""
 
     env_id: str
     steps: int
@@ -26,7 +28,15 @@ class Setup:
     final_steps: int | None = None
 
     def command(self, algorithm: str, settings: Iterable[str], seed: int, home: Path, device: str) -> tuple[str, ...]:
-        """The `sb-dqn train ...` of one run."""
+        """Returns the arguments of `sb-dqn` that train one run.
+
+        Args:
+            algorithm: class name.
+            settings: texts `name=value` for `--set`.
+            seed: random seed.
+            home: parent folder of the run.
+            device: torch device.
+        """
         words = ["train", algorithm, self.env_id, "--timesteps", str(self.steps), "--seed", str(seed)]
         words += ["--folder", str(home), "--device", device, "--no-progress"]
         words += ["--eval-episodes", str(self.eval_episodes), "--final-episodes", str(self.final_episodes)]
@@ -38,64 +48,62 @@ class Setup:
         return tuple(words)
 
 
-def refuse_run(out: Path) -> None:
-    """No comparison is begun in the folder of a single run.
+def reject_run_folder(out: Path) -> None:
+    """Rejects the folder of a single run as the folder of a comparison.
 
     Raises:
-        click.UsageError: `out` is one.
+        click.UsageError: `out` is the folder of a run.
     """
     from sb_dqn.cli.train.folder import CONFIG, MODEL
 
     if (out / CONFIG).is_file() or (out / MODEL).is_file():
         raise click.UsageError(
-            f"{out} is the folder of a single run, in which a comparison would mix with it; name another folder with --out"
+            f"--out must be the folder of a comparison, got {out}, the folder of a single run. Choose another folder."
         )
 
 
-def enter(out: Path, setup: Setup, settings: Mapping[str, list[str]], seeds: int) -> None:
-    """Write down what `out` holds, with what it held before.
+def write_comparison(out: Path, setup: Setup, settings: Mapping[str, list[str]], seeds: int) -> None:
+    """Writes `comparison.yaml`, merged with the algorithms and seeds that `out` already has.
 
     Raises:
-        click.UsageError: it holds a comparison of another kind.
+        click.UsageError: `out` has a comparison with another setup.
     """
     import yaml
 
-    before = read(out)
-    asked = {**_plain(setup), **settings}
-    known = (
-        {**_plain(Setup(**before["setup"])), **before["algorithms"]} if before else {}
-    )  # a folder of earlier versions
-    for name, value in known.items():
-        if name in asked and asked[name] != value:
-            same = f"say --{name.replace('_', '-')} {value} to add to it, or " if isinstance(value, int) else ""
+    stored = read_comparison(out)
+    requested = {**_plain(setup), **settings}
+    # `Setup` fills in the fields that earlier versions did not write.
+    existing = {**_plain(Setup(**stored["setup"])), **stored["algorithms"]} if stored else {}
+    for name, value in existing.items():
+        if name in requested and requested[name] != value:
+            same = f"Use --{name.replace('_', '-')} {value}, or choose" if isinstance(value, int) else "Choose"
             raise click.UsageError(
-                f"{out} holds a comparison with {name}={value!r}, not {asked[name]!r}; runs of both cannot be compared: "
-                f"{same}name another folder with --out"
+                f"{name} must be {value!r} as in the comparison in {out}, got {requested[name]!r}. {same} another folder with "
+                f"--out."
             )
-    algorithms = {**(before["algorithms"] if before else {}), **settings}
+    algorithms = {**(stored["algorithms"] if stored else {}), **settings}
     content = {
         "setup": _plain(setup),
         "algorithms": algorithms,
         "seeds": {
-            name: max(seeds if name in settings else 0, before["seeds"].get(name, 0) if before else 0)
+            name: max(seeds if name in settings else 0, stored["seeds"].get(name, 0) if stored else 0)
             for name in algorithms
         },
     }
-    unfinished = out / f"{COMPARISON}.new"
-    unfinished.write_text(yaml.safe_dump(content, sort_keys=False, default_flow_style=None), encoding="utf-8")
-    unfinished.replace(out / COMPARISON)
+    write_atomically(out / COMPARISON, yaml.safe_dump(content, sort_keys=False, default_flow_style=None))
 
 
 def _plain(setup: Setup) -> dict[str, Any]:
+    """Returns the fields of `setup` as plain data for YAML."""
     return {name: list(value) if isinstance(value, tuple) else value for name, value in vars(setup).items()}
 
 
-def read(out: Path) -> dict[str, Any]:
-    """What `enter` wrote, `seeds` by algorithm; empty where there is none."""
+def read_comparison(out: Path) -> dict[str, Any]:
+    """Reads `comparison.yaml`; returns an empty dict if the file does not exist."""
     import yaml
 
     path = out / COMPARISON
     content = dict(yaml.safe_load(path.read_text(encoding="utf-8"))) if path.is_file() else {}
-    if isinstance(content.get("seeds"), int):  # one number for all, as it was once written
+    if isinstance(content.get("seeds"), int):  # one number for all algorithms, as earlier versions wrote it
         content["seeds"] = dict.fromkeys(content["algorithms"], content["seeds"])
     return content

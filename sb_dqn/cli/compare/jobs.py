@@ -1,4 +1,4 @@
-"""Many training runs, some at a time, each a process of its own that `sb-dqn train` or `resume` would be."""
+"""Job runner of `sb-dqn compare`: parallel processes of `sb-dqn train` and `sb-dqn resume`."""
 
 from __future__ import annotations
 
@@ -15,47 +15,47 @@ from pathlib import Path
 
 from sb_dqn.cli.train.checkpoint_timer import checkpoints
 from sb_dqn.cli.train.folder import CONFIG, MODEL
-from sb_dqn.cli.train.folder_lock import alone_in
+from sb_dqn.cli.train.folder_lock import lock_folder
 from sb_dqn.cli.train.result_file import read_result
 
 LOG = "log.txt"
-GO = b"go\n"
-"""What a process that waits for its turn reads."""
-_POLL = 0.1
-"""Seconds between two looks at the processes."""
+START = b"go\n"
+"""Start signal on the stdin of a waiting process."""
+_POLL_INTERVAL = 0.1
+"""Seconds between two polls of the processes."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """One run of a fleet."""
+    """One run of a comparison."""
 
     label: str
     home: Path
-    """Folder of this run alone; `train` makes the run's folder in it."""
+    """Parent folder for this run only; `train` creates the run's folder in it."""
     train: tuple[str, ...]
-    """Arguments of `sb-dqn` with which it begins."""
+    """Arguments of `sb-dqn` that start the run."""
 
     @property
     def folder(self) -> Path | None:
-        """Of the run: the newest that was begun; None before that."""
-        begun = [path.parent for path in self.home.glob(f"*/{CONFIG}")]
-        return max(begun, key=lambda path: (int(path.name.rpartition("_")[2]), path.name), default=None)
+        """Newest folder of the run, or None if it has not started."""
+        started = [path.parent for path in self.home.glob(f"*/{CONFIG}")]
+        return max(started, key=lambda path: (int(path.name.rpartition("_")[2]), path.name), default=None)
 
     @property
     def finished(self) -> bool:
-        """Whether it has been trained to the end, and evaluated."""
+        """True once the run has been trained to the end and evaluated."""
         return self.folder is not None and read_result(self.folder).finished
 
     @property
     def warnings(self) -> list[str]:
-        """The warnings that its processes wrote, each once."""
+        """Warnings in the log of the run, without duplicates."""
         path = self.home / LOG
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else []
         return list(dict.fromkeys(line for line in lines if line.startswith("UserWarning: ")))
 
     @property
     def command(self) -> tuple[str, ...]:
-        """What is to be done: go on where a model was saved, else begin."""
+        """Arguments of `sb-dqn` that resume the run if a model was saved, else start it."""
         folder = self.folder
         if folder is not None and ((folder / MODEL).is_file() or checkpoints(folder)):
             return ("resume", str(folder), "--no-progress")
@@ -64,64 +64,72 @@ class Job:
 
 @dataclass(frozen=True)
 class Failure:
-    """A run that ended with an error."""
+    """Run that ended with an error."""
 
     job: Job
-    why: str
+    reason: str
 
 
-def run_jobs(jobs: Sequence[Job], at_once: int, done: Callable[[Job], None]) -> list[Failure]:
-    """Bring every job to its end, `at_once` at a time; `done` is told of each that got there.
+def run_jobs(jobs: Sequence[Job], n_parallel: int, on_done: Callable[[Job], None]) -> list[Failure]:
+    """Runs all jobs, `n_parallel` at a time, and calls `on_done` for each that finished.
 
-    Where there are more cores than that, the process of the next job is started ahead: it imports what it needs, which takes
-    seconds, and waits for its turn. Ctrl-C and SIGTERM stop them; each takes a full checkpoint, and the next call goes on from there.
+    If a core is free, the process of the next job is started ahead: it imports its modules, which takes seconds, and waits.
+    Ctrl-C and SIGTERM stop all processes; each saves a full checkpoint, from which the next call resumes.
+
+    Args:
+        jobs: runs to start or resume.
+        n_parallel: number of runs at a time.
+        on_done: called with each finished job.
+
+    Returns:
+        The jobs that failed.
 
     Raises:
-        KeyboardInterrupt: they were stopped.
+        KeyboardInterrupt: the jobs were stopped.
     """
-    waiting, begun, failures = deque(jobs), dict[subprocess.Popen[bytes], Job](), list[Failure]()
-    ahead = 1 if cores() > at_once else 0
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    waiting, started, failures = deque(jobs), dict[subprocess.Popen[bytes], Job](), list[Failure]()
+    ahead = 1 if available_cores() > n_parallel else 0
+    previous_handler = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        while waiting or begun:
-            while waiting and len(begun) < at_once + ahead:
-                begun |= {_start(waiting[0], at_once): waiting[0]}
+        while waiting or started:
+            while waiting and len(started) < n_parallel + ahead:
+                started |= {_start(waiting[0], n_parallel): waiting[0]}
                 waiting.popleft()
-            for process in list(begun)[:at_once]:
-                _let_go(process)
-            time.sleep(_POLL)
-            for process in [process for process in begun if process.poll() is not None]:
-                job = begun.pop(process)
-                _let_go(process)  # closes its pipe, should it have ended before its turn
+            for process in list(started)[:n_parallel]:
+                _send_start(process)
+            time.sleep(_POLL_INTERVAL)
+            for process in [process for process in started if process.poll() is not None]:
+                job = started.pop(process)
+                _send_start(process)  # closes the pipe of a process that ended before its start signal
                 if job.finished:
-                    done(job)
+                    on_done(job)
                 else:
-                    failures.append(Failure(job, _last_words(job, process.returncode)))
+                    failures.append(Failure(job, _last_line(job, process.returncode)))
     finally:
-        _stop(begun)
-        signal.signal(signal.SIGTERM, before)
+        _stop(started)
+        signal.signal(signal.SIGTERM, previous_handler)
     return failures
 
 
-def _let_go(process: subprocess.Popen[bytes]) -> None:
-    """Lets a process that waits for its turn begin; does nothing if it has begun."""
+def _send_start(process: subprocess.Popen[bytes]) -> None:
+    """Sends the start signal to a waiting process; does nothing if it was sent before."""
     if process.stdin is not None and not process.stdin.closed:
         with suppress(BrokenPipeError):
-            process.stdin.write(GO)
+            process.stdin.write(START)
             process.stdin.flush()
         with suppress(BrokenPipeError):
             process.stdin.close()
 
 
-def _start(job: Job, at_once: int) -> subprocess.Popen[bytes]:
-    """Starts a process that waits for `_let_go`.
+def _start(job: Job, n_parallel: int) -> subprocess.Popen[bytes]:
+    """Starts a process that waits for the start signal.
 
-    It has a session of its own, so that Ctrl-C in a terminal reaches us alone and each process is told once.
+    The process gets its own session, so that Ctrl-C in a terminal reaches the parent only, which then stops each process once.
     """
     job.home.mkdir(parents=True, exist_ok=True)
     environment = dict(os.environ)
-    if at_once > 1:
-        environment.setdefault("OMP_NUM_THREADS", str(max(1, cores() // at_once)))
+    if n_parallel > 1:
+        environment.setdefault("OMP_NUM_THREADS", str(max(1, available_cores() // n_parallel)))
     with (job.home / LOG).open("ab") as log:
         return subprocess.Popen(
             [sys.executable, "-m", "sb_dqn.cli.compare.worker", *job.command],
@@ -130,13 +138,13 @@ def _start(job: Job, at_once: int) -> subprocess.Popen[bytes]:
             stderr=subprocess.STDOUT,
             env=environment,
             start_new_session=True,
-            close_fds=False,  # they hold the lock of the comparison as long as they live
+            close_fds=False,  # the child inherits the lock of the comparison
         )
 
 
-def _stop(begun: dict[subprocess.Popen[bytes], Job]) -> None:
-    """Ask every process to save and to end, and wait until it has; asked again, it stops in the middle of a step."""
-    while alive := [process for process in begun if process.poll() is None]:
+def _stop(started: dict[subprocess.Popen[bytes], Job]) -> None:
+    """Stops every process with SIGTERM, which saves the run, and waits; a second Ctrl-C sends another SIGTERM."""
+    while alive := [process for process in started if process.poll() is None]:
         for process in alive:
             process.send_signal(signal.SIGTERM)
         try:
@@ -146,27 +154,27 @@ def _stop(begun: dict[subprocess.Popen[bytes], Job]) -> None:
             continue
 
 
-def cores() -> int:
-    """That this process may use."""
+def available_cores() -> int:
+    """Returns the number of CPU cores that this process may use."""
     affinity = getattr(os, "sched_getaffinity", None)  # Linux only
     return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
 
 
-def _last_words(job: Job, status: int) -> str:
-    """The last line that the process wrote."""
+def _last_line(job: Job, status: int) -> str:
+    """Returns the last line in the log of the job, or its exit status."""
     lines = (job.home / LOG).read_text(encoding="utf-8", errors="replace").strip().splitlines()
-    return f"{lines[-1] if lines else f'exit status {status}'} (all of it in {job.home / LOG})"
+    return f"{lines[-1] if lines else f'exit status {status}'} (full log: {job.home / LOG})"
 
 
-def locked(folder: Path) -> AbstractContextManager[None]:
-    """Hold the folder for this process and those that it starts, so that no second fleet writes to the same runs.
+def lock_comparison(folder: Path) -> AbstractContextManager[None]:
+    """Locks the folder of a comparison for this process and its children.
 
     Raises:
-        click.UsageError: another process holds it.
+        click.UsageError: another process holds the lock.
     """
-    return alone_in(
+    return lock_folder(
         folder,
-        f"another sb-dqn compare, or a run that it began, is at work in {folder}; wait for it, or name another folder "
-        f"with --out",
+        f"Another `sb-dqn compare`, or one of its runs, is using {folder}. Wait until it ends, or choose another folder with "
+        f"--out.",
         with_children=True,
     )

@@ -1,4 +1,4 @@
-"""Settings of several algorithms: `name=value` of all of them, `Algo.name=value` of one."""
+"""Settings of a comparison: `name=value` for all algorithms, `ALGO.name=value` for one."""
 
 from __future__ import annotations
 
@@ -10,62 +10,72 @@ from sb_dqn.cli.train.settings_syntax import (
     algorithm_class,
     canonical,
     constructor_defaults,
-    kwargs_over,
+    merge_policy_kwargs,
     parse_assignments,
-    refuse_dotted,
+    reject_dotted,
 )
 
-ELSEWHERE = {"seed": "--seeds N", "device": "--device NAME"}
-"""What each run is given anyway, and how it is said."""
+OWN_OPTIONS = {"seed": "--seeds N", "device": "--device NAME"}
+"""Names that `--set` does not accept, and the option to use instead."""
 
 
-def by_owner(algorithms: Sequence[str], settings: Iterable[str]) -> dict[str, list[str]]:
-    """`name=value` by algorithm: what is said of one goes over what is said of all, and its owner is not named again.
+def settings_per_algorithm(algorithms: Sequence[str], settings: Iterable[str]) -> dict[str, list[str]]:
+    """Returns the `name=value` settings of each algorithm; settings for one override those for all.
+
+    Args:
+        algorithms: class names.
+        settings: texts `name=value` and `ALGO.name=value`.
 
     Raises:
-        click.BadParameter: a name that is given twice, an owner that is not among `algorithms`, or what is no setting.
+        click.BadParameter: a duplicate name, an algorithm that is not in `algorithms`, or a name with an option of its own.
     """
-    said: dict[str, list[tuple[str, bool]]] = {algorithm: [] for algorithm in algorithms}
+    typed: dict[str, list[tuple[str, bool]]] = {algorithm: [] for algorithm in algorithms}
     for text in settings:
-        owner, own = _split(text, said)
-        for algorithm in [owner] if owner else said:
-            said[algorithm].append((own, bool(owner)))
-    return {algorithm: _own_over_shared(texts) for algorithm, texts in said.items()}
+        target, assignment = _split(text, typed)
+        for algorithm in [target] if target else typed:
+            typed[algorithm].append((assignment, bool(target)))
+    return {algorithm: _merge_own_over_shared(texts) for algorithm, texts in typed.items()}
 
 
 def _split(text: str, algorithms: Iterable[str]) -> tuple[str, str]:
-    """The algorithm that `text` is of, "" for all, and what is left of it."""
+    """Splits `ALGO.name=value` into class name and `name=value`; the class name is "" for a setting of all."""
     names, equals, value = text.partition("=")
-    owner, dot, name = names.partition(".")
-    if dot and any(owner.strip() in constructor_defaults(algorithm_class(algorithm)) for algorithm in algorithms):
-        refuse_dotted(text, "--set")
-    if dot and canonical(owner) not in algorithms:
-        raise click.BadParameter(f"{owner} is not among {', '.join(algorithms)}", param_hint="--set")
-    own = f"{name}{equals}{value}" if dot and equals else text
-    if dot:
-        refuse_dotted(own, "--set", f"{owner}.")
-    setting = own.partition("=")[0].strip()
-    if setting in ELSEWHERE:
+    prefix, dot, name = names.partition(".")
+    if dot and any(prefix.strip() in constructor_defaults(algorithm_class(algorithm)) for algorithm in algorithms):
+        reject_dotted(text, "--set")
+    if dot and canonical(prefix) not in algorithms:
         raise click.BadParameter(
-            f"{setting} is no setting; `sb-dqn compare` has {ELSEWHERE[setting]}", param_hint="--set"
+            f"ALGO in ALGO.NAME=VALUE must be one of {', '.join(algorithms)}, got {prefix}.", param_hint="--set"
         )
-    return canonical(owner) if dot else "", own
+    assignment = f"{name}{equals}{value}" if dot and equals else text
+    if dot:
+        reject_dotted(assignment, "--set", f"{prefix}.")
+    setting = assignment.partition("=")[0].strip()
+    if setting in OWN_OPTIONS:
+        raise click.BadParameter(
+            f"{setting} is the same for all runs. Use {OWN_OPTIONS[setting]} of `sb-dqn compare`.", param_hint="--set"
+        )
+    return canonical(prefix) if dot else "", assignment
 
 
-def _own_over_shared(texts: Sequence[tuple[str, bool]]) -> list[str]:
-    """As they were typed, but each name once: `sb-dqn train` refuses one that is given twice."""
+def _merge_own_over_shared(texts: Sequence[tuple[str, bool]]) -> list[str]:
+    """Returns the texts with each name once, because `sb-dqn train` rejects duplicates.
+
+    Args:
+        texts: pairs of `name=value` and a flag, True for a setting of this algorithm alone.
+    """
     import yaml
 
-    shared, own = (parse_assignments([text for text, is_own in texts if is_own is wanted]) for wanted in (False, True))
-    twice = shared.keys() & own.keys()
-    kept = [text for text, _ in texts if text.partition("=")[0].strip() not in twice]
-    for name in sorted(twice):
-        value, before = own[name], shared[name]
-        if name == "policy_kwargs" and isinstance(before, Mapping) and isinstance(value, Mapping):
-            value = kwargs_over(before, value)
-            kept.append(
+    shared, own = (parse_assignments([text for text, is_own in texts if is_own is flag]) for flag in (False, True))
+    duplicates = shared.keys() & own.keys()
+    merged = [text for text, _ in texts if text.partition("=")[0].strip() not in duplicates]
+    for name in sorted(duplicates):
+        value, base = own[name], shared[name]
+        if name == "policy_kwargs" and isinstance(base, Mapping) and isinstance(value, Mapping):
+            value = merge_policy_kwargs(base, value)
+            merged.append(
                 f"{name}={yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=10**6).strip()}"
             )
         else:
-            kept += [text for text, is_own in texts if is_own and text.partition("=")[0].strip() == name]
-    return kept
+            merged += [text for text, is_own in texts if is_own and text.partition("=")[0].strip() == name]
+    return merged

@@ -1,7 +1,7 @@
-"""What several seeds of several algorithms say: interquartile mean, bootstrap intervals, and a Markdown table.
+"""Statistics of a comparison: interquartile mean, bootstrap confidence intervals, and a Markdown table.
 
-With few runs a mean alone says little. What is reported here is what Agarwal et al. 2021 (arXiv:2108.13264) ask for:
-the interquartile mean with the interval of a stratified bootstrap, strata being tasks and the unit drawn being a run.
+With few runs a mean alone is unreliable. Agarwal et al. 2021 (arXiv:2108.13264) recommend the interquartile mean with a
+stratified bootstrap interval: strata are tasks, and whole runs are resampled.
 """
 
 from __future__ import annotations
@@ -19,24 +19,26 @@ from sb_dqn.cli.train.result_file import read_result
 
 Points = npt.NDArray[np.float64]
 RESAMPLES = 10_000
+"""Number of bootstrap resamples."""
 LEVEL = 0.95
+"""Confidence level of the intervals."""
 
 
 @dataclass(frozen=True)
 class Score:
-    """One algorithm on one environment."""
+    """Results of one algorithm on one environment over R runs."""
 
     label: str
     means: Points
-    """`[R]` by run, i.e. seed: the mean return of its greedy episodes at the end."""
+    """`[R]` mean return of the final greedy episodes of each run (one run per seed)."""
     steps: int
-    """Environment steps of each run."""
+    """Env steps of each run."""
     seconds: Points
-    """`[R]` of training, evaluations on the way included."""
+    """`[R]` training time in seconds, intermediate evaluations included."""
 
 
 def score_of(label: str, folders: Sequence[Path]) -> Score:
-    """Read off the folders of finished runs, one for each seed."""
+    """Reads the score of an algorithm from the folders of its finished runs, one per seed."""
     results = [read_result(folder) for folder in folders]
     means = np.array([np.mean(result.returns) for result in results])
     return Score(label, means, results[0].steps, np.array([result.seconds for result in results]))
@@ -44,26 +46,26 @@ def score_of(label: str, folders: Sequence[Path]) -> Score:
 
 @dataclass(frozen=True)
 class Estimate:
-    """A figure and its 95 % interval."""
+    """Point estimate with its 95 % confidence interval."""
 
     value: float
     interval: tuple[float, float] | None
-    """None of a single run, which says nothing of the spread."""
+    """Lower and upper bound; None for a single run."""
 
 
 def interquartile_mean(scores: Points, axis: int = -1) -> Points:
-    """Mean of what is left when a quarter of the values, rounded down, is cut off at either end.
+    """Returns the mean without the lowest and the highest quarter of the values, each rounded down.
 
-    So of up to three values it is their mean; it is `scipy.stats.trim_mean(scores, 0.25, axis)`.
+    Equals `scipy.stats.trim_mean(scores, 0.25, axis)`. For up to three values it is their mean.
     """
     ordered = np.sort(scores, axis=axis)
     count = ordered.shape[axis]
-    kept: Points = np.take(ordered, np.arange(count // 4, count - count // 4), axis=axis).mean(axis=axis)
-    return kept
+    mean: Points = np.take(ordered, np.arange(count // 4, count - count // 4), axis=axis).mean(axis=axis)
+    return mean
 
 
 def resample(scores: Points, rng: np.random.Generator, count: int = RESAMPLES) -> Points:
-    """`[count, R, M]` stratified bootstrap of `scores` `[R, M]`: in each task (column) R runs, drawn with replacement."""
+    """Returns `[count, R, M]` stratified bootstrap samples of `scores` `[R, M]`: R runs per task, drawn with replacement."""
     runs, tasks = scores.shape
     chosen = rng.integers(runs, size=(count, runs, tasks))
     drawn: Points = scores[chosen, np.arange(tasks)]
@@ -71,13 +73,13 @@ def resample(scores: Points, rng: np.random.Generator, count: int = RESAMPLES) -
 
 
 def percentiles(estimates: Points) -> tuple[Points, Points]:
-    """The ends of the 95 % percentile interval of bootstrap estimates `[count, ...]`, each `[...]`."""
+    """Returns the bounds, each `[...]`, of the 95 % percentile interval of bootstrap estimates `[count, ...]`."""
     low, high = np.quantile(estimates, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
     return low, high
 
 
 def mean_band(curves: Points, rng: np.random.Generator) -> tuple[Points, Points, Points]:
-    """Mean over the runs of `curves` `[R, V]`, and the ends of its bootstrap interval; whole runs are drawn. Each `[V]`."""
+    """Returns the mean curve of `curves` `[R, V]` and its bootstrap bounds, each `[V]`; whole runs are resampled."""
     drawn = rng.integers(len(curves), size=(RESAMPLES, len(curves)))
     counts = np.stack([(drawn == run).sum(axis=1) for run in range(len(curves))], axis=1)  # [count, R]
     low, high = percentiles(counts @ curves / len(curves))
@@ -85,18 +87,19 @@ def mean_band(curves: Points, rng: np.random.Generator) -> tuple[Points, Points,
 
 
 def estimate_iqm(means: Points) -> Estimate:
-    """The interquartile mean of the runs `[R]`, by `rliable` where that is installed, else the same by ourselves.
+    """Returns the interquartile mean of the runs `[R]` with its interval, by `rliable` if installed, else by NumPy.
 
-    Ours repeats itself to the last digit; rliable draws from numpy's global generator, whatever it is given.
+    The NumPy version is deterministic. rliable always draws from NumPy's global generator.
     """
     scores = means[:, None]  # one task
     if len(means) < 2:
         return Estimate(float(interquartile_mean(means)), None)
-    value, low, high = (_by_rliable if has_rliable() else _by_ourselves)(scores)
+    value, low, high = (_by_rliable if has_rliable() else _by_numpy)(scores)
     return Estimate(value, (low, high))
 
 
 def has_rliable() -> bool:
+    """Returns True if the package `rliable` (extra `compare`) is installed."""
     return find_spec("rliable") is not None
 
 
@@ -108,18 +111,18 @@ def _by_rliable(scores: Points) -> tuple[float, float, float]:
     return float(values["it"][0]), float(intervals["it"][0, 0]), float(intervals["it"][1, 0])
 
 
-def _by_ourselves(scores: Points) -> tuple[float, float, float]:
+def _by_numpy(scores: Points) -> tuple[float, float, float]:
     drawn = resample(scores, np.random.default_rng(0)).reshape(RESAMPLES, -1)
     low, high = percentiles(interquartile_mean(drawn))
     return float(interquartile_mean(scores.reshape(-1))), float(low), float(high)
 
 
 def as_table(env_id: str, scores: Sequence[Score], estimates: Sequence[Estimate]) -> str:
-    """Markdown, a line for each algorithm."""
+    """Returns a Markdown table with one row per algorithm."""
     several = any(estimate.interval for estimate in estimates)
-    heads = "mean ± sd | IQM [95 % interval]" if several else "mean | IQM"
+    columns = "mean ± sd | IQM [95 % interval]" if several else "mean | IQM"
     lines = [
-        f"| {env_id} | {heads} | seeds | env steps | wall-clock |",
+        f"| {env_id} | {columns} | seeds | env steps | wall-clock |",
         "|---|---|---|---|---|---|",
     ]
     for score, estimate in zip(scores, estimates, strict=True):
@@ -133,21 +136,22 @@ def as_table(env_id: str, scores: Sequence[Score], estimates: Sequence[Estimate]
 
 
 def caption(jobs: int | None, several: bool = True) -> str:
-    """What the columns mean.
+    """Returns the explanation of the columns.
 
     Args:
-        jobs: runs that were trained at a time; None where that is not known.
-        several: whether there is an algorithm with several seeds.
+        jobs: number of runs that trained at a time; None if unknown.
+        several: True if an algorithm has several seeds.
     """
-    by = f"rliable {metadata.version('rliable')}" if has_rliable() else "our own"
-    beside = f", of {jobs} at a time" if jobs is not None and jobs > 1 else ""
-    told = (
-        f"Mean and sd (n - 1) over the seeds; interquartile mean with 95 % percentile bootstrap interval ({by}), which of "
-        f"fewer than four seeds is their mean."
+    source = f"rliable {metadata.version('rliable')}" if has_rliable() else "built in"
+    parallel = f", {jobs} at a time" if jobs is not None and jobs > 1 else ""
+    spread = (
+        f"Mean and sd (n - 1) over the seeds; interquartile mean with 95 % percentile bootstrap interval ({source}). For fewer "
+        f"than four seeds the interquartile mean is the mean."
         if several
-        else "One seed says nothing of the spread over seeds, so no interval is given."
+        else "With one seed no interval can be computed."
     )
     return (
-        f"A seed's score is the mean return of its greedy episodes after training. {told} Wall-clock of one run{beside}, "
-        f"evaluations on the way included; the final episodes, and the start and end of its process, come on top."
+        f"The score of a seed is the mean return of its greedy episodes after training. {spread} Wall-clock is the training "
+        f"time of one run{parallel}, with the evaluations during training, without the final episodes and the start and end of "
+        f"its process."
     )

@@ -1,4 +1,4 @@
-"""Where the wall-clock of `sb-dqn compare` went."""
+"""Wall-clock report of `sb-dqn compare`."""
 
 from __future__ import annotations
 
@@ -9,32 +9,37 @@ from sb_dqn.cli.compare.jobs import Job
 from sb_dqn.cli.train.result_file import Result, read_result
 
 
-class Spent:
-    """Measures from its making on.
+class TimeReport:
+    """Wall-clock time since its construction, and the share of training and evaluation.
 
     Args:
-        jobs: that are about to run; some may have learned before.
+        jobs: runs that are about to start; resumed ones have training time already.
     """
 
     def __init__(self, jobs: Sequence[Job]) -> None:
-        self.jobs, self.started = jobs, time.monotonic()
-        self.before = sum(_result_of(job).seconds for job in jobs)
+        self.jobs = jobs
+        self.started = time.monotonic()
+        self.earlier_seconds = sum(_result_of(job).seconds for job in jobs)
 
-    def describe(self, at_once: int) -> str:
-        """Returns one line: the wall-clock, and how much of it was training and evaluation."""
+    def describe(self, n_parallel: int) -> str:
+        """Returns one line with the wall-clock time and its shares.
+
+        Args:
+            n_parallel: number of runs at a time.
+        """
         wall = time.monotonic() - self.started
         results = [_result_of(job) for job in self.jobs]
-        training = sum(result.seconds for result in results) - self.before
+        training = sum(result.seconds for result in results) - self.earlier_seconds
         playing = sum(result.evaluation.seconds for result in results if result.evaluation is not None)
         share = f"{training:,.0f} s of training and {playing:,.0f} s of final episodes"
         count = f"{len(self.jobs)} run{'s' * (len(self.jobs) > 1)}"
-        if at_once > 1:
+        if n_parallel > 1:
             return (
-                f"{count}, {at_once} at a time, took {wall:,.0f} s; together they had {share}, the rest is the start (imports) "
-                f"and end of their processes"
+                f"{count}, {n_parallel} at a time, took {wall:,.0f} s; in total {share}, the rest is the start (imports) and "
+                f"end of their processes"
             )
         rest = max(wall - training - playing, 0.0)
-        return f"{count} took {wall:,.0f} s: {share}, and {rest:,.0f} s in which processes started (imports) and ended"
+        return f"{count} took {wall:,.0f} s: {share}, and {rest:,.0f} s to start (imports) and end processes"
 
 
 def _result_of(job: Job) -> Result:

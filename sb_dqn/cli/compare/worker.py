@@ -1,4 +1,4 @@
-"""A training process of `sb-dqn compare`: imports first, then waits for its turn."""
+"""Worker process of `sb-dqn compare`: imports first, then waits for the start signal."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from contextlib import suppress
 
 
 def preload() -> None:
-    """Imports what a training run needs before its first step and after its last."""
-    with suppress(ImportError):  # of the extra `plots`
+    """Imports the modules that a training run needs."""
+    with suppress(ImportError):  # part of the extra `plots`
         import matplotlib.backends.backend_agg
         import matplotlib.figure  # noqa: F401
     import torch
@@ -18,13 +18,12 @@ def preload() -> None:
     import sb_dqn.cli.train.training
     import sb_dqn.evaluation  # noqa: F401
 
-    torch.optim.SGD(
-        [torch.zeros(1, requires_grad=True)]
-    )  # the first optimiser imports torch's compiler, a third of it all
+    # The first optimizer imports torch's compiler, a third of the import time.
+    torch.optim.SGD([torch.zeros(1, requires_grad=True)])
 
 
 def main() -> None:
-    """Runs `sb-dqn` with the arguments of this process once a line arrives; ends if the pipe is closed without one."""
+    """Runs `sb-dqn` with the arguments of this process once stdin delivers a line; exits if stdin closes without one."""
     from sb_dqn.cli.main import main as run
 
     preload()

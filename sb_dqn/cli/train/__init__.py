@@ -1,1 +1,1 @@
-"""The `sb-dqn train` command."""
+"""The commands `sb-dqn train` and `sb-dqn resume`."""

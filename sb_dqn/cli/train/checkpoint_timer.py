@@ -1,4 +1,4 @@
-"""Full checkpoints of a run while it trains, and what is done when it is asked to stop."""
+"""Periodic full checkpoints of a run, and the orderly stop at Ctrl-C or SIGTERM."""
 
 from __future__ import annotations
 
@@ -16,21 +16,23 @@ from sb_dqn.callbacks.base import BaseCallback
 from sb_dqn.cli.train.result_file import Result, read_result, write_result
 
 CHECKPOINTS = "checkpoints"
-"""Folder in the folder of a run."""
+"""Subfolder of the run's folder."""
 SUFFIX = "_steps.zip"
-KEPT = 2
-PATIENCE = 20
-"""A checkpoint that takes s seconds is not repeated for this many times s."""
+"""Ending of a checkpoint's file name, after the number of env steps."""
+KEEP_LAST = 2
+"""Number of checkpoints that are kept."""
+MIN_PAUSE_FACTOR = 20
+"""A checkpoint that took s seconds is followed by a pause of at least this many times s."""
 
 
 def checkpoints(folder: Path) -> list[Path]:
-    """Full checkpoints of a run, the newest first."""
-    found = [path for path in (folder / CHECKPOINTS).glob(f"*{SUFFIX}") if path.name.removesuffix(SUFFIX).isdecimal()]
-    return sorted(found, key=lambda path: int(path.name.removesuffix(SUFFIX)), reverse=True)
+    """Returns the full checkpoints of a run, the newest first."""
+    paths = [path for path in (folder / CHECKPOINTS).glob(f"*{SUFFIX}") if path.name.removesuffix(SUFFIX).isdecimal()]
+    return sorted(paths, key=lambda path: int(path.name.removesuffix(SUFFIX)), reverse=True)
 
 
 def remove_checkpoints(folder: Path) -> None:
-    """Removes them: the run is done."""
+    """Removes all full checkpoints of a finished run."""
     from sb_dqn.checkpoint.incremental.segments import ROWS, remove_unused_segments
 
     for path in checkpoints(folder):
@@ -42,102 +44,109 @@ def remove_checkpoints(folder: Path) -> None:
         (folder / CHECKPOINTS).rmdir()
 
 
-class Keeper(BaseCallback):
-    """Takes a full checkpoint every so many minutes, and one when the run is asked to stop; the last two are kept. It also
-    counts the seconds of the run, which `result.yaml` says up to the last checkpoint.
+class CheckpointTimer(BaseCallback):
+    """Callback that saves a full checkpoint at a fixed interval and when the run is stopped; keeps the last two.
+
+    It also measures the training time and writes it to `result.yaml` with each checkpoint.
 
     Args:
-        folder: of the run.
-        minutes: between two checkpoints; 0: none but the last.
-        at_once: take one after the first step already: a run that goes on is to remember how far, even if it is killed.
+        folder: folder of the run.
+        minutes: minutes between two checkpoints; 0: only one when the run is stopped.
+        at_once: save the first checkpoint after the first step, so that a resumed run keeps its new target number of
+            steps even if it is killed.
     """
 
     def __init__(self, folder: Path, minutes: float, at_once: bool = False) -> None:
         super().__init__()
-        self.folder, self.pause = folder, 60 * minutes if minutes else float("inf")
+        self.folder = folder
+        self.pause = 60 * minutes if minutes else float("inf")
         self.first_pause = 0.0 if at_once and minutes else self.pause
         self.stopping = False
-        """Whether the run is to stop when this step is over."""
+        """True once the run has to stop after the current step."""
         self._next = float("inf")
-        self._complained = False
+        self._warned = False
         self._writing: tuple[Any, Result] | None = None
-        self._earlier, self._began = read_result(folder).seconds, time.monotonic()
+        self._earlier_seconds = read_result(folder).seconds
+        self._started = time.monotonic()
 
     def _on_training_start(self) -> None:
         self._next = time.monotonic() + self.first_pause
 
     def _on_training_end(self) -> None:
-        self._settle()
+        self._wait_for_write()
 
     def _on_step(self) -> bool:
         if self._writing is not None and self._writing[0].finished:
-            self._settle()
+            self._wait_for_write()
         if self.stopping or time.monotonic() >= self._next:
             self.model.after_tick(self.save)
         return not self.stopping
 
     @property
     def seconds(self) -> float:
-        """Of training so far, over all parts of the run."""
-        return self._earlier + time.monotonic() - self._began
+        """Training time so far in seconds, over all parts of the run."""
+        return self._earlier_seconds + time.monotonic() - self._started
 
     @property
-    def sound(self) -> bool:
-        """Whether no loss or gradient has been NaN or infinite; else the model may hold NaN."""
+    def finite(self) -> bool:
+        """True while every loss and gradient has been finite; otherwise the parameters may hold NaN."""
         model: Any = self.model
         return bool(model.learner.finite)
 
     def save(self) -> None:
-        """Takes a checkpoint of a sound model; where that fails, training goes on and the earlier ones stay."""
-        self._settle()
-        if not self.sound:
-            return
-        began = time.monotonic()
-        try:
-            so_far = Result(self.model.num_timesteps, self.seconds)
-            path = self.folder / CHECKPOINTS / f"{so_far.steps}{SUFFIX}"
-            self._writing = self.model.save(str(path), full=True, incremental=True, background=True), so_far
-        except OSError as error:
-            self._complain(error)
-        if self.stopping:
-            self._settle()
-        ended = time.monotonic()
-        self._next = ended + max(self.pause, PATIENCE * (ended - began))
+        """Saves a checkpoint if the model is finite.
 
-    def _settle(self) -> None:
-        """Waits for the checkpoint that a thread is writing; then the oldest may go."""
+        If writing fails, training continues and the earlier checkpoints stay.
+        """
+        self._wait_for_write()
+        if not self.finite:
+            return
+        started = time.monotonic()
+        try:
+            result = Result(self.model.num_timesteps, self.seconds)
+            path = self.folder / CHECKPOINTS / f"{result.steps}{SUFFIX}"
+            self._writing = self.model.save(str(path), full=True, incremental=True, background=True), result
+        except OSError as error:
+            self._warn(error)
+        if self.stopping:
+            self._wait_for_write()
+        ended = time.monotonic()
+        self._next = ended + max(self.pause, MIN_PAUSE_FACTOR * (ended - started))
+
+    def _wait_for_write(self) -> None:
+        """Waits for the checkpoint that a thread is writing, then removes the oldest ones."""
         from sb_dqn.checkpoint.incremental.segments import remove_unused_segments
 
         if self._writing is None:
             return
-        (writing, so_far), self._writing = self._writing, None
+        (write, result), self._writing = self._writing, None
         try:
-            writing.wait()
-            write_result(self.folder, so_far)
-            for old in checkpoints(self.folder)[KEPT:]:
+            write.wait()
+            write_result(self.folder, result)
+            for old in checkpoints(self.folder)[KEEP_LAST:]:
                 old.unlink()
             remove_unused_segments(self.folder / CHECKPOINTS)
         except OSError as error:
-            self._complain(error)
+            self._warn(error)
 
-    def _complain(self, error: OSError) -> None:
-        if not self._complained:
-            click.echo(f"no checkpoint: {error}", err=True)
-        self._complained = True
+    def _warn(self, error: OSError) -> None:
+        if not self._warned:
+            click.echo(f"Warning: cannot write a checkpoint: {error}", err=True)
+        self._warned = True
 
 
 @contextmanager
-def stopping_in_order(keeper: Keeper) -> Iterator[None]:
-    """Ctrl-C and SIGTERM stop the run when its step is over, with a checkpoint; the second one stops it at once."""
+def stop_on_signals(timer: CheckpointTimer) -> Iterator[None]:
+    """Stops the run after the current step, with a checkpoint, at Ctrl-C or SIGTERM; a second signal stops it at once."""
 
-    def ask(number: int, frame: FrameType | None) -> None:
-        if keeper.stopping:
+    def stop(number: int, frame: FrameType | None) -> None:
+        if timer.stopping:
             raise KeyboardInterrupt
-        keeper.stopping = True
+        timer.stopping = True
 
-    before: dict[signal.Signals, Any] = {kind: signal.signal(kind, ask) for kind in (signal.SIGINT, signal.SIGTERM)}
+    previous: dict[signal.Signals, Any] = {kind: signal.signal(kind, stop) for kind in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:
-        for kind, handler in before.items():
+        for kind, handler in previous.items():
             signal.signal(kind, handler)

@@ -1,4 +1,4 @@
-"""`sb-dqn train` and `sb-dqn resume`."""
+"""The commands `sb-dqn train` and `sb-dqn resume`: arguments and options."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 import click
 
 
-def watching_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The options that `train` and `resume` share."""
+def run_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds the options of logging, evaluation and checkpoints that `train` and `resume` share."""
     for option in (
         click.option(
             "--checkpoint-minutes",
@@ -20,71 +20,83 @@ def watching_options(function: Callable[..., Any]) -> Callable[..., Any]:
             default=10.0,
             show_default=True,
             metavar="M",
-            help="Minutes between full checkpoints, which `resume` goes on from; the last two are kept. 0: only when it is stopped.",
+            help="Minutes between full checkpoints for `resume`; the last two are kept. 0: only when stopped.",
         ),
         click.option(
             "--final-steps",
             type=click.IntRange(0),
             metavar="N",
-            help="End the final evaluation after N env steps; 0: never. Default: as many as trained, 20,000 to 100,000.",
+            help="Maximum env steps of the final evaluation; 0: no limit. Default: the trained steps, within 20,000 to 100,000.",
         ),
         click.option(
             "--final-episodes",
             type=click.IntRange(0),
             metavar="N",
-            help="Greedy episodes after the training; 0: none. Default: 20, or the run's.",
+            help="Greedy episodes after training; 0: none. Default: 20, or as before on resume.",
         ),
-        click.option("--eval-episodes", type=click.IntRange(1), help="Episodes of each. Default: 5, or the run's."),
+        click.option(
+            "--eval-episodes",
+            type=click.IntRange(1),
+            help="Episodes of each evaluation. Default: 5, or as before on resume.",
+        ),
         click.option(
             "--eval-freq",
             type=click.IntRange(0),
             metavar="N",
-            help="Steps between evaluations; 0: none. Default: ten in all, or the run's.",
+            help="Env steps between evaluations; 0: none. Default: ten evaluations in all, or as before on resume.",
         ),
-        click.option("--tensorboard", is_flag=True, help="Log for TensorBoard, too."),
+        click.option("--tensorboard", is_flag=True, help="Write TensorBoard logs too."),
         click.option(
-            "--progress/--no-progress", default=None, help="Bar instead of log lines. Default: in a terminal."
+            "--progress/--no-progress",
+            default=None,
+            help="Progress bar instead of log lines. Default: bar in a terminal.",
         ),
     ):
         function = option(function)
     return function
 
 
-def _said_or_resumed(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
-    """ALGO and ENV may be left out only with `--resume`."""
+def _required_unless_resumed(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    """Requires ALGO and ENV unless `--resume` is used."""
     if value is None and context.params.get("run") is None:
         raise click.UsageError(
-            "say what to train on what: sb-dqn train ALGO ENV, or go on: sb-dqn train --resume RUN", context
+            "Missing ALGO and ENV. Usage: sb-dqn train ALGO ENV, or sb-dqn train --resume RUN", context
         )
     return value
 
 
-@click.command(short_help="Learn from an environment.")
-@click.argument("algo", metavar="ALGO", required=False, callback=_said_or_resumed)
-@click.argument("env_id", metavar="ENV", required=False, callback=_said_or_resumed)
+@click.command(short_help="Train an agent on an environment.")
+@click.argument("algo", metavar="ALGO", required=False, callback=_required_unless_resumed)
+@click.argument("env_id", metavar="ENV", required=False, callback=_required_unless_resumed)
 @click.option(
     "--resume",
     "run",
     type=click.Path(path_type=Path),
     metavar="RUN",
     is_eager=True,
-    help="Go on with this run; see `sb-dqn resume`.",
+    help="Resume this run; see `sb-dqn resume`.",
 )
-@click.option("--timesteps", "-n", type=click.IntRange(1), metavar="N", help="Environment steps over all lanes.")
+@click.option("--timesteps", "-n", type=click.IntRange(1), metavar="N", help="Env steps over all lanes.")
 @click.option(
-    "--seed", type=click.IntRange(0), metavar="S", help="Of every random stream. Default: one is drawn and kept."
+    "--seed", type=click.IntRange(0), metavar="S", help="Random seed. Default: drawn, and saved with the run."
 )
 @click.option(
     "--set", "assignments", multiple=True, metavar="NAME=VALUE", help="A keyword of the constructor; repeatable."
 )
-@click.option("--env-set", "env_assignments", multiple=True, metavar="NAME=VALUE", help="A keyword of the environment.")
-@click.option("--preset", metavar="NAME", help="Settings to begin with; see `sb-dqn presets`. Default: ENV's own.")
+@click.option(
+    "--env-set",
+    "env_assignments",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="A keyword of the environment; repeatable.",
+)
+@click.option("--preset", metavar="NAME", help="Preset to start from; see `sb-dqn presets`. Default: the one for ENV.")
 @click.option(
     "--policy",
     metavar="NAME",
-    help="MlpPolicy, CnnPolicy or MultiInputPolicy, with a memory MlpLstmPolicy and so on. Default: by the observations.",
+    help="MlpPolicy, CnnPolicy or MultiInputPolicy; recurrent: MlpLstmPolicy etc. Default: by the observation space.",
 )
-@click.option("--n-envs", type=click.IntRange(1), metavar="N", help="Lanes: environments side by side.")
+@click.option("--n-envs", type=click.IntRange(1), metavar="N", help="Number of parallel environments (lanes).")
 @click.option("--device", metavar="NAME", help="auto, cpu, cuda, cuda:1.")
 @click.option(
     "--folder",
@@ -93,86 +105,105 @@ def _said_or_resumed(context: click.Context, parameter: click.Parameter, value: 
     type=click.Path(path_type=Path),
     default="runs",
     show_default=True,
-    help="Where runs are kept, each in a folder of its own.",
+    help="Parent folder; each run gets a new folder in it.",
 )
-@watching_options
+@run_options
 def train(
-    algo: str | None, env_id: str | None, run: Path | None, folder: Path, progress: bool | None, tensorboard: bool,
-    eval_freq: int | None, eval_episodes: int | None, minutes: float, final_episodes: int | None,
-    final_steps: int | None, **said: Any,
-) -> None:  # fmt: skip
-    """Learn from an environment; log, learning curve and models go to a folder of the run's own.
+    algo: str | None,
+    env_id: str | None,
+    run: Path | None,
+    folder: Path,
+    progress: bool | None,
+    tensorboard: bool,
+    eval_freq: int | None,
+    eval_episodes: int | None,
+    minutes: float,
+    final_episodes: int | None,
+    final_steps: int | None,
+    **plan_options: Any,
+) -> None:
+    """Train ALGO on ENV; log, learning curve and models are written to a new folder.
 
     \b
     sb-dqn train dqn CartPole-v1
     sb-dqn train NStepDQN ALE/Pong-v5 --seed 1
     sb-dqn train dqn LunarLander-v3 --set learning_rate=1e-3 --set "policy_kwargs={net_arch: [128, 128]}"
     """
-    from sb_dqn.cli.train.evaluation_options import Watching
+    from sb_dqn.cli.train.evaluation_options import RunOptions
     from sb_dqn.cli.train.plan import make_plan
-    from sb_dqn.cli.train.training import begin
+    from sb_dqn.cli.train.training import start_run
 
-    watching = Watching(
+    options = RunOptions(
         bar_wanted(progress), tensorboard, eval_freq, eval_episodes, minutes, final_episodes, final_steps
     )
     if run is not None:
-        _go_on_as_said(run, algo, env_id, watching, **said)
+        _resume_from_train(run, algo, env_id, options, **plan_options)
         return
     assert algo is not None
     assert env_id is not None
-    begin(make_plan(algo, env_id, **said), folder, watching)
+    start_run(make_plan(algo, env_id, **plan_options), folder, options)
 
 
-def _go_on_as_said(
+def _resume_from_train(
     path: Path,
     algo: str | None,
     env_id: str | None,
-    watching: Any,
+    options: Any,
     timesteps: int | None,
     device: str | None,
-    **said: Any,
+    **plan_options: Any,
 ) -> None:
-    """`train ... --resume RUN`: the run's own settings hold, so what contradicts them is refused."""
+    """Runs `train ... --resume RUN`; rejects settings that contradict those of the run."""
     from sb_dqn.cli.train.folder import find_run
     from sb_dqn.cli.train.settings_syntax import canonical, typed_options
-    from sb_dqn.cli.train.training import go_on
+    from sb_dqn.cli.train.training import resume_run
 
     run = find_run(path, unfinished=True)
-    known = {"algorithm": None if algo is None else canonical(algo), "env_id": env_id}
-    differing = [
-        f"{given}, it is {run.config.get(key)}"
-        for key, given in known.items()
-        if given not in (None, run.config.get(key))
+    identity = {"algorithm": None if algo is None else canonical(algo), "env_id": env_id}
+    different = [
+        f"{value} instead of {run.config.get(key)}"
+        for key, value in identity.items()
+        if value not in (None, run.config.get(key))
     ]
-    late = [option for name, option in typed_options().items() if name in (*said, "folder")]
-    if differing or late:
+    fixed = [option for name, option in typed_options().items() if name in (*plan_options, "folder")]
+    if different or fixed:
         raise click.UsageError(
-            f"{path} goes on where it lies, with the settings that it began with ({'; '.join([*differing, *late])}); leave "
-            f"them out, or begin another run without --resume"
+            f"{path} must be resumed with its own settings, got {', '.join([*different, *fixed])}. Remove these arguments, or "
+            f"start another run without --resume."
         )
-    go_on(run, timesteps, device or "auto", watching)
+    resume_run(run, timesteps, device or "auto", options)
 
 
-@click.command(short_help="Go on with a run that was interrupted, or is to learn more.")
+@click.command(short_help="Resume an interrupted run, or train a finished one further.")
 @click.argument("run", metavar="RUN", type=click.Path(path_type=Path))
-@click.option("--timesteps", "-n", type=click.IntRange(1), metavar="N", help="Further steps. Default: what is left.")
+@click.option(
+    "--timesteps", "-n", type=click.IntRange(1), metavar="N", help="Further env steps. Default: the remaining ones."
+)
 @click.option("--device", metavar="NAME", default="auto", show_default=True, help="cpu, cuda, cuda:1.")
-@watching_options
+@run_options
 def resume(
-    run: Path, timesteps: int | None, device: str, progress: bool | None, tensorboard: bool, eval_freq: int | None,
-    eval_episodes: int | None, minutes: float, final_episodes: int | None, final_steps: int | None,
-) -> None:  # fmt: skip
-    """Go on in the folder of a run: from its newest full checkpoint as if it had never stopped, else from its model."""
-    from sb_dqn.cli.train.evaluation_options import Watching
+    run: Path,
+    timesteps: int | None,
+    device: str,
+    progress: bool | None,
+    tensorboard: bool,
+    eval_freq: int | None,
+    eval_episodes: int | None,
+    minutes: float,
+    final_episodes: int | None,
+    final_steps: int | None,
+) -> None:
+    """Resume RUN in its folder: exactly from the newest full checkpoint, else from the saved model."""
+    from sb_dqn.cli.train.evaluation_options import RunOptions
     from sb_dqn.cli.train.folder import find_run
-    from sb_dqn.cli.train.training import go_on
+    from sb_dqn.cli.train.training import resume_run
 
-    watching = Watching(
+    options = RunOptions(
         bar_wanted(progress), tensorboard, eval_freq, eval_episodes, minutes, final_episodes, final_steps
     )
-    go_on(find_run(run, unfinished=True), timesteps, device, watching)
+    resume_run(find_run(run, unfinished=True), timesteps, device, options)
 
 
 def bar_wanted(progress: bool | None) -> bool:
-    """Returns the choice of `--progress/--no-progress`, by default whether the output is a terminal."""
+    """Returns the choice of `--progress/--no-progress`; by default True if the output is a terminal."""
     return sys.stdout.isatty() if progress is None else progress

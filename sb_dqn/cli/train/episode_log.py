@@ -1,4 +1,4 @@
-"""Every episode of a training run, written to the run's `monitor.csv` as Stable-Baselines3's Monitor writes it."""
+"""Episode log of a training run: `monitor.csv` in the format of Stable-Baselines3's Monitor."""
 
 from __future__ import annotations
 
@@ -9,27 +9,29 @@ from pathlib import Path
 from typing import Any
 
 from sb_dqn.callbacks.base import BaseCallback
+from sb_dqn.cli.train.result_file import write_atomically
 from sb_dqn.envs.monitor import ResultsWriter
 
 HEADER = 2
-"""Lines before the first episode."""
+"""Number of lines before the first episode."""
 
 
 class EpisodeLog(BaseCallback):
-    """Return, length and time of each episode of all lanes, in the order in which they end; the score is the raw one.
+    """Callback that logs raw return, length and end time of each episode of all lanes, in the order in which they end.
 
     Args:
-        folder: of the run.
-        env_id: for the header.
+        folder: folder of the run.
+        env_id: gymnasium id, for the header.
     """
 
     def __init__(self, folder: Path, env_id: str) -> None:
         super().__init__()
-        self.path, self.env_id = folder / "monitor.csv", env_id
+        self.path = folder / "monitor.csv"
+        self.env_id = env_id
         self._open()
 
     def _open(self) -> None:
-        self._before, self.rows = _earlier(self.path)
+        self._earlier_seconds, self.rows = _logged_so_far(self.path)
         header: dict[str, float | str] = {"t_start": time.time(), "env_id": self.env_id}
         self._writer = ResultsWriter(str(self.path), header, override_existing=False)
 
@@ -37,7 +39,11 @@ class EpisodeLog(BaseCallback):
         model: Any = self.model
         for episode in model.statistics.finished:
             self._writer.write_row(
-                {"r": round(episode.return_, 6), "l": episode.length, "t": round(self._before + episode.time, 6)}
+                {
+                    "r": round(episode.return_, 6),
+                    "l": episode.length,
+                    "t": round(self._earlier_seconds + episode.time, 6),
+                }
             )
             self.rows += 1
         return True
@@ -46,19 +52,19 @@ class EpisodeLog(BaseCallback):
         self._writer.close()
 
     def state_dict(self) -> dict[str, Any]:
-        return {**super().state_dict(), "rows": self.rows, "before": self._before}
+        return {**super().state_dict(), "rows": self.rows, "before": self._earlier_seconds}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Goes on after as many episodes as there were; those that a run wrote before it was killed come again."""
+        """Truncates the log to the episodes of the state; later ones of a killed run are played again."""
         super().load_state_dict(state)
         self._writer.close()
-        _write(self.path, _lines(self.path)[: HEADER + int(state["rows"])])
+        write_atomically(self.path, "".join(_lines(self.path)[: HEADER + int(state["rows"])]))
         self._open()
-        self._before = float(state["before"])
+        self._earlier_seconds = float(state["before"])
 
 
 def drop_episodes(path: Path, steps: int) -> None:
-    """Drops the last episodes of `monitor.csv`, so that those that stay have `steps` env steps together, or fewer."""
+    """Drops the last episodes of `monitor.csv`, so that the others have at most `steps` env steps in total."""
     if not path.is_file():
         return
     lines = _lines(path)
@@ -67,21 +73,15 @@ def drop_episodes(path: Path, steps: int) -> None:
         if not line.endswith("\n") or (steps := steps - int(line.split(",")[1])) < 0:
             break
         kept.append(line)
-    _write(path, kept)
+    write_atomically(path, "".join(kept))
 
 
 def _lines(path: Path) -> list[str]:
     return path.read_text(encoding="utf-8").splitlines(keepends=True)
 
 
-def _write(path: Path, lines: list[str]) -> None:
-    shorter = path.with_name(f"{path.name}.new")
-    shorter.write_text("".join(lines), encoding="utf-8")
-    shorter.replace(path)
-
-
-def _earlier(path: Path) -> tuple[float, int]:
-    """Of the earlier parts of the run: seconds at which the last episode ended, and the number of episodes."""
+def _logged_so_far(path: Path) -> tuple[float, int]:
+    """Returns the end time of the last logged episode in seconds, and the number of logged episodes."""
     if not path.is_file():
         return 0.0, 0
     with path.open(encoding="utf-8", newline="") as file:

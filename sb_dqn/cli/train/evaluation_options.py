@@ -1,4 +1,4 @@
-"""What is shown and measured while a run trains."""
+"""Options of logging, evaluation and checkpoints that `train` and `resume` share, and the callbacks made from them."""
 
 from __future__ import annotations
 
@@ -16,88 +16,94 @@ from sb_dqn.cli.train.folder import BEST
 from sb_dqn.cli.train.make_env import open_env
 
 EVALUATIONS = 10
-"""Evaluations on the way, unless `--eval-freq` says otherwise."""
+"""Default number of evaluations during training."""
 EPISODES = 5
-"""Of each of them."""
+"""Default number of episodes of an evaluation."""
 LANES = 5
-"""Lanes of an evaluation, at most."""
+"""Maximum number of lanes of an evaluation."""
 
 
 @dataclass(frozen=True)
-class Watching:
-    """What is shown and measured on the way."""
+class RunOptions:
+    """Options of logging, evaluation and checkpoints."""
 
     progress: bool
+    """Show a progress bar instead of log lines."""
     tensorboard: bool
+    """Write TensorBoard logs."""
     eval_freq: int | None
-    """Environment steps between two evaluations; 0 for none, None for ten in all or, of a run that goes on, as before."""
+    """Env steps between two evaluations; 0: none; None: ten in all, or the setting of the resumed run."""
     eval_episodes: int | None
-    """Of each; None for five or, of a run that goes on, as many as before."""
+    """Episodes of each evaluation; None: five, or the setting of the resumed run."""
     minutes: float
-    """Between two full checkpoints; 0 for none but the last."""
+    """Minutes between two full checkpoints; 0: only one when the run is stopped."""
     final_episodes: int | None = None
-    """Greedy episodes after the training; 0 for none, None for 20 or, of a run that goes on, as before."""
+    """Greedy episodes after training; 0: none; None: 20, or the setting of the resumed run."""
     final_steps: int | None = None
-    """Env steps after which these end; 0 for no bound, None for one by the steps trained or, of a run that goes on, as before."""
+    """Maximum env steps of the final episodes; 0: no limit; None: set by the training steps, or the setting of the resumed run."""
 
 
-def with_final(config: Mapping[str, Any], watching: Watching) -> dict[str, Any]:
-    """Returns the configuration of a run with the `final_episodes` and `final_steps` of its evaluation at the end."""
-    chosen = {"final_episodes": watching.final_episodes, "final_steps": watching.final_steps}
-    before = {"final_episodes": config.get("final_episodes", FINAL_EPISODES), "final_steps": config.get("final_steps")}
-    return {**config, **before, **{name: value for name, value in chosen.items() if value is not None}}
+def with_final(config: Mapping[str, Any], options: RunOptions) -> dict[str, Any]:
+    """Returns `config` with the `final_episodes` and `final_steps` of the final evaluation."""
+    chosen = {"final_episodes": options.final_episodes, "final_steps": options.final_steps}
+    stored = {"final_episodes": config.get("final_episodes", FINAL_EPISODES), "final_steps": config.get("final_steps")}
+    return {**config, **stored, **{name: value for name, value in chosen.items() if value is not None}}
 
 
-def with_evaluations(config: Mapping[str, Any], watching: Watching, steps: int, anew: bool) -> dict[str, Any]:
-    """The configuration of a run with the `eval_freq` and `eval_episodes` of its next part, and its evaluation at the end.
+def with_evaluations(config: Mapping[str, Any], options: RunOptions, steps: int, new_steps: bool) -> dict[str, Any]:
+    """Returns `config` with the evaluation settings of the next part of the run.
 
     Args:
-        config: as it was before.
-        watching: what was said.
-        steps: of the next part.
-        anew: whether these steps were asked for, so that ten evaluations in all divide them, unless the run has had none.
+        config: current configuration of the run.
+        options: command-line options.
+        steps: env steps of the next part.
+        new_steps: True if the user chose `steps`. Ten evaluations then divide them, unless evaluations are off.
     """
-    before, every = config.get("eval_freq"), watching.eval_freq
-    if every is None:
-        every = max(steps // EVALUATIONS, 1) if before is None or (anew and before > 0) else before
-    episodes = watching.eval_episodes or config.get("eval_episodes") or EPISODES
-    return {**with_final(config, watching), "eval_freq": every, "eval_episodes": episodes}
+    stored, eval_freq = config.get("eval_freq"), options.eval_freq
+    if eval_freq is None:
+        divide = stored is None or (new_steps and stored > 0)
+        eval_freq = max(steps // EVALUATIONS, 1) if divide else stored
+    episodes = options.eval_episodes or config.get("eval_episodes") or EPISODES
+    return {**with_final(config, options), "eval_freq": eval_freq, "eval_episodes": episodes}
 
 
 def check_episodes(folder: Path, config: Mapping[str, Any]) -> None:
-    """The evaluations of a run are rows of one table.
+    """Checks that the number of evaluation episodes is that of the earlier evaluations, which share one array.
 
     Raises:
-        click.UsageError: those before had another number of episodes.
+        click.UsageError: the earlier evaluations have another number of episodes.
     """
     results, episodes = _results(folder), config["eval_episodes"]
     if results is not None and results.shape[1] != episodes:
         raise click.UsageError(
-            f"the evaluations of {folder} have {results.shape[1]} episodes each, --eval-episodes={episodes}; say "
-            f"--eval-episodes {results.shape[1]}, or begin another run"
+            f"--eval-episodes must be {results.shape[1]} as in the earlier evaluations of {folder}, got {episodes}. Use "
+            f"--eval-episodes {results.shape[1]}, or start another run."
         )
 
 
-def watchers(folder: Path, config: Mapping[str, Any]) -> tuple[EpisodeLog, EvalCallback]:
-    """Callbacks that write down episodes and evaluations; both are there without evaluations too, for full checkpoints."""
-    every, episodes, env_id = config["eval_freq"], config["eval_episodes"], config["env_id"]
+def make_callbacks(folder: Path, config: Mapping[str, Any]) -> tuple[EpisodeLog, EvalCallback]:
+    """Returns the callbacks that log episodes and evaluations.
+
+    Both exist without evaluations too, because full checkpoints store the state of each callback.
+    """
+    eval_freq, episodes, env_id = config["eval_freq"], config["eval_episodes"], config["env_id"]
     lanes, mask = min(episodes, LANES), config["settings"].get("action_mask")
     evaluation = EvalCallback(
-        open_env(env_id, lanes, config["env_kwargs"], mask) if every else env_id,  # by its id it is never opened
+        open_env(env_id, lanes, config["env_kwargs"], mask) if eval_freq else env_id,  # an id is never opened
         n_eval_episodes=episodes,
-        eval_freq=every,
+        eval_freq=eval_freq,
         log_path=folder,
         best_model_save_path=folder,
         verbose=0,
     )
     results = _results(folder)
     if results is not None and len(results) and (folder / BEST).is_file():
-        evaluation.best_mean_reward = float(results.mean(axis=1).max())  # what `best_model.zip` has to beat
+        evaluation.best_mean_reward = float(results.mean(axis=1).max())  # the score of `best_model.zip`
     return EpisodeLog(folder, env_id), evaluation
 
 
 def _results(folder: Path) -> Any:
-    """Returns of the evaluations before, `[E, N]`; None where there were none."""
+    """Returns the returns of earlier evaluations, `[E, N]`, or None if there are none."""
     import numpy as np
 
     path = folder / "evaluations.npz"

@@ -1,4 +1,4 @@
-"""The folder of a run: where everything of it lies, and how to find it again."""
+"""Run folders: creation, configuration file, and lookup by path."""
 
 from __future__ import annotations
 
@@ -17,19 +17,22 @@ from typing import Any
 import click
 
 from sb_dqn.cli.train.checkpoint_timer import checkpoints
-from sb_dqn.cli.train.result_file import write_whole
+from sb_dqn.cli.train.result_file import write_atomically
 from sb_dqn.logger.csv_sink import CLOCK
 from sb_dqn.version import __version__
 
-CONFIG, MODEL, BEST, CURVE = "config.yaml", "model.zip", "best_model.zip", "curve.png"
+CONFIG = "config.yaml"
+MODEL = "model.zip"
+BEST = "best_model.zip"
+CURVE = "curve.png"
 _PACKAGES = ("torch", "gymnasium", "ale-py", "numpy")
 
 
 def new_run_folder(root: Path, algorithm: str, env_id: str) -> Path:
-    """Make and return `root/<algorithm>_<env>_<n>`, n one above the highest that is there.
+    """Creates and returns `root/<algorithm>_<env>_<n>`, n one above the highest existing number.
 
     Raises:
-        click.ClickException: nothing can be written under `root`.
+        click.ClickException: `root` is not writable.
     """
     stem = f"{algorithm.lower()}_{re.sub(r'[^A-Za-z0-9.-]+', '-', env_id).strip('-')}"
     try:
@@ -41,37 +44,40 @@ def new_run_folder(root: Path, algorithm: str, env_id: str) -> Path:
                 folder = root / f"{stem}_{number}"
                 folder.mkdir()
                 return folder
-            except FileExistsError:  # another run began between the look and the making
+            except FileExistsError:  # another run started between listing and creation
                 number += 1
     except OSError as error:
         raise click.ClickException(
-            f"cannot write to {root}: {error.strerror}; name another folder with --folder"
+            f"Cannot write to {root}: {error.strerror}. Choose another folder with --folder."
         ) from None
 
 
 def versions() -> dict[str, str]:
-    """Version by package, without importing any of them."""
+    """Returns the version of each package without importing it."""
     return {"sb_dqn": __version__, "python": platform.python_version()} | {
         name: metadata.version(name) for name in _PACKAGES
     }
 
 
 def write_config(folder: Path, config: Mapping[str, Any]) -> None:
-    """Write `config.yaml`, whole or not at all: `config` and, where it lacks them, with what, how and when it was begun."""
+    """Writes `config.yaml` atomically.
+
+    Versions, platform, command and start time are added unless `config` has them.
+    """
     import yaml
 
-    circumstances = {
+    origin = {
         "versions": versions(),
         "platform": platform.platform(),
         "command": shlex.join(["sb-dqn", *sys.argv[1:]]),
         "started": datetime.now(timezone.utc).isoformat(timespec="seconds"),
     }
-    known = _writable({**config, **circumstances, **config})
-    write_whole(folder / CONFIG, yaml.safe_dump(known, sort_keys=False, default_flow_style=None, width=120))
+    content = _plain_data({**config, **origin, **config})
+    write_atomically(folder / CONFIG, yaml.safe_dump(content, sort_keys=False, default_flow_style=None, width=120))
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """What `write_config` wrote; empty where there is none."""
+    """Reads `config.yaml`; returns an empty dict if the file does not exist."""
     import yaml
 
     path = folder / CONFIG
@@ -80,62 +86,62 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class SavedRun:
-    """A model on disk and the run that made it."""
+    """Saved model and the run that produced it."""
 
     model: Path
     folder: Path
     config: Mapping[str, Any]
-    """Of the run; empty where the zip lies outside a run's folder."""
+    """Configuration of the run; empty for a zip outside a run folder."""
 
 
 def find_run(path: Path, *, best: bool = False, unfinished: bool = False) -> SavedRun:
-    """The model that `path` means: a zip (with or without its ending), or the folder of a run.
+    """Finds the model at `path`, which is a zip (the ending may be missing) or the folder of a run.
 
     Args:
-        path: what the user gave.
-        best: the best of the evaluations.
-        unfinished: a run that was killed will do, which has full checkpoints but no model yet.
+        path: path from the command line.
+        best: select the best model of the evaluations instead of the last one.
+        unfinished: accept a killed run that has full checkpoints but no model yet.
 
     Raises:
-        click.BadParameter: there is nothing of the kind; says what is there.
+        click.BadParameter: there is no such model. The message lists models nearby.
     """
     if path.is_dir():
         model = path / (BEST if best else MODEL)
         if model.is_file() or (unfinished and checkpoints(path)):
             return SavedRun(model, path, read_config(path))
-        zips = sorted(str(found) for found in path.rglob("*.zip"))
-        raise click.BadParameter(f"no {model.name} in {path}; {_offer(zips)}", param_hint="RUN")
+        zips = sorted(str(file) for file in path.rglob("*.zip"))
+        raise click.BadParameter(f"No {model.name} in {path}. {_suggest(zips)}", param_hint="RUN")
     for model in (path, path.with_name(path.name + ".zip")):
         if model.is_file():
             return SavedRun(model, model.parent, read_config(model.parent))
-    runs = sorted(str(found.parent) for found in Path("runs").glob(f"*/{CONFIG}"))
-    raise click.BadParameter(f"{path} does not exist; {_offer(runs)}", param_hint="RUN")
+    runs = sorted(str(file.parent) for file in Path("runs").glob(f"*/{CONFIG}"))
+    raise click.BadParameter(f"{path} does not exist. {_suggest(runs)}", param_hint="RUN")
 
 
 def drop_rows(path: Path, step: int) -> None:
-    """Drops the rows of `progress.csv` that were written after env step `step`, whole or not at all."""
+    """Drops the rows of `progress.csv` that were written after env step `step`; incomplete rows go too."""
     if not path.is_file():
         return
     with path.open(encoding="utf-8", newline="") as file:
         rows = list(csv.reader(file))
     if not rows or CLOCK not in rows[0]:
         return
-    at = rows[0].index(CLOCK)
-    kept = [row for row in rows[1:] if len(row) == len(rows[0]) and (not row[at] or float(row[at]) <= step)]
-    shorter = path.with_name(f"{path.name}.new")
-    with shorter.open("w", encoding="utf-8", newline="") as file:
+    column = rows[0].index(CLOCK)
+    kept = [row for row in rows[1:] if len(row) == len(rows[0]) and (not row[column] or float(row[column]) <= step)]
+    temporary = path.with_name(f"{path.name}.new")
+    with temporary.open("w", encoding="utf-8", newline="") as file:
         csv.writer(file, lineterminator="\n").writerows([rows[0], *kept])
-    shorter.replace(path)
+    temporary.replace(path)
 
 
-def _offer(found: list[str]) -> str:
-    return "there are: " + ", ".join(found[-5:]) if found else "nothing that could be meant was found nearby"
+def _suggest(paths: list[str]) -> str:
+    return f"Available: {', '.join(paths[-5:])}." if paths else "No other model was found there."
 
 
-def _writable(value: Any) -> Any:
-    """`value` as YAML can write it safely: what is not plain data becomes its text."""
+def _plain_data(value: Any) -> Any:
+    """Returns `value` as plain data for YAML; other objects are converted to text."""
     if isinstance(value, Mapping):
-        return {str(key): _writable(inner) for key, inner in value.items()}
+        return {str(key): _plain_data(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [_writable(inner) for inner in value]
+        return [_plain_data(inner) for inner in value]
     return value if value is None or type(value) in (bool, int, float, str) else str(value)

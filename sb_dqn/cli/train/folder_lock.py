@@ -1,4 +1,4 @@
-"""A folder that one process at a time may write to."""
+"""File lock that lets one process at a time write to a folder."""
 
 from __future__ import annotations
 
@@ -14,29 +14,31 @@ LOCK = ".lock"
 
 
 @contextmanager
-def alone_in(folder: Path, refusal: str, with_children: bool = False) -> Iterator[None]:
-    """Hold `folder` for this process; whatever ends the process lets go of it.
+def lock_folder(folder: Path, message: str, with_children: bool = False) -> Iterator[None]:
+    """Locks `folder` for this process; the operating system releases the lock when the process ends.
+
+    Without POSIX locks, and on file systems that have none, it does nothing.
 
     Args:
-        folder: that is written to.
-        refusal: what is said where another process holds it.
-        with_children: whether the processes that are started hold it, too, as long as they live.
+        folder: folder to write to.
+        message: error message if another process holds the lock.
+        with_children: True if child processes hold the lock too, as long as they live.
 
     Raises:
-        click.UsageError: another process holds it.
-        click.ClickException: nothing can be written there.
+        click.UsageError: another process holds the lock.
+        click.ClickException: the folder is not writable.
     """
     try:
         import fcntl
-    except ImportError:  # not a POSIX system: the user takes care
+    except ImportError:  # not a POSIX system
         yield
         return
-    with _opened(folder / LOCK) as file:
+    with _open_lock_file(folder / LOCK) as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise click.UsageError(refusal) from None
-        except OSError:  # a file system without locks: the user takes care here, too
+            raise click.UsageError(message) from None
+        except OSError:  # a file system without locks
             yield
             return
         os.set_inheritable(file.fileno(), with_children)
@@ -48,8 +50,8 @@ def alone_in(folder: Path, refusal: str, with_children: bool = False) -> Iterato
                     fcntl.flock(file, fcntl.LOCK_UN)  # a process forked meanwhile has the file open, too
 
 
-def _opened(path: Path) -> IO[str]:
+def _open_lock_file(path: Path) -> IO[str]:
     try:
         return path.open("w")
     except OSError as error:
-        raise click.ClickException(f"cannot write to {path.parent}: {error.strerror}") from None
+        raise click.ClickException(f"Cannot write to {path.parent}: {error.strerror}.") from None

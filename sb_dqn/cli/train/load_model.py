@@ -1,4 +1,4 @@
-"""A saved model, ready to play."""
+"""Saved models of the commands: loading, and the environment that a model was trained on."""
 
 from __future__ import annotations
 
@@ -11,24 +11,27 @@ from sb_dqn.cli.train.settings_syntax import algorithm_class
 
 
 def load_model(run: SavedRun, device: str = "auto") -> Any:
-    """The model of a run, without an environment.
+    """Loads the model of a run without an environment.
 
     Raises:
-        CheckpointError: the file is damaged or foreign.
+        CheckpointError: the file is damaged or was not written by this library.
     """
     from sb_dqn.checkpoint import model_info
 
     return algorithm_class(str(model_info(run.model).get("class"))).load(run.model, device=device)
 
 
-def env_of(run: SavedRun, said: str | None) -> tuple[str, dict[str, Any]]:
-    """Id and keywords of the environment to play on: what was said, else what the run was trained on.
+def env_of(run: SavedRun, env_id: str | None) -> tuple[str, dict[str, Any]]:
+    """Returns id and keywords of the environment to play: `env_id` if it is not None, else the training environment.
 
     Raises:
         click.UsageError: neither is known.
     """
-    if said is not None and said != run.config.get("env_id"):
-        return said, {}
+    if env_id is not None and env_id != run.config.get("env_id"):
+        return env_id, {}
     if "env_id" not in run.config:
-        raise click.UsageError(f"no config.yaml lies beside {run.model}, so say the environment: --env CartPole-v1")
+        raise click.UsageError(
+            f"The environment of {run.model} is unknown, because its folder has no config.yaml. Name the environment with "
+            f"--env, for example --env CartPole-v1."
+        )
     return run.config["env_id"], dict(run.config["env_kwargs"])

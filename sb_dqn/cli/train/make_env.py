@@ -1,4 +1,4 @@
-"""Environments by id, for training and for evaluation."""
+"""Environments by id for training and evaluation."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ if TYPE_CHECKING:
     from sb_dqn.envs.streams.open import Stream
 
 ATARI = ("protocol", "frame_stack", "num_threads", "max_frames", "exact_resume", "clip_reward")
-"""Keywords of `make_atari_env` itself; the others go to the emulator."""
+"""Keywords of `make_atari_env` itself; all others go to the emulator."""
 
 
 def open_env(env_id: str, n_envs: int, env_kwargs: Mapping[str, Any], action_mask: str | None = None) -> Stream:
-    """`n_envs` lanes of the environment, read as rows; Atari ids get the C++ vector env.
+    """Opens a stream over `n_envs` lanes of the environment; Atari ids use ale-py's C++ vector environment.
 
     Args:
-        env_id: of gymnasium.
-        n_envs: lanes.
-        env_kwargs: of the environment.
-        action_mask: where it tells the legal actions, if the model wants them.
+        env_id: gymnasium id.
+        n_envs: number of lanes.
+        env_kwargs: keywords of the environment.
+        action_mask: source of the mask of legal actions, or None for no masks.
 
     Raises:
         ConfigurationError: an unknown id, or a keyword that the environment does not take.
@@ -36,13 +36,13 @@ def open_env(env_id: str, n_envs: int, env_kwargs: Mapping[str, Any], action_mas
 
 
 def atari_arguments(env_kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """`env_kwargs` as keywords of `make_atari_env`: its own by name, the rest for the emulator."""
+    """Returns `env_kwargs` as keywords of `make_atari_env`: its own by name, the others under `env_kwargs`."""
     named = {name: value for name, value in env_kwargs.items() if name in ATARI}
     return {**named, "env_kwargs": {name: value for name, value in env_kwargs.items() if name not in ATARI}}
 
 
 def policy_alias(stream: Stream) -> str:
-    """The policy for this kind of observation: images take the CNN, dicts the one for several inputs."""
+    """Returns the default policy for the observation space: "CnnPolicy" for images, "MultiInputPolicy" for dicts."""
     from gymnasium import spaces
 
     space = stream.blueprint.observation_space

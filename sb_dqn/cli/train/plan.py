@@ -1,4 +1,4 @@
-"""What a training run is going to do: the preset, and over it what the command line says."""
+"""Training plan: the preset with the settings of the command line over it."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from sb_dqn.cli.train.settings_syntax import (
     algorithm_class,
     canonical,
     constructor_defaults,
-    kwargs_over,
+    merge_policy_kwargs,
     parse_assignments,
 )
 from sb_dqn.presets import Preset, find_preset
 
 STEPS_WITHOUT_PRESET = 100_000
 
-ELSEWHERE = {
-    "env": "the environment's id as its second argument",
+OWN_OPTIONS = {
+    "env": "the argument ENV",
     "env_kwargs": "--env-set NAME=VALUE",
     "n_envs": "--n-envs N",
     "n_timesteps": "--timesteps N",
     "policy": "--policy NAME",
     "total_timesteps": "--timesteps N",
 }
-"""What else makes a run, and how it is said."""
+"""Names that `--set` does not accept, and the option to use instead."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """All that decides a run."""
+    """Everything that determines a run."""
 
     algorithm: str
     env_id: str
@@ -42,13 +42,13 @@ class Plan:
     n_timesteps: int
     n_envs: int
     policy: str | None
-    """None: by the kind of observation."""
+    """Policy name; None: chosen by the observation space."""
     env_kwargs: Mapping[str, Any]
     settings: Mapping[str, Any]
-    """Keywords of the constructor that differ from its defaults; `seed` is always among them."""
+    """Constructor keywords that differ from the defaults; always includes `seed`."""
 
     def config(self, policy: str) -> dict[str, Any]:
-        """As it is written to the run's folder, with the constructor's defaults filled in."""
+        """Returns the content of `config.yaml`, with the constructor's defaults filled in."""
         return {
             "algorithm": self.algorithm,
             "env_id": self.env_id,
@@ -74,62 +74,66 @@ def make_plan(
     assignments: Iterable[str] = (),
     env_assignments: Iterable[str] = (),
 ) -> Plan:
-    """The preset of `algo` for `env_id` with everything that was said laid over it; a seed is drawn if none was given.
+    """Returns the plan of a run: the preset of `algo` for `env_id` with all other arguments over it.
+
+    Without a seed a random one is drawn.
 
     Raises:
-        click.BadParameter: an unknown algorithm, or an assignment that cannot be read or is no keyword of the constructor.
+        click.BadParameter: an unknown algorithm, or an assignment that cannot be parsed or has an option of its own.
         ConfigurationError: an unknown preset.
     """
     algorithm = canonical(algo)
-    found = find_preset(algorithm, env_id, preset)
-    said = parse_assignments(assignments)
-    for name in said.keys() & ELSEWHERE.keys():
-        raise click.BadParameter(f"{name} is no setting; `sb-dqn train` has {ELSEWHERE[name]}", param_hint="--set")
-    _refuse_none(algorithm, said)
+    entry = find_preset(algorithm, env_id, preset)
+    assigned = parse_assignments(assignments)
+    for name in assigned.keys() & OWN_OPTIONS.keys():
+        raise click.BadParameter(
+            f"{name} is not a constructor keyword. Use {OWN_OPTIONS[name]} of `sb-dqn train`.", param_hint="--set"
+        )
+    _reject_word_none(algorithm, assigned)
     for name, value in (("seed", seed), ("device", device)):
-        if value is not None and said.setdefault(name, value) != value:
+        if value is not None and assigned.setdefault(name, value) != value:
             raise click.BadParameter(
-                f"{name}={said[name]} contradicts --{name} {value}; say one of them", param_hint="--set"
+                f"{name} must be {value} as in --{name}, got {assigned[name]}. Remove one of them.", param_hint="--set"
             )
-    settings = _over(found.settings if found else {}, said)
+    settings = _merge_settings(entry.settings if entry else {}, assigned)
     if settings.get("seed") is None:
         settings["seed"] = secrets.randbelow(2**31)
-    env_kwargs = {**(found.env_kwargs if found else {}), **parse_assignments(env_assignments, "--env-set")}
-    if found is not None:
-        _check_preprocessed(env_id, found, env_kwargs)
+    env_kwargs = {**(entry.env_kwargs if entry else {}), **parse_assignments(env_assignments, "--env-set")}
+    if entry is not None:
+        _check_preprocessing(env_id, entry, env_kwargs)
     return Plan(
         algorithm=algorithm,
         env_id=env_id,
-        preset=found,
-        n_timesteps=timesteps or (found.n_timesteps if found else STEPS_WITHOUT_PRESET),
-        n_envs=n_envs or (found.n_envs if found else 1),
-        policy=policy or (found.policy if found else None),
+        preset=entry,
+        n_timesteps=timesteps or (entry.n_timesteps if entry else STEPS_WITHOUT_PRESET),
+        n_envs=n_envs or (entry.n_envs if entry else 1),
+        policy=policy or (entry.policy if entry else None),
         env_kwargs=env_kwargs,
         settings=settings,
     )
 
 
-def _check_preprocessed(env_id: str, preset: Preset, env_kwargs: Mapping[str, Any]) -> None:
-    """Keywords that take away the preprocessing for which a preset of Atari is tuned; `obs_type` says that it is meant."""
+def _check_preprocessing(env_id: str, preset: Preset, env_kwargs: Mapping[str, Any]) -> None:
+    """Rejects keywords that disable the preprocessing an Atari preset is tuned for; with `obs_type` it only warns."""
     from sb_dqn.envs.atari import is_atari, plain_keys, protocol_of, unprocessed
     from sb_dqn.envs.make import spec_of
 
     keys = plain_keys(env_kwargs)
     if not keys or not is_atari(spec_of(env_id)) or not protocol_of(spec_of(env_id)):
         return
-    lost = f"{unprocessed(env_id, env_kwargs)}, and the preset {preset.name} is not for that"
+    problem = f"{unprocessed(env_id, env_kwargs)}, and the preset {preset.name} is not tuned for that"
     if "obs_type" not in keys:
-        watch = " (`sb-dqn enjoy RUN` shows a run)" if "render_mode" in keys else ""
+        watch = " (use `sb-dqn enjoy RUN` to watch a run)" if "render_mode" in keys else ""
         raise click.BadParameter(
-            f"{lost}; leave {', '.join(keys)} out{watch}, or say that this is meant: obs_type=rgb",
+            f"{problem}. Remove {', '.join(keys)}{watch}, or add obs_type=rgb to train on raw frames.",
             param_hint="--env-set",
         )
-    warnings.warn(lost, stacklevel=3)
+    warnings.warn(problem, stacklevel=3)
 
 
-def _refuse_none(algorithm: str, said: Mapping[str, Any]) -> None:
-    """The word `none` where no text is allowed, but `null` is."""
-    words = [name for name, value in said.items() if isinstance(value, str) and value.lower() == "none"]
+def _reject_word_none(algorithm: str, assigned: Mapping[str, Any]) -> None:
+    """Rejects the word `none` for keywords that accept `null` but no text."""
+    words = [name for name, value in assigned.items() if isinstance(value, str) and value.lower() == "none"]
     if not words:
         return
     from sb_dqn.core.arguments import constructor_arguments
@@ -138,15 +142,20 @@ def _refuse_none(algorithm: str, said: Mapping[str, Any]) -> None:
     for name in words:
         allowed = str(arguments[name].annotation) if name in arguments else ""
         if "None" in allowed and "str" not in allowed:
-            raise click.BadParameter(f"{name}={said[name]} is a word; say {name}=null", param_hint="--set")
+            raise click.BadParameter(
+                f"{name} must not be text, got {assigned[name]}. Use {name}=null for no value.", param_hint="--set"
+            )
 
 
-def _over(preset: Mapping[str, Any], said: Mapping[str, Any]) -> dict[str, Any]:
-    """`said` over the settings of the preset; another width is not to take away its layer norm."""
-    settings = {**preset, **said}
-    before, given = preset.get("policy_kwargs"), said.get("policy_kwargs")
-    if isinstance(before, Mapping) and isinstance(given, Mapping):
-        whole = kwargs_over(before, given)
-        gone = {name for name in before if whole[name] is None}
-        settings["policy_kwargs"] = {name: value for name, value in whole.items() if name not in gone}
+def _merge_settings(preset: Mapping[str, Any], assigned: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the preset's settings with `assigned` over them.
+
+    `policy_kwargs` are merged, so that another width keeps the preset's layer norm; null removes a key of the preset.
+    """
+    settings = {**preset, **assigned}
+    base, override = preset.get("policy_kwargs"), assigned.get("policy_kwargs")
+    if isinstance(base, Mapping) and isinstance(override, Mapping):
+        merged = merge_policy_kwargs(base, override)
+        removed = {name for name in base if merged[name] is None}
+        settings["policy_kwargs"] = {name: value for name, value in merged.items() if name not in removed}
     return settings

@@ -1,4 +1,4 @@
-"""What came of a run: `result.yaml` in its folder."""
+"""The file `result.yaml` of a run: steps, training time, and returns of the final evaluation."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ RESULT = "result.yaml"
 
 @dataclass(frozen=True)
 class FinalEvaluation:
-    """How the episodes after a training were played."""
+    """Size and cost of the evaluation after training."""
 
     episodes: int
-    """That were asked for; fewer have finished where their env steps reached the bound."""
+    """Requested episodes; fewer have finished if the limit on their env steps was reached."""
     steps: int
     """Env steps over all lanes."""
     seconds: float
@@ -22,30 +22,30 @@ class FinalEvaluation:
 
 @dataclass(frozen=True)
 class Result:
-    """What came of a run, as it stands in `result.yaml`."""
+    """Content of `result.yaml`."""
 
     steps: int
-    """Environment steps over all lanes so far."""
+    """Env steps over all lanes so far."""
     seconds: float
-    """Of training, evaluations on the way included, over all parts of the run."""
+    """Training time including intermediate evaluations, over all parts of the run."""
     returns: tuple[float, ...] = ()
-    """Of the greedy episodes at the end that finished; empty while the run is not finished."""
+    """Returns of the finished greedy episodes of the final evaluation; empty while the run is not finished."""
     evaluation: FinalEvaluation | None = None
     """None while the run is not finished, and in files of earlier versions."""
 
     @property
     def finished(self) -> bool:
-        """True once the run has been trained to the end and evaluated, be it with no episode."""
+        """True once the run has been trained to the end and evaluated, even with zero episodes."""
         return bool(self.returns) or self.evaluation is not None
 
     @property
     def unfinished_episodes(self) -> int:
-        """Episodes of the evaluation that had not finished at its bound."""
+        """Episodes of the final evaluation that had not finished at the step limit."""
         return 0 if self.evaluation is None else self.evaluation.episodes - len(self.returns)
 
 
 def write_result(folder: Path, result: Result) -> None:
-    """Write `result.yaml`, whole or not at all."""
+    """Writes `result.yaml` atomically."""
     import yaml
 
     content: dict[str, Any] = {
@@ -53,26 +53,26 @@ def write_result(folder: Path, result: Result) -> None:
         "seconds": round(result.seconds, 3),
         "returns": list(result.returns),
     }
-    if (played := result.evaluation) is not None:
-        content["evaluation"] = {**asdict(played), "seconds": round(played.seconds, 3)}
-    write_whole(folder / RESULT, yaml.safe_dump(content, sort_keys=False, default_flow_style=None))
+    if (evaluation := result.evaluation) is not None:
+        content["evaluation"] = {**asdict(evaluation), "seconds": round(evaluation.seconds, 3)}
+    write_atomically(folder / RESULT, yaml.safe_dump(content, sort_keys=False, default_flow_style=None))
 
 
 def read_result(folder: Path) -> Result:
-    """What `write_result` wrote; nothing done where there is none."""
+    """Reads `result.yaml`; returns a result of 0 steps if the file does not exist."""
     import yaml
 
     path = folder / RESULT
     if not path.is_file():
         return Result(0, 0.0)
     content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    played = content.get("evaluation")
-    evaluation = None if played is None else FinalEvaluation(**played)
+    fields = content.get("evaluation")
+    evaluation = None if fields is None else FinalEvaluation(**fields)
     return Result(content["steps"], content["seconds"], tuple(content["returns"]), evaluation)
 
 
-def write_whole(path: Path, text: str) -> None:
-    """Write a file, whole or not at all."""
-    unfinished = path.with_name(f"{path.name}.new")
-    unfinished.write_text(text, encoding="utf-8")
-    unfinished.replace(path)
+def write_atomically(path: Path, text: str) -> None:
+    """Writes a text file through a temporary file, so that `path` is complete or unchanged."""
+    temporary = path.with_name(f"{path.name}.new")
+    temporary.write_text(text, encoding="utf-8")
+    temporary.replace(path)

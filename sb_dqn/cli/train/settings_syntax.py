@@ -1,4 +1,4 @@
-"""Algorithms by name, and settings as `name=value`."""
+"""Command-line syntax of algorithm names and of settings as `name=value`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sb_dqn.errors import nearest
 from sb_dqn.presets import parse_value
 
 MERGED = ("features_extractor_kwargs", "optimizer_kwargs")
-"""Dicts within `policy_kwargs` that are merged key by key, as `policy_kwargs` is."""
+"""Dicts within `policy_kwargs` that are merged key by key, like `policy_kwargs` itself."""
 
 
 def canonical(name: str) -> str:
@@ -23,13 +23,13 @@ def canonical(name: str) -> str:
         click.BadParameter: no algorithm has that name. The message lists the closest names.
     """
     by_lower = {each.lower(): registry.ALIASES.get(each, each) for each in registry.MODULES}
-    plain = name.lower().replace("-", "").replace("_", "")
-    if plain not in by_lower:
+    key = name.lower().replace("-", "").replace("_", "")
+    if key not in by_lower:
         raise click.BadParameter(
-            f"no algorithm {name!r}; there are: {', '.join(registry.NAMES)}.{nearest(plain, by_lower)}",
+            f"must be one of {', '.join(registry.NAMES)}, got {name!r}.{nearest(key, by_lower)}",
             param_hint="ALGO",
         )
-    return by_lower[plain]
+    return by_lower[key]
 
 
 def algorithm_class(name: str) -> Any:
@@ -38,62 +38,62 @@ def algorithm_class(name: str) -> Any:
 
 
 def parse_assignments(assignments: Iterable[str], option: str = "--set") -> dict[str, Any]:
-    """`["gamma=0.98", …]` as a dict; the value is a YAML or Python literal.
+    """Parses `["gamma=0.98", ...]` into a dict; values are YAML or Python literals.
 
     Args:
-        assignments: as they were typed.
-        option: that they were typed after.
+        assignments: texts from the command line.
+        option: their option, for messages.
 
     Raises:
-        click.BadParameter: no `=`, no name, a value that is not closed, or a name that is given twice.
+        click.BadParameter: no `=`, no name, an unclosed value, or a duplicate name.
     """
     settings: dict[str, Any] = {}
     for assignment in assignments:
-        refuse_dotted(assignment, option)
+        reject_dotted(assignment, option)
         name, equals, text = assignment.partition("=")
         name = name.strip()
         if not equals or not name.isidentifier():
-            raise click.BadParameter(f"{assignment!r} is not of the form name=value", param_hint=option)
+            raise click.BadParameter(f"must have the form name=value, got {assignment!r}.", param_hint=option)
         try:
             value = parse_value(text)
         except ValueError as error:
             raise click.BadParameter(f"{name}: {error}", param_hint=option) from error
-        settings[name] = _joined(name, settings[name], value, option) if name in settings else value
+        settings[name] = _merge_repeated(name, settings[name], value, option) if name in settings else value
     return settings
 
 
-def _joined(name: str, before: Any, value: Any, option: str, within: str = "") -> Any:
-    """Two dicts for `policy_kwargs`, or for one of `MERGED` within it, as one; nothing else may be said twice."""
-    joins = option == "--set" and name in (MERGED if within else ("policy_kwargs",))
-    if not joins or not isinstance(before, Mapping) or not isinstance(value, Mapping):
+def _merge_repeated(name: str, first: Any, second: Any, option: str, within: str = "") -> Any:
+    """Merges two dicts for `policy_kwargs`, or for one of `MERGED` within it; raises for any other repeated name."""
+    mergeable = option == "--set" and name in (MERGED if within else ("policy_kwargs",))
+    if not mergeable or not isinstance(first, Mapping) or not isinstance(second, Mapping):
         raise click.BadParameter(
-            f"{name}{within} is given twice, as {before!r} and as {value!r}; say one of them", param_hint=option
+            f"{name}{within} must be set once, got {first!r} and {second!r}. Remove one of them.", param_hint=option
         )
-    inside = f" within {name}{within}"
-    both = {key: _joined(key, before[key], value[key], option, inside) for key in before.keys() & value.keys()}
-    return {**before, **value, **both}
+    inside = f" in {name}{within}"
+    both = {key: _merge_repeated(key, first[key], second[key], option, inside) for key in first.keys() & second.keys()}
+    return {**first, **second, **both}
 
 
-def kwargs_over(before: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """`policy_kwargs` that are given over those from before, the dicts of `MERGED` key by key."""
+def merge_policy_kwargs(base: Mapping[str, Any], override: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns `policy_kwargs` with `override` over `base`; the dicts of `MERGED` are merged key by key."""
     inner = {
-        name: {**before[name], **given[name]}
+        name: {**base[name], **override[name]}
         for name in MERGED
-        if isinstance(before.get(name), Mapping) and isinstance(given.get(name), Mapping)
+        if isinstance(base.get(name), Mapping) and isinstance(override.get(name), Mapping)
     }
-    return {**before, **given, **inner}
+    return {**base, **override, **inner}
 
 
-def refuse_dotted(assignment: str, option: str, owner: str = "") -> None:
-    """Names the dict that `outer.inner=value` means.
+def reject_dotted(assignment: str, option: str, algorithm: str = "") -> None:
+    """Rejects `outer.inner=value` and suggests `outer={inner: value}`.
 
     Args:
-        assignment: what was typed, without its owner.
-        option: that it was typed after.
-        owner: `ALGO.` where it is of one algorithm.
+        assignment: text from the command line, without the algorithm.
+        option: its option, for messages.
+        algorithm: prefix `ALGO.` of a setting of one algorithm, or "".
 
     Raises:
-        click.BadParameter: there is a dot in its name.
+        click.BadParameter: the name contains a dot.
     """
     names, equals, text = assignment.partition("=")
     outer, *inner = names.strip().split(".")
@@ -102,13 +102,14 @@ def refuse_dotted(assignment: str, option: str, owner: str = "") -> None:
     for name in reversed(inner):
         text = f"{{{name}: {text.strip()}}}"
     raise click.BadParameter(
-        f'{owner}{assignment} has a dot in its name; say {inner[-1]} within its dict: {option} "{owner}{outer}={text}"',
+        f"The name of a setting must not contain a dot, got {algorithm}{assignment}. Set {inner[-1]} in its dict: "
+        f'{option} "{algorithm}{outer}={text}"',
         param_hint=option,
     )
 
 
 def typed_options() -> dict[str, str]:
-    """Parameter to option (`assignments` to `--set`) of those that were typed after the command that is at work."""
+    """Returns the options of the current command line, by parameter name (`assignments` to `--set`)."""
     context = click.get_current_context()
     return {
         option.name: option.opts[0]
@@ -120,7 +121,7 @@ def typed_options() -> dict[str, str]:
 
 
 def constructor_defaults(cls: type[Any]) -> dict[str, Any]:
-    """Every keyword of the constructor that may be set, its parents' included, with its default; imports torch."""
+    """Returns the default of each constructor keyword, those of parent classes included; imports torch."""
     from sb_dqn.core.arguments import constructor_arguments
 
     return {name: parameter.default for name, parameter in constructor_arguments(cls).items()}

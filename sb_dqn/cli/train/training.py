@@ -1,4 +1,4 @@
-"""A training run from its plan to its folder; a run that was interrupted goes on by the same road."""
+"""Training runs from plan to result: start, resume, save on interruption, final evaluation."""
 
 from __future__ import annotations
 
@@ -12,10 +12,17 @@ from typing import Any, NoReturn
 
 import click
 
-from sb_dqn.cli.greedy import final_bound, play
-from sb_dqn.cli.train.checkpoint_timer import Keeper, checkpoints, remove_checkpoints, stopping_in_order
+from sb_dqn.cli.greedy import final_step_limit, play
+from sb_dqn.cli.train.checkpoint_timer import CheckpointTimer, checkpoints, remove_checkpoints, stop_on_signals
 from sb_dqn.cli.train.episode_log import drop_episodes
-from sb_dqn.cli.train.evaluation_options import LANES, Watching, check_episodes, watchers, with_evaluations, with_final
+from sb_dqn.cli.train.evaluation_options import (
+    LANES,
+    RunOptions,
+    check_episodes,
+    make_callbacks,
+    with_evaluations,
+    with_final,
+)
 from sb_dqn.cli.train.folder import (
     BEST,
     CURVE,
@@ -26,7 +33,7 @@ from sb_dqn.cli.train.folder import (
     read_config,
     write_config,
 )
-from sb_dqn.cli.train.folder_lock import alone_in
+from sb_dqn.cli.train.folder_lock import lock_folder
 from sb_dqn.cli.train.make_env import open_env, policy_alias
 from sb_dqn.cli.train.plan import Plan
 from sb_dqn.cli.train.result_file import FinalEvaluation, Result, read_result, write_result
@@ -34,184 +41,192 @@ from sb_dqn.cli.train.settings_syntax import algorithm_class
 from sb_dqn.errors import CheckpointError
 
 
-def begin(plan: Plan, root: Path, watching: Watching) -> Path:
-    """Train as `plan` says; everything lies in the folder that is returned."""
+def start_run(plan: Plan, root: Path, options: RunOptions) -> Path:
+    """Trains by `plan` in a new folder under `root`; returns the folder."""
     stream = open_env(plan.env_id, plan.n_envs, plan.env_kwargs, plan.settings.get("action_mask"))
     policy = plan.policy or policy_alias(stream)
     model = algorithm_class(plan.algorithm)(policy, stream, **plan.settings)
     folder = new_run_folder(root, plan.algorithm, plan.env_id)
-    with _alone_in(folder):
-        config = with_evaluations(plan.config(policy), watching, plan.n_timesteps, anew=True)
+    with _lock_run(folder):
+        config = with_evaluations(plan.config(policy), options, plan.n_timesteps, new_steps=True)
         write_config(folder, config)
-        _announce(plan, folder)
-        _fit(model, folder, config, plan.n_timesteps, watching)
+        _print_plan(plan, folder)
+        _fit(model, folder, config, plan.n_timesteps, options)
     return folder
 
 
-def go_on(run: SavedRun, timesteps: int | None, device: str, watching: Watching) -> Path:
-    """Finish what was interrupted, or train further by `timesteps`; exactly where there is a full checkpoint.
+def resume_run(run: SavedRun, timesteps: int | None, device: str, options: RunOptions) -> Path:
+    """Finishes an interrupted run, or trains a run for `timesteps` more; exact if there is a full checkpoint.
 
     Raises:
-        click.UsageError: the run has no configuration, another process is at work in its folder, or nothing is left to
-            do, its evaluation included.
+        click.UsageError: the run has no configuration, another process trains in its folder, or it is finished.
     """
     if not run.config:
-        raise click.UsageError(f"{run.folder} has no config.yaml; a run can go on only in the folder that `train` made")
-    with _alone_in(run.folder):
-        _go_on(run, timesteps, device, watching)
+        raise click.UsageError(
+            f"{run.folder} must be the folder of a run, got a folder without config.yaml. Pass the folder that "
+            f"`sb-dqn train` created."
+        )
+    with _lock_run(run.folder):
+        _resume_locked(run, timesteps, device, options)
     return run.folder
 
 
-def _alone_in(folder: Path) -> AbstractContextManager[None]:
-    """No second process trains in the folder of a run: each would cut back the log of the other."""
-    return alone_in(
-        folder, f"another sb-dqn trains in {folder}; wait until it has ended, or stop it with Ctrl-C, which saves"
+def _lock_run(folder: Path) -> AbstractContextManager[None]:
+    """Locks the folder of a run, because two processes in it would truncate each other's logs."""
+    return lock_folder(
+        folder,
+        f"Another sb-dqn process trains in {folder}. Wait until it ends, or stop it with Ctrl-C, which saves the run.",
     )
 
 
-def _go_on(run: SavedRun, timesteps: int | None, device: str, watching: Watching) -> None:
-    config = read_config(run.folder)  # once more: the run may have ended since it was looked up
+def _resume_locked(run: SavedRun, timesteps: int | None, device: str, options: RunOptions) -> None:
+    config = read_config(run.folder)  # again: another process may have changed it before the lock was taken
     stream = open_env(config["env_id"], config["n_envs"], config["env_kwargs"], config["settings"].get("action_mask"))
-    model, full = _newest(run, config, stream, device)
-    planned = model._total_timesteps if full else config["n_timesteps"]
+    model, exact = _load_newest(run, config, stream, device)
+    planned = model._total_timesteps if exact else config["n_timesteps"]
     steps = timesteps or planned - model.num_timesteps
     if steps <= 0 and not read_result(run.folder).finished:
-        click.echo(f"{run.folder} has done its {model.num_timesteps:,} steps; it was stopped before its evaluation")
-        conclude(model, run.folder, with_final(config, watching), watching.progress)
+        click.echo(f"{run.folder} has trained all {model.num_timesteps:,} steps but was stopped before its evaluation")
+        conclude(model, run.folder, with_final(config, options), options.progress)
         return
     if steps <= 0:
         raise click.UsageError(
-            f"{run.folder} has done its {model.num_timesteps:,} steps; say how many more: --timesteps N"
+            f"{run.folder} has finished its {model.num_timesteps:,} steps. Pass the number of further steps with "
+            f"--timesteps N."
         )
-    config = with_evaluations(config, watching, steps, anew=timesteps is not None)
+    config = with_evaluations(config, options, steps, new_steps=timesteps is not None)
     check_episodes(run.folder, config)
     write_config(run.folder, config)
-    click.echo(f"going on in {run.folder} at step {model.num_timesteps:,} for {steps:,} more")
-    drop_rows(run.folder / "progress.csv", model.num_timesteps)  # what came after this model was saved is lost with it
+    click.echo(f"resuming {run.folder} at step {model.num_timesteps:,} for {steps:,} more")
+    drop_rows(run.folder / "progress.csv", model.num_timesteps)  # entries after this model was saved are lost
     drop_episodes(run.folder / "monitor.csv", model.num_timesteps)
-    _fit(model, run.folder, config, steps, watching, exactly=full)
+    _fit(model, run.folder, config, steps, options, exact=exact)
 
 
-def _newest(run: SavedRun, config: Mapping[str, Any], stream: Any, device: str) -> tuple[Any, bool]:
-    """The model of the newest full checkpoint that can be read, and True; else the saved model and False."""
+def _load_newest(run: SavedRun, config: Mapping[str, Any], stream: Any, device: str) -> tuple[Any, bool]:
+    """Loads the newest readable full checkpoint and returns it with True, else the saved model with False."""
     algorithm = algorithm_class(config["algorithm"])
     for path in checkpoints(run.folder):
         try:
             return algorithm.load(path, env=stream, device=device), True
         except CheckpointError as error:
-            click.echo(f"{error}; taking the one before", err=True)
+            click.echo(f"Warning: {error}; using the previous checkpoint", err=True)
     if not run.model.is_file():
-        raise click.UsageError(f"{run.folder} has neither a model nor a full checkpoint; begin anew with `train`")
+        raise click.UsageError(
+            f"{run.folder} has no model and no full checkpoint. Start a new run with `sb-dqn train`."
+        )
     return algorithm.load(run.model, env=stream, device=device), False
 
 
 def _fit(
-    model: Any, folder: Path, config: Mapping[str, Any], steps: int, watching: Watching, exactly: bool = False
+    model: Any, folder: Path, config: Mapping[str, Any], steps: int, options: RunOptions, exact: bool = False
 ) -> None:
+    """Trains `model` for `steps` env steps, saves it, and evaluates it; saves it on interruption and errors too."""
     from sb_dqn.logger import configure
 
-    formats = ["csv", *([] if watching.progress else ["stdout"]), *(["tensorboard"] if watching.tensorboard else [])]
+    formats = ["csv", *([] if options.progress else ["stdout"]), *(["tensorboard"] if options.tensorboard else [])]
     logger = configure(str(folder), formats)
     model.set_logger(logger)
     first, started = model.num_timesteps, time.monotonic()
-    keeper = Keeper(folder, watching.minutes, at_once=first > 0)
-    callbacks = [*watchers(folder, config), keeper]
+    timer = CheckpointTimer(folder, options.minutes, at_once=first > 0)
+    callbacks = [*make_callbacks(folder, config), timer]
     try:
-        with stopping_in_order(keeper):
-            if exactly:
+        with stop_on_signals(timer):
+            if exact:
                 model.counters.horizon = first + steps
-                model.resume(callbacks, progress_bar=watching.progress)
+                model.resume(callbacks, progress_bar=options.progress)
             else:
-                model.learn(steps, callbacks, reset_num_timesteps=False, progress_bar=watching.progress)
+                model.learn(steps, callbacks, reset_num_timesteps=False, progress_bar=options.progress)
     except KeyboardInterrupt:
-        keeper.stopping = True
-        keeper.save()
+        timer.stopping = True
+        timer.save()
     except Exception:
         if model.num_timesteps > first:
-            _rescue(model, folder, config, keeper)
+            _save_after_error(model, folder, config, timer)
         raise
     finally:
         logger.close()
     seconds = time.monotonic() - started
-    _write(model, folder, keeper.seconds)
-    if keeper.stopping:
-        _interrupted(model, folder, config)
+    _save(model, folder, timer.seconds)
+    if timer.stopping:
+        _exit_interrupted(model, folder, config)
     remove_checkpoints(folder)
     done = model.num_timesteps - first
     click.echo(f"\n{done:,} steps in {seconds:,.0f} s, {done / seconds:,.0f} steps/s, evaluations included")
-    conclude(model, folder, config, watching.progress)
+    conclude(model, folder, config, options.progress)
 
 
-def _write(model: Any, folder: Path, seconds: float) -> None:
+def _save(model: Any, folder: Path, seconds: float) -> None:
     model.save(folder / MODEL)
     write_result(folder, Result(model.num_timesteps, seconds))
 
 
-def _rescue(model: Any, folder: Path, config: Mapping[str, Any], keeper: Keeper) -> None:
-    """Saves a run that an error ended, unless the model may hold NaN, and says how to go on; raises nothing itself."""
-    click.echo(f"\nan error at step {model.num_timesteps:,}; saving what is sound")
+def _save_after_error(model: Any, folder: Path, config: Mapping[str, Any], timer: CheckpointTimer) -> None:
+    """Saves a run that an error ended, unless the model may hold NaN, and prints how to resume; never raises."""
+    click.echo(f"\nerror at step {model.num_timesteps:,}; saving the run")
     try:
-        keeper.stopping = True
-        keeper.save()
-        if keeper.sound:
-            _write(model, folder, keeper.seconds)
+        timer.stopping = True
+        timer.save()
+        if timer.finite:
+            _save(model, folder, timer.seconds)
             draw_curve(folder, config)
-    except Exception as failure:  # the error that ended the run is the one to be seen
+    except Exception as failure:  # the error that ended the run is raised instead
         click.echo(f"not saved: {failure}", err=True)
     if checkpoints(folder) or (folder / MODEL).is_file():
-        click.echo(f"what is saved lies in {folder}; go on with\n  {program()} resume {folder}")
+        click.echo(f"saved in {folder}; resume with\n  {program_name()} resume {folder}")
 
 
-def _interrupted(model: Any, folder: Path, config: Mapping[str, Any]) -> NoReturn:
+def _exit_interrupted(model: Any, folder: Path, config: Mapping[str, Any]) -> NoReturn:
     click.echo(f"\ninterrupted at step {model.num_timesteps:,}; saving")
     draw_curve(folder, config)
-    click.echo(f"saved in {folder}; go on with\n  {program()} resume {folder}")
+    click.echo(f"saved in {folder}; resume with\n  {program_name()} resume {folder}")
     sys.exit(130)
 
 
 def conclude(model: Any, folder: Path, config: Mapping[str, Any], bar: bool) -> None:
-    """Evaluates, writes the result, draws, and says where everything lies and what to type next."""
+    """Evaluates the model, writes the result, draws the curve, and prints the files and the next commands."""
     click.echo(f"{_evaluate(model, folder, config, bar)}\n")
     drawn = draw_curve(folder, config)
-    lines = [
+    files = [
         (MODEL, "the trained model"),
-        (BEST, "the best of the evaluations on the way"),
+        (BEST, "the best model of the evaluations during training"),
         (CURVE if drawn else "", "the learning curve"),
-        ("config.yaml", "every setting, the versions, the command; result.yaml what came of it"),
+        ("config.yaml", "all settings, versions and the command; result.yaml has the results"),
         ("progress.csv", "the log; monitor.csv has every episode"),
-        ("evaluations.npz", "the evaluations on the way"),
+        ("evaluations.npz", "the evaluations during training"),
     ]
-    click.echo(f"everything lies in {folder}")
-    for name, meaning in lines:
+    click.echo(f"files in {folder}")
+    for name, meaning in files:
         if name and (folder / name).is_file():
             click.echo(f"  {name:16}{meaning}")
     click.echo("\nnext")
     for command, meaning in (
-        (f"enjoy {folder}", "watch it play; with --video film.mp4 as a film"),
-        (f"evaluate {folder} --episodes 100", "a surer mean"),
-        (f"resume {folder} --timesteps {max(config['n_timesteps'] // 2, 1)}", "let it learn more"),
+        (f"enjoy {folder}", "watch the agent play; --video film.mp4 records a video"),
+        (f"evaluate {folder} --episodes 100", "a more precise mean return"),
+        (f"resume {folder} --timesteps {max(config['n_timesteps'] // 2, 1)}", "train further"),
         (f"train {config['algorithm']} {config['env_id']} --set learning_rate=3e-4", "try another setting"),
     ):
-        click.echo(f"  {program()} {command}\n      {meaning}")
+        click.echo(f"  {program_name()} {command}\n      {meaning}")
 
 
 def _evaluate(model: Any, folder: Path, config: Mapping[str, Any], bar: bool) -> str:
-    """Plays the final episodes and writes the result of the run; returns what to say of them."""
-    count, done = config["final_episodes"], read_result(folder).seconds
+    """Plays the final episodes and writes the result of the run; returns the line to print."""
+    count, seconds = config["final_episodes"], read_result(folder).seconds
     if not count:
-        write_result(folder, Result(model.num_timesteps, done, (), FinalEvaluation(0, 0, 0.0)))
-        return "not evaluated, as --final-episodes is 0"
+        write_result(folder, Result(model.num_timesteps, seconds, (), FinalEvaluation(0, 0, 0.0)))
+        return "not evaluated, because --final-episodes is 0"
     stream = open_env(config["env_id"], min(count, LANES), config["env_kwargs"], model.action_mask)
-    played = play(model, stream, count, bar=bar, bound=final_bound(config["final_steps"], model.num_timesteps))
+    limit = final_step_limit(config["final_steps"], model.num_timesteps)
+    played = play(model, stream, count, bar=bar, max_steps=limit)
     stream.close()
     returns, evaluation = played.episodes.returns, FinalEvaluation(count, played.episodes.steps, played.seconds)
-    write_result(folder, Result(model.num_timesteps, done, tuple(returns), evaluation))
-    more = "; for more say --final-steps N, or 0 for no bound" if played.missing else ""
-    return f"{played.describe('greedy episodes')}{more}, in {played.seconds:,.0f} s"
+    write_result(folder, Result(model.num_timesteps, seconds, tuple(returns), evaluation))
+    hint = " (raise the limit with --final-steps N, 0 for none)" if played.missing else ""
+    return f"{played.describe('greedy episodes')}{hint}, in {played.seconds:,.0f} s"
 
 
 def draw_curve(folder: Path, config: Mapping[str, Any]) -> bool:
-    """Draw `curve.png`; where that cannot be done, say why."""
+    """Draws `curve.png`; on failure prints the reason and returns False."""
     from sb_dqn.errors import ConfigurationError
     from sb_dqn.plotting import plot_curve
 
@@ -224,21 +239,21 @@ def draw_curve(folder: Path, config: Mapping[str, Any]) -> bool:
 
 
 def title_of(config: Mapping[str, Any]) -> str:
-    """`DQN on CartPole-v1, seed 3`."""
+    """Returns a title such as `DQN on CartPole-v1, seed 3`; empty without a configuration."""
     if not config:
         return ""
     return f"{config['algorithm']} on {config['env_id']}, seed {config['settings'].get('seed')}"
 
 
-def program() -> str:
-    """How this command is called again from here: by its name where the shell finds it, else by its path."""
+def program_name() -> str:
+    """Returns the command to type: `sb-dqn` if the shell finds it, else the path it was started by."""
     return sys.argv[0] if Path(sys.argv[0]).name == "sb-dqn" and not shutil.which("sb-dqn") else "sb-dqn"
 
 
-def _announce(plan: Plan, folder: Path) -> None:
-    source = f"preset {plan.preset.name} ({plan.preset.source})" if plan.preset else "no preset: the class's defaults"
+def _print_plan(plan: Plan, folder: Path) -> None:
+    source = f"preset {plan.preset.name} ({plan.preset.source})" if plan.preset else "no preset, class defaults"
     lanes = f", {plan.n_envs} lanes" if plan.n_envs > 1 else ""
     click.echo(
         f"{plan.algorithm} on {plan.env_id}: {plan.n_timesteps:,} steps{lanes}, seed {plan.settings['seed']}; {source}\n"
-        f"into {folder}; Ctrl-C saves"
+        f"writing to {folder}; Ctrl-C saves and stops"
     )

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from sb_dqn.envs.streams.action_checks import SMALL_SIZE
-from sb_dqn.envs.streams.base import Stream, empty_infos, final_info, lane_observation
+from sb_dqn.envs.streams.base import SMALL_SIZE, Stream, empty_infos, final_info, lane_observation
 from sb_dqn.envs.streams.options import StreamOptions
 from sb_dqn.envs.vector.sync_env import Lanes, LaneSteps
 from sb_dqn.errors import EnvironmentFault

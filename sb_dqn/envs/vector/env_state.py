@@ -103,8 +103,8 @@ def restored_env(env: Any, state: Mapping[str, Any], trust: bool) -> Any:
         return env
     if not trust:
         raise CheckpointError(
-            "trust must be True for a checkpoint that holds its environment as a pickle, got False. Pass load(..., trust=True) if "
-            "you know who made the file (it can then run any code)"
+            "trust must be True for a checkpoint with its environment as a pickle, which loading does not run, got False. Pass "
+            "load(..., trust=True) if you know who made the file (it can then run any code)"
         )
     return importlib.import_module("cloudpickle").loads(np.asarray(state["state"], np.uint8).tobytes())
 

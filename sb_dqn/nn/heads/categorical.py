@@ -1,30 +1,57 @@
-"""Probabilities of fixed returns, C51."""
+"""Categorical distributions of the return (C51)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from sb_dqn.checks import check_float, check_int
 from sb_dqn.errors import ConfigurationError
-from sb_dqn.nn.heads.scalar import Distribution, Head
-from sb_dqn.nn.heads.value_objects import CategoricalValue
+from sb_dqn.nn.heads.scalar import Distribution, Head, gather_action, mask_illegal
 from sb_dqn.nn.layers.noise import Noise
 
 FARTHEST = 1e20
-"""Bound of v_min and v_max: far from the value of an illegal action, and what lies between them is finite."""
+"""Bound of |v_min| and |v_max|: far below |ILLEGAL|, so that differences are finite in float32."""
+
+
+class CategoricalValue(NamedTuple):
+    """Probabilities of fixed returns, per action."""
+
+    logits: Tensor
+    """`[..., A, Z]` float32."""
+    support: Tensor
+    """`[Z]` float32, the returns."""
+    legal: Tensor | None = None
+    """`[..., A]` bool; None: all."""
+
+    @property
+    def q(self) -> Tensor:
+        """`[..., A]` float32; `ILLEGAL` where an action is masked."""
+        return mask_illegal(self.logits.softmax(-1) @ self.support, self.legal)
+
+    def of(self, action: Tensor) -> Tensor:
+        """Returns the log-probabilities `[..., Z]` of `action` `[...]`."""
+        return gather_action(self.logits, action).log_softmax(-1)
+
+    def soft(self, policy: Tensor, bonus: Tensor) -> tuple[Tensor, Tensor]:
+        """Returns atoms and their probabilities, both `[..., A Z]`, of the mixture under `policy` `[..., A]`, with the atoms
+        of each action shifted by its `bonus` `[..., A]`."""
+        atoms = self.support + bonus.unsqueeze(-1)
+        return atoms.flatten(-2), (policy.unsqueeze(-1) * self.logits.softmax(-1)).flatten(-2)
 
 
 class CategoricalHead(Head):
-    """Logits of evenly spaced returns (Bellemare et al. 2017, arXiv 1707.06887).
+    """Head for logits of evenly spaced returns (Bellemare et al. 2017, arXiv 1707.06887).
 
     Args:
-        outputs: last layer, Z = n_atoms.
-        n_atoms, v_min, v_max: the returns.
+        outputs: output layer, Z = n_atoms.
+        n_atoms: number of returns.
+        v_min: smallest return.
+        v_max: largest return.
         legal: see `Head`.
     """
 
@@ -48,11 +75,12 @@ class Categorical(Distribution):
     """Probabilities of evenly spaced returns.
 
     Args:
-        n_atoms: how many, 2 or more.
-        v_min, v_max: the least and the largest; returns outside count as these.
+        n_atoms: number of returns, from 2.
+        v_min: smallest return; lower ones are projected onto it.
+        v_max: largest return; higher ones are projected onto it.
 
     Raises:
-        ConfigurationError: a scalar is out of its range.
+        ConfigurationError: an argument is out of range.
     """
 
     n_atoms: int = 51
@@ -65,8 +93,8 @@ class Categorical(Distribution):
             object.__setattr__(self, name, check_float(name, getattr(self, name), -FARTHEST, FARTHEST))
         if self.v_min >= self.v_max:
             raise ConfigurationError(
-                f"v_min={self.v_min} and v_max={self.v_max} span no range: give the least and the largest return that "
-                f"can be expected, v_min below v_max"
+                f"v_min must be below v_max, got v_min={self.v_min} and v_max={self.v_max}. Give the smallest and the largest "
+                f"return to expect."
             )
 
     def make_head(self, outputs: Callable[[int], nn.Module], legal: Tensor | None) -> CategoricalHead:

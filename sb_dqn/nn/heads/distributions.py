@@ -1,7 +1,7 @@
-"""Distributions over actions: pure tensor operations, their random numbers given from outside.
+"""Distributions over actions, as pure tensor operations with random numbers as arguments.
 
-All of them have `sample(drawn)`, `mode()`, `log_prob(sample)` and `entropy(sample)`, for which only some need the sample.
-Log-probabilities and entropies are sums over the parts of an action, `[N]`.
+All have `sample(drawn)`, `mode()`, `log_prob(sample)` and `entropy(sample)`; some ignore the sample of `entropy`.
+Log-probabilities and entropies `[N]` are sums over the components of an action.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ LOG_2_PI = math.log(2.0 * math.pi)
 
 
 class Categorical(NamedTuple):
-    """One choice, or one for each branch, independent of each other."""
+    """Categorical distribution over the choices of one branch, or of several independent branches."""
 
     logp: Tensor
-    """`[N, A]` log-probabilities, `[N, D, A]` of branches; an action that is not allowed has about -1e9, and probability 0."""
+    """`[N, A]` log-probabilities, `[N, D, A]` for branches; about -1e9 for illegal actions, whose probability is 0."""
     branched: bool = False
 
     def sample(self, drawn: Tensor) -> Tensor:
-        """`[N]` (`[N, D]`) int64, by the Gumbel trick; `drawn` `[N, A]` (`[N, D A]`) are Gumbel numbers."""
+        """Returns `[N]` (`[N, D]`) int64 by the Gumbel trick from Gumbel numbers `drawn` `[N, A]` (`[N, D A]`)."""
         return (self.logp + drawn.view_as(self.logp)).argmax(-1)
 
     def mode(self) -> Tensor:
-        """`[N]` (`[N, D]`) int64, the most probable."""
+        """Returns the most probable choices `[N]` (`[N, D]`) int64."""
         return self.logp.argmax(-1)
 
     def log_prob(self, sample: Tensor) -> Tensor:
-        """`[N]` of actions `[N]` (`[N, D]`) int64."""
+        """Returns log-probabilities `[N]` of actions `[N]` (`[N, D]`) int64."""
         return self._whole(self.logp.gather(-1, sample.unsqueeze(-1)).squeeze(-1))
 
     def entropy(self, sample: Tensor | None = None) -> Tensor:
-        r"""`[N]`, :math:`-\sum_a \pi(a) \log \pi(a)`; what is not allowed counts for nothing."""
+        r"""Returns :math:`-\sum_a \pi(a) \log \pi(a)` `[N]`; illegal actions contribute 0."""
         return self._whole(-(self.logp.exp() * self.logp).sum(-1))
 
     def _whole(self, x: Tensor) -> Tensor:
@@ -43,7 +43,7 @@ class Categorical(NamedTuple):
 
 
 class DiagonalGaussian(NamedTuple):
-    """Normal, each of D numbers by itself."""
+    """Normal distribution of D independent numbers."""
 
     mean: Tensor
     """`[N, D]`."""
@@ -51,42 +51,41 @@ class DiagonalGaussian(NamedTuple):
     """`[D]` or `[N, D]`."""
 
     def sample(self, drawn: Tensor) -> Tensor:
-        """`[N, D]`; `drawn` `[N, D]` are standard normal numbers."""
+        """Returns `[N, D]` from standard normal numbers `drawn` `[N, D]`."""
         return self.mean + self.log_std.exp() * drawn
 
     def mode(self) -> Tensor:
-        """`[N, D]`."""
+        """Returns the mean `[N, D]`."""
         return self.mean
 
     def log_prob(self, sample: Tensor) -> Tensor:
-        r"""`[N]` of samples `[N, D]`: :math:`-\sum_d \tfrac12 z_d^2 + \log \sigma_d + \tfrac12 \log 2 \pi`."""
+        r"""Returns log-densities `[N]` of samples `[N, D]`, :math:`-\sum_d \tfrac12 z_d^2 + \log \sigma_d + \tfrac12 \log 2 \pi`."""
         z = (sample - self.mean) * (-self.log_std).exp()
         return -(0.5 * z * z + self.log_std + 0.5 * LOG_2_PI).sum(-1)
 
     def entropy(self, sample: Tensor | None = None) -> Tensor:
-        r"""`[N]`, :math:`\sum_d \log \sigma_d + \tfrac12 (1 + \log 2 \pi)`."""
+        r"""Returns :math:`\sum_d \log \sigma_d + \tfrac12 (1 + \log 2 \pi)`."""
         return (self.log_std + 0.5 * (1.0 + LOG_2_PI)).expand_as(self.mean).sum(-1)
 
 
 def masked(logits: Tensor, mask: Tensor | None, padding: Tensor | None) -> Tensor:
-    """Log-probabilities of what is allowed.
+    """Returns log-probabilities with illegal actions masked.
 
     Args:
         logits: `[N, (D,) A]`.
-        mask: `[N, (D,) A]` bool, legal actions; a row without any allows all that exist. None: all.
-        padding: `[D, A]` bool, actions that exist, where branches are uneven. None: all.
+        mask: `[N, (D,) A]` bool, legal actions; a row without any means all that exist. None: all.
+        padding: `[D, A]` bool, the actions that exist if branches are uneven. None: all.
 
     Returns:
-        `[N, (D,) A]`, about -1e9 where not allowed.
+        `[N, (D,) A]`, about -1e9 for illegal actions.
     """
     if mask is not None:
         logits = torch.where(mask, logits, ILLEGAL)
     if padding is not None:
-        logits = torch.where(
-            padding, logits, 2.0 * ILLEGAL
-        )  # below the illegal: where nothing is legal, those are left
+        # below the illegal ones: if no action is legal, those that exist remain
+        logits = torch.where(padding, logits, 2.0 * ILLEGAL)
     return logits.log_softmax(-1)
 
 
 ILLEGAL = -1e9
-"""Logit of an action that is not allowed: finite, so that 0 times it is 0."""
+"""Logit of an illegal action: finite, so that 0 times it is 0."""

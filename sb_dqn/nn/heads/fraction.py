@@ -1,4 +1,4 @@
-"""Fractions that a net proposes by itself, and the head that answers for them (FQF)."""
+"""Quantiles of the return at proposed fractions (FQF)."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from sb_dqn.checks import check_float, check_int
-from sb_dqn.nn.heads.quantile import CosineEmbedding, beside, implicit_quantiles
-from sb_dqn.nn.heads.scalar import Distribution, Head
-from sb_dqn.nn.heads.value_objects import FractionValue, QuantileValue
+from sb_dqn.nn.heads.quantile import CosineEmbedding, QuantileValue, implicit_quantiles, with_branch_axis
+from sb_dqn.nn.heads.scalar import Distribution, Head, gather_action
 from sb_dqn.nn.layers.noise import Noise
 from sb_dqn.nn.parameters.fraction_optimizer import FractionOptimizer
 
@@ -21,27 +20,27 @@ WIDE = 512
 
 
 class Fractions(NamedTuple):
-    """Fractions that are proposed for each observation."""
+    """Proposed fractions of each observation."""
 
     middles: Tensor
-    """`[N, M]` float32, no gradient: where the quantile function is asked for."""
+    """`[N, M]` float32, no gradient: midpoints, at which the quantile function is evaluated."""
     widths: Tensor
     """`[N, M]` float32, no gradient, sum 1."""
     proposed: Proposed | None = None
-    """What teaches the proposal; None in passes that do not learn."""
+    """Inputs of the proposal's loss; None in passes without gradients."""
 
 
 class Proposed(NamedTuple):
-    """What gradients lead back from, to the proposal."""
+    """Inputs of the proposal's loss; gradients flow into the proposal."""
 
     inner: Tensor
-    """`[N, M-1]` float32: where one fraction ends and the next begins; the quantile function is asked for here too."""
+    """`[N, M-1]` float32: boundaries between the fractions, at which the quantile function is evaluated too."""
     entropy: Tensor
-    """`[N]` float32, of the widths."""
+    """`[N]` float32, entropy of the widths."""
 
 
 class FractionEmbedding(nn.Module):
-    r"""Asks for the quantile function in the middle of fractions that are proposed for each observation.
+    r"""Proposes fractions for each observation and embeds their midpoints.
 
     .. math:: q = \mathrm{softmax}(W x + b), \qquad \tau_i = \sum_{k < i} q_k, \qquad
         \hat\tau_i = (\tau_i + \tau_{i+1}) / 2
@@ -69,8 +68,8 @@ class FractionEmbedding(nn.Module):
         nn.init.zeros_(self.proposal.bias)
 
     def forward(self, x: Tensor, noise: Noise | None = None, acting: bool = False) -> tuple[Tensor, Fractions]:
-        """`[N, W]` -> `[N, M, W]`, and the fractions; `[N, 2 M - 1, W]` where gradients are wanted: the inner fractions,
-        which only the proposal's loss asks for, come after the middles."""
+        """Maps `[N, W]` to `[N, M, W]`; returns it with the fractions. With gradients enabled the output is
+        `[N, 2 M - 1, W]`: the inner fractions, for the proposal's loss, come after the midpoints."""
         log_widths = self.proposal(x.detach()).float().log_softmax(-1)
         widths = log_widths.exp()
         inner = widths[..., :-1].cumsum(-1)  # tau_1 .. tau_{M-1}; tau_0 is 0 and tau_M is 1
@@ -79,15 +78,44 @@ class FractionEmbedding(nn.Module):
         if acting or not torch.is_grad_enabled():
             return self.cosines(x, middles), Fractions(middles, widths.detach())
         entropy = -(widths * log_widths).sum(-1)
-        asked = torch.cat([middles, inner.detach()], -1)
-        return self.cosines(x, asked), Fractions(middles, widths.detach(), Proposed(inner, entropy))
+        points = torch.cat([middles, inner.detach()], -1)
+        return self.cosines(x, points), Fractions(middles, widths.detach(), Proposed(inner, entropy))
+
+
+class FractionValue(NamedTuple):
+    """Points of the quantile function at the midpoints of proposed fractions, and inputs of the proposal's loss."""
+
+    points: QuantileValue
+    fractions: Tensor
+    """`[..., M-1]` float32, the inner fractions; gradients flow into the proposal."""
+    at_fractions: Tensor
+    """`[..., A, M-1]` float32, the quantile function at the inner fractions, no gradient."""
+    entropy: Tensor
+    """`[...]` float32, entropy of the widths of the fractions."""
+
+    @property
+    def q(self) -> Tensor:
+        """`[..., A]` float32; `ILLEGAL` where an action is masked."""
+        return self.points.q
+
+    def of(self, action: Tensor) -> Tensor:
+        """Returns the quantiles `[..., M]` of `action` `[...]` at the midpoints."""
+        return self.points.of(action)
+
+    def soft(self, policy: Tensor, bonus: Tensor) -> Tensor:
+        """Returns the mean of the quantile functions under `policy`; see `QuantileValue.soft`."""
+        return self.points.soft(policy, bonus)
+
+    def at_fractions_of(self, action: Tensor) -> Tensor:
+        """Returns the quantiles `[..., M-1]` of `action` `[...]` at the inner fractions."""
+        return gather_action(self.at_fractions, action)
 
 
 class FractionHead(Head):
-    """Quantiles in the middle of proposed fractions, and at the inner ones where those were asked for.
+    """Head for quantiles at the midpoints of proposed fractions, and at the inner fractions in learning passes.
 
     Args:
-        outputs: last layer, Z = 1.
+        outputs: output layer, Z = 1.
         legal: see `Head`.
     """
 
@@ -98,28 +126,28 @@ class FractionHead(Head):
     def forward(
         self, x: Tensor, mask: Tensor | None, noise: Noise | None, fractions: Fractions
     ) -> QuantileValue | FractionValue:
-        everywhere, allowed = implicit_quantiles(self.outputs, x, noise), self.allowed(mask)
-        taus, weights = beside(everywhere, fractions.middles, fractions.widths)
+        quantiles, allowed = implicit_quantiles(self.outputs, x, noise), self.allowed(mask)
+        taus, weights = with_branch_axis(quantiles, fractions.middles, fractions.widths)
         if fractions.proposed is None:
-            return QuantileValue(everywhere, taus, weights, allowed)
+            return QuantileValue(quantiles, taus, weights, allowed)
         count, (inner, entropy) = taus.shape[-1], fractions.proposed
-        (inner,) = beside(everywhere, inner)
-        points = QuantileValue(everywhere[..., :count], taus, weights, allowed)
-        return FractionValue(points, inner, everywhere[..., count:].detach(), entropy)
+        (inner,) = with_branch_axis(quantiles, inner)
+        points = QuantileValue(quantiles[..., :count], taus, weights, allowed)
+        return FractionValue(points, inner, quantiles[..., count:].detach(), entropy)
 
 
 @dataclass(frozen=True)
 class FractionProposal(Distribution):
-    """Quantiles in the middle of fractions that a net proposes for each observation.
+    """Quantiles at the midpoints of fractions that the network proposes for each observation.
 
     Args:
-        n_fractions: how many, 2 or more.
-        n_cosines: of the embedding.
-        fraction_learning_rate: of the proposal, which has an optimiser of its own.
-        entropy_coef: see `FractionObjective`.
+        n_fractions: number of fractions, from 2.
+        n_cosines: cosines of the embedding, from 1.
+        fraction_learning_rate: learning rate of the proposal, which has an optimiser of its own, from 0.
+        entropy_coef: see `FractionObjective`, from 0.
 
     Raises:
-        ConfigurationError: a scalar is out of its range.
+        ConfigurationError: an argument is out of range.
     """
 
     n_fractions: int = 32
@@ -140,7 +168,7 @@ class FractionProposal(Distribution):
         return FractionHead(outputs(1), legal)
 
     def make_apart(self, net: nn.Module, flat: Tensor) -> FractionOptimizer:
-        """The optimiser of the proposal, for a net whose parameters are views of `flat`."""
+        """Returns the optimiser of the proposal, for a network whose parameters are views of `flat`."""
         (embedding,) = (part for part in net.modules() if type(part) is FractionEmbedding)
         return FractionOptimizer(
             list(net.parameters()), list(embedding.proposal.parameters()), flat, self.fraction_learning_rate

@@ -1,4 +1,4 @@
-"""Heads of stochastic policies: from features to a distribution, and from what it gives to what the environment gets."""
+"""Heads of stochastic policies: from features to a distribution, and from samples to actions."""
 
 from __future__ import annotations
 
@@ -16,41 +16,43 @@ from sb_dqn.types import FloatArray
 
 
 class ActionHead(nn.Module, ABC):
-    """Parent of all.
+    """Base class of policy heads.
 
     Args:
-        outputs: the last layer.
-        width: random numbers that one action takes.
-        extras: what a rollout keeps of an action beside its log-probability: name to shape.
+        outputs: output layer.
+        width: random numbers per action.
+        extras: shapes, by name, of what a rollout stores with an action besides its log-probability.
     """
 
     def __init__(self, outputs: nn.Linear, width: int, extras: dict[str, tuple[int, ...]]) -> None:
         super().__init__()
-        self.outputs, self.width, self.extras = outputs, width, extras
+        self.outputs = outputs
+        self.width = width
+        self.extras = extras
 
     @abstractmethod
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Any:
-        """A distribution for features `[N, H]`."""
+        """Returns the distribution for features `[N, H]`."""
 
     @abstractmethod
     def draw(self, rng: np.random.Generator, rows: int) -> FloatArray:
-        """`[rows, width]` random numbers, as `sample` of the distribution takes them."""
+        """Returns `[rows, width]` random numbers for the distribution's `sample`."""
 
     def log_facts(self) -> dict[str, float]:
-        """Numbers for a log line."""
+        """Returns values to log, by name."""
         return {}
 
     @abstractmethod
     def to_action(self, sample: Tensor) -> Tensor:
-        """What the environment gets: `[N]` or `[N, D]` int64 from 0, or `[N, *shape]` within the bounds of a Box."""
+        """Returns actions: `[N]` or `[N, D]` int64, 0-based, or `[N, *shape]` within the bounds of a Box."""
 
 
 class CategoricalHead(ActionHead):
-    """For Discrete and MultiDiscrete: a softmax for each branch.
+    """Head for Discrete, MultiDiscrete and MultiBinary.
 
     Args:
         in_features: H.
-        actions: what there is to choose from.
+        actions: shape of the action space.
     """
 
     padding: Tensor | None
@@ -100,12 +102,12 @@ class BernoulliHead(CategoricalHead):
 
 
 class GaussianHead(ActionHead):
-    """For a Box: a mean by the observation, a deviation that is learned but the same for all; actions are clipped.
+    """Head for a Box: the mean depends on the observation, the learned standard deviation does not; actions are clipped.
 
     Args:
         in_features: H.
-        actions: numbers within bounds.
-        log_std_init: log of the deviation at the start, in the action's own units.
+        actions: shape and bounds of the action space.
+        log_std_init: initial log standard deviation, in the units of the action.
     """
 
     low: Tensor
@@ -133,9 +135,9 @@ class GaussianHead(ActionHead):
 
 
 class SquashedHead(GaussianHead):
-    """For a Box: a Gaussian whose samples tanh brings within the bounds.
+    """Head for a Box: a Gaussian squashed by tanh into the bounds.
 
-    Args: those of `GaussianHead`; the deviation is that of what goes into tanh.
+    Args: those of `GaussianHead`; the standard deviation is that before tanh.
     """
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Any:

@@ -1,33 +1,60 @@
-"""Heads of quantiles: at fixed fractions (QR-DQN) and at any that an embedding was asked for (IQN, FQF)."""
+"""Quantiles of the return: at fixed fractions (QR-DQN) or at sampled ones (IQN)."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from sb_dqn.checks import check_int
 from sb_dqn.nn.heads.risk_distortion import parse_risk
-from sb_dqn.nn.heads.scalar import Distribution, Head
-from sb_dqn.nn.heads.value_objects import QuantileValue
+from sb_dqn.nn.heads.scalar import Distribution, Head, gather_action, mask_illegal
 from sb_dqn.nn.layers.linear import Linear
 from sb_dqn.nn.layers.noise import Noise
 
 
 def midpoints(count: int, device: torch.device | None = None) -> Tensor:
-    """Middles of `count` equal parts of [0, 1]: `[count]` float32."""
+    """Returns the midpoints of `count` equal parts of [0, 1], `[count]` float32."""
     return (torch.arange(count, dtype=torch.float32, device=device) + 0.5) / count
 
 
+class QuantileValue(NamedTuple):
+    """Points of the quantile function of the return, per action."""
+
+    quantiles: Tensor
+    """`[..., A, M]` float32."""
+    taus: Tensor
+    """`[..., M]` float32 in [0, 1], the fractions of the points; leading axes broadcast."""
+    weights: Tensor | None = None
+    """`[..., M]` float32, weights of the points, sum 1; None: equal."""
+    legal: Tensor | None = None
+    """`[..., A]` bool; None: all."""
+
+    @property
+    def q(self) -> Tensor:
+        """`[..., A]` float32; `ILLEGAL` where an action is masked."""
+        if self.weights is None:
+            return mask_illegal(self.quantiles.mean(-1), self.legal)
+        return mask_illegal((self.quantiles * self.weights.unsqueeze(-2)).sum(-1), self.legal)
+
+    def of(self, action: Tensor) -> Tensor:
+        """Returns the quantiles `[..., M]` of `action` `[...]`."""
+        return gather_action(self.quantiles, action)
+
+    def soft(self, policy: Tensor, bonus: Tensor) -> Tensor:
+        """Returns the mean `[..., M]` of the quantile functions under `policy` `[..., A]`, each shifted by its `bonus` `[..., A]`."""
+        return (policy.unsqueeze(-1) * (self.quantiles + bonus.unsqueeze(-1))).sum(-2)
+
+
 class QuantileHead(Head):
-    """Quantiles at the middles of equal fractions (Dabney et al. 2018, arXiv 1710.10044).
+    """Head for quantiles at the midpoints of equal fractions (Dabney et al. 2018, arXiv 1710.10044).
 
     Args:
-        outputs: last layer, Z = n_quantiles.
+        outputs: output layer, Z = n_quantiles.
         n_quantiles: M.
         legal: see `Head`.
     """
@@ -46,10 +73,10 @@ class QuantileHead(Head):
 
 
 class ImplicitHead(Head):
-    """Quantiles at the fractions by which the features were multiplied (Dabney et al. 2018, arXiv 1806.06923).
+    """Head for quantiles at the fractions embedded in the features (Dabney et al. 2018, arXiv 1806.06923).
 
     Args:
-        outputs: last layer, Z = 1.
+        outputs: output layer, Z = 1.
         legal: see `Head`.
     """
 
@@ -59,31 +86,31 @@ class ImplicitHead(Head):
 
     def forward(self, x: Tensor, mask: Tensor | None, noise: Noise | None, fractions: Tensor) -> QuantileValue:
         quantiles = implicit_quantiles(self.outputs, x, noise)
-        (taus,) = beside(quantiles, fractions)
+        (taus,) = with_branch_axis(quantiles, fractions)
         return QuantileValue(quantiles, taus, None, self.allowed(mask))
 
 
 def implicit_quantiles(outputs: nn.Module, x: Tensor, noise: Noise | None) -> Tensor:
-    """Features `[N, M, H or 2 H]` through a last layer with Z = 1 -> `[N, (D,) A, M]`."""
-    found: Tensor = outputs(x, noise)
-    return found.squeeze(-1).movedim(1, -1)
+    """Applies an output layer with Z = 1 to features `[N, M, H or 2 H]`; returns quantiles `[N, (D,) A, M]`."""
+    quantiles: Tensor = outputs(x, noise)
+    return quantiles.squeeze(-1).movedim(1, -1)
 
 
-def beside(quantiles: Tensor, *of_rows: Tensor) -> list[Tensor]:
-    """Tensors `[N, M]` as `[N, 1, M]` where quantiles `[N, D, A, M]` have branches."""
-    return [x.unsqueeze(1) if quantiles.dim() == 4 else x for x in of_rows]
+def with_branch_axis(quantiles: Tensor, *tensors: Tensor) -> list[Tensor]:
+    """Returns tensors `[N, M]` as `[N, 1, M]` if quantiles `[N, D, A, M]` have an axis of branches."""
+    return [x.unsqueeze(1) if quantiles.dim() == 4 else x for x in tensors]
 
 
 class CosineEmbedding(nn.Module):
-    r"""Features multiplied by an embedding of each fraction.
+    r"""Multiplies features by an embedding of each fraction.
 
     .. math:: x' = x \odot \phi(\tau), \qquad \phi(\tau) = \mathrm{ReLU}\Big(\sum_{i=1}^{n} w_i \cos(\pi i \tau) + b\Big)
 
-    Dabney et al. count i from 0 to n - 1. Their first cosine is 1 for every fraction, which b is already; from 1 to n, as
-    DeepMind's own dqn_zoo and Dopamine have it, none is wasted.
+    Dabney et al. number i from 0 to n - 1. Their first cosine is 1 for every fraction, which duplicates b; 1 to n is the
+    choice of dqn_zoo and Dopamine.
 
     Args:
-        width: W, of the features.
+        width: W, width of the features.
         n_cosines: n.
         bias: initial value of b; None: drawn as `nn.Linear` draws it.
     """
@@ -96,21 +123,21 @@ class CosineEmbedding(nn.Module):
             nn.init.constant_(self.linear.bias, bias)
 
     def forward(self, x: Tensor, taus: Tensor) -> Tensor:
-        """`[N, W]` and `[N, M]` (or `[1, M]`) -> `[N, M, W]` in the precision of x; the cosines are made in float32."""
-        # made here, not a buffer: of a bfloat16 copy of this module the multiples of pi would be rounded
+        """Maps `[N, W]` and `[N, M]` (or `[1, M]`) to `[N, M, W]` in the dtype of x; cosines are computed in float32."""
+        # no buffer: a bfloat16 copy of this module would round the multiples of pi
         times = torch.arange(1, self.n_cosines + 1, dtype=torch.float32, device=taus.device) * math.pi
         cosines = torch.cos(taus.unsqueeze(-1) * times).to(x.dtype)
         return x.unsqueeze(-2) * torch.relu(self.linear(cosines))
 
 
 class ImplicitEmbedding(nn.Module):
-    """Asks for the quantile function at random fractions, or at evenly spaced ones.
+    """Embedding of random fractions, or of evenly spaced ones.
 
     Args:
-        width: W, of the features.
-        n_cosines: of the embedding.
-        n_even: number of fractions where none are drawn.
-        distort: what attitude to risk makes of the fractions by which actions are chosen; None: neutral.
+        width: W, width of the features.
+        n_cosines: cosines of the embedding.
+        n_even: number of fractions without random numbers.
+        distort: risk distortion of the fractions for action selection; None: neutral.
     """
 
     def __init__(
@@ -122,7 +149,7 @@ class ImplicitEmbedding(nn.Module):
         self.distort = distort
 
     def forward(self, x: Tensor, noise: Noise | None = None, acting: bool = False) -> tuple[Tensor, Tensor]:
-        """`[N, W]` -> `[N, M, W]`, and the fractions `[N, M]`."""
+        """Maps `[N, W]` to `[N, M, W]`; returns it with the fractions `[N, M]`."""
         if noise is None or noise.uniform.shape[-1] == 0:
             taus = midpoints(self.n_even, x.device).unsqueeze(0)
         else:
@@ -134,13 +161,13 @@ class ImplicitEmbedding(nn.Module):
 
 @dataclass(frozen=True)
 class Quantile(Distribution):
-    """Quantiles at the middles of equal fractions.
+    """Quantiles at the midpoints of equal fractions.
 
     Args:
-        n_quantiles: how many, 1 or more.
+        n_quantiles: number of quantiles, from 1.
 
     Raises:
-        ConfigurationError: a scalar is out of its range.
+        ConfigurationError: an argument is out of range.
     """
 
     n_quantiles: int = 200
@@ -154,16 +181,18 @@ class Quantile(Distribution):
 
 @dataclass(frozen=True)
 class ImplicitQuantile(Distribution):
-    """Quantiles at fractions drawn anew for each pass.
+    """Quantiles at fractions that are sampled in each pass.
 
     Args:
-        n_taus, n_target_taus: drawn for each observation when learning, by the online net and by the target net.
-        n_policy_taus: drawn when acting; evenly spaced where actions are to be the same each time.
-        n_cosines: of the embedding.
-        risk: attitude when acting, None, "cvar ETA" or "power ETA"; see `sb_dqn.nn.heads.risk_distortion`. Learning is neutral.
+        n_taus: fractions per observation in learning passes of the online network, from 1.
+        n_target_taus: fractions per observation in learning passes of the target network, from 1.
+        n_policy_taus: fractions when acting, from 1; evenly spaced for deterministic actions.
+        n_cosines: cosines of the embedding, from 1.
+        risk: risk-sensitive action selection: None, "cvar ETA" or "power ETA", see `sb_dqn.nn.heads.risk_distortion`.
+            Learning is risk-neutral.
 
     Raises:
-        ConfigurationError: a scalar is out of its range.
+        ConfigurationError: an argument is out of range.
     """
 
     n_taus: int = 64

@@ -1,4 +1,4 @@
-"""Attitudes to risk: which part of the distribution of the return actions are chosen by."""
+"""Risk-sensitive action selection: distortions of the quantile fractions used for acting."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from sb_dqn.errors import ConfigurationError, nearest
 
 @dataclass(frozen=True)
 class Distortion:
-    r"""Moves the fractions at which a quantile function is averaged (Dabney et al. 2018, arXiv 1806.06923, section 3.2).
+    r"""Distortion of the fractions at which a quantile function is averaged (Dabney et al. 2018, arXiv 1806.06923, section 3.2).
 
     .. math:: \mathrm{cvar:}\ \eta \tau, \qquad \mathrm{power:}\ \tau^{1/(1+|\eta|)} \text{ if } \eta \ge 0,
         \ 1 - (1 - \tau)^{1/(1+|\eta|)} \text{ else}
 
-    The mean over the worst share eta of the returns is `cvar`; `power` leans to good returns above 0, to bad ones below.
+    `cvar` is the mean over the worst share eta of the returns; `power` is risk-seeking for eta above 0, risk-averse below.
 
     Args:
         kind: "cvar" or "power".
-        eta: above 0 and up to 1 for cvar; any number for power.
+        eta: in (0, 1] for cvar; any number for power.
     """
 
     kind: str
@@ -37,23 +37,25 @@ class Distortion:
 
 
 def parse_risk(risk: Any) -> Distortion | None:
-    """What `risk="cvar 0.25"` or `risk="power -2"` says; None stays None.
+    """Parses `risk="cvar 0.25"` or `risk="power -2"`; None stays None.
 
     Raises:
-        ConfigurationError: an unknown name, no number, or one out of its range.
+        ConfigurationError: unknown name, or no number in range.
     """
     if risk is None:
         return None
     kind, _, eta = risk.strip().partition(" ") if isinstance(risk, str) else ("", "", "")
     if kind not in ("cvar", "power"):
         raise ConfigurationError(
-            f"risk={risk!r} is unknown: give None, 'cvar ETA' with ETA above 0 and up to 1, or 'power ETA'."
+            f"risk must be None, 'cvar ETA' with ETA in (0, 1], or 'power ETA', got {risk!r}. Give one of them."
             f"{nearest(kind, ('cvar', 'power'))}"
         )
     try:
         number = float(eta)
     except ValueError:
-        raise ConfigurationError(f"risk={risk!r} needs a number after {kind!r}, e.g. '{kind} 0.25'") from None
+        raise ConfigurationError(
+            f"risk must be {kind!r} and a number, got {risk!r}. Give for example '{kind} 0.25'."
+        ) from None
     if kind == "cvar":
         return Distortion(kind, check_float(f"risk={risk!r}, whose number", number, 0.0, 1.0, above=True))
     return Distortion(kind, check_float(f"risk={risk!r}, whose number", number, -math.inf))

@@ -1,34 +1,33 @@
-"""Heads: from features to a value object; dueling, noisy and branching lie in `Outputs`, below all of them."""
+"""Base classes of value heads, their shared output layer (dueling, noisy, branching), and the head of scalar values."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from sb_dqn.nn.heads.value_objects import ILLEGAL, ScalarValue
 from sb_dqn.nn.layers.linear import MakeLinear
 from sb_dqn.nn.layers.noise import Noise
 from sb_dqn.nn.parameters.fraction_optimizer import FractionOptimizer
 
 
 class Outputs(nn.Module):
-    r"""The last layer: Z numbers for each action, in float32 whatever the features are.
+    r"""Output layer of a value head: Z numbers per action, computed in float32 for features of any dtype.
 
     Dueling (Wang et al. 2016, arXiv 1511.06581), for each of the Z numbers:
 
     .. math:: q(o, a) = v(o) + A(o, a) - \frac{1}{|A|} \sum_b A(o, b)
 
     Args:
-        linear: makes its layers.
-        width: H, of the features that one stream reads.
+        linear: makes the layers.
+        width: H, features of one stream.
         depth: Z.
-        branches: actions of each branch, (A,) for one Discrete space; fewer than the most are padded.
-        branched: give the answer an axis D of branches.
+        branches: number of actions of each branch, (A,) for one Discrete space; shorter branches are padded.
+        branched: the output has an axis D of branches.
         dueling: the features are `[..., 2 H]`, of a value stream and an advantage stream.
     """
 
@@ -52,7 +51,7 @@ class Outputs(nn.Module):
         self.register_buffer("share", (legal / legal.sum(-1, keepdim=True)).unsqueeze(-1), persistent=False)
 
     def forward(self, x: Tensor, noise: Noise | None = None) -> Tensor:
-        """`[..., H]`, or `[..., 2 H]` -> `[..., (D,) A, Z]`."""
+        """Maps `[..., H]`, or `[..., 2 H]`, to `[..., (D,) A, Z]`."""
         x = x.float()
         if self.of_state is None:
             return self.of_actions(x, noise).unflatten(-1, self.shape)  # type: ignore[no-any-return]  # nn.Module.__call__
@@ -64,10 +63,10 @@ class Outputs(nn.Module):
 
 
 class Head(nn.Module):
-    """Parent of all heads.
+    """Base class of value heads.
 
     Args:
-        legal: `[D, A]` bool, actions that exist, where branches are uneven; None: all.
+        legal: `[D, A]` bool, the actions that exist if branches are uneven; None: all.
     """
 
     padding: Tensor | None
@@ -77,14 +76,36 @@ class Head(nn.Module):
         self.register_buffer("padding", legal, persistent=False)
 
     def allowed(self, mask: Tensor | None) -> Tensor | None:
-        """`[N, (D,) A]` bool of actions that exist and are legal; None: all."""
+        """Returns `[N, (D,) A]` bool, True for actions that exist and are legal; None: all."""
         if self.padding is None or mask is None:
             return self.padding if mask is None else mask
         return mask & self.padding
 
 
+ILLEGAL = -(2.0**100)
+"""Value of an illegal action: finite, so that 0 times it is 0, and below all learned values."""
+
+
+class ScalarValue(NamedTuple):
+    """One value per action.
+
+    All value objects have `q` for action selection, and `of(action)` and `soft(policy, bonus)` for losses.
+    """
+
+    q: Tensor
+    """`[..., A]` float32; `ILLEGAL` where an action is masked."""
+
+    def of(self, action: Tensor) -> Tensor:
+        """Returns the value `[...]` of `action` `[...]`."""
+        return self.q.gather(-1, action.unsqueeze(-1)).squeeze(-1)
+
+    def soft(self, policy: Tensor, bonus: Tensor) -> Tensor:
+        """Returns the expectation `[...]` of value plus `bonus` `[..., A]` under `policy` `[..., A]`."""
+        return (policy * (self.q + bonus)).sum(-1)
+
+
 class ScalarHead(Head):
-    """One number per action.
+    """One value per action.
 
     Args:
         outputs: last layer, Z = 1.
@@ -104,38 +125,46 @@ class ScalarHead(Head):
 
 
 class Distribution(ABC):
-    """What is learned of the return: its mean alone, or all of it. Leaves are frozen dataclasses of scalars."""
+    """What is learned about the return: its mean, or its distribution. Subclasses are frozen dataclasses of scalars."""
 
     @property
     def num_online(self) -> int:
-        """Uniform numbers that a learning pass of the online net takes per row."""
+        """Uniform random numbers per row in a learning pass of the online network."""
         return 0
 
     @property
     def num_target(self) -> int:
-        """The same for the target net."""
+        """Uniform random numbers per row in a learning pass of the target network."""
         return 0
 
     @property
     def num_acting(self) -> int:
-        """The same for acting."""
+        """Uniform random numbers per row when acting."""
         return 0
 
     def make_embedding(self, width: int) -> nn.Module | None:
-        """What multiplies the features `[N, width]` before the last hidden layer: a module `(x, noise, acting) ->
-        (x', fractions)` with x' `[N, M, width]`; `acting` asks for distorted fractions; None: nothing."""
+        """Returns the embedding of quantile fractions, applied before the last hidden layer; None: there is none.
+
+        It is a module `(x, noise, acting) -> (x', fractions)` with x `[N, width]` and x' `[N, M, width]`; `acting=True`
+        applies the risk distortion.
+        """
         return None
 
     def make_apart(self, net: nn.Module, flat: Tensor) -> FractionOptimizer | None:
-        """What steps the parameters of a net that have a rate of their own; `flat` is what all are views of."""
+        """Returns the optimiser of parameters with a learning rate of their own, if any.
+
+        Args:
+            net: the network.
+            flat: `[P]`, the tensor that all its parameters are views of.
+        """
         return None
 
     @abstractmethod
     def make_head(self, outputs: Callable[[int], nn.Module], legal: Tensor | None) -> nn.Module:
-        """A head `(x, mask, noise, fractions) -> value`.
+        """Returns a head `(x, mask, noise, fractions) -> value`.
 
         Args:
-            outputs: from Z to the last layer.
+            outputs: makes the output layer for a depth Z.
             legal: see `Head`.
         """
 
@@ -146,3 +175,14 @@ class Scalar(Distribution):
 
     def make_head(self, outputs: Callable[[int], nn.Module], legal: Tensor | None) -> nn.Module:
         return ScalarHead(outputs(1), legal)
+
+
+def mask_illegal(q: Tensor, legal: Tensor | None) -> Tensor:
+    """Returns values `[..., A]` with `ILLEGAL` where `legal` is False; None: all are legal."""
+    return q if legal is None else torch.where(legal, q, ILLEGAL)
+
+
+def gather_action(x: Tensor, action: Tensor) -> Tensor:
+    """Returns the entries `[..., Z]` of `x` `[..., A, Z]` at `action` `[...]`."""
+    place = action[..., None, None].expand(*action.shape, 1, x.shape[-1])
+    return x.gather(-2, place).squeeze(-2)

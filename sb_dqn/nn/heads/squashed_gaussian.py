@@ -1,4 +1,4 @@
-"""The normal distribution squashed by tanh: actions that never leave the bounds of a Box."""
+"""Normal distribution squashed by tanh, for actions within the bounds of a Box."""
 
 from __future__ import annotations
 
@@ -9,36 +9,37 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-LOG_2, LOG_2_PI = math.log(2.0), math.log(2.0 * math.pi)
+LOG_2 = math.log(2.0)
+LOG_2_PI = math.log(2.0 * math.pi)
 
 
 class SquashedGaussian(NamedTuple):
-    """`tanh(u)` of a normal u, each of D numbers by itself; the sample that all methods speak of is u.
+    """`tanh(u)` of D independent normal numbers u; samples in all methods are u.
 
-    Haarnoja et al. 2018, arXiv 1801.01290, appendix C. An action in the env's units is `low + (tanh(u) + 1) / 2 * (high -
-    low)`; densities are those of `tanh(u)`, in which every action has the bounds -1 and 1.
+    Haarnoja et al. 2018, arXiv 1801.01290, appendix C. An action in the units of the environment is
+    `low + (tanh(u) + 1) / 2 * (high - low)`; densities are those of `tanh(u)`, whose bounds are -1 and 1.
     """
 
     mean: Tensor
-    """`[N, D]`, of u."""
+    """`[N, D]`, mean of u."""
     log_std: Tensor
-    """`[D]` or `[N, D]`, of u."""
+    """`[D]` or `[N, D]`, log standard deviation of u."""
 
     def sample(self, drawn: Tensor) -> Tensor:
-        """`[N, D]`, u; `drawn` `[N, D]` are standard normal numbers."""
+        """Returns u `[N, D]` from standard normal numbers `drawn` `[N, D]`."""
         return self.mean + self.log_std.exp() * drawn
 
     def mode(self) -> Tensor:
-        """`[N, D]`, the u of the middle of the distribution."""
+        """Returns the mean of u, `[N, D]`."""
         return self.mean
 
     def log_prob(self, sample: Tensor) -> Tensor:
-        r"""Log-density of `tanh(u)`.
+        r"""Returns the log-density of `tanh(u)`.
 
         .. math:: \log \pi = \sum_d \log N(u_d) - \log(1 - \tanh^2 u_d), \quad
             \log(1 - \tanh^2 u) = 2 (\log 2 - u - \mathrm{softplus}(-2u))
 
-        The second form stays finite where tanh has become 1.
+        The second form is finite where tanh rounds to 1.
 
         Args:
             sample: `[N, D]`, u.
@@ -51,17 +52,17 @@ class SquashedGaussian(NamedTuple):
         return (normal - log_slope(sample)).sum(-1)
 
     def entropy(self, sample: Tensor) -> Tensor:
-        r"""What one sample says of the entropy of `tanh(u)`, for which there is no formula; right in the mean, gradient too.
+        r"""Returns a one-sample estimate of the entropy of `tanh(u)`, unbiased as is its gradient; there is no closed form.
 
         .. math:: H = \sum_d \log \sigma_d + \tfrac12 (1 + \log 2 \pi) + E \log(1 - \tanh^2 u_d)
 
         Args:
-            sample: `[N, D]`, u, drawn from this distribution or one near to it.
+            sample: `[N, D]`, u, drawn from this distribution or a similar one.
 
         Returns:
             `[N]`.
         """
-        u = self.mean + self.log_std.exp() * self._standard(sample).detach()  # it moves with the distribution
+        u = self.mean + self.log_std.exp() * self._standard(sample).detach()  # reparameterised
         return (self.log_std + 0.5 * (1.0 + LOG_2_PI) + log_slope(u)).sum(-1)
 
     def _standard(self, sample: Tensor) -> Tensor:
@@ -69,10 +70,10 @@ class SquashedGaussian(NamedTuple):
 
 
 def to_bounds(u: Tensor, low: Tensor, high: Tensor) -> Tensor:
-    """`[..., D]` within `low` and `high`, `[D]` each, ends included; rounding may not step over them."""
+    """Maps u `[..., D]` into the bounds `low` and `high` `[D]`, ends included, exactly in spite of rounding."""
     return torch.minimum(torch.maximum(low + 0.5 * (u.tanh() + 1.0) * (high - low), low), high)
 
 
 def log_slope(u: Tensor) -> Tensor:
-    r""":math:`\log(1 - \tanh^2 u)`, the log of the slope of tanh; the shape of `u`."""
+    r"""Returns :math:`\log(1 - \tanh^2 u)`, the log of the slope of tanh, elementwise."""
     return 2.0 * (LOG_2 - u - functional.softplus(-2.0 * u))

@@ -1,4 +1,4 @@
-"""The head of a policy whose actions tanh keeps within the bounds of a Box, mean and deviation by the observation."""
+"""Head of soft actor-critic for a Box: squashed Gaussian whose mean and deviation depend on the observation."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from sb_dqn.spaces import BoxActions
 from sb_dqn.types import FloatArray
 
 LOG_STD = (-20.0, 2.0)
-"""Bounds of the log of the deviation, as in Haarnoja's code."""
+"""Bounds of the log standard deviation, as in Haarnoja's code."""
 
 
 class SoftHead(ActionHead):
-    """Mean and log-deviation of u for each observation; an action is where tanh(u) falls between the bounds.
+    """Head for a Box: mean and log standard deviation of u per observation; actions are tanh(u) scaled to the bounds.
 
     Args:
         in_features: H.
-        actions: the Box.
+        actions: shape and bounds of the action space.
     """
 
     low: Tensor
@@ -44,5 +44,5 @@ class SoftHead(ActionHead):
         return to_bounds(sample, self.low, self.high).view(-1, *self.shape)
 
     def to_unit(self, action: Tensor) -> Tensor:
-        """`[N, D]`, actions `[N, *shape]` of the env in units in which the bounds are -1 and 1: what critics see."""
+        """Returns actions `[N, *shape]` of the environment scaled to bounds of -1 and 1, `[N, D]`: the critics' input."""
         return 2.0 * (action.reshape(-1, self.low.numel()) - self.low) / (self.high - self.low) - 1.0

@@ -1,4 +1,4 @@
-"""The random numbers of one forward pass: noise of noisy layers, fractions of implicit quantiles."""
+"""Random numbers of a forward pass: noise of noisy layers, fractions of implicit quantiles."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from torch import Tensor
 
 
 class Noise(NamedTuple):
-    """Kept from pass to pass and refilled in place, so that a recorded pass reads the fresh numbers."""
+    """Buffers of random numbers, refilled in place so that recorded passes read new numbers."""
 
     normal: Tensor
-    """`[R, P]` float32: R = 1 for one draw that all rows share, or one row of numbers for each of N; what each noisy
-    layer reads of it is its own slice. Factorised noise is stored after f(x) = sgn(x) sqrt|x|."""
+    """`[R, P]` float32: R = 1 for one draw that all rows share, or R = N; each noisy layer reads its own slice.
+    Factorised noise is stored after f(x) = sgn(x) sqrt|x|."""
     uniform: Tensor
     """`[N, U]` float32 in [0, 1)."""
     factorised: bool = True
 
     def renew(self, generator: torch.Generator) -> None:
-        """Draws all numbers again."""
+        """Draws all numbers in place."""
         if self.normal.numel():
             self.normal.normal_(generator=generator)
             if self.factorised:

@@ -1,9 +1,9 @@
-"""Normalisation of activations and of weights, without state: nothing to save, to copy or to keep in step.
+"""Layer norm and spectral norm, without state.
 
-`torch.nn.utils.parametrizations.spectral_norm` keeps an estimate that every forward pass in training mode moves. Here
-that would be wrong: acting would change the net, the estimate of a bfloat16 twin would never reach the float32 master
-that is saved, and recording a function (`sb_dqn/accelerate`) would move it once more than a run that goes on. So the
-largest singular value is a pure function of the weights.
+`torch.nn.utils.parametrizations.spectral_norm` keeps an estimate that each forward pass in training mode updates. That
+does not work here: acting would change the network, the estimate of a bfloat16 twin would not reach the float32 master
+that is saved, and recording a function (`sb_dqn/accelerate`) would make one update more. So the largest singular value
+is a pure function of the weights.
 """
 
 from __future__ import annotations
@@ -17,26 +17,25 @@ from sb_dqn.accelerate.onednn_linear import linear
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.nn.layers.linear import Linear
 from sb_dqn.nn.layers.noise import Noise
-from sb_dqn.nn.layers.strided_conv import StridedConv2d
 
 Shape = tuple[int, int, int]
 LayerNorm = bool | Literal["channels"]
 
 SQUARINGS = 6
-"""2^6 = 64 steps of the power method: at the worst 0.9 % too small for 64 rows and 1.5 % for 512, 0.1 % for weights as they come."""
+"""2^6 = 64 steps of the power method: at worst 0.9 % too small for 64 rows and 1.5 % for 512, 0.1 % for typical weights."""
 TINY = 1e-12
 
 
 def spectral_norm(weight: Tensor) -> Tensor:
-    r"""Largest singular value of a weight seen as a matrix `[out, rest]`, differentiable.
+    r"""Returns the largest singular value of a weight as a matrix `[out, rest]`, differentiably.
 
     .. math:: u \propto (W W^T)^{64} e_j, \qquad \sigma = \lVert W^T u \rVert
 
-    The smaller of the two Gram matrices is squared six times; e_j picks the longest column of the result, so the start
-    is never orthogonal to what is sought. u counts as constant in the gradient, which then is that of sigma itself.
+    The smaller of the two Gram matrices is squared six times. e_j selects the longest column of the result, so the start
+    is never orthogonal to the singular vector. u is a constant in the gradient, which then is that of sigma itself.
 
     Args:
-        weight: `[out, in]` or `[out, in, h, w]`, of any precision and memory format.
+        weight: `[out, in]` or `[out, in, h, w]`, of any dtype and memory format.
 
     Returns:
         `[]` float32.
@@ -60,13 +59,13 @@ def spectral_norm(weight: Tensor) -> Tensor:
 
 
 def spectrally_normalised(weight: Tensor) -> Tensor:
-    """The weight divided by its largest singular value (Miyato et al. 2018, arXiv 1802.05957), in its own precision."""
+    """Returns the weight divided by its largest singular value (Miyato et al. 2018, arXiv 1802.05957), in its own dtype."""
     normalised: Tensor = (weight.float() / spectral_norm(weight).clamp_min(TINY)).to(weight.dtype)  # rounded once
     return normalised
 
 
-class SpectralConv2d(StridedConv2d):
-    """A convolution whose weight acts divided by its largest singular value, seen as a matrix `[out, in h w]`."""
+class SpectralConv2d(nn.Conv2d):
+    """Convolution with its weight divided by its largest singular value, as a matrix `[out, in h w]`."""
 
     def forward(self, x: Tensor) -> Tensor:
         out: Tensor = self._conv_forward(x, spectrally_normalised(self.weight), self.bias)
@@ -74,7 +73,7 @@ class SpectralConv2d(StridedConv2d):
 
 
 class SpectralLinear(Linear):
-    """A linear layer whose weight acts divided by its largest singular value.
+    """Linear layer with its weight divided by its largest singular value.
 
     Cheap up to widths of about 128; at 512 the singular value costs as much as a small update.
     """
@@ -84,11 +83,12 @@ class SpectralLinear(Linear):
 
 
 class ImageLayerNorm(nn.LayerNorm):
-    """Layer norm of images `[N, C, H, W]` that leaves them in channels_last memory (Ba et al. 2016, arXiv 1607.06450).
+    """Layer norm of images `[N, C, H, W]` that keeps the channels_last memory format (Ba et al. 2016, arXiv 1607.06450).
 
     Args:
         shape: (C, H, W) of one image.
-        over: True: over all of C, H and W, a weight for each; "channels": over C at each place, a weight per channel.
+        over: True: over C, H and W, with a weight for each element; "channels": over C at each pixel, with a weight per
+            channel.
     """
 
     def __init__(self, shape: Shape, over: LayerNorm = True) -> None:
@@ -100,18 +100,18 @@ class ImageLayerNorm(nn.LayerNorm):
 
 
 def check_layer_norm(value: Any) -> LayerNorm:
-    """`value` if it is False, True or "channels".
+    """Returns `value` if it is False, True or "channels".
 
     Raises:
-        ConfigurationError: it is none of these.
+        ConfigurationError: another value.
     """
     if value is True or value is False:
         return bool(value)
     if isinstance(value, str) and value == "channels":
         return "channels"
-    raise ConfigurationError(f"layer_norm={value!r} is not allowed: give True, False or 'channels'")
+    raise ConfigurationError(f"layer_norm must be True, False or 'channels', got {value!r}. Give one of them.")
 
 
 def image_norm(shape: Shape, over: LayerNorm) -> list[nn.Module]:
-    """The norm that `over` asks for, in a list of none or one."""
+    """Returns the norm for `over` in a list, which is empty if `over` is False."""
     return [ImageLayerNorm(shape, over)] if over else []

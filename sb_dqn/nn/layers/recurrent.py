@@ -1,4 +1,4 @@
-"""Layers that remember: LSTM and GRU, with the whole of their state in one row of numbers."""
+"""Recurrent layers: LSTM and GRU, with the whole of their state in one row of numbers."""
 
 from __future__ import annotations
 
@@ -12,22 +12,29 @@ from torch import Tensor, nn
 from sb_dqn.checks import check_bool, check_choice, check_int
 
 KINDS: dict[str, tuple[Any, int]] = {"lstm": (nn.LSTM, 2), "gru": (nn.GRU, 1)}
-"""Class, and numbers of state for each unit."""
+"""Class, and state values per unit."""
+
+FEATURES = "features"
+VALUE_FEATURES = "value_features"
+"""Keys of recurrent features `[N, H]` in the observations of a recurrent network's `forward`; the second is for a value
+with a recurrent layer of its own."""
 
 
 @dataclass(frozen=True)
 class RecurrentConfig:
-    """What a recurrent net remembers with, and what it is told beside the observation.
+    """Recurrent layer of a network and its inputs besides the observation.
 
     Args:
         kind: "lstm" (Hochreiter and Schmidhuber 1997) or "gru" (Cho et al. 2014, arXiv 1406.1078).
         hidden_size: units of a layer, H.
         num_layers: L.
-        previous_action: it reads the last action, one-hot; zeros where an episode begins.
-        previous_reward: it reads the last reward; 0 where an episode begins.
+        previous_action: the last action is an input, one-hot; zeros at the start of an episode.
+        previous_reward: the last reward is an input; 0 at the start of an episode.
+        encoder_arch: widths of the hidden layers between features and recurrent layer.
+        shared: in an actor-critic, policy and value share the recurrent layer; False: each has its own.
 
     Raises:
-        ConfigurationError: one of them is out of its range.
+        ConfigurationError: an argument is out of range.
     """
 
     kind: str = "lstm"
@@ -35,6 +42,8 @@ class RecurrentConfig:
     num_layers: int = 1
     previous_action: bool = True
     previous_reward: bool = False
+    encoder_arch: tuple[int, ...] = ()
+    shared: bool = True
 
     def __post_init__(self) -> None:
         check_choice("policy_kwargs['rnn']", self.kind, KINDS)
@@ -42,100 +51,101 @@ class RecurrentConfig:
         check_int("policy_kwargs['n_lstm_layers']", self.num_layers, 1)
         check_bool("policy_kwargs['previous_action']", self.previous_action)
         check_bool("policy_kwargs['previous_reward']", self.previous_reward)
+        check_bool("policy_kwargs['shared_lstm']", self.shared)
+        for width in self.encoder_arch:
+            check_int("policy_kwargs['encoder_arch'] entry", width, 1)
 
     @property
     def state_size(self) -> int:
-        """Numbers of the state of one lane."""
-        return KINDS[self.kind][1] * self.num_layers * self.hidden_size
+        """Values in the state of one lane, P."""
+        return (1 if self.shared else 2) * KINDS[self.kind][1] * self.num_layers * self.hidden_size
+
+    def num_inputs(self, action_shape: tuple[int, ...], num_actions: int) -> int:
+        """Returns the number of inputs besides the features.
+
+        Args:
+            action_shape: shape of one action: `()`, `(D,)` or that of a Box.
+            num_actions: A; 0 for a Box.
+        """
+        return self.previous_action * math.prod(action_shape) * (num_actions or 1) + self.previous_reward
+
+    def inputs(self, features: Tensor, action: Tensor | None, reward: Tensor | None, num_actions: int) -> Tensor:
+        """Returns the inputs of the recurrent layer `[N, E]`: features, previous action and previous reward.
+
+        Args:
+            features: `[N, F]`.
+            action: previous choices `[N]` or `[N, D]`, -1 for none; or `[N, *shape]` of a Box, zeros for none. None where
+                `previous_action` is False.
+            reward: `[N]`; None where `previous_reward` is False.
+            num_actions: A; 0 for a Box.
+        """
+        parts = [features]
+        if self.previous_action:
+            assert action is not None
+            parts.append(one_hot_actions(action, num_actions) if num_actions else action.flatten(1))
+        if self.previous_reward:
+            assert reward is not None
+            parts.append(reward.unsqueeze(-1))
+        return torch.cat(parts, -1) if len(parts) > 1 else features
 
 
 class RecurrentLayer(nn.Module):
-    """An LSTM or a GRU from state rows to state rows; a state of zeros is the beginning.
+    """An LSTM or GRU that maps inputs and a state row to outputs and a state row; a row of zeros is the initial state.
 
-    The forget gates of an LSTM begin near open (bias 1; Jozefowicz et al. 2015), else nothing is remembered for long before
-    it has been learned to.
+    The forget-gate bias of an LSTM is initialised to 1 (Jozefowicz et al. 2015), so that state persists before training.
 
     Args:
         in_features: E.
-        memory: kind and sizes.
+        config: kind and sizes.
     """
 
-    def __init__(self, in_features: int, memory: RecurrentConfig) -> None:
+    def __init__(self, in_features: int, config: RecurrentConfig) -> None:
         super().__init__()
-        self.memory, self.out_features = memory, memory.hidden_size
-        self.core = KINDS[memory.kind][0](in_features, memory.hidden_size, memory.num_layers)
-        if memory.kind == "lstm":
-            for layer in range(memory.num_layers):  # the gates lie in the order input, forget, cell, output
+        self.config = config
+        self.out_features = config.hidden_size
+        self.core = KINDS[config.kind][0](in_features, config.hidden_size, config.num_layers)
+        if config.kind == "lstm":
+            for layer in range(config.num_layers):  # the order of the gates is input, forget, cell, output
                 nn.init.ones_(getattr(self.core, f"bias_ih_l{layer}").data.chunk(4)[1])
 
     def forward(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
-        """`[S, N, E]` from `state` `[N, P]` -> what is remembered after each step `[S, N, H]`, and the state `[N, P]`."""
-        layers = self.memory.num_layers
+        """Maps inputs `[S, N, E]` and `state` `[N, P]` to outputs `[S, N, H]` and the last state `[N, P]`."""
+        layers = self.config.num_layers
         parts = state.view(state.shape[0], -1, self.out_features).transpose(0, 1).contiguous()  # [layers (x 2), N, H]
-        if self.memory.kind == "gru":
+        if self.config.kind == "gru":
             out, after = self.core(x, parts)
         else:
             out, pair = self.core(x, (parts[:layers], parts[layers:]))
             after = torch.cat(pair)
         return out, after.transpose(0, 1).flatten(1)
 
-    def burn_in(self, x: Tensor, state: Tensor, begins: Tensor) -> Tensor:
-        """The state after `[S, N, E]`, zeroed before each step at which an episode begins.
+    def unroll(self, x: Tensor, state: Tensor, begins: Tensor) -> tuple[Tensor, Tensor]:
+        """Maps inputs to outputs `[S, N, H]` and the last state, zeroing the state where an episode begins.
 
         Args:
-            x: inputs; S may be 0.
-            state: `[N, P]`.
-            begins: `[S, N]` bool.
+            x: inputs `[S, N, E]`, S >= 1.
+            state: `[N, P]` before the first step.
+            begins: `[S, N]` bool, True zeroes the state before that step.
         """
-        return self.unroll(x, state, begins)[1] if len(x) else state
-
-    def unroll(self, x: Tensor, state: Tensor, begins: Tensor) -> tuple[Tensor, Tensor]:
-        """What is remembered after each step `[S, N, H]`, S >= 1, and the last state; arguments as of `burn_in`."""
-        out, first = [], 0  # whole stretches are fast; between them some episode begins
+        outputs = []
+        first = 0
+        # one call of the kernel for each stretch without an episode start is faster than one for each step
         for step in begins.any(1).nonzero()[:, 0].tolist():  # a CPU-GPU sync point
             if step > first:
-                some, state = self(x[first:step], state)
-                out.append(some)
-            state, first = zeroed(state, begins[step]), step
-        some, state = self(x[first:], state)
-        return torch.cat([*out, some]), state
+                out, state = self(x[first:step], state)
+                outputs.append(out)
+            state = zero_state(state, begins[step])
+            first = step
+        out, state = self(x[first:], state)
+        return torch.cat([*outputs, out]), state
 
 
-def zeroed(state: Tensor, begins: Tensor) -> Tensor:
-    """States `[N, P]`, zeros where `begins` `[N]`."""
+def zero_state(state: Tensor, begins: Tensor) -> Tensor:
+    """Returns states `[N, P]`, zero where `begins` `[N]` is True."""
     return torch.where(begins.unsqueeze(-1), 0.0, state)
 
 
 def one_hot_actions(action: Tensor, num_actions: int) -> Tensor:
-    """`[N]` or `[N, D]` int64 -> `[N, A]` or `[N, D * A]` float32; -1 stands for no action: zeros."""
+    """Returns actions `[N]` or `[N, D]` int64 as one-hot `[N, A]` or `[N, D * A]` float32; zeros for -1 (no action)."""
     hot = action.unsqueeze(-1) == torch.arange(num_actions, device=action.device)
     return hot.flatten(1).float()
-
-
-def told_width(memory: RecurrentConfig, action_shape: tuple[int, ...], num_actions: int) -> int:
-    """Numbers that `with_told` puts beside the features.
-
-    Args:
-        memory: what is told.
-        action_shape: of one action, `()`, `(D,)` or that of a Box.
-        num_actions: A; 0 for a Box.
-    """
-    return memory.previous_action * math.prod(action_shape) * (num_actions or 1) + memory.previous_reward
-
-
-def with_told(x: Tensor, memory: RecurrentConfig, action: Tensor, reward: Tensor, num_actions: int) -> Tensor:
-    """Features `[N, E]`, and beside them what else a memory reads: the action that led here, the reward that came with it.
-
-    Args:
-        x: features.
-        memory: what is told.
-        action: `[N]` or `[N, D]` choices, -1: none; or `[N, *shape]` of a Box, zeros: none.
-        reward: `[N]`.
-        num_actions: A; 0 for a Box.
-    """
-    read = [x]
-    if memory.previous_action:
-        read.append(one_hot_actions(action, num_actions) if num_actions else action.flatten(1))
-    if memory.previous_reward:
-        read.append(reward.unsqueeze(-1))
-    return torch.cat(read, -1) if len(read) > 1 else x

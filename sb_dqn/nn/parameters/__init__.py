@@ -1,1 +1,1 @@
-"""Parameter storage and optimizers."""
+"""Parameter storage and optimisers."""

@@ -1,4 +1,4 @@
-"""All parameters of a module in one flat tensor: one norm, one optimiser step and one copy instead of one each."""
+"""Parameters in one flat tensor: one norm, one optimiser step and one copy for all."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from torch import Tensor, nn
 
 
 def flatten_parameters(parameters: Sequence[nn.Parameter], dtype: torch.dtype = torch.float32) -> Tensor:
-    """Moves parameters into one new flat tensor, of which they become views; 4-d weights in channels_last order.
+    """Moves parameters into a new flat tensor, of which they become views; 4-d weights in channels_last order.
 
     Args:
-        parameters: re-pointed in place; values stay.
-        dtype: of the new storage.
+        parameters: changed in place; their values stay.
+        dtype: dtype of the flat tensor.
 
     Returns:
-        `[P]`, in the order given.
+        `[P]`, in the order of `parameters`.
     """
     flat = flat_copy(parameters).to(dtype)
     point_into(zip(parameters, flat_views(flat, parameters), strict=True))
@@ -25,9 +25,13 @@ def flatten_parameters(parameters: Sequence[nn.Parameter], dtype: torch.dtype = 
 
 @torch.no_grad()
 def point_into(places: Iterable[tuple[nn.Parameter, Tensor]]) -> None:
-    """Points parameters at their places in flat storage, unless they are there; their values go with them."""
+    """Makes parameters views of their places in flat storage, with their current values.
+
+    Args:
+        places: pairs of a parameter and its place; pairs that already share storage are skipped.
+    """
     moved = [(parameter, place, parameter.clone()) for parameter, place in places if not _is_at(parameter, place)]
-    for parameter, place, value in moved:  # only now: the place of one may hold the value of another
+    for parameter, place, value in moved:  # after all clones: places may overlap the old storage of others
         parameter.data = place.copy_(value)
 
 
@@ -40,13 +44,14 @@ def _is_at(parameter: Tensor, place: Tensor) -> bool:
 
 
 def flat_copy(tensors: Iterable[Tensor]) -> Tensor:
-    """The tensors one after another in one new flat tensor, in the order that `flatten_parameters` uses."""
+    """Returns tensors concatenated into a new flat tensor, in the layout of `flatten_parameters`."""
     return torch.cat([_row(tensor.detach()) for tensor in tensors])
 
 
 def flat_views(flat: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
-    """Views of `flat` in the shapes of `like`: the inverse of `flat_copy`."""
-    views, start = [], 0
+    """Returns views of `flat` in the shapes of `like`; the inverse of `flat_copy`."""
+    views = []
+    start = 0
     for tensor in like:
         view = flat[start : start + tensor.numel()]
         start += tensor.numel()

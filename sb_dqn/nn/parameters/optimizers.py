@@ -1,4 +1,4 @@
-"""Optimisers: which are allowed, those that torch does not have, and what one takes over from another."""
+"""Optimisers: checks of their classes, RMSprop as in TensorFlow, and transfer of their state."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from sb_dqn.checks import check_float
 from sb_dqn.errors import ConfigurationError, nearest
 from sb_dqn.nn.parameters.flat import flat_views
 
-# these treat each number alone, so one flat parameter gives what many would
 ELEMENTWISE = (
     "Adam",
     "AdamW",
@@ -27,25 +26,26 @@ ELEMENTWISE = (
     "Adadelta",
     "ASGD",
 )
+"""Optimisers that treat each number independently, so that one flat parameter gives the same result as many."""
 
 
 class RMSpropTFLike(torch.optim.Optimizer):
-    r"""RMSprop in the form of TensorFlow: epsilon under the root, and running squares that begin at 1.
+    r"""RMSprop as in TensorFlow: epsilon inside the root, and running squares initialised to 1.
 
     .. math:: s \leftarrow \alpha s + (1 - \alpha) g^2, \quad \theta \leftarrow \theta - \eta\, g / \sqrt{s + \varepsilon}
 
-    The first steps are small where those of `torch.optim.RMSprop` are large. The original A2C and Stable-Baselines3's class of
-    this name use this form; `A2C` takes it by `policy_kwargs=dict(optimizer_class="RMSpropTFLike")`.
+    The first steps are small where torch's are large; A2C was tuned with this form (as Stable-Baselines3's class of this
+    name).
 
     Args:
         params: parameters, or groups of them.
         lr: eta, >= 0.
-        alpha: share of the old squares, [0, 1].
+        alpha: smoothing, [0, 1].
         eps: epsilon, >= 0.
-        weight_decay: times the parameters, added to the gradient, >= 0.
+        weight_decay: L2 penalty, >= 0.
 
     Raises:
-        ConfigurationError: a number is out of its range.
+        ConfigurationError: an argument is out of range.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class RMSpropTFLike(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """One step along the gradients that are there."""
+        """Makes one step along the current gradients."""
         loss = None if closure is None else closure()
         for group in self.param_groups:
             for parameter in group["params"]:
@@ -76,27 +76,27 @@ class RMSpropTFLike(torch.optim.Optimizer):
         parameter.addcdiv_(gradient, (square + group["eps"]).sqrt_(), value=-float(group["lr"]))
 
 
-KEEPING = ("amsgrad", "centered", "momentum")
-"""Settings with which an optimiser keeps further moments."""
+MOMENT_OPTIONS = ("amsgrad", "centered", "momentum")
+"""Options with which an optimiser has further moments."""
 
 
 def take_moments(optimizer: torch.optim.Optimizer, saved: Mapping[str, Any], plain_adam: bool) -> None:
-    """Has an optimiser take over momenta, counts and the rate of another; no momenta where that one kept others than it.
+    """Loads moments, counts and learning rate of another optimiser; no moments if the two have different ones.
 
     Args:
-        optimizer: how it steps stays as it is.
-        saved: `state_dict` of an optimiser of its class.
-        plain_adam: it is stepped by a kernel of torch's, which reads what it is told to.
+        optimizer: optimiser to change; its options stay.
+        saved: `state_dict` of an optimiser of the same class.
+        plain_adam: the optimiser is stepped by a fused kernel of torch, which does not check its state.
 
     Raises:
-        ValueError: they are of other parameters; nothing has changed.
+        ValueError: the state is that of other parameters; nothing has changed.
     """
     before = optimizer.state_dict()
     pairs = list(zip(before["param_groups"], saved["param_groups"], strict=True))
-    alike = all(bool(mine.get(key)) == bool(theirs.get(key)) for mine, theirs in pairs for key in KEEPING)
+    same_moments = all(bool(mine.get(key)) == bool(theirs.get(key)) for mine, theirs in pairs for key in MOMENT_OPTIONS)
     groups = [{**mine, "lr": theirs["lr"]} for mine, theirs in pairs]
     try:
-        optimizer.load_state_dict({"state": saved["state"] if alike else {}, "param_groups": groups})
+        optimizer.load_state_dict({"state": saved["state"] if same_moments else {}, "param_groups": groups})
         _check_moments(optimizer, plain_adam)
     except Exception:
         optimizer.load_state_dict(before)
@@ -104,24 +104,33 @@ def take_moments(optimizer: torch.optim.Optimizer, saved: Mapping[str, Any], pla
 
 
 def split_moments(saved: Mapping[str, Any], like: Sequence[torch.Tensor]) -> dict[str, Any]:
-    """What an optimiser of one flat parameter keeps, as one of the parameters that lie in it keeps it."""
+    """Returns the state of an optimiser of one flat parameter as that of an optimiser of its parts.
+
+    Args:
+        saved: `state_dict` of the optimiser of the flat parameter.
+        like: the parts, in order.
+    """
     whole = sum(each.numel() for each in like)
     states: list[dict[str, Any]] = [{} for _ in like]
     for state in saved["state"].values():
-        for name, kept in state.items():
-            flat = torch.is_tensor(kept) and kept.ndim == 1 and len(kept) == whole
-            for own, part in zip(states, flat_views(kept, like) if flat else [kept] * len(like), strict=True):
+        for name, value in state.items():
+            flat = torch.is_tensor(value) and value.ndim == 1 and len(value) == whole
+            for own, part in zip(states, flat_views(value, like) if flat else [value] * len(like), strict=True):
                 own[name] = part.clone() if torch.is_tensor(part) else part
     (group,) = saved["param_groups"]
-    kept_by = {place: state for place, state in enumerate(states) if state}
-    return {"state": kept_by, "param_groups": [{**group, "params": list(range(len(like)))}]}
+    by_place = {place: state for place, state in enumerate(states) if state}
+    return {"state": by_place, "param_groups": [{**group, "params": list(range(len(like)))}]}
 
 
 def _check_moments(optimizer: torch.optim.Optimizer, plain_adam: bool) -> None:
-    """Refuses what the kernels would stumble over at the next step."""
+    """Checks the state, which kernels would fail on in the next step.
+
+    Raises:
+        ValueError: a moment is missing or has another shape.
+    """
     for master, state in optimizer.state.items():
         if not isinstance(master, torch.Tensor):
-            raise ValueError("the optimiser's state is of more parameters")
+            raise ValueError("The optimiser's state is that of more parameters.")
         missing = {"step", "exp_avg", "exp_avg_sq"} - state.keys() if plain_adam else set()
         for name in missing:
             raise ValueError(f"the optimiser's {name!r} is missing")
@@ -135,14 +144,19 @@ def _check_moments(optimizer: torch.optim.Optimizer, plain_adam: bool) -> None:
 
 
 def checked_optimizer(optimizer_class: Any) -> str:
-    """The name of a class of torch.optim that steps along one gradient."""
+    """Returns the name of an optimiser class that steps along one gradient.
+
+    Raises:
+        ConfigurationError: another class.
+    """
     if not (isinstance(optimizer_class, type) and issubclass(optimizer_class, torch.optim.Optimizer)):
         raise ConfigurationError(
-            f"optimizer_class={optimizer_class!r} is not allowed: give a class of torch.optim, e.g. torch.optim.Adam"
+            f"optimizer_class must be a class of torch.optim, got {optimizer_class!r}. Give for example torch.optim.Adam."
         )
     if issubclass(optimizer_class, torch.optim.LBFGS):
         raise ConfigurationError(
-            "optimizer_class=LBFGS evaluates the loss many times a step; give one that steps along one gradient"
+            "optimizer_class must step along one gradient, got LBFGS, which evaluates the loss many times a step. Give for "
+            "example torch.optim.Adam."
         )
     return optimizer_class.__name__
 
@@ -150,16 +164,16 @@ def checked_optimizer(optimizer_class: Any) -> str:
 def make_optimizer(
     optimizer_class: type[torch.optim.Optimizer], masters: list[nn.Parameter], kwargs: dict[str, Any]
 ) -> torch.optim.Optimizer:
-    """An optimiser with a rate of 0, to be set before its first step.
+    """Returns an optimiser with a learning rate of 0, to be set before its first step.
 
     Raises:
-        ConfigurationError: it does not take these arguments, or the rate is among them.
+        ConfigurationError: the class refuses the arguments, or the learning rate is one of them.
     """
     allowed = [name for name in inspect.signature(optimizer_class).parameters if name not in ("params", "lr")]
     if "lr" in kwargs:
         raise ConfigurationError(
-            f"optimizer_kwargs={kwargs}: the rate is not for the optimiser, which is told it before each step; give "
-            f"learning_rate={kwargs['lr']!r} to the algorithm"
+            f"optimizer_kwargs must not have 'lr', which is set before each step, got {kwargs}. Give "
+            f"learning_rate={kwargs['lr']!r} to the algorithm."
         )
     fused = "fused" in allowed and not kwargs.keys() & {"fused", "foreach", "differentiable"}
     try:

@@ -1,4 +1,4 @@
-"""Plain stacks of convolutions: what our CNNs share, the Nature CNN, and one for the small images of MinAtar."""
+"""Convolutional features extractors: their base class, the Nature CNN, and the CNN for MinAtar."""
 
 from __future__ import annotations
 
@@ -16,23 +16,22 @@ from sb_dqn.errors import ConfigurationError
 from sb_dqn.nn.layers.linear import Linear
 from sb_dqn.nn.layers.norms import LayerNorm, Shape, SpectralConv2d, check_layer_norm, image_norm
 from sb_dqn.nn.layers.small_image_conv import SMALL_PIXELS, WindowedConv2d
-from sb_dqn.nn.layers.strided_conv import StridedConv2d
 from sb_dqn.nn.torsos.feature_extractor import BaseFeaturesExtractor
 from sb_dqn.spaces import is_image
 
 
 class ImageExtractor(BaseFeaturesExtractor, ABC):
-    """Parent of our CNNs: convolutions, their output in one row, and a hidden layer unless the policy brings its own.
+    """Base class of CNNs: convolutions, flattening, and a hidden layer unless the policy builds it.
 
-    Each class says in `HIDDEN` how wide its paper's hidden layer is.
+    `HIDDEN` of a subclass is the width of the hidden layer in its paper.
 
     Args:
         observation_space: image `[C, H, W]`.
-        layers: from images to images.
-        shape: (C, H, W) of what they return.
-        features_dim: width of the hidden layer; None leaves it out, and the row itself is what comes out.
-        layer_norm: normalise in the hidden layer too.
-        activation: of the hidden layer.
+        layers: modules from images to images.
+        shape: (C, H, W) of their output.
+        features_dim: width of the hidden layer; None: no hidden layer.
+        layer_norm: layer norm in the hidden layer too.
+        activation: activation of the hidden layer; None: ReLU.
     """
 
     def __init__(
@@ -54,64 +53,64 @@ class ImageExtractor(BaseFeaturesExtractor, ABC):
             norm = [nn.LayerNorm(features_dim)] if layer_norm else []
             self.linear = nn.Sequential(Linear(width, features_dim), *norm, activation or nn.ReLU())
 
-    @property
-    def reads_bytes(self) -> bool:
-        # a class of a user's that computes something else of its own is given what it expects
-        return type(self).forward is ImageExtractor.forward and isinstance(self.cnn[0], StridedConv2d)
-
     def forward(self, observation: Tensor) -> Tensor:
         return self.linear(self.cnn(observation))  # type: ignore[no-any-return]  # nn.Module.__call__ is untyped
 
 
 def image_shape(observation_space: spaces.Space[Any], name: str, normalized: bool) -> Shape:
-    """(C, H, W) of an image.
+    """Returns (C, H, W) of an image.
 
     Raises:
         ConfigurationError: the space is no image.
     """
     if not is_image(observation_space, check_bool("normalized_image", normalized)):
         raise ConfigurationError(
-            f"{name} needs an image (three axes; uint8 of 0..255, or bool), not {observation_space}; use 'MlpPolicy' for "
-            f"vectors, 'MultiInputPolicy' for a Dict, and normalize_images=False for images of other numbers"
+            f"observation_space must be an image (three axes; uint8 of 0..255, or bool) for {name}, got {observation_space}. "
+            f"Use 'MlpPolicy' for vectors, 'MultiInputPolicy' for a Dict, and normalize_images=False for images of other "
+            f"numbers."
         )
     depth, height, width = observation_space.shape  # type: ignore[misc]  # an image, checked above
     return depth, height, width
 
 
-def check_numbers(name: str, given: Any, low: int = 1) -> list[int]:
-    """A list of whole numbers, none below `low`.
+def check_numbers(name: str, numbers: Any, low: int = 1) -> list[int]:
+    """Returns a list of integers from `low`.
 
     Raises:
-        ConfigurationError: it is no list, or a number is out of range.
+        ConfigurationError: no list, or a number is out of range.
     """
-    if isinstance(given, str) or not isinstance(given, Sequence):
-        raise ConfigurationError(f"{name}={given!r} is not allowed: give a list of whole numbers, e.g. (32, 64)")
-    return [check_int(f"{name} entry", number, low) for number in given]
+    if isinstance(numbers, str) or not isinstance(numbers, Sequence):
+        raise ConfigurationError(f"{name} must be a list of integers, got {numbers!r}. Give for example (32, 64).")
+    return [check_int(f"{name} entry", number, low) for number in numbers]
 
 
-def check_rows(**given: Any) -> list[tuple[int, ...]]:
-    """Options that have one number for each convolution, turned into one row for each; only `paddings` may be 0.
+def check_rows(**options: Any) -> list[tuple[int, ...]]:
+    """Returns one row per convolution from options with one number per convolution; only `paddings` may be 0.
 
     Raises:
-        ConfigurationError: one is no list of whole numbers, or lengths differ or are 0.
+        ConfigurationError: an option is no list of integers, or lengths differ or are 0.
     """
-    lists = {name: check_numbers(name, value, 0 if name == "paddings" else 1) for name, value in given.items()}
+    lists = {name: check_numbers(name, value, 0 if name == "paddings" else 1) for name, value in options.items()}
     lengths = {len(numbers) for numbers in lists.values()}
     if len(lengths) != 1 or 0 in lengths:
         listed = ", ".join(f"{name}={tuple(numbers)}" for name, numbers in lists.items())
-        raise ConfigurationError(f"{listed} need the same length, one number for each convolution: give all of them")
+        raise ConfigurationError(
+            f"{', '.join(lists)} must have the same length, one number for each convolution, got {listed}. Give all of them."
+        )
     return list(zip(*lists.values(), strict=True))
 
 
 @dataclass(frozen=True)
 class Convolutions:
-    """Layers of convolution, layer norm, max-pooling and ReLU, of which the middle two are optional.
+    """Stack of convolutions with optional layer norm, optional max-pooling, and ReLU.
 
     Args:
-        channels, kernels, strides: of each convolution.
-        paddings: of each convolution; None: 0.
-        use_maxpool: stride-1 convolutions, each followed by max-pooling with its stride.
-        layer_norm: after each convolution: over the whole image (True), or over the "channels" at each place.
+        channels: output channels of each convolution.
+        kernels: kernel size of each convolution.
+        strides: stride of each convolution.
+        paddings: padding of each convolution; None: 0.
+        use_maxpool: convolutions of stride 1, each followed by max-pooling with its stride.
+        layer_norm: after each convolution: over the whole image (True), or over the "channels" at each pixel.
         spectral_norm: divide each weight by its largest singular value.
 
     Raises:
@@ -135,14 +134,14 @@ class Convolutions:
     @property
     def rows(self) -> list[tuple[int, ...]]:
         """(channels, kernel, stride, padding) of each convolution."""
-        given = {"channels": self.channels, "kernels": self.kernels, "strides": self.strides}
+        options = {"channels": self.channels, "kernels": self.kernels, "strides": self.strides}
         if self.paddings is not None:
-            return check_rows(**given, paddings=self.paddings)
-        return [(*row, 0) for row in check_rows(**given)]
+            return check_rows(**options, paddings=self.paddings)
+        return [(*row, 0) for row in check_rows(**options)]
 
     @property
     def smallest(self) -> int:
-        """Fewest pixels along an axis of which something is left."""
+        """Smallest height and width with an output, in pixels."""
         size = 1
         for _, kernel, stride, padding in reversed(self.rows):
             size = size * stride + kernel - 1 if self.use_maxpool else (size - 1) * stride + kernel
@@ -150,21 +149,21 @@ class Convolutions:
         return size
 
     def build(self, shape: Shape) -> tuple[list[nn.Module], Shape]:
-        """The layers for images of `shape`, and the shape of what they return.
+        """Returns the layers for images of `shape` (C, H, W), and the shape of their output.
 
-        ReLU comes after max-pooling: the result is that of the usual order, for a fraction of the work.
+        ReLU comes after max-pooling: the same result as in the usual order, for a fraction of the work.
 
         Raises:
             ConfigurationError: the image is too small.
         """
         if min(shape[1:]) < self.smallest:
             raise ConfigurationError(
-                f"image {shape} is too small for kernels {tuple(self.kernels)} with strides {tuple(self.strides)}; resize "
-                f"it to {self.smallest} x {self.smallest} or more, give smaller kernels through "
-                f"features_extractor_kwargs, or take features_extractor_class=MinAtarCNN"
+                f"image {shape} is too small for kernels {tuple(self.kernels)} with strides {tuple(self.strides)}. Resize it "
+                f"to {self.smallest} x {self.smallest} or more, give smaller kernels through features_extractor_kwargs, or "
+                f"use features_extractor_class=MinAtarCNN."
             )
         small = max(shape[1:]) <= SMALL_PIXELS
-        make = SpectralConv2d if self.spectral_norm else WindowedConv2d if small else StridedConv2d
+        make: Any = SpectralConv2d if self.spectral_norm else WindowedConv2d if small else nn.Conv2d
         layers: list[nn.Module] = []
         for channels, kernel, stride, padding in self.rows:
             pool, step = (stride, 1) if self.use_maxpool else (1, stride)
@@ -183,16 +182,16 @@ class Convolutions:
 class NatureCNN(ImageExtractor):
     """Three convolutions and a hidden layer (Mnih et al. 2015, doi 10.1038/nature14236).
 
-    The options are those of rlpyt: its Atari network is `paddings=(0, 1, 1)`, or `use_maxpool=True` beside it.
+    The options are those of rlpyt: its Atari network is `paddings=(0, 1, 1)`, optionally with `use_maxpool=True`.
 
     Args:
         observation_space: image `[C, H, W]`, with the defaults at least 36 x 36.
-        features_dim: width of the hidden layer; None leaves it out.
+        features_dim: width of the hidden layer; None: no hidden layer.
         channels, kernels, strides, paddings, use_maxpool, layer_norm, spectral_norm: see `Convolutions`.
-        normalized_image: take any Box of three axes for an image.
+        normalized_image: treat any Box of three axes as an image.
 
     Raises:
-        ConfigurationError: no image, too small a one, or an option out of range.
+        ConfigurationError: no image, an image that is too small, or an option out of range.
     """
 
     HIDDEN = 512
@@ -210,8 +209,8 @@ class NatureCNN(ImageExtractor):
         layer_norm: LayerNorm = False,
         spectral_norm: bool = False,
     ) -> None:
-        plan = Convolutions(channels, kernels, strides, paddings, use_maxpool, layer_norm, spectral_norm)
-        layers, shape = plan.build(image_shape(observation_space, "NatureCNN", normalized_image))
+        convolutions = Convolutions(channels, kernels, strides, paddings, use_maxpool, layer_norm, spectral_norm)
+        layers, shape = convolutions.build(image_shape(observation_space, "NatureCNN", normalized_image))
         super().__init__(observation_space, layers, shape, features_dim, layer_norm)
 
 
@@ -220,12 +219,12 @@ class MinAtarCNN(ImageExtractor):
 
     Args:
         observation_space: image `[C, H, W]`.
-        features_dim: width of the hidden layer; None leaves it out.
+        features_dim: width of the hidden layer; None: no hidden layer.
         channels, kernels, strides, paddings, use_maxpool, layer_norm, spectral_norm: see `Convolutions`.
-        normalized_image: take any Box of three axes for an image.
+        normalized_image: treat any Box of three axes as an image.
 
     Raises:
-        ConfigurationError: no image, too small a one, or an option out of range.
+        ConfigurationError: no image, an image that is too small, or an option out of range.
     """
 
     HIDDEN = 128
@@ -243,6 +242,6 @@ class MinAtarCNN(ImageExtractor):
         layer_norm: LayerNorm = False,
         spectral_norm: bool = False,
     ) -> None:
-        plan = Convolutions(channels, kernels, strides, paddings, use_maxpool, layer_norm, spectral_norm)
-        layers, shape = plan.build(image_shape(observation_space, "MinAtarCNN", normalized_image))
+        convolutions = Convolutions(channels, kernels, strides, paddings, use_maxpool, layer_norm, spectral_norm)
+        layers, shape = convolutions.build(image_shape(observation_space, "MinAtarCNN", normalized_image))
         super().__init__(observation_space, layers, shape, features_dim, layer_norm)

@@ -1,8 +1,7 @@
-"""Features extractors, with Stable-Baselines3's contract: built for a space, they say their `features_dim`."""
+"""Registry of features extractors, the default ones, and the one for Dict observations."""
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,75 +10,66 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from sb_dqn.checks import check_choice, check_int, check_mapping
-from sb_dqn.errors import ConfigurationError, nearest
 from sb_dqn.nn.torsos.convolutions import ImageExtractor, MinAtarCNN, NatureCNN
-from sb_dqn.nn.torsos.feature_extractor import BaseFeaturesExtractor, FlattenExtractor
+from sb_dqn.nn.torsos.feature_extractor import (
+    BaseFeaturesExtractor,
+    Features,
+    FlattenExtractor,
+    Pixels,
+    Preprocess,
+    make_extractor,
+)
 from sb_dqn.nn.torsos.hadamax import HadamaxCNN
 from sb_dqn.nn.torsos.impala import ImpalaCNN
-from sb_dqn.spaces import is_image
+from sb_dqn.spaces import Channels, is_image
 
 __all__ = [
-    "EXTRACTORS", "BaseFeaturesExtractor", "CombinedExtractor", "FlattenExtractor", "HadamaxCNN", "ImageExtractor",
-    "ImpalaCNN", "MinAtarCNN", "NatureCNN", "default_cnn", "make_extractor",
-]  # fmt: skip
+    "EXTRACTORS",
+    "BaseFeaturesExtractor",
+    "CombinedExtractor",
+    "FlattenExtractor",
+    "HadamaxCNN",
+    "ImageExtractor",
+    "ImpalaCNN",
+    "MinAtarCNN",
+    "NatureCNN",
+    "default_cnn",
+    "default_extractor",
+    "describe_images",
+    "images_of",
+]
 
 NATURE_PIXELS = 36
-"""The Nature CNN leaves nothing of a smaller image."""
+"""Smallest height and width for the Nature CNN, in pixels."""
 
 
 def default_cnn(space: spaces.Space[Any]) -> type[NatureCNN] | type[MinAtarCNN]:
-    """NatureCNN for an image `[C, H, W]` that is large enough for it, else MinAtarCNN."""
+    """Returns NatureCNN for an image `[C, H, W]` that is large enough for it, else MinAtarCNN."""
     return NatureCNN if min((space.shape or (0,))[-2:]) >= NATURE_PIXELS else MinAtarCNN
 
 
-def make_extractor(
-    chosen: Any,
-    space: spaces.Space[Any],
-    kwargs: dict[str, Any],
-    names: tuple[str, str] = ("features_extractor_class", "features_extractor_kwargs"),
-) -> BaseFeaturesExtractor:
-    """An extractor of a class that a user may have chosen.
-
-    Args:
-        chosen: the class.
-        space: that it is made for.
-        kwargs: its further arguments.
-        names: of the keywords that `chosen` and `kwargs` came by, for messages.
-
-    Raises:
-        ConfigurationError: it is no such class, or does not take these arguments.
-    """
-    if not callable(chosen) or isinstance(chosen, nn.Module):
-        raise ConfigurationError(f"{names[0]}={chosen!r} is not allowed: give a subclass of BaseFeaturesExtractor")
-    name = getattr(chosen, "__name__", repr(chosen))
-    try:
-        extractor: BaseFeaturesExtractor = chosen(space, **kwargs)
-    except TypeError as error:
-        allowed = list(inspect.signature(chosen).parameters)[1:]
-        unknown = next((str(key) for key in kwargs if key not in allowed), "")
-        raise ConfigurationError(
-            f"{names[0]}={name} does not take {names[1]}={kwargs}: {error}; allowed are {allowed}.{nearest(unknown, allowed)}"
-        ) from error
-    if getattr(extractor, "features_dim", None) is None:
-        raise ConfigurationError(
-            f"{names[0]}={name} has no features_dim; derive it from BaseFeaturesExtractor and give the width of its output "
-            f"to super().__init__(observation_space, features_dim)"
-        )
-    return extractor
+def default_extractor(
+    observation_space: spaces.Space[Any], channels: Channels = None, normalized: bool = False
+) -> type[BaseFeaturesExtractor]:
+    """Returns a CNN by the size of an image, CombinedExtractor for a Dict, FlattenExtractor for anything else."""
+    if isinstance(observation_space, spaces.Dict):
+        return CombinedExtractor
+    (leaf,) = Preprocess(observation_space, not normalized, channels).feature_spaces().values()
+    return default_cnn(leaf) if is_image(leaf, normalized) else FlattenExtractor
 
 
 class CombinedExtractor(BaseFeaturesExtractor):
-    """One extractor per key of a Dict, side by side: a CNN for images, the row itself for the rest.
+    """One features extractor per key of a Dict, their outputs concatenated: a CNN for images, flattening for other keys.
 
     Args:
         observation_space: Dict of leaves, after preprocessing.
         cnn_output_dim: width of each CNN's features.
-        normalized_image: take any Box of three axes for an image.
-        cnn_class: of each CNN, or its name; None: by the size of the image.
-        cnn_kwargs: its keywords.
+        normalized_image: treat any Box of three axes as an image.
+        cnn_class: class of each CNN, or its name; None: chosen by the size of the image.
+        cnn_kwargs: keyword arguments of each CNN.
 
     Raises:
-        ConfigurationError: there is no CNN of that name, or it does not take these arguments.
+        ConfigurationError: unknown name, or the class refuses the arguments.
     """
 
     def __init__(
@@ -93,11 +83,11 @@ class CombinedExtractor(BaseFeaturesExtractor):
         if isinstance(cnn_class, str):
             check_choice("features_extractor_kwargs['cnn_class']", cnn_class, CNNS)
             cnn_class = EXTRACTORS[cnn_class]
-        further = check_mapping("features_extractor_kwargs['cnn_kwargs']", cnn_kwargs)
+        extra_kwargs = check_mapping("features_extractor_kwargs['cnn_kwargs']", cnn_kwargs)
         leaves = observation_space.spaces
         images = [key for key, leaf in leaves.items() if is_image(leaf, normalized_image)]
         width = check_int("features_extractor_kwargs['cnn_output_dim']", cnn_output_dim, 1)
-        kwargs = {"features_dim": width, "normalized_image": normalized_image, **further}
+        kwargs = {"features_dim": width, "normalized_image": normalized_image, **extra_kwargs}
         names = "features_extractor_kwargs['cnn_class']", "cnn_kwargs"
         parts: dict[str, BaseFeaturesExtractor] = {
             key: make_extractor(cnn_class or default_cnn(leaf), leaf, kwargs, names)
@@ -106,7 +96,7 @@ class CombinedExtractor(BaseFeaturesExtractor):
             for key, leaf in leaves.items()
         }
         super().__init__(observation_space, sum(part.features_dim for part in parts.values()))
-        # a module's name may not hold a dot; the paths of nested keys may
+        # names of modules must not contain dots, which the paths of nested keys do
         self.keys = list(parts)
         self.parts = nn.ModuleList(parts.values())
 
@@ -122,6 +112,28 @@ EXTRACTORS: dict[str, type[BaseFeaturesExtractor]] = {
     extractor.__name__: extractor
     for extractor in (FlattenExtractor, NatureCNN, MinAtarCNN, ImpalaCNN, HadamaxCNN, CombinedExtractor)
 }
-"""Classes that a checkpoint may name without trust."""
+"""Classes that a checkpoint may name without `trust`."""
 CNNS = tuple(name for name, extractor in EXTRACTORS.items() if issubclass(extractor, ImageExtractor))
-"""Those for images."""
+"""Names of the features extractors for images."""
+
+
+def images_of(policy: nn.Module) -> dict[str, Pixels]:
+    """Returns the preprocessing of each image of the observation, by key."""
+    return {
+        key: image
+        for part in policy.modules()
+        if isinstance(part, Features)
+        for key, image in part.preprocess.images.items()
+    }
+
+
+def describe_images(policy: nn.Module) -> list[str]:
+    """Returns one line for each image of the observation: the axis of its channels, and its network."""
+    lines: dict[str, None] = {}  # an ordered set: target networks read the same images
+    for part in policy.modules():
+        if isinstance(part, Features):
+            networks = part.extractor.networks() if isinstance(part.extractor, CombinedExtractor) else {}
+            for key, image in part.preprocess.images.items():
+                network = type(networks.get(key, part.extractor)).__name__
+                lines[f"image {key!r} of shape {image.describe()}, {network}"] = None
+    return list(lines)

@@ -1,4 +1,4 @@
-"""The Hadamax encoder: products of two branches, max-pooled."""
+"""Hadamax encoder: max-pooled products of two convolutional branches."""
 
 from __future__ import annotations
 
@@ -13,22 +13,25 @@ from sb_dqn.nn.torsos.convolutions import ImageExtractor, check_rows, image_shap
 
 
 class HadamaxBlock(nn.Module):
-    r"""Two convolutions of the same image, multiplied entry by entry and max-pooled.
+    r"""Elementwise product of two convolutions of an image, max-pooled.
 
     .. math:: y = \mathrm{maxpool}(\mathrm{gelu}(\mathrm{LN}(W_1 * x)) \odot \mathrm{gelu}(\mathrm{LN}(W_2 * x)))
 
     Args:
         shape: (C, H, W) of the input.
-        channels, kernel: of the convolutions, which keep height and width.
-        pool, stride: window and step of the max-pooling.
-        layer_norm: over the "channels" at each place, over the whole image (True), or not at all.
+        channels: output channels.
+        kernel: kernel size of the convolutions, which keep height and width.
+        pool: window of the max-pooling.
+        stride: stride of the max-pooling.
+        layer_norm: over the "channels" at each pixel, over the whole image (True), or none (False).
     """
 
     def __init__(self, shape: Shape, channels: int, kernel: int, pool: int, stride: int, layer_norm: LayerNorm) -> None:
         super().__init__()
         depth, height, width = shape
-        before, after = (kernel - 1) // 2, kernel // 2
-        # an even kernel needs one more row after the image than before it; one padded copy serves both branches
+        before = (kernel - 1) // 2
+        after = kernel // 2
+        # an even kernel needs one more row after the image than before it; both branches share one padded copy
         self.pad = nn.Sequential(*[nn.ZeroPad2d((before, after, before, after))] * (before != after))
         padding = before if before == after else 0
         self.branches = nn.ModuleList(
@@ -50,21 +53,23 @@ class HadamaxBlock(nn.Module):
 
 
 class HadamaxCNN(ImageExtractor):
-    """Three blocks of multiplied branches and a hidden layer (Kooi et al. 2025, arXiv 2505.15345).
+    """Three Hadamax blocks and a hidden layer (Kooi et al. 2025, arXiv 2505.15345).
 
-    Taken from the paper: two branches with a Hadamard product, max-pooling with the strides that the Nature CNN has in
-    its convolutions, GELU (its tanh form), layer norm over the channels before each activation, Xavier-normal weights
-    and zero biases in the convolutions, and the channels, kernels and windows that are the defaults here; for
-    4 x 84 x 84 that gives 64 x 11 x 11 numbers. Left to the policy: the paper's hidden layer of 512 with layer norm and
-    GELU; it is built here where `features_dim` is a number, and else `net_arch`, `layer_norm` and `activation_fn` say it.
+    As in the paper: two branches with a Hadamard product, max-pooling with the strides of the Nature CNN's convolutions,
+    GELU (its tanh form), layer norm over the channels before each activation, Xavier-normal weights and zero biases in
+    the convolutions, and the default channels, kernels and windows; 4 x 84 x 84 gives 64 x 11 x 11 numbers. The paper's
+    hidden layer of 512 with layer norm and GELU is built here if `features_dim` is a number; otherwise `net_arch`,
+    `layer_norm` and `activation_fn` of the policy determine it.
 
     Args:
         observation_space: image `[C, H, W]`.
-        features_dim: width of the hidden layer; None leaves it out.
-        channels, kernels: of the two convolutions of each block.
-        pools, strides: windows and steps of the max-pooling of each block.
-        layer_norm: over the "channels" at each place, over the whole image (True), or not at all (False).
-        normalized_image: take any Box of three axes for an image.
+        features_dim: width of the hidden layer; None: no hidden layer.
+        channels: output channels of each block.
+        kernels: kernel size of each block.
+        pools: window of the max-pooling of each block.
+        strides: stride of the max-pooling of each block.
+        layer_norm: over the "channels" at each pixel, over the whole image (True), or none (False).
+        normalized_image: treat any Box of three axes as an image.
 
     Raises:
         ConfigurationError: no image, or an option out of range.
@@ -94,10 +99,10 @@ class HadamaxCNN(ImageExtractor):
         for part in self.cnn.modules():
             if isinstance(part, nn.Conv2d):
                 nn.init.xavier_normal_(part.weight)
-                nn.init.zeros_(part.bias)  # type: ignore[arg-type]  # our convolutions have one
+                nn.init.zeros_(part.bias)  # type: ignore[arg-type]  # made with a bias
 
 
 def _pooled(size: int, pool: int, stride: int, margin: int) -> int:
-    """Windows along an axis, the last of which may reach past the end but may not begin there."""
+    """Returns the number of windows along an axis; the last one may reach beyond the end but must not begin there."""
     count = -((size + 2 * margin - pool) // -stride) + 1
     return max(count - 1 if (count - 1) * stride >= size + margin else count, 1)

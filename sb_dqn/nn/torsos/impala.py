@@ -1,4 +1,4 @@
-"""The residual network of IMPALA, with what Beyond The Rainbow added to it."""
+"""Residual CNN of IMPALA, with the extensions of Beyond The Rainbow."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from sb_dqn.nn.torsos.convolutions import ImageExtractor, check_numbers, image_s
 
 
 class ResidualBlock(nn.Module):
-    """Two 3 x 3 convolutions around which the input goes on unchanged: x + conv(relu(conv(relu(x)))).
+    """Residual block of two 3 x 3 convolutions: x + conv(relu(conv(relu(x)))).
 
     Args:
-        channels: C, in and out.
+        channels: input and output channels.
         spectral_norm: divide each weight by its largest singular value.
     """
 
@@ -41,13 +41,13 @@ class ImpalaCNN(ImageExtractor):
 
     Args:
         observation_space: image `[C, H, W]`.
-        features_dim: width of the hidden layer; None leaves it out.
-        width: how many times as many channels as the paper: 1, 2 or 4.
-        widths: channels of each stage before that.
+        features_dim: width of the hidden layer; None: no hidden layer.
+        width: multiple of the paper's channels: 1, 2 or 4.
+        widths: channels of each stage for width 1.
         spectral_norm: divide the weights of the residual blocks' convolutions by their largest singular values.
-        adaptive_pool: (height, width) to which the last stage's output is max-pooled; None leaves it.
+        adaptive_pool: (height, width) to which the last stage's output is max-pooled; None: no pooling.
         layer_norm: after each stage's first convolution, and in the hidden layer.
-        normalized_image: take any Box of three axes for an image.
+        normalized_image: treat any Box of three axes as an image.
 
     Raises:
         ConfigurationError: no image, or an option out of range.
@@ -69,14 +69,16 @@ class ImpalaCNN(ImageExtractor):
         shape = image_shape(observation_space, "ImpalaCNN", normalized_image)
         if check_int("width", width, 1) not in (1, 2, 4):
             raise ConfigurationError(
-                f"width={width!r} is not allowed: give 1, 2 or 4, or the channels of each stage by widths"
+                f"width must be 1, 2 or 4, got {width!r}. Give one of them, or the channels of each stage by widths."
             )
         check_bool("spectral_norm", spectral_norm)
         check_layer_norm(layer_norm)
         layers: list[nn.Module] = []
         stages = check_numbers("widths", widths)
         if not stages:
-            raise ConfigurationError(f"widths={widths!r} is not allowed: give the channels of one stage or more")
+            raise ConfigurationError(
+                f"widths must not be empty, got {widths!r}. Give the channels of one stage or more."
+            )
         for channels in stages:
             stage, shape = _stage(shape, channels * int(width), spectral_norm, layer_norm)
             layers += stage
@@ -89,7 +91,7 @@ class ImpalaCNN(ImageExtractor):
 
 
 def _stage(shape: Shape, channels: int, spectral_norm: bool, layer_norm: LayerNorm) -> tuple[list[nn.Module], Shape]:
-    """One stage, and the shape of what it returns: half the height and width, rounded up."""
+    """Returns the layers of one stage and the shape of its output: half the height and width, rounded up."""
     depth, height, width = shape
     layers: list[nn.Module] = [nn.Conv2d(depth, channels, 3, padding=1)]
     layers += image_norm((channels, height, width), layer_norm)
@@ -98,15 +100,21 @@ def _stage(shape: Shape, channels: int, spectral_norm: bool, layer_norm: LayerNo
     return layers, (channels, (height + 1) // 2, (width + 1) // 2)
 
 
-def _pooled(given: Sequence[int], shape: Shape) -> tuple[int, int]:
-    """(height, width) to pool to, if the map is at least as large."""
-    sizes = check_numbers("adaptive_pool", given)
+def _pooled(adaptive_pool: Sequence[int], shape: Shape) -> tuple[int, int]:
+    """Returns `adaptive_pool` as (height, width).
+
+    Raises:
+        ConfigurationError: it is no pair, or larger than `shape`.
+    """
+    sizes = check_numbers("adaptive_pool", adaptive_pool)
     if len(sizes) != 2:
-        raise ConfigurationError(f"adaptive_pool={given!r} is not allowed: give (height, width), e.g. (6, 6), or None")
+        raise ConfigurationError(
+            f"adaptive_pool must be (height, width) or None, got {adaptive_pool!r}. Give for example (6, 6)."
+        )
     height, width = sizes
     if height > shape[1] or width > shape[2]:
         raise ConfigurationError(
-            f"adaptive_pool={(height, width)} is larger than what is pooled, {shape[1]} x {shape[2]}; give at most that, "
-            f"None, larger images, or features_extractor_class=MinAtarCNN"
+            f"adaptive_pool must be at most the size of its input, {shape[1]} x {shape[2]}, got {(height, width)}. Give at most "
+            f"that, None, larger images, or features_extractor_class=MinAtarCNN."
         )
     return height, width

@@ -1,4 +1,4 @@
-"""Hidden layers: stacks of linear layers, plain or noisy."""
+"""Hidden layers: stacks of plain or noisy linear layers, and dueling streams."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from sb_dqn.nn.layers.noise import Noise
 
 
 class HiddenLayers(nn.Module):
-    """`len(widths)` linear layers, each followed by its norm and its activation; an empty stack passes its input on.
+    """Stack of linear layers, each followed by an optional norm and an activation; the identity without layers.
 
     Args:
         in_features: width of the input.
-        widths: of the layers.
+        widths: widths of the layers.
         activation_fn: class of the activation.
         linear: makes the layers.
-        layer_norm: normalise before each activation (Ba et al. 2016, arXiv 1607.06450).
+        layer_norm: layer norm before each activation (Ba et al. 2016, arXiv 1607.06450).
     """
 
     def __init__(
@@ -45,19 +45,22 @@ class HiddenLayers(nn.Module):
 
 
 class DuelingStreams(nn.Module):
-    """Two hidden stacks side by side, one for the value of a state and one for the advantage of each action.
+    """Two parallel stacks of hidden layers, for the state value and for the advantages.
 
     Args:
-        of_state, of_actions: the stacks; equal widths.
-        scale: of the gradient that goes back into what lies below; 1/sqrt(2) in Wang et al. 2016.
+        of_state: layers of the value stream.
+        of_actions: layers of the advantage stream, with the same widths.
+        scale: factor of the gradient that flows back below the streams; 1/sqrt(2) in Wang et al. 2016.
     """
 
     def __init__(self, of_state: HiddenLayers, of_actions: HiddenLayers, scale: float = 1.0) -> None:
         super().__init__()
-        self.of_state, self.of_actions, self.scale = of_state, of_actions, scale
+        self.of_state = of_state
+        self.of_actions = of_actions
+        self.scale = scale
 
     def forward(self, x: Tensor, noise: Noise | None = None) -> Tensor:
-        """`[..., W]` -> `[..., 2 H]`."""
+        """Maps `[..., W]` to `[..., 2 H]`."""
         if self.scale != 1.0:
             x = self.scale * x + (1.0 - self.scale) * x.detach()
         return torch.cat([self.of_state(x, noise), self.of_actions(x, noise)], -1)

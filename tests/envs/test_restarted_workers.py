@@ -1,4 +1,4 @@
-"""Worker processes that die, hang or raise, and are made anew."""
+"""Worker processes that die, hang or raise, and are restarted."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*ERROR")  # gymnasium tells wha
 
 
 class Once(Tiny):
-    """Fails at a step, in one way or another; once, as a file tells, or whenever it gets there."""
+    """Fails at a step: once (a file records it), or every time."""
 
     def __init__(self, marker: Path | None, what: str, at: int, length: int = 1000) -> None:
         super().__init__(length=length)
@@ -44,7 +44,7 @@ class Once(Tiny):
 
 
 def workers(*lanes: Any, step_timeout: float | None = None, **kwargs: Any) -> Any:
-    """A process for each lane, of this process's kind."""
+    """Makes one process per lane, with the start method of this process."""
     return worker_lanes([*lanes], "restart", step_timeout, context="fork", **kwargs)
 
 
@@ -53,14 +53,14 @@ def workers(*lanes: Any, step_timeout: float | None = None, **kwargs: Any) -> An
     [
         (
             "kill",
-            r"the worker of lane 1 was killed by SIGKILL while taking action \d at step 7; all workers were made anew",
+            r"the worker of lane 1 was killed by SIGKILL while taking action \d at step 7; all workers were restarted",
         ),
         ("exit", r"the worker of lane 1 ended with exit code 3 while taking action \d at step 7; all"),
         ("hang", r"the worker of lane 1 hangs while taking action \d at step 7; all"),
         ("raise", r"a worker raised ZeroDivisionError: the pole broke at step 7; all"),
     ],
 )
-def test_workers_are_made_anew_and_their_episodes_truncated(tmp_path: Path, what: str, message: str) -> None:
+def test_workers_are_restarted_and_their_episodes_truncated(tmp_path: Path, what: str, message: str) -> None:
     env = workers(
         partial(Tiny, length=1000),
         partial(Once, tmp_path / "done", what, 6),
@@ -86,23 +86,23 @@ def test_workers_are_made_anew_and_their_episodes_truncated(tmp_path: Path, what
     assert not any(process.is_alive() for process in env.unwrapped.processes)
 
 
-def test_a_lane_that_had_just_ended_has_no_episode_without_a_step(tmp_path: Path) -> None:
+def test_a_lane_that_just_ended_gets_no_empty_episode(tmp_path: Path) -> None:
     env = workers(partial(Tiny, length=6), partial(Once, tmp_path / "done", "kill", 6))
     model = quick(env)
-    with pytest.warns(UserWarning, match="made anew"):
+    with pytest.warns(UserWarning, match="restarted"):
         model.learn(30)
     env.close()
     assert [info["l"] for info in model.ep_info_buffer][:3] == [6, 7, 6]  # of lane 0, what was cut short, of lane 0
 
 
-def test_workers_that_go_on_failing_raise() -> None:
+def test_workers_that_keep_failing_raise() -> None:
     env = workers(partial(Once, None, "raise", 0))
-    with pytest.warns(UserWarning, match="made anew"), pytest.raises(EnvironmentFault, match="the pole broke"):
+    with pytest.warns(UserWarning, match="restarted"), pytest.raises(EnvironmentFault, match="the pole broke"):
         quick(env).learn(60)
     assert env.restarts == 3
 
 
-def test_by_name() -> None:
+def test_on_env_error_of_make_vec_env() -> None:
     env = make_vec_env(
         Tiny, 2, seed=0, vec_env_cls="async", vec_env_kwargs={"on_env_error": "restart", "context": "fork"}
     )
@@ -117,12 +117,12 @@ def test_by_name() -> None:
 @pytest.mark.parametrize(
     ("kwargs", "message"),
     [
-        ({"on_env_error": "ignore"}, "on_env_error must be .* got 'ignore'"),
-        ({"on_env_error": "restart", "autoreset_mode": "SameStep"}, "needs autoreset_mode NEXT_STEP"),
-        ({"on_env_error": "restart", "copy": False}, "copy=False overwrites"),
-        ({"step_timeout": 3.0}, "step_timeout=3.0 needs on_env_error='restart'"),
+        ({"on_env_error": "ignore"}, "on_env_error='ignore'"),
+        ({"on_env_error": "restart", "autoreset_mode": "SameStep"}, "autoreset_mode must be NEXT_STEP"),
+        ({"on_env_error": "restart", "copy": False}, "copy must be True"),
+        ({"step_timeout": 3.0}, "on_env_error must be 'restart' with step_timeout=3.0"),
     ],
 )
-def test_what_is_refused(kwargs: dict[str, Any], message: str) -> None:
+def test_bad_arguments_raise(kwargs: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         make_vec_env(Tiny, 1, vec_env_cls="async", vec_env_kwargs=kwargs)

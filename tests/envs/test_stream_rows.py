@@ -1,4 +1,4 @@
-"""One truth table: the same games, delivered in every way, give the rows that their own logs say."""
+"""Streams of every kind of env return the same rows for the same games, compared with the games' own logs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sb_dqn.spaces import flatten_observation
 from tests.toys import KINDS, OBSERVATIONS, Row, Tape, ToyGame, is_last, naive_rows, terminal_at, toy_policy, toy_stream
 
 CASES = [(kind, obs) for kind in KINDS for obs in OBSERVATIONS if (kind, obs) != ("sb3", "dict")]
-"""Stable-Baselines3 knows no nested Dict."""
+"""Combinations without nested Dicts for Stable-Baselines3, which does not support them."""
 
 
 def needs(kind: str) -> None:
@@ -36,7 +36,7 @@ def record(kind: str, lanes: int, obs: str, options: StreamOptions, ticks: int =
 
 
 def expect(game: ToyGame, options: StreamOptions) -> list[Row]:
-    """The rows of a lane, read naively off its log."""
+    """Returns the rows of a lane, computed naively from its log."""
     rows = []
     for episode, t in naive_rows(game.log):
         step = episode.steps[t]
@@ -85,7 +85,7 @@ def test_rows_equal_the_log_of_the_games(kind: str, obs: str, lanes: int, lives:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_stream_that_begins_anew_cuts_the_open_rows(kind: str) -> None:
+def test_a_reset_of_the_stream_cuts_the_open_rows(kind: str) -> None:
     needs(kind)
     options = StreamOptions(terminal_on_life_loss=True)
     games, tape, _, _, _ = record(kind, 3, "vector", options, restart=7)

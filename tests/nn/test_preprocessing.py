@@ -8,7 +8,7 @@ import torch
 from gymnasium import spaces
 
 from sb_dqn.errors import SpaceError
-from sb_dqn.nn.torsos.preprocessing import Preprocess
+from sb_dqn.nn.torsos.feature_extractor import Preprocess
 from sb_dqn.spaces import is_image
 
 

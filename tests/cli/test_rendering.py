@@ -1,4 +1,4 @@
-"""What is shown: a frame for every observation, and for Atari the same game in colour."""
+"""Rendering: one frame per observation, and for Atari the same game in color."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sb_dqn.cli.rendering import ATARI_RATE, Film, Frame, Window, open_shown
+from sb_dqn.cli.rendering import ATARI_RATE, Frame, VideoFile, Window, open_rendered
 from sb_dqn.errors import ConfigurationError
 
 
-class Wall:
-    """A screen that keeps what it is shown."""
+class RecordingScreen:
+    """Screen that records its frames."""
 
     def __init__(self) -> None:
         self.frames: list[Frame] = []
@@ -30,43 +30,43 @@ class Wall:
         self.frames.clear()
 
 
-def test_a_single_env_shows_every_observation() -> None:
-    pytest.importorskip("pygame", reason="gymnasium draws CartPole with pygame, of the render extra")
-    wall = Wall()
-    stream, screen = open_shown("CartPole-v1", {}, lambda rate: wall)
-    assert screen is wall
+def test_single_env_shows_every_observation() -> None:
+    pytest.importorskip("pygame", reason="gymnasium renders CartPole with pygame (extra render)")
+    screen = RecordingScreen()
+    stream, opened = open_rendered("CartPole-v1", {}, lambda rate: screen)
+    assert opened is screen
     stream.begin(0)
     for _ in range(4):
         stream.step(np.array([1]))
     stream.close()
-    assert len(wall.frames) == 5
-    assert wall.frames[0].shape == (400, 600, 3)
-    assert (wall.frames[0] != wall.frames[4]).any()
+    assert len(screen.frames) == 5
+    assert screen.frames[0].shape == (400, 600, 3)
+    assert (screen.frames[0] != screen.frames[4]).any()
 
 
 @pytest.mark.parametrize("protocol", ["classic", "sticky"])
-def test_atari_shows_the_very_game_that_is_played(protocol: str) -> None:
-    wall = Wall()
+def test_atari_shows_the_game_that_the_agent_plays(protocol: str) -> None:
+    screen = RecordingScreen()
     rates: list[float] = []
 
-    def make_screen(rate: float) -> Wall:
+    def make_screen(rate: float) -> RecordingScreen:
         rates.append(rate)
-        return wall
+        return screen
 
-    stream, _ = open_shown("ALE/Breakout-v5", {"protocol": protocol}, make_screen)
+    stream, _ = open_rendered("ALE/Breakout-v5", {"protocol": protocol}, make_screen)
     assert rates == [ATARI_RATE]
     grey = [stream.begin(5).slots[-1].obs["obs"][0, 0]]
     rng = np.random.default_rng(0)
     for _ in range(400):
         grey.append(stream.step(rng.integers(4, size=1)).slots[-1].obs["obs"][0, 0])
-    assert len(wall.frames) == len(grey)
-    assert wall.frames[0].shape == (210, 160, 3)
+    assert len(screen.frames) == len(grey)
+    assert screen.frames[0].shape == (210, 160, 3)
     changes = [(a != b).any() for a, b in pairwise(grey)]
-    coloured = [(a != b).any() for a, b in pairwise(wall.frames)]
+    in_color = [(a != b).any() for a, b in pairwise(screen.frames)]
     assert sum(changes) > 100
-    for seen, shown in zip(changes, coloured, strict=True):
-        assert shown or not seen  # whatever moved for the agent moved on the screen
-    luminance = np.stack([frame.mean() for frame in wall.frames])
+    for agent_moved, screen_moved in zip(changes, in_color, strict=True):
+        assert screen_moved or not agent_moved
+    luminance = np.stack([frame.mean() for frame in screen.frames])
     assert np.corrcoef(luminance, [frame.mean() for frame in grey])[0, 1] > 0.99
     stream.close()
 
@@ -79,7 +79,7 @@ def replace_imageio(monkeypatch: pytest.MonkeyPatch, get_writer: Callable[..., A
     monkeypatch.setitem(sys.modules, "imageio.v2", module)
 
 
-def test_a_film_gets_every_frame(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_video_gets_every_frame(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     written: list[Any] = []
 
     class Writer:
@@ -91,34 +91,35 @@ def test_a_film_gets_every_frame(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
     options: dict[str, Any] = {}
 
-    def get_writer(path: Path, **given: Any) -> Writer:
-        options.update(given, path=path)
+    def get_writer(path: Path, **kwargs: Any) -> Writer:
+        options.update(kwargs, path=path)
         return Writer()
 
     replace_imageio(monkeypatch, get_writer)
-    film = Film(tmp_path / "film.mp4", 15.0)
-    film.show(np.zeros((4, 4, 3), np.uint8))
-    film.close()
+    video = VideoFile(tmp_path / "film.mp4", 15.0)
+    video.show(np.zeros((4, 4, 3), np.uint8))
+    video.close()
     assert options["fps"] == 15.0
     assert len(written) == 2
     assert written[1] == "closed"
 
 
 @pytest.mark.parametrize("error", [ValueError, RuntimeError, ImportError])
-def test_a_film_without_ffmpeg_names_the_extra(
+def test_video_without_ffmpeg_names_the_extra(
     error: type[Exception], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def get_writer(path: Path, **given: Any) -> None:
+    def get_writer(path: Path, **kwargs: Any) -> None:
         raise error("Could not find a backend")
 
     replace_imageio(monkeypatch, get_writer)
     with pytest.raises(
-        ConfigurationError, match=r"ends in .mp4 needs ffmpeg: pip install 'sb_dqn\[video\]'; or .* .gif"
+        ConfigurationError,
+        match=r"A .mp4 video requires ffmpeg. Install it with pip install 'sb_dqn\[video\]', or .* .gif",
     ):
-        Film(tmp_path / "film.mp4", 15.0)
+        VideoFile(tmp_path / "film.mp4", 15.0)
 
 
-def test_a_film_that_cannot_be_written_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unwritable_video_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Full:
         def append_data(self, frame: Frame) -> None:
             raise OSError(28, "No space left on device")
@@ -126,36 +127,36 @@ def test_a_film_that_cannot_be_written_is_named(tmp_path: Path, monkeypatch: pyt
         def close(self) -> None:
             raise OSError(28, "No space left on device")
 
-    replace_imageio(monkeypatch, lambda path, **given: Full())
-    film = Film(tmp_path / "film.mp4", 15.0)
-    with pytest.raises(ConfigurationError, match="film.mp4 cannot be written: No space left"):
-        film.show(np.zeros((4, 4, 3), np.uint8))
-    with pytest.raises(ConfigurationError, match="film.mp4 cannot be written: No space left"):
-        film.close()
+    replace_imageio(monkeypatch, lambda path, **kwargs: Full())
+    video = VideoFile(tmp_path / "film.mp4", 15.0)
+    with pytest.raises(ConfigurationError, match="Cannot write .*film.mp4: No space left"):
+        video.show(np.zeros((4, 4, 3), np.uint8))
+    with pytest.raises(ConfigurationError, match="Cannot write .*film.mp4: No space left"):
+        video.close()
 
 
 @pytest.mark.parametrize(
     ("module", "make", "extra"),
     [
-        ("imageio.v2", lambda: Film(Path("film.mp4"), 15.0), "video"),
+        ("imageio.v2", lambda: VideoFile(Path("film.mp4"), 15.0), "video"),
         ("pygame", lambda: Window("title", 15.0), "render"),
     ],
 )
-def test_a_missing_package_names_its_extra(module: str, make: Any, extra: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = builtins.__import__
+def test_missing_package_names_its_extra(module: str, make: Any, extra: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    original_import = builtins.__import__
 
-    def without(name: str, *args: Any, **kwargs: Any) -> Any:
+    def import_without_module(name: str, *args: Any, **kwargs: Any) -> Any:
         if name == module:
             raise ImportError(name)
-        return real(name, *args, **kwargs)
+        return original_import(name, *args, **kwargs)
 
-    monkeypatch.setattr(builtins, "__import__", without)
+    monkeypatch.setattr(builtins, "__import__", import_without_module)
     with pytest.raises(ConfigurationError, match=rf"pip install 'sb_dqn\[{extra}\]'"):
         make()
 
 
-def test_a_window_draws_and_closing_it_ends_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
-    pygame = pytest.importorskip("pygame", reason="the window is pygame's, of the render extra")
+def test_window_draws_and_closing_it_ends_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    pygame = pytest.importorskip("pygame", reason="the window uses pygame (extra render)")
     monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
     window = Window("title", 1000.0)
     frame = np.zeros((210, 160, 3), np.uint8)

@@ -1,4 +1,4 @@
-"""Algorithms and settings as the command line says them."""
+"""Command-line syntax of algorithm names and settings."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def test_case_and_hyphens_do_not_matter(name: str) -> None:
     assert canonical(name) == "DoubleDQN"
 
 
-def test_c51_is_another_name() -> None:
+def test_c51_is_an_alias() -> None:
     assert canonical("c51") == canonical("CategoricalDQN") == "CategoricalDQN"
 
 
-def test_an_unknown_algorithm_offers_the_nearest() -> None:
-    with pytest.raises(click.BadParameter, match=r"no algorithm 'dubledqn'.*Did you mean 'doubledqn'"):
+def test_unknown_algorithm_suggests_the_nearest() -> None:
+    with pytest.raises(click.BadParameter, match=r"must be one of .*, got 'dubledqn'. Did you mean 'doubledqn'"):
         canonical("dubledqn")
 
 
@@ -43,7 +43,7 @@ def test_every_algorithm_can_be_imported_by_name() -> None:
 
 
 def test_one_line_in_the_registry_adds_an_algorithm(tmp_path: Path) -> None:
-    """A copy of the package with one more file and one more line: the root, the command line and presets find it."""
+    """The package root, the command line and presets find an algorithm after one new file and one new line."""
     shutil.copytree(Path(sb_dqn.__file__).parent, tmp_path / "sb_dqn", ignore=shutil.ignore_patterns("__pycache__"))
     folder = tmp_path / "sb_dqn" / "algorithms"
     (folder / "slow_dqn.py").write_text("from sb_dqn.algorithms.dqn import DQN\n\n\nclass SlowDQN(DQN):\n    pass\n")
@@ -58,12 +58,18 @@ def test_one_line_in_the_registry_adds_an_algorithm(tmp_path: Path) -> None:
     )
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
     done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True)
-    assert "CartPole-v1" in done.stdout, done.stdout + done.stderr  # from the file of its parent
+    assert "CartPole-v1" in done.stdout, done.stdout + done.stderr  # from the presets of its parent
 
 
 def test_assignments() -> None:
-    given = ["gamma=0.98", "policy_kwargs={net_arch: [64]}", "learning_rate=linear 1e-3", " loss = mse ", "seed=None"]
-    assert parse_assignments(given) == {
+    assignments = [
+        "gamma=0.98",
+        "policy_kwargs={net_arch: [64]}",
+        "learning_rate=linear 1e-3",
+        " loss = mse ",
+        "seed=None",
+    ]
+    assert parse_assignments(assignments) == {
         "gamma": 0.98,
         "policy_kwargs": {"net_arch": [64]},
         "learning_rate": "linear 1e-3",
@@ -72,13 +78,13 @@ def test_assignments() -> None:
     }
 
 
-def test_two_dicts_of_policy_kwargs_are_one() -> None:
-    given = ["policy_kwargs={net_arch: [64], optimizer_kwargs: {eps: 1e-5}}", "gamma=0.9"]
-    given += [
+def test_two_dicts_of_policy_kwargs_are_merged() -> None:
+    assignments = ["policy_kwargs={net_arch: [64], optimizer_kwargs: {eps: 1e-5}}", "gamma=0.9"]
+    assignments += [
         "policy_kwargs={layer_norm: true, optimizer_kwargs: {weight_decay: 0.1}}",
         "policy_kwargs={dueling: true}",
     ]
-    assert parse_assignments(given) == {
+    assert parse_assignments(assignments) == {
         "policy_kwargs": {
             "net_arch": [64],
             "optimizer_kwargs": {"eps": 1e-5, "weight_decay": 0.1},
@@ -90,34 +96,34 @@ def test_two_dicts_of_policy_kwargs_are_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "option", "message"),
+    ("assignments", "option", "message"),
     [
-        (["gamma=0.9", "lr=1", " gamma = 0.8"], "--set", "gamma is given twice, as 0.9 and as 0.8; say one of them"),
-        (["noisy={a: 1}", "noisy={b: 2}"], "--set", "noisy is given twice"),
-        (["policy_kwargs={a: 1}", "policy_kwargs=null"], "--set", "policy_kwargs is given twice"),
+        (["gamma=0.9", "lr=1", " gamma = 0.8"], "--set", "gamma must be set once, got 0.9 and 0.8. Remove one of them"),
+        (["noisy={a: 1}", "noisy={b: 2}"], "--set", "noisy must be set once"),
+        (["policy_kwargs={a: 1}", "policy_kwargs=null"], "--set", "policy_kwargs must be set once"),
         (
             ["policy_kwargs={a: 1}", "policy_kwargs={a: 2}"],
             "--set",
-            "a within policy_kwargs is given twice, as 1 and as 2",
+            "a in policy_kwargs must be set once, got 1 and 2",
         ),
         (
             ["policy_kwargs={optimizer_kwargs: {eps: 1}}", "policy_kwargs={optimizer_kwargs: {eps: 2}}"],
             "--set",
-            "eps within optimizer_kwargs within policy_kwargs is given twice",
+            "eps in optimizer_kwargs in policy_kwargs must be set once",
         ),
-        (["wind=1", "wind=2"], "--env-set", "wind is given twice"),
-        (["policy_kwargs={a: 1}", "policy_kwargs={b: 2}"], "--env-set", "policy_kwargs is given twice"),
+        (["wind=1", "wind=2"], "--env-set", "wind must be set once"),
+        (["policy_kwargs={a: 1}", "policy_kwargs={b: 2}"], "--env-set", "policy_kwargs must be set once"),
     ],
 )
-def test_a_name_that_is_given_twice_is_refused(given: list[str], option: str, message: str) -> None:
-    with pytest.raises(click.BadParameter) as refused:
-        parse_assignments(given, option)
-    assert refused.value.message.startswith(message)
-    assert refused.value.param_hint == option
+def test_duplicate_names_are_rejected(assignments: list[str], option: str, message: str) -> None:
+    with pytest.raises(click.BadParameter) as rejected:
+        parse_assignments(assignments, option)
+    assert rejected.value.message.startswith(message)
+    assert rejected.value.param_hint == option
 
 
 @pytest.mark.parametrize("wrong", ["gamma", "=3", "a b=3", "gamma:3", "policy_kwargs={net_arch: [64}"])
-def test_what_is_no_assignment_is_refused(wrong: str) -> None:
+def test_malformed_assignments_are_rejected(wrong: str) -> None:
     with pytest.raises(click.BadParameter):
         parse_assignments([wrong])
 
@@ -130,14 +136,14 @@ def test_what_is_no_assignment_is_refused(wrong: str) -> None:
     ],
 )
 def test_a_dotted_name_is_answered_with_the_dict(wrong: str, right: str) -> None:
-    with pytest.raises(click.BadParameter) as refused:
+    with pytest.raises(click.BadParameter) as rejected:
         parse_assignments([wrong], "--env-set")
-    assert refused.value.param_hint == "--env-set"
-    assert refused.value.message.endswith(f'within its dict: --env-set "{right}"')
+    assert rejected.value.param_hint == "--env-set"
+    assert rejected.value.message.endswith(f'in its dict: --env-set "{right}"')
     parse_assignments([right])
 
 
-def test_defaults_are_the_variants_own_and_its_parents() -> None:
+def test_defaults_include_those_of_parent_classes() -> None:
     defaults = constructor_defaults(DoubleDQN)
     assert defaults["double_q"] is True
     assert defaults["gamma"] == 0.99

@@ -1,4 +1,4 @@
-"""The folder of a run."""
+"""Run folders: creation, configuration file, lookup."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from sb_dqn.cli.train.folder import find_run, new_run_folder, read_config, write_config
 
 
-def test_numbers_go_up_and_slashes_do_not_nest(tmp_path: Path) -> None:
+def test_folders_are_numbered_and_slashes_are_replaced(tmp_path: Path) -> None:
     names = [new_run_folder(tmp_path / "runs", "NStepDQN", "ALE/Pong-v5").name for _ in range(2)]
     assert names == ["nstepdqn_ALE-Pong-v5_1", "nstepdqn_ALE-Pong-v5_2"]
     (tmp_path / "runs" / "nstepdqn_ALE-Pong-v5_9").mkdir()
@@ -18,13 +18,13 @@ def test_numbers_go_up_and_slashes_do_not_nest(tmp_path: Path) -> None:
     assert new_run_folder(tmp_path / "runs", "nstepdqn", "ALE/Pong-v5").name == "nstepdqn_ALE-Pong-v5_10"
 
 
-def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+def test_unwritable_folder_is_named(tmp_path: Path) -> None:
     (tmp_path / "runs").write_text("a file where the folder should be")
-    with pytest.raises(click.ClickException, match=r"cannot write to .*runs.*name another folder with --folder"):
+    with pytest.raises(click.ClickException, match=r"Cannot write to .*runs.*Choose another folder with --folder"):
         new_run_folder(tmp_path / "runs", "DQN", "CartPole-v1")
 
 
-def test_config_comes_back_and_says_with_what_it_was_made(tmp_path: Path) -> None:
+def test_config_round_trips_with_versions_and_command(tmp_path: Path) -> None:
     write_config(tmp_path, {"env_id": "CartPole-v1", "settings": {"train_freq": (4, "episode"), "odd": Path}})
     config = read_config(tmp_path)
     assert config["env_id"] == "CartPole-v1"
@@ -34,7 +34,7 @@ def test_config_comes_back_and_says_with_what_it_was_made(tmp_path: Path) -> Non
     assert config["command"].startswith("sb-dqn")
 
 
-def test_a_model_is_found_by_folder_by_zip_and_without_its_ending(tmp_path: Path) -> None:
+def test_find_run_accepts_a_folder_or_a_zip_with_or_without_ending(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text("env_id: CartPole-v1\n")
     for name in ("model.zip", "best_model.zip"):
         (tmp_path / name).touch()
@@ -43,13 +43,13 @@ def test_a_model_is_found_by_folder_by_zip_and_without_its_ending(tmp_path: Path
     assert find_run(tmp_path / "best_model").config == {"env_id": "CartPole-v1"}
 
 
-def test_what_is_missing_is_named_with_what_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_models_are_reported_with_those_available(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     run = tmp_path / "runs" / "dqn_CartPole-v1_1"
     run.mkdir(parents=True)
     (run / "config.yaml").touch()
     (run / "best_model.zip").touch()
-    with pytest.raises(click.BadParameter, match=r"no model.zip in .*best_model.zip"):
+    with pytest.raises(click.BadParameter, match=r"No model.zip in .*best_model.zip"):
         find_run(run)
-    with pytest.raises(click.BadParameter, match=r"gone does not exist; there are: runs/dqn_CartPole-v1_1"):
+    with pytest.raises(click.BadParameter, match=r"gone does not exist. Available: runs/dqn_CartPole-v1_1"):
         find_run(Path("gone"))

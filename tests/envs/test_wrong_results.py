@@ -1,4 +1,4 @@
-"""Environments that answer something else than gymnasium's interface promises: refused, by lane and step."""
+"""Environments that break gymnasium's interface: errors with lane and step."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ GOOD: tuple[Any, ...] = (np.zeros(2, np.float32), 1.0, False, False, {})
 
 
 class Answers(gymnasium.Env[Any, Any]):
-    """Answers `answer` at its step `at`, at step 0 to `reset`, and what is right before and after."""
+    """Environment that returns `answer` from step number `at` (0: from `reset`), and correct results otherwise."""
 
     def __init__(self, at: int = -1, answer: Any = None, space: Any = None) -> None:
         self.observation_space = space or spaces.Box(-1, 1, (2,), np.float32)
@@ -37,7 +37,7 @@ class Answers(gymnasium.Env[Any, Any]):
 
 
 def play(bad: Answers, **kwargs: Any) -> None:
-    """Lane 1 of two answers wrongly."""
+    """Plays five steps of two lanes, of which lane 1 is wrong."""
     good = partial(Answers, space=bad.observation_space)
     stream = open_stream(Lanes([good, lambda: bad], **kwargs))
     stream.begin()
@@ -48,15 +48,15 @@ def play(bad: Answers, **kwargs: Any) -> None:
 @pytest.mark.parametrize(
     ("place", "value", "message"),
     [
-        (0, None, r"observation 'obs' in lane 1 at step 3 has shape \(\)"),
-        (0, np.array(["a", "b"]), r"the observation in lane 1 at step 3 cannot be stored .*space promises Box"),
-        (0, np.array([{}, None], object), r"the observation in lane 1 at step 3 cannot be stored .*space promises Box"),
-        (0, [1.0, [2.0]], r"the observation in lane 1 at step 3 cannot be stored .*space promises Box"),
-        (1, "1", r"lane 1 answered at step 3: the reward is '1'; allowed: a number"),
-        (1, None, r"lane 1 answered at step 3: the reward is None; allowed: a number"),
-        (2, None, r"lane 1 answered at step 3: terminated is None, truncated is False; allowed: True or False"),
-        (3, "no", r"lane 1 answered at step 3: terminated is False, truncated is 'no'; allowed: True or False"),
-        (4, None, r"lane 1 answered at step 3: info is None; allowed: a dict"),
+        (0, None, r"observation 'obs' in lane 1 at step 3 must have shape \(2,\), got \(\)"),
+        (0, np.array(["a", "b"]), r"the observation in lane 1 at step 3 must be in Box.*cannot be stored"),
+        (0, np.array([{}, None], object), r"the observation in lane 1 at step 3 must be in Box.*cannot be stored"),
+        (0, [1.0, [2.0]], r"the observation in lane 1 at step 3 must be in Box.*cannot be stored"),
+        (1, "1", r"lane 1 failed at step 3: the reward must be a number, got '1'"),
+        (1, None, r"lane 1 failed at step 3: the reward must be a number, got None"),
+        (2, None, r"lane 1 failed at step 3: terminated and truncated must be True or False, got None and False"),
+        (3, "no", r"lane 1 failed at step 3: terminated and truncated must be True or False, got False and 'no'"),
+        (4, None, r"lane 1 failed at step 3: info must be a dict, got None"),
     ],
 )
 def test_a_wrong_step_is_named(place: int, value: Any, message: str) -> None:
@@ -66,26 +66,34 @@ def test_a_wrong_step_is_named(place: int, value: Any, message: str) -> None:
         play(Answers(3, tuple(answer)))
 
 
-def test_no_number_for_a_choice_is_named() -> None:
+def test_a_missing_number_of_a_discrete_observation_is_named() -> None:
     for space in (spaces.Discrete(3), spaces.Dict({"choice": spaces.Discrete(3)})):
         value: Any = None if isinstance(space, spaces.Discrete) else {"choice": None}
-        with pytest.raises(EnvironmentFault, match="the observation in lane 1 at step 3 cannot be stored"):
+        with pytest.raises(EnvironmentFault, match="the observation in lane 1 at step 3 must be in .*cannot be stored"):
             play(Answers(3, (value, *GOOD[1:]), space))
 
 
 @pytest.mark.parametrize(
     ("answer", "error", "message"),
     [
-        ((GOOD[0], None), EnvironmentFault, "lane 1 answered while resetting: info is None; allowed: a dict"),
-        (GOOD[0], EnvironmentFault, r"lane 1 answered while resetting: info is .*; gymnasium's reset\(.*five values"),
+        ((GOOD[0], None), EnvironmentFault, "lane 1 failed while resetting: info must be a dict, got None"),
+        (
+            GOOD[0],
+            EnvironmentFault,
+            r"lane 1 failed while resetting: info must be a dict, got .*gymnasium's reset\(.*five values",
+        ),
         (
             np.zeros(3),
             EnvironmentFault,
-            r"answered while resetting: ndarray instead of two values; gymnasium's reset\(",
+            r"failed while resetting: the result must be two values, got ndarray. gymnasium's reset\(",
         ),
-        (None, EnvironmentFault, r"answered while resetting: NoneType instead of two values; gymnasium's reset\("),
-        ((None, {}), SpaceError, "observation 'obs' in lane 1 at step 0 has dtype object, .* promises float32"),
-        ((np.array([1, 2], object), {}), SpaceError, "observation 'obs' in lane 1 at step 0 has dtype object"),
+        (
+            None,
+            EnvironmentFault,
+            r"failed while resetting: the result must be two values, got NoneType. gymnasium's reset\(",
+        ),
+        ((None, {}), SpaceError, "observation 'obs' in lane 1 at step 0 must have .* float32, got object"),
+        ((np.array([1, 2], object), {}), SpaceError, "observation 'obs' in lane 1 at step 0 must have .*got object"),
     ],
 )
 def test_a_wrong_reset_is_named(answer: Any, error: type[Exception], message: str) -> None:
@@ -94,7 +102,10 @@ def test_a_wrong_reset_is_named(answer: Any, error: type[Exception], message: st
 
 
 def test_a_step_of_gyms_old_interface_is_named() -> None:
-    with pytest.raises(EnvironmentFault, match="lane 1 answered at step 3: 4 values; gymnasium's reset.*five values"):
+    with pytest.raises(
+        EnvironmentFault,
+        match="at step 3: the result must be five values, got 4. gymnasium's reset",
+    ):
         play(Answers(3, (*GOOD[:3], {})))
 
 
@@ -107,7 +118,7 @@ def test_a_reset_without_seed_is_named() -> None:
         open_stream(Old()).begin(0)
 
 
-def test_errors_of_the_environments_own_are_told_as_they_are() -> None:
+def test_errors_of_the_environment_itself_are_not_changed() -> None:
     class Own(Answers):
         def step(self, action: Any) -> Any:
             raise ValueError("not enough values to unpack")
@@ -116,14 +127,14 @@ def test_errors_of_the_environments_own_are_told_as_they_are() -> None:
         play(Own())
 
 
-def test_a_lane_of_wrong_answers_may_be_made_anew() -> None:
-    with pytest.warns(UserWarning, match="lane 1 raised at step 3 and was made anew.*info is None"):
+def test_a_lane_with_wrong_results_may_be_restarted() -> None:
+    with pytest.warns(UserWarning, match="lane 1 raised at step 3 and was restarted.*info must be a dict, got None"):
         play(Answers(3, (*GOOD[:4], None)), on_env_error="restart")
 
 
 @pytest.mark.parametrize("number", [1, True, np.float64(1), np.float32(1), np.int64(1), np.array(1.0)])
 @pytest.mark.parametrize("flag", [True, np.bool_(True), np.array(True), 1])
-def test_numbers_and_truths_of_every_kind_are_read(number: Any, flag: Any) -> None:
+def test_numbers_and_flags_of_every_type_are_accepted(number: Any, flag: Any) -> None:
     stream = open_stream(Answers(1, (GOOD[0], number, flag, np.bool_(False), {})))
     stream.begin()
     rows = stream.step(np.zeros(1, np.int64))
@@ -133,11 +144,11 @@ def test_numbers_and_truths_of_every_kind_are_read(number: Any, flag: Any) -> No
 
 
 class Bare(gymnasium.Env[Any, Any]):
-    """Has no spaces."""
+    """Environment without spaces."""
 
 
 class Half(Answers):
-    """Has one of them."""
+    """Environment without an action space."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -147,14 +158,14 @@ class Half(Answers):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (Bare, "lane 0 is a Bare without observation_space, action_space; allowed: a gymnasium.Env that has"),
-        (Half, "lane 0 is a Half without action_space; allowed"),
-        (lambda: gymnasium.Wrapper(Half()), "lane 0 is a Wrapper without action_space"),
-        (lambda: (Answers(), {}), "lane 0 is a tuple without unwrapped, reset, step.*or a factory that returns one"),
-        (lambda: None, "lane 0 is a NoneType without unwrapped"),
+        (Bare, "lane 0 must be a gymnasium.Env, .*got a Bare without observation_space, action_space. Set"),
+        (Half, "lane 0 must be .*got a Half without action_space"),
+        (lambda: gymnasium.Wrapper(Half()), "lane 0 must be .*got a Wrapper without action_space"),
+        (lambda: (Answers(), {}), "or a factory that returns one, got a tuple without unwrapped, reset, step"),
+        (lambda: None, "got a NoneType without unwrapped"),
     ],
 )
-def test_what_is_no_environment_is_named(make: Any, message: str) -> None:
+def test_objects_that_are_no_environment_raise(make: Any, message: str) -> None:
     for opens in (
         lambda: open_stream(make),
         lambda: open_stream([make, make]),

@@ -1,29 +1,29 @@
-"""Settings of several algorithms: of all, and of one."""
+"""Settings of a comparison: for all algorithms, and for one."""
 
 from __future__ import annotations
 
 import click
 import pytest
 
-from sb_dqn.cli.compare.per_algorithm_settings import by_owner
+from sb_dqn.cli.compare.per_algorithm_settings import settings_per_algorithm
 from sb_dqn.cli.train.settings_syntax import parse_assignments
 
 
-def test_what_is_said_of_one_goes_over_what_is_said_of_all_in_any_order() -> None:
+def test_settings_of_one_algorithm_override_those_of_all_in_any_order() -> None:
     typed = ["QRDQN.gamma=0.5", "gamma=0.9", "batch_size=8"]
-    assert by_owner(["DQN", "QRDQN"], typed) == {
+    assert settings_per_algorithm(["DQN", "QRDQN"], typed) == {
         "DQN": ["gamma=0.9", "batch_size=8"],
         "QRDQN": ["batch_size=8", "gamma=0.5"],
     }
 
 
-def test_policy_kwargs_of_one_go_over_those_of_all_key_by_key() -> None:
+def test_policy_kwargs_of_one_algorithm_are_merged_key_by_key() -> None:
     typed = ["policy_kwargs={net_arch: [64], optimizer_kwargs: {eps: 1e-5}}"]
     typed += ["DQN.policy_kwargs={net_arch: [8]}", "DQN.policy_kwargs={optimizer_kwargs: {weight_decay: 0.1}}"]
-    found = by_owner(["DQN", "QRDQN"], typed)
-    assert found["QRDQN"] == typed[:1]
-    assert len(found["DQN"]) == 1
-    assert parse_assignments(found["DQN"]) == {
+    settings = settings_per_algorithm(["DQN", "QRDQN"], typed)
+    assert settings["QRDQN"] == typed[:1]
+    assert len(settings["DQN"]) == 1
+    assert parse_assignments(settings["DQN"]) == {
         "policy_kwargs": {"net_arch": [8], "optimizer_kwargs": {"eps": 1e-5, "weight_decay": 0.1}}
     }
 
@@ -32,6 +32,6 @@ def test_policy_kwargs_of_one_go_over_those_of_all_key_by_key() -> None:
     "typed",
     [["gamma=0.9", "gamma=0.8"], ["DQN.gamma=0.9", "dqn.gamma=0.8"], ["policy_kwargs={a: 1}", "policy_kwargs={a: 2}"]],
 )
-def test_what_is_given_twice_is_refused(typed: list[str]) -> None:
-    with pytest.raises(click.BadParameter, match="is given twice"):
-        by_owner(["DQN", "QRDQN"], typed)
+def test_duplicate_names_are_rejected(typed: list[str]) -> None:
+    with pytest.raises(click.BadParameter, match="must be set once"):
+        settings_per_algorithm(["DQN", "QRDQN"], typed)
