@@ -122,8 +122,6 @@ class BaseAlgorithm(ABC):
         self.counters = Counters()
         self.statistics = EpisodeStatistics(self.blueprint.num_envs, training.stats_window_size)
         self.logs = Logs(training.verbose, training.tensorboard_log)
-        for line in describe_images(self.policy) if training.verbose else ():
-            print(line)
         self.predictor = Predictor(self.policy, self.blueprint, self.action_mask, self.normalizer.observations)
         for line in describe_images(self.policy) if training.verbose else ():
             print(line)

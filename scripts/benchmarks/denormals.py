@@ -20,14 +20,15 @@ import numpy as np
 import torch
 from gymnasium import spaces
 
-import sb_dqn.core.learner
-from sb_dqn.core.learner import FORGET_EVERY, Learner
+import sb_dqn.core.optimizer_step
+from sb_dqn.core.learner import Learner
+from sb_dqn.core.optimizer_step import FLUSH_EVERY
 from sb_dqn.objectives.bootstrap import Bootstrap
 from sb_dqn.objectives.q_learning import QLearning
 from sb_dqn.policies import CnnPolicy
 
 
-def milliseconds(learner: Learner, gradient: torch.Tensor, steps: int = 2 * FORGET_EVERY) -> float:
+def milliseconds(learner: Learner, gradient: torch.Tensor, steps: int = 2 * FLUSH_EVERY) -> float:
     """Mean of one step."""
     began = time.perf_counter()
     for _ in range(steps):
@@ -56,8 +57,8 @@ def main() -> None:
     torch.set_num_threads(options.threads)
     found: dict[str, list[tuple[float, float]]] = {"kept": [], "forgotten": []}
     for _ in range(options.rounds):
-        for name, every in (("kept", sys.maxsize), ("forgotten", FORGET_EVERY)):
-            sb_dqn.core.learner.FORGET_EVERY = every  # which `Learner` looks up at each step
+        for name, every in (("kept", sys.maxsize), ("forgotten", FLUSH_EVERY)):
+            sb_dqn.core.optimizer_step.FLUSH_EVERY = every  # which is looked up at each step
             found[name].append(measure(options.share))
     for name, pairs in found.items():
         before, after = ([round(value, 2) for value in column] for column in zip(*pairs, strict=True))

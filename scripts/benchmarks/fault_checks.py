@@ -26,10 +26,10 @@ from sb_dqn import DQN, make_atari_env
 from sb_dqn.envs.streams.base import Stream
 
 
-def believing(stream: Stream) -> ExitStack:
-    """A context in which nothing is looked for."""
+def without_checks(stream: Stream) -> ExitStack:
+    """Returns a context in which a stream checks nothing."""
     stack = ExitStack()
-    for name, nothing in (("_floats", []), ("_few", False), ("_check_score", lambda _: None)):
+    for name, nothing in (("_float_keys", []), ("_small_floats", False), ("_check_score", lambda _: None)):
         if hasattr(stream, name):
             stack.enter_context(patch.object(stream, name, nothing))
     return stack
@@ -38,7 +38,7 @@ def believing(stream: Stream) -> ExitStack:
 def seconds(model: DQN, steps: int, checks: bool) -> float:
     """Of learning on for some env steps."""
     assert model.stream is not None
-    with nullcontext() if checks else believing(model.stream):
+    with nullcontext() if checks else without_checks(model.stream):
         began = time.perf_counter()
         model.learn(steps, reset_num_timesteps=False)
         return time.perf_counter() - began

@@ -19,11 +19,12 @@ class MostlyIllegal(gymnasium.Env[Any, Any]):
 
     def __init__(self) -> None:
         self.observation_space = gymnasium.spaces.Box(-1, 1, (4,), np.float32)
-        self.action_space = gymnasium.spaces.MultiDiscrete([2, 5, 3])
+        self.branches = [2, 5, 3]
+        self.action_space = gymnasium.spaces.MultiDiscrete(self.branches)
         self.t = 0
 
     def _answer(self) -> tuple[Any, dict[str, Any]]:
-        self.legal = [self.np_random.random(count) < 0.3 for count in self.action_space.nvec]
+        self.legal = [self.np_random.random(count) < 0.3 for count in self.branches]
         for mask in self.legal:
             mask[self.np_random.integers(len(mask))] = True
         return self.np_random.uniform(-1, 1, 4).astype(np.float32), {"action_mask": np.concatenate(self.legal)}

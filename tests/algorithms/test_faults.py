@@ -199,7 +199,7 @@ def test_learn_cannot_be_called_from_inside() -> None:
         locals_["self"].learn(5)
         return True
 
-    with pytest.raises(ConfigurationError, match="learning already; learn cannot be called from a callback"):
+    with pytest.raises(ConfigurationError, match="learn must not be called while the model is learning"):
         model.learn(20, callback=again)
     usable(model)
 

@@ -174,7 +174,7 @@ def test_nets_see_normalised_observations() -> None:
         seen = model.normalizer.observations({"obs": torch.from_numpy(OBS * 100)})
         assert float(seen["obs"].abs().max()) == 5.0
         expected = model.policy.values(seen).numpy()
-    assert np.array_equal(model.predictor.explore.single({"obs": OBS * 100}, None), expected)
+    assert np.array_equal(model.predictor.explore({"obs": OBS * 100}, None)[0], expected)
 
 
 def test_a_file_without_statistics_can_be_gone_on_with(tmp_path: Path) -> None:

@@ -95,6 +95,8 @@ def test_images_of_a_dict_have_the_torso_too() -> None:
 
 
 def test_epsilon_never_rises() -> None:
-    with pytest.raises(ConfigurationError, match=r"exploration_initial_eps=0.05 is below exploration_final_eps=0.5"):
+    with pytest.raises(
+        ConfigurationError, match=r"exploration_initial_eps must be >= exploration_final_eps=0.5, .*got 0.05"
+    ):
         quick(Tiny(), exploration_initial_eps=0.05, exploration_final_eps=0.5)
     assert quick(Tiny(), exploration_initial_eps=0.5, exploration_final_eps=0.5).exploration_rate == 0.5

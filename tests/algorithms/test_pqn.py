@@ -365,7 +365,7 @@ def test_another_environment_in_the_middle_of_a_rollout() -> None:
     assert model.rollout.ticks > 0
     model.set_env(lanes(2, partial(Tiny, length=3)))
     model.learn(40)
-    with pytest.raises(ConfigurationError, match="has 3 lanes"):
+    with pytest.raises(ConfigurationError, match="must have 2 lanes, .* got 3"):
         model.set_env(lanes(3))
 
 
@@ -385,7 +385,7 @@ def test_another_algorithm_does_not_load_it(tmp_path: Path) -> None:
     from sb_dqn.algorithms import DQN
 
     quick().save(tmp_path / "model")
-    with pytest.raises(CheckpointError, match="load it by PQN.load"):
+    with pytest.raises(CheckpointError, match="must hold a DQN, got a PQN. Load it with PQN.load"):
         DQN.load(tmp_path / "model")
 
 

@@ -142,7 +142,7 @@ def test_the_update_from_which_on_large_nets_are_recorded(
 
 def test_pong_without_it_truncates_what_was_interrupted(tmp_path: Path) -> None:
     model = pong_dqn(pong(False))
-    with pytest.warns(UserWarning, match=r"make_atari_env\(..., exact_resume=True\)\): resume\(\) begins new episodes"):
+    with pytest.warns(UserWarning, match=r"make_atari_env\(..., exact_resume=True\)\): resume\(\) starts new episodes"):
         model.learn(100, callback=CheckpointCallback(60, tmp_path, full=True))
     path = next(tmp_path.glob("*.zip"))
     resumed = DQN.load(path, env=pong(False), device="cpu").resume()
@@ -276,7 +276,7 @@ def test_what_cannot_be_resumed(tmp_path: Path) -> None:
     assert without.num_timesteps == 30
     with pytest.raises(ConfigurationError, match="nothing to resume"):
         without.resume()
-    with pytest.raises(CheckpointError, match=r"rows of 1 lanes, the environment has 2; give as many"):
+    with pytest.raises(CheckpointError, match=r"must have 1 lanes, as the full checkpoint, got 2. Give as many"):
         DQN.load(tmp_path / "full", env=lanes(2, partial(make_one, "CartPole-v1")))
     loaded = DQN.load(tmp_path / "full", env="CartPole-v1").learn(5, reset_num_timesteps=False)
     with pytest.raises(ConfigurationError, match="have learned since"):

@@ -327,7 +327,9 @@ def test_a_ladder_below_a_loaded_epsilon(tmp_path: Path) -> None:
 def test_moments_of_another_net_are_refused() -> None:
     model, small = (quick(policy_kwargs={"net_arch": [width]}).learn(60) for width in (16, 4))
     before = model.get_parameters()
-    with pytest.raises(ConfigurationError, match="'policy.optimizer' does not fit"):
+    with pytest.raises(
+        ConfigurationError, match="'policy.optimizer' must be the state of an optimizer of the same parameters"
+    ):
         model.set_parameters({"policy.optimizer": small.get_parameters()["policy.optimizer"]}, exact_match=False)
     assert str(model.get_parameters()) == str(before)
     without = quick(policy_kwargs={"net_arch": [16], "optimizer_class": torch.optim.SGD}).learn(60)

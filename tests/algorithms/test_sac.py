@@ -330,7 +330,7 @@ def test_combinations_that_are_refused() -> None:
         ConfigurationError, match=r"target_entropy must be 'auto' with the fixed ent_coef=0.2, got -1.0"
     ):
         quick_sac(ent_coef=0.2, target_entropy=-1.0)
-    with pytest.raises(ConfigurationError, match="numbers between bounds"):
+    with pytest.raises(ConfigurationError, match="action_mask must be None for continuous actions"):
         quick_sac(action_mask="info")
     with pytest.raises(ConfigurationError, match="subclass of SACPolicy"):
         quick_sac(policy="MlpLstmPolicy")

@@ -190,7 +190,7 @@ def test_what_leaves_the_nets_as_they_are_may_be_changed(changes: dict[str, Any]
 )
 def test_what_changes_the_nets_is_refused(changes: dict[str, Any], tmp_path: Path) -> None:
     model = learned(Rainbow)
-    with pytest.raises(ConfigurationError, match="the parameters do not fit this policy"):
+    with pytest.raises(ConfigurationError, match="parameters must fit the networks of this policy"):
         loaded(model, tmp_path, **changes)
 
 

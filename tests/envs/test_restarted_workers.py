@@ -117,7 +117,7 @@ def test_on_env_error_of_make_vec_env() -> None:
 @pytest.mark.parametrize(
     ("kwargs", "message"),
     [
-        ({"on_env_error": "ignore"}, "on_env_error='ignore'"),
+        ({"on_env_error": "ignore"}, "on_env_error must be .* got 'ignore'"),
         ({"on_env_error": "restart", "autoreset_mode": "SameStep"}, "autoreset_mode must be NEXT_STEP"),
         ({"on_env_error": "restart", "copy": False}, "copy must be True"),
         ({"step_timeout": 3.0}, "on_env_error must be 'restart' with step_timeout=3.0"),

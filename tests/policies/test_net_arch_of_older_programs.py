@@ -44,5 +44,7 @@ def test_an_entry_that_is_no_list_is_named_as_it_is() -> None:
 
 
 def test_where_there_is_one_tower_a_list_is_asked_for() -> None:
-    with pytest.raises(ConfigurationError, match=r"net_arch.*pi.*give a list of widths, e.g. \[64, 64\]"):
+    with pytest.raises(
+        ConfigurationError, match=r"net_arch.*must be a list of widths, got .*pi.*Give for example \[64, 64\]"
+    ):
         build(DQN, [{"pi": [8], "vf": [8]}])

@@ -76,7 +76,7 @@ def make_extractor(
     """
     if not callable(extractor_class) or isinstance(extractor_class, nn.Module):
         raise ConfigurationError(
-            f"{names[0]}={extractor_class!r} is not allowed: give a subclass of BaseFeaturesExtractor"
+            f"{names[0]} must be a subclass of BaseFeaturesExtractor, got {extractor_class!r}. Give such a class."
         )
     name = getattr(extractor_class, "__name__", repr(extractor_class))
     try:
