@@ -124,11 +124,11 @@ def play_episodes(
         view, state = View(stream), None
         observations = view(rows)
         while tally.playing.any() and tally.episodes.steps < bound:
-            told = {"reward": rows.slots[-1].reward} if getattr(model, "reads_reward", False) else {}
-            asked = {"state": state, "episode_start": tally.starts, "deterministic": deterministic, **told}
+            reward = {"reward": rows.slots[-1].reward} if getattr(model, "reads_reward", False) else {}
+            inputs = {"state": state, "episode_start": tally.starts, "deterministic": deterministic, **reward}
             if (mask := rows.slots[-1].mask) is not None:
-                asked["action_masks"] = mask
-            actions, state = model.predict(observations, **asked)
+                inputs["action_masks"] = mask
+            actions, state = model.predict(observations, **inputs)
             rows = stream.step(np.asarray(actions) - start)
             ended = tally.add(rows)
             new_observations = view(rows)

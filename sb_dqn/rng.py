@@ -54,7 +54,7 @@ class Generators:
 
 @contextmanager
 def torch_seeded(seed: int) -> Iterator[None]:
-    """Seeds torch's global generator, from which layers are initialised, for the block; restores it afterwards."""
+    """Seeds torch's global generator, from which layers are initialized, for the block; restores it afterwards."""
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         yield

@@ -151,12 +151,12 @@ def batch_observation(space: Space, observation: Any) -> tuple[Observation, bool
         raise SpaceError(
             f"all or none of the entries of an observation must have a batch axis, got the shapes {shapes}"
         )
-    vectorised = axes.pop() != ()
+    vectorized = axes.pop() != ()
     arrays = {
-        key: given[key].astype(leaf_dtype(leaf)) if vectorised else given[key][None].astype(leaf_dtype(leaf))
+        key: given[key].astype(leaf_dtype(leaf)) if vectorized else given[key][None].astype(leaf_dtype(leaf))
         for key, leaf in leaves.items()
     }
-    return arrays, vectorised
+    return arrays, vectorized
 
 
 def _checked(key: str, leaf: Space, array: npt.NDArray[Any]) -> tuple[int, ...]:

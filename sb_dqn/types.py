@@ -149,7 +149,7 @@ class Blueprint:
 
 
 class Wait(NamedTuple):
-    """What the next update waits for."""
+    """Reason why no update is due yet."""
 
     least: int
     """Env steps over all lanes without which no update can come, >= 1."""

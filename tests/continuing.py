@@ -14,7 +14,7 @@ from tests.choices import Choices
 
 
 def everything(model: Any) -> tuple[Any, dict[str, torch.Tensor]]:
-    """Parameters, targets, optimiser, counters, generators, replay, statistics: all but the times on the clock."""
+    """Parameters, targets, optimizer, counters, generators, replay, statistics: all but the times on the clock."""
     parts = {name: part.state_dict() for name, part in {**model.saved_parts(), **model.run_parts()}.items()}
     parts["statistics"].pop("elapsed")
     for episode in parts["statistics"]["ep_info_buffer"]:

@@ -87,7 +87,7 @@ def test_the_global_generators_are_not_changed() -> None:
     assert global_states() == before
 
 
-def test_layers_initialised_in_a_seeded_block_are_equal() -> None:
+def test_layers_initialized_in_a_seeded_block_are_equal() -> None:
     def weights(seed: int) -> list[float]:
         with torch_seeded(seed):
             return torch.nn.Linear(2, 2).weight.flatten().tolist()

@@ -96,7 +96,7 @@ def test_shape_and_dtype_of_a_leaf(space: Any, shape: tuple[int, ...], dtype: An
         (spaces.Discrete(3), False),
     ],
 )
-def test_images_are_recognised(space: Any, expected: bool) -> None:
+def test_images_are_recognized(space: Any, expected: bool) -> None:
     assert is_image(space) is expected
 
 
@@ -203,23 +203,23 @@ def test_action_spaces_that_are_not_supported(space: Any) -> None:
 
 
 def test_one_observation_and_several() -> None:
-    one, vectorised = batch_observation(VECTOR, [0.0, 0.5, 1.0])
-    assert (one["obs"].tolist(), vectorised) == ([[0.0, 0.5, 1.0]], False)
-    two, vectorised = batch_observation(VECTOR, np.zeros((2, 3)))
-    assert (two["obs"].shape, vectorised) == ((2, 3), True)
+    one, vectorized = batch_observation(VECTOR, [0.0, 0.5, 1.0])
+    assert (one["obs"].tolist(), vectorized) == ([[0.0, 0.5, 1.0]], False)
+    two, vectorized = batch_observation(VECTOR, np.zeros((2, 3)))
+    assert (two["obs"].shape, vectorized) == ((2, 3), True)
     assert one["obs"].dtype == two["obs"].dtype == np.float32
 
 
 def test_one_whole_number_and_several() -> None:
-    one, vectorised = batch_observation(spaces.Discrete(3), 2)
-    assert (one["obs"].tolist(), vectorised) == ([2], False)
-    two, vectorised = batch_observation(spaces.Discrete(3), [2, 0])
-    assert (two["obs"].tolist(), vectorised) == ([2, 0], True)
+    one, vectorized = batch_observation(spaces.Discrete(3), 2)
+    assert (one["obs"].tolist(), vectorized) == ([2], False)
+    two, vectorized = batch_observation(spaces.Discrete(3), [2, 0])
+    assert (two["obs"].tolist(), vectorized) == ([2, 0], True)
 
 
 def test_a_nested_dict() -> None:
-    flat, vectorised = batch_observation(NESTED, NESTED.sample())
-    assert not vectorised
+    flat, vectorized = batch_observation(NESTED, NESTED.sample())
+    assert not vectorized
     assert {key: array.shape for key, array in flat.items()} == {
         "camera/left": (1, 4, 5, 3), "camera/on": (1,), "place": (1, 3),
     }  # fmt: skip

@@ -145,7 +145,7 @@ class VecEnv:
 
 
 class DuckVecEnv(VecEnv):
-    """Recognised by the name of its base."""
+    """Recognized by the name of its base."""
 
 
 def batched(observations: list[Any]) -> Any:

@@ -30,16 +30,16 @@ class A2C(ActorCriticAlgorithm):
         learning_rate: above 0, or a schedule.
         n_steps: length of a rollout in ticks; it has n_steps x lanes rows, reset rows included.
         gamma: discount, [0, 1].
-        gae_lambda: lambda of generalised advantage estimation, [0, 1]; 1: n-step return minus value.
+        gae_lambda: lambda of generalized advantage estimation, [0, 1]; 1: n-step return minus value.
         ent_coef: weight of the entropy bonus, >= 0.
         vf_coef: weight of the value loss, >= 0.
         max_grad_norm: bound on the 2-norm of the gradient; None: no clipping.
         rms_prop_eps: epsilon of RMSprop, >= 0.
         use_rms_prop: torch.optim.RMSprop with alpha 0.99, else Adam; an `optimizer_class` in `policy_kwargs` overrides both.
-        normalize_advantage: normalise advantages over the rollout to mean 0 and standard deviation 1.
+        normalize_advantage: normalize advantages over the rollout to mean 0 and standard deviation 1.
         sequence_length: length of the training sequences of a recurrent policy, a divisor of n_steps; None: the longest.
         action_mask: source of the legal actions: "info" (`info["action_mask"]`) or a key of a Dict observation.
-        normalize_observations: normalise Box observations of floats by their running mean and standard deviation: True, or a
+        normalize_observations: normalize Box observations of floats by their running mean and standard deviation: True, or a
             dict of `clip`, `epsilon`, `keys`.
         normalize_rewards: divide rewards by the running standard deviation of the return: True, or a dict of `clip`, `epsilon`.
         stats_window_size: number of episodes in the logged means.
@@ -128,7 +128,7 @@ class A2C(ActorCriticAlgorithm):
 
     @classmethod
     def loaded_arguments(cls, arguments: dict[str, Any], saved: model_file.Saved) -> dict[str, Any]:
-        """Returns the arguments with RMSpropTFLike by name if the file's optimiser is one: it used to be the default."""
+        """Returns the arguments with RMSpropTFLike by name if the file's optimizer is one: it used to be the default."""
         arguments = super().loaded_arguments(arguments, saved)
         kwargs = check_mapping("policy_kwargs", arguments.get("policy_kwargs"))
         with model_file.reading("the state of 'learner' in the file does not name its optimizer"):

@@ -17,7 +17,7 @@ from sb_dqn.types import Update
 
 
 class PPO(ActorCriticAlgorithm):
-    """Proximal policy optimisation: epochs of minibatches with a clipped objective.
+    """Proximal policy optimization: epochs of minibatches with a clipped objective.
 
     Counts of steps are env steps over all lanes; only `n_steps` counts ticks (one step of every lane).
 
@@ -31,10 +31,10 @@ class PPO(ActorCriticAlgorithm):
         batch_size: maximum number of samples per update; minibatches have nearly equal sizes.
         n_epochs: passes over each rollout.
         gamma: discount, [0, 1].
-        gae_lambda: lambda of generalised advantage estimation, [0, 1].
+        gae_lambda: lambda of generalized advantage estimation, [0, 1].
         clip_range: clipping range of the probability ratio around 1, above 0, or a schedule.
         clip_range_vf: clipping range of the change in value, in units of the return, above 0, or a schedule; None: no clipping.
-        normalize_advantage: normalise advantages over each minibatch to mean 0 and standard deviation 1.
+        normalize_advantage: normalize advantages over each minibatch to mean 0 and standard deviation 1.
         ent_coef: weight of the entropy bonus, >= 0.
         vf_coef: weight of the value loss, >= 0.
         max_grad_norm: bound on the 2-norm of the gradient; None: no clipping.
@@ -42,7 +42,7 @@ class PPO(ActorCriticAlgorithm):
         sequence_length: length of the training sequences of a recurrent policy, a divisor of n_steps, at most batch_size;
             None: the longest.
         action_mask: source of the legal actions: "info" (`info["action_mask"]`) or a key of a Dict observation.
-        normalize_observations: normalise Box observations of floats by their running mean and standard deviation: True, or a
+        normalize_observations: normalize Box observations of floats by their running mean and standard deviation: True, or a
             dict of `clip`, `epsilon`, `keys`.
         normalize_rewards: divide rewards by the running standard deviation of the return: True, or a dict of `clip`, `epsilon`.
         stats_window_size: number of episodes in the logged means.

@@ -43,7 +43,7 @@ class PQN(OnPolicyAlgorithm):
         exploration: "epsilon", "boltzmann", or a dict; see DQN.
         evaluation_eps: epsilon of `predict(deterministic=False)`; None: the current epsilon.
         action_mask: source of the legal actions: "info" (`info["action_mask"]`) or a key of a Dict observation.
-        normalize_observations: normalise Box observations of floats by their running mean and standard deviation: True, or a
+        normalize_observations: normalize Box observations of floats by their running mean and standard deviation: True, or a
             dict of `clip`, `epsilon`, `keys`.
         normalize_rewards: divide rewards by the running standard deviation of the return: True, or a dict of `clip`, `epsilon`.
         stats_window_size: number of episodes in the logged means.

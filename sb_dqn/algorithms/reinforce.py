@@ -27,10 +27,10 @@ class REINFORCE(ActorCriticAlgorithm):
         episodes_per_update: number of complete episodes per update, over all lanes.
         gamma: discount, [0, 1].
         ent_coef: weight of the entropy bonus, >= 0.
-        normalize_returns: normalise returns over an update to mean 0 and standard deviation 1.
+        normalize_returns: normalize returns over an update to mean 0 and standard deviation 1.
         max_grad_norm: bound on the 2-norm of the gradient; None: no clipping.
         action_mask: source of the legal actions: "info" (`info["action_mask"]`) or a key of a Dict observation.
-        normalize_observations: normalise Box observations of floats by their running mean and standard deviation: True, or a
+        normalize_observations: normalize Box observations of floats by their running mean and standard deviation: True, or a
             dict of `clip`, `epsilon`, `keys`.
         normalize_rewards: divide rewards by the running standard deviation of the return: True, or a dict of `clip`, `epsilon`.
         stats_window_size: number of episodes in the logged means.

@@ -23,7 +23,7 @@ from sb_dqn.types import Blueprint
 
 
 class SAC(OffPolicyAlgorithm):
-    """Soft actor-critic: maximises reward and entropy, off-policy, with the minimum of several critics.
+    """Soft actor-critic: maximizes reward and entropy, off-policy, with the minimum of several critics.
 
     The policy is a normal distribution squashed by tanh for Box actions, and categorical for Discrete actions.
 

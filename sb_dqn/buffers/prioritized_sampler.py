@@ -148,7 +148,7 @@ class PrioritizedSampler(Sampler):
     def _initial(self) -> float:
         """Returns the initial priority, to the power of alpha."""
         if isinstance(self.settings.initial, str):
-            return self.largest.item() or 1.0  # a CPU-GPU synchronisation; acting has already waited for the same work
+            return self.largest.item() or 1.0  # a CPU-GPU synchronization; acting has already waited for the same work
         return self._stored(self._zero + self.settings.initial).item()
 
     def _stored(self, priority: Tensor) -> Tensor:
@@ -193,7 +193,7 @@ class PrioritizedSampler(Sampler):
         return lane, newest - (newest - cell // lanes) % ring.rows, weight
 
     def _select(self, share: Tensor) -> tuple[Tensor, Tensor]:
-        """Maps shares `[N]` of the total probability to cells and unnormalised probabilities (0: no row may start)."""
+        """Maps shares `[N]` of the total probability to cells and unnormalized probabilities (0: no row may start)."""
         mix, total = self.settings.uniform_mix, self.tree.total()
         if self.count is None:
             cell = self.tree.find(share * total)

@@ -199,9 +199,9 @@ class ReplayBuffer:
             A `Batch` of new tensors on the device of the buffer:
 
             - `obs`, `next_obs`: observations o_t and o_{t+m} by key (`"obs"` for a space other than Dict), `[N, *shape]`, not
-              normalised; stacked frames `[N, K * C, H, W]`. m <= n is the number of steps until the episode ends.
+              normalized; stacked frames `[N, K * C, H, W]`. m <= n is the number of steps until the episode ends.
             - `action`: `[N]` int64, from 0; `[N, D]` for MultiDiscrete; `[N, *shape]` float32 for a Box.
-            - `return_`: `[N]` float32, sum of m discounted rewards, clipped or normalised as in training.
+            - `return_`: `[N]` float32, sum of m discounted rewards, clipped or normalized as in training.
             - `discount`: `[N]` float32, gamma^m; 0 after a termination, so there is no `done`.
             - `weight`: `[N]` float32, importance weights of prioritised replay, else 1.
             - `place`: `[2, N]` int64, lane and absolute row of o_t.

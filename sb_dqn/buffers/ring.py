@@ -245,7 +245,7 @@ class Ring:
     def _any_may_start(self) -> bool:
         self.refresh_bounds()
         lanes, rows = (torch.from_numpy(part).to(self.device) for part in self.rows_between(*self.intervals()))
-        return bool(self.may_start(lanes, rows).any())  # a CPU-GPU synchronisation, only in the first ticks
+        return bool(self.may_start(lanes, rows).any())  # a CPU-GPU synchronization, only in the first ticks
 
     def rows_between(self, low: IntArray, high: IntArray) -> tuple[IntArray, IntArray]:
         """Lists all rows low <= r < high.

@@ -172,7 +172,7 @@ class RolloutBuffer(OnPolicyBuffer):
         missing = self._without_value(row, lane)
         self._evaluate(row[missing], lane[missing], value_of)
         self.view.prepare(self.start, self.extra)
-        self.num_samples = int(self.view.weight.sum())  # a CPU-GPU synchronisation, once per rollout
+        self.num_samples = int(self.view.weight.sum())  # a CPU-GPU synchronization, once per rollout
 
     def updates_due(self) -> int:
         """Returns the gradient steps to run now, and counts them as done; 0 if the rollout has no sample (only resets)."""

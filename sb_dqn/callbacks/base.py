@@ -112,7 +112,7 @@ class BaseCallback(ABC):
         return self.model.logger
 
     def children(self) -> Sequence[BaseCallback]:
-        """Returns the callbacks that this one triggers; they are initialised, started, ended and closed with it."""
+        """Returns the callbacks that this one triggers; they are initialized, started, ended and closed with it."""
         return ()
 
     def init_callback(self, model: Trainer) -> None:

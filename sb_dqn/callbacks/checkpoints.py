@@ -129,4 +129,4 @@ class CheckpointCallback(BaseCallback):
         if normalizer is not None:
             path = self._path("vecnormalize_", "pkl")
             normalizer.save(path)
-            self._print_path("statistics of the normaliser", path)
+            self._print_path("statistics of the normalizer", path)

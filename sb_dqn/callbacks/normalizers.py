@@ -19,7 +19,7 @@ def sync_normalizer(training_env: Any, eval_env: Any) -> None:
     """Copies the running statistics of the training environment to the evaluation environment.
 
     Raises:
-        ConfigurationError: only the training environment is normalised.
+        ConfigurationError: only the training environment is normalized.
     """
     source = find_normalizer(training_env)
     if source is None:

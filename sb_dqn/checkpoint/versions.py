@@ -1,4 +1,4 @@
-"""Which version of the package wrote a file, beside the one that reads it."""
+"""Compares the version of the package that wrote a file with the version that reads it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def warn_of_newer(written_by: Any, label: str) -> None:
     """Warns of a file that a newer version of the package wrote; its format can still be read.
 
     Args:
-        written_by: what the file says; anything that is no version is passed over.
+        written_by: version in the file; anything else is ignored.
         label: the file, for the message.
     """
     if _release(written_by) > _release(__version__):

@@ -89,7 +89,7 @@ class QActionSelector(ActionSelector):
         policy: the networks.
         exploration: epsilon-greedy, Boltzmann, ...
         num_lanes: B.
-        transform: from stored observations to network inputs (normalisation).
+        transform: from stored observations to network inputs (normalization).
         noise_generator: draws the noise of noisy layers at each call; None: no noise.
         stores_value: store the value of the best action, for on-policy targets; then the network runs at each tick.
     """
@@ -164,7 +164,7 @@ class SampledActionSelector(ActionSelector):
         policy: the networks.
         num_lanes: B.
         rng: draws the samples.
-        transform: from stored observations to network inputs (normalisation).
+        transform: from stored observations to network inputs (normalization).
         mode: how the networks run.
         has_critic: False stores and returns values of 0 (methods without a learned state value).
     """

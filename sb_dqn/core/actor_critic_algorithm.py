@@ -30,11 +30,11 @@ class ActorCriticAlgorithm(OnPolicyAlgorithm):
     Args:
         policy: alias or class.
         env: environment of any supported kind, or a `Blueprint`.
-        policy_kwargs: keywords of the policy and of the optimiser.
+        policy_kwargs: keywords of the policy and of the optimizer.
         training: settings that all algorithms share.
         rollout: what is collected before the updates.
         objective: the loss.
-        optimizer_class, optimizer_kwargs: optimiser, unless `policy_kwargs` names a class.
+        optimizer_class, optimizer_kwargs: optimizer, unless `policy_kwargs` names a class.
         sequence_length: length of the sequences of a recurrent policy; None: the longest that fits.
         has_critic: False: no value is learned.
     """

@@ -57,7 +57,7 @@ class BaseAlgorithm(ABC):
 
     Args:
         env: environment of any supported kind, or a `Blueprint` for a model without one.
-        policy: networks and optimiser.
+        policy: networks and optimizer.
         training: settings that all algorithms share.
         objective: makes the loss from the blueprint of the environment.
         gamma: discount per env step, [0, 1].
@@ -212,7 +212,7 @@ class BaseAlgorithm(ABC):
 
     @property
     def update_mode(self) -> Mode:
-        """How the next update runs: those of a large network are recorded after `WARM_UP_UPDATES`.
+        """Mode of the next update: updates of a large network are recorded after `WARM_UP_UPDATES`.
 
         The count is part of a checkpoint, so a resumed run does the same.
         """
@@ -221,7 +221,7 @@ class BaseAlgorithm(ABC):
 
     @property
     def acting_mode(self) -> Mode:
-        """How networks run while acting, if not as in updates: large ones eagerly."""
+        """Mode of the networks while acting: that of updates, but eager for large networks."""
         return "eager" if self._is_large else self.mode
 
     def log_facts(self) -> dict[str, float]:
@@ -349,7 +349,7 @@ class BaseAlgorithm(ABC):
         incremental: bool = False,
         background: bool = False,
     ) -> Any:
-        """Writes parameters, optimiser, counters and exploration to a zip file, atomically.
+        """Writes parameters, optimizer, counters and exploration to a zip file, atomically.
 
         Args:
             path: `.zip` is added where there is no suffix, and to the name of a folder, with a warning: the file then lies
@@ -429,7 +429,7 @@ class BaseAlgorithm(ABC):
         return self.learn(left, callback, interval, name, False, progress_bar, _resume_from=state)
 
     def get_parameters(self) -> dict[str, dict[str, Any]]:
-        """Returns a copy of the state of the policy (online and target networks) and of the optimisers, by name."""
+        """Returns a copy of the state of the policy (online and target networks) and of the optimizers, by name."""
         return checkpointing.get_parameters(self)
 
     def set_parameters(self, load_path_or_dict: Any, exact_match: bool = True, device: str = "auto") -> None:

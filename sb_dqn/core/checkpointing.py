@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     """A `BaseAlgorithm`, which imports this module."""
 
 OPTIMIZER = "policy.optimizer"
-"""Name of the optimiser in `get_parameters`."""
+"""Name of the optimizer in `get_parameters`."""
 
 FRACTION_OPTIMIZER = "policy.apart.optimizer"
-"""Name of FQF's optimiser of the fractions."""
+"""Name of FQF's optimizer of the fractions."""
 
 
 def save_model(
@@ -222,7 +222,7 @@ def _write_parameters(model: Model, parameters: Mapping[str, Any], exact_match: 
     for name, set_state in setters.items():
         try:
             if name in parameters:
-                set_state(deepcopy(parameters[name]))  # the optimiser keeps what it gets
+                set_state(deepcopy(parameters[name]))  # the optimizer keeps what it gets
         except (ValueError, KeyError, TypeError) as error:
             raise ConfigurationError(
                 f"{name!r} must be the state of an optimizer of the same parameters: {error}. Remove it, or use the same networks "

@@ -1,4 +1,4 @@
-"""Parts of a model from constructor arguments: device, random generators, environment, policy, optimiser."""
+"""Parts of a model from constructor arguments: device, random generators, environment, policy, optimizer."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class TrainingConfig:
         self.torch_device = resolve_device(self.device)
 
     def normalization(self, gamma: float) -> NormalizationConfig:
-        """Returns the configuration of normalisation for a discount."""
+        """Returns the configuration of normalization for a discount."""
         return NormalizationConfig(self.normalize_observations, self.normalize_rewards, gamma)
 
 
@@ -200,7 +200,7 @@ def epsilon_schedule(initial: float, final: float, fraction: float) -> Linear:
 
 
 def adam_eps(policy_kwargs: Mapping[str, Any] | None, eps: float) -> dict[str, Any]:
-    """Returns `policy_kwargs` with an epsilon for Adam, unless they configure the optimiser."""
+    """Returns `policy_kwargs` with an epsilon for Adam, unless they configure the optimizer."""
     kwargs = dict(policy_kwargs or {})
     if not kwargs.keys() & {"optimizer_class", "optimizer_kwargs"}:
         kwargs["optimizer_kwargs"] = {"eps": eps}
@@ -213,11 +213,11 @@ def has_default_features(policy_kwargs: Mapping[str, Any]) -> bool:
 
 
 class PolicyConfig(Generic[P]):
-    """The networks to make and their optimiser; checked before the environment is opened.
+    """The networks to make and their optimizer; checked before the environment is opened.
 
     Args:
         policy: alias or class.
-        policy_kwargs: keywords of the policy and of the optimiser.
+        policy_kwargs: keywords of the policy and of the optimizer.
         aliases: policies by alias.
         family: parent of all policies allowed.
         config: keywords of the policy that the algorithm sets.
@@ -280,7 +280,7 @@ class QPolicyConfig(PolicyConfig[QPolicy]):
 
     Args:
         policy: alias or class.
-        policy_kwargs: keywords of the policy and of the optimiser.
+        policy_kwargs: keywords of the policy and of the optimizer.
         network: dueling, noisy, distribution.
         has_target: False for algorithms without a target network.
 

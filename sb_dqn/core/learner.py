@@ -1,4 +1,4 @@
-"""The learner: loss, gradient, clipping and optimiser step; the only place that applies the weights of a batch."""
+"""The learner: loss, gradient, clipping and optimizer step; the only place that applies the weights of a batch."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from sb_dqn.types import Batch, Objective, Update
 
 
 class Learner:
-    """Minimises an objective: from a batch to a gradient, and from a gradient to an optimiser step.
+    """Minimizes an objective: from a batch to a gradient, and from a gradient to an optimizer step.
 
     Args:
         online: network that learns; its parameters become views of one flat tensor.
@@ -34,7 +34,7 @@ class Learner:
         precision: "fp32" or "bf16", see `ParameterStore`.
 
     Raises:
-        ConfigurationError: the optimiser refuses its arguments.
+        ConfigurationError: the optimizer refuses its arguments.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class Learner:
         return flat, extras.get("priority", loss.detach()), Update(total.detach(), norm, reports)
 
     def apply(self, gradient: Tensor) -> None:
-        """Makes one optimiser step along a gradient `[P]`."""
+        """Makes one optimizer step along a gradient `[P]`."""
         self.step(gradient)
         self.store.after_step()
 
@@ -144,11 +144,11 @@ class Learner:
         return self.step.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Loads the state of the optimiser; parameters are loaded by the policy."""
+        """Loads the state of the optimizer; parameters are loaded by the policy."""
         self.step.load_state_dict(state)
 
     def take_moments(self, saved: Mapping[str, Any]) -> None:
-        """Loads moments, counts and the rate of the optimiser; see `OptimizerStep.take_moments`."""
+        """Loads moments, counts and the rate of the optimizer; see `OptimizerStep.take_moments`."""
         self.step.take_moments(saved)
 
     @property
@@ -187,12 +187,12 @@ class Learner:
 
     @property
     def apart(self) -> FractionOptimizer | None:
-        """The optimiser of FQF's fractions."""
+        """The optimizer of FQF's fractions."""
         return self.step.apart
 
     @property
     def steps(self) -> int:
-        """Optimiser steps since the model was made."""
+        """Optimizer steps since the model was made."""
         return self.step.steps
 
 

@@ -19,11 +19,11 @@ Function = Callable[..., Any]
 """`(obs, mask, *inputs)`, all tensors, to a tensor or a tuple of them; takes `noise=` too where there is a generator."""
 
 Transform = Callable[[dict[str, torch.Tensor]], dict[str, torch.Tensor]]
-"""From stored observations to network inputs, for example normalisation; pure tensor operations."""
+"""From stored observations to network inputs, for example normalization; pure tensor operations."""
 
 
 def unchanged(obs: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Returns `obs`; the transform without normalisation."""
+    """Returns `obs`; the transform without normalization."""
     return obs
 
 

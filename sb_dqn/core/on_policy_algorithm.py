@@ -30,7 +30,7 @@ class OnPolicyAlgorithm(BaseAlgorithm):
 
     Args:
         env: environment of any supported kind, or a `Blueprint`.
-        policy: networks and optimiser.
+        policy: networks and optimizer.
         training: settings that all algorithms share.
         objective: makes the loss from the blueprint of the environment.
         rollout: what is collected before the updates.

@@ -1,4 +1,4 @@
-"""The optimiser step: flat Adam without overhead, frozen parameters, FQF's second optimiser."""
+"""The optimizer step: flat Adam without overhead, frozen parameters, FQF's second optimizer."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ TINY = 1e-30
 class OptimizerStep:
     """Steps the parameters of the online network along a flat gradient.
 
-    Elementwise optimisers see one flat parameter. Where some parameters are frozen, each is stepped on its own.
+    Elementwise optimizers see one flat parameter. Where some parameters are frozen, each is stepped on its own.
 
     Args:
         flat: `[P]`, all parameters.
         parameters: the same as views.
         optimizer_class: of torch.optim.
         optimizer_kwargs: its arguments without the rate.
-        apart: optimiser of the fractions of FQF; None: there is none.
+        apart: optimizer of the fractions of FQF; None: there is none.
 
     Raises:
-        ConfigurationError: the optimiser refuses its arguments.
+        ConfigurationError: the optimizer refuses its arguments.
     """
 
     def __init__(
@@ -140,7 +140,7 @@ class OptimizerStep:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Loads moments, counts and the rate. The other options stay as constructed, and an optimiser of another kind than
+        """Loads moments, counts and the rate. The other options stay as constructed, and an optimizer of another kind than
         the saved one starts afresh."""
         if state.get("kind", type(self.optimizer).__name__) == type(self.optimizer).__name__:
             self.take_moments(state["optimizer"])
@@ -149,7 +149,7 @@ class OptimizerStep:
             self.apart.load_state_dict(state["apart"])
 
     def take_moments(self, saved: Mapping[str, Any]) -> None:
-        """Loads moments, counts and the rate of an optimiser of the same parameters, whole or one by one.
+        """Loads moments, counts and the rate of an optimizer of the same parameters, whole or one by one.
 
         Raises:
             ValueError: they are of other parameters; nothing has changed.

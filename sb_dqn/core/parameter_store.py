@@ -16,7 +16,7 @@ class ParameterStore:
     """The parameters of both networks, each network's in one flat tensor.
 
     With `precision="bf16"` forward and backward run on bfloat16 twins of the networks. The networks themselves stay the
-    float32 masters that the optimiser steps and checkpoints hold.
+    float32 masters that the optimizer steps and checkpoints hold.
 
     Args:
         online: network that learns; its parameters become views of the flat tensor.
@@ -74,7 +74,7 @@ class ParameterStore:
         return found
 
     def after_step(self) -> None:
-        """Copies the parameters of an optimiser step to the low-precision twin, and the twin's buffers back."""
+        """Copies the parameters of an optimizer step to the low-precision twin, and the twin's buffers back."""
         if self.low is not None:
             self.low.copy_(self.flat[: self.low.numel()])
         for master, twin in self.low_buffers:
@@ -104,7 +104,7 @@ class ParameterStore:
             parameters: the current parameters of the policy.
 
         Raises:
-            ConfigurationError: they are other objects, which no optimiser knows.
+            ConfigurationError: they are other objects, which no optimizer knows.
         """
         known = [*self.masters, *self.target_masters]
         if {id(each) for each in parameters} != {id(each) for each in known}:

@@ -27,7 +27,7 @@ class Predictor:
         policy: the networks.
         blueprint: spaces and frame stack of the model.
         action_mask: source of the legal actions: "info", a key of the observation, or None.
-        transform: from stored observations to network inputs (normalisation).
+        transform: from stored observations to network inputs (normalization).
     """
 
     def __init__(

@@ -51,10 +51,10 @@ REPLACED = {
     "critic": "Read policy.nets.critics, of SAC",
     "critic_target": "Read policy.critics_target, of SAC",
     "log_ent_coef": "Read policy.nets.log_alpha.value, of SAC",
-    "ent_coef_optimizer": "There is one optimiser for all: learner.optimizer",
+    "ent_coef_optimizer": "There is one optimizer for all: learner.optimizer",
     "ent_coef_tensor": "Read policy.nets.log_alpha.value.exp(), of SAC",
     "use_sde": "State-dependent exploration is not built",
-    "action_noise": "The model explores by itself: see exploration_rate, or the spread of the policy",
+    "action_noise": "Exploration is built in: see exploration_rate, or the spread of the policy",
 }
 """Attributes without one counterpart, with the way to the same information."""
 

@@ -27,7 +27,7 @@ from sb_dqn.types import Rows, Update
 
 NAMES = ("self", "total_timesteps", "rewards", "dones", "infos", "actions", "new_obs", "env", "callback")
 CHECK_EVERY = 1_000
-"""Updates between two checks for NaN; each synchronises with the device."""
+"""Updates between two checks for NaN; each synchronizes with the device."""
 
 
 @dataclass
@@ -369,7 +369,7 @@ class TrainingRun:
         self.logs.logger.dump(counters.num_timesteps)
 
     def _means(self) -> list[float]:
-        """Returns means over the latest updates, those of one rollout or tick; synchronises with the device."""
+        """Returns means over the latest updates, those of one rollout or tick; synchronizes with the device."""
         means: list[float] = self._reported().mean(0).tolist()
         return means
 
@@ -378,7 +378,7 @@ class TrainingRun:
         return torch.stack([torch.cat([u.loss.view(1), u.grad_norm.view(1), u.facts]) for u in self.recent])
 
     def check_finite(self) -> None:
-        """Raises an error if a loss or gradient of this run was NaN or infinite; synchronises with the device."""
+        """Raises an error if a loss or gradient of this run was NaN or infinite; synchronizes with the device."""
         if not bool(self.finite):
             raise EnvironmentFault(
                 f"a loss or gradient became NaN or infinite before update {self.counters.n_updates} (env step "

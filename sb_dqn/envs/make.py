@@ -111,7 +111,7 @@ def make_vec_env(
         wrapper_class: wrapper of each lane, outside the Monitor.
         env_kwargs: arguments of the env or the factory.
         vec_env_cls: "lanes" (the default: all lanes in this process), "sync", "async" (one process per lane), "vector" (the
-            env's own vectorised form), or a class that accepts a list of factories.
+            env's own vectorized form), or a class that accepts a list of factories.
         vec_env_kwargs: arguments of `vec_env_cls`. "lanes" and "async" accept `on_env_error="restart"`: a lane that raises is
             restarted and its episode counts as truncated; "async" restarts all lanes when one raises, dies or hangs
             (`step_timeout` in seconds).
@@ -127,7 +127,7 @@ def make_vec_env(
     env_kwargs = check_mapping("env_kwargs", env_kwargs)
     vec_env_kwargs = check_mapping("vec_env_kwargs", vec_env_kwargs)
     if vec_env_cls == "vector":
-        return _vectorised(env_id, n_envs, seed, {**env_kwargs, **vec_env_kwargs}, wrapper_class or monitor_dir)
+        return _vectorized(env_id, n_envs, seed, {**env_kwargs, **vec_env_kwargs}, wrapper_class or monitor_dir)
     make = _backend(vec_env_cls)
     if make in KEYWORDS:
         check_keys("vec_env_kwargs", vec_env_kwargs, KEYWORDS[make])
@@ -184,7 +184,7 @@ def _seeded(env: Any, seed: int | None) -> Any:
     return env
 
 
-def _vectorised(
+def _vectorized(
     env_id: str | Callable[..., Env], n_envs: int, seed: int | None, kwargs: dict[str, Any], lane_wrapper: Any
 ) -> Any:
     if not isinstance(env_id, str) or lane_wrapper is not None:
@@ -197,6 +197,6 @@ def _vectorised(
         env = gymnasium.make_vec(spec, num_envs=n_envs, vectorization_mode="vector_entry_point", **kwargs)
     except gymnasium.error.Error as error:
         raise ConfigurationError(
-            f"env_id must have a vectorised form with vec_env_cls='vector', got {env_id!r} ({error}). Use vec_env_cls='lanes'"
+            f"env_id must have a vectorized form with vec_env_cls='vector', got {env_id!r} ({error}). Use vec_env_cls='lanes'"
         ) from error
     return _seeded(env, seed)

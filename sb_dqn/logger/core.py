@@ -57,7 +57,7 @@ class Logger:
         self.name_to_excluded[key] = _to_tuple(exclude)
 
     def dump(self, step: int = 0) -> None:
-        """Writes the recorded values to every sink and clears them. Tensors are copied to the host, which synchronises.
+        """Writes the recorded values to every sink and clears them. Tensors are copied to the host, which synchronizes.
 
         Raises:
             FormatUnsupportedError: a video, figure, image or HParam was recorded without excluding a sink that cannot

@@ -105,7 +105,7 @@ class FormatUnsupportedError(ConfigurationError):
 def plain(value: Any) -> Any:
     """Converts 0-d tensors, 0-d arrays and NumPy numbers to Python numbers, and other tensors to NumPy arrays.
 
-    Copying a tensor to the host synchronises with its device, so this happens at `dump` and not at `record`.
+    Copying a tensor to the host synchronizes with its device, so this happens at `dump` and not at `record`.
     """
     # not imported here: without an import by the caller, `value` cannot be one of their objects
     torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")

@@ -14,8 +14,8 @@ def project(atoms: Tensor, probabilities: Tensor, support: Tensor) -> Tensor:
 
     .. math:: m_i = \sum_j \mathrm{clip}\big(1 - |\mathrm{clip}(x_j) - z_i| / \Delta z, 0, 1\big) \, p_j
 
-    Uses the lower neighbour, at most the last but one, and the distance to it. Mass exactly on an atom stays there without
-    a special case; with floor and ceiling as neighbours it would be lost.
+    Uses the lower neighbor, at most the last but one, and the distance to it. Mass exactly on an atom stays there without
+    a special case; with floor and ceiling as neighbors it would be lost.
 
     Args:
         atoms: `[..., M]` positions of the mass, any order; clipped to the range of the support.
@@ -161,7 +161,7 @@ def _pairwise(
 
 
 def fraction_loss(fractions: Tensor, at_fractions: Tensor, at_midpoints: Tensor) -> Tensor:
-    r"""Computes the loss that minimises the 1-Wasserstein distance of the quantile function to its step approximation.
+    r"""Computes the loss that minimizes the 1-Wasserstein distance of the quantile function to its step approximation.
 
     .. math:: \frac{\partial W_1}{\partial \tau_i} = 2 F^{-1}(\tau_i) - F^{-1}(\hat\tau_i) - F^{-1}(\hat\tau_{i-1})
 

@@ -59,8 +59,8 @@ def clipped_value(value: Tensor, old_value: Tensor, clip: Tensor) -> Tensor:
     return old_value + (value - old_value).clamp(-clip, clip)
 
 
-def normalised(advantage: Tensor, weight: Tensor, eps: float = 1e-8) -> Tensor:
-    r"""Normalises advantages to mean 0 and standard deviation 1 over the samples of positive weight.
+def normalized(advantage: Tensor, weight: Tensor, eps: float = 1e-8) -> Tensor:
+    r"""Normalizes advantages to mean 0 and standard deviation 1 over the samples of positive weight.
 
     A single sample is returned unchanged.
 
@@ -78,9 +78,9 @@ def normalised(advantage: Tensor, weight: Tensor, eps: float = 1e-8) -> Tensor:
     valid = weight > 0
     number = valid.sum()
     mean = torch.where(valid, advantage, 0.0).sum() / number.clamp_min(1)
-    centred = torch.where(valid, advantage - mean, 0.0)
-    std = ((centred * centred).sum() / (number - 1).clamp_min(1)).sqrt()
-    return torch.where(number > 1, centred / (std + eps), advantage)
+    centered = torch.where(valid, advantage - mean, 0.0)
+    std = ((centered * centered).sum() / (number - 1).clamp_min(1)).sqrt()
+    return torch.where(number > 1, centered / (std + eps), advantage)
 
 
 def mean_baseline(return_: Tensor, step: Tensor) -> Tensor:

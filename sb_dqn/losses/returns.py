@@ -44,7 +44,7 @@ def lambda_returns(r_t: Tensor, discount_t: Tensor, v_t: Tensor, lambda_t: Tenso
 
     .. math:: G_t = r_t + \gamma_t \big((1 - \lambda_t) v_t + \lambda_t G_{t+1}\big), \quad G_T = v_T
 
-    With state values v, :math:`G_t - v_{t-1}` is the generalised advantage estimate (Schulman et al. 2016, arXiv
+    With state values v, :math:`G_t - v_{t-1}` is the generalized advantage estimate (Schulman et al. 2016, arXiv
     1506.02438). With v the largest Q value, these are the targets of Peng's Q(lambda): Peng and Williams 1996
     (doi 10.1007/BF00114731) do not cut the trace at non-greedy actions, and neither does PQN (Gallici et al. 2024, arXiv
     2407.04811).

@@ -1,4 +1,4 @@
-"""Observation and reward normalisation by running statistics, which are part of the model and saved with it."""
+"""Observation and reward normalization by running statistics, which are part of the model and saved with it."""
 
 from sb_dqn.normalize.moments import Moments
 from sb_dqn.normalize.normalizer import NormalizationConfig, Normalizer

@@ -19,7 +19,7 @@ class Moments:
         mean += delta n_b / n,    M2 += M2_b + delta^2 n_a n_b / n,    variance = M2 / n,
 
     where M2 is the sum of squared deviations. Computed in float64 on the host, to stay accurate over long streams. Without
-    data the mean is 0 and the variance 1, so that normalisation is the identity.
+    data the mean is 0 and the variance 1, so that normalization is the identity.
 
     Args:
         shape: shape of one array.

@@ -1,4 +1,4 @@
-"""Normaliser of a model: optional observation and reward normalisation."""
+"""Normalizer of a model: optional observation and reward normalization."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from sb_dqn.types import Batch, Blueprint, Rows
 
 
 class Normalizer:
-    """Normalises observations and rewards by running statistics; the identity for a part that is None.
+    """Normalizes observations and rewards by running statistics; the identity for a part that is None.
 
-    Statistics are updated during training only, not by `predict` or evaluations. Rows are stored unnormalised and are
-    normalised when read. Updated statistics have no effect until they are committed.
+    Statistics are updated during training only, not by `predict` or evaluations. Rows are stored unnormalized and are
+    normalized when read. Updated statistics have no effect until they are committed.
 
     Args:
-        observations: normaliser of observations; None: unchanged.
-        rewards: normaliser of rewards; None: unchanged.
+        observations: normalizer of observations; None: unchanged.
+        rewards: normalizer of rewards; None: unchanged.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class Normalizer:
 
     @property
     def active(self) -> bool:
-        """True if observations or rewards are normalised."""
+        """True if observations or rewards are normalized."""
         return self._observations is not None or self._rewards is not None
 
     def update(self, rows: Rows) -> None:
@@ -58,7 +58,7 @@ class Normalizer:
                 part.commit()
 
     def end_rollout(self) -> None:
-        """Commits the reward statistics before the updates; observations stay normalised as during the rollout."""
+        """Commits the reward statistics before the updates; observations stay normalized as during the rollout."""
         if self._rewards is not None:
             self._rewards.commit()
         self.due = self._observations is not None
@@ -70,15 +70,15 @@ class Normalizer:
         self.due = False
 
     def observations(self, obs: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Normalises observations `[N, *shape]` by key, with tensor operations only."""
+        """Normalizes observations `[N, *shape]` by key, with tensor operations only."""
         return obs if self._observations is None else self._observations(obs)
 
     def rewards(self, reward: Tensor) -> Tensor:
-        """Normalises single-step rewards of any shape, with tensor operations only."""
+        """Normalizes single-step rewards of any shape, with tensor operations only."""
         return reward if self._rewards is None else self._rewards(reward)
 
     def batch(self, batch: Batch) -> Batch:
-        """Returns a batch with normalised observations."""
+        """Returns a batch with normalized observations."""
         if self._observations is None:
             return batch
         return batch._replace(obs=self.observations(batch.obs), next_obs=self.observations(batch.next_obs))
@@ -96,7 +96,7 @@ class Normalizer:
 
 
 class NormalizationConfig:
-    """Normalisation arguments of a constructor, validated at once and built when the environment is known.
+    """Normalization arguments of a constructor, validated at once and built when the environment is known.
 
     Args:
         normalize_observations: False, True, or a dict of `clip`, `epsilon`, `keys`.
@@ -115,7 +115,7 @@ class NormalizationConfig:
     def build(
         self, blueprint: Blueprint, device: torch.device, buffer_device: torch.device | None = None
     ) -> Normalizer:
-        """Creates the normaliser of a model.
+        """Creates the normalizer of a model.
 
         Args:
             blueprint: spaces and number of lanes.
@@ -123,7 +123,7 @@ class NormalizationConfig:
             buffer_device: device of the rewards in the buffer; None: `device`.
 
         Raises:
-            ConfigurationError: no key of the observation can be normalised.
+            ConfigurationError: no key of the observation can be normalized.
         """
         observations = rewards = None
         if self.observations is not None:

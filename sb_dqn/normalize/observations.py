@@ -1,4 +1,4 @@
-"""Observation normalisation by running mean and standard deviation."""
+"""Observation normalization by running mean and standard deviation."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from sb_dqn.types import Slot
 
 @dataclass(frozen=True)
 class NormalizeObservations:
-    """Settings of observation normalisation, clip((o - mean) / sqrt(variance + epsilon), -clip, clip).
+    """Settings of observation normalization, clip((o - mean) / sqrt(variance + epsilon), -clip, clip).
 
     Args:
-        clip: bound of normalised values, > 0.
+        clip: bound of normalized values, > 0.
         epsilon: added to the variance, > 0.
         keys: keys of a Dict observation, by path ("camera/left"); None: every floating-point key.
 
@@ -46,9 +46,9 @@ class NormalizeObservations:
 
 
 class ObservationNormalizer:
-    """Running statistics of observations and the normalisation by them.
+    """Running statistics of observations and the normalization by them.
 
-    Statistics have no effect until `commit`, so that updates can use the same normalisation as the rollout. `commit` writes
+    Statistics have no effect until `commit`, so that updates can use the same normalization as the rollout. `commit` writes
     to the tensors in place, so that recorded graphs stay valid.
 
     Args:
@@ -58,14 +58,14 @@ class ObservationNormalizer:
         frame_stack: frames K per observation; each tick adds one frame, and all K frames share its statistics.
 
     Raises:
-        ConfigurationError: a key is unknown, or there is nothing to normalise.
+        ConfigurationError: a key is unknown, or there is nothing to normalize.
     """
 
     def __init__(
         self, space: Space, settings: NormalizeObservations, device: torch.device, frame_stack: int = 1
     ) -> None:
         leaves = flatten_space(space)
-        shapes = {key: leaf_shape(leaves[key]) for key in _normalised_keys(leaves, settings.keys)}
+        shapes = {key: leaf_shape(leaves[key]) for key in _normalized_keys(leaves, settings.keys)}
         if frame_stack > 1:  # statistics of single frames [1, H, W] broadcast over the stack
             shapes = {key: (shape[0] // frame_stack, *shape[1:]) for key, shape in shapes.items()}
         self.settings = settings
@@ -87,7 +87,7 @@ class ObservationNormalizer:
             self.scale[key].copy_(torch.from_numpy(np.asarray(scale)))
 
     def __call__(self, obs: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Normalises observations `[N, *shape]` by key to float32 in [-clip, clip]; other keys are unchanged."""
+        """Normalizes observations `[N, *shape]` by key to float32 in [-clip, clip]; other keys are unchanged."""
         clip = self.settings.clip
         return {
             key: ((x - self.mean[key]) * self.scale[key]).clamp(-clip, clip) if key in self.mean else x
@@ -107,7 +107,7 @@ class ObservationNormalizer:
         """
         if state["moments"].keys() != self.moments.keys():
             raise CheckpointError(
-                f"saved normalisation statistics must be of the observation keys {sorted(self.moments)}, got "
+                f"saved normalization statistics must be of the observation keys {sorted(self.moments)}, got "
                 f"{sorted(state['moments'])}. Use the same normalize_observations['keys'] as the saved model."
             )
         for key, moments in self.moments.items():
@@ -116,8 +116,8 @@ class ObservationNormalizer:
             self.scale[key].copy_(state["effect"][key]["scale"])
 
 
-def _normalised_keys(leaves: Mapping[str, Space], keys: Sequence[str] | None) -> list[str]:
-    """Returns the keys to normalise: `keys`, or every floating-point key for None."""
+def _normalized_keys(leaves: Mapping[str, Space], keys: Sequence[str] | None) -> list[str]:
+    """Returns the keys to normalize: `keys`, or every floating-point key for None."""
     allowed = [key for key, leaf in leaves.items() if leaf_dtype(leaf).kind == "f"]
     for key in keys or ():
         if key not in allowed:

@@ -1,4 +1,4 @@
-"""Reward normalisation by the standard deviation of the running discounted return."""
+"""Reward normalization by the standard deviation of the running discounted return."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from sb_dqn.types import BoolArray, Rows
 
 @dataclass(frozen=True)
 class NormalizeRewards:
-    """Settings of reward normalisation, clip(r / sqrt(variance + epsilon), -clip, clip); the sign is preserved.
+    """Settings of reward normalization, clip(r / sqrt(variance + epsilon), -clip, clip); the sign is preserved.
 
     Args:
-        clip: bound of normalised rewards, > 0.
+        clip: bound of normalized rewards, > 0.
         epsilon: added to the variance, > 0.
 
     Raises:

@@ -22,7 +22,7 @@ class Terms(NamedTuple):
     value: Tensor
     """Current value prediction."""
     advantage: Tensor
-    """Lambda-return minus the value at collection time: generalised advantage estimation, arXiv 1506.02438."""
+    """Lambda-return minus the value at collection time: generalized advantage estimation, arXiv 1506.02438."""
 
 
 class ActorCritic:
@@ -33,7 +33,7 @@ class ActorCritic:
     Args:
         ent_coef: coefficient c_h of the entropy, >= 0.
         vf_coef: coefficient c_v of the value loss, >= 0.
-        normalize_advantage: advantages are normalised to mean 0 and standard deviation 1 over the batch.
+        normalize_advantage: advantages are normalized to mean 0 and standard deviation 1 over the batch.
     """
 
     reports: tuple[str, ...] = ("policy_loss", "value_loss", "entropy_loss")
@@ -44,12 +44,12 @@ class ActorCritic:
         self.normalize_advantage = normalize_advantage
 
     def terms(self, online: Any, batch: Batch) -> Terms:
-        """Evaluates the policy and the value, and normalises the advantages if configured."""
+        """Evaluates the policy and the value, and normalizes the advantages if configured."""
         assert batch.extra is not None  # rollout batches always have extras
         policy, value = online(batch.obs, batch.mask)
         advantage = batch.return_ - batch.extra["value"]
         if self.normalize_advantage:
-            advantage = pg.normalised(advantage, batch.weight)
+            advantage = pg.normalized(advantage, batch.weight)
         sample = batch.extra.get("u", batch.action)  # the sampled action before clipping to the bounds of a Box
         return Terms(policy.log_prob(sample), policy.entropy(sample), value, advantage)
 
@@ -76,7 +76,7 @@ class PolicyGradient(ActorCritic):
 
     Args:
         ent_coef: coefficient c_h of the entropy, >= 0.
-        normalize_advantage: G - b is normalised to mean 0 and standard deviation 1 over the batch.
+        normalize_advantage: G - b is normalized to mean 0 and standard deviation 1 over the batch.
     """
 
     reports: tuple[str, ...] = ("policy_loss", "entropy_loss")

@@ -113,7 +113,7 @@ ALGORITHM_ARGUMENTS = (
 def split_policy_kwargs(
     chosen: type[Policy], policy_kwargs: Mapping[str, Any] | None
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Returns the keywords of the policy and those of the optimiser, with classes in place of their names.
+    """Returns the keywords of the policy and those of the optimizer, with classes in place of their names.
 
     Args:
         chosen: class of the policy.

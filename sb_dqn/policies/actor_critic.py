@@ -213,13 +213,13 @@ class ActorCriticMlpPolicy(ActorCriticPolicy):
 
 
 class ActorCriticCnnPolicy(ActorCriticPolicy):
-    """For one image: the Nature CNN, then the heads."""
+    """Policy for one image: the Nature CNN, then the heads."""
 
     kind = "image"
 
 
 class ActorCriticMultiInputPolicy(ActorCriticPolicy):
-    """For a Dict: one features extractor per key, their outputs concatenated; two layers of 64."""
+    """Policy for a Dict: one features extractor per key, their outputs concatenated; two layers of 64."""
 
     kind = "dict"
 
@@ -231,13 +231,13 @@ class ActorCriticMlpLstmPolicy(RecurrentActorCriticPolicy):
 
 
 class ActorCriticCnnLstmPolicy(RecurrentActorCriticPolicy):
-    """For one image: the Nature CNN with its linear layer, the recurrent layer, then the heads."""
+    """Policy for one image: the Nature CNN with its linear layer, the recurrent layer, then the heads."""
 
     kind = "image"
 
 
 class ActorCriticMultiInputLstmPolicy(RecurrentActorCriticPolicy):
-    """For a Dict: one features extractor per key, their outputs concatenated, then the recurrent layer."""
+    """Policy for a Dict: one features extractor per key, their outputs concatenated, then the recurrent layer."""
 
     kind = "dict"
 

@@ -182,7 +182,7 @@ class ActorCriticNetwork(nn.Module):
         return None
 
     def make_apart(self, flat: Tensor) -> FractionOptimizer | None:
-        """Returns None: all parameters have one optimiser."""
+        """Returns None: all parameters have one optimizer."""
         return None
 
     def twin(self, dtype: torch.dtype) -> ActorCriticNetwork:
@@ -203,7 +203,7 @@ class ActorCriticNetwork(nn.Module):
 
 
 def make_orthogonal(part: nn.Module, gain: float) -> None:
-    """Initialises all linear layers and convolutions of a module with orthogonal weights and biases of 0."""
+    """Initializes all linear layers and convolutions of a module with orthogonal weights and biases of 0."""
     for module in part.modules():
         if isinstance(module, (nn.Linear, nn.Conv2d)):
             nn.init.orthogonal_(module.weight, gain)

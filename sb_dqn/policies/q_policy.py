@@ -208,13 +208,13 @@ class MlpPolicy(QPolicy):
 
 
 class CnnPolicy(QPolicy):
-    """For one image: the Nature CNN, then the head."""
+    """Policy for one image: the Nature CNN, then the head."""
 
     kind = "image"
 
 
 class MultiInputPolicy(QPolicy):
-    """For a Dict: one features extractor per key, their outputs concatenated; two layers of 64."""
+    """Policy for a Dict: one features extractor per key, their outputs concatenated; two layers of 64."""
 
     kind = "dict"
 
@@ -226,12 +226,12 @@ class MlpLstmPolicy(RecurrentQPolicy):
 
 
 class CnnLstmPolicy(RecurrentQPolicy):
-    """For one image: the Nature CNN with its linear layer, the recurrent layer, a layer of 512."""
+    """Policy for one image: the Nature CNN with its linear layer, the recurrent layer, a layer of 512."""
 
     kind = "image"
 
 
 class MultiInputLstmPolicy(RecurrentQPolicy):
-    """For a Dict: one features extractor per key, their outputs concatenated, then the recurrent layer."""
+    """Policy for a Dict: one features extractor per key, their outputs concatenated, then the recurrent layer."""
 
     kind = "dict"

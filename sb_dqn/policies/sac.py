@@ -131,13 +131,13 @@ class SACMlpPolicy(SACPolicy):
 
 
 class SACCnnPolicy(SACPolicy):
-    """For one image: the Nature CNN, then the heads."""
+    """Policy for one image: the Nature CNN, then the heads."""
 
     kind = "image"
 
 
 class SACMultiInputPolicy(SACPolicy):
-    """For a Dict: one features extractor per key, their outputs concatenated; two layers of 256."""
+    """Policy for a Dict: one features extractor per key, their outputs concatenated; two layers of 256."""
 
     kind = "dict"
 

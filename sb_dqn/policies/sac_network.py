@@ -198,7 +198,7 @@ class SoftActorCriticNet(nn.Module, ABC):
         return None
 
     def make_apart(self, flat: Tensor) -> None:
-        """Returns None: all parameters have one optimiser."""
+        """Returns None: all parameters have one optimizer."""
 
 
 class BoxNet(SoftActorCriticNet):
@@ -218,7 +218,7 @@ class BoxNet(SoftActorCriticNet):
     def learning_noise(self, rows: int, as_target: bool) -> Noise | None:
         device = next(self.parameters()).device
         width = self.actor.head.width
-        return Noise(torch.zeros(2 * rows, width, device=device), torch.zeros(0, device=device), factorised=False)
+        return Noise(torch.zeros(2 * rows, width, device=device), torch.zeros(0, device=device), factorized=False)
 
 
 class ChoiceNet(SoftActorCriticNet):

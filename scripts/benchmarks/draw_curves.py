@@ -34,12 +34,12 @@ def draw(picture: Path, curves: dict[str, Path]) -> None:
     figure = new_figure(10, 4)
     for axes, (over, (label, unit)) in zip(figure.subplots(1, 2, sharey=True), AXES.items(), strict=True):
         for number, (name, path) in enumerate(curves.items()):
-            columns, colour = read(path), f"C{number}"
+            columns, color = read(path), f"C{number}"
             played = np.isfinite(columns["greedy_mean"])
-            axes.plot(columns[over] / unit, columns["mean_return"], color=colour, lw=0.8, alpha=0.6)
+            axes.plot(columns[over] / unit, columns["mean_return"], color=color, lw=0.8, alpha=0.6)
             axes.errorbar(
                 columns[over][played] / unit, columns["greedy_mean"][played], columns["greedy_sd"][played],
-                fmt="o-", ms=4, capsize=3, color=colour, label=name,
+                fmt="o-", ms=4, capsize=3, color=color, label=name,
             )  # fmt: skip
         axes.set_xlabel(label)
         axes.grid(alpha=0.3)

@@ -21,7 +21,7 @@ OURS: dict[str, dict[str, Any]] = {
     "sb_dqn, binary_logits=2": {"binary_logits": 2},
     "sb_dqn": {},
 }
-"""`policy_kwargs` by column; the first are the defaults of earlier versions, the second those but for the optimiser."""
+"""`policy_kwargs` by column; the first are the defaults of earlier versions, the second those but for the optimizer."""
 
 
 def tasks() -> dict[str, Callable[[], Any]]:

@@ -55,13 +55,13 @@ def draw(path: Path, whole: tuple[Curve, Curve], killed: tuple[Curve, Curve], at
 
     figure = Figure(figsize=(8, 4), layout="constrained")
     axes = figure.subplots()
-    for (episodes, evaluations), colour, width, label in (
+    for (episodes, evaluations), color, width, label in (
         (whole, "tab:blue", 4.0, "not interrupted"),
         (killed, "black", 1.0, f"killed and resumed {len(at)} times"),
     ):
-        axes.plot(episodes[:, 0], episodes[:, 1], color=colour, linewidth=width, alpha=0.6, label=f"episodes, {label}")
+        axes.plot(episodes[:, 0], episodes[:, 1], color=color, linewidth=width, alpha=0.6, label=f"episodes, {label}")
         axes.plot(
-            evaluations[:, 0], evaluations[:, 1], "o--", color=colour, markersize=2 * width, label=f"greedy, {label}"
+            evaluations[:, 0], evaluations[:, 1], "o--", color=color, markersize=2 * width, label=f"greedy, {label}"
         )
     for moment in at:
         axes.axvline(moment, color="tab:red", linewidth=0.8, linestyle=":")

@@ -239,7 +239,7 @@ OPTIMIZERS: dict[str, tuple[Any, dict[str, Any]]] = {
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize("name", OPTIMIZERS)
-def test_optimisers_use_a_traced_gradient(name: str, precision: str) -> None:
+def test_optimizers_use_a_traced_gradient(name: str, precision: str) -> None:
     optimizer_class, kwargs = OPTIMIZERS[name]
     learners = [
         learner_of(

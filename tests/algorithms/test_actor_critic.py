@@ -350,10 +350,10 @@ def test_learning_goes_on_after_a_load(algorithm: Any, tmp_path: Path) -> None:
     assert again.num_timesteps >= 40
 
 
-# ---- nets and optimisers
+# ---- nets and optimizers
 
 
-def test_the_optimiser_is_a2cs_own_unless_said_otherwise() -> None:
+def test_the_optimizer_is_a2cs_own_unless_said_otherwise() -> None:
     assert isinstance(quick(A2C).learner.optimizer, torch.optim.RMSprop)
     assert quick(A2C, rms_prop_eps=0.5).learner.optimizer.param_groups[0]["eps"] == 0.5
     assert isinstance(quick(A2C, use_rms_prop=False).learner.optimizer, torch.optim.Adam)

@@ -22,7 +22,7 @@ from tests.tiny import SMALL_CNN, Tiny, lanes
 QUICK: dict[str, Any] = {"episodes_per_update": 3, "policy_kwargs": {"net_arch": [8]}, "seed": 0, "device": "cpu"}
 ALL: dict[str, Any] = {
     "REINFORCE": REINFORCE,
-    "REINFORCE, normalised": partial(REINFORCE, normalize_returns=True, ent_coef=0.01),
+    "REINFORCE, normalized": partial(REINFORCE, normalize_returns=True, ent_coef=0.01),
     "VPG, value": partial(VPG, gae_lambda=0.8),
     "VPG, mean return": partial(VPG, baseline="mean_return"),
     "VPG, step mean": partial(VPG, baseline="step_mean", normalize_advantage=False),
@@ -187,7 +187,7 @@ def test_illegal_actions_are_never_taken(name: str) -> None:
 
 
 @EACH
-def test_normalisers(name: str) -> None:
+def test_normalizers(name: str) -> None:
     model = quick(name, normalize_observations=True, normalize_rewards=True)
     step = model.gradient_step
 

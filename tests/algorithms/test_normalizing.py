@@ -1,4 +1,4 @@
-"""Normalisers inside of models: what is learned from, what acts, what is saved, and what stays as it is."""
+"""Normalizers inside of models: what is learned from, what acts, what is saved, and what stays as it is."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_every_row_counts_once_and_stays_raw(name: str, env: str) -> None:
 
 
 @pytest.mark.parametrize("n_steps", [1, 3])
-def test_a_replay_normalises_what_it_samples(n_steps: int) -> None:
+def test_a_replay_normalizes_what_it_samples(n_steps: int) -> None:
     model = quick(lanes(2), n_steps=n_steps, gamma=0.9, batch_size=64, **ON).learn(60)
     replay = model.replay
     replay.refresh()
@@ -168,7 +168,7 @@ def test_statistics_are_in_the_file(name: str, tmp_path: Path) -> None:
     assert int(statistics(loaded)["observations"]["moments"]["obs"]["count"]) > count + 20
 
 
-def test_nets_see_normalised_observations() -> None:
+def test_nets_see_normalized_observations() -> None:
     model = quick(lanes(2), normalize_observations=NormalizeObservations(clip=5.0)).learn(40)
     with torch.no_grad():
         seen = model.normalizer.observations({"obs": torch.from_numpy(OBS * 100)})
@@ -206,7 +206,7 @@ def test_keys_of_a_dict() -> None:
     [
         ({"normalize_observations": 3}, "normalize_observations must be"),
         ({"normalize_rewards": {"gamma": 0.9}}, "normalize_rewards has no 'gamma'"),
-        ({"normalise_rewards": True}, "did you mean 'normalize_rewards'"),
+        ({"normalize_rewards": True}, "did you mean 'normalize_rewards'"),
     ],
 )
 def test_refusals(algorithm: Any, wrong: dict[str, Any], named: str) -> None:

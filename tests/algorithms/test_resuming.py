@@ -63,7 +63,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "a full ring": {"buffer_size": 50, "prioritized_replay": True, "exploration": "boltzmann"},
     "bf16, whole episodes": {"precision": "bf16", "train_freq": (2, "episode"), "tau": 0.3},
     "running statistics": {"normalize_observations": True, "normalize_rewards": True, "n_steps": 3},
-    "another optimiser": {"policy_kwargs": {"net_arch": [8], "optimizer_class": torch.optim.RMSprop}},
+    "another optimizer": {"policy_kwargs": {"net_arch": [8], "optimizer_class": torch.optim.RMSprop}},
 }
 
 

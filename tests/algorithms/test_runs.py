@@ -353,7 +353,7 @@ def test_parameters_that_fit_in_part_change_nothing(broken: str) -> None:
     assert str(model.get_parameters()) == str(alike.get_parameters()) != before
 
 
-def test_an_optimiser_that_keeps_more_begins_anew(tmp_path: Path) -> None:
+def test_an_optimizer_that_keeps_more_begins_anew(tmp_path: Path) -> None:
     quick(policy_kwargs={"net_arch": [8]}).learn(60).save(tmp_path / "model")
     kwargs = {"net_arch": [8], "optimizer_kwargs": {"amsgrad": True}}
     again = DQN.load(tmp_path / "model", env=Tiny(), policy_kwargs=kwargs).learn(60)

@@ -63,7 +63,7 @@ def test_half_precision_twins_come_back(tmp_path: Path) -> None:
     assert torch.equal(loaded.learner.store.low_target, model.learner.store.low_target)
 
 
-def test_optimiser_counters_and_exploration_are_kept(tmp_path: Path) -> None:
+def test_optimizer_counters_and_exploration_are_kept(tmp_path: Path) -> None:
     model = quick(exploration_fraction=0.5).learn(60)
     model.save(tmp_path / "model")
     loaded = DQN.load(tmp_path / "model", env=Tiny())

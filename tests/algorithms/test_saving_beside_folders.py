@@ -1,4 +1,4 @@
-"""A file that is given the name of a folder is written beside it, and that is said."""
+"""A model saved under the name of a folder is written next to the folder, with a warning."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_it_is_written_and_the_place_is_said(verb: str, name: str, tmp_path: Pat
     assert path.is_file()
     assert list(folder.iterdir()) == []
     assert says.startswith(
-        f"'{tmp_path}/{name}' is a folder; the file is written beside it, to '{folder}.zip'. Load it "
+        f"'{tmp_path}/{name}' is a folder; the file is written next to it, to '{folder}.zip'. Load it "
     )
     assert says.endswith(f"such as '{folder / 'model'}'")
 
@@ -60,7 +60,7 @@ def test_it_is_written_and_the_place_is_said(verb: str, name: str, tmp_path: Pat
 def test_a_slash_means_a_folder_that_is_not_there_yet(tmp_path: Path) -> None:
     path, says = written(quick(), lambda model, path: model.save(path), f"{tmp_path}/new/")
     assert path == tmp_path / "new.zip"
-    assert says.startswith(f"'{tmp_path}/new/' ends as a folder does; the file is written beside it")
+    assert says.startswith(f"'{tmp_path}/new/' ends as a folder does; the file is written next to it")
 
 
 def test_the_warning_points_to_the_line_that_saved(tmp_path: Path) -> None:

@@ -92,7 +92,7 @@ def test_everything_comes_back(name: str, tmp_path: Path) -> None:
     assert outputs(model) == outputs(again)
 
 
-def test_the_second_optimiser_comes_back(tmp_path: Path) -> None:
+def test_the_second_optimizer_comes_back(tmp_path: Path) -> None:
     model = learned(FQF)
     again = loaded(model, tmp_path)
     (mine,), (theirs,) = (m.learner.apart.optimizer.state.values() for m in (model, again))
@@ -212,7 +212,7 @@ def test_how_to_step_is_what_the_constructor_says(tmp_path: Path) -> None:
     assert mine["step"] == theirs["step"] == model._n_updates
 
 
-def test_another_optimiser_begins_anew(tmp_path: Path) -> None:
+def test_another_optimizer_begins_anew(tmp_path: Path) -> None:
     again = loaded(learned(DQN), tmp_path, policy_kwargs={"net_arch": [8], "optimizer_class": torch.optim.RMSprop})
     assert isinstance(again.learner.optimizer, torch.optim.RMSprop)
     assert not again.learner.optimizer.state

@@ -24,7 +24,7 @@ ENVS: dict[str, Any] = {
 COMMON: dict[str, Any] = {"n_steps": STEPS, "gamma": 0.9, "seed": 0, "device": "cpu"}
 SETTINGS: dict[str, dict[str, Any]] = {
     "A2C": {**COMMON, "ent_coef": 0.01},
-    "A2C, normalised": {**COMMON, "gae_lambda": 0.8, "normalize_advantage": True},
+    "A2C, normalized": {**COMMON, "gae_lambda": 0.8, "normalize_advantage": True},
     "A2C, Adam": {**COMMON, "use_rms_prop": False},
     "PPO": {**COMMON, "batch_size": STEPS, "n_epochs": 1, "ent_coef": 0.01},
 }

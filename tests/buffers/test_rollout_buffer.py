@@ -73,7 +73,7 @@ def learn(rollout: RolloutBuffer, version: int, generator: torch.Generator) -> B
 
 
 def naive_samples(game: Game, made_by: dict[tuple[int, int], int], k: int) -> dict[tuple[int, int], tuple[Any, ...]]:
-    """Returns {(episode, t): (version, action, lambda-return, generalised advantage)} by definition, from the log alone;
+    """Returns {(episode, t): (version, action, lambda-return, generalized advantage)} by definition, from the log alone;
     advantages are sums of errors, not returns minus values."""
     found = {}
     for number, episode in enumerate(game.episodes):

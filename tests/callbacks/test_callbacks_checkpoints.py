@@ -1,4 +1,4 @@
-"""Checkpoint callback: file names, intervals, replay buffer and normaliser statistics."""
+"""Checkpoint callback: file names, intervals, replay buffer and normalizer statistics."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_as_a_child_of_every_n_timesteps(model: Any, make_loop: Any, tmp_path: P
     assert names(tmp_path) == ["rl_model_10_steps.zip", "rl_model_20_steps.zip"]
 
 
-def test_statistics_of_a_normaliser_are_saved(model: Any, make_loop: Any, tmp_path: Path) -> None:
+def test_statistics_of_a_normalizer_are_saved(model: Any, make_loop: Any, tmp_path: Path) -> None:
     class VecNormalize:
         def save(self, path: str) -> None:
             Path(path).write_text("statistics")

@@ -257,7 +257,7 @@ def test_a_best_mean_reward_set_by_the_user_is_kept_until_the_first_evaluation()
     assert callback.best_mean_reward == 5.0
 
 
-def test_normaliser_statistics_are_copied(model: Any) -> None:
+def test_normalizer_statistics_are_copied(model: Any) -> None:
     from sb_dqn.callbacks.normalizers import sync_normalizer
 
     class VecNormalize:

@@ -140,7 +140,7 @@ def test_files_of_other_kinds(raw: bytes, message: str) -> None:
         read_archive(io.BytesIO(raw))
 
 
-def test_a_stable_baselines3_file_is_recognised() -> None:
+def test_a_stable_baselines3_file_is_recognized() -> None:
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w") as archive:
         for name in ("data", "policy.pth", "pytorch_variables.pth", "_stable_baselines3_version"):

@@ -31,7 +31,7 @@ def good() -> bytes:
 
 
 ADAM = ("state", "learner", "optimizer", "state", "items", 0, 1)
-"""Path in the manifest to the optimiser's moments of the first parameter."""
+"""Path in the manifest to the optimizer's moments of the first parameter."""
 
 
 def load(raw: bytes, env: Any = "CartPole-v1") -> DQN:
@@ -141,7 +141,7 @@ def test_a_moment_of_another_shape_is_refused(good: bytes) -> None:
     model = load(good)
     state = model.learner.state_dict()
     state["optimizer"]["state"][0]["exp_avg"] = torch.zeros(3)
-    with pytest.raises(ValueError, match=r"the optimiser's 'exp_avg' is torch.Size\(\[3\]\)"):
+    with pytest.raises(ValueError, match=r"the optimizer's 'exp_avg' is torch.Size\(\[3\]\)"):
         model.learner.load_state_dict(state)
 
 

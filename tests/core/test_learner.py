@@ -1,4 +1,4 @@
-"""The learner against the plain way: autograd, torch's clipping, torch's optimisers, one parameter at a time."""
+"""The learner against the plain way: autograd, torch's clipping, torch's optimizers, one parameter at a time."""
 
 from __future__ import annotations
 
@@ -345,6 +345,6 @@ def test_a_frozen_parameter_stays(optimizer_class: type[torch.optim.Optimizer], 
         (None, {}, "optimizer_class must be a class of torch.optim.* got None"),
     ],
 )
-def test_optimisers_that_are_refused(optimizer_class: Any, kwargs: Any, message: str) -> None:
+def test_optimizers_that_are_refused(optimizer_class: Any, kwargs: Any, message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         learner_of(make_policy("mlp"), optimizer_class=optimizer_class, optimizer_kwargs=kwargs)

@@ -1,4 +1,4 @@
-"""`Lanes`: behaviour of gymnasium's SyncVectorEnv, and the seed of the first reset."""
+"""`Lanes`: behavior of gymnasium's SyncVectorEnv, and the seed of the first reset."""
 
 from __future__ import annotations
 

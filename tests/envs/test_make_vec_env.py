@@ -51,7 +51,7 @@ def test_processes_return_the_rows_of_lanes() -> None:
         stream.close()
 
 
-def test_the_vectorised_form_of_an_env() -> None:
+def test_the_vectorized_form_of_an_env() -> None:
     stream = open_stream(make_vec_env("CartPole-v1", 5, seed=1, vec_env_cls="vector"))
     rows = stream.begin()
     ended = 0
@@ -59,7 +59,7 @@ def test_the_vectorised_form_of_an_env() -> None:
         rows = stream.step(np.ones(5, np.int64))
         ended += int(rows.slots[0].last.sum())
     assert ended > 5
-    with pytest.raises(ConfigurationError, match="must have a vectorised form"):
+    with pytest.raises(ConfigurationError, match="must have a vectorized form"):
         make_vec_env("MountainCar-v0", vec_env_cls="vector")
     with pytest.raises(ConfigurationError, match="no single lanes to wrap"):
         make_vec_env("CartPole-v1", vec_env_cls="vector", wrapper_class=Monitor)

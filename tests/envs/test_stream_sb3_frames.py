@@ -70,8 +70,8 @@ KINDS: dict[str, tuple[Callable[[], Any], bool, tuple[int, ...]]] = {
         False,
         (3, 12, 14),
     ),
-    "colour": (lambda: vec_env.VecFrameStack(lanes((12, 14, 3)), 2), True, (3, 12, 14)),
-    "colour turned": (
+    "color": (lambda: vec_env.VecFrameStack(lanes((12, 14, 3)), 2), True, (3, 12, 14)),
+    "color turned": (
         lambda: vec_env.VecTransposeImage(vec_env.VecFrameStack(lanes((14, 14, 3)), 4)),
         False,
         (3, 14, 14),
@@ -132,7 +132,7 @@ def test_samples_equal_those_of_whole_stacks(kind: str, n_steps: int) -> None:
 
 
 @pytest.mark.parametrize("cls", [DQN, PPO])
-@pytest.mark.parametrize("kind", ["grey", "grey turned", "colour"])
+@pytest.mark.parametrize("kind", ["grey", "grey turned", "color"])
 def test_models_learn_the_same_from_frames_as_from_whole_stacks(kind: str, cls: Any) -> None:
     make, _, frame = KINDS[kind]
     further: dict[str, Any] = (

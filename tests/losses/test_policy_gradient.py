@@ -62,9 +62,9 @@ def test_reinforce_of_the_worked_example() -> None:
 def test_baselines_of_the_worked_example() -> None:
     returns = torch.tensor([2.71, 1.9, 1.0])
     entropy = policy().entropy().mean()
-    centred = returns - pg.mean_baseline(returns, torch.arange(3))
-    assert close(centred, 0.84, 0.03, -0.87)
-    loss = weighted_mean(pg.policy_gradient(policy().log_prob(ACTIONS), centred), ONES)
+    centered = returns - pg.mean_baseline(returns, torch.arange(3))
+    assert close(centered, 0.84, 0.03, -0.87)
+    loss = weighted_mean(pg.policy_gradient(policy().log_prob(ACTIONS), centered), ONES)
     assert close(loss, -0.1101667930)
     assert close(loss - 0.01 * entropy, -0.1163586376)
 
@@ -85,10 +85,10 @@ def test_a2c_of_the_worked_example() -> None:
     assert close(error, 2.39)
     assert close(mean + 0.5 * error - 0.01 * entropy, 1.7999777681)
     assert not close(mean + 0.25 * error - 0.01 * entropy, 1.7999777681)  # half of the square twice: 1.2024777681
-    normalised = pg.normalised(advantage, ONES)
-    loss = weighted_mean(pg.policy_gradient(policy().log_prob(ACTIONS), normalised), ONES)
+    normalized = pg.normalized(advantage, ONES)
+    loss = weighted_mean(pg.policy_gradient(policy().log_prob(ACTIONS), normalized), ONES)
     assert close(loss + 0.5 * error, 1.3348318811)
-    assert not close(normalised, *((advantage - advantage.mean()) / advantage.std(correction=0)).tolist())
+    assert not close(normalized, *((advantage - advantage.mean()) / advantage.std(correction=0)).tolist())
 
 
 def test_vpg_of_the_worked_example() -> None:
@@ -96,7 +96,7 @@ def test_vpg_of_the_worked_example() -> None:
     returns = torch.tensor([2.71, 1.9, 1.0])
     assert close(pg.policy_gradient(logp, returns).sum(), 2.13728356)
     assert close(pg.policy_gradient(logp, returns).mean(), 0.7124278534)
-    standardised = pg.normalised(returns, ONES, eps=torch.finfo(torch.float32).eps)
+    standardised = pg.normalized(returns, ONES, eps=torch.finfo(torch.float32).eps)
     assert close(standardised, 0.9820027365, 0.0350715263, -1.0170742628)
     loss = pg.policy_gradient(logp, standardised).mean()
     assert close(loss, -0.1287905859)
@@ -161,10 +161,10 @@ def test_explained_variance() -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.floats(-1e3, 1e3, width=32), st.booleans()), min_size=1, max_size=12))
-def test_normalising_ignores_samples_of_weight_0(rows: list[tuple[float, bool]]) -> None:
+def test_normalizing_ignores_samples_of_weight_0(rows: list[tuple[float, bool]]) -> None:
     advantage = torch.tensor([value for value, _ in rows])
     weight = torch.tensor([float(valid) for _, valid in rows])
-    result = pg.normalised(torch.where(weight > 0, advantage, 777.0), weight)
+    result = pg.normalized(torch.where(weight > 0, advantage, 777.0), weight)
     assert bool(torch.isfinite(result).all())
     valid = advantage[weight > 0].double()
     if len(valid) > 1:

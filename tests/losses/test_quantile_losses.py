@@ -96,7 +96,7 @@ def test_many_pairs_are_processed_in_blocks(weighted: bool) -> None:
 
 
 def test_quantile_regression_converges_to_quantiles() -> None:
-    """Minimises the loss with kappa 0, which has its minimum at the quantiles of the samples."""
+    """Minimizes the loss with kappa 0, which has its minimum at the quantiles of the samples."""
     samples = torch.arange(101, dtype=torch.float32).unsqueeze(0)
     taus = torch.tensor([0.1, 0.5, 0.9])
     result = torch.full((1, 3), 50.0)

@@ -1,4 +1,4 @@
-"""Parameters with an optimiser of their own: exactly those move by it, and nothing else moves them."""
+"""Parameters with an optimizer of their own: exactly those move by it, and nothing else moves them."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_its_state_goes_on() -> None:
     assert torch.equal(flat, other)
 
 
-def test_what_are_no_neighbours() -> None:
+def test_what_are_no_neighbors() -> None:
     net, flat, _ = make()
     parameters = list(net.parameters())
     for own in ([parameters[0], parameters[2]], [], [nn.Parameter(torch.zeros(2))]):

@@ -30,7 +30,7 @@ FLOATS = spaces.Box(0, 1, (3, 45, 51), np.float32)
 
 
 @pytest.mark.parametrize("extractor", [NatureCNN, MinAtarCNN, ImpalaCNN, HadamaxCNN])
-def test_images_that_the_user_has_normalised(extractor: Any) -> None:
+def test_images_that_the_user_has_normalized(extractor: Any) -> None:
     with pytest.raises(ConfigurationError, match="must be an image .*normalize_images=False"):
         extractor(FLOATS)
     cnn = extractor(FLOATS, normalized_image=True)

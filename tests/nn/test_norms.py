@@ -24,7 +24,7 @@ from sb_dqn.nn.layers.norms import (
     check_layer_norm,
     image_norm,
     spectral_norm,
-    spectrally_normalised,
+    spectrally_normalized,
 )
 from sb_dqn.nn.parameters.flat import flatten_parameters
 
@@ -45,7 +45,7 @@ def test_the_largest_singular_value(shape: tuple[int, ...]) -> None:
     for seed in range(3):
         weight = torch.randn(shape, generator=rng(seed))
         assert float(spectral_norm(weight)) == pytest.approx(exact(weight), rel=5e-3)
-        assert exact(spectrally_normalised(weight)) == pytest.approx(1.0, rel=5e-3)
+        assert exact(spectrally_normalized(weight)) == pytest.approx(1.0, rel=5e-3)
 
 
 def test_any_scale_and_memory_format() -> None:
@@ -54,8 +54,8 @@ def test_any_scale_and_memory_format() -> None:
     torch.testing.assert_close(spectral_norm(weight.to(memory_format=torch.channels_last)), sigma)
     for scale in (1e-8, 1e8):
         torch.testing.assert_close(spectral_norm(scale * weight), scale * sigma)
-        torch.testing.assert_close(spectrally_normalised(scale * weight), spectrally_normalised(weight))
-    last = spectrally_normalised(weight.to(memory_format=torch.channels_last))
+        torch.testing.assert_close(spectrally_normalized(scale * weight), spectrally_normalized(weight))
+    last = spectrally_normalized(weight.to(memory_format=torch.channels_last))
     assert last.is_contiguous(memory_format=torch.channels_last)
 
 
@@ -88,9 +88,9 @@ def test_the_worst_that_it_falls_short_by(rows: int, worst: float) -> None:
 
 def test_a_weight_of_zeros_stays_finite() -> None:
     weight = torch.zeros(4, 3, requires_grad=True)
-    normalised = spectrally_normalised(weight)
-    assert normalised.tolist() == [[0.0] * 3] * 4
-    (grad,) = torch.autograd.grad(normalised.sum(), weight)
+    normalized = spectrally_normalized(weight)
+    assert normalized.tolist() == [[0.0] * 3] * 4
+    (grad,) = torch.autograd.grad(normalized.sum(), weight)
     assert torch.isfinite(grad).all()
 
 
@@ -100,7 +100,7 @@ def test_the_gradient_is_that_of_the_exact_norm(shape: tuple[int, ...]) -> None:
     towards = torch.randn(shape, generator=rng(2))
     sigma = torch.linalg.matrix_norm(weight.flatten(1), 2)
     (expected,) = torch.autograd.grad((weight / sigma * towards).sum(), weight)
-    (found,) = torch.autograd.grad((spectrally_normalised(weight) * towards).sum(), weight)
+    (found,) = torch.autograd.grad((spectrally_normalized(weight) * towards).sum(), weight)
     torch.testing.assert_close(found, expected, rtol=2e-3, atol=2e-3)
 
 
@@ -114,7 +114,7 @@ def make_input(seed: int = 0) -> Tensor:
     return torch.randn(4, 2, 5, 5, generator=rng(seed)).to(memory_format=torch.channels_last)
 
 
-def test_layers_act_with_the_normalised_weight() -> None:
+def test_layers_act_with_the_normalized_weight() -> None:
     conv, linear = SpectralConv2d(3, 8, 3, 2, 1), SpectralLinear(5, 7)
     x, row = torch.randn(2, 3, 9, 9, generator=rng()), torch.randn(2, 5, generator=rng())
     expected = functional.conv2d(x, conv.weight / exact(conv.weight), conv.bias, 2, 1)
@@ -167,10 +167,10 @@ def test_a_bfloat16_twin() -> None:
     found = twin(make_input().bfloat16())
     assert found.dtype == torch.bfloat16
     torch.testing.assert_close(found.float(), net(make_input()), rtol=0.05, atol=0.05)
-    assert exact(spectrally_normalised(twin.get_parameter("0.weight"))) == pytest.approx(1.0, rel=5e-3)
+    assert exact(spectrally_normalized(twin.get_parameter("0.weight"))) == pytest.approx(1.0, rel=5e-3)
     flat = flatten_parameters(list(net.parameters()))
     flat.add_(torch.randn(flat.shape, generator=rng(5)))
-    low.copy_(flat)  # as after each step of the optimiser: nothing else has to follow
+    low.copy_(flat)  # as after each step of the optimizer: nothing else has to follow
     torch.testing.assert_close(twin(make_input().bfloat16()).float(), net(make_input()), rtol=0.05, atol=0.1)
 
 

@@ -98,7 +98,7 @@ def test_bools_with_channels_first() -> None:
     torch.testing.assert_close(found, cube.float(), rtol=0, atol=0)
 
 
-def test_images_that_the_user_has_normalised() -> None:
+def test_images_that_the_user_has_normalized() -> None:
     space = spaces.Box(-1.0, np.float32(1), (10, 12, 4), np.float32)
     x = torch.randn(3, 10, 12, 4, generator=torch.Generator().manual_seed(0))
     torch.testing.assert_close(leaf(space, x), x)  # three axes of floats are no image unless one says so

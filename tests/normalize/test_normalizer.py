@@ -1,4 +1,4 @@
-"""Normalisers: comparison with naive statistics over whole streams; every observation once, rewards of steps only."""
+"""Normalizers: comparison with naive statistics over whole streams; every observation once, rewards of steps only."""
 
 from __future__ import annotations
 
@@ -63,11 +63,11 @@ def test_statistics_match_the_logs(stream: Any) -> None:
     normalizer.commit()
     joints = np.array([s.obs["joints"] for game in games for e in game.episodes for s in e.steps], np.float64)
     obs = {"camera": torch.ones(3, 1, 2, 3, dtype=torch.uint8), "joints": torch.randn(3, 3), "mode": torch.ones(3)}
-    normalised = normalizer.observations(obs)
-    assert normalised["camera"] is obs["camera"]
-    assert normalised["mode"] is obs["mode"]
+    normalized = normalizer.observations(obs)
+    assert normalized["camera"] is obs["camera"]
+    assert normalized["mode"] is obs["mode"]
     expected = (obs["joints"].double().numpy() - joints.mean(0)) / np.sqrt(joints.var(0) + 1e-8)
-    np.testing.assert_allclose(normalised["joints"].numpy(), expected.clip(-10, 10), rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(normalized["joints"].numpy(), expected.clip(-10, 10), rtol=1e-4, atol=1e-4)
     returns = naive_returns(games)
     deviation = np.sqrt((returns.var() if len(returns) else 1.0) + 1e-8)
     rewards = torch.tensor([-1e9, -0.25, 0.0, 0.5, 1e9])
@@ -121,22 +121,22 @@ def test_a_recorded_graph_reads_the_committed_statistics() -> None:
         normalizer.update(rows)
     normalizer.commit()
     x, r = torch.randn(2, 3), torch.randn(2)
-    normalised, scaled = run(x, r)
-    assert torch.equal(normalised, normalizer.observations({"obs": x})["obs"])
+    normalized, scaled = run(x, r)
+    assert torch.equal(normalized, normalizer.observations({"obs": x})["obs"])
     assert torch.equal(scaled, normalizer.rewards(r))
-    assert not torch.equal(normalised, x)
+    assert not torch.equal(normalized, x)
 
 
-def test_observations_and_next_observations_of_a_batch_are_normalised() -> None:
+def test_observations_and_next_observations_of_a_batch_are_normalized() -> None:
     normalizer = make(space=spaces.Box(-1, 1, (1,)), observations={"clip": 2.0})
     normalizer._observations.mean["obs"].fill_(1.0)  # type: ignore[union-attr]  # it is there
     ones = torch.ones(2)
     batch = Batch(
         {"obs": torch.tensor([[1.0], [9.0]])}, ones, ones, ones, {"obs": torch.tensor([[0.0], [-9.0]])}, ones, ones
     )
-    normalised = normalizer.batch(batch)
-    assert normalised.obs["obs"].tolist() == [[0.0], [2.0]]
-    assert normalised.next_obs["obs"].tolist() == [[-1.0], [-2.0]]
+    normalized = normalizer.batch(batch)
+    assert normalized.obs["obs"].tolist() == [[0.0], [2.0]]
+    assert normalized.next_obs["obs"].tolist() == [[-1.0], [-2.0]]
     assert normalizer.batch(batch._replace(next_obs={})).next_obs == {}
 
 

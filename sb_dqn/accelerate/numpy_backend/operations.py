@@ -54,9 +54,9 @@ def _tanh_backward(gradient: Array, y: Array) -> Any:
 def _layer_norm(x: Array, shape: Sequence[int], weight: Array, bias: Array, eps: float) -> Any:
     (width,) = shape  # only the last axis is supported
     mean = reduce_sum(x, -1, keepdims=True) / width
-    centred = x - mean
-    rstd = 1 / np.sqrt(reduce_sum(centred * centred, -1, keepdims=True) / width + eps)
-    return centred * rstd * weight + bias, mean, rstd
+    centered = x - mean
+    rstd = 1 / np.sqrt(reduce_sum(centered * centered, -1, keepdims=True) / width + eps)
+    return centered * rstd * weight + bias, mean, rstd
 
 
 def _softmax(x: Array, dim: int, half_to_float: bool) -> Any:

@@ -70,8 +70,8 @@ def write_archive(
 def file_to_write(path: Target) -> Target:
     """Returns the path of the file to write: `.zip` is added where there is no suffix. An open file is returned as it is.
 
-    What is a folder, or ends in a slash, gets `.zip` too, so that nothing is lost, and a warning: the file lies beside the
-    folder, not in it.
+    A folder, or a path that ends in a slash, gets `.zip` too, so that nothing is lost, and a warning: the file lies next to
+    the folder, not in it.
     """
     target = as_path(path)
     if target is None:
@@ -83,7 +83,7 @@ def file_to_write(path: Target) -> Target:
     if slash or target.is_dir():
         what = "is a folder" if target.is_dir() else "ends as a folder does"
         warnings.warn(
-            f"{str(path)!r} {what}; the file is written beside it, to {str(named)!r}. Load it by that name, or give the name of a "
+            f"{str(path)!r} {what}; the file is written next to it, to {str(named)!r}. Load it by that name, or give the name of a "
             f"file, such as {str(target / 'model')!r}",
             stacklevel=user_stacklevel(),
         )

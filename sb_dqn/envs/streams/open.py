@@ -63,7 +63,7 @@ def open_stream(
         return _seeded(env, num_envs, seed)
     if isinstance(env, str):
         env = _by_id(env, num_envs or 1, frame_stack)
-    env = _vectorised(env, num_envs or 1)
+    env = _vectorized(env, num_envs or 1)
     options = options or options_of(env) or StreamOptions()
     if action_mask is not None:
         options = replace(options, action_mask=action_mask)
@@ -104,7 +104,7 @@ def _by_id(env_id: str, num_envs: int, frame_stack: int | None) -> Any:
     return make_vec_env(env_id, num_envs)
 
 
-def _vectorised(env: Any, num_envs: int) -> Any:
+def _vectorized(env: Any, num_envs: int) -> Any:
     """Returns the env itself if it has lanes, else `Lanes` of it."""
     if is_sb3(env):
         check_wrapped(env)

@@ -143,7 +143,7 @@ class FractionProposal(Distribution):
     Args:
         n_fractions: number of fractions, from 2.
         n_cosines: cosines of the embedding, from 1.
-        fraction_learning_rate: learning rate of the proposal, which has an optimiser of its own, from 0.
+        fraction_learning_rate: learning rate of the proposal, which has an optimizer of its own, from 0.
         entropy_coef: see `FractionObjective`, from 0.
 
     Raises:
@@ -168,7 +168,7 @@ class FractionProposal(Distribution):
         return FractionHead(outputs(1), legal)
 
     def make_apart(self, net: nn.Module, flat: Tensor) -> FractionOptimizer:
-        """Returns the optimiser of the proposal, for a network whose parameters are views of `flat`."""
+        """Returns the optimizer of the proposal, for a network whose parameters are views of `flat`."""
         (embedding,) = (part for part in net.modules() if type(part) is FractionEmbedding)
         return FractionOptimizer(
             list(net.parameters()), list(embedding.proposal.parameters()), flat, self.fraction_learning_rate

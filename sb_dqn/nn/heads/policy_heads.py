@@ -69,7 +69,7 @@ class CategoricalHead(ActionHead):
         return nn.Linear(in_features, max(actions.num_branches, 1) * actions.num_actions)
 
     def logits(self, x: Tensor) -> Tensor:
-        """Computes unnormalised log-probabilities, `[N, A]` or `[N, D, A]`, of features `[N, H]`."""
+        """Computes unnormalized log-probabilities, `[N, A]` or `[N, D, A]`, of features `[N, H]`."""
         return self.outputs(x.float()).unflatten(-1, self.shape)  # type: ignore[no-any-return]  # nn.Module
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Categorical:
@@ -85,9 +85,9 @@ class CategoricalHead(ActionHead):
 
 
 class BernoulliHead(CategoricalHead):
-    r"""For MultiBinary: one output for each bit, :math:`P(1) = \sigma(l)`, as in Stable-Baselines3.
+    r"""Head for MultiBinary actions with one output per bit, :math:`P(1) = \sigma(l)`, as in Stable-Baselines3.
 
-    A softmax over two outputs describes the same probabilities, but both outputs learn: with an optimiser that normalises
+    A softmax over two outputs describes the same probabilities, but both outputs learn: with an optimizer that normalizes
     gradients the difference between them moves twice as fast.
 
     Args: those of `CategoricalHead`.

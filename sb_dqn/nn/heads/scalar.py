@@ -125,7 +125,7 @@ class ScalarHead(Head):
 
 
 class Distribution(ABC):
-    """What is learned about the return: its mean, or its distribution. Subclasses are frozen dataclasses of scalars."""
+    """Representation of the return: its mean or its distribution. Subclasses are frozen dataclasses of scalars."""
 
     @property
     def num_online(self) -> int:
@@ -151,7 +151,7 @@ class Distribution(ABC):
         return None
 
     def make_apart(self, net: nn.Module, flat: Tensor) -> FractionOptimizer | None:
-        """Returns the optimiser of parameters with a learning rate of their own, if any.
+        """Returns the optimizer of parameters with a learning rate of their own, if any.
 
         Args:
             net: the network.

@@ -58,17 +58,17 @@ def spectral_norm(weight: Tensor) -> Tensor:
     return sigma
 
 
-def spectrally_normalised(weight: Tensor) -> Tensor:
+def spectrally_normalized(weight: Tensor) -> Tensor:
     """Returns the weight divided by its largest singular value (Miyato et al. 2018, arXiv 1802.05957), in its own dtype."""
-    normalised: Tensor = (weight.float() / spectral_norm(weight).clamp_min(TINY)).to(weight.dtype)  # rounded once
-    return normalised
+    normalized: Tensor = (weight.float() / spectral_norm(weight).clamp_min(TINY)).to(weight.dtype)  # rounded once
+    return normalized
 
 
 class SpectralConv2d(nn.Conv2d):
     """Convolution with its weight divided by its largest singular value, as a matrix `[out, in h w]`."""
 
     def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self._conv_forward(x, spectrally_normalised(self.weight), self.bias)
+        out: Tensor = self._conv_forward(x, spectrally_normalized(self.weight), self.bias)
         return out
 
 
@@ -79,7 +79,7 @@ class SpectralLinear(Linear):
     """
 
     def forward(self, x: Tensor, noise: Noise | None = None) -> Tensor:
-        return linear(x, spectrally_normalised(self.weight), self.bias)
+        return linear(x, spectrally_normalized(self.weight), self.bias)
 
 
 class ImageLayerNorm(nn.LayerNorm):

@@ -92,7 +92,7 @@ class RecurrentConfig:
 class RecurrentLayer(nn.Module):
     """An LSTM or GRU that maps inputs and a state row to outputs and a state row; a row of zeros is the initial state.
 
-    The forget-gate bias of an LSTM is initialised to 1 (Jozefowicz et al. 2015), so that state persists before training.
+    The forget-gate bias of an LSTM is initialized to 1 (Jozefowicz et al. 2015), so that state persists before training.
 
     Args:
         in_features: E.

@@ -24,7 +24,7 @@ class WindowedConv2d(MatmulConvolution, nn.Conv2d):
         x = functional.pad(x.permute(0, 2, 3, 1), (0, 0, horizontal, horizontal, vertical, vertical))
         count, height, width, depth = x.shape
         rows = (height - tall) // down + 1
-        # a row of pixels with their channels is one row of numbers, of which a window covers `wide * depth` neighbours
+        # a row of pixels with their channels is one row of numbers, of which a window covers `wide * depth` neighbors
         spans = x.reshape(count, height, width * depth).unfold(2, wide * depth, right * depth)
         windows = torch.cat([spans[:, i : i + (rows - 1) * down + 1 : down] for i in range(tall)], -1)
         out = functional.linear(windows, weight.permute(0, 2, 3, 1).reshape(len(weight), -1), bias)

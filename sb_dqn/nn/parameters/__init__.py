@@ -1,1 +1,1 @@
-"""Parameter storage and optimisers."""
+"""Parameter storage and optimizers."""

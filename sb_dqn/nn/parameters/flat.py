@@ -1,4 +1,4 @@
-"""Parameters in one flat tensor: one norm, one optimiser step and one copy for all."""
+"""Parameters in one flat tensor: one norm, one optimizer step and one copy for all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Optimiser of FQF's fraction proposal, whose parameters have a learning rate of their own."""
+"""Optimizer of FQF's fraction proposal, whose parameters have a learning rate of their own."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class FractionOptimizer:
     """RMSprop for a contiguous block of parameters in a flat tensor, with its own learning rate.
 
     The gradient of the block is not clipped and does not count in the norm that clips the others: `take` removes it before
-    clipping, `give` puts it back afterwards. `step` undoes the main optimiser's change of the block.
+    clipping, `give` puts it back afterwards. `step` undoes the main optimizer's change of the block.
 
     Args:
         parameters: all parameters of the network, in the order of `flat`.
@@ -59,7 +59,7 @@ class FractionOptimizer:
 
         Args:
             gradient: `[P]`.
-            others: makes the step of the main optimiser.
+            others: makes the step of the main optimizer.
         """
         before = self.master.detach().clone()
         others()

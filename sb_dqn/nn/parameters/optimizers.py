@@ -1,4 +1,4 @@
-"""Optimisers: checks of their classes, RMSprop as in TensorFlow, and transfer of their state."""
+"""Optimizers: checks of their classes, RMSprop as in TensorFlow, and transfer of their state."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ ELEMENTWISE = (
     "Adadelta",
     "ASGD",
 )
-"""Optimisers that treat each number independently, so that one flat parameter gives the same result as many."""
+"""Optimizers that treat each number independently, so that one flat parameter gives the same result as many."""
 
 
 class RMSpropTFLike(torch.optim.Optimizer):
-    r"""RMSprop as in TensorFlow: epsilon inside the root, and running squares initialised to 1.
+    r"""RMSprop as in TensorFlow: epsilon inside the root, and running squares initialized to 1.
 
     .. math:: s \leftarrow \alpha s + (1 - \alpha) g^2, \quad \theta \leftarrow \theta - \eta\, g / \sqrt{s + \varepsilon}
 
@@ -77,16 +77,16 @@ class RMSpropTFLike(torch.optim.Optimizer):
 
 
 MOMENT_OPTIONS = ("amsgrad", "centered", "momentum")
-"""Options with which an optimiser has further moments."""
+"""Options with which an optimizer has further moments."""
 
 
 def take_moments(optimizer: torch.optim.Optimizer, saved: Mapping[str, Any], plain_adam: bool) -> None:
-    """Loads moments, counts and learning rate of another optimiser; no moments if the two have different ones.
+    """Loads moments, counts and learning rate of another optimizer; no moments if the two have different ones.
 
     Args:
-        optimizer: optimiser to change; its options stay.
-        saved: `state_dict` of an optimiser of the same class.
-        plain_adam: the optimiser is stepped by a fused kernel of torch, which does not check its state.
+        optimizer: optimizer to change; its options stay.
+        saved: `state_dict` of an optimizer of the same class.
+        plain_adam: the optimizer is stepped by a fused kernel of torch, which does not check its state.
 
     Raises:
         ValueError: the state is that of other parameters; nothing has changed.
@@ -104,10 +104,10 @@ def take_moments(optimizer: torch.optim.Optimizer, saved: Mapping[str, Any], pla
 
 
 def split_moments(saved: Mapping[str, Any], like: Sequence[torch.Tensor]) -> dict[str, Any]:
-    """Returns the state of an optimiser of one flat parameter as that of an optimiser of its parts.
+    """Returns the state of an optimizer of one flat parameter as that of an optimizer of its parts.
 
     Args:
-        saved: `state_dict` of the optimiser of the flat parameter.
+        saved: `state_dict` of the optimizer of the flat parameter.
         like: the parts, in order.
     """
     whole = sum(each.numel() for each in like)
@@ -130,21 +130,21 @@ def _check_moments(optimizer: torch.optim.Optimizer, plain_adam: bool) -> None:
     """
     for master, state in optimizer.state.items():
         if not isinstance(master, torch.Tensor):
-            raise ValueError("The optimiser's state is that of more parameters.")
+            raise ValueError("The optimizer's state is that of more parameters.")
         missing = {"step", "exp_avg", "exp_avg_sq"} - state.keys() if plain_adam else set()
         for name in missing:
-            raise ValueError(f"the optimiser's {name!r} is missing")
+            raise ValueError(f"the optimizer's {name!r} is missing")
         for name, moment in state.items():
             if torch.is_tensor(moment):
                 fits = moment.shape in ((), (1,), master.shape)
             else:
                 fits = not plain_adam and (moment is None or isinstance(moment, (int, float)))
             if not fits:
-                raise ValueError(f"the optimiser's {name!r} is {getattr(moment, 'shape', moment)!r}")
+                raise ValueError(f"the optimizer's {name!r} is {getattr(moment, 'shape', moment)!r}")
 
 
 def checked_optimizer(optimizer_class: Any) -> str:
-    """Returns the name of an optimiser class that steps along one gradient.
+    """Returns the name of an optimizer class that steps along one gradient.
 
     Raises:
         ConfigurationError: another class.
@@ -164,7 +164,7 @@ def checked_optimizer(optimizer_class: Any) -> str:
 def make_optimizer(
     optimizer_class: type[torch.optim.Optimizer], masters: list[nn.Parameter], kwargs: dict[str, Any]
 ) -> torch.optim.Optimizer:
-    """Returns an optimiser with a learning rate of 0, to be set before its first step.
+    """Returns an optimizer with a learning rate of 0, to be set before its first step.
 
     Raises:
         ConfigurationError: the class refuses the arguments, or the learning rate is one of them.

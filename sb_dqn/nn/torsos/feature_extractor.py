@@ -193,7 +193,7 @@ class Reader(Protocol):
 
 
 class Pixels:
-    """Preprocessing of images: channels first, bytes divided by 255 if normalised.
+    """Preprocessing of images: channels first, bytes divided by 255 if normalized.
 
     Args:
         image: space of the image, a Box of three axes.
