@@ -138,22 +138,22 @@ def batch_observation(space: Space, observation: Any) -> tuple[Observation, bool
             "Unpack it: obs, info = env.reset()"
         )
     try:
-        given = flatten_observation(observation)
+        arrays = flatten_observation(observation)
     except ValueError as error:  # raised by NumPy for lists of unequal length
         raise SpaceError(
             f"the observation must be an element of {space}, or a batch of them, got no array: {error}"
         ) from error
-    if set(leaves) != set(given):
-        raise SpaceError(f"the observation must have the keys {sorted(leaves)}, got {sorted(given)}")
-    axes = {_checked(key, leaf, given[key]) for key, leaf in leaves.items()}
+    if set(leaves) != set(arrays):
+        raise SpaceError(f"the observation must have the keys {sorted(leaves)}, got {sorted(arrays)}")
+    axes = {_checked(key, leaf, arrays[key]) for key, leaf in leaves.items()}
     if len(axes) != 1:
-        shapes = {key: array.shape for key, array in given.items()}
+        shapes = {key: array.shape for key, array in arrays.items()}
         raise SpaceError(
             f"all or none of the entries of an observation must have a batch axis, got the shapes {shapes}"
         )
     vectorized = axes.pop() != ()
     arrays = {
-        key: given[key].astype(leaf_dtype(leaf)) if vectorized else given[key][None].astype(leaf_dtype(leaf))
+        key: arrays[key].astype(leaf_dtype(leaf)) if vectorized else arrays[key][None].astype(leaf_dtype(leaf))
         for key, leaf in leaves.items()
     }
     return arrays, vectorized

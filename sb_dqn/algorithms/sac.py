@@ -159,22 +159,22 @@ def _temperature(ent_coef: Any) -> Temperature:
     return Temperature(first)
 
 
-def _target_entropy(given: Any, temperature: Temperature) -> float | None:
+def _target_entropy(value: Any, temperature: Temperature) -> float | None:
     """Returns the target entropy in nats; None: the default of the action space.
 
     Raises:
         ConfigurationError: it is neither "auto" nor a number, or the temperature is fixed.
     """
-    if isinstance(given, str):
-        if given == "auto":
+    if isinstance(value, str):
+        if value == "auto":
             return None
         raise ConfigurationError(
-            f"target_entropy must be 'auto' or a number of nats, got {given!r}. Give one of these."
+            f"target_entropy must be 'auto' or a number of nats, got {value!r}. Give one of these."
         )
-    wanted = check_float("target_entropy", given, -math.inf)
+    wanted = check_float("target_entropy", value, -math.inf)
     if not temperature.learned:
         raise ConfigurationError(
-            f"target_entropy must be 'auto' with the fixed ent_coef={temperature.initial}, got {given!r}. Remove it, or set "
+            f"target_entropy must be 'auto' with the fixed ent_coef={temperature.initial}, got {value!r}. Remove it, or set "
             f"ent_coef='auto'."
         )
     return wanted

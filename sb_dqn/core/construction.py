@@ -163,16 +163,16 @@ def environment_for(blueprint: Blueprint, env: Any, action_mask: str | None = No
     return stream
 
 
-def check_same_spaces(given: Blueprint, made: Blueprint) -> None:
+def check_same_spaces(current: Blueprint, made: Blueprint) -> None:
     """Checks that an environment has the spaces that a model was made for; the number of lanes may differ.
 
     Raises:
         SpaceError: they differ.
     """
-    if replace(given, num_envs=1) == replace(made, num_envs=1):
+    if replace(current, num_envs=1) == replace(made, num_envs=1):
         return
     for name in ("observation_space", "action_space", "frame_stack"):
-        ours, theirs = getattr(made, name), getattr(given, name)
+        ours, theirs = getattr(made, name), getattr(current, name)
         if ours != theirs:
             raise SpaceError(
                 f"{name} of the environment must be {ours}, as of the model, got {theirs}. Give such an environment, or make a "

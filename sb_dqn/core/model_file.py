@@ -160,9 +160,9 @@ def build(made_by: type[Any], outside: Any, arguments: Mapping[str, Any], parame
         CheckpointError: the arguments are invalid, or describe a model much larger than the file.
         ConfigurationError: an argument is out of its range.
     """
-    given = dict(arguments)
+    keywords = dict(arguments)
     with reading(f"the arguments of the file make no {made_by.__name__}"), AllocationGuard(parameters):
-        model = made_by(given.pop("policy"), outside, **given)
+        model = made_by(keywords.pop("policy"), outside, **keywords)
     write_policy(model.policy, parameters)
     return model
 
@@ -225,12 +225,14 @@ def read_parameters(source: Any, known: Collection[str], exact_match: bool) -> d
     Raises:
         ConfigurationError: a name is not in `known`, or those of the policy are missing.
     """
-    given = source if isinstance(source, Mapping) else {"policy": read_archive(source, only=("policy",))[1]["policy"]}
-    if not given.keys() <= set(known) or (exact_match and "policy" not in given):
+    parameters = (
+        source if isinstance(source, Mapping) else {"policy": read_archive(source, only=("policy",))[1]["policy"]}
+    )
+    if not parameters.keys() <= set(known) or (exact_match and "policy" not in parameters):
         raise ConfigurationError(
-            f"names of parameters must be among {sorted(known)}, with 'policy', got {sorted(given)}. Rename them."
+            f"names of parameters must be among {sorted(known)}, with 'policy', got {sorted(parameters)}. Rename them."
         )
-    return dict(given)
+    return dict(parameters)
 
 
 def save_replay(path: Any, blueprint: Blueprint, replay: ReplayBuffer) -> Any:

@@ -248,12 +248,12 @@ def single_frames(blueprint: Blueprint) -> spaces.Space[Any]:
     return spaces.Box(0, 255, (depth // blueprint.frame_stack, *rest), dtype=np.uint8)
 
 
-def batch_masks(actions: Actions, given: Any, count: int, *, empty: bool = False) -> BoolArray:
+def batch_masks(actions: Actions, action_masks: Any, count: int, *, empty: bool = False) -> BoolArray:
     """Returns the action masks of `predict` as `[count, (D,) A]` bool.
 
     Args:
         actions: the action space.
-        given: `[A]` or `[count, A]`, bool or 0 and 1; for branches `[sum of branches]`, one branch after the other, or
+        action_masks: `[A]` or `[count, A]`, bool or 0 and 1; for branches `[sum of branches]`, one branch after the other, or
             `[D, A]`, each with or without an axis `count`.
         count: number of observations.
         empty: accept masks without a legal action.
@@ -268,11 +268,11 @@ def batch_masks(actions: Actions, given: Any, count: int, *, empty: bool = False
     legal = actions.legal
     flat = (sum(actions.branches),) if actions.branched else legal.shape
     shapes = [(*batch, *one) for one in dict.fromkeys((flat, legal.shape)) for batch in ((), (count,))]
-    masks = _as_bool(given)
+    masks = _as_bool(action_masks)
     if masks is None or masks.shape not in shapes:
         raise SpaceError(
-            f"action_masks={given!r} do not fit; allowed: bool, or 0 and 1, of one of the shapes "
-            f"{', '.join(map(str, shapes))}"
+            f"action_masks must be bool, or 0 and 1, of one of the shapes {', '.join(map(str, shapes))}, got {action_masks!r}. "
+            f"Reshape them."
         )
     if actions.branched and masks.shape[-1:] == flat:
         padded = np.zeros((*masks.shape[:-1], *legal.shape), np.bool_)
@@ -287,10 +287,10 @@ def batch_masks(actions: Actions, given: Any, count: int, *, empty: bool = False
     return found
 
 
-def _as_bool(given: Any) -> BoolArray | None:
+def _as_bool(action_masks: Any) -> BoolArray | None:
     """Returns an array of bool, or of 0 and 1, as bool; None for anything else."""
     try:
-        array = np.asarray(given)
+        array = np.asarray(action_masks)
     except ValueError:  # numpy's, for lists of unequal length
         return None
     if array.dtype.kind not in "biuf" or not np.isin(array, (0, 1)).all():

@@ -77,13 +77,13 @@ def tick_of(state: Mapping[str, Any], stream: Stream) -> Rows:
 
 
 def _check(slot: Slot, stream: Stream) -> None:
-    given = {key: (array.shape, array.dtype) for key, array in slot.obs.items()}
+    saved = {key: (array.shape, array.dtype) for key, array in slot.obs.items()}
     flags = [(array.shape, array.dtype) for array in (slot.terminal, slot.last, slot.valid)]
     lanes = (stream.num_envs,)
-    fits = given == stream.leaves and flags == [(lanes, np.dtype(np.bool_))] * 3
+    fits = saved == stream.leaves and flags == [(lanes, np.dtype(np.bool_))] * 3
     fits = fits and slot.reward.shape == slot.score.shape == lanes and (slot.mask is not None) is stream.has_masks
     if not fits:
-        raise CheckpointError(f"the last step in the file has {given}, the environment gives {stream.leaves}")
+        raise CheckpointError(f"the last step in the file has {saved}, the environment gives {stream.leaves}")
 
 
 def process_state() -> dict[str, Any]:

@@ -23,20 +23,20 @@ def with_saved_channels(
         saved: "first" or "last" by key of each image; None in older files, which do not have it.
     """
     kwargs = arguments.get("policy_kwargs") or {}
-    given = kwargs.get("channels")
-    if isinstance(given, str) or blueprint.frame_stack > 1:
+    channels = kwargs.get("channels")
+    if isinstance(channels, str) or blueprint.frame_stack > 1:
         return dict(arguments)
     normalized = kwargs.get("normalize_images") is False
     images = {
         key: leaf
         for key, leaf in flatten_space(blueprint.observation_space).items()
-        if isinstance(leaf, spaces.Box) and is_image(leaf, normalized) and key not in (given or {})
+        if isinstance(leaf, spaces.Box) and is_image(leaf, normalized) and key not in (channels or {})
     }
     trained = {key: _formerly(leaf) for key, leaf in images.items()} if saved is None else saved
     differing = {key: trained[key] for key, leaf in images.items() if key in trained and trained[key] != _now(leaf)}
     if not differing:
         return dict(arguments)
-    return {**arguments, "policy_kwargs": {**kwargs, "channels": {**(given or {}), **differing}}}
+    return {**arguments, "policy_kwargs": {**kwargs, "channels": {**(channels or {}), **differing}}}
 
 
 def _now(image: spaces.Box) -> str | None:

@@ -91,7 +91,10 @@ def test_the_papers_torsos_and_small_images(cls: Any, smallest: int) -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"cnn_class": 3}, r"features_extractor_kwargs\['cnn_class'\]=3 is not allowed: give a subclass"),
+        (
+            {"cnn_class": 3},
+            r"features_extractor_kwargs\['cnn_class'\] must be a subclass of BaseFeaturesExtractor, got 3",
+        ),
         ({"cnn_class": "NatureCn"}, "cnn_class.*NatureCNN"),
         ({"cnn_class": "FlattenExtractor"}, "must be one of .* got 'FlattenExtractor'"),
         ({"cnn_kwargs": 5}, r"cnn_kwargs'\] must be a dict.* got 5"),

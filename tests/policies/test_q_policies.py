@@ -242,7 +242,12 @@ class NoWidth(nn.Module):
         ),
         (MlpPolicy, VECTOR, {"channels": "middle"}, r"channels.* must be one of .* got 'middle'"),
         (MlpPolicy, VECTOR, {"normalize_images": "no"}, r"normalize_images.* must be True or False, got 'no'"),
-        (MlpPolicy, VECTOR, {"features_extractor_class": "cnn"}, "features_extractor_class.*is not allowed: give"),
+        (
+            MlpPolicy,
+            VECTOR,
+            {"features_extractor_class": "cnn"},
+            "features_extractor_class.*must be a subclass of BaseFeaturesExtractor, got",
+        ),
         (MlpPolicy, VECTOR, {"features_extractor_class": NoWidth}, "features_extractor_class.*features_dim"),
         (
             MlpPolicy,
