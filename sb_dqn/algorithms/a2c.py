@@ -7,10 +7,11 @@ from typing import Any
 
 import torch
 
+from sb_dqn.algorithms import persistence
 from sb_dqn.algorithms.actor_critic import ActorCriticAlgorithm
 from sb_dqn.algorithms.outside import refuse_unknown
 from sb_dqn.algorithms.rollout_settings import RolloutSettings
-from sb_dqn.checks import check_bool, check_float, check_int
+from sb_dqn.checks import check_bool, check_float, check_int, check_mapping
 from sb_dqn.nn.optimizers import RMSpropTFLike
 from sb_dqn.objectives.policy_gradient import ActorCritic
 from sb_dqn.policies.actor_critic import ActorCriticPolicy
@@ -34,7 +35,7 @@ class A2C(ActorCriticAlgorithm):
         vf_coef: weight of the value's loss, from 0.
         max_grad_norm: bound on the gradient's 2-norm; None: none.
         rms_prop_eps: epsilon of RMSprop, from 0.
-        use_rms_prop: RMSprop in TensorFlow's form, else Adam; what `policy_kwargs` names comes before both.
+        use_rms_prop: torch.optim.RMSprop with alpha 0.99, else Adam; an `optimizer_class` in `policy_kwargs` overrides both.
         normalize_advantage: to mean 0 and deviation 1 over the rollout.
         sequence_length: of a recurrent policy, steps of the sequences that it is trained on, a divisor of n_steps; None: the longest.
         action_mask: where legal actions are named: "info" (`info["action_mask"]`) or a key of a Dict observation.
@@ -103,6 +104,22 @@ class A2C(ActorCriticAlgorithm):
         rms = check_bool("use_rms_prop", use_rms_prop)
         super().__init__(
             policy, env, arguments=arguments, rollout=rollout, objective=objective,
-            optimizer_class=RMSpropTFLike if rms else torch.optim.Adam,
-            optimizer_kwargs={"alpha": 0.99, "eps": eps} if rms else {"eps": 1e-5},
+            optimizer_class=torch.optim.RMSprop if rms else torch.optim.Adam,
+            optimizer_kwargs={"alpha": 0.99, "eps": eps, "weight_decay": 0.0} if rms else {"eps": 1e-5},
         )  # fmt: skip
+
+    @classmethod
+    def loaded_arguments(cls, arguments: dict[str, Any], saved: persistence.Saved) -> dict[str, Any]:
+        """Returns the arguments with RMSpropTFLike by name where the file's optimiser is one: it was the default once."""
+        arguments = super().loaded_arguments(arguments, saved)
+        chosen = check_mapping("policy_kwargs", arguments.get("policy_kwargs"))
+        with persistence.reading("the state of 'learner' in the file does not name its optimizer"):
+            kind = saved.parts["learner"].get("kind", RMSpropTFLike.__name__)  # the oldest files have no kind
+        if kind == RMSpropTFLike.__name__ and arguments.get("use_rms_prop") is True and "optimizer_class" not in chosen:
+            own = check_mapping("optimizer_kwargs", chosen.get("optimizer_kwargs"))
+            chosen |= {
+                "optimizer_class": RMSpropTFLike,
+                "optimizer_kwargs": {"alpha": 0.99, "eps": arguments.get("rms_prop_eps", 1e-5), **own},
+            }
+            return {**arguments, "policy_kwargs": chosen}
+        return arguments

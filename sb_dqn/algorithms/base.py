@@ -86,6 +86,16 @@ class BaseAlgorithm(Saving, ABC):
         self._experience: Experience | None = None
         self._interrupted = self._resuming = None
 
+    @classmethod
+    def loaded_arguments(cls, arguments: dict[str, Any], saved: persistence.Saved) -> dict[str, Any]:
+        """Returns the constructor arguments that rebuild a saved model; a class whose defaults changed overrides it.
+
+        Args:
+            arguments: of the file, changed by those of `load`.
+            saved: the file's content.
+        """
+        return arguments
+
     def learn(
         self,
         total_timesteps: int,

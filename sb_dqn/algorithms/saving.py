@@ -152,7 +152,7 @@ class Saving(Attributes):
         saved = persistence.read_model(path, replacements, trust, env is not None)
         replacements.warn_of_unused(custom_objects or {}, saved.arguments)
         made_by = persistence.find_class(cls, saved.class_name)
-        arguments = {**saved.arguments, **kwargs, "device": device}
+        arguments = made_by.loaded_arguments({**saved.arguments, **kwargs, "device": device}, saved)
         outside = persistence.outside_of(saved.blueprint, env, arguments.get("action_mask"))
         model: Self = persistence.build(made_by, outside, arguments, saved.policy)
         parts = model._parts()

@@ -34,7 +34,8 @@ class RMSpropTFLike(torch.optim.Optimizer):
 
     .. math:: s \leftarrow \alpha s + (1 - \alpha) g^2, \quad \theta \leftarrow \theta - \eta\, g / \sqrt{s + \varepsilon}
 
-    So the first steps are small where torch's are large; A2C was tuned with this one (Stable-Baselines3's class of this name).
+    The first steps are small where those of `torch.optim.RMSprop` are large. The original A2C and Stable-Baselines3's class of
+    this name use this form; `A2C` takes it by `policy_kwargs=dict(optimizer_class="RMSpropTFLike")`.
 
     Args:
         params: parameters, or groups of them.

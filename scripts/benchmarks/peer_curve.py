@@ -9,7 +9,7 @@ import argparse
 import csv
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -42,6 +42,16 @@ def learn(model: Any, steps: int, every: int, episodes: int, env_id: str, file: 
         file.flush()
 
 
+def with_classes(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a preset's settings with Stable-Baselines3's own class where `policy_kwargs` names RMSpropTFLike."""
+    from stable_baselines3.common.sb2_compat.rmsprop_tf_like import RMSpropTFLike
+
+    chosen = dict(settings.get("policy_kwargs", {}))
+    if chosen.get("optimizer_class") == RMSpropTFLike.__name__:
+        chosen["optimizer_class"] = RMSpropTFLike
+    return {**settings, "policy_kwargs": chosen} if chosen else dict(settings)
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("algo", help="class of both libraries")
@@ -66,7 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         )
     env = make_vec_env(options.env, preset.n_envs, seed=options.seed)
     cls = getattr(stable_baselines3, options.algo)
-    model = cls(preset.policy, env, seed=options.seed, device="cpu", **preset.settings)
+    model = cls(preset.policy, env, seed=options.seed, device="cpu", **with_classes(preset.settings))
     path = options.out / f"sb3-{options.algo}_{options.env}_seed{options.seed}.csv"
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", encoding="utf-8", newline="") as file:

@@ -354,11 +354,11 @@ def test_learning_goes_on_after_a_load(algorithm: Any, tmp_path: Path) -> None:
 
 
 def test_the_optimiser_is_a2cs_own_unless_said_otherwise() -> None:
-    assert isinstance(quick(A2C).learner.optimizer, RMSpropTFLike)
+    assert isinstance(quick(A2C).learner.optimizer, torch.optim.RMSprop)
     assert quick(A2C, rms_prop_eps=0.5).learner.optimizer.param_groups[0]["eps"] == 0.5
     assert isinstance(quick(A2C, use_rms_prop=False).learner.optimizer, torch.optim.Adam)
-    named = quick(A2C, policy_kwargs={"optimizer_class": torch.optim.RMSprop}).learner.optimizer
-    assert isinstance(named, torch.optim.RMSprop)
+    named = quick(A2C, policy_kwargs={"optimizer_class": "RMSpropTFLike"}).learner.optimizer
+    assert isinstance(named, RMSpropTFLike)
     assert named.param_groups[0]["eps"] == 1e-8
     adam = quick(PPO, policy_kwargs={"optimizer_kwargs": {"betas": (0.5, 0.9)}}).learner.optimizer
     assert (adam.param_groups[0]["eps"], adam.param_groups[0]["betas"]) == (1e-5, (0.5, 0.9))

@@ -25,6 +25,12 @@ def test_zoo_row_of_lunar_lander_is_what_the_zoo_says() -> None:
     assert preset.settings == given
 
 
+@pytest.mark.parametrize("env_id", ["CartPole-v1", "Acrobot-v1", "MountainCar-v0", "ALE/Pong-v5", "PongNoFrameskip-v4"])
+def test_a2c_names_the_optimizer_that_its_results_were_measured_with(env_id: str) -> None:
+    expected = {"optimizer_class": "RMSpropTFLike", "optimizer_kwargs": {"eps": 1e-5}}
+    assert found("A2C", env_id).settings["policy_kwargs"] == expected
+
+
 @pytest.mark.parametrize("env_id", ["ALE/Breakout-v5", "BreakoutNoFrameskip-v4"])
 def test_atari_ids_find_the_pattern(env_id: str) -> None:
     preset = found("dqn", env_id)
