@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
+from gymnasium import spaces
 
 from sb_dqn.accelerate import choose_mode
 from sb_dqn.algorithms import persistence
@@ -99,6 +101,17 @@ class ActorCriticAlgorithm(OnPolicyAlgorithm):
             mode=plan.mode(nets, device, check_bool("torch_compile", arguments["torch_compile"])),
             normalizer=normalization.build(blueprint, device),
         )
+
+    @classmethod
+    def loaded_arguments(cls, arguments: dict[str, Any], saved: persistence.Saved) -> dict[str, Any]:
+        """Returns the arguments with two outputs for each bit of a MultiBinary where the file's network has them."""
+        arguments = super().loaded_arguments(arguments, saved)
+        space = saved.blueprint.action_space
+        outputs = [bias.numel() for name, bias in saved.policy.items() if name.endswith("action_head.outputs.bias")]
+        if isinstance(space, spaces.MultiBinary) and outputs == [2 * math.prod(space.shape)]:
+            chosen = check_mapping("policy_kwargs", arguments.get("policy_kwargs"))
+            return {**arguments, "policy_kwargs": {"binary_logits": 2, **chosen}}
+        return arguments
 
     def prepare_acting(self, num_lanes: int) -> None:
         see = self.normalizer.observations

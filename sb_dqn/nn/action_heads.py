@@ -46,7 +46,7 @@ class ActionHead(nn.Module, ABC):
 
 
 class CategoricalHead(ActionHead):
-    """For Discrete, MultiDiscrete and MultiBinary.
+    """For Discrete and MultiDiscrete: a softmax for each branch.
 
     Args:
         in_features: H.
@@ -57,14 +57,21 @@ class CategoricalHead(ActionHead):
 
     def __init__(self, in_features: int, actions: ActionShape) -> None:
         count = max(actions.num_branches, 1) * actions.num_actions
-        super().__init__(nn.Linear(in_features, count), count, {})
+        super().__init__(self.make_outputs(in_features, actions), count, {})
         self.branched, self.shape = actions.branched, actions.legal.shape
         padding = None if bool(actions.legal.all()) else torch.as_tensor(actions.legal)
         self.register_buffer("padding", padding, persistent=False)
 
+    def make_outputs(self, in_features: int, actions: ActionShape) -> nn.Linear:
+        """Returns the last layer: one output for each action of each branch."""
+        return nn.Linear(in_features, max(actions.num_branches, 1) * actions.num_actions)
+
+    def logits(self, x: Tensor) -> Tensor:
+        """Computes unnormalised log-probabilities, `[N, A]` or `[N, D, A]`, of features `[N, H]`."""
+        return self.outputs(x.float()).unflatten(-1, self.shape)  # type: ignore[no-any-return]  # nn.Module
+
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Categorical:
-        logits = self.outputs(x.float()).unflatten(-1, self.shape)
-        return Categorical(masked(logits, mask, self.padding), self.branched)
+        return Categorical(masked(self.logits(x), mask, self.padding), self.branched)
 
     def draw(self, rng: np.random.Generator, rows: int) -> FloatArray:
         exponential = rng.standard_exponential((rows, self.width), dtype=np.float32)
@@ -73,6 +80,23 @@ class CategoricalHead(ActionHead):
 
     def to_action(self, sample: Tensor) -> Tensor:
         return sample
+
+
+class BernoulliHead(CategoricalHead):
+    r"""For MultiBinary: one output for each bit, :math:`P(1) = \sigma(l)`, as in Stable-Baselines3.
+
+    A softmax over two outputs describes the same probabilities, but both outputs learn: with an optimiser that normalises
+    gradients the difference between them moves twice as fast.
+
+    Args: those of `CategoricalHead`.
+    """
+
+    def make_outputs(self, in_features: int, actions: ActionShape) -> nn.Linear:
+        return nn.Linear(in_features, actions.num_branches)
+
+    def logits(self, x: Tensor) -> Tensor:
+        one = self.outputs(x.float())
+        return torch.stack([torch.zeros_like(one), one], -1)
 
 
 class GaussianHead(ActionHead):

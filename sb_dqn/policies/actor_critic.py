@@ -9,9 +9,9 @@ from typing import Any
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from sb_dqn.checks import check_bool, check_float, check_keys
+from sb_dqn.checks import check_bool, check_float, check_int, check_keys
 from sb_dqn.errors import ConfigurationError
-from sb_dqn.nn.action_heads import ActionHead, CategoricalHead, GaussianHead, SquashedHead
+from sb_dqn.nn.action_heads import ActionHead, BernoulliHead, CategoricalHead, GaussianHead, SquashedHead
 from sb_dqn.nn.extractors import BaseFeaturesExtractor
 from sb_dqn.policies.actor_critic_net import ActorCriticNet, ActorCriticOutput, Towers
 from sb_dqn.policies.aliases import OfADict, OfAnImage, OfVectors
@@ -35,6 +35,7 @@ class ActorCriticPolicy(DrawingPolicy):
         ortho_init: orthogonal weights at the start (see `ActorCriticNet`).
         log_std_init: of a Box: log of the deviation at the start, in the action's own units.
         squash_output: of a Box: tanh keeps actions within the bounds, instead of clipping.
+        binary_logits: of MultiBinary: outputs for each bit, 1 (sigmoid) or 2 (softmax).
         share_features_extractor: one for policy and value.
         features_extractor_class: None asks the space.
         features_extractor_kwargs: its keyword arguments.
@@ -56,6 +57,7 @@ class ActorCriticPolicy(DrawingPolicy):
         ortho_init: bool = True,
         log_std_init: float = 0.0,
         squash_output: bool = False,
+        binary_logits: int = 1,
         share_features_extractor: bool = True,
         features_extractor_class: type[BaseFeaturesExtractor] | None = None,
         features_extractor_kwargs: Mapping[str, Any] | None = None,
@@ -70,11 +72,13 @@ class ActorCriticPolicy(DrawingPolicy):
         ).with_hidden()  # fmt: skip
         pi, vf = _both(net_arch, self._default_net_arch(features_extractor_class))
         towers = Towers(pi, vf, check_activation(activation_fn), layer_norm)
+        logits = check_int("policy_kwargs['binary_logits']", binary_logits, 1, 2)
+        one_logit = logits == 1 and isinstance(action_space, spaces.MultiBinary)
         shared = check_bool("policy_kwargs['share_features_extractor']", share_features_extractor)
         self.net = self.make_net(
             [self.make_features() for _ in range(1 if shared else 2)],
             towers,
-            partial(_make_head, actions_of(action_space), log_std_init, squash_output),
+            partial(_make_head, actions_of(action_space), log_std_init, squash_output, one_logit),
             check_bool("policy_kwargs['ortho_init']", ortho_init),
         )
 
@@ -150,7 +154,9 @@ def _both(net_arch: Widths | None, default: list[int]) -> tuple[list[int], list[
     return widths, list(widths)
 
 
-def _make_head(actions: Actions, log_std_init: float, squash_output: bool, in_features: int) -> ActionHead:
+def _make_head(
+    actions: Actions, log_std_init: float, squash_output: bool, one_logit: bool, in_features: int
+) -> ActionHead:
     log_std = check_float("policy_kwargs['log_std_init']", log_std_init, -20.0, 2.0)
     squashed = check_bool("policy_kwargs['squash_output']", squash_output)
     if isinstance(actions, BoxActions):
@@ -160,4 +166,4 @@ def _make_head(actions: Actions, log_std_init: float, squash_output: bool, in_fe
             "policy_kwargs['squash_output']=True keeps the numbers of a Box within bounds; these actions are choices: "
             "leave it out"
         )
-    return CategoricalHead(in_features, actions)
+    return (BernoulliHead if one_logit else CategoricalHead)(in_features, actions)

@@ -15,7 +15,7 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from torch import nn
 
-from sb_dqn.algorithms import A2C, PPO
+from sb_dqn.algorithms import A2C, PPO, REINFORCE, VPG
 from sb_dqn.algorithms.actor_critic import ActorCriticAlgorithm
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.logger import configure
@@ -397,6 +397,20 @@ def test_the_deviation_of_a_box() -> None:
     assert head.log_std.tolist() == [-2.0] * 4
 
 
+@pytest.mark.parametrize(
+    ("algorithm", "policy"), [*((each, "MlpPolicy") for each in (A2C, PPO, REINFORCE, VPG)), (PPO, "MlpLstmPolicy")]
+)
+def test_a_bit_has_one_output(algorithm: Any, policy: str) -> None:
+    for actions, kwargs, outputs in (
+        (spaces.MultiBinary(3), {}, 3),
+        (spaces.MultiBinary([3]), {"binary_logits": 1}, 3),
+        (spaces.MultiBinary(3), {"binary_logits": 2}, 6),
+        (spaces.MultiDiscrete([2, 2, 2]), {}, 6),
+    ):
+        model = algorithm(policy, lanes(2, partial(Acts, actions)), seed=0, device="cpu", policy_kwargs=kwargs)
+        assert model.policy.action_head.outputs.out_features == outputs
+
+
 # ---- bad input
 
 BAD: list[tuple[Any, dict[str, Any], str]] = [
@@ -419,6 +433,7 @@ BAD: list[tuple[Any, dict[str, Any], str]] = [
     (A2C, {"policy_kwargs": {"log_std_init": "x"}}, "log_std_init"),
     (A2C, {"policy_kwargs": {"squash_output": True}}, "squash_output.*leave it out"),
     (A2C, {"policy_kwargs": {"ortho_init": 1}}, "ortho_init"),
+    (A2C, {"policy_kwargs": {"binary_logits": 3}}, r"policy_kwargs\['binary_logits'\]=3 is not allowed: give .*1"),
     (A2C, {"policy_kwargs": {"use_sde": True}}, "has no 'use_sde'"),
     *[
         (algorithm, {name: value}, f"{name}={value!r}")

@@ -18,6 +18,7 @@ ROLLOUTS, STEPS, LENGTH = 3, 8, 5
 ENVS: dict[str, Any] = {
     "discrete": lambda: identity.IdentityEnv(4, ep_length=LENGTH),
     "box": lambda: identity.IdentityEnvBox(eps=0.5, ep_length=LENGTH),
+    "multi binary": lambda: identity.IdentityEnvMultiBinary(3, ep_length=LENGTH),
     "multi discrete": lambda: identity.IdentityEnvMultiDiscrete(3, ep_length=LENGTH),
 }
 COMMON: dict[str, Any] = {"n_steps": STEPS, "gamma": 0.9, "seed": 0, "device": "cpu"}
@@ -81,7 +82,7 @@ def learn_from(theirs: Any, actions: torch.Tensor, monkeypatch: pytest.MonkeyPat
 
     def forward(obs: Any, deterministic: bool = False) -> Any:
         action = next(turns)[None]
-        value, log_prob, _ = theirs.policy.evaluate_actions(obs, action)
+        value, log_prob, _ = theirs.policy.evaluate_actions(obs, action.float())
         return action, value, log_prob
 
     def recorded() -> None:

@@ -9,13 +9,15 @@ from typing import Any
 import pytest
 import torch
 
-from sb_dqn.algorithms import A2C, ALGORITHMS
+from sb_dqn.algorithms import A2C, ALGORITHMS, PPO
 from sb_dqn.checkpoint import model_info, read_archive
 from sb_dqn.nn.optimizers import RMSpropTFLike
 from tests.golden.make import OBS, make_env
 
 A2C_FILE = Path(__file__).parent / "a2c_full-0.1.0.zip"
 """Saved when the default of A2C was RMSpropTFLike, which its arguments do not name."""
+BITS_FILE = Path(__file__).parent / "ppo_bits-0.1.0.zip"
+"""Saved when each bit of a MultiBinary had two outputs."""
 FILES = sorted(Path(__file__).parent.glob("*.zip"))
 
 
@@ -71,3 +73,22 @@ def test_a_new_a2c_is_loaded_with_the_optimizer_of_its_class(tmp_path: Path) -> 
     assert torch.equal(
         again.state_dict()["state"][0]["square_avg"], model.learner.optimizer.state_dict()["state"][0]["square_avg"]
     )
+
+
+@pytest.mark.parametrize("changed", [{}, {"policy_kwargs": {"net_arch": [8]}}], ids=["as it is", "other keywords"])
+def test_a_model_of_two_outputs_for_each_bit_keeps_them(changed: Any, tmp_path: Path) -> None:
+    model = PPO.load(BITS_FILE, device="cpu", **changed)
+    assert model.policy.action_head.outputs.out_features == 4
+    moments = model.learner.optimizer.state_dict()["state"][0]["exp_avg"]
+    kept = [value for value in read_archive(BITS_FILE)[1]["state"].values() if value.shape == moments.shape]
+    assert any(torch.equal(moments, value) for value in kept)
+    model.save(tmp_path / "again")
+    assert PPO.load(tmp_path / "again").policy.action_head.outputs.out_features == 4
+
+
+def test_a_new_model_has_one_output_for_each_bit_before_and_after_a_load(tmp_path: Path) -> None:
+    model = PPO("MlpPolicy", make_env("bits"), n_steps=8, batch_size=8, seed=0, device="cpu").learn(20)
+    model.save(tmp_path / "model")
+    again = PPO.load(tmp_path / "model", device="cpu")
+    assert again.policy.action_head.outputs.out_features == 2
+    assert torch.equal(again.learner.flat, model.learner.flat)

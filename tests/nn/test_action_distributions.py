@@ -12,7 +12,7 @@ from torch import Tensor
 from torch import distributions as torchs
 
 from sb_dqn.action_spaces import ActionShape, BoxActions
-from sb_dqn.nn.action_heads import CategoricalHead, GaussianHead, SquashedHead
+from sb_dqn.nn.action_heads import BernoulliHead, CategoricalHead, GaussianHead, SquashedHead
 from sb_dqn.nn.distributions import Categorical, DiagonalGaussian, masked
 from sb_dqn.nn.squashed import SquashedGaussian
 
@@ -25,6 +25,7 @@ def heads() -> dict[str, Any]:
     return {
         "discrete": CategoricalHead(3, ActionShape((4,), (0,))),
         "uneven": CategoricalHead(3, ActionShape((2, 4, 3), (0, 0, 0), branched=True)),
+        "bits": BernoulliHead(3, ActionShape((2, 2), (0, 0), branched=True)),
         "gaussian": GaussianHead(3, BOX, -0.5),
         "squashed": SquashedHead(3, BOX, 0.3),
     }
@@ -51,6 +52,22 @@ def test_categorical_is_torchs() -> None:
     torch.testing.assert_close(ours.log_prob(action), other.log_prob(action))
     torch.testing.assert_close(ours.entropy(), other.entropy())
     assert torch.equal(ours.mode(), logits.argmax(-1))
+
+
+def test_bits_are_torchs_bernoullis() -> None:
+    head, x = heads()["bits"], torch.randn(40_000, 3)
+    logits = head.outputs(x)
+    assert logits.shape == (40_000, 2)
+    ours, other = head(x), torchs.Bernoulli(logits=logits)
+    sample = ours.sample(draw(head, 40_000))
+    torch.testing.assert_close(ours.log_prob(sample), other.log_prob(sample.float()).sum(-1))
+    torch.testing.assert_close(ours.entropy(), other.entropy().sum(-1))
+    assert torch.equal(ours.mode(), (logits > 0).long())
+    torch.testing.assert_close(sample.float().mean(0), other.probs.mean(0), atol=0.01, rtol=0)
+    mask = torch.tensor([[True, False], [True, True]]).expand(40_000, 2, 2)
+    legal = head(x, mask)
+    assert bool((legal.sample(draw(head, 40_000))[:, 0] == 0).all())
+    torch.testing.assert_close(legal.entropy(), other.entropy()[:, 1])
 
 
 def test_branches_add_up() -> None:
