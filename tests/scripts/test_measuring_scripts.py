@@ -13,7 +13,7 @@ import torch
 
 from sb_dqn import DQN
 from sb_dqn.errors import EnvironmentFault
-from scripts.benchmarks import fault_checks, peer_curve, processes, resumed_curve, strided
+from scripts.benchmarks import fault_checks, identity, peer_curve, processes, resumed_curve, strided
 from scripts.benchmarks.curves import COLUMNS
 
 
@@ -70,6 +70,17 @@ def test_the_peer_is_not_given_a_rate_that_each_piece_would_begin_anew(tmp_path:
     pytest.importorskip("stable_baselines3", reason="its curve is drawn where it is installed")
     with pytest.raises(SystemExit, match="has a schedule"):
         peer_curve.main(["DQN", "CartPole-v1", "--out", str(tmp_path)])
+
+
+def test_the_identity_tasks_are_a_table_with_a_column_for_each_side(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("stable_baselines3", reason="its environments are learned from")
+    identity.main(["--tasks", "MultiBinary(2)", "--seeds", "2", "--timesteps", "10", "--episodes", "1"])
+    head, line, row = capsys.readouterr().out.splitlines()
+    assert head == "| Task | sb_dqn before | sb_dqn, binary_logits=2 | sb_dqn | Stable-Baselines3 |"
+    assert line.count("|") == head.count("|") == row.count("|")
+    task, *cells = row.strip("| ").split(" | ")
+    assert task == "MultiBinary(2)"
+    assert all(0 <= float(cell.split(" ± ")[0]) <= 100 for cell in cells)
 
 
 def test_a_process_finds_the_bytecode_of_the_one_before(monkeypatch: pytest.MonkeyPatch) -> None:
