@@ -16,6 +16,7 @@ from gymnasium.vector.utils import batch_space, concatenate, create_empty_array
 
 from sb_dqn.checks import check_choice
 from sb_dqn.envs.answers import API, NO_INFO, NOTHING, WrongAnswer, check_env, explained, explained_reset
+from sb_dqn.envs.seed_only import options_given
 from sb_dqn.envs.state import layers_state, load_layers_state
 from sb_dqn.envs.stream_options import StreamOptions, options_of
 from sb_dqn.errors import CheckpointError, ConfigurationError, EnvironmentFault, SpaceError
@@ -121,7 +122,7 @@ class Lanes(VectorEnv[Any, Any, Any]):
         for lane, env in enumerate(self.envs):
             answer = NOTHING
             try:
-                answer = env.reset(seed=seeds[lane], options=options)
+                answer = env.reset(seed=seeds[lane], **options_given(options))
                 observation, info = answer
                 if info is None:
                     raise WrongAnswer(NO_INFO)

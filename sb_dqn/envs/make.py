@@ -18,6 +18,7 @@ from sb_dqn.envs.lanes import Env, Lanes
 from sb_dqn.envs.minatar import MinAtarGame, is_minatar, register_minatar
 from sb_dqn.envs.monitor import Monitor, results_begun_anew
 from sb_dqn.envs.renewed_workers import worker_lanes
+from sb_dqn.envs.seed_only import taking_options
 from sb_dqn.errors import ConfigurationError, nearest
 
 BACKENDS: Mapping[str, Callable[..., Any]] = {"lanes": Lanes, "sync": SyncVectorEnv, "async": worker_lanes}
@@ -135,6 +136,7 @@ def make_vec_env(
     def lane(rank: int) -> Env:
         env = make_env(env_id, env_kwargs)
         check_env(env, rank - start_index)
+        env = taking_options(env)
         if seed is not None:
             env.action_space.seed(seed + rank)
         if monitor_dir is not None or monitor_kwargs is not None:
