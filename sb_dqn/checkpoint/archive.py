@@ -27,6 +27,7 @@ from sb_dqn.checkpoint.container import (
     as_path,
     opened,
 )
+from sb_dqn.checkpoint.versions import warn_of_newer
 from sb_dqn.errors import CheckpointError
 from sb_dqn.version import __version__
 
@@ -70,10 +71,13 @@ def read_archive(
 ) -> tuple[dict[str, Any], dict[str, dict[str, Tensor]]]:
     """The manifest and the tensors (on the CPU) of a file that `write_archive` wrote; `only` names the members to read.
 
+    A file of a newer version of the package, in a format that is known here, is read with a warning.
+
     Raises:
         CheckpointError: the file is missing, truncated, foreign, altered, too new, or lacks a member of `only`.
     """
     with opened(path) as (archive, manifest, label):
+        warn_of_newer(manifest.get("sb_dqn_version"), label)
         entries: dict[str, Any] = manifest["members"]
         wanted = list(entries) if only is None else list(only)
         for name in wanted:
