@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import struct
+import warnings
 import zipfile
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -40,8 +42,7 @@ def write_archive(
     """Writes manifest and tensors as one file; a crash leaves the whole old file or the whole new one.
 
     Args:
-        path: `.zip` is added where there is no suffix; parent folders are made. A binary file is overwritten from its
-            start.
+        path: see `file_to_write`; parent folders are made. A binary file is overwritten from its start.
         manifest: plain JSON with a `kind` (str); the version, and length and digest of every member, are added.
         members: name -> tensors by name. A tied tensor is written once, any tensor as contiguous, little by little.
 
@@ -53,9 +54,8 @@ def write_archive(
         OSError: the folder or the disk refuses; the old file is as it was.
     """
     _check_arguments(manifest, members)
-    target = as_path(path)
+    target = as_path(file_to_write(path))
     if target is not None:
-        target = target if target.suffix else target.with_name(target.name + ".zip")
         with atomic_write(target) as file:
             _write_zip(file, manifest, members)
         return target
@@ -64,6 +64,29 @@ def write_archive(
     stream.truncate()
     _write_zip(stream, manifest, members)
     return None
+
+
+def file_to_write(path: Target) -> Target:
+    """Returns the path of the file to write: `.zip` is added where there is no suffix. An open file is returned as it is.
+
+    What is a folder, or ends in a slash, gets `.zip` too, so that nothing is lost, and a warning: the file lies beside the
+    folder, not in it.
+    """
+    target = as_path(path)
+    if target is None:
+        return path
+    named = target if target.suffix else target.with_name(target.name + ".zip")
+    while named.is_dir():
+        named = named.with_name(named.name + ".zip")
+    slash = isinstance(path, str) and path.endswith(("/", os.sep))
+    if slash or target.is_dir():
+        what = "is a folder" if target.is_dir() else "ends as a folder does"
+        warnings.warn(
+            f"{str(path)!r} {what}; the file is written beside it, to {str(named)!r}. Load it by that name, or give the name of a "
+            f"file, such as {str(target / 'model')!r}",
+            stacklevel=4,  # of `save` and the like
+        )
+    return named
 
 
 def read_archive(
