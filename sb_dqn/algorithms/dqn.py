@@ -77,7 +77,7 @@ class DQN(OffPolicyAlgorithm):
         learning_rate: above 0, or a schedule.
         buffer_size: rows over all lanes.
         learning_starts: steps before the first update; actions are uniform until then.
-        batch_size: transitions per update; sequences, if the policy is recurrent.
+        batch_size: transitions per update, drawn with replacement; sequences, if the policy is recurrent.
         tau: share by which the target net follows, (0, 1]; 1 copies.
         gamma: discount, [0, 1].
         train_freq: steps between updates, or (k, "episode").

@@ -21,6 +21,7 @@ from sb_dqn.checkpoint import (
     decode_value,
     encode_space,
     encode_value,
+    file_to_write,
     model_info,
     pack,
     read_archive,
@@ -88,6 +89,7 @@ def save_model(
     background: bool = False,
 ) -> Any:
     """Writes class, constructor arguments, spaces, parameters and the state of each part; a full checkpoint has more."""
+    path = file_to_write(path)
     state, tensors = pack({name: part.state_dict() for name, part in parts.items()})
     manifest = {
         "kind": "model",
@@ -252,6 +254,7 @@ def read_parameters(source: Any, known: Collection[str], exact_match: bool) -> d
 
 def save_replay(path: Any, blueprint: Blueprint, replay: Replay) -> Any:
     """Writes the rows that a replay holds."""
+    path = file_to_write(path)
     manifest = {"kind": "replay", "spaces": _encode_blueprint(blueprint)}
     return write_archive(path, manifest, {"replay": replay.state_dict()})
 

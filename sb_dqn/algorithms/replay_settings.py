@@ -26,7 +26,8 @@ class ReplaySettings:
         buffer_size: rows over all lanes.
         buffer_device: where they lie; None: where the nets are.
         buffer_path: file to map them from; None: memory.
-        batch_size: transitions per update, N; with `sequences` so many of these.
+        batch_size: transitions per update, N; with `sequences` so many of these. Drawn with replacement, so that it may be
+            larger than `buffer_size`.
         n_steps: n.
         gamma: discount per env step, 0..1.
         cadence: updates per env step.
@@ -51,10 +52,6 @@ class ReplaySettings:
     def __post_init__(self) -> None:
         check_int("buffer_size", self.buffer_size, 1)
         check_int("batch_size", self.batch_size, 1)
-        if self.batch_size > self.buffer_size:
-            raise ConfigurationError(
-                f"batch_size={self.batch_size} is larger than buffer_size={self.buffer_size}; give a larger buffer"
-            )
         check_int("n_steps", self.n_steps, 1)
         check_float("gamma", self.gamma, 0.0, 1.0)
         if self.sequences is not None:

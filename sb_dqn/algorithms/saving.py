@@ -63,7 +63,7 @@ class Saving(Attributes):
         """Writes parameters, optimiser, counters and exploration to a zip, whole or not at all.
 
         Args:
-            path: `.zip` is added where there is no suffix.
+            path: `.zip` is added where there is no suffix. Of a folder it is added too, with a warning: the file lies beside it.
             full: everything that an exact continuation needs, too: replay or rollout, environment state, all generators,
                 statistics, log and callbacks; `load(path, env=...).resume()` goes on there.
             trust: pickle an environment that cannot say its state; loading the file then needs `trust=True`, too.

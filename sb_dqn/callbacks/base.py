@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
+from sb_dqn.envs.training_env import as_training_env
 from sb_dqn.errors import ConfigurationError
 
 Locals: TypeAlias = Mapping[str, Any]
@@ -92,7 +93,10 @@ class BaseCallback(ABC):
 
     @property
     def training_env(self) -> Any:
-        """The environment that the model learns from.
+        """The environment that the model learns from, with the attributes of Stable-Baselines3's `VecEnv`.
+
+        `observation_space` and `action_space` are those of one lane, `get_attr`, `set_attr` and `env_method` take `indices`;
+        all else is as `model.get_env()` has it. A `VecEnv` of Stable-Baselines3 is returned as it is.
 
         Raises:
             ConfigurationError: the model has none.
@@ -100,7 +104,7 @@ class BaseCallback(ABC):
         env = self.model.get_env()
         if env is None:
             raise ConfigurationError("the model has no environment; give it one by set_env(...) before learn")
-        return env
+        return as_training_env(env)
 
     @property
     def logger(self) -> Any:

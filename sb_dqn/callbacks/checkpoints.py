@@ -120,7 +120,7 @@ class CheckpointCallback(BaseCallback):
             path = self._path("replay_buffer_", "zip")
             self.model.save_replay_buffer(path)
             self._say("replay checkpoint", path)
-        normalizer = find_normalizer(self.training_env) if self.save_vecnormalize else None
+        normalizer = find_normalizer(self.model.get_env()) if self.save_vecnormalize else None
         if normalizer is not None:
             path = self._path("vecnormalize_", "pkl")
             normalizer.save(path)

@@ -153,7 +153,7 @@ class EvalCallback(EventCallback):
         """The games of one evaluation, on a stream that is kept open for the next one."""
         if self._stream is None:
             self._stream = open_for(self.model, self.eval_env)
-        sync_normalizer(self.training_env, self.eval_env)
+        sync_normalizer(self.model.get_env(), self.eval_env)
         base = self.model.seed if self.seed is None else self.seed
         seed = derive_seed(0 if base is None else base, self.n_evaluations)
         self.n_evaluations += 1

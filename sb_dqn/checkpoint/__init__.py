@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sb_dqn.checkpoint.archive import model_info, read_archive, write_archive
+from sb_dqn.checkpoint.archive import file_to_write, model_info, read_archive, write_archive
 from sb_dqn.checkpoint.atomic import atomic_write
 from sb_dqn.checkpoint.background import Writing, copied
 from sb_dqn.checkpoint.bounds import NetBound
@@ -32,6 +32,7 @@ __all__ = [
     "decode_value",
     "encode_space",
     "encode_value",
+    "file_to_write",
     "model_info",
     "pack",
     "read_archive",

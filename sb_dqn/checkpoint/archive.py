@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import struct
+import warnings
 import zipfile
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -27,6 +29,7 @@ from sb_dqn.checkpoint.container import (
     as_path,
     opened,
 )
+from sb_dqn.checkpoint.versions import warn_of_newer
 from sb_dqn.errors import CheckpointError
 from sb_dqn.version import __version__
 
@@ -39,8 +42,7 @@ def write_archive(
     """Writes manifest and tensors as one file; a crash leaves the whole old file or the whole new one.
 
     Args:
-        path: `.zip` is added where there is no suffix; parent folders are made. A binary file is overwritten from its
-            start.
+        path: see `file_to_write`; parent folders are made. A binary file is overwritten from its start.
         manifest: plain JSON with a `kind` (str); the version, and length and digest of every member, are added.
         members: name -> tensors by name. A tied tensor is written once, any tensor as contiguous, little by little.
 
@@ -52,9 +54,8 @@ def write_archive(
         OSError: the folder or the disk refuses; the old file is as it was.
     """
     _check_arguments(manifest, members)
-    target = as_path(path)
+    target = as_path(file_to_write(path))
     if target is not None:
-        target = target if target.suffix else target.with_name(target.name + ".zip")
         with atomic_write(target) as file:
             _write_zip(file, manifest, members)
         return target
@@ -65,15 +66,41 @@ def write_archive(
     return None
 
 
+def file_to_write(path: Target) -> Target:
+    """Returns the path of the file to write: `.zip` is added where there is no suffix. An open file is returned as it is.
+
+    What is a folder, or ends in a slash, gets `.zip` too, so that nothing is lost, and a warning: the file lies beside the
+    folder, not in it.
+    """
+    target = as_path(path)
+    if target is None:
+        return path
+    named = target if target.suffix else target.with_name(target.name + ".zip")
+    while named.is_dir():
+        named = named.with_name(named.name + ".zip")
+    slash = isinstance(path, str) and path.endswith(("/", os.sep))
+    if slash or target.is_dir():
+        what = "is a folder" if target.is_dir() else "ends as a folder does"
+        warnings.warn(
+            f"{str(path)!r} {what}; the file is written beside it, to {str(named)!r}. Load it by that name, or give the name of a "
+            f"file, such as {str(target / 'model')!r}",
+            stacklevel=4,  # of `save` and the like
+        )
+    return named
+
+
 def read_archive(
     path: Target, *, only: Collection[str] | None = None
 ) -> tuple[dict[str, Any], dict[str, dict[str, Tensor]]]:
     """The manifest and the tensors (on the CPU) of a file that `write_archive` wrote; `only` names the members to read.
 
+    A file of a newer version of the package, in a format that is known here, is read with a warning.
+
     Raises:
         CheckpointError: the file is missing, truncated, foreign, altered, too new, or lacks a member of `only`.
     """
     with opened(path) as (archive, manifest, label):
+        warn_of_newer(manifest.get("sb_dqn_version"), label)
         entries: dict[str, Any] = manifest["members"]
         wanted = list(entries) if only is None else list(only)
         for name in wanted:

@@ -16,6 +16,8 @@ from gymnasium.vector.utils import batch_space, concatenate, create_empty_array
 
 from sb_dqn.checks import check_choice
 from sb_dqn.envs.answers import API, NO_INFO, NOTHING, WrongAnswer, check_env, explained, explained_reset
+from sb_dqn.envs.indices import IndexedAttributes
+from sb_dqn.envs.seed_only import options_given
 from sb_dqn.envs.state import layers_state, load_layers_state
 from sb_dqn.envs.stream_options import StreamOptions, options_of
 from sb_dqn.errors import CheckpointError, ConfigurationError, EnvironmentFault, SpaceError
@@ -38,7 +40,7 @@ class Arrived(NamedTuple):
     resets: list[bool]
 
 
-class Lanes(VectorEnv[Any, Any, Any]):
+class Lanes(IndexedAttributes, VectorEnv[Any, Any, Any]):
     """gymnasium envs as one vector env with NEXT_STEP autoreset.
 
     Args:
@@ -121,7 +123,7 @@ class Lanes(VectorEnv[Any, Any, Any]):
         for lane, env in enumerate(self.envs):
             answer = NOTHING
             try:
-                answer = env.reset(seed=seeds[lane], options=options)
+                answer = env.reset(seed=seeds[lane], **options_given(options))
                 observation, info = answer
                 if info is None:
                     raise WrongAnswer(NO_INFO)
@@ -267,10 +269,6 @@ class Lanes(VectorEnv[Any, Any, Any]):
         """What a method of each lane's env answers, or what an attribute is."""
         found = [env.get_wrapper_attr(name) for env in self.envs]
         return tuple(one(*args, **kwargs) if callable(one) else one for one in found)
-
-    def get_attr(self, name: str) -> tuple[Any, ...]:
-        """An attribute of each lane's env."""
-        return self.call(name)
 
     def set_attr(self, name: str, values: Any) -> None:
         """Sets an attribute of each lane's env: one value for all, or a list or tuple of one for each."""

@@ -14,13 +14,15 @@ from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 
 from sb_dqn.checks import check_int, check_keys, check_mapping
 from sb_dqn.envs.answers import check_env
+from sb_dqn.envs.indices import SyncLanes
 from sb_dqn.envs.lanes import Env, Lanes
 from sb_dqn.envs.minatar import MinAtarGame, is_minatar, register_minatar
 from sb_dqn.envs.monitor import Monitor, results_begun_anew
 from sb_dqn.envs.renewed_workers import worker_lanes
+from sb_dqn.envs.seed_only import taking_options
 from sb_dqn.errors import ConfigurationError, nearest
 
-BACKENDS: Mapping[str, Callable[..., Any]] = {"lanes": Lanes, "sync": SyncVectorEnv, "async": worker_lanes}
+BACKENDS: Mapping[str, Callable[..., Any]] = {"lanes": Lanes, "sync": SyncLanes, "async": worker_lanes}
 
 
 def _keywords(made_by: Callable[..., Any]) -> list[str]:
@@ -32,6 +34,7 @@ def _keywords(made_by: Callable[..., Any]) -> list[str]:
 KEYWORDS: Mapping[Callable[..., Any], Sequence[str]] = {
     Lanes: _keywords(Lanes),
     SyncVectorEnv: _keywords(SyncVectorEnv),
+    SyncLanes: _keywords(SyncVectorEnv),
     worker_lanes: [*_keywords(worker_lanes), *_keywords(AsyncVectorEnv)],
 }
 """Backend to what may stand in `vec_env_kwargs`; a class of the user's own says it itself."""
@@ -135,6 +138,7 @@ def make_vec_env(
     def lane(rank: int) -> Env:
         env = make_env(env_id, env_kwargs)
         check_env(env, rank - start_index)
+        env = taking_options(env)
         if seed is not None:
             env.action_space.seed(seed + rank)
         if monitor_dir is not None or monitor_kwargs is not None:

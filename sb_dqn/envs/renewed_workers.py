@@ -10,6 +10,7 @@ import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorWrapper
 
 from sb_dqn.checks import check_choice
+from sb_dqn.envs.indices import WorkerLanes
 from sb_dqn.envs.lanes import PATIENCE, Env
 from sb_dqn.envs.workers import end_workers, lost_and_hung
 from sb_dqn.errors import ConfigurationError
@@ -36,7 +37,7 @@ def worker_lanes(
             f"step_timeout={step_timeout} needs on_env_error='restart'; to raise instead, give the reader "
             f"StreamOptions(step_timeout={step_timeout})"
         )
-    return AsyncVectorEnv(env_fns, **kwargs)
+    return WorkerLanes(env_fns, **kwargs)
 
 
 class RenewedWorkers(VectorWrapper):

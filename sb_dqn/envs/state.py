@@ -18,6 +18,7 @@ ATTRIBUTES: Mapping[str, tuple[str, ...]] = {
     "gymnasium.wrappers.common:OrderEnforcing": ("_has_reset",),
     "gymnasium.wrappers.common:PassiveEnvChecker": (),
     "gymnasium.wrappers.common:Autoreset": ("autoreset",),
+    "sb_dqn.envs.seed_only:SeedOnly": (),
     "gymnasium.envs.classic_control.acrobot:AcrobotEnv": ("state",),
     "gymnasium.envs.classic_control.cartpole:CartPoleEnv": ("state", "steps_beyond_terminated"),
     "gymnasium.envs.classic_control.continuous_mountain_car:Continuous_MountainCarEnv": ("state",),

@@ -19,6 +19,7 @@ from sb_dqn.envs.stream_gymnasium import NextStepStream, SameStepStream
 from sb_dqn.envs.stream_lanes import LanesStream
 from sb_dqn.envs.stream_options import StreamOptions, options_of
 from sb_dqn.envs.stream_sb3 import SB3Stream, check_wrapped, is_sb3
+from sb_dqn.envs.training_env import env_itself
 from sb_dqn.errors import ConfigurationError
 
 __all__ = ["Stream", "StreamOptions", "open_stream", "opened_here"]
@@ -52,6 +53,7 @@ def open_stream(
     Raises:
         ConfigurationError: an env that cannot be read safely, with the fix.
     """
+    env = env_itself(env)
     if isinstance(env, Stream):
         own = env.options
         allowed = {"frame_stack": own.frame_stack, "options": own, "action_mask": own.action_mask}

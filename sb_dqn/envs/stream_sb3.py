@@ -18,7 +18,8 @@ from sb_dqn.types import ActionArray, BoolArray, IntArray, Rows, Slot
 
 INSTEAD = {
     "VecNormalize": "normalize_observations=True, normalize_rewards=True of the model do what VecNormalize does",
-    "VecFrameStack": "make_vec_env(..., wrapper_class=gymnasium.wrappers.FrameStackObservation) does what VecFrameStack does",
+    "VecFrameStack": "make_vec_env(..., wrapper_class=gymnasium.wrappers.FrameStackObservation, wrapper_kwargs={'stack_size': 4}) "
+    "does what VecFrameStack does",
     "VecMonitor": "make_vec_env(..., monitor_dir=...) does what VecMonitor does; the model counts episodes by itself",
     "VecTransposeImage": "VecTransposeImage is not needed",
 }

@@ -17,7 +17,7 @@ from sb_dqn.policies.actor_critic_net import ActorCriticNet, ActorCriticOutput, 
 from sb_dqn.policies.aliases import OfADict, OfAnImage, OfVectors
 from sb_dqn.policies.base import Features
 from sb_dqn.policies.drawing import DrawingPolicy
-from sb_dqn.policies.keywords import check_activation, check_widths, plan_features
+from sb_dqn.policies.keywords import check_activation, check_widths, plan_features, refuse_dict_in_list
 from sb_dqn.spaces import Actions, BoxActions, actions_of
 
 Widths = Sequence[int] | Mapping[str, Sequence[int]]
@@ -150,6 +150,7 @@ def _both(net_arch: Widths | None, default: list[int]) -> tuple[list[int], list[
             check_widths(given.get(name, []), default, f"policy_kwargs['net_arch'][{name!r}]") for name in ("pi", "vf")
         )
         return pi, vf
+    refuse_dict_in_list(net_arch, ("pi", "vf"))
     widths = check_widths(net_arch, default)
     return widths, list(widths)
 

@@ -162,9 +162,37 @@ def check_widths(given: Sequence[int] | None, default: list[int], name: str = "p
     """
     if given is None:
         return default
-    if isinstance(given, (str, Mapping)) or not isinstance(given, Sequence):
+    if isinstance(given, (str, Mapping)) or _holds_dict(given) or not isinstance(given, Sequence):
         raise ConfigurationError(f"{name}={given!r} is not allowed: give a list of widths, e.g. [64, 64]")
     return [check_int(f"{name} entry", width, 1) for width in given]
+
+
+def refuse_dict_in_list(net_arch: Any, towers: tuple[str, str]) -> None:
+    """Refuses the form that Stable-Baselines3 had before version 1.8, and names the one that works.
+
+    Args:
+        net_arch: as it was given.
+        towers: what the two entries of a dict are called.
+
+    Raises:
+        ConfigurationError: it is a list that holds a dict.
+    """
+    if not _holds_dict(net_arch):
+        return
+    shared = [width for width in net_arch if not isinstance(width, Mapping)]
+    given = next(entry for entry in net_arch if isinstance(entry, Mapping))
+    form = ", ".join(f"{name}={_joined(shared, given.get(name, []))}" for name in towers)
+    raise ConfigurationError(
+        f"policy_kwargs['net_arch'] must be a list of widths or a dict, got {net_arch!r}. Give dict({form}); the two share no layer"
+    )
+
+
+def _joined(shared: list[Any], widths: Any) -> Any:
+    return [*shared, *widths] if isinstance(widths, (list, tuple)) else widths
+
+
+def _holds_dict(given: Any) -> bool:
+    return isinstance(given, (list, tuple)) and any(isinstance(entry, Mapping) for entry in given)
 
 
 def check_activation(given: Any) -> type[nn.Module]:

@@ -18,7 +18,7 @@ from sb_dqn.nn.mlp import Hidden
 from sb_dqn.policies.aliases import OfADict, OfAnImage, OfVectors
 from sb_dqn.policies.base import Features
 from sb_dqn.policies.drawing import DrawingPolicy
-from sb_dqn.policies.keywords import check_activation, check_widths, plan_features
+from sb_dqn.policies.keywords import check_activation, check_widths, plan_features, refuse_dict_in_list
 from sb_dqn.policies.soft_actor_critic_net import (
     Actor,
     BoxNet,
@@ -144,5 +144,6 @@ def _both(net_arch: Widths | None, default: list[int]) -> tuple[list[int], list[
             )
         pi, qf = (check_widths(given[name], default, f"policy_kwargs['net_arch'][{name!r}]") for name in ("pi", "qf"))
         return pi, qf
+    refuse_dict_in_list(net_arch, ("pi", "qf"))
     widths = check_widths(net_arch, default)
     return widths, list(widths)

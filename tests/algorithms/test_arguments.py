@@ -11,7 +11,7 @@ import torch
 from gymnasium import spaces
 from torch import nn
 
-from sb_dqn.algorithms import ALGORITHMS, DQN, DoubleDQN, NStepDQN
+from sb_dqn.algorithms import ALGORITHMS, DQN, R2D2, DoubleDQN, NStepDQN
 from sb_dqn.algorithms.outside import constructor_arguments
 from sb_dqn.errors import ConfigurationError, MemoryBudgetError, SpaceError
 from sb_dqn.replay import Sequences
@@ -176,9 +176,39 @@ def test_observation_spaces_that_are_refused() -> None:
         quick(game)
 
 
-def test_a_batch_larger_than_the_buffer() -> None:
-    with pytest.raises(ConfigurationError, match="batch_size=64 is larger than buffer_size=32; give a larger buffer"):
-        quick(batch_size=64, buffer_size=32)
+@pytest.mark.parametrize(
+    ("algorithm", "kwargs"),
+    [
+        (DQN, {}),
+        (DQN, {"prioritized_replay": True}),
+        (DQN, {"prioritized_replay": {"uniform_mix": 0.5}, "n_steps": 2}),
+        (R2D2, {"batch_T": 4, "warmup_T": 2, "store_rnn_state_interval": 2}),
+    ],
+)
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_batch_larger_than_the_buffer_holds_rows_more_than_once(algorithm: Any, kwargs: Any, count: int) -> None:
+    size = {"batch_B": 64} if algorithm is R2D2 else {"batch_size": 64}
+    policy = "MlpLstmPolicy" if algorithm is R2D2 else "MlpPolicy"
+    model = algorithm(
+        policy,
+        lanes(count),
+        learning_starts=20,
+        buffer_size=60,
+        policy_kwargs={"net_arch": [8]},
+        seed=0,
+        **size,
+        **kwargs,
+    )
+    model.learn(800 if algorithm is R2D2 else 100)
+    assert model._n_updates >= 2
+    assert all(bool(tensor.isfinite().all()) for tensor in model.policy.state_dict().values())
+    replay = model.replay
+    replay.refresh()
+    batch = replay.sample(torch.rand(replay.sampler.noise_shape, dtype=torch.float64))
+    drawn = set(zip(*batch.place.tolist(), strict=True))
+    assert batch.place.shape == (2, 64)
+    assert 5 < len(drawn) < 60
+    assert bool((batch.weight > 0).any())
 
 
 @pytest.mark.parametrize(("count", "n_steps"), [(1, 40), (8, 5)])

@@ -13,6 +13,7 @@ import pytest
 from sb_dqn.algorithms import ALGORITHMS, DQN, PPO, SAC
 from sb_dqn.algorithms.attributes import ELSEWHERE, NOT_HERE
 from sb_dqn.callbacks import BaseCallback
+from sb_dqn.envs.training_env import env_itself
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.logger import HParam
 from sb_dqn.schedules import Linear
@@ -65,7 +66,7 @@ def test_what_a_callback_may_read() -> None:
     class Reading(BaseCallback):
         def _on_step(self) -> bool:
             model: Any = self.model
-            assert model.env is model.get_env() is self.training_env
+            assert model.env is model.get_env() is env_itself(self.training_env)
             seen.append((model._current_progress_remaining, len(model.ep_success_buffer)))
             return True
 

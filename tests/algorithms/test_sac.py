@@ -288,7 +288,7 @@ REFUSED: dict[str, list[Any]] = {
     "target_entropy": ["aut", math.nan, math.inf, None, True, []],
     "tau": [0.0, 1.1, None],
     "target_update_interval": [0, 1.5, None],
-    "batch_size": [0, 500, "x"],
+    "batch_size": [0, -1, "x"],
     "n_steps": [0, 0.5],
     "gamma": [-0.1, 2],
     "buffer_size": [0, None],

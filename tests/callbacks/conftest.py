@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -40,7 +41,7 @@ class DummyModel:
         self.ep_info_buffer: deque[dict[str, Any]] = deque(maxlen=100)
         self._total_timesteps = 0
         self.logger = DummyLogger()
-        self.env: Any = object()
+        self.env: Any = SimpleNamespace()
         self.tape: list[str] = []
 
     def get_env(self) -> Any:

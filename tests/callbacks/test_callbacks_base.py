@@ -76,7 +76,8 @@ def test_attributes_come_from_the_model(model: Any, make_loop: Any) -> None:
     loop.learn(ticks=1)
     assert callback.model is model
     assert callback.logger is model.logger
-    assert callback.training_env is model.env
+    model.env.place = 3
+    assert callback.training_env.place == 3
     assert callback.locals is loop.locals
     model.env = None
     with pytest.raises(ConfigurationError, match=r"no environment.*set_env"):

@@ -110,7 +110,7 @@ def test_by_name() -> None:
     quick(env).learn(20)
     env.close()
     plain = make_vec_env(Tiny, 1, vec_env_cls="async", vec_env_kwargs={"context": "fork"})
-    assert type(plain) is AsyncVectorEnv
+    assert isinstance(plain, AsyncVectorEnv)
     plain.close()
 
 

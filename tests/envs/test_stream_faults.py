@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from fnmatch import fnmatchcase
 from functools import partial
 from typing import Any
 
@@ -13,7 +12,6 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from sb_dqn.envs.lanes import Lanes
-from sb_dqn.envs.make import make_vec_env
 from sb_dqn.envs.stream import open_stream
 from sb_dqn.envs.stream_options import StreamOptions
 from sb_dqn.errors import ConfigurationError, EnvironmentFault, SpaceError
@@ -269,55 +267,3 @@ def test_a_single_environment_a_factory_and_a_list_are_lanes() -> None:
     assert open_stream(stream) is stream
     with pytest.raises(ConfigurationError, match="come too late"):
         open_stream(stream, frame_stack=4)
-
-
-class Around(VecEnv):
-    """A wrapper of Stable-Baselines3, known by its names."""
-
-    def __init__(self, venv: Any) -> None:
-        self.venv, self.num_envs = venv, venv.num_envs
-
-
-class VecNormalize(Around):
-    pass
-
-
-class VecFrameStack(Around):
-    pass
-
-
-def stacked_lanes(makes: Any) -> Lanes:
-    """As make_atari_env's: the model stacks the frames."""
-    return Lanes(makes, stream_options=StreamOptions(frame_stack=4))
-
-
-@pytest.mark.parametrize(
-    ("wrap", "inner", "says"),
-    [
-        (
-            VecNormalize,
-            Lanes,
-            "VecNormalize(Lanes) cannot be read: * vec_env_cls=*DummyVecEnv* normalize_observations=True*",
-        ),
-        (VecFrameStack, Lanes, "VecFrameStack(Lanes) cannot be read: *wrapper_class=*FrameStackObservation*"),
-        (VecFrameStack, stacked_lanes, "* VecFrameStack is not needed, the model stacks 4 frames *"),
-        (VecFrameStack, SyncVectorEnv, "* SyncVectorEnv is a gymnasium VectorEnv; *"),
-        (lambda env: Around(VecNormalize(env)), Lanes, "Around(VecNormalize(Lanes)) cannot be read: *"),
-        (Around, Lanes, "*, or leave the wrappers out"),
-    ],
-)
-def test_wrappers_of_stable_baselines3_around_an_environment_that_they_cannot_read(
-    wrap: Any, inner: Any, says: str
-) -> None:
-    with pytest.raises(ConfigurationError) as refusal:
-        open_stream(wrap(inner([lambda: ToyGame(0)])))
-    assert fnmatchcase(str(refusal.value), says)
-
-
-def test_their_wrappers_around_an_environment_of_theirs_are_read() -> None:
-    peer = pytest.importorskip("stable_baselines3.common.vec_env", reason="the peer, installed by the bench extra")
-    made = make_vec_env("CartPole-v1", 2, vec_env_cls=peer.DummyVecEnv)
-    stream = open_stream(peer.VecFrameStack(peer.VecNormalize(made), 4))
-    assert stream.blueprint.observation_space.shape == (16,)
-    stream.begin(0)
-    assert stream.step(np.zeros(2, np.int64)).steps == 2
