@@ -31,6 +31,7 @@ from sb_dqn.checkpoint import (
     write_checkpoint,
 )
 from sb_dqn.envs.stream import open_stream
+from sb_dqn.envs.stream_sb3_frames import has_stacks_of
 from sb_dqn.errors import CheckpointError, ConfigurationError, EnvironmentFault, SpaceError
 from sb_dqn.nn.extractors import EXTRACTORS
 from sb_dqn.nn.linear import Noisy
@@ -208,7 +209,8 @@ def outside_of(made: Blueprint, env: Any, action_mask: str | None = None) -> Any
     """
     if env is None:
         return made
-    stream = open_stream(env, frame_stack=made.frame_stack if made.frame_stack > 1 else None, action_mask=action_mask)
+    frame_stack = made.frame_stack if made.frame_stack > 1 or has_stacks_of(env, made) else None
+    stream = open_stream(env, frame_stack=frame_stack, action_mask=action_mask)
     check_same_spaces(stream.blueprint, made)
     return stream
 
