@@ -13,6 +13,7 @@ from gymnasium import spaces
 from sb_dqn.checks import check_called, check_int
 from sb_dqn.envs.likeness import difference, is_same
 from sb_dqn.envs.stream import Stream, open_stream, opened_here
+from sb_dqn.envs.stream_sb3_frames import has_stacks_of
 from sb_dqn.errors import ConfigurationError, SpaceError
 from sb_dqn.replay.frames import FrameStack
 from sb_dqn.spaces import flatten_space
@@ -216,9 +217,10 @@ def open_for(model: Any, env: Any) -> Stream:
     Raises:
         SpaceError: its spaces are not those that the model was made for.
     """
-    stream = open_stream(env, action_mask=getattr(model, "action_mask", None))
-    made = getattr(model, "blueprint", stream.blueprint)  # something else that predicts does not tell
-    if differs := difference(stream.blueprint, made):
+    made = getattr(model, "blueprint", None)  # something else that predicts does not tell
+    whole = 1 if made is not None and has_stacks_of(env, made) else None
+    stream = open_stream(env, frame_stack=whole, action_mask=getattr(model, "action_mask", None))
+    if differs := difference(stream.blueprint, made or stream.blueprint):
         if opened_here(env):
             stream.close()
         raise SpaceError(f"the evaluation env's {differs}; evaluate it on an environment like that")

@@ -19,6 +19,10 @@ from sb_dqn.types import Observation
 
 Space = spaces.Space[Any]
 LEAVES = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
+Channels = str | Mapping[str, str] | None
+"""Where images have their channels: "first", "last", one of them by key of a Dict, or None for what the shape says."""
+FEW_CHANNELS = 4
+"""No side of an image is as short as this if another axis can be the side; grey, two planes, RGB and RGBA have as many channels."""
 SUPPORTED = "Box, Discrete, MultiDiscrete, MultiBinary, or a (nested) Dict of these"
 
 
@@ -88,39 +92,32 @@ def is_bytes(box: spaces.Box) -> bool:
 
 
 def image_channels_last(space: spaces.Box) -> bool:
-    """Whether an image leaf is HWC. Other images than those of bytes may have any number of channels, as MinAtar's do:
-    of those the two equal axes are height and width, the last axis is the channels of a cube, and where no two are
-    equal the shorter end is the channels.
+    """Returns True for an image `[H, W, C]` and False for `[C, H, W]`, decided by the shape.
+
+    Two equal axes are height and width, so `(84, 84, 12)` has its channels last. Where no two are equal, an end of at
+    most 4 is the channels unless the other end is as short, then an end that is at most half as long as each of the
+    other axes. A cube of bool or float is `[H, W, C]`, as in MinAtar's Seaquest.
 
     Raises:
-        SpaceError: the shape does not tell.
+        SpaceError: the shape is ambiguous, as that of a cube of uint8 is.
     """
-    shape = leaf_shape(space)
-    if is_bytes(space):
-        return channels_last(shape)
-    if shape[0] == shape[1] or shape[1] == shape[2]:
-        return shape[0] == shape[1]
-    if shape[0] == shape[2]:
-        raise _which_channels(shape)
-    return shape[2] < shape[0]
+    first, middle, last = shape = leaf_shape(space)
+    if middle in (first, last):
+        channels = last if first == middle else first
+        if is_bytes(space) and (channels == middle or middle <= FEW_CHANNELS < channels):
+            raise _ambiguous_channels(shape)
+        return first == middle
+    if (first <= FEW_CHANNELS) != (last <= FEW_CHANNELS):
+        return last <= FEW_CHANNELS
+    if last <= FEW_CHANNELS or 2 * min(first, last) > min(middle, max(first, last)):
+        raise _ambiguous_channels(shape)
+    return last < first
 
 
-def channels_last(shape: tuple[int, ...]) -> bool:
-    """Whether an image of this shape is HWC: its last axis is 1, 3 or 4 and its first is not.
-
-    Raises:
-        SpaceError: both ends could be channels.
-    """
-    first, last = shape[0] in (1, 3, 4), shape[-1] in (1, 3, 4)
-    if first and last:
-        raise _which_channels(shape)
-    return last
-
-
-def _which_channels(shape: tuple[int, ...]) -> SpaceError:
+def _ambiguous_channels(shape: tuple[int, ...]) -> SpaceError:
     return SpaceError(
-        f"image of shape {shape}: both the first and the last axis could be the channels; "
-        f"say which by policy_kwargs=dict(channels='first') or dict(channels='last')"
+        f"image shape must tell which axis holds the channels, got {shape}: both the first and the last axis could. "
+        f"Set policy_kwargs=dict(channels='first') or dict(channels='last')."
     )
 
 

@@ -12,7 +12,6 @@ from sb_dqn.errors import SpaceError
 from sb_dqn.spaces import (
     ActionShape,
     batch_observation,
-    channels_last,
     flatten_observation,
     flatten_space,
     image_channels_last,
@@ -118,39 +117,40 @@ def test_images_of_other_numbers(space: Any, expected: bool, normalized: bool) -
     assert not is_bytes(space)
 
 
-@pytest.mark.parametrize(
-    ("shape", "expected"),
-    [
-        ((10, 10, 4), True), ((10, 10, 7), True), ((10, 10, 10), True), ((10, 10, 16), True), ((4, 10, 10), False),
-        ((16, 10, 10), False), ((6, 7, 2), True), ((2, 6, 7), False), ((10, 12, 10), None),
-    ],
-)  # fmt: skip
-def test_where_the_channels_of_other_images_are(shape: tuple[int, ...], expected: bool | None) -> None:
-    for space in (bools(*shape), spaces.Box(0, 1, shape, np.float32)):
-        if expected is None:
-            with pytest.raises(SpaceError, match="channels='first'"):
-                image_channels_last(space)
-        else:
-            assert image_channels_last(space) is expected
+def image(*shape: int) -> spaces.Box:
+    return spaces.Box(0, 255, shape, np.uint8)
 
 
-def test_bytes_go_by_the_number_of_channels() -> None:
-    assert image_channels_last(spaces.Box(0, 255, (10, 10, 3), np.uint8)) is True
-    assert image_channels_last(spaces.Box(0, 255, (9, 9, 2), np.uint8)) is False
+SQUARE = [
+    *((84, 84, channels) for channels in (1, 2, 3, 4, 6, 8, 9, 12, 16)), (64, 64, 3), (64, 64, 6), (64, 64, 9), (96, 96, 12),
+    (36, 36, 12), *((10, 10, channels) for channels in (1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 16)), (9, 9, 2), (8, 8, 20),
+]  # fmt: skip
+OBLONG = [(210, 160, 3), (210, 160, 12), (160, 210, 4), (120, 160, 2), (32, 128, 3), (6, 7, 2), (7, 6, 4), (48, 64, 24)]
+
+
+@pytest.mark.parametrize("shape", SQUARE + OBLONG)
+def test_the_axis_that_differs_holds_the_channels(shape: tuple[int, int, int]) -> None:
+    height, width, channels = shape
+    for box in (image, bools, lambda *axes: spaces.Box(0, 1, axes, np.float32)):
+        assert image_channels_last(box(height, width, channels)) is True
+        assert image_channels_last(box(channels, height, width)) is False
 
 
 @pytest.mark.parametrize(
-    ("shape", "expected"),
-    [((84, 84, 3), True), ((84, 84, 1), True), ((4, 84, 84), False), ((16, 84, 84), False), ((84, 84, 2), False)],
+    "shape", [(3, 84, 3), (1, 84, 4), (4, 5, 3), (10, 12, 10), (84, 3, 84), (84, 3, 80), (12, 10, 9), (6, 84, 10)]
 )
-def test_where_the_channels_are(shape: tuple[int, ...], expected: bool) -> None:
-    assert channels_last(shape) is expected
+def test_where_the_shape_does_not_tell(shape: tuple[int, ...]) -> None:
+    fix = r"got \(.*policy_kwargs=dict\(channels='first'\) or dict\(channels='last'\)"
+    for space in (image(*shape), bools(*shape)):
+        with pytest.raises(SpaceError, match=fix):
+            image_channels_last(space)
 
 
-@pytest.mark.parametrize("shape", [(3, 84, 3), (1, 84, 4), (4, 4, 4)])
-def test_where_nobody_can_tell(shape: tuple[int, ...]) -> None:
-    with pytest.raises(SpaceError, match=r"policy_kwargs=dict\(channels='first'\) or dict\(channels='last'\)"):
-        channels_last(shape)
+@pytest.mark.parametrize("shape", [(10, 10, 10), (4, 4, 4), (3, 3, 84), (84, 4, 4)])
+def test_small_equal_axes_of_bytes_do_not_tell(shape: tuple[int, ...]) -> None:
+    with pytest.raises(SpaceError, match="must tell which axis holds the channels"):
+        image_channels_last(image(*shape))
+    assert image_channels_last(bools(*shape)) is (shape[0] == shape[1])  # MinAtar's Seaquest is a cube of bool
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ from sb_dqn.errors import ConfigurationError
 from sb_dqn.exploration import Exploration
 from sb_dqn.learner import Learner
 from sb_dqn.normalize import Normalizer
-from sb_dqn.policies.base import Policy
+from sb_dqn.policies.base import Policy, describe_images
 from sb_dqn.rng import Generators
 from sb_dqn.types import ActionArray, Blueprint, Experience, Update
 
@@ -74,6 +74,8 @@ class BaseAlgorithm(Saving, ABC):
         self.arguments = arguments  # from here on nothing with a name of theirs can be assigned
         self.blueprint, self.learner, self.rng = blueprint, learner, rng
         self.logs = Logs(self.verbose, tensorboard_log)
+        for line in describe_images(policy) if self.verbose else ():
+            print(line)
         self.mode, self._large = mode, not are_small([policy], self.device)
         self.counters = Counters()
         self.statistics = EpisodeStatistics(blueprint.num_envs, check_int("stats_window_size", stats_window_size, 1))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from abc import abstractmethod
 from collections.abc import Callable
 from functools import partial
@@ -75,6 +76,13 @@ class OffPolicyAlgorithm(BaseAlgorithm):
             size = 0 if self.memory is None else self.memory.state.shape[1]
             replay = self.replay_settings.build(stream, self.device, self.normalizer, size)
             self._experience, self._gradient = replay, None
+            if stream.repeated_frames > 1:
+                warnings.warn(
+                    f"{replay.ring.describe()}: each row holds {stream.repeated_frames} frames, though each frame is needed once. "
+                    f"Frames are stored once if VecFrameStack, or VecTransposeImage around it, is the outermost wrapper and the "
+                    f"observation is one uint8 image; open_stream(env, frame_stack=1) stores stacks without this warning",
+                    stacklevel=2,
+                )
             if self.verbose:
                 self._introduce(stream, replay)
 

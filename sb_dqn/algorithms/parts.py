@@ -6,17 +6,19 @@ from collections.abc import Mapping
 from typing import Any, Generic, TypeVar
 
 import torch
+from gymnasium import spaces
 
 from sb_dqn.accelerate import Mode, choose_mode
 from sb_dqn.algorithms.outside import resolve_device
 from sb_dqn.checks import check_float, check_int, check_switch
-from sb_dqn.errors import ConfigurationError
+from sb_dqn.errors import ConfigurationError, SpaceError
 from sb_dqn.policies import VALUE_POLICIES, QPolicy, policy_class, split_policy_kwargs
 from sb_dqn.policies.base import Policy
 from sb_dqn.policies.network import Design
 from sb_dqn.replay.sequences import Sequences
 from sb_dqn.rng import Generators, torch_seeded
 from sb_dqn.schedules import Linear
+from sb_dqn.spaces import image_channels_last
 from sb_dqn.types import Blueprint
 
 P = TypeVar("P", bound=Policy)
@@ -96,8 +98,11 @@ class PolicyPlan(Generic[P]):
 
     def build(self, blueprint: Blueprint, rng: Generators, device: torch.device) -> P:
         """The nets for an environment, from the stream of random numbers that initialises."""
+        arguments = self.arguments
+        if blueprint.frame_stack > 1 and ("channels" in arguments or not _reads_channels_first(blueprint)):
+            arguments = {**arguments, "channels": "first"}  # the model stacks frames [C, H, W] along their first axis
         with torch_seeded(rng.init_seed):
-            return self.policy(blueprint.observation_space, blueprint.action_space, **self.arguments).to(device)
+            return self.policy(blueprint.observation_space, blueprint.action_space, **arguments).to(device)
 
     def mode(self, nets: P, device: torch.device, torch_compile: bool) -> Mode:
         """How the update is run. A recording of a sequence holds each of its steps: it takes long to make, and is no
@@ -113,6 +118,15 @@ class PolicyPlan(Generic[P]):
                 "torch_compile=True is not for recurrent policies: the compiler would unroll each step"
             )
         return "eager"
+
+
+def _reads_channels_first(blueprint: Blueprint) -> bool:
+    """Returns True where the shape of a frame stack alone says `[C, H, W]`."""
+    space = blueprint.observation_space
+    try:
+        return isinstance(space, spaces.Box) and not image_channels_last(space)
+    except SpaceError:
+        return False
 
 
 class NetPlan(PolicyPlan[QPolicy]):

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from torch import Tensor
 
 from sb_dqn.algorithms.continuation import Continuation
+from sb_dqn.algorithms.saved_channels import with_saved_channels
 from sb_dqn.checkpoint import (
     NetBound,
     Writing,
@@ -31,6 +32,7 @@ from sb_dqn.checkpoint import (
     write_checkpoint,
 )
 from sb_dqn.envs.stream import open_stream
+from sb_dqn.envs.stream_sb3_frames import has_stacks_of
 from sb_dqn.errors import CheckpointError, ConfigurationError, EnvironmentFault, SpaceError
 from sb_dqn.nn.extractors import EXTRACTORS
 from sb_dqn.nn.linear import Noisy
@@ -38,7 +40,7 @@ from sb_dqn.nn.optimizers import RMSpropTFLike
 from sb_dqn.normalize import NormalizeObservations, NormalizeRewards
 from sb_dqn.objectives.backup import Munchausen
 from sb_dqn.policies import ACTOR_CRITIC_POLICIES, SAC_POLICIES, VALUE_POLICIES
-from sb_dqn.policies.base import Policy
+from sb_dqn.policies.base import Policy, images_of
 from sb_dqn.replay import Prioritized, Replay, Sequences
 from sb_dqn.schedules import SCHEDULES
 from sb_dqn.types import Blueprint
@@ -96,6 +98,7 @@ def save_model(
         "class": class_name,
         "arguments": {name: encode_value(name, value, TABLE) for name, value in arguments.items()},
         "spaces": _encode_blueprint(blueprint),
+        "images": {key: image.channels for key, image in images_of(policy).items()},
         "state": state,
     }
     members = {"policy": dict(policy.state_dict()), "state": tensors}
@@ -131,10 +134,11 @@ def read_model(path: Any, custom_objects: Mapping[str, Any], trust: bool, full: 
         }
         parts = unpack(manifest["state"], members["state"])
         arguments["policy"], parts["rng"]  # every model has them
+        blueprint = _decode_blueprint(manifest["spaces"])
         return Saved(
             str(manifest["class"]),
-            arguments,
-            _decode_blueprint(manifest["spaces"]),
+            with_saved_channels(arguments, blueprint, manifest.get("images")),
+            blueprint,
             members["policy"],
             parts,
             _continuation(path, manifest, members) if "full" in members else None,
@@ -207,7 +211,8 @@ def outside_of(made: Blueprint, env: Any, action_mask: str | None = None) -> Any
     """
     if env is None:
         return made
-    stream = open_stream(env, frame_stack=made.frame_stack if made.frame_stack > 1 else None, action_mask=action_mask)
+    frame_stack = made.frame_stack if made.frame_stack > 1 or has_stacks_of(env, made) else None
+    stream = open_stream(env, frame_stack=frame_stack, action_mask=action_mask)
     check_same_spaces(stream.blueprint, made)
     return stream
 

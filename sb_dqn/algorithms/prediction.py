@@ -173,6 +173,7 @@ class Door:
         """Observations `[B, ...]` by key, frames stacked; whether there was an axis B; and the state of the stacks."""
         if self.frame_space is None:
             return *batch_observation(self.blueprint.observation_space, observation), state
+        observation = self._with_channels_first(observation)
         try:
             return *batch_observation(self.blueprint.observation_space, observation), state
         except SpaceError as stacked:
@@ -198,6 +199,14 @@ class Door:
             kept = np.where(begins.reshape(-1, *(1,) * (array.ndim - 1)), 0, stacks[key][:, array.shape[1] :])
             fresh[key] = np.concatenate([kept.astype(array.dtype), array], axis=1)
         return fresh, vectorised, fresh
+
+    def _with_channels_first(self, observation: Any) -> Any:
+        """Returns frames and stacks `[..., H, W, C]`, as Stable-Baselines3 makes them, as `[..., C, H, W]`."""
+        shape = np.shape(observation)[-3:] if isinstance(observation, np.ndarray) else ()
+        stack, frame = self.blueprint.observation_space, self.frame_space
+        known = [leaf_shape(space) for space in (stack, frame) if space is not None]
+        turned = [(*rest, channels) for channels, *rest in known]
+        return np.moveaxis(observation, -1, -3) if shape in turned and shape not in known else observation
 
 
 def single_frames(blueprint: Blueprint) -> spaces.Space[Any]:

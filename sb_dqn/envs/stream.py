@@ -18,7 +18,7 @@ from sb_dqn.envs.stream_envpool import EnvPoolStream, is_envpool
 from sb_dqn.envs.stream_gymnasium import NextStepStream, SameStepStream
 from sb_dqn.envs.stream_lanes import LanesStream
 from sb_dqn.envs.stream_options import StreamOptions, options_of
-from sb_dqn.envs.stream_sb3 import SB3Stream, check_wrapped, is_sb3
+from sb_dqn.envs.stream_sb3 import check_wrapped, is_sb3, sb3_stream
 from sb_dqn.envs.training_env import env_itself
 from sb_dqn.errors import ConfigurationError
 
@@ -46,7 +46,8 @@ def open_stream(
             Stable-Baselines3 VecEnv, or a stream, which is returned as it is.
         num_envs: lanes, where the env is an id or one factory; otherwise the env's own number, if given.
         seed: of the first `begin`.
-        frame_stack: K frames stacked by us; None is 4 for Atari ids, else what the env's own options say.
+        frame_stack: K frames stacked by us; None is 4 for Atari ids, the K of a `VecFrameStack` of images, else what the
+            env's own options say. 1 stores the stacks of an environment whole.
         options: how to read it; None takes the env's own `stream_options`, or the defaults.
         action_mask: "info", or the key of a Dict observation that holds the legal actions; None is what the options say.
 
@@ -115,10 +116,10 @@ def _vectorised(env: Any, num_envs: int) -> Any:
 def _reader(env: Any, frame_stack: int | None, options: StreamOptions) -> Stream:
     if is_ale(env):
         return ale_stream(env, frame_stack, options)
+    if is_sb3(env):
+        return sb3_stream(env, frame_stack, options)
     if frame_stack is not None:
         options = replace(options, frame_stack=frame_stack)
-    if is_sb3(env):
-        return SB3Stream(env, options)
     if is_envpool(env):
         return EnvPoolStream(env, options)
     if isinstance(env, Lanes):

@@ -29,6 +29,11 @@ ZERO = np.float32(0)
 class Stream(ABC):
     """An environment read as rows: one tick after another, whatever its kind and its way of resetting."""
 
+    frame_channels = 1
+    """Channels of a single frame `[C, H, W]`, where frames are stacked by us."""
+    repeated_frames = 1
+    """Observations in which the environment repeats each frame, where its stacks are stored whole."""
+
     def __init__(
         self,
         env: Any,
@@ -51,7 +56,10 @@ class Stream(ABC):
                 f"fire_after_life_loss needs a Discrete action space, not {action_space}; switch it off in StreamOptions"
             )
         self.blueprint = Blueprint(
-            stacked_space(observation_space, options.frame_stack), self.action_space, num_envs, options.frame_stack
+            stacked_space(observation_space, options.frame_stack, self.frame_channels),
+            self.action_space,
+            num_envs,
+            options.frame_stack,
         )
         self.first_seed: int | None = None
         """Used by the first `begin` that is given no seed."""

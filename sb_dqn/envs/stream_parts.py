@@ -55,15 +55,15 @@ def lane_ends(info: dict[str, Any], final: Any, terminated: bool, truncated: boo
     return {**info, "terminal_observation": final, "TimeLimit.truncated": truncated and not terminated}
 
 
-def stacked_space(space: spaces.Space[Any], frames: int) -> spaces.Space[Any]:
-    """The observation space as the policy sees it: `[K, H, W]` where single frames `[1, H, W]` are stacked by us.
+def stacked_space(space: spaces.Space[Any], frames: int, channels: int = 1) -> spaces.Space[Any]:
+    """The observation space as the policy sees it: `[K * C, H, W]` where single frames `[C, H, W]` are stacked by us.
 
     Raises:
         ConfigurationError: the env does not give single frames.
     """
     if frames == 1:
         return space
-    if not isinstance(space, spaces.Box) or len(space.shape) != 3 or space.shape[0] != 1:
+    if not isinstance(space, spaces.Box) or len(space.shape) != 3 or space.shape[0] != channels:
         raise ConfigurationError(
             f"frame_stack={frames} needs single frames of shape (1, height, width); the observation space is {space}. "
             f"An env that stacks by itself is stored whole: leave frame_stack out, or let it give single frames"

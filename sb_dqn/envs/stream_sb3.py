@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -13,7 +14,9 @@ from gymnasium.vector.utils import create_empty_array
 from sb_dqn.envs.stream_base import Stream
 from sb_dqn.envs.stream_options import StreamOptions, options_of
 from sb_dqn.envs.stream_parts import no_infos, one_of, some
+from sb_dqn.envs.stream_sb3_frames import StackedFrames, repeated_frames, stacked_frames
 from sb_dqn.errors import ConfigurationError, EnvironmentFault
+from sb_dqn.spaces import leaf_shape
 from sb_dqn.types import ActionArray, BoolArray, IntArray, Rows, Slot
 
 INSTEAD = {
@@ -55,11 +58,31 @@ def check_wrapped(env: Any) -> None:
     )
 
 
+def sb3_stream(env: Any, frame_stack: int | None, options: StreamOptions) -> SB3Stream:
+    """Returns the reader of a `VecEnv`; of a `VecFrameStack` of images the newest frame is a row, and stacked by us.
+
+    Args:
+        env: the `VecEnv`.
+        frame_stack: K; None is what the `VecFrameStack` has; 1 reads its stacks whole.
+        options: how to read it.
+    """
+    frames = stacked_frames(env) if frame_stack != 1 else None
+    count = frame_stack or (options.frame_stack if frames is None else frames.count)
+    options = replace(options, frame_stack=count)
+    stream = SB3Stream(env, options, frames)
+    stream.repeated_frames = 1 if frames or frame_stack is not None else repeated_frames(env)
+    return stream
+
+
 class SB3Stream(Stream):
     """Same-step resets: final observations lie in `infos[i]["terminal_observation"]`, reset infos in `reset_infos`."""
 
-    def __init__(self, env: Any, options: StreamOptions) -> None:
-        super().__init__(env, env.num_envs, env.observation_space, env.action_space, options)
+    def __init__(self, env: Any, options: StreamOptions, frames: StackedFrames | None = None) -> None:
+        self._frames = frames
+        space = env.observation_space
+        if frames is not None:
+            space, self.frame_channels = frames.space, leaf_shape(frames.space)[0]
+        super().__init__(env, env.num_envs, space, env.action_space, options)
 
     def _reset(self, seed: int | None) -> Rows:
         try:
@@ -71,7 +94,7 @@ class SB3Stream(Stream):
         if self._watches_lives:
             self._lives = self._after_reset(self._all, self._lives)
         zero = np.zeros(self.num_envs, np.float32)
-        obs = self._observe(raw)
+        obs = self._observe(self._newest(raw))
         mask = self._mask(obs, self._reset_infos(), self._none)
         slot = Slot(obs, zero, zero, self._none, self._none, self._all, mask=mask)
         return Rows(None, (slot,), self._none, 0, partial(no_infos, self.num_envs))
@@ -89,7 +112,7 @@ class SB3Stream(Stream):
         terminal = terminated
         if self._watches_lives:
             terminal = self._with_lives(terminated, ended, infos)
-        obs = self._observe(raw)
+        obs = self._observe(self._newest(raw))
         final = self._final_rows(self._finals(ended, terminated, infos), ended) if any_ended else None
         open_infos = infos
         if any_ended and self._masks is not None:
@@ -97,6 +120,9 @@ class SB3Stream(Stream):
             open_infos = [reset if end else info for end, reset, info in both]
         slots = self._two_slots(obs, final, score, terminal, ended, open_infos, infos)
         return Rows(action, slots, self._all, self.num_envs, partial(_copied, infos))
+
+    def _newest(self, raw: Any) -> Any:
+        return raw if self._frames is None or raw is None else self._frames.newest(raw)
 
     def _truncated(self, ended: BoolArray, infos: Sequence[dict[str, Any]]) -> BoolArray:
         return np.array(
@@ -109,7 +135,7 @@ class SB3Stream(Stream):
         Raises:
             EnvironmentFault: a truncation without one, which could not be bootstrapped.
         """
-        finals: list[Any] = [info.get("terminal_observation") for info in infos]
+        finals: list[Any] = [self._newest(info.get("terminal_observation")) for info in infos]
         missing = [lane for lane in np.flatnonzero(ended).tolist() if finals[lane] is None]
         for lane in missing:
             if not terminated[lane]:

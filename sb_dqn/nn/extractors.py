@@ -110,6 +110,10 @@ class CombinedExtractor(BaseFeaturesExtractor):
         self.keys = list(parts)
         self.parts = nn.ModuleList(parts.values())
 
+    def networks(self) -> dict[str, nn.Module]:
+        """Returns the extractor of each key."""
+        return dict(zip(self.keys, self.parts, strict=True))
+
     def forward(self, observations: dict[str, Tensor]) -> Tensor:
         return torch.cat([part(observations[key]) for key, part in zip(self.keys, self.parts, strict=True)], -1)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from functools import singledispatch
 from typing import Any, Protocol
 
@@ -12,7 +13,7 @@ from torch import Tensor
 
 from sb_dqn.action_spaces import Choices
 from sb_dqn.errors import SpaceError
-from sb_dqn.spaces import choices_of, flatten_space, image_channels_last, is_bytes, is_image, leaf_shape
+from sb_dqn.spaces import Channels, choices_of, flatten_space, image_channels_last, is_bytes, is_image, leaf_shape
 
 Space = spaces.Space[Any]
 
@@ -33,13 +34,14 @@ class Preprocess:
         space: observation space of one lane, as the policy sees it.
         normalize_images: divide images of bytes (uint8, bounds 0..255, three axes) by 255; those of bool are 0 and 1
             already. False leaves all numbers as they are and takes every Box of three axes for an image.
-        channels: "first" or "last" for images of which the shape does not tell; None asks the shape.
+        channels: "first" or "last", for all images or by key; None decides by the shape, see `image_channels_last`.
     """
 
-    def __init__(self, space: Space, normalize_images: bool = True, channels: str | None = None) -> None:
+    def __init__(self, space: Space, normalize_images: bool = True, channels: Channels = None) -> None:
         leaves = flatten_space(space)
+        by_key = channels if isinstance(channels, Mapping) else dict.fromkeys(leaves, channels)
         self.images = {
-            key: Pixels(leaf, normalize_images, channels)
+            key: Pixels(leaf, normalize_images, by_key.get(key))
             for key, leaf in leaves.items()
             if is_image(leaf, not normalize_images)
         }
@@ -68,12 +70,23 @@ class Pixels:
 
     def __init__(self, image: Any, normalize: bool, channels: str | None) -> None:
         self.hwc = channels == "last" if channels else image_channels_last(image)
+        self.shape = leaf_shape(image)
         self.divided = normalize and is_bytes(image)
         self.raw = False
         self.space: Space = image
         if self.hwc:
             low, high = image.low.transpose(2, 0, 1), image.high.transpose(2, 0, 1)
             self.space = spaces.Box(low, high, dtype=image.dtype)
+
+    @property
+    def channels(self) -> str:
+        """Returns "last" for images `[H, W, C]` and "first" for `[C, H, W]`."""
+        return "last" if self.hwc else "first"
+
+    def describe(self) -> str:
+        """Returns the axes as they are read, for people."""
+        depth, height, width = leaf_shape(self.space)
+        return f"{self.shape} is read with channels {self.channels}: {depth} channels of {height} x {width} pixels"
 
     def __call__(self, x: Tensor, dtype: torch.dtype) -> Tensor:
         if self.hwc:

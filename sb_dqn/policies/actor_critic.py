@@ -18,7 +18,7 @@ from sb_dqn.policies.aliases import OfADict, OfAnImage, OfVectors
 from sb_dqn.policies.base import Features
 from sb_dqn.policies.drawing import DrawingPolicy
 from sb_dqn.policies.keywords import check_activation, check_widths, plan_features, refuse_dict_in_list
-from sb_dqn.spaces import Actions, BoxActions, actions_of
+from sb_dqn.spaces import Actions, BoxActions, Channels, actions_of
 
 Widths = Sequence[int] | Mapping[str, Sequence[int]]
 
@@ -40,7 +40,7 @@ class ActorCriticPolicy(DrawingPolicy):
         features_extractor_class: None asks the space.
         features_extractor_kwargs: its keyword arguments.
         normalize_images: divide images by 255.
-        channels: "first" or "last" where the shape of an image does not tell.
+        channels: "first" or "last", for all images or by key of a Dict; None decides by their shape.
         layer_norm: normalise before each activation, in our CNNs too.
 
     Raises:
@@ -62,7 +62,7 @@ class ActorCriticPolicy(DrawingPolicy):
         features_extractor_class: type[BaseFeaturesExtractor] | None = None,
         features_extractor_kwargs: Mapping[str, Any] | None = None,
         normalize_images: bool = True,
-        channels: str | None = None,
+        channels: Channels = None,
         layer_norm: bool = False,
     ) -> None:
         super().__init__(observation_space, action_space)

@@ -20,8 +20,8 @@ from sb_dqn.nn.extractors import (
     make_extractor,
 )
 from sb_dqn.nn.noise import Noise
-from sb_dqn.nn.preprocess import Preprocess
-from sb_dqn.spaces import is_image
+from sb_dqn.nn.preprocess import Pixels, Preprocess
+from sb_dqn.spaces import Channels, is_image
 
 VALUES = "Call model.policy.net({'obs': tensor}) of an actor-critic: its .value, and a distribution .policy with log_prob and entropy"
 ELSEWHERE = {
@@ -110,7 +110,7 @@ class Features(nn.Module):
         extractor_class: made for the preprocessed space.
         extractor_kwargs: its keyword arguments beside the space.
         normalize_images: divide images by 255.
-        channels: "first" or "last" where the shape of an image does not tell.
+        channels: "first" or "last", for all images or by key of a Dict; None decides by their shape.
 
     Raises:
         ConfigurationError: the extractor refuses its arguments, has no `features_dim`, or answers in another width.
@@ -122,7 +122,7 @@ class Features(nn.Module):
         extractor_class: type[BaseFeaturesExtractor],
         extractor_kwargs: Mapping[str, Any],
         normalize_images: bool,
-        channels: str | None,
+        channels: Channels,
     ) -> None:
         super().__init__()
         self.preprocess = Preprocess(observation_space, normalize_images, channels)
@@ -159,10 +159,32 @@ class Features(nn.Module):
 
 
 def default_extractor(
-    observation_space: spaces.Space[Any], channels: str | None = None, normalized: bool = False
+    observation_space: spaces.Space[Any], channels: Channels = None, normalized: bool = False
 ) -> type[BaseFeaturesExtractor]:
     """A CNN that fits the size of an image, CombinedExtractor for a Dict, FlattenExtractor for the rest."""
     if isinstance(observation_space, spaces.Dict):
         return CombinedExtractor
     (leaf,) = Preprocess(observation_space, not normalized, channels).feature_spaces().values()
     return default_cnn(leaf) if is_image(leaf, normalized) else FlattenExtractor
+
+
+def images_of(policy: nn.Module) -> dict[str, Pixels]:
+    """Returns how each image of the observation is read, by key."""
+    return {
+        key: image
+        for part in policy.modules()
+        if isinstance(part, Features)
+        for key, image in part.preprocess.images.items()
+    }
+
+
+def describe_images(policy: nn.Module) -> list[str]:
+    """Returns one line for each image of the observation: which axis holds the channels, and the network behind it."""
+    lines: dict[str, None] = {}  # a set in order: target nets read the same images
+    for part in policy.modules():
+        if isinstance(part, Features):
+            networks = part.extractor.networks() if isinstance(part.extractor, CombinedExtractor) else {}
+            for key, image in part.preprocess.images.items():
+                network = type(networks.get(key, part.extractor)).__name__
+                lines[f"image {key!r} of shape {image.describe()}, {network}"] = None
+    return list(lines)

@@ -17,7 +17,7 @@ from sb_dqn.errors import ConfigurationError, nearest
 from sb_dqn.nn.extractors import EXTRACTORS, BaseFeaturesExtractor, CombinedExtractor
 from sb_dqn.nn.optimizers import RMSpropTFLike
 from sb_dqn.policies.base import Features, default_extractor
-from sb_dqn.spaces import flatten_space, is_image
+from sb_dqn.spaces import Channels, flatten_space, is_image
 
 NAMED: Mapping[str, Mapping[str, type]] = {
     "features_extractor_class": EXTRACTORS,
@@ -59,7 +59,7 @@ class FeaturesPlan:
     extractor: Any
     kwargs: dict[str, Any]
     normalize_images: bool
-    channels: str | None
+    channels: Channels
 
     @property
     def hidden(self) -> int | None:
@@ -83,7 +83,7 @@ def plan_features(
     features_extractor_class: type[BaseFeaturesExtractor] | None,
     features_extractor_kwargs: Mapping[str, Any] | None,
     normalize_images: bool,
-    channels: str | None,
+    channels: Channels,
     **norms: bool,
 ) -> FeaturesPlan:
     """The keywords about features, checked; the norms asked for are switched on in our CNNs.
@@ -92,8 +92,7 @@ def plan_features(
         ConfigurationError: one of them is out of its range, or one of our CNNs has no such norm.
     """
     check_bool("policy_kwargs['normalize_images']", normalize_images)
-    if channels is not None:
-        check_choice("policy_kwargs['channels']", channels, ("first", "last"))
+    check_channels(channels, space)
     for norm, wanted in norms.items():
         check_bool(f"policy_kwargs[{norm!r}]", wanted)
     extractor = features_extractor_class or default_extractor(space, channels, not normalize_images)
@@ -106,6 +105,21 @@ def plan_features(
             if wanted:
                 switch_on(norm, extractor, kwargs)
     return plan
+
+
+def check_channels(given: Channels, space: spaces.Space[Any]) -> None:
+    """Refuses anything but "first", "last", one of them by key of the observation, or None.
+
+    Raises:
+        ConfigurationError: another value, or a key that the observation lacks.
+    """
+    name = "policy_kwargs['channels']"
+    if isinstance(given, Mapping):
+        for key, value in given.items():
+            check_choice(f"key of {name}", key, tuple(flatten_space(space)))
+            check_choice(f"{name}[{key!r}]", value, ("first", "last"))
+    elif given is not None:
+        check_choice(name, given, ("first", "last"))
 
 
 def is_image_space(space: spaces.Space[Any], kwargs: Mapping[str, Any]) -> bool:

@@ -29,7 +29,7 @@ from sb_dqn.policies.soft_actor_critic_net import (
     Temperature,
     make_head,
 )
-from sb_dqn.spaces import BoxActions, actions_of
+from sb_dqn.spaces import BoxActions, Channels, actions_of
 
 Widths = Sequence[int] | Mapping[str, Sequence[int]]
 
@@ -48,7 +48,7 @@ class SACPolicy(DrawingPolicy):
         features_extractor_class: None asks the space.
         features_extractor_kwargs: its keyword arguments.
         normalize_images: divide images by 255.
-        channels: "first" or "last" where the shape of an image does not tell.
+        channels: "first" or "last", for all images or by key of a Dict; None decides by their shape.
         layer_norm: normalise before each activation, in our CNNs too.
         design: the temperature; the algorithm's `ent_coef`, not for `policy_kwargs`.
 
@@ -68,7 +68,7 @@ class SACPolicy(DrawingPolicy):
         features_extractor_class: type[BaseFeaturesExtractor] | None = None,
         features_extractor_kwargs: Mapping[str, Any] | None = None,
         normalize_images: bool = True,
-        channels: str | None = None,
+        channels: Channels = None,
         layer_norm: bool = False,
         design: Temperature | None = None,
     ) -> None:

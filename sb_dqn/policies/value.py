@@ -17,7 +17,7 @@ from sb_dqn.policies.aliases import OfADict, OfAnImage, OfVectors
 from sb_dqn.policies.base import Features, Policy
 from sb_dqn.policies.keywords import check_activation, check_widths, is_image_space, plan_features
 from sb_dqn.policies.network import Design, QNetwork, Torso
-from sb_dqn.spaces import ActionShape
+from sb_dqn.spaces import ActionShape, Channels
 
 
 class QPolicy(Policy):
@@ -32,7 +32,7 @@ class QPolicy(Policy):
         features_extractor_class: None asks the space.
         features_extractor_kwargs: its keyword arguments.
         normalize_images: divide images by 255.
-        channels: "first" or "last" where the shape of an image does not tell.
+        channels: "first" or "last", for all images or by key of a Dict; None decides by their shape.
         layer_norm: normalise before each activation, in our CNNs too.
         spectral_norm: divide weights by their largest singular value (Miyato et al. 2018, arXiv 1802.05957): of our CNNs'
             convolutions, or, without a CNN, of the hidden layers.
@@ -52,7 +52,7 @@ class QPolicy(Policy):
         features_extractor_class: type[BaseFeaturesExtractor] | None = None,
         features_extractor_kwargs: Mapping[str, Any] | None = None,
         normalize_images: bool = True,
-        channels: str | None = None,
+        channels: Channels = None,
         layer_norm: bool = False,
         spectral_norm: bool = False,
         scale_trunk_gradient: bool = False,
