@@ -52,7 +52,8 @@ def trained(column: str, make_env: Callable[[], Any], seed: int, options: argpar
     common: dict[str, Any] = {"learning_rate": options.learning_rate, "gamma": options.gamma, "seed": seed}
     if column in OURS:
         ours = A2C("MlpPolicy", lane, **common, device="cpu", policy_kwargs=OURS[column]).learn(options.timesteps)
-        return float(evaluate_policy(ours, lane, options.episodes, deterministic=True, warn=False)[0])
+        scores: Any = evaluate_policy(ours, lane, options.episodes, deterministic=True, warn=False)
+        return float(scores[0])
     theirs = stable_baselines3.A2C("MlpPolicy", lane, **common, device="cpu").learn(options.timesteps)
     found: Any = evaluate_theirs(theirs, lane, options.episodes, deterministic=True, warn=False)
     return float(found[0])
