@@ -129,7 +129,7 @@ def test_her_is_answered_with_what_is_missing_and_other_buffers_are_not() -> Non
     buffers = pytest.importorskip("stable_baselines3.common.buffers")
     her = pytest.importorskip("stable_baselines3").HerReplayBuffer
 
-    class Own(her):  # type: ignore[misc]  # a class that is found while running
+    class Own(her):  # type: ignore[misc, valid-type]  # a class that is found while running
         pass
 
     given: list[dict[str, Any]] = [{"replay_buffer_class": value} for value in (her, Own, "HerReplayBuffer")]
