@@ -42,7 +42,7 @@ class Job:
     @property
     def finished(self) -> bool:
         """Whether it has been trained to the end, and evaluated."""
-        return self.folder is not None and bool(read_result(self.folder).returns)
+        return self.folder is not None and read_result(self.folder).finished
 
     @property
     def command(self) -> tuple[str, ...]:

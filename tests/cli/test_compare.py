@@ -24,8 +24,8 @@ from sb_dqn.cli.comparison import Estimate
 from sb_dqn.cli.comparison_folder import Setup, read
 from sb_dqn.cli.fleet import Failure, Job, locked, run_jobs
 from sb_dqn.cli.main import commands, main
+from sb_dqn.cli.results import FinalEvaluation, read_result, write_result
 from sb_dqn.cli.results import Result as Outcome
-from sb_dqn.cli.results import read_result, write_result
 
 ROOT = Path(__file__).parents[2]
 SMALL = ["--env", "CartPole-v1", "--seeds", "1", "--steps", "400", "--eval-episodes", "2", "-o", "learning_starts=50",
@@ -187,7 +187,32 @@ def test_a_run_stopped_before_its_evaluation_is_only_evaluated(compared: tuple[P
     write_result(run_of(out, "DQN"), Outcome(400, 9.0))
     done = call("resume", run_of(out, "DQN"))
     assert "stopped before its evaluation" in done.output
-    assert read_result(run_of(out, "DQN")) == Outcome(400, 9.0, wanted)
+    again = read_result(run_of(out, "DQN"))
+    assert (again.steps, again.seconds, again.returns) == (400, 9.0, wanted)
+
+
+def test_final_episodes_that_did_not_finish_are_told_of(compared: tuple[Path, str], tmp_path: Path) -> None:
+    out = Path(shutil.copytree(compared[0], tmp_path / "out"))
+    write_result(run_of(out, "DQN"), Outcome(400, 9.0, (7.0, 8.0), FinalEvaluation(20, 500, 1.0)))
+    write_result(run_of(out, "DoubleDQN"), Outcome(400, 9.0, (), FinalEvaluation(20, 500, 1.0)))
+    printed = call("compare", out).output
+    assert "DQN seed 0: 2 of 20 final episodes finished" in printed
+    assert "DoubleDQN seed 0 left out: none of its final episodes finished" in printed
+    assert "| DoubleDQN |" not in printed
+    assert "2 of 20 final episodes finished" in (out / "comparison.md").read_text()
+
+
+def test_a_folder_of_earlier_versions_is_of_twenty_final_episodes(compared: tuple[Path, str], tmp_path: Path) -> None:
+    out = Path(shutil.copytree(compared[0], tmp_path / "out"))
+    content = read(out)
+    for name in ("final_episodes", "final_steps"):
+        content["setup"].pop(name)
+    (out / "comparison.yaml").write_text(yaml.safe_dump(content))
+    arguments = ["compare", "dqn", "DoubleDQN", *SMALL, "-o", "DoubleDQN.gamma=0.5", "--out", out]
+    assert "0 of 2 runs to do" in call(*arguments).output
+    refused = " ".join(call(*arguments, "--final-episodes", 3).output.split())
+    assert "final_episodes=20, not 3" in refused
+    assert "say --final-episodes 20" in refused
 
 
 def test_ctrl_c_saves_and_the_same_command_goes_on(tmp_path: Path) -> None:
