@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from itertools import combinations
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -61,7 +63,8 @@ def compare(
     sb-dqn compare DQN QRDQN --env LunarLander-v3 -o learning_rate=1e-3 -o QRDQN.n_quantiles=50 --out runs/lunar
     sb-dqn compare runs/lunar
     """
-    from sb_dqn.cli.fleet import locked, run_jobs
+    from sb_dqn.cli.fleet import cores, locked, run_jobs
+    from sb_dqn.cli.time_spent import Spent
 
     if env_id is None:
         _redraw(what)
@@ -81,11 +84,16 @@ def compare(
             f"{', '.join(settings)} on {env_id}: {seeds} seed{'s' * (seeds > 1)} of {setup.steps:,} steps"
             f"{' as before' if there else ''}, {len(missing)} of {len(fleet)} runs to do, {jobs} at a time; into {out}"
         )
+        spent = Spent(missing)
+        if missing and cores() > jobs:
+            Thread(target=_import_for_report, daemon=True).start()
         try:
             failures = run_jobs(missing, jobs, lambda job: _tell(job, fleet))
         except KeyboardInterrupt:
             click.echo(f"\n{_stopped(missing)}")
             sys.exit(130)
+    if missing:
+        click.echo(spent.describe(jobs))
     for failure in failures:
         click.echo(f"{failure.job.label} failed: {failure.why}", err=True)
     if len(failures) < len(fleet) or (out / TABLE).is_file():
@@ -197,6 +205,8 @@ def _tell(job: Job, fleet: list[Job]) -> None:
     click.echo(
         f"{job.label}: {mean} after {result.seconds:,.0f} s ({sum(one.finished for one in fleet)} of {len(fleet)})"
     )
+    for warning in job.warnings:
+        click.echo(f"{job.label}: {warning}")
 
 
 def _redraw(what: tuple[str, ...]) -> None:
@@ -215,6 +225,12 @@ def _redraw(what: tuple[str, ...]) -> None:
             f"more, say what and on what, too: sb-dqn compare ALGO... --env ID --out {what[0]}"
         )
     _report(Path(what[0]), None)
+
+
+def _import_for_report() -> None:
+    """Imports what the report needs, while the runs train and this process waits; what is missing is told of later."""
+    with suppress(Exception):
+        import rliable.library  # noqa: F401
 
 
 def _report(out: Path, jobs: int | None, failures: Sequence[Failure] = ()) -> None:
