@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,8 @@ from sb_dqn.checks import check_called, check_int
 from sb_dqn.envs.likeness import difference, is_same
 from sb_dqn.envs.stream import Stream, open_stream, opened_here
 from sb_dqn.envs.stream_sb3_frames import has_stacks_of
+from sb_dqn.episode_tally import Episodes as Episodes
+from sb_dqn.episode_tally import Tally
 from sb_dqn.errors import ConfigurationError, SpaceError
 from sb_dqn.replay.frames import FrameStack
 from sb_dqn.spaces import flatten_space
@@ -23,85 +24,6 @@ MAX_STEPS = 108_000
 """Steps after which an episode is cut, should the environment have no limit of its own (ALE's is 108,000 frames)."""
 
 EvaluationCallback = Callable[[dict[str, Any], dict[str, Any]], Any]
-
-
-@dataclass
-class Episodes:
-    """The evaluated episodes, in the order in which they ended."""
-
-    returns: list[float] = field(default_factory=list)
-    """Undiscounted sum of the rewards as the game gave them."""
-    lengths: list[int] = field(default_factory=list)
-    """In environment steps."""
-    infos: list[dict[str, Any]] = field(default_factory=list)
-    """Info dict of the final step."""
-    cut: int = 0
-    """How many of them were cut at `max_steps`."""
-
-
-class Tally:
-    """Counts episodes lane by lane, each lane against a target of its own.
-
-    Fixed targets keep the mean fair: whoever takes the first n episodes to end over-represents the short ones.
-
-    Args:
-        n_eval_episodes: divided over the lanes as evenly as possible.
-        num_envs: lanes, B.
-        max_steps: an episode of this many steps is cut, and its lane waits for the next start of the stream.
-    """
-
-    def __init__(self, n_eval_episodes: int, num_envs: int, max_steps: int) -> None:
-        self.targets = (n_eval_episodes + np.arange(num_envs)) // num_envs  # [B]
-        self.counts = np.zeros(num_envs, np.int64)
-        self.max_steps = max_steps
-        self.episodes = Episodes()
-        self.begin()
-
-    def begin(self) -> None:
-        """The stream starts: every lane is at its first observation."""
-        lanes = len(self.targets)
-        self.score = np.zeros(lanes)
-        self.length = np.zeros(lanes, np.int64)
-        self.waiting = np.zeros(lanes, np.bool_)
-        self.last = np.zeros(lanes, np.bool_)
-        self.starts = np.ones(lanes, np.bool_)
-
-    @property
-    def complete(self) -> bool:
-        """Every lane has its episodes."""
-        return bool((self.counts >= self.targets).all())
-
-    @property
-    def playing(self) -> BoolArray:
-        """`[B]` lanes whose running episode is going to count."""
-        return (self.counts < self.targets) & ~self.waiting
-
-    def add(self, rows: Rows) -> BoolArray:
-        """Add the scores of a tick; `[B]` lanes whose episode ended in it."""
-        self.length += rows.stepped
-        ended = np.zeros_like(self.last)
-        for slot in rows.slots:
-            self.score += np.where(slot.valid, slot.score, 0)
-            ended |= slot.valid & slot.last
-            self.starts = np.where(slot.valid, self.last, self.starts)  # the row after a last one is a reset row
-            self.last = np.where(slot.valid, slot.last, self.last)
-        return ended
-
-    def close_episodes(self, ended: BoolArray, rows: Rows) -> None:
-        """Write down the episodes that ended, and those that are cut for their length."""
-        cut = self.playing & ~ended & (self.length >= self.max_steps)
-        done = (self.playing & ended) | cut
-        if done.any():
-            infos = rows.make_infos()
-            for lane in np.flatnonzero(done):
-                self.episodes.returns.append(float(self.score[lane]))
-                self.episodes.lengths.append(int(self.length[lane]))
-                self.episodes.infos.append(infos[lane] if infos else {})
-            self.episodes.cut += int(cut.sum())
-            self.counts += done
-            self.waiting |= cut
-        self.score[ended] = 0
-        self.length[ended] = 0
 
 
 def evaluate_policy(
@@ -174,10 +96,18 @@ def play_episodes(
     callback: EvaluationCallback | None = None,
     seed: int | None = 0,
     max_steps: int = MAX_STEPS,
+    max_total_steps: int | None = None,
+    watch: Callable[[Episodes], object] | None = None,
 ) -> Episodes:
-    """The games of `evaluate_policy`, on a stream that is already open and stays open.
+    """Plays the games of `evaluate_policy` on a stream that is already open and stays open.
 
-    A lane whose episode was cut waits until the others have their episodes; then all start anew with another seed.
+    A lane whose episode was cut waits until the others have their episodes; then all start again with another seed.
+
+    Args:
+        model, stream, n_eval_episodes, deterministic, render, callback, seed, max_steps: see `evaluate_policy`.
+        max_total_steps: env steps over all lanes after which it ends with the episodes that are finished, maybe none; short
+            episodes are then over-represented. None: no bound.
+        watch: called with the episodes so far after each step.
     """
     n_eval_episodes, max_steps = check_int("n_eval_episodes", n_eval_episodes, 1), check_int("max_steps", max_steps, 1)
     seed = None if seed is None else check_int("seed", seed, -np.inf)
@@ -186,13 +116,14 @@ def play_episodes(
     stream = open_for(model, stream)  # refuses other spaces, and one without the legal actions that are needed
     tally = Tally(n_eval_episodes, stream.num_envs, max_steps)
     rounds, start = 0, stream.action_shape.start
-    while not tally.complete:
+    bound = np.inf if max_total_steps is None else check_int("max_total_steps", max_total_steps, 1)
+    while not tally.complete and tally.episodes.steps < bound:
         rows = stream.begin(None if seed is None else derive_seed(seed, rounds))
         tally.begin()
         rounds += 1
         view, state = View(stream), None
         observations = view(rows)
-        while tally.playing.any():
+        while tally.playing.any() and tally.episodes.steps < bound:
             told = {"reward": rows.slots[-1].reward} if getattr(model, "reads_reward", False) else {}
             asked = {"state": state, "episode_start": tally.starts, "deterministic": deterministic, **told}
             if (mask := rows.slots[-1].mask) is not None:
@@ -208,6 +139,8 @@ def play_episodes(
             observations = new_observations
             if render:
                 stream.env.render()
+            if watch is not None:
+                watch(tally.episodes)
     return tally.episodes
 
 

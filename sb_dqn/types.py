@@ -142,12 +142,26 @@ class Blueprint:
     """K where the ring stores single frames and stacks them itself, else 1."""
 
 
+class Wait(NamedTuple):
+    """What the next update waits for."""
+
+    least: int
+    """Env steps over all lanes without which no update can come, >= 1."""
+    why: str
+    """What is missing, as a clause."""
+    fix: str
+    """What to do, as a sentence without its full stop."""
+
+
 class Experience(Protocol):
     """What an algorithm learns from: a replay, or a rollout."""
 
     def extend(self, rows: Rows) -> None: ...
 
     def updates_due(self) -> int: ...
+
+    def wait(self) -> Wait:
+        """Returns what the next update waits for; between two ticks."""
 
     def sample(self, noise: Tensor) -> Batch: ...
 

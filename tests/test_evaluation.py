@@ -132,6 +132,23 @@ def test_lost_lives_end_nothing_and_rewards_are_raw(kind: str) -> None:
     assert play_episodes(Model(), stream, 2).returns == [score(8)] * 2
 
 
+def test_a_bound_on_all_steps_ends_it_with_the_episodes_that_are_finished() -> None:
+    def played(bound: int | None, watch: Any = None) -> Any:
+        return play_episodes(Model(), open_stream(lanes(3, 30)), 4, max_total_steps=bound, watch=watch)
+
+    whole = played(None)
+    assert (sorted(whole.lengths), whole.returns.count(score(30))) == ([3, 3, 30, 30], 2)
+    seen: list[tuple[int, int]] = []
+    short = played(20, lambda episodes: seen.append((episodes.steps, len(episodes.returns))))
+    assert short.lengths == [3, 3]  # the episode of 30 had 10 steps, so what is left is not a fair mean
+    assert 20 <= short.steps <= 21
+    assert seen[-1] == (short.steps, 2)
+    assert [steps for steps, _ in seen] == sorted(steps for steps, _ in seen)
+    assert played(2).returns == []
+    with pytest.raises(ConfigurationError, match="max_total_steps"):
+        played(0)
+
+
 def test_episode_start_is_told_at_reset_rows_and_state_is_carried() -> None:
     model = Model()
     evaluate_policy(model, lanes(2, 3), n_eval_episodes=4)

@@ -14,6 +14,7 @@ from sb_dqn.accelerate import Mode, are_small, few_threads, keep_freed_memory
 from sb_dqn.actors.inline import InlineActor
 from sb_dqn.algorithms import persistence
 from sb_dqn.algorithms.counters import Counters
+from sb_dqn.algorithms.idle_learning import IdleWarning
 from sb_dqn.algorithms.logs import Logs
 from sb_dqn.algorithms.recall import predictor_of
 from sb_dqn.algorithms.saving import Saving
@@ -87,6 +88,7 @@ class BaseAlgorithm(Saving, ABC):
         self.actor = None
         self._experience: Experience | None = None
         self._interrupted = self._resuming = None
+        self._idle = IdleWarning()
 
     @classmethod
     def loaded_arguments(cls, arguments: dict[str, Any], saved: persistence.Saved) -> dict[str, Any]:
@@ -117,6 +119,9 @@ class BaseAlgorithm(Saving, ABC):
             reset_num_timesteps: count from 0; False goes on counting.
             progress_bar: show one.
 
+        Warns:
+            UserWarning: no update is made, because `total_timesteps` is too small; once for a model that has made none.
+
         Raises:
             ConfigurationError: there is no environment.
             EnvironmentFault: the environment raised or answered NaN; the model is usable as before.
@@ -125,6 +130,8 @@ class BaseAlgorithm(Saving, ABC):
         interval = check_int("log_interval", self.default_log_interval if log_interval is None else log_interval, 1)
         called_back = None if callback is None else as_callback(callback)
         actor, experience = self._ready()
+        if self._resuming is None:
+            self._idle.before(experience, total, self.n_envs)
         self.learner.gather(self.policy.parameters())
         self.logs.open(tb_log_name or type(self).__name__, reset_num_timesteps)
         self._begin_counting(total, reset_num_timesteps)
@@ -140,6 +147,8 @@ class BaseAlgorithm(Saving, ABC):
                     session.record(self.gradient_step())
                 if not session.after(rows):
                     break
+        whole = self._resuming is None and self.num_timesteps >= self.counters.horizon
+        self._idle.after(experience, total, updated=bool(session.recent), whole=whole)
         return self
 
     @property

@@ -27,6 +27,12 @@ NOT_NEEDED = {
     "print_system_info": "`sb-dqn info FILE` prints what a file says of itself",
 }
 """Keywords of Stable-Baselines3 that have no meaning here, and why."""
+HER = (
+    "hindsight experience replay (goal relabelling) is not part of this library. DQN and SAC learn from a Dict of "
+    "observation and goals as it is, with MultiInputPolicy. Leave it out, or keep Stable-Baselines3 where relabelling is needed"
+)
+HER_KEYWORDS = {"n_sampled_goal", "goal_selection_strategy", "copy_info_dict"}
+"""Of `HerReplayBuffer`, in `replay_buffer_kwargs`."""
 
 
 def open_outside(env: Any, action_mask: str | None = None) -> tuple[Blueprint, Stream | None]:
@@ -77,11 +83,20 @@ def refuse_unknown(cls: type, unknown: Mapping[str, Any]) -> None:
     """
     for name in unknown:
         if name in NOT_NEEDED:
-            raise ConfigurationError(f"{cls.__name__} takes no {name!r}: {NOT_NEEDED[name]}; leave it out")
+            why = HER if _asks_for_her(name, unknown[name]) else f"{NOT_NEEDED[name]}; leave it out"
+            raise ConfigurationError(f"{cls.__name__} takes no {name!r}: {why}")
         allowed = constructor_arguments(cls)
         raise ConfigurationError(
             f"{cls.__name__} takes no {name!r}.{nearest(name, allowed)} It takes {sorted(allowed)}"
         )
+
+
+def _asks_for_her(name: str, value: Any) -> bool:
+    """True for Stable-Baselines3's `HerReplayBuffer`, a class derived from it, their name, or keywords of theirs."""
+    if name == "replay_buffer_class":
+        names = [base.__name__ for base in value.__mro__] if isinstance(value, type) else [str(value)]
+        return "HerReplayBuffer" in names
+    return name == "replay_buffer_kwargs" and isinstance(value, Mapping) and bool(HER_KEYWORDS & value.keys())
 
 
 def constructor_arguments(cls: type) -> dict[str, inspect.Parameter]:

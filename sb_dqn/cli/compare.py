@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from itertools import combinations
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -36,6 +38,14 @@ PICTURE, TABLE = "comparison.png", "comparison.md"
     "--eval-freq", type=click.IntRange(0), metavar="N", help="Steps between evaluations. Default: ten in all."
 )
 @click.option("--eval-episodes", type=click.IntRange(1), default=5, show_default=True, help="Episodes of each.")
+@click.option(
+    "--final-episodes", type=click.IntRange(1), default=20, show_default=True,
+    help="Greedy episodes after each training, whose mean is its score.",
+)  # fmt: skip
+@click.option(
+    "--final-steps", type=click.IntRange(0), metavar="N",
+    help="End these after N env steps; 0: never. Default: as many as trained, 20,000 to 100,000.",
+)  # fmt: skip
 @click.option("--jobs", "-j", type=click.IntRange(1), default=1, show_default=True, help="Runs at a time.")
 @click.option("--device", default="auto", show_default=True)
 @click.option("--out", type=click.Path(path_type=Path, file_okay=False), help="Default: runs/compare_ENV.")
@@ -53,7 +63,8 @@ def compare(
     sb-dqn compare DQN QRDQN --env LunarLander-v3 -o learning_rate=1e-3 -o QRDQN.n_quantiles=50 --out runs/lunar
     sb-dqn compare runs/lunar
     """
-    from sb_dqn.cli.fleet import locked, run_jobs
+    from sb_dqn.cli.fleet import cores, locked, run_jobs
+    from sb_dqn.cli.time_spent import Spent
 
     if env_id is None:
         _redraw(what)
@@ -73,11 +84,16 @@ def compare(
             f"{', '.join(settings)} on {env_id}: {seeds} seed{'s' * (seeds > 1)} of {setup.steps:,} steps"
             f"{' as before' if there else ''}, {len(missing)} of {len(fleet)} runs to do, {jobs} at a time; into {out}"
         )
+        spent = Spent(missing)
+        if missing and cores() > jobs:
+            Thread(target=_import_for_report, daemon=True).start()
         try:
             failures = run_jobs(missing, jobs, lambda job: _tell(job, fleet))
         except KeyboardInterrupt:
             click.echo(f"\n{_stopped(missing)}")
             sys.exit(130)
+    if missing:
+        click.echo(spent.describe(jobs))
     for failure in failures:
         click.echo(f"{failure.job.label} failed: {failure.why}", err=True)
     if len(failures) < len(fleet) or (out / TABLE).is_file():
@@ -147,6 +163,31 @@ def _of_another_length(jobs: Iterable[Job], steps: int) -> dict[str, str]:
     return found
 
 
+def _without_score(jobs: Iterable[Job]) -> dict[str, str]:
+    """By label the finished runs of which no final episode finished."""
+    from sb_dqn.cli.results import read_result
+
+    return {
+        job.label: "none of its final episodes finished; give --final-steps N, or 0 for no bound"
+        for job in jobs
+        if job.folder and job.finished and not read_result(job.folder).returns
+    }
+
+
+def _cut_short(jobs: Iterable[Job]) -> list[str]:
+    """Notes on runs of which some final episodes did not finish."""
+    from sb_dqn.cli.results import read_result
+
+    notes = []
+    for job in jobs:
+        if job.folder and job.finished and (missing := (result := read_result(job.folder)).unfinished_episodes):
+            notes.append(
+                f"{job.label}: {len(result.returns)} of {len(result.returns) + missing} final episodes finished within the "
+                f"bound on their env steps (--final-steps); short ones are over-represented"
+            )
+    return notes
+
+
 def _stopped(jobs: Iterable[Job]) -> str:
     """What is said after Ctrl-C to those who asked for `jobs`."""
     if any(job.finished or job.command != job.train for job in jobs):
@@ -160,10 +201,12 @@ def _tell(job: Job, fleet: list[Job]) -> None:
     from sb_dqn.cli.results import read_result
 
     result = read_result(job.folder or job.home)
+    mean = f"mean return {fmean(result.returns):.2f}" if result.returns else "no final episode finished"
     click.echo(
-        f"{job.label}: mean return {fmean(result.returns):.2f} after {result.seconds:,.0f} s "
-        f"({sum(one.finished for one in fleet)} of {len(fleet)})"
+        f"{job.label}: {mean} after {result.seconds:,.0f} s ({sum(one.finished for one in fleet)} of {len(fleet)})"
     )
+    for warning in job.warnings:
+        click.echo(f"{job.label}: {warning}")
 
 
 def _redraw(what: tuple[str, ...]) -> None:
@@ -184,6 +227,12 @@ def _redraw(what: tuple[str, ...]) -> None:
     _report(Path(what[0]), None)
 
 
+def _import_for_report() -> None:
+    """Imports what the report needs, while the runs train and this process waits; what is missing is told of later."""
+    with suppress(Exception):
+        import rliable.library  # noqa: F401
+
+
 def _report(out: Path, jobs: int | None, failures: Sequence[Failure] = ()) -> None:
     """Print the table of what is finished, write it down, and draw the picture."""
     from sb_dqn.cli.comparison import as_table, caption, estimate_iqm, score_of
@@ -193,13 +242,15 @@ def _report(out: Path, jobs: int | None, failures: Sequence[Failure] = ()) -> No
     content = read(out)
     setup = Setup(**content["setup"])
     every = _jobs(out, setup, content["algorithms"], content["seeds"], "auto")
-    odd = _of_another_length([job for own in every.values() for job in own], setup.steps)
+    jobs_there = [job for own in every.values() for job in own]
+    odd = _of_another_length(jobs_there, setup.steps) | _without_score(jobs_there)
     runs = {
         name: [job.folder for job in own if job.folder and job.finished and job.label not in odd]
         for name, own in every.items()
     }
     runs = {name: folders for name, folders in runs.items() if folders}
-    for note in (left_out := [f"{label} left out: {why}" for label, why in odd.items()]):
+    left_out = [f"{label} left out: {why}" for label, why in odd.items()]
+    for note in (left_out := [*left_out, *_cut_short([job for job in jobs_there if job.label not in odd])]):
         click.echo(note)
     if not runs:
         raise click.UsageError(f"no run in {out} is finished yet, so there is nothing to compare")

@@ -149,5 +149,5 @@ def caption(jobs: int | None, several: bool = True) -> str:
     )
     return (
         f"A seed's score is the mean return of its greedy episodes after training. {told} Wall-clock of one run{beside}, "
-        f"evaluations on the way included."
+        f"evaluations on the way included; the final episodes, and the start and end of its process, come on top."
     )

@@ -22,14 +22,17 @@ class Setup:
     n_envs: int | None = None
     eval_freq: int | None = None
     eval_episodes: int = 5
+    final_episodes: int = 20
+    final_steps: int | None = None
 
     def command(self, algorithm: str, settings: Iterable[str], seed: int, home: Path, device: str) -> tuple[str, ...]:
         """The `sb-dqn train ...` of one run."""
         words = ["train", algorithm, self.env_id, "--timesteps", str(self.steps), "--seed", str(seed)]
         words += ["--folder", str(home), "--device", device, "--no-progress"]
-        words += ["--eval-episodes", str(self.eval_episodes)]
-        for option, value in (("--n-envs", self.n_envs), ("--eval-freq", self.eval_freq)):
-            words += [] if value is None else [option, str(value)]
+        words += ["--eval-episodes", str(self.eval_episodes), "--final-episodes", str(self.final_episodes)]
+        for option in ("n_envs", "eval_freq", "final_steps"):
+            value = getattr(self, option)
+            words += [] if value is None else [f"--{option.replace('_', '-')}", str(value)]
         words += [word for text in settings for word in ("--set", text)]
         words += [word for text in self.env_settings for word in ("--env-set", text)]
         return tuple(words)
@@ -59,7 +62,10 @@ def enter(out: Path, setup: Setup, settings: Mapping[str, list[str]], seeds: int
 
     before = read(out)
     asked = {**_plain(setup), **settings}
-    for name, value in ({**before["setup"], **before["algorithms"]} if before else {}).items():
+    known = (
+        {**_plain(Setup(**before["setup"])), **before["algorithms"]} if before else {}
+    )  # a folder of earlier versions
+    for name, value in known.items():
         if name in asked and asked[name] != value:
             same = f"say --{name.replace('_', '-')} {value} to add to it, or " if isinstance(value, int) else ""
             raise click.UsageError(

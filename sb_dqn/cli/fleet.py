@@ -9,7 +9,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +19,8 @@ from sb_dqn.cli.results import read_result
 from sb_dqn.cli.runs import CONFIG, MODEL
 
 LOG = "log.txt"
+GO = b"go\n"
+"""What a process that waits for its turn reads."""
 _POLL = 0.1
 """Seconds between two looks at the processes."""
 
@@ -42,7 +44,14 @@ class Job:
     @property
     def finished(self) -> bool:
         """Whether it has been trained to the end, and evaluated."""
-        return self.folder is not None and bool(read_result(self.folder).returns)
+        return self.folder is not None and read_result(self.folder).finished
+
+    @property
+    def warnings(self) -> list[str]:
+        """The warnings that its processes wrote, each once."""
+        path = self.home / LOG
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else []
+        return list(dict.fromkeys(line for line in lines if line.startswith("UserWarning: ")))
 
     @property
     def command(self) -> tuple[str, ...]:
@@ -64,41 +73,59 @@ class Failure:
 def run_jobs(jobs: Sequence[Job], at_once: int, done: Callable[[Job], None]) -> list[Failure]:
     """Bring every job to its end, `at_once` at a time; `done` is told of each that got there.
 
-    Ctrl-C and SIGTERM stop them; each takes a full checkpoint, and the next call goes on from there.
+    Where there are more cores than that, the process of the next job is started ahead: it imports what it needs, which takes
+    seconds, and waits for its turn. Ctrl-C and SIGTERM stop them; each takes a full checkpoint, and the next call goes on from there.
 
     Raises:
         KeyboardInterrupt: they were stopped.
     """
-    waiting, running, failures = deque(jobs), dict[subprocess.Popen[bytes], Job](), list[Failure]()
+    waiting, begun, failures = deque(jobs), dict[subprocess.Popen[bytes], Job](), list[Failure]()
+    ahead = 1 if cores() > at_once else 0
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        while waiting or running:
-            while waiting and len(running) < at_once:
-                running |= {_start(waiting[0], at_once): waiting[0]}
+        while waiting or begun:
+            while waiting and len(begun) < at_once + ahead:
+                begun |= {_start(waiting[0], at_once): waiting[0]}
                 waiting.popleft()
+            for process in list(begun)[:at_once]:
+                _let_go(process)
             time.sleep(_POLL)
-            for process in [process for process in running if process.poll() is not None]:
-                job = running.pop(process)
+            for process in [process for process in begun if process.poll() is not None]:
+                job = begun.pop(process)
+                _let_go(process)  # closes its pipe, should it have ended before its turn
                 if job.finished:
                     done(job)
                 else:
                     failures.append(Failure(job, _last_words(job, process.returncode)))
     finally:
-        _stop(running)
+        _stop(begun)
         signal.signal(signal.SIGTERM, before)
     return failures
 
 
+def _let_go(process: subprocess.Popen[bytes]) -> None:
+    """Lets a process that waits for its turn begin; does nothing if it has begun."""
+    if process.stdin is not None and not process.stdin.closed:
+        with suppress(BrokenPipeError):
+            process.stdin.write(GO)
+            process.stdin.flush()
+        with suppress(BrokenPipeError):
+            process.stdin.close()
+
+
 def _start(job: Job, at_once: int) -> subprocess.Popen[bytes]:
-    """In a session of its own, so that Ctrl-C in a terminal reaches us alone and each process is told once."""
+    """Starts a process that waits for `_let_go`.
+
+    It has a session of its own, so that Ctrl-C in a terminal reaches us alone and each process is told once.
+    """
     job.home.mkdir(parents=True, exist_ok=True)
     environment = dict(os.environ)
     if at_once > 1:
         environment.setdefault("OMP_NUM_THREADS", str(max(1, cores() // at_once)))
     with (job.home / LOG).open("ab") as log:
         return subprocess.Popen(
-            [sys.executable, "-m", "sb_dqn.cli.main", *job.command],
-            stdin=subprocess.DEVNULL,
+            [sys.executable, "-m", "sb_dqn.cli.worker", *job.command],
+            stdin=subprocess.PIPE,
             stdout=log,
             stderr=subprocess.STDOUT,
             env=environment,
@@ -107,9 +134,9 @@ def _start(job: Job, at_once: int) -> subprocess.Popen[bytes]:
         )
 
 
-def _stop(running: dict[subprocess.Popen[bytes], Job]) -> None:
+def _stop(begun: dict[subprocess.Popen[bytes], Job]) -> None:
     """Ask every process to save and to end, and wait until it has; asked again, it stops in the middle of a step."""
-    while alive := [process for process in running if process.poll() is None]:
+    while alive := [process for process in begun if process.poll() is None]:
         for process in alive:
             process.send_signal(signal.SIGTERM)
         try:

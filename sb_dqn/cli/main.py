@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import gc
 import sys
 import traceback
 import warnings
@@ -46,6 +48,7 @@ def main() -> None:
     Warnings are one line, too.
     """
     warnings.formatwarning = as_one_line
+    atexit.register(gc.freeze)  # else Python looks for cycles among all that torch holds before it ends: a second
     sys.path.append("")  # an environment named as module:id may lie in the folder where the command is typed
     try:
         commands()

@@ -22,6 +22,18 @@ def watching_options(function: Callable[..., Any]) -> Callable[..., Any]:
             metavar="M",
             help="Minutes between full checkpoints, which `resume` goes on from; the last two are kept. 0: only when it is stopped.",
         ),
+        click.option(
+            "--final-steps",
+            type=click.IntRange(0),
+            metavar="N",
+            help="End the final evaluation after N env steps; 0: never. Default: as many as trained, 20,000 to 100,000.",
+        ),
+        click.option(
+            "--final-episodes",
+            type=click.IntRange(0),
+            metavar="N",
+            help="Greedy episodes after the training; 0: none. Default: 20, or the run's.",
+        ),
         click.option("--eval-episodes", type=click.IntRange(1), help="Episodes of each. Default: 5, or the run's."),
         click.option(
             "--eval-freq",
@@ -86,7 +98,8 @@ def _said_or_resumed(context: click.Context, parameter: click.Parameter, value: 
 @watching_options
 def train(
     algo: str | None, env_id: str | None, run: Path | None, folder: Path, progress: bool | None, tensorboard: bool,
-    eval_freq: int | None, eval_episodes: int | None, minutes: float, **said: Any,
+    eval_freq: int | None, eval_episodes: int | None, minutes: float, final_episodes: int | None,
+    final_steps: int | None, **said: Any,
 ) -> None:  # fmt: skip
     """Learn from an environment; log, learning curve and models go to a folder of the run's own.
 
@@ -99,7 +112,9 @@ def train(
     from sb_dqn.cli.training import begin
     from sb_dqn.cli.watching import Watching
 
-    watching = Watching(_bar(progress), tensorboard, eval_freq, eval_episodes, minutes)
+    watching = Watching(
+        bar_wanted(progress), tensorboard, eval_freq, eval_episodes, minutes, final_episodes, final_steps
+    )
     if run is not None:
         _go_on_as_said(run, algo, env_id, watching, **said)
         return
@@ -145,16 +160,19 @@ def _go_on_as_said(
 @watching_options
 def resume(
     run: Path, timesteps: int | None, device: str, progress: bool | None, tensorboard: bool, eval_freq: int | None,
-    eval_episodes: int | None, minutes: float,
+    eval_episodes: int | None, minutes: float, final_episodes: int | None, final_steps: int | None,
 ) -> None:  # fmt: skip
     """Go on in the folder of a run: from its newest full checkpoint as if it had never stopped, else from its model."""
     from sb_dqn.cli.runs import find_run
     from sb_dqn.cli.training import go_on
     from sb_dqn.cli.watching import Watching
 
-    watching = Watching(_bar(progress), tensorboard, eval_freq, eval_episodes, minutes)
+    watching = Watching(
+        bar_wanted(progress), tensorboard, eval_freq, eval_episodes, minutes, final_episodes, final_steps
+    )
     go_on(find_run(run, unfinished=True), timesteps, device, watching)
 
 
-def _bar(progress: bool | None) -> bool:
+def bar_wanted(progress: bool | None) -> bool:
+    """Returns the choice of `--progress/--no-progress`, by default whether the output is a terminal."""
     return sys.stdout.isatty() if progress is None else progress

@@ -8,18 +8,18 @@ import time
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
-from statistics import fmean, pstdev
 from typing import Any, NoReturn
 
 import click
 
 from sb_dqn.cli.environments import open_env, policy_alias
 from sb_dqn.cli.episodes import drop_episodes
+from sb_dqn.cli.greedy import final_bound, play
 from sb_dqn.cli.keeping import Keeper, checkpoints, remove_checkpoints, stopping_in_order
 from sb_dqn.cli.locks import alone_in
 from sb_dqn.cli.names import algorithm_class
 from sb_dqn.cli.plan import Plan
-from sb_dqn.cli.results import Result, read_result, write_result
+from sb_dqn.cli.results import FinalEvaluation, Result, read_result, write_result
 from sb_dqn.cli.runs import (
     BEST,
     CURVE,
@@ -30,10 +30,8 @@ from sb_dqn.cli.runs import (
     read_config,
     write_config,
 )
-from sb_dqn.cli.watching import LANES, Watching, check_episodes, watchers, with_evaluations
+from sb_dqn.cli.watching import LANES, Watching, check_episodes, watchers, with_evaluations, with_final
 from sb_dqn.errors import CheckpointError
-
-FINAL_EPISODES = 20
 
 
 def begin(plan: Plan, root: Path, watching: Watching) -> Path:
@@ -77,9 +75,9 @@ def _go_on(run: SavedRun, timesteps: int | None, device: str, watching: Watching
     model, full = _newest(run, config, stream, device)
     planned = model._total_timesteps if full else config["n_timesteps"]
     steps = timesteps or planned - model.num_timesteps
-    if steps <= 0 and not read_result(run.folder).returns:
+    if steps <= 0 and not read_result(run.folder).finished:
         click.echo(f"{run.folder} has done its {model.num_timesteps:,} steps; it was stopped before its evaluation")
-        conclude(model, run.folder, config)
+        conclude(model, run.folder, with_final(config, watching), watching.progress)
         return
     if steps <= 0:
         raise click.UsageError(
@@ -141,7 +139,7 @@ def _fit(
     remove_checkpoints(folder)
     done = model.num_timesteps - first
     click.echo(f"\n{done:,} steps in {seconds:,.0f} s, {done / seconds:,.0f} steps/s, evaluations included")
-    conclude(model, folder, config)
+    conclude(model, folder, config, watching.progress)
 
 
 def _write(model: Any, folder: Path, seconds: float) -> None:
@@ -171,16 +169,9 @@ def _interrupted(model: Any, folder: Path, config: Mapping[str, Any]) -> NoRetur
     sys.exit(130)
 
 
-def conclude(model: Any, folder: Path, config: Mapping[str, Any]) -> None:
-    """Evaluate, write the result, draw, and say where everything lies and what to type next."""
-    from sb_dqn.evaluation import play_episodes
-
-    stream = open_env(config["env_id"], LANES, config["env_kwargs"], model.action_mask)
-    returns = play_episodes(model, stream, FINAL_EPISODES).returns
-    stream.close()
-    write_result(folder, Result(model.num_timesteps, read_result(folder).seconds, tuple(returns)))
-    mean, spread = fmean(returns), pstdev(returns)
-    click.echo(f"mean return {mean:.2f} ± {spread:.2f} over {FINAL_EPISODES} greedy episodes\n")
+def conclude(model: Any, folder: Path, config: Mapping[str, Any], bar: bool) -> None:
+    """Evaluates, writes the result, draws, and says where everything lies and what to type next."""
+    click.echo(f"{_evaluate(model, folder, config, bar)}\n")
     drawn = draw_curve(folder, config)
     lines = [
         (MODEL, "the trained model"),
@@ -202,6 +193,21 @@ def conclude(model: Any, folder: Path, config: Mapping[str, Any]) -> None:
         (f"train {config['algorithm']} {config['env_id']} --set learning_rate=3e-4", "try another setting"),
     ):
         click.echo(f"  {program()} {command}\n      {meaning}")
+
+
+def _evaluate(model: Any, folder: Path, config: Mapping[str, Any], bar: bool) -> str:
+    """Plays the final episodes and writes the result of the run; returns what to say of them."""
+    count, done = config["final_episodes"], read_result(folder).seconds
+    if not count:
+        write_result(folder, Result(model.num_timesteps, done, (), FinalEvaluation(0, 0, 0.0)))
+        return "not evaluated, as --final-episodes is 0"
+    stream = open_env(config["env_id"], min(count, LANES), config["env_kwargs"], model.action_mask)
+    played = play(model, stream, count, bar=bar, bound=final_bound(config["final_steps"], model.num_timesteps))
+    stream.close()
+    returns, evaluation = played.episodes.returns, FinalEvaluation(count, played.episodes.steps, played.seconds)
+    write_result(folder, Result(model.num_timesteps, done, tuple(returns), evaluation))
+    more = "; for more say --final-steps N, or 0 for no bound" if played.missing else ""
+    return f"{played.describe('greedy episodes')}{more}, in {played.seconds:,.0f} s"
 
 
 def draw_curve(folder: Path, config: Mapping[str, Any]) -> bool:

@@ -12,6 +12,7 @@ import click
 from sb_dqn.callbacks.evaluation import EvalCallback
 from sb_dqn.cli.environments import open_env
 from sb_dqn.cli.episodes import EpisodeLog
+from sb_dqn.cli.greedy import FINAL_EPISODES
 from sb_dqn.cli.runs import BEST
 
 EVALUATIONS = 10
@@ -34,10 +35,21 @@ class Watching:
     """Of each; None for five or, of a run that goes on, as many as before."""
     minutes: float
     """Between two full checkpoints; 0 for none but the last."""
+    final_episodes: int | None = None
+    """Greedy episodes after the training; 0 for none, None for 20 or, of a run that goes on, as before."""
+    final_steps: int | None = None
+    """Env steps after which these end; 0 for no bound, None for one by the steps trained or, of a run that goes on, as before."""
+
+
+def with_final(config: Mapping[str, Any], watching: Watching) -> dict[str, Any]:
+    """Returns the configuration of a run with the `final_episodes` and `final_steps` of its evaluation at the end."""
+    chosen = {"final_episodes": watching.final_episodes, "final_steps": watching.final_steps}
+    before = {"final_episodes": config.get("final_episodes", FINAL_EPISODES), "final_steps": config.get("final_steps")}
+    return {**config, **before, **{name: value for name, value in chosen.items() if value is not None}}
 
 
 def with_evaluations(config: Mapping[str, Any], watching: Watching, steps: int, anew: bool) -> dict[str, Any]:
-    """The configuration of a run with the `eval_freq` and `eval_episodes` of its next part.
+    """The configuration of a run with the `eval_freq` and `eval_episodes` of its next part, and its evaluation at the end.
 
     Args:
         config: as it was before.
@@ -49,7 +61,7 @@ def with_evaluations(config: Mapping[str, Any], watching: Watching, steps: int, 
     if every is None:
         every = max(steps // EVALUATIONS, 1) if before is None or (anew and before > 0) else before
     episodes = watching.eval_episodes or config.get("eval_episodes") or EPISODES
-    return {**config, "eval_freq": every, "eval_episodes": episodes}
+    return {**with_final(config, watching), "eval_freq": every, "eval_episodes": episodes}
 
 
 def check_episodes(folder: Path, config: Mapping[str, Any]) -> None:

@@ -15,7 +15,7 @@ from sb_dqn.errors import CheckpointError
 from sb_dqn.replay.columns import Where
 from sb_dqn.replay.ring import Ring
 from sb_dqn.replay.sample_view import SampleView
-from sb_dqn.types import Batch, BoolArray, IntArray, Observation, Rows, Slot
+from sb_dqn.types import Batch, BoolArray, IntArray, Observation, Rows, Slot, Wait
 
 VALUE = "value"
 """What every policy declares on departing: the value of o_t by its own reckoning, `[B]`."""
@@ -69,6 +69,10 @@ class Collected(ABC):
     @abstractmethod
     def updates_due(self) -> int:
         """Gradient steps to take now; asking settles them."""
+
+    @abstractmethod
+    def wait(self) -> Wait:
+        """Returns what the next update waits for."""
 
     @abstractmethod
     def draw(self, generator: torch.Generator) -> Tensor:

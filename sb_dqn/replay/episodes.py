@@ -14,7 +14,7 @@ from sb_dqn.errors import CheckpointError, ConfigurationError
 from sb_dqn.replay.collected import VALUE, Collected, ValueOf
 from sb_dqn.replay.episode_view import EpisodeView
 from sb_dqn.replay.ring import Ring
-from sb_dqn.types import IntArray, Rows
+from sb_dqn.types import IntArray, Rows, Wait
 
 FIRST_ROWS = 512
 """Rows a lane to begin with; doubled whenever an episode is longer."""
@@ -131,6 +131,14 @@ class Episodes(Collected):
             return 0
         self._spent = True
         return 1
+
+    def wait(self) -> Wait:
+        """Returns what the next update waits for: the episodes that are not complete."""
+        ended = 0 if self._spent else len(self.finished)
+        why = f"an update takes episodes_per_update={self.episodes_per_update} complete episodes, {ended} have ended"
+        return Wait(
+            max(self.episodes_per_update - ended, 1), why, "Learn for more env steps, or lower episodes_per_update"
+        )
 
     def draw(self, generator: torch.Generator) -> Tensor:
         """Places `[N]` of all samples, filled up to a power of two with the place that stands for none."""

@@ -17,7 +17,7 @@ from sb_dqn.replay.ring import Ring
 from sb_dqn.replay.samplers import Sampler
 from sb_dqn.replay.sequences import SequenceView
 from sb_dqn.replay.views import TransitionView
-from sb_dqn.types import Batch, Rows
+from sb_dqn.types import Batch, Rows, Wait
 
 ROWS = "Read replay.ring.{}, slots by lane".format
 DRAWN = (
@@ -148,6 +148,30 @@ class Replay:
         may = due > 0 and self._seen > self.cadence.learning_starts and self.ring.can_start()
         return due if may else 0
 
+    def wait(self) -> Wait:
+        """Returns what the next update waits for: `learning_starts`, a complete sample, or `train_freq`."""
+        cadence, seen, lanes = self.cadence, self._seen, self.ring.num_lanes
+        until = max(cadence.learning_starts - seen, 0)
+        period, per = cadence.train_freq, cadence.gradient_steps if cadence.spread else 1
+        if cadence.unit == "episode":
+            least = enough = until + 1
+            pace = f"updates come after every {period} episodes (train_freq), {self._pending} have ended since the last"
+        else:
+            # with several lanes the tick that pays for an update may end up to lanes - 1 steps after it is due
+            least, enough = (_next_due(self._pending, until + 1 - late, period, per) for late in (lanes - 1, 0))
+            pace = f"there is one update for every {max(period // per, 1):,} env steps"
+        if cadence.learning_starts and seen <= cadence.learning_starts:
+            why = (
+                f"updates begin after learning_starts={cadence.learning_starts:,} env steps, {seen:,} are done; {pace}"
+            )
+            return Wait(least, why, f"Learn for {enough:,} env steps or more, or lower learning_starts")
+        if seen and not self.ring.can_start():
+            span, rows = self.ring.span, int(self.ring.cursor.max())
+            why = f"one sample takes {span.ahead + 1} rows of a lane, {rows} have arrived in the longest"
+            return Wait(least, why, "Learn for more env steps, or shorten what is sampled (sequences, n_steps)")
+        often = "raise replay_ratio" if cadence.spread else "lower train_freq"
+        return Wait(least, pace, f"Learn for {enough:,} env steps or more, or {often}")
+
     def refresh(self) -> None:
         """The host's part of sampling: call it once before a burst of updates, after the arrivals."""
         self.ring.refresh_bounds()
@@ -206,3 +230,9 @@ class Replay:
         for part, prefix in ((self.ring, "ring/"), (self.sampler, "sampler/")):
             part.load_state_dict({name[len(prefix) :]: state[name] for name in state if name.startswith(prefix)})
         self._seen, self._pending, self._steps = seen, pending, steps
+
+
+def _next_due(pending: int, need: int, period: int, per: int) -> int:
+    """Fewest env steps >= `need` (and >= 1) after which an update is due, where `per` of them share `period` env steps."""
+    number = (max(need, 1) + pending - 1) * per // period + 1
+    return -(-number * period // per) - pending

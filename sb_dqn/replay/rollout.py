@@ -13,7 +13,7 @@ from sb_dqn.replay.collected import VALUE, Collected, ValueOf
 from sb_dqn.replay.ring import Ring
 from sb_dqn.replay.rollout_view import RolloutView
 from sb_dqn.replay.views import as_it_is
-from sb_dqn.types import IntArray, Rows
+from sb_dqn.types import IntArray, Rows, Wait
 
 
 def rows_needed(n_steps: int, frame_stack: int) -> int:
@@ -131,6 +131,16 @@ class Rollout(Collected):
             return 0
         self._spent, self._drawn = True, 0
         return self.n_epochs * self.num_minibatches if self.num_samples else 0
+
+    def wait(self) -> Wait:
+        """Returns what the next update waits for: the ticks that are left of the rollout."""
+        lanes, there = self.ring.num_lanes, 0 if self._spent else self.ticks
+        left = self.n_steps - there
+        size = f"n_steps={self.n_steps:,}" + (f" in each of {lanes} lanes" if lanes > 1 else "")
+        why = f"an update takes a full rollout of {size}, of which {there:,} are there"
+        # ticks that only reset count too: in the worst case every second one, and the one that begins
+        least = max((left - 1) // 2 * lanes, 1)
+        return Wait(least, why, f"Learn for {left * lanes:,} env steps or more, or lower n_steps")
 
     def draw(self, generator: torch.Generator) -> Tensor:
         """Places `[N]` of the next minibatch: the next part of a permutation that each epoch draws anew."""

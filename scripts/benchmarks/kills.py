@@ -137,7 +137,7 @@ def main() -> None:
                 counts["kills"] += killed
                 counts[begun] += 1
                 run = next(iter(folder.glob("*/config.yaml")), None)
-                if run is not None and read_result(run.parent).returns:
+                if run is not None and read_result(run.parent).finished:
                     break
                 kill = rng.uniform(0.0, seconds) if rng.random() < 0.3 else None  # some are killed more than once
             assert run is not None

@@ -125,6 +125,27 @@ def test_unknown_keywords(algorithm: type[DQN], name: str, message: str) -> None
         raise caught.value
 
 
+def test_her_is_answered_with_what_is_missing_and_other_buffers_are_not() -> None:
+    buffers = pytest.importorskip("stable_baselines3.common.buffers")
+    her = pytest.importorskip("stable_baselines3").HerReplayBuffer
+
+    class Own(her):  # type: ignore[misc, valid-type]  # a class that is found while running
+        pass
+
+    given: list[dict[str, Any]] = [{"replay_buffer_class": value} for value in (her, Own, "HerReplayBuffer")]
+    given.append({"replay_buffer_kwargs": {"n_sampled_goal": 4, "goal_selection_strategy": "future"}})
+    for keywords in given:
+        with pytest.raises(
+            ConfigurationError, match="goal relabelling.* is not part of this library.*MultiInputPolicy"
+        ):
+            quick(**keywords)
+    for value in (buffers.ReplayBuffer, buffers.DictReplayBuffer, "NStepReplayBuffer", None):
+        with pytest.raises(ConfigurationError, match="no class is needed for it; leave it out"):
+            quick(replay_buffer_class=value)
+    with pytest.raises(ConfigurationError, match="give buffer_size, buffer_device or buffer_path; leave it out"):
+        quick(replay_buffer_kwargs={"handle_timeout_termination": True})
+
+
 @pytest.mark.parametrize(("algorithm", "name"), [(DoubleDQN, "double_q"), (NStepDQN, "n_steps")])
 def test_variants_offer_their_own_keyword(algorithm: type[DQN], name: str) -> None:
     with pytest.raises(ConfigurationError, match=f"Did you mean '{name}'"):

@@ -18,7 +18,7 @@ FLOORS = {
     ),
     **dict.fromkeys(["checkpoint", "logger", "losses"], 1),
     **dict.fromkeys(["nn", "normalize", "replay", "envs", "learner"], 2),
-    **dict.fromkeys(["exploration", "objectives", "actors", "evaluation"], 3),
+    **dict.fromkeys(["exploration", "objectives", "actors", "evaluation", "episode_tally"], 3),
     **dict.fromkeys(["policies", "callbacks"], 4),
     **dict.fromkeys(["algorithms", "presets", "plotting"], 5),
     **dict.fromkeys(["interop", "cli"], 6),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -18,14 +19,14 @@ import yaml
 from click.testing import CliRunner, Result
 
 from sb_dqn.checkpoint import model_info
-from sb_dqn.cli import comparison_picture
+from sb_dqn.cli import comparison_picture, fleet
 from sb_dqn.cli.compare import _planned, _stopped
 from sb_dqn.cli.comparison import Estimate
 from sb_dqn.cli.comparison_folder import Setup, read
 from sb_dqn.cli.fleet import Failure, Job, locked, run_jobs
 from sb_dqn.cli.main import commands, main
+from sb_dqn.cli.results import FinalEvaluation, read_result, write_result
 from sb_dqn.cli.results import Result as Outcome
-from sb_dqn.cli.results import read_result, write_result
 
 ROOT = Path(__file__).parents[2]
 SMALL = ["--env", "CartPole-v1", "--seeds", "1", "--steps", "400", "--eval-episodes", "2", "-o", "learning_starts=50",
@@ -58,6 +59,9 @@ def run_of(out: Path, algorithm: str, seed: int = 0) -> Path:
 def test_it_trains_draws_and_tabulates(compared: tuple[Path, str]) -> None:
     out, printed = compared
     assert "2 of 2 runs to do, 2 at a time" in printed
+    assert re.search(
+        r"2 runs, 2 at a time, took \d+ s; together they had \d+ s of training and \d+ s of final", printed
+    )
     assert (out / "comparison.png").read_bytes().startswith(b"\x89PNG")
     table = (out / "comparison.md").read_text()
     assert table.splitlines()[0] == "| CartPole-v1 | mean | IQM | seeds | env steps | wall-clock |"
@@ -187,7 +191,44 @@ def test_a_run_stopped_before_its_evaluation_is_only_evaluated(compared: tuple[P
     write_result(run_of(out, "DQN"), Outcome(400, 9.0))
     done = call("resume", run_of(out, "DQN"))
     assert "stopped before its evaluation" in done.output
-    assert read_result(run_of(out, "DQN")) == Outcome(400, 9.0, wanted)
+    again = read_result(run_of(out, "DQN"))
+    assert (again.steps, again.seconds, again.returns) == (400, 9.0, wanted)
+
+
+def test_final_episodes_that_did_not_finish_are_told_of(compared: tuple[Path, str], tmp_path: Path) -> None:
+    out = Path(shutil.copytree(compared[0], tmp_path / "out"))
+    write_result(run_of(out, "DQN"), Outcome(400, 9.0, (7.0, 8.0), FinalEvaluation(20, 500, 1.0)))
+    write_result(run_of(out, "DoubleDQN"), Outcome(400, 9.0, (), FinalEvaluation(20, 500, 1.0)))
+    printed = call("compare", out).output
+    assert "DQN seed 0: 2 of 20 final episodes finished" in printed
+    assert "DoubleDQN seed 0 left out: none of its final episodes finished" in printed
+    assert "| DoubleDQN |" not in printed
+    assert "2 of 20 final episodes finished" in (out / "comparison.md").read_text()
+
+
+def test_a_folder_of_earlier_versions_is_of_twenty_final_episodes(compared: tuple[Path, str], tmp_path: Path) -> None:
+    out = Path(shutil.copytree(compared[0], tmp_path / "out"))
+    content = read(out)
+    for name in ("final_episodes", "final_steps"):
+        content["setup"].pop(name)
+    (out / "comparison.yaml").write_text(yaml.safe_dump(content))
+    arguments = ["compare", "dqn", "DoubleDQN", *SMALL, "-o", "DoubleDQN.gamma=0.5", "--out", str(out)]
+    assert "0 of 2 runs to do" in call(*arguments).output
+    refused = " ".join(call(*arguments, "--final-episodes", 3).output.split())
+    assert "final_episodes=20, not 3" in refused
+    assert "say --final-episodes 20" in refused
+
+
+def test_it_says_where_the_time_went_and_what_its_runs_warned_of(tmp_path: Path) -> None:
+    done = call("compare", "dqn", *SMALL, "-o", "train_freq=4", "--final-episodes", 1, "--out", tmp_path / "out",
+                "--set", "dqn.learning_starts=900")  # fmt: skip
+    assert "DQN seed 0: UserWarning: learn(total_timesteps=400) will make no update" in done.output
+    said = re.search(
+        r"1 run took (\d+) s: (\d+) s of training and (\d+) s of final episodes, and (\d+) s in which", done.output
+    )
+    assert said is not None, done.output
+    whole, *parts = (int(number) for number in said.groups())
+    assert abs(whole - sum(parts)) <= 2  # rounded
 
 
 def test_ctrl_c_saves_and_the_same_command_goes_on(tmp_path: Path) -> None:
@@ -238,6 +279,47 @@ def test_a_run_that_fails_is_told_and_the_others_go_on(tmp_path: Path) -> None:
     assert failure.job.label == "bad"
     assert "gamma=3 is not allowed" in failure.why
     assert done == ["good"]
+
+
+@pytest.mark.parametrize("free", [True, False])
+def test_the_next_process_imports_while_a_run_trains_where_a_core_is_free(
+    free: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Five of eight seconds of a short run were imports, one run after the other."""
+    monkeypatch.setattr(fleet, "cores", lambda: 2 if free else 1)
+    events: list[str] = []
+    start, let_go = fleet._start, fleet._let_go
+    numbers: dict[Any, str] = {}
+
+    def started(job: Job, at_once: int) -> Any:
+        process = start(job, at_once)
+        numbers[process] = job.label
+        events.append(f"start {job.label}")
+        return process
+
+    def gone(process: Any) -> None:
+        if not process.stdin.closed:
+            events.append(f"go {numbers[process]}")
+        let_go(process)
+
+    monkeypatch.setattr(fleet, "_start", started)
+    monkeypatch.setattr(fleet, "_let_go", gone)
+    settings = ["policy_kwargs={net_arch: [8]}", "learning_starts=8"]
+    setup = Setup("CartPole-v1", 60, eval_freq=0, final_episodes=1)
+    homes = {name: tmp_path / name for name in ("a", "b")}
+    jobs = [Job(name, home, setup.command("DQN", settings, 0, home, "cpu")) for name, home in homes.items()]
+    assert run_jobs(jobs, 1, lambda job: events.append(f"done {job.label}")) == []
+    ahead = ["start a", "start b", "go a", "done a", "go b", "done b"]
+    assert events == (ahead if free else ["start a", "go a", "done a", "start b", "go b", "done b"])
+
+
+def test_a_process_whose_turn_never_comes_does_nothing(tmp_path: Path) -> None:
+    command = Setup("CartPole-v1", 60, eval_freq=0).command("DQN", [], 0, tmp_path, "cpu")
+    process = fleet._start(Job("never", tmp_path, command), 1)
+    assert process.stdin is not None
+    process.stdin.close()  # as when the comparison is killed
+    assert process.wait(timeout=120) == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["log.txt"]
 
 
 def test_one_fleet_at_a_time_in_a_folder(tmp_path: Path) -> None:

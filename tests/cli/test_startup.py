@@ -41,3 +41,13 @@ def test_nothing_heavy_is_loaded(module: str) -> None:
     script = f"import sys, {module}; print([name for name in {HEAVY!r} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_command_does_not_search_what_torch_holds_before_it_ends() -> None:
+    """Python's last search for cycles took a second of every command that had imported torch."""
+    script = (
+        "import atexit, gc, sys; atexit.register(lambda: print('frozen', gc.get_freeze_count() > 1000)); "
+        "from sb_dqn.cli.main import main; sys.argv = ['sb-dqn', 'presets']; main()"
+    )
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "frozen True"

@@ -33,6 +33,7 @@ def shell_commands() -> Iterator[tuple[str, list[str]]]:
                     yield f"{name_of(page)}:{number}", words
 
 
+@pytest.mark.filterwarnings("error:learn")  # what a page shows is to learn something
 @pytest.mark.parametrize("page", pages_with("python"), ids=name_of)
 def test_python_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All blocks of a page in one namespace, in order; line numbers in a traceback are those of the page."""

@@ -280,3 +280,35 @@ def test_a_batch_is_drawn_as_the_refusal_of_a_number_says() -> None:
     replay.refresh()
     drawn = str(refusal.value).partition(", then ")[2].partition(", a batch")[0]
     assert len(eval(drawn, {"replay": replay, "torch": torch}).action) == 8
+
+
+@pytest.mark.parametrize("kind", ["NEXT_STEP", "SAME_STEP"])
+@pytest.mark.parametrize("lanes", [1, 3])
+@pytest.mark.parametrize(
+    "cadence",
+    [
+        Cadence(1), Cadence(4), Cadence(4, learning_starts=9), Cadence(3, gradient_steps=-1, learning_starts=12),
+        Cadence(7, gradient_steps=2, spread=True), Cadence(5, gradient_steps=3, learning_starts=11, spread=True),
+        Cadence(24, learning_starts=13, spread=True), Cadence(24, gradient_steps=35, learning_starts=2, spread=True),
+        Cadence(1, "episode", learning_starts=8),
+    ],
+)  # fmt: skip
+def test_no_update_comes_sooner_than_it_was_waited_for(cadence: Cadence, lanes: int, kind: str) -> None:
+    """Whatever tick one asks at: never fewer steps, and with one lane and steps that pay exactly as many."""
+    stream, replay = (
+        ticks(lanes, ["go"] * 6 + ["truncated"] + ["go"] * 3 + ["terminated"], kind),
+        replay_of(cadence, lanes, rows=100),
+    )
+    promised: list[tuple[int, int]] = []  # steps so far, and the least that were to come
+    steps = 0
+    for rows in islice(stream, 60):
+        replay.extend(rows)
+        steps += rows.steps
+        if replay.updates_due():
+            for before, least in promised:
+                assert steps - before >= least
+                if lanes == 1 and cadence.unit == "step" and before:
+                    assert steps - before == least
+            return
+        promised.append((steps, replay.wait().least))
+    raise AssertionError("no update was due in 60 ticks")

@@ -1,0 +1,88 @@
+"""The episodes that a command plays: a bar or lines meanwhile, and a bound on their env steps that is told of."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+from rich.console import Console
+
+from sb_dqn.cli import greedy
+from sb_dqn.cli.main import commands
+from sb_dqn.cli.results import read_result
+from sb_dqn.episode_tally import Episodes
+
+TRAIN = ["train", "dqn", "CartPole-v1", "--timesteps", "300", "--seed", "1", "--set", "learning_starts=50", "--eval-freq", "0",
+         "--set", "policy_kwargs={net_arch: [16]}", "--set", "gradient_steps=1", "--no-progress"]  # fmt: skip
+
+
+def call(*arguments: str | Path | int) -> Result:
+    return CliRunner().invoke(commands, [str(argument) for argument in arguments], catch_exceptions=False)
+
+
+def train(folder: Path, *options: str | int) -> tuple[Path, str]:
+    """The folder of a run, and what was printed."""
+    done = call(*TRAIN, "--folder", folder, *options)
+    assert done.exit_code == 0, done.output
+    return folder / "dqn_CartPole-v1_1", done.output
+
+
+def test_the_number_of_final_episodes_is_an_option_that_the_run_keeps(tmp_path: Path) -> None:
+    run, printed = train(tmp_path, "--final-episodes", 3)
+    assert "over 3 greedy episodes" in printed
+    first = read_result(run)
+    assert (first.steps, len(first.returns), first.unfinished_episodes) == (300, 3, 0)
+    assert first.evaluation is not None
+    assert first.evaluation.steps >= sum(first.returns)  # CartPole pays 1 a step
+    assert "over 3 greedy episodes" in call("resume", run, "--timesteps", 40, "--no-progress").output
+    assert "over 4 greedy episodes" in call("resume", run, "-n", 40, "--no-progress", "--final-episodes", 4).output
+
+
+def test_no_final_episodes_is_a_finished_run(tmp_path: Path) -> None:
+    run, printed = train(tmp_path, "--final-episodes", 0)
+    assert "not evaluated, as --final-episodes is 0" in printed
+    assert (read_result(run).returns, read_result(run).finished) == ((), True)
+    assert "has done its 300 steps; say how many more" in " ".join(call("resume", run).output.split())
+
+
+def test_an_evaluation_that_its_bound_ends_says_how_many_episodes_finished(tmp_path: Path) -> None:
+    run, printed = train(tmp_path, "--final-steps", 30)  # 6 steps in each of 5 lanes: CartPole takes 8 at least
+    assert "no mean return: none of 20 greedy episodes finished within 30 env steps" in printed
+    assert "--final-steps N" in printed
+    result = read_result(run)
+    assert result.evaluation is not None
+    assert (result.returns, result.finished, result.unfinished_episodes, result.evaluation.steps) == ((), True, 20, 30)
+    assert yaml.safe_load((run / "result.yaml").read_text())["evaluation"]["episodes"] == 20
+    cut = call("evaluate", run, "--episodes", 40, "--max-steps", 60).output
+    assert " of 40 episodes that finished within 60 env steps; short episodes are over-represented" in cut
+
+
+def test_the_bound_follows_the_training() -> None:
+    bounds = [greedy.final_bound(None, trained) for trained in (1_200, 50_000, 10_000_000)]
+    assert bounds == [20_000, 50_000, 100_000]
+    assert greedy.final_bound(700, 50_000) == 700
+    assert greedy.final_bound(0, 50_000) is None
+
+
+def test_lines_come_while_a_long_evaluation_is_played(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, printed = train(tmp_path, "--final-episodes", 2)
+    assert "evaluating:" not in printed, "a short one needs no lines"
+    monkeypatch.setattr(greedy, "LINE", 0.0)
+    lines = [line for line in call("evaluate", run, "--episodes", 3).output.splitlines() if "evaluating:" in line]
+    assert lines[0] == "evaluating: 0 of 3 episodes, 3 env steps"
+    assert any(line.startswith("evaluating: 2 of 3 episodes, ") and ", mean return " in line for line in lines)
+
+
+def test_a_terminal_gets_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = io.StringIO()
+    monkeypatch.setattr("rich.console.Console", lambda: Console(file=screen, force_terminal=True, width=120))
+    monkeypatch.setattr(greedy, "REFRESH", 0.0)
+    shown = greedy._Shown(asked=4, bound=1_000, bar=True)
+    shown.update(Episodes(returns=[3.0], lengths=[7], steps=9))
+    shown.close()
+    assert "evaluating" in screen.getvalue()
+    assert "1/4" in screen.getvalue()
+    assert "9 of at most 1,000 env steps, mean return 3.00" in screen.getvalue()
