@@ -16,6 +16,9 @@ from sb_dqn.nn.noise import Noise
 from sb_dqn.nn.quantile import CosineEmbedding, beside, implicit_quantiles
 from sb_dqn.nn.values import FractionValue, QuantileValue
 
+WIDE = 512
+"""Width of the features from which on the embedding begins as in IQN; see `FractionEmbedding`."""
+
 
 class Fractions(NamedTuple):
     """Fractions that are proposed for each observation."""
@@ -46,6 +49,12 @@ class FractionEmbedding(nn.Module):
     The proposal reads the features without sending gradients into them, and the quantiles send none into the proposal
     (Yang et al. 2019, arXiv 1911.02140). It begins near equal parts.
 
+    The fractions hardly move, and with as many cosines as fractions or more the cosines of different fractions are almost
+    orthogonal: an update at one fraction changes the embedding at another by little more than the bias. A unit that is
+    zero at a fraction when training begins therefore stays zero there. Enough of the thousands of features of an image
+    remain; if all of a few are zero, the quantile at that fraction is the same for every observation. Below 512 features
+    the bias of the embedding begins at 1, about 2.4 standard deviations above zero, so that nearly every unit is active.
+
     Args:
         width: W, of the features.
         n_fractions: M.
@@ -54,7 +63,7 @@ class FractionEmbedding(nn.Module):
 
     def __init__(self, width: int, n_fractions: int, n_cosines: int) -> None:
         super().__init__()
-        self.cosines = CosineEmbedding(width, n_cosines)
+        self.cosines = CosineEmbedding(width, n_cosines, bias=1.0 if width < WIDE else None)
         self.proposal = nn.Linear(width, n_fractions)
         nn.init.xavier_uniform_(self.proposal.weight, gain=0.01)
         nn.init.zeros_(self.proposal.bias)

@@ -85,12 +85,15 @@ class CosineEmbedding(nn.Module):
     Args:
         width: W, of the features.
         n_cosines: n.
+        bias: initial value of b; None: drawn as `nn.Linear` draws it.
     """
 
-    def __init__(self, width: int, n_cosines: int) -> None:
+    def __init__(self, width: int, n_cosines: int, bias: float | None = None) -> None:
         super().__init__()
         self.n_cosines = n_cosines
         self.linear = Linear(n_cosines, width)
+        if bias is not None:
+            nn.init.constant_(self.linear.bias, bias)
 
     def forward(self, x: Tensor, taus: Tensor) -> Tensor:
         """`[N, W]` and `[N, M]` (or `[1, M]`) -> `[N, M, W]` in the precision of x; the cosines are made in float32."""
