@@ -52,7 +52,8 @@ def train(row: str, learning_rate: float, net_arch: Sequence[int], seed: int, st
     """Returns a model trained on uniformly random actions; a row of the table names the algorithm."""
     name = {DRAWN: "FQF", "C51": "CategoricalDQN"}.get(row, row)
     support = {"v_min": 0.0, "v_max": 1.5} if row == "C51" else {}
-    model: Any = ALGORITHMS[name](
+    algorithm: Any = ALGORITHMS[name]
+    model: Any = algorithm(
         "MlpPolicy", Chain(), learning_rate=learning_rate, gamma=GAMMA, buffer_size=20_000, target_update_interval=250,
         exploration_initial_eps=1.0, exploration_final_eps=1.0, policy_kwargs={"net_arch": list(net_arch)}, seed=seed,
         device="cpu", **support,
