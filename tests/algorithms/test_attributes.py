@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import pickle
 import re
 from pathlib import Path
@@ -12,40 +13,62 @@ import pytest
 
 from sb_dqn.algorithms import ALGORITHMS, DQN, PPO, SAC
 from sb_dqn.callbacks import BaseCallback
+from sb_dqn.core.arguments import NOT_SETTINGS
 from sb_dqn.core.sb3_compat import RENAMED, REPLACED
 from sb_dqn.envs.training_env import env_itself
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.logger import HParam
 from sb_dqn.schedules import Linear
-from tests.tiny import Tiny, lanes, quick
+from tests.tiny import QUICK, QUICK_SEQUENCES, Tiny, lanes, quick
 
-PARTS = {"policy", "exploration", "seed", "device", "tensorboard_log"}
-"""Arguments of which something is made that has their name, and one that a test needs."""
+PARTS = {"policy", "env", "exploration", "seed", "device", "verbose"}
+"""Arguments whose name is that of an object made from them, and those that a test sets."""
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS.values())
-def test_arguments_read_as_they_were_given(algorithm: Any) -> None:
-    model = quick(algorithm=algorithm, tensorboard_log="runs")
-    assert model.tensorboard_log == "runs"
-    assert {name: getattr(model, name) for name in model.arguments.keys() - PARTS} == {
-        name: value for name, value in model.arguments.items() if name not in PARTS
+def test_defaults_are_read_from_the_model(algorithm: Any) -> None:
+    """The signature, not the recorded arguments, says what a model must show."""
+    model = quick(algorithm=algorithm, tensorboard_log="runs", gamma=0.5)
+    assert (model.tensorboard_log, model.gamma) == ("runs", 0.5)
+    defaults = {
+        name: parameter.default
+        for name, parameter in inspect.signature(algorithm).parameters.items()
+        if parameter.default is not parameter.empty
+        and name not in {*PARTS, *NOT_SETTINGS, *QUICK, *QUICK_SEQUENCES, "tensorboard_log", "gamma"}
     }
+    assert defaults
+    assert {name: getattr(model, name) for name in defaults} == defaults
 
 
 @pytest.mark.parametrize(
-    ("algorithm", "names"),
+    ("algorithm", "arguments"),
     [
         (
             DQN,
-            "gamma batch_size buffer_size learning_starts train_freq gradient_steps tau target_update_interval n_steps",
+            {
+                "gamma": 0.5, "batch_size": 3, "buffer_size": 50, "learning_starts": 7, "train_freq": 2, "gradient_steps": 3,
+                "tau": 0.25, "target_update_interval": 9, "n_steps": 2,
+            },
         ),
-        (PPO, "gamma batch_size n_steps n_epochs gae_lambda ent_coef vf_coef clip_range target_kl max_grad_norm"),
-        (SAC, "gamma batch_size buffer_size learning_starts train_freq gradient_steps tau ent_coef target_entropy"),
+        (
+            PPO,
+            {
+                "gamma": 0.5, "batch_size": 4, "n_steps": 8, "n_epochs": 2, "gae_lambda": 0.7, "ent_coef": 0.1,
+                "vf_coef": 0.2, "clip_range": 0.3, "target_kl": 0.4, "max_grad_norm": 0.6,
+            },
+        ),
+        (
+            SAC,
+            {
+                "gamma": 0.5, "batch_size": 3, "buffer_size": 50, "learning_starts": 7, "train_freq": 2, "gradient_steps": 3,
+                "tau": 0.25, "ent_coef": 0.1,
+            },
+        ),
     ],
-)
-def test_they_are_those_that_stable_baselines3_has(algorithm: Any, names: str) -> None:
-    model = quick(algorithm=algorithm)
-    assert [getattr(model, name) for name in names.split()] == [model.arguments[name] for name in names.split()]
+)  # fmt: skip
+def test_arguments_are_read_as_passed(algorithm: Any, arguments: dict[str, Any]) -> None:
+    model = quick(algorithm=algorithm, **arguments)
+    assert {name: getattr(model, name) for name in arguments} == arguments
 
 
 def test_the_learning_rate_is_what_was_given_and_its_schedule_has_another_name() -> None:
