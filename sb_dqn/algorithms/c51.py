@@ -22,7 +22,7 @@ class CategoricalDQN(DQN):
         env: see DQN.
         n_atoms: number of atoms, >= 2.
         v_min, v_max: smallest and largest atom, in units of the return.
-        priority: "kl" or "cross_entropy", the priority of a transition in prioritised replay.
+        priority: "kl" or "cross_entropy", the priority of a transition in prioritized replay.
         kwargs: keywords of DQN.
     """
 

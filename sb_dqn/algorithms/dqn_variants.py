@@ -40,7 +40,7 @@ class NStepDQN(DQN):
 
 
 class PERDQN(DQN):
-    """Double DQN with proportional prioritised replay (Schaul et al. 2016, arXiv 1511.05952)."""
+    """Double DQN with proportional prioritized replay (Schaul et al. 2016, arXiv 1511.05952)."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Prioritised experience replay: proportional sampling with importance weights."""
+"""Prioritized experience replay: proportional sampling with importance weights."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SMALLEST, LARGEST = 1e-100, 1e100
 
 @dataclass(frozen=True)
 class Prioritized:
-    r"""Settings of prioritised replay (Schaul et al. 2016, arXiv 1511.05952, proportional variant).
+    r"""Settings of prioritized replay (Schaul et al. 2016, arXiv 1511.05952, proportional variant).
 
     .. math:: p_i = (|\delta_i| + \epsilon)^\alpha \quad P_i = (1 - u) \frac{p_i}{\sum_k p_k} + \frac{u}{N} \quad
         w_i = \frac{(N P_i)^{-\beta}}{\max_j w_j}

@@ -77,7 +77,7 @@ class ReplayBuffer:
 
     Args:
         ring: storage.
-        sampler: selects rows; uniform or prioritised.
+        sampler: selects rows; uniform or prioritized.
         view: reads transitions or sequences at these rows.
         schedule: number of updates per env step.
     """
@@ -203,7 +203,7 @@ class ReplayBuffer:
             - `action`: `[N]` int64, from 0; `[N, D]` for MultiDiscrete; `[N, *shape]` float32 for a Box.
             - `return_`: `[N]` float32, sum of m discounted rewards, clipped or normalized as in training.
             - `discount`: `[N]` float32, gamma^m; 0 after a termination, so there is no `done`.
-            - `weight`: `[N]` float32, importance weights of prioritised replay, else 1.
+            - `weight`: `[N]` float32, importance weights of prioritized replay, else 1.
             - `place`: `[2, N]` int64, lane and absolute row of o_t.
             - `mask`, `next_mask`: `[N, A]` bool, legal actions at `obs` and `next_obs` (`[N, D, A]` for MultiDiscrete), or None.
             - `extra`: None; for sequences a dict.

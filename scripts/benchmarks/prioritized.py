@@ -92,7 +92,7 @@ def ours(*, leaves: int, sizes: list[int], seconds: float, mode: Mode) -> dict[s
 
 
 def cpprb(*, leaves: int, sizes: list[int], seconds: float) -> dict[str, float]:
-    """cpprb's prioritised buffer; `sample` gathers transitions too, so they are one number each."""
+    """cpprb's prioritized buffer; `sample` gathers transitions too, so they are one number each."""
     from cpprb import PrioritizedReplayBuffer
 
     rng = np.random.default_rng(0)
@@ -110,7 +110,7 @@ def cpprb(*, leaves: int, sizes: list[int], seconds: float) -> dict[str, float]:
 
 
 def tianshou(*, leaves: int, sizes: list[int], seconds: float) -> dict[str, float]:
-    """Tianshou's prioritised buffer: places and weights alone, without its gathering of transitions."""
+    """Tianshou's prioritized buffer: places and weights alone, without its gathering of transitions."""
     from tianshou.data import PrioritizedReplayBuffer
 
     rng = np.random.default_rng(0)

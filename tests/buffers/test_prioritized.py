@@ -1,4 +1,4 @@
-"""Prioritised sampler: settings, weights by hand, feedback, frequencies and recordings."""
+"""Prioritized sampler: settings, weights by hand, feedback, frequencies and recordings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Prioritised sampler against a dict of priorities: each kind of stream, feedback at any time, saving and loading."""
+"""Prioritized sampler against a dict of priorities: each kind of stream, feedback at any time, saving and loading."""
 
 from __future__ import annotations
 

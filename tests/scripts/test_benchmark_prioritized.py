@@ -1,4 +1,4 @@
-"""The benchmark of prioritised replay, at sizes too small for figures."""
+"""The benchmark of prioritized replay, at sizes too small for figures."""
 
 from __future__ import annotations
 

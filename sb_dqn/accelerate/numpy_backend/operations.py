@@ -1,6 +1,6 @@
 """NumPy versions of torch operations: same arguments, same results up to rounding.
 
-Views, and operations that are specialised for their node in a graph, are in `numpy_backend.views`. An unsupported
+Views, and operations that are specialized for their node in a graph, are in `numpy_backend.views`. An unsupported
 argument raises an error, and torch runs the graph instead.
 """
 
