@@ -18,7 +18,7 @@ FACTORS: dict[str, tuple[Any, ...]] = {
     "head": ("scalar", "C51", "QR", "IQN", "FQF"),
     "double_q": (False, True),
     "dueling": (False, True),
-    "noisy": (False, "factorized", "independent"),
+    "noisy": (False, "factorised", "independent"),
     "n_steps": (1, 3),
     "prioritized_replay": (False, True),
     "munchausen": (False, True),
@@ -78,7 +78,7 @@ def covering(strength: int, seed: int = 0) -> list[Combination]:
 
 
 def label(combination: Mapping[str, Any]) -> str:
-    """`IQN-noisy=factorized-n_steps=3-vector-4 lanes-discrete`: what is switched on."""
+    """`IQN-noisy=factorised-n_steps=3-vector-4 lanes-discrete`: what is switched on."""
     c = combination
     on = [name if c[name] is True else f"{name}={c[name]}" for name in switched_on(c)]
     return "-".join([c["head"], *on, c["observation"], f"{c['lanes']} lanes", c["actions"]])

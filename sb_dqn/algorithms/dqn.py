@@ -80,7 +80,7 @@ class DQN(OffPolicyAlgorithm):
         double_q: double Q-learning: the online network selects the next action, the target network evaluates it (arXiv
             1509.06461).
         dueling: separate streams for state value and action advantages (arXiv 1511.06581).
-        noisy: exploration by noise in the weights (arXiv 1706.10295): True or "factorized", "independent", or a dict of
+        noisy: exploration by noise in the weights (arXiv 1706.10295): True or "factorised", "independent", or a dict of
             `kind` and `sigma`.
         prioritized_replay: sampling in proportion to the TD error (arXiv 1511.05952): True, or a dict of `alpha`, `beta`,
             `eps`, `initial`, `uniform_mix`.

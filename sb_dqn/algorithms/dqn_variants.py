@@ -24,7 +24,7 @@ class DuelingDQN(DQN):
 
 
 class NoisyDQN(DQN):
-    """DQN that explores with factorized noise in its weights (Fortunato et al. 2018, arXiv 1706.10295)."""
+    """DQN that explores with factorised noise in its weights (Fortunato et al. 2018, arXiv 1706.10295)."""
 
     def __init__(
         self, policy: str | type[QPolicy], env: Any, *, noisy: bool | str | Mapping[str, Any] = True, **kwargs: Any

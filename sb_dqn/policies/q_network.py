@@ -216,14 +216,14 @@ class QNetwork(nn.Module):
             rows: N.
             uniform: numbers in [0, 1) for each row.
             device: device of the buffer.
-            per_row: draw factorized noise for each row instead of one draw for all.
+            per_row: draw factorised noise for each row instead of one draw for all.
         """
         if not self.noise_width and not uniform:
             return None
-        factorized = self.config.noisy is None or self.config.noisy.kind == "factorized"
-        draws = rows if per_row and factorized else 1
+        factorised = self.config.noisy is None or self.config.noisy.kind == "factorised"
+        draws = rows if per_row and factorised else 1
         return Noise(
-            torch.zeros(draws, self.noise_width, device=device), torch.zeros(rows, uniform, device=device), factorized
+            torch.zeros(draws, self.noise_width, device=device), torch.zeros(rows, uniform, device=device), factorised
         )
 
     def learning_noise(self, rows: int, as_target: bool) -> Noise | None:

@@ -218,7 +218,7 @@ class BoxNet(SoftActorCriticNet):
     def learning_noise(self, rows: int, as_target: bool) -> Noise | None:
         device = next(self.parameters()).device
         width = self.actor.head.width
-        return Noise(torch.zeros(2 * rows, width, device=device), torch.zeros(0, device=device), factorized=False)
+        return Noise(torch.zeros(2 * rows, width, device=device), torch.zeros(0, device=device), factorised=False)
 
 
 class ChoiceNet(SoftActorCriticNet):

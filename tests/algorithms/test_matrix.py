@@ -64,8 +64,8 @@ def check_learned(model: DQN, combination: Mapping[str, Any]) -> None:
     assert model._n_updates == 2
     assert torch.isfinite(model.learner.flat).all()
     assert not torch.equal(model.learner.flat, model.learner.flat_target)
-    kinds = [part.factorized for part in net.modules() if isinstance(part, NoisyLinear)]
-    assert set(kinds) == ({combination["noisy"] == "factorized"} if combination["noisy"] else set())
+    kinds = [part.factorised for part in net.modules() if isinstance(part, NoisyLinear)]
+    assert set(kinds) == ({combination["noisy"] == "factorised"} if combination["noisy"] else set())
     assert any(isinstance(part, DuelingStreams) for part in net.modules()) is combination["dueling"]
     assert replay.view.n_steps == combination["n_steps"]
     assert (replay.ring.mask is not None) is combination["masks"]

@@ -206,7 +206,7 @@ def test_keys_of_a_dict() -> None:
     [
         ({"normalize_observations": 3}, "normalize_observations must be"),
         ({"normalize_rewards": {"gamma": 0.9}}, "normalize_rewards has no 'gamma'"),
-        ({"normalize_rewards": True}, "did you mean 'normalize_rewards'"),
+        ({"normalise_rewards": True}, "did you mean 'normalize_rewards'"),
     ],
 )
 def test_refusals(algorithm: Any, wrong: dict[str, Any], named: str) -> None:

@@ -50,14 +50,14 @@ def test_priorities(algorithm: Any, given: Any, alpha: float, beta: float, eps: 
     ("noisy", "sigma"),
     [
         (True, 0.1),
-        ("factorized", 0.1),
+        ("factorised", 0.1),
         ({"sigma": 0.3}, 0.3),
         ({}, 0.1),
-        ({"kind": "factorized"}, 0.1),
-        ({"kind": "factorized", "sigma": 0.3}, 0.3),
-        ({"kind": "factorized", "sigma": None}, 0.5),
+        ({"kind": "factorised"}, 0.1),
+        ({"kind": "factorised", "sigma": 0.3}, 0.3),
+        ({"kind": "factorised", "sigma": None}, 0.5),
         (Noisy(), 0.5),
-        (Noisy("factorized", 0.2), 0.2),
+        (Noisy("factorised", 0.2), 0.2),
         ("independent", 0.017),
         ({"kind": "independent"}, 0.017),
         ({"kind": "independent", "sigma": 0.1}, 0.1),
@@ -67,7 +67,7 @@ def test_priorities(algorithm: Any, given: Any, alpha: float, beta: float, eps: 
 def test_noise(noisy: Any, sigma: float) -> None:
     model = quick(algorithm=DataEfficientRainbow, policy_kwargs=SMALL, noisy=noisy)
     layer = next(layer for layer in model.policy.modules() if isinstance(layer, NoisyLinear))
-    scale = layer.in_features**0.5 if layer.factorized else 1.0
+    scale = layer.in_features**0.5 if layer.factorised else 1.0
     assert layer.sigma_weight.flatten()[0].item() * scale == pytest.approx(sigma)
 
 

@@ -241,7 +241,7 @@ def test_values_and_the_best_of_them(mode: Mode) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("kind", ["factorized", "independent"])
+@pytest.mark.parametrize("kind", ["factorised", "independent"])
 def test_noise_is_fresh_in_each_call(mode: Mode, kind: str) -> None:
     policy = net(kind)
     acting = values_of(policy, mode, torch.Generator().manual_seed(3))
@@ -250,14 +250,14 @@ def test_noise_is_fresh_in_each_call(mode: Mode, kind: str) -> None:
     assert (first != second).all()
     assert (masked_q[MASK] != second[MASK]).all()
     rows_differ = bool((first[0] != first[1]).all())
-    assert rows_differ is (kind == "factorized")  # independent noise: one draw for all lanes
+    assert rows_differ is (kind == "factorised")  # independent noise: one draw for all lanes
     still = values_of(policy, mode)
     assert (still(same) == still(same)).all()
     mean = policy.values({"obs": torch.zeros(3, 2)}).detach().numpy()
     np.testing.assert_allclose(still(same), mean, rtol=1e-5)
 
 
-@pytest.mark.parametrize("kind", ["factorized", "independent"])
+@pytest.mark.parametrize("kind", ["factorised", "independent"])
 def test_noise_is_the_same_in_every_mode(kind: str) -> None:
     policy = net(kind)
     eager, traced = (values_of(policy, mode, torch.Generator().manual_seed(3)) for mode in MODES)

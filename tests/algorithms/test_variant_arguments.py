@@ -27,7 +27,7 @@ APEX, LOG = {"ladder": "apex"}, {"ladder": "log"}
 SWITCHES: dict[str, list[Any]] = {
     "dueling": ["yes", 1, None, []],
     "noisy": [
-        "factorized", "yes", 1, None, [], 3.5, {"kin": "factorized"}, {"kind": "gaussian"}, {"kind": None}, {"sigma": -1},
+        "factorized", "yes", 1, None, [], 3.5, {"kin": "factorised"}, {"kind": "gaussian"}, {"kind": None}, {"sigma": -1},
         {"sigma": "x"}, {"sigma": math.nan}, {"sigma": True}, {3: 4},
     ],
     "prioritized_replay": [
@@ -136,7 +136,7 @@ def test_every_argument_has_its_table() -> None:
 @pytest.mark.parametrize(
     ("kwargs", "message"),
     [
-        ({"noisy": "factorized"}, r"noisy\['kind'\] must be one of .* got 'factorized'.*Did you mean 'factorized'"),
+        ({"noisy": "factorized"}, r"noisy\['kind'\] must be one of .* got 'factorized'.*Did you mean 'factorised'"),
         ({"noisy": {"sgima": 1}}, "noisy has no 'sgima'; allowed are .*Did you mean 'sigma'"),
         (
             {"noisy": 3},
@@ -305,7 +305,7 @@ def test_keys_that_hold_no_mask(key: str, error: type[Exception], message: str) 
 ALLOWED: list[tuple[Any, dict[str, Any]]] = [
     (DQN, {"noisy": "independent"}),
     (DQN, {"noisy": {}}),
-    (DQN, {"noisy": {"kind": "factorized", "sigma": 0}}),
+    (DQN, {"noisy": {"kind": "factorised", "sigma": 0}}),
     (DQN, {"noisy": True, "exploration": "epsilon"}),
     (DQN, {"prioritized_replay": {"alpha": 0, "beta": 1, "initial": 5, "uniform_mix": 1.0}}),
     (DQN, {"prioritized_replay": {"beta": "linear 0.4 1"}}),

@@ -19,7 +19,7 @@ ARCHAIC = re.compile(
     re.I,
 )
 BRITISH = re.compile(
-    r"(optimis|prioritis|normalis|initialis|vectoris|synchronis|factoris)(e|ing|ation)|colour|neighbour|behaviour", re.I
+    r"(optimis|prioritis|normalis|initialis|vectoris|synchronis)(e|ing|ation)|colour|neighbour|behaviour", re.I
 )
 
 

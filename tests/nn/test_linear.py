@@ -28,8 +28,8 @@ def worked(kind: str, sigma_weight: float, sigma_bias: float) -> NoisyLinear:
 X = torch.tensor([[1.0, -1.0]])
 
 
-def test_factorized_noise_by_worked_numbers(variant: Variant) -> None:
-    layer = worked("factorized", 0.1, 0.2)
+def test_factorised_noise_by_worked_numbers(variant: Variant) -> None:
+    layer = worked("factorised", 0.1, 0.2)
     normal = torch.tensor([[0.25, -1.0, 4.0, -0.09]])
     of_f = normal.sign() * normal.abs().sqrt()  # .5, -1 and 2, -.3
     run = variant(lambda x, normal: layer(x, Noise(normal, torch.zeros(1, 0))), (X, of_f))
@@ -37,7 +37,7 @@ def test_factorized_noise_by_worked_numbers(variant: Variant) -> None:
     assert not torch.allclose(run(X, normal), torch.tensor([[0.2, -1.605]]), atol=0.1)  # decoy: without f
 
 
-@pytest.mark.parametrize("kind", ["factorized", "independent"])
+@pytest.mark.parametrize("kind", ["factorised", "independent"])
 def test_evaluation_takes_the_mean_weights(kind: str, variant: Variant) -> None:
     assert torch.allclose(variant(worked(kind, 0.1, 0.2), (X,))(X), torch.tensor([[-0.5, -1.5]]))
 
@@ -48,23 +48,23 @@ def test_independent_noise_by_worked_numbers(variant: Variant) -> None:
     assert torch.allclose(run(X, normal), torch.tensor([[-0.4575, -1.5017]]))
 
 
-def test_renewing_applies_f_to_factorized_noise_alone() -> None:
+def test_renewing_applies_f_to_factorised_noise_alone() -> None:
     shape = (1, 50_000)
-    factorized, plain = (
+    factorised, plain = (
         Noise(torch.zeros(shape), torch.zeros(0, 0)),
         Noise(torch.zeros(shape), torch.zeros(0, 0), False),
     )
-    for noise in (factorized, plain):
+    for noise in (factorised, plain):
         noise.renew(torch.Generator().manual_seed(0))
-    assert torch.equal(factorized.normal, plain.normal.sign() * plain.normal.abs().sqrt())
-    assert factorized.normal.square().mean().item() == pytest.approx(math.sqrt(2 / math.pi), rel=0.02)  # E[f^2]
+    assert torch.equal(factorised.normal, plain.normal.sign() * plain.normal.abs().sqrt())
+    assert factorised.normal.square().mean().item() == pytest.approx(math.sqrt(2 / math.pi), rel=0.02)  # E[f^2]
 
 
 @pytest.mark.parametrize(
     ("kind", "width", "bound", "sigma"),
     [
-        ("factorized", 512, 0.0441941738, 0.0220970869),
-        ("factorized", 3136, 0.0178571429, 0.0089285714),
+        ("factorised", 512, 0.0441941738, 0.0220970869),
+        ("factorised", 3136, 0.0178571429, 0.0089285714),
         ("independent", 512, 0.0765465545, 0.017),
         ("independent", 3136, 0.0309294787, 0.017),
     ],
@@ -127,7 +127,7 @@ def test_the_gradient_reaches_mean_and_spread() -> None:
     assert all(bool((gradient != 0).any()) for gradient in gradients)
 
 
-@pytest.mark.parametrize(("settings", "message"), [({"kind": "gaussian"}, "factorized"), ({"sigma": -1.0}, "sigma")])
+@pytest.mark.parametrize(("settings", "message"), [({"kind": "gaussian"}, "factorised"), ({"sigma": -1.0}, "sigma")])
 def test_what_noisy_refuses(settings: dict[str, object], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         Noisy(**settings)  # type: ignore[arg-type]  # on purpose

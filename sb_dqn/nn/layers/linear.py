@@ -13,7 +13,7 @@ from sb_dqn.accelerate.onednn_linear import linear
 from sb_dqn.checks import check_choice, check_float
 from sb_dqn.nn.layers.noise import Noise
 
-KINDS = ("factorized", "independent")
+KINDS = ("factorised", "independent")
 ROWS = 16
 """Fewest rows for which adding the noise to the weights first is faster than two products."""
 WEIGHTS = 2**17
@@ -32,12 +32,12 @@ class Noisy:
     """Settings of noisy layers (Fortunato et al. 2018, arXiv 1706.10295).
 
     Args:
-        kind: "factorized": one random number per input and output; "independent": one per weight.
-        sigma: sigma_0, from 0; None: 0.5 if factorized (divided by the square root of the number of inputs), 0.017 if
+        kind: "factorised": one random number per input and output; "independent": one per weight.
+        sigma: sigma_0, from 0; None: 0.5 if factorised (divided by the square root of the number of inputs), 0.017 if
             independent.
     """
 
-    kind: str = "factorized"
+    kind: str = "factorised"
     sigma: float | None = None
 
     def __post_init__(self) -> None:
@@ -51,7 +51,7 @@ class NoisyLinear(nn.Module):
 
     .. math:: y = (\mu^w + \sigma^w \odot \varepsilon^w) x + \mu^b + \sigma^b \odot \varepsilon^b
 
-    Factorized, :math:`\varepsilon^w = f(\varepsilon_{out}) f(\varepsilon_{in})^T` and :math:`\varepsilon^b =
+    Factorised, :math:`\varepsilon^w = f(\varepsilon_{out}) f(\varepsilon_{in})^T` and :math:`\varepsilon^b =
     f(\varepsilon_{out})` with :math:`f(x) = \mathrm{sgn}(x) \sqrt{|x|}`; it is computed as :math:`\mu x +
     f(\varepsilon_{out}) \odot (\sigma (f(\varepsilon_{in}) \odot x))`, which needs no weight matrix per row, unless many
     rows share one draw. Without noise the layer uses its mean weights.
@@ -66,26 +66,26 @@ class NoisyLinear(nn.Module):
         super().__init__()
         self.in_features = in_features
         self.out_features = out_features
-        self.factorized = noisy.kind == "factorized"
+        self.factorised = noisy.kind == "factorised"
         self.weight, self.sigma_weight = (nn.Parameter(torch.empty(out_features, in_features)) for _ in range(2))
         self.bias, self.sigma_bias = (nn.Parameter(torch.empty(out_features)) for _ in range(2))
-        self.width = in_features + out_features if self.factorized else (in_features + 1) * out_features
+        self.width = in_features + out_features if self.factorised else (in_features + 1) * out_features
         """Random numbers per draw."""
         self.start = 0
         """Index of the first one in `Noise.normal`."""
-        bound = 1.0 / math.sqrt(in_features) if self.factorized else math.sqrt(3.0 / in_features)
+        bound = 1.0 / math.sqrt(in_features) if self.factorised else math.sqrt(3.0 / in_features)
         for mean in (self.weight, self.bias):
             nn.init.uniform_(mean, -bound, bound)
-        sigma = (0.5 if self.factorized else 0.017) if noisy.sigma is None else noisy.sigma
+        sigma = (0.5 if self.factorised else 0.017) if noisy.sigma is None else noisy.sigma
         for spread in (self.sigma_weight, self.sigma_bias):
-            nn.init.constant_(spread, sigma / math.sqrt(in_features) if self.factorized else sigma)
+            nn.init.constant_(spread, sigma / math.sqrt(in_features) if self.factorised else sigma)
 
     def forward(self, x: Tensor, noise: Noise | None = None) -> Tensor:
         """Maps `[N, ..., in]` to `[N, ..., out]`."""
         if noise is None:
             return linear(x, self.weight, self.bias)
         drawn = noise.normal[:, self.start : self.start + self.width].to(x.dtype)
-        if not self.factorized:
+        if not self.factorised:
             weight_noise, bias_noise = torch.split(drawn[0], [self.weight.numel(), self.out_features])
             return self._shared(x, weight_noise.view_as(self.weight), bias_noise)
         if len(drawn) == 1 and x.numel() >= ROWS * self.in_features and self.weight.numel() <= WEIGHTS:
@@ -102,7 +102,7 @@ class NoisyLinear(nn.Module):
         return linear(x, self.weight + self.sigma_weight * weight_noise, self.bias + self.sigma_bias * bias_noise)
 
     def extra_repr(self) -> str:
-        return f"{self.in_features}, {self.out_features}, {'factorized' if self.factorized else 'independent'}"
+        return f"{self.in_features}, {self.out_features}, {'factorised' if self.factorised else 'independent'}"
 
 
 MakeLinear = Callable[[int, int], nn.Module]

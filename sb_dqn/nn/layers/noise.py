@@ -13,16 +13,16 @@ class Noise(NamedTuple):
 
     normal: Tensor
     """`[R, P]` float32: R = 1 for one draw that all rows share, or R = N; each noisy layer reads its own slice.
-    Factorized noise is stored after f(x) = sgn(x) sqrt|x|."""
+    Factorised noise is stored after f(x) = sgn(x) sqrt|x|."""
     uniform: Tensor
     """`[N, U]` float32 in [0, 1)."""
-    factorized: bool = True
+    factorised: bool = True
 
     def renew(self, generator: torch.Generator) -> None:
         """Draws all numbers in place."""
         if self.normal.numel():
             self.normal.normal_(generator=generator)
-            if self.factorized:
+            if self.factorised:
                 self.normal.copy_(self.normal.abs().sqrt_().copysign_(self.normal))
         if self.uniform.numel():
             self.uniform.uniform_(generator=generator)
