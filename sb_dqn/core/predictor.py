@@ -263,7 +263,7 @@ def batch_masks(actions: Actions, action_masks: Any, count: int, *, empty: bool 
     """
     if isinstance(actions, BoxActions):
         raise SpaceError(
-            "action_masks name legal choices, but actions are numbers between bounds (a Box); leave them out"
+            "action_masks must be None where actions are numbers between bounds (a Box), got masks. Leave them out."
         )
     legal = actions.legal
     flat = (sum(actions.branches),) if actions.branched else legal.shape
