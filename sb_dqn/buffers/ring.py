@@ -118,7 +118,9 @@ class Ring:
         self._open_last_axes = self._open_last.reshape(
             -1, *(1 for _ in self.layout.action_axes)
         )  # a view, like actions
-        self._rule_columns = StartRuleColumns(self.start_rule, self.rows, self.num_lanes, self._writers)
+        self._rule_columns: StartRuleColumns | None = None  # None: every row may start a sample
+        if not self.start_rule.plain:
+            self._rule_columns = StartRuleColumns(self.start_rule, self.rows, self.num_lanes, self._writers)
         self._bounds_current = True
         self._many_in_bounds = False  # more than SCAN_LIMIT rows are in bounds; arrivals never reduce their number
         self._lanes: IntArray = np.arange(self.num_lanes)
@@ -151,7 +153,8 @@ class Ring:
     def arrive(self, slot: Slot) -> None:
         """Stores the environment's output: one row in each valid lane, with an empty departing half."""
         self._bounds_current = False
-        self._rule_columns.advance(slot, self._open_last)
+        if self._rule_columns is not None:
+            self._rule_columns.advance(slot, self._open_last)
         where: Where
         lanes: IntArray | slice = slice(None)
         if slot.full and self._common_cursor is not None:  # one assignment of a whole row for each column
@@ -177,12 +180,14 @@ class Ring:
         self._writers["action"][where] = 0
         if self.mask is not None:
             self._writers["mask"][where] = masks_of(slot)
-        self._rule_columns.arrive(where, lanes, last)
+        if self._rule_columns is not None:
+            self._rule_columns.arrive(where, lanes, last)
 
     def depart(self, action: ActionArray, extras: Extras | None = None) -> None:
         """Stores the policy's actions and extra outputs for the open rows; the action of a `last` row, which the environment
         ignores, is stored as 0."""
-        self._rule_columns.depart(self.open_rows(), self.cursor, extras)
+        if self._rule_columns is not None:
+            self._rule_columns.depart(self.open_rows(), self.cursor, extras)
         any_last = np.count_nonzero(self._open_last)
         self._writers["action"][self.open_rows()] = np.where(self._open_last_axes, 0, action) if any_last else action
 
@@ -192,7 +197,8 @@ class Ring:
             return
         self._open_last |= self.cursor > 0
         self._writers["last"][self.open_rows()] = self._open_last
-        self._rule_columns.block(self.open_rows(), slice(None), self._open_last)
+        if self._rule_columns is not None:
+            self._rule_columns.block(self.open_rows(), slice(None), self._open_last)
 
     def open_rows(self) -> Where:
         """Returns the position of the open row of every lane, as an index into `[T, B, ...]`."""
@@ -290,7 +296,7 @@ class Ring:
         state["first"] = torch.from_numpy(np.where(self.cursor > self.rows, self.intervals()[0], self._first))
         state["rows"] = torch.tensor(self.rows)
         state["span"] = torch.tensor([self.start_rule.behind, self.start_rule.every])
-        return state | self._rule_columns.state_dict()
+        return state if self._rule_columns is None else state | self._rule_columns.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         """Loads the result of `state_dict`: all of it, or the newest rows that fit into a smaller ring.
@@ -299,13 +305,14 @@ class Ring:
             CheckpointError: the columns or the number of lanes differ.
         """
         specs = self.layout.columns
-        rule_state = self._rule_columns.state_dict()
+        rule_state = {} if self._rule_columns is None else self._rule_columns.state_dict()
         check_state(state, self.columns, specs, self.start_rule, self.num_lanes, rule_state, self.layout.num_actions)
         self.written = WrittenBlocks()  # a new one: a background writer may still hold the old one
         cursor = state["cursor"].cpu().numpy().astype(np.int64)
         restore_rows(state, self.columns, specs, self.rows, int(self.cursor.max()), cursor)
         self._first[:] = first_to_start(state, self.start_rule.behind, cursor)
-        self._rule_columns.load_state_dict(state)
+        if self._rule_columns is not None:
+            self._rule_columns.load_state_dict(state)
         self.cursor[:] = cursor
         self._common_cursor = self._find_common_cursor()
         self._bounds_current = False

@@ -243,8 +243,7 @@ class StartRuleColumns:
 
     def advance(self, slot: Slot, after_last: BoolArray) -> None:
         """Counts arriving rows; `after_last` `[B]` is True where the preceding row was `last`."""
-        if not self.rule.plain:
-            self.age = np.where(slot.valid, np.where(after_last, 0, self.age + 1), self.age)
+        self.age = np.where(slot.valid, np.where(after_last, 0, self.age + 1), self.age)
 
     def arrive(self, where: Where, lanes: IntArray | slice, last: BoolArray) -> None:
         """Clears the departing half of rows that have arrived."""
@@ -269,8 +268,7 @@ class StartRuleColumns:
                 self.writers[name][place, due] = values[due]
 
     def state_dict(self) -> dict[str, Tensor]:
-        return {} if self.rule.plain else {"age": torch.from_numpy(self.age.copy())}
+        return {"age": torch.from_numpy(self.age.copy())}
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        if not self.rule.plain:
-            self.age[:] = state["age"].cpu().numpy()
+        self.age[:] = state["age"].cpu().numpy()

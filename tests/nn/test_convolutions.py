@@ -16,6 +16,7 @@ from sb_dqn.errors import ConfigurationError
 from sb_dqn.nn import HadamaxCNN, ImpalaCNN, MinAtarCNN, NatureCNN
 from sb_dqn.nn.layers.linear import Linear
 from sb_dqn.nn.layers.norms import ImageLayerNorm, SpectralConv2d
+from sb_dqn.nn.layers.strided_conv import StridedConv2d
 from sb_dqn.nn.parameters.flat import flatten_parameters
 from sb_dqn.nn.torsos.feature_extractor import Features
 from sb_dqn.nn.torsos.features import (
@@ -174,7 +175,7 @@ def test_max_pooling_is_that_of_rlpyt() -> None:
 def test_layer_norm_comes_between_convolution_and_activation() -> None:
     cnn = NatureCNN(image(*ATARI), 512, layer_norm=True)
     kinds = [type(part) for part in cnn.cnn]
-    assert kinds == [nn.Conv2d, ImageLayerNorm, nn.ReLU] * 3 + [nn.Flatten]
+    assert kinds == [StridedConv2d, ImageLayerNorm, nn.ReLU] * 3 + [nn.Flatten]
     assert [type(part) for part in cnn.linear] == [Linear, nn.LayerNorm, nn.ReLU]
 
 

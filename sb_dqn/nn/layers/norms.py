@@ -17,6 +17,7 @@ from sb_dqn.accelerate.onednn_linear import linear
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.nn.layers.linear import Linear
 from sb_dqn.nn.layers.noise import Noise
+from sb_dqn.nn.layers.strided_conv import StridedConv2d
 
 Shape = tuple[int, int, int]
 LayerNorm = bool | Literal["channels"]
@@ -64,7 +65,7 @@ def spectrally_normalized(weight: Tensor) -> Tensor:
     return normalized
 
 
-class SpectralConv2d(nn.Conv2d):
+class SpectralConv2d(StridedConv2d):
     """Convolution with its weight divided by its largest singular value, as a matrix `[out, in h w]`."""
 
     def forward(self, x: Tensor) -> Tensor:

@@ -16,6 +16,7 @@ from sb_dqn.errors import ConfigurationError
 from sb_dqn.nn.layers.linear import Linear
 from sb_dqn.nn.layers.norms import LayerNorm, Shape, SpectralConv2d, check_layer_norm, image_norm
 from sb_dqn.nn.layers.small_image_conv import SMALL_PIXELS, WindowedConv2d
+from sb_dqn.nn.layers.strided_conv import StridedConv2d
 from sb_dqn.nn.torsos.feature_extractor import BaseFeaturesExtractor
 from sb_dqn.spaces import is_image
 
@@ -163,7 +164,7 @@ class Convolutions:
                 f"use features_extractor_class=MinAtarCNN."
             )
         small = max(shape[1:]) <= SMALL_PIXELS
-        make: Any = SpectralConv2d if self.spectral_norm else WindowedConv2d if small else nn.Conv2d
+        make: Any = SpectralConv2d if self.spectral_norm else WindowedConv2d if small else StridedConv2d
         layers: list[nn.Module] = []
         for channels, kernel, stride, padding in self.rows:
             pool, step = (stride, 1) if self.use_maxpool else (1, stride)
