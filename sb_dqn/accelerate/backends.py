@@ -1,4 +1,4 @@
-"""Execution modes of a function of tensors: eager, traced or compiled.
+"""Execution modes of a function of tensors: eager, traced, compiled or captured.
 
 With small networks most of the time is overhead: an update of two layers of 64 spends it on Python and autograd
 bookkeeping, not on arithmetic. `traced` records the operations of one call, including the backward pass, and replays them:
@@ -21,27 +21,29 @@ from torch import Tensor, nn
 from torch.fx import GraphModule, Node
 from torch.overrides import TorchFunctionMode
 
+from sb_dqn.accelerate import cuda_graph
 from sb_dqn.accelerate.numpy_backend.replay import numpy_replay
 from sb_dqn.accelerate.onednn_linear import replace_large_products
 from sb_dqn.accelerate.torchscript_workarounds import wrap_unsupported
 from sb_dqn.errors import ConfigurationError
 
-Mode = Literal["eager", "traced", "compiled"]
+Mode = Literal["eager", "traced", "compiled", "captured"]
 Function = Callable[..., Any]
 
 
 def choose_mode(modules: list[nn.Module], device: torch.device, torch_compile: bool) -> Mode:
     """Returns the mode in which to run functions of these modules on this device.
 
-    User-defined modules run eagerly, since they may branch on values and a trace would freeze the branch. Tracing has not
-    been tested on CUDA.
+    User-defined modules run eagerly, since they may branch on values and a recording would freeze the branch.
     """
     if torch_compile:
         return "compiled"
     traceable = all(
         type(part).__module__.split(".")[0] in ("torch", "sb_dqn") for module in modules for part in module.modules()
     )
-    return "traced" if traceable and device.type == "cpu" else "eager"
+    if not traceable or device.type not in ("cpu", "cuda"):
+        return "eager"
+    return "traced" if device.type == "cpu" else "captured"
 
 
 class MatmulConvolution:
@@ -76,14 +78,14 @@ def accelerate(function: Function, example: tuple[Tensor, ...], mode: Mode) -> F
         function: function of tensors that returns a tensor or a flat tuple of tensors.
         example: arguments to trace or compile with, of the shapes and dtypes of all later calls. `function` is called
             with them, so one more call must not spoil any state.
-        mode: "eager", "traced" or "compiled".
+        mode: "eager", "traced", "compiled", or "captured" on CUDA, where compiled functions are captured too.
 
     Returns:
-        A callable with the same results; `function` itself if tracing or compiling fails, with a line on stderr.
+        A callable with the same results; `function` itself if that fails, with a line on stderr.
     """
     if mode == "eager":
         return function
-    make, method = (_compiled, "torch.compile") if mode == "compiled" else (_traced, "tracing")
+    make, method = MAKERS[mode]
     try:
         return make(function, example)
     except ConfigurationError:  # a wrong argument is an error in any mode
@@ -160,6 +162,23 @@ def _compiled(function: Function, example: tuple[Tensor, ...]) -> Function:
     run = _without_gradients(lambda *arguments: compiled(*state, *arguments))
     run(*example)
     return run
+
+
+def _compiled_and_captured(function: Function, example: tuple[Tensor, ...]) -> Function:
+    compiled = _compiled(function, example)
+    return cuda_graph.Captured(compiled, example) if all(tensor.is_cuda for tensor in example) else compiled
+
+
+def _captured(function: Function, example: tuple[Tensor, ...]) -> Function:
+    return cuda_graph.Captured(function, example)
+
+
+MAKERS: dict[str, tuple[Callable[[Function, tuple[Tensor, ...]], Function], str]] = {
+    "traced": (_traced, "tracing"),
+    "compiled": (_compiled_and_captured, "torch.compile"),
+    "captured": (_captured, "capturing a CUDA graph"),
+}
+"""How to make each mode, and its name in messages."""
 
 
 def _lift_state(graph: GraphModule) -> list[Tensor]:

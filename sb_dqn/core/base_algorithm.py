@@ -14,7 +14,7 @@ import numpy.typing as npt
 import torch
 from typing_extensions import Self
 
-from sb_dqn.accelerate import Mode, are_small, keep_freed_memory, limit_threads
+from sb_dqn.accelerate import Mode, are_small, choose_mode, keep_freed_memory, limit_threads
 from sb_dqn.callbacks.compose import as_callback
 from sb_dqn.checks import check_int
 from sb_dqn.core import checkpointing, model_file
@@ -221,7 +221,9 @@ class BaseAlgorithm(ABC):
 
     @property
     def acting_mode(self) -> Mode:
-        """Mode of the networks while acting: that of updates, but eager for large networks."""
+        """Mode of the networks while acting: that of updates, but eager for large networks on the CPU."""
+        if self.device.type == "cuda":
+            return choose_mode([self.policy], self.device, torch_compile=False)
         return "eager" if self._is_large else self.mode
 
     def log_facts(self) -> dict[str, float]:

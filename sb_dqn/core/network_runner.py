@@ -33,7 +33,7 @@ class NetworkRunner:
     Args:
         policy: the networks.
         function: the function to run.
-        mode: how to run it; any mode but "eager" needs networks on the CPU.
+        mode: how to run it; "captured" needs networks on CUDA.
         transform: from stored observations to network inputs.
         generator: draws the networks' random numbers at each call; None: they have none.
     """
@@ -51,10 +51,9 @@ class NetworkRunner:
         self.generator = generator
         self.make_noise = policy.make_noise
         self.device = next(policy.parameters()).device
-        if mode == "compiled" and choose_mode([policy], self.device, torch_compile=False) == "traced":
-            mode = (
-                "traced"  # a call of a recording starts sooner than compiled code, and acting is mostly call overhead
-            )
+        recorded = choose_mode([policy], self.device, torch_compile=False)
+        if mode == "compiled" and recorded != "eager":
+            mode = recorded  # a recording starts sooner than compiled code, and acting is mostly call overhead
         self.mode = mode
         self.keys = list(flatten_space(policy.observation_space))
         self._count = -1
@@ -88,7 +87,7 @@ class NetworkRunner:
             return self._evaluate(*[torch.from_numpy(np.ascontiguousarray(array)).to(self.device) for array in arrays])
         for buffer, array in zip(self._buffers, arrays, strict=True):
             buffer[...] = array
-        return self._recorded(*self._tensors)
+        return self._recorded(*self._tensors)  # a captured function copies them to the device
 
     def _prepare(self, arrays: list[npt.NDArray[Any]], masked: bool) -> None:
         """Makes noise and, unless eager, a recording for this number of observations."""
@@ -98,9 +97,14 @@ class NetworkRunner:
             self._noise = self.make_noise(len(arrays[0]))
             self._noise_keyword = {"noise": self._noise}
         if self.mode != "eager":
-            self._tensors = [torch.from_numpy(np.array(array)) for array in arrays]
+            on_host = [torch.from_numpy(np.array(array)) for array in arrays]
+            self._tensors = [tensor.pin_memory() if self.device.type == "cuda" else tensor for tensor in on_host]
             self._buffers = [tensor.numpy() for tensor in self._tensors]
-            self._recorded = accelerate(self._evaluate, tuple(self._tensors), self.mode)
+            example = tuple(tensor.to(self.device) for tensor in self._tensors)
+            evaluate = self._evaluate
+            self._recorded = accelerate(evaluate, example, self.mode)
+            if self._recorded is evaluate:  # it could not be recorded
+                self.mode = "eager"
         self._count = len(arrays[0])
 
     @torch.no_grad()

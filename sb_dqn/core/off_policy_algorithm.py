@@ -141,6 +141,12 @@ class OffPolicyAlgorithm(BaseAlgorithm):
 
     # -- learning
 
+    @property
+    def update_mode(self) -> Mode:
+        mode = super().update_mode
+        host_replay = mode == "captured" and self.replay.ring.device != self.device
+        return "eager" if host_replay else mode  # a CUDA graph cannot copy from the memory of the host
+
     def before_updates(self) -> None:
         self.normalizer.commit()
         target, beyond = self.target_config, self.counters.lifetime - self._next_sync

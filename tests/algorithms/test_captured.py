@@ -1,0 +1,89 @@
+"""Tests of captured training: equal to eager training, bit for bit. On the CPU a stand-in replaces the CUDA graph."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import torch
+
+import sb_dqn
+from sb_dqn.accelerate import cuda_graph
+from tests.graphs import CpuGraph
+
+needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+DEVICES = ["cpu", pytest.param("cuda", marks=[pytest.mark.gpu, needs_cuda])]
+OFF_POLICY: dict[str, Any] = {"learning_starts": 32, "buffer_size": 500, "batch_size": 16, "train_freq": 4}
+SEQUENCES = {"batch_T": 8, "warmup_T": 8, "store_rnn_state_interval": 8}
+CASES: dict[str, tuple[str, str, str, dict[str, Any]]] = {
+    "DQN": ("DQN", "MlpPolicy", "CartPole-v1", OFF_POLICY),
+    "DoubleDQN": ("DoubleDQN", "MlpPolicy", "CartPole-v1", OFF_POLICY),
+    "PERDQN": ("PERDQN", "MlpPolicy", "CartPole-v1", {**OFF_POLICY, "n_steps": 3}),
+    "C51": ("CategoricalDQN", "MlpPolicy", "CartPole-v1", {**OFF_POLICY, "v_min": 0.0, "v_max": 100.0}),
+    "QRDQN": ("QRDQN", "MlpPolicy", "CartPole-v1", {**OFF_POLICY, "n_quantiles": 10}),
+    "IQN": ("IQN", "MlpPolicy", "CartPole-v1", {**OFF_POLICY, "n_taus": 4, "n_target_taus": 4, "n_policy_taus": 4}),
+    "FQF": ("FQF", "MlpPolicy", "CartPole-v1", {**OFF_POLICY, "n_fractions": 4}),
+    "Munchausen": ("MunchausenDQN", "MlpPolicy", "CartPole-v1", OFF_POLICY),
+    "Rainbow": ("Rainbow", "MlpPolicy", "CartPole-v1", {**OFF_POLICY, "v_min": 0.0, "v_max": 100.0}),
+    "recurrent DQN": ("DQN", "MlpLstmPolicy", "CartPole-v1", {**OFF_POLICY, "batch_size": 4, "sequences": SEQUENCES}),
+    "SAC": ("SAC", "MlpPolicy", "Pendulum-v1", {"learning_starts": 32, "buffer_size": 500, "batch_size": 16}),
+    "PQN": ("PQN", "MlpPolicy", "CartPole-v1", {"n_steps": 32}),
+    "A2C": ("A2C", "MlpPolicy", "CartPole-v1", {}),
+    "PPO": ("PPO", "MlpPolicy", "CartPole-v1", {"n_steps": 64, "batch_size": 32, "n_epochs": 2}),
+    "recurrent PPO": ("PPO", "MlpLstmPolicy", "CartPole-v1", {"n_steps": 64, "batch_size": 32, "n_epochs": 2}),
+}
+
+
+@contextmanager
+def deterministic() -> Iterator[None]:
+    """Permits deterministic kernels only, so that two runs on a GPU are equal."""
+    before = torch.are_deterministic_algorithms_enabled()
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before)
+
+
+def train(case: str, device: str, mode: str) -> Any:
+    """Returns a model that has trained for 200 env steps in a mode."""
+    name, policy, env, settings = CASES[case]
+    torch.manual_seed(0)
+    small = {"net_arch": [16], **({"lstm_hidden_size": 8} if "Lstm" in policy else {})}
+    model = getattr(sb_dqn, name)(policy, env, seed=0, device=device, policy_kwargs=small, **settings)
+    model.mode = mode
+    model.learn(200)
+    return model
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("case", CASES)
+def test_captured_training_equals_eager_training(case: str, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    graphs: list[CpuGraph] = []
+
+    def make() -> CpuGraph:
+        graphs.append(CpuGraph())
+        return graphs[-1]
+
+    if device == "cpu":
+        monkeypatch.setattr(cuda_graph, "CudaGraph", make)
+    with deterministic():
+        captured, eager = train(case, device, "captured"), train(case, device, "eager")
+    assert captured._n_updates == eager._n_updates > 0
+    for (name, a), b in zip(captured.policy.state_dict().items(), eager.policy.state_dict().values(), strict=True):
+        assert torch.equal(a, b), name
+    if device == "cpu":
+        assert sum(graph.replays for graph in graphs) >= captured._n_updates
+
+
+@pytest.mark.gpu
+@needs_cuda
+@pytest.mark.parametrize("case", CASES)
+def test_a_model_trained_on_the_gpu_predicts_the_same_on_the_cpu(case: str, tmp_path: Any) -> None:
+    model = train(case, "cuda", "captured")
+    model.save(tmp_path / "model.zip")
+    loaded = type(model).load(tmp_path / "model.zip", device="cpu")
+    for (name, a), b in zip(model.policy.state_dict().items(), loaded.policy.state_dict().values(), strict=True):
+        assert torch.equal(a.cpu(), b), name
