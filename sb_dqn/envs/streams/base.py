@@ -41,8 +41,6 @@ SMALL_SIZE = 32
 class Stream(ABC):
     """An environment as rows: the same interface for every kind of environment and autoreset mode."""
 
-    frame_channels = 1
-    """Channels C of a single frame `[C, H, W]` where the library stacks frames."""
     repeated_frames = 1
     """Number of observations in which each frame occurs where the environment's own stacks are stored whole."""
 
@@ -53,6 +51,7 @@ class Stream(ABC):
         observation_space: spaces.Space[Any],
         action_space: spaces.Space[Any],
         options: StreamOptions,
+        frame_channels: int = 1,  # of a single frame `[C, H, W]` where the library stacks frames
     ) -> None:
         if options.frame_stack < 1:
             raise ConfigurationError(f"frame_stack must be an integer >= 1, got {options.frame_stack}")
@@ -69,7 +68,7 @@ class Stream(ABC):
                 f"fire_after_life_loss=False in StreamOptions"
             )
         self.blueprint = Blueprint(
-            stacked_space(observation_space, options.frame_stack, self.frame_channels),
+            stacked_space(observation_space, options.frame_stack, frame_channels),
             self.action_space,
             num_envs,
             options.frame_stack,

@@ -37,11 +37,11 @@ class VectorStream(Stream):
 
     def __init__(self, env: Any, options: StreamOptions, newest_frame: bool = False) -> None:
         space = env.single_observation_space
-        self._newest_frame = newest_frame
-        """True if the env's stacks are reduced to their newest frame, and stacked again by the library."""
         if newest_frame:
             space = spaces.Box(space.low[-1:], space.high[-1:], dtype=space.dtype.type)
         super().__init__(env, env.num_envs, space, env.single_action_space, options)
+        self._newest_frame = newest_frame
+        """True if the env's stacks are reduced to their newest frame, and stacked again by the library."""
 
     def _reset(self, seed: int | None) -> Rows:
         try:

@@ -84,11 +84,10 @@ class SB3Stream(Stream):
     """
 
     def __init__(self, env: Any, options: StreamOptions, frames: StackedFrames | None = None) -> None:
+        space = env.observation_space if frames is None else frames.space
+        channels = 1 if frames is None else leaf_shape(space)[0]
+        super().__init__(env, env.num_envs, space, env.action_space, options, channels)
         self._frames = frames
-        space = env.observation_space
-        if frames is not None:
-            space, self.frame_channels = frames.space, leaf_shape(frames.space)[0]
-        super().__init__(env, env.num_envs, space, env.action_space, options)
 
     def _reset(self, seed: int | None) -> Rows:
         try:

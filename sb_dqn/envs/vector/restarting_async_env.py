@@ -76,8 +76,12 @@ class RestartingAsyncEnv(VectorWrapper):
             raise ConfigurationError(
                 "copy must be True with on_env_error='restart', which needs the last observation, got False. Leave it out"
             )
-        self._make: Callable[[], AsyncVectorEnv] = lambda: AsyncVectorEnv(env_fns, **kwargs)
-        super().__init__(self._make())
+
+        def make() -> AsyncVectorEnv:
+            return AsyncVectorEnv(env_fns, **kwargs)
+
+        super().__init__(make())
+        self._make = make
         self.step_timeout = step_timeout
         self.restarts = 0
         """Number of times that all workers were restarted."""
