@@ -35,7 +35,7 @@ def worker_lanes(
     if step_timeout is not None:
         raise ConfigurationError(
             f"on_env_error must be 'restart' with step_timeout={step_timeout}, got 'raise'. To raise after a timeout, open the env "
-            f"with StreamOptions(step_timeout={step_timeout})"
+            f"with StreamOptions(step_timeout={step_timeout})."
         )
     return WorkerLanes(env_fns, **kwargs)
 
@@ -70,11 +70,11 @@ class RestartingAsyncEnv(VectorWrapper):
     ) -> None:
         if AutoresetMode(autoreset_mode) is not AutoresetMode.NEXT_STEP:
             raise ConfigurationError(
-                f"autoreset_mode must be NEXT_STEP with on_env_error='restart', got {autoreset_mode!r}. Leave it out"
+                f"autoreset_mode must be NEXT_STEP with on_env_error='restart', got {autoreset_mode!r}. Leave it out."
             )
         if not copy:
             raise ConfigurationError(
-                "copy must be True with on_env_error='restart', which needs the last observation, got False. Leave it out"
+                "copy must be True with on_env_error='restart', which needs the last observation, got False. Leave it out."
             )
 
         def make() -> AsyncVectorEnv:
@@ -140,7 +140,7 @@ class RestartingAsyncEnv(VectorWrapper):
         self.restarts += 1
         warnings.warn(
             f"{failures or f'a worker raised {type(error).__name__}: {error}'} at step {self._steps}; all workers were "
-            f"restarted, the episodes of all lanes count as truncated",
+            f"restarted, the episodes of all lanes count as truncated. Fix the environment if this repeats.",
             stacklevel=2,
         )
         self.env = self._make()
