@@ -69,7 +69,7 @@ class ActionShape:
             raise SpaceError(
                 f"the action space of a Q-agent must be Discrete(n, start=...), MultiDiscrete([n, ...], start=...) or "
                 f"MultiBinary(n) of one axis, got {space}. "
-                f"For continuous actions, discretize them with a gymnasium.ActionWrapper"
+                f"For continuous actions, discretize them with a gymnasium.ActionWrapper."
             )
         branches, starts = tuple(choices.count.ravel().tolist()), tuple(choices.start.ravel().tolist())
         return cls(branches, starts, branched=choices.count.ndim == 1)
@@ -145,14 +145,14 @@ class BoxActions:
         if not isinstance(space, spaces.Box) or np.dtype(space.dtype).kind != "f" or 0 in space.shape:
             raise SpaceError(
                 f"a continuous action space must be Box(low, high, shape) of a floating-point dtype with no axis of "
-                f"length 0, got {space}. For integers use MultiDiscrete"
+                f"length 0, got {space}. For integers use MultiDiscrete."
             )
         with np.errstate(over="ignore"):
             low, high = space.low.astype(np.float32), space.high.astype(np.float32)
         if not (np.isfinite(low).all() and np.isfinite(high).all() and (low < high).all()):
             raise SpaceError(
                 f"bounds of a continuous action space must be finite float32 numbers with low < high, got {space}. Wrap the "
-                f"env in gymnasium.wrappers.RescaleAction, or set the bounds that it uses"
+                f"env in gymnasium.wrappers.RescaleAction, or set the bounds that it uses."
             )
         return cls(space, low, high)
 

@@ -33,9 +33,10 @@ def check_int(name: str, value: Any, low: float, high: int | None = None, also: 
     try:
         number = value if type(value) is int else _to_int(value)
     except (TypeError, ValueError):
-        raise ConfigurationError(f"{name} must be {allowed}, got {value!r}") from None
+        raise ConfigurationError(f"{name} must be {allowed}, got {value!r}. Pass an integer.") from None
     if number not in also and (number < low or (high is not None and number > high)):
-        raise ConfigurationError(f"{name} must be {allowed}, got {value!r}")
+        fix = f"Use {low} or more" if number < low else f"Use {high} or less"
+        raise ConfigurationError(f"{name} must be {allowed}, got {value!r}. {fix}.")
     return number
 
 
@@ -65,7 +66,9 @@ def check_float(
         limits += [f"{'<' if below else '<='} {high:g}"] if high < math.inf else []
         kind = "a number" if low > -math.inf else "a finite number"
         allowed = " ".join([kind, " and ".join(limits)]).strip()
-        raise ConfigurationError(f"{name} must be {allowed}, got {value!r}")
+        raise ConfigurationError(
+            f"{name} must be {allowed}, got {value!r}. {_float_fix(number, low, high, above, below)}."
+        )
     return number
 
 
@@ -82,10 +85,10 @@ def check_output_path(path: Path, kind: str, endings: Iterable[str]) -> None:
     """
     allowed = list(endings)
     if path.suffix.lower() not in allowed:
-        raise ConfigurationError(f"the name of a {kind} must end in {', '.join(allowed)}, got {path}")
+        raise ConfigurationError(f"the name of a {kind} must end in {', '.join(allowed)}, got {path}. Rename it.")
     if not path.parent.is_dir():
         raise ConfigurationError(
-            f"cannot write {path}: the folder {path.parent} does not exist. Create it or choose another folder"
+            f"the folder of a {kind} must exist, got {path}, but {path.parent} does not exist. Create it, or choose another folder."
         )
 
 
@@ -97,7 +100,7 @@ def check_choice(name: str, value: Any, allowed: Collection[str]) -> str:
     """
     if not isinstance(value, str) or value not in allowed:
         raise ConfigurationError(
-            f"{name} must be one of {sorted(allowed)}, got {value!r}.{nearest(str(value), allowed)}"
+            f"{name} must be one of {sorted(allowed)}, got {value!r}. Use one of them.{nearest(str(value), allowed)}"
         )
     return str(value)
 
@@ -109,7 +112,7 @@ def check_bool(name: str, value: Any) -> bool:
         ConfigurationError: it is neither.
     """
     if type(value).__name__ not in ("bool", "bool_"):
-        raise ConfigurationError(f"{name} must be True or False, got {value!r}")
+        raise ConfigurationError(f"{name} must be True or False, got {value!r}. Pass a bool.")
     return bool(value)
 
 
@@ -120,7 +123,7 @@ def check_path(name: str, value: Any) -> str | None:
         ConfigurationError: it is neither a path nor None.
     """
     if value is not None and not isinstance(value, (str, os.PathLike)):
-        raise ConfigurationError(f"{name} must be a path or None, got {value!r}")
+        raise ConfigurationError(f"{name} must be a path or None, got {value!r}. Pass a str, a Path or None.")
     return None if value is None else os.fspath(value)
 
 
@@ -131,7 +134,9 @@ def check_names(name: str, value: Any) -> tuple[str, ...]:
         ConfigurationError: it is not an iterable of strings.
     """
     if isinstance(value, str) or not isinstance(value, Iterable) or not all(isinstance(item, str) for item in value):
-        raise ConfigurationError(f"{name} must be a tuple of names, such as ('is_success',), got {value!r}")
+        raise ConfigurationError(
+            f"{name} must be a tuple of names, such as ('is_success',), got {value!r}. Pass a tuple of str."
+        )
     return tuple(value)
 
 
@@ -143,7 +148,7 @@ def check_callable(name: str, value: Any, *arguments: str) -> Callable[..., Any]
     """
     allowed = f"a function ({', '.join(arguments)})"
     if not callable(value):
-        raise ConfigurationError(f"{name} must be {allowed}, got {value!r}")
+        raise ConfigurationError(f"{name} must be {allowed}, got {value!r}. Pass a function.")
     function: Callable[..., Any] = value
     try:
         signature = inspect.signature(function)
@@ -152,7 +157,9 @@ def check_callable(name: str, value: Any, *arguments: str) -> Callable[..., Any]
     try:
         signature.bind(*arguments)
     except TypeError:
-        raise ConfigurationError(f"{name} must be {allowed}, got {value!r} with the signature {signature}") from None
+        raise ConfigurationError(
+            f"{name} must be {allowed}, got {value!r} with the signature {signature}. Change its parameters."
+        ) from None
     return function
 
 
@@ -163,7 +170,7 @@ def check_mapping(name: str, value: Any) -> dict[str, Any]:
         ConfigurationError: it is not a mapping.
     """
     if value is not None and not isinstance(value, Mapping):
-        raise ConfigurationError(f"{name} must be a dict of keyword arguments or None, got {value!r}")
+        raise ConfigurationError(f"{name} must be a dict of keyword arguments or None, got {value!r}. Pass a dict.")
     return dict(value or {})
 
 
@@ -177,7 +184,7 @@ def check_keys(name: str, value: Mapping[str, Any] | None, allowed: Collection[s
     for key in options:
         if key not in allowed:
             raise ConfigurationError(
-                f"{name} has no {key!r}; allowed are {sorted(allowed)}.{nearest(str(key), allowed)}"
+                f"keys of {name} must be among {sorted(allowed)}, got {key!r}. Use one of them.{nearest(str(key), allowed)}"
             )
     return options
 
@@ -207,7 +214,7 @@ def check_switch(name: str, value: Any, settings: type[S], text: str | None = No
         raise ConfigurationError(
             f"{name} must be True, False or a dict with any of the keys {', '.join(names)}"
             + (f" (or a str for {text!r})" if text else "")
-            + f", got {value!r}"
+            + f", got {value!r}. Pass one of these."
         )
     return settings(**check_keys(name, value, [field.name for field in fields(settings)]))  # type: ignore[arg-type]  # a dataclass
 
@@ -234,6 +241,17 @@ def _to_int(value: Any) -> int:
 def _is_bool_or_text(value: Any) -> bool:
     """Returns True for bools and texts, which `float` would convert: `float(True)`, `float("1")`."""
     return isinstance(value, (bool, str, bytes)) or getattr(getattr(value, "dtype", None), "kind", "") == "b"
+
+
+def _float_fix(number: float, low: float, high: float, above: bool, below: bool) -> str:
+    """Returns the fix for a number out of range, without its full stop."""
+    if math.isnan(number) or (math.isinf(number) and low == -math.inf):
+        return "Pass a finite number"
+    if number < low or (above and number == low):
+        return f"Use a number above {low:g}" if above else f"Use {low:g} or more"
+    if high == math.inf:
+        return "Pass a finite number"
+    return f"Use a number below {high:g}" if below else f"Use {high:g} or less"
 
 
 def _range(low: float, high: int | None) -> str:

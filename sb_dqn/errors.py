@@ -42,7 +42,7 @@ def nearest(name: str, allowed: Iterable[str], count: int = 3, cutoff: float = 0
 
 def no_attribute(owner: object, name: str, elsewhere: Mapping[str, str], known: Iterable[str] = ()) -> AttributeError:
     """Returns the error for a missing attribute, with the hint in `elsewhere` or the closest names in `known`."""
-    hint = f" {elsewhere[name]}" if name in elsewhere else nearest(name, known, cutoff=0.75)
+    hint = f" {elsewhere[name]}." if name in elsewhere else nearest(name, known, cutoff=0.75)
     return AttributeError(f"{type(owner).__name__} has no attribute {name!r}.{hint}")
 
 

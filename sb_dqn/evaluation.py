@@ -65,7 +65,7 @@ def evaluate_policy(
         AssertionError: the mean return is not above `reward_threshold`.
     """
     if env is None:
-        raise ConfigurationError("env must be an environment or its id, got None")
+        raise ConfigurationError("env must be an environment or its id, got None. Pass one of these.")
     check_not_training(model, env, bool(getattr(model, "learning", False)), warn)
     stream = open_for(model, env)
     try:
@@ -77,12 +77,15 @@ def evaluate_policy(
     if episodes.cut and warn:
         warnings.warn(
             f"{episodes.cut} of {n_eval_episodes} episodes did not end within max_steps={max_steps} and were cut. "
-            f"Pass a larger max_steps, or an environment with a time limit",
+            f"Pass a larger max_steps, or an environment with a time limit.",
             stacklevel=2,
         )
     mean, spread = float(np.mean(episodes.returns)), float(np.std(episodes.returns))
     if reward_threshold is not None and not mean > reward_threshold:
-        raise AssertionError(f"the mean return {mean:.2f} is not above reward_threshold={reward_threshold:.2f}")
+        raise AssertionError(
+            f"the mean return must be above reward_threshold={reward_threshold:.2f}, got {mean:.2f}. Train longer, or lower the "
+            f"threshold."
+        )
     return (episodes.returns, episodes.lengths) if return_episode_rewards else (mean, spread)
 
 
@@ -156,7 +159,11 @@ def open_for(model: Any, env: Any) -> Stream:
     if differs := space_difference(stream.blueprint, made or stream.blueprint):
         if opened_here(env):
             stream.close()
-        raise SpaceError(f"the evaluation env's {differs}. Evaluate on an environment with the same spaces")
+        name, found, wanted = differs
+        raise SpaceError(
+            f"{name} of the environment must be {wanted}, as of the model, got {found}. Evaluate on an environment with the same "
+            f"spaces."
+        )
     return stream
 
 
@@ -184,12 +191,12 @@ def check_not_training(model: Any, env: Any, learning: bool, warn: bool = True) 
     if learning:
         raise ConfigurationError(
             "the evaluation env must not be the one that the model is learning on, whose episodes it would reset. "
-            "Pass another one, for example its id"
+            "Pass another one, for example its id."
         )
     if warn:
         warnings.warn(
             "evaluating on the env that the model was trained on discards its running episodes. "
-            "Pass a separate env, or warn=False",
+            "Pass a separate env, or warn=False.",
             stacklevel=3,
         )
 

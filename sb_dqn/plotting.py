@@ -45,8 +45,8 @@ def read_curve(folder: Path) -> Curve:
     eval_steps, eval_returns = _evaluations(folder)
     if not len(episodes) and not len(eval_steps):
         raise ConfigurationError(
-            f"nothing to plot in {folder}: no episode in *.monitor.csv or progress.csv and no evaluations.npz. "
-            f"Pass the folder of a run in which an episode has ended"
+            f"folder must have an episode in *.monitor.csv or progress.csv, or evaluations.npz, got {folder} without them. "
+            f"Pass the folder of a run in which an episode has ended."
         )
     steps, seconds, returns = episodes.T
     return Curve(steps, seconds, returns, eval_steps, eval_returns)
@@ -82,7 +82,9 @@ def new_figure(width: float, height: float) -> Any:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ImportError:
-        raise ConfigurationError("plots need matplotlib. Install it: pip install 'sb_dqn[plots]'") from None
+        raise ConfigurationError(
+            "matplotlib must be installed for plots, got none. Run pip install 'sb_dqn[plots]'."
+        ) from None
     figure = Figure(figsize=(width, height), dpi=150, layout="constrained")
     FigureCanvasAgg(figure)  # no window and no global state with any backend
     return figure
@@ -97,7 +99,9 @@ def save_figure(figure: Any, picture: Path) -> None:
     try:
         figure.savefig(picture)
     except OSError as error:
-        raise ConfigurationError(f"cannot write {picture}: {error.strerror or error}") from error
+        raise ConfigurationError(
+            f"{picture} cannot be written: {error.strerror or error}. Choose another file."
+        ) from error
 
 
 def running_mean(values: Points, window: int) -> Points:

@@ -85,7 +85,7 @@ class Piecewise(Schedule):
         steps = [step for step, _ in self.points]
         if not steps or steps != sorted(set(steps)):
             raise ConfigurationError(
-                f"points must be (env step, value) pairs with increasing steps, got {self.points!r}"
+                f"points must be (env step, value) pairs with increasing steps, got {self.points!r}. Sort them by step."
             )
 
     def __call__(self, step: int, horizon: int) -> float:
@@ -154,7 +154,7 @@ def as_schedule(name: str, value: Any, *, low: float = 0.0, high: float = math.i
     except Exception as error:  # a user's function may raise anything
         raise ConfigurationError(
             f"{name} must be a function of the progress remaining (1 at the start, 0 at the end), got {value!r}, which "
-            f"raised {type(error).__name__}: {error}"
+            f"raised {type(error).__name__}: {error}. Fix the function."
         ) from error
     for number in values:
         check_float(f"the value of {name}={value!r}", number, low, high, above=above and len(values) == 1)
@@ -162,7 +162,9 @@ def as_schedule(name: str, value: Any, *, low: float = 0.0, high: float = math.i
 
 
 def _invalid_points(name: str, value: Any) -> ConfigurationError:
-    return ConfigurationError(f"{name} must be (env step, value) pairs with increasing steps, got {value!r}")
+    return ConfigurationError(
+        f"{name} must be (env step, value) pairs with increasing steps, got {value!r}. Use for example [(0, 0.1), (10_000, 0.01)]."
+    )
 
 
 def _points(name: str, pairs: Sequence[Any]) -> tuple[tuple[int, float], ...]:
@@ -193,5 +195,6 @@ def parse(text: str, name: str = "schedule") -> Schedule:
     except (ValueError, IndexError):
         pass
     raise ConfigurationError(
-        f"{name} must be a schedule such as '0.001', 'linear 0.001' or 'linear 0.001 0.0001', got {text!r}"
+        f"{name} must be a schedule such as '0.001', 'linear 0.001' or 'linear 0.001 0.0001', got {text!r}. Use one of these "
+        f"forms."
     )

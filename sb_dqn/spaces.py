@@ -39,17 +39,17 @@ def flatten_space(space: Space, path: str = "") -> dict[str, Space]:
             if twice := found.keys() & leaves:
                 raise SpaceError(
                     f"names of the entries of an observation space must differ, got {min(twice)!r} twice in {space} (keys of "
-                    f"nested Dicts are joined by '/'). Rename one of them"
+                    f"nested Dicts are joined by '/'). Rename one of them."
                 )
             found.update(leaves)
         if not found:
-            raise SpaceError(f"a Dict observation space must have at least one entry, got {space}")
+            raise SpaceError(f"a Dict observation space must have at least one entry, got {space}. Add one.")
         return found
     where = f" at key {path!r}" if path else ""
     if not isinstance(space, LEAVES):
-        raise SpaceError(f"observation space{where} must be {SUPPORTED}, got {space}")
+        raise SpaceError(f"observation space{where} must be {SUPPORTED}, got {space}. Convert it with a wrapper.")
     if 0 in leaf_shape(space):
-        raise SpaceError(f"observation space{where} must have no axis of length 0, got {space}")
+        raise SpaceError(f"observation space{where} must have no axis of length 0, got {space}. Remove that entry.")
     return {path or "obs": space}
 
 
@@ -135,21 +135,23 @@ def batch_observation(space: Space, observation: Any) -> tuple[Observation, bool
     if isinstance(observation, tuple) and len(observation) == 2 and isinstance(observation[1], Mapping):
         raise SpaceError(
             "the observation must be an array or dict, got the tuple (observation, info) that gymnasium's reset returns. "
-            "Unpack it: obs, info = env.reset()"
+            "Unpack it: obs, info = env.reset()."
         )
     try:
         arrays = flatten_observation(observation)
     except ValueError as error:  # raised by NumPy for lists of unequal length
         raise SpaceError(
-            f"the observation must be an element of {space}, or a batch of them, got no array: {error}"
+            f"the observation must be an element of {space}, or a batch of them, got no array ({error}). Pass "
+            f"an array or a dict of arrays."
         ) from error
     if set(leaves) != set(arrays):
-        raise SpaceError(f"the observation must have the keys {sorted(leaves)}, got {sorted(arrays)}")
+        raise SpaceError(f"the observation must have the keys {sorted(leaves)}, got {sorted(arrays)}. Pass these keys.")
     axes = {_checked(key, leaf, arrays[key]) for key, leaf in leaves.items()}
     if len(axes) != 1:
         shapes = {key: array.shape for key, array in arrays.items()}
         raise SpaceError(
-            f"all or none of the entries of an observation must have a batch axis, got the shapes {shapes}"
+            f"all or none of the entries of an observation must have a batch axis, got the shapes {shapes}. Add the "
+            f"missing axes."
         )
     vectorized = axes.pop() != ()
     arrays = {
@@ -166,20 +168,22 @@ def _checked(key: str, leaf: Space, array: npt.NDArray[Any]) -> tuple[int, ...]:
     if axes not in (0, 1) or array.shape[axes:] != shape:
         raise SpaceError(
             f"observation {key!r} must have shape {shape}, or (n, {', '.join(map(str, shape))}) for a batch of n, got "
-            f"{array.shape}"
+            f"{array.shape}. Reshape it."
         )
     wanted = leaf_dtype(leaf)
     if not np.can_cast(array.dtype, wanted, casting="same_kind"):
         raise SpaceError(
-            f"observation {key!r} must have a dtype that casts to {wanted}, got {array.dtype}. Convert it first"
+            f"observation {key!r} must have a dtype that casts to {wanted}, got {array.dtype}. Convert it first."
         )
     if wanted.kind == "f":
         largest = np.abs(array).max(initial=0.0)
         if not largest <= np.finfo(wanted).max:  # NaN is not
-            raise SpaceError(f"observation {key!r} must be finite as {wanted}, got NaN, infinity or too large a number")
+            raise SpaceError(
+                f"observation {key!r} must be finite as {wanted}, got NaN, infinity or too large a number. Fix the observation."
+            )
     choices = choices_of(leaf)  # bounds of a Box are not checked, since many environments exceed them
     if choices is not None:
         fits = (array >= choices.start) & (array <= choices.start + (choices.count - 1))
         if not fits.all():
-            raise SpaceError(f"observation {key!r} must be in {leaf}, got {array.tolist()}")
+            raise SpaceError(f"observation {key!r} must be in {leaf}, got {array.tolist()}. Fix the observation.")
     return array.shape[:axes]

@@ -38,11 +38,13 @@ INVALID_NUMBERS = ["3", b"3", None, True, False, [3], (3,), {}, 3j, object(), ma
 def test_values_other_than_integers_from_1_to_5_are_refused(value: Any) -> None:
     with pytest.raises(ConfigurationError) as caught:
         check_int("n_steps", value, 1, 5)
-    assert str(caught.value) == f"n_steps must be an integer from 1 to 5, got {value!r}"
+    fixes = {0: "Use 1 or more", -1: "Use 1 or more", 6: "Use 5 or less"}
+    fix = "Pass an integer" if type(value) is not int else fixes[value]
+    assert str(caught.value) == f"n_steps must be an integer from 1 to 5, got {value!r}. {fix}."
 
 
 def test_messages_of_open_ranges() -> None:
-    with pytest.raises(ConfigurationError, match="k must be an integer >= 1 or -1, got 0$"):
+    with pytest.raises(ConfigurationError, match="k must be an integer >= 1 or -1, got 0. Use 1 or more.$"):
         check_int("k", 0, 1, also=(-1,))
 
 
@@ -57,20 +59,23 @@ def test_numbers(value: Any) -> None:
 def test_values_other_than_numbers_from_0_to_1_are_refused(value: Any) -> None:
     with pytest.raises(ConfigurationError) as caught:
         check_float("gamma", value, 0.0, 1.0)
-    assert str(caught.value) == f"gamma must be a number >= 0 and <= 1, got {value!r}"
+    fixes = {-0.1: "Use 0 or more", 1.1: "Use 1 or less", -math.inf: "Use 0 or more", math.inf: "Use 1 or less"}
+    fix = fixes.get(value, "Pass a finite number") if type(value) is float else "Pass a finite number"
+    assert str(caught.value) == f"gamma must be a number >= 0 and <= 1, got {value!r}. {fix}."
 
 
 @pytest.mark.parametrize(
     ("kwargs", "value", "message"),
     [
-        ({"low": 0.0, "above": True}, 0.0, "a number > 0"),
-        ({"low": 0.0, "high": 1.0, "below": True}, 1.0, "a number >= 0 and < 1"),
-        ({"low": -math.inf}, math.nan, "a finite number"),
-        ({"low": 0.0}, math.inf, "a number >= 0"),
+        ({"low": 0.0, "above": True}, 0.0, "a number > 0, got 0.0. Use a number above 0."),
+        ({"low": 0.0, "high": 1.0, "below": True}, 1.0, "a number >= 0 and < 1, got 1.0. Use a number below 1."),
+        ({"low": -math.inf}, math.nan, "a finite number, got nan. Pass a finite number."),
+        ({"low": -math.inf}, -math.inf, "a finite number, got -inf. Pass a finite number."),
+        ({"low": 0.0}, math.inf, "a number >= 0, got inf. Pass a finite number."),
     ],
 )
 def test_open_ends(kwargs: dict[str, Any], value: float, message: str) -> None:
-    with pytest.raises(ConfigurationError, match=f"tau must be {message}, got"):
+    with pytest.raises(ConfigurationError, match=f"tau must be {message}$"):
         check_float("tau", value, **kwargs)
 
 
@@ -89,14 +94,17 @@ def test_bools(value: bool) -> None:
 def test_values_other_than_bools_are_refused(value: Any) -> None:
     with pytest.raises(ConfigurationError) as caught:
         check_bool("double_q", value)
-    assert str(caught.value) == f"double_q must be True or False, got {value!r}"
+    assert str(caught.value) == f"double_q must be True or False, got {value!r}. Pass a bool."
 
 
 def test_choices() -> None:
     assert check_choice("loss", "mse", ("huber", "mse")) == "mse"
     with pytest.raises(ConfigurationError) as caught:
         check_choice("loss", "hubber", ("huber", "mse"))
-    assert str(caught.value) == "loss must be one of ['huber', 'mse'], got 'hubber'. Did you mean 'huber'?"
+    assert (
+        str(caught.value)
+        == "loss must be one of ['huber', 'mse'], got 'hubber'. Use one of them. Did you mean 'huber'?"
+    )
 
 
 @pytest.mark.parametrize("value", [None, 3, True, ["mse"], {}, b"mse"])
@@ -121,7 +129,7 @@ def test_values_other_than_mappings_are_refused(value: Any) -> None:
 
 @pytest.mark.parametrize("key", ["net_arc", 3, ("net_arch",), None])
 def test_unknown_keys(key: Any) -> None:
-    with pytest.raises(ConfigurationError, match=r"policy_kwargs has no .*; allowed are \['net_arch'\]") as caught:
+    with pytest.raises(ConfigurationError, match=r"keys of policy_kwargs must be among \['net_arch'\], got") as caught:
         check_keys("policy_kwargs", {key: 1}, ("net_arch",))
     if key == "net_arc":
         assert str(caught.value).endswith("Did you mean 'net_arch'?")

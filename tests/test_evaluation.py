@@ -305,7 +305,7 @@ def test_an_endless_episode_is_cut_without_effect_on_others() -> None:
 
 def test_threshold() -> None:
     evaluate_policy(Model(), Game(2), 1, reward_threshold=29.9)
-    with pytest.raises(AssertionError, match=r"mean return 30.00 is not above reward_threshold=30.00"):
+    with pytest.raises(AssertionError, match=r"mean return must be above reward_threshold=30.00, got 30.00"):
         evaluate_policy(Model(), Game(2), 1, reward_threshold=30.0)
 
 
@@ -368,10 +368,10 @@ class Else(Tiny):
     [
         (
             {"bound": 5},
-            r"env's observation_space is Box\(-5.*the model was made for Box\(-inf.*an environment with the same spaces",
+            r"observation_space .* must be Box\(-inf.*, as of the model, got Box\(-5.*an environment with the same spaces",
         ),
-        ({"places": 3}, r"the evaluation env's observation_space is Box.*\(3,\)"),
-        ({"actions": 7}, r"the evaluation env's action_space is Discrete\(7\), the model was made for Discrete\(3\)"),
+        ({"places": 3}, r"observation_space of the environment must be .*, got Box.*\(3,\)"),
+        ({"actions": 7}, r"action_space of the environment must be Discrete\(3\), as of the model, got Discrete\(7\)"),
     ],
 )
 def test_an_env_with_other_spaces_is_refused_before_any_step(other: dict[str, Any], message: str) -> None:
@@ -423,7 +423,7 @@ def test_results_do_not_depend_on_who_stacks_the_frames() -> None:
     assert evaluate_policy(stacking, Frames(1), 2) == (3.0, 0.0)
     others: list[tuple[Any, Any]] = [(stacked, Frames(1)), (stacking, Frames(4)), (stacking, Tiny())]
     for model, other in others:
-        with pytest.raises(SpaceError, match="the evaluation env's observation_space"):
+        with pytest.raises(SpaceError, match="observation_space of the environment must be"):
             evaluate_policy(model, other, 2)
 
 

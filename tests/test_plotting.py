@@ -62,17 +62,19 @@ def test_an_unknown_ending_is_refused_before_anything_is_read(tmp_path: Path, na
 
 
 def test_a_picture_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match=r"cannot write .*curve.png: the folder .*such does not exist"):
+    with pytest.raises(
+        ConfigurationError, match=r"the folder of a picture must exist, got .*curve.png, but .*such does not exist"
+    ):
         plot_curve(tmp_path, tmp_path / "no" / "such" / "curve.png")
     monitors(tmp_path)
     (tmp_path / "folder.png").mkdir()
-    with pytest.raises(ConfigurationError, match=r"cannot write .*folder.png: Is a directory"):
+    with pytest.raises(ConfigurationError, match=r"folder.png cannot be written: Is a directory"):
         plot_curve(tmp_path, tmp_path / "folder.png")
 
 
 def test_an_empty_folder_is_refused_by_name(tmp_path: Path) -> None:
     (tmp_path / "monitor.csv").write_text(HEADER + "r,l,t\n")
-    with pytest.raises(ConfigurationError, match=r"nothing to plot in .*no episode"):
+    with pytest.raises(ConfigurationError, match=r"folder must have an episode in .*, got .* without them"):
         read_curve(tmp_path)
 
 

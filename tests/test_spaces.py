@@ -293,5 +293,5 @@ def test_a_tuple_of_two_observations_is_a_batch() -> None:
 
 
 def test_a_ragged_list() -> None:
-    with pytest.raises(SpaceError, match="got no array: .*inhomogeneous"):
+    with pytest.raises(SpaceError, match="got no array .*inhomogeneous"):
         batch_observation(VECTOR, [[1.0, 2.0, 3.0], [1.0]])

@@ -128,7 +128,10 @@ class _NoTensorToPython(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = getattr(func, "__name__", "")
         if name in ("numpy", "tolist", "__array__"):
-            raise RuntimeError(f"the result of a tensor's {name} would be read once instead of at each update")
+            raise RuntimeError(
+                f"a recorded function must work on tensors only, got a call of {name}(), whose result would be read once instead "
+                f"of at each update. Use operations of torch, or set torch_compile=False."
+            )
         return func(*args, **(kwargs or {}))
 
 

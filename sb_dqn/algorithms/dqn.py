@@ -26,8 +26,8 @@ from sb_dqn.policies.q_network import QNetworkConfig
 from sb_dqn.types import Objective
 
 DISTRIBUTIONAL_LOSS = {
-    "loss": "it is for scalar values, and the class has its own loss. Remove it.",
-    "return_model": "the class has its own. Remove it.",
+    "loss": "Remove it: it is for scalar values, and the class has its own loss",
+    "return_model": "Remove it: the class has its own",
 }
 """Keywords of DQN that algorithms with another head or loss replace."""
 

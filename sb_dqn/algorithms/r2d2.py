@@ -20,11 +20,11 @@ TARGET_UPDATES = 2_500
 """Updates between target updates, in the paper and in rlpyt."""
 PRIORITIES: Mapping[str, Any] = {"alpha": 0.9, "beta": 0.6}
 REPLACED_ARGUMENTS = {
-    "batch_size": "give batch_B, the number of sequences",
-    "train_freq": "give replay_ratio",
-    "gradient_steps": "give replay_ratio",
-    "sequences": "give batch_T, warmup_T, store_rnn_state_interval, pri_eta, input_priorities and input_priority_shift",
-    "return_model": "the class has its own. Remove it.",
+    "batch_size": "Set batch_B, the number of sequences",
+    "train_freq": "Set replay_ratio",
+    "gradient_steps": "Set replay_ratio",
+    "sequences": "Set batch_T, warmup_T, store_rnn_state_interval, pri_eta, input_priorities and input_priority_shift",
+    "return_model": "Remove it: the class has its own",
 }
 """Keywords of DQN that R2D2 replaces by its own."""
 

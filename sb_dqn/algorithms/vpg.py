@@ -118,8 +118,8 @@ class VPG(ActorCriticAlgorithm):
         normalize = check_bool("normalize_advantage", normalize_advantage)
         if not has_critic and (episodes.lambda_ != 1.0 or value_weight != VF_COEF):
             raise ConfigurationError(
-                f"baseline={baseline!r} has no critic, so gae_lambda={gae_lambda} and vf_coef={vf_coef} have no effect. Remove "
-                f"them, or set baseline='value'."
+                f"gae_lambda and vf_coef must be unset with baseline={baseline!r}, which has no critic, got "
+                f"gae_lambda={gae_lambda} and vf_coef={vf_coef}. Remove them, or set baseline='value'."
             )
         if baseline == "step_mean" and episodes.episodes_per_update == 1:
             raise ConfigurationError(

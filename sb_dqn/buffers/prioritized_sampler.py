@@ -293,7 +293,7 @@ class PrioritizedSampler(Sampler):
         if not bool(((saved >= 0) & (saved <= LARGEST)).all()):
             raise CheckpointError(
                 f"priorities of the replay state must be finite and >= 0, got {float(saved.min())} to {float(saved.max())}. "
-                f"The file is damaged."
+                f"The file is damaged. Load another copy."
             )
         own = self.settings.alpha
         alpha = float(state.get("alpha", own)) or own  # files of older versions do not contain it
@@ -309,7 +309,7 @@ class PrioritizedSampler(Sampler):
             for sums, values in zip(self.tree.sums, saved, strict=True):
                 if not torch.allclose(values.to(sums), sums, 1e-9, 1e-9 * SMALLEST):  # NaN is not
                     raise CheckpointError(
-                        "sums of the replay state must be those of its priorities. The file is damaged."
+                        "sums of the replay state must be those of its priorities. The file is damaged. Load another copy."
                     )
                 sums.copy_(values)
 

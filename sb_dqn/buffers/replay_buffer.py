@@ -275,7 +275,7 @@ class ReplayBuffer:
         if not (0 <= pending <= env_steps <= arrived and 0 <= steps_since <= env_steps):
             raise CheckpointError(
                 f"counts of the replay state must be from 0 to its {arrived} rows, got {env_steps} env steps, {steps_since} "
-                f"since the last update and {pending} pending. The file is damaged."
+                f"since the last update and {pending} pending. The file is damaged. Load another copy."
             )
         for part, prefix in ((self.ring, "ring/"), (self.sampler, "sampler/")):
             part.load_state_dict({name[len(prefix) :]: state[name] for name in state if name.startswith(prefix)})

@@ -79,7 +79,7 @@ def check_state(
     if num_actions and bool(((actions < 0) | (actions >= num_actions)).any()):
         raise CheckpointError(
             f"actions of the replay state must be from 0 to {num_actions - 1}, got {int(actions.min())} to "
-            f"{int(actions.max())}. The file is damaged."
+            f"{int(actions.max())}. The file is damaged. Load another copy."
         )
 
 

@@ -111,7 +111,7 @@ class CheckpointCallback(BaseCallback):
 
     def _warn(self, error: OSError) -> None:
         if not self._warned:
-            warnings.warn(f"training continues without this checkpoint: {error}", stacklevel=3)
+            warnings.warn(f"the checkpoint was not written, training continues: {error}", stacklevel=3)
         self._warned = True
 
     def _write(self) -> None:

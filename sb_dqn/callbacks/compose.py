@@ -119,7 +119,8 @@ def as_callback(callback: MaybeCallback, name: str = "callback") -> BaseCallback
         )
     if isinstance(callback, (str, bytes, Mapping)) or not isinstance(callback, Iterable):
         raise ConfigurationError(
-            f"{name} must be None, a function (locals, globals) -> bool, a callback or a list of these, got {callback!r}"
+            f"{name} must be None, a function (locals, globals) -> bool, a callback or a list of these, got {callback!r}. "
+            f"Pass one of these."
         )
     return CallbackList([as_callback(element, name) for element in callback])
 

@@ -22,7 +22,7 @@ def warn_of_newer(written_by: Any, label: str) -> None:
     if _release(written_by) > _release(__version__):
         warnings.warn(
             f"{label} was written by sb_dqn {written_by[:40]}, which is newer than the installed {__version__}; what that version "
-            f"added may be refused or go unread. Update: pip install -U sb_dqn",
+            f"added may be refused or go unread. Update: pip install -U sb_dqn.",
             stacklevel=user_stacklevel(),
         )
 

@@ -29,7 +29,9 @@ def presets(algo: str | None, name: str | None) -> None:
     chosen = [preset for preset in listed if preset.name == name]
     if not chosen:
         names = sorted({preset.name for preset in listed})
-        raise ConfigurationError(f"--name must be one of {', '.join(names)}, got {name!r}.{nearest(name, names)}")
+        raise ConfigurationError(
+            f"--name must be one of {', '.join(names)}, got {name!r}. Use one of them.{nearest(name, names)}"
+        )
     for preset in chosen:
         print_yaml({key: value for key, value in vars(preset).items() if value or key == "name"})
 

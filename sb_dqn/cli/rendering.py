@@ -49,7 +49,8 @@ class Window:
             import pygame
         except ImportError:
             raise ConfigurationError(
-                "A window requires pygame. Install it with pip install 'sb_dqn[render]', or record a video with --video film.mp4."
+                "pygame must be installed to open a window, got none. Run pip install 'sb_dqn[render]', or record a video with "
+                "--video film.mp4."
             ) from None
         self._pygame = pygame
         self._title = title
@@ -68,7 +69,7 @@ class Window:
                 self._screen = pygame.display.set_mode(size)
             except pygame.error as error:
                 raise ConfigurationError(
-                    f"Cannot open a window ({error}). Record a video with --video film.mp4."
+                    f"a display must be available to open a window, got none ({error}). Record a video with --video film.mp4."
                 ) from error
             pygame.display.set_caption(self._title)
         surface = pygame.surfarray.make_surface(frame.swapaxes(0, 1))
@@ -94,7 +95,9 @@ class VideoFile:
         try:
             import imageio.v2 as imageio
         except ImportError:
-            raise ConfigurationError("A video requires imageio. Install it with pip install 'sb_dqn[video]'.") from None
+            raise ConfigurationError(
+                "imageio must be installed to record a video, got none. Run pip install 'sb_dqn[video]'."
+            ) from None
         self._path = path
         gif = path.suffix.lower() == ".gif"
         options: dict[str, Any] = {"duration": 1000 / rate, "loop": 0} if gif else {"fps": rate, "macro_block_size": 2}
@@ -103,7 +106,8 @@ class VideoFile:
                 self._writer: Any = imageio.get_writer(path, **options)
             except (ImportError, RuntimeError, ValueError):  # no backend, or a backend without its executable
                 raise ConfigurationError(
-                    f"A {path.suffix} video requires ffmpeg. Install it with pip install 'sb_dqn[video]', or write a .gif file."
+                    f"ffmpeg must be installed to record a {path.suffix} video, got none. Run pip install "
+                    f"'sb_dqn[video]', or write a .gif file."
                 ) from None
 
     def show(self, frame: Frame) -> None:
@@ -121,7 +125,9 @@ def _write_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise ConfigurationError(f"Cannot write {path}: {error.strerror or error}.") from error
+        raise ConfigurationError(
+            f"{path} cannot be written: {error.strerror or error}. Choose another file."
+        ) from error
 
 
 class RenderFrames(gymnasium.Wrapper[Any, Any, Any, Any]):
@@ -202,7 +208,9 @@ def open_rendered(
         lane = make_atari_env(env_id, 1, **arguments)
         color_lane = make_atari_env(env_id, 1, **{**arguments, "frame_stack": 1, "env_kwargs": in_color})
         if not isinstance(lane, AtariLanes) or not isinstance(color_lane, AtariLanes):
-            raise ConfigurationError(f"Cannot render {env_id}. Use its ALE/...-v5 or ...NoFrameskip-v4 id.")
+            raise ConfigurationError(
+                f"env must be an Atari id with a protocol to be rendered, got {env_id}. Use its ALE/...-v5 or ...NoFrameskip-v4 id."
+            )
         screen = make_screen(ATARI_RATE)
         return open_stream(RenderAtari(lane, color_lane, screen), action_mask=action_mask), screen
     env = make_env(env_id, {**env_kwargs, "render_mode": "rgb_array"})

@@ -57,14 +57,16 @@ def check_keywords(cls: type[Any], keywords: Mapping[str, Any]) -> None:
     allowed = constructor_arguments(cls)
     for name, value in keywords.items():
         if name in cls.replaced_arguments:
-            raise ConfigurationError(f"{cls.__name__} takes no {name!r}; {cls.replaced_arguments[name]}")
+            raise ConfigurationError(
+                f"{name} must be unset for {cls.__name__}, got {value!r}. {cls.replaced_arguments[name]}."
+            )
         if name in allowed or name in _keywords(cls):
             continue
         if name in UNUSED_KEYWORDS:
-            reason = HER if wants_her(name, value) else f"{UNUSED_KEYWORDS[name]}; leave it out"
-            raise ConfigurationError(f"{cls.__name__} takes no {name!r}: {reason}")
+            reason, fix = HER if wants_her(name, value) else (UNUSED_KEYWORDS[name], "Leave it out")
+            raise ConfigurationError(f"{name} must be unset for {cls.__name__}, got {value!r}: {reason}. {fix}.")
         raise ConfigurationError(
-            f"{cls.__name__} takes no {name!r}.{nearest(name, allowed)} It takes {sorted(allowed)}"
+            f"arguments of {cls.__name__} must be among {sorted(allowed)}, got {name!r}. Use one of them.{nearest(name, allowed)}"
         )
 
 

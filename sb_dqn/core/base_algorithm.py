@@ -70,7 +70,7 @@ class BaseAlgorithm(ABC):
     keeps_replay: ClassVar[bool] = True
     """True if there is a replay buffer to save."""
     replaced_arguments: ClassVar[Mapping[str, str]] = {}
-    """Keywords of a parent class that this class sets itself, with what to do instead."""
+    """Keywords of a parent class that this class sets itself, with the fix as a sentence without its full stop."""
     arguments: dict[str, Any]
     """Constructor arguments by name, as passed, with defaults; also attributes of the model."""
     policy: Any
@@ -498,7 +498,7 @@ class BaseAlgorithm(ABC):
             super().__setattr__(name, value)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-        raise ConfigurationError(NO_COPY.format("copy.deepcopy of", type(self).__name__))
+        raise ConfigurationError(NO_COPY.format("copy.deepcopy", type(self).__name__))
 
     def __copy__(self) -> Self:
         """Returns another object with the same parts."""
@@ -507,7 +507,7 @@ class BaseAlgorithm(ABC):
         return copied
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        raise ConfigurationError(NO_COPY.format("pickling", type(self).__name__))
+        raise ConfigurationError(NO_COPY.format("pickle", type(self).__name__))
 
     def get_env(self) -> Any:
         """Returns the environment as it was passed or made; None if there is none."""
@@ -553,5 +553,8 @@ class BaseAlgorithm(ABC):
     def exploration_rate(self) -> float:
         """Epsilon, on a ladder the mean over the lanes; the temperature of Boltzmann exploration."""
         if self.exploration is None:
-            raise MissingPart(f"{type(self).__name__} samples its actions and has no exploration_rate")
+            raise MissingPart(
+                f"exploration_rate requires an algorithm that explores by a schedule, got {type(self).__name__}, which samples "
+                f"its actions. Check hasattr(model, 'exploration_rate') first."
+            )
         return self.exploration.rate

@@ -44,7 +44,10 @@ def save_model(
 ) -> Any:
     """Writes a model to a zip file; see `BaseAlgorithm.save`."""
     if incremental > full or background > incremental:
-        raise ConfigurationError("incremental=True requires full=True; background=True requires both. Add them.")
+        raise ConfigurationError(
+            f"full must be True with incremental=True, and both must be True with background=True, got full={full}, "
+            f"incremental={incremental} and background={background}. Add them."
+        )
     state = resume_state(model, trust, incremental) if full else None
     return model_file.save_model(
         path,
@@ -74,7 +77,7 @@ def resume_state(model: Model, trust: bool, incremental: bool) -> ResumeState:
     if why:
         warnings.warn(
             f"the full checkpoint is without the environment's state ({why}): resume() starts new episodes, and the interrupted "
-            f"ones are recorded as truncated",
+            f"ones are recorded as truncated. Give the environment a state_dict(), or pass trust=True to pickle it.",
             stacklevel=user_stacklevel(),
         )
     segmented = model.segmented_rows() if incremental else None
@@ -146,7 +149,7 @@ def _restore_run(model: Model, saved: model_file.Saved, trust: bool) -> None:
     if model.n_envs != lanes:
         raise CheckpointError(
             f"the environment must have {lanes} lanes, as the full checkpoint, got {model.n_envs}. Give as many, or load(path) "
-            f"and then set_env(env) to start without the rows"
+            f"and then set_env(env) to start without the rows."
         )
     model_file.restore(model.run_parts(), state.parts)
     model_file.restore({"experience": model._experience}, {"experience": state.experience})
@@ -225,8 +228,8 @@ def _write_parameters(model: Model, parameters: Mapping[str, Any], exact_match: 
                 set_state(deepcopy(parameters[name]))  # the optimizer keeps what it gets
         except (ValueError, KeyError, TypeError) as error:
             raise ConfigurationError(
-                f"{name!r} must be the state of an optimizer of the same parameters: {error}. Remove it, or use the same networks "
-                f"and optimizer_class."
+                f"{name!r} must be the state of an optimizer of the same parameters, got another ({error}). Remove "
+                f"it, or use the same networks and optimizer_class."
             ) from None
     if "policy" in parameters:
         model_file.write_policy(model.policy, parameters["policy"], exact_match)

@@ -82,8 +82,10 @@ def _check_norm(max_grad_norm: Any) -> None:
         return
     try:
         check_float("max_grad_norm", max_grad_norm, 0.0, above=True)
-    except ConfigurationError as error:
-        raise ConfigurationError(f"{error}, or None for no bound") from None
+    except ConfigurationError:
+        raise ConfigurationError(
+            f"max_grad_norm must be a number > 0, or None for no bound, got {max_grad_norm!r}. Use for example 10.0."
+        ) from None
 
 
 def resolve_device(device: Any, name: str = "device") -> torch.device:

@@ -21,7 +21,7 @@ class IdleWarning:
         """Warns if `total` env steps over `num_envs` lanes cannot reach an update."""
         wait = experience.wait()
         if not self.silent and wait.least > total + num_envs - 1:
-            self._warn(f"learn(total_timesteps={total:,}) will make no update: {wait.why}. {wait.fix}")
+            self._warn(f"learn(total_timesteps={total:,}) will make no update: {wait.why}. {wait.fix}.")
 
     def after(self, experience: Experience, total: int, updated: bool, whole: bool) -> None:
         """Warns if a `learn` made no update.
@@ -36,7 +36,7 @@ class IdleWarning:
             self.silent = True
         elif whole and not self.silent:
             wait = experience.wait()
-            self._warn(f"learn(total_timesteps={total:,}) made no update: {wait.why}. {wait.fix}")
+            self._warn(f"learn(total_timesteps={total:,}) made no update: {wait.why}. {wait.fix}.")
 
     def _warn(self, message: str) -> None:
         self.silent = True

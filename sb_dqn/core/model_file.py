@@ -122,7 +122,7 @@ def read_model(path: Any, custom_objects: Mapping[str, Any], trust: bool, full: 
     manifest = model_info(path)
     if manifest.get("kind") != "model":
         raise CheckpointError(
-            f"the file must hold a model, got a {manifest.get('kind')!r}. Read replay buffers with load_replay_buffer"
+            f"the file must hold a model, got a {manifest.get('kind')!r}. Read replay buffers with load_replay_buffer."
         )
     wanted = ("policy", "state", "full", "experience") if full and "full" in manifest else ("policy", "state")
     manifest, members = read_archive(path, only=wanted)
@@ -186,7 +186,9 @@ def reading(what: str) -> Iterator[None]:
     except (CheckpointError, ConfigurationError, EnvironmentFault):
         raise
     except (KeyError, IndexError, TypeError, AttributeError, ValueError, RuntimeError, ArithmeticError) as error:
-        raise CheckpointError(f"{what} ({type(error).__name__}: {error}); the file is damaged") from error
+        raise CheckpointError(
+            f"{what} ({type(error).__name__}: {error}). The file is damaged. Load another copy."
+        ) from error
 
 
 def find_class(cls: type[Any], name: str) -> type[Any]:
@@ -201,7 +203,7 @@ def find_class(cls: type[Any], name: str) -> type[Any]:
         if found.__name__ == name:
             return found
         waiting += found.__subclasses__()
-    raise CheckpointError(f"the file must hold a {cls.__name__}, got a {name}. Load it with {name}.load")
+    raise CheckpointError(f"the file must hold a {cls.__name__}, got a {name}. Load it with {name}.load.")
 
 
 def write_policy(policy: Policy, state: Mapping[str, Tensor], exact_match: bool = True) -> None:
@@ -214,8 +216,8 @@ def write_policy(policy: Policy, state: Mapping[str, Tensor], exact_match: bool 
         policy.load_state_dict(dict(state), strict=exact_match)
     except (RuntimeError, TypeError, ValueError, AttributeError) as error:
         raise ConfigurationError(
-            f"parameters must fit the networks of this policy: policy_kwargs, dueling, noisy and the size of the distribution must "
-            f"be the same. {error}"
+            f"parameters must fit the networks of this policy, got others ({error}). Use the same policy_kwargs, dueling, noisy and "
+            f"size of the distribution."
         ) from error
 
 
@@ -251,12 +253,12 @@ def load_replay(path: Any, blueprint: Blueprint, replay: ReplayBuffer) -> None:
     manifest = model_info(path)
     if manifest.get("kind") != "replay":
         raise CheckpointError(
-            f"{path} must hold a replay buffer, got a {manifest.get('kind')!r}. Read models with load"
+            f"{path} must hold a replay buffer, got a {manifest.get('kind')!r}. Read models with load."
         )
     kept = _decode_blueprint(manifest["spaces"])
     if kept != blueprint:
         raise CheckpointError(
-            f"rows of {path} must be of {blueprint}, as the model, got {kept}. Load them into such a model"
+            f"rows of {path} must be of {blueprint}, as the model, got {kept}. Load them into such a model."
         )
     replay.load_state_dict(read_archive(path)[1]["replay"])
 

@@ -84,7 +84,7 @@ class OffPolicyAlgorithm(BaseAlgorithm):
                 warnings.warn(
                     f"{self.replay.ring.describe()}: each row holds {stream.repeated_frames} frames, though each frame is needed "
                     f"once. Frames are stored once if VecFrameStack, or VecTransposeImage around it, is the outermost wrapper and "
-                    f"the observation is one uint8 image; open_stream(env, frame_stack=1) stores stacks without this warning",
+                    f"the observation is one uint8 image; call open_stream(env, frame_stack=1) to store stacks without this warning.",
                     stacklevel=user_stacklevel(),
                 )
             if self.verbose:
@@ -231,7 +231,7 @@ class OffPolicyAlgorithm(BaseAlgorithm):
             MissingPart: there is no environment yet, so its size is not known.
         """
         if self._experience is None:
-            raise MissingPart("there is no replay buffer before there is an environment; call set_env(...) first")
+            raise MissingPart("replay_buffer requires an environment, got none. Call set_env(...) first.")
         return cast(ReplayBuffer, self._experience)
 
     replay_buffer = replay

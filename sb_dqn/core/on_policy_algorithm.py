@@ -170,7 +170,7 @@ class OnPolicyAlgorithm(BaseAlgorithm):
             MissingPart: there is no environment yet, so its size is not known.
         """
         if self._experience is None:
-            raise MissingPart("there is no rollout before there is an environment; call set_env(...) first")
+            raise MissingPart("rollout requires an environment, got none. Call set_env(...) first.")
         return cast(OnPolicyBuffer, self._experience)
 
     def segmented_rows(self) -> None:
@@ -186,5 +186,6 @@ class OnPolicyAlgorithm(BaseAlgorithm):
             ConfigurationError: always.
         """
         raise ConfigurationError(
-            f"{type(self).__name__} has no replay buffer: rollouts are discarded after the updates. Use save(...)."
+            f"a model with a replay buffer must be used, got {type(self).__name__}, which discards its rollouts after the updates. "
+            f"Use save(...)."
         )

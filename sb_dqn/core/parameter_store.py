@@ -70,7 +70,9 @@ class ParameterStore:
                 parameter.requires_grad_(learns)
         found = [parameter for parameter in self.trained if parameter.requires_grad]
         if not found:
-            raise ConfigurationError("requires_grad is False for all parameters, so nothing can learn; leave some True")
+            raise ConfigurationError(
+                "requires_grad must be True for some parameter, got False for all. Set it to True for those to learn."
+            )
         return found
 
     def after_step(self) -> None:
@@ -109,8 +111,8 @@ class ParameterStore:
         known = [*self.masters, *self.target_masters]
         if {id(each) for each in parameters} != {id(each) for each in known}:
             raise ConfigurationError(
-                "parameters of the policy were exchanged after the model was made, so they would not learn; copy weights by "
-                "load_state_dict, or give a policy class or policy_kwargs that builds what you want"
+                "parameters of the policy must be those that the model was made with, got other objects, which would not learn. Copy "
+                "weights by load_state_dict, or pass a policy class or policy_kwargs that builds these networks."
             )
         views = flat_views(self.flat, self.masters) + flat_views(self.flat_target, self.target_masters)
         point_into(zip(known, views, strict=True))

@@ -281,8 +281,8 @@ def batch_masks(actions: Actions, action_masks: Any, count: int, *, empty: bool 
     found: BoolArray = np.broadcast_to(masks & legal, (count, *legal.shape)).copy()
     if not empty and not found.any(-1).all():
         raise SpaceError(
-            f"action_masks allow no action for observation {int(np.argwhere(~found.any(-1))[0, 0])}; let them allow one "
-            f"(all of them in a final observation, whose action nobody takes)"
+            f"action_masks must allow an action for each observation, got none for observation "
+            f"{int(np.argwhere(~found.any(-1))[0, 0])}. Allow one, or all of them in a final observation, whose action is not used."
         )
     return found
 

@@ -70,7 +70,10 @@ def tick_of(state: Mapping[str, Any], stream: Stream) -> Rows:
     """
     slots = tuple(Slot(**slot) for slot in state["slots"])
     if not 1 <= len(slots) <= 2 or state["stepped"].shape != (stream.num_envs,):
-        raise CheckpointError(f"the last step in the file has {len(slots)} arrivals of {stream.num_envs} lanes")
+        raise CheckpointError(
+            f"the last step in the file must have 1 or 2 arrivals of {stream.num_envs} lanes, got {len(slots)} of "
+            f"{state['stepped'].shape}. Use the same number of environments."
+        )
     for slot in slots:
         _check(slot, stream)
     return Rows(state["action"], slots, state["stepped"], int(state["steps"]), extra=dict(state["extra"]))
@@ -83,7 +86,10 @@ def _check(slot: Slot, stream: Stream) -> None:
     fits = saved == stream.leaves and flags == [(lanes, np.dtype(np.bool_))] * 3
     fits = fits and slot.reward.shape == slot.score.shape == lanes and (slot.mask is not None) is stream.has_masks
     if not fits:
-        raise CheckpointError(f"the last step in the file has {saved}, the environment gives {stream.leaves}")
+        raise CheckpointError(
+            f"the last step in the file must have {stream.leaves}, as the environment, got {saved}. Use an environment with the same "
+            f"spaces."
+        )
 
 
 def process_state() -> dict[str, Any]:

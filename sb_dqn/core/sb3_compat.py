@@ -7,14 +7,14 @@ from typing import Any
 
 UNUSED_KEYWORDS = {
     "optimize_memory_usage": "each frame is stored once anyway",
-    "replay_buffer_class": "combine n_steps, frame stacks and Dict observations freely; no class is needed for it",
-    "replay_buffer_kwargs": "give buffer_size, buffer_device or buffer_path",
+    "replay_buffer_class": "n_steps, frame stacks and Dict observations combine without it",
+    "replay_buffer_kwargs": "buffer_size, buffer_device and buffer_path replace it",
     "action_noise": "the spread of the policy explores",
     "use_sde_at_warmup": "state-dependent exploration is not built",
     "use_sde": "state-dependent exploration is not built; the spread of a Gaussian policy is learned",
     "sde_sample_freq": "state-dependent exploration is not built",
     "rollout_buffer_class": "any observation, frame stack, mask and action fits into the one rollout",
-    "rollout_buffer_kwargs": "give n_steps, gamma and gae_lambda",
+    "rollout_buffer_kwargs": "n_steps, gamma and gae_lambda replace it",
     "_init_setup_model": "a model is always whole",
     "force_reset": "a stream that begins again always begins with a reset",
     "print_system_info": "`sb-dqn info FILE` prints what a file says of itself",
@@ -23,8 +23,10 @@ UNUSED_KEYWORDS = {
 
 HER = (
     "hindsight experience replay (goal relabelling) is not part of this library. DQN and SAC learn from a Dict of "
-    "observation and goals as it is, with MultiInputPolicy. Leave it out, or keep Stable-Baselines3 where relabelling is needed"
+    "observation and goals as it is, with MultiInputPolicy",
+    "Leave it out, or keep Stable-Baselines3 where relabelling is needed",
 )
+"""Reason and fix for the arguments of hindsight experience replay."""
 HER_KEYWORDS = {"n_sampled_goal", "goal_selection_strategy", "copy_info_dict"}
 """Keys of `replay_buffer_kwargs` that only `HerReplayBuffer` has."""
 
@@ -70,14 +72,14 @@ SETTERS = {
 """Attributes that are changed by a method."""
 
 COMPUTED = {
-    "exploration_rate": "it follows the schedule: load(path, env=env, exploration=...) takes another",
-    "num_timesteps": "it counts; learn(..., reset_num_timesteps=True) begins at 0",
+    "exploration_rate": "since it follows the schedule. Set another by load(path, env=env, exploration=...)",
+    "num_timesteps": "since it counts env steps. Call learn(..., reset_num_timesteps=True) to begin at 0",
 }
 """Attributes that a model computes."""
 
 NO_COPY = (
-    "{} a model is not allowed: its parameters share one tensor and its updates are recorded. Save it and load it: "
-    "model.save(path), {}.load(path, env=...). To act, copy model.policy."
+    "a model must be copied by saving and loading it, got {}: its parameters share one tensor and its updates are recorded. Call "
+    "model.save(path) and {}.load(path, env=...), or copy model.policy to act only."
 )
 
 
@@ -94,11 +96,11 @@ def assignment_error(cls: str, name: str, value: Any, arguments: Collection[str]
     if name in SETTERS:
         return f"{name} of a model cannot be assigned. Call {SETTERS[name]}."
     if name in RENAMED:
-        return f"{name} of a model cannot be assigned. Its counterpart is {RENAMED[name]}."
+        return f"{name} of a model cannot be assigned. Use {RENAMED[name]}."
     if name in COMPUTED:
-        return f"{name} of a model cannot be assigned: {COMPUTED[name]}."
+        return f"{name} of a model cannot be assigned, {COMPUTED[name]}."
     if name not in arguments:
-        return f"{name} of a model cannot be assigned: it is read from its parts."
+        return f"{name} of a model cannot be assigned, since it is read from its parts. Change the parts, or create another model."
     return (
         f"{name}={value!r} cannot be assigned: {cls} reads {name} once, in its constructor. Pass it there, or save the model and "
         f"continue with {cls}.load(path, env=env, {name}={value!r})."

@@ -84,7 +84,8 @@ class Logs:
         lacking = [name for name in ("record", "dump", "output_formats") if getattr(logger, name, None) is None]
         if lacking:
             raise ConfigurationError(
-                f"logger={logger!r} has no {', '.join(lacking)}: give one that sb_dqn.logger.configure(folder, formats) makes"
+                f"logger must have record, dump and output_formats, got {logger!r} without {', '.join(lacking)}. Pass one that "
+                f"sb_dqn.logger.configure(folder, formats) returns."
             )
         self._logger, self.is_ours = logger, False
 
@@ -381,7 +382,7 @@ class TrainingRun:
         """Raises an error if a loss or gradient of this run was NaN or infinite; synchronizes with the device."""
         if not bool(self.finite):
             raise EnvironmentFault(
-                f"a loss or gradient became NaN or infinite before update {self.counters.n_updates} (env step "
-                f"{self.counters.num_timesteps}); lower learning_rate, set max_grad_norm, or bound the rewards. "
-                f"The model may hold NaN now: go on from the last checkpoint"
+                f"losses and gradients must be finite, got NaN or infinity before update {self.counters.n_updates} (env step "
+                f"{self.counters.num_timesteps}). Lower learning_rate, set max_grad_norm, or bound the rewards. The model may "
+                f"hold NaN now: continue from the last checkpoint."
             )

@@ -36,11 +36,11 @@ RESERVED = (
 )
 """Arguments of AtariVectorEnv that `make_atari_env` sets itself or has under another name."""
 SB3_KEYWORDS = {
-    "wrapper_kwargs": "the wrappers are built in; use protocol=, frame_stack=, max_frames= or clip_reward=",
-    "vec_env_cls": "one C++ environment runs all lanes; use num_threads=",
-    "vec_env_kwargs": "one C++ environment runs all lanes; use num_threads= or env_kwargs=",
-    "wrapper_class": "one C++ environment runs all lanes, so single lanes cannot be wrapped; use make_vec_env",
-    "monitor_kwargs": "use monitor_dir=",
+    "wrapper_kwargs": "Use protocol=, frame_stack=, max_frames= or clip_reward= instead, since the wrappers are built in",
+    "vec_env_cls": "Use num_threads= instead, since one C++ environment runs all lanes",
+    "vec_env_kwargs": "Use num_threads= or env_kwargs= instead, since one C++ environment runs all lanes",
+    "wrapper_class": "Use make_vec_env instead, since one C++ environment runs all lanes and single lanes cannot be wrapped",
+    "monitor_kwargs": "Use monitor_dir= instead",
 }
 """Keywords of Stable-Baselines3's make_atari_env and make_vec_env, with their replacements."""
 GYMNASIUM_KEYS = ("mode", "difficulty", "obs_type", "render_mode", "sound_obs")
@@ -110,7 +110,7 @@ def make_atari_env(
     _check_unknown(unknown)
     spec, kwargs = spec_of(env_id), check_mapping("env_kwargs", env_kwargs)
     if not is_atari(spec):
-        raise ConfigurationError(f"env_id must be an Atari game of ale_py, got {env_id!r}. Use make_vec_env for it")
+        raise ConfigurationError(f"env_id must be an Atari game of ale_py, got {env_id!r}. Use make_vec_env for it.")
     n_envs = check_int("n_envs", n_envs, 1)
     stacked = check_int("frame_stack", 4 if frame_stack is None else frame_stack, 1)
     clipped = check_bool("clip_reward", True if clip_reward is None else clip_reward)
@@ -122,7 +122,7 @@ def make_atari_env(
         _check_plain(env_id, spec, kwargs, {name: value for name, value in requested.items() if value is not None})
         if frame_stack is None and protocol_of(spec) and "obs_type" not in kwargs:
             fix = f"Leave {', '.join(plain_keys(kwargs))} out, or confirm the raw observations with obs_type='rgb'"
-            warnings.warn(f"{unprocessed(env_id, kwargs)}. {fix}", stacklevel=2)
+            warnings.warn(f"{unprocessed(env_id, kwargs)}. {fix}.", stacklevel=2)
         return _make_plain(env_id, n_envs, seed, start_index, monitor_dir, max_frames, kwargs)
     protocol = check_choice("protocol", protocol_of(spec) if protocol is None else protocol, PROTOCOLS)
     settings = {
@@ -178,7 +178,7 @@ def _check_plain(env_id: str, spec: Any, kwargs: Mapping[str, Any], requested: M
     fix = f"{' and '.join(fixes)}, or leave {names} out"
     raise ConfigurationError(
         f"{names} must not be set for {env_id}{keys and f' with {keys}'}, which ale_py's C++ vector env cannot make, "
-        f"got {settings}. {fix[0].upper()}{fix[1:]}"
+        f"got {settings}. {fix[0].upper()}{fix[1:]}."
     )
 
 
@@ -190,11 +190,12 @@ def _preprocessed_id(spec: Any) -> str:
 
 def _check_unknown(unknown: Mapping[str, Any]) -> None:
     allowed = [name for name in inspect.signature(make_atari_env).parameters if name != "unknown"]
-    for name in unknown:
+    for name, value in unknown.items():
         if name in SB3_KEYWORDS:
-            raise ConfigurationError(f"make_atari_env does not accept {name!r}: {SB3_KEYWORDS[name]}")
+            raise ConfigurationError(f"{name} must be unset for make_atari_env, got {value!r}. {SB3_KEYWORDS[name]}.")
         raise ConfigurationError(
-            f"keywords of make_atari_env must be among {sorted(allowed)}, got {name!r}.{nearest(name, allowed)}"
+            f"keywords of make_atari_env must be among {sorted(allowed)}, got {name!r}. Use one of "
+            f"them.{nearest(name, allowed)}"
         )
 
 
@@ -207,7 +208,7 @@ def _vector_env(game: str, n_envs: int, threads: int, settings: Mapping[str, Any
     if fixed:
         raise ConfigurationError(
             f"env_kwargs must not contain {', '.join(RESERVED)}, got {fixed}. Use protocol=, frame_stack=, clip_reward=, n_envs=, "
-            f"num_threads="
+            f"num_threads=."
         )
     try:
         return AtariVectorEnv(
@@ -223,7 +224,7 @@ def _vector_env(game: str, n_envs: int, threads: int, settings: Mapping[str, Any
         )
     except TypeError as error:
         raise ConfigurationError(
-            f"env_kwargs must be arguments of AtariVectorEnv, got {dict(settings)} ({error})"
+            f"env_kwargs must be arguments of AtariVectorEnv, got {dict(settings)} ({error}). Remove the others."
         ) from error
 
 

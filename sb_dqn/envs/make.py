@@ -59,7 +59,7 @@ def spec_of(env_id: str) -> Any:
     except (gymnasium.error.Error, ModuleNotFoundError) as error:
         raise ConfigurationError(
             f"the environment must be an id registered with gymnasium, 'module:id' to import a module first, or an environment "
-            f"object, got {env_id!r} ({error}).{nearest(name, gymnasium.registry)}"
+            f"object, got {env_id!r} ({error}). Check its spelling.{nearest(name, gymnasium.registry)}"
         ) from error
 
 
@@ -70,7 +70,9 @@ def make_env(env_id: str | Callable[..., Env], kwargs: Mapping[str, Any] | None 
         ConfigurationError: unknown id, a keyword that the env does not accept, or a missing package.
     """
     if not isinstance(env_id, str) and not callable(env_id):
-        raise ConfigurationError(f"env_id must be the id of an environment, or a factory, got {env_id!r}")
+        raise ConfigurationError(
+            f"env_id must be the id of an environment, or a factory, got {env_id!r}. Pass one of these."
+        )
     kwargs = check_mapping("env_kwargs", kwargs)
     if not isinstance(env_id, str):
         return env_id(**kwargs)
@@ -79,11 +81,15 @@ def make_env(env_id: str | Callable[..., Env], kwargs: Mapping[str, Any] | None 
         env = gymnasium.make(spec, **kwargs)
         return MinAtarGame(env) if is_minatar(spec) else env
     except (gymnasium.error.DependencyNotInstalled, ImportError) as error:
-        raise ConfigurationError(f"environment {env_id!r} requires a package that is not installed: {error}") from error
+        raise ConfigurationError(
+            f"packages of environment {env_id!r} must be installed, got an import error ({error}). Install the missing package."
+        ) from error
     except TypeError as error:
         if not kwargs:
             raise
-        raise ConfigurationError(f"env_kwargs must be arguments of {env_id!r}, got {dict(kwargs)} ({error})") from error
+        raise ConfigurationError(
+            f"env_kwargs must be arguments of {env_id!r}, got {dict(kwargs)} ({error}). Remove the others."
+        ) from error
 
 
 def make_vec_env(
@@ -166,7 +172,8 @@ def _backend(vec_env_cls: str | Callable[..., Any] | None) -> Callable[..., Any]
     if vec_env_cls not in tuple(BACKENDS):
         allowed = [*BACKENDS, "vector"]
         raise ConfigurationError(
-            f"vec_env_cls must be a class or one of {allowed}, got {vec_env_cls!r}.{nearest(str(vec_env_cls), allowed)}"
+            f"vec_env_cls must be a class or one of {allowed}, got {vec_env_cls!r}. Use one of "
+            f"them.{nearest(str(vec_env_cls), allowed)}"
         )
     return BACKENDS[vec_env_cls]
 
@@ -190,13 +197,13 @@ def _vectorized(
     if not isinstance(env_id, str) or lane_wrapper is not None:
         raise ConfigurationError(
             f"env_id must be an id, and wrapper_class and monitor_dir None, with vec_env_cls='vector', which has no single lanes to "
-            f"wrap, got env_id={env_id!r} and {lane_wrapper!r}. Use vec_env_cls='lanes'"
+            f"wrap, got env_id={env_id!r} and {lane_wrapper!r}. Use vec_env_cls='lanes'."
         )
     spec = spec_of(env_id)
     try:
         env = gymnasium.make_vec(spec, num_envs=n_envs, vectorization_mode="vector_entry_point", **kwargs)
     except gymnasium.error.Error as error:
         raise ConfigurationError(
-            f"env_id must have a vectorized form with vec_env_cls='vector', got {env_id!r} ({error}). Use vec_env_cls='lanes'"
+            f"env_id must have a vectorized form with vec_env_cls='vector', got {env_id!r} ({error}). Use vec_env_cls='lanes'."
         ) from error
     return _seeded(env, seed)

@@ -38,7 +38,7 @@ class TMaze(gymnasium.Env[npt.NDArray[np.float32], int]):
 
     def __init__(self, corridor: int = 20, render_mode: str | None = None) -> None:
         if corridor < 1:
-            raise ConfigurationError(f"corridor must be an integer >= 1, got {corridor}")
+            raise ConfigurationError(f"corridor must be an integer >= 1, got {corridor}. Use 1 or more.")
         self.corridor = corridor
         self.render_mode = render_mode
         self.observation_space = spaces.Box(0.0, 1.0, (4,), np.float32)

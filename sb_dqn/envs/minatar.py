@@ -37,7 +37,7 @@ def register_minatar(env_id: str) -> None:
     except ModuleNotFoundError as error:
         raise ConfigurationError(
             f"the package minatar must be installed for environment {env_id!r}, got none ({error}). Install it: pip install "
-            f"'sb_dqn[minatar]'"
+            f"'sb_dqn[minatar]'."
         ) from error
     games.register_envs()
 

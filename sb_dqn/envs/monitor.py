@@ -50,7 +50,7 @@ class ResultsWriter:
             self._file = path.open("w" if fresh else "a", newline="\n")
         except OSError as error:
             raise ConfigurationError(
-                f"the monitor file must be in a writable folder, got {path} ({error}). Choose another folder"
+                f"the monitor file must be in a writable folder, got {path} ({error}). Choose another folder."
             ) from error
         self.path = path
         self._writer = csv.DictWriter(self._file, fieldnames=("r", "l", "t", *extra_keys))
@@ -106,7 +106,7 @@ def read_header(path: Path) -> dict[str, Any]:
             return {**header, "t_start": float(header["t_start"])}
         except (ValueError, KeyError, TypeError) as error:
             raise ConfigurationError(
-                f"the first line of a monitor file must be #{{json}} with t_start, got {error!r} in {path}. Delete or move the file"
+                f"the first line of a monitor file must be #{{json}} with t_start, got {error!r} in {path}. Delete or move the file."
             ) from error
 
 
@@ -165,7 +165,7 @@ class Monitor(gymnasium.Wrapper[Any, Any, Any, Any]):
         if not self.allow_early_resets and not self.needs_reset:
             raise RuntimeError(
                 "reset() must follow the end of an episode, got it in mid-episode. Finish the episode, or make the Monitor with "
-                "allow_early_resets=True"
+                "allow_early_resets=True."
             )
         self.rewards = []
         self.needs_reset = False
@@ -173,7 +173,7 @@ class Monitor(gymnasium.Wrapper[Any, Any, Any, Any]):
             if kwargs.get(key) is None:
                 raise ConfigurationError(
                     f"arguments of reset() must include reset_keywords={self.reset_keywords}, got none for {key!r}. Pass it, or "
-                    f"remove it from reset_keywords"
+                    f"remove it from reset_keywords."
                 )
             self._reset_info[key] = kwargs[key]
         return self.env.reset(**kwargs)
@@ -185,7 +185,9 @@ class Monitor(gymnasium.Wrapper[Any, Any, Any, Any]):
             RuntimeError: the episode is over.
         """
         if self.needs_reset:
-            raise RuntimeError("step() must follow reset(), got step() after the end of an episode. Call reset() first")
+            raise RuntimeError(
+                "step() must follow reset(), got step() after the end of an episode. Call reset() first."
+            )
         observation, reward, terminated, truncated, info = self.env.step(action)
         self.rewards.append(float(reward))
         self.total_steps += 1
@@ -201,7 +203,7 @@ class Monitor(gymnasium.Wrapper[Any, Any, Any, Any]):
         for key in self.info_keywords:
             if key not in info:
                 raise ConfigurationError(
-                    f"info_keywords must be keys of an episode's last info, {sorted(info)}, got {key!r}. Remove it"
+                    f"info_keywords must be keys of an episode's last info, {sorted(info)}, got {key!r}. Remove it."
                 )
             row[key] = info[key]
         row.update(self._reset_info)

@@ -30,7 +30,7 @@ def load_results(path: str | Path) -> Results:
     files = sorted(Path(path).glob(f"*{EXTENSION}"))
     if not files:
         raise ConfigurationError(
-            f"path must be a folder with *{EXTENSION} files, got {path}. Pass the monitor_dir of the run"
+            f"path must be a folder with *{EXTENSION} files, got {path}. Pass the monitor_dir of the run."
         )
     tables = [_read(file) for file in files]
     first_start = min(start for start, _ in tables)
@@ -55,7 +55,7 @@ def _read(file: Path) -> tuple[float, Results]:
             basic = {key: np.array(columns[key], np.float64) for key in ("r", "l", "t")}
         except (ValueError, KeyError, TypeError) as error:
             raise ConfigurationError(
-                f"a monitor file must have the numeric columns r, l and t, got {error!r} in {file}. Delete or move the file"
+                f"a monitor file must have the numeric columns r, l and t, got {error!r} in {file}. Delete or move the file."
             ) from error
     others = {key: _numbers(column) for key, column in columns.items() if key not in basic}
     return start, basic | {key: column for key, column in others.items() if column is not None}

@@ -36,7 +36,9 @@ class EpisodeStatistics:
 
     def __init__(self, num_envs: int, window: int = 100) -> None:
         if num_envs < 1 or window < 1:
-            raise ConfigurationError(f"num_envs and window must be integers >= 1, got {num_envs} and {window}")
+            raise ConfigurationError(
+                f"num_envs and window must be integers >= 1, got {num_envs} and {window}. Use 1 or more."
+            )
         self.num_envs = num_envs
         self.window = window
         self.returns = np.zeros(num_envs, np.float64)
@@ -120,7 +122,8 @@ class EpisodeStatistics:
         missing = self.state_dict().keys() - state.keys()
         if missing:
             raise CheckpointError(
-                f"episode statistics must have the keys of state_dict(), got none for {sorted(missing)}. Use a state from state_dict()"
+                f"episode statistics must have the keys of state_dict(), got none for {sorted(missing)}. Use a state "
+                f"from state_dict()."
             )
         same = len(state["returns"]) == self.num_envs
         self.returns[:] = state["returns"] if same else 0.0

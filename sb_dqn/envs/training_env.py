@@ -75,7 +75,7 @@ class TrainingEnv:
         if envs is None:
             raise ConfigurationError(
                 f"indices must be None for a {type(self._env).__name__}, whose lanes are in other processes, got {indices!r}. "
-                f"Leave it out, or use vec_env_cls='lanes'"
+                f"Leave it out, or use vec_env_cls='lanes'."
             )
         return [envs[lane] for lane in lane_numbers(indices, self.num_envs)]
 

@@ -75,7 +75,7 @@ class Exploration(ABC):
             warnings.warn(
                 f"exploration schedule has no effect: it ends at {final:g}, but the loaded model has reached {reached:g} and "
                 f"exploration never increases. To explore again, create a new model and copy the parameters: "
-                f"new.set_parameters(old.get_parameters())",
+                f"new.set_parameters(old.get_parameters()).",
                 stacklevel=3,
             )
 

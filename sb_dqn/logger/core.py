@@ -159,7 +159,9 @@ def configure(folder: str | os.PathLike[str] | None = None, format_strings: Sequ
     names = [name for name in format_strings if name]
     for name in names:
         if name not in SINKS:
-            raise ConfigurationError(f"log format must be one of {sorted(SINKS)}, got {name!r}.{nearest(name, SINKS)}")
+            raise ConfigurationError(
+                f"log format must be one of {sorted(SINKS)}, got {name!r}. Use one of them.{nearest(name, SINKS)}"
+            )
     files = [name for name in names if name != "stdout"]
     path = os.fspath(folder) if folder is not None else os.getenv("SB_DQN_LOGDIR")
     if path is None and files:

@@ -72,8 +72,8 @@ class HParam(Media):
     def __post_init__(self) -> None:
         if not self.metric_dict:
             raise ConfigurationError(
-                f"metric_dict must have at least one entry, got {self.metric_dict!r}. TensorBoard does not display an "
-                f"HParam without metrics."
+                f"metric_dict must have at least one entry, got {self.metric_dict!r}. Add one: TensorBoard does not "
+                f"display an HParam without metrics."
             )
 
     def write(self, writer: Any, key: str, step: int) -> None:

@@ -59,7 +59,9 @@ class HumanOutputFormat(KVWriter, SeqWriter):
         elif callable(getattr(filename_or_file, "write", None)):
             self._file = filename_or_file
         else:
-            raise ConfigurationError(f"filename_or_file must be a path, a text file or None, got {filename_or_file!r}")
+            raise ConfigurationError(
+                f"filename_or_file must be a path, a text file or None, got {filename_or_file!r}. Pass one of these."
+            )
 
     @property
     def file(self) -> TextIO:

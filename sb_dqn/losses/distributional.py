@@ -33,7 +33,7 @@ def project(atoms: Tensor, probabilities: Tensor, support: Tensor) -> Tensor:
     if atoms.shape != probabilities.shape or support.dim() != 1 or support.shape[0] < 2:
         raise ValueError(
             f"atoms, probabilities and support must have shapes [..., M], [..., M] and [Z] with Z >= 2, got "
-            f"{tuple(atoms.shape)}, {tuple(probabilities.shape)} and {tuple(support.shape)}"
+            f"{tuple(atoms.shape)}, {tuple(probabilities.shape)} and {tuple(support.shape)}. Reshape them."
         )
     last = support.shape[0] - 1
     place = ((atoms - support[0]) * (last / (support[-1] - support[0]))).clamp(0, last)
@@ -108,7 +108,7 @@ def quantile_huber(
     if predicted.shape[:-1] != target.shape[:-1] or taus.shape[-1] != predicted.shape[-1]:
         raise ValueError(
             f"predicted, taus and target must have shapes [..., M], [..., M] and [..., M'], got {tuple(predicted.shape)}, "
-            f"{tuple(taus.shape)} and {tuple(target.shape)}"
+            f"{tuple(taus.shape)} and {tuple(target.shape)}. Reshape them."
         )
     with torch.no_grad():
         taus = taus.expand_as(predicted)
@@ -184,7 +184,7 @@ def fraction_loss(fractions: Tensor, at_fractions: Tensor, at_midpoints: Tensor)
     if fractions.shape[-1] != gradient.shape[-1]:
         raise ValueError(
             f"fractions and at_midpoints must have shapes [..., M-1] and [..., M], got {tuple(fractions.shape)} and "
-            f"{tuple(at_midpoints.shape)}"
+            f"{tuple(at_midpoints.shape)}. Reshape them."
         )
     return _zero_with_gradient(gradient, fractions)
 
@@ -198,7 +198,7 @@ def fraction_gradient(at_fractions: Tensor, at_midpoints: Tensor) -> Tensor:
     if at_fractions.shape[-1] + 1 != at_midpoints.shape[-1]:
         raise ValueError(
             f"at_fractions and at_midpoints must have shapes [..., M-1] and [..., M], got {tuple(at_fractions.shape)} and "
-            f"{tuple(at_midpoints.shape)}"
+            f"{tuple(at_midpoints.shape)}. Reshape them."
         )
     return (2.0 * at_fractions - at_midpoints[..., 1:] - at_midpoints[..., :-1]).detach()
 

@@ -68,4 +68,6 @@ def lambda_returns(r_t: Tensor, discount_t: Tensor, v_t: Tensor, lambda_t: Tenso
 
 def _check_same_shapes(*tensors: Tensor) -> None:
     if tensors[0].dim() < 1 or len({tensor.shape for tensor in tensors}) > 1:
-        raise ValueError(f"shapes must all be the same [T, B], got {[tuple(tensor.shape) for tensor in tensors]}")
+        raise ValueError(
+            f"shapes must all be the same [T, B], got {[tuple(tensor.shape) for tensor in tensors]}. Reshape them."
+        )

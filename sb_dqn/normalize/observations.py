@@ -123,7 +123,7 @@ def _normalized_keys(leaves: Mapping[str, Space], keys: Sequence[str] | None) ->
         if key not in allowed:
             raise ConfigurationError(
                 f"normalize_observations['keys'] must be keys of floating-point observations {allowed}, got "
-                f"{key!r}.{nearest(key, allowed)}"
+                f"{key!r}. Use these keys.{nearest(key, allowed)}"
             )
     if not allowed:
         raise ConfigurationError(

@@ -139,7 +139,7 @@ def split_policy_kwargs(
     ]
     if misplaced:
         raise ConfigurationError(
-            f"policy_kwargs has no {misplaced[0]!r}, which is an argument of the algorithm's constructor. Give it there."
+            f"policy_kwargs must not have {misplaced[0]!r}, an argument of the algorithm's constructor, got it. Pass it there."
         )
     kwargs = classes_of_names(check_keys("policy_kwargs", policy_kwargs, allowed | set(OPTIMIZER_KEYS)))
     optimizer = {key: kwargs.pop(key) for key in OPTIMIZER_KEYS if key in kwargs}

@@ -220,7 +220,8 @@ def refuse_dict_in_list(net_arch: Any, towers: tuple[str, str]) -> None:
     separate = next(entry for entry in net_arch if isinstance(entry, Mapping))
     form = ", ".join(f"{name}={_joined(shared, separate.get(name, []))}" for name in towers)
     raise ConfigurationError(
-        f"policy_kwargs['net_arch'] must be a list of widths or a dict, got {net_arch!r}. Give dict({form}); the two share no layer"
+        f"policy_kwargs['net_arch'] must be a list of widths or a dict, got {net_arch!r}. Give dict({form}), whose "
+        f"parts share no layer."
     )
 
 

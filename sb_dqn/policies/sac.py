@@ -80,8 +80,8 @@ class SACPolicy(StochasticPolicy):
         super().__init__(observation_space, action_space)
         if not isinstance(action_space, (spaces.Box, spaces.Discrete)):
             raise SpaceError(
-                f"action space {action_space} is not supported by SAC; allowed: Box(low, high, ...) with finite bounds, and "
-                f"Discrete(n, start=...). For several choices at once take PPO, or a DQN"
+                f"the action space of SAC must be Box(low, high, ...) with finite bounds or Discrete(n, start=...), "
+                f"got {action_space}. For several choices at once use PPO or a DQN."
             )
         self.actions = actions_of(action_space)
         extractor = extractor_of_kind(self.kind, observation_space, features_extractor_class, normalize_images)

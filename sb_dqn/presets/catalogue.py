@@ -57,7 +57,9 @@ def find_preset(algo: str, env_id: str, name: str | None = None) -> Preset | Non
             if name in entries:
                 return entries[name]
         allowed = sorted({entry for entries in lineage for entry in entries})
-        raise ConfigurationError(f"preset of {algo} must be one of {allowed}, got {name!r}.{nearest(name, allowed)}")
+        raise ConfigurationError(
+            f"preset of {algo} must be one of {allowed}, got {name!r}. Use one of them.{nearest(name, allowed)}"
+        )
     for entries in lineage:
         matching = [entry for entry in entries if entry == env_id or fnmatchcase(env_id, entry)]
         if matching:
@@ -122,7 +124,7 @@ def _preset(name: str, file: str, raw: dict[str, Any]) -> Preset:
     missing = {"source", "n_timesteps", "policy"} - raw.keys()
     if missing:
         raise ConfigurationError(
-            f"preset {name!r} in {file}.yaml must have {', '.join(sorted(missing))}, got {sorted(raw)}"
+            f"preset {name!r} in {file}.yaml must have {', '.join(sorted(missing))}, got {sorted(raw)}. Add them."
         )
     reserved = {key: value for key, value in raw.items() if key in _RESERVED}
     settings = {key: value for key, value in raw.items() if key not in _RESERVED}

@@ -29,11 +29,14 @@ def parse_value(text: str) -> Any:
     try:
         value = plain(yaml.safe_load(text))
     except yaml.YAMLError as error:
-        raise ValueError(f"value must be a YAML or Python literal, got {text!r}") from error
+        raise ValueError(
+            f"value must be a YAML or Python literal, got {text!r}. Quote text, and close brackets."
+        ) from error
     if _has_tuple(value):
         with_lists = text.strip().replace("(", "[").replace(")", "]")
         raise ValueError(
-            f"value must be a YAML or Python literal, got {text.strip()!r}. YAML has lists instead of tuples: {with_lists}"
+            f"value must be a YAML or Python literal, got {text.strip()!r}. Write {with_lists}, "
+            f"since YAML has lists instead of tuples."
         )
     return value
 

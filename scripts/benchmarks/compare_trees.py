@@ -69,7 +69,7 @@ class Worker:
         for line in self.process.stdout:
             if line.startswith(word):
                 return line[len(word) :]
-        raise RuntimeError(f"{' '.join(self.process.args[:2])} ended early; see its output above")  # type: ignore[index]
+        raise RuntimeError(f"{' '.join(self.process.args[:2])} ended early; see its output above")  # type: ignore[arg-type, index]
 
 
 @contextmanager

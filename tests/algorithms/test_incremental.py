@@ -201,14 +201,14 @@ def test_a_thread_that_cannot_write_does_not_end_the_training(tmp_path: Path, mo
 
     model = quick("CartPole-v1")
     monkeypatch.setattr(writer, "write_archive", full)
-    with pytest.warns(UserWarning, match="without this checkpoint: .*No space") as said:
+    with pytest.warns(UserWarning, match="the checkpoint was not written, .*No space") as said:
         model.learn(100, callback=CheckpointCallback(20, tmp_path, full=True, incremental=True))
     monkeypatch.setattr(writer, "write_archive", write_archive)
     assert len(said) == 1
     assert list((tmp_path / "replay_rows").iterdir()) == []  # no zip names any
     model.save(tmp_path / "later", full=True, incremental=True)
     assert differences(model, DQN.load(tmp_path, env="CartPole-v1", device="cpu")) == []
-    with pytest.raises(ConfigurationError, match="background=True requires both"):
+    with pytest.raises(ConfigurationError, match="both must be True with background=True"):
         model.save(tmp_path / "m", full=True, background=True)
 
 

@@ -205,7 +205,10 @@ def test_keys_of_a_dict() -> None:
     ("wrong", "named"),
     [
         ({"normalize_observations": 3}, "normalize_observations must be"),
-        ({"normalize_rewards": {"gamma": 0.9}}, "normalize_rewards has no 'gamma'"),
+        (
+            {"normalize_rewards": {"gamma": 0.9}},
+            "keys of normalize_rewards must be among ['clip', 'epsilon'], got 'gamma'",
+        ),
         ({"normalise_rewards": True}, "did you mean 'normalize_rewards'"),
     ],
 )

@@ -462,8 +462,8 @@ def test_lanes_keep_an_epsilon_of_their_own() -> None:
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "no memory": ({"policy": "MlpPolicy"}, "policy must be recurrent, got 'MlpPolicy'. Use 'MlpLstmPolicy'"),
-    "batch_size": ({"batch_size": 4}, "takes no 'batch_size'; give batch_B"),
-    "train_freq": ({"train_freq": 4}, "takes no 'train_freq'; give replay_ratio"),
+    "batch_size": ({"batch_size": 4}, "batch_size must be unset for R2D2, got 4. Set batch_B"),
+    "train_freq": ({"train_freq": 4}, "train_freq must be unset for R2D2, got 4. Set replay_ratio"),
     "ratio": ({"replay_ratio": 0}, "replay_ratio must be .* got 0"),
     "count": ({"count_burn_in": 1}, "count_burn_in must be .* got 1"),
     "batch_B": ({"batch_B": 0}, "batch_B must be .* got 0"),
@@ -501,7 +501,7 @@ def test_what_others_refuse() -> None:
         recurrent(Tiny(), sequences=False)
     with pytest.raises(ConfigurationError, match="must be feed-forward for PQN"):
         quick(lanes(2), "MlpLstmPolicy", PQN)
-    with pytest.raises(ConfigurationError, match="has no 'batch_t'"):
+    with pytest.raises(ConfigurationError, match="must be among .* got 'batch_t'"):
         recurrent(Tiny(), sequences={"batch_t": 3})
     with pytest.raises(ConfigurationError, match="munchausen must be False with value rescaling"):
         QLearning(Bootstrap(munchausen=Munchausen()), rescale_eps=1e-3)

@@ -121,7 +121,7 @@ def test_missing_files_suggest_the_nearest_names(tmp_path: Path) -> None:
         read_archive(tmp_path / "cartpol_best")
     with pytest.raises(CheckpointError, match=r"the folder .*nowhere does not exist"):
         model_info(tmp_path / "nowhere" / "m.zip")
-    with pytest.raises(CheckpointError, match="is a folder. Pass the .zip"):
+    with pytest.raises(CheckpointError, match="path must be a file, got the folder .*Pass the .zip"):
         model_info(tmp_path)
 
 

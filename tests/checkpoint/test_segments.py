@@ -215,7 +215,7 @@ def replace_by_link(rows: Path, name: str) -> None:
         (alter, "was altered: its SHA-256 digest differs from the manifest"),
         (
             lambda rows, name: (rows / name).unlink(),
-            "cannot be read .* needs the unchanged folder 'replay_rows' next to it",
+            "cannot be read .* Keep the folder 'replay_rows' next to the zip, unchanged",
         ),
         (lambda rows, name: (rows / name).write_bytes(b"12345678"), "as in the manifest, got 8"),
         (replace_by_pipe, "as in the manifest, got 0"),
@@ -315,9 +315,11 @@ def test_cursors_that_need_more_memory_than_the_segments_are_refused(tmp_path: P
 
 def test_a_folder_without_a_full_checkpoint_and_an_open_file(tmp_path: Path) -> None:
     write_archive(tmp_path / "plain.zip", {"kind": "model"}, {})
-    with pytest.raises(CheckpointError, match=r"is a folder without a full checkpoint. Pass the \.zip file"):
+    with pytest.raises(
+        CheckpointError, match=r"must be a full checkpoint, got the folder .* without one. Pass the \.zip file"
+    ):
         load(tmp_path)
-    with pytest.raises(ConfigurationError, match="path must be a path, got an open file"):
+    with pytest.raises(ConfigurationError, match="path must be a path with incremental=True, .* got an open file"):
         write_checkpoint(BytesIO(), {"kind": "model"}, {}, grown(3).segmented_rows())
 
 

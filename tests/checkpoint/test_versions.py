@@ -42,7 +42,7 @@ def test_every_verb_that_reads_a_newer_file_names_both_versions(
         assert says.startswith(
             f"{tmp_path / name} was written by sb_dqn 999.0.0, which is newer than the installed 0.1.0;"
         )
-        assert says.endswith("Update: pip install -U sb_dqn")
+        assert says.endswith("Update: pip install -U sb_dqn.")
         assert warning.filename == __file__
 
 

@@ -181,9 +181,12 @@ def test_ctrl_c_saves_and_resume_continues(run: Path, tmp_path: Path, monkeypatc
         (["train", "dqn", "CartPole-v1", "--set", "gamma=3"], "gamma must be a number >= 0 and <= 1, got 3"),
         (["train", "dqn", "CartPole-v1", "--preset", "CartPole"], "Did you mean 'CartPole-v1'"),
         (["train", "dqn", "CartPole-v1", "--env-set", "wind=3"], "wind"),
-        (["evaluate", "no_such_run"], "no_such_run does not exist. No model was found in runs."),
-        (["train"], "Missing ALGO and ENV. Usage: sb-dqn train ALGO ENV"),
-        (["train", "dqn"], "Missing ENV. Usage: sb-dqn train ALGO ENV"),
+        (
+            ["evaluate", "no_such_run"],
+            "must be a run or model file that exists, got no_such_run. Train a model first: runs has none.",
+        ),
+        (["train"], "ALGO and ENV must be set, got none. Use sb-dqn train ALGO ENV"),
+        (["train", "dqn"], "ENV must be set, got none. Use sb-dqn train ALGO ENV"),
         (["presets", "dqn", "--name", "CartPole"], "--name must be one of"),
         (["info", str(Path(__file__))], "test_commands.py"),
         (
@@ -193,10 +196,10 @@ def test_ctrl_c_saves_and_resume_continues(run: Path, tmp_path: Path, monkeypatc
         (["enjoy", "run", "--video", "film"], "the name of a video must end in"),
         (
             ["enjoy", "run", "--video", "no/such/film.gif"],
-            "cannot write no/such/film.gif: the folder no/such does not exist",
+            "the folder of a video must exist, got no/such/film.gif, but no/such does not exist",
         ),
         (["plot", ".", "--output", "curve.xyz"], "the name of a picture must end in"),
-        (["plot", ".", "--output", "no/such/curve.png"], "cannot write no/such/curve.png"),
+        (["plot", ".", "--output", "no/such/curve.png"], "the folder of a picture must exist, got no/such/curve.png"),
     ],
 )
 def test_user_error_is_one_line_and_status_2(

@@ -181,7 +181,7 @@ def test_redraw_rejects_options(compared: tuple[Path, str]) -> None:
         rejected = call("compare", compared[0], option, value)
         assert rejected.exit_code == 2
         message = " ".join(rejected.output.split())
-        assert f"{'--steps' if option == '-n' else option} has no effect without --env. Remove it" in message
+        assert f"{'--steps' if option == '-n' else option} must be used with --env, got no --env. Remove it" in message
 
 
 def test_resume_of_a_run_without_evaluation_only_evaluates(compared: tuple[Path, str], tmp_path: Path) -> None:
@@ -333,7 +333,7 @@ def test_one_comparison_at_a_time_in_a_folder(tmp_path: Path) -> None:
     [
         (["dqnn", "DoubleDQN", "--env", "CartPole-v1"], "Did you mean 'dqn'"),
         (["DQN", "--env", "CartPole-v11"], "Did you mean 'CartPole-v1'"),
-        (["DQN", "--env", "CartPole-v1", "-o", "gama=0.9"], "DQN takes no 'gama'. Did you mean 'gamma'"),
+        (["DQN", "--env", "CartPole-v1", "-o", "gama=0.9"], "got 'gama'. Use one of them. Did you mean 'gamma'"),
         (["DQN", "--env", "CartPole-v1", "-o", "gamma"], "must have the form name=value"),
         (["DQN", "--env", "CartPole-v1", "-o", "DoubleDQN.gamma=0.9"], "must be one of DQN, got DoubleDQN"),
         (["DQN", "--env", "CartPole-v1", "-o", "DubleDQN.gamma=0.9"], "Did you mean 'doubledqn'"),
@@ -344,7 +344,7 @@ def test_one_comparison_at_a_time_in_a_folder(tmp_path: Path) -> None:
         ),
         (
             ["DQN", "--env", "CartPole-v1", "-o", "seed=3"],
-            "seed is the same for all runs. Use --seeds N of `sb-dqn compare`",
+            "seed must be the same for all runs, got it for one algorithm. Use --seeds N of `sb-dqn compare`",
         ),
         (["DQN", "--env", "CartPole-v1", "-o", "DQN.device=cpu"], "Use --device NAME of `sb-dqn compare`"),
         (
@@ -354,7 +354,7 @@ def test_one_comparison_at_a_time_in_a_folder(tmp_path: Path) -> None:
         (["no_such_folder"], "must be the folder of a comparison, got no_such_folder"),
         (
             ["DQN", "DoubleDQN"],
-            "Missing option --env. Name the environment, for example sb-dqn compare DQN DoubleDQN --env",
+            "--env must be set, got none. Name the environment, for example sb-dqn compare DQN DoubleDQN --env",
         ),
         ([], "Missing argument"),
     ],

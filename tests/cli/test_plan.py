@@ -126,5 +126,7 @@ def test_other_dicts_replace_those_of_the_preset() -> None:
     [("n_envs=2", "--n-envs N"), ("policy=CnnPolicy", "--policy NAME"), ("env=3", "the argument ENV")],
 )
 def test_names_with_an_option_of_their_own_are_rejected(assignment: str, option: str) -> None:
-    with pytest.raises(click.BadParameter, match=f"is not a constructor keyword. Use {option} of `sb-dqn train`"):
+    with pytest.raises(
+        click.BadParameter, match=f"must be set by its own option, got it with --set. Use {option} of `sb-dqn train`"
+    ):
         make_plan("DQN", "CartPole-v1", assignments=[assignment])

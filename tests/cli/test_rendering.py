@@ -114,7 +114,7 @@ def test_video_without_ffmpeg_names_the_extra(
     replace_imageio(monkeypatch, get_writer)
     with pytest.raises(
         ConfigurationError,
-        match=r"A .mp4 video requires ffmpeg. Install it with pip install 'sb_dqn\[video\]', or .* .gif",
+        match=r"ffmpeg must be installed to record a .mp4 video, got none. Run pip install 'sb_dqn\[video\]', or .* .gif",
     ):
         VideoFile(tmp_path / "film.mp4", 15.0)
 
@@ -129,9 +129,9 @@ def test_unwritable_video_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
     replace_imageio(monkeypatch, lambda path, **kwargs: Full())
     video = VideoFile(tmp_path / "film.mp4", 15.0)
-    with pytest.raises(ConfigurationError, match="Cannot write .*film.mp4: No space left"):
+    with pytest.raises(ConfigurationError, match="film.mp4 cannot be written: No space left"):
         video.show(np.zeros((4, 4, 3), np.uint8))
-    with pytest.raises(ConfigurationError, match="Cannot write .*film.mp4: No space left"):
+    with pytest.raises(ConfigurationError, match="film.mp4 cannot be written: No space left"):
         video.close()
 
 

@@ -230,7 +230,7 @@ def test_run_can_be_resumed_after_an_environment_error(
     assert ended.value.code == 1
     assert "Traceback" not in err
     assert err.startswith("Error: the environment in lane 0 raised at step")
-    assert f"ZeroDivisionError: division by zero ({__file__}, line " in err
+    assert f"ZeroDivisionError: division by zero. Fix the environment. ({__file__}, line " in err
     assert "error at step 149" in out
     assert f"resume {folder}" in out
     assert (folder / "model.zip").is_file()

@@ -20,7 +20,9 @@ def test_folders_are_numbered_and_slashes_are_replaced(tmp_path: Path) -> None:
 
 def test_unwritable_folder_is_named(tmp_path: Path) -> None:
     (tmp_path / "runs").write_text("a file where the folder should be")
-    with pytest.raises(click.ClickException, match=r"Cannot write to .*runs.*Choose another folder with --folder"):
+    with pytest.raises(
+        click.ClickException, match=r"runs must be writable, got: .*Choose another folder with --folder"
+    ):
         new_run_folder(tmp_path / "runs", "DQN", "CartPole-v1")
 
 
@@ -49,7 +51,9 @@ def test_missing_models_are_reported_with_those_available(tmp_path: Path, monkey
     run.mkdir(parents=True)
     (run / "config.yaml").touch()
     (run / "best_model.zip").touch()
-    with pytest.raises(click.BadParameter, match=r"No model.zip in .*best_model.zip"):
+    with pytest.raises(click.BadParameter, match=r"must be a folder with model.zip, got .*best_model.zip"):
         find_run(run)
-    with pytest.raises(click.BadParameter, match=r"gone does not exist. Available: runs/dqn_CartPole-v1_1"):
+    with pytest.raises(
+        click.BadParameter, match=r"must be .* that exists, got gone. Use one of runs/dqn_CartPole-v1_1"
+    ):
         find_run(Path("gone"))

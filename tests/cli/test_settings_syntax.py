@@ -32,7 +32,9 @@ def test_c51_is_an_alias() -> None:
 
 
 def test_unknown_algorithm_suggests_the_nearest() -> None:
-    with pytest.raises(click.BadParameter, match=r"must be one of .*, got 'dubledqn'. Did you mean 'doubledqn'"):
+    with pytest.raises(
+        click.BadParameter, match=r"must be one of .*, got 'dubledqn'. Use one of them. Did you mean 'doubledqn'"
+    ):
         canonical("dubledqn")
 
 
@@ -139,7 +141,7 @@ def test_a_dotted_name_is_answered_with_the_dict(wrong: str, right: str) -> None
     with pytest.raises(click.BadParameter) as rejected:
         parse_assignments([wrong], "--env-set")
     assert rejected.value.param_hint == "--env-set"
-    assert rejected.value.message.endswith(f'in its dict: --env-set "{right}"')
+    assert rejected.value.message.endswith(f'in its dict: --env-set "{right}".')
     parse_assignments([right])
 
 

@@ -290,9 +290,18 @@ def test_whole_numbers_may_be_floats() -> None:
         ({"env_id": "ALE/Pong-v5", "max_frames": -1}, "max_frames must be .* got -1"),
         ({"env_id": "ALE/Pong-v5", "num_threads": -1}, "num_threads must be .* got -1"),
         ({"env_id": "ALE/Pong-v5", "protocol": 3}, r"protocol must be one of \['classic', 'sticky'\].* got 3"),
-        ({"env_id": "ALE/Pong-v5", "wrapper_kwargs": {}}, "does not accept 'wrapper_kwargs': .* use protocol="),
-        ({"env_id": "ALE/Pong-v5", "vec_env_cls": None}, "does not accept 'vec_env_cls': .* use num_threads="),
-        ({"env_id": "ALE/Pong-v5", "frame_stak": 4}, "must be among .*got 'frame_stak'. Did you mean 'frame_stack'"),
+        (
+            {"env_id": "ALE/Pong-v5", "wrapper_kwargs": {}},
+            "wrapper_kwargs must be unset for make_atari_env, .* Use protocol=",
+        ),
+        (
+            {"env_id": "ALE/Pong-v5", "vec_env_cls": None},
+            "vec_env_cls must be unset for make_atari_env, .* Use num_threads=",
+        ),
+        (
+            {"env_id": "ALE/Pong-v5", "frame_stak": 4},
+            "must be among .*got 'frame_stak'. Use one of them. Did you mean 'frame_stack'",
+        ),
         ({"env_id": "ALE/Pong-v5", "env_kwargs": 3}, "env_kwargs must be .* got 3"),
         ({"env_id": "ALE/Pong-v5", "env_kwargs": {"stack_num": 4}}, r"must not contain .*got \['stack_num'\]"),
         ({"env_id": "ALE/Pong-v5", "env_kwargs": {"speed": 4}}, "must be arguments of AtariVectorEnv.*speed"),

@@ -22,7 +22,7 @@ make_cartpole = partial(make_vec_env, "CartPole-v1", 2)
 WAYS = {
     "VecNormalize": "normalize_observations=True*",
     "VecMonitor": "make_vec_env(..., monitor_dir=...) *",
-    "VecCheckNan": "leave the wrappers out",
+    "VecCheckNan": "leave the wrappers out.",
     "VecFrameStack": "make_vec_env(*wrapper_class=gymnasium.wrappers.FrameStackObservation, *'stack_size': 4*",
 }
 

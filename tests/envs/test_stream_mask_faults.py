@@ -188,7 +188,7 @@ class Observed(ToyGame):
             Observed,
             "legel",
             ConfigurationError,
-            r"or an observation key of \['legal', .*got 'legel'. Did you mean 'legal'",
+            r"or an observation key of \['legal', .*got 'legel'. Use one of them. Did you mean 'legal'",
         ),
         (Observed, "legal", SpaceError, r"must be bool, .*of shape \(4,\), got MultiBinary\(3\). Use MultiBinary"),
         (Observed, "soft", SpaceError, r"must be bool, or integers 0 and 1, .*got Box"),

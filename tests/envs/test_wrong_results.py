@@ -123,7 +123,9 @@ def test_errors_of_the_environment_itself_are_not_changed() -> None:
         def step(self, action: Any) -> Any:
             raise ValueError("not enough values to unpack")
 
-    with pytest.raises(EnvironmentFault, match="at step 1: ValueError: not enough values to unpack$"):
+    with pytest.raises(
+        EnvironmentFault, match="at step 1: ValueError: not enough values to unpack. Fix the environment.$"
+    ):
         play(Own())
 
 

@@ -244,7 +244,7 @@ def test_the_cnn_for_the_size_at_hand() -> None:
     assert default_cnn(image(4, NATURE_PIXELS, NATURE_PIXELS)) is NatureCNN
     assert default_cnn(image(4, NATURE_PIXELS - 1, 84)) is MinAtarCNN
     assert default_cnn(bools(4, 10, 10)) is MinAtarCNN
-    with pytest.raises(ConfigurationError, match="36 x 36 or more"):
+    with pytest.raises(ConfigurationError, match="36 x 36 or larger"):
         NatureCNN(image(4, NATURE_PIXELS - 1, 84))
 
 

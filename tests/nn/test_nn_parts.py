@@ -146,7 +146,7 @@ def test_a_cnn_of_other_sizes() -> None:
 @pytest.mark.parametrize(
     ("space", "kwargs", "message"),
     [
-        (image(3, 20, 20), {}, "too small for kernels"),
+        (image(3, 20, 20), {}, "images must be .* or larger for kernels"),
         (image(3, 36, 36), {"channels": (8, 8)}, "must have the same length"),
         (spaces.Box(0, 1, (3, 36, 36), np.float32), {}, "must be an image"),
         (spaces.Box(-1, 1, (4,), np.float32), {}, "'MlpPolicy' for vectors"),

@@ -32,7 +32,7 @@ def test_the_form_that_works_is_named(algorithm: Any, policy: str, given: Any, w
         ConfigurationError, match=r"must be a list of widths or a dict, got .*share no layer"
     ) as refusal:
         build(algorithm, given, policy)
-    named = re.search(r"Give dict\((.*?)\);", str(refusal.value))
+    named = re.search(r"Give dict\((.*?)\), whose", str(refusal.value))
     assert named is not None
     assert named.group(1) == ", ".join(f"{name}={widths}" for name, widths in works.items())
     build(algorithm, works, policy)

@@ -192,9 +192,9 @@ def test_what_is_no_policy(given: Any, message: str) -> None:
 @pytest.mark.parametrize(
     ("kwargs", "message"),
     [
-        ({"net_arc": [3]}, "policy_kwargs has no 'net_arc'.*Did you mean 'net_arch'"),
-        ({"optimizer": "adam"}, "policy_kwargs has no 'optimizer'.*Did you mean 'optimizer_"),
-        ({"observation_space": VECTOR}, "policy_kwargs has no 'observation_space'"),
+        ({"net_arc": [3]}, "keys of policy_kwargs must be .* got 'net_arc'.*Did you mean 'net_arch'"),
+        ({"optimizer": "adam"}, "keys of policy_kwargs must be .* got 'optimizer'.*Did you mean 'optimizer_"),
+        ({"observation_space": VECTOR}, "keys of policy_kwargs must be .* got 'observation_space'"),
         (7, "policy_kwargs must be a dict.* got 7"),
         ("net_arch", "policy_kwargs must be a dict.* got 'net_arch'"),
         ([64, 64], "policy_kwargs must be a dict.* got .*"),
@@ -217,7 +217,7 @@ class NoWidth(nn.Module):
     [
         (CnnPolicy, VECTOR, {}, "must be one image .* for CnnPolicy, got .* Use 'MlpPolicy' for vectors"),
         (CnnPolicy, NESTED, {}, "must be one image .* for CnnPolicy.*'MultiInputPolicy' for a Dict"),
-        (CnnPolicy, spaces.Box(0, 255, (1, 2, 20), np.uint8), {}, "too small"),
+        (CnnPolicy, spaces.Box(0, 255, (1, 2, 20), np.uint8), {}, "images must be .* or larger"),
         (
             MultiInputPolicy,
             VECTOR,
@@ -253,7 +253,7 @@ class NoWidth(nn.Module):
             MlpPolicy,
             VECTOR,
             {"features_extractor_class": Doubler, "features_extractor_kwargs": {"ones": 1}},
-            "features_extractor_class=Doubler does not take features_extractor_kwargs=.*ones",
+            "features_extractor_kwargs must be arguments of Doubler, .*got .*ones",
         ),
         (MlpPolicy, VECTOR, {"features_extractor_kwargs": 3}, "features_extractor_kwargs"),
     ],
@@ -333,7 +333,7 @@ def test_a_bare_tensor_is_refused_by_the_nets() -> None:
 def test_arguments_of_algorithms_are_sent_to_the_constructor(name: str) -> None:
     with pytest.raises(
         ConfigurationError,
-        match=f"policy_kwargs has no '{name}', which is an argument of the algorithm's constructor. Give it there",
+        match=f"policy_kwargs must not have '{name}', an argument of the algorithm's constructor, got it. Pass it there",
     ):
         split_policy_kwargs(MlpPolicy, {name: 1})
     assert any(name in constructor_arguments(algorithm) for algorithm in ALGORITHMS.values())

@@ -150,7 +150,7 @@ def test_feed_forward_policies_have_no_state() -> None:
 @pytest.mark.parametrize("policies", [VALUE_POLICIES, ACTOR_CRITIC_POLICIES])
 def test_recurrent_keywords_are_for_recurrent_policies(key: str, policies: dict[str, type[Policy]]) -> None:
     assert key in split_policy_kwargs(policies["CnnLstmPolicy"], {key: 1})[0]
-    with pytest.raises(ConfigurationError, match=f"policy_kwargs has no '{key}'"):
+    with pytest.raises(ConfigurationError, match=f"keys of policy_kwargs must be .* got '{key}'"):
         split_policy_kwargs(policies["CnnPolicy"], {key: 1})
 
 

@@ -61,9 +61,9 @@ def test_an_unclosed_list_is_refused() -> None:
     ],
 )
 def test_a_tuple_in_yaml_is_refused_with_the_list(text: str, with_lists: str) -> None:
-    with pytest.raises(ValueError, match="YAML has lists instead of tuples") as refused:
+    with pytest.raises(ValueError, match=r"Write .*, since YAML has lists instead of tuples\.$") as refused:
         parse_value(text)
-    assert str(refused.value).endswith(f": {with_lists}")
+    assert f"Write {with_lists}, since" in str(refused.value)
     parse_value(with_lists)
 
 

@@ -75,7 +75,7 @@ def _log_softmax_backward(gradient: Array, y: Array, dim: int, dtype: torch.dtyp
 
 def _huber(x: Array, y: Array, reduction: int = 1, delta: float = 1.0) -> Any:
     if reduction:
-        raise TypeError(f"reduction must be 0 (none), got {reduction}")
+        raise TypeError(f"reduction must be 0 (none), got {reduction}. Use 'none'.")
     distance = np.abs(x - y)
     clipped = np.minimum(distance, delta)
     return clipped * (distance - 0.5 * clipped)

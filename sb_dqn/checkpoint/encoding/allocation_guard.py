@@ -54,5 +54,5 @@ class AllocationGuard(TorchFunctionMode):
         if self.bytes_left < 0 or self.calls_left < 0:
             raise CheckpointError(
                 "the arguments of the file describe a far larger network than the parameters in it. The file is damaged, or "
-                "was made to exhaust memory"
+                "was made to exhaust memory. Load another copy."
             )

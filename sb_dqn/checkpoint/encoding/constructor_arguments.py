@@ -153,7 +153,8 @@ def decode_value(
         raise
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError, RuntimeError) as error:
         raise CheckpointError(
-            f"argument {name!r} of the file cannot be read ({type(error).__name__}: {error})"
+            f"argument {name!r} of the file cannot be read ({type(error).__name__}: {error}). The file is damaged. Load another "
+            f"copy."
         ) from None
 
 
@@ -200,8 +201,8 @@ def _decode(name: str, data: Any, table: Mapping[str, type], custom: Mapping[str
 def _lookup(name: str, short: str, table: Mapping[str, type]) -> type:
     if short not in table:
         raise CheckpointError(
-            f"argument {name!r} of the file names the unknown class {short!r}.{nearest(short, table)} "
-            f"Known classes: {sorted(table)}"
+            f"class of argument {name!r} of the file must be one of {sorted(table)}, got {short!r}. Update sb_dqn, or load "
+            f"another copy.{nearest(short, table)}"
         )
     return table[short]
 
@@ -210,7 +211,8 @@ def _build(name: str, data: dict[str, Any], table: Mapping[str, type], custom: M
     cls = _lookup(name, data["name"], table)
     if not dataclasses.is_dataclass(cls):
         raise CheckpointError(
-            f"argument {name!r} of the file is an object of {data['name']!r}, which is not a dataclass. The file is damaged"
+            f"argument {name!r} of the file is an object of {data['name']!r}, which is not a dataclass. The file is "
+            f"damaged. Load another copy."
         )
     fields = {key: _decode(f"{name}.{key}", inner, table, custom, trust) for key, inner in data["fields"].items()}
     return cls(**fields)
@@ -261,14 +263,16 @@ def _(value: torch.device, name: str) -> dict[str, Any]:
 def _decode_array(data: dict[str, Any]) -> Any:
     dtype = np.dtype(str(data["dtype"]))
     if dtype.kind not in "biuf":
-        raise CheckpointError(f"arrays in a model file must hold bools, integers or floats, got dtype {dtype}")
+        raise CheckpointError(
+            f"arrays in a model file must hold bools, integers or floats, got dtype {dtype}. Convert them."
+        )
     return np.frombuffer(base64.b64decode(data["data"]), dtype).reshape(data["shape"]).copy()
 
 
 def _torch_dtype(name: str) -> torch.dtype:
     dtype = vars(torch).get(name)
     if not isinstance(dtype, torch.dtype):
-        raise CheckpointError(f"the file names the unknown torch dtype {name!r}")
+        raise CheckpointError(f"a dtype in the file must be one of torch, got {name!r}. Load another copy.")
     return dtype
 
 
@@ -286,7 +290,7 @@ def _encode_foreign(name: str, value: Any) -> dict[str, Any]:
     except Exception as error:  # the object's own reduction may raise anything
         raise CheckpointError(
             f"argument {name!r} is {value!r}, which cannot be saved ({type(error).__name__}: {error}). "
-            f"Pass plain data, or a class or function that can be imported"
+            f"Pass plain data, or a class or function that can be imported."
         ) from error
     return {TAG: "pickle", "shows": repr(value)[:200], "data": base64.b64encode(raw).decode()}
 
@@ -301,7 +305,7 @@ def _decode_foreign(name: str, data: dict[str, Any], custom: Mapping[str, Any], 
     if not trust:
         raise CheckpointError(
             f"argument {name!r} of the file {what}, which loading does not run. To load it, {fix} with "
-            f"the object to use, or trust=True if you know who made the file (it can then run any code)"
+            f"the object to use, or trust=True if you know who made the file (it can then run any code)."
         )
     try:
         if by_path:
@@ -310,7 +314,7 @@ def _decode_foreign(name: str, data: dict[str, Any], custom: Mapping[str, Any], 
     except Exception as error:  # imported or unpickled code may raise anything
         raise CheckpointError(
             f"argument {name!r} of the file {what}, which fails to load ({type(error).__name__}: {error}). To load the "
-            f"model without it, {fix}"
+            f"model without it, {fix}."
         ) from error
 
 

@@ -33,7 +33,7 @@ class CustomObjects(dict[str, Any]):
         """
         for name in sorted(set(names) - self.looked_up):
             warnings.warn(
-                f"custom_objects: the file has no {name!r}, so nothing is replaced.{nearest(name, known)} "
-                f"It has {sorted(known)}",
+                f"keys of custom_objects must be among {sorted(known)}, got {name!r}, which replaces nothing. Use one of "
+                f"them.{nearest(name, known)}",
                 stacklevel=3,
             )

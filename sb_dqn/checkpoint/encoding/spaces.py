@@ -26,7 +26,7 @@ def encode_space(space: Space) -> dict[str, Any]:
     Raises:
         SpaceError: the kind of space is not supported.
     """
-    raise SpaceError(f"a space that is saved must be {SUPPORTED}, got {space}")
+    raise SpaceError(f"a space that is saved must be {SUPPORTED}, got {space}. Use one of these.")
 
 
 @encode_space.register
@@ -67,12 +67,16 @@ def decode_space(data: Any) -> Space:
     except CheckpointError:
         raise
     except (KeyError, TypeError, ValueError, AssertionError, OverflowError, AttributeError, RecursionError) as error:
-        raise CheckpointError(f"a space in the file cannot be read ({type(error).__name__}: {error})") from None
+        raise CheckpointError(
+            f"a space in the file cannot be read ({type(error).__name__}: {error}). The file is damaged. Load another copy."
+        ) from None
 
 
 def _decode(data: Any) -> Space:
     if data["kind"] not in DECODERS:
-        raise CheckpointError(f"a space in a model file must be {SUPPORTED}, got the kind {data['kind']!r}")
+        raise CheckpointError(
+            f"a space in a model file must be {SUPPORTED}, got the kind {data['kind']!r}. Load another copy."
+        )
     return DECODERS[data["kind"]](data)
 
 
@@ -84,7 +88,9 @@ def _dict(data: Any) -> spaces.Dict:
 def _box(data: Any) -> spaces.Box:
     dtype, shape = _dtype(data), tuple(int(length) for length in data["shape"])
     if math.prod(shape) > MAX_ELEMENTS:
-        raise CheckpointError(f"a Box in a model file must have at most {MAX_ELEMENTS} elements, got shape {shape}")
+        raise CheckpointError(
+            f"a Box in a model file must have at most {MAX_ELEMENTS} elements, got shape {shape}. Use a smaller space."
+        )
     low, high = (_decode_numbers(data[name], shape, dtype) for name in ("low", "high"))
     return spaces.Box(low, high, shape, dtype.type)
 
@@ -114,7 +120,7 @@ DECODERS: Mapping[str, Callable[[Any], Space]] = {
 def _dtype(data: Any) -> np.dtype[Any]:
     dtype = np.dtype(str(data["dtype"]))
     if dtype.kind not in "biuf":
-        raise CheckpointError(f"the dtype of a space must be bool, integer or float, got {dtype}")
+        raise CheckpointError(f"the dtype of a space must be bool, integer or float, got {dtype}. Load another copy.")
     return dtype
 
 

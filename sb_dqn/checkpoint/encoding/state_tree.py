@@ -46,7 +46,9 @@ def unpack(skeleton: Any, tensors: dict[str, Tensor]) -> Any:
     except CheckpointError:
         raise
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError, RuntimeError) as error:
-        raise CheckpointError(f"the state cannot be rebuilt ({type(error).__name__}: {error})") from None
+        raise CheckpointError(
+            f"the state cannot be rebuilt ({type(error).__name__}: {error}). The file is damaged. Load another copy."
+        ) from None
 
 
 def encode_number(value: int | float) -> Any:
@@ -63,7 +65,7 @@ def encode_scalar(value: np.generic, where: str) -> dict[str, Any]:
         CheckpointError: the value is a date, a text or a record.
     """
     if value.dtype.kind not in SCALAR_KINDS or value.dtype.itemsize > 16:
-        raise CheckpointError(f"{where} must be {ALLOWED}, got a NumPy {value.dtype}")
+        raise CheckpointError(f"{where} must be {ALLOWED}, got a NumPy {value.dtype}. Convert it first.")
     return {TAG: "scalar", "dtype": value.dtype.str, "value": value.tobytes().hex()}
 
 
@@ -76,9 +78,11 @@ def decode_tagged(node: dict[str, Any]) -> Any:
     if node[TAG] == "scalar":
         dtype = np.dtype(str(node["dtype"]))
         if dtype.kind not in SCALAR_KINDS:
-            raise CheckpointError(f"the state has a NumPy number of the unknown dtype {dtype}")
+            raise CheckpointError(
+                f"a NumPy number of the state must have a known dtype, got {dtype}. Load another copy."
+            )
         return np.frombuffer(bytes.fromhex(node["value"]), dtype=dtype)[0]
-    raise CheckpointError(f"the state has a value of the unknown kind {node[TAG]!r}")
+    raise CheckpointError(f"values of the state must be of known kinds, got {node[TAG]!r}. Load another copy.")
 
 
 def _pack(node: Any, path: tuple[str, ...], tensors: dict[str, Tensor]) -> Any:
@@ -99,7 +103,9 @@ def _pack(node: Any, path: tuple[str, ...], tensors: dict[str, Tensor]) -> Any:
         return {TAG: "tuple", "items": [_pack(inner, (*path, str(i)), tensors) for i, inner in enumerate(node)]}
     if kind is dict or kind is OrderedDict:
         return _pack_dict(node, path, tensors)
-    raise CheckpointError(f"{_name(path)} must be {ALLOWED}, got a {kind.__module__}.{kind.__qualname__}")
+    raise CheckpointError(
+        f"{_name(path)} must be {ALLOWED}, got a {kind.__module__}.{kind.__qualname__}. Convert it first."
+    )
 
 
 def _pack_dict(node: dict[Any, Any], path: tuple[str, ...], tensors: dict[str, Tensor]) -> Any:
@@ -108,7 +114,7 @@ def _pack_dict(node: dict[Any, Any], path: tuple[str, ...], tensors: dict[str, T
     items = []
     for key, inner in node.items():
         if isinstance(key, (Tensor, np.ndarray)):
-            raise CheckpointError(f"keys of {_name(path)} must be hashable, got a tensor or array. Use a str or int")
+            raise CheckpointError(f"keys of {_name(path)} must be hashable, got a tensor or array. Use a str or int.")
         items.append([_pack(key, (*path, "key"), tensors), _pack(inner, (*path, str(key)), tensors)])
     return {TAG: "dict" if type(node) is dict else "ordered", "items": items}
 
@@ -142,7 +148,7 @@ def _from_numpy(array: np.ndarray[Any, Any], path: tuple[str, ...]) -> Tensor:
         tensor = None
     if tensor is None or tensor.dtype not in NAMES:
         raise CheckpointError(
-            f"{_name(path)} must have a dtype of torch, got a NumPy array of {array.dtype}. Convert it first"
+            f"{_name(path)} must have a dtype of torch, got a NumPy array of {array.dtype}. Convert it first."
         )
     return tensor
 

@@ -49,7 +49,7 @@ def atomic_write(path: Path) -> Iterator[BinaryIO]:
         _fsync_folder(path.parent)
     except OSError as error:
         reason = error.strerror or str(error)
-        fix = "Choose a writable folder with enough free space"
+        fix = "Choose a writable folder with enough free space."
         raise OSError(
             error.errno or 0, f"cannot write {path}: {reason}. Existing files are unchanged. {fix}"
         ) from error

@@ -136,12 +136,16 @@ def read(
             _fill(member, _bytes_of(flat), source)
         if field.dtype == torch.bool and bool((flat.view(torch.uint8) > 1).any()):
             # some kernels use a byte above 1 as True, others as an index
-            raise CheckpointError(f"member {member!r}: bool tensor {field.name!r} must hold bytes of 0 or 1")
+            raise CheckpointError(
+                f"member {member!r}: bool tensor {field.name!r} must hold bytes of 0 or 1, got others. Load another copy."
+            )
         tensor = flat.reshape(field.shape)
         tensors[field.name] = _in_memory_format(member, tensor, formats.get(field.name))
     for alias, name in aliases.items():
         if name not in tensors:
-            raise CheckpointError(f"member {member!r}: {alias!r} is tied to {name!r}, which is not in the member")
+            raise CheckpointError(
+                f"member {member!r}: {alias!r} is tied to {name!r}, which is not in the member. Load another copy."
+            )
         tensors[alias] = tensors[name]
     return tensors
 
@@ -161,7 +165,9 @@ def _in_memory_format(member: str, tensor: Tensor, name: str | None) -> Tensor:
     if name is None:
         return tensor
     if name not in FORMATS:
-        raise CheckpointError(f"member {member!r}: memory format must be one of {sorted(FORMATS)}, got {name!r}")
+        raise CheckpointError(
+            f"member {member!r}: memory format must be one of {sorted(FORMATS)}, got {name!r}. Load another copy."
+        )
     return tensor.contiguous(memory_format=FORMATS[name])
 
 
@@ -170,7 +176,7 @@ def _fill(member: str, target: memoryview, source: Callable[[int], bytes]) -> No
     while position < len(target):
         piece = source(min(CHUNK, len(target) - position))
         if not piece:
-            raise CheckpointError(f"member {member!r} ends too early. The file is truncated")
+            raise CheckpointError(f"member {member!r} ends too early. The file is truncated. Load another copy.")
         target[position : position + len(piece)] = piece
         position += len(piece)
 
@@ -178,24 +184,31 @@ def _fill(member: str, target: memoryview, source: Callable[[int], bytes]) -> No
 def _parse_header(member: str, length: int, source: Callable[[int], bytes]) -> list[_Field]:
     size = int.from_bytes(source(8), "little")
     if length < 8 or size > min(MAX_HEADER, length - 8):
-        raise CheckpointError(f"member {member!r}: the header claims {size} bytes in a member of {length}")
+        raise CheckpointError(
+            f"member {member!r}: the header claims {size} bytes in a member of {length}. Load another copy."
+        )
     text = bytearray(size)
     _fill(member, memoryview(text), source)
     try:
         raw = json.loads(text.decode(), object_pairs_hook=_no_duplicates)
         fields = [_field(name, entry) for name, entry in raw.items() if name != "__metadata__"]
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError) as error:
-        raise CheckpointError(f"member {member!r}: the header is damaged or altered ({error})") from None
+        raise CheckpointError(
+            f"member {member!r}: the header is damaged or altered ({error}). Load another copy."
+        ) from None
     fields.sort(key=lambda field: (field.begin, field.end))
     position = 0
     for field in fields:
         size_in_bytes = math.prod(field.shape) * field.dtype.itemsize
         if field.begin != position or field.end - field.begin != size_in_bytes:
-            raise CheckpointError(f"member {member!r}: offsets of tensor {field.name!r} do not match its shape")
+            raise CheckpointError(
+                f"member {member!r}: offsets of tensor {field.name!r} do not match its shape. Load another copy."
+            )
         position = field.end
     if 8 + size + position != length:
         raise CheckpointError(
-            f"member {member!r}: the tensors end at byte {8 + size + position}, the member at {length}"
+            f"member {member!r}: the tensors end at byte {8 + size + position}, the member at {length}. Load "
+            f"another copy."
         )
     return fields
 
@@ -231,12 +244,15 @@ def _memory_format(tensor: Tensor) -> str | None:
 
 def _check_writable(member: str, name: str, tensor: Tensor) -> None:
     if name == "__metadata__":
-        raise CheckpointError(f"member {member!r}: the tensor name '__metadata__' is reserved. Rename the tensor")
+        raise CheckpointError(
+            f"member {member!r}: names of tensors must not be '__metadata__', which is reserved, got it. Rename the tensor."
+        )
     if tensor.layout != torch.strided or tensor.is_meta:
         raise CheckpointError(
-            f"member {member!r}: tensor {name!r} must be dense and have values, got a sparse or meta tensor"
+            f"member {member!r}: tensor {name!r} must be dense and have values, got a sparse or meta tensor. Convert it first."
         )
     if tensor.dtype not in NAMES:
         raise CheckpointError(
-            f"member {member!r}: dtype of tensor {name!r} must be one of {sorted(map(str, NAMES))}, got {tensor.dtype}"
+            f"member {member!r}: dtype of tensor {name!r} must be one of {sorted(map(str, NAMES))}, got {tensor.dtype}. Convert "
+            f"it first."
         )

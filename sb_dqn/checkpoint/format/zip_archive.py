@@ -83,8 +83,8 @@ def file_to_write(path: Target) -> Target:
     if slash or target.is_dir():
         what = "is a folder" if target.is_dir() else "ends as a folder does"
         warnings.warn(
-            f"{str(path)!r} {what}; the file is written next to it, to {str(named)!r}. Load it by that name, or give the name of a "
-            f"file, such as {str(target / 'model')!r}",
+            f"path should name a file, got {str(path)!r}, which {what}; the file is written next to it, to {str(named)!r}. Load it by "
+            f"that name, or pass the name of a file, such as {str(target / 'model')!r}.",
             stacklevel=user_stacklevel(),
         )
     return named
@@ -110,7 +110,9 @@ def read_archive(
         names = list(entries) if only is None else list(only)
         for name in names:
             if name not in entries:
-                raise CheckpointError(f"{label} has no member {name!r}; it has {sorted(entries)}")
+                raise CheckpointError(
+                    f"member of {label} must be one of {sorted(entries)}, got {name!r}. Use one of these."
+                )
         return manifest, {name: _read_member(archive, name, entries[name], label) for name in names}
 
 
@@ -128,11 +130,13 @@ def _check_arguments(manifest: Mapping[str, Any], members: Mapping[str, Mapping[
     reserved = [key for key in RESERVED if key in manifest]
     if reserved or not isinstance(manifest.get("kind"), str):
         raise CheckpointError(
-            f"a manifest must have a 'kind' (str) and none of the keys {RESERVED}, got {sorted(manifest)}"
+            f"a manifest must have a 'kind' (str) and none of the keys {RESERVED}, got {sorted(manifest)}. Change its keys."
         )
     for name in members:
         if not MEMBER_NAME.fullmatch(name):
-            raise CheckpointError(f"member names must consist of letters, digits, '_', '.' and '-', got {name!r}")
+            raise CheckpointError(
+                f"member names must consist of letters, digits, '_', '.' and '-', got {name!r}. Rename it."
+            )
 
 
 def _write_zip(file: BinaryIO, manifest: Mapping[str, Any], members: Mapping[str, Mapping[str, Tensor]]) -> None:
@@ -161,10 +165,12 @@ def _to_json(manifest: dict[str, Any]) -> bytes:
     try:
         text = json.dumps(manifest, allow_nan=False, indent=1).encode()
     except (TypeError, ValueError, RecursionError) as error:
-        raise CheckpointError(f"the manifest must be plain JSON ({error}). Encode states with pack()") from error
+        raise CheckpointError(
+            f"the manifest must be plain JSON, got other data ({error}). Encode states with pack()."
+        ) from error
     if len(text) > MAX_MANIFEST:
         raise CheckpointError(
-            f"the manifest must have at most {MAX_MANIFEST} bytes, got {len(text)}. Store large data as tensors"
+            f"the manifest must have at most {MAX_MANIFEST} bytes, got {len(text)}. Store large data as tensors."
         )
     return text
 
@@ -191,9 +197,10 @@ def _read_member(archive: zipfile.ZipFile, name: str, entry: Mapping[str, Any], 
     except CheckpointError as error:
         raise CheckpointError(f"{label}: {error}") from None
     except (zipfile.BadZipFile, EOFError, RuntimeError, OSError, struct.error) as error:
-        raise CheckpointError(f"{label}: member {name + SUFFIX!r} is damaged ({error})") from error
+        raise CheckpointError(f"{label}: member {name + SUFFIX!r} is damaged ({error}). Load another copy.") from error
     if digest.hexdigest() != entry["sha256"]:
         raise CheckpointError(
-            f"{label}: member {name + SUFFIX!r} was altered: its SHA-256 digest differs from the manifest"
+            f"{label}: member {name + SUFFIX!r} was altered: its SHA-256 digest differs from the manifest. Load "
+            f"another copy."
         )
     return tensors

@@ -43,16 +43,19 @@ def as_path(target: Target) -> Path | None:
     """
     if isinstance(target, (str, os.PathLike)):
         if not Path(target).name:
-            raise ConfigurationError(f"path must name a file, such as 'model' or 'runs/model.zip', got {target!r}")
+            raise ConfigurationError(
+                f"path must name a file, got {target!r}. Pass for instance 'model' or 'runs/model.zip'."
+            )
         return Path(target)
     file: Any = target
     if isinstance(file, io.TextIOBase) or not callable(getattr(file, "seekable", None)):
         raise ConfigurationError(
-            f"path must be a str, a Path or a binary file (io.BytesIO, open(..., 'wb')), got {target!r}"
+            f"path must be a str, a Path or a binary file (io.BytesIO, open(..., 'wb')), got {target!r}. Pass "
+            f"one of these."
         )
     if not file.seekable():
         raise ConfigurationError(
-            f"an open file must support seeking, got {target!r} (a pipe?). Use a path or io.BytesIO"
+            f"an open file must support seeking, got {target!r} (a pipe?). Use a path or io.BytesIO."
         )
     return None
 
@@ -73,7 +76,7 @@ def open_archive(source: Target) -> Iterator[tuple[zipfile.ZipFile, dict[str, An
             try:
                 file: BinaryIO = stack.enter_context(path.open("rb"))
             except OSError as error:
-                raise CheckpointError(f"{label} cannot be read: {error.strerror}") from error
+                raise CheckpointError(f"{label} cannot be read: {error.strerror}. Check its permissions.") from error
         else:
             assert not isinstance(source, (str, os.PathLike))
             file = source
@@ -88,12 +91,12 @@ def _existing(path: Path) -> Path:
     if with_suffix.is_file():
         return with_suffix
     if path.is_dir():
-        raise CheckpointError(f"{path} is a folder. Pass the .zip file that save() wrote")
+        raise CheckpointError(f"path must be a file, got the folder {path}. Pass the .zip file that save() wrote.")
     if not path.parent.is_dir():
-        raise CheckpointError(f"no file {path}: the folder {path.parent} does not exist")
+        raise CheckpointError(f"no file {path}: the folder {path.parent} does not exist. Check the path.")
     names = [entry.name for entry in path.parent.iterdir() if entry.is_file() and not entry.name.startswith(".")]
     hint = nearest(with_suffix.name, names) or nearest(path.name, names)
-    raise CheckpointError(f"no file {path}, and none with '.zip' added.{hint}")
+    raise CheckpointError(f"no file {path}, and none with '.zip' added. Check the path.{hint}")
 
 
 def _open_zip(file: BinaryIO, label: str) -> zipfile.ZipFile:
@@ -101,24 +104,30 @@ def _open_zip(file: BinaryIO, label: str) -> zipfile.ZipFile:
     file.seek(0)
     magic = file.read(4)
     if size == 0:
-        raise CheckpointError(f"{label} is empty (0 bytes)")
+        raise CheckpointError(f"{label} is empty (0 bytes). Load another copy.")
     if magic[:1] == b"\x80" and 2 <= magic[1] <= 5:  # first bytes of a pickle of protocol 2 to 5
         raise CheckpointError(
             f"{label} is not a file of sb_dqn: it is a pickle, as Stable-Baselines3 writes replay buffers. Pickles can run "
-            f"any code and are not read. Fill a new buffer by training"
+            f"any code and are not read. Fill a new buffer by training."
         )
     if magic not in (b"PK\x03\x04", b"PK\x05\x06"):
-        raise CheckpointError(f"{label} is not a model file of sb_dqn: it is not a zip (it starts with {magic!r})")
+        raise CheckpointError(
+            f"{label} is not a model file of sb_dqn: it is not a zip (it starts with {magic!r}). Pass a file "
+            f"that save() wrote."
+        )
     file.seek(max(0, size - 22))
     end = file.read(22)
     if size < 22 or not end.startswith(b"PK\x05\x06"):
         raise CheckpointError(
-            f"{label} is truncated or has extra bytes at its end: {size} bytes that do not end with a zip directory"
+            f"{label} is truncated or has extra bytes at its end: {size} bytes that do not end with a zip directory. "
+            f"Load another copy."
         )
     try:
         archive = zipfile.ZipFile(file)
     except (zipfile.BadZipFile, ValueError, OSError, RuntimeError, OverflowError, struct.error) as error:
-        raise CheckpointError(f"{label} is damaged: its zip directory cannot be read ({error})") from error
+        raise CheckpointError(
+            f"{label} is damaged: its zip directory cannot be read ({error}). Load another copy."
+        ) from error
     try:
         _check_entries(archive, size, label)
     except CheckpointError:
@@ -133,27 +142,32 @@ def _check_entries(archive: zipfile.ZipFile, size: int, label: str) -> None:
     if "data" in names and ("policy.pth" in names or "pytorch_variables.pth" in names):
         raise CheckpointError(
             f"{label} is a Stable-Baselines3 model (it has the members 'data' and 'policy.pth'), not a model of sb_dqn. "
-            f"It cannot be loaded"
+            f"Train a new model."
         )
     if len(entries) > MAX_MEMBERS:
-        raise CheckpointError(f"{label} must have at most {MAX_MEMBERS} members, got {len(entries)}")
+        raise CheckpointError(
+            f"{label} must have at most {MAX_MEMBERS} members, got {len(entries)}. Load another copy."
+        )
     for name, count in Counter(names).items():
         if count > 1:
-            raise CheckpointError(f"{label}: member {name!r} occurs {count} times")
+            raise CheckpointError(f"{label}: member {name!r} occurs {count} times. Load another copy.")
     if MANIFEST not in names:
         raise CheckpointError(
-            f"{label} is a zip, but not a model file of sb_dqn: it has no {MANIFEST!r}, only {sorted(names)[:8]}"
+            f"{label} is a zip, but not a model file of sb_dqn: it has no {MANIFEST!r}, only {sorted(names)[:8]}. Pass a "
+            f"file that save() wrote."
         )
     for entry in entries:
         reason = _refusal(entry)
         if reason:
             raise CheckpointError(
-                f"{label}: member {entry.filename!r} {reason}. save() writes no such member, so the file is not read"
+                f"{label}: member {entry.filename!r} {reason}. save() writes no such member. Load another copy."
             )
     position = 0
     for entry in sorted(entries, key=lambda entry: entry.header_offset):
         if entry.header_offset < position or entry.header_offset + entry.file_size > size:
-            raise CheckpointError(f"{label}: member {entry.filename!r} overlaps another or is larger than the file")
+            raise CheckpointError(
+                f"{label}: member {entry.filename!r} overlaps another or is larger than the file. Load another copy."
+            )
         position = entry.header_offset + 30 + len(entry.filename) + entry.file_size
 
 
@@ -177,17 +191,22 @@ def _checked_manifest(archive: zipfile.ZipFile, label: str) -> dict[str, Any]:
     try:
         manifest = json.loads(archive.read(MANIFEST).decode())
     except (zipfile.BadZipFile, ValueError, EOFError, OSError, RuntimeError, struct.error) as error:
-        raise CheckpointError(f"{label}: member {MANIFEST!r} is damaged ({error})") from None
+        raise CheckpointError(f"{label}: member {MANIFEST!r} is damaged ({error}). Load another copy.") from None
     version = manifest.get("format_version") if isinstance(manifest, dict) else None
     if type(version) is not int:
-        raise CheckpointError(f"{label} is a zip, but not a model file of sb_dqn: {MANIFEST!r} has no format_version")
+        raise CheckpointError(
+            f"{label} is a zip, but not a model file of sb_dqn: {MANIFEST!r} has no format_version. Pass a file "
+            f"that save() wrote."
+        )
     if version > FORMAT_VERSION:
         raise CheckpointError(
             f"{label} has format version {version}, written by sb_dqn {manifest.get('sb_dqn_version')}. This is sb_dqn "
-            f"{__version__}, which reads versions up to {FORMAT_VERSION}. Update: pip install -U sb_dqn"
+            f"{__version__}, which reads versions up to {FORMAT_VERSION}. Update: pip install -U sb_dqn."
         )
     if version < 1:
-        raise CheckpointError(f"{label}: format_version must be at least 1, got {version}. The file is damaged")
+        raise CheckpointError(
+            f"{label}: format_version must be at least 1, got {version}. The file is damaged. Load another copy."
+        )
     _check_members(manifest, archive, label)
     return _migrated(dict(manifest), label)
 
@@ -199,7 +218,7 @@ def _migrated(manifest: dict[str, Any], label: str) -> dict[str, Any]:
             manifest = MIGRATIONS[version](manifest)
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise CheckpointError(
-                f"{label}: a manifest of format version {version} cannot be converted ({error!r})"
+                f"{label}: a manifest of format version {version} cannot be converted ({error!r}). Load another copy."
             ) from error
     return manifest
 
@@ -207,18 +226,21 @@ def _migrated(manifest: dict[str, Any], label: str) -> dict[str, Any]:
 def _check_members(manifest: dict[str, Any], archive: zipfile.ZipFile, label: str) -> None:
     members = manifest.get("members")
     if not isinstance(members, dict) or not all(_is_entry(entry) for entry in members.values()):
-        raise CheckpointError(f"{label}: {MANIFEST!r} must list the length and digest of every member")
+        raise CheckpointError(
+            f"{label}: {MANIFEST!r} must list the length and digest of every member, got others. Load another copy."
+        )
     present = {entry.filename: entry.file_size for entry in archive.infolist() if entry.filename != MANIFEST}
     for name, entry in members.items():
         length = present.pop(name + SUFFIX, None)
         if length is None:
-            raise CheckpointError(f"{label}: member {name + SUFFIX!r} is missing")
+            raise CheckpointError(f"{label}: member {name + SUFFIX!r} is missing. Load another copy.")
         if length != entry["length"]:
             raise CheckpointError(
-                f"{label}: member {name + SUFFIX!r} must have {entry['length']} bytes, as in the manifest, got {length}"
+                f"{label}: member {name + SUFFIX!r} must have {entry['length']} bytes, as in the manifest, got {length}. Load "
+                f"another copy."
             )
     if present:
-        raise CheckpointError(f"{label}: member {min(present)!r} is not listed in the manifest")
+        raise CheckpointError(f"{label}: member {min(present)!r} is not listed in the manifest. Load another copy.")
 
 
 def _is_entry(entry: Any) -> bool:

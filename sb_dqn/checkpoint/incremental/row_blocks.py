@@ -126,7 +126,9 @@ class Assembly:
         numbers = [self.block_rows, *(value for column in self.columns.values() for value in column.values())]
         valid = all(type(number) is int and number >= 1 for number in numbers) and min(self.cursor, default=-1) >= 0
         if not valid or any(self.block_rows % column["every"] for column in self.columns.values()):
-            raise CheckpointError("the manifest does not describe the segments of the rows. The file is damaged")
+            raise CheckpointError(
+                "the manifest does not describe the segments of the rows. The file is damaged. Load another copy."
+            )
         self.tensors: dict[str, Tensor] = {}
         self.placed = dict.fromkeys(self.columns, 0)
 
@@ -137,7 +139,9 @@ class Assembly:
             CheckpointError: the block does not fit this ring.
         """
         if set(tensors) != set(self.columns):
-            raise CheckpointError(f"block {block} must have the columns {sorted(self.columns)}, got {sorted(tensors)}")
+            raise CheckpointError(
+                f"block {block} must have the columns {sorted(self.columns)}, got {sorted(tensors)}. Load another copy."
+            )
         for name, tensor in tensors.items():
             column = self._column(name, tensor)
             slots, every = self.columns[name]["slots"], self.columns[name]["every"]
@@ -161,7 +165,8 @@ class Assembly:
             expected = sum(min(-(-cursor // column["every"]), column["slots"]) for cursor in self.cursor)
             if self.placed[name] != expected:
                 raise CheckpointError(
-                    f"{expected - self.placed[name]} cells of {name!r} are in no segment that the manifest lists"
+                    f"{expected - self.placed[name]} cells of {name!r} are in no segment that the manifest lists. Load another "
+                    f"checkpoint."
                 )
         return self.tensors
 
@@ -169,17 +174,23 @@ class Assembly:
         """Returns the column that the cells belong to; allocates it for the first block."""
         lanes, column = len(self.cursor), self.columns[name]
         if tensor.dim() < 2 or tensor.shape[1] != lanes:
-            raise CheckpointError(f"{name!r} must have the shape (n, {lanes}, ...), got {tuple(tensor.shape)}")
+            raise CheckpointError(
+                f"{name!r} must have the shape (n, {lanes}, ...), got {tuple(tensor.shape)}. Load another copy."
+            )
         if name not in self.tensors:
             cells = min(-(-max(self.cursor) // column["every"]), column["slots"])
             shape = (cells, *tensor.shape[1:])
             self.bytes_left -= math.prod(shape) * tensor.element_size()
             if self.bytes_left < 0:
-                raise CheckpointError(f"{name!r} would take more memory than the segments have bytes")
+                raise CheckpointError(
+                    f"{name!r} would take more memory than the segments have bytes. Load another copy."
+                )
             self.tensors[name] = torch.zeros(shape, dtype=tensor.dtype)
         allocated = self.tensors[name]
         if tensor.shape[1:] != allocated.shape[1:] or tensor.dtype != allocated.dtype:
-            raise CheckpointError(f"{name!r} must have the same shape and dtype in all segments")
+            raise CheckpointError(
+                f"{name!r} must have the same shape and dtype in all segments, got others. Load another copy."
+            )
         return allocated
 
 

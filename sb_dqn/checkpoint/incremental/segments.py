@@ -46,12 +46,14 @@ def read_rows(path: Target, manifest: Mapping[str, Any], cursor: Tensor) -> tupl
     zip_path = as_path(path)
     if zip_path is None:
         raise CheckpointError(
-            f"the file lists segments in the folder {ROWS!r} next to it. Pass its path, not an open file"
+            f"the file lists segments in the folder {ROWS!r} next to it. Pass its path, not an open file."
         )
     segments = segments_of(manifest, str(zip_path))
     folder = zip_path.resolve().parent / ROWS
     if not folder.is_dir():
-        raise CheckpointError(f"{zip_path} needs the folder {ROWS!r} next to it, which has its rows. Move or copy both")
+        raise CheckpointError(
+            f"{zip_path} needs the folder {ROWS!r} next to it, which has its rows. Move or copy both."
+        )
     with lock_folder(folder, exclusive=False):
         columns = assemble(manifest["segments"], cursor, segments, partial(_read_segment, folder))
     block_rows, departed = int(manifest["segments"]["block_rows"]), int(cursor.min()) - 1
@@ -71,10 +73,12 @@ def segments_of(manifest: Mapping[str, Any], label: str) -> list[Segment]:
         segments = [Segment(**entry) for entry in manifest["segments"]["files"]]
         valid = all(map(_is_valid, segments))
     except (KeyError, TypeError, AttributeError) as error:
-        raise CheckpointError(f"{label} has a malformed list of segments ({error!r}). The file is damaged") from None
+        raise CheckpointError(
+            f"{label} has a malformed list of segments ({error!r}). The file is damaged. Load another copy."
+        ) from None
     if not valid or any(before.block >= after.block for before, after in pairwise(segments)):
         raise CheckpointError(
-            f"{label} lists segments that no checkpoint writes (a path, a wrong size, or a repetition)"
+            f"{label} lists segments that no checkpoint writes (a path, a wrong size, or a repetition). Load another copy."
         )
     return segments
 
@@ -104,7 +108,9 @@ def _read_segment(folder: Path, segment: Segment) -> dict[str, Tensor]:
         except CheckpointError as error:
             raise CheckpointError(f"{folder}: {error}") from None
     if digest.hexdigest() != segment.sha256:
-        raise CheckpointError(f"{folder / segment.name} was altered: its SHA-256 digest differs from the manifest")
+        raise CheckpointError(
+            f"{folder / segment.name} was altered: its SHA-256 digest differs from the manifest. Load another copy."
+        )
     return tensors
 
 
@@ -139,7 +145,9 @@ def find_checkpoint(path: Target) -> Target:
             if "full" in manifest:
                 steps[path] = int(manifest["state"]["counters"]["lifetime"])
     if not steps:
-        raise CheckpointError(f"{folder} is a folder without a full checkpoint. Pass the .zip file that save() wrote")
+        raise CheckpointError(
+            f"path must be a full checkpoint, got the folder {folder} without one. Pass the .zip file that save() wrote."
+        )
     return max(steps, key=lambda path: (steps[path], path.name))
 
 
@@ -175,13 +183,14 @@ def _open_segment(path: Path, length: int) -> Iterator[BinaryIO]:
         handle = os.open(path, flags)
     except OSError as error:
         raise CheckpointError(
-            f"the segment {path} cannot be read ({error.strerror}). The zip needs the unchanged folder {ROWS!r} next to it"
+            f"the segment {path} cannot be read ({error.strerror}). Keep the folder {ROWS!r} next to the zip, "
+            f"unchanged."
         ) from error
     with os.fdopen(handle, "rb") as file:
         status = os.fstat(handle)
         if not stat.S_ISREG(status.st_mode) or status.st_size != length:
             raise CheckpointError(
-                f"the segment {path} must have {length} bytes, as in the manifest, got {status.st_size}"
+                f"the segment {path} must have {length} bytes, as in the manifest, got {status.st_size}. Load another copy."
             )
         yield file
 

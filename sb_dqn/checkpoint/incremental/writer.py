@@ -43,7 +43,7 @@ def write_checkpoint(
     target = as_path(path)
     if target is None:
         raise ConfigurationError(
-            "incremental=True writes files next to the zip, so path must be a path, got an open file"
+            "path must be a path with incremental=True, which writes files next to the zip, got an open file. Pass a path."
         )
     folder = target.parent.resolve()
     target, segments = folder / target.name, folder / ROWS

@@ -261,17 +261,17 @@ def _redraw(targets: tuple[str, ...]) -> None:
 
     example = f"sb-dqn compare {' '.join(targets)} --env CartPole-v1"
     if len(targets) > 1:
-        raise click.UsageError(f"Missing option --env. Name the environment, for example {example}")
+        raise click.UsageError(f"--env must be set, got none. Name the environment, for example {example}.")
     folder = targets[0]
     if not read_comparison(Path(folder)):
         raise click.UsageError(
             f"FOLDER must be the folder of a comparison, got {folder}, which has no {COMPARISON}. To train, name the "
-            f"environment: {example}"
+            f"environment: {example}."
         )
     if typed := typed_options():
         raise click.UsageError(
-            f"{', '.join(typed.values())} has no effect without --env. Remove it to draw {folder} again, or train more runs with "
-            f"sb-dqn compare ALGO... --env ID --out {folder}"
+            f"{', '.join(typed.values())} must be used with --env, got no --env. Remove it to draw {folder} again, or train more runs "
+            f"with sb-dqn compare ALGO... --env ID --out {folder}."
         )
     _report(Path(folder), None)
 
@@ -303,7 +303,7 @@ def _report(out: Path, jobs: int | None, failures: Sequence[Failure] = ()) -> No
     for note in run_notes:
         click.echo(note)
     if not runs:
-        raise click.UsageError(f"No run in {out} is finished, so there is nothing to compare.")
+        raise click.UsageError(f"{out} must have a finished run, got none. Run the comparison again.")
     scores = [score_of(name, folders) for name, folders in runs.items()]
     estimates = {score.label: estimate_iqm(score.means) for score in scores}
     several_seeds = any(estimate.interval for estimate in estimates.values())

@@ -45,7 +45,8 @@ def _split(text: str, algorithms: Iterable[str]) -> tuple[str, str]:
         reject_dotted(text, "--set")
     if dot and canonical(prefix) not in algorithms:
         raise click.BadParameter(
-            f"ALGO in ALGO.NAME=VALUE must be one of {', '.join(algorithms)}, got {prefix}.", param_hint="--set"
+            f"ALGO in ALGO.NAME=VALUE must be one of {', '.join(algorithms)}, got {prefix}. Use one of them.",
+            param_hint="--set",
         )
     assignment = f"{name}{equals}{value}" if dot and equals else text
     if dot:
@@ -53,7 +54,8 @@ def _split(text: str, algorithms: Iterable[str]) -> tuple[str, str]:
     setting = assignment.partition("=")[0].strip()
     if setting in OWN_OPTIONS:
         raise click.BadParameter(
-            f"{setting} is the same for all runs. Use {OWN_OPTIONS[setting]} of `sb-dqn compare`.", param_hint="--set"
+            f"{setting} must be the same for all runs, got it for one algorithm. Use {OWN_OPTIONS[setting]} of `sb-dqn compare`.",
+            param_hint="--set",
         )
     return canonical(prefix) if dot else "", assignment
 

@@ -61,7 +61,7 @@ def _required_unless_resumed(context: click.Context, parameter: click.Parameter,
     if value is None and context.params.get("run") is None:
         missing = "ALGO and ENV" if parameter.name == "algo" else "ENV"
         raise click.UsageError(
-            f"Missing {missing}. Usage: sb-dqn train ALGO ENV, or sb-dqn train --resume RUN", context
+            f"{missing} must be set, got none. Use sb-dqn train ALGO ENV, or sb-dqn train --resume RUN.", context
         )
     return value
 

@@ -48,7 +48,7 @@ def new_run_folder(root: Path, algorithm: str, env_id: str) -> Path:
                 number += 1
     except OSError as error:
         raise click.ClickException(
-            f"Cannot write to {root}: {error.strerror}. Choose another folder with --folder."
+            f"{root} must be writable, got: {error.strerror}. Choose another folder with --folder."
         ) from None
 
 
@@ -110,12 +110,16 @@ def find_run(path: Path, *, best: bool = False, unfinished: bool = False) -> Sav
         if model.is_file() or (unfinished and checkpoints(path)):
             return SavedRun(model, path, read_config(path))
         zips = sorted(str(file) for file in path.rglob("*.zip"))
-        raise click.BadParameter(f"No {model.name} in {path}. {_suggest(zips, path)}", param_hint="RUN")
+        raise click.BadParameter(
+            f"must be a folder with {model.name}, got {path}. {_suggest(zips, path)}", param_hint="RUN"
+        )
     for model in (path, path.with_name(path.name + ".zip")):
         if model.is_file():
             return SavedRun(model, model.parent, read_config(model.parent))
     runs = sorted(str(file.parent) for file in Path("runs").glob(f"*/{CONFIG}"))
-    raise click.BadParameter(f"{path} does not exist. {_suggest(runs, Path('runs'))}", param_hint="RUN")
+    raise click.BadParameter(
+        f"must be a run or model file that exists, got {path}. {_suggest(runs, Path('runs'))}", param_hint="RUN"
+    )
 
 
 def drop_rows(path: Path, step: int) -> None:
@@ -135,7 +139,7 @@ def drop_rows(path: Path, step: int) -> None:
 
 
 def _suggest(paths: list[str], searched: Path) -> str:
-    return f"Available: {', '.join(paths[-5:])}." if paths else f"No model was found in {searched}."
+    return f"Use one of {', '.join(paths[-5:])}." if paths else f"Train a model first: {searched} has none."
 
 
 def _plain_data(value: Any) -> Any:

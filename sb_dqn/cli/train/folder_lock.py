@@ -54,4 +54,6 @@ def _open_lock_file(path: Path) -> IO[str]:
     try:
         return path.open("w")
     except OSError as error:
-        raise click.ClickException(f"Cannot write to {path.parent}: {error.strerror}.") from None
+        raise click.ClickException(
+            f"{path.parent} must be writable, got: {error.strerror}. Change its permissions."
+        ) from None

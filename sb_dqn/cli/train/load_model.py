@@ -33,7 +33,7 @@ def env_of(run: SavedRun, env_id: str | None) -> tuple[str, dict[str, Any]]:
         return env_id, {}
     if "env_id" not in run.config:
         raise click.UsageError(
-            f"The environment of {run.model} is unknown, because its folder has no config.yaml. Name the environment with "
+            f"--env must be set for {run.model}, whose folder has no config.yaml, got none. Name the environment with "
             f"--env, for example --env CartPole-v1."
         )
     return run.config["env_id"], dict(run.config["env_kwargs"])

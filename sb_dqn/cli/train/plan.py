@@ -87,7 +87,8 @@ def make_plan(
     assigned = parse_assignments(assignments)
     for name in assigned.keys() & OWN_OPTIONS.keys():
         raise click.BadParameter(
-            f"{name} is not a constructor keyword. Use {OWN_OPTIONS[name]} of `sb-dqn train`.", param_hint="--set"
+            f"{name} must be set by its own option, got it with --set. Use {OWN_OPTIONS[name]} of `sb-dqn train`.",
+            param_hint="--set",
         )
     _reject_word_none(algorithm, assigned)
     for name, value in (("seed", seed), ("device", device)):
@@ -128,7 +129,7 @@ def _check_preprocessing(env_id: str, preset: Preset, env_kwargs: Mapping[str, A
             f"{problem}. Remove {', '.join(keys)}{watch}, or add obs_type=rgb to train on raw frames.",
             param_hint="--env-set",
         )
-    warnings.warn(problem, stacklevel=3)
+    warnings.warn(f"{problem}. Remove obs_type to train as the preset does.", stacklevel=3)
 
 
 def _reject_word_none(algorithm: str, assigned: Mapping[str, Any]) -> None:

@@ -26,7 +26,7 @@ def canonical(name: str) -> str:
     key = name.lower().replace("-", "").replace("_", "")
     if key not in by_lower:
         raise click.BadParameter(
-            f"must be one of {', '.join(registry.NAMES)}, got {name!r}.{nearest(key, by_lower)}",
+            f"must be one of {', '.join(registry.NAMES)}, got {name!r}. Use one of them.{nearest(key, by_lower)}",
             param_hint="ALGO",
         )
     return by_lower[key]
@@ -53,7 +53,9 @@ def parse_assignments(assignments: Iterable[str], option: str = "--set") -> dict
         name, equals, text = assignment.partition("=")
         name = name.strip()
         if not equals or not name.isidentifier():
-            raise click.BadParameter(f"must have the form name=value, got {assignment!r}.", param_hint=option)
+            raise click.BadParameter(
+                f"must have the form name=value, got {assignment!r}. Write for example gamma=0.98.", param_hint=option
+            )
         try:
             value = parse_value(text)
         except ValueError as error:
@@ -103,7 +105,7 @@ def reject_dotted(assignment: str, option: str, algorithm: str = "") -> None:
         text = f"{{{name}: {text.strip()}}}"
     raise click.BadParameter(
         f"The name of a setting must not contain a dot, got {algorithm}{assignment}. Set {inner[-1]} in its dict: "
-        f'{option} "{algorithm}{outer}={text}"',
+        f'{option} "{algorithm}{outer}={text}".',
         param_hint=option,
     )
 

@@ -91,8 +91,8 @@ def _resume_locked(run: SavedRun, timesteps: int | None, device: str, options: R
         return
     if steps <= 0:
         raise click.UsageError(
-            f"{run.folder} has finished its {model.num_timesteps:,} steps. Pass the number of further steps with "
-            f"--timesteps N."
+            f"{run.folder} must be a run with steps left, got one that has finished its {model.num_timesteps:,} "
+            f"steps. Pass the number of further steps with --timesteps N."
         )
     config = with_evaluations(config, options, steps, new_steps=timesteps is not None)
     check_episodes(run.folder, config)
@@ -110,10 +110,10 @@ def _load_newest(run: SavedRun, config: Mapping[str, Any], stream: Any, device: 
         try:
             return algorithm.load(path, env=stream, device=device), True
         except CheckpointError as error:
-            click.echo(f"Warning: {error}; using the previous checkpoint", err=True)
+            click.echo(f"Warning: {error} Using the previous checkpoint.", err=True)
     if not run.model.is_file():
         raise click.UsageError(
-            f"{run.folder} has no model and no full checkpoint. Start a new run with `sb-dqn train`."
+            f"{run.folder} must have a model or a full checkpoint, got neither. Start a new run with `sb-dqn train`."
         )
     return algorithm.load(run.model, env=stream, device=device), False
 

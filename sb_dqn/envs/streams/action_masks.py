@@ -35,7 +35,7 @@ def make_mask_reader(
         return None
     if isinstance(actions, BoxActions):
         raise ConfigurationError(
-            f"action_mask must be None for continuous actions (a Box), got {source!r}. Leave it out"
+            f"action_mask must be None for continuous actions (a Box), got {source!r}. Leave it out."
         )
     reader = MaskReader(source, actions, num_envs)
     if source == INFO:
@@ -44,14 +44,14 @@ def make_mask_reader(
         keys = [] if list(leaves) == ["obs"] else list(leaves)
         or_key = f" or an observation key of {keys}" if keys else ""
         raise ConfigurationError(
-            f"action_mask must be None, 'info' (info['{KEY}']){or_key}, got {source!r}."
+            f"action_mask must be None, 'info' (info['{KEY}']){or_key}, got {source!r}. Use one of them."
             f"{nearest(str(source), [INFO, *keys]) if keys else ''}"
         )
     shape, dtype = leaf_shape(leaves[source]), leaf_dtype(leaves[source])
     if shape not in reader.shapes or dtype.kind not in "biu":
         raise SpaceError(
             f"the observation at action_mask={source!r} must be bool, or integers 0 and 1, of shape "
-            f"{' or '.join(map(str, sorted(reader.shapes, key=len)))}, got {leaves[source]}. Use MultiBinary, for example"
+            f"{' or '.join(map(str, sorted(reader.shapes, key=len)))}, got {leaves[source]}. Use MultiBinary, for example."
         )
     return reader
 
@@ -139,7 +139,7 @@ class MaskReader:
             return np.asarray(mask)
         except (ValueError, TypeError, IndexError) as error:  # lists of unequal length, or empty ones
             raise EnvironmentFault(
-                f"the action mask of lane {lane} {_when(tick)} must be {self.allowed}, got {mask!r}. Fix the environment"
+                f"the action mask of lane {lane} {_when(tick)} must be {self.allowed}, got {mask!r}. Fix the environment."
             ) from error
 
     def _from_array(
@@ -148,7 +148,7 @@ class MaskReader:
         if masks.shape[:1] != self._batch_shape[:1]:
             raise EnvironmentFault(
                 f"the action masks {_when(tick)} must be one for each of {self._batch_shape[0]} lanes, got shape "
-                f"{masks.shape}. Fix the environment"
+                f"{masks.shape}. Fix the environment."
             )
         rows = np.empty(self._batch_shape, np.bool_)
         self._write(rows, masks, tick)
@@ -161,20 +161,20 @@ class MaskReader:
         name = f"the action mask of lane {lane}" if len(rows) == 1 else "the action masks of all lanes"
         if masks.shape[1:] not in self.shapes:
             raise EnvironmentFault(
-                f"{name} {_when(tick)} must be {self.allowed}, got shape {masks.shape[1:]}. Fix the environment"
+                f"{name} {_when(tick)} must be {self.allowed}, got shape {masks.shape[1:]}. Fix the environment."
             )
         if masks.dtype != np.bool_:
             if masks.dtype.kind not in "iu":
                 raise EnvironmentFault(
                     f"{name} {_when(tick)} must be bool, or integers 0 and 1, got dtype {masks.dtype}. Convert with "
-                    f"mask.astype(bool)"
+                    f"mask.astype(bool)."
                 )
             invalid: BoolArray = (masks != 0) & (masks != 1)
             if any_true(invalid):
                 place = tuple(np.argwhere(invalid)[0].tolist())
                 raise EnvironmentFault(
                     f"the action mask of lane {lane + place[0]} {_when(tick)} must hold only 0 and 1 (legal), got "
-                    f"{masks[place]}. Fix the environment"
+                    f"{masks[place]}. Fix the environment."
                 )
         if masks.shape[1:] != self._legal.shape:
             rows[...] = False
@@ -199,14 +199,14 @@ class MaskReader:
             of_branch = f" of branch {branch[0]}" if branch else ""
             raise EnvironmentFault(
                 f"the action mask of lane {lane} {_when(tick)} must allow an action{of_branch} in a state that is not terminal, "
-                f"got none. Allow one, or terminate the episode there"
+                f"got none. Allow one, or terminate the episode there."
             )
         return np.where(empty[..., None], self._legal, rows)
 
     def _missing(self, lane: int, tick: int) -> EnvironmentFault:
         return EnvironmentFault(
             f"info of lane {lane} {_when(tick)} must contain '{KEY}' with action_mask='info', got none. Return it from every "
-            f"reset and step except one that terminates the episode, or leave action_mask out"
+            f"reset and step except one that terminates the episode, or leave action_mask out."
         )
 
 

@@ -16,7 +16,7 @@ from sb_dqn.types import ActionArray, BoolArray, FloatArray, IntArray, Rows, any
 
 FIX = (
     "Make it with episodic_life=False, life_loss_info=False and open it with StreamOptions(terminal_on_life_loss=True), "
-    "or use make_atari_env(..., protocol='classic')"
+    "or use make_atari_env(..., protocol='classic')."
 )
 
 
@@ -38,7 +38,7 @@ def ale_stream(env: Any, frame_stack: int | None, options: StreamOptions) -> Vec
     if inner.batch_size != inner.num_envs:
         raise ConfigurationError(
             f"batch_size of AtariVectorEnv must be its number of lanes, {inner.num_envs}, got {inner.batch_size}, which is not "
-            f"deterministic. Leave batch_size out"
+            f"deterministic. Leave batch_size out."
         )
     kwargs = env.spec.kwargs if env.spec is not None else {}
     for flag in ("episodic_life", "life_loss_info"):

@@ -14,6 +14,7 @@ from gymnasium import spaces
 
 from sb_dqn.envs.streams.action_masks import make_mask_reader
 from sb_dqn.envs.streams.options import StreamOptions
+from sb_dqn.envs.vector.env_checks import with_fix
 from sb_dqn.envs.vector.env_state import NoEnvState, env_state, restored_env
 from sb_dqn.envs.vector.worker_processes import end_workers, worker_failures
 from sb_dqn.errors import ConfigurationError, EnvironmentFault, SpaceError
@@ -41,8 +42,6 @@ SMALL_SIZE = 32
 class Stream(ABC):
     """An environment as rows: the same interface for every kind of environment and autoreset mode."""
 
-    frame_channels = 1
-    """Channels C of a single frame `[C, H, W]` where the library stacks frames."""
     repeated_frames = 1
     """Number of observations in which each frame occurs where the environment's own stacks are stored whole."""
 
@@ -53,9 +52,10 @@ class Stream(ABC):
         observation_space: spaces.Space[Any],
         action_space: spaces.Space[Any],
         options: StreamOptions,
+        frame_channels: int = 1,  # of a single frame `[C, H, W]` where the library stacks frames
     ) -> None:
         if options.frame_stack < 1:
-            raise ConfigurationError(f"frame_stack must be an integer >= 1, got {options.frame_stack}")
+            raise ConfigurationError(f"frame_stack must be an integer >= 1, got {options.frame_stack}. Use 1 or more.")
         self.env = env
         self.num_envs = num_envs
         self.options = options
@@ -66,10 +66,10 @@ class Stream(ABC):
         if options.fire_after_life_loss and (self.action_shape.shape or not self.action_shape.num_actions):
             raise ConfigurationError(
                 f"the action space must be Discrete with fire_after_life_loss=True, got {action_space}. Set "
-                f"fire_after_life_loss=False in StreamOptions"
+                f"fire_after_life_loss=False in StreamOptions."
             )
         self.blueprint = Blueprint(
-            stacked_space(observation_space, options.frame_stack, self.frame_channels),
+            stacked_space(observation_space, options.frame_stack, frame_channels),
             self.action_space,
             num_envs,
             options.frame_stack,
@@ -126,7 +126,7 @@ class Stream(ABC):
         """
         seed, self.first_seed = (self.first_seed if seed is None else seed), None
         if seed is not None and seed < 0:
-            raise ConfigurationError(f"seed must be an integer >= 0 or None, got {seed}")
+            raise ConfigurationError(f"seed must be an integer >= 0 or None, got {seed}. Use 0 or more.")
         self._begun, self._action = False, None
         self._clear()
         rows = self._reset(None if seed is None else int(seed))
@@ -145,7 +145,7 @@ class Stream(ABC):
             EnvironmentFault: the env raised, or returned NaN or infinity; the message names step and lane.
         """
         if not self._begun:
-            raise ConfigurationError("step() must follow begin(), got step() first. Call begin() to reset every lane")
+            raise ConfigurationError("step() must follow begin(), got step() first. Call begin() to reset every lane.")
         action = self._action_check.check(action)
         if self._fire is not None:
             action, self._fire = np.where(self._fire, FIRE, action), None
@@ -199,7 +199,7 @@ class Stream(ABC):
                 actual = "nothing" if array is None else str(array.shape)
                 raise EnvironmentFault(
                     f"observation {key!r} at step {self._tick} must have shape {shape} (lanes first), got {actual}. Return "
-                    f"observations of the observation space"
+                    f"observations of the observation space."
                 )
             if array.dtype != dtype:
                 self._check_dtype_kind(key, array, dtype)
@@ -212,7 +212,7 @@ class Stream(ABC):
         if array.dtype.kind not in ("biuf" if dtype.kind == "f" else "biu"):
             raise SpaceError(
                 f"observation {key!r}{lane} at step {self._tick} must have the dtype of the observation space, {dtype}, got "
-                f"{array.dtype}. Correct the space, or convert with gymnasium.wrappers.DtypeObservation"
+                f"{array.dtype}. Correct the space, or convert with gymnasium.wrappers.DtypeObservation."
             )
 
     def _check_finite(self, obs: Observation, lanes: BoolArray | None = None) -> None:
@@ -229,7 +229,7 @@ class Stream(ABC):
     def _raise_not_finite(self, lanes: BoolArray, name: str) -> None:
         for lane in np.flatnonzero(lanes):
             raise EnvironmentFault(
-                f"{name} in lane {int(lane)} at step {self._tick} must be finite, got NaN or infinity. Fix the environment"
+                f"{name} in lane {int(lane)} at step {self._tick} must be finite, got NaN or infinity. Fix the environment."
             )
 
     def _fault(self, error: Exception) -> EnvironmentFault:
@@ -239,9 +239,9 @@ class Stream(ABC):
         if failures:
             end_workers(self.env)
             return EnvironmentFault(
-                f"{failures} {when}; all workers were ended. Create the environment again and resume"
+                f"{failures} {when}; all workers were ended. Create the environment again and resume."
             )
-        message = f"{error}" if isinstance(error, EnvironmentFault) else f"{type(error).__name__}: {error}"
+        message = f"{error}" if isinstance(error, EnvironmentFault) else with_fix(f"{type(error).__name__}: {error}")
         return EnvironmentFault(f"the environment raised {when}: {message}")
 
     def _clip(self, score: FloatArray) -> FloatArray:
@@ -266,7 +266,7 @@ class Stream(ABC):
     def _no_lives(self) -> ConfigurationError:
         return ConfigurationError(
             "info must contain 'lives' with terminal_on_life_loss or fire_after_life_loss, got none. Set both to False in "
-            "StreamOptions"
+            "StreamOptions."
         )
 
     def _two_slots(
@@ -318,7 +318,7 @@ class Stream(ABC):
                 if key not in obs or obs[key].shape != rows.shape[1:]:
                     raise EnvironmentFault(
                         f"the final observation {key!r} of lane {lane} at step {self._tick} must have shape {rows.shape[1:]}, "
-                        f"got {obs[key].shape if key in obs else 'nothing'}. Return observations of the observation space"
+                        f"got {obs[key].shape if key in obs else 'nothing'}. Return observations of the observation space."
                     )
                 rows[lane] = obs[key]
         self._check_finite(batch, ended)
@@ -361,12 +361,12 @@ class ActionCheck:
         if checked.dtype != INT64:
             if checked.dtype.kind not in "iu":
                 raise SpaceError(
-                    f"actions must have an integer dtype, got {checked.dtype}. Convert them: actions.astype(np.int64)"
+                    f"actions must have an integer dtype, got {checked.dtype}. Convert them: actions.astype(np.int64)."
                 )
             checked = checked.astype(np.int64)
         if checked.shape != self._shape:
             per_lane = "one row per lane, one column per branch" if self._branched else "one per lane"
-            raise SpaceError(f"actions must have shape {self._shape}, {per_lane}, got {checked.shape}")
+            raise SpaceError(f"actions must have shape {self._shape}, {per_lane}, got {checked.shape}. Reshape them.")
         if self._branched:
             in_range = bool((checked.view(np.uint64) < self._counts).all())  # negative numbers become huge as unsigned
         elif len(checked) <= SMALL_SIZE:
@@ -391,7 +391,7 @@ class ActionCheck:
         count = int(self._counts[wrong[1] if self._branched else 0])
         return SpaceError(
             f"action{branch} in lane {wrong[0]} must be from 0 to {count - 1}, got {int(action[tuple(wrong)])}. Number actions "
-            f"from 0; the start of the action space {self._space} is added by the stream"
+            f"from 0; the start of the action space {self._space} is added by the stream."
         )
 
 
@@ -420,11 +420,13 @@ class BoxActionCheck:
         if checked.dtype != FLOAT32:
             if checked.dtype.kind not in "fiu":
                 raise SpaceError(
-                    f"actions must have a numeric dtype, got {checked.dtype}. Convert them: actions.astype(np.float32)"
+                    f"actions must have a numeric dtype, got {checked.dtype}. Convert them: actions.astype(np.float32)."
                 )
             checked = checked.astype(np.float32)
         if checked.shape != self._shape:
-            raise SpaceError(f"actions must have shape {self._shape}, one row per lane, got {checked.shape}")
+            raise SpaceError(
+                f"actions must have shape {self._shape}, one row per lane, got {checked.shape}. Reshape them."
+            )
         if len(self._bound_pairs) <= SMALL_SIZE:
             pairs = zip(checked.ravel().tolist(), self._bound_pairs, strict=True)
             in_range = all(low <= number <= high for number, (low, high) in pairs)
@@ -449,7 +451,7 @@ class BoxActionCheck:
         low, high = self._actions.low[place], self._actions.high[place]
         return SpaceError(
             f"action{f' at {place}' if place else ''} in lane {lane} must be from {low} to {high}, got {action[index]}. "
-            f"Clip it to the action space {self._space} first"
+            f"Clip it to the action space {self._space} first."
         )
 
 
@@ -502,7 +504,7 @@ def stacked_space(space: spaces.Space[Any], frames: int, channels: int = 1) -> s
     if not isinstance(space, spaces.Box) or len(space.shape) != 3 or space.shape[0] != channels:
         raise ConfigurationError(
             f"the observation space must be of single frames of shape (1, height, width) with frame_stack={frames}, got "
-            f"{space}. Leave frame_stack out (stacks of the environment are stored whole), or return single frames"
+            f"{space}. Leave frame_stack out (stacks of the environment are stored whole), or return single frames."
         )
     return spaces.Box(
         np.repeat(space.low, frames, axis=0), np.repeat(space.high, frames, axis=0), dtype=np.dtype(space.dtype).type
@@ -521,18 +523,18 @@ def _innermost_ids(env: Any) -> set[int]:
     return {id(getattr(one, "unwrapped", one)) for one in (lanes if isinstance(lanes, (list, tuple)) else (env,))}
 
 
-def space_difference(actual: Blueprint, expected: Blueprint) -> str:
-    """Describes the space of an environment that differs from the model's; empty if `predict` accepts it.
+def space_difference(actual: Blueprint, expected: Blueprint) -> tuple[str, Any, Any] | None:
+    """Returns name, actual and expected space of an environment that differs from the model's; None if `predict` accepts it.
 
     The number of lanes may differ. Where the model stacks frames itself it also accepts single frames, and both frames
     and stacks with channels last.
     """
     space, wanted = actual.observation_space, expected.observation_space
     if space != wanted and (expected.frame_stack == 1 or space not in _accepted_images(wanted, expected.frame_stack)):
-        return f"observation_space is {space}, the model was made for {wanted}"
+        return "observation_space", space, wanted
     if actual.action_space != expected.action_space:
-        return f"action_space is {actual.action_space}, the model was made for {expected.action_space}"
-    return ""
+        return "action_space", actual.action_space, expected.action_space
+    return None
 
 
 def _accepted_images(stack: Any, count: int) -> list[spaces.Box]:

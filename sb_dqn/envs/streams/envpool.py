@@ -26,18 +26,18 @@ class EnvPoolStream(NextStepStream):
         if not any(base.__name__ == "GymnasiumEnvPoolMixin" for base in type(env).__mro__):
             raise ConfigurationError(
                 f"an EnvPool env must have the gymnasium interface, got {type(env).__name__}. Make it with envpool.make(..., "
-                f"env_type='gymnasium')"
+                f"env_type='gymnasium')."
             )
         config = env.config
         if config["batch_size"] not in (0, config["num_envs"]):
             raise ConfigurationError(
                 f"batch_size of EnvPool must be num_envs={config['num_envs']}, got {config['batch_size']}, which returns lanes in "
-                f"any order. Leave batch_size out"
+                f"any order. Leave batch_size out."
             )
         if config.get("episodic_life"):
             warnings.warn(
                 "EnvPool with episodic_life=True counts each life as an episode. For whole games make it with "
-                "episodic_life=False and open it with StreamOptions(terminal_on_life_loss=True)",
+                "episodic_life=False and open it with StreamOptions(terminal_on_life_loss=True).",
                 stacklevel=4,
             )
         super().__init__(env, options)
@@ -46,7 +46,7 @@ class EnvPoolStream(NextStepStream):
         if seed is not None and seed != self.env.config["seed"]:
             warnings.warn(
                 f"EnvPool is seeded only at construction, so seed={seed} has no effect. Make it with envpool.make(..., "
-                f"seed={seed})",
+                f"seed={seed}).",
                 stacklevel=4,
             )
         return super()._reset(None)

@@ -37,11 +37,11 @@ class VectorStream(Stream):
 
     def __init__(self, env: Any, options: StreamOptions, newest_frame: bool = False) -> None:
         space = env.single_observation_space
-        self._newest_frame = newest_frame
-        """True if the env's stacks are reduced to their newest frame, and stacked again by the library."""
         if newest_frame:
             space = spaces.Box(space.low[-1:], space.high[-1:], dtype=space.dtype.type)
         super().__init__(env, env.num_envs, space, env.single_action_space, options)
+        self._newest_frame = newest_frame
+        """True if the env's stacks are reduced to their newest frame, and stacked again by the library."""
 
     def _reset(self, seed: int | None) -> Rows:
         try:
@@ -64,7 +64,7 @@ class VectorStream(Stream):
         score = np.asarray(reward, np.float32)
         if score.shape != (self.num_envs,):
             raise EnvironmentFault(
-                f"rewards at step {self._tick} must have shape ({self.num_envs},), got {score.shape}. Return one per lane"
+                f"rewards at step {self._tick} must have shape ({self.num_envs},), got {score.shape}. Return one per lane."
             )
         self._check_score(score)
         return self._rows(
@@ -176,7 +176,7 @@ class SameStepStream(VectorStream):
                 lives = np.where(ended, self._lives, lives)
                 self._warn_once(
                     f"{type(self.env).__name__} in SAME_STEP autoreset returns no final_info['lives'], so a life lost on the "
-                    f"step of a time limit is missed. Use NEXT_STEP to detect it"
+                    f"step of a time limit is missed. Use NEXT_STEP to detect it."
                 )
             lost = self._lost_lives(lives, self._none, ended)
             self._lives = after
@@ -196,7 +196,7 @@ class SameStepStream(VectorStream):
         if "final_obs" not in info:
             raise EnvironmentFault(
                 f"info at step {self._tick} must contain 'final_obs', since lane {int(np.flatnonzero(ended)[0])} ended, got none. "
-                f"Return it (SAME_STEP autoreset requires it), or make the env with autoreset_mode NEXT_STEP"
+                f"Return it (SAME_STEP autoreset requires it), or make the env with autoreset_mode NEXT_STEP."
             )
         finals = info["final_obs"]
         if getattr(finals, "dtype", None) == np.dtype(object):

@@ -83,7 +83,7 @@ def _check_unchanged(stream: Stream, **arguments: Any) -> None:
     if changed:
         raise ConfigurationError(
             f"arguments for an open stream must be those of its {options}, got {', '.join(changed)}. Pass them to the first "
-            f"open_stream()"
+            f"open_stream()."
         )
 
 
@@ -91,7 +91,7 @@ def _seeded(stream: Stream, num_envs: int | None, seed: int | None) -> Stream:
     """Checks `num_envs`, and sets the seed of the first `begin`."""
     if num_envs is not None and num_envs != stream.num_envs:
         raise ConfigurationError(
-            f"num_envs must be the environment's number of lanes, {stream.num_envs}, got {num_envs}. Leave num_envs out"
+            f"num_envs must be the environment's number of lanes, {stream.num_envs}, got {num_envs}. Leave num_envs out."
         )
     if seed is not None:
         stream.first_seed = seed
@@ -118,7 +118,7 @@ def _vectorized(env: Any, num_envs: int) -> Any:
     if callable(env):
         factory: Callable[[], Any] = env
         return Lanes([factory] * num_envs)
-    raise ConfigurationError(f"env must be {ALLOWED}, got {type(env).__name__}")
+    raise ConfigurationError(f"env must be {ALLOWED}, got {type(env).__name__}. Pass one of these.")
 
 
 def _make_stream(env: Any, frame_stack: int | None, options: StreamOptions) -> Stream:
@@ -147,15 +147,15 @@ def _autoreset_mode(env: Any) -> AutoresetMode:
     if value is None:
         raise ConfigurationError(
             f"{name} must be NEXT_STEP or SAME_STEP, got none. Set it to gymnasium.vector.AutoresetMode.NEXT_STEP or "
-            f"SAME_STEP, according to when the env resets an ended lane"
+            f"SAME_STEP, according to when the env resets an ended lane."
         )
     try:
         mode = AutoresetMode(value)
     except ValueError as error:
-        raise ConfigurationError(f"{name} must be NEXT_STEP or SAME_STEP, got {value!r}") from error
+        raise ConfigurationError(f"{name} must be NEXT_STEP or SAME_STEP, got {value!r}. Use one of them.") from error
     if mode is AutoresetMode.DISABLED:
         raise ConfigurationError(
             f"{name} must be NEXT_STEP or SAME_STEP, got DISABLED, which never resets an ended lane. Make the env with "
-            f"autoreset_mode=gymnasium.vector.AutoresetMode.NEXT_STEP"
+            f"autoreset_mode=gymnasium.vector.AutoresetMode.NEXT_STEP."
         )
     return mode

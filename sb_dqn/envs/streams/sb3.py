@@ -55,7 +55,7 @@ def check_wrapped(env: Any) -> None:
     raise ConfigurationError(
         f"wrappers of Stable-Baselines3 must be around a VecEnv, got {name}, where {type(inner).__name__} is a gymnasium "
         f"VectorEnv. Make it with make_vec_env(..., vec_env_cls=stable_baselines3.common.vec_env.DummyVecEnv), or leave the wrappers "
-        f"out{': ' * bool(hints)}{'; '.join(hints)}"
+        f"out{': ' * bool(hints)}{'; '.join(hints)}."
     )
 
 
@@ -84,11 +84,10 @@ class SB3Stream(Stream):
     """
 
     def __init__(self, env: Any, options: StreamOptions, frames: StackedFrames | None = None) -> None:
+        space = env.observation_space if frames is None else frames.space
+        channels = 1 if frames is None else leaf_shape(space)[0]
+        super().__init__(env, env.num_envs, space, env.action_space, options, channels)
         self._frames = frames
-        space = env.observation_space
-        if frames is not None:
-            space, self.frame_channels = frames.space, leaf_shape(frames.space)[0]
-        super().__init__(env, env.num_envs, space, env.action_space, options)
 
     def _reset(self, seed: int | None) -> Rows:
         try:
@@ -147,14 +146,14 @@ class SB3Stream(Stream):
             if not terminated[lane]:
                 raise EnvironmentFault(
                     f"infos[{lane}] at step {self._tick} must contain 'terminal_observation', since lane {lane} was truncated "
-                    f"and its value is bootstrapped, got none. Set it in step_wait(), as DummyVecEnv does"
+                    f"and its value is bootstrapped, got none. Set it in step_wait(), as DummyVecEnv does."
                 )
             finals[lane] = lane_observation(create_empty_array(self.observation_space, n=1, fn=np.zeros), 0)
         if missing:
             self._warn_once(
                 f"{type(self.env).__name__} returned no infos[i]['terminal_observation'] at the end of an episode, which counts "
                 f"as a termination (no value beyond it). If it was a time limit, set 'terminal_observation' and "
-                f"'TimeLimit.truncated'"
+                f"'TimeLimit.truncated'."
             )
         return finals
 

@@ -111,13 +111,13 @@ class SyncVectorStream(Stream):
     def _wrong_shape(self, lane: int, key: str, actual: Any, expected: Any) -> EnvironmentFault:
         return EnvironmentFault(
             f"observation {key!r} in lane {lane} at step {self._tick} must have shape {expected}, got "
-            f"{'nothing' if actual is None else actual}. Return observations of the observation space"
+            f"{'nothing' if actual is None else actual}. Return observations of the observation space."
         )
 
     def _not_numbers(self, lane: int, error: Exception) -> EnvironmentFault:
         return EnvironmentFault(
             f"the observation in lane {lane} at step {self._tick} must be in {self.observation_space}, got one that cannot be "
-            f"stored ({error}). Return observations of the observation space"
+            f"stored ({error}). Return observations of the observation space."
         )
 
     def _lives_of(self, results: LaneSteps) -> IntArray:

@@ -137,17 +137,18 @@ class AtariLanes(VectorEnv[Any, Any, Any]):
             EnvironmentFault: the results of the previous `send` were not received.
         """
         if self._sent:
-            raise EnvironmentFault("send() must follow recv(), got send() twice. Call recv() for the first results")
+            raise EnvironmentFault("send() must follow recv(), got send() twice. Call recv() for the first results.")
         actions = np.asarray(actions)
         if actions.dtype.kind not in "iu" or actions.shape != (self.num_envs,):
             raise SpaceError(
-                f"actions must be integers of shape ({self.num_envs},), got {actions.dtype} of shape {actions.shape}"
+                f"actions must be integers of shape ({self.num_envs},), got {actions.dtype} of shape {actions.shape}. Convert them."
             )
         listed = actions.tolist()
         if min(listed) < 0 or max(listed) >= len(self._action_names):
             lane = next(lane for lane, action in enumerate(listed) if not 0 <= action < len(self._action_names))
             raise SpaceError(
-                f"the action in lane {lane} must be from 0 to {len(self._action_names) - 1}, got {listed[lane]}"
+                f"the action in lane {lane} must be from 0 to {len(self._action_names) - 1}, got {listed[lane]}. "
+                f"Number actions from 0."
             )
         checked: IntArray = actions.astype(np.int64, copy=False)
         if self._games is not None:
@@ -162,7 +163,7 @@ class AtariLanes(VectorEnv[Any, Any, Any]):
             EnvironmentFault: no actions were sent.
         """
         if not self._sent:
-            raise EnvironmentFault("recv() must follow send(), got recv() alone. Call send(actions) first")
+            raise EnvironmentFault("recv() must follow send(), got recv() alone. Call send(actions) first.")
         obs, reward, terminated, truncated, info = self.env.recv()
         self._sent = False
         if self._games is not None:
@@ -200,7 +201,7 @@ class AtariLanes(VectorEnv[Any, Any, Any]):
         if self._games is None:
             raise CheckpointError(
                 "exact_resume must be True as in the checkpoint, whose games are replayed, got False. Make the env with "
-                "make_atari_env(..., exact_resume=True)"
+                "make_atari_env(..., exact_resume=True)."
             )
         self._games.load_state_dict(state["games"])
         self._obs = np.array(state["games"]["obs"])

@@ -90,7 +90,7 @@ class SeededGames:
         if len(lengths) != self.num_envs:
             raise CheckpointError(
                 f"the environment must have {len(lengths)} lanes as in the checkpoint, got {self.num_envs}. Use the same number "
-                f"of environments"
+                f"of environments."
             )
         pieces = np.split(np.asarray(state["actions"], np.int64), np.cumsum(lengths)[:-1])
         self.actions = [piece.tolist() for piece in pieces]
@@ -101,7 +101,7 @@ class SeededGames:
         if not np.array_equal(self._replay(np.array(lengths)), state["obs"]):
             raise CheckpointError(
                 "the replayed games must end at the observations of the checkpoint, got others. Make the environment as before "
-                "(game, protocol, lanes, env_kwargs) and use the same version of ale-py"
+                "(game, protocol, lanes, env_kwargs) and use the same version of ale-py."
             )
 
     def _replay(self, lengths: IntArray) -> Any:

@@ -19,6 +19,11 @@ NO_RESULT = object()
 """Placeholder for the result of a call that raised."""
 
 
+def with_fix(message: str) -> str:
+    """Returns the message of an error in the environment's own code, with the fix and a full stop."""
+    return f"{message.rstrip('.')}. Fix the environment."
+
+
 class EnvApiError(TypeError):
     """A result of an environment that breaks gymnasium's interface."""
 
@@ -33,7 +38,7 @@ def check_env(env: Any, lane: int) -> None:
     if missing:
         raise ConfigurationError(
             f"the environment in lane {lane} must be a gymnasium.Env, or a factory that returns one, got a {type(env).__name__} "
-            f"without {', '.join(missing)}. Set observation_space and action_space in the constructor of the environment"
+            f"without {', '.join(missing)}. Set observation_space and action_space in the constructor of the environment."
         )
 
 

@@ -72,7 +72,7 @@ def load_layers_state(env: Env, states: list[dict[str, Any]]) -> None:
     actual, expected = [_class_name(layer) for layer in layers], [state["class"] for state in states]
     if actual != expected:
         raise CheckpointError(
-            f"the environment must have the layers {expected} as in the checkpoint, got {actual}. Make it with the same wrappers"
+            f"the environment must have the layers {expected} as in the checkpoint, got {actual}. Make it with the same wrappers."
         )
     for layer, state in zip(layers, states, strict=True):
         _restore(layer, state["state"])
@@ -106,7 +106,7 @@ def restored_env(env: Any, state: Mapping[str, Any], trust: bool) -> Any:
     if not trust:
         raise CheckpointError(
             "trust must be True for a checkpoint with its environment as a pickle, which loading does not run, got False. Pass "
-            "load(..., trust=True) if you know who made the file (it can then run any code)"
+            "load(..., trust=True) if you know who made the file (it can then run any code)."
         )
     return importlib.import_module("cloudpickle").loads(np.asarray(state["state"], np.uint8).tobytes())
 

@@ -25,7 +25,7 @@ def lane_numbers(indices: Indices, num_envs: int) -> list[int]:
     for lane in lanes:
         if not 0 <= lane < num_envs:
             raise ConfigurationError(
-                f"indices must be numbers of lanes from 0 to {num_envs - 1}, got {lane!r}. Leave indices out for all lanes"
+                f"indices must be numbers of lanes from 0 to {num_envs - 1}, got {lane!r}. Leave indices out for all lanes."
             )
     return lanes
 

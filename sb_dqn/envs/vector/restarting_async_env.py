@@ -35,7 +35,7 @@ def worker_lanes(
     if step_timeout is not None:
         raise ConfigurationError(
             f"on_env_error must be 'restart' with step_timeout={step_timeout}, got 'raise'. To raise after a timeout, open the env "
-            f"with StreamOptions(step_timeout={step_timeout})"
+            f"with StreamOptions(step_timeout={step_timeout})."
         )
     return WorkerLanes(env_fns, **kwargs)
 
@@ -70,14 +70,18 @@ class RestartingAsyncEnv(VectorWrapper):
     ) -> None:
         if AutoresetMode(autoreset_mode) is not AutoresetMode.NEXT_STEP:
             raise ConfigurationError(
-                f"autoreset_mode must be NEXT_STEP with on_env_error='restart', got {autoreset_mode!r}. Leave it out"
+                f"autoreset_mode must be NEXT_STEP with on_env_error='restart', got {autoreset_mode!r}. Leave it out."
             )
         if not copy:
             raise ConfigurationError(
-                "copy must be True with on_env_error='restart', which needs the last observation, got False. Leave it out"
+                "copy must be True with on_env_error='restart', which needs the last observation, got False. Leave it out."
             )
-        self._make: Callable[[], AsyncVectorEnv] = lambda: AsyncVectorEnv(env_fns, **kwargs)
-        super().__init__(self._make())
+
+        def make() -> AsyncVectorEnv:
+            return AsyncVectorEnv(env_fns, **kwargs)
+
+        super().__init__(make())
+        self._make = make
         self.step_timeout = step_timeout
         self.restarts = 0
         """Number of times that all workers were restarted."""
@@ -136,7 +140,7 @@ class RestartingAsyncEnv(VectorWrapper):
         self.restarts += 1
         warnings.warn(
             f"{failures or f'a worker raised {type(error).__name__}: {error}'} at step {self._steps}; all workers were "
-            f"restarted, the episodes of all lanes count as truncated",
+            f"restarted, the episodes of all lanes count as truncated. Fix the environment if this repeats.",
             stacklevel=2,
         )
         self.env = self._make()

@@ -24,6 +24,7 @@ from sb_dqn.envs.vector.env_checks import (
     check_env,
     explain_reset_error,
     explain_step_error,
+    with_fix,
 )
 from sb_dqn.envs.vector.env_state import layers_state, load_layers_state
 from sb_dqn.envs.vector.lane_indices import IndexedAttributes
@@ -80,13 +81,13 @@ class Lanes(IndexedAttributes, VectorEnv[Any, Any, Any]):
         self._failures: dict[int, tuple[int, int]] = {}
         self.envs: list[Env] = [make() for make in self._env_fns]
         if not self.envs:
-            raise ConfigurationError("env_fns must be a list of at least one factory, got none")
+            raise ConfigurationError("env_fns must be a list of at least one factory, got none. Pass [make_env] * n.")
         for lane, env in enumerate(self.envs):
             check_env(env, lane)
         if len({id(env.unwrapped) for env in self.envs}) != len(self.envs):
             raise ConfigurationError(
                 "each factory must make its own environment, got the same environment from two factories. Pass "
-                "[lambda: gymnasium.make(id)] * n, not [lambda: env] * n"
+                "[lambda: gymnasium.make(id)] * n, not [lambda: env] * n."
             )
         first = self.envs[0]
         self.num_envs = len(self.envs)
@@ -111,7 +112,7 @@ class Lanes(IndexedAttributes, VectorEnv[Any, Any, Any]):
             ):
                 if own != first:
                     raise SpaceError(
-                        f"the {kind} space of lane {lane} must be that of lane 0, {first}, got {own}. Make all lanes alike"
+                        f"the {kind} space of lane {lane} must be that of lane 0, {first}, got {own}. Make all lanes alike."
                     )
 
     def begin(self, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None) -> LaneSteps:
@@ -126,7 +127,7 @@ class Lanes(IndexedAttributes, VectorEnv[Any, Any, Any]):
         seeds = seed or [None] * self.num_envs
         if len(seeds) != self.num_envs:
             raise ConfigurationError(
-                f"seed must be an int or one seed for each of {self.num_envs} lanes, got {len(seeds)} seeds"
+                f"seed must be an int or one seed for each of {self.num_envs} lanes, got {len(seeds)} seeds. Pass one int."
             )
         observations, infos, self._steps = [], [], 0
         for lane, env in enumerate(self.envs):
@@ -202,7 +203,7 @@ class Lanes(IndexedAttributes, VectorEnv[Any, Any, Any]):
         self.restarts += 1
         warnings.warn(
             f"lane {lane} raised at step {self._steps} and was restarted, its episode counts as truncated "
-            f"({type(error).__name__}: {error})",
+            f"({type(error).__name__}: {error}). Fix the environment if this repeats.",
             stacklevel=2,
         )
         with contextlib.suppress(Exception):  # a failed env may also fail to close
@@ -212,7 +213,7 @@ class Lanes(IndexedAttributes, VectorEnv[Any, Any, Any]):
 
     def _fault(self, lane: int, error: Exception, when: str) -> EnvironmentFault:
         what = f"failed {when}: " if isinstance(error, EnvApiError) else f"raised {when}: {type(error).__name__}: "
-        return EnvironmentFault(f"the environment in lane {lane} {what}{error}")
+        return EnvironmentFault(f"the environment in lane {lane} {what}{with_fix(str(error))}")
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Resets every lane with gymnasium's interface; an int seeds lane b with seed + b."""
@@ -226,10 +227,14 @@ class Lanes(IndexedAttributes, VectorEnv[Any, Any, Any]):
             SpaceError: an action is not in its lane's action space.
         """
         if len(actions) != self.num_envs:
-            raise SpaceError(f"actions must be one for each of {self.num_envs} lanes, got {len(actions)}")
+            raise SpaceError(
+                f"actions must be one for each of {self.num_envs} lanes, got {len(actions)}. Pass one per lane."
+            )
         for lane, action in enumerate(actions):
             if not self.single_action_space.contains(action):
-                raise SpaceError(f"the action in lane {lane} must be in {self.single_action_space}, got {action!r}")
+                raise SpaceError(
+                    f"the action in lane {lane} must be in {self.single_action_space}, got {action!r}. Choose an action of that space."
+                )
         results = self.advance(actions)
         return (
             self._batch(results.observations),
@@ -271,7 +276,7 @@ class Lanes(IndexedAttributes, VectorEnv[Any, Any, Any]):
         if len(state["lanes"]) != self.num_envs:
             raise CheckpointError(
                 f"the environment must have {len(state['lanes'])} lanes as in the checkpoint, got {self.num_envs}. Use the same "
-                f"number of environments"
+                f"number of environments."
             )
         for env, layers in zip(self.envs, state["lanes"], strict=True):
             load_layers_state(env, layers)
@@ -289,7 +294,7 @@ class Lanes(IndexedAttributes, VectorEnv[Any, Any, Any]):
         values = values if isinstance(values, (list, tuple)) else [values] * self.num_envs
         if len(values) != self.num_envs:
             raise ConfigurationError(
-                f"values of {name} must be one value or one for each of {self.num_envs} lanes, got {len(values)}"
+                f"values of {name} must be one value or one for each of {self.num_envs} lanes, got {len(values)}. Pass one per lane."
             )
         for env, value in zip(self.envs, values, strict=True):
             env.set_wrapper_attr(name, value)

@@ -27,8 +27,9 @@ class SoftHead(ActionHead):
     high: Tensor
 
     def __init__(self, in_features: int, actions: BoxActions) -> None:
-        self.count = actions.low.size
-        super().__init__(nn.Linear(in_features, 2 * self.count), self.count, {"u": (self.count,)})
+        count = actions.low.size
+        super().__init__(nn.Linear(in_features, 2 * count), count, {"u": (count,)})
+        self.count = count
         self.shape = actions.shape
         for name in ("low", "high"):
             self.register_buffer(name, torch.as_tensor(getattr(actions, name)).flatten(), persistent=False)

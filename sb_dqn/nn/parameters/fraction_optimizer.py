@@ -92,7 +92,8 @@ def _block(parameters: Sequence[Tensor], own: Sequence[Tensor]) -> slice:
     positions = [number for number, parameter in enumerate(parameters) if id(parameter) in wanted]
     if not positions or positions != list(range(positions[0], positions[0] + len(wanted))):
         raise ValueError(
-            f"own must be {len(wanted)} contiguous parameters, got the positions {positions} of {len(parameters)}."
+            f"own must be {len(wanted)} contiguous parameters, got the positions {positions} of {len(parameters)}. "
+            f"Define them in one module."
         )
     start = sum(parameter.numel() for parameter in parameters[: positions[0]])
     return slice(start, start + sum(parameter.numel() for parameter in own))

@@ -130,17 +130,22 @@ def _check_moments(optimizer: torch.optim.Optimizer, plain_adam: bool) -> None:
     """
     for master, state in optimizer.state.items():
         if not isinstance(master, torch.Tensor):
-            raise ValueError("The optimizer's state is that of more parameters.")
+            raise ValueError(
+                "the optimizer's state must be of the same parameters, got one of more. Use the same networks."
+            )
         missing = {"step", "exp_avg", "exp_avg_sq"} - state.keys() if plain_adam else set()
         for name in missing:
-            raise ValueError(f"the optimizer's {name!r} is missing")
+            raise ValueError(f"the optimizer's state must have {name!r}, got none. Use the state of an Adam.")
         for name, moment in state.items():
             if torch.is_tensor(moment):
                 fits = moment.shape in ((), (1,), master.shape)
             else:
                 fits = not plain_adam and (moment is None or isinstance(moment, (int, float)))
             if not fits:
-                raise ValueError(f"the optimizer's {name!r} is {getattr(moment, 'shape', moment)!r}")
+                found = getattr(moment, "shape", moment)
+                raise ValueError(
+                    f"the optimizer's {name!r} must have shape {tuple(master.shape)}, got {found!r}. Use the same networks."
+                )
 
 
 def checked_optimizer(optimizer_class: Any) -> str:
@@ -181,6 +186,6 @@ def make_optimizer(
     except (TypeError, ValueError, RuntimeError) as error:
         unknown = next((str(key) for key in kwargs if key not in allowed), "")
         raise ConfigurationError(
-            f"optimizer_class={optimizer_class.__name__} does not take optimizer_kwargs={kwargs}: {error}; allowed are "
-            f"{allowed}.{nearest(unknown, allowed)}"
+            f"optimizer_kwargs must be arguments of {optimizer_class.__name__}, among {allowed}, got {kwargs} ({error}). Change "
+            f"them.{nearest(unknown, allowed)}"
         ) from error

@@ -159,8 +159,8 @@ class Convolutions:
         """
         if min(shape[1:]) < self.smallest:
             raise ConfigurationError(
-                f"image {shape} is too small for kernels {tuple(self.kernels)} with strides {tuple(self.strides)}. Resize it "
-                f"to {self.smallest} x {self.smallest} or more, give smaller kernels through features_extractor_kwargs, or "
+                f"images must be {self.smallest} x {self.smallest} or larger for kernels {tuple(self.kernels)} with strides "
+                f"{tuple(self.strides)}, got {shape}. Resize them, give smaller kernels through features_extractor_kwargs, or "
                 f"use features_extractor_class=MinAtarCNN."
             )
         small = max(shape[1:]) <= SMALL_PIXELS

@@ -85,12 +85,13 @@ def make_extractor(
         allowed = list(inspect.signature(extractor_class).parameters)[1:]
         unknown = next((str(key) for key in kwargs if key not in allowed), "")
         raise ConfigurationError(
-            f"{names[0]}={name} does not take {names[1]}={kwargs}: {error}; allowed are {allowed}.{nearest(unknown, allowed)}"
+            f"{names[1]} must be arguments of {name}, among {allowed}, got {kwargs} ({error}). Change "
+            f"them.{nearest(unknown, allowed)}"
         ) from error
     if getattr(extractor, "features_dim", None) is None:
         raise ConfigurationError(
-            f"{names[0]}={name} has no features_dim. Derive it from BaseFeaturesExtractor and pass the width of its output to "
-            f"super().__init__(observation_space, features_dim)."
+            f"{names[0]} must have features_dim, got {name} without it. Derive it from BaseFeaturesExtractor and pass "
+            f"the width of its output to super().__init__(observation_space, features_dim)."
         )
     return extractor
 
