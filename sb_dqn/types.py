@@ -43,9 +43,10 @@ class Slot:
     score: FloatArray
     """r_t as the environment returned it."""
     terminal: BoolArray
-    """True if no value follows o_t: the episode terminated, or a life was lost if so configured."""
+    """True if no value follows o_t: the episode terminated, or a life was lost if so configured. The bootstrap is 0 then."""
     last: BoolArray
-    """True at the end of an episode: the next row of this lane is a reset row."""
+    """True at the end of an episode: the next row of this lane is a reset row. `last & ~terminal` is a truncation, for
+    example by a time limit: targets bootstrap from the value of o_t, the last observation of the episode."""
     valid: BoolArray
     """True if the slot has a row of this lane (always with NEXT_STEP)."""
     full: bool = True

@@ -184,6 +184,7 @@ class PrioritizedSampler(Sampler):
         if len(noise) != len(strata):
             strata = torch.arange(len(noise), dtype=torch.float64, device=noise.device)
         cell, probability = self._select((strata + noise) / len(strata))
+        # (N P_i)^-beta / max_j (N P_j)^-beta, where j runs over the batch: N and the sum of the priorities cancel
         weight = torch.where(probability > 0, (probability.min() / probability).pow(self.beta), self._zero).float()
         if lanes == 1:
             lane, newest = torch.zeros_like(cell), ring.hi + (ring.start_rule.ahead - 1)

@@ -49,7 +49,7 @@ def save_model(
             f"incremental={incremental} and background={background}. Add them."
         )
     state = resume_state(model, trust, incremental) if full else None
-    return model_file.save_model(
+    return model_file.write_model(
         path,
         type(model).__name__,
         model.arguments,

@@ -78,7 +78,7 @@ class Saved:
     """Only in full checkpoints."""
 
 
-def save_model(
+def write_model(
     path: Any,
     class_name: str,
     arguments: Mapping[str, Any],

@@ -164,7 +164,7 @@ class OffPolicyAlgorithm(BaseAlgorithm):
             self._record(form)
         self._noise.uniform_(generator=self.rng.sample)
         self.learner.renew_noise(self.rng.noise)
-        if form[0] == "eager":
+        if form[0] == "eager":  # the same calls as in `_sample_and_differentiate`, which a recording replays
             batch = self.normalizer.batch(self._sample(self._noise).to(self.device))
             priority, update = self.learner.update(batch)
             replay.feedback(batch, priority)

@@ -1,4 +1,7 @@
-"""One `learn`: counters, callbacks, log lines and statistics; files and callbacks are closed at the end, also after errors."""
+"""Bookkeeping of one `learn`: counters, callbacks, log lines and statistics. The loop itself is `BaseAlgorithm.learn`.
+
+Files and callbacks are closed at the end, also after errors.
+"""
 
 from __future__ import annotations
 

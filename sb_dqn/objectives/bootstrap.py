@@ -42,7 +42,7 @@ class BootstrapTarget(NamedTuple):
     return_: Tensor
     """n-step return, including the Munchausen bonus."""
     discount: Tensor
-    """gamma^m, 0 after a termination."""
+    """gamma^m, 0 after a termination; not after a truncation, see `Slot.last`."""
     value: Any
     """Value object of the target network at o_t."""
     action: Tensor | None

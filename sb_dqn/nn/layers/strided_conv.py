@@ -16,7 +16,8 @@ class StridedConv2d(nn.Conv2d):
     def _conv_forward(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         stride, kernel = self.stride[1], self.kernel_size[1]
         if stride == 1 or kernel % stride or x.shape[-1] % stride or self.padding != (0, 0):
-            return super()._conv_forward(x, weight, bias)
+            out: Tensor = super()._conv_forward(x, weight, bias)
+            return out
         return torch.conv2d(_merge_pixels(x, stride), _merge_pixels(weight, stride), bias, (self.stride[0], 1))
 
 
