@@ -17,6 +17,8 @@ from sb_dqn.core.arguments import constructor_arguments
 from sb_dqn.errors import ConfigurationError, MemoryBudgetError, SpaceError
 from tests.tiny import Tiny, lanes, quick
 
+pytestmark = pytest.mark.usefixtures("eagerly")
+
 # One value of a wrong type and those just out of range, where a bound is allowed too the nearest one past it: test_checks.py has
 # every other wrong value of each check. What else stands here means something of its own.
 TABLE: dict[str, list[Any]] = {

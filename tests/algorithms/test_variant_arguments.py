@@ -17,7 +17,9 @@ from sb_dqn.nn.torsos.features import HadamaxCNN, ImpalaCNN, MinAtarCNN, NatureC
 from sb_dqn.schedules import Linear
 from tests.algorithms.test_arguments import TABLE
 from tests.choices import Choices
-from tests.tiny import Q_AGENTS, Tiny, quick, run_eagerly
+from tests.tiny import Q_AGENTS, Tiny, quick
+
+pytestmark = pytest.mark.usefixtures("eagerly")
 
 WHOLE = [None, 1.5, 0]
 KAPPA = ["x", -1e-9]
@@ -320,8 +322,7 @@ ALLOWED: list[tuple[Any, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("algorithm", "kwargs"), ALLOWED)
-def test_values_that_are_allowed(algorithm: Any, kwargs: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    run_eagerly(monkeypatch)
+def test_values_that_are_allowed(algorithm: Any, kwargs: dict[str, Any]) -> None:
     model = quick(algorithm=algorithm, **kwargs).learn(40)
     assert model._n_updates > 0
     assert np.isfinite(model.learner.flat.numpy()).all()
