@@ -304,6 +304,7 @@ def test_a_divergence_ends_the_updates() -> None:
     assert quick(PPO, env, target_kl=1e12, n_epochs=5).learn(10)._n_updates == 5 * 2
 
 
+@pytest.mark.recorded
 def test_a_clip_range_follows_its_schedule_in_recorded_updates() -> None:
     model = quick(PPO, clip_range="linear 0.4", clip_range_vf=[(0, 0.5), (40, 0.1)], learning_rate=0.05)
     assert model.mode == "traced"
