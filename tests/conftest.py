@@ -10,6 +10,7 @@ from torch import Tensor
 
 from sb_dqn.accelerate import Function, accelerate
 from tests.modes import MODES, Variant
+from tests.tiny import run_eagerly
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -19,6 +20,16 @@ def single_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture
+def eagerly(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Updates are not recorded, which takes far longer than the few that a test makes; those marked `recorded` still are.
+
+    For files whose subject is the same either way. That recorded updates equal eager ones is shown for each algorithm by itself.
+    """
+    if request.node.get_closest_marker("recorded") is None:
+        run_eagerly(monkeypatch)
 
 
 @pytest.fixture(params=MODES)

@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from sb_dqn.checks import check_bool, check_choice, check_float, check_int, check_keys, check_mapping
+from sb_dqn.checks import (
+    check_bool,
+    check_callable,
+    check_choice,
+    check_float,
+    check_int,
+    check_keys,
+    check_mapping,
+    check_names,
+    check_path,
+    check_switch,
+)
 from sb_dqn.errors import ConfigurationError
 
 
@@ -31,10 +44,14 @@ def test_limits_and_exceptions_are_allowed() -> None:
     assert check_int("k", -1, 1, 5, also=(-1,)) == -1
 
 
-INVALID_NUMBERS = ["3", b"3", None, True, False, [3], (3,), {}, 3j, object(), math.nan, math.inf, -math.inf, np.nan]
+# The tables of arguments elsewhere hold one or two wrong values each, and leave the others to these.
+INVALID_NUMBERS = [
+    "3", "x", "", b"3", None, True, False, [], [3], (3,), {}, 1j, 3j, object(), math.nan, math.inf, -math.inf, np.nan,
+    np.float32("nan"), np.bool_(True), lambda: 3,
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("value", [*INVALID_NUMBERS, 0, 6, -1, 2.5, np.float64(2.5), np.bool_(True)])
+@pytest.mark.parametrize("value", [*INVALID_NUMBERS, 0, 6, -1, 1.5, 2.5, np.float32(1.5), np.float64(2.5)])
 def test_values_other_than_integers_from_1_to_5_are_refused(value: Any) -> None:
     with pytest.raises(ConfigurationError) as caught:
         check_int("n_steps", value, 1, 5)
@@ -55,7 +72,7 @@ def test_numbers(value: Any) -> None:
     assert type(found) is float
 
 
-@pytest.mark.parametrize("value", [*INVALID_NUMBERS, -0.1, 1.1, np.bool_(True)])
+@pytest.mark.parametrize("value", [*INVALID_NUMBERS, -0.1, 1.1])
 def test_values_other_than_numbers_from_0_to_1_are_refused(value: Any) -> None:
     with pytest.raises(ConfigurationError) as caught:
         check_float("gamma", value, 0.0, 1.0)
@@ -90,7 +107,7 @@ def test_bools(value: bool) -> None:
     assert check_bool("double_q", np.bool_(value)) is value
 
 
-@pytest.mark.parametrize("value", [1, 0, None, "yes", "True", 1.0, []])
+@pytest.mark.parametrize("value", [1, 0, None, "yes", "x", "True", 0.5, 1.0, [], {}, 1j, math.nan, object()])
 def test_values_other_than_bools_are_refused(value: Any) -> None:
     with pytest.raises(ConfigurationError) as caught:
         check_bool("double_q", value)
@@ -107,7 +124,7 @@ def test_choices() -> None:
     )
 
 
-@pytest.mark.parametrize("value", [None, 3, True, ["mse"], {}, b"mse"])
+@pytest.mark.parametrize("value", [None, 3, math.nan, True, [], ["mse"], {}, b"mse", "", object()])
 def test_other_choices_are_refused(value: Any) -> None:
     with pytest.raises(ConfigurationError, match=r"loss must be one of \['huber', 'mse'\], got"):
         check_choice("loss", value, {"huber": 1, "mse": 2})
@@ -121,7 +138,7 @@ def test_mappings() -> None:
     assert check_mapping("kwargs", None) == {}
 
 
-@pytest.mark.parametrize("value", [3, "a", [("a", 1)], ("a",), {"a"}])
+@pytest.mark.parametrize("value", [3, True, math.nan, "a", [], [("a", 1)], ("a",), {"a"}, object()])
 def test_values_other_than_mappings_are_refused(value: Any) -> None:
     with pytest.raises(ConfigurationError, match="kwargs must be a dict of keyword arguments or None, got"):
         check_mapping("kwargs", value)
@@ -133,3 +150,64 @@ def test_unknown_keys(key: Any) -> None:
         check_keys("policy_kwargs", {key: 1}, ("net_arch",))
     if key == "net_arc":
         assert str(caught.value).endswith("Did you mean 'net_arch'?")
+
+
+def test_paths() -> None:
+    assert check_path("folder", None) is None
+    assert check_path("folder", Path("a")) == check_path("folder", "a") == "a"
+
+
+@pytest.mark.parametrize("value", [3, math.nan, True, [], ["runs"], {}, 1j, b"runs", object()])
+def test_values_other_than_paths_are_refused(value: Any) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        check_path("folder", value)
+    assert str(caught.value) == f"folder must be a path or None, got {value!r}"
+
+
+def test_names() -> None:
+    assert check_names("keys", ["a", "b"]) == ("a", "b")
+    assert check_names("keys", ()) == ()
+
+
+@pytest.mark.parametrize("value", ["a", 3, math.nan, None, True, [3], ("a", None), 1j, object()])
+def test_values_other_than_names_are_refused(value: Any) -> None:
+    with pytest.raises(ConfigurationError, match="keys must be a tuple of names, .* got"):
+        check_names("keys", value)
+
+
+def test_functions() -> None:
+    for function in (lambda progress: progress, lambda *progress: 1.0, print):
+        assert check_callable("rate", function, "progress") is function
+
+
+@pytest.mark.parametrize("value", ["x", 3, math.nan, None, True, [], {}, 1j, object(), lambda: 1.0, lambda a, b: a])
+def test_values_other_than_functions_of_one_argument_are_refused(value: Any) -> None:
+    with pytest.raises(ConfigurationError, match=r"rate must be a function \(progress\), got"):
+        check_callable("rate", value, "progress")
+
+
+@dataclass
+class Sizes:
+    """The settings of a switch."""
+
+    width: int = 1
+    kind: str = "plain"
+
+
+def test_switches() -> None:
+    assert check_switch("size", False, Sizes) is None
+    assert check_switch("size", True, Sizes) == check_switch("size", {}, Sizes) == Sizes()
+    assert check_switch("size", {"width": 2}, Sizes) == check_switch("size", Sizes(2), Sizes) == Sizes(2)
+    assert check_switch("size", "odd", Sizes, text="kind") == Sizes(kind="odd")
+
+
+@pytest.mark.parametrize("value", ["x", "True", 1, 0, 0.5, math.nan, None, [], ("width",), 1j, object(), Sizes])
+def test_values_other_than_switches_are_refused(value: Any) -> None:
+    with pytest.raises(ConfigurationError, match="size must be True, False or a dict with any of .* width, kind, got"):
+        check_switch("size", value, Sizes)
+
+
+@pytest.mark.parametrize("key", ["widht", 3, None])
+def test_unknown_settings_of_switches_are_refused(key: Any) -> None:
+    with pytest.raises(ConfigurationError, match=r"size has no .*; allowed are \['kind', 'width'\]"):
+        check_switch("size", {key: 1}, Sizes)

@@ -20,6 +20,8 @@ from sb_dqn.errors import ConfigurationError, SpaceError
 from sb_dqn.evaluation import derive_seed, evaluate_policy, play_episodes
 from tests.tiny import SMALL_CNN, Tiny, quick
 
+pytestmark = pytest.mark.usefixtures("eagerly")
+
 
 class Game(gymnasium.Env[Any, Any]):
     """Environment with episodes of `length` steps, reward 10 * t at step t, and observation (episode number, t)."""

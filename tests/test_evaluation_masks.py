@@ -16,6 +16,8 @@ from tests.masked_toys import MaskedGame
 from tests.tiny import quick
 from tests.toys import KINDS
 
+pytestmark = pytest.mark.usefixtures("eagerly")
+
 
 def games(where: str, space: str = "discrete", lanes: int = 2) -> list[Any]:
     return [lambda lane=lane: MaskedGame(lane, space, where) for lane in range(lanes)]

@@ -269,7 +269,7 @@ def test_whole_updates(name: str, lanes: int, monkeypatch: pytest.MonkeyPatch) -
         cls = getattr(sb_dqn, name)
         off_policy = {} if name in ("PQN", "A2C") else {"learning_starts": 50, "learning_rate": 1e-4}
         env = sb_dqn.make_vec_env("CartPole-v1", lanes) if lanes > 1 else "CartPole-v1"
-        flat: Tensor = cls("MlpPolicy", env, seed=0, device="cpu", **off_policy).learn(300).learner.flat
+        flat: Tensor = cls("MlpPolicy", env, seed=0, device="cpu", **off_policy).learn(120).learner.flat
         return flat
 
     monkeypatch.setattr(backends, "numpy_replay", counting)

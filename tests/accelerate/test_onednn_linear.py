@@ -213,7 +213,10 @@ def learnt(name: str, precision: str | None, trial: int, monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize(
     ("name", "precision"),
-    [("PPO", None), ("PQN", None), *((name, precision) for name in REPLAYING for precision in ("fp32", "bf16"))],
+    [
+        *(("PPO", None), ("PQN", None), *((name, "fp32") for name in REPLAYING)),
+        *((name, "bf16") for name in ("DQN", "QRDQN", "FQF", "Rainbow", "BTR", "R2D2")),
+    ],
 )
 def test_updates_from_pixels_are_traced(
     name: str, precision: str | None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

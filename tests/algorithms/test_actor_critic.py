@@ -23,6 +23,8 @@ from sb_dqn.nn.parameters.optimizers import RMSpropTFLike
 from tests.masked_toys import MaskedGame
 from tests.tiny import OBSERVATIONS, SMALL_CNN, Tiny, lanes
 
+pytestmark = pytest.mark.usefixtures("eagerly")
+
 COMMON: dict[str, Any] = {"n_steps": 5, "policy_kwargs": {"net_arch": [8]}, "seed": 0, "device": "cpu"}
 QUICK: dict[type[ActorCriticAlgorithm], dict[str, Any]] = {
     A2C: COMMON,
@@ -187,6 +189,7 @@ def test_a_time_limit_is_bootstrapped_from_the_true_last_observation(algorithm: 
     assert found != pytest.approx([1.75, 1.5, 1.0])  # a time limit taken for an end
 
 
+@pytest.mark.recorded
 @pytest.mark.parametrize(
     ("algorithm", "kwargs"), [(A2C, {"learning_rate": 0.01}), (PPO, {"learning_rate": 0.003, "n_epochs": 4})]
 )
@@ -301,6 +304,7 @@ def test_a_divergence_ends_the_updates() -> None:
     assert quick(PPO, env, target_kl=1e12, n_epochs=5).learn(10)._n_updates == 5 * 2
 
 
+@pytest.mark.recorded
 def test_a_clip_range_follows_its_schedule_in_recorded_updates() -> None:
     model = quick(PPO, clip_range="linear 0.4", clip_range_vf=[(0, 0.5), (40, 0.1)], learning_rate=0.05)
     assert model.mode == "traced"
@@ -320,6 +324,7 @@ def test_a_clip_range_follows_its_schedule_in_recorded_updates() -> None:
     assert float(model.objective.clip_value) == pytest.approx(0.1, abs=0.1)
 
 
+@pytest.mark.recorded
 @BOTH
 def test_recorded_and_eager_runs_are_the_same(algorithm: Any) -> None:
     recorded, eager = quick(algorithm), quick(algorithm)

@@ -21,6 +21,8 @@ from sb_dqn.logger import HParam
 from sb_dqn.schedules import Linear
 from tests.tiny import QUICK, QUICK_SEQUENCES, Tiny, lanes, quick
 
+pytestmark = pytest.mark.usefixtures("eagerly")
+
 PARTS = {"policy", "env", "exploration", "seed", "device", "verbose"}
 """Arguments whose name is that of an object made from them, and those that a test sets."""
 

@@ -19,6 +19,8 @@ from tests.algorithms.test_actor_critic import ACTIONS, ENVS, Acts, Clock
 from tests.masked_toys import MaskedGame
 from tests.tiny import SMALL_CNN, Tiny, lanes
 
+pytestmark = pytest.mark.usefixtures("eagerly")
+
 QUICK: dict[str, Any] = {"episodes_per_update": 3, "policy_kwargs": {"net_arch": [8]}, "seed": 0, "device": "cpu"}
 ALL: dict[str, Any] = {
     "REINFORCE": REINFORCE,
@@ -134,6 +136,7 @@ def test_a_critic_is_learned_only_where_there_is_one() -> None:
         assert moved == (name == "VPG, value")
 
 
+@pytest.mark.recorded
 @pytest.mark.parametrize("name", ["REINFORCE", "VPG, value"])
 def test_the_better_action_is_learned(name: str) -> None:
     env = lanes(8, partial(Tiny, length=5))
@@ -143,6 +146,7 @@ def test_the_better_action_is_learned(name: str) -> None:
     assert float((mode == 0).float().mean()) > 0.95
 
 
+@pytest.mark.recorded
 def test_recorded_and_eager_runs_are_the_same() -> None:
     env = [partial(Tiny, length=3), partial(Tiny, length=90)]  # batches of two sizes
     recorded, eager = (quick(env=env, episodes_per_update=4) for _ in range(2))

@@ -14,6 +14,8 @@ from sb_dqn.exploration import Boltzmann, EpsilonGreedy
 from sb_dqn.schedules import Linear, Piecewise
 from tests.tiny import Tiny, lanes, quick
 
+pytestmark = pytest.mark.usefixtures("eagerly")
+
 KINDS: dict[str, Any] = {
     "epsilon": "epsilon",
     "lines": {"schedule": Piecewise(((10, 1.0), (40, 0.2), (80, 0.1)))},

@@ -16,6 +16,8 @@ from sb_dqn.errors import ConfigurationError, EnvironmentFault
 from sb_dqn.logger import configure
 from tests.tiny import Faulty, Tiny, lanes, quick
 
+pytestmark = pytest.mark.usefixtures("eagerly")
+
 HOOKS = ("_init_callback", "_on_training_start", "_on_rollout_start", "_on_step", "_on_rollout_end", "_on_training_end")
 
 
@@ -165,6 +167,7 @@ def test_the_row_before_a_fault_becomes_the_end_of_its_stream() -> None:
     assert not model.replay.ring.terminal.any()
 
 
+@pytest.mark.recorded
 def test_a_loss_that_is_not_finite_is_named_though_its_gradient_is() -> None:
     class Infinite(Tiny):
         def step(self, action: Any) -> Any:
@@ -177,6 +180,7 @@ def test_a_loss_that_is_not_finite_is_named_though_its_gradient_is() -> None:
     assert torch.isfinite(model.learner.flat).all()
 
 
+@pytest.mark.recorded
 @pytest.mark.parametrize("loss", ["mse", "huber"])
 def test_a_gradient_that_is_not_finite_is_named(loss: str) -> None:
     class Huge(Tiny):

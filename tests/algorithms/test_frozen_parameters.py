@@ -15,16 +15,29 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 from sb_dqn import A2C, DQN, FQF, PPO, SAC
 from sb_dqn.errors import ConfigurationError
 
+SMALL: dict[str, Any] = {"policy_kwargs": {"net_arch": [16, 16]}, "seed": 0}
+REPLAY: dict[str, Any] = {**SMALL, "learning_starts": 20, "train_freq": 4, "buffer_size": 1000}
+ROLLOUTS: dict[str, Any] = {**SMALL, "n_steps": 32, "batch_size": 32, "n_epochs": 2}
 MAKERS: dict[str, Any] = {
-    "dqn": lambda **kw: DQN("MlpPolicy", "CartPole-v1", learning_starts=20, train_freq=4, seed=0, **kw),
+    "dqn": lambda **kw: DQN("MlpPolicy", "CartPole-v1", **{**REPLAY, **kw}),
     "dqn-bf16": lambda: MAKERS["dqn"](precision="bf16"),
-    "dqn-decay": lambda: MAKERS["dqn"](policy_kwargs={"optimizer_kwargs": {"weight_decay": 0.5}}),
-    "fqf": lambda: FQF("MlpPolicy", "CartPole-v1", learning_starts=20, train_freq=4, seed=0),
-    "ppo": lambda: PPO("MlpPolicy", "CartPole-v1", n_steps=32, batch_size=32, n_epochs=2, seed=0),
-    "ppo-bf16": lambda: PPO("MlpPolicy", "CartPole-v1", n_steps=32, batch_size=32, precision="bf16", seed=0),
-    "a2c": lambda: A2C("MlpPolicy", "CartPole-v1", seed=0),
-    "sac": lambda: SAC("MlpPolicy", "Pendulum-v1", learning_starts=20, seed=0),
+    "dqn-decay": lambda: MAKERS["dqn"](policy_kwargs={"net_arch": [16, 16], "optimizer_kwargs": {"weight_decay": 0.5}}),
+    "fqf": lambda: FQF("MlpPolicy", "CartPole-v1", n_fractions=6, n_cosines=8, **REPLAY),
+    "ppo": lambda: PPO("MlpPolicy", "CartPole-v1", **ROLLOUTS),
+    "ppo-bf16": lambda: PPO("MlpPolicy", "CartPole-v1", precision="bf16", **ROLLOUTS),
+    "a2c": lambda: A2C("MlpPolicy", "CartPole-v1", **SMALL),
+    "sac": lambda: SAC("MlpPolicy", "Pendulum-v1", batch_size=32, **REPLAY),
 }
+BEFORE_AND_AFTER_LEARNING = pytest.mark.parametrize(
+    ("kind", "learnt_before"),
+    [
+        *((kind, 0) for kind in MAKERS),
+        *(pytest.param(kind, 100, marks=pytest.mark.recorded) for kind in ("dqn", "fqf", "ppo", "sac")),
+        *((kind, 100) for kind in ("dqn-bf16", "dqn-decay", "ppo-bf16", "a2c")),
+    ],
+)
+"""Recorded where there is a recording to be made anew, by one of each kind of update."""
+pytestmark = pytest.mark.usefixtures("eagerly")
 
 
 def learning(model: Any) -> dict[str, nn.Parameter]:
@@ -39,8 +52,7 @@ def moved(model: Any, steps: int) -> set[str]:
     return {name for name, parameter in online.items() if not torch.equal(before[name], parameter)}
 
 
-@pytest.mark.parametrize("learnt_before", [0, 100])
-@pytest.mark.parametrize("kind", MAKERS)
+@BEFORE_AND_AFTER_LEARNING
 def test_parameters_frozen_after_construction_stay_until_they_are_thawed(kind: str, learnt_before: int) -> None:
     model = MAKERS[kind]()
     if learnt_before:
@@ -53,6 +65,7 @@ def test_parameters_frozen_after_construction_stay_until_they_are_thawed(kind: s
     assert name in moved(model, 100)
 
 
+@pytest.mark.recorded
 def test_a_recording_is_made_anew_when_a_callback_freezes() -> None:
     model = MAKERS["dqn"]()
     weight = model.policy.q_net.get_parameter("torso.linears.0.weight")
@@ -85,8 +98,7 @@ def test_all_frozen_is_refused() -> None:
         model.learn(40)
 
 
-@pytest.mark.parametrize("learnt_before", [0, 100])
-@pytest.mark.parametrize("kind", MAKERS)
+@BEFORE_AND_AFTER_LEARNING
 def test_parameters_that_were_pointed_elsewhere_learn_on(kind: str, learnt_before: int) -> None:
     model, other = MAKERS[kind](), MAKERS[kind]()
     for each in (model, other):
@@ -107,7 +119,7 @@ def test_parameters_that_were_pointed_elsewhere_learn_on(kind: str, learnt_befor
 
 def test_exchanged_modules_are_refused() -> None:
     model = MAKERS["dqn"]()
-    model.policy.q_net.torso.linears[0] = nn.Linear(4, 64)
+    model.policy.q_net.torso.linears[0] = nn.Linear(4, 16)
     with pytest.raises(ConfigurationError, match="parameters of the policy must be those that the model was made with"):
         model.learn(40)
 
@@ -123,6 +135,7 @@ def test_exchanged_nets_are_refused(name: str) -> None:
     model.learn(40)
 
 
+@pytest.mark.recorded
 def test_a_pruned_layer_learns_on() -> None:
     model = MAKERS["dqn"]()
     layer = model.policy.q_net.torso.linears[0]
@@ -156,7 +169,7 @@ def test_parameters_that_changed_places() -> None:
 @pytest.mark.parametrize("learnt_before", [0, 100])
 def test_thawed_parameters_step_as_those_of_torch_do(learnt_before: int) -> None:
     """Adam with one gradient all along steps by its rate; one that had seen zeros meanwhile would step by its multiple."""
-    learner = MAKERS["dqn"](policy_kwargs={"optimizer_kwargs": {"eps": 0.0}}).learner
+    learner = MAKERS["dqn"](policy_kwargs={"net_arch": [16, 16], "optimizer_kwargs": {"eps": 0.0}}).learner
     learner.set_learning_rate(1e-3)
     gradient, weight = torch.ones_like(learner.flat), learner.store.masters[0]
     for _ in range(learnt_before):

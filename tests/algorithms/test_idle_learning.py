@@ -9,7 +9,7 @@ import pytest
 
 from sb_dqn.algorithms import A2C, DQN, PPO, R2D2, REINFORCE
 
-pytestmark = pytest.mark.filterwarnings("error")
+pytestmark = [pytest.mark.filterwarnings("error"), pytest.mark.usefixtures("eagerly")]
 ENV = "CartPole-v1"
 SMALL: dict[str, Any] = {"buffer_size": 1_000, "policy_kwargs": {"net_arch": [8]}, "seed": 0, "device": "cpu"}
 

@@ -22,6 +22,8 @@ from sb_dqn.errors import CheckpointError, ConfigurationError
 from tests.continuing import Kept, differences
 from tests.tiny import lanes, quick
 
+pytestmark = pytest.mark.usefixtures("eagerly")
+
 SMALL: dict[str, Any] = {"features_dim": 12, "channels": (4,), "kernels": (4,), "strides": (2,)}
 
 
@@ -49,6 +51,7 @@ CASES: dict[str, tuple[Any, int, dict[str, Any]]] = {
 }
 
 
+@pytest.mark.recorded
 @pytest.mark.parametrize("name", CASES)
 def test_resuming(name: str, tmp_path: Path) -> None:
     algorithm, count, settings = CASES[name]

@@ -15,6 +15,8 @@ from sb_dqn.callbacks import BaseCallback
 from sb_dqn.types import Update
 from tests.tiny import Tiny, lanes, quick
 
+pytestmark = pytest.mark.usefixtures("eagerly")
+
 
 class Tape(BaseCallback):
     """Writes down the hooks, and what the model does between them."""

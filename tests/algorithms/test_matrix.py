@@ -33,13 +33,6 @@ ROWS = list(everything()) if FULL else covering(3)
 STEPS = 24
 
 
-@pytest.fixture
-def eagerly(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    """Recording takes far longer than these few updates."""
-    run_eagerly(monkeypatch)
-    return monkeypatch
-
-
 def observations(model: DQN | PQN, count: int = 9) -> dict[str, torch.Tensor]:
     space = model.observation_space
     space.seed(1)
@@ -101,8 +94,9 @@ def check(combination: Combination, **changes: Any) -> DQN:
 # -- the matrix
 
 
+@pytest.mark.usefixtures("eagerly")
 @pytest.mark.parametrize("combination", ROWS, ids=label)
-def test_learns_and_comes_back(combination: Combination, eagerly: Any) -> None:
+def test_learns_and_comes_back(combination: Combination) -> None:
     check(combination)
 
 
@@ -144,8 +138,9 @@ def test_the_rows_cover_what_they_say(strength: int) -> None:
 # -- what each switch does
 
 
+@pytest.mark.usefixtures("eagerly")
 @pytest.mark.parametrize("head", FACTORS["head"])
-def test_each_switch_changes_what_is_learned(head: str, eagerly: Any) -> None:
+def test_each_switch_changes_what_is_learned(head: str) -> None:
     plain: Combination = {name: choices[0] for name, choices in FACTORS.items()} | {"head": head}
     found = {
         name: values(make({**plain, name: FACTORS[name][1]}, learning_rate=0.05).learn(60))
@@ -162,8 +157,9 @@ def test_each_switch_changes_what_is_learned(head: str, eagerly: Any) -> None:
 PLENTY = [row for row in PAIRS if len(switched_on(row)) >= 4]
 
 
+@pytest.mark.usefixtures("eagerly")
 @pytest.mark.parametrize("combination", PLENTY[:5], ids=label)
-def test_half_precision(combination: Combination, eagerly: Any) -> None:
+def test_half_precision(combination: Combination) -> None:
     model = check(combination, precision="bf16")
     assert model.learner.low is not None
     assert next(q_policy(model).q_net.parameters()).dtype == torch.float32

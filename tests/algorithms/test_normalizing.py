@@ -18,6 +18,8 @@ from sb_dqn.evaluation import evaluate_policy
 from sb_dqn.normalize import NormalizeObservations
 from tests.tiny import Tiny, lanes, quick
 
+pytestmark = pytest.mark.usefixtures("eagerly")
+
 ON: dict[str, Any] = {"normalize_observations": True, "normalize_rewards": True}
 ON_POLICY: dict[str, Any] = {"n_steps": 5, "batch_size": 6, "exploration_final_eps": 0.5}
 OBS = np.random.default_rng(0).normal(size=(50, 2)).astype(np.float32)
@@ -108,6 +110,7 @@ class Tape(PQN):
         return super().gradient_step()
 
 
+@pytest.mark.recorded
 @pytest.mark.parametrize("mode", ["eager", "traced"])
 def test_updates_see_what_the_policy_saw(mode: Any) -> None:
     model: Any = quick(lanes(3, partial(Tiny, length=4)), algorithm=Tape, **ON_POLICY, **ON)

@@ -24,6 +24,8 @@ from sb_dqn.types import Update
 from tests.masked_toys import MaskedGame
 from tests.tiny import SMALL_CNN, Tiny, lanes
 
+pytestmark = pytest.mark.usefixtures("eagerly")
+
 QUICK: dict[str, Any] = {
     "n_steps": 5,
     "batch_size": 8,
@@ -279,6 +281,7 @@ def test_the_same_seed_gives_the_same_run() -> None:
     assert not torch.equal(first, other)
 
 
+@pytest.mark.recorded
 def test_recorded_and_eager_updates_are_the_same() -> None:
     recorded, eager = quick(), quick()
     assert recorded.mode == "traced"
@@ -286,6 +289,7 @@ def test_recorded_and_eager_updates_are_the_same() -> None:
     torch.testing.assert_close(recorded.learn(100).learner.flat, eager.learn(100).learner.flat, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.recorded
 def test_half_precision_learns_too() -> None:
     model = quick(precision="bf16")
     before = model.learner.flat.clone()

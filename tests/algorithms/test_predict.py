@@ -14,6 +14,8 @@ from sb_dqn.envs import make_atari_env
 from sb_dqn.errors import SpaceError
 from tests.tiny import OBSERVATIONS, SMALL_CNN, Tiny, lanes, quick
 
+pytestmark = pytest.mark.usefixtures("eagerly")
+
 
 def biased(best: int, env: Any = None, **kwargs: Any) -> DQN:
     """A model whose greedy action has the index `best`."""

@@ -21,6 +21,8 @@ from tests.choices import Choices
 from tests.continuing import differences
 from tests.tiny import SMALL_CNN, Tiny, lanes
 
+pytestmark = pytest.mark.usefixtures("eagerly")
+
 SMALL = {"lstm_hidden_size": 6, "net_arch": [8]}
 TOLD = {**SMALL, "previous_action": True, "previous_reward": True}
 
@@ -59,8 +61,13 @@ CASES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("kind", ["NEXT_STEP", "SAME_STEP"])
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    ("case", "kind"),
+    [
+        *((case, "NEXT_STEP") for case in CASES),
+        *((case, "SAME_STEP") for case in ("plain", "short sequences", "branches")),
+    ],
+)
 def test_training_sees_what_the_actor_had(case: str, kind: str) -> None:
     """Frozen weights: at every row, over ends and time limits within a sequence, to 1e-5."""
     given = dict(CASES[case])

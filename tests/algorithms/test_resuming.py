@@ -25,6 +25,8 @@ from sb_dqn.evaluation import evaluate_policy
 from tests.continuing import Kept, differences, digest
 from tests.tiny import Tiny, lanes, quick
 
+pytestmark = pytest.mark.usefixtures("eagerly")
+
 SMALL: dict[str, Any] = {"features_dim": 12, "channels": (4,), "kernels": (4,), "strides": (2,)}
 
 
@@ -48,7 +50,13 @@ def interrupted(make: Any, env: Any, folder: Path, steps: int, at: int, **loadin
     return whole, resumed
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
+RECORDED = {"DQN", "FQF", "Rainbow", "BTR", "PQN", "PPO", "SAC", "VPG"}
+"""One of each kind of update and of head."""
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.recorded) if name in RECORDED else name for name in ALGORITHMS]
+)
 def test_every_algorithm(name: str, tmp_path: Path) -> None:
     rollouts = {"n_steps": 16, "batch_size": 8} if "n_epochs" in constructor_arguments(ALGORITHMS[name]) else {}
     make = partial(quick, algorithm=ALGORITHMS[name], **rollouts)
@@ -67,6 +75,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.recorded
 @pytest.mark.parametrize(("name", "count"), list(zip(SETTINGS, (4, 1, 4, 4, 3, 1), strict=True)))
 def test_settings(name: str, count: int, tmp_path: Path) -> None:
     settings = {**SETTINGS[name], "exploration_fraction": 0.8, "target_update_interval": 17}
@@ -126,6 +135,7 @@ def test_pong_with_exact_resume(tmp_path: Path) -> None:
         DQN.load(path, env=pong(False), device="cpu").resume()
 
 
+@pytest.mark.recorded
 @pytest.mark.parametrize("trial", [5, 13])
 def test_the_update_from_which_on_large_nets_are_recorded(
     trial: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -187,6 +197,7 @@ def test_loading_and_evaluating_leave_the_process_alone(tmp_path: Path) -> None:
     assert mine() == before  # torch's generator is put where it was at the checkpoint, and nobody drew since
 
 
+@pytest.mark.recorded
 def test_resumed_from_every_step(tmp_path: Path) -> None:
     """The end of an episode, the reset, the first updates: no place is special."""
     whole = quick("CartPole-v1", n_steps=2).learn(40, callback=CheckpointCallback(7, tmp_path, full=True))
@@ -202,6 +213,7 @@ print(digest(DQN.load(sys.argv[1], env="CartPole-v1", device="cpu").resume()))
 """
 
 
+@pytest.mark.recorded
 def test_in_a_fresh_process(tmp_path: Path) -> None:
     whole = quick("CartPole-v1", prioritized_replay=True)
     whole.learn(120, callback=CheckpointCallback(70, tmp_path, full=True))

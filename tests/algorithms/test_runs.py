@@ -22,12 +22,14 @@ from sb_dqn.logger import configure
 from sb_dqn.types import Update
 from tests.tiny import OBSERVATIONS, Q_AGENTS, SMALL_CNN, Tiny, lanes, quick
 
+pytestmark = pytest.mark.usefixtures("eagerly")
+
 
 def parameters(model: DQN) -> torch.Tensor:
     return model.learner.flat.clone()
 
 
-@pytest.mark.parametrize("count", [1, 4])
+@pytest.mark.parametrize("count", [pytest.param(1, marks=pytest.mark.recorded), 4])
 @pytest.mark.parametrize("name", Q_AGENTS)
 def test_cartpole(name: str, count: int) -> None:
     env = sb_dqn.make_vec_env("CartPole-v1", n_envs=count)
@@ -43,7 +45,7 @@ def test_cartpole(name: str, count: int) -> None:
     assert len(model.ep_info_buffer) > 3
 
 
-@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("count", [1, pytest.param(3, marks=pytest.mark.recorded)])
 @pytest.mark.parametrize("kind", OBSERVATIONS)
 def test_every_kind_of_observation(kind: str, count: int) -> None:
     policy = {"image": "CnnPolicy", "hwc": "CnnPolicy"}.get(kind, "MultiInputPolicy" if "dict" in kind else "MlpPolicy")
@@ -144,8 +146,7 @@ def test_learning_twice_counts_anew_or_on() -> None:
     assert model.counters.lifetime == 70
 
 
-@pytest.mark.parametrize("algorithm", [DQN, NStepDQN])
-@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize(("algorithm", "count"), [(DQN, 1), pytest.param(NStepDQN, 3, marks=pytest.mark.recorded)])
 def test_the_same_seed_gives_the_same_model(algorithm: type[DQN], count: int) -> None:
     found = []
     for seed, disturbance in ((1, 5), (1, 6), (2, 5)):
@@ -208,6 +209,7 @@ def test_predicting_while_learning_changes_nothing() -> None:
     assert torch.equal(parameters(quick().learn(60)), parameters(quick().learn(60, callback=Asks())))
 
 
+@pytest.mark.recorded
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_precisions_learn(precision: str) -> None:
     model = quick(precision=precision, train_freq=1, gamma=0.0, learning_rate=0.02).learn(400)
@@ -243,6 +245,7 @@ def test_an_env_by_id_and_by_itself() -> None:
     assert quick(gymnasium.make("CartPole-v1")).learn(20).num_timesteps == 20
 
 
+@pytest.mark.recorded
 def test_a_game_of_one_right_action_is_learned() -> None:
     model = quick(learning_rate=0.02, train_freq=1, gamma=0.0, exploration_fraction=0.5, exploration_final_eps=0.0)
     model.learn(400)

@@ -24,6 +24,8 @@ from tests.continuous import Reach, quick_sac
 from tests.masked_toys import MaskedGame
 from tests.tiny import SMALL_CNN, Tiny, lanes
 
+pytestmark = pytest.mark.usefixtures("eagerly")
+
 OBS = np.random.default_rng(0).normal(size=(40, 2)).astype(np.float32)
 
 
@@ -82,6 +84,7 @@ def test_one_gradient_is_that_of_three_losses() -> None:
     assert (priority >= 0).all()
 
 
+@pytest.mark.recorded
 def test_recorded_updates_equal_those_that_are_not() -> None:
     ends = []
     for mode in ("eager", "traced"):
@@ -272,6 +275,7 @@ def test_shared_features_learn_from_the_critics_alone() -> None:
     assert sum("features" in name for name in names) == sum("critics.features" in name for name in names) > 0
 
 
+@pytest.mark.recorded
 def test_it_learns_where_to_go() -> None:
     settings = {"learning_rate": 5e-3, "batch_size": 32, "ent_coef": 0.01, "gamma": 0.5}
     model = quick_sac(Reach(length=20), **settings, policy_kwargs={"net_arch": [32]}).learn(500)

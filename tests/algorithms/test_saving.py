@@ -21,6 +21,8 @@ from sb_dqn.policies import MlpPolicy
 from sb_dqn.schedules import Linear
 from tests.tiny import SMALL_CNN, Tiny, lanes, quick
 
+pytestmark = pytest.mark.usefixtures("eagerly")
+
 OBS = np.random.default_rng(0).normal(size=(50, 2)).astype(np.float32)
 
 

@@ -14,6 +14,8 @@ from sb_dqn import DQN
 from sb_dqn.algorithms import PQN
 from tests.tiny import Tiny, quick
 
+pytestmark = pytest.mark.usefixtures("eagerly")
+
 
 def written(model: Any, save: Callable[[Any, str], Any], path: str) -> tuple[Path, str]:
     """What was answered, and the one warning."""
@@ -40,11 +42,17 @@ VERBS: dict[str, tuple[Any, Callable[[Any, str], Any]]] = {
 }
 
 
+@pytest.fixture(scope="module")
+def learned() -> dict[Any, Any]:
+    """A model of each class, which saving leaves as it is."""
+    return {algorithm: quick("CartPole-v1", algorithm=algorithm).learn(40) for algorithm, _ in VERBS.values()}
+
+
 @pytest.mark.parametrize("verb", VERBS)
 @pytest.mark.parametrize("name", ["folder", "folder/", "v1.5"])
-def test_it_is_written_and_the_place_is_said(verb: str, name: str, tmp_path: Path) -> None:
+def test_it_is_written_and_the_place_is_said(verb: str, name: str, tmp_path: Path, learned: dict[Any, Any]) -> None:
     algorithm, save = VERBS[verb]
-    model = quick("CartPole-v1", algorithm=algorithm).learn(40)
+    model = learned[algorithm]
     folder = tmp_path / name
     folder.mkdir()
     path, says = written(model, save, f"{tmp_path}/{name}")

@@ -28,7 +28,9 @@ from sb_dqn.errors import CheckpointError, ConfigurationError
 from sb_dqn.nn.layers.linear import Noisy
 from sb_dqn.objectives.bootstrap import Munchausen
 from sb_dqn.schedules import Linear
-from tests.tiny import Q_AGENTS, SMALL_CNN, Tiny, lanes, quick, run_eagerly
+from tests.tiny import Q_AGENTS, SMALL_CNN, Tiny, lanes, quick
+
+pytestmark = pytest.mark.usefixtures("eagerly")
 
 OBS = {"obs": torch.from_numpy(np.random.default_rng(0).normal(size=(20, 2)).astype(np.float32))}
 SOON: dict[str, dict[str, Any]] = {
@@ -36,12 +38,6 @@ SOON: dict[str, dict[str, Any]] = {
     "BTR": {"train_freq": 4, "exploration": {"schedule": Linear(1.0, 0.01, steps=100), "off_after": 200}},
     "FQF": {"fraction_learning_rate": 1e-3},
 }
-
-
-@pytest.fixture(autouse=True)
-def eagerly(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Recording takes far longer than these few updates."""
-    run_eagerly(monkeypatch)
 
 
 def learned(algorithm: Any, **kwargs: Any) -> Any:
@@ -165,6 +161,14 @@ def test_others_do_not(other: Any, saved: Any, tmp_path: Path) -> None:
 # -- changed arguments
 
 
+@pytest.fixture(scope="module")
+def rainbow(tmp_path_factory: pytest.TempPathFactory) -> tuple[Rainbow, Path]:
+    """A model after some updates, and its file."""
+    model, path = learned(Rainbow), tmp_path_factory.mktemp("rainbow") / "model"
+    model.save(path)
+    return model, path
+
+
 @pytest.mark.parametrize(
     "changes",
     [
@@ -175,9 +179,11 @@ def test_others_do_not(other: Any, saved: Any, tmp_path: Path) -> None:
     ],
     ids=str,
 )  # fmt: skip
-def test_what_leaves_the_nets_as_they_are_may_be_changed(changes: dict[str, Any], tmp_path: Path) -> None:
-    model = learned(Rainbow)
-    again = loaded(model, tmp_path, env=Tiny(), **changes)
+def test_what_leaves_the_nets_as_they_are_may_be_changed(
+    changes: dict[str, Any], rainbow: tuple[Rainbow, Path]
+) -> None:
+    model, path = rainbow
+    again: Any = DQN.load(path, env=Tiny(), device="cpu", **changes)
     assert {name: again.arguments[name] for name in changes} == changes
     assert torch.equal(again.learner.flat, model.learner.flat)
     again.learn(60)
@@ -188,10 +194,9 @@ def test_what_leaves_the_nets_as_they_are_may_be_changed(changes: dict[str, Any]
 @pytest.mark.parametrize(
     "changes", [{"noisy": False}, {"dueling": False}, {"n_atoms": 11}, {"policy_kwargs": {"net_arch": [9]}}], ids=str
 )
-def test_what_changes_the_nets_is_refused(changes: dict[str, Any], tmp_path: Path) -> None:
-    model = learned(Rainbow)
+def test_what_changes_the_nets_is_refused(changes: dict[str, Any], rainbow: tuple[Rainbow, Path]) -> None:
     with pytest.raises(ConfigurationError, match="parameters must fit the networks of this policy"):
-        loaded(model, tmp_path, **changes)
+        DQN.load(rainbow[1], device="cpu", **changes)
 
 
 def test_attitude_to_risk_may_be_changed(tmp_path: Path) -> None:

@@ -10,6 +10,8 @@ import torch
 from sb_dqn import DQN, make_atari_env, make_vec_env
 from sb_dqn.rng import Generators
 
+pytestmark = pytest.mark.usefixtures("eagerly")
+
 
 def test_environment_seeds_leave_room_for_the_lanes_in_31_bits() -> None:
     seeds = [Generators(seed, torch.device("cpu")).env_seed for seed in range(200)]

@@ -50,13 +50,15 @@ PRIORITIES: dict[str, Any] = {"prioritized_replay": {"alpha": 0.2, "beta": 1.0}}
 """With beta below 1 the rewards are not weighed fairly; a large alpha makes the weights of a batch unequal, hence noise."""
 TAUS: dict[str, Any] = {**HIDDEN, "n_taus": 16, "n_target_taus": 16, "n_policy_taus": 32}
 FRACTIONS: dict[str, Any] = {**HIDDEN, "n_fractions": 16, "fraction_learning_rate": 1e-5}
-ROLLOUTS: dict[str, Any] = {**MSE, "total": 60_000, "n_steps": 128, "batch_size": 256, "q_lambda": 0.65}
-MORE: dict[str, Any] = {"total": 64_000, "train_freq": 32, "buffer_size": 64_000}
+ROLLOUTS: dict[str, Any] = {**MSE, "total": 36_000, "n_steps": 128, "batch_size": 256, "q_lambda": 0.65}
+MORE: dict[str, Any] = {"total": 40_000, "train_freq": 32, "buffer_size": 64_000}
 """Data for n-step returns, in which chance and other actions add up."""
+LONG: dict[str, Any] = {"total": 32_000}
+"""For soft values, which are longer under way."""
 SOFT: dict[str, Any] = {"alpha": 0.4, "tau": 0.5, "clip": -2.0}
 
 
-def learned(name: str, total: int = 32_000, legal: npt.NDArray[np.bool_] | None = None, **kwargs: Any) -> Any:
+def learned(name: str, total: int = 20_000, legal: npt.NDArray[np.bool_] | None = None, **kwargs: Any) -> Any:
     """What the online net of a variant says of all states, by its mean weights."""
     mask = {} if legal is None else {"action_mask": "info"}
     settings = {**ALWAYS, **({} if name == "PQN" else REPLAY), **mask, **kwargs}
@@ -80,9 +82,17 @@ SCALAR: dict[str, tuple[str, Mapping[str, Any], Array]] = {
     "NStepDQN": ("NStepDQN", MORE, greedy_values(3)),
     "PERDQN": ("PERDQN", PRIORITIES, greedy_values()),
     "MunchausenDQN": ("MunchausenDQN", {}, soft_values()),
-    "a soft policy": ("MunchausenDQN", {"munchausen": SOFT}, soft_values(**SOFT)),
-    "a soft policy of the online net": ("MunchausenDQN", {"munchausen": SOFT, "double_q": True}, soft_values(**SOFT)),
-    "a soft policy, three steps": ("MunchausenDQN", {"munchausen": SOFT, "n_steps": 3, **MORE}, soft_values(3, **SOFT)),
+    "a soft policy": ("MunchausenDQN", {"munchausen": SOFT, **LONG}, soft_values(**SOFT)),
+    "a soft policy of the online net": (
+        "MunchausenDQN",
+        {"munchausen": SOFT, "double_q": True, **LONG},
+        soft_values(**SOFT),
+    ),
+    "a soft policy, three steps": (
+        "MunchausenDQN",
+        {"munchausen": SOFT, "n_steps": 3, **MORE, "total": 64_000},
+        soft_values(3, **SOFT),
+    ),
 }
 
 
@@ -114,7 +124,7 @@ def test_probabilities(name: str) -> None:
     ("name", "kwargs"), [("QRDQN", {**TABLE, "n_quantiles": 20, "kappa": 0.0}), ("IQN", TAUS), ("FQF", FRACTIONS)]
 )
 def test_quantiles(name: str, kwargs: dict[str, Any]) -> None:
-    found = learned(name, 32_000 if name == "QRDQN" else 48_000, **kwargs)
+    found = learned(name, 20_000 if name == "QRDQN" else 30_000, **kwargs)
     check_values(found.q, greedy_values())
     taus = found.taus.expand(STATES, -1).numpy()
     weights = np.full_like(taus, 1.0 / taus.shape[-1]) if found.weights is None else found.weights.numpy()
@@ -129,7 +139,7 @@ def test_quantiles(name: str, kwargs: dict[str, Any]) -> None:
 
 
 def test_beyond_the_rainbow() -> None:
-    found = learned("BTR", 48_000, **{**TAUS, **PRIORITIES, "n_taus": 8, "n_target_taus": 8})
+    found = learned("BTR", 30_000, **{**TAUS, **PRIORITIES, "n_taus": 8, "n_target_taus": 8})
     check_values(found.q, soft_values(3))
 
 

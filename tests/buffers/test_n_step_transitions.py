@@ -61,7 +61,7 @@ def check_everything(ring: Ring, view: TransitionView, games: list[Game], noise:
 @pytest.mark.parametrize("lanes", [1, 3, 5])
 @pytest.mark.parametrize("k", [1, 4])
 @pytest.mark.parametrize("n", [1, 3, 5])
-@settings(max_examples=6, deadline=None, derandomize=True, database=None)
+@settings(max_examples=3, deadline=None, derandomize=True, database=None)
 @given(
     scripts=scripts,
     kind=st.sampled_from(["NEXT_STEP", "SAME_STEP"]),

@@ -223,7 +223,8 @@ def test_a_recording_does_the_same(mode: Mode, lanes: int, mix: float, capsys: p
         return lane, row, weight, before.sqrt()
 
     recorded: Any = None
-    for tick in islice(play([Game(b, names) for b in range(lanes)], "SAME_STEP", rng, restart=31), 150):
+    ticks = islice(play([Game(b, names) for b in range(lanes)], "SAME_STEP", rng, restart=31), 150)
+    for number, tick in enumerate(ticks):
         for replay in replays:
             replay.extend(tick)
             replay.refresh()
@@ -239,9 +240,10 @@ def test_a_recording_does_the_same(mode: Mode, lanes: int, mix: float, capsys: p
             assert torch.equal(found[0], expected[0])
             assert torch.equal(found[1], expected[1])
             torch.testing.assert_close(found[2:], expected[2:], rtol=1e-6, atol=0)
-            mine, other = sampler_of(replays[0]), sampler_of(replays[1])
-            torch.testing.assert_close(mine.tree.leaves, other.tree.leaves, rtol=1e-6, atol=0)
-            assert other.check_valid() == (True, "valid")
+            if rows == 40 or number % 25 == 24:  # a large tree takes far longer to compare than to write
+                mine, other = sampler_of(replays[0]), sampler_of(replays[1])
+                torch.testing.assert_close(mine.tree.leaves, other.tree.leaves, rtol=1e-6, atol=0)
+                assert other.check_valid() == (True, "valid")
     assert capsys.readouterr().err == ""
     assert int(replays[0].ring.cursor.min()) > 100
     if mode == "compiled":  # it writes in place; compiled code that copies the tree would take longer than one copy

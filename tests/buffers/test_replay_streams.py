@@ -80,8 +80,7 @@ def run(kind: str, observation: str, lanes: int, n: int, k: int, life_loss: bool
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("observation", "k"), [("vector", 1), ("dict", 1), ("frames", 4)])
-@pytest.mark.parametrize("n", [1, 3, 5])
-@pytest.mark.parametrize("lanes", [1, 3])
+@pytest.mark.parametrize(("n", "lanes"), [(1, 3), (3, 1), (5, 3)])
 def test_targets_equal_those_of_the_log(kind: str, observation: str, k: int, n: int, lanes: int) -> None:
     if kind == "sb3":
         pytest.importorskip("stable_baselines3", reason="the real VecEnv is compared where that package is installed")

@@ -167,7 +167,7 @@ def naive_priority(
 
 @pytest.mark.parametrize("lanes", [1, 3])
 @pytest.mark.parametrize("k", [1, 3])
-@settings(max_examples=9, deadline=None, derandomize=True, database=None)
+@settings(max_examples=6, deadline=None, derandomize=True, database=None)
 @given(
     scripts=scripts,
     shape=shapes,

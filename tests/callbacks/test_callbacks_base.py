@@ -10,6 +10,8 @@ import pytest
 from sb_dqn.callbacks import BaseCallback, CallbackList, ConvertCallback, EventCallback, as_callback
 from sb_dqn.errors import ConfigurationError
 
+pytestmark = pytest.mark.usefixtures("eagerly")
+
 
 class Tape(BaseCallback):
     """Callback that records every hook."""

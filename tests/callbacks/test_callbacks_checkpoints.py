@@ -10,6 +10,8 @@ import pytest
 from sb_dqn.callbacks import CheckpointCallback, EveryNTimesteps
 from sb_dqn.errors import ConfigurationError
 
+pytestmark = pytest.mark.usefixtures("eagerly")
+
 
 def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())

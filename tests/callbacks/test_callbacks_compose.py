@@ -20,6 +20,8 @@ from sb_dqn.callbacks import (
 )
 from sb_dqn.errors import ConfigurationError
 
+pytestmark = pytest.mark.usefixtures("eagerly")
+
 
 class Steps(BaseCallback):
     """Callback that records its calls and stops at `stop_at`."""

@@ -13,6 +13,8 @@ from gymnasium import spaces
 from sb_dqn.callbacks import BaseCallback, CallbackList, EvalCallback, StopTrainingOnRewardThreshold
 from sb_dqn.errors import CheckpointError, ConfigurationError
 
+pytestmark = pytest.mark.usefixtures("eagerly")
+
 
 class Game(gymnasium.Env[Any, Any]):
     """Episodes of `length` steps with `reward` each; the initial observation is a random number."""

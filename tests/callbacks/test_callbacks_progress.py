@@ -12,6 +12,8 @@ from rich.console import Console
 
 from sb_dqn.callbacks import CallbackList, ProgressBarCallback, as_callback, progress
 
+pytestmark = pytest.mark.usefixtures("eagerly")
+
 HIDE, SHOW = "\x1b[?25l", "\x1b[?25h"
 """Escape sequences that hide and show the cursor of a terminal."""
 

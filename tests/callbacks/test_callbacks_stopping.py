@@ -19,6 +19,8 @@ from sb_dqn.callbacks import (
 )
 from sb_dqn.errors import ConfigurationError
 
+pytestmark = pytest.mark.usefixtures("eagerly")
+
 
 def results_of(child: BaseCallback, model: Any, bests: list[float]) -> list[bool]:
     """Returns the results of the child after evaluations with the best mean returns `bests`."""

@@ -15,6 +15,8 @@ from sb_dqn.envs.streams.open import open_stream
 from sb_dqn.errors import ConfigurationError
 from tests.tiny import Tiny, quick
 
+pytestmark = pytest.mark.usefixtures("eagerly")
+
 SINGLE = gymnasium.make("CartPole-v1")
 
 

@@ -20,6 +20,8 @@ from sb_dqn.errors import CheckpointError
 from scripts.benchmarks.fuzz_reader import ALLOWED, members, mutate, zipped
 from tests.tiny import quick
 
+pytestmark = pytest.mark.usefixtures("eagerly")
+
 
 @pytest.fixture(scope="module")
 def good() -> bytes:

@@ -233,7 +233,7 @@ def test_output_reports_times_and_warnings(tmp_path: Path) -> None:
 def test_ctrl_c_saves_and_the_same_command_resumes(tmp_path: Path) -> None:
     out = tmp_path / "out"
     arguments = ["compare", "DQN", *SMALL, "-o", "train_freq=64", "--eval-freq", "0", "--out", str(out)]
-    arguments[arguments.index("400")] = "40000"
+    arguments[arguments.index("400")] = "20000"
     process = subprocess.Popen(
         [sys.executable, "-m", "sb_dqn.cli.main", *arguments],
         cwd=ROOT,
@@ -253,14 +253,14 @@ def test_ctrl_c_saves_and_the_same_command_resumes(tmp_path: Path) -> None:
     assert process.returncode == 130, output
     assert "the same command resumes them" in output
     stopped = read_result(run_of(out, "DQN"))
-    assert 0 < stopped.steps < 40_000
+    assert 0 < stopped.steps < 20_000
     assert stopped.returns == ()
     assert (run_of(out, "DQN") / "checkpoints" / f"{stopped.steps}_steps.zip").is_file()
 
     done = call(*arguments)
     assert done.exit_code == 0, done.output
     assert f"resuming {run_of(out, 'DQN')} at step {stopped.steps:,}" in (out / "DQN/seed_0/log.txt").read_text()
-    assert model_info(run_of(out, "DQN") / "model.zip")["state"]["counters"]["num_timesteps"] == 40_000
+    assert model_info(run_of(out, "DQN") / "model.zip")["state"]["counters"]["num_timesteps"] == 20_000
     assert read_result(run_of(out, "DQN")).seconds > stopped.seconds
     assert [path.name for path in (out / "DQN/seed_0").iterdir() if path.is_dir()] == ["dqn_CartPole-v1_1"]
 

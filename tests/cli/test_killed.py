@@ -34,7 +34,7 @@ def call(*arguments: object) -> Result:
 
 
 def test_killed_runs_end_like_the_uninterrupted_run() -> None:
-    command = [sys.executable, "scripts/benchmarks/kills.py", "--runs", "2", "--steps", "700"]
+    command = [sys.executable, "scripts/benchmarks/kills.py", "--runs", "2", "--steps", "400"]
     process = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=True)
     report = json.loads(process.stdout.splitlines()[-1])
     assert report["runs"] == 2

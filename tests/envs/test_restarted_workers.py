@@ -19,7 +19,10 @@ from sb_dqn.errors import ConfigurationError, EnvironmentFault
 from sb_dqn.logger import configure
 from tests.tiny import Tiny, quick
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*ERROR")  # gymnasium tells what its workers raised as a warning, too
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*ERROR"),  # gymnasium tells what its workers raised as a warning, too
+    pytest.mark.usefixtures("eagerly"),
+]
 
 
 class Once(Tiny):

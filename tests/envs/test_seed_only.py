@@ -22,6 +22,8 @@ from sb_dqn.envs.vector.sync_env import Lanes
 from sb_dqn.errors import EnvironmentFault
 from tests.tiny import quick
 
+pytestmark = pytest.mark.usefixtures("eagerly")
+
 
 class SeedAlone(gymnasium.Env[Any, Any]):
     """Environment without `options`: episodes end with probability 0.2, first observations depend on the seed."""

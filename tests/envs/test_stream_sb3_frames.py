@@ -21,6 +21,8 @@ from sb_dqn.envs.streams.open import open_stream
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.spaces import flatten_space
 
+pytestmark = pytest.mark.usefixtures("eagerly")
+
 vec_env = pytest.importorskip("stable_baselines3.common.vec_env", reason="the real classes are a peer")
 ACTIONS = spaces.Discrete(3)
 NETS = {"features_extractor_kwargs": {"features_dim": 8, "channels": (4,)}, "net_arch": [8]}

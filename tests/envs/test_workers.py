@@ -19,6 +19,8 @@ from sb_dqn.envs.vector.worker_processes import end_workers, lost_workers
 from sb_dqn.errors import ConfigurationError, EnvironmentFault
 from tests.tiny import Faulty, Tiny, quick
 
+pytestmark = pytest.mark.usefixtures("eagerly")
+
 
 class Deadly(Tiny):
     """Kills its own process, exits, or sleeps forever at a step."""

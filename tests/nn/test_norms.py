@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import pickle
-import shutil
 from collections.abc import Callable
 from typing import Any
 
@@ -27,6 +26,7 @@ from sb_dqn.nn.layers.norms import (
     spectrally_normalized,
 )
 from sb_dqn.nn.parameters.flat import flatten_parameters
+from tests.modes import MODES
 
 
 def rng(seed: int = 0) -> torch.Generator:
@@ -184,11 +184,8 @@ def learning(net: nn.Module) -> Callable[[Tensor], Tensor]:
     return gradient
 
 
-@pytest.mark.filterwarnings("ignore:.*script_method.*:DeprecationWarning")  # torch's own, on compiling a convolution
-@pytest.mark.parametrize("mode", ["traced", "compiled"])
+@pytest.mark.parametrize("mode", [mode for mode in MODES if mode != "eager"])
 def test_recordings_follow_the_weights(mode: Mode, capsys: pytest.CaptureFixture[str]) -> None:
-    if mode == "compiled" and shutil.which("c++") is None and shutil.which("g++") is None:
-        pytest.skip("torch.compile needs a C++ compiler")
     net = nn.Sequential(SpectralConv2d(2, 8, 3), nn.ReLU())
     if mode == "traced":  # never done with convolutions
         net = nn.Sequential(nn.Flatten(), SpectralLinear(50, 9), nn.ReLU(), SpectralLinear(9, 12))

@@ -14,6 +14,8 @@ from sb_dqn.errors import ConfigurationError
 from sb_dqn.nn import ImpalaCNN
 from tests.tiny import Tiny, quick
 
+pytestmark = pytest.mark.usefixtures("eagerly")
+
 NAMED = {"activation_fn": "Tanh", "optimizer_class": "AdamW", "features_extractor_class": "FlattenExtractor"}
 
 

@@ -19,10 +19,14 @@ def test_ours_is_measured_on_a_full_ring(mode: Mode) -> None:
     assert (len(ring), ring.startable()) == (3000, 2999)
 
 
-@pytest.mark.parametrize("peer", ["cpprb", "tianshou"])
+@pytest.mark.parametrize(
+    "peer",
+    [
+        pytest.param(peer, marks=pytest.mark.skipif(find_spec(peer) is None, reason="needs the extra bench"))
+        for peer in ("cpprb", "tianshou")
+    ],
+)
 def test_a_peer_is_measured(peer: str) -> None:
-    if find_spec(peer) is None:
-        pytest.skip(f"{peer} is compared where it is installed")
     figures = getattr(prioritized, peer)(leaves=3000, sizes=[8], seconds=0.02)
     assert figures["batch 8"] > 1.0
 
