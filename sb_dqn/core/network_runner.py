@@ -1,4 +1,4 @@
-"""Runs policy networks on NumPy arrays; records them per batch size where that is faster."""
+"""Runner of policy networks on NumPy arrays; records them per batch size where that is faster."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy.typing as npt
 import torch
 
 from sb_dqn.accelerate import Mode, accelerate, choose_mode
+from sb_dqn.devices import PackedArrays, fetch, is_host_visible
 from sb_dqn.nn.layers.noise import Noise
 from sb_dqn.policies.base import Policy
 from sb_dqn.spaces import flatten_space
@@ -62,11 +63,15 @@ class NetworkRunner:
         self._noise: Noise | None = None
         self._noise_keyword: dict[str, Noise | None] = {}
         self._recorded: Any = None
+        self._is_host_visible = is_host_visible(self.device)
+        self._packed: PackedArrays | None = None
 
     def __call__(
         self, obs: Observation, mask: BoolArray | None, *inputs: npt.NDArray[Any]
     ) -> tuple[npt.NDArray[Any], ...]:
         """Returns the outputs of a function of several outputs."""
+        if not self._is_host_visible:
+            return tuple(fetch(self._run(obs, mask, *inputs)))
         # a list: a generator expression is slower, which shows when acting in one lane
         return tuple([output.cpu().numpy() for output in self._run(obs, mask, *inputs)])
 
@@ -84,6 +89,10 @@ class NetworkRunner:
             self._prepare(arrays, mask is not None)
         if self._noise is not None and self.generator is not None:
             self._noise.renew(self.generator)
+        if self._packed is not None:
+            if not self._packed.fits(arrays):
+                self._packed = PackedArrays(arrays, self.device)
+            return self._evaluate(*self._packed.send(arrays))
         if self.mode == "eager":
             return self._evaluate(*[torch.from_numpy(np.ascontiguousarray(array)).to(self.device) for array in arrays])
         for buffer, array in zip(self._buffers, arrays, strict=True):
@@ -97,7 +106,9 @@ class NetworkRunner:
         if self.generator is not None:
             self._noise = self.make_noise(len(arrays[0]))
             self._noise_keyword = {"noise": self._noise}
-        if self.mode != "eager":
+        if self.mode == "eager":
+            self._packed = None if self._is_host_visible else PackedArrays(arrays, self.device)
+        else:
             self._tensors = [torch.from_numpy(np.array(array)) for array in arrays]
             self._buffers = [tensor.numpy() for tensor in self._tensors]
             self._recorded = accelerate(self._evaluate, tuple(self._tensors), self.mode)
