@@ -100,7 +100,7 @@ class DQN(OffPolicyAlgorithm):
         policy_kwargs: keywords of the policy, `optimizer_class` and `optimizer_kwargs`.
         verbose: 0 silent, 1 logs to stdout.
         seed: seed of all random generators; None draws one.
-        device: "auto", "cpu", "cuda", "cuda:1".
+        device: "cpu", "cuda", "cuda:1", or "auto": CUDA where available, except for small networks, which are faster on a CPU.
         precision: "fp32", or "bf16": bfloat16 forward and backward with float32 master weights.
         torch_compile: compile the update with torch.compile (needs a C++ compiler; slow to start).
         buffer_device: device of the replay; None: that of the networks.

@@ -124,7 +124,6 @@ class PPO(ActorCriticAlgorithm):
             check_float("vf_coef", vf_coef, 0.0),
             normalize_advantage,
             clips_value=clip_vf is not None,
-            device=training.torch_device,
         )
         super().__init__(
             policy,
@@ -136,6 +135,7 @@ class PPO(ActorCriticAlgorithm):
             optimizer_kwargs={"eps": 1e-5},
             sequence_length=sequence_length,
         )
+        objective.move_to(self.device)
         self.objective = objective
         self.clip_schedule = clip
         self.clip_vf_schedule = clip_vf

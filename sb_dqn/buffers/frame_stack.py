@@ -63,7 +63,8 @@ class FrameStack:
     """
 
     def __init__(self, frame_stack: int, num_lanes: int, spaces: Mapping[str, Space]) -> None:
-        self.ring = Ring((frame_stack + 1) * num_lanes, num_lanes, spaces, num_actions=1, frame_stack=frame_stack)
+        rows = (frame_stack + 1) * num_lanes
+        self.ring = Ring(rows, num_lanes, spaces, num_actions=1, frame_stack=frame_stack, host_visible=True)
         self._lanes = np.arange(num_lanes)[:, None]
         self._window = np.arange(-frame_stack, 0)
         self._columns = {key: column.numpy() for key, column in self.ring.obs.items()}  # the same memory

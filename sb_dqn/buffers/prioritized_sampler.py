@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -15,12 +16,15 @@ from sb_dqn.buffers.ring import Ring
 from sb_dqn.buffers.sum_tree import SumTree
 from sb_dqn.buffers.uniform_sampler import Sampler
 from sb_dqn.checks import check_float
+from sb_dqn.devices import HostStage
 from sb_dqn.errors import CheckpointError, ConfigurationError
 from sb_dqn.schedules import Linear, Schedule, as_schedule
 from sb_dqn.types import IntArray, Slot
 
 PAPER_BETA = Linear(0.4, 1.0)
 """From 0.4 at the start to 1 at the end of training, as in the paper."""
+CHANGES = 32
+"""Leaves per lane that one copy to a device holds: those of rows that may start now, and of those that no longer may."""
 SMALLEST, LARGEST = 1e-100, 1e100
 """Bounds of a stored priority: above 0, and small enough for a finite sum."""
 
@@ -96,15 +100,17 @@ class PrioritizedSampler(Sampler):
         self.ring = ring
         self.settings = settings or Prioritized()
         self.noise_shape = (batch_size,)
-        self.tree = SumTree(ring.capacity + 1, ring.device)  # by cell; the last leaf, for dropped feedback, stays 0
-        self.count = SumTree(ring.capacity, ring.device) if self.settings.uniform_mix else None
+        # by cell; the last leaf, for dropped feedback, stays 0
+        self.tree = SumTree(ring.capacity + 1, ring.device, ring.host_visible)
+        self.count = SumTree(ring.capacity + 1, ring.device, ring.host_visible) if self.settings.uniform_mix else None
         scalar = torch.zeros((), dtype=torch.float64, device=ring.device)
         self.beta = scalar.clone()
         """Exponent of the weights, 0-d."""
         self.largest = scalar.clone()
         """Largest priority so far in `feedback`, to the power of alpha, 0-d; 0 before any."""
         self._zero = scalar
-        self._blocked_array = ring.blocked.numpy() if ring.device.type == "cpu" else None
+        self._blocked_array = ring.blocked.numpy() if ring.host_visible else None
+        self._changes = None if ring.host_visible else self._stage_of(CHANGES * ring.num_lanes)
         self.input_priorities = input_priorities
         self._strata = torch.arange(batch_size, dtype=torch.float64, device=ring.device)
         self._low: IntArray = np.zeros(ring.num_lanes, np.int64)  # the bounds for which the leaves are up to date
@@ -139,34 +145,75 @@ class PrioritizedSampler(Sampler):
         self._stale = False
         num_gone = int(np.maximum(highs[0] - lows[0], 0).sum())
         lane, row = self.ring.rows_between(np.concatenate(lows), np.concatenate(highs))
+        if self._changes is not None:
+            self._send_changes(lane, row, num_gone)
+            return
         cells = self._cells(lane, row)
-        values = self._new_priorities(lane[num_gone:], row[num_gone:])
+        values = self._new_priorities_on_host(lane[num_gone:], row[num_gone:])
         self.tree.write_from_host(cells, num_gone, values)
         if self.count is not None:
-            self.count.write_from_host(cells, num_gone, values > 0)
+            self.count.write_from_host(cells, num_gone, np.sign(values))
 
-    def _initial(self) -> float:
-        """Returns the initial priority, to the power of alpha."""
+    def _stage_of(self, count: int) -> HostStage:
+        """Returns a stage for cell, lane, row of `count` rows, and whether they may start now: `[4, count]`."""
+        return HostStage((4, count), torch.int64, self.ring.device)
+
+    def _send_changes(self, lane: IntArray, row: IntArray, num_gone: int) -> None:
+        """Writes the leaves of rows as `refresh` does, without waiting for the device: one copy, then operations of fixed
+        shape.
+
+        Args:
+            lane, row: `[N]`.
+            num_gone: number of rows at the start of these that may no longer start.
+        """
+        assert self._changes is not None
+        fits = len(row) <= self._changes.array.shape[1]
+        stage = self._changes if fits else self._stage_of(len(row))  # the latter after the steps before learning_starts
+        changes = stage.array
+        changes[:] = [[self.ring.capacity], [0], [0], [0]]
+        changes[:3, : len(row)] = self._cells(lane, row), lane, row
+        changes[3, num_gone : len(row)] = 1
+        cells, lanes, rows, is_new = stage.send()
+        is_gone = is_new == 0
+        values = torch.where(is_gone, self._zero, self._new_priorities(lanes, rows))
+        self.tree.replace(cells, is_gone, values, self.ring.capacity)
+        if self.count is not None:
+            self.count.replace(cells, is_gone, values.sign(), self.ring.capacity)
+
+    def _initial(self) -> Tensor:
+        """Returns the initial priority, to the power of alpha, 0-d."""
         if isinstance(self.settings.initial, str):
-            return self.largest.item() or 1.0  # a CPU-GPU synchronization; acting has already waited for the same work
-        return self._stored(self._zero + self.settings.initial).item()
+            return torch.where(self.largest > 0, self.largest, 1.0)
+        return self._stored(self._zero + self.settings.initial)
 
     def _stored(self, priority: Tensor) -> Tensor:
         return priority.pow(self.settings.alpha).clamp(SMALLEST, LARGEST)
 
-    def _new_priorities(self, lane: IntArray, row: IntArray) -> Any:
-        """Returns the priorities `[N]` of new rows, 0 where none may start: an array on the CPU, else a tensor."""
-        cells, device = self._cells(lane, row), self.ring.device
-        if self._blocked_array is not None and self.input_priorities is None:
-            return self._initial() * ~self._blocked_array[cells]
-        starts = self.ring.blocked.take(torch.from_numpy(cells).to(device)).logical_not()
-        values = self._initial() * starts.double()
+    def _new_priorities(self, lane: Tensor, row: Tensor) -> Tensor:
+        """Returns the priorities `[N]` of new rows, 0 where none may start; a fixed number of operations."""
+        starts = self.ring.blocked.take(self.ring.cells(lane, row)).logical_not()
+        values = self._initial() * starts
+        if self.input_priorities is None:
+            return values
+        errors = self.input_priorities(lane, row).double()
+        return torch.where(starts & ~errors.isnan(), self._stored(errors + self.settings.eps), values)
+
+    def _new_priorities_on_host(self, lane: IntArray, row: IntArray) -> npt.NDArray[np.float64]:
+        """Returns the result of `_new_priorities` by reading only the rows that may start; for a ring that the CPU can
+        address."""
+        assert self._blocked_array is not None
+        starts = ~self._blocked_array[self._cells(lane, row)]
+        if isinstance(self.settings.initial, str):
+            initial = self.largest.item() or 1.0
+        else:
+            initial = self._initial().item()
+        values: npt.NDArray[np.float64] = initial * starts
         if self.input_priorities is not None:
-            which = starts.nonzero()[:, 0]
-            places = (torch.from_numpy(part).to(device)[which] for part in (lane, row))
-            errors = self.input_priorities(*places).double()
-            values[which] = torch.where(errors.isnan(), values[which], self._stored(errors + self.settings.eps))
-        return values if self._blocked_array is None else values.numpy()
+            which = np.flatnonzero(starts)
+            errors = self.input_priorities(torch.from_numpy(lane[which]), torch.from_numpy(row[which])).double()
+            stored = self._stored(errors + self.settings.eps)
+            values[which] = torch.where(errors.isnan(), torch.from_numpy(values[which]), stored).numpy()
+        return values
 
     def _cells(self, lane: IntArray, row: IntArray) -> IntArray:
         return row % self.ring.rows * self.ring.num_lanes + lane
@@ -268,7 +315,10 @@ class PrioritizedSampler(Sampler):
         self.largest.copy_(self._convert_alpha(state, state["largest"]) if state else self._zero)
         lane, row = self.ring.rows_between(self._low, self._high)
         cells = self._cells(lane, row)
-        values = torch.as_tensor(self._new_priorities(lane, row)).to(leaves)
+        if ring.host_visible:  # reads less where few rows may start
+            values = torch.from_numpy(self._new_priorities_on_host(lane, row))
+        else:
+            values = self._new_priorities(*(torch.from_numpy(part).to(ring.device) for part in (lane, row)))
         if state:
             values = torch.where(values > 0, self._saved(state, lane, row, values), values)
         leaves.zero_().index_copy_(0, torch.from_numpy(cells).to(ring.device), values)

@@ -239,7 +239,7 @@ class ReplayBuffer:
 
     def record_sampling(self, noise: Tensor) -> Callable[[Tensor], Batch]:
         """Returns `sample_from_noise` for numbers of this shape, its many small operations replayed by NumPy on the CPU."""
-        if self.ring.device.type != "cpu":
+        if not self.ring.host_visible:
             return self.sample_from_noise
         form = self.sample_from_noise(noise).with_tensors(repeat(noise[:0]))  # holds no frames
         run = replay_with_numpy(lambda noise: self.sample_from_noise(noise).tensors(), (noise,))
@@ -258,6 +258,7 @@ class ReplayBuffer:
     def segmented_rows(self) -> SegmentedRows:
         """Returns the rows that `state_dict` has under `ring/`, for incremental checkpoints."""
         ring, columns = self.ring, {}
+        ring.flush()
         for name, spec in ring.layout.columns.items():
             slots = spec.slots(ring.rows)
             cells = ring.columns[name][: slots * ring.num_lanes].view(slots, ring.num_lanes, *spec.shape)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,13 +15,15 @@ from sb_dqn.buffers.ring_layout import Layout, StartRule
 from sb_dqn.buffers.ring_storage import (
     Extras,
     StartRuleColumns,
-    Where,
     allocate,
+    array_writer,
     check_allocation,
     masks_of,
-    writer,
 )
+from sb_dqn.buffers.staged_writes import StagedRows, Where, allocate_groups
 from sb_dqn.checkpoint.incremental.row_blocks import WrittenBlocks
+from sb_dqn.devices import HostStage, is_host_visible
+from sb_dqn.errors import ConfigurationError
 from sb_dqn.spaces import Space
 from sb_dqn.types import ActionArray, IntArray, Slot
 
@@ -50,6 +53,8 @@ class Ring:
         action_axes: shape of one action: `()`, `(D,)` for branches, or that of a Box.
         masks: True stores action masks; every slot must have one.
         start_rule: rule for sequences; None: transitions.
+        host_visible: True if the CPU can address the tensors: rows are then written through NumPy views of them. False stages
+            rows in host memory and sends them as one packed record per tick, on a CPU too. None: as the device is.
 
     Raises:
         ConfigurationError: nothing to stack, an unusable path, or too few rows for one window.
@@ -70,11 +75,18 @@ class Ring:
         action_axes: tuple[int, ...] = (),
         masks: bool = False,
         start_rule: StartRule | None = None,
+        host_visible: bool | None = None,
     ) -> None:
         self.num_lanes = num_lanes
         self.frame_stack = frame_stack
         self.n_steps = n_steps
         self.device = torch.device(device)
+        by_default = is_host_visible(self.device) or (path is not None and self.device.type == "cpu")
+        self.host_visible = by_default if host_visible is None else host_visible
+        if self.host_visible and self.device.type != "cpu":
+            raise ConfigurationError(
+                f"host_visible must be False for a ring on {self.device}, got True: NumPy cannot address its memory. Remove it."
+            )
         self.written = WrittenBlocks()
         self.layout = Layout(
             capacity,
@@ -95,7 +107,16 @@ class Ring:
         self.capacity = self.layout.capacity
         self.stacked_keys = self.layout.stacked_keys
         self.start_rule = self.layout.start_rule
-        self.columns = allocate(specs, self.rows, num_lanes, self.device, path)
+        self._staged: StagedRows | None = None
+        self._writers: dict[str, Any] = {}
+        if self.host_visible:
+            self.columns = allocate(specs, self.rows, num_lanes, path)
+            for name, spec in specs.items():
+                self._writers[name] = array_writer(self.columns[name], spec.slots(self.rows), num_lanes)
+        else:
+            self.columns, groups = allocate_groups(specs, self.rows, num_lanes, self.device)
+            self._staged = StagedRows(groups, num_lanes, self.device)
+            self._writers |= self._staged.columns()
         self.obs = {key: self.columns[f"obs/{key}"] for key in spaces}
         self.action = self.columns["action"]
         self.reward = self.columns["reward"]
@@ -104,9 +125,6 @@ class Ring:
         self.mask = self.columns.get("mask")
         self.blocked = self.columns.get("blocked", self.last)
         """`[T * B]` rows that may never start."""
-        self._writers = {
-            name: writer(self.columns[name], spec.slots(self.rows), num_lanes) for name, spec in specs.items()
-        }
         self._obs_writers = [(key, self._writers[f"obs/{key}"]) for key in spaces]
         self._start_empty()
 
@@ -124,12 +142,13 @@ class Ring:
         self._bounds_current = True
         self._many_in_bounds = False  # more than SCAN_LIMIT rows are in bounds; arrivals never reduce their number
         self._lanes: IntArray = np.arange(self.num_lanes)
-        self._host_bounds = torch.zeros((4, self.num_lanes), dtype=torch.int64)
-        self._bounds_array: IntArray = self._host_bounds.numpy()
-        self._bounds = self._host_bounds.to(self.device)
+        shape = 4, self.num_lanes
+        self._bounds_stage = None if self.host_visible else HostStage(shape, torch.int64, self.device)
+        bounds = torch.zeros(shape, dtype=torch.int64) if self._bounds_stage is None else self._bounds_stage.tensor
+        self._bounds_array: IntArray = bounds.numpy() if self._bounds_stage is None else self._bounds_stage.array
         # [B] each: rows in bounds are lo <= r < hi; edge = running sum of their counts; counted over all lanes, the
         # u-th row in bounds is row base_b + u of its lane b.
-        self.lo, self.hi, self.edge, self.base = self._bounds
+        self.lo, self.hi, self.edge, self.base = bounds
         self.total = self.edge[-1:]
 
     @property
@@ -182,6 +201,7 @@ class Ring:
             self._writers["mask"][where] = masks_of(slot)
         if self._rule_columns is not None:
             self._rule_columns.arrive(where, lanes, last)
+        self.flush()
 
     def depart(self, action: ActionArray, extras: Extras | None = None) -> None:
         """Stores the policy's actions and extra outputs for the open rows; the action of a `last` row, which the environment
@@ -199,6 +219,12 @@ class Ring:
         self._writers["last"][self.open_rows()] = self._open_last
         if self._rule_columns is not None:
             self._rule_columns.block(self.open_rows(), slice(None), self._open_last)
+        self.flush()
+
+    def flush(self) -> None:
+        """Writes the rows that are staged for the device into the columns; called by all methods but `depart`."""
+        if self._staged is not None:
+            self._staged.flush()
 
     def open_rows(self) -> Where:
         """Returns the position of the open row of every lane, as an index into `[T, B, ...]`."""
@@ -219,6 +245,7 @@ class Ring:
         """Updates `lo`, `hi`, `edge`, `base` and `total` in place; must be called between arrivals and sampling."""
         if self._bounds_current:
             return
+        self.flush()
         bounds = self._bounds_array
         if (
             self.num_lanes == 1
@@ -231,8 +258,9 @@ class Ring:
             count = np.maximum(hi - lo, 0)
             edge = count.cumsum()
             bounds[0], bounds[1], bounds[2], bounds[3] = lo, hi, edge, lo - edge + count
-        if self._bounds is not self._host_bounds:
-            self._bounds.copy_(self._host_bounds)
+        if self._bounds_stage is not None:
+            self._bounds_stage.send()
+            self._bounds_array = self._bounds_stage.array
         self._bounds_current = True
 
     def startable(self) -> int:
@@ -291,6 +319,7 @@ class Ring:
 
     def state_dict(self) -> dict[str, Tensor]:
         """Returns cursors and stored rows. The rows are views of live memory: write or clone them before the next arrival."""
+        self.flush()
         state = held_rows(self.columns, self.layout.columns, self.rows, int(self.cursor.max()), self.num_lanes)
         state["cursor"] = torch.from_numpy(self.cursor.copy())
         state["first"] = torch.from_numpy(np.where(self.cursor > self.rows, self.intervals()[0], self._first))
@@ -307,6 +336,7 @@ class Ring:
         specs = self.layout.columns
         rule_state = {} if self._rule_columns is None else self._rule_columns.state_dict()
         check_state(state, self.columns, specs, self.start_rule, self.num_lanes, rule_state, self.layout.num_actions)
+        self.flush()  # before the columns change
         self.written = WrittenBlocks()  # a new one: a background writer may still hold the old one
         cursor = state["cursor"].cpu().numpy().astype(np.int64)
         restore_rows(state, self.columns, specs, self.rows, int(self.cursor.max()), cursor)
@@ -323,6 +353,7 @@ class Ring:
 
     def check_valid(self) -> tuple[bool, str]:
         """Checks the invariants of the ring and names those that are violated (slow; for tests)."""
+        self.flush()
         lo, hi = self.intervals()
         open_cells = torch.from_numpy((self.cursor - 1) % self.rows * self.num_lanes + self._lanes).to(self.device)
         started = torch.from_numpy(self.cursor > 0).to(self.device)

@@ -1,4 +1,4 @@
-"""Ring storage: allocation of a ring's columns (memory, memory-mapped file, GPU), the memory check before it, and row writers."""
+"""Ring storage: allocation of a ring's columns (memory, memory-mapped file), the memory check before it, and row writers."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from sb_dqn.buffers.ring_layout import ColumnSpec, Layout, StartRule, human_bytes
+from sb_dqn.buffers.staged_writes import Where
 from sb_dqn.errors import ConfigurationError, MemoryBudgetError
 from sb_dqn.types import BoolArray, IntArray, Slot
 
@@ -23,9 +24,6 @@ MAGIC = b"sb_dqn replay buffer: scratch\n\0\0"
 ALIGNMENT = 64
 CGROUP = Path("/sys/fs/cgroup")
 MEMINFO = Path("/proc/meminfo")
-
-Where = int | tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
-"""Index into `[T, B, ...]`: one row of all lanes, or the rows and lanes of single cells."""
 
 Extras = Mapping[str, npt.NDArray[Any]]
 """Extra outputs of the policy for the rows that it acts on, `[B, ...]` by name."""
@@ -82,6 +80,8 @@ def check_budget(needed: int, device: torch.device, path: Path | None, name: str
     available, where = available_memory(device, path)
     if available is not None and needed > available:
         on_disk = "" if path is not None else ", set buffer_path='file' to use a memory-mapped file on disk"
+        if device.type != "cpu":
+            on_disk = ", set buffer_device='cpu' to store the rows in host memory"
         raise MemoryBudgetError(
             f"{name} needs {human_bytes(needed)}, but only {human_bytes(available)} are available {where}. "
             f"Reduce buffer_size to at most {available / needed:.0%} of its value{on_disk}, "
@@ -137,19 +137,13 @@ def _container_memory(cgroup: Path) -> int | None:
 # -- allocation
 
 
-def allocate(
-    columns: Mapping[str, ColumnSpec], rows: int, num_lanes: int, device: torch.device, path: Path | None
-) -> dict[str, Tensor]:
-    """Allocates zeros `[rows * num_lanes (+ 1), *shape]` for each column; pages are taken when they are first written."""
+def allocate(columns: Mapping[str, ColumnSpec], rows: int, num_lanes: int, path: Path | None) -> dict[str, Tensor]:
+    """Allocates zeros `[rows * num_lanes (+ 1), *shape]` for each column that the CPU can address; pages are taken when they
+    are first written."""
     shapes = {name: (column.cells(rows, num_lanes), *column.shape) for name, column in columns.items()}
     if path is not None:
         return _map_file(columns, shapes, path)
-    if device.type == "cpu":
-        return {name: torch.from_numpy(_map_memory(shapes[name], column.dtype)) for name, column in columns.items()}
-    return {
-        name: torch.zeros(shapes[name], dtype=torch.from_numpy(np.zeros(0, column.dtype)).dtype, device=device)
-        for name, column in columns.items()
-    }
+    return {name: torch.from_numpy(_map_memory(shapes[name], column.dtype)) for name, column in columns.items()}
 
 
 def _map_memory(shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
@@ -175,37 +169,8 @@ def _map_file(
 # -- writing rows
 
 
-class DeviceColumn:
-    """Writer for a GPU tensor, indexed like `[T, B, ...]`; rows go through one pinned row of host memory."""
-
-    def __init__(self, tensor: Tensor, rows: int, num_lanes: int) -> None:
-        self.flat = tensor[: rows * num_lanes]
-        self.by_row = self.flat.view(rows, num_lanes, *tensor.shape[1:])
-        on_cuda = tensor.device.type == "cuda"
-        self.stage = torch.zeros(self.by_row.shape[1:], dtype=tensor.dtype, pin_memory=on_cuda)
-        self.stage_array = self.stage.numpy()
-        self.copied = torch.cuda.Event() if on_cuda else None  # type: ignore[no-untyped-call]  # untyped in torch
-
-    def __setitem__(self, where: Where, values: Any) -> None:
-        if self.copied is not None:
-            self.copied.synchronize()  # the previous copy must have left the stage
-        if isinstance(where, tuple):
-            rows, lanes = where
-            stage = self.stage[: len(rows)]
-            self.stage_array[: len(rows)] = values
-            cells = torch.from_numpy(rows * len(self.stage) + lanes).to(self.flat.device)
-            self.flat.index_copy_(0, cells, stage.to(self.flat.device, non_blocking=True))
-        else:
-            self.stage_array[:] = values
-            self.by_row[where].copy_(self.stage, non_blocking=True)
-        if self.copied is not None:
-            self.copied.record()
-
-
-def writer(tensor: Tensor, rows: int, num_lanes: int) -> npt.NDArray[Any] | DeviceColumn:
-    """Returns an object to assign rows to: a NumPy view of the same memory (5 times cheaper than torch), or a staged column."""
-    if tensor.device.type != "cpu":
-        return DeviceColumn(tensor, rows, num_lanes)
+def array_writer(tensor: Tensor, rows: int, num_lanes: int) -> npt.NDArray[Any]:
+    """Returns a NumPy view `[T, B, ...]` of the memory of a column; assigning to it is 5 times cheaper than with torch."""
     array: npt.NDArray[Any] = tensor.numpy()[: rows * num_lanes]
     return array.reshape(rows, num_lanes, *array.shape[1:])
 
@@ -231,7 +196,7 @@ class StartRuleColumns:
         rule: the rule.
         rows: T, rows per lane.
         num_lanes: B.
-        writers: see `writer`, by column.
+        writers: objects to assign rows to, by column.
     """
 
     def __init__(self, rule: StartRule, rows: int, num_lanes: int, writers: Mapping[str, Any]) -> None:

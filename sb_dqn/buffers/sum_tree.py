@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -27,9 +28,10 @@ class SumTree:
     Args:
         size: number of leaves, >= 1; indices are 0 .. size - 1.
         device: device of the tensors.
+        host_visible: see `Ring`; None: as the device is.
     """
 
-    def __init__(self, size: int, device: torch.device | str = "cpu") -> None:
+    def __init__(self, size: int, device: torch.device | str = "cpu", host_visible: bool | None = None) -> None:
         self.size = size
         self._zero = torch.zeros((), dtype=torch.float64, device=device)
         rows = -(-size // FAN_OUT)
@@ -40,7 +42,8 @@ class SumTree:
             self.sums.append(torch.zeros(above * FAN_OUT, dtype=torch.float64, device=device))
             rows = above
         self.sums.append(torch.zeros(rows, dtype=torch.float64, device=device))
-        self._sequential = self.leaves.device.type == "cpu"  # on the CPU, cumsum adds one number after another
+        # on the CPU, cumsum adds one number after another
+        self._sequential = self.leaves.device.type == "cpu" if host_visible is None else host_visible
         levels = (self.leaves, *self.sums)
         self._arrays = [level.numpy() for level in levels] if self._sequential else None  # the same memory
 
@@ -67,13 +70,14 @@ class SumTree:
         self.leaves.index_put_((leaves,), largest.take(run))
         self.update_sums(leaves)
 
-    def write_from_host(self, leaves: IntArray, zeros: int, values: Any) -> None:
-        """Writes leaves from the host: the first `zeros` of them become 0, then the others are set to `values`.
+    def write_from_host(self, leaves: IntArray, zeros: int, values: npt.NDArray[np.float64]) -> None:
+        """Writes leaves of a tree that the CPU can address: the first `zeros` become 0, then the others are set to `values`.
+        Several times faster than `replace` for a few leaves.
 
         Args:
             leaves: `[N]`, without duplicates after the first `zeros`.
             zeros: number of leaves to set to 0.
-            values: `[N - zeros]`, an array for a tree on the CPU (several times faster for a few leaves), else a tensor.
+            values: `[N - zeros]`.
         """
         if self._arrays is None or len(leaves) * FAN_OUT > self.leaves.numel():
             cells = torch.from_numpy(leaves).to(self.leaves.device)
@@ -86,6 +90,19 @@ class SumTree:
         for below, sums in pairwise(self._arrays):
             leaves = leaves >> 5
             sums[leaves] = below.reshape(-1, FAN_OUT)[leaves].sum(1)
+
+    def replace(self, leaves: Tensor, is_zero: Tensor, values: Tensor, unused: int) -> None:
+        """Sets the leaves where `is_zero` to 0, then the others to `values`; a fixed number of operations of fixed shape.
+
+        Args:
+            leaves: `[N]` int64, without duplicates among those that are not `is_zero`, except of `unused`.
+            is_zero: `[N]` bool.
+            values: `[N]` float64; 0 for each leaf `unused`.
+            unused: a leaf that is always 0.
+        """
+        self.leaves.index_fill_(0, torch.where(is_zero, leaves, unused), 0.0)
+        self.leaves.index_copy_(0, torch.where(is_zero, unused, leaves), torch.where(is_zero, self._zero, values))
+        self.update_sums(leaves)
 
     def update_sums(self, leaves: Tensor) -> None:
         """Recomputes the sums above `leaves` `[N]` after their values have been written."""

@@ -21,7 +21,14 @@ from sb_dqn.core import checkpointing, model_file
 from sb_dqn.core.action_selection import ActionSelector
 from sb_dqn.core.arguments import bind_arguments, complete_signature
 from sb_dqn.core.collector import Collector
-from sb_dqn.core.construction import PolicyConfig, TrainingConfig, environment_for, open_environment, random_streams
+from sb_dqn.core.construction import (
+    CPU,
+    PolicyConfig,
+    TrainingConfig,
+    environment_for,
+    open_environment,
+    random_streams,
+)
 from sb_dqn.core.idle_warning import IdleWarning
 from sb_dqn.core.learner import Learner
 from sb_dqn.core.predictor import Predictor
@@ -102,10 +109,12 @@ class BaseAlgorithm(ABC):
         exploration: ExplorationConfig | None = None,
         buffer_device: torch.device | None = None,
     ) -> None:
-        device = training.torch_device
-        self.rng = random_streams(training.seed, device, buffer_device)
+        rng = random_streams(training.seed, CPU)
         self.blueprint, self.stream = open_environment(env, training.action_mask)
-        self.policy = policy.build(self.blueprint, self.rng, device)
+        self.policy = policy.build(self.blueprint, rng, CPU)
+        device = training.choose_device(self.policy, batch_size)
+        self.policy.to(device)
+        self.rng = random_streams(rng.seed, device, buffer_device)
         self.exploration = (
             None
             if exploration is None

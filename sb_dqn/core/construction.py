@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
@@ -9,7 +10,7 @@ from typing import Any, Generic, TypeVar
 import torch
 from gymnasium import spaces
 
-from sb_dqn.accelerate import Mode, choose_mode
+from sb_dqn.accelerate import Mode, are_small, choose_mode
 from sb_dqn.buffers.sequences import Sequences
 from sb_dqn.checks import check_bool, check_choice, check_float, check_int, check_path, check_switch
 from sb_dqn.envs.streams.open import Stream, open_stream
@@ -25,6 +26,8 @@ from sb_dqn.spaces import image_channels_last
 from sb_dqn.types import Blueprint
 
 P = TypeVar("P", bound=Policy)
+CPU = torch.device("cpu")
+_reported_choice = False
 
 
 @dataclass
@@ -70,7 +73,29 @@ class TrainingConfig:
         check_int("verbose", self.verbose, 0, 2)
         check_int("stats_window_size", self.stats_window_size, 1)
         check_path("tensorboard_log", self.tensorboard_log)
-        self.torch_device = resolve_device(self.device)
+        resolve_device(self.device)
+
+    def choose_device(self, policy: Policy, batch_size: int) -> torch.device:
+        """Returns the device of a model with this policy.
+
+        "auto" is the CPU where a CUDA device would be slower: for networks so small that starting an operation takes longer
+        than the operation. The first such choice of a process is reported on stderr.
+
+        Args:
+            policy: networks on the CPU.
+            batch_size: transitions per update.
+        """
+        global _reported_choice
+        found = resolve_device(self.device)
+        if found.type != "cuda" or not _is_auto(self.device) or not are_small([policy], CPU, batch_size):
+            return found
+        if not _reported_choice:
+            print(
+                "sb_dqn: device='auto' chose the CPU, which is faster for small networks; device='cuda' forces CUDA",
+                file=sys.stderr,
+            )
+            _reported_choice = True
+        return CPU
 
     def normalization(self, gamma: float) -> NormalizationConfig:
         """Returns the configuration of normalization for a discount."""
@@ -88,6 +113,10 @@ def _check_norm(max_grad_norm: Any) -> None:
         ) from None
 
 
+def _is_auto(device: Any) -> bool:
+    return isinstance(device, str) and device == "auto"
+
+
 def resolve_device(device: Any, name: str = "device") -> torch.device:
     """Returns the torch device for a name; "auto" is CUDA where available.
 
@@ -98,7 +127,7 @@ def resolve_device(device: Any, name: str = "device") -> torch.device:
     Raises:
         ConfigurationError: an unknown name, or CUDA where there is none.
     """
-    if isinstance(device, str) and device == "auto":
+    if _is_auto(device):
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         found = torch.device(device)
@@ -116,8 +145,8 @@ def resolve_device(device: Any, name: str = "device") -> torch.device:
 
 
 def buffer_device_of(buffer_device: Any) -> torch.device | None:
-    """Returns the torch device of the argument `buffer_device`; None stays None."""
-    return None if buffer_device is None else resolve_device(buffer_device, "buffer_device")
+    """Returns the torch device of the argument `buffer_device`; None for None and "auto", the device of the networks."""
+    return None if buffer_device is None or _is_auto(buffer_device) else resolve_device(buffer_device, "buffer_device")
 
 
 def random_streams(seed: int | None, device: torch.device, buffer_device: torch.device | None = None) -> Generators:

@@ -1,4 +1,4 @@
-"""Runs policy networks on NumPy arrays; records them per batch size where that is faster."""
+"""Runner of policy networks on NumPy arrays; records them per batch size where that is faster."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy.typing as npt
 import torch
 
 from sb_dqn.accelerate import Mode, accelerate, choose_mode
+from sb_dqn.devices import PackedArrays, fetch, is_host_visible
 from sb_dqn.nn.layers.noise import Noise
 from sb_dqn.policies.base import Policy
 from sb_dqn.spaces import flatten_space
@@ -61,11 +62,15 @@ class NetworkRunner:
         self._noise: Noise | None = None
         self._noise_keyword: dict[str, Noise | None] = {}
         self._recorded: Any = None
+        self._is_host_visible = is_host_visible(self.device)
+        self._packed: PackedArrays | None = None
 
     def __call__(
         self, obs: Observation, mask: BoolArray | None, *inputs: npt.NDArray[Any]
     ) -> tuple[npt.NDArray[Any], ...]:
         """Returns the outputs of a function of several outputs."""
+        if not self._is_host_visible:
+            return tuple(fetch(self._run(obs, mask, *inputs)))
         # a list: a generator expression is slower, which shows when acting in one lane
         return tuple([output.cpu().numpy() for output in self._run(obs, mask, *inputs)])
 
@@ -79,15 +84,19 @@ class NetworkRunner:
         if mask is not None:
             arrays.append(mask)
         count = len(arrays[0])
-        if count != self._count or (mask is not None) is not self._masked:
+        moved = self._packed is not None and not self._packed.fits(arrays)
+        if count != self._count or (mask is not None) is not self._masked or moved:
             self._prepare(arrays, mask is not None)
         if self._noise is not None and self.generator is not None:
             self._noise.renew(self.generator)
+        if self._packed is not None:
+            tensors = self._packed.send(arrays)
+            return self._evaluate(*tensors) if self.mode == "eager" else self._recorded(*tensors)
         if self.mode == "eager":
-            return self._evaluate(*[torch.from_numpy(np.ascontiguousarray(array)).to(self.device) for array in arrays])
+            return self._evaluate(*[torch.from_numpy(np.ascontiguousarray(array)) for array in arrays])
         for buffer, array in zip(self._buffers, arrays, strict=True):
             buffer[...] = array
-        return self._recorded(*self._tensors)  # a captured function copies them to the device
+        return self._recorded(*self._tensors)
 
     def _prepare(self, arrays: list[npt.NDArray[Any]], masked: bool) -> None:
         """Makes noise and, unless eager, a recording for this number of observations."""
@@ -96,13 +105,15 @@ class NetworkRunner:
         if self.generator is not None:
             self._noise = self.make_noise(len(arrays[0]))
             self._noise_keyword = {"noise": self._noise}
-        if self.mode != "eager":
-            on_host = [torch.from_numpy(np.array(array)) for array in arrays]
-            self._tensors = [tensor.pin_memory() if self.device.type == "cuda" else tensor for tensor in on_host]
+        evaluate = self._evaluate
+        if self._is_host_visible:
+            self._tensors = [torch.from_numpy(np.array(array)) for array in arrays]
             self._buffers = [tensor.numpy() for tensor in self._tensors]
-            example = tuple(tensor.to(self.device) for tensor in self._tensors)
-            evaluate = self._evaluate
-            self._recorded = accelerate(evaluate, example, self.mode)
+        else:
+            self._packed = PackedArrays(arrays, self.device)
+            self._tensors = self._packed.send(arrays)
+        if self.mode != "eager":
+            self._recorded = accelerate(evaluate, tuple(self._tensors), self.mode)
             if self._recorded is evaluate:  # it could not be recorded
                 self.mode = "eager"
         self._count = len(arrays[0])

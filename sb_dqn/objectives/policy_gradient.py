@@ -100,7 +100,6 @@ class ClippedSurrogate(ActorCritic):
     Args:
         ent_coef, vf_coef, normalize_advantage: see `ActorCritic`.
         clips_value: value predictions are clipped too.
-        device: device of the clip ranges.
     """
 
     reports: tuple[str, ...] = ("policy_gradient_loss", "value_loss", "entropy_loss", "approx_kl", "clip_fraction")
@@ -111,13 +110,17 @@ class ClippedSurrogate(ActorCritic):
         vf_coef: float = 0.5,
         normalize_advantage: bool = True,
         clips_value: bool = False,
-        device: torch.device | None = None,
     ) -> None:
         super().__init__(ent_coef, vf_coef, normalize_advantage)
         self.clips_value = clips_value
         # updated in place, since recorded graphs hold references to them
-        self.clip = torch.zeros((), device=device)
-        self.clip_value = torch.zeros((), device=device)
+        self.clip = torch.zeros(())
+        self.clip_value = torch.zeros(())
+
+    def move_to(self, device: torch.device) -> None:
+        """Moves the clip ranges to a device; only before the first update."""
+        self.clip = self.clip.to(device)
+        self.clip_value = self.clip_value.to(device)
 
     def __call__(self, online: Any, target: Any, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         assert batch.extra is not None  # rollout batches always have extras

@@ -13,7 +13,7 @@ from sb_dqn.algorithms import registry
 PACKAGE = Path(__file__).parents[2] / "sb_dqn"
 FLOORS = {
     **dict.fromkeys(["version", "errors"], 0),
-    **dict.fromkeys(["checks", "types", "spaces", "action_spaces", "schedules", "rng", "accelerate"], 1),
+    **dict.fromkeys(["checks", "types", "spaces", "action_spaces", "schedules", "rng", "devices", "accelerate"], 1),
     **dict.fromkeys(["checkpoint", "logger", "losses"], 1),
     **dict.fromkeys(["nn", "normalize", "buffers", "envs"], 2),
     **dict.fromkeys(["exploration", "objectives", "evaluation", "episode_tally"], 3),

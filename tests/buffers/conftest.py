@@ -1,4 +1,4 @@
-"""Runs these tests in one thread: a second one is of no use for tiny tensors."""
+"""One thread, because a second one is of no use for tiny tensors; and the two ways in which a ring is stored."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from collections.abc import Iterator
 import pytest
 import torch
 
+from sb_dqn import devices
+
 
 @pytest.fixture(autouse=True, scope="package")
 def one_thread() -> Iterator[None]:
@@ -14,3 +16,12 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture(params=["host", "device"], scope="module")
+def storage(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Runs a module with rings that the CPU can address, then with the code that other devices run."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "device":
+            patch.setattr(devices, "HOST_DEVICES", ())
+        yield request.param

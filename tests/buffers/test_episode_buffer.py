@@ -20,6 +20,8 @@ from sb_dqn.types import Experience, Rows
 from tests.buffers.test_rollout_buffer import GAMMA, LAMBDA, SCRIPT, seen, value, value_function
 from tests.buffers.toy_rows import EVENTS, NUM_ACTIONS, SPACES, Episode, Game, play
 
+pytestmark = pytest.mark.usefixtures("storage")
+
 Sample = tuple[int, float, float]
 
 

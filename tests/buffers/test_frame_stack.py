@@ -14,6 +14,8 @@ from sb_dqn.buffers.ring import Ring
 from sb_dqn.errors import ConfigurationError
 from tests.buffers.toy_rows import EVENTS, NUM_ACTIONS, SPACES, Game, naive_stack, play
 
+pytestmark = pytest.mark.usefixtures("storage")
+
 
 @pytest.mark.parametrize("kind", ["NEXT_STEP", "SAME_STEP"])
 @pytest.mark.parametrize("k", [1, 2, 4])

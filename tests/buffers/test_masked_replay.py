@@ -21,6 +21,8 @@ from tests.buffers.toy_rows import SPACES, Game, slot_of
 from tests.masked_toys import ACTION_SPACES, BRANCHES, MaskedGame, frames_of, legal_actions, masked_stream
 from tests.toys import KINDS, naive_transition
 
+pytestmark = pytest.mark.usefixtures("storage")
+
 GAMMA = 0.9
 
 
@@ -188,6 +190,7 @@ def test_the_action_of_a_last_row_is_zero_in_all_branches() -> None:
     ring.depart(np.ones((2, 3), np.int64))
     ring.arrive(slot_of([one.step(1) for one in game]))
     ring.depart(np.full((2, 3), 2))
+    ring.flush()
     assert ring.action[:4].tolist() == [[1] * 3, [1] * 3, [0] * 3, [2] * 3]
     assert ring.check_valid() == (True, "valid")
     ring.action[2, 1] = 3

@@ -16,6 +16,8 @@ from sb_dqn.buffers.uniform_sampler import UniformSampler
 from sb_dqn.types import Batch
 from tests.buffers.toy_rows import EVENTS, NUM_ACTIONS, SPACES, Game, naive_starts, naive_transition, play
 
+pytestmark = pytest.mark.usefixtures("storage")
+
 GAMMA = 0.9
 scripts = st.lists(st.lists(st.sampled_from(["go", "go", *EVENTS]), min_size=1, max_size=12), min_size=5, max_size=5)
 

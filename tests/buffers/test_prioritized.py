@@ -20,6 +20,8 @@ from sb_dqn.schedules import Constant, Linear, Piecewise
 from tests.buffers.test_sum_tree import chi_square
 from tests.buffers.toy_rows import EVENTS, NUM_ACTIONS, SPACES, Game, play
 
+pytestmark = pytest.mark.usefixtures("storage")
+
 
 def replay_of(
     lanes: int = 1, rows: int = 50, batch_size: int = 8, n: int = 1, k: int = 1, **settings: Any

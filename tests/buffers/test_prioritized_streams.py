@@ -20,6 +20,8 @@ from sb_dqn.types import Rows
 from tests.buffers.test_prioritized import filled, replay_of, sampler_of
 from tests.buffers.toy_rows import EVENTS, Game, naive_starts, play
 
+pytestmark = pytest.mark.usefixtures("storage")
+
 ALPHA, EPS = 0.7, 1e-3
 
 

@@ -23,6 +23,8 @@ from sb_dqn.types import Batch, Rows
 from tests.buffers.test_sum_tree import chi_square
 from tests.buffers.toy_rows import EVENTS, NUM_ACTIONS, SPACES, Game, play
 
+pytestmark = pytest.mark.usefixtures("storage")
+
 
 def replay_of(
     schedule: UpdateSchedule, lanes: int = 1, rows: int = 50, n: int = 1, k: int = 1, batch_size: int = 8

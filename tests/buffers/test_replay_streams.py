@@ -14,6 +14,8 @@ from sb_dqn.spaces import flatten_observation, flatten_space
 from sb_dqn.types import Batch, Rows
 from tests.toys import ACTIONS, KINDS, ToyGame, is_last, naive_rows, naive_transition, toy_stream
 
+pytestmark = pytest.mark.usefixtures("storage")
+
 GAMMA = 0.9
 
 

@@ -15,7 +15,8 @@ from gymnasium import spaces
 from sb_dqn.buffers.n_step_transitions import TransitionView
 from sb_dqn.buffers.ring import Ring
 from sb_dqn.buffers.ring_layout import action_dtype, stored_dtype
-from sb_dqn.buffers.ring_storage import MAGIC, DeviceColumn
+from sb_dqn.buffers.ring_storage import MAGIC
+from sb_dqn.devices import HostStage
 from sb_dqn.errors import CheckpointError, ConfigurationError, MemoryBudgetError
 from sb_dqn.types import Slot
 from tests.buffers.test_n_step_transitions import GAMMA, check_everything
@@ -209,14 +210,45 @@ def test_another_file_is_not_overwritten_and_an_old_buffer_is_replaced(tmp_path:
 
 
 @pytest.mark.parametrize("kind", ["NEXT_STEP", "SAME_STEP"])
-def test_staged_columns_write_what_numpy_writes(kind: str) -> None:
-    staged, plain = toy(12), toy(12)
-    staged._writers = {name: DeviceColumn(column, 12, 3) for name, column in staged.columns.items()}
-    staged._obs_writers = [(key, staged._writers[f"obs/{key}"]) for key in SPACES]
+def test_staged_rows_are_those_that_numpy_writes(kind: str) -> None:
+    staged, plain = toy(12, host_visible=False), toy(12)
     played(staged, 30, kind)
     played(plain, 30, kind)
     for name, column in plain.columns.items():
         assert torch.equal(column, staged.columns[name]), name
+
+
+def test_a_tick_is_one_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent = []
+    send = HostStage.send
+
+    def count(stage: HostStage) -> torch.Tensor:
+        sent.append(stage)
+        return send(stage)
+
+    monkeypatch.setattr(HostStage, "send", count)
+    played(toy(12, host_visible=False), 30, "NEXT_STEP")
+    assert len(sent) == 30
+
+
+def test_departing_twice_keeps_the_latest_action() -> None:
+    ring = toy(12, host_visible=False)
+    played(ring, 5, "NEXT_STEP")
+    for action in (1, 2, 3):
+        ring.depart(np.full(3, action))
+    ring._open_last[:] = False
+    ring.flush()
+    assert ring.action.view(12, 3)[int(ring.cursor[0] - 1) % 12].tolist() == [3, 3, 3]
+
+
+def test_columns_of_a_device_start_where_compiled_code_reads_them() -> None:
+    ring = toy(13, host_visible=False)
+    assert {column.data_ptr() % 64 for column in ring.columns.values()} == {0}
+
+
+def test_host_visible_needs_a_cpu() -> None:
+    with pytest.raises(ConfigurationError, match="host_visible must be False for a ring on meta, got True"):
+        toy(12, device="meta", host_visible=True)
 
 
 def continue_both(games: list[Game], ring: Ring, twin: Ring, ticks: int) -> None:
@@ -226,6 +258,7 @@ def continue_both(games: list[Game], ring: Ring, twin: Ring, ticks: int) -> None
         feed(twin, rows)
 
 
+@pytest.mark.usefixtures("storage")
 @pytest.mark.parametrize("ticks", [0, 5, 17, 60])
 def test_state_round_trip_is_exact(ticks: int) -> None:
     ring, twin = toy(20), toy(20)
@@ -241,6 +274,7 @@ def test_state_round_trip_is_exact(ticks: int) -> None:
     assert check_everything(twin, TransitionView(twin, GAMMA), games, NOISE)
 
 
+@pytest.mark.usefixtures("storage")
 def test_a_ring_can_load_its_own_live_state() -> None:
     ring, twin = toy(20), toy(20)
     games = played(ring, 30)
@@ -251,6 +285,7 @@ def test_a_ring_can_load_its_own_live_state() -> None:
     assert check_everything(ring, TransitionView(ring, GAMMA), games, NOISE)
 
 
+@pytest.mark.usefixtures("storage")
 def test_a_smaller_ring_keeps_the_newest_rows() -> None:
     ring, small = toy(30), toy(12)
     games = played(ring, 60)
@@ -258,6 +293,7 @@ def test_a_smaller_ring_keeps_the_newest_rows() -> None:
     assert check_everything(small, TransitionView(small, GAMMA), games, NOISE)
 
 
+@pytest.mark.usefixtures("storage")
 @pytest.mark.parametrize("ticks", [8, 60])
 def test_a_larger_ring_never_reads_rows_that_were_overwritten(ticks: int) -> None:
     ring, large = toy(12), toy(30)

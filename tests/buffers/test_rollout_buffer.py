@@ -19,6 +19,8 @@ from sb_dqn.errors import CheckpointError, ConfigurationError
 from sb_dqn.types import Batch, Experience, Rows
 from tests.buffers.toy_rows import EVENTS, NUM_ACTIONS, SPACES, Episode, Game, naive_stack, play
 
+pytestmark = pytest.mark.usefixtures("storage")
+
 GAMMA, LAMBDA = 0.9, 0.7
 CAMERA = torch.linspace(0.1, 0.9, 6, dtype=torch.float64)
 

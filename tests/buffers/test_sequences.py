@@ -20,6 +20,8 @@ from sb_dqn.losses.rescaling import rescale
 from sb_dqn.types import Batch, Rows
 from tests.buffers.toy_rows import EVENTS, NUM_ACTIONS, SPACES, Game, naive_stack, naive_transition, play
 
+pytestmark = pytest.mark.usefixtures("storage")
+
 GAMMA = 0.9
 scripts = st.lists(
     st.lists(st.sampled_from(["go"] * 6 + list(EVENTS)), min_size=1, max_size=14), min_size=3, max_size=3

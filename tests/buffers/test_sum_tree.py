@@ -20,15 +20,9 @@ DEVICES = [
 SHARES = torch.tensor([0.05, 0.3, 0.6, 0.95], dtype=torch.float64)
 
 
-def tree_of(values: Tensor, device: str = "cpu") -> SumTree:
-    tree = SumTree(len(values), device)
+def tree_of(values: Tensor, device: str = "cpu", host_visible: bool | None = None) -> SumTree:
+    tree = SumTree(len(values), device, host_visible)
     tree.set(torch.arange(len(values), device=device), values.double().to(device))
-    return tree
-
-
-def as_elsewhere(tree: SumTree) -> SumTree:
-    """Makes a tree on the CPU run the code of other devices."""
-    tree._sequential, tree._arrays = False, None
     return tree
 
 
@@ -70,23 +64,33 @@ def test_the_code_of_every_device_finds_the_same() -> None:
     rng = torch.Generator().manual_seed(0)
     values = torch.randint(0, 3, (70_000,), generator=rng)
     position = torch.randint(0, int(values.sum()), (5000,), generator=rng).double()
-    here, there = tree_of(values), as_elsewhere(tree_of(values))
+    here, there = tree_of(values), tree_of(values, host_visible=False)
     assert torch.equal(here.find(position), there.find(position))
-    leaves = torch.randint(0, 70_000, (40,), generator=rng).unique()
-    fresh = torch.rand(len(leaves) - 3, dtype=torch.float64, generator=rng)
-    here.write_from_host(leaves.numpy(), 3, fresh.numpy())
-    there.write_from_host(leaves.numpy(), 3, fresh)
+    leaves = torch.randint(0, 69_999, (40,), generator=rng).unique()
+    fresh = torch.rand(len(leaves), dtype=torch.float64, generator=rng)
+    here.write_from_host(leaves.numpy(), 3, fresh[3:].numpy())
+    here.write_from_host(np.array([69_999]), 1, np.zeros(0))
+    padded = torch.cat([leaves, torch.full((5,), 69_999)])
+    is_zero = torch.arange(len(padded)) < 3
+    there.replace(padded, is_zero, torch.cat([fresh, torch.zeros(5, dtype=torch.float64)]), unused=69_999)
     assert torch.equal(here.leaves, there.leaves)
     torch.testing.assert_close(here.sums, there.sums, rtol=1e-14, atol=0.0)
-    assert here.leaves[leaves].tolist() == [0.0, 0.0, 0.0, *fresh.tolist()]
+    assert here.leaves[leaves].tolist() == [0.0, 0.0, 0.0, *fresh[3:].tolist()]
 
 
 def test_a_leaf_that_is_zeroed_and_written_has_the_written_value() -> None:
-    for tree in (tree_of(torch.ones(3000)), as_elsewhere(tree_of(torch.ones(3000)))):
-        values = np.array([7.0, 5.0])
-        tree.write_from_host(np.array([4, 5, 6, 5, 9]), 3, values if tree._arrays else torch.from_numpy(values))
+    for tree in (tree_of(torch.ones(3000)), tree_of(torch.ones(3000), host_visible=False)):
+        leaves, values = np.array([4, 5, 6, 5, 9]), np.array([7.0, 5.0])
+        tree.set(torch.tensor([2999]), torch.zeros(1, dtype=torch.float64))
+        if tree._arrays:
+            tree.write_from_host(leaves, 3, values)
+        else:
+            is_zero = torch.arange(5) < 3
+            tree.replace(
+                torch.from_numpy(leaves), is_zero, torch.tensor([9.0, 9.0, 9.0, *values]).double(), unused=2999
+            )
         assert tree.leaves[4:10].tolist() == [0, 7, 0, 1, 1, 5]
-        assert float(tree.total()) == 3000 - 3 + 7 + 4
+        assert float(tree.total()) == 2999 - 3 + 7 + 4
 
 
 MAGNITUDES = st.one_of(st.just(0.0), st.integers(-100, 100).map(lambda power: 1.7 * 10.0**power))
@@ -101,11 +105,9 @@ MAGNITUDES = st.one_of(st.just(0.0), st.integers(-100, 100).map(lambda power: 1.
 def test_leaves_of_zero_are_never_found(values: list[float], shares: list[float], elsewhere: bool) -> None:
     before, sum_tree.TOP = sum_tree.TOP, 3
     try:
-        tree = tree_of(torch.tensor(values, dtype=torch.float64))
+        tree = tree_of(torch.tensor(values, dtype=torch.float64), host_visible=not elsewhere)
     finally:
         sum_tree.TOP = before
-    if elsewhere:
-        as_elsewhere(tree)
     edges = tree.leaves.cumsum(0)
     near = torch.cat([edges, edges.nextafter(edges + 1), edges.nextafter(edges * 0 - 1)])
     found = tree.find(torch.cat([torch.tensor(shares, dtype=torch.float64) * tree.total(), near]))
@@ -118,7 +120,7 @@ def test_leaves_of_zero_are_never_found(values: list[float], shares: list[float]
 def test_differently_rounded_sums_do_not_find_leaves_of_zero() -> None:
     rng = np.random.default_rng(0)
     values = torch.from_numpy(10.0 ** rng.uniform(-12, 3, 32 * 3000) * (rng.random(32 * 3000) < 0.3))
-    for tree in (tree_of(values), as_elsewhere(tree_of(values))):
+    for tree in (tree_of(values), tree_of(values, host_visible=False)):
         for sums in tree.sums:  # as far off as two sums of 2048 numbers in another order can be
             sums *= torch.from_numpy(1 + rng.choice([-4e-13, 4e-13], len(sums)))
         position = torch.from_numpy(np.r_[rng.random(50_000), 1.0, 1.0 + 1e-12]) * tree.total()
@@ -128,7 +130,7 @@ def test_differently_rounded_sums_do_not_find_leaves_of_zero() -> None:
 def test_running_sums_never_decrease_and_increase_only_above_zero() -> None:
     rng = np.random.default_rng(1)
     values = torch.from_numpy(10.0 ** rng.uniform(-12, 3, (500, 32)) * (rng.random((500, 32)) < 0.4))
-    for tree in (SumTree(1), as_elsewhere(SumTree(1))):
+    for tree in (SumTree(1), SumTree(1, host_visible=False)):
         for rows in (values, values.flatten()[None]):
             rise = tree._edges(rows).diff(dim=1)
             assert bool((rise >= 0).all())

@@ -13,6 +13,8 @@ from sb_dqn.buffers.ring import Ring
 from sb_dqn.buffers.uniform_sampler import UniformSampler
 from sb_dqn.types import Slot
 
+pytestmark = pytest.mark.usefixtures("storage")
+
 SPACES = {"obs": spaces.Box(-1, 1, (1,), np.float32)}
 
 

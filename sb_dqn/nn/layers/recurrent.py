@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from sb_dqn.checks import check_bool, check_choice, check_int
+from sb_dqn.devices import is_host_visible
 
 KINDS: dict[str, tuple[Any, int]] = {"lstm": (nn.LSTM, 2), "gru": (nn.GRU, 1)}
 """Class, and state values per unit."""
@@ -122,15 +123,19 @@ class RecurrentLayer(nn.Module):
     def unroll(self, x: Tensor, state: Tensor, begins: Tensor) -> tuple[Tensor, Tensor]:
         """Maps inputs to outputs `[S, N, H]` and the last state, zeroing the state where an episode begins.
 
+        The results of a CPU and of other devices differ by rounding.
+
         Args:
             x: inputs `[S, N, E]`, S >= 1.
             state: `[N, P]` before the first step.
             begins: `[S, N]` bool, True zeroes the state before that step.
         """
+        if not is_host_visible(x.device):  # reading `begins` would wait for it
+            return self._unroll_by_steps(x, state, begins)
         outputs = []
         first = 0
         # one call of the kernel for each stretch without an episode start is faster than one for each step
-        for step in begins.any(1).nonzero()[:, 0].tolist():  # a CPU-GPU sync point
+        for step in begins.any(1).nonzero()[:, 0].tolist():
             if step > first:
                 out, state = self(x[first:step], state)
                 outputs.append(out)
@@ -138,6 +143,14 @@ class RecurrentLayer(nn.Module):
             first = step
         out, state = self(x[first:], state)
         return torch.cat([*outputs, out]), state
+
+    def _unroll_by_steps(self, x: Tensor, state: Tensor, begins: Tensor) -> tuple[Tensor, Tensor]:
+        """Computes `unroll` one step after another: more calls of the kernel, but none depends on the values of `begins`."""
+        outputs = []
+        for step, begin in zip(x.chunk(len(x)), begins, strict=True):
+            out, state = self(step, zero_state(state, begin))
+            outputs.append(out)
+        return torch.cat(outputs), state
 
 
 def zero_state(state: Tensor, begins: Tensor) -> Tensor:

@@ -1,0 +1,131 @@
+"""Devices: which of them the CPU can address, and copies to the others that Python does not wait for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+HOST_DEVICES = ("cpu",)
+"""Types of devices whose tensors the CPU can address."""
+ALIGNMENT = 64
+"""Bytes; compiled code copies tensors that start elsewhere."""
+
+
+def is_host_visible(device: torch.device) -> bool:
+    """Returns True if the CPU can address tensors of this device, so that reading one does not wait for queued work."""
+    return device.type in HOST_DEVICES
+
+
+class HostStage:
+    """Host memory whose contents are sent to a tensor of a device, without waiting for the copy.
+
+    For CUDA the memory is pinned. Two buffers alternate, so that one can be written while the copy of the other is under
+    way; `send` waits only for the copy before the last.
+
+    Args:
+        shape: shape of the contents.
+        dtype: their dtype.
+        device: device of `tensor`.
+    """
+
+    def __init__(self, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> None:
+        on_cuda = device.type == "cuda"
+        self.tensor = torch.zeros(shape, dtype=dtype, device=device)
+        """The contents on the device; stays where it is."""
+        self._buffers = [torch.zeros(shape, dtype=dtype, pin_memory=on_cuda) for _ in range(2)]
+        self.arrays: list[npt.NDArray[Any]] = [buffer.numpy() for buffer in self._buffers]
+        """Both buffers; `turn` is the index of the one to write next."""
+        self._copied = [torch.cuda.Event() for _ in range(2)] if on_cuda else None  # type: ignore[no-untyped-call]
+        self.turn = 0
+
+    @property
+    def array(self) -> npt.NDArray[Any]:
+        """The contents that the next `send` sends; not those of the last one."""
+        return self.arrays[self.turn]
+
+    def send(self) -> Tensor:
+        """Copies `array` to `tensor`, and returns that."""
+        self.tensor.copy_(self._buffers[self.turn], non_blocking=self._copied is not None)
+        if self._copied is not None:
+            self._copied[self.turn].record(torch.cuda.current_stream(self.tensor.device))
+        self.turn = 1 - self.turn
+        if self._copied is not None:
+            self._copied[self.turn].synchronize()
+        return self.tensor
+
+
+def aligned(offset: int) -> int:
+    """Returns the next multiple of `ALIGNMENT` from an offset in bytes."""
+    return -(-offset // ALIGNMENT) * ALIGNMENT
+
+
+class PackedArrays:
+    """Sends several arrays to a device in one copy.
+
+    Args:
+        arrays: arrays of the shapes and dtypes of all later ones.
+        device: where they are sent.
+    """
+
+    def __init__(self, arrays: Sequence[npt.NDArray[Any]], device: torch.device) -> None:
+        self.form = _form(arrays)
+        starts, end = [], 0
+        for array in arrays:
+            starts.append(end)
+            end = aligned(end + array.nbytes)
+        self._stage = HostStage((end,), torch.uint8, device)
+        places = list(zip(starts, arrays, strict=True))
+        self._views = [
+            [buffer[start : start + like.nbytes].view(like.dtype).reshape(like.shape) for start, like in places]
+            for buffer in self._stage.arrays
+        ]
+        packed = self._stage.tensor
+        self._tensors = [
+            packed[start : start + like.nbytes].view(_torch_dtype(like.dtype)).view(like.shape)
+            for start, like in places
+        ]
+
+    def fits(self, arrays: Sequence[npt.NDArray[Any]]) -> bool:
+        """Returns True if arrays have the shapes and dtypes of the constructor's."""
+        return self.form == _form(arrays)
+
+    def send(self, arrays: Sequence[npt.NDArray[Any]]) -> list[Tensor]:
+        """Returns the arrays as tensors on the device, which the next call overwrites."""
+        for view, array in zip(self._views[self._stage.turn], arrays, strict=True):
+            view[...] = array
+        self._stage.send()
+        return self._tensors
+
+
+def fetch(tensors: Sequence[Tensor]) -> list[npt.NDArray[Any]]:
+    """Returns tensors as NumPy arrays; those of a device in one copy, for which Python waits once."""
+    # the widest first, so that each starts at a multiple of its width
+    order = sorted(range(len(tensors)), key=lambda i: -tensors[i].element_size())
+    packed = torch.cat([tensors[i].contiguous().view(-1).view(torch.uint8) for i in order]).cpu().numpy()
+    arrays: list[npt.NDArray[Any]] = [packed] * len(tensors)
+    start = 0
+    for i in order:
+        end = start + tensors[i].numel() * tensors[i].element_size()
+        arrays[i] = packed[start:end].view(_numpy_dtype(tensors[i].dtype)).reshape(tuple(tensors[i].shape))
+        start = end
+    return arrays
+
+
+def _form(arrays: Sequence[npt.NDArray[Any]]) -> list[tuple[Any, ...]]:
+    return [(array.shape, array.dtype) for array in arrays]
+
+
+@cache
+def _torch_dtype(dtype: np.dtype[Any]) -> torch.dtype:
+    return torch.from_numpy(np.zeros(0, dtype)).dtype
+
+
+@cache
+def _numpy_dtype(dtype: torch.dtype) -> np.dtype[Any]:
+    return np.dtype(torch.zeros(0, dtype=dtype).numpy().dtype)

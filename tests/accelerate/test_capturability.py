@@ -1,0 +1,110 @@
+"""Recorded updates can be captured as a CUDA graph: no operation reads a value, and all shapes are fixed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.fx import GraphModule
+
+from sb_dqn import devices
+from sb_dqn.accelerate.backends import _trace
+from sb_dqn.algorithms import ALGORITHMS
+from sb_dqn.buffers import ReplayBuffer
+from tests.combinations import Combination, covering, label, make, make_pqn
+from tests.tiny import Tiny, lanes, quick, run_eagerly
+
+READS = {
+    "_local_scalar_dense", "item", "nonzero", "nonzero_static", "masked_select", "unique", "_unique", "_unique2",
+    "unique_consecutive", "unique_dim", "equal", "is_nonzero", "repeat_interleave", "multinomial",
+}  # fmt: skip
+"""Operations that read a value, or whose shape depends on one."""
+INDEXED = {"index", "_unsafe_index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index_put"}
+OTHERS: dict[str, dict[str, Any]] = {
+    "PERDQN": {"prioritized_replay": {"uniform_mix": 0.3}, "n_steps": 3},
+    "Rainbow": {"buffer_size": 200},
+    "R2D2": {},
+    "SAC": {},
+    "PPO": {"n_steps": 10, "batch_size": 10, "clip_range_vf": 0.2},
+    "recurrent PPO": {"n_steps": 8, "batch_size": 8, "policy": "MlpLstmPolicy"},
+    "A2C": {},
+    "VPG": {},
+    "REINFORCE": {},
+}
+PAIRS = covering(2)
+
+
+def faults(graph: GraphModule) -> list[str]:
+    """Returns what a CUDA graph cannot capture."""
+    found = []
+    for node in graph.graph.nodes:
+        if node.op != "call_function" or not isinstance(node.target, torch._ops.OpOverload):
+            continue
+        name = node.target._schema.name.split("::")[1]
+        values = [node.meta.get("val")] if torch.is_tensor(node.meta.get("val")) else list(node.meta.get("val") or ())
+        indices = node.args[1] if name in INDEXED else ()
+        masks = [each for each in indices if each is not None and each.meta["val"].dtype in (torch.bool, torch.uint8)]
+        if name in READS:
+            found.append(f"{name} reads a value")
+        if masks:
+            found.append(f"{name} has a boolean index")
+        if not all(isinstance(size, int) for value in values if torch.is_tensor(value) for size in value.shape):
+            found.append(f"{name} has a shape that depends on values")
+        if str(node.kwargs.get("device", "cpu")) != "cpu":
+            found.append(f"{name} copies to another device")
+    return found
+
+
+def recorded(model: Any) -> GraphModule:
+    """Returns the graph of sampling, gradient and feedback of a model that has learned a little."""
+    if isinstance(model._experience, ReplayBuffer):
+        model._sample = model.replay.sample_from_noise
+        model.replay.refresh()
+        noise = torch.rand(model.replay.sampler.noise_shape, dtype=torch.float64)
+        with model.replay.sampler.preserve_state():
+            return _trace(model._sample_and_differentiate, (noise,))
+    (places, _), *_ = model._recordings.values()
+    return _trace(model._sample_and_differentiate, (places,))
+
+
+@pytest.fixture(autouse=True)
+def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(devices, "HOST_DEVICES", ())
+    run_eagerly(monkeypatch)
+
+
+@pytest.mark.parametrize("combination", PAIRS, ids=label)
+def test_q_agents_can_be_captured(combination: Combination) -> None:
+    assert faults(recorded(make(combination).learn(24))) == []
+
+
+@pytest.mark.parametrize("combination", [row for row in PAIRS if row["head"] == "scalar"][:3], ids=label)
+def test_pqn_can_be_captured(combination: Combination) -> None:
+    assert faults(recorded(make_pqn(combination).learn(24))) == []
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_other_algorithms_can_be_captured(name: str) -> None:
+    algorithm: Any = ALGORITHMS[name.removeprefix("recurrent ")]
+    kwargs = {"policy_kwargs": {"net_arch": [8], "lstm_hidden_size": 6}} if name.startswith("recurrent") else {}
+    model = quick(lanes(2, Tiny), algorithm=algorithm, **OTHERS[name], **kwargs)
+    assert faults(recorded(model.learn(80))) == []
+
+
+DECOYS: dict[str, Callable[[Tensor], Tensor]] = {
+    "nonzero": lambda x: x.nonzero(),
+    "index": lambda x: x[x > 0.5],
+    "index_put": lambda x: x.clone().index_put_((x > 0.5,), x.new_zeros(())),
+    "masked_select": lambda x: x.masked_select(x > 0.5),
+    "multinomial": lambda x: torch.multinomial(x, 2),
+    "repeat_interleave": lambda x: x.repeat_interleave((x > 0.5).long()),
+}
+
+
+@pytest.mark.parametrize("name", DECOYS)
+def test_what_cannot_be_captured_is_seen(name: str) -> None:
+    found = faults(_trace(DECOYS[name], (torch.tensor([0.3, 0.7, 0.9]),)))
+    assert any(fault.startswith(name) for fault in found)

@@ -1,0 +1,138 @@
+"""Waits for a device: none in an update, at most one per tick, with the code that GPUs run."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+import torch
+from torch.overrides import TorchFunctionMode
+
+from sb_dqn import devices
+from sb_dqn.algorithms import ALGORITHMS
+from sb_dqn.buffers import PrioritizedSampler
+from sb_dqn.core.base_algorithm import BaseAlgorithm
+from tests.tiny import Tiny, lanes, quick, run_eagerly
+
+WAITS = {
+    "item", "tolist", "numpy", "__array__", "cpu", "__bool__", "__int__", "__float__", "__index__",
+    "nonzero", "masked_select", "unique", "unique_consecutive", "equal", "allclose", "is_nonzero",
+}  # fmt: skip
+"""Functions of a tensor whose result Python reads, or whose shape depends on values. `to` is not among them: on one device
+nobody can tell a copy from none."""
+MODELS: dict[str, tuple[str, int, dict[str, Any]]] = {
+    "DQN": ("DQN", 1, {}),
+    "DQN of 3 lanes": ("DQN", 3, {"n_steps": 3, "train_freq": 3}),
+    "PERDQN": ("PERDQN", 4, {"n_steps": 3}),
+    "a mix of priorities": ("PERDQN", 2, {"prioritized_replay": {"uniform_mix": 0.3}}),
+    "Rainbow": ("Rainbow", 1, {"train_freq": 4}),
+    "R2D2": ("R2D2", 2, {}),
+    "SAC": ("SAC", 2, {}),
+    "PPO": ("PPO", 3, {"n_steps": 10, "batch_size": 15, "n_epochs": 2}),
+    "recurrent PPO": ("PPO", 2, {"n_steps": 8, "batch_size": 16, "n_epochs": 2, "policy": "MlpLstmPolicy"}),
+    "PQN": ("PQN", 3, {}),
+}
+STEPS = 240
+
+
+class Watch(TorchFunctionMode):
+    """Counts waits by the part of the loop that they belong to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.part = ""
+        self.counts: dict[str, Counter[str]] = {"": Counter(), "update": Counter(), "tick": Counter()}
+        self.calls: Counter[str] = Counter()
+        self.on_host: set[int] = set()
+        """Tensors that are in host memory with any device: the step counts of torch's optimizers that are not fused."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = getattr(func, "__name__", "")
+        by_mask = name in ("__getitem__", "__setitem__") and any(
+            torch.is_tensor(index) and index.dtype == torch.bool
+            for index in (args[1] if isinstance(args[1], tuple) else (args[1],))
+        )
+        if (name in WAITS or by_mask) and id(args[0]) not in self.on_host:
+            self.counts[self.part][name] += 1
+        return func(*args, **(kwargs or {}))
+
+    def within(self, part: str, function: Any) -> Any:
+        """Returns `function`, with the waits in it counted for `part`."""
+
+        def run(*args: Any, **kwargs: Any) -> Any:
+            before, self.part = self.part, part
+            self.calls[part] += 1
+            try:
+                return function(*args, **kwargs)
+            finally:
+                self.part = before
+
+        return run
+
+
+def watched(name: str, monkeypatch: pytest.MonkeyPatch) -> Watch:
+    """Returns the counts of a short run, after a first one in which everything is made."""
+    monkeypatch.setattr(devices, "HOST_DEVICES", ())
+    run_eagerly(monkeypatch)
+    algorithm, count, settings = MODELS[name]
+    kwargs = {"policy_kwargs": {"net_arch": [8], "lstm_hidden_size": 6}} if "recurrent" in name else {}
+    model: BaseAlgorithm = quick(lanes(count, Tiny), algorithm=ALGORITHMS[algorithm], **settings, **kwargs)
+    model.learn(STEPS)
+    watch = Watch()
+    if not model.learner.step.plain_adam:
+        watch.on_host = {id(state["step"]) for state in model.learner.optimizer.state.values()}
+    model.gradient_step = watch.within("update", model.gradient_step)  # type: ignore[method-assign]
+    assert model.collector is not None
+    model.collector.choose = watch.within("tick", model.collector.choose)
+    experience = model._experience
+    experience.extend = watch.within("store", experience.extend)
+    watch.counts["store"] = Counter()
+    with watch:
+        model.learn(STEPS, log_interval=10**6, reset_num_timesteps=False)
+    assert watch.calls["update"] >= 10
+    return watch
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_updates_never_wait_and_ticks_wait_once(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    watch = watched(name, monkeypatch)
+    assert not watch.counts["update"]
+    assert not watch.counts["store"]
+    assert watch.counts["tick"].keys() <= {"cpu", "numpy"}
+    assert watch.counts["tick"]["cpu"] <= watch.calls["tick"]
+
+
+def test_an_update_that_waits_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    feedback = PrioritizedSampler.feedback
+
+    def reads(sampler: PrioritizedSampler, index: torch.Tensor, priority: torch.Tensor) -> None:
+        feedback(sampler, index, priority)
+        priority[priority > 0.0].sum().item()
+
+    monkeypatch.setattr(PrioritizedSampler, "feedback", reads)
+    watch = watched("PERDQN", monkeypatch)
+    assert watch.counts["update"]["item"] == watch.counts["update"]["__getitem__"] == watch.calls["update"]
+
+
+def test_nothing_moves(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A recording of the update keeps addresses: those of all tensors that it reads or writes must stay."""
+    monkeypatch.setattr(devices, "HOST_DEVICES", ())
+    run_eagerly(monkeypatch)
+    model = quick(lanes(2, Tiny), algorithm=ALGORITHMS["PERDQN"], n_steps=3, train_freq=1).learn(60)
+
+    def addresses() -> dict[str, int]:
+        found = {f"column {name}": column for name, column in model.replay.ring.columns.items()}
+        found |= {f"sampler {i}": tensor for i, tensor in enumerate(model.replay.sampler.mutable_tensors())}
+        ring, learner = model.replay.ring, model.learner
+        found |= {"lo": ring.lo, "hi": ring.hi, "edge": ring.edge, "base": ring.base, "total": ring.total}
+        found |= {"flat": learner.flat, "target": learner.flat_target, "finite": learner.finite}
+        found |= {f"parameter {i}": parameter for i, parameter in enumerate(model.policy.parameters())}
+        state = learner.optimizer.state[learner.step.masters[0]]
+        found |= {f"moment {name}": moment for name, moment in state.items()}
+        return {name: tensor.data_ptr() for name, tensor in found.items()}
+
+    before, updates = addresses(), model._n_updates
+    model.learn(520)
+    assert model._n_updates - updates >= 500
+    assert addresses() == before

@@ -1,0 +1,86 @@
+"""The device of a model: what "auto" chooses, and errors of devices that are missing or full."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from sb_dqn.buffers import Ring
+from sb_dqn.core import construction
+from sb_dqn.core.construction import TrainingConfig
+from sb_dqn.errors import ConfigurationError, MemoryBudgetError
+from tests.buffers.toy_rows import SPACES
+from tests.nets import make_policy
+from tests.tiny import quick
+
+SETTINGS: dict[str, Any] = {
+    "learning_rate": 1e-3, "max_grad_norm": None, "action_mask": None, "normalize_observations": False,
+    "normalize_rewards": False, "stats_window_size": 10, "tensorboard_log": None, "verbose": 0, "seed": 0,
+}  # fmt: skip
+
+
+@pytest.fixture
+def has_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(construction, "_reported_choice", False)
+
+
+def chosen(device: Any, kind: str, batch_size: int = 32) -> str:
+    return str(TrainingConfig(**SETTINGS, device=device).choose_device(make_policy(kind), batch_size))
+
+
+@pytest.mark.usefixtures("has_cuda")
+def test_small_networks_stay_on_the_cpu_unless_cuda_is_forced(capsys: pytest.CaptureFixture[str]) -> None:
+    assert chosen("auto", "mlp") == "cpu"
+    assert "device='auto' chose the CPU" in (reported := capsys.readouterr().err)
+    assert "device='cuda' forces CUDA" in reported
+    assert chosen("auto", "mlp") == "cpu"
+    assert not capsys.readouterr().err  # once is enough
+    assert chosen("auto", "cnn") == "cuda"
+    assert chosen("auto", "mlp", batch_size=2**20) == "cuda"
+    assert chosen("cuda", "mlp") == "cuda"
+    assert chosen("cuda:1", "mlp") == "cuda:1"
+    assert not capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("has_cuda")
+@pytest.mark.parametrize("algorithm", ["DQN", "PPO", "SAC"])
+def test_a_whole_model_stays_on_the_cpu(algorithm: str) -> None:
+    from sb_dqn.algorithms import ALGORITHMS
+
+    buffer = {"buffer_device": "auto"} if algorithm == "DQN" else {}
+    model = quick(algorithm=ALGORITHMS[algorithm], device="auto", **buffer).learn(40)
+    assert model.device.type == "cpu"
+    assert model._experience.ring.device.type == "cpu"
+
+
+def test_the_result_is_that_of_device_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    here = quick(device="cpu").learn(60)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert torch.equal(quick(device="auto").learn(60).learner.flat, here.learner.flat)
+
+
+def test_cuda_without_a_device_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    for name in ("device", "buffer_device"):
+        with pytest.raises(ConfigurationError, match=f"^{name} must be available, got 'cuda': .* Give 'auto' or 'cpu'"):
+            quick(**{name: "cuda"})
+
+
+def test_a_full_device_is_named_with_the_keyword_to_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any, **__: Any) -> None:
+        raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 999 GiB")
+
+    monkeypatch.setattr(torch, "zeros", full)
+    with pytest.raises(MemoryBudgetError, match=r"must fit on cpu, got one of 3\.9 KiB while .* are free") as caught:
+        Ring(120, 2, SPACES, num_actions=4, host_visible=False)
+    for part in ("Reduce buffer_size", "buffer_device='cpu'"):
+        assert part in str(caught.value)
+
+
+def test_too_little_memory_of_a_device_is_found_before_the_allocation(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (1000, 2000))
+    with pytest.raises(MemoryBudgetError, match=r"only 1000 bytes are available on cuda.*buffer_device='cpu'"):
+        Ring(120, 2, SPACES, num_actions=4, device="cuda")
