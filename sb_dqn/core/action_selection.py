@@ -19,6 +19,7 @@ from sb_dqn.buffers.rollout_buffer import Before
 from sb_dqn.core.network_runner import NetworkRunner, Transform
 from sb_dqn.core.recurrent_state import RecurrentState
 from sb_dqn.exploration import Exploration
+from sb_dqn.nn.layers.norms import SpectralWeights
 from sb_dqn.policies import QPolicy
 from sb_dqn.policies.base import StochasticPolicy
 from sb_dqn.spaces import actions_of
@@ -92,6 +93,7 @@ class QActionSelector(ActionSelector):
         transform: from stored observations to network inputs (normalization).
         noise_generator: draws the noise of noisy layers at each call; None: no noise.
         stores_value: store the value of the best action, for on-policy targets; then the network runs at each tick.
+        spectral_weights: cache of the network's normalized weights; None: computed at each call.
     """
 
     def __init__(
@@ -102,6 +104,7 @@ class QActionSelector(ActionSelector):
         transform: Transform,
         noise_generator: torch.Generator | None = None,
         stores_value: bool = False,
+        spectral_weights: SpectralWeights | None = None,
     ) -> None:
         super().__init__(policy, num_lanes, exploration.rng)
         self.policy: Any = policy
@@ -110,6 +113,7 @@ class QActionSelector(ActionSelector):
         self.transform = transform
         self.noise_generator = noise_generator
         self.stores_value = stores_value
+        self.spectral_weights = spectral_weights
         self.runs_always = stores_value or policy.recurrent
         """True if the network runs at each tick, even for uniform actions."""
         self.mode: Mode = "eager"
@@ -124,7 +128,9 @@ class QActionSelector(ActionSelector):
         """The network as `mode` runs it, made again when the mode changes."""
         if self._runner is None or self._mode_of_runner != self.mode:
             self._mode_of_runner = self.mode
-            self._runner = NetworkRunner(self.policy, self._function(), self.mode, self.transform, self.noise_generator)
+            self._runner = NetworkRunner(
+                self.policy, self._function(), self.mode, self.transform, self.noise_generator, self.spectral_weights
+            )
         return self._runner
 
     def _function(self) -> Callable[..., Any]:
@@ -167,6 +173,7 @@ class SampledActionSelector(ActionSelector):
         transform: from stored observations to network inputs (normalization).
         mode: how the networks run.
         has_critic: False stores and returns values of 0 (methods without a learned state value).
+        spectral_weights: cache of the networks' normalized weights; None: computed at each call.
     """
 
     def __init__(
@@ -177,13 +184,18 @@ class SampledActionSelector(ActionSelector):
         transform: Transform,
         mode: Mode,
         has_critic: bool = True,
+        spectral_weights: SpectralWeights | None = None,
     ) -> None:
         super().__init__(policy, num_lanes, rng)
         networks: Any = policy
         self.policy = networks
         self.has_critic = has_critic
-        self._act = NetworkRunner(policy, policy.act, mode, transform)
-        self._value = NetworkRunner(policy, networks.value_step, mode, transform) if has_critic else None
+        self._act = NetworkRunner(policy, policy.act, mode, transform, spectral_weights=spectral_weights)
+        self._value = (
+            NetworkRunner(policy, networks.value_step, mode, transform, spectral_weights=spectral_weights)
+            if has_critic
+            else None
+        )
 
     def select(self, rows: Rows, observe: Observe, uniform: bool = False) -> ActionArray:
         mask = rows.slots[-1].mask

@@ -70,7 +70,7 @@ class Learner:
         """Makes one update. Returns new priorities `[N]`, and loss, gradient norm and reports."""
         online, target = self._networks()
         parameters = self.store.learning()
-        with _training(self.online):
+        with _training(self.online), self.store.learning_weights():
             outputs = self.objective(online, target, batch)
             gradient, priority, update = self._differentiate(outputs, parameters, batch)
         self.apply(gradient)
@@ -81,7 +81,7 @@ class Learner:
         without a Python branch on the value of a tensor."""
         online, target = self._networks()
         parameters = self.store.learning()
-        with _training(self.online):
+        with _training(self.online), self.store.learning_weights():
             outputs = self.objective(online, target, batch)
             return self._differentiate(outputs, parameters, batch)
 
@@ -119,8 +119,9 @@ class Learner:
         self.step(gradient)
         self.store.after_step()
 
-    def renew_noise(self, generator: torch.Generator) -> None:
-        """Draws the noise of the next update, for each network its own."""
+    def prepare_update(self, generator: torch.Generator) -> None:
+        """Draws the noise of the next update, for each network its own, and normalizes the target's weights if needed."""
+        self.store.refresh_target_weights()
         for noise in self.noises:
             if noise is not None:
                 noise.renew(generator)
@@ -137,7 +138,7 @@ class Learner:
         self.store.gather(parameters)
 
     def refresh(self) -> None:
-        """Updates the low-precision twins after the parameters were written from outside."""
+        """Updates what is derived from the parameters after they were written from outside; see `ParameterStore.refresh`."""
         self.store.refresh()
 
     def state_dict(self) -> dict[str, Any]:

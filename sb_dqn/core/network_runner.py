@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import torch
 from sb_dqn.accelerate import Mode, accelerate, choose_mode
 from sb_dqn.devices import PackedArrays, fetch, is_host_visible
 from sb_dqn.nn.layers.noise import Noise
+from sb_dqn.nn.layers.norms import SpectralWeights
 from sb_dqn.policies.base import Policy
 from sb_dqn.spaces import flatten_space
 from sb_dqn.types import BoolArray, Observation
@@ -37,6 +39,7 @@ class NetworkRunner:
         mode: how to run it; "captured" needs networks on CUDA.
         transform: from stored observations to network inputs.
         generator: draws the networks' random numbers at each call; None: they have none.
+        spectral_weights: cache of the networks' normalized weights; None: computed at each call.
     """
 
     def __init__(
@@ -46,10 +49,12 @@ class NetworkRunner:
         mode: Mode,
         transform: Transform = unchanged,
         generator: torch.Generator | None = None,
+        spectral_weights: SpectralWeights | None = None,
     ) -> None:
         self.function = function
         self.transform = transform
         self.generator = generator
+        self.spectral_weights = spectral_weights
         self.make_noise = policy.make_noise
         self.device = next(policy.parameters()).device
         recorded = choose_mode([policy], self.device, torch_compile=False)
@@ -83,6 +88,8 @@ class NetworkRunner:
         arrays += inputs
         if mask is not None:
             arrays.append(mask)
+        if self.spectral_weights is not None:
+            self.spectral_weights.refresh()  # first, so that it is not part of a recording
         count = len(arrays[0])
         moved = self._packed is not None and not self._packed.fits(arrays)
         if count != self._count or (mask is not None) is not self._masked or moved:
@@ -123,4 +130,5 @@ class NetworkRunner:
         mask, tensors = (tensors[-1], tensors[:-1]) if self._masked else (None, tensors)
         count = len(self.keys)
         obs = dict(zip(self.keys, tensors[:count], strict=True))
-        return self.function(self.transform(obs), mask, *tensors[count:], **self._noise_keyword)
+        with nullcontext() if self.spectral_weights is None else self.spectral_weights.cached():
+            return self.function(self.transform(obs), mask, *tensors[count:], **self._noise_keyword)

@@ -92,14 +92,23 @@ class OffPolicyAlgorithm(BaseAlgorithm):
 
     def _make_selector(self, lanes: int) -> ActionSelector:
         transform = self.normalizer.observations
+        low = self.learner.low is not None and self._is_large
+        spectral_weights = self.learner.store.acting_weights(low)
         if isinstance(self.policy, StochasticPolicy):
             return SampledActionSelector(
-                self.policy, lanes, self.rng.explore, transform, self.acting_mode, has_critic=False
+                self.policy,
+                lanes,
+                self.rng.explore,
+                transform,
+                self.acting_mode,
+                has_critic=False,
+                spectral_weights=spectral_weights,
             )
         assert self.exploration is not None  # every Q-agent has one
-        low = self.learner.low is not None and self._is_large
         policy = self.policy.with_net(self.learner.online) if low else self.policy
-        selector = QActionSelector(policy, self.exploration, lanes, transform, self.rng.noise)
+        selector = QActionSelector(
+            policy, self.exploration, lanes, transform, self.rng.noise, spectral_weights=spectral_weights
+        )
         if self.policy.recurrent and not self._is_large:
             selector.mode = choose_mode([policy], self.device, torch_compile=False)
         return selector
@@ -159,11 +168,11 @@ class OffPolicyAlgorithm(BaseAlgorithm):
     def gradient_step(self) -> Update:
         replay = self.replay
         replay.refresh()
+        self.learner.prepare_update(self.rng.noise)
         form = self.update_mode, self.learner.learns
         if self._update is None or form != self._recorded_form:
             self._record(form)
         self._noise.uniform_(generator=self.rng.sample)
-        self.learner.renew_noise(self.rng.noise)
         if form[0] == "eager":  # the same calls as in `_sample_and_differentiate`, which a recording replays
             batch = self.normalizer.batch(self._sample(self._noise).to(self.device))
             priority, update = self.learner.update(batch)

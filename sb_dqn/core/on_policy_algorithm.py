@@ -80,13 +80,18 @@ class OnPolicyAlgorithm(BaseAlgorithm):
 
     def _make_selector(self, lanes: int) -> ActionSelector:
         transform = self.normalizer.observations
+        spectral_weights = self.learner.store.acting_weights(twin=False)
         if isinstance(self.policy, StochasticPolicy):
             mode = self.acting_mode
             if self.policy.recurrent and not self._is_large:
                 mode = choose_mode([self.policy], self.device, torch_compile=False)
-            return SampledActionSelector(self.policy, lanes, self.rng.explore, transform, mode, self.has_critic)
+            return SampledActionSelector(
+                self.policy, lanes, self.rng.explore, transform, mode, self.has_critic, spectral_weights
+            )
         assert self.exploration is not None  # every Q-agent has one
-        selector = QActionSelector(self.policy, self.exploration, lanes, transform, stores_value=True)
+        selector = QActionSelector(
+            self.policy, self.exploration, lanes, transform, stores_value=True, spectral_weights=spectral_weights
+        )
         selector.mode = self.acting_mode
         return selector
 
@@ -116,10 +121,10 @@ class OnPolicyAlgorithm(BaseAlgorithm):
             self.rollout.complete(self.selector.bootstrap_values)
 
     def gradient_step(self) -> Update:
+        self.learner.prepare_update(self.rng.noise)
         drawn = self.rollout.draw(self.rng.sample)
         places, run = self._recorded(len(drawn))
         places.copy_(drawn)
-        self.learner.renew_noise(self.rng.noise)
         gradient, *facts = run(places)
         update = Update(*facts)
         if self.training_run is not None and self.stops_early(update):

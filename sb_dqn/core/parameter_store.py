@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from sb_dqn.errors import ConfigurationError
+from sb_dqn.nn.layers.norms import SpectralWeights, spectral_weights
 from sb_dqn.nn.parameters.flat import flat_views, flatten_parameters, point_into
 
 
@@ -53,6 +55,28 @@ class ParameterStore:
         self.masters = list(online.parameters())
         self.target_masters = list(target.parameters())
         self.trained = list(self.online.parameters())
+        self._online_weights = spectral_weights(self.online)
+        self._master_weights = self._online_weights if self.online is online else spectral_weights(online)
+        self._target_weights = None if self.target is self.online else spectral_weights(self.target)
+
+    def acting_weights(self, twin: bool) -> SpectralWeights | None:
+        """Returns the normalized weights for acting with the online network, or with its twin; None: no spectral layers."""
+        return self._online_weights if twin else self._master_weights
+
+    @contextmanager
+    def learning_weights(self) -> Iterator[None]:
+        """Makes spectral layers share their normalized weights for an update: computed once, or cached in the target."""
+        with ExitStack() as stack:
+            if self._target_weights is not None:
+                stack.enter_context(self._target_weights.cached())
+            if self._online_weights is not None:
+                stack.enter_context(self._online_weights.computed())
+            yield
+
+    def refresh_target_weights(self) -> None:
+        """Normalizes the weights of the target network if they have changed; to be called before each update."""
+        if self._target_weights is not None:
+            self._target_weights.refresh()
 
     @property
     def learns(self) -> list[bool]:
@@ -81,6 +105,7 @@ class ParameterStore:
             self.low.copy_(self.flat[: self.low.numel()])
         for master, twin in self.low_buffers:
             master.copy_(twin)
+        self._invalidate_online()
 
     @torch.no_grad()
     def sync_target(self, tau: float = 1.0) -> None:
@@ -96,6 +121,8 @@ class ParameterStore:
             self.low_target.copy_(self.flat_target[: self.low.numel()])
         for master, twin in self.low_target_buffers:
             twin.copy_(master)
+        if self._target_weights is not None:
+            self._target_weights.invalidate()
 
     def gather(self, parameters: Iterable[nn.Parameter]) -> None:
         """Makes the parameters views of the flat tensors again, with their current values.
@@ -119,12 +146,22 @@ class ParameterStore:
         self.refresh()
 
     def refresh(self) -> None:
-        """Copies the master parameters and buffers to the low-precision twins, after they were written from outside."""
+        """Updates what is derived from the master parameters and buffers after they were written from outside: the
+        low-precision twins and the normalized weights of spectral layers."""
         if self.low is not None:
             self.low.copy_(self.flat[: self.low.numel()])
             self.low_target.copy_(self.flat_target[: self.low.numel()])
         for master, twin in self.low_buffers + self.low_target_buffers:
             twin.copy_(master)
+        self._invalidate_online()
+        if self._target_weights is not None:
+            self._target_weights.invalidate()
+
+    def _invalidate_online(self) -> None:
+        """Notes that the online parameters have changed; the next act normalizes them."""
+        for weights in (self._online_weights, self._master_weights):
+            if weights is not None:
+                weights.invalidate()
 
 
 def _flatten_low(twin: nn.Module) -> Tensor:

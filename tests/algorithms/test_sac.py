@@ -68,7 +68,7 @@ def test_one_gradient_is_that_of_three_losses() -> None:
         model.learner.flat_target.add_(0.1)  # so that target and online critics differ
     model.replay.refresh()
     batch = model.replay.sample_from_noise(torch.rand(model.replay.sampler.noise_shape, dtype=torch.float64))
-    model.learner.renew_noise(model.rng.noise)
+    model.learner.prepare_update(model.rng.noise)
     gradient, priority, update = model.learner.gradient(batch)
     losses = naive_losses(model, batch)
     nets = model.policy.nets

@@ -162,11 +162,11 @@ def test_recorded_gradients_are_the_same(
         rest = (batch.action, batch.return_, batch.discount, batch.weight, batch.place, batch.mask, batch.next_mask)
         return batch.obs["obs"], batch.next_obs["obs"], *rest
 
-    learner.renew_noise(rng)
+    learner.prepare_update(rng)
     recorded = accelerate(function, flat(make_batch(0, actions)), "traced")
     learner.set_learning_rate(0.01)
     for seed in range(1, 4):
-        learner.renew_noise(rng)
+        learner.prepare_update(rng)
         arguments = flat(make_batch(seed, actions))
         result, expected = recorded(*arguments), function(*arguments)
         for actual, eager in zip(result, expected, strict=True):

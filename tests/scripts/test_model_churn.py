@@ -1,0 +1,44 @@
+"""Memory that deleted models leave behind, and that further steps of one model take."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+
+from scripts.benchmarks import model_churn
+
+USES_TORCHSCRIPT = importlib.util.find_spec("sb_dqn.accelerate.torchscript_workarounds") is not None
+
+
+def growth(*arguments: str) -> list[float]:
+    """The figures in MiB that the script prints in a process of its own."""
+    command = [sys.executable, "-m", "scripts.benchmarks.model_churn", *arguments]
+    printed = subprocess.run(command, check=True, capture_output=True, text=True, timeout=300).stdout
+    return [float(figure) for figure in re.findall(r"([+-][\d.]+) MiB", printed)]
+
+
+TRACED = pytest.param(
+    "traced", marks=pytest.mark.skipif(USES_TORCHSCRIPT, reason="TorchScript keeps 3 MiB of each recording forever")
+)
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="elsewhere only the largest size so far is known")
+@pytest.mark.parametrize("mode", ["eager", TRACED])
+def test_models_and_steps_leave_little_behind(mode: str) -> None:
+    by_models, by_steps = growth("--models", "12", "--steps", "150", "--further", "3000", "--mode", mode)
+    assert by_models < 6.0  # 0.3 MiB a model, and noise
+    assert by_steps < 5.0
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="elsewhere only the largest size so far is known")
+def test_what_is_kept_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Decoy: 1 MiB that each model leaves behind."""
+    kept: list[Any] = []
+    monkeypatch.setattr(model_churn, "train", lambda steps: kept.append(np.ones(2**17)))
+    assert 7.0 < model_churn.growth_by_models(8, 150) < 12.0
