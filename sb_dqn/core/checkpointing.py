@@ -201,8 +201,8 @@ def get_parameters(model: Model) -> dict[str, dict[str, Any]]:
     """Returns a copy of all parameters by name; see `BaseAlgorithm.get_parameters`."""
     learner = model.learner
     parameters = {"policy": model.policy.state_dict(), OPTIMIZER: learner.optimizer.state_dict()}
-    if learner.apart is not None:
-        parameters[FRACTION_OPTIMIZER] = learner.apart.state_dict()
+    if learner.fraction_optimizer is not None:
+        parameters[FRACTION_OPTIMIZER] = learner.fraction_optimizer.state_dict()
     return deepcopy(parameters)
 
 
@@ -220,8 +220,8 @@ def set_parameters(model: Model, source: Any, exact_match: bool) -> None:
 def _write_parameters(model: Model, parameters: Mapping[str, Any], exact_match: bool) -> None:
     learner = model.learner
     setters = {OPTIMIZER: learner.take_moments}
-    if learner.apart is not None:
-        setters[FRACTION_OPTIMIZER] = learner.apart.load_state_dict
+    if learner.fraction_optimizer is not None:
+        setters[FRACTION_OPTIMIZER] = learner.fraction_optimizer.load_state_dict
     for name, set_state in setters.items():
         try:
             if name in parameters:

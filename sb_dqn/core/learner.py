@@ -62,7 +62,7 @@ class Learner:
         self.finite = torch.ones((), dtype=torch.bool, device=self.flat.device)
         """0-d bool tensor, False once a loss or gradient was not finite."""
         self.step = OptimizerStep(
-            self.flat, self.store.masters, optimizer_class, optimizer_kwargs, online.make_apart(self.flat)
+            self.flat, self.store.masters, optimizer_class, optimizer_kwargs, online.make_fraction_optimizer(self.flat)
         )
         self._checked = False
 
@@ -104,12 +104,12 @@ class Learner:
         found = iter(torch.autograd.grad(total, parameters, materialize_grads=True))
         every = (next(found) if p.requires_grad else torch.zeros_like(p) for p in self.store.trained)
         flat = flat_copy(every).float()
-        fractions = None if self.apart is None else self.apart.take(flat)
+        fractions = None if self.fraction_optimizer is None else self.fraction_optimizer.take(flat)
         norm = flat.norm()
         if self.max_grad_norm is not None:
             flat.mul_((self.max_grad_norm / norm).clamp_max(1.0))  # a norm of 0 gives infinity, then 1
-        if self.apart is not None and fractions is not None:
-            self.apart.give(flat, fractions)
+        if self.fraction_optimizer is not None and fractions is not None:
+            self.fraction_optimizer.give(flat, fractions)
         self.finite.logical_and_(norm + total.detach().abs() < math.inf)  # False for NaN too
         reports = torch.stack([extras[name] for name in self.objective.reports])
         return flat, extras.get("priority", loss.detach()), Update(total.detach(), norm, reports)
@@ -187,9 +187,9 @@ class Learner:
         return self.step.optimizer
 
     @property
-    def apart(self) -> FractionOptimizer | None:
+    def fraction_optimizer(self) -> FractionOptimizer | None:
         """The optimizer of FQF's fractions."""
-        return self.step.apart
+        return self.step.fraction_optimizer
 
     @property
     def steps(self) -> int:

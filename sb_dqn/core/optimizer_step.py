@@ -36,7 +36,7 @@ class OptimizerStep:
         parameters: the same as views.
         optimizer_class: of torch.optim.
         optimizer_kwargs: its arguments without the rate.
-        apart: optimizer of the fractions of FQF; None: there is none.
+        fraction_optimizer: optimizer of the fractions of FQF; None: there is none.
 
     Raises:
         ConfigurationError: the optimizer refuses its arguments.
@@ -48,12 +48,12 @@ class OptimizerStep:
         parameters: list[nn.Parameter],
         optimizer_class: type[torch.optim.Optimizer],
         optimizer_kwargs: Mapping[str, Any] | None,
-        apart: FractionOptimizer | None,
+        fraction_optimizer: FractionOptimizer | None,
     ) -> None:
         kwargs = check_mapping("optimizer_kwargs", optimizer_kwargs)
         self.flat = flat
         self.parameters = parameters
-        self.apart = apart
+        self.fraction_optimizer = fraction_optimizer
         self.whole = checked_optimizer(optimizer_class) in ELEMENTWISE and all(p.requires_grad for p in parameters)
         self._make = partial(make_optimizer, optimizer_class, kwargs=kwargs)
         self.masters = [nn.Parameter(flat)] if self.whole else parameters
@@ -72,10 +72,10 @@ class OptimizerStep:
         """Makes one step along a gradient `[P]`."""
         if self.whole and not all(parameter.requires_grad for parameter in self.parameters):
             self._split()
-        if self.apart is None:
+        if self.fraction_optimizer is None:
             self._step(gradient)
         else:
-            self.apart.step(gradient, partial(self._step, gradient))
+            self.fraction_optimizer.step(gradient, partial(self._step, gradient))
 
     def _split(self) -> None:
         """Steps each parameter on its own from now on, so that frozen ones keep their moments and counts."""
@@ -131,12 +131,12 @@ class OptimizerStep:
                 group["lr"] = rate
 
     def state_dict(self) -> dict[str, Any]:
-        apart = {} if self.apart is None else {"apart": self.apart.state_dict()}
+        fractions = {} if self.fraction_optimizer is None else {"apart": self.fraction_optimizer.state_dict()}
         return {
             "kind": type(self.optimizer).__name__,
             "optimizer": self.optimizer.state_dict(),
             "steps": self.steps,
-            **apart,
+            **fractions,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -145,8 +145,8 @@ class OptimizerStep:
         if state.get("kind", type(self.optimizer).__name__) == type(self.optimizer).__name__:
             self.take_moments(state["optimizer"])
         self.steps = int(state.get("steps", 0))  # older files have none
-        if self.apart is not None:
-            self.apart.load_state_dict(state["apart"])
+        if self.fraction_optimizer is not None:
+            self.fraction_optimizer.load_state_dict(state["apart"])
 
     def take_moments(self, saved: Mapping[str, Any]) -> None:
         """Loads moments, counts and the rate of an optimizer of the same parameters, whole or one by one.

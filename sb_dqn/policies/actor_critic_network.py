@@ -181,7 +181,7 @@ class ActorCriticNetwork(nn.Module):
         """Returns None: the network draws no random numbers while learning."""
         return None
 
-    def make_apart(self, flat: Tensor) -> FractionOptimizer | None:
+    def make_fraction_optimizer(self, flat: Tensor) -> FractionOptimizer | None:
         """Returns None: all parameters have one optimizer."""
         return None
 

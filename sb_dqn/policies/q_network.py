@@ -232,13 +232,13 @@ class QNetwork(nn.Module):
         uniform = distribution.num_target if as_target else distribution.num_online
         return self.make_noise(rows, uniform, next(self.parameters()).device)
 
-    def make_apart(self, flat: Tensor) -> FractionOptimizer | None:
+    def make_fraction_optimizer(self, flat: Tensor) -> FractionOptimizer | None:
         """Returns the optimizer of the parameters with a learning rate of their own, if any.
 
         Args:
             flat: `[P]`, the tensor that all parameters are views of.
         """
-        return self.config.distribution.make_apart(self, flat)
+        return self.config.distribution.make_fraction_optimizer(self, flat)
 
     def twin(self, dtype: torch.dtype) -> QNetwork:
         """Returns a copy whose layers compute in `dtype`, except for shared float32 ones.

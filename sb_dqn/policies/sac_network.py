@@ -197,7 +197,7 @@ class SoftActorCriticNet(nn.Module, ABC):
         """Returns a buffer for the random numbers of one update; None if there are none."""
         return None
 
-    def make_apart(self, flat: Tensor) -> None:
+    def make_fraction_optimizer(self, flat: Tensor) -> None:
         """Returns None: all parameters have one optimizer."""
 
 

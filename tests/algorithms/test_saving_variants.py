@@ -91,14 +91,14 @@ def test_everything_comes_back(name: str, tmp_path: Path) -> None:
 def test_the_second_optimizer_comes_back(tmp_path: Path) -> None:
     model = learned(FQF)
     again = loaded(model, tmp_path)
-    (mine,), (theirs,) = (m.learner.apart.optimizer.state.values() for m in (model, again))
+    (mine,), (theirs,) = (m.learner.fraction_optimizer.optimizer.state.values() for m in (model, again))
     assert mine["step"] == theirs["step"] == model._n_updates
     assert mine["square_avg"].count_nonzero() > 0
     assert torch.equal(mine["square_avg"], theirs["square_avg"])
-    before = again.learner.flat[again.learner.apart.block].clone()
+    before = again.learner.flat[again.learner.fraction_optimizer.block].clone()
     again.set_env(Tiny())
     again.learn(60)
-    assert not torch.equal(again.learner.flat[again.learner.apart.block], before)
+    assert not torch.equal(again.learner.flat[again.learner.fraction_optimizer.block], before)
 
 
 @pytest.mark.parametrize("name", ["NoisyDQN", "IQN", "Rainbow", "BTR"])
@@ -225,7 +225,7 @@ def test_another_optimizer_begins_anew(tmp_path: Path) -> None:
 
 def test_the_rate_of_the_fractions_may_be_changed(tmp_path: Path) -> None:
     again = loaded(learned(FQF), tmp_path, fraction_learning_rate=0.5)
-    assert again.learner.apart.optimizer.param_groups[0]["lr"] == 0.5
+    assert again.learner.fraction_optimizer.optimizer.param_groups[0]["lr"] == 0.5
 
 
 # -- arguments

@@ -167,7 +167,7 @@ class FractionProposal(Distribution):
     def make_head(self, outputs: Callable[[int], nn.Module], legal: Tensor | None) -> FractionHead:
         return FractionHead(outputs(1), legal)
 
-    def make_apart(self, net: nn.Module, flat: Tensor) -> FractionOptimizer:
+    def make_fraction_optimizer(self, net: nn.Module, flat: Tensor) -> FractionOptimizer:
         """Returns the optimizer of the proposal, for a network whose parameters are views of `flat`."""
         (embedding,) = (part for part in net.modules() if type(part) is FractionEmbedding)
         return FractionOptimizer(

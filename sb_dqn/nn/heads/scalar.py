@@ -150,7 +150,7 @@ class Distribution(ABC):
         """
         return None
 
-    def make_apart(self, net: nn.Module, flat: Tensor) -> FractionOptimizer | None:
+    def make_fraction_optimizer(self, net: nn.Module, flat: Tensor) -> FractionOptimizer | None:
         """Returns the optimizer of parameters with a learning rate of their own, if any.
 
         Args:

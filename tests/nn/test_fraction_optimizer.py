@@ -23,7 +23,7 @@ def make(seed: int = 0) -> tuple[nn.Sequential, Tensor, FractionOptimizer]:
 
 
 def test_its_steps_are_those_of_rmsprop() -> None:
-    net, flat, apart = make()
+    net, flat, optimizer = make()
     plain = copy.deepcopy(net)
     own = torch.optim.RMSprop(plain[1].parameters(), lr=0.01, alpha=0.95, eps=1e-5)
     main = torch.optim.AdamW([nn.Parameter(flat)], lr=0.1, weight_decay=0.1)
@@ -32,7 +32,7 @@ def test_its_steps_are_those_of_rmsprop() -> None:
     for _ in range(5):
         gradient = torch.randn(flat.shape, generator=rng)
         main.param_groups[0]["params"][0].grad = gradient
-        apart.step(gradient, main.step)
+        optimizer.step(gradient, main.step)
         start = 0
         for parameter in plain.parameters():
             parameter.grad = gradient[start : start + parameter.numel()].view_as(parameter)
@@ -41,37 +41,37 @@ def test_its_steps_are_those_of_rmsprop() -> None:
         others.step()
     torch.testing.assert_close(flat, torch.cat([parameter.detach().flatten() for parameter in plain.parameters()]))
     middle: Any = net[1]
-    assert middle.weight.data_ptr() == flat[apart.block].data_ptr()
+    assert middle.weight.data_ptr() == flat[optimizer.block].data_ptr()
 
 
 def test_its_gradient_is_left_out_of_the_norm() -> None:
-    _, flat, apart = make()
+    _, flat, optimizer = make()
     gradient = torch.ones(flat.shape)
-    taken = apart.take(gradient)
+    taken = optimizer.take(gradient)
     assert taken.tolist() == [1.0] * 10
     assert gradient.tolist() == [1.0] * 16 + [0.0] * 10 + [1.0] * 3
     gradient.mul_(0.5)
-    apart.give(gradient, taken)
+    optimizer.give(gradient, taken)
     assert gradient.tolist() == [0.5] * 16 + [1.0] * 10 + [0.5] * 3
 
 
 def test_a_gradient_of_a_recording_is_good_enough() -> None:
-    _, flat, apart = make()
+    _, flat, optimizer = make()
     with torch.inference_mode():
         gradient = torch.ones(flat.shape)
     before = flat.clone()
-    apart.step(gradient, lambda: None)
-    assert bool((flat[apart.block] != before[apart.block]).all())
+    optimizer.step(gradient, lambda: None)
+    assert bool((flat[optimizer.block] != before[optimizer.block]).all())
 
 
 def test_its_state_goes_on() -> None:
     gradient = torch.linspace(-1, 1, 29)
-    _, flat, apart = make()
-    apart.step(gradient, lambda: None)
+    _, flat, optimizer = make()
+    optimizer.step(gradient, lambda: None)
     _, other, resumed = make()
     other.copy_(flat)
-    resumed.load_state_dict(copy.deepcopy(apart.state_dict()))
-    for one in (apart, resumed):
+    resumed.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+    for one in (optimizer, resumed):
         one.step(gradient, lambda: None)
     assert torch.equal(flat, other)
 
@@ -87,6 +87,6 @@ def test_what_are_no_neighbors() -> None:
 def test_the_proposal_of_a_net_is_found() -> None:
     proposal = FractionProposal(4, n_cosines=3, fraction_learning_rate=0.5)
     net = nn.Sequential(nn.Linear(5, 6), proposal.make_embedding(6), nn.Linear(6, 1))
-    apart = proposal.make_apart(net, flatten_parameters(list(net.parameters())))
-    assert apart.block == slice(36 + 24, 36 + 24 + 28)
-    assert apart.optimizer.param_groups[0]["lr"] == 0.5
+    optimizer = proposal.make_fraction_optimizer(net, flatten_parameters(list(net.parameters())))
+    assert optimizer.block == slice(36 + 24, 36 + 24 + 28)
+    assert optimizer.optimizer.param_groups[0]["lr"] == 0.5
