@@ -25,7 +25,7 @@ SMALL_CNN: Mapping[str, Any] = {"channels": (32, 64), "kernels": (5, 5), "stride
 class Rainbow(CategoricalDQN):
     """C51 with double Q, dueling, noisy nets, three-step returns and prioritized replay (Hessel et al. 2018, arXiv 1710.02298).
 
-    Steps are env steps, a quarter of the frames in the paper. As in the paper, only the noise explores.
+    Steps are env steps, a quarter of the frames in the paper. As in the paper, exploration comes from the noisy layers only.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Action selection while learning: from the open rows of a tick to actions, and to what is stored with them.
+"""Action selection while learning: maps the current observation of each lane to an action, and to arrays that are stored with it.
 
 A selector holds networks, exploration and the state of each lane, but no reference to the model, so that it can also run
 in another process.
@@ -47,7 +47,7 @@ class ActionSelector(ABC):
         self.actions = actions_of(policy.action_space)
         self.recurrent_state = RecurrentState(policy, num_lanes) if policy.recurrent else None
         self.extras: Extras = {}
-        """Arrays to store with the actions that were selected last."""
+        """Arrays to store with the latest actions."""
 
     def recurrent_inputs(self, rows: Rows) -> tuple[npt.NDArray[Any], ...]:
         """Returns the recurrent inputs of the network for the open rows; none for a feed-forward policy."""
@@ -60,7 +60,7 @@ class ActionSelector(ABC):
         Args:
             rows: the tick whose rows are open.
             observe: returns their observations.
-            uniform: draw the actions uniformly. A recurrent state still advances.
+            uniform: draw the actions uniformly. The recurrent state is updated anyway.
         """
 
     @abstractmethod
@@ -125,7 +125,7 @@ class QActionSelector(ActionSelector):
 
     @property
     def runner(self) -> NetworkRunner:
-        """The network as `mode` runs it, made again when the mode changes."""
+        """The network wrapped for `mode`; rebuilt when the mode changes."""
         if self._runner is None or self._mode_of_runner != self.mode:
             self._mode_of_runner = self.mode
             self._runner = NetworkRunner(
@@ -227,7 +227,7 @@ class SampledActionSelector(ActionSelector):
         return self._value(obs, None, *inputs)[0]
 
     def _inputs_after(self, before: Before, value: NetworkRunner) -> tuple[npt.NDArray[Any], ...]:
-        """Returns the recurrent inputs after the rows `before`, by one step from their stored states."""
+        """Returns the recurrent inputs after the rows `before`, by running one recurrent step from the stored states."""
         if self.recurrent_state is None:
             return ()
         none = self.recurrent_state.none

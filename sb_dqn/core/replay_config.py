@@ -148,7 +148,7 @@ class TargetConfig:
 
     Args:
         tau: share, (0, 1].
-        interval: env steps between updates; updates if `by_updates`.
+        interval: interval in env steps, or in gradient steps if `by_updates`.
         by_updates: count updates instead of env steps.
     """
 

@@ -20,7 +20,7 @@ class Boltzmann(Exploration):
         schedule: temperature over env steps, >= 0, in units of the action values.
         actions: shape of the action space.
         num_lanes: B, > 0.
-        rng: generator used by this object only.
+        rng: generator that no other object uses.
         off_after: env step from which the temperature is 0; None: never.
         evaluation: exploration of `predict(deterministic=False)`; None: this object at its current rate.
     """
@@ -56,7 +56,8 @@ class Boltzmann(Exploration):
     def explore(self, act: Act, rows: int, rng: np.random.Generator, mask: BoolArray | None = None) -> IntArray:
         q = self._legal(act(), mask)
         if self.temperature > 0.0:
-            q = q - q.max(-1, keepdims=True)  # at a low temperature only unlikely actions overflow
+            # at a low temperature only unlikely actions overflow after this
+            q = q - q.max(-1, keepdims=True)
             with np.errstate(over="ignore"):
                 q = q / self.temperature + rng.gumbel(size=q.shape)  # Gumbel-max: the argmax is a softmax sample
         sampled: IntArray = q.argmax(-1)

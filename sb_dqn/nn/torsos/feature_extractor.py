@@ -20,7 +20,7 @@ Space = spaces.Space[Any]
 
 
 class BaseFeaturesExtractor(nn.Module):
-    """Base class of features extractors, users' own included.
+    """Base class of features extractors, including user-defined ones.
 
     Args:
         observation_space: space after preprocessing: images `[C, H, W]`, integers one-hot; a Dict for several keys.
@@ -63,7 +63,7 @@ def make_extractor(
     kwargs: dict[str, Any],
     names: tuple[str, str] = ("features_extractor_class", "features_extractor_kwargs"),
 ) -> BaseFeaturesExtractor:
-    """Returns a features extractor of a class that may be a user's own.
+    """Returns a features extractor from a built-in or user-defined class.
 
     Args:
         extractor_class: the class.
@@ -224,12 +224,12 @@ class Pixels:
     def __call__(self, x: Tensor, dtype: torch.dtype) -> Tensor:
         if self.hwc:
             x = x.permute(0, 3, 1, 2)  # free: HWC in memory is channels_last already
-        x = x.contiguous(memory_format=torch.channels_last).to(dtype)  # in this order: bytes move faster than floats
+        x = x.contiguous(memory_format=torch.channels_last).to(dtype)  # cast last: moving uint8 is cheaper
         return x.mul_(1.0 / 255.0) if self.divided else x
 
 
 class Numbers:
-    """Preprocessing of a Box that is no image: converts the dtype only."""
+    """Preprocessing of a non-image Box: converts the dtype only."""
 
     def __init__(self, space: Space) -> None:
         self.space = space
@@ -249,7 +249,7 @@ class Bits:
 
 
 class OneHot:
-    """Preprocessing of a Discrete or MultiDiscrete: one-hot, the rows of several numbers concatenated."""
+    """Preprocessing of a Discrete or MultiDiscrete: one-hot, one-hot vectors concatenated."""
 
     def __init__(self, choices: Choices) -> None:
         starts, counts = choices.start.ravel().tolist(), choices.count.ravel().tolist()
