@@ -13,6 +13,7 @@ from torch import nn
 from sb_dqn.accelerate import are_small
 from sb_dqn.nn import MinAtarCNN
 from sb_dqn.nn.layers.small_image_conv import SMALL_PIXELS, WindowedConv2d
+from sb_dqn.nn.layers.strided_conv import StridedConv2d
 from sb_dqn.policies import CnnPolicy
 from tests.nets import assert_equal_convolutions
 
@@ -41,7 +42,7 @@ def test_the_same_numbers_and_gradients_as_torch(
     assert_equal_convolutions(plain, ours, image, image)
 
 
-@pytest.mark.parametrize(("pixels", "kind"), [(SMALL_PIXELS, WindowedConv2d), (SMALL_PIXELS + 1, nn.Conv2d)])
+@pytest.mark.parametrize(("pixels", "kind"), [(SMALL_PIXELS, WindowedConv2d), (SMALL_PIXELS + 1, StridedConv2d)])
 def test_small_images_get_them(pixels: int, kind: type[nn.Module]) -> None:
     extractor = MinAtarCNN(spaces.Box(0, 255, (2, 10, pixels), np.uint8))
     assert type(extractor.cnn[0]) is kind
