@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,7 +29,7 @@ def unchanged(obs: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
 
 
 class NetworkRunner:
-    """A function of a policy's networks, called with NumPy arrays.
+    """A function of a policy's networks, called with NumPy arrays, or with observations that are on the device already.
 
     Args:
         policy: the networks.
@@ -89,15 +89,23 @@ class NetworkRunner:
             self._prepare(arrays, mask is not None)
         if self._noise is not None and self.generator is not None:
             self._noise.renew(self.generator)
-        if self._packed is not None:
-            if not self._packed.fits(arrays):
-                self._packed = PackedArrays(arrays, self.device)
-            return self._evaluate(*self._packed.send(arrays))
+        if self.mode == "eager" and not self._is_host_visible:
+            return self._evaluate(*self._sent(arrays))
         if self.mode == "eager":
             return self._evaluate(*[torch.from_numpy(np.ascontiguousarray(array)).to(self.device) for array in arrays])
         for buffer, array in zip(self._buffers, arrays, strict=True):
             buffer[...] = array
         return self._recorded(*self._tensors)
+
+    def _sent(self, arrays: Sequence[Any]) -> list[torch.Tensor]:
+        """Returns arrays as tensors on the device, sent in one copy; tensors that are there already stay as they are."""
+        host = [array for array in arrays if not torch.is_tensor(array)]
+        if not host:
+            return list(arrays)
+        if self._packed is None or not self._packed.fits(host):
+            self._packed = PackedArrays(host, self.device)
+        sent = iter(self._packed.send(host))
+        return [array if torch.is_tensor(array) else next(sent) for array in arrays]
 
     def _prepare(self, arrays: list[npt.NDArray[Any]], masked: bool) -> None:
         """Makes noise and, unless eager, a recording for this number of observations."""
@@ -106,10 +114,8 @@ class NetworkRunner:
         if self.generator is not None:
             self._noise = self.make_noise(len(arrays[0]))
             self._noise_keyword = {"noise": self._noise}
-        if self.mode == "eager":
-            self._packed = None if self._is_host_visible else PackedArrays(arrays, self.device)
-        else:
-            self._tensors = [torch.from_numpy(np.array(array)) for array in arrays]
+        if self.mode != "eager":
+            self._tensors = [torch.from_numpy(np.array(np.asarray(array))) for array in arrays]
             self._buffers = [tensor.numpy() for tensor in self._tensors]
             self._recorded = accelerate(self._evaluate, tuple(self._tensors), self.mode)
         self._count = len(arrays[0])
