@@ -16,9 +16,10 @@ from sb_dqn.buffers.n_step_transitions import identity
 from sb_dqn.buffers.ring import Ring
 from sb_dqn.buffers.ring_storage import Extras
 from sb_dqn.buffers.staged_writes import Where
+from sb_dqn.devices import PackedArrays
 from sb_dqn.errors import CheckpointError
 from sb_dqn.losses.returns import lambda_returns
-from sb_dqn.types import Batch, BoolArray, IntArray, Observation, Rows, Slot, Wait
+from sb_dqn.types import Batch, BoolArray, IntArray, Rows, Slot, Wait
 
 VALUE = "value"
 """Extra output of every policy: its own value estimate of o_t, `[B]`."""
@@ -137,6 +138,8 @@ class OnPolicyBuffer(ABC):
         self.departed = np.zeros((ring.rows, ring.num_lanes), np.bool_)
         self._lanes: IntArray = np.arange(ring.num_lanes)
         self._open_last = np.zeros(ring.num_lanes, np.bool_)
+        # lanes and rows of one call of `_observe`, which always has B of them
+        self._places = None if ring.host_visible else PackedArrays([self._lanes] * 2, ring.device)
 
     @property
     @abstractmethod
@@ -175,8 +178,8 @@ class OnPolicyBuffer(ABC):
         """Returns the samples at places `[N]` int64 from `draw`; pure tensor operations."""
         return self.view.gather(places)
 
-    def open_observation(self) -> Observation:
-        """Returns the newest observation of every lane, frames stacked: the policy's input."""
+    def open_observation(self) -> Any:
+        """Returns the newest observation of every lane, frames stacked: the policy's input. See `_observe`."""
         return self._observe(self._lanes, self.ring.cursor - 1)[0]
 
     def _depart(self, extra: Extras) -> None:
@@ -221,11 +224,12 @@ class OnPolicyBuffer(ABC):
         missing: BoolArray = (row < ring.cursor[lane]) & ~self.departed[cells] & ~terminal[cells]
         return missing
 
-    def _observe(self, lane: IntArray, row: IntArray) -> tuple[Observation, BoolArray | None]:
-        """Returns observations and masks of rows of lanes, on the host."""
-        at = (torch.from_numpy(where).to(self.ring.device) for where in (lane, row))
-        obs, mask = self.view.observe(*at)
-        return {key: x.cpu().numpy() for key, x in obs.items()}, None if mask is None else mask.cpu().numpy()
+    def _observe(self, lane: IntArray, row: IntArray) -> tuple[Any, Any]:
+        """Returns observations and masks of rows of lanes; on the device unless the CPU can address the ring."""
+        if self._places is None:
+            obs, mask = self.view.observe(*(torch.from_numpy(where).to(self.ring.device) for where in (lane, row)))
+            return {key: x.cpu().numpy() for key, x in obs.items()}, None if mask is None else mask.cpu().numpy()
+        return self.view.observe(*self._places.send([lane, row]))
 
     def _rows_state(self) -> dict[str, Tensor]:
         """Returns rows and extra outputs as one flat dict; tensors of the ring are views (see `Ring.state_dict`)."""

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from sb_dqn.accelerate import replay_with_numpy
+from sb_dqn.buffers.frame_stack import observations_at
 from sb_dqn.buffers.n_step_transitions import TransitionView
 from sb_dqn.buffers.ring import Ring
 from sb_dqn.buffers.sequences import SequenceView
@@ -89,6 +90,7 @@ class ReplayBuffer:
         self.sampler = sampler
         self.view = view
         self.schedule = schedule
+        self._lanes = torch.arange(ring.num_lanes, device=ring.device)
         self._generator = torch.Generator().manual_seed(0)  # only for `sample`
         self._env_steps = 0  # env steps in this buffer: one that starts empty waits for `learning_starts` of its own
         self._pending = 0  # env steps, or episodes, that are not yet covered by updates
@@ -123,6 +125,12 @@ class ReplayBuffer:
             self._pending += rows.steps
         elif rows.steps:
             self._pending += sum(int((slot.last & slot.valid & rows.stepped).sum()) for slot in rows.slots)
+
+    def open_observation(self) -> dict[str, Tensor]:
+        """Returns the newest observation of every lane on the device of the buffer, frames stacked: the policy's input."""
+        ring = self.ring
+        ring.refresh_bounds()
+        return observations_at(ring, self._lanes, ring.hi + (ring.start_rule.ahead - 1))
 
     def updates_due(self) -> int:
         """Returns the gradient steps to run now, and counts them as done; remainders are kept.

@@ -28,8 +28,9 @@ from sb_dqn.types import ActionArray, BoolArray, Observation, Rows
 Extras = dict[str, npt.NDArray[Any]]
 """Arrays `[B, ...]` by name that are stored with the actions."""
 
-Observe = Callable[[], Observation]
-"""Returns the observations of the open rows; called only if the network is needed."""
+Observe = Callable[[], Any]
+"""Returns the observations of the open rows by key, arrays or tensors of the networks' device; called only if the network is
+needed."""
 
 
 class ActionSelector(ABC):

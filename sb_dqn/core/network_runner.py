@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -31,7 +31,7 @@ def unchanged(obs: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
 
 
 class NetworkRunner:
-    """A function of a policy's networks, called with NumPy arrays.
+    """A function of a policy's networks, called with NumPy arrays, or with observations that are on the device already.
 
     Args:
         policy: the networks.
@@ -91,19 +91,28 @@ class NetworkRunner:
         if self.spectral_weights is not None:
             self.spectral_weights.refresh()  # first, so that it is not part of a recording
         count = len(arrays[0])
-        moved = self._packed is not None and not self._packed.fits(arrays)
-        if count != self._count or (mask is not None) is not self._masked or moved:
+        if count != self._count or (mask is not None) is not self._masked:
             self._prepare(arrays, mask is not None)
         if self._noise is not None and self.generator is not None:
             self._noise.renew(self.generator)
-        if self._packed is not None:
-            tensors = self._packed.send(arrays)
-            return self._evaluate(*tensors) if self.mode == "eager" else self._recorded(*tensors)
+        if not self._is_host_visible:
+            sent = self._sent(arrays)
+            return self._evaluate(*sent) if self.mode == "eager" else self._recorded(*sent)
         if self.mode == "eager":
             return self._evaluate(*[torch.from_numpy(np.ascontiguousarray(array)) for array in arrays])
         for buffer, array in zip(self._buffers, arrays, strict=True):
             buffer[...] = array
         return self._recorded(*self._tensors)
+
+    def _sent(self, arrays: Sequence[Any]) -> list[torch.Tensor]:
+        """Returns arrays as tensors on the device, sent in one copy; tensors that are there already stay as they are."""
+        host = [array for array in arrays if not torch.is_tensor(array)]
+        if not host:
+            return list(arrays)
+        if self._packed is None or not self._packed.fits(host):
+            self._packed = PackedArrays(host, self.device)
+        sent = iter(self._packed.send(host))
+        return [array if torch.is_tensor(array) else next(sent) for array in arrays]
 
     def _prepare(self, arrays: list[npt.NDArray[Any]], masked: bool) -> None:
         """Makes noise and, unless eager, a recording for this number of observations."""
@@ -116,9 +125,8 @@ class NetworkRunner:
         if self._is_host_visible:
             self._tensors = [torch.from_numpy(np.array(array)) for array in arrays]
             self._buffers = [tensor.numpy() for tensor in self._tensors]
-        else:
-            self._packed = PackedArrays(arrays, self.device)
-            self._tensors = self._packed.send(arrays)
+        elif self.mode != "eager":
+            self._tensors = [tensor.clone() for tensor in self._sent(arrays)]
         if self.mode != "eager":
             self._recorded = accelerate(evaluate, tuple(self._tensors), self.mode)
             if self._recorded is evaluate:  # it could not be recorded

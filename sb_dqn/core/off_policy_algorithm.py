@@ -146,6 +146,9 @@ class OffPolicyAlgorithm(BaseAlgorithm):
             self.frames.cut()
         for slot in rows.slots:
             self.frames.push(slot)
+        ring = self.replay.ring
+        if not ring.host_visible and ring.device == self.device:
+            return self.replay.open_observation  # the frames are there; `frames` is only for checkpoints
         return self.frames.stacked
 
     # -- learning

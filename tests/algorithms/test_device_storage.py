@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -9,7 +10,9 @@ import torch
 
 from sb_dqn.algorithms import ALGORITHMS
 from sb_dqn.buffers import ring
-from tests.tiny import QUICK_SEQUENCES, Tiny, lanes, quick
+from tests.choices import Choices
+from tests.combinations import TORSOS
+from tests.tiny import QUICK_SEQUENCES, Tiny, lanes, quick, run_eagerly
 
 MODELS: dict[str, tuple[str, int, str, int, dict[str, Any]]] = {
     "DQN": ("DQN", 1, "vector", 1_500, {}),
@@ -20,17 +23,32 @@ MODELS: dict[str, tuple[str, int, str, int, dict[str, Any]]] = {
     "R2D2": ("R2D2", 2, "vector", 1_000, {**QUICK_SEQUENCES, "replay_ratio": 8}),
     "PPO": ("PPO", 3, "vector", 600, {"n_steps": 30, "batch_size": 15, "n_epochs": 8}),
     "PQN": ("PQN", 3, "vector", 1_100, {}),
+    "DQN from frames": ("DQN", 2, "frames", 1_400, {"policy": "CnnPolicy"}),
+    "PQN from frames": ("PQN", 2, "frames", 1_100, {"policy": "CnnPolicy"}),
+    "PPO from frames": (
+        "PPO",
+        2,
+        "frames",
+        700,
+        {"policy": "CnnPolicy", "n_steps": 20, "batch_size": 10, "n_epochs": 5},
+    ),
 }
 
 
 def trained(name: str) -> Any:
     algorithm, count, kind, steps, settings = MODELS[name]
-    env = lanes(count, lambda: Tiny(kind, length=7))
+    if kind == "frames":
+        env = lanes(count, partial(Choices, "frames", "discrete", False))
+        settings = {**settings, "policy_kwargs": TORSOS["frames"]}
+    else:
+        env = lanes(count, lambda: Tiny(kind, length=7))
     return quick(env, algorithm=ALGORITHMS[algorithm], **settings).learn(steps)
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_models_are_those_of_host_memory(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if "frames" in name:  # stacks that are gathered on the device do not go through a recording
+        run_eagerly(monkeypatch)
     here = trained(name)
     # of the ring alone: recurrent layers would take single steps, whose matrix products round otherwise
     monkeypatch.setattr(ring, "is_host_visible", lambda device: False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 from typing import Any
 
 import pytest
@@ -13,6 +14,8 @@ from sb_dqn import devices
 from sb_dqn.algorithms import ALGORITHMS
 from sb_dqn.buffers import PrioritizedSampler
 from sb_dqn.core.base_algorithm import BaseAlgorithm
+from tests.choices import Choices
+from tests.combinations import TORSOS
 from tests.tiny import Tiny, lanes, quick, run_eagerly
 
 WAITS = {
@@ -32,6 +35,9 @@ MODELS: dict[str, tuple[str, int, dict[str, Any]]] = {
     "PPO": ("PPO", 3, {"n_steps": 10, "batch_size": 15, "n_epochs": 2}),
     "recurrent PPO": ("PPO", 2, {"n_steps": 8, "batch_size": 16, "n_epochs": 2, "policy": "MlpLstmPolicy"}),
     "PQN": ("PQN", 3, {}),
+    "DQN from frames": ("DQN", 2, {"policy": "CnnPolicy"}),
+    "PPO from frames": ("PPO", 2, {"policy": "CnnPolicy", "n_steps": 10, "batch_size": 10, "n_epochs": 2}),
+    "PQN from frames": ("PQN", 2, {"policy": "CnnPolicy"}),
 }
 STEPS = 240
 
@@ -76,8 +82,11 @@ def watched(name: str, monkeypatch: pytest.MonkeyPatch) -> Watch:
     monkeypatch.setattr(devices, "HOST_DEVICES", ())
     run_eagerly(monkeypatch)
     algorithm, count, settings = MODELS[name]
-    kwargs = {"policy_kwargs": {"net_arch": [8], "lstm_hidden_size": 6}} if "recurrent" in name else {}
-    model: BaseAlgorithm = quick(lanes(count, Tiny), algorithm=ALGORITHMS[algorithm], **settings, **kwargs)
+    kwargs: dict[str, Any] = {"policy_kwargs": {"net_arch": [8], "lstm_hidden_size": 6}} if "recurrent" in name else {}
+    env: Any = Tiny
+    if "frames" in name:
+        env, kwargs = partial(Choices, "frames", "discrete", False), {"policy_kwargs": TORSOS["frames"]}
+    model: BaseAlgorithm = quick(lanes(count, env), algorithm=ALGORITHMS[algorithm], **settings, **kwargs)
     model.learn(STEPS)
     watch = Watch()
     if not model.learner.step.plain_adam:

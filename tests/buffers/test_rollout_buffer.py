@@ -34,7 +34,7 @@ def value(obs: dict[str, Tensor], version: int) -> Tensor:
 
 def value_function(version: int) -> Callable[..., Any]:
     """Returns `value` as a function of NumPy arrays."""
-    return lambda obs, mask=None: value({key: torch.from_numpy(x) for key, x in obs.items()}, version).numpy()
+    return lambda obs, mask=None: value({key: torch.as_tensor(x) for key, x in obs.items()}, version).numpy()
 
 
 def make(n_steps: int, lanes: int, k: int, epochs: int = 2, batch_size: int = 4, **extras: Any) -> RolloutBuffer:
