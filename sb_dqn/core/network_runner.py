@@ -123,7 +123,7 @@ class NetworkRunner:
             self._noise_keyword = {"noise": self._noise}
         evaluate = self._evaluate
         if self._is_host_visible:
-            self._tensors = [torch.from_numpy(np.array(array)) for array in arrays]
+            self._tensors = [torch.from_numpy(np.array(np.asarray(array))) for array in arrays]
             self._buffers = [tensor.numpy() for tensor in self._tensors]
         elif self.mode != "eager":
             self._tensors = [tensor.clone() for tensor in self._sent(arrays)]
