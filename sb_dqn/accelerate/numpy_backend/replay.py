@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.fx import Graph, GraphModule, Node, map_arg
 
 from sb_dqn.accelerate.numpy_backend.operations import DTYPES, IN_PLACE, OPERATIONS, aten
-from sb_dqn.accelerate.numpy_backend.views import FACTORIES, FILLS, VIEWS
+from sb_dqn.accelerate.numpy_backend.views import FACTORIES, FILLS, VIEW_FACTORIES, VIEWS
 
 PRODUCTS = {aten.mm.default: 0, aten.mv.default: 0, aten.addmm.default: 1}
 """Matrix products, with the position of the first factor among the arguments."""
@@ -76,7 +76,7 @@ def _is_supported(node: Node) -> bool:
         return bool(left[0] * left[1] * columns <= (MAX_ROW_PRODUCT if is_row else MAX_PRODUCT))
     if node.target in IN_PLACE and node.args[0].meta["val"].ndim == 0 and node.args[0].op != "get_attr":  # type: ignore[union-attr]
         return False  # NumPy scalars cannot be written to
-    return any(node.target in table for table in (OPERATIONS, IN_PLACE, VIEWS, FILLS, FACTORIES))
+    return any(node.target in table for table in (OPERATIONS, IN_PLACE, VIEWS, VIEW_FACTORIES, FILLS, FACTORIES))
 
 
 def _translated(traced: GraphModule) -> GraphModule:
@@ -103,13 +103,17 @@ def _translate(module: GraphModule, node: Node) -> None:
         module.graph.erase_node(node)
     elif node.target is aten.scalar_tensor.default:
         _precompute(module, node, np.full((), source, _dtype(node)))
-    elif node.target in FILLS and not any(user.target in IN_PLACE or user.target in VIEWS for user in node.users):
+    elif node.target in FILLS and not any(user.target in IN_PLACE or _is_view(user) for user in node.users):
         _precompute(module, node, _operation(node)())
-    elif node.target in VIEWS and source.op == "get_attr" and torch.is_tensor(node.meta["val"]):
+    elif _is_view(node) and source.op == "get_attr" and torch.is_tensor(node.meta["val"]):
         # the arrays of a graph do not move, so views of them stay valid
         _precompute(module, node, _operation(node)(getattr(module, source.target), *node.args[1:], **node.kwargs))
     else:
         node.target = _operation(node)
+
+
+def _is_view(node: Node) -> bool:
+    return node.target in VIEWS or node.target in VIEW_FACTORIES
 
 
 def _precompute(module: GraphModule, node: Node, array: Any) -> None:
@@ -129,8 +133,9 @@ def _dtype(node: Node) -> np.dtype[Any]:
 
 def _operation(node: Node) -> Callable[..., Any]:
     """Returns the NumPy version of a node's operation, with an explicit dtype if NumPy's default differs from torch's."""
-    if node.target in FACTORIES:
-        return FACTORIES[node.target](*node.args)
+    factory = VIEW_FACTORIES.get(node.target) or FACTORIES.get(node.target)
+    if factory is not None:
+        return factory(*node.args, **node.kwargs)
     if node.target in FILLS:
         shape, dtype, value = tuple(node.meta["val"].shape), _dtype(node), FILLS[node.target]
         return lambda *_, **__: np.full(shape, value, dtype)
