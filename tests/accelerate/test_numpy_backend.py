@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import sb_dqn
-from sb_dqn.accelerate import accelerate, backends, replay_with_numpy
+from sb_dqn.accelerate import accelerate, backends, onednn_linear, replay_with_numpy
 from sb_dqn.accelerate.numpy_backend.operations import IN_PLACE, OPERATIONS
 from sb_dqn.accelerate.numpy_backend.replay import MAX_PRODUCT, numpy_replay
 from sb_dqn.accelerate.numpy_backend.views import FACTORIES, FILLS, THREADED_BYTES, VIEW_FACTORIES, VIEWS
@@ -409,8 +409,7 @@ def test_infinity_times_zero_is_not_a_number() -> None:
         (lambda x: torch.add(x, x, alpha=3), (torch.ones(3),)),  # an argument that numpy does not take
         (lambda x: F.huber_loss(x, x * 2), (torch.ones(3),)),  # a form that is not provided for
         (lambda x: x.sum().mul_(2), (torch.ones(3),)),  # numpy's numbers cannot be written into
-        (lambda x: x @ x, (torch.ones(65, 65),)),  # so large that BLAS would share it among threads
-        (lambda x, w: x @ w, (torch.ones(1, 128), torch.ones(128, 128))),  # the same of a row
+        (lambda x: x @ x + 1, (torch.ones(200, 200),)),  # so large that torch is faster for all of it
         (lambda x: x.sort(descending=True)[0], (torch.ones(3),)),  # another form that is not provided for
         (lambda x: x.scatter_reduce(0, torch.zeros(3).long(), x, "mean"), (torch.ones(3),)),  # the same
         (lambda x: x.scatter_reduce(0, torch.zeros(3).long(), x, "sum", include_self=False), (torch.ones(3),)),
@@ -427,7 +426,33 @@ def test_unsupported_operations_fall_back_to_torch(
     assert torch.equal(accelerate(function, example, "traced")(*example), function(*example))
 
 
-def test_large_products_fall_back_to_torch() -> None:
+@pytest.mark.parametrize("slow", [True, False])
+@pytest.mark.parametrize(
+    ("function", "example"),
+    [
+        (operator.matmul, (floats(65, 65), floats(65, 65))),
+        (operator.matmul, (floats(1, 128), floats(128, 128))),  # the same of a row
+        (lambda x, w, b: F.linear(x, w, b).relu(), (floats(64, 256), floats(128, 256), floats(128))),
+        (lambda x, w: x @ w.T, (floats(64, 256), floats(128, 256))),
+        (torch.bmm, (floats(3, 65, 65), floats(3, 65, 65))),
+    ],
+)
+def test_large_products_are_computed_by_torch(
+    function: Callable[..., Any],
+    example: tuple[Callable[[torch.Generator], Tensor], ...],
+    slow: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(onednn_linear, "mkl_is_slow", lambda: slow and torch.backends.mkldnn.is_available())
+    monkeypatch.setattr(np, "matmul", None)
+    replay = replayed(function, examples(example, 0))
+    assert replay is not None
+    for seed in range(1, 4):
+        given = examples(example, seed)
+        torch.testing.assert_close(replay(*given), function(*given), rtol=1e-4, atol=1e-4)
+
+
+def test_products_up_to_the_limit_are_computed_by_numpy() -> None:
     side = 64
     assert side**3 == MAX_PRODUCT
     assert replayed(operator.matmul, (torch.ones(side, side), torch.ones(side, side))) is not None

@@ -263,7 +263,7 @@ def _masked_fill_in_place(x: Array, mask: Array, value: float) -> Array:
 
 
 def _index_put_in_place(x: Array, indices: Sequence[Any], values: Array, accumulate: bool = False) -> Array:
-    index = tuple(slice(None) if index is None else index for index in indices)
+    index: Any = tuple(slice(None) if index is None else index for index in indices)
     if accumulate:
         np.add.at(x, index, values)
     else:
