@@ -1,17 +1,18 @@
-"""Execution modes of a function of tensors: eager, traced, compiled or captured.
+"""Execution modes of a function of tensors, and the choice of a backend for recorded ones.
 
 With small networks most of the time is overhead: an update of two layers of 64 spends it on Python and autograd
-bookkeeping, not on arithmetic. `traced` records the operations of one call, including the backward pass, and replays them:
-with NumPy if it supports all of them and they are small (`numpy_replay`), otherwise with TorchScript. Tracing needs no
-compiler and takes a tenth of a second. A traced function must have fixed shapes and no Python branch on a tensor's value;
-its state must be in tensors that are written in place.
+bookkeeping, not on arithmetic. `traced` records the operations of one call, including the backward pass, as a graph
+(`torch.fx`), and replays it with the first backend that supports it: NumPy if the operations are small
+(`numpy_backend`), TorchScript where it is available (`torchscript`), otherwise a Python function that calls torch
+(`fx_backend`). This needs no compiler and takes a tenth of a second. `compiled` passes the same graph to inductor.
+`captured` records the kernels of one call as a CUDA graph (`cuda_graph`). A recorded function must have fixed shapes and no
+Python branch on a tensor's value; its state must be in tensors that are written in place.
 """
 
 from __future__ import annotations
 
 import ctypes
 import sys
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal
@@ -21,10 +22,12 @@ from torch import Tensor, nn
 from torch.fx import GraphModule, Node
 from torch.overrides import TorchFunctionMode
 
-from sb_dqn.accelerate import cuda_graph
+from sb_dqn.accelerate import cuda_graph, torchscript
+from sb_dqn.accelerate.fx_backend import fx_replay
 from sb_dqn.accelerate.numpy_backend.replay import numpy_replay
 from sb_dqn.accelerate.onednn_linear import replace_large_products
-from sb_dqn.accelerate.torchscript_workarounds import wrap_unsupported
+from sb_dqn.accelerate.simplification import simplify
+from sb_dqn.accelerate.torch_internals import compile_graph, decompositions, shared_tracing_context
 from sb_dqn.errors import ConfigurationError
 
 Mode = Literal["eager", "traced", "compiled", "captured"]
@@ -101,22 +104,20 @@ def replay_with_numpy(function: Function, example: tuple[Tensor, ...]) -> Functi
 
     Unlike those of `accelerate`, the results may take part in gradients: this is for small work around an eager network.
     """
-    return numpy_replay(_trace(function, example), example) or function
+    graph = _trace(function, example)
+    simplify(graph)
+    return numpy_replay(graph, example) or function
 
 
 def _trace(function: Function, example: tuple[Tensor, ...]) -> GraphModule:
     """Records one call as a graph of tensor operations, without unused ones."""
-    from torch._decomp import get_decompositions
-    from torch._guards import TracingContext, tracing
-    from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.fx.experimental.proxy_tensor import make_fx  # half a second to import
 
-    # TorchScript's tracer does not support lists of bools, an argument of layer norm's backward pass
-    decompositions: Any = get_decompositions([torch.ops.aten.native_layer_norm_backward])
-    # without a tracing context each operation creates its own mode, which takes half of the time
-    with _NoTensorToPython(), tracing(TracingContext(FakeTensorMode())):
+    # NumPy has no counterpart of layer norm's backward pass
+    table = decompositions([torch.ops.aten.native_layer_norm_backward])
+    with _NoTensorToPython(), shared_tracing_context():
         # make_fx does not accept bound methods
-        graph = make_fx(lambda *arguments: function(*arguments), decomposition_table=decompositions)(*example)
+        graph = make_fx(lambda *arguments: function(*arguments), decomposition_table=table)(*example)
     graph.graph.eliminate_dead_code()
     graph.recompile()
     return graph
@@ -137,31 +138,20 @@ class _NoTensorToPython(TorchFunctionMode):
 
 def _traced(function: Function, example: tuple[Tensor, ...]) -> Function:
     graph = _trace(function, example)
+    simplify(graph)
     replay = numpy_replay(graph, example)
     if replay is not None:
         return replay
     replace_large_products(graph)
-    wrap_unsupported(graph)
-    with torch.no_grad(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the tracer warns of constants: they are the parameters and the ring
-        script = torch.jit.trace(graph, example, check_trace=False)  # type: ignore[no-untyped-call]  # torch's
-    torch._C._jit_pass_inline(script.graph)  # the trace does not keep the functions that it calls alive
-    return _without_gradients(script)
+    if torchscript.is_available():
+        return torchscript.torchscript_replay(graph, example)
+    return fx_replay(graph, example)
 
 
 def _compiled(function: Function, example: tuple[Tensor, ...]) -> Function:
     graph = _trace(function, example)
     state = _lift_state(graph)
-    # skips torch.compile's checks, which take as long as a small update
-    from torch._inductor import compile as compile_graph
-    from torch._inductor import config as inductor_config
-
-    # reordered reads would prevent writing in place and copy the whole priority tree
-    settings = {"reorder_for_locality": False}
-    if inductor_config.cpp.vec_isa_ok is None:
-        settings["cpp.vec_isa_ok"] = True  # skips a test of the vector instructions, a third of the compile time
-    with inductor_config.patch(settings):
-        compiled = compile_graph(graph, [*state, *example])
+    compiled = compile_graph(graph, [*state, *example])
     run = _without_gradients(lambda *arguments: compiled(*state, *arguments))
     run(*example)
     return run

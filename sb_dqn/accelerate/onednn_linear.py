@@ -15,6 +15,8 @@ from torch.autograd.function import once_differentiable
 from torch.fx import GraphModule, Node
 from torch.nn import functional
 
+from sb_dqn.accelerate.torch_internals import has_mkl_and_onednn, is_recording, onednn_linear
+
 LARGE = 3 * 2**19
 """Number of multiplications from which oneDNN is faster on such processors."""
 
@@ -26,8 +28,7 @@ def mkl_is_slow() -> bool:
     """Returns True on AMD processors with AVX-512, which MKL does not use there."""
     # get_capabilities is missing in the oldest supported torch
     capabilities: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
-    has_both = torch._C.has_mkl and torch._C._has_mkldnn
-    return bool(has_both and capabilities.get("avx512_f") and "AMD" in capabilities.get("cpu_name", ""))
+    return bool(has_mkl_and_onednn() and capabilities.get("avx512_f") and "AMD" in capabilities.get("cpu_name", ""))
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -37,7 +38,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """
     if not (x.is_cpu and x.dtype == torch.float32 and x.numel() * len(weight) >= LARGE and mkl_is_slow()):
         return functional.linear(x, weight, bias)
-    if torch._C._len_torch_dispatch_stack():  # during tracing: `replace_large_products` replaces torch's products later
+    if is_recording():  # during tracing: `replace_large_products` replaces torch's products later
         return functional.linear(x, weight, bias)
     rows = x.reshape(-1, x.shape[-1])
     needs_grad = torch.is_grad_enabled()
@@ -46,30 +47,34 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 def replace_large_products(graph: GraphModule) -> None:
-    """Replaces the large float32 matrix products of a graph for TorchScript by oneDNN's, in place."""
+    """Replaces the large float32 matrix products of a graph by oneDNN's, in place."""
     if not mkl_is_slow():
         return
     for node in list(graph.graph.nodes):
-        if node.target not in (aten.mm.default, aten.addmm.default):
+        if not is_faster_with_onednn(node):
             continue
         bias, left, right = node.args if node.target is aten.addmm.default else (None, *node.args)
-        if node.kwargs or not _is_large(node, left):
-            continue
-        if bias is not None and (bias.meta["val"].ndim != 1 or not bias.meta["val"].is_contiguous()):
-            continue
         with graph.graph.inserting_before(node):
             if not _is_dense(right.meta["val"]):
                 right = graph.graph.call_function(
                     aten.clone.default, (right,), {"memory_format": torch.contiguous_format}
                 )
             weight = graph.graph.call_function(aten.t.default, (right,))
-            replacement = graph.graph.call_function(
-                torch.ops.mkldnn._linear_pointwise.default, (left, weight, bias, "none", [], "")
-            )
+            replacement = graph.graph.call_function(onednn_linear(), (left, weight, bias, "none", [], ""))
         replacement.meta = node.meta
         node.replace_all_uses_with(replacement)
         graph.graph.erase_node(node)
     graph.recompile()
+
+
+def is_faster_with_onednn(node: Node) -> bool:
+    """Returns True if a node of a graph is a large product that this processor computes faster with oneDNN."""
+    if not mkl_is_slow() or node.target not in (aten.mm.default, aten.addmm.default):
+        return False
+    bias, left, _ = node.args if node.target is aten.addmm.default else (None, *node.args)
+    if node.kwargs or not _is_large(node, left):  # type: ignore[arg-type]
+        return False
+    return bias is None or (bias.meta["val"].ndim == 1 and bias.meta["val"].is_contiguous())  # type: ignore[union-attr]
 
 
 def product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -77,7 +82,7 @@ def product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     if not _is_dense(weight):
         weight = weight.t().contiguous().t()
     bias = None if bias is None else bias.contiguous()  # oneDNN ignores its strides
-    y: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
+    y: Tensor = onednn_linear()(x, weight, bias, "none", [], "")
     return y
 
 

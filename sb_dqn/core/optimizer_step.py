@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from sb_dqn.accelerate.torch_internals import fused_adam_kernel
 from sb_dqn.checks import check_mapping
 from sb_dqn.nn.parameters.flat import flat_views
 from sb_dqn.nn.parameters.fraction_optimizer import FractionOptimizer
@@ -61,9 +62,10 @@ class OptimizerStep:
         self.steps = 0
         group = self.optimizer.param_groups[0]
         decoupled = group.get("decoupled_weight_decay", optimizer_class is torch.optim.AdamW)
-        self._adam_kernel = torch._fused_adamw_ if decoupled else torch._fused_adam_
+        self._adam_kernel = fused_adam_kernel(decoupled)
         self.plain_adam = (
             self.whole
+            and self._adam_kernel is not None
             and optimizer_class in (torch.optim.Adam, torch.optim.AdamW)
             and bool(group["fused"] and not group["amsgrad"] and not group["maximize"])
         )
@@ -104,6 +106,7 @@ class OptimizerStep:
         """Calls the kernel of `Adam.step` on its state, without its bookkeeping, which costs more for small networks."""
         group, state = self.optimizer.param_groups[0], self.optimizer.state[self.masters[0]]
         state["step"] += 1
+        assert self._adam_kernel is not None  # checked by `plain_adam`
         self._adam_kernel(
             [self.flat], [gradient], [state["exp_avg"]], [state["exp_avg_sq"]], [], [state["step"]],
             lr=group["lr"], beta1=group["betas"][0], beta2=group["betas"][1], weight_decay=group["weight_decay"],

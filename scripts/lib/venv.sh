@@ -17,13 +17,13 @@ fail() {
 
 find_python() {
   local candidate
-  for candidate in python3 python3.13 python3.12 python3.11 python3.10 python; do
-    if "$candidate" -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] < (3, 14))' 2>/dev/null; then
+  for candidate in python3 python3.14 python3.13 python3.12 python3.11 python3.10 python; do
+    if "$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null; then
       echo "$candidate"
       return
     fi
   done
-  fail "No Python 3.10 to 3.13 found on the PATH. Install one (https://www.python.org/downloads/) and run this script again."
+  fail "No Python 3.10 or later found on the PATH. Install one (https://www.python.org/downloads/) and run this script again."
 }
 
 ensure() {

@@ -31,7 +31,7 @@ def test_choosing_a_mode() -> None:
     assert choose_mode([make_policy("mlp")], CPU, False) == "traced"
     assert choose_mode([make_policy("dict")], CPU, False) == "traced"
     assert choose_mode([make_policy("cnn")], CPU, False) == "traced"
-    assert choose_mode([make_policy("mlp")], torch.device("cuda"), False) == "eager"
+    assert choose_mode([make_policy("mlp")], torch.device("cuda"), False) == "captured"
     assert choose_mode([make_policy("cnn")], CPU, True) == "compiled"
 
 

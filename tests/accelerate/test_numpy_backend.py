@@ -14,10 +14,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import sb_dqn
-from sb_dqn.accelerate import accelerate, backends, replay_with_numpy
+from sb_dqn.accelerate import accelerate, backends, onednn_linear, replay_with_numpy
 from sb_dqn.accelerate.numpy_backend.operations import IN_PLACE, OPERATIONS
 from sb_dqn.accelerate.numpy_backend.replay import MAX_PRODUCT, numpy_replay
-from sb_dqn.accelerate.numpy_backend.views import FACTORIES, FILLS, THREADED_BYTES, VIEWS
+from sb_dqn.accelerate.numpy_backend.views import FACTORIES, FILLS, THREADED_BYTES, VIEW_FACTORIES, VIEWS
 
 N = 5
 
@@ -48,6 +48,30 @@ def copied(x: Tensor, y: Tensor) -> Tensor:
     kept = x * 2
     kept[1:3].copy_(y[1:3])
     return kept
+
+
+def filled_where_masked(x: Tensor, mask: Tensor) -> Tensor:
+    kept = x + 0
+    kept[1:].masked_fill_(mask[1:], 0.5)
+    return kept
+
+
+def zeroed_in_place(x: Tensor) -> Tensor:
+    kept = x + 0
+    kept[:, 1:3].zero_()
+    return kept
+
+
+def put_in_place(x: Tensor, i: Tensor, values: Tensor) -> tuple[Tensor, ...]:
+    kept, rows, summed = x + 0, x + 0, x + 0
+    cells = x.view(-1).argsort()  # each cell once: torch does not define which of two writes wins
+    written = kept.view(-1).index_put_((cells,), values)  # through a view
+    rows[:, cells[:1] % 4] = values[:1]
+    return kept, written * 2, rows, summed.view(-1).index_put_((i,), values, accumulate=True)
+
+
+def reduced(*names: str) -> Callable[..., tuple[Tensor, ...]]:
+    return lambda x, i, y: tuple(x.scatter_reduce(1, i, y, name) for name in names)
 
 
 def filled_in_place(x: Tensor) -> Tensor:
@@ -144,6 +168,26 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Callable[[torch.Generator], Ten
         lambda x, i: (x.index_select(0, i), x.T.index_select(1, i)),
         (floats(N, 512), integers(N, THREADED_BYTES // 2048)),
     ),
+    "exact near 0": (lambda x: (x.expm1(), x.log1p(), (x * 1e-6).expm1()), (positive(N, 3),)),
+    "x log y": (lambda p, y: (torch.xlogy(p * y, y), torch.xlogy(y * 0, p * 1.0)), (truths(N), positive(N))),
+    "the larger number": (lambda x, y: (torch.fmax(x, y), torch.fmax(x.log(), y)), (A, B)),  # logarithms of negatives
+    "softplus": (lambda x: (F.softplus(x * 20), F.softplus(x, beta=2.0)), (A,)),
+    "softplus's gradient": (gradient(lambda x: F.softplus(x * 20)), (A,)),
+    "extremes": (
+        lambda x, i: (x.max(), i.max(), *x.max(-1), *x.min(0, keepdim=True), *i.max(1), *i.min(1), x.amin(0), x.amin()),
+        (A, integers(3, N, 4)),
+    ),
+    "sorted": (lambda x, i: (*x.sort(), *x.sort(0), i.sort()[0]), (A, integers(3, N, 4))),
+    "counted in steps": (lambda i: (i + torch.arange(0, 20, 4), torch.arange(9, -1, -2)), (integers(9, N),)),
+    "shifted bits": (lambda i: (i >> 2, (i - 500) >> 5), (integers(1000, N),)),
+    "padded": (lambda x: (F.pad(x, (1, 2)), F.pad(x, (0, 1, 2, 0), value=0.5), F.pad(x, (-1, 1))), (A,)),
+    "products of batches": (torch.bmm, (floats(3, N, 4), floats(3, 4, 2))),
+    "the gradient of a slice": (gradient(lambda x: x[:, 1:3]), (A,)),
+    "the gradient of every second row": (gradient(lambda x: x[::2]), (A,)),
+    "reduced and scattered": (reduced("amax", "amin", "sum", "prod"), (A, integers(4, N, 3), floats(N, 3))),
+    "filled where masked": (filled_where_masked, (A, truths(N, 4))),
+    "zeroed in place": (zeroed_in_place, (A,)),
+    "put in place": (put_in_place, (A, integers(20, 20), floats(20))),
     "turned round": (lambda x: (x.flip(1), x.flip(0, 1)), (A,)),
     "searched": (
         lambda x, i: (torch.searchsorted(x.cumsum(0), i), torch.searchsorted(x.cumsum(0), i, right=True)),
@@ -242,20 +286,33 @@ def test_every_operation(name: str) -> None:
     for seed in range(1, 6):
         given = examples(arguments, seed)
         for found, expected in zip(as_tuple(replay(*given)), as_tuple(function(*given)), strict=True):
-            torch.testing.assert_close(found, expected, rtol=2e-6, atol=2e-6)
+            torch.testing.assert_close(found, expected, rtol=2e-6, atol=2e-6, equal_nan=True)
 
 
 def test_every_operation_of_the_tables_is_tested() -> None:
     for name in CASES:
         replayed(CASES[name][0], examples(CASES[name][1], 0))
-    missing = {*OPERATIONS, *IN_PLACE, *VIEWS, *FILLS, *FACTORIES} - RECORDED
+    missing = {*OPERATIONS, *IN_PLACE, *VIEWS, *VIEW_FACTORIES, *FILLS, *FACTORIES} - RECORDED
     assert {str(one) for one in missing} <= {"aten.logical_and_.default"}  # in every update, below
 
 
-ON_ARRAYS = ("DQN", "DoubleDQN", "DuelingDQN", "NoisyDQN", "NStepDQN", "MunchausenDQN", "CategoricalDQN", "PQN", "A2C")
+ON_POLICY = ("PQN", "A2C", "PPO")
+OFF_POLICY = (
+    "DQN",
+    "DoubleDQN",
+    "DuelingDQN",
+    "NoisyDQN",
+    "NStepDQN",
+    "MunchausenDQN",
+    "PERDQN",
+    "CategoricalDQN",
+    "Rainbow",
+)
 
 
-@pytest.mark.parametrize(("name", "lanes"), [*((name, 1) for name in ON_ARRAYS), ("DQN", 4)])
+@pytest.mark.parametrize(
+    ("name", "lanes"), [*((name, 1) for name in (*OFF_POLICY, *ON_POLICY)), ("DQN", 4), ("PERDQN", 4)]
+)
 def test_whole_updates(name: str, lanes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Acting and learning with NumPy give the same parameters as torch."""
     found: list[bool] = []
@@ -267,9 +324,11 @@ def test_whole_updates(name: str, lanes: int, monkeypatch: pytest.MonkeyPatch) -
 
     def learnt() -> Tensor:
         cls = getattr(sb_dqn, name)
-        off_policy = {} if name in ("PQN", "A2C") else {"learning_starts": 50, "learning_rate": 1e-4}
+        settings: dict[str, Any] = {"n_steps": 64} if name == "PPO" else {}
+        if name not in ON_POLICY:
+            settings = {"learning_starts": 50, "learning_rate": 1e-4}
         env = sb_dqn.make_vec_env("CartPole-v1", lanes) if lanes > 1 else "CartPole-v1"
-        flat: Tensor = cls("MlpPolicy", env, seed=0, device="cpu", **off_policy).learn(120).learner.flat
+        flat: Tensor = cls("MlpPolicy", env, seed=0, device="cpu", **settings).learn(120).learner.flat
         return flat
 
     monkeypatch.setattr(backends, "numpy_replay", counting)
@@ -296,6 +355,39 @@ def test_tensors_of_the_graph_are_read_and_written() -> None:
     assert not flag
 
 
+def test_a_priority_tree_is_written_in_place() -> None:
+    """The arrays of a graph share the memory of its tensors, also where a view of them is written."""
+    leaves, highest = torch.zeros(4, 2), torch.tensor(1.0)
+
+    def function(cells: Tensor, values: Tensor) -> Tensor:
+        leaves.view(-1).index_put_((cells,), values)
+        highest.copy_(torch.maximum(highest, values.max()))
+        return leaves.sum(1)
+
+    example = torch.tensor([1, 6]), torch.tensor([0.0, 0.0])
+    replay = replayed(function, example)
+    assert replay is not None
+    assert replay(torch.tensor([1, 6]), torch.tensor([3.0, 5.0])).tolist() == [3, 0, 0, 5]
+    assert leaves.tolist() == [[0, 3], [0, 0], [0, 0], [5, 0]]
+    assert highest == 5
+
+
+def test_a_result_does_not_share_memory_that_is_written() -> None:
+    held, first = torch.zeros(3), torch.tensor([0])
+
+    def function(x: Tensor) -> tuple[Tensor, Tensor]:
+        before = held + 0
+        return before, held.index_put_((first,), x) * 2
+
+    replay = replayed(function, (torch.ones(1),))
+    assert replay is not None
+    held.zero_()
+    before, after = replay(torch.ones(1))
+    replay(torch.full((1,), 7.0))
+    assert before.tolist() == [0, 0, 0]
+    assert after.tolist() == [2, 0, 0]
+
+
 def test_dividing_by_zero_is_silent_as_in_torch() -> None:
     replay = replayed(lambda x: (1 / x, x.log()), (torch.ones(2),))
     assert replay is not None
@@ -317,8 +409,10 @@ def test_infinity_times_zero_is_not_a_number() -> None:
         (lambda x: torch.add(x, x, alpha=3), (torch.ones(3),)),  # an argument that numpy does not take
         (lambda x: F.huber_loss(x, x * 2), (torch.ones(3),)),  # a form that is not provided for
         (lambda x: x.sum().mul_(2), (torch.ones(3),)),  # numpy's numbers cannot be written into
-        (lambda x: x @ x, (torch.ones(65, 65),)),  # so large that BLAS would share it among threads
-        (lambda x, w: x @ w, (torch.ones(1, 128), torch.ones(128, 128))),  # the same of a row
+        (lambda x: x @ x + 1, (torch.ones(200, 200),)),  # so large that torch is faster for all of it
+        (lambda x: x.sort(descending=True)[0], (torch.ones(3),)),  # another form that is not provided for
+        (lambda x: x.scatter_reduce(0, torch.zeros(3).long(), x, "mean"), (torch.ones(3),)),  # the same
+        (lambda x: x.scatter_reduce(0, torch.zeros(3).long(), x, "sum", include_self=False), (torch.ones(3),)),
         (lambda x: x.bfloat16(), (torch.ones(3),)),  # numpy has no such numbers
     ],
 )
@@ -332,7 +426,33 @@ def test_unsupported_operations_fall_back_to_torch(
     assert torch.equal(accelerate(function, example, "traced")(*example), function(*example))
 
 
-def test_large_products_fall_back_to_torch() -> None:
+@pytest.mark.parametrize("slow", [True, False])
+@pytest.mark.parametrize(
+    ("function", "example"),
+    [
+        (operator.matmul, (floats(65, 65), floats(65, 65))),
+        (operator.matmul, (floats(1, 128), floats(128, 128))),  # the same of a row
+        (lambda x, w, b: F.linear(x, w, b).relu(), (floats(64, 256), floats(128, 256), floats(128))),
+        (lambda x, w: x @ w.T, (floats(64, 256), floats(128, 256))),
+        (torch.bmm, (floats(3, 65, 65), floats(3, 65, 65))),
+    ],
+)
+def test_large_products_are_computed_by_torch(
+    function: Callable[..., Any],
+    example: tuple[Callable[[torch.Generator], Tensor], ...],
+    slow: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(onednn_linear, "mkl_is_slow", lambda: slow and torch.backends.mkldnn.is_available())
+    monkeypatch.setattr(np, "matmul", None)
+    replay = replayed(function, examples(example, 0))
+    assert replay is not None
+    for seed in range(1, 4):
+        given = examples(example, seed)
+        torch.testing.assert_close(replay(*given), function(*given), rtol=1e-4, atol=1e-4)
+
+
+def test_products_up_to_the_limit_are_computed_by_numpy() -> None:
     side = 64
     assert side**3 == MAX_PRODUCT
     assert replayed(operator.matmul, (torch.ones(side, side), torch.ones(side, side))) is not None

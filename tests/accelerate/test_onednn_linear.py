@@ -12,7 +12,7 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
-from sb_dqn.accelerate import accelerate, onednn_linear
+from sb_dqn.accelerate import accelerate, backends, onednn_linear, torchscript
 from sb_dqn.algorithms import ALGORITHMS
 from sb_dqn.core import base_algorithm
 from sb_dqn.nn.torsos.features import EXTRACTORS, ImageExtractor
@@ -149,8 +149,10 @@ def test_slices_of_a_matrix_are_not_slow(
 
 
 @needs_onednn
+@pytest.mark.skipif(not torchscript.is_available(), reason="needs TorchScript")
 def test_a_trace_is_self_contained(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(onednn_linear, "mkl_is_slow", lambda: True)
+    monkeypatch.setattr(backends, "numpy_replay", lambda *_: None)
     recordings: list[Any] = []
     trace = torch.jit.trace
 

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from sb_dqn.accelerate.fx_backend import fx_replay
 from sb_dqn.buffers.n_step_transitions import TransitionView
 from sb_dqn.buffers.prioritized_sampler import Prioritized, PrioritizedSampler
 from sb_dqn.buffers.replay_buffer import SB3_NAMES, ReplayBuffer, UpdateSchedule
@@ -204,7 +205,7 @@ def test_a_traced_sample_stays_valid_as_rows_arrive(lanes: int, n: int, k: int) 
     graph = make_fx(lambda u: flat(replay.sample_from_noise(u)))(noise)
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the constants, which are the ring's tensors
-        traced = torch.jit.trace(graph, (noise,), check_trace=False)
+        traced = fx_replay(graph, (noise,))
     recorded = replay.record_sampling(noise)
     different = 0
     for tick in rows[12:]:

@@ -30,6 +30,7 @@ ZERO = np.zeros((), np.float32)
 # the type hints of ufunc methods accept only a literal keepdims
 reduce_sum: Any = np.add.reduce
 reduce_max: Any = np.maximum.reduce
+reduce_min: Any = np.minimum.reduce
 reduce_any: Any = np.logical_or.reduce
 
 
@@ -49,6 +50,22 @@ def _threshold_backward(gradient: Array, x: Array, threshold: float) -> Any:
 
 def _tanh_backward(gradient: Array, y: Array) -> Any:
     return gradient * (1 - y * y)
+
+
+def _softplus(x: Array, beta: float = 1, threshold: float = 20) -> Any:
+    scaled = x * beta
+    return np.where(scaled > threshold, x, np.log1p(np.exp(scaled)) / beta)
+
+
+def _softplus_backward(gradient: Array, x: Array, beta: float, threshold: float) -> Any:
+    scaled = x * beta
+    z = np.exp(scaled)
+    return np.where(scaled > threshold, gradient, gradient * z / (z + 1))
+
+
+def _xlogy(x: Array, y: Array) -> Any:
+    product = x * np.log(y)
+    return np.where((x == 0) & ~np.isnan(y), ZERO, product)
 
 
 def _layer_norm(x: Array, shape: Sequence[int], weight: Array, bias: Array, eps: float) -> Any:
@@ -109,6 +126,29 @@ def _amax(x: Array, dims: Sequence[int], keepdim: bool = False) -> Any:
     return reduce_max(x, tuple(dims), keepdims=keepdim)
 
 
+def _amin(x: Array, dims: Sequence[int] = (), keepdim: bool = False) -> Any:
+    return reduce_min(x, tuple(dims) or None, keepdims=keepdim)
+
+
+def _max(x: Array) -> Any:
+    return x.max()
+
+
+def _max_over(x: Array, dim: int, keepdim: bool = False) -> Any:
+    return reduce_max(x, dim, keepdims=keepdim), x.argmax(dim, keepdims=keepdim)
+
+
+def _min_over(x: Array, dim: int, keepdim: bool = False) -> Any:
+    return reduce_min(x, dim, keepdims=keepdim), x.argmin(dim, keepdims=keepdim)
+
+
+def _sort(x: Array, dim: int = -1, descending: bool = False) -> Any:
+    if descending:
+        raise TypeError(f"descending must be False, got {descending}")
+    order = x.argsort(dim, kind="stable")
+    return np.take_along_axis(x, order, dim), order
+
+
 def _any(x: Array, dim: int, keepdim: bool = False) -> Any:
     return reduce_any(x, dim, keepdims=keepdim)
 
@@ -127,7 +167,7 @@ def _rsub(x: Any, y: Any) -> Any:
     return np.subtract(y, x)
 
 
-def _to_copy(x: Any, dtype: torch.dtype) -> Any:
+def _to_copy(x: Any, dtype: torch.dtype, device: Any = None) -> Any:
     return x.astype(DTYPES[dtype])
 
 
@@ -149,6 +189,22 @@ def _min(x: Array) -> Any:
 
 def _arange(*bounds: int, dtype: torch.dtype = torch.int64, **_: Any) -> Any:
     return np.arange(*bounds, dtype=DTYPES[dtype])
+
+
+def _pad(x: Array, pad: Sequence[int], value: float = 0) -> Any:
+    widths = [(0, 0)] * x.ndim
+    for axis, start in enumerate(range(0, len(pad), 2)):  # torch counts the pairs from the last axis
+        widths[-1 - axis] = (pad[start], pad[start + 1])
+    padded = np.full(
+        [before + size + after for size, (before, after) in zip(x.shape, widths, strict=True)], value, x.dtype
+    )
+    inside = [
+        slice(max(before, 0), before + size + min(after, 0))
+        for size, (before, after) in zip(x.shape, widths, strict=True)
+    ]
+    kept = [slice(max(-before, 0), size + min(after, 0)) for size, (before, after) in zip(x.shape, widths, strict=True)]
+    padded[tuple(inside)] = x[tuple(kept)]
+    return padded
 
 
 def _flip(x: Array, dims: Sequence[int]) -> Any:
@@ -196,6 +252,25 @@ def _logical_and_in_place(x: Array, y: Any) -> Any:
     return np.logical_and(x, y, out=x)
 
 
+def _zero_in_place(x: Array) -> Array:
+    x[...] = 0
+    return x
+
+
+def _masked_fill_in_place(x: Array, mask: Array, value: float) -> Array:
+    np.copyto(x, value, where=mask)
+    return x
+
+
+def _index_put_in_place(x: Array, indices: Sequence[Any], values: Array, accumulate: bool = False) -> Array:
+    index: Any = tuple(slice(None) if index is None else index for index in indices)
+    if accumulate:
+        np.add.at(x, index, values)
+    else:
+        x[index] = values
+    return x
+
+
 def _copy_in_place(x: Array, y: Any) -> Array:
     x[...] = y
     return x
@@ -213,7 +288,10 @@ OPERATIONS: dict[Any, Operation] = {
     aten.reciprocal.default: np.reciprocal,
     aten.abs.default: np.abs,
     aten.exp.default: np.exp,
+    aten.expm1.default: np.expm1,
     aten.log.default: np.log,
+    aten.log1p.default: np.log1p,
+    aten.xlogy.Tensor: _xlogy,
     aten.sqrt.default: np.sqrt,
     aten.cos.default: np.cos,
     aten.pow.Tensor_Scalar: np.power,
@@ -222,12 +300,15 @@ OPERATIONS: dict[Any, Operation] = {
     aten.floor_divide.default: np.floor_divide,
     aten.minimum.default: np.minimum,
     aten.maximum.default: np.maximum,
+    aten.fmax.default: np.fmax,
     aten.clamp.default: _clamp,
     aten.clamp.Tensor: _clamp,
     aten.clamp_min.default: np.maximum,
     aten.clamp_max.default: np.minimum,
     aten.tanh.default: np.tanh,
     aten.tanh_backward.default: _tanh_backward,
+    aten.softplus.default: _softplus,
+    aten.softplus_backward.default: _softplus_backward,
     aten.relu.default: _relu,
     aten.threshold_backward.default: _threshold_backward,
     aten.gt.Scalar: np.greater,
@@ -244,10 +325,12 @@ OPERATIONS: dict[Any, Operation] = {
     aten.bitwise_and.Tensor: np.bitwise_and,
     aten.bitwise_or.Tensor: np.bitwise_or,
     aten.bitwise_not.default: np.invert,
+    aten.__rshift__.Scalar: np.right_shift,
     aten.logical_and.default: np.logical_and,
     aten.logical_not.default: np.logical_not,
     aten.where.self: np.where,
     aten.mm.default: np.matmul,
+    aten.bmm.default: np.matmul,
     aten.mv.default: np.matmul,
     aten.dot.default: np.dot,
     aten.addmm.default: _addmm,
@@ -262,7 +345,12 @@ OPERATIONS: dict[Any, Operation] = {
     aten.mean.default: _mean,
     aten.mean.dim: _mean_over,
     aten.amax.default: _amax,
+    aten.amin.default: _amin,
+    aten.max.default: _max,
+    aten.max.dim: _max_over,
     aten.min.default: _min,
+    aten.min.dim: _min_over,
+    aten.sort.default: _sort,
     aten.any.dim: _any,
     aten.argmax.default: _argmax,
     aten.linalg_vector_norm.default: _norm,
@@ -274,6 +362,8 @@ OPERATIONS: dict[Any, Operation] = {
     aten.take.default: _take,
     aten.arange.default: _arange,
     aten.arange.start: _arange,
+    aten.arange.start_step: _arange,
+    aten.constant_pad_nd.default: _pad,
     aten.flip.default: _flip,
     aten.searchsorted.Tensor: _searchsorted,
     aten.cat.default: _cat,
@@ -286,5 +376,8 @@ IN_PLACE: dict[Any, Operation] = {
     aten.sub_.Tensor: _sub_in_place,
     aten.logical_and_.default: _logical_and_in_place,
     aten.copy_.default: _copy_in_place,
+    aten.zero_.default: _zero_in_place,
+    aten.masked_fill_.Scalar: _masked_fill_in_place,
+    aten.index_put_.default: _index_put_in_place,
 }
 """Operations that write to their first argument."""

@@ -11,15 +11,19 @@ import torch
 from torch import Tensor
 from torch.fx import Graph, GraphModule, Node, map_arg
 
+from sb_dqn.accelerate.fx_backend import public_function
 from sb_dqn.accelerate.numpy_backend.operations import DTYPES, IN_PLACE, OPERATIONS, aten
-from sb_dqn.accelerate.numpy_backend.views import FACTORIES, FILLS, VIEWS
+from sb_dqn.accelerate.numpy_backend.views import FACTORIES, FILLS, VIEW_FACTORIES, VIEWS
+from sb_dqn.accelerate.onednn_linear import is_faster_with_onednn, product
 
-PRODUCTS = {aten.mm.default: 0, aten.mv.default: 0, aten.addmm.default: 1}
+PRODUCTS = {aten.mm.default: 0, aten.bmm.default: 0, aten.mv.default: 0, aten.addmm.default: 1}
 """Matrix products, with the position of the first factor among the arguments."""
 MAX_PRODUCT = 2**18
-"""Multiplications in a matrix product; above, OpenBLAS uses several threads, and arithmetic takes longer than overhead."""
+"""Multiplications in a matrix product; above, OpenBLAS would use several threads, and torch computes the product."""
 MAX_ROW_PRODUCT = 9_000
 """Limit for a product in which one factor is a single row."""
+MAX_ELEMENTS = 2**15
+"""Elements of a result in a graph with large products; above, torch is faster for the other operations as well."""
 
 
 def numpy_replay(traced: GraphModule, example: tuple[Tensor, ...]) -> Callable[..., Any] | None:
@@ -29,7 +33,10 @@ def numpy_replay(traced: GraphModule, example: tuple[Tensor, ...]) -> Callable[.
         traced: graph of operations on the CPU; it is not modified.
         example: arguments for one trial run.
     """
-    if not all(_is_supported(node) for node in traced.graph.nodes):
+    nodes = list(traced.graph.nodes)
+    if not all(_is_supported(node) for node in nodes):
+        return None
+    if any(_is_large_product(node) for node in nodes) and max(map(_elements, nodes)) > MAX_ELEMENTS:
         return None
     try:
         module = _translated(traced)
@@ -68,15 +75,27 @@ def _is_supported(node: Node) -> bool:
     """Returns True if the operation has a NumPy version and is small enough."""
     if node.op != "call_function" or node.target in (operator.getitem, aten.detach.default, aten.scalar_tensor.default):
         return node.op in ("placeholder", "get_attr", "output", "call_function")
-    if node.target in PRODUCTS:
-        first = PRODUCTS[node.target]
-        left, right = (node.args[first + offset].meta["val"].shape for offset in (0, 1))  # type: ignore[union-attr]
-        columns = right[1] if len(right) == 2 else 1
-        is_row = min(left[0], columns) == 1
-        return bool(left[0] * left[1] * columns <= (MAX_ROW_PRODUCT if is_row else MAX_PRODUCT))
     if node.target in IN_PLACE and node.args[0].meta["val"].ndim == 0 and node.args[0].op != "get_attr":  # type: ignore[union-attr]
         return False  # NumPy scalars cannot be written to
-    return any(node.target in table for table in (OPERATIONS, IN_PLACE, VIEWS, FILLS, FACTORIES))
+    return any(node.target in table for table in (OPERATIONS, IN_PLACE, VIEWS, VIEW_FACTORIES, FILLS, FACTORIES))
+
+
+def _elements(node: Node) -> int:
+    """Returns the number of elements of a computed result."""
+    if node.op != "call_function" or not torch.is_tensor(node.meta["val"]):
+        return 0
+    return int(node.meta["val"].numel())
+
+
+def _is_large_product(node: Node) -> bool:
+    """Returns True if OpenBLAS would compute the product with several threads, or is slower than torch."""
+    if node.target not in PRODUCTS:
+        return False
+    first = PRODUCTS[node.target]
+    left, right = (node.args[first + offset].meta["val"].shape for offset in (0, 1))  # type: ignore[union-attr]
+    columns = right[-1] if len(right) > 1 else 1
+    is_row = min(left[-2] if len(left) > 1 else 1, columns) == 1
+    return bool(left.numel() * columns > (MAX_ROW_PRODUCT if is_row else MAX_PRODUCT))
 
 
 def _translated(traced: GraphModule) -> GraphModule:
@@ -103,13 +122,17 @@ def _translate(module: GraphModule, node: Node) -> None:
         module.graph.erase_node(node)
     elif node.target is aten.scalar_tensor.default:
         _precompute(module, node, np.full((), source, _dtype(node)))
-    elif node.target in FILLS and not any(user.target in IN_PLACE or user.target in VIEWS for user in node.users):
+    elif node.target in FILLS and not any(user.target in IN_PLACE or _is_view(user) for user in node.users):
         _precompute(module, node, _operation(node)())
-    elif node.target in VIEWS and source.op == "get_attr" and torch.is_tensor(node.meta["val"]):
+    elif _is_view(node) and source.op == "get_attr" and torch.is_tensor(node.meta["val"]):
         # the arrays of a graph do not move, so views of them stay valid
         _precompute(module, node, _operation(node)(getattr(module, source.target), *node.args[1:], **node.kwargs))
     else:
         node.target = _operation(node)
+
+
+def _is_view(node: Node) -> bool:
+    return node.target in VIEWS or node.target in VIEW_FACTORIES
 
 
 def _precompute(module: GraphModule, node: Node, array: Any) -> None:
@@ -129,8 +152,11 @@ def _dtype(node: Node) -> np.dtype[Any]:
 
 def _operation(node: Node) -> Callable[..., Any]:
     """Returns the NumPy version of a node's operation, with an explicit dtype if NumPy's default differs from torch's."""
-    if node.target in FACTORIES:
-        return FACTORIES[node.target](*node.args)
+    if _is_large_product(node):
+        return _by_torch(node)
+    factory = VIEW_FACTORIES.get(node.target) or FACTORIES.get(node.target)
+    if factory is not None:
+        return factory(*node.args, **node.kwargs)
     if node.target in FILLS:
         shape, dtype, value = tuple(node.meta["val"].shape), _dtype(node), FILLS[node.target]
         return lambda *_, **__: np.full(shape, value, dtype)
@@ -149,6 +175,19 @@ def _with(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
         return function(*arguments, **kwargs, **options)
 
     return call
+
+
+def _by_torch(node: Node) -> Callable[..., Any]:
+    """Returns torch's version of a product on arrays, with oneDNN where that is faster."""
+    if is_faster_with_onednn(node):
+        if node.target is aten.mm.default:
+            return lambda x, w: product(_tensor(x), _tensor(w).t(), None).numpy()
+        return lambda bias, x, w: product(_tensor(x), _tensor(w).t(), _tensor(bias)).numpy()
+    multiply = public_function(node)
+    return lambda *arrays: multiply(*[_tensor(array) for array in arrays]).numpy()
+
+
+_tensor: Callable[[Any], Tensor] = torch.from_numpy
 
 
 class _ResultDiffers(Exception):

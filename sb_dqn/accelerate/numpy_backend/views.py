@@ -17,27 +17,12 @@ THREADED_BYTES = 2**21
 """Size from which torch copies rows faster, since it uses several threads and NumPy one."""
 
 
-def _index_along(x: Array, dim: int, index: Any) -> Any:
-    """Returns a full index that applies `index` to one axis."""
-    before: tuple[Any, ...] = (slice(None),) * (dim % x.ndim)
-    return (*before, index)
-
-
-def _unsqueeze(x: Any, dim: int) -> Any:
-    x = np.asarray(x)
-    return np.expand_dims(x, dim) if dim < 0 else x[_index_along(x[..., None], dim, None)]
+def _transpose(x: Array) -> Any:
+    return x.T
 
 
 def _squeeze(x: Array, dim: int) -> Any:
     return x.squeeze(dim) if x.shape[dim] == 1 else x
-
-
-def _select(x: Array, dim: int, index: int) -> Any:
-    return x[_index_along(x, dim, index)]
-
-
-def _slice(x: Array, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1) -> Any:
-    return x[_index_along(x, dim, slice(start, end, step))]
 
 
 def _reshape(x: Array, shape: Sequence[int]) -> Any:
@@ -53,38 +38,81 @@ def _expand(x: Array, shape: Sequence[int]) -> Any:
     return np.broadcast_to(x, [old if new == -1 else new for new, old in zip(shape, old_shape, strict=True)])
 
 
-def _unfold(x: Array, dim: int, size: int, step: int) -> Any:
-    return sliding_window_view(x, size, dim, writeable=True)[_index_along(x, dim, slice(None, None, step))]
-
-
 def _unbind(x: Array, dim: int = 0) -> Any:
     return tuple(x if dim == 0 else np.moveaxis(x, dim, 0))
 
 
-def _split(x: Array, size: int, dim: int = 0) -> Any:
-    return np.split(x, range(size, x.shape[dim], size), dim)
-
-
-def _split_with_sizes(x: Array, sizes: Sequence[int], dim: int = 0) -> Any:
-    return np.split(x, np.cumsum(sizes)[:-1], dim)
-
-
 VIEWS: dict[Any, Operation] = {
-    aten.t.default: np.transpose,
+    aten.t.default: _transpose,
     aten.view.default: _reshape,
     aten._unsafe_view.default: _reshape,
     aten.squeeze.dim: _squeeze,
-    aten.unsqueeze.default: _unsqueeze,
-    aten.select.int: _select,
-    aten.slice.Tensor: _slice,
     aten.permute.default: _permute,
     aten.expand.default: _expand,
-    aten.unfold.default: _unfold,
     aten.unbind.int: _unbind,
-    aten.split.Tensor: _split,
-    aten.split_with_sizes.default: _split_with_sizes,
 }
 """Operations that return a view of their first argument."""
+
+
+def _index_along(dimensions: int, dim: int, index: Any) -> tuple[Any, ...]:
+    """Returns a full index that applies `index` to one axis."""
+    return (*(slice(None),) * (dim % dimensions), index)
+
+
+def _make_indexing(dimensions: int, dim: int, index: Any) -> Operation:
+    full = _index_along(dimensions, dim, index)
+
+    def indexed(x: Array, *_: Any) -> Any:
+        return x[full]
+
+    return indexed
+
+
+def _make_unsqueeze(x: Node, dim: int) -> Operation:
+    return _make_indexing(x.meta["val"].ndim + 1, dim, None)
+
+
+def _make_select(x: Node, dim: int, index: int) -> Operation:
+    return _make_indexing(x.meta["val"].ndim, dim, index)
+
+
+def _make_slice(x: Node, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1) -> Operation:
+    return _make_indexing(x.meta["val"].ndim, dim, slice(start, end, step))
+
+
+def _make_unfold(x: Node, dim: int, size: int, step: int) -> Operation:
+    steps = _index_along(x.meta["val"].ndim, dim, slice(None, None, step))
+
+    def unfold(x: Array, *_: Any) -> Any:
+        return sliding_window_view(x, size, dim, writeable=True)[steps]
+
+    return unfold
+
+
+def _make_split_with_sizes(x: Node, sizes: Sequence[int], dim: int = 0) -> Operation:
+    tensor, ends = x.meta["val"], np.cumsum(sizes).tolist()
+    parts = [_index_along(tensor.ndim, dim, slice(end - size, end)) for end, size in zip(ends, sizes, strict=True)]
+
+    def split(x: Array, *_: Any) -> Any:
+        return tuple([x[part] for part in parts])  # a list: a generator expression is slower
+
+    return split
+
+
+def _make_split(x: Node, size: int, dim: int = 0) -> Operation:
+    length = x.meta["val"].shape[dim]
+    return _make_split_with_sizes(x, [min(size, length - start) for start in range(0, length, size)], dim)
+
+
+VIEW_FACTORIES: dict[Any, Callable[..., Operation]] = {
+    aten.unsqueeze.default: _make_unsqueeze,
+    aten.select.int: _make_select,
+    aten.slice.Tensor: _make_slice,
+    aten.unfold.default: _make_unfold,
+    aten.split.Tensor: _make_split,
+    aten.split_with_sizes.default: _make_split_with_sizes,
+}
+"""Factories of views, which compute the index for their node in the graph once."""
 
 FILLS = {
     aten.zeros_like.default: 0,
@@ -128,6 +156,39 @@ def _make_scatter_add(x: Node, dim: int, index: Node, source: Node) -> Operation
     return scatter_add
 
 
+SCATTERED = {"amax": np.maximum, "amin": np.minimum, "sum": np.add, "prod": np.multiply}
+"""Reductions of `scatter_reduce` with their NumPy functions."""
+
+
+def _make_scatter_reduce(
+    x: Node, dim: int, index: Node, source: Node, reduce: str, *, include_self: bool = True
+) -> Operation:
+    if not include_self:
+        raise TypeError(f"include_self must be True, got {include_self}")
+    grids, axis = _index_grids(index, dim)
+    combine: Any = SCATTERED[reduce]
+
+    def scatter_reduce(x: Array, dim: int, index: Array, source: Array, reduce: str) -> Any:
+        grids[axis] = index
+        y = x.copy()
+        combine.at(y, tuple(grids), source)
+        return y
+
+    return scatter_reduce
+
+
+def _make_slice_backward(gradient: Node, sizes: Sequence[int], dim: int, start: int, end: int, step: int) -> Operation:
+    index = _index_along(len(sizes), dim, slice(start, end, step))
+    shape = tuple(sizes)
+
+    def slice_backward(gradient: Array, *_: Any) -> Any:
+        y = np.zeros(shape, gradient.dtype)
+        y[index] = gradient
+        return y
+
+    return slice_backward
+
+
 def _take_rows(x: Array, dim: int, index: Array) -> Any:
     return x.take(index, dim)
 
@@ -146,5 +207,7 @@ FACTORIES: dict[Any, Callable[..., Operation]] = {
     aten.index_select.default: _make_index_select,
     aten.gather.default: _make_gather,
     aten.scatter_add.default: _make_scatter_add,
+    aten.scatter_reduce.two: _make_scatter_reduce,
+    aten.slice_backward.default: _make_slice_backward,
 }
 """Factories of operations that depend on the shapes of their node in the graph."""

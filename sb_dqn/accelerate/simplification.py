@@ -1,0 +1,214 @@
+"""Simplification of recorded graphs: views without effect, constants and repeated operations are removed.
+
+All backends but the compiler run one call per node, so a node that computes nothing costs as much as one that does.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import torch
+from torch.fx import GraphModule, Node
+
+aten = torch.ops.aten
+
+RESHAPES = {aten.view.default, aten._unsafe_view.default, aten.unsqueeze.default, aten.squeeze.dim}
+"""Views that keep the order of the elements."""
+VIEWS = RESHAPES | {
+    aten.detach.default,
+    aten.t.default,
+    aten.expand.default,
+    aten.permute.default,
+    aten.select.int,
+    aten.slice.Tensor,
+    aten.unfold.default,
+    aten.unbind.int,
+    aten.split.Tensor,
+    aten.split_with_sizes.default,
+    operator.getitem,
+}
+CONSTANTS = {
+    aten.scalar_tensor.default,
+    aten.zeros_like.default,
+    aten.ones_like.default,
+    aten.new_zeros.default,
+    aten.zeros.default,
+    aten.ones.default,
+    aten.arange.default,
+    aten.arange.start,
+    aten.arange.start_step,
+}
+"""Operations whose result depends on shapes and numbers only."""
+WITH_NUMBERS: dict[Any, Any] = {
+    aten.add.Tensor: aten.add.Tensor,
+    aten.sub.Tensor: aten.sub.Tensor,
+    aten.mul.Tensor: aten.mul.Tensor,
+    aten.div.Tensor: aten.div.Tensor,
+    aten.gt.Scalar: aten.gt.Tensor,
+    aten.ge.Scalar: aten.ge.Tensor,
+    aten.lt.Scalar: aten.lt.Tensor,
+    aten.le.Scalar: aten.le.Tensor,
+    aten.eq.Scalar: aten.eq.Tensor,
+    aten.clamp_min.default: aten.maximum.default,
+    aten.clamp_max.default: aten.minimum.default,
+}
+"""Operations of a tensor and a number, with the same operation of two tensors."""
+ONES = {aten.ones_like.default, aten.ones.default}
+
+
+def simplify(module: GraphModule) -> None:
+    """Removes operations without effect from a recorded graph, in place; results and written memory stay the same.
+
+    Args:
+        module: graph of operations with `meta["val"]` of each node.
+    """
+    written = _written(module)
+    for node in list(module.graph.nodes):
+        replacement = _replacement(node, written)
+        if replacement is not None:
+            node.replace_all_uses_with(replacement)
+            module.graph.erase_node(node)
+    _merge_repeated(module, written)
+    written = _written(module)
+    for node in list(module.graph.nodes):
+        _use_tensors_for_numbers(module, node)
+        _hold_if_constant(module, node, written)
+    module.graph.eliminate_dead_code()
+    module.recompile()
+
+
+def is_in_place(node: Node) -> bool:
+    """Returns True if the operation of a node writes to its first argument."""
+    schema = getattr(node.target, "_schema", None)
+    return schema is not None and schema.is_mutable
+
+
+def _root(node: Node) -> Any:
+    """Returns the node whose memory a view refers to; for an attribute its name, since it may be read by several nodes."""
+    while node.op == "call_function" and (node.target in VIEWS or is_in_place(node)):
+        node = node.args[0]  # type: ignore[assignment]
+    return node.target if node.op == "get_attr" else node
+
+
+def _written(module: GraphModule) -> set[Any]:
+    return {_root(node) for node in module.graph.nodes if is_in_place(node)}
+
+
+def _replacement(node: Node, written: set[Any]) -> Node | None:
+    """Returns an earlier node with the same result; None if there is none."""
+    if node.op != "call_function" or not torch.is_tensor(node.meta.get("val")):
+        return None
+    source: Any = node.args[0] if node.args else None
+    if node.target is aten.detach.default:
+        return source  # type: ignore[no-any-return]
+    if node.target is aten.t.default and source.target is aten.t.default:
+        return source.args[0]  # type: ignore[no-any-return]
+    if node.target in RESHAPES:
+        while source.target in RESHAPES:
+            source = source.args[0]
+        if source.meta["val"].shape == node.meta["val"].shape:
+            return source  # type: ignore[no-any-return]
+        if source is not node.args[0]:
+            node.target = aten.view.default
+            node.args = (source, list(node.meta["val"].shape))
+    if node.target is aten.expand.default and source.meta["val"].shape == node.meta["val"].shape:
+        return source  # type: ignore[no-any-return]
+    if node.target is aten.mul.Tensor and not written & {_root(one) for one in (node, *node.all_input_nodes)}:
+        for one, other in (node.args, node.args[::-1]):
+            if isinstance(one, Node) and one.target in ONES and isinstance(other, Node) and _same_form(node, other):
+                return other
+    return None
+
+
+def _same_form(node: Node, other: Node) -> bool:
+    one, two = node.meta["val"], other.meta["val"]
+    return bool(one.shape == two.shape and one.dtype == two.dtype)
+
+
+def _merge_repeated(module: GraphModule, written: set[Any]) -> None:
+    """Merges operations of the same arguments between two writes, unless their results are written or returned."""
+    outputs = set(module.graph.find_nodes(op="output")[0].all_input_nodes)
+    seen: dict[Any, Node] = {}
+    for node in list(module.graph.nodes):
+        if node.op == "get_attr":
+            key: Any = node.target
+        elif node.op != "call_function" or node in outputs:
+            continue
+        elif is_in_place(node):
+            # attributes and views stay valid: they refer to memory
+            seen = {key: one for key, one in seen.items() if one.op == "get_attr" or one.target in VIEWS}
+            continue
+        elif node.target not in VIEWS and (_root(node) in written or not _is_deterministic(node)):
+            continue
+        else:
+            key = (node.target, _hashable(node.args), _hashable(node.kwargs))
+        first = seen.setdefault(key, node)
+        if first is not node:
+            node.replace_all_uses_with(first)
+            module.graph.erase_node(node)
+
+
+def _use_tensors_for_numbers(module: GraphModule, node: Node) -> None:
+    """Replaces the number in an operation of a tensor and a number, since torch makes a tensor of it at each call."""
+    if node.target not in WITH_NUMBERS or node.kwargs or type(node.args[1]) not in (int, float):
+        return
+    x: Any = node.args[0]
+    if not isinstance(x, Node):
+        return
+    dtype, number = x.meta["val"].dtype, node.args[1]
+    if dtype in (torch.float32, torch.float64) or (dtype == torch.int64 and type(number) is int):
+        held = _hold(module, node, torch.tensor(number, dtype=dtype))
+        node.target = WITH_NUMBERS[node.target]
+        node.args = (x, held)
+
+
+def _hold_if_constant(module: GraphModule, node: Node, written: set[Any]) -> None:
+    """Computes constants, and views of fixed memory, before the first replay."""
+    if node.op != "call_function" or not torch.is_tensor(node.meta.get("val")):
+        return
+    is_constant = node.target in CONSTANTS and node not in written
+    source = node.args[0] if node.args else None
+    is_fixed = node.target in VIEWS and isinstance(source, Node) and source.op == "get_attr"
+    if any(user.op == "output" for user in node.users) or not (is_constant or is_fixed):
+        return
+    with torch.no_grad():
+        if is_fixed:
+            tensor = getattr(module, str(source.target)).detach()  # type: ignore[union-attr]
+            value = node.target(tensor, *node.args[1:], **node.kwargs)  # type: ignore[operator]
+        else:
+            value = _constant(node)
+    node.replace_all_uses_with(_hold(module, node, value))
+    module.graph.erase_node(node)
+
+
+def _constant(node: Node) -> torch.Tensor:
+    shape, dtype = node.meta["val"].shape, node.meta["val"].dtype
+    if node.target is aten.scalar_tensor.default:
+        return torch.tensor(node.args[0], dtype=dtype)
+    if "arange" in str(node.target):
+        return torch.arange(*node.args, dtype=dtype)  # type: ignore[arg-type]
+    return (torch.ones if node.target in ONES else torch.zeros)(shape, dtype=dtype)
+
+
+def _hold(module: GraphModule, node: Node, value: torch.Tensor) -> Node:
+    """Makes a tensor an attribute of the graph; returns the node that reads it."""
+    name = f"held_{sum(1 for key in module._buffers if key.startswith('held_'))}"
+    module.register_buffer(name, value)  # TorchScript would compute once what depends on plain attributes only
+    with module.graph.inserting_before(node):
+        held = module.graph.create_node("get_attr", name)
+    held.meta = {"val": value}
+    return held
+
+
+def _is_deterministic(node: Node) -> bool:
+    return torch.Tag.nondeterministic_seeded not in getattr(node.target, "tags", ())
+
+
+def _hashable(value: Any) -> Any:
+    """Returns a key in which 1, 1.0 and True differ."""
+    if isinstance(value, list | tuple):
+        return tuple(_hashable(one) for one in value)
+    if isinstance(value, dict):
+        return tuple((name, _hashable(one)) for name, one in value.items())
+    return value if isinstance(value, Node) else (type(value), repr(value))

@@ -1,0 +1,118 @@
+"""Simplified graphs compute and write the same as recorded ones, with fewer operations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from sb_dqn.accelerate import backends, torchscript
+from sb_dqn.accelerate.fx_backend import FUNCTIONS, fx_replay
+from sb_dqn.accelerate.simplification import simplify
+from tests.accelerate.test_numpy_backend import CASES, as_tuple, examples
+
+
+def simplified(function: Callable[..., Any], example: tuple[Tensor, ...]) -> Any:
+    graph = backends._trace(function, example)
+    simplify(graph)
+    return graph
+
+
+def operations(graph: Any) -> list[str]:
+    return [str(node.target) for node in graph.graph.nodes if node.op == "call_function"]
+
+
+def by_torchscript(graph: Any, example: tuple[Tensor, ...]) -> Any:
+    if not torchscript.is_available():
+        pytest.skip("needs TorchScript")
+    return torchscript.torchscript_replay(graph, example)
+
+
+@pytest.mark.parametrize("replay", [fx_replay, by_torchscript])
+@pytest.mark.parametrize("simple", [True, False])
+@pytest.mark.parametrize("name", CASES)
+def test_every_operation(name: str, simple: bool, replay: Any) -> None:
+    function, arguments = CASES[name]
+    example = examples(arguments, 0)
+    graph = backends._trace(function, example)
+    if simple:
+        simplify(graph)
+    run = replay(graph, example)
+    for seed in range(1, 4):
+        given = examples(arguments, seed)
+        for found, expected in zip(as_tuple(run(*given)), as_tuple(function(*given)), strict=True):
+            torch.testing.assert_close(found, expected, equal_nan=True)
+            assert found.stride() == expected.stride() or not found.numel()
+
+
+def test_every_function_of_the_table_is_tested() -> None:
+    recorded = {
+        node.target
+        for function, arguments in CASES.values()
+        for node in backends._trace(function, examples(arguments, 0)).graph.nodes
+    }
+    missing = {str(one) for one in set(FUNCTIONS) - recorded}
+    assert missing <= {"aten.convolution.default", "aten.logical_and_.default"}  # in every CNN, in every update
+
+
+def test_views_and_constants_are_computed_before() -> None:
+    weight = torch.randn(3, 2)
+    graph = simplified(lambda x: (x @ weight.t().detach()).view(3).unsqueeze(0).squeeze(0) * 2, (torch.ones(1, 2),))
+    assert operations(graph) == ["aten.mm.default", "aten.squeeze.dim", "aten.mul.Tensor"]
+
+
+def test_repeated_operations_are_computed_once() -> None:
+    graph = simplified(lambda x: (x + 1) * (x + 1) + (x + 1.5), (torch.ones(2),))
+    assert operations(graph).count("aten.add.Tensor") == 3  # 1 and 1.5 differ, and the outer one
+
+
+def test_reads_before_and_after_a_write_differ() -> None:
+    held = torch.zeros(2)
+
+    def function(x: Tensor) -> tuple[Tensor, Tensor]:
+        before = held * 2
+        held.copy_(held + x)
+        return before + 0, held * 2 + 0
+
+    run = fx_replay(simplified(function, (torch.zeros(2),)), (torch.zeros(2),))
+    before, after = run(torch.ones(2))
+    assert before.tolist() == [0, 0]
+    assert after.tolist() == [2, 2]
+    assert held.tolist() == [1, 1]
+
+
+def test_equal_tensors_that_are_written_stay_apart() -> None:
+    def function(x: Tensor) -> tuple[Tensor, Tensor]:
+        one, other = torch.zeros_like(x), torch.zeros_like(x)
+        one.copy_(x)
+        return one + 0, other + 0
+
+    run = fx_replay(simplified(function, (torch.ones(2),)), (torch.ones(2),))
+    assert [found.tolist() for found in run(torch.ones(2))] == [[1, 1], [0, 0]]
+    assert [found.tolist() for found in run(torch.ones(2))] == [[1, 1], [0, 0]]
+
+
+@pytest.mark.parametrize("replay", [fx_replay, by_torchscript])
+def test_held_constants_are_not_folded_with_state(replay: Any) -> None:
+    weight = torch.ones(2, 3)
+
+    def function(x: Tensor) -> Tensor:
+        return x + (weight.t() * 2).sum(0)  # only state and numbers: it must be read again at each call
+
+    run = replay(simplified(function, (torch.zeros(2),)), (torch.zeros(2),))
+    weight.fill_(5)
+    for _ in range(4):  # TorchScript optimizes after the first calls
+        assert run(torch.zeros(2)).tolist() == [30, 30]
+    weight.fill_(1)
+    assert run(torch.zeros(2)).tolist() == [6, 6]
+
+
+def test_torchscript_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SB_DQN_TORCHSCRIPT", "0")
+    assert not torchscript.is_available()
+    monkeypatch.setattr(torch.jit, "trace", None)
+    x = torch.ones(3)
+    assert backends.accelerate(lambda x: x.roll(1, 0) + 1, (x,), "traced")(x).tolist() == [2, 2, 2]
