@@ -54,6 +54,8 @@ WITH_NUMBERS: dict[Any, Any] = {
     aten.clamp_max.default: aten.minimum.default,
 }
 """Operations of a tensor and a number, with the same operation of two tensors."""
+CONSTANT = "constant_"
+"""Prefix of the names of tensors that only the graph refers to, which never move."""
 ONES = {aten.ones_like.default, aten.ones.default}
 
 
@@ -178,7 +180,8 @@ def _hold_if_constant(module: GraphModule, node: Node, written: set[Any]) -> Non
             value = node.target(tensor, *node.args[1:], **node.kwargs)  # type: ignore[operator]
         else:
             value = _constant(node)
-    node.replace_all_uses_with(_hold(module, node, value))
+    is_view_of_state = is_fixed and not source.target.startswith(CONSTANT)  # type: ignore[union-attr]
+    node.replace_all_uses_with(_hold(module, node, value, "held_" if is_view_of_state else CONSTANT))
     module.graph.erase_node(node)
 
 
@@ -191,9 +194,9 @@ def _constant(node: Node) -> torch.Tensor:
     return (torch.ones if node.target in ONES else torch.zeros)(shape, dtype=dtype)
 
 
-def _hold(module: GraphModule, node: Node, value: torch.Tensor) -> Node:
+def _hold(module: GraphModule, node: Node, value: torch.Tensor, prefix: str = CONSTANT) -> Node:
     """Makes a tensor an attribute of the graph; returns the node that reads it."""
-    name = f"held_{sum(1 for key in module._buffers if key.startswith('held_'))}"
+    name = f"{prefix}{sum(1 for key in module._buffers if key.startswith(prefix))}"
     module.register_buffer(name, value)  # TorchScript would compute once what depends on plain attributes only
     with module.graph.inserting_before(node):
         held = module.graph.create_node("get_attr", name)

@@ -107,6 +107,9 @@ def _sum(x: Array) -> Any:
 
 
 def _sum_over(x: Array, dims: Sequence[int], keepdim: bool = False) -> Any:
+    if x.dtype == np.float64:
+        # the sums of a priority tree must be rounded as those that torch computes when a checkpoint is loaded
+        return torch.from_numpy(x).sum(tuple(dims), keepdim).numpy()
     return reduce_sum(x, tuple(dims), keepdims=keepdim)
 
 

@@ -12,9 +12,11 @@ from torch import Tensor
 from torch.fx import Graph, GraphModule, Node, map_arg
 
 from sb_dqn.accelerate.fx_backend import public_function
+from sb_dqn.accelerate.graph_code import function_of
 from sb_dqn.accelerate.numpy_backend.operations import DTYPES, IN_PLACE, OPERATIONS, aten
 from sb_dqn.accelerate.numpy_backend.views import FACTORIES, FILLS, VIEW_FACTORIES, VIEWS
 from sb_dqn.accelerate.onednn_linear import is_faster_with_onednn, product
+from sb_dqn.accelerate.simplification import CONSTANT
 
 PRODUCTS = {aten.mm.default: 0, aten.bmm.default: 0, aten.mv.default: 0, aten.addmm.default: 1}
 """Matrix products, with the position of the first factor among the arguments."""
@@ -44,17 +46,14 @@ def numpy_replay(traced: GraphModule, example: tuple[Tensor, ...]) -> Callable[.
             _check(module, [tensor.numpy() for tensor in example])
     except (_ResultDiffers, TypeError, ValueError, KeyError, IndexError, AttributeError):
         return None  # the NumPy version does not support an argument
-    module.recompile()
-    forward, addresses = module.forward, _addresses(traced)
+    forward, addresses = _function(module), _addresses(traced)
 
     @np.errstate(all="ignore")  # torch does not warn of a division by 0 either
     def run(*inputs: Tensor) -> Any:
         nonlocal forward, addresses
         for tensor, address in addresses:
             if tensor.data_ptr() != address:
-                module = _translated(traced)
-                module.recompile()
-                forward, addresses = module.forward, _addresses(traced)
+                forward, addresses = _function(_translated(traced)), _addresses(traced)
                 break
         result = forward(*[tensor.numpy() for tensor in inputs])
         if isinstance(result, tuple):
@@ -64,9 +63,15 @@ def numpy_replay(traced: GraphModule, example: tuple[Tensor, ...]) -> Callable[.
     return run
 
 
+def _function(translated: GraphModule) -> Callable[..., Any]:
+    names = [str(node.target) for node in translated.graph.find_nodes(op="get_attr")]
+    return function_of(translated.graph, {name: getattr(translated, name) for name in names})
+
+
 def _addresses(traced: GraphModule) -> list[tuple[Tensor, int]]:
     """Returns a tensor of each storage in a graph with its address, which changes if it is sent to another process."""
-    attributes = [getattr(traced, str(node.target)) for node in traced.graph.nodes if node.op == "get_attr"]
+    names = [str(node.target) for node in traced.graph.nodes if node.op == "get_attr"]
+    attributes = [getattr(traced, name) for name in names if not name.startswith(CONSTANT)]
     by_storage = {tensor.untyped_storage().data_ptr(): tensor for tensor in attributes if torch.is_tensor(tensor)}
     return [(tensor, tensor.data_ptr()) for tensor in by_storage.values()]
 
