@@ -35,6 +35,9 @@ MODELS: dict[str, tuple[str, int, str, int, dict[str, Any]]] = {
 }
 
 
+PRIORITIZED = ("PERDQN of 4 lanes", "a mix of priorities", "Rainbow")
+
+
 def trained(name: str) -> Any:
     algorithm, count, kind, steps, settings = MODELS[name]
     if kind == "frames":
@@ -47,7 +50,9 @@ def trained(name: str) -> Any:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_models_are_those_of_host_memory(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    if "frames" in name:  # stacks that are gathered on the device do not go through a recording
+    # stacks that are gathered on the device do not go through a recording, and NumPy, which replays recordings with a
+    # priority tree in host memory only, sums in another order
+    if "frames" in name or name in PRIORITIZED:
         run_eagerly(monkeypatch)
     here = trained(name)
     # of the ring alone: recurrent layers would take single steps, whose matrix products round otherwise

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
+import mmap
 import re
 import subprocess
 import sys
 from typing import Any
 
-import numpy as np
 import pytest
 
 from scripts.benchmarks import model_churn
@@ -40,5 +40,10 @@ def test_models_and_steps_leave_little_behind(mode: str) -> None:
 def test_what_is_kept_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """Decoy: 1 MiB that each model leaves behind."""
     kept: list[Any] = []
-    monkeypatch.setattr(model_churn, "train", lambda steps: kept.append(np.ones(2**17)))
+
+    def leak(steps: int) -> None:
+        kept.append(mmap.mmap(-1, 2**20))  # new pages, also where the C library has freed ones
+        kept[-1].write(b"1" * 2**20)
+
+    monkeypatch.setattr(model_churn, "train", leak)
     assert 7.0 < model_churn.growth_by_models(8, 150) < 12.0
