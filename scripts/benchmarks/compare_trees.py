@@ -6,7 +6,7 @@ Usage: python scripts/benchmarks/compare_trees.py BEFORE AFTER [NAME ...] [--blo
     python scripts/benchmarks/compare_trees.py /tmp/before . cartpole-default pong-1
 
 NAME is a training benchmark of `scripts/bench`; without one, all of `DEFAULT` are run. Both checkouts train at the same
-time in two processes, of which one always waits: they take turns of about a second, so that a slower minute of the machine
+time in two processes, of which one always waits: they take turns of about half a second, so that a slower minute of the machine
 slows both. The ratio (after / before) is computed for each pair of turns. Run it on an otherwise idle machine.
 """
 
@@ -28,7 +28,7 @@ if "--worker" not in sys.argv:  # a worker imports the scripts of its own checko
     sys.path.insert(0, str(ROOT))  # so that this runs as a file, from anywhere
 
 DEFAULT = ("cartpole-default", "cartpole-zoo", "pong-1", "cartpole-ppo", "pendulum-sac")
-TURN = 1.0
+TURN = 0.4
 """Seconds of a turn, about."""
 LEAST = 256
 """Env steps of a turn, and what they are a multiple of: benchmark settings update in blocks of that size."""
