@@ -9,7 +9,7 @@ import operator
 from typing import Any
 
 import torch
-from torch.fx import GraphModule, Node
+from torch.fx import Graph, GraphModule, Node
 
 aten = torch.ops.aten
 
@@ -65,14 +65,14 @@ def simplify(module: GraphModule) -> None:
     Args:
         module: graph of operations with `meta["val"]` of each node.
     """
-    written = _written(module)
+    written = written_roots(module.graph)
     for node in list(module.graph.nodes):
         replacement = _replacement(node, written)
         if replacement is not None:
             node.replace_all_uses_with(replacement)
             module.graph.erase_node(node)
     _merge_repeated(module, written)
-    written = _written(module)
+    written = written_roots(module.graph)
     for node in list(module.graph.nodes):
         _use_tensors_for_numbers(module, node)
         _hold_if_constant(module, node, written)
@@ -86,15 +86,16 @@ def is_in_place(node: Node) -> bool:
     return schema is not None and schema.is_mutable
 
 
-def _root(node: Node) -> Any:
+def root(node: Node) -> Any:
     """Returns the node whose memory a view refers to; for an attribute its name, since it may be read by several nodes."""
     while node.op == "call_function" and (node.target in VIEWS or is_in_place(node)):
         node = node.args[0]  # type: ignore[assignment]
     return node.target if node.op == "get_attr" else node
 
 
-def _written(module: GraphModule) -> set[Any]:
-    return {_root(node) for node in module.graph.nodes if is_in_place(node)}
+def written_roots(graph: Graph) -> set[Any]:
+    """Returns the roots of all memory that a graph writes."""
+    return {root(node) for node in graph.nodes if is_in_place(node)}
 
 
 def _replacement(node: Node, written: set[Any]) -> Node | None:
@@ -116,7 +117,7 @@ def _replacement(node: Node, written: set[Any]) -> Node | None:
             node.args = (source, list(node.meta["val"].shape))
     if node.target is aten.expand.default and source.meta["val"].shape == node.meta["val"].shape:
         return source  # type: ignore[no-any-return]
-    if node.target is aten.mul.Tensor and not written & {_root(one) for one in (node, *node.all_input_nodes)}:
+    if node.target is aten.mul.Tensor and not written & {root(one) for one in (node, *node.all_input_nodes)}:
         for one, other in (node.args, node.args[::-1]):
             if isinstance(one, Node) and one.target in ONES and isinstance(other, Node) and _same_form(node, other):
                 return other
@@ -141,7 +142,7 @@ def _merge_repeated(module: GraphModule, written: set[Any]) -> None:
             # attributes and views stay valid: they refer to memory
             seen = {key: one for key, one in seen.items() if one.op == "get_attr" or one.target in VIEWS}
             continue
-        elif node.target not in VIEWS and (_root(node) in written or not _is_deterministic(node)):
+        elif node.target not in VIEWS and (root(node) in written or not _is_deterministic(node)):
             continue
         else:
             key = (node.target, _hashable(node.args), _hashable(node.kwargs))

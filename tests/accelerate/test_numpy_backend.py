@@ -388,6 +388,18 @@ def test_a_result_does_not_share_memory_that_is_written() -> None:
     assert after.tolist() == [2, 0, 0]
 
 
+def test_an_expanded_view_follows_writes() -> None:
+    def function(x: Tensor) -> Tensor:
+        kept = x + 0
+        wide = kept.unsqueeze(0).expand(3, 2)
+        kept.mul_(x)
+        return wide * 2
+
+    replay = replayed(function, (torch.ones(2),))
+    assert replay is not None
+    assert replay(torch.tensor([2.0, 3.0])).tolist() == [[8, 18]] * 3
+
+
 def test_dividing_by_zero_is_silent_as_in_torch() -> None:
     replay = replayed(lambda x: (1 / x, x.log()), (torch.ones(2),))
     assert replay is not None

@@ -16,7 +16,7 @@ from sb_dqn.accelerate.graph_code import function_of
 from sb_dqn.accelerate.numpy_backend.operations import DTYPES, IN_PLACE, OPERATIONS, aten
 from sb_dqn.accelerate.numpy_backend.views import FACTORIES, FILLS, VIEW_FACTORIES, VIEWS
 from sb_dqn.accelerate.onednn_linear import is_faster_with_onednn, product
-from sb_dqn.accelerate.simplification import CONSTANT
+from sb_dqn.accelerate.simplification import CONSTANT, root, written_roots
 
 PRODUCTS = {aten.mm.default: 0, aten.bmm.default: 0, aten.mv.default: 0, aten.addmm.default: 1}
 """Matrix products, with the position of the first factor among the arguments."""
@@ -108,6 +108,9 @@ def _translated(traced: GraphModule) -> GraphModule:
     graph = Graph()
     graph.output(graph.graph_copy(traced.graph, {}))
     module = GraphModule(traced, graph)
+    written = written_roots(graph)
+    for node in graph.find_nodes(op="call_function", target=aten.expand.default):
+        node.meta["is_written"] = root(node) in written  # before the operations are translated
     for node in list(graph.nodes):
         if node.op == "get_attr" and torch.is_tensor(tensor := getattr(module, node.target)):
             delattr(module, node.target)
@@ -165,6 +168,8 @@ def _operation(node: Node) -> Callable[..., Any]:
     if node.target in FILLS:
         shape, dtype, value = tuple(node.meta["val"].shape), _dtype(node), FILLS[node.target]
         return lambda *_, **__: np.full(shape, value, dtype)
+    if node.target is aten.expand.default and _elements(node) <= MAX_ELEMENTS and not node.meta["is_written"]:
+        return _copy_of_expanded(node)
     function = {**OPERATIONS, **IN_PLACE, **VIEWS}[node.target]
     if isinstance(function, np.ufunc) and node.meta["val"].dtype != torch.bool:
         operands = [_dtype(arg) if isinstance(arg, Node) else arg for arg in node.args]
@@ -180,6 +185,18 @@ def _with(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
         return function(*arguments, **kwargs, **options)
 
     return call
+
+
+def _copy_of_expanded(node: Node) -> Callable[..., Any]:
+    """Returns a copy in place of an expanded view of memory that no operation writes; `np.broadcast_to` takes longer."""
+    shape, dtype = tuple(node.meta["val"].shape), _dtype(node)
+
+    def expand(x: Any, _: Any) -> Any:
+        y = np.empty(shape, dtype)
+        y[...] = x
+        return y
+
+    return expand
 
 
 def _by_torch(node: Node) -> Callable[..., Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -142,18 +143,27 @@ def _make_gather(x: Node, dim: int, index: Node) -> Operation:
 
 def _make_scatter_add(x: Node, dim: int, index: Node, source: Node) -> Operation:
     grids, axis = _index_grids(index, dim)
+    tensor = x.meta["val"]
     unique = index.meta["val"].shape[axis] == 1  # no cell occurs twice
+    strides = [math.prod(tensor.shape[number + 1 :]) for number in range(tensor.ndim)]
+    others: Any = sum(
+        grid * stride for number, (grid, stride) in enumerate(zip(grids, strides, strict=True)) if number != axis
+    )
 
-    def scatter_add(x: Array, dim: int, index: Array, source: Array) -> Any:
+    def scatter_add_once(x: Array, dim: int, index: Array, source: Array) -> Any:
         grids[axis] = index
         y = x.copy()
-        if unique:
-            y[tuple(grids)] += source
-        else:
-            np.add.at(y, tuple(grids), source)
+        y[tuple(grids)] += source
         return y
 
-    return scatter_add
+    def scatter_add(x: Array, dim: int, index: Array, source: Array) -> Any:
+        cells = (index * strides[axis] + others).reshape(-1)
+        added = np.bincount(cells, source.reshape(-1), x.size).reshape(x.shape)  # several times as fast as np.add.at
+        return (x + added).astype(x.dtype)
+
+    if source.meta["val"].shape != index.meta["val"].shape:
+        raise ValueError("source and index must be of one shape")
+    return scatter_add_once if unique else scatter_add
 
 
 SCATTERED = {"amax": np.maximum, "amin": np.minimum, "sum": np.add, "prod": np.multiply}
