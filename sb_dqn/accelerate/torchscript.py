@@ -1,6 +1,6 @@
 """Replay of recorded graphs by TorchScript, which is deprecated in torch and unavailable from Python 3.14 on.
 
-It runs a graph without Python. `fx_backend` computes the same in 1.06 to 1.2 times the time for updates of several hundred
+It runs a graph without Python. `fx_backend` computes the same in 1.06 to 1.23 times the time for updates of several hundred
 operations of medium size, such as SAC's with layers of 256 units. This file can be deleted without other changes than the
 removal of its call in `backends.py`.
 """

@@ -23,7 +23,6 @@ from sb_dqn.callbacks.base import BaseCallback, Trainer
 from sb_dqn.callbacks.compose import as_callback
 from sb_dqn.callbacks.progress import ProgressBarCallback
 from sb_dqn.core.model_file import reading
-from sb_dqn.devices import is_host_visible
 from sb_dqn.envs.statistics import EpisodeStatistics
 from sb_dqn.errors import ConfigurationError, EnvironmentFault
 from sb_dqn.logger import Logger, configure
@@ -226,7 +225,6 @@ class TrainingRun:
         self.logs = logs
         self.facts = facts
         self.finite = finite
-        self.is_host_visible = is_host_visible(finite.device)
         self.log_interval = log_interval
         self.user_callback: BaseCallback | None = callback
         first = as_callback(callback)
@@ -327,9 +325,6 @@ class TrainingRun:
 
     def record(self, update: Update) -> None:
         """Records the loss and reports of an update; they stay on the device until a log line needs them."""
-        if not self.is_host_visible:  # a captured update writes its results to the same memory each time
-            packed = _packed(update)
-            update = Update(packed[0], packed[1], packed[2:])
         self.recent.append(update)
         if not self.skips:
             self.counters.n_updates += 1
@@ -384,7 +379,7 @@ class TrainingRun:
 
     def _reported(self) -> torch.Tensor:
         """Returns loss, gradient norm and reports of the latest updates, `[U, 2 + reports]`."""
-        return torch.stack([_packed(update) for update in self.recent])
+        return torch.stack([torch.cat([u.loss.view(1), u.grad_norm.view(1), u.facts]) for u in self.recent])
 
     def check_finite(self) -> None:
         """Raises an error if a loss or gradient of this run was NaN or infinite; synchronizes with the device."""
@@ -394,8 +389,3 @@ class TrainingRun:
                 f"{self.counters.num_timesteps}). Lower learning_rate, set max_grad_norm, or bound the rewards. The model may "
                 f"hold NaN now: continue from the last checkpoint."
             )
-
-
-def _packed(update: Update) -> Tensor:
-    """Returns loss, gradient norm and reports of an update as one new tensor `[2 + reports]`."""
-    return torch.cat([update.loss.view(1), update.grad_norm.view(1), update.facts])

@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import gc
 import warnings
+from typing import Any
 from unittest.mock import patch
 
 from scripts.benchmarks.components import resident_bytes
@@ -21,11 +22,11 @@ WARM_UP = 5
 MIB = 2**20
 
 
-def train(steps: int) -> None:
-    """Makes a model with prioritized replay, trains it, and deletes it."""
+def make_model() -> Any:
+    """Returns a small model with prioritized replay."""
     from sb_dqn import DQN
 
-    model = DQN(
+    return DQN(
         "MlpPolicy",
         "CartPole-v1",
         learning_starts=100,
@@ -34,6 +35,11 @@ def train(steps: int) -> None:
         seed=0,
         device="cpu",
     )
+
+
+def train(steps: int) -> None:
+    """Makes a model with prioritized replay, trains it, and deletes it."""
+    model = make_model()
     model.learn(steps)
     del model
     gc.collect()
@@ -51,17 +57,7 @@ def growth_by_models(models: int, steps: int) -> float:
 
 def growth_by_steps(steps: int) -> float:
     """Returns the growth in MiB by `steps` further env steps of a model that has trained for as many as a tenth."""
-    from sb_dqn import DQN
-
-    model = DQN(
-        "MlpPolicy",
-        "CartPole-v1",
-        learning_starts=100,
-        buffer_size=1_000,
-        prioritized_replay=True,
-        seed=0,
-        device="cpu",
-    )
+    model = make_model()
     model.learn(max(steps // 10, 300))
     gc.collect()
     before = resident_bytes()
