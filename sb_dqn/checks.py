@@ -14,6 +14,8 @@ from typing import Any, TypeVar
 from sb_dqn.errors import ConfigurationError, nearest
 
 S = TypeVar("S")
+LONG_LIST = 8
+"""Number of allowed keys up to which an error lists them all; above it, the three nearest."""
 
 
 def check_int(name: str, value: Any, low: float, high: int | None = None, also: Collection[int] = ()) -> int:
@@ -183,6 +185,11 @@ def check_keys(name: str, value: Mapping[str, Any] | None, allowed: Collection[s
     options = check_mapping(name, value)
     for key in options:
         if key not in allowed:
+            if len(allowed) > LONG_LIST:
+                raise ConfigurationError(
+                    f"keys of {name} must be among its {len(allowed)} documented ones, got {key!r}. Use one of them."
+                    f"{nearest(str(key), allowed)}"
+                )
             raise ConfigurationError(
                 f"keys of {name} must be among {sorted(allowed)}, got {key!r}. Use one of them.{nearest(str(key), allowed)}"
             )

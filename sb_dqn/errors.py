@@ -35,9 +35,17 @@ class MemoryBudgetError(MemoryError):
 
 
 def nearest(name: str, allowed: Iterable[str], count: int = 3, cutoff: float = 0.5) -> str:
-    """Returns `" Did you mean 'a' or 'b'?"` with the names closest to `name`, or an empty string."""
-    close = difflib.get_close_matches(name, list(allowed), n=count, cutoff=cutoff)
+    """Returns `" Did you mean 'a' or 'b'?"` with the names closest to `name`, or those it abbreviates, or an empty string."""
+    names = list(allowed)
+    close = difflib.get_close_matches(name, names, n=count, cutoff=cutoff)
+    if not close:
+        close = [other for other in names if _abbreviates(name, other)][:count]
     return f" Did you mean {' or '.join(repr(match) for match in close)}?" if close else ""
+
+
+def _abbreviates(name: str, other: str) -> bool:
+    """Returns True if each letter of `name` begins a word of `other`, as in "lr" and "learning_rate"."""
+    return bool(name) and name == "".join(word[:1] for word in other.split("_"))
 
 
 def no_attribute(owner: object, name: str, elsewhere: Mapping[str, str], known: Iterable[str] = ()) -> AttributeError:

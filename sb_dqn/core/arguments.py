@@ -66,7 +66,8 @@ def check_keywords(cls: type[Any], keywords: Mapping[str, Any]) -> None:
             reason, fix = HER if wants_her(name, value) else (UNUSED_KEYWORDS[name], "Leave it out")
             raise ConfigurationError(f"{name} must be unset for {cls.__name__}, got {value!r}: {reason}. {fix}.")
         raise ConfigurationError(
-            f"arguments of {cls.__name__} must be among {sorted(allowed)}, got {name!r}. Use one of them.{nearest(name, allowed)}"
+            f"arguments of {cls.__name__} must be among those that help({cls.__name__}) lists, got {name!r}. Use one of them."
+            f"{nearest(name, allowed)}"
         )
 
 

@@ -63,6 +63,17 @@ def spec_of(env_id: str) -> Any:
         ) from error
 
 
+EXTRAS = {"box2d": "box2d", "mujoco": "mujoco", "classic_control": "render"}
+"""Part of the name of the module that defines an environment, to the extra of this package with its packages."""
+
+
+def _extra_of(spec: Any) -> str:
+    """Returns the fix for missing packages of an environment."""
+    entry = str(spec.entry_point)
+    extra = next((extra for part, extra in EXTRAS.items() if part in entry), None)
+    return "Install the missing package." if extra is None else f"Run pip install 'sb_dqn[{extra}]'."
+
+
 def make_env(env_id: str | Callable[..., Env], kwargs: Mapping[str, Any] | None = None) -> Env:
     """Makes one env by id or factory.
 
@@ -82,7 +93,7 @@ def make_env(env_id: str | Callable[..., Env], kwargs: Mapping[str, Any] | None 
         return MinAtarGame(env) if is_minatar(spec) else env
     except (gymnasium.error.DependencyNotInstalled, ImportError) as error:
         raise ConfigurationError(
-            f"packages of environment {env_id!r} must be installed, got an import error ({error}). Install the missing package."
+            f"packages of environment {env_id!r} must be installed, got an import error ({error}). {_extra_of(spec)}"
         ) from error
     except TypeError as error:
         if not kwargs:

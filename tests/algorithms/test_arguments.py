@@ -111,7 +111,7 @@ def test_values_that_are_allowed(name: str, value: Any) -> None:
     [
         ("gama", "got 'gama'. Use one of them. Did you mean 'gamma'"),
         ("learning_rat", "Did you mean 'learning_rate'"),
-        ("lr", "must be among .*'learning_rate'"),
+        ("lr", "must be among those that help.*got 'lr'. Use one of them. Did you mean 'learning_rate'"),
         ("buffersize", "Did you mean 'buffer_size'"),
         ("optimize_memory_usage", "each frame is stored once anyway. Leave it out"),
         ("replay_buffer_class", "Dict observations combine without it. Leave it out"),

@@ -432,7 +432,7 @@ def test_a_stacked_observation_is_what_predict_takes_too() -> None:
         ({"q_lambda": -0.1}, "q_lambda must be .* got -0.1"),
         ({"q_lambda": float("nan")}, "q_lambda must be .* got nan"),
         ({"loss": "mae"}, "loss must be .* got 'mae'"),
-        ({"gae_lambda": 0.9}, "PQN must be among .*'q_lambda'.* got 'gae_lambda'"),
+        ({"gae_lambda": 0.9}, "PQN must be among .* got 'gae_lambda'.*'q_lambda'"),
         ({"buffer_size": 100}, "PQN must be among .* got 'buffer_size'"),
         ({"dueling": 1}, "dueling must be .* got 1"),
         ({"max_grad_norm": 0}, "max_grad_norm must be .* got 0"),

@@ -204,7 +204,8 @@ def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(gymnasium, "make", missing)
     with pytest.raises(
-        ConfigurationError, match=r"packages of environment 'LunarLander-v3' must be installed.*gymnasium\[box2d\]"
+        ConfigurationError,
+        match=r"packages of environment 'LunarLander-v3' must be installed.*pip install 'sb_dqn\[box2d\]'",
     ):
         make_env("LunarLander-v3", {})
 
