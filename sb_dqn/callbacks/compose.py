@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from sb_dqn.callbacks.base import BaseCallback, FunctionCallback, Locals
+from sb_dqn.callbacks.foreign import ForeignCallback, has_hooks
 from sb_dqn.callbacks.frequency import Every
 from sb_dqn.checks import check_callable
 from sb_dqn.errors import ConfigurationError
@@ -88,7 +89,7 @@ class ConvertCallback(BaseCallback):
         return result is None or bool(result)
 
 
-MaybeCallback: TypeAlias = BaseCallback | FunctionCallback | Iterable[Any] | None
+MaybeCallback: TypeAlias = BaseCallback | FunctionCallback | Iterable[Any] | Any | None
 """Types that `learn` accepts as `callback`."""
 
 
@@ -96,7 +97,8 @@ def as_callback(callback: MaybeCallback, name: str = "callback") -> BaseCallback
     """Converts the argument `callback` of `learn` to a callback object.
 
     Args:
-        callback: None, a callback, a function `(locals, globals) -> bool | None`, or a list of these.
+        callback: None, a callback, one with the methods of Stable-Baselines3's, a function `(locals, globals) -> bool | None`,
+            or a list of these.
         name: name of the argument, for error messages.
 
     Raises:
@@ -109,14 +111,10 @@ def as_callback(callback: MaybeCallback, name: str = "callback") -> BaseCallback
     if inspect.isclass(callback):
         class_name = callback.__name__
         raise ConfigurationError(f"{name} must be an object, got the class {class_name}. Pass {class_name}(...).")
+    if has_hooks(callback):
+        return ForeignCallback(callback)
     if callable(callback):
         return ConvertCallback(check_callable(name, callback, "locals", "globals"))
-    if any(base.__module__.startswith("stable_baselines3.") for base in type(callback).__mro__):
-        class_name = type(callback).__name__
-        raise ConfigurationError(
-            f"{name} must be a callback of sb_dqn, got {class_name} of Stable-Baselines3. Import it from sb_dqn.callbacks, "
-            f"or derive {class_name} from sb_dqn.callbacks.BaseCallback."
-        )
     if isinstance(callback, (str, bytes, Mapping)) or not isinstance(callback, Iterable):
         raise ConfigurationError(
             f"{name} must be None, a function (locals, globals) -> bool, a callback or a list of these, got {callback!r}. "

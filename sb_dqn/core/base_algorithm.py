@@ -16,6 +16,7 @@ from typing_extensions import Self
 
 from sb_dqn.accelerate import Mode, are_small, choose_mode, keep_freed_memory, limit_threads
 from sb_dqn.callbacks.compose import as_callback
+from sb_dqn.callbacks.normalizers import find_normalizer
 from sb_dqn.checks import check_int
 from sb_dqn.core import checkpointing, model_file
 from sb_dqn.core.action_selection import ActionSelector
@@ -521,6 +522,10 @@ class BaseAlgorithm(ABC):
     def get_env(self) -> Any:
         """Returns the environment as it was passed or made; None if there is none."""
         return None if self.stream is None else self.stream.env
+
+    def get_vec_normalize_env(self) -> Any:
+        """Returns the `VecNormalize` of a Stable-Baselines3 `VecEnv`; None if the environment has none."""
+        return find_normalizer(self.get_env())
 
     def set_logger(self, logger: Logger) -> None:
         """Logs to `logger`; the caller closes it."""

@@ -45,8 +45,7 @@ RENAMED = {
 REPLACED = {
     "_last_obs": "There is none: read self.locals['new_obs'] in a callback",
     "_last_episode_starts": "There is none: read self.locals['dones'] in a callback",
-    "_vec_normalize_env": "Read get_env(), if VecNormalize was given; our own statistics are normalizer",
-    "get_vec_normalize_env": "Call get_env(), if VecNormalize was given; our own statistics are normalizer",
+    "_vec_normalize_env": "Call get_vec_normalize_env(); our own statistics are normalizer",
     "policy_class": "Read type(model.policy)",
     "policy_aliases": "There are none: see sb_dqn.policies",
     "start_time": "There is none: the log has time/time_elapsed",

@@ -178,10 +178,10 @@ class TickLocals(Mapping[str, Any]):
         return infos
 
     def __iter__(self) -> Iterator[str]:
-        return iter(NAMES)
+        return iter(name for name in NAMES if self.rows is not None or name in self.facts or name == "env")
 
     def __len__(self) -> int:
-        return len(NAMES)
+        return sum(1 for _ in self)
 
 
 class TrainingRun:

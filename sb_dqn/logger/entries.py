@@ -91,6 +91,9 @@ def _text_or_number(value: Any) -> str | float | None:
     return value if isinstance(value, str | float | int | None) else str(value)
 
 
+MEDIA: dict[str, type[Media]] = {cls.__name__: cls for cls in (Video, Figure, Image, HParam)}
+
+
 class FormatUnsupportedError(ConfigurationError):
     """Raised for a value that a sink cannot write; exclude the sink with `exclude=` of `record`."""
 
@@ -105,6 +108,8 @@ class FormatUnsupportedError(ConfigurationError):
 def plain(value: Any) -> Any:
     """Converts 0-d tensors, 0-d arrays and NumPy numbers to Python numbers, and other tensors to NumPy arrays.
 
+    The media types of Stable-Baselines3's logger, which have the same names and fields, become those of this module.
+
     Copying a tensor to the host synchronizes with its device, so this happens at `dump` and not at `record`.
     """
     # not imported here: without an import by the caller, `value` cannot be one of their objects
@@ -116,6 +121,8 @@ def plain(value: Any) -> Any:
         return (value.float() if value.dtype == torch.bfloat16 else value).numpy()
     if numpy is not None and isinstance(value, (numpy.generic, numpy.ndarray)) and value.ndim == 0:
         return value.item()
+    if type(value).__module__ == "stable_baselines3.common.logger" and type(value).__name__ in MEDIA:
+        return MEDIA[type(value).__name__](**vars(value))
     return value
 
 

@@ -127,7 +127,7 @@ def test_the_callback_of_their_manual_that_logs_hyper_parameters(tmp_path: Path,
         ("gama", "DQN has no attribute 'gama'. Did you mean 'gamma'"),
         ("q_net", "DQN has no attribute 'q_net'. Read policy.q_net.$"),
         ("lr_schedule", "Read rate_schedule, a function of env step and horizon"),
-        ("get_vec_normalize_env", r"Call get_env\(\), if VecNormalize was given"),
+        ("_vec_normalize_env", r"Call get_vec_normalize_env\(\)"),
         ("batch", "no attribute 'batch'.$"),  # nothing is close to it
         ("policy_kwarg", "Did you mean 'policy_kwargs'"),
     ],
