@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,9 +13,11 @@ from torch.fx import GraphModule
 
 from sb_dqn import devices
 from sb_dqn.accelerate.backends import _trace
-from sb_dqn.algorithms import ALGORITHMS
+from sb_dqn.algorithms import ALGORITHMS, SAC
 from sb_dqn.buffers import ReplayBuffer
-from tests.combinations import Combination, covering, label, make, make_pqn
+from tests.choices import Choices
+from tests.combinations import TORSOS, Combination, covering, label, make, make_pqn
+from tests.continuous import Reach
 from tests.tiny import Tiny, lanes, quick, run_eagerly
 
 READS = {
@@ -23,17 +26,37 @@ READS = {
 }  # fmt: skip
 """Operations that read a value, or whose shape depends on one."""
 INDEXED = {"index", "_unsafe_index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index_put"}
-OTHERS: dict[str, dict[str, Any]] = {
-    "PERDQN": {"prioritized_replay": {"uniform_mix": 0.3}, "n_steps": 3},
-    "Rainbow": {"buffer_size": 200},
-    "R2D2": {},
-    "SAC": {},
-    "PPO": {"n_steps": 10, "batch_size": 10, "clip_range_vf": 0.2},
-    "recurrent PPO": {"n_steps": 8, "batch_size": 8, "policy": "MlpLstmPolicy"},
-    "A2C": {},
-    "VPG": {},
-    "REINFORCE": {},
+RECURRENT: dict[str, Any] = {"policy": "MlpLstmPolicy", "policy_kwargs": {"net_arch": [8], "lstm_hidden_size": 6}}
+REPLAYED: dict[str, Any] = {**RECURRENT, "sequences": {"batch_T": 4, "warmup_T": 2, "store_rnn_state_interval": 2}}
+ROLLOUT: dict[str, Any] = {"n_steps": 8, "batch_size": 8}
+IMPALA = {"features_dim": 8, "widths": (2, 2, 2), "spectral_norm": True, "adaptive_pool": (2, 2)}
+BTR_FROM_FRAMES: dict[str, Any] = {
+    "policy": "CnnPolicy",
+    "env": "image",
+    "policy_kwargs": {"features_extractor_class": "ImpalaCNN", "features_extractor_kwargs": IMPALA},
 }
+OF_ALGORITHMS: dict[str, dict[str, Any]] = {
+    **{name: {} for name in ALGORITHMS},
+    "PERDQN": {"prioritized_replay": {"uniform_mix": 0.3}, "n_steps": 3},
+    "PPO": {**ROLLOUT, "clip_range_vf": 0.2, "target_kl": 10.0},
+    "PQN": {"n_steps": 10},
+}
+"""Settings of a model of each algorithm."""
+OTHERS: dict[str, dict[str, Any]] = {
+    "BTR from frames": BTR_FROM_FRAMES,
+    "BTR in bf16": {**BTR_FROM_FRAMES, "precision": "bf16"},
+    "Rainbow, normalized": {"normalize_observations": True, "normalize_rewards": True},
+    "PPO, normalized": {**ROLLOUT, "normalize_observations": True, "normalize_rewards": True},
+    "SAC of boxes": {"env": "box"},
+    "PPO of boxes": {**ROLLOUT, "env": "box"},
+    "PPO from frames": {**ROLLOUT, "policy": "CnnPolicy", "env": "image", "policy_kwargs": TORSOS["frames"]},
+    "DQN with an LSTM": {**REPLAYED, "prioritized_replay": True, "double_q": True},
+    **{f"{name} with an LSTM": REPLAYED for name in ("CategoricalDQN", "QRDQN", "IQN", "FQF", "MunchausenDQN")},
+    "A2C with an LSTM": {**RECURRENT, "n_steps": 8},
+    "PPO with an LSTM": {**ROLLOUT, **RECURRENT},
+}
+"""Switches besides those of `tests.combinations`."""
+ENVS: dict[str, Any] = {"box": Reach, "image": partial(Choices, "frames", "discrete", False)}
 PAIRS = covering(2)
 
 
@@ -53,6 +76,8 @@ def faults(graph: GraphModule) -> list[str]:
             found.append(f"{name} has a boolean index")
         if not all(isinstance(size, int) for value in values if torch.is_tensor(value) for size in value.shape):
             found.append(f"{name} has a shape that depends on values")
+        if name.startswith("lift_fresh"):
+            found.append(f"{name} copies a tensor of the host, made in each call")
         if str(node.kwargs.get("device", "cpu")) != "cpu":
             found.append(f"{name} copies to another device")
     return found
@@ -86,12 +111,15 @@ def test_pqn_can_be_captured(combination: Combination) -> None:
     assert faults(recorded(make_pqn(combination).learn(24))) == []
 
 
-@pytest.mark.parametrize("name", OTHERS)
-def test_other_algorithms_can_be_captured(name: str) -> None:
-    algorithm: Any = ALGORITHMS[name.removeprefix("recurrent ")]
-    kwargs = {"policy_kwargs": {"net_arch": [8], "lstm_hidden_size": 6}} if name.startswith("recurrent") else {}
-    model = quick(lanes(2, Tiny), algorithm=algorithm, **OTHERS[name], **kwargs)
-    assert faults(recorded(model.learn(80))) == []
+@pytest.mark.parametrize(("name", "settings"), {**OF_ALGORITHMS, **OTHERS}.items(), ids=[*OF_ALGORITHMS, *OTHERS])
+def test_every_algorithm_can_be_captured(name: str, settings: dict[str, Any]) -> None:
+    settings = dict(settings)
+    algorithm: Any = ALGORITHMS[name.split()[0].removesuffix(",")]
+    if algorithm is SAC:
+        settings.setdefault("env", "box")
+    env = ENVS.get(settings.pop("env", ""), Tiny)
+    model = quick(lanes(2, env), algorithm=algorithm, **settings)
+    assert faults(recorded(model.learn(40))) == []
 
 
 DECOYS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -101,6 +129,8 @@ DECOYS: dict[str, Callable[[Tensor], Tensor]] = {
     "masked_select": lambda x: x.masked_select(x > 0.5),
     "multinomial": lambda x: torch.multinomial(x, 2),
     "repeat_interleave": lambda x: x.repeat_interleave((x > 0.5).long()),
+    "_to_copy": lambda x: x.to("meta"),
+    "lift_fresh_copy": lambda x: x + torch.tensor([1.0, 2.0, 3.0]),
 }
 
 

@@ -1,4 +1,4 @@
-"""Whole models with replay and rollouts stored as on a GPU: the same parameters, bit for bit, as with host memory."""
+"""Whole models that store rows and act as on a GPU: the same parameters, bit for bit, as with host memory."""
 
 from __future__ import annotations
 
@@ -8,59 +8,71 @@ from typing import Any
 import pytest
 import torch
 
+from sb_dqn import devices
 from sb_dqn.algorithms import ALGORITHMS
-from sb_dqn.buffers import ring
+from sb_dqn.nn.layers import recurrent
 from tests.choices import Choices
 from tests.combinations import TORSOS
+from tests.continuous import Reach
 from tests.tiny import QUICK_SEQUENCES, Tiny, lanes, quick, run_eagerly
 
-MODELS: dict[str, tuple[str, int, str, int, dict[str, Any]]] = {
-    "DQN": ("DQN", 1, "vector", 1_500, {}),
-    "DQN from dicts of 3 lanes": ("DQN", 3, "dict", 1_500, {"policy": "MultiInputPolicy"}),
-    "PERDQN of 4 lanes": ("PERDQN", 4, "vector", 1_500, {"n_steps": 3}),
-    "a mix of priorities": ("PERDQN", 2, "vector", 1_500, {"prioritized_replay": {"uniform_mix": 0.3}}),
-    "Rainbow": ("Rainbow", 1, "vector", 1_500, {"train_freq": 4}),
-    "R2D2": ("R2D2", 2, "vector", 1_000, {**QUICK_SEQUENCES, "replay_ratio": 8}),
-    "PPO": ("PPO", 3, "vector", 600, {"n_steps": 30, "batch_size": 15, "n_epochs": 8}),
-    "PQN": ("PQN", 3, "vector", 1_100, {}),
-    "DQN from frames": ("DQN", 2, "frames", 1_400, {"policy": "CnnPolicy"}),
-    "PQN from frames": ("PQN", 2, "frames", 1_100, {"policy": "CnnPolicy"}),
-    "PPO from frames": (
-        "PPO",
-        2,
-        "frames",
-        700,
-        {"policy": "CnnPolicy", "n_steps": 20, "batch_size": 10, "n_epochs": 5},
-    ),
+LONG = ("DQN", "PERDQN", "PPO", "R2D2", "Rainbow", "SAC")
+"""Models that train for 1,500 steps; the others for 500, since what they add is in each update."""
+ON_POLICY: dict[str, Any] = {"n_steps": 30, "batch_size": 15, "n_epochs": 8}
+FRAMES: dict[str, Any] = {"policy": "CnnPolicy", "policy_kwargs": TORSOS["frames"]}
+RECURRENT: dict[str, Any] = {"policy": "MlpLstmPolicy", "policy_kwargs": {"net_arch": [8], "lstm_hidden_size": 6}}
+
+OF_ALGORITHMS: dict[str, dict[str, Any]] = {
+    **{name: {"train_freq": 4} for name in ALGORITHMS},
+    "A2C": {"lanes": 2},
+    "BTR": {"train_freq": 4, "exploration": {"schedule": 0.1}},
+    "DQN": {},
+    "PERDQN": {"n_steps": 3, "lanes": 4},
+    "PPO": {**ON_POLICY, "lanes": 3},
+    "PQN": {"lanes": 3},
+    "R2D2": {**QUICK_SEQUENCES, "replay_ratio": 2, "lanes": 2},
+    "REINFORCE": {},
+    "Rainbow": {"train_freq": 8},
+    "SAC": {"env": "box", "train_freq": 8, "lanes": 2},
+    "VPG": {},
+}
+"""Settings of a model of each algorithm; "env" and "lanes" are not the constructor's."""
+OTHERS: dict[str, dict[str, Any]] = {
+    "DQN of dicts": {"env": "dict", "policy": "MultiInputPolicy", "lanes": 3},
+    "PERDQN with a uniform share": {"prioritized_replay": {"uniform_mix": 0.3}, "train_freq": 8, "lanes": 2},
+    "PPO with an LSTM": {**ON_POLICY, **RECURRENT, "batch_size": 30, "n_epochs": 4, "lanes": 2},
+    "DQN from frames": {**FRAMES, "env": "frames", "lanes": 2},
+    "PQN from frames": {**FRAMES, "env": "frames", "lanes": 2},
+    "PPO from frames": {**FRAMES, "env": "frames", "lanes": 2, "n_steps": 20, "batch_size": 10, "n_epochs": 3},
+}
+ENVS: dict[str, Any] = {
+    "box": Reach,
+    "dict": partial(Tiny, "dict", 7),
+    "frames": partial(Choices, "frames", "discrete", False),
 }
 
 
-PRIORITIZED = ("PERDQN of 4 lanes", "a mix of priorities", "Rainbow")
+def trained(name: str, settings: dict[str, Any]) -> Any:
+    settings = dict(settings)
+    env = lanes(settings.pop("lanes", 1), ENVS.get(settings.pop("env", ""), partial(Tiny, length=7)))
+    return quick(env, algorithm=ALGORITHMS[name.split()[0]], **settings).learn(1_500 if name in LONG else 500)
 
 
-def trained(name: str) -> Any:
-    algorithm, count, kind, steps, settings = MODELS[name]
-    if kind == "frames":
-        env = lanes(count, partial(Choices, "frames", "discrete", False))
-        settings = {**settings, "policy_kwargs": TORSOS["frames"]}
-    else:
-        env = lanes(count, lambda: Tiny(kind, length=7))
-    return quick(env, algorithm=ALGORITHMS[algorithm], **settings).learn(steps)
+@pytest.fixture(autouse=True)
+def same_rounding(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs eagerly and unrolls by single steps everywhere: NumPy's sums and longer stretches round otherwise."""
+    run_eagerly(monkeypatch)
+    monkeypatch.setattr(recurrent, "is_host_visible", lambda device: False)
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_models_are_those_of_host_memory(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    # stacks that are gathered on the device do not go through a recording, and NumPy, which replays recordings with a
-    # priority tree in host memory only, sums in another order
-    if "frames" in name or name in PRIORITIZED:
-        run_eagerly(monkeypatch)
-    here = trained(name)
-    # of the ring alone: recurrent layers would take single steps, whose matrix products round otherwise
-    monkeypatch.setattr(ring, "is_host_visible", lambda device: False)
-    there = trained(name)
+@pytest.mark.parametrize(("name", "settings"), {**OF_ALGORITHMS, **OTHERS}.items(), ids=[*OF_ALGORITHMS, *OTHERS])
+def test_models_are_those_of_host_memory(name: str, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    here = trained(name, settings)
+    monkeypatch.setattr(devices, "HOST_DEVICES", ())
+    there = trained(name, settings)
     assert here._experience.ring.host_visible
     assert not there._experience.ring.host_visible
-    assert there._n_updates == here._n_updates >= 300
+    assert there._n_updates == here._n_updates >= 30
     assert torch.equal(there.learner.flat, here.learner.flat)
     for key, column in here._experience.ring.columns.items():
         assert torch.equal(there._experience.ring.columns[key], column), key
