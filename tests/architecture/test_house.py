@@ -20,7 +20,7 @@ FLOORS = {
     **dict.fromkeys(["policies", "callbacks"], 4),
     **dict.fromkeys(["core", "presets", "plotting"], 5),
     **dict.fromkeys(["algorithms"], 6),
-    **dict.fromkeys(["cli"], 7),
+    **dict.fromkeys(["cli", "sb3"], 7),
 }
 """Room (a folder or a single file) to floor. A room imports from its own floor at most, and never in a circle."""
 
@@ -158,6 +158,14 @@ def test_the_nevers(name: str) -> None:
             faults += breaks_floors(module, tree, known) + imports_root(module, tree, known)
             faults += forbidden_calls(module, tree) + autoreset_reads(module, tree)
     assert faults == []
+
+
+def test_the_native_library_does_not_import_the_room_of_stable_baselines3() -> None:
+    known = set(MODULES)
+    targets = [
+        target for module, tree in MODULES.items() if room(module) != "sb3" for target, _ in imports(tree, known)
+    ]
+    assert not [target for target in targets if room(target) == "sb3"]
 
 
 def test_no_import_circle_of_any_kind() -> None:

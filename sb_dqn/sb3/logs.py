@@ -1,0 +1,56 @@
+"""Logger and episode statistics of Stable-Baselines3 for the training loop of this library."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+from stable_baselines3.common.utils import configure_logger
+
+from sb_dqn.core.training_run import Logs
+from sb_dqn.envs.statistics import Episode, EpisodeStatistics
+from sb_dqn.types import Rows, Slot
+
+
+class TheirLogs(Logs):
+    """Opens loggers of Stable-Baselines3; the last one stays readable after `learn`."""
+
+    _logger: Any
+
+    @property
+    def logger(self) -> Any:
+        if self._logger is None:
+            self._logger = configure_logger(0, None)
+        return self._logger
+
+    def open(self, name: str, new_run: bool) -> None:
+        self.name = name
+        if self.is_ours:
+            super().close()
+            self._logger = configure_logger(self.verbose, self.tensorboard_log, name, new_run)
+
+    def close(self) -> None:
+        """Does nothing: the logger is closed when the next one opens."""
+
+
+class MonitorStatistics(EpisodeStatistics):
+    """Statistics with the returns that a `Monitor` reports, where there is one: raw rewards and whole games."""
+
+    _computed: deque[dict[str, float]]
+    """Episodes that ended in this tick, by the rewards that the environment returned."""
+    _monitored = False
+    """True once a Monitor has reported an episode: a lost life without a report then ends none."""
+
+    def _finish(self, slot: Slot) -> None:
+        kept, self.ep_info_buffer = self.ep_info_buffer, deque()
+        super()._finish(slot)
+        self.ep_info_buffer, self._computed = kept, self.ep_info_buffer
+
+    def update(self, rows: Rows) -> list[Episode]:
+        self._computed = deque()
+        finished = super().update(rows)
+        if finished:
+            reported = [info["episode"] for info in rows.make_infos() if "episode" in info]
+            self.ep_info_buffer.extend(reported or ([] if self._monitored else self._computed))
+            self._monitored = self._monitored or bool(reported)
+        return finished

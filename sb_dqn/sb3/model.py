@@ -1,0 +1,268 @@
+"""The conventions of Stable-Baselines3 for the algorithms of this library, as one mixin."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Iterable
+from pathlib import Path
+from typing import IO, Any, ClassVar, NamedTuple
+from weakref import ref
+
+import numpy as np
+from stable_baselines3.common.base_class import BaseAlgorithm as TheirAlgorithm
+from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm as TheirOffPolicy
+from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm as TheirOnPolicy
+from stable_baselines3.common.preprocessing import maybe_transpose
+from stable_baselines3.common.utils import get_system_info, set_random_seed
+from typing_extensions import Self
+
+from sb_dqn.core.arguments import bind_arguments, check_keywords
+from sb_dqn.core.off_policy_algorithm import OffPolicyAlgorithm
+from sb_dqn.envs.streams.open import Stream
+from sb_dqn.errors import ConfigurationError
+from sb_dqn.sb3.known_classes import imported_modules_of
+from sb_dqn.sb3.logs import MonitorStatistics, TheirLogs
+from sb_dqn.sb3.policy import add_their_methods
+from sb_dqn.sb3.replay import ReplayView
+from sb_dqn.sb3.settings import native_env, native_policy, native_policy_kwargs, native_settings
+from sb_dqn.types import Blueprint
+
+
+class Call(NamedTuple):
+    """Arguments of the constructor of this library."""
+
+    policy: Any
+    env: Any
+    settings: dict[str, Any]
+
+
+Algorithm: Any = object
+"""The algorithm that a subclass of the mixin lists second."""
+
+
+class TheirConventions(Algorithm):  # type: ignore[misc]  # it uses the methods and attributes of the algorithm
+    """Signature, environments, frequencies, logger and attributes of Stable-Baselines3.
+
+    A subclass lists this class before the algorithm, and names their class: `class DQN(TheirConventions, dqn.DQN, theirs=...)`.
+    """
+
+    theirs: ClassVar[type[Any]]
+    """Class of Stable-Baselines3 or its contrib package with the same name."""
+    native: ClassVar[type[Any]]
+    """The algorithm of this library."""
+    their_signature: ClassVar[inspect.Signature]
+
+    def __init_subclass__(cls, theirs: type[Any] | None = None, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if theirs is None:  # a user's subclass
+            return
+        cls.theirs = theirs
+        cls.native = cls.__bases__[1]
+        own = inspect.signature(cls).parameters  # every keyword of this library
+        found = dict(inspect.signature(theirs).parameters)
+        further = [each.replace(kind=each.KEYWORD_ONLY) for name, each in own.items() if name not in found]
+        cls.their_signature = inspect.Signature([*found.values(), *further])
+        cls.__signature__ = cls.their_signature  # read by inspect.signature
+        TheirAlgorithm.register(cls)
+        (TheirOffPolicy if issubclass(cls, OffPolicyAlgorithm) else TheirOnPolicy).register(cls)
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        """Leaves the arguments to the constructor, which a user's subclass may call with others."""
+        return object.__new__(cls)
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        call = self._native_call(args, kwargs)
+        self.arguments = bind_arguments(self.native, (call.policy, call.env), call.settings)
+        if call.settings.get("seed") is not None:
+            set_random_seed(call.settings["seed"])
+        super().__init__(call.policy, call.env, **call.settings)
+        self.logs = TheirLogs(self.verbose, self.tensorboard_log)
+        self._count_by_monitor()
+        add_their_methods(self.policy, ref(self))
+
+    @classmethod
+    def _native_call(cls, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
+        """Returns the arguments of this library's constructor; those of `load` are so already."""
+        env = kwargs.get("env", args[1] if len(args) > 1 else None)
+        if isinstance(env, (Stream, Blueprint)):
+            rest = {name: value for name, value in kwargs.items() if name not in ("policy", "env")}
+            return Call(kwargs.get("policy", args[0] if args else None), env, rest)
+        check_keywords(
+            cls.native, {name: kwargs[name] for name in kwargs.keys() - cls.their_signature.parameters.keys()}
+        )
+        bound = cls.their_signature.bind(*args, **kwargs)
+        passed = set(bound.arguments)
+        bound.apply_defaults()
+        defaults = inspect.signature(cls.theirs).parameters
+        arguments = {name: value for name, value in bound.arguments.items() if name in passed or name in defaults}
+        env = cls.wrap_env(arguments.pop("env"), int(arguments.get("verbose") or 0))
+        policy = native_policy(arguments.pop("policy"), cls.theirs.policy_aliases)
+        policy_kwargs = arguments.pop("policy_kwargs", None)
+        settings = native_settings(cls.__name__, arguments, getattr(env, "num_envs", 1))
+        space = getattr(env, "single_observation_space", getattr(env, "observation_space", None))
+        settings["policy_kwargs"] = native_policy_kwargs(cls.__name__, policy_kwargs, space)
+        return Call(policy, env, cls.adapt_settings(settings))
+
+    @classmethod
+    def wrap_env(cls, env: Any, verbose: int = 0) -> Any:
+        """Returns an environment as their constructor wraps it."""
+        return native_env(env, verbose)
+
+    @classmethod
+    def adapt_settings(cls, settings: dict[str, Any]) -> dict[str, Any]:
+        """Returns the keyword arguments with the differences of one algorithm."""
+        return settings
+
+    def _count_by_monitor(self) -> None:
+        window: int = self.arguments["stats_window_size"]
+        self.statistics = MonitorStatistics(self.n_envs, window)
+
+    # -- verbs
+
+    def learn(
+        self,
+        total_timesteps: int,
+        callback: Any = None,
+        log_interval: int | None = None,
+        tb_log_name: str | None = None,
+        reset_num_timesteps: bool = True,
+        progress_bar: bool = False,
+        **kwargs: Any,
+    ) -> Self:
+        """Trains the model, as their `learn`: on-policy methods finish the last rollout."""
+        if reset_num_timesteps and "_resume_from" not in kwargs:
+            self._count_by_monitor()
+        if not self.keeps_replay:
+            whole = int(self.n_steps) * self.n_envs
+            total_timesteps = max(1, math.ceil(total_timesteps / whole)) * whole
+        super().learn(total_timesteps, callback, log_interval, tb_log_name, reset_num_timesteps, progress_bar, **kwargs)
+        return self
+
+    def predict(
+        self, observation: Any, state: Any = None, episode_start: Any = None, deterministic: bool = False, **kwargs: Any
+    ) -> Any:
+        """Returns the actions and the next state; images may have channels last, as the environment makes them."""
+        if isinstance(observation, tuple) and len(observation) == 2 and isinstance(observation[1], dict):
+            raise ValueError(
+                "observation must be an array or a dict. You have passed a tuple to the predict() function: you are probably mixing "
+                "Gym API, `obs, info = env.reset()`, with SB3 VecEnv API, `obs = vec_env.reset()`."
+            )
+        space = self.observation_space
+        if isinstance(observation, dict):
+            observation = {key: maybe_transpose(value, space[key]) for key, value in observation.items()}
+        else:
+            observation = maybe_transpose(observation, space)
+        action, state = super().predict(observation, state, episode_start, deterministic, **kwargs)
+        return np.asarray(action), state
+
+    def set_env(self, env: Any, force_reset: bool = True) -> None:
+        """Changes the environment to another one of the same spaces and number of lanes."""
+        super().set_env(self.wrap_env(env, self.verbose))
+        self._count_by_monitor()
+
+    def set_random_seed(self, seed: int | None = None) -> None:
+        """Seeds the model, its environment at the next reset, and the global generators, as theirs does; None changes nothing."""
+        if seed is None:
+            return
+        set_random_seed(seed)
+        super().set_random_seed(seed)
+
+    def save(
+        self,
+        path: str | Path | IO[bytes],
+        exclude: Iterable[str] | None = None,
+        include: Iterable[str] | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        """Writes a model file of this library, which holds no pickle; folders are created.
+
+        Args:
+            path: of the zip.
+            exclude: accepted; the content of a file is fixed.
+            include: names to add; none can be, since buffers and environments have files of their own.
+            kwargs: `full`, `trust`, `incremental`, `background` of this library.
+
+        Raises:
+            ConfigurationError: `include` names something.
+        """
+        if include is not None and (names := sorted(include)):
+            raise ConfigurationError(
+                f"include must be empty, got {names}: the content of a file is fixed. Call save_replay_buffer, or "
+                f"save(path, full=True) for all that a continuation needs."
+            )
+        if isinstance(path, (str, Path)):
+            Path(path).parent.mkdir(parents=True, exist_ok=True)
+        return super().save(path, **kwargs)
+
+    @classmethod
+    def load(
+        cls,
+        path: str | Path | IO[bytes],
+        env: Any = None,
+        device: Any = "auto",
+        custom_objects: dict[str, Any] | None = None,
+        print_system_info: bool = False,
+        force_reset: bool = True,
+        **kwargs: Any,
+    ) -> Self:
+        """Returns a model from a file that `save` wrote; see `load` of this library."""
+        if print_system_info:
+            print("== CURRENT SYSTEM INFO ==")
+            get_system_info()
+        env = cls.wrap_env(env)
+        custom_objects = imported_modules_of(path) | (custom_objects or {})
+        lanes = getattr(env, "num_envs", 1)
+        model: Self = super().load(path, env, device, custom_objects, **native_settings(cls.__name__, kwargs, lanes))
+        return model
+
+    # -- attributes
+
+    @property
+    def replay_buffer(self) -> ReplayView | None:
+        """The replay buffer; None without an environment."""
+        if not self.keeps_replay:
+            raise AttributeError(f"{type(self).__name__} has no attribute 'replay_buffer'")
+        if self.stream is None:
+            return None
+        return ReplayView(self.replay, self.predictor.actions, float(self.gamma))
+
+    @property
+    def q_net(self) -> Any:
+        return self.policy.q_net
+
+    @property
+    def q_net_target(self) -> Any:
+        return self.policy.q_net_target
+
+    @property
+    def lr_schedule(self) -> Any:
+        """Learning rate as a function of the remaining progress."""
+        horizon = max(self._total_timesteps, 10**6)
+        return lambda progress: self.rate_schedule(round((1.0 - progress) * horizon), horizon)
+
+    @property
+    def _episode_num(self) -> int:
+        return int(self.statistics.num_episodes)
+
+    @property
+    def _vec_normalize_env(self) -> Any:
+        return self.get_vec_normalize_env()
+
+    @property
+    def policy_class(self) -> type[Any]:
+        return type(self.policy)
+
+    @property
+    def exploration_rate(self) -> float:
+        rate: float = super().exploration_rate
+        return rate
+
+    @exploration_rate.setter
+    def exploration_rate(self, rate: float) -> None:
+        """Sets epsilon; while learning the schedule lowers it."""
+        self.exploration.load_state_dict({"epsilon": rate})
+        self.exploration.epsilon = rate
+
+    use_sde = False
+    action_noise = None

@@ -1,0 +1,143 @@
+"""Methods of Stable-Baselines3's policies for the policies of this library."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+from weakref import ReferenceType
+
+import torch
+from stable_baselines3.common.policies import BaseModel, BasePolicy
+from torch import Tensor
+
+from sb_dqn.policies.actor_critic import ActorCriticPolicy
+from sb_dqn.policies.q_policy import QPolicy
+
+Obs = Any
+"""A tensor `[N, *shape]`, or a dict of tensors for a Dict space."""
+
+
+def flat(obs: Obs) -> dict[str, Tensor]:
+    """Returns observations as the networks of this library take them."""
+    return dict(obs) if isinstance(obs, Mapping) else {"obs": obs}
+
+
+class PolicyMethods:
+    """Methods that all of their policies have."""
+
+    _model: ReferenceType[Any]
+    """The model, which must outlive its policy."""
+    observation_space: Any
+    action_space: Any
+
+    obs_to_tensor = BaseModel.obs_to_tensor
+    is_vectorized_observation = BaseModel.is_vectorized_observation
+    scale_action = BasePolicy.scale_action
+    unscale_action = BasePolicy.unscale_action
+
+    @property
+    def device(self) -> torch.device:
+        """Device of the networks."""
+        device: torch.device = self._model().device  # type: ignore[union-attr]
+        return device
+
+    @property
+    def optimizer(self) -> Any:
+        """The optimizer of the model; its parameters are one flat tensor."""
+        return self._model().learner.optimizer  # type: ignore[union-attr]
+
+    @property
+    def squash_output(self) -> bool:
+        """False: `predict` returns actions in the units of the space."""
+        return False
+
+    def predict(self, *args: Any, **kwargs: Any) -> Any:
+        """Returns the actions and the next state; see `predict` of the model."""
+        return self._model().predict(*args, **kwargs)  # type: ignore[union-attr]
+
+    def set_training_mode(self, mode: bool) -> None:
+        """Does nothing: the training loop sets the mode of the networks."""
+
+
+class QMethods(PolicyMethods):
+    """Methods of their DQN policies."""
+
+    def forward(self, obs: Obs, deterministic: bool = True) -> Tensor:
+        """Returns the best actions `[N]`."""
+        return self._predict(obs, deterministic)
+
+    def _predict(self, obs: Obs, deterministic: bool = True) -> Tensor:
+        policy: Any = self
+        actions: Tensor = policy.greedy(flat(obs))
+        return actions
+
+
+class ActorCriticMethods(PolicyMethods):
+    """Methods of their actor-critic policies."""
+
+    def forward(self, obs: Obs, deterministic: bool = False) -> tuple[Tensor, Tensor, Tensor]:
+        """Returns actions, values `[N, 1]` and log-probabilities `[N]`."""
+        policy: Any = self
+        output = policy.net(flat(obs))
+        drawn = torch.as_tensor(policy.draw(self._model().rng.predict, len(output.value)))  # type: ignore[union-attr]
+        distribution = output.policy
+        sample = distribution.mode() if deterministic else distribution.sample(drawn.to(output.value.device))
+        return policy.action_head.to_action(sample), output.value.unsqueeze(-1), distribution.log_prob(sample)
+
+    def _predict(self, obs: Obs, deterministic: bool = False) -> Tensor:
+        return self.forward(obs, deterministic)[0]
+
+    def predict_values(self, obs: Obs) -> Tensor:
+        """Returns values `[N, 1]`."""
+        policy: Any = self
+        values: Tensor = policy.net.value(flat(obs))
+        return values.unsqueeze(-1)
+
+    def evaluate_actions(
+        self, obs: Obs, actions: Tensor, action_masks: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Returns values `[N, 1]`, log-probabilities `[N]` of actions, and entropies `[N]`."""
+        policy: Any = self
+        output = policy.net(flat(obs), action_masks)
+        values = output.value.unsqueeze(-1)
+        sample = actions.flatten(1) if actions.dim() > 1 else actions
+        if policy.action_head.extras == {}:  # choices
+            sample = sample.long().squeeze(-1) if sample.dim() > 1 and sample.shape[-1] == 1 else sample.long()
+        return values, output.policy.log_prob(sample), output.policy.entropy(sample)
+
+    def get_distribution(self, obs: Obs) -> Any:
+        """Returns the distribution over actions; it has `sample`, `mode`, `log_prob` and `entropy`."""
+        policy: Any = self
+        return policy.net.policy(flat(obs))
+
+
+class TakesTensors:
+    """A Q-network that maps a tensor of observations to a tensor of action values, as theirs do."""
+
+    def __call__(self, obs: Any, *args: Any, **kwargs: Any) -> Any:
+        call: Any = super().__call__  # type: ignore[misc]  # that of nn.Module
+        return call({"obs": obs}).q if isinstance(obs, Tensor) else call(obs, *args, **kwargs)
+
+
+@cache
+def _with(methods: Any, cls: Any) -> type[Any]:
+    """Returns a subclass of `cls` that has further methods."""
+    return type(cls.__name__, (methods, cls), {"__module__": __name__, "__doc__": cls.__doc__})
+
+
+def add_their_methods(policy: Any, model: ReferenceType[Any]) -> None:
+    """Gives a policy of this library the methods of theirs."""
+    methods: Any = PolicyMethods
+    if isinstance(policy, QPolicy):
+        methods = QMethods
+        for name in ("q_net", "q_net_target"):
+            net = policy._modules.get(name)
+            if net is not None:
+                net_kind: Any = type(net)
+                net.__class__ = _with(TakesTensors, net_kind)
+    elif isinstance(policy, ActorCriticPolicy):
+        methods = ActorCriticMethods
+    kind: Any = type(policy)
+    policy.__class__ = _with(methods, kind)
+    policy.__dict__["_model"] = model

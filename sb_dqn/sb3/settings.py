@@ -1,0 +1,158 @@
+"""Constructor arguments of Stable-Baselines3 as those of this library."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from gymnasium import spaces
+from stable_baselines3.common.base_class import BaseAlgorithm as TheirAlgorithm
+from stable_baselines3.common.base_class import maybe_make_env
+from stable_baselines3.common.buffers import (
+    DictReplayBuffer,
+    DictRolloutBuffer,
+    NStepReplayBuffer,
+    ReplayBuffer,
+    RolloutBuffer,
+)
+from stable_baselines3.common.policies import BasePolicy
+from stable_baselines3.common.preprocessing import is_image_space
+from stable_baselines3.common.utils import ConstantSchedule, FloatSchedule, LinearSchedule
+from stable_baselines3.common.vec_env import VecEnv
+
+from sb_dqn.core.sb3_compat import HER, UNUSED_KEYWORDS, wants_her
+from sb_dqn.envs.streams.open import Stream
+from sb_dqn.errors import ConfigurationError
+from sb_dqn.schedules import Linear
+from sb_dqn.types import Blueprint
+
+NO_EFFECT: Mapping[str, tuple[Any, ...]] = {
+    "optimize_memory_usage": (False, True),  # each observation is stored once in any case
+    "use_sde": (False,),
+    "use_sde_at_warmup": (False,),
+    "action_noise": (None,),
+    "replay_buffer_class": (None, ReplayBuffer, DictReplayBuffer, NStepReplayBuffer),
+    "replay_buffer_kwargs": (None, {}, {"handle_timeout_termination": True}),
+    "rollout_buffer_class": (None, RolloutBuffer, DictRolloutBuffer),
+    "rollout_buffer_kwargs": (None, {}),
+    "_init_setup_model": (True,),
+}
+"""Keywords that this library does not have, with the values that need nothing."""
+
+SDE_ONLY = ("sde_sample_freq",)
+"""Keywords that Stable-Baselines3 ignores without `use_sde`."""
+
+SMALLEST = 8
+"""Rows that each environment has in the smallest replay buffer."""
+
+POLICY_NO_EFFECT: Mapping[str, tuple[Any, ...]] = {
+    "use_sde": (False,),
+    "full_std": (True, False),
+    "use_expln": (True, False),
+    "clip_mean": (2.0,),
+    "lstm_kwargs": (None, {}),
+}
+"""Keys of `policy_kwargs` that this library does not have, with the values that need nothing."""
+
+
+def native_env(env: Any, verbose: int) -> Any:
+    """Returns an environment as Stable-Baselines3 makes it: a `VecEnv` with a Monitor and images with channels first.
+
+    Vector environments of other libraries are returned unchanged.
+    """
+    if isinstance(env, (Stream, Blueprint)) or env is None:
+        return env
+    made = maybe_make_env(env, verbose)
+    if not isinstance(made, VecEnv) and isinstance(getattr(made, "num_envs", None), int):
+        return made
+    return TheirAlgorithm._wrap_env(made, verbose, True)
+
+
+def native_policy(policy: Any, aliases: Mapping[str, type[Any]]) -> Any:
+    """Returns the alias of a policy class of Stable-Baselines3; other values unchanged.
+
+    Raises:
+        ConfigurationError: a policy class that derives from theirs.
+    """
+    if not (isinstance(policy, type) and issubclass(policy, BasePolicy)):
+        return policy
+    for alias, known in aliases.items():
+        if policy is known:
+            return alias
+    raise ConfigurationError(
+        f"policy must be an alias, a policy class of this library or one of Stable-Baselines3's own, got {policy.__name__}, which "
+        f"derives from one. Move its networks to a features_extractor_class, or derive it from a class of sb_dqn.policies."
+    )
+
+
+def native_settings(name: str, arguments: Mapping[str, Any], num_envs: int) -> dict[str, Any]:
+    """Returns the keyword arguments of this library for those of Stable-Baselines3.
+
+    Args:
+        name: name of the class, for messages.
+        arguments: keyword arguments, without `policy` and `env`.
+        num_envs: number of environments; `train_freq` counts steps of all of them there and env steps here.
+
+    Raises:
+        ConfigurationError: a value that this library cannot follow; the message has the reason.
+    """
+    settings = {key: native_schedule(value) for key, value in arguments.items()}
+    for key, allowed in NO_EFFECT.items():
+        if key in settings:
+            _refuse_unless(name, key, settings.pop(key), allowed)
+    for key in SDE_ONLY:
+        settings.pop(key, None)
+    if "buffer_size" in settings:  # few rows hold no transition with its n steps and frames
+        settings["buffer_size"] = max(settings["buffer_size"], num_envs * (settings.get("n_steps", 1) + SMALLEST))
+    if "train_freq" in settings:
+        settings["train_freq"] = _train_freq(settings["train_freq"], num_envs)
+    return settings
+
+
+def native_schedule(value: Any) -> Any:
+    """Returns a schedule of Stable-Baselines3 as one of this library, which a model file can hold; other values unchanged."""
+    if isinstance(value, ConstantSchedule):
+        return value.val
+    if isinstance(value, FloatSchedule):
+        return native_schedule(value.value_schedule)
+    if isinstance(value, LinearSchedule):
+        return Linear(value.start, value.end, fraction=value.end_fraction)
+    return value
+
+
+def _refuse_unless(name: str, key: str, value: Any, allowed: tuple[Any, ...]) -> None:
+    if any(value is known or (type(value) is type(known) and value == known) for known in allowed):
+        return
+    reason, fix = HER if wants_her(key, value) else (UNUSED_KEYWORDS[key], f"Set it to {allowed[0]!r}")
+    raise ConfigurationError(f"{key} must be {allowed[0]!r} for {name}, got {value!r}: {reason}. {fix}.")
+
+
+def _train_freq(train_freq: Any, num_envs: int) -> Any:
+    count, unit = train_freq if isinstance(train_freq, tuple) else (train_freq, "step")
+    unit = getattr(unit, "value", unit)  # of their enumeration
+    return count * num_envs if unit == "step" and isinstance(count, int) else (count, unit)
+
+
+def native_policy_kwargs(name: str, policy_kwargs: Any, observation_space: Any) -> dict[str, Any]:
+    """Returns `policy_kwargs` without keys that need nothing; images have channels first, as the wrapped environment makes them.
+
+    Raises:
+        ConfigurationError: a value that this library cannot follow.
+    """
+    kwargs = dict(policy_kwargs or {})
+    for key, allowed in POLICY_NO_EFFECT.items():
+        if key in kwargs:
+            value = kwargs.pop(key)
+            if not any(type(value) is type(known) and value == known for known in allowed):
+                raise ConfigurationError(
+                    f"policy_kwargs[{key!r}] must be {allowed[0]!r} for {name}, got {value!r}, which is not built. Remove it."
+                )
+    if channels := _channels(observation_space):
+        kwargs.setdefault("channels", channels)
+    return kwargs
+
+
+def _channels(space: Any) -> Any:
+    if isinstance(space, spaces.Dict):
+        return {key: "first" for key, leaf in space.spaces.items() if is_image_space(leaf)}
+    return "first" if space is not None and is_image_space(space) else None
