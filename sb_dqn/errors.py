@@ -26,6 +26,10 @@ class EnvironmentFault(RuntimeError):
     """Failure of an environment: it raised, returned NaN, or broke its own contract. The message has lane and step."""
 
 
+class LearnerLost(RuntimeError):
+    """End of another learner of a run with several; the message names it."""
+
+
 class CheckpointError(ValueError):
     """Damaged, foreign or untrusted file; the message names the member and the failed check."""
 

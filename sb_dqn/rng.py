@@ -19,14 +19,18 @@ class Generators:
         seed: seed; None draws one from the operating system and stores it in `seed`, so that the run can be repeated.
         device: device of `noise`.
         sample_device: device of `sample`, the same as the replay buffer's; None for `device`.
+        rank: number of the learner, from 0. Learners share the seed of the initial weights only.
     """
 
-    def __init__(self, seed: int | None, device: torch.device, sample_device: torch.device | None = None) -> None:
+    def __init__(
+        self, seed: int | None, device: torch.device, sample_device: torch.device | None = None, rank: int = 0
+    ) -> None:
         self.seed = int(np.random.SeedSequence().generate_state(1)[0]) if seed is None else seed
         states = dict(zip(NAMES, np.random.SeedSequence(self.seed).spawn(len(NAMES)), strict=True))
-        self.init_seed, env_seed, sample, noise = (
-            int(states[name].generate_state(1)[0]) for name in ("init", "env", "sample", "noise")
-        )
+        self.init_seed = int(states["init"].generate_state(1)[0])
+        if rank:
+            states = dict(zip(NAMES, np.random.SeedSequence((self.seed, rank)).spawn(len(NAMES)), strict=True))
+        env_seed, sample, noise = (int(states[name].generate_state(1)[0]) for name in ("env", "sample", "noise"))
         self.env_seed = env_seed % 2**30  # ALE accepts 31 bits, and lane b is seeded with env_seed + b
         self.explore = np.random.default_rng(states["explore"])
         self.predict = np.random.default_rng(states["predict"])

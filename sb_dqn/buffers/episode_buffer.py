@@ -14,7 +14,7 @@ from sb_dqn.buffers.n_step_transitions import identity
 from sb_dqn.buffers.on_policy_buffer import VALUE, OnPolicyBuffer, SampleView, ValueFunction
 from sb_dqn.buffers.ring import Ring
 from sb_dqn.buffers.ring_storage import Extras
-from sb_dqn.errors import CheckpointError
+from sb_dqn.errors import CheckpointError, ConfigurationError
 from sb_dqn.types import IntArray, Rows, Wait
 
 FIRST_ROWS = 512
@@ -181,6 +181,17 @@ class EpisodeBuffer(OnPolicyBuffer):
         self._evaluate(last[missing], lane[missing], value_of)
         self.view.prepare(where, self.extra)
         self.num_samples = self.view.num_samples
+
+    def share(self, fewest: Callable[[int], int]) -> None:
+        """Raises an error: episodes end at different times for each learner.
+
+        Raises:
+            ConfigurationError: always.
+        """
+        raise ConfigurationError(
+            "algorithms that learn from whole episodes must have one learner, got several, whose episodes end at different "
+            "times. Use A2C or PPO."
+        )
 
     def updates_due(self) -> int:
         """Returns 1 if enough episodes are complete, else 0, and counts the update as done."""

@@ -138,6 +138,7 @@ class OnPolicyBuffer(ABC):
         self.departed = np.zeros((ring.rows, ring.num_lanes), np.bool_)
         self._lanes: IntArray = np.arange(ring.num_lanes)
         self._open_last = np.zeros(ring.num_lanes, np.bool_)
+        self._fewest: Callable[[int], int] | None = None
         # lanes and rows of one call of `_observe`, which always has B of them
         self._places = None if ring.host_visible else PackedArrays([self._lanes] * 2, ring.device)
 
@@ -145,6 +146,14 @@ class OnPolicyBuffer(ABC):
     @abstractmethod
     def is_full(self) -> bool:
         """True if there is enough data for updates and `updates_due` has not been called yet."""
+
+    def share(self, fewest: Callable[[int], int]) -> None:
+        """Makes the number of updates the same for several learners, each with its own buffer.
+
+        Args:
+            fewest: returns the smallest of the numbers that the learners call it with.
+        """
+        self._fewest = fewest
 
     @abstractmethod
     def extend(self, rows: Rows) -> None:

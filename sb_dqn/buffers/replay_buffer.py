@@ -91,6 +91,7 @@ class ReplayBuffer:
         self.view = view
         self.schedule = schedule
         self._lanes = torch.arange(ring.num_lanes, device=ring.device)
+        self._fewest: Callable[[int], int] | None = None
         self._generator = torch.Generator().manual_seed(0)  # only for `sample`
         self._env_steps = 0  # env steps in this buffer: one that starts empty waits for `learning_starts` of its own
         self._pending = 0  # env steps, or episodes, that are not yet covered by updates
@@ -143,7 +144,7 @@ class ReplayBuffer:
             return 0
         times, self._pending = divmod(self._pending, self.schedule.train_freq)
         steps, self._steps_since = self._steps_since, self._pending if self.schedule.unit == "step" else 0
-        if self._env_steps <= self.schedule.learning_starts or not self.ring.can_start():
+        if self._env_steps <= self.schedule.learning_starts or not self._can_start():
             return 0
         if self.schedule.gradient_steps == -1:
             return steps - self._steps_since
@@ -156,8 +157,30 @@ class ReplayBuffer:
         due = now * steps // every - before * steps // every
         self._pending = now % every
         self._steps_since = 0
-        ready = due > 0 and self._env_steps > self.schedule.learning_starts and self.ring.can_start()
+        ready = due > 0 and self._env_steps > self.schedule.learning_starts and self._can_start()
         return due if ready else 0
+
+    def _can_start(self) -> bool:
+        can_start = self.ring.can_start()
+        return can_start if self._fewest is None else bool(self._fewest(can_start))
+
+    def share(self, fewest: Callable[[int], int]) -> None:
+        """Makes updates due at the same time for several learners, each with its own buffer.
+
+        `Rows.steps` must then be the env steps of all learners.
+
+        Args:
+            fewest: returns the smallest of the numbers that the learners call it with.
+
+        Raises:
+            ConfigurationError: `train_freq` counts episodes, which end at different times.
+        """
+        if self.schedule.unit == "episode":
+            raise ConfigurationError(
+                f"train_freq must count steps with several learners, got ({self.schedule.train_freq}, 'episode'). Use train_freq=k "
+                f"env steps."
+            )
+        self._fewest = fewest
 
     def wait(self) -> Wait:
         """Returns what the next update waits for: `learning_starts`, a complete sample, or `train_freq`."""
@@ -281,7 +304,8 @@ class ReplayBuffer:
         """
         env_steps, pending, steps_since = (int(number) for number in state["cadence"])
         arrived = int(state["ring/cursor"].sum()) if "ring/cursor" in state else 0
-        if not (0 <= pending <= env_steps <= arrived and 0 <= steps_since <= env_steps):
+        most = arrived if self._fewest is None else env_steps  # those of the other learners count, too
+        if not (0 <= pending <= env_steps <= most and 0 <= steps_since <= env_steps):
             raise CheckpointError(
                 f"counts of the replay state must be from 0 to its {arrived} rows, got {env_steps} env steps, {steps_since} "
                 f"since the last update and {pending} pending. The file is damaged. Load another copy."

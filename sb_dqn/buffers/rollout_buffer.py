@@ -180,7 +180,8 @@ class RolloutBuffer(OnPolicyBuffer):
             return 0
         self._consumed = True
         self._drawn = 0
-        return self.n_epochs * self.num_minibatches if self.num_samples else 0
+        due = self.n_epochs * self.num_minibatches if self.num_samples else 0
+        return due if self._fewest is None else self._fewest(due)
 
     def wait(self) -> Wait:
         """Returns what the next update waits for: the ticks that are left of the rollout."""

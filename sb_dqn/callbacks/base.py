@@ -26,6 +26,10 @@ class Trainer(Protocol):
         """True if the model has a replay buffer that can be saved."""
 
     @property
+    def rank(self) -> int:
+        """Number of this learner, from 0. Each of several learners runs the callbacks; only the first should write."""
+
+    @property
     def num_timesteps(self) -> int:
         """Environment steps so far over all lanes, without reset rows."""
 

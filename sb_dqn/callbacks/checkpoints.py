@@ -120,12 +120,13 @@ class CheckpointCallback(BaseCallback):
             self._writing = self.model.save(path, full=True, trust=self.trust, incremental=True, background=True)
         else:
             self.model.save(path, full=self.full, trust=self.trust)
-        self._print_path("model checkpoint", path)
+        if self.model.rank == 0:
+            self._print_path("model checkpoint", path)
         if self.save_replay_buffer and self.model.keeps_replay:
             path = self._path("replay_buffer_", "zip")
             self.model.save_replay_buffer(path)
             self._print_path("replay checkpoint", path)
-        normalizer = find_normalizer(self.model.get_env()) if self.save_vecnormalize else None
+        normalizer = find_normalizer(self.model.get_env()) if self.save_vecnormalize and self.model.rank == 0 else None
         if normalizer is not None:
             path = self._path("vecnormalize_", "pkl")
             normalizer.save(path)

@@ -133,8 +133,8 @@ class EvalCallback(EventCallback):
             self.history.resume(Path(self.log_path) / "evaluations.npz", self.num_timesteps)
 
     def _on_step(self) -> bool:
-        if self._every is None or not self._every.crossed(self.num_timesteps):
-            return True
+        if self._every is None or self.model.rank or not self._every.crossed(self.num_timesteps):
+            return True  # of several learners, the first evaluates
         episodes = self._play()
         mean = float(np.mean(episodes.returns))
         self.last_mean_reward = mean

@@ -16,7 +16,7 @@ from sb_dqn.cli.enjoy import enjoy
 from sb_dqn.cli.evaluate import evaluate
 from sb_dqn.cli.inspection import info, plot, presets
 from sb_dqn.cli.train.command import resume, train
-from sb_dqn.errors import CheckpointError, ConfigurationError, EnvironmentFault, MemoryBudgetError
+from sb_dqn.errors import CheckpointError, ConfigurationError, EnvironmentFault, LearnerLost, MemoryBudgetError
 from sb_dqn.version import __version__
 
 
@@ -52,7 +52,7 @@ def main() -> None:
     except (ConfigurationError, CheckpointError, MemoryBudgetError) as error:
         click.echo(f"Error: {error}", err=True)
         sys.exit(2)
-    except EnvironmentFault as error:
+    except (EnvironmentFault, LearnerLost) as error:
         click.echo(f"Error: {error}{_origin(error)}", err=True)
         sys.exit(1)
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from operator import attrgetter
 from pathlib import Path
@@ -32,6 +33,7 @@ from sb_dqn.core.construction import (
 )
 from sb_dqn.core.idle_warning import IdleWarning
 from sb_dqn.core.learner import Learner
+from sb_dqn.core.learner_group import LearnerGroup
 from sb_dqn.core.predictor import Predictor
 from sb_dqn.core.resume import ResumeState
 from sb_dqn.core.sb3_compat import HINTS, NO_COPY, RENAMED, SETTERS, assignment_error
@@ -110,30 +112,36 @@ class BaseAlgorithm(ABC):
         exploration: ExplorationConfig | None = None,
         buffer_device: torch.device | None = None,
     ) -> None:
+        self.learners = LearnerGroup.of_process()
         rng = random_streams(training.seed, CPU)
         self.blueprint, self.stream = open_environment(env, training.action_mask)
         self.policy = policy.build(self.blueprint, rng, CPU)
-        device = training.choose_device(self.policy, batch_size)
+        device = self.learners.place(training.choose_device(self.policy, batch_size))
         self.policy.to(device)
-        self.rng = random_streams(rng.seed, device, buffer_device)
+        self.rng = random_streams(rng.seed, device, buffer_device, self.learners.rank)
         self.exploration = (
             None
             if exploration is None
-            else exploration.build(self.policy.actions, self.blueprint.num_envs, self.rng.explore)
+            else exploration.build(
+                self.policy.actions, self.blueprint.num_envs, self.rng.explore, (self.learners.rank, self.learners.size)
+            )
         )
         self.normalizer = training.normalization(gamma).build(self.blueprint, device, buffer_device)
+        if self.learners.size > 1:
+            self.normalizer.exchange = self.learners.gather_array
         online, target = self.policy.networks
         self.learner = Learner(
             online, target, objective(self.blueprint), batch_size, **policy.optimizer,
-            max_grad_norm=training.max_grad_norm, precision=training.precision,
+            max_grad_norm=training.max_grad_norm, precision=training.precision, group=self.learners,
         )  # fmt: skip
         self.rate_schedule = training.rate_schedule
         self.mode: Mode = policy.mode(self.policy, device, training.torch_compile)
         self.counters = Counters()
         self.statistics = EpisodeStatistics(self.blueprint.num_envs, training.stats_window_size)
-        self.logs = Logs(training.verbose, training.tensorboard_log)
+        writes = self.learners.rank == 0
+        self.logs = Logs(training.verbose if writes else 0, training.tensorboard_log if writes else None)
         self.predictor = Predictor(self.policy, self.blueprint, self.action_mask, self.normalizer.observations)
-        for line in describe_images(self.policy) if training.verbose else ():
+        for line in describe_images(self.policy) if self.logs.verbose else ():
             print(line)
         self.learning = False
         """True while `learn` runs."""
@@ -186,7 +194,12 @@ class BaseAlgorithm(ABC):
         self._start_counting(total, reset_num_timesteps, resumed=_resume_from is not None)
         keep_freed_memory()
         small = are_small([self.policy], self.device, self.learner.batch_size)
-        with limit_threads(small), self._new_run(callback, interval, progress_bar, _resume_from) as run:
+        progress_bar = progress_bar and self.rank == 0
+        with (
+            limit_threads(small),
+            self._joined(calls_back=callback is not None or progress_bar),
+            self._new_run(callback, interval, progress_bar, _resume_from) as run,
+        ):
             first = None if _resume_from is None else checkpointing.restore_tick(self, _resume_from)
             for rows in collector.rows(first):
                 run.arrived(rows)
@@ -266,6 +279,7 @@ class BaseAlgorithm(ABC):
             facts=self.log_facts,
             finite=self.learner.finite,
             reports=self.learner.objective.reports,
+            learners=self.learners,
             callback=callback,
             log_interval=log_interval,
             log_count=self._log_count,
@@ -274,6 +288,31 @@ class BaseAlgorithm(ABC):
             resume_from=None if resume_from is None else resume_from.session,
         )
         return self.training_run
+
+    @contextmanager
+    def _joined(self, calls_back: bool) -> Iterator[None]:
+        """Connects the learners, if there are several, and copies parameters and optimizer of the first one to the others."""
+        learner, counters = self.learner, self.counters
+        settings = {
+            "the algorithm": type(self).__name__,
+            "n_envs": self.n_envs,
+            "batch_size": learner.batch_size,
+            "the number of parameters": learner.flat.numel(),
+            "num_timesteps": counters.num_timesteps,
+            "total_timesteps": counters.horizon - counters.num_timesteps,
+            "the number of updates so far": counters.n_updates,
+        }
+        with self.learners.joined(settings, calls_back):
+            if self.learners.size > 1:
+                self.learners.broadcast([learner.flat, learner.flat_target, *self.policy.buffers()])
+                learner.load_state_dict(self.learners.gather(learner.state_dict())[0])
+                learner.refresh()
+            yield
+
+    def _share(self, experience: Any) -> None:
+        """Makes a new buffer agree with those of the other learners, if there are several."""
+        if self.learners.size > 1:
+            experience.share(self.learners.fewest)
 
     def _start_counting(self, total: int, reset: bool, resumed: bool) -> None:
         if reset:
@@ -344,7 +383,7 @@ class BaseAlgorithm(ABC):
     def set_random_seed(self, seed: int | None = None) -> None:
         """Restarts all random streams of the model; the environment's at the next reset."""
         seed = None if seed is None else check_int("seed", seed, 0)
-        fresh = Generators(seed, self.device, self.rng.sample.device)
+        fresh = Generators(seed, self.device, self.rng.sample.device, self.rank)
         self.rng.load_state_dict(fresh.state_dict())
         self.rng.env_seed = fresh.env_seed
         if self.collector is not None:
@@ -545,6 +584,10 @@ class BaseAlgorithm(ABC):
     seed = _forward("rng.seed")
     """The seed that was passed, or drawn."""
     device = _forward("learner.flat.device")
+    rank = _forward("learners.rank")
+    """Number of this learner, from 0; 0 without `torchrun`."""
+    world_size = _forward("learners.size")
+    """Number of learners."""
     reads_reward = _forward("policy.reads_reward")
     """True if `predict` needs the last reward."""
     ep_info_buffer = _forward("statistics.ep_info_buffer")

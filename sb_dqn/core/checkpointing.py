@@ -16,6 +16,7 @@ from sb_dqn.checkpoint import CustomObjects
 from sb_dqn.core import model_file
 from sb_dqn.core.arguments import constructor_arguments
 from sb_dqn.core.construction import environment_for
+from sb_dqn.core.learner_group import LearnerGroup
 from sb_dqn.core.resume import (
     ResumeState,
     later_seed,
@@ -48,7 +49,12 @@ def save_model(
             f"full must be True with incremental=True, and both must be True with background=True, got full={full}, "
             f"incremental={incremental} and background={background}. Add them."
         )
-    state = resume_state(model, trust, incremental) if full else None
+    if full:
+        state, path = resume_state(model, trust, incremental), model_file.own_part(path, model.learners)
+    elif model.rank:
+        return path  # the first learner writes
+    else:
+        state = None
     return model_file.write_model(
         path,
         type(model).__name__,
@@ -105,6 +111,8 @@ def load_model(
 ) -> Any:
     """Returns a model from a zip file; see `BaseAlgorithm.load`."""
     replacements = CustomObjects({**(custom_objects or {}), **changes})
+    learners = LearnerGroup.of_process()
+    path = path if env is None else model_file.find_part(path, learners)
     saved = model_file.read_model(path, replacements, trust, env is not None)
     replacements.warn_of_unused(custom_objects or {}, saved.arguments)
     made_by = model_file.find_class(cls, saved.class_name)
@@ -115,6 +123,8 @@ def load_model(
     parts = model.saved_parts()
     if "normalizer" not in saved.parts:
         parts.pop("normalizer", None)  # starts without statistics
+    if learners.rank and saved.continuation is None:
+        parts.pop("rng")  # of the first learner: each keeps its own
     model_file.restore(parts, saved.parts)
     if model.exploration is not None and any(name.startswith("exploration") for name in changes):
         model.exploration.warn_if_ineffective()
@@ -146,6 +156,13 @@ def _restore_run(model: Model, saved: model_file.Saved, trust: bool) -> None:
     """Restores the rest of a full checkpoint, except what waits for `resume`."""
     state, lanes = saved.continuation, saved.blueprint.num_envs
     assert state is not None
+    rank, size = state.learner
+    if (rank, size) != (model.rank, model.world_size):
+        raise CheckpointError(
+            f"the full checkpoint must be resumed by {size} learners, each with its own file, got learner {model.rank} of "
+            f"{model.world_size} with the file of learner {rank}. Start with torchrun --nproc-per-node {size} and the whole "
+            f"folder, or load(path) and then set_env(env) to start without the rows."
+        )
     if model.n_envs != lanes:
         raise CheckpointError(
             f"the environment must have {lanes} lanes, as the full checkpoint, got {model.n_envs}. Give as many, or load(path) "

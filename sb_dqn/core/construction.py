@@ -149,14 +149,16 @@ def buffer_device_of(buffer_device: Any) -> torch.device | None:
     return None if buffer_device is None or _is_auto(buffer_device) else resolve_device(buffer_device, "buffer_device")
 
 
-def random_streams(seed: int | None, device: torch.device, buffer_device: torch.device | None = None) -> Generators:
-    """Returns the random generators of a model.
+def random_streams(
+    seed: int | None, device: torch.device, buffer_device: torch.device | None = None, rank: int = 0
+) -> Generators:
+    """Returns the random generators of a model, for one of several learners by its rank.
 
     Raises:
         ConfigurationError: `seed` is not an integer from 0.
     """
     checked = None if seed is None else check_int("seed", seed, 0, 2**63 - 1)
-    return Generators(checked, device, device if buffer_device is None else buffer_device)
+    return Generators(checked, device, device if buffer_device is None else buffer_device, rank)
 
 
 def open_environment(env: Any, action_mask: str | None = None) -> tuple[Blueprint, Stream | None]:

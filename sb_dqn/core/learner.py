@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from sb_dqn.core.learner_group import LearnerGroup
 from sb_dqn.core.objective_checks import check_objective, check_outputs
 from sb_dqn.core.optimizer_step import OptimizerStep
 from sb_dqn.core.parameter_store import ParameterStore
@@ -32,6 +33,7 @@ class Learner:
         optimizer_kwargs: its arguments without the rate.
         max_grad_norm: bound on the 2-norm of the whole gradient; None: no bound.
         precision: "fp32" or "bf16", see `ParameterStore`.
+        group: learners that average their gradients; None: this one alone.
 
     Raises:
         ConfigurationError: the optimizer refuses its arguments.
@@ -47,6 +49,7 @@ class Learner:
         optimizer_kwargs: Mapping[str, Any] | None = None,
         max_grad_norm: float | None = 10.0,
         precision: str = "fp32",
+        group: LearnerGroup | None = None,
     ) -> None:
         online.eval()
         if target is not None:
@@ -54,6 +57,7 @@ class Learner:
         self.objective = check_objective(objective)
         self.batch_size = batch_size
         self.max_grad_norm = max_grad_norm
+        self.group = group if group is not None and group.size > 1 else None
         self.store = ParameterStore(online, target, precision)
         self.noises = (
             self.online.learning_noise(batch_size, as_target=False),
@@ -73,12 +77,13 @@ class Learner:
         with _training(self.online), self.store.learning_weights():
             outputs = self.objective(online, target, batch)
             gradient, priority, update = self._differentiate(outputs, parameters, batch)
+        gradient, update = self.average(gradient, update)
         self.apply(gradient)
         return priority, update
 
     def gradient(self, batch: Batch) -> tuple[Tensor, Tensor, Update]:
         """Returns the clipped gradient `[P]`, new priorities `[N]`, and reports: the part of `update` that can be recorded,
-        without a Python branch on the value of a tensor."""
+        without a Python branch on the value of a tensor. With several learners, `average` clips the gradient."""
         online, target = self._networks()
         parameters = self.store.learning()
         with _training(self.online), self.store.learning_weights():
@@ -104,15 +109,32 @@ class Learner:
         found = iter(torch.autograd.grad(total, parameters, materialize_grads=True))
         every = (next(found) if p.requires_grad else torch.zeros_like(p) for p in self.store.trained)
         flat = flat_copy(every).float()
+        norm = self._clip(flat, total.detach()) if self.group is None else torch.zeros_like(total)
+        reports = torch.stack([extras[name] for name in self.objective.reports])
+        return flat, extras.get("priority", loss.detach()), Update(total.detach(), norm, reports)
+
+    def _clip(self, flat: Tensor, total: Tensor) -> Tensor:
+        """Clips a gradient `[P]` in place, notes if it or the loss is not finite, and returns its norm before."""
         fractions = None if self.fraction_optimizer is None else self.fraction_optimizer.take(flat)
-        norm = flat.norm()
+        norm: Tensor = flat.norm()
         if self.max_grad_norm is not None:
             flat.mul_((self.max_grad_norm / norm).clamp_max(1.0))  # a norm of 0 gives infinity, then 1
         if self.fraction_optimizer is not None and fractions is not None:
             self.fraction_optimizer.give(flat, fractions)
-        self.finite.logical_and_(norm + total.detach().abs() < math.inf)  # False for NaN too
-        reports = torch.stack([extras[name] for name in self.objective.reports])
-        return flat, extras.get("priority", loss.detach()), Update(total.detach(), norm, reports)
+        self.finite.logical_and_(norm + total.abs() < math.inf)  # False for NaN too
+        return norm
+
+    @torch.no_grad()
+    def average(self, gradient: Tensor, update: Update) -> tuple[Tensor, Update]:
+        """Returns the mean of gradient, loss and reports over all learners, clipped; one all-reduce. It is no part of
+        recordings. A single learner's are returned as they are."""
+        if self.group is None:
+            return gradient, update
+        packed = torch.cat([gradient, update.loss.view(1), update.facts.float()])
+        self.group.average(packed)
+        mean = packed[: gradient.numel()]
+        loss, *_ = facts = packed[gradient.numel() :].clone()
+        return mean, Update(loss, self._clip(mean, loss), facts[1:])
 
     def apply(self, gradient: Tensor) -> None:
         """Makes one optimizer step along a gradient `[P]`."""

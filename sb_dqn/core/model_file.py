@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any, Protocol
 
 from torch import Tensor
@@ -30,6 +31,7 @@ from sb_dqn.checkpoint import (
     write_archive,
     write_checkpoint,
 )
+from sb_dqn.core.learner_group import LearnerGroup
 from sb_dqn.core.resume import ResumeState
 from sb_dqn.core.saved_channels import with_saved_channels
 from sb_dqn.errors import CheckpointError, ConfigurationError, EnvironmentFault
@@ -176,6 +178,33 @@ def restore(parts: Mapping[str, Stateful], states: Mapping[str, Any]) -> None:
     for name, part in parts.items():
         with reading(f"the state of {name!r} in the file does not fit"):
             part.load_state_dict(states[name])
+
+
+def own_part(path: Any, learners: LearnerGroup) -> Any:
+    """Returns the path of a learner's part of a full checkpoint, and makes its folder.
+
+    Raises:
+        ConfigurationError: the path is an open file, and there are several learners.
+    """
+    if learners.size == 1:
+        return path
+    target = file_to_write(path)
+    if not isinstance(target, Path):
+        raise ConfigurationError(
+            f"path of a full checkpoint of several learners must name a file, since each writes its own, got {path!r}. Pass a path."
+        )
+    own = learners.own_path(target)
+    own.parent.mkdir(parents=True, exist_ok=True)
+    return own
+
+
+def find_part(path: Any, learners: LearnerGroup) -> Any:
+    """Returns the path of a learner's part of a full checkpoint; `path` itself if it has none."""
+    found = find_checkpoint(path)
+    if learners.rank and isinstance(found, (str, Path)):
+        own = learners.own_path(Path(found))
+        return next((part for part in (own, own.with_name(own.name + ".zip")) if part.is_file()), found)
+    return found
 
 
 @contextmanager

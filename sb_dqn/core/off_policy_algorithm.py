@@ -79,6 +79,7 @@ class OffPolicyAlgorithm(BaseAlgorithm):
         self._make_collector(stream, self.choose, selector)
         if self._experience is None:
             self._experience = self.replay_config.build(stream, self.device, self.normalizer, self.policy.state_size)
+            self._share(self._experience)
             self._update = None
             if stream.repeated_frames > 1:
                 warnings.warn(
@@ -87,7 +88,7 @@ class OffPolicyAlgorithm(BaseAlgorithm):
                     f"the observation is one uint8 image; call open_stream(env, frame_stack=1) to store stacks without this warning.",
                     stacklevel=user_stacklevel(),
                 )
-            if self.verbose:
+            if self.verbose and self.rank == 0:
                 self._describe(stream, self.replay)
 
     def _make_selector(self, lanes: int) -> ActionSelector:
@@ -183,8 +184,8 @@ class OffPolicyAlgorithm(BaseAlgorithm):
         else:
             assert self._update is not None
             gradient, *facts = self._update(self._noise)
+            gradient, update = self.learner.average(gradient, Update(*facts))
             self.learner.apply(gradient)
-            update = Update(*facts)
         target = self.target_config
         if target.by_updates and (self.counters.n_updates + 1) % target.interval == 0:
             self.learner.sync_target(target.tau)
@@ -249,8 +250,8 @@ class OffPolicyAlgorithm(BaseAlgorithm):
     replay_buffer = replay
 
     def save_replay_buffer(self, path: Any) -> Any:
-        """Writes the stored rows to a zip file, atomically."""
-        return model_file.save_replay(path, self.blueprint, self.replay)
+        """Writes the stored rows to a zip file, atomically; of several learners, each writes its own."""
+        return model_file.save_replay(model_file.own_part(path, self.learners), self.blueprint, self.replay)
 
     def load_replay_buffer(self, path: Any, truncate_last_traj: bool = True) -> None:
         """Loads rows that `save_replay_buffer` wrote; the newest if not all fit.
@@ -262,4 +263,4 @@ class OffPolicyAlgorithm(BaseAlgorithm):
         Raises:
             CheckpointError: the file is damaged, or its rows are of another kind.
         """
-        model_file.load_replay(path, self.blueprint, self.replay)
+        model_file.load_replay(model_file.find_part(path, self.learners), self.blueprint, self.replay)

@@ -75,7 +75,8 @@ class OnPolicyAlgorithm(BaseAlgorithm):
         self.normalizer.set_lanes(stream.num_envs)
         if self._experience is None:
             self._experience = self.rollout_config.build(stream, self.device, self.normalizer)
-            if self.verbose:
+            self._share(self._experience)
+            if self.verbose and self.rank == 0:
                 self._describe(stream, self.rollout)
 
     def _make_selector(self, lanes: int) -> ActionSelector:
@@ -126,7 +127,7 @@ class OnPolicyAlgorithm(BaseAlgorithm):
         places, run = self._recorded(len(drawn))
         places.copy_(drawn)
         gradient, *facts = run(places)
-        update = Update(*facts)
+        gradient, update = self.learner.average(gradient, Update(*facts))
         if self.training_run is not None and self.stops_early(update):
             self.training_run.skip_updates()
         else:

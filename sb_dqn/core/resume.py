@@ -45,6 +45,12 @@ class ResumeState:
     written: WrittenBlocks = field(default_factory=WrittenBlocks)
     """Segments that the rows came from; only while loading."""
 
+    @property
+    def learner(self) -> tuple[int, int]:
+        """Rank of the learner, and number of learners."""
+        rank, size = self.session.get("learners", (0, 1))
+        return int(rank), int(size)
+
 
 def stream_state(stream: Stream, rows: Rows | None, trust: bool) -> tuple[dict[str, Any] | None, str]:
     """Returns the state of a stream between two ticks and "", or None and the reason why it has none."""

@@ -22,6 +22,7 @@ from torch import Tensor
 from sb_dqn.callbacks.base import BaseCallback, Trainer
 from sb_dqn.callbacks.compose import as_callback
 from sb_dqn.callbacks.progress import ProgressBarCallback
+from sb_dqn.core.learner_group import LearnerGroup
 from sb_dqn.core.model_file import reading
 from sb_dqn.envs.statistics import EpisodeStatistics
 from sb_dqn.errors import ConfigurationError, EnvironmentFault
@@ -194,6 +195,7 @@ class TrainingRun:
         facts: returns further entries for a log line.
         finite: 0-d bool tensor, False once a loss or gradient was not finite.
         reports: names of the further numbers of an update, after loss and gradient norm.
+        learners: this and the other learners of the run.
         callback: the callback of `learn`, if any.
         log_interval: increase of `log_count` between log lines.
         log_count: returns the number of episodes, or of rollouts.
@@ -212,6 +214,7 @@ class TrainingRun:
         facts: Callable[[], dict[str, float]],
         finite: Tensor,
         reports: tuple[str, ...],
+        learners: LearnerGroup,
         callback: BaseCallback | None,
         log_interval: int,
         log_count: Callable[[], int],
@@ -225,6 +228,7 @@ class TrainingRun:
         self.logs = logs
         self.facts = facts
         self.finite = finite
+        self.learners = learners
         self.log_interval = log_interval
         self.user_callback: BaseCallback | None = callback
         first = as_callback(callback)
@@ -281,6 +285,7 @@ class TrainingRun:
         """Returns the state of log and callbacks."""
         return {
             "log_interval": self.log_interval,
+            "learners": [self.learners.rank, self.learners.size],
             "name": self.logs.name,
             "since_line": self.count() - self.logged,
             "elapsed": time.monotonic() - self.started,
@@ -298,8 +303,10 @@ class TrainingRun:
             self.user_callback.load_state_dict(state["callback"])
 
     def arrived(self, rows: Rows) -> None:
-        """Counts the tick."""
+        """Counts the tick; from here on `rows.steps` are the env steps of all learners."""
         self.settled = False
+        if self.learners.size > 1:
+            rows.steps = self.learners.total(rows.steps)
         counters = self.counters
         counters.num_timesteps += rows.steps
         counters.lifetime += rows.steps
@@ -345,12 +352,16 @@ class TrainingRun:
             self.dump()
         while self.waiting:
             self.waiting.pop(0)()
+        if self.learners.calls_back:
+            go_on = bool(self.learners.fewest(go_on))
         return go_on and counters.num_timesteps < counters.horizon
 
     def dump(self) -> None:
         """Writes a log line."""
         statistics, counters = self.statistics, self.counters
         self.logged = self.count()
+        if self.learners.rank:  # the first learner writes
+            return
         if not (self.logs.logger.output_formats or self.calls_back):  # no output
             return
         record = self.logs.logger.record

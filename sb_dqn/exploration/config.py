@@ -44,8 +44,10 @@ class ExplorationConfig:
     off_after: int | None = None
     evaluation_eps: float | None = None
 
-    def build(self, actions: ActionShape, num_lanes: int, rng: np.random.Generator) -> Exploration:
-        """Creates the exploration of a model with these actions and lanes."""
+    def build(
+        self, actions: ActionShape, num_lanes: int, rng: np.random.Generator, share: tuple[int, int] = (0, 1)
+    ) -> Exploration:
+        """Creates the exploration of a model with these actions and lanes; `share` as in `EpsilonGreedy`."""
         evaluation: Exploration | None = None
         if self.evaluation_eps is not None:
             evaluation = EpsilonGreedy(Constant(self.evaluation_eps), actions, num_lanes, rng)
@@ -59,6 +61,7 @@ class ExplorationConfig:
             ladder=self.ladder,
             off_after=self.off_after,
             evaluation=evaluation,
+            share=share,
         )
 
 

@@ -27,6 +27,7 @@ class EpsilonGreedy(Exploration):
         ladder: final epsilon of each lane; None: that of the schedule.
         off_after: env step from which epsilon is 0; None: never.
         evaluation: exploration of `predict(deterministic=False)`; None: this object at its current rate.
+        share: k and K, for one of K learners: a ladder over K * B lanes, of which this object has the lanes k, k + K, ...
     """
 
     def __init__(
@@ -39,11 +40,13 @@ class EpsilonGreedy(Exploration):
         ladder: Ladder | None = None,
         off_after: int | None = None,
         evaluation: Exploration | None = None,
+        share: tuple[int, int] = (0, 1),
     ) -> None:
         super().__init__(actions, num_lanes, rng, evaluation)
         self.schedule = schedule
         self.ladder = ladder
         self.off_after = off_after
+        self.share = share
         self.start, self.final = schedule.ends()
         self.epsilon = 0.0 if off_after == 0 else schedule(0, 1)
 
@@ -62,7 +65,8 @@ class EpsilonGreedy(Exploration):
         """
         if self.ladder is None:
             return np.full(self.num_lanes, self.epsilon)
-        finals = self.ladder.finals(self.final, self.num_lanes)
+        first, every = self.share
+        finals = self.ladder.finals(self.final, self.num_lanes * every)[first::every]
         if self.epsilon <= self.final:
             return finals * (self.epsilon / self.final)
         remaining = (self.epsilon - self.final) / (self.start - self.final)  # 1 at the start, 0 at the end

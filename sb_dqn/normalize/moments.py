@@ -35,17 +35,36 @@ class Moments:
         added = len(batch)
         if added == 0:
             return
-        before = self.count
-        self.count += added
         if added == 1:
-            mean, squares = batch[0].astype(np.float64), 0.0
+            self.merge(1, batch[0].astype(np.float64), 0.0)
         else:
             batch = batch.astype(np.float64)
             mean = batch.mean(0)
-            squares = np.square(batch - mean).sum(0)
+            self.merge(added, mean, np.square(batch - mean).sum(0))
+
+    def merge(self, added: int, mean: npt.NDArray[np.float64], squares: npt.NDArray[np.float64] | float) -> None:
+        """Adds `added` > 0 arrays with this mean and sum of squared deviations."""
+        before = self.count
+        self.count += added
         delta = mean - self.mean
         self.mean += delta * (added / self.count)
         self.squares += squares + np.square(delta) * (before * added / self.count)
+
+    def clear(self) -> None:
+        """Removes all data."""
+        self.count = 0
+        self.mean[...] = 0.0
+        self.squares[...] = 0.0
+
+    def pack(self) -> npt.NDArray[np.float64]:
+        """Returns count, mean and squares as one array `[1 + 2 size]`."""
+        return np.concatenate([[self.count], self.mean.ravel(), self.squares.ravel()])
+
+    def merge_packed(self, packed: npt.NDArray[np.float64]) -> None:
+        """Adds statistics that `pack` returned."""
+        if packed[0]:
+            mean, squares = packed[1:].reshape(2, *self.mean.shape)
+            self.merge(int(packed[0]), mean, squares)
 
     @property
     def variance(self) -> npt.NDArray[np.float64]:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from copy import deepcopy
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from sb_dqn.checks import check_switch
+from sb_dqn.normalize.moments import Moments
 from sb_dqn.normalize.observations import NormalizeObservations, ObservationNormalizer
 from sb_dqn.normalize.rewards import NormalizeRewards, RewardNormalizer
 from sb_dqn.types import Batch, Blueprint, Rows
@@ -32,6 +36,8 @@ class Normalizer:
         self._rewards = rewards
         self.due = False
         """True if the observation statistics must be committed before the next action."""
+        self.exchange: Callable[[npt.NDArray[np.float64]], list[npt.NDArray[np.float64]]] | None = None
+        """Function from the array of one learner to those of all, in the same order for each; None: there is one learner."""
 
     @property
     def active(self) -> bool:
@@ -39,7 +45,29 @@ class Normalizer:
         return self._observations is not None or self._rewards is not None
 
     def update(self, rows: Rows) -> None:
-        """Updates the statistics with one tick: every observation, and the reward of every step."""
+        """Updates the statistics with one tick of all learners: every observation, and the reward of every step."""
+        if self.exchange is None or not self.active:
+            self._add(rows)
+            return
+        all_moments = self._moments()
+        before = deepcopy(all_moments)
+        for moments in all_moments:
+            moments.clear()
+        self._add(rows)
+        ticks = self.exchange(np.concatenate([moments.pack() for moments in all_moments]))
+        ends = np.cumsum([moments.pack().size for moments in all_moments])[:-1]
+        for moments, earlier in zip(all_moments, before, strict=True):
+            moments.clear()
+            moments.merge_packed(earlier.pack())
+        for tick in ticks:  # in the same order for each learner, so that rounding is the same
+            for moments, packed in zip(all_moments, np.split(tick, ends), strict=True):
+                moments.merge_packed(packed)
+
+    def _moments(self) -> list[Moments]:
+        observations = [] if self._observations is None else list(self._observations.moments.values())
+        return observations if self._rewards is None else [*observations, self._rewards.moments]
+
+    def _add(self, rows: Rows) -> None:
         if self._observations is not None:
             for slot in rows.slots:
                 self._observations.update(slot)

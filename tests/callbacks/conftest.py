@@ -40,6 +40,7 @@ class DummyModel:
         self.verbose = 0
         self.learning = False
         self.keeps_replay = True
+        self.rank = 0
         self.ep_info_buffer: deque[dict[str, Any]] = deque(maxlen=100)
         self._total_timesteps = 0
         self.logger = DummyLogger()

@@ -97,7 +97,7 @@ def test_second_signal_stops_at_once(tmp_path: Path) -> None:
 
 def test_failed_checkpoints_warn_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     class Full:
-        num_timesteps = 7
+        num_timesteps, rank = 7, 0
         learner = SimpleNamespace(finite=True)
 
         def save(self, path: str, **kwargs: object) -> None:
@@ -112,7 +112,7 @@ def test_failed_checkpoints_warn_once(tmp_path: Path, capsys: pytest.CaptureFixt
 
 def test_training_time_is_counted_up_to_the_last_checkpoint(tmp_path: Path) -> None:
     class Saving:
-        num_timesteps = 7
+        num_timesteps, rank = 7, 0
         learner = SimpleNamespace(finite=True)
 
         def save(self, path: str, **kwargs: object) -> object:

@@ -19,7 +19,7 @@ from sb_dqn.core.sb3_compat import UNUSED_KEYWORDS
 from tests.docs.pages import FOLDER, PAGES, ROOT, blocks, name_of, pages_with, table_of
 
 LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
-KNOWN_PROGRAMS = {"pip", "pytest", "sb-dqn", "python"}
+KNOWN_PROGRAMS = {"pip", "pytest", "sb-dqn", "python", "torchrun"}
 SCRIPT = re.compile(r"scripts/[\w/.]*\w")
 SETTING = re.compile(r"[A-Z_]+=")
 

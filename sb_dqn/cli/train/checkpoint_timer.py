@@ -21,27 +21,34 @@ SUFFIX = "_steps.zip"
 """Ending of a checkpoint's file name, after the number of env steps."""
 KEEP_LAST = 2
 """Number of checkpoints that are kept."""
+STOP = 2
+"""Request to save and stop; 1 is a request to save."""
 MIN_PAUSE_FACTOR = 20
 """A checkpoint that took s seconds is followed by a pause of at least this many times s."""
 
 
-def checkpoints(folder: Path) -> list[Path]:
-    """Returns the full checkpoints of a run, the newest first."""
-    paths = [path for path in (folder / CHECKPOINTS).glob(f"*{SUFFIX}") if path.name.removesuffix(SUFFIX).isdecimal()]
+def checkpoints(folder: Path, rank: int = 0) -> list[Path]:
+    """Returns the full checkpoints of a run, the newest first; of several learners, those of one."""
+    paths = [path for path in _part(folder, rank).glob(f"*{SUFFIX}") if path.name.removesuffix(SUFFIX).isdecimal()]
     return sorted(paths, key=lambda path: int(path.name.removesuffix(SUFFIX)), reverse=True)
 
 
-def remove_checkpoints(folder: Path) -> None:
-    """Removes all full checkpoints of a finished run."""
+def _part(folder: Path, rank: int) -> Path:
+    """Returns the folder of the full checkpoints of one learner, as `LearnerGroup.own_path` names it."""
+    return folder / CHECKPOINTS / f"learner{rank}" if rank else folder / CHECKPOINTS
+
+
+def remove_checkpoints(folder: Path, rank: int = 0) -> None:
+    """Removes all full checkpoints of a finished run; of several learners, those of one."""
     from sb_dqn.checkpoint.incremental.segments import ROWS, remove_unused_segments
 
-    for path in checkpoints(folder):
+    for path in checkpoints(folder, rank):
         path.unlink()
-    remove_unused_segments(folder / CHECKPOINTS)
-    with suppress(OSError):
-        (folder / CHECKPOINTS / ROWS).rmdir()
-    with suppress(OSError):
-        (folder / CHECKPOINTS).rmdir()
+    part = _part(folder, rank)
+    remove_unused_segments(part)
+    for empty in (part / ROWS, part, folder / CHECKPOINTS):
+        with suppress(OSError):
+            empty.rmdir()
 
 
 class CheckpointTimer(BaseCallback):
@@ -78,8 +85,12 @@ class CheckpointTimer(BaseCallback):
     def _on_step(self) -> bool:
         if self._writing is not None and self._writing[0].finished:
             self._wait_for_write()
-        if self.stopping or time.monotonic() >= self._next:
+        model: Any = self.model
+        wanted = STOP if self.stopping else int(time.monotonic() >= self._next)
+        agreed = model.learners.largest(wanted)  # each learner saves its part at the same step
+        if agreed:
             self.model.after_tick(self.save)
+        self.stopping = agreed == STOP
         return not self.stopping
 
     @property
@@ -122,10 +133,11 @@ class CheckpointTimer(BaseCallback):
         (write, result), self._writing = self._writing, None
         try:
             write.wait()
-            write_result(self.folder, result)
-            for old in checkpoints(self.folder)[KEEP_LAST:]:
+            if self.model.rank == 0:
+                write_result(self.folder, result)
+            for old in checkpoints(self.folder, self.model.rank)[KEEP_LAST:]:
                 old.unlink()
-            remove_unused_segments(self.folder / CHECKPOINTS)
+            remove_unused_segments(_part(self.folder, self.model.rank))
         except OSError as error:
             self._warn(error)
 

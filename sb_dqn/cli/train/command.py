@@ -9,6 +9,8 @@ from typing import Any
 
 import click
 
+from sb_dqn.cli.train.learner_processes import start_learners
+
 
 def run_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Adds the options of logging, evaluation and checkpoints that `train` and `resume` share."""
@@ -100,6 +102,12 @@ def _required_unless_resumed(context: click.Context, parameter: click.Parameter,
 @click.option("--n-envs", type=click.IntRange(1), metavar="N", help="Number of parallel environments (lanes).")
 @click.option("--device", metavar="NAME", help="auto, cpu, cuda, cuda:1.")
 @click.option(
+    "--learners",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Processes that learn together, each with its own --n-envs and replay; gradients are averaged. Default: 1.",
+)
+@click.option(
     "--folder",
     "--out",
     "folder",
@@ -121,6 +129,7 @@ def train(
     minutes: float,
     final_episodes: int | None,
     final_steps: int | None,
+    learners: int | None,
     **plan_options: Any,
 ) -> None:
     """Train ALGO on ENV; log, learning curve and models are written to a new folder.
@@ -138,11 +147,13 @@ def train(
         bar_wanted(progress), tensorboard, eval_freq, eval_episodes, minutes, final_episodes, final_steps
     )
     if run is not None:
-        _resume_from_train(run, algo, env_id, options, **plan_options)
+        _resume_from_train(run, algo, env_id, options, **plan_options, learners=learners)
         return
     assert algo is not None
     assert env_id is not None
-    start_run(make_plan(algo, env_id, **plan_options), folder, options)
+    plan = make_plan(algo, env_id, **plan_options)
+    start_learners(learners or 1, ["--seed", str(plan.settings["seed"])] if plan.drew_seed else [])
+    start_run(plan, folder, options)
 
 
 def _resume_from_train(
@@ -172,6 +183,7 @@ def _resume_from_train(
             f"{path} must be resumed with its own settings, got {', '.join([*different, *fixed])}. Remove these arguments, or "
             f"start another run without --resume."
         )
+    start_learners(run.config.get("learners", 1))
     resume_run(run, timesteps, device or "auto", options)
 
 
@@ -202,7 +214,9 @@ def resume(
     options = RunOptions(
         bar_wanted(progress), tensorboard, eval_freq, eval_episodes, minutes, final_episodes, final_steps
     )
-    resume_run(find_run(run, unfinished=True), timesteps, device, options)
+    found = find_run(run, unfinished=True)
+    start_learners(found.config.get("learners", 1))
+    resume_run(found, timesteps, device, options)
 
 
 def bar_wanted(progress: bool | None) -> bool:

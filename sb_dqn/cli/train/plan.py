@@ -46,6 +46,8 @@ class Plan:
     env_kwargs: Mapping[str, Any]
     settings: Mapping[str, Any]
     """Constructor keywords that differ from the defaults; always includes `seed`."""
+    drew_seed: bool = False
+    """True if the seed was not set but drawn."""
 
     def config(self, policy: str) -> dict[str, Any]:
         """Returns the content of `config.yaml`, with the constructor's defaults filled in."""
@@ -97,7 +99,8 @@ def make_plan(
                 f"{name} must be {value} as in --{name}, got {assigned[name]}. Remove one of them.", param_hint="--set"
             )
     settings = _merge_settings(entry.settings if entry else {}, assigned)
-    if settings.get("seed") is None:
+    drew_seed = settings.get("seed") is None
+    if drew_seed:
         settings["seed"] = secrets.randbelow(2**31)
     env_kwargs = {**(entry.env_kwargs if entry else {}), **parse_assignments(env_assignments, "--env-set")}
     if entry is not None:
@@ -111,6 +114,7 @@ def make_plan(
         policy=policy or (entry.policy if entry else None),
         env_kwargs=env_kwargs,
         settings=settings,
+        drew_seed=drew_seed,
     )
 
 

@@ -6,7 +6,7 @@ import shutil
 import sys
 import time
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -34,11 +34,12 @@ from sb_dqn.cli.train.folder import (
     write_config,
 )
 from sb_dqn.cli.train.folder_lock import lock_folder
+from sb_dqn.cli.train.learner_processes import rank
 from sb_dqn.cli.train.make_env import open_env, policy_alias
 from sb_dqn.cli.train.plan import Plan
 from sb_dqn.cli.train.result_file import FinalEvaluation, Result, read_result, write_result
 from sb_dqn.cli.train.settings_syntax import algorithm_class
-from sb_dqn.errors import CheckpointError
+from sb_dqn.errors import CheckpointError, LearnerLost
 
 
 def start_run(plan: Plan, root: Path, options: RunOptions) -> Path:
@@ -46,9 +47,14 @@ def start_run(plan: Plan, root: Path, options: RunOptions) -> Path:
     stream = open_env(plan.env_id, plan.n_envs, plan.env_kwargs, plan.settings.get("action_mask"))
     policy = plan.policy or policy_alias(stream)
     model = algorithm_class(plan.algorithm)(policy, stream, **plan.settings)
-    folder = new_run_folder(root, plan.algorithm, plan.env_id)
+    folder: Path = model.learners.gather(None if model.rank else new_run_folder(root, plan.algorithm, plan.env_id))[0]
+    if model.rank:
+        _follow(model, folder, plan.n_timesteps, options)
+        return folder
     with _lock_run(folder):
         config = with_evaluations(plan.config(policy), options, plan.n_timesteps, new_steps=True)
+        if model.world_size > 1:
+            config["learners"] = model.world_size
         write_config(folder, config)
         _print_plan(plan, folder)
         _fit(model, folder, config, plan.n_timesteps, options)
@@ -66,7 +72,7 @@ def resume_run(run: SavedRun, timesteps: int | None, device: str, options: RunOp
             f"{run.folder} must be the folder of a run, got a folder without config.yaml. Pass the folder that "
             f"`sb-dqn train` created."
         )
-    with _lock_run(run.folder):
+    with nullcontext() if rank() else _lock_run(run.folder):
         _resume_locked(run, timesteps, device, options)
     return run.folder
 
@@ -85,6 +91,10 @@ def _resume_locked(run: SavedRun, timesteps: int | None, device: str, options: R
     model, exact = _load_newest(run, config, stream, device)
     planned = model._total_timesteps if exact else config["n_timesteps"]
     steps = timesteps or planned - model.num_timesteps
+    if model.rank:
+        if steps > 0:
+            _follow(model, run.folder, steps, options, exact)
+        return
     if steps <= 0 and not read_result(run.folder).finished:
         click.echo(f"{run.folder} has trained all {model.num_timesteps:,} steps but was stopped before its evaluation")
         conclude(model, run.folder, with_final(config, options), options.progress)
@@ -106,7 +116,10 @@ def _resume_locked(run: SavedRun, timesteps: int | None, device: str, options: R
 def _load_newest(run: SavedRun, config: Mapping[str, Any], stream: Any, device: str) -> tuple[Any, bool]:
     """Loads the newest readable full checkpoint and returns it with True, else the saved model with False."""
     algorithm = algorithm_class(config["algorithm"])
+    parts = [{path.name for path in checkpoints(run.folder, other)} for other in range(config.get("learners", 1))]
     for path in checkpoints(run.folder):
+        if not all(path.name in names for names in parts):  # a learner was ended before it had written its part
+            continue
         try:
             return algorithm.load(path, env=stream, device=device), True
         except CheckpointError as error:
@@ -140,6 +153,8 @@ def _fit(
     except KeyboardInterrupt:
         timer.stopping = True
         timer.save()
+    except LearnerLost:
+        raise
     except Exception:
         if model.num_timesteps > first:
             _save_after_error(model, folder, config, timer)
@@ -154,6 +169,21 @@ def _fit(
     done = model.num_timesteps - first
     click.echo(f"\n{done:,} steps in {seconds:,.0f} s, {done / seconds:,.0f} steps/s, evaluations included")
     conclude(model, folder, config, options.progress)
+
+
+def _follow(model: Any, folder: Path, steps: int, options: RunOptions, exact: bool = False) -> None:
+    """Trains a learner after the first, which writes the logs and evaluates; this one writes its part of full checkpoints."""
+    first = model.num_timesteps
+    timer = CheckpointTimer(folder, options.minutes, at_once=first > 0)
+    with stop_on_signals(timer):
+        if exact:
+            model.counters.horizon = first + steps
+            model.resume([timer])
+        else:
+            model.learn(steps, [timer], reset_num_timesteps=False)
+    if timer.stopping:
+        sys.exit(130)
+    remove_checkpoints(folder, model.rank)
 
 
 def _save(model: Any, folder: Path, seconds: float) -> None:
