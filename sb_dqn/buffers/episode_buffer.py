@@ -139,7 +139,7 @@ class EpisodeBuffer(OnPolicyBuffer):
             self._depart(rows.extra)
             self.ring.depart(rows.action)
         else:
-            self.ring.cut()
+            self._cut()
             self.begin[:] = self.ring.cursor
             if not self.finished:
                 self._oldest[:] = self.begin
@@ -165,6 +165,7 @@ class EpisodeBuffer(OnPolicyBuffer):
         held = self.ring.cursor - 1 - np.arange(min(int(ring.cursor.max()), ring.rows))[:, None]  # [n, B]
         self.extra = {name: _resized(column, held, rows) for name, column in self.extra.items()}
         self.departed = _resized(self.departed, held, rows)
+        self._terminal, self._last = (_resized(ends, held, rows) for ends in (self._terminal, self._last))
         self.view = self._make_view(self.ring, self._shapes)
 
     def complete(self, value_of: ValueFunction) -> None:

@@ -136,6 +136,9 @@ class OnPolicyBuffer(ABC):
         self.ring = ring
         self.extra = {name: np.zeros((ring.rows, ring.num_lanes, *shape), np.float32) for name, shape in shapes.items()}
         self.departed = np.zeros((ring.rows, ring.num_lanes), np.bool_)
+        # the columns `terminal` and `last` of the ring again, so that nothing waits for a device
+        self._terminal = np.zeros((ring.rows, ring.num_lanes), np.bool_)
+        self._last = np.zeros((ring.rows, ring.num_lanes), np.bool_)
         self._lanes: IntArray = np.arange(ring.num_lanes)
         self._open_last = np.zeros(ring.num_lanes, np.bool_)
         self._fewest: Callable[[int], int] | None = None
@@ -200,15 +203,22 @@ class OnPolicyBuffer(ABC):
                 output = np.where(self._open_last.reshape(-1, *(1,) * (output.ndim - 1)), 0, output)
             column[open_rows] = output
 
+    def _cut(self) -> None:
+        """Cuts the running episodes, because the stream restarts."""
+        self.ring.cut()
+        self._last[self.ring.open_rows()] |= self.ring.cursor > 0
+
     def _arrived(self, slot: Slot) -> None:
         cells: Where
+        lanes: IntArray | slice = slice(None)
         if slot.full:
             cells = self.ring.open_rows()
-            self._open_last[:] = slot.last
         else:
             lanes = np.flatnonzero(slot.valid)
             cells = (self.ring.cursor[lanes] - 1) % self.ring.rows, lanes
-            self._open_last[lanes] = slot.last[lanes]
+        self._open_last[lanes] = slot.last[lanes]
+        self._last[cells] = slot.last[lanes]
+        self._terminal[cells] = slot.terminal[lanes]
         self.departed[cells] = False
         for column in self.extra.values():
             column[cells] = 0
@@ -229,8 +239,7 @@ class OnPolicyBuffer(ABC):
         """Returns True for rows (absolute) of lanes that have arrived without departing, and are not `terminal`."""
         ring = self.ring
         cells = row % ring.rows, lane
-        terminal = ring.terminal.cpu().numpy()[: ring.capacity].reshape(ring.rows, ring.num_lanes)
-        missing: BoolArray = (row < ring.cursor[lane]) & ~self.departed[cells] & ~terminal[cells]
+        missing: BoolArray = (row < ring.cursor[lane]) & ~self.departed[cells] & ~self._terminal[cells]
         return missing
 
     def _observe(self, lane: IntArray, row: IntArray) -> tuple[Any, Any]:
@@ -272,5 +281,6 @@ class OnPolicyBuffer(ABC):
         self.ring.load_state_dict({name[5:]: state[name] for name in state if name.startswith("ring/")})
         for name, column in columns.items():
             column[...] = state[name].cpu().numpy()
-        open_cells = (self.ring.cursor - 1) % self.ring.rows * self.ring.num_lanes + self._lanes
-        self._open_last[:] = (self.ring.cursor > 0) & self.ring.last.cpu().numpy()[open_cells]
+        for ends, flags in ((self._terminal, self.ring.terminal), (self._last, self.ring.last)):
+            ends[...] = flags[: self.ring.capacity].view(ends.shape).cpu().numpy()
+        self._open_last[:] = (self.ring.cursor > 0) & self._last[(self.ring.cursor - 1) % self.ring.rows, self._lanes]

@@ -14,6 +14,7 @@ from sb_dqn.buffers.n_step_transitions import identity
 from sb_dqn.buffers.on_policy_buffer import VALUE, OnPolicyBuffer, SampleView, ValueFunction
 from sb_dqn.buffers.ring import Ring
 from sb_dqn.buffers.ring_storage import Extras
+from sb_dqn.devices import fetch
 from sb_dqn.errors import CheckpointError, ConfigurationError
 from sb_dqn.types import ActionArray, Batch, BoolArray, IntArray, Observation, Rows, Wait
 
@@ -152,7 +153,7 @@ class RolloutBuffer(OnPolicyBuffer):
             self.ring.depart(rows.action)
             self.ticks += 1
         elif self.ring.cursor[0] > 0:
-            self.ring.cut()
+            self._cut()
             self.ticks += 1  # the reset takes up a row, like any other tick
         for slot in rows.slots:
             self.ring.arrive(slot)
@@ -172,7 +173,8 @@ class RolloutBuffer(OnPolicyBuffer):
         missing = self._without_value(row, lane)
         self._evaluate(row[missing], lane[missing], value_of)
         self.view.prepare(self.start, self.extra)
-        self.num_samples = int(self.view.weight.sum())  # a CPU-GPU synchronization, once per rollout
+        departed = row < self.ring.cursor - 1
+        self.num_samples = int((departed & ~self._last[row % self.ring.rows, lane]).sum())
 
     def updates_due(self) -> int:
         """Returns the gradient steps to run now, and counts them as done; 0 if the rollout has no sample (only resets)."""
@@ -262,13 +264,15 @@ class SequenceRolloutBuffer(RolloutBuffer):
         ring = self.ring
         before = np.maximum(row - 1, 0)
         cells = before % ring.rows, lane
-        flat = ring.cells(*(torch.from_numpy(where).to(ring.device) for where in (lane, before)))
-        now = ring.cells(*(torch.from_numpy(where).to(ring.device) for where in (lane, row)))
+        sent = [torch.from_numpy(where).to(ring.device) for where in (lane, before, row)]
+        action, reward = fetch(
+            [ring.actions_at(ring.cells(sent[0], sent[1])), ring.reward.take(ring.cells(sent[0], sent[2]))]
+        )
         step = Before(
             obs=self._observe(lane, before)[0],
             declared={name: column[cells] for name, column in self.extra.items()},
-            action=ring.actions_at(flat).cpu().numpy(),
-            reward=ring.reward.take(now).cpu().numpy(),
-            begins=(row == 0) | ring.last.take(flat).cpu().numpy(),
+            action=action,
+            reward=reward,
+            begins=(row == 0) | self._last[cells],
         )
         return *self._observe(lane, row), step

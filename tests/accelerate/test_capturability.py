@@ -28,15 +28,19 @@ READS = {
 INDEXED = {"index", "_unsafe_index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index_put"}
 RECURRENT: dict[str, Any] = {"policy": "MlpLstmPolicy", "policy_kwargs": {"net_arch": [8], "lstm_hidden_size": 6}}
 REPLAYED: dict[str, Any] = {**RECURRENT, "sequences": {"batch_T": 4, "warmup_T": 2, "store_rnn_state_interval": 2}}
-ROLLOUT: dict[str, Any] = {"n_steps": 8, "batch_size": 8}
+ROLLOUT: dict[str, Any] = {"n_steps": 8, "batch_size": 8, "n_epochs": 1}
 IMPALA = {"features_dim": 8, "widths": (2, 2, 2), "spectral_norm": True, "adaptive_pool": (2, 2)}
+OFTEN: dict[str, Any] = {"train_freq": 4, "exploration": {"schedule": 0.1}}
 BTR_FROM_FRAMES: dict[str, Any] = {
+    **OFTEN,
     "policy": "CnnPolicy",
     "env": "image",
     "policy_kwargs": {"features_extractor_class": "ImpalaCNN", "features_extractor_kwargs": IMPALA},
 }
 OF_ALGORITHMS: dict[str, dict[str, Any]] = {
     **{name: {} for name in ALGORITHMS},
+    "BTR": OFTEN,
+    "DataEfficientRainbow": {"train_freq": 4},
     "PERDQN": {"prioritized_replay": {"uniform_mix": 0.3}, "n_steps": 3},
     "PPO": {**ROLLOUT, "clip_range_vf": 0.2, "target_kl": 10.0},
     "PQN": {"n_steps": 10},

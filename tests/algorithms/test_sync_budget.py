@@ -1,4 +1,4 @@
-"""Waits for a device: none in an update, at most one per tick, with the code that GPUs run."""
+"""Waits for a device: none in an update, at most one per tick and per rollout, with the code that GPUs run."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from torch.overrides import TorchFunctionMode
 from sb_dqn import devices
 from sb_dqn.algorithms import ALGORITHMS
 from sb_dqn.buffers import PrioritizedSampler
+from sb_dqn.buffers.on_policy_buffer import OnPolicyBuffer
 from sb_dqn.core.base_algorithm import BaseAlgorithm
 from tests.choices import Choices
 from tests.combinations import TORSOS
@@ -96,7 +97,9 @@ def watched(name: str, monkeypatch: pytest.MonkeyPatch) -> Watch:
     model.collector.choose = watch.within("tick", model.collector.choose)
     experience = model._experience
     experience.extend = watch.within("store", experience.extend)
-    watch.counts["store"] = Counter()
+    if isinstance(experience, OnPolicyBuffer):
+        experience.complete = watch.within("rollout", experience.complete)  # type: ignore[method-assign]
+    watch.counts |= {"store": Counter(), "rollout": Counter()}
     with watch:
         model.learn(STEPS, log_interval=10**6, reset_num_timesteps=False)
     assert watch.calls["update"] >= 10
@@ -110,6 +113,10 @@ def test_updates_never_wait_and_ticks_wait_once(name: str, monkeypatch: pytest.M
     assert not watch.counts["store"]
     assert watch.counts["tick"].keys() <= {"cpu", "numpy"}
     assert watch.counts["tick"]["cpu"] <= watch.calls["tick"]
+    # the values of the open rows; a recurrent network also steps from the rows before them
+    waits = 4 if "recurrent" in name else 1
+    assert watch.counts["rollout"].keys() <= {"cpu", "numpy"}
+    assert watch.counts["rollout"]["cpu"] <= waits * (watch.calls["rollout"] + 1)  # rows that `learn` cut
 
 
 def test_an_update_that_waits_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
