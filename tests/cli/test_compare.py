@@ -9,8 +9,10 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import click
@@ -28,6 +30,7 @@ from sb_dqn.cli.compare.statistics import Estimate
 from sb_dqn.cli.main import commands, main
 from sb_dqn.cli.train.result_file import FinalEvaluation, read_result, write_result
 from sb_dqn.cli.train.result_file import Result as RunResult
+from tests.cli.fork_server import ForkServer
 
 ROOT = Path(__file__).parents[2]
 SMALL = ["--env", "CartPole-v1", "--seeds", "1", "--steps", "400", "--eval-episodes", "2", "-o", "learning_starts=50",
@@ -39,9 +42,15 @@ def call(*arguments: str | Path | int) -> Result:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def working_directory() -> None:
-    """Changes to the repository root, from which the worker processes import the package."""
+def forked_workers() -> Iterator[None]:
+    """Forks the worker processes; they import the package from the repository root.
+
+    The processes of `test_ctrl_c_saves_and_the_same_command_resumes` are those of a user.
+    """
     os.chdir(ROOT)
+    with ForkServer() as server, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(job_runner, "subprocess", SimpleNamespace(Popen=server, PIPE=None, STDOUT=None))
+        yield
 
 
 @pytest.fixture(scope="module")
