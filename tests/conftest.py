@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -11,6 +13,22 @@ from torch import Tensor
 from sb_dqn.accelerate import Function, accelerate
 from tests.modes import MODES, Variant
 from tests.tiny import run_eagerly
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keeps one compiled case of each test: a compiler takes a second and more, whatever the numbers are.
+
+    The other cases run eagerly and recorded; SB_DQN_MATRIX=full compiles them too.
+    """
+    if os.environ.get("SB_DQN_MATRIX") == "full":
+        return
+    compiled: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if "compiled" in re.split(r"[\[\]-]", item.nodeid.partition("[")[2]):
+            compiled.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    left_out = [item for cases in compiled.values() for item in cases[1:]]
+    items[:] = [item for item in items if item not in left_out]
+    config.hook.pytest_deselected(items=left_out)
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import shutil
 from typing import Any
 
 import numpy as np
@@ -299,28 +298,6 @@ def test_the_compiled_function_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     scale.fill_(5.0)  # state is handed over with each call, not frozen
     assert run(torch.tensor([1.0, 2.0])).tolist() == [5.0, 10.0]
     assert calls == [2, 2, 2]  # the first at construction, so that a broken compiler shows there
-
-
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's, about itself
-@pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
-def test_compiled_gradients(capsys: pytest.CaptureFixture[str]) -> None:
-    learner, batch = (
-        learner_of(make_policy("linear"), objective=QLearning(Bootstrap()), max_grad_norm=0.1),
-        make_batch("linear", 0),
-    )
-
-    def function(return_: Tensor) -> tuple[Tensor, ...]:
-        gradient, priority, update = learner.gradient(batch._replace(return_=return_))
-        return gradient, priority, *update
-
-    run = accelerate(function, (batch.return_,), "compiled")
-    assert capsys.readouterr().err == ""
-    learner.set_learning_rate(0.01)
-    for seed in range(1, 4):
-        return_ = make_batch("linear", seed).return_
-        for one, other in zip(run(return_), function(return_), strict=True):
-            torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
-        learner.apply(run(return_)[0])
 
 
 def test_the_number_of_threads_is_restored() -> None:

@@ -170,10 +170,11 @@ def test_half_precision(combination: Combination) -> None:
 @pytest.mark.parametrize("head", FACTORS["head"] if FULL else ["scalar"])
 def test_compiled(head: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     combination = {name: choices[1] for name, choices in FACTORS.items()} | {"head": head}
-    compiled = check(combination, torch_compile=True)
+    compiled = make(combination, torch_compile=True).learn(STEPS + 4)
+    check_learned(compiled, combination)
     assert compiled.mode == "compiled"
     assert "failed" not in capsys.readouterr().err
     run_eagerly(monkeypatch)
     eager = make(combination).learn(STEPS + 4)
     moved = (eager.learner.flat - eager.learner.flat_target).norm()
-    assert (compiled.learner.flat - eager.learner.flat).norm() < 1e-2 * moved
+    assert (compiled.learner.flat - eager.learner.flat).norm() < 1e-3 * moved
