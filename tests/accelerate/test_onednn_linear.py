@@ -16,7 +16,7 @@ from sb_dqn.accelerate import accelerate, backends, onednn_linear, torchscript
 from sb_dqn.algorithms import ALGORITHMS
 from sb_dqn.core import base_algorithm
 from sb_dqn.nn.torsos.features import EXTRACTORS, ImageExtractor
-from tests.tiny import Q_AGENTS, Tiny, quick
+from tests.tiny import Tiny, quick
 
 CALLED = "mkldnn._linear_pointwise.default"
 needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
@@ -198,7 +198,8 @@ def test_every_cnn_is_traced(name: str, dtype: torch.dtype, capsys: pytest.Captu
     assert capsys.readouterr().err == ""
 
 
-REPLAYING = sorted(Q_AGENTS.keys() - {"PQN"})
+KINDS_OF_UPDATES = ("DQN", "CategoricalDQN", "IQN", "FQF", "BTR", "R2D2")
+"""One of each kind of loss and network; `tests/algorithms/test_matrix.py` records every pair of their switches."""
 PIXELS: dict[str, Any] = {
     "features_extractor_kwargs": {"features_dim": 16, "channels": (4, 8), "kernels": (4, 3), "strides": (2, 1)}
 }
@@ -216,8 +217,8 @@ def learnt(name: str, precision: str | None, trial: int, monkeypatch: pytest.Mon
 @pytest.mark.parametrize(
     ("name", "precision"),
     [
-        *(("PPO", None), ("PQN", None), *((name, "fp32") for name in REPLAYING)),
-        *((name, "bf16") for name in ("DQN", "QRDQN", "FQF", "Rainbow", "BTR", "R2D2")),
+        *(("PPO", None), ("PQN", None), *((name, "fp32") for name in KINDS_OF_UPDATES)),
+        *((name, "bf16") for name in ("QRDQN", "FQF", "Rainbow", "R2D2")),
     ],
 )
 def test_updates_from_pixels_are_traced(

@@ -147,9 +147,7 @@ MASKED: dict[str, tuple[str, Mapping[str, Any], Array]] = {
     "DoubleDQN": ("DoubleDQN", MSE, greedy_values(1, SOME)),
     "NStepDQN": ("NStepDQN", {**MSE, **MORE}, greedy_values(3, SOME)),
     "MunchausenDQN": ("MunchausenDQN", {**MSE, "munchausen": SOFT}, soft_values(**SOFT, legal=SOME)),
-    "CategoricalDQN": ("CategoricalDQN", ATOMS, greedy_values(1, SOME)),
     "QRDQN": ("QRDQN", {**TABLE, "n_quantiles": 20, "kappa": 0.0}, greedy_values(1, SOME)),
-    "IQN": ("IQN", TAUS, greedy_values(1, SOME)),
     "PQN": ("PQN", ROLLOUTS, lambda_values(0.65, SOME)),
 }
 

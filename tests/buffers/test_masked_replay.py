@@ -87,9 +87,13 @@ def run(kind: str, space: str, where: str, lanes: int, n: int, life_loss: bool) 
     assert mask.any(-1).all()
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("space", ["discrete", "uneven", "binary"])
-@pytest.mark.parametrize(("lanes", "n"), [(1, 1), (3, 1), (3, 3)])
+KINDS_OF_ACTIONS, SIZES = ("discrete", "uneven", "binary"), ((1, 1), (3, 1), (3, 3))
+
+
+@pytest.mark.parametrize(  # each pair of kind, space and sizes
+    ("kind", "space", "lanes", "n"),
+    [(kind, KINDS_OF_ACTIONS[(i + j) % 3], *SIZES[j]) for i, kind in enumerate(KINDS) for j in range(3)],
+)
 def test_masks_equal_those_of_the_log(kind: str, space: str, lanes: int, n: int) -> None:
     if kind == "sb3":
         pytest.importorskip("stable_baselines3", reason="the real VecEnv is compared where that package is installed")

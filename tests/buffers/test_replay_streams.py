@@ -80,9 +80,13 @@ def run(kind: str, observation: str, lanes: int, n: int, k: int, life_loss: bool
     assert any(is_last(episode, -1) and len(episode.steps) > 1 for game in games for episode in game.log)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(("observation", "k"), [("vector", 1), ("dict", 1), ("frames", 4)])
-@pytest.mark.parametrize(("n", "lanes"), [(1, 3), (3, 1), (5, 3)])
+OBSERVATIONS, SIZES = (("vector", 1), ("dict", 1), ("frames", 4)), ((1, 3), (3, 1), (5, 3))
+
+
+@pytest.mark.parametrize(  # each pair of kind, observation and sizes
+    ("kind", "observation", "k", "n", "lanes"),
+    [(kind, *OBSERVATIONS[(i + j) % 3], *SIZES[j]) for i, kind in enumerate(KINDS) for j in range(3)],
+)
 def test_targets_equal_those_of_the_log(kind: str, observation: str, k: int, n: int, lanes: int) -> None:
     if kind == "sb3":
         pytest.importorskip("stable_baselines3", reason="the real VecEnv is compared where that package is installed")

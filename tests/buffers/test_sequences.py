@@ -373,12 +373,12 @@ def test_states_stored_at_other_intervals_are_rejected(
 
 
 def test_states_are_stored_at_every_kth_row_only() -> None:
-    """A state of 1,024 numbers at every 40th of a million rows: 102 MB instead of 4.1 GB; the frames are stored once."""
+    """A state of 1,024 numbers at every 40th row: of a million 102 MB instead of 4.1 GB; the frames are stored once."""
     image = {"obs": spaces.Box(0, 255, (1, 84, 84), np.uint8)}
     kwargs: dict[str, Any] = {"num_actions": 6, "frame_stack": 1, "n_steps": 5}
-    plain = Ring(80_000, 8, image, **kwargs)
-    sparse = Ring(80_000, 8, image, **kwargs, start_rule=Sequences(80, 40, 40).start_rule(5, 1, 1024))
-    dense = Ring(80_000, 8, image, **kwargs, start_rule=Sequences(80, 40, 1).start_rule(5, 1, 1024))
+    plain = Ring(8_000, 8, image, **kwargs)
+    sparse = Ring(8_000, 8, image, **kwargs, start_rule=Sequences(80, 40, 40).start_rule(5, 1, 1024))
+    dense = Ring(8_000, 8, image, **kwargs, start_rule=Sequences(80, 40, 1).start_rule(5, 1, 1024))
     per_row = sparse.bytes_per_row - plain.bytes_per_row
     assert per_row == 4 * 1024 // 40 + 1 + 8 + 1  # rounded up; two values and a flag
     assert dense.bytes_per_row - plain.bytes_per_row == 4 * 1024 + 8
