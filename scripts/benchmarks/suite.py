@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from scripts.benchmarks.learners import learner_benchmark
 from scripts.benchmarks.measurements import Benchmark, Measurement
 from scripts.benchmarks.prioritized import prioritized_benchmark
 from scripts.benchmarks.sequences import sequence_benchmark
@@ -65,12 +66,14 @@ class Scale:
     update_seconds: float = 3.0
     sequences: tuple[int, ...] = (32, 64)
     """Of an update of R2D2."""
+    learners: tuple[int, int] = (4_000, 4_000)
+    """Env steps of warm-up, and measured."""
     compiled: bool = field(default=True)
     """Whether torch.compile takes part; it starts slowly."""
 
 
 FULL = Scale()
-QUICK = Scale((1_536, 2_560), (150, 60), (200, 400, 160), 2_000, (20, 4), 10_000, 0.3, 0.2, (1,), compiled=False)
+QUICK = Scale((1_536, 2_560), (150, 60), (200, 400, 160), 2_000, (20, 4), 10_000, 0.3, 0.2, (1,), (400, 200), compiled=False)
 
 
 def suite(scale: Scale) -> tuple[Benchmark, ...]:
@@ -92,6 +95,7 @@ def suite(scale: Scale) -> tuple[Benchmark, ...]:
         prioritized_benchmark(scale.update_seconds, compiled=scale.compiled),
         _memory(scale),
         _startup(),
+        learner_benchmark(scale.learners),
     )
 
 
