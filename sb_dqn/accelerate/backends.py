@@ -57,18 +57,31 @@ class MatmulConvolution:
     """Pixels of the output: rows of the matrix product per image."""
 
 
-def are_small(modules: Sequence[nn.Module], device: torch.device, rows: int = 0) -> bool:
+def are_small(
+    modules: Sequence[nn.Module], device: torch.device, rows: int = 0, counts_recurrent: bool = False
+) -> bool:
     """Returns True if a batch of `rows` is too little work for these modules to be shared among threads.
 
     True on the CPU, without convolutions other than those of small images, and with less than 2**23 multiplications in
     the largest layer, from where on a second thread is faster.
+
+    Args:
+        modules: the networks.
+        device: where they are.
+        rows: N; 0 if the batch does not matter.
+        counts_recurrent: count the weights of recurrent layers. They do not count for threads, since these layers process
+            one step after another, each of a few rows.
     """
     parts = [part for module in modules for part in module.modules()]
     large = any(isinstance(part, nn.Conv2d) and not isinstance(part, MatmulConvolution) for part in parts)
     if device.type != "cpu" or large:
         return False
-    # recurrent layers do not count: they process one step after another, each of a few rows
-    layers = [weight for part in parts if not isinstance(part, nn.RNNBase) for weight in part.parameters(recurse=False)]
+    layers = [
+        weight
+        for part in parts
+        if counts_recurrent or not isinstance(part, nn.RNNBase)
+        for weight in part.parameters(recurse=False)
+    ]
     linear = [weight.numel() for weight in layers if weight.ndim == 2]
     images = [part.places * part.weight.numel() for part in parts if isinstance(part, MatmulConvolution)]
     return rows * max([*linear, *images], default=0) < 2**23

@@ -244,8 +244,8 @@ class BaseAlgorithm(ABC):
 
     @property
     def acting_mode(self) -> Mode:
-        """Mode of the networks while acting: that of updates, but eager for large networks on the CPU."""
-        if self.device.type == "cuda":
+        """Mode of the networks while acting: recorded, but eager for large networks on the CPU."""
+        if self.device.type == "cuda" or (self.policy.recurrent and not self._is_large):
             return choose_mode([self.policy], self.device, torch_compile=False)
         return "eager" if self._is_large else self.mode
 

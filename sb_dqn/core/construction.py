@@ -87,7 +87,8 @@ class TrainingConfig:
         """
         global _reported_choice
         found = resolve_device(self.device)
-        if found.type != "cuda" or not _is_auto(self.device) or not are_small([policy], CPU, batch_size):
+        small = found.type == "cuda" and are_small([policy], CPU, batch_size, counts_recurrent=True)
+        if not (small and _is_auto(self.device)):
             return found
         if not _reported_choice:
             print(
@@ -284,19 +285,19 @@ class PolicyConfig(Generic[P]):
             return self.policy(blueprint.observation_space, blueprint.action_space, **arguments).to(device)
 
     def mode(self, policy: P, device: torch.device, torch_compile: bool) -> Mode:
-        """Returns how updates run. Those of recurrent policies run eagerly: a recording would contain each time step, take
-        long to make, and be no faster than torch's kernels for whole sequences.
+        """Returns how updates run. Those of recurrent policies run eagerly on the CPU: a recording would contain each time
+        step, and be no faster than torch's kernels for whole sequences, whose results differ by rounding.
 
         Raises:
             ConfigurationError: `torch_compile` with a recurrent policy.
         """
-        if not self.policy.recurrent:
-            return choose_mode([policy], device, torch_compile)
-        if torch_compile:
+        if self.policy.recurrent and torch_compile:
             raise ConfigurationError(
                 "torch_compile must be False for recurrent policies, got True: the compiler would unroll each step. Remove it."
             )
-        return "eager"
+        if self.policy.recurrent and device.type == "cpu":
+            return "eager"
+        return choose_mode([policy], device, torch_compile)
 
 
 def _reads_channels_first(blueprint: Blueprint) -> bool:

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import torch
 
-from sb_dqn.accelerate import Mode, accelerate, choose_mode
+from sb_dqn.accelerate import Mode, accelerate
 from sb_dqn.buffers import FrameStack, ReplayBuffer
 from sb_dqn.checkpoint import SegmentedRows
 from sb_dqn.core import model_file
@@ -110,8 +110,8 @@ class OffPolicyAlgorithm(BaseAlgorithm):
         selector = QActionSelector(
             policy, self.exploration, lanes, transform, self.rng.noise, spectral_weights=spectral_weights
         )
-        if self.policy.recurrent and not self._is_large:
-            selector.mode = choose_mode([policy], self.device, torch_compile=False)
+        if self.policy.recurrent:
+            selector.mode = self.acting_mode
         return selector
 
     def _describe(self, stream: Stream, replay: ReplayBuffer) -> None:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, cast
 
 import torch
 
-from sb_dqn.accelerate import Mode, accelerate, choose_mode
+from sb_dqn.accelerate import Mode, accelerate
 from sb_dqn.buffers.on_policy_buffer import OnPolicyBuffer
 from sb_dqn.core.action_selection import ActionSelector, QActionSelector, SampledActionSelector
 from sb_dqn.core.base_algorithm import BaseAlgorithm
@@ -83,11 +83,8 @@ class OnPolicyAlgorithm(BaseAlgorithm):
         transform = self.normalizer.observations
         spectral_weights = self.learner.store.acting_weights(twin=False)
         if isinstance(self.policy, StochasticPolicy):
-            mode = self.acting_mode
-            if self.policy.recurrent and not self._is_large:
-                mode = choose_mode([self.policy], self.device, torch_compile=False)
             return SampledActionSelector(
-                self.policy, lanes, self.rng.explore, transform, mode, self.has_critic, spectral_weights
+                self.policy, lanes, self.rng.explore, transform, self.acting_mode, self.has_critic, spectral_weights
             )
         assert self.exploration is not None  # every Q-agent has one
         selector = QActionSelector(

@@ -10,7 +10,9 @@ import pytest
 import torch
 
 import sb_dqn
+from sb_dqn import devices
 from sb_dqn.accelerate import cuda_graph
+from sb_dqn.accelerate.backends import MAKERS, _traced
 from tests.graphs import CpuGraph
 
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
@@ -69,6 +71,9 @@ def test_captured_training_equals_eager_training(case: str, device: str, monkeyp
 
     if device == "cpu":
         monkeypatch.setattr(cuda_graph, "CudaGraph", make)
+        monkeypatch.setattr(
+            devices, "HOST_DEVICES", ()
+        )  # as on CUDA, recurrent layers must not read where episodes begin
     with deterministic():
         captured, eager = train(case, device, "captured"), train(case, device, "eager")
     assert captured._n_updates == eager._n_updates > 0
@@ -76,6 +81,27 @@ def test_captured_training_equals_eager_training(case: str, device: str, monkeyp
         assert torch.equal(a, b), name
     if device == "cpu":
         assert sum(graph.replays for graph in graphs) >= captured._n_updates
+
+
+@pytest.mark.filterwarnings("ignore:TF32 acceleration:UserWarning")  # of `flags`, whatever they are
+@pytest.mark.parametrize("case", [case for case in CASES if "recurrent" in case])
+def test_recurrent_updates_can_be_recorded(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(devices, "HOST_DEVICES", ())
+    made: list[Any] = []
+
+    def traced(function: Any, example: tuple[torch.Tensor, ...]) -> Any:
+        made.append(_traced(function, example))
+        return made[-1]
+
+    monkeypatch.setitem(MAKERS, "traced", (traced, "tracing"))
+    with torch.backends.mkldnn.flags(
+        enabled=False
+    ):  # its fused kernel for sequences needs a workspace in the recording
+        recorded, eager = train(case, "cpu", "traced"), train(case, "cpu", "eager")
+    assert recorded._n_updates == eager._n_updates > 0
+    updates = [recorded._update] if "DQN" in case else [run for _, run in recorded._recordings.values()]
+    assert all(any(update is each for each in made) for update in updates)
+    torch.testing.assert_close(recorded.learner.flat, eager.learner.flat, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.gpu

@@ -6,13 +6,16 @@ from typing import Any
 
 import pytest
 import torch
+from gymnasium import spaces
 
 from sb_dqn.buffers import Ring
 from sb_dqn.core import construction
-from sb_dqn.core.construction import TrainingConfig
+from sb_dqn.core.construction import PolicyConfig, TrainingConfig
 from sb_dqn.errors import ConfigurationError, MemoryBudgetError
+from sb_dqn.policies import ACTOR_CRITIC_POLICIES
+from sb_dqn.policies.actor_critic import ActorCriticPolicy
 from tests.buffers.toy_rows import SPACES
-from tests.nets import make_policy
+from tests.nets import VECTOR, make_policy
 from tests.tiny import quick
 
 SETTINGS: dict[str, Any] = {
@@ -43,6 +46,18 @@ def test_small_networks_stay_on_the_cpu_unless_cuda_is_forced(capsys: pytest.Cap
     assert chosen("cuda", "mlp") == "cuda"
     assert chosen("cuda:1", "mlp") == "cuda:1"
     assert not capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("has_cuda")
+def test_large_recurrent_layers_are_not_small() -> None:
+    for units, device in ((16, "cpu"), (512, "cuda")):
+        config = PolicyConfig(
+            "MlpLstmPolicy", {"lstm_hidden_size": units, "net_arch": [16]}, ACTOR_CRITIC_POLICIES, ActorCriticPolicy
+        )
+        policy = config.policy(VECTOR, spaces.Discrete(2), **config.arguments)
+        assert str(TrainingConfig(**SETTINGS, device="auto").choose_device(policy, 64)) == device
+        assert config.mode(policy, torch.device("cuda"), False) == "captured"
+        assert config.mode(policy, torch.device("cpu"), False) == "eager"
 
 
 @pytest.mark.usefixtures("has_cuda")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -111,6 +112,14 @@ class RecurrentLayer(nn.Module):
 
     def forward(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
         """Maps inputs `[S, N, E]` and `state` `[N, P]` to outputs `[S, N, H]` and the last state `[N, P]`."""
+        if not x.is_cuda:
+            return self._run(x, state)
+        with warnings.catch_warnings():
+            # cuDNN copies the weights in each call, since they are views of one tensor of all parameters
+            warnings.filterwarnings("ignore", "RNN module weights are not part of single contiguous chunk")
+            return self._run(x, state)
+
+    def _run(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
         layers = self.config.num_layers
         parts = state.view(state.shape[0], -1, self.out_features).transpose(0, 1).contiguous()  # [layers (x 2), N, H]
         if self.config.kind == "gru":
