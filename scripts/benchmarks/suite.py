@@ -73,7 +73,9 @@ class Scale:
 
 
 FULL = Scale()
-QUICK = Scale((1_536, 2_560), (150, 60), (200, 400, 160), 2_000, (20, 4), 10_000, 0.3, 0.2, (1,), (400, 200), compiled=False)
+QUICK = Scale(
+    (1_536, 2_560), (150, 60), (200, 400, 160), 2_000, (20, 4), 10_000, 0.3, 0.2, (1,), (400, 200), compiled=False
+)
 
 
 def suite(scale: Scale) -> tuple[Benchmark, ...]:
