@@ -73,7 +73,8 @@ def _train(warm_up: int, steps: int, threads: int) -> float:
     model.learn(warm_up)
     before, start = model.num_timesteps, time.perf_counter()
     model.learn(steps, reset_num_timesteps=False)
-    return (model.num_timesteps - before) / (time.perf_counter() - start)
+    rate: float = (model.num_timesteps - before) / (time.perf_counter() - start)
+    return rate
 
 
 def _parameters() -> list[float]:
@@ -126,5 +127,5 @@ def learner_benchmark(steps: tuple[int, int]) -> Benchmark:
 
 if __name__ == "__main__":
     chosen = json.loads(sys.argv[1])
-    run = {"train": _train, "parameters": _parameters}[chosen.pop("task")]
+    run: Any = {"train": _train, "parameters": _parameters}[chosen.pop("task")]
     print(json.dumps(run(**chosen)), flush=True)
