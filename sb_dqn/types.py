@@ -64,7 +64,7 @@ class Rows:
     """One tick (a step of all lanes): the departures of the last tick and the arrivals of this one."""
 
     action: ActionArray | None
-    """Actions taken at the open rows; None when the stream restarts, which cuts the open rows."""
+    """Actions taken at the open rows; None when the stream restarts, which cuts the open rows (see `departed`)."""
     slots: tuple[Slot, ...]
     """One slot, or two if ended lanes return a final row in addition to the reset row; the last has the open rows."""
     stepped: BoolArray
@@ -75,6 +75,16 @@ class Rows:
     """Builds the list of info dicts, one per lane, on demand."""
     extra: dict[str, npt.NDArray[Any]] = field(default_factory=dict)
     """Further outputs of the policy at the departure, `[B, ...]`."""
+    departed: BoolArray | None = None
+    """`[B]` lanes whose actions are in `action`; None: all. A tick from other processes may hold some lanes only: a lane
+    without a departure and without a row here is unchanged, one without a departure but with a row was restarted."""
+
+    def restarted(self) -> BoolArray | None:
+        """Returns the lanes `[B]` that were reset in the middle of an episode, whose open rows are cut; None: no lane."""
+        if self.departed is None:
+            return np.ones_like(self.stepped) if self.action is None else None
+        arrived: BoolArray = np.any([slot.valid for slot in self.slots], axis=0)
+        return arrived & ~self.departed
 
 
 class Batch(NamedTuple):

@@ -105,6 +105,8 @@ class DQN(OffPolicyAlgorithm):
         torch_compile: compile the update with torch.compile (needs a C++ compiler; slow to start).
         buffer_device: device of the replay; None: that of the networks.
         buffer_path: memory-mapped file for the replay; None: memory.
+        actors: who steps the environments: None, the learner itself in turn; "overlapped", a thread while the learner learns;
+            `ProcessActors(n, lanes=k)`, n processes of k lanes each, or its short form "process:8x2".
         return_model: head and loss, for subclasses; None: the expected return, by `loss`.
 
     Raises:
@@ -158,15 +160,15 @@ class DQN(OffPolicyAlgorithm):
         torch_compile: bool = False,
         buffer_device: str | None = None,
         buffer_path: str | None = None,
+        actors: Any = None,
         *,
         return_model: ReturnModel | None = None,
     ) -> None:
-        scalar = ReturnModel(Scalar(), partial(QLearning, loss=check_choice("loss", loss, LOSSES)))
         if return_model is not None and loss != "huber":
             raise ConfigurationError(
                 f"loss must be unset with return_model, which has its own loss, got {loss!r}. Remove it."
             )
-        model = return_model or scalar
+        model = return_model or ReturnModel(Scalar(), partial(QLearning, loss=check_choice("loss", loss, LOSSES)))
         training = TrainingConfig(
             learning_rate=learning_rate,
             max_grad_norm=max_grad_norm,
@@ -180,6 +182,7 @@ class DQN(OffPolicyAlgorithm):
             device=device,
             precision=precision,
             torch_compile=torch_compile,
+            actors=actors,
         )
         noise = check_switch("noisy", noisy, Noisy, text="kind")
         bootstrap = Bootstrap(check_bool("double_q", double_q), check_switch("munchausen", munchausen, Munchausen))

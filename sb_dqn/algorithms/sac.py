@@ -59,6 +59,8 @@ class SAC(OffPolicyAlgorithm):
         torch_compile: compile the update with torch.compile (needs a C++ compiler; slow to start).
         buffer_device: device of the replay; None: that of the networks.
         buffer_path: memory-mapped file for the replay; None: memory.
+        actors: who steps the environments: None, the learner itself in turn; "overlapped", a thread while the learner learns;
+            `ProcessActors(n, lanes=k)`, n processes of k lanes each, or its short form "process:8x2".
 
     Raises:
         ConfigurationError: an argument is out of range or has the wrong type, or a keyword is unknown.
@@ -97,6 +99,7 @@ class SAC(OffPolicyAlgorithm):
         torch_compile: bool = False,
         buffer_device: str | None = None,
         buffer_path: str | None = None,
+        actors: Any = None,
     ) -> None:
         training = TrainingConfig(
             learning_rate=learning_rate,
@@ -110,6 +113,7 @@ class SAC(OffPolicyAlgorithm):
             seed=seed,
             device=device,
             torch_compile=torch_compile,
+            actors=actors,
         )
         temperature = _temperature(ent_coef)
         entropy = _target_entropy(target_entropy, temperature)

@@ -113,10 +113,11 @@ class ReplayBuffer:
 
     def extend(self, rows: Rows) -> None:
         """Adds one tick: the departures of the last one (or the cut of a stream that restarts), then the arrivals."""
-        if rows.action is None:
-            self.ring.cut()
-        else:
-            self.ring.depart(rows.action, rows.extra)
+        restarted = rows.restarted()
+        if restarted is not None:
+            self.ring.cut(restarted)
+        if rows.action is not None:
+            self.ring.depart(rows.action, rows.extra, rows.departed)
         for slot in rows.slots:
             self.ring.arrive(slot)
             self.sampler.arrived(slot)

@@ -25,7 +25,7 @@ from sb_dqn.checkpoint.incremental.row_blocks import WrittenBlocks
 from sb_dqn.devices import HostStage, is_host_visible
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.spaces import Space
-from sb_dqn.types import ActionArray, IntArray, Slot
+from sb_dqn.types import ActionArray, BoolArray, IntArray, Slot
 
 SCAN_LIMIT = 64
 """Up to this many rows in bounds are checked one by one for a start row."""
@@ -203,22 +203,38 @@ class Ring:
             self._rule_columns.arrive(where, lanes, last)
         self.flush()
 
-    def depart(self, action: ActionArray, extras: Extras | None = None) -> None:
+    def depart(self, action: ActionArray, extras: Extras | None = None, departed: BoolArray | None = None) -> None:
         """Stores the policy's actions and extra outputs for the open rows; the action of a `last` row, which the environment
-        ignores, is stored as 0."""
-        if self._rule_columns is not None:
-            self._rule_columns.depart(self.open_rows(), self.cursor, extras)
-        any_last = np.count_nonzero(self._open_last)
-        self._writers["action"][self.open_rows()] = np.where(self._open_last_axes, 0, action) if any_last else action
+        ignores, is stored as 0.
 
-    def cut(self) -> None:
-        """Marks each open row `last`, not `terminal`, because the stream restarts. No sample has started there yet."""
+        Args:
+            action: `[B, ...]`.
+            extras: arrays `[B, ...]` by name.
+            departed: `[B]` lanes to store them for; None: all.
+        """
+        lanes = None if departed is None else np.flatnonzero(departed)
+        where = self.open_rows(lanes)
+        if self._rule_columns is not None:
+            self._rule_columns.depart(where, self.cursor, extras, lanes)
+        if np.count_nonzero(self._open_last):
+            action = np.where(self._open_last_axes, 0, action)
+        self._writers["action"][where] = action if lanes is None else action[lanes]
+
+    def cut(self, lanes: BoolArray | None = None) -> None:
+        """Marks open rows `last`, not `terminal`, because the stream restarts. No sample has started there yet.
+
+        Args:
+            lanes: `[B]` lanes that restart; None: all.
+        """
         if self._common_cursor == 0:
             return
-        self._open_last |= self.cursor > 0
-        self._writers["last"][self.open_rows()] = self._open_last
+        cut = self.cursor > 0 if lanes is None else (self.cursor > 0) & lanes
+        chosen = np.flatnonzero(cut)
+        where = self.open_rows(chosen)
+        self._open_last |= cut
+        self._writers["last"][where] = True
         if self._rule_columns is not None:
-            self._rule_columns.block(self.open_rows(), slice(None), self._open_last)
+            self._rule_columns.block(where, chosen, self._open_last[chosen])
         self.flush()
 
     def flush(self) -> None:
@@ -226,8 +242,10 @@ class Ring:
         if self._staged is not None:
             self._staged.flush()
 
-    def open_rows(self) -> Where:
-        """Returns the position of the open row of every lane, as an index into `[T, B, ...]`."""
+    def open_rows(self, lanes: IntArray | None = None) -> Where:
+        """Returns the position of the open row of every lane, or of `lanes`, as an index into `[T, B, ...]`."""
+        if lanes is not None:
+            return (self.cursor[lanes] - 1) % self.rows, lanes
         if self._common_cursor is not None:
             return (self._common_cursor - 1) % self.rows
         return (self.cursor - 1) % self.rows, self._lanes

@@ -222,13 +222,17 @@ class StartRuleColumns:
         if self.rule.every > 1:
             self.writers["blocked"][where] = last | (self.age[lanes] % self.rule.every != 0)
 
-    def depart(self, where: Where, cursor: IntArray, extras: Extras | None) -> None:
-        """Writes the extra outputs of the policy for the open rows."""
+    def depart(self, where: Where, cursor: IntArray, extras: Extras | None, lanes: IntArray | None = None) -> None:
+        """Writes the extra outputs of the policy for the open rows, of all lanes or of `lanes`."""
         for name, column in self.rule.extras.items():
             values = (extras or {})[name]
             if column.every == 1:
-                self.writers[name][where] = values
-            elif len(due := np.flatnonzero((self.age % column.every == 0) & (self.age > 0))):
+                self.writers[name][where] = values if lanes is None else values[lanes]
+                continue
+            due = np.flatnonzero((self.age % column.every == 0) & (self.age > 0))
+            if lanes is not None:
+                due = np.intersect1d(due, lanes)
+            if len(due):
                 place = (cursor[due] - 1) // column.every % column.slots(self.rows)
                 self.writers[name][place, due] = values[due]
 

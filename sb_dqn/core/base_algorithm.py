@@ -16,6 +16,8 @@ import torch
 from typing_extensions import Self
 
 from sb_dqn.accelerate import Mode, are_small, choose_mode, keep_freed_memory, limit_threads
+from sb_dqn.actors.overlapped import OverlappedCollector
+from sb_dqn.actors.settings import OVERLAPPED
 from sb_dqn.callbacks.compose import as_callback
 from sb_dqn.callbacks.normalizers import find_normalizer
 from sb_dqn.checks import check_int
@@ -114,7 +116,7 @@ class BaseAlgorithm(ABC):
     ) -> None:
         self.learners = LearnerGroup.of_process()
         rng = random_streams(training.seed, CPU)
-        self.blueprint, self.stream = open_environment(env, training.action_mask)
+        self.blueprint, self.stream = open_environment(env, training.action_mask, training.actors)
         self.policy = policy.build(self.blueprint, rng, CPU)
         device = self.learners.place(training.choose_device(self.policy, batch_size))
         self.policy.to(device)
@@ -134,6 +136,7 @@ class BaseAlgorithm(ABC):
             online, target, objective(self.blueprint), batch_size, **policy.optimizer,
             max_grad_norm=training.max_grad_norm, precision=training.precision, group=self.learners,
         )  # fmt: skip
+        self._actors = training.actors
         self.rate_schedule = training.rate_schedule
         self.mode: Mode = policy.mode(self.policy, device, training.torch_compile)
         self.counters = Counters()
@@ -253,8 +256,8 @@ class BaseAlgorithm(ABC):
         """Returns further entries of a log line."""
         rate = self.rate_schedule(self.num_timesteps, self.counters.horizon)
         facts = {} if self.exploration is None else {"rollout/exploration_rate": self.exploration.rate}
-        restarts = getattr(self.get_env(), "restarts", 0)
-        return facts | {"train/learning_rate": rate} | ({"rollout/env_restarts": restarts} if restarts else {})
+        collected = {} if self.collector is None else self.collector.log_facts()
+        return facts | {"train/learning_rate": rate} | collected
 
     def _ready(self) -> tuple[Collector, Experience]:
         if self.collector is None or self._experience is None:
@@ -322,9 +325,12 @@ class BaseAlgorithm(ABC):
     def _make_collector(self, stream: Stream, choose: Callable[[Rows], ActionArray], selector: ActionSelector) -> None:
         self.stream = stream
         self.selector = selector
-        # without a seed of the model, the environment keeps the one that it was made with
-        seed = None if self.arguments["seed"] is None else self.rng.env_seed
-        self.collector = Collector(stream, choose, seed, lambda: selector.extras)
+        kind = OverlappedCollector if self._actors == OVERLAPPED else Collector
+        self.collector = kind(stream, choose, self._env_seed(), lambda: selector.extras)
+
+    def _env_seed(self) -> int | None:
+        """Returns the seed of the first reset; without a seed of the model, environments keep the one they were made with."""
+        return None if self.arguments["seed"] is None else self.rng.env_seed
 
     def predict(
         self,
@@ -369,7 +375,7 @@ class BaseAlgorithm(ABC):
                 "set_env must not be called while the model is learning. Call it after learn, then learn again with "
                 "reset_num_timesteps=False."
             )
-        stream = environment_for(self.blueprint, env, self.action_mask)
+        stream = environment_for(self.blueprint, env, self.action_mask, self._actors)
         if self._experience is not None and stream.num_envs != self.n_envs:
             raise ConfigurationError(
                 f"the environment must have {self.n_envs} lanes, as the model's buffer, got {stream.num_envs}. Make it with "

@@ -12,6 +12,7 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from sb_dqn.actors.settings import as_actors
 from sb_dqn.checkpoint import CustomObjects
 from sb_dqn.core import model_file
 from sb_dqn.core.arguments import constructor_arguments
@@ -22,9 +23,6 @@ from sb_dqn.core.resume import (
     later_seed,
     process_state,
     set_process_state,
-    stream_state,
-    tick_of,
-    tick_state,
 )
 from sb_dqn.errors import CheckpointError, ConfigurationError, user_stacklevel
 from sb_dqn.types import Rows
@@ -78,8 +76,7 @@ def resume_state(model: Model, trust: bool, incremental: bool) -> ResumeState:
         raise ConfigurationError(
             "full must be False before the first learn, got True: there is nothing to resume yet. Remove it."
         )
-    rows = model.collector.latest if run.settled else None
-    stream, why = stream_state(model.collector.stream, rows, trust)
+    tick, stream, why = model.collector.state(run.settled, trust)
     if why:
         warnings.warn(
             f"the full checkpoint is without the environment's state ({why}): resume() starts new episodes, and the interrupted "
@@ -92,7 +89,7 @@ def resume_state(model: Model, trust: bool, incremental: bool) -> ResumeState:
         session=run.state_dict(),
         parts={name: part.state_dict() for name, part in model.run_parts().items()},
         experience={name: tensor for name, tensor in model._experience.state_dict().items() if name not in columns},
-        tick=None if rows is None or stream is None else tick_state(rows),
+        tick=tick,
         stream=stream,
         why=why,
         process=process_state(),
@@ -118,7 +115,8 @@ def load_model(
     made_by = model_file.find_class(cls, saved.class_name)
     arguments = made_by.loaded_arguments({**saved.arguments, **changes, "device": device}, saved)
     arguments = _passed_on(made_by, arguments)
-    environment = environment_for(saved.blueprint, env, arguments.get("action_mask"))
+    actors = as_actors(arguments.get("actors"))
+    environment = environment_for(saved.blueprint, env, arguments.get("action_mask"), actors)
     model = model_file.build(made_by, environment, arguments, saved.policy)
     parts = model.saved_parts()
     if "normalizer" not in saved.parts:
@@ -202,12 +200,10 @@ def restore_tick(model: Model, state: ResumeState) -> Rows | None:
     Returns:
         The tick to continue from; None if the environment must be reset.
     """
-    rows, collector = None, model.collector
+    collector = model.collector
     with model_file.reading("the state of the environment in the file does not fit"):
-        if state.tick is not None and state.stream is not None:
-            collector.stream.load_state_dict(state.stream, state.trusted)
-            rows = tick_of(state.tick, collector.stream)
-        elif collector.env_seed is not None:
+        rows: Rows | None = collector.restore(state.tick, state.stream, state.trusted)
+        if rows is None and collector.env_seed is not None:
             collector.env_seed = later_seed(collector.env_seed, model.counters.lifetime)
         set_process_state(state.process)
     model_file.restore({"rng": model.rng}, {"rng": state.rng})

@@ -11,6 +11,8 @@ import torch
 from gymnasium import spaces
 
 from sb_dqn.accelerate import Mode, are_small, choose_mode
+from sb_dqn.actors.launch import open_remote
+from sb_dqn.actors.settings import Actors, ProcessActors, as_actors
 from sb_dqn.buffers.sequences import Sequences
 from sb_dqn.checks import check_bool, check_choice, check_float, check_int, check_path, check_switch
 from sb_dqn.envs.streams.open import Stream, open_stream
@@ -46,6 +48,7 @@ class TrainingConfig:
         device: torch device, or "auto".
         precision: "fp32" or "bf16".
         torch_compile: compile the update.
+        actors: who steps the environments, see `as_actors`.
 
     Raises:
         ConfigurationError: a value is out of its range.
@@ -63,6 +66,7 @@ class TrainingConfig:
     device: Any
     precision: str = "fp32"
     torch_compile: bool = False
+    actors: Any = None
 
     def __post_init__(self) -> None:
         self.rate_schedule: Schedule = as_schedule("learning_rate", self.learning_rate)
@@ -70,6 +74,7 @@ class TrainingConfig:
         _check_norm(self.max_grad_norm)
         check_choice("precision", self.precision, ("fp32", "bf16"))
         check_bool("torch_compile", self.torch_compile)
+        self.actors = as_actors(self.actors)
         check_int("verbose", self.verbose, 0, 2)
         check_int("stats_window_size", self.stats_window_size, 1)
         check_path("tensorboard_log", self.tensorboard_log)
@@ -162,15 +167,18 @@ def random_streams(
     return Generators(checked, device, device if buffer_device is None else buffer_device, rank)
 
 
-def open_environment(env: Any, action_mask: str | None = None) -> tuple[Blueprint, Stream | None]:
+def open_environment(
+    env: Any, action_mask: str | None = None, actors: Actors = None
+) -> tuple[Blueprint, Stream | None]:
     """Returns the spaces of an environment, and the environment as a stream of rows; a `Blueprint` has no stream.
 
     Args:
         env: environment of any supported kind, or a `Blueprint`.
         action_mask: source of the legal actions: "info", a key of a Dict observation; None: as the environment declares.
+        actors: who steps it; for those of other processes a stand-in of the stream is returned.
 
     Raises:
-        ConfigurationError: `env` is None.
+        ConfigurationError: `env` is None, or no factory where other processes make it.
     """
     if env is None:
         raise ConfigurationError(
@@ -178,11 +186,17 @@ def open_environment(env: Any, action_mask: str | None = None) -> tuple[Blueprin
         )
     if isinstance(env, Blueprint):
         return env, None
-    stream = open_stream(env, action_mask=action_mask)
+    stream = _open(env, actors, action_mask)
     return stream.blueprint, stream
 
 
-def environment_for(blueprint: Blueprint, env: Any, action_mask: str | None = None) -> Any:
+def _open(env: Any, actors: Actors, action_mask: str | None, frame_stack: int | None = None) -> Any:
+    if isinstance(actors, ProcessActors):
+        return open_remote(env, actors, action_mask)
+    return open_stream(env, frame_stack=frame_stack, action_mask=action_mask)
+
+
+def environment_for(blueprint: Blueprint, env: Any, action_mask: str | None = None, actors: Actors = None) -> Any:
     """Returns the stream of an environment for a model that was made for `blueprint`; the blueprint if `env` is None.
 
     Raises:
@@ -192,7 +206,7 @@ def environment_for(blueprint: Blueprint, env: Any, action_mask: str | None = No
         return blueprint
     stacked = blueprint.frame_stack > 1 or has_stacks_of(env, blueprint)
     frame_stack = blueprint.frame_stack if stacked else None
-    stream = open_stream(env, frame_stack=frame_stack, action_mask=action_mask)
+    stream = _open(env, actors, action_mask, frame_stack)
     check_same_spaces(stream.blueprint, blueprint)
     return stream
 

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
+from sb_dqn.actors.settings import ProcessActors
 from sb_dqn.buffers import Prioritized, ReplayBuffer, Sequences
 from sb_dqn.checkpoint import (
     AllocationGuard,
@@ -45,7 +46,15 @@ from sb_dqn.policies.base import Policy
 from sb_dqn.schedules import SCHEDULES
 from sb_dqn.types import Blueprint
 
-SWITCHES: tuple[type, ...] = (Munchausen, Noisy, NormalizeObservations, NormalizeRewards, Prioritized, Sequences)
+SWITCHES: tuple[type, ...] = (
+    ProcessActors,
+    Munchausen,
+    Noisy,
+    NormalizeObservations,
+    NormalizeRewards,
+    Prioritized,
+    Sequences,
+)
 POLICIES: tuple[type, ...] = (
     *VALUE_POLICIES.values(), *ACTOR_CRITIC_POLICIES.values(), *SAC_POLICIES.values(),
 )  # fmt: skip

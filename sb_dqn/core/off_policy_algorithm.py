@@ -9,11 +9,14 @@ from typing import Any, cast
 import torch
 
 from sb_dqn.accelerate import Mode, accelerate
+from sb_dqn.actors.collector import Acting, RemoteLanes
+from sb_dqn.actors.launch import worker_collector
 from sb_dqn.buffers import FrameStack, ReplayBuffer
 from sb_dqn.checkpoint import SegmentedRows
 from sb_dqn.core import model_file
 from sb_dqn.core.action_selection import ActionSelector, Observe, QActionSelector, SampledActionSelector
 from sb_dqn.core.base_algorithm import BaseAlgorithm
+from sb_dqn.core.collector import Collector
 from sb_dqn.core.construction import PolicyConfig, TrainingConfig
 from sb_dqn.core.replay_config import ReplayConfig, TargetConfig
 from sb_dqn.core.resume import ResumeState
@@ -61,6 +64,8 @@ class OffPolicyAlgorithm(BaseAlgorithm):
         )
         self.replay_config = replay
         self.target_config = target
+        self._exploration_config = exploration
+        self._normalization_config = training.normalization(replay.gamma)
         self.frames: FrameStack | None = None
         self._next_sync = target.interval
         self._noise = torch.empty(0)
@@ -72,11 +77,13 @@ class OffPolicyAlgorithm(BaseAlgorithm):
 
     def attach(self, stream: Stream) -> None:
         lanes = stream.num_envs
-        stack = self.blueprint.frame_stack
-        self.frames = FrameStack(stack, lanes, flatten_space(stream.observation_space)) if stack > 1 else None
         self.normalizer.set_lanes(lanes)
-        selector = self._make_selector(lanes)
-        self._make_collector(stream, self.choose, selector)
+        if isinstance(stream, RemoteLanes):
+            self._make_worker_collector(stream)
+        else:
+            stack = self.blueprint.frame_stack
+            self.frames = FrameStack(stack, lanes, flatten_space(stream.observation_space)) if stack > 1 else None
+            self._make_collector(stream, self.choose, self._make_selector(lanes))
         if self._experience is None:
             self._experience = self.replay_config.build(stream, self.device, self.normalizer, self.policy.state_size)
             self._share(self._experience)
@@ -90,6 +97,33 @@ class OffPolicyAlgorithm(BaseAlgorithm):
                 )
             if self.verbose and self.rank == 0:
                 self._describe(stream, self.replay)
+
+    def _make_worker_collector(self, stream: Any) -> None:
+        self.stream = stream
+        if self.collector is not None:
+            self.collector.close()
+        self.collector = worker_collector(
+            self._actors,
+            stream,
+            self.policy,
+            self._exploration_config,
+            self._normalization_config,
+            self.normalizer,
+            self.action_mask,
+            self._acting,
+            self.rng.seed,
+            self._env_seed(),
+            (self.rank, self.world_size),
+        )
+
+    def _acting(self) -> Acting:
+        """Returns how actors in other processes act from now on."""
+        uniform = self.counters.lifetime < self.replay_config.schedule.learning_starts
+        if self.exploration is None:
+            return Acting(uniform, None, self.counters.n_updates)
+        if not uniform:
+            self.exploration.advance(self.num_timesteps, self.counters.horizon)
+        return Acting(uniform, self.exploration.state_dict(), self.counters.n_updates)
 
     def _make_selector(self, lanes: int) -> ActionSelector:
         transform = self.normalizer.observations
@@ -148,7 +182,7 @@ class OffPolicyAlgorithm(BaseAlgorithm):
         for slot in rows.slots:
             self.frames.push(slot)
         ring = self.replay.ring
-        if not ring.host_visible and ring.device == self.device:
+        if not ring.host_visible and ring.device == self.device and type(self.collector) is Collector:
             return self.replay.open_observation  # the frames are there; `frames` is only for checkpoints
         return self.frames.stacked
 

@@ -55,9 +55,10 @@ class EpisodeStatistics:
     def update(self, rows: Rows) -> list[Episode]:
         """Counts one tick and returns the episodes that ended in it."""
         self.finished = []
-        if rows.action is None:  # all lanes were reset: the episodes under way are dropped
-            self.returns[:] = 0
-            self.lengths[:] = 0
+        restarted = rows.restarted()
+        if restarted is not None:  # the episodes under way are dropped
+            self.returns[restarted] = 0
+            self.lengths[restarted] = 0
         self.num_steps += rows.steps
         self.lengths += 1 if rows.steps == self.num_envs else rows.stepped
         for slot in rows.slots:

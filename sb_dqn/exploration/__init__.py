@@ -4,7 +4,7 @@ from sb_dqn.exploration.base import Act, Exploration
 from sb_dqn.exploration.boltzmann import Boltzmann
 from sb_dqn.exploration.config import ExplorationConfig, as_exploration
 from sb_dqn.exploration.epsilon import EpsilonGreedy
-from sb_dqn.exploration.ladders import ApexLadder, Ladder, LogLadder
+from sb_dqn.exploration.ladders import ApexLadder, Ladder, LadderPart, LogLadder
 
 __all__ = [
     "Act",
@@ -14,6 +14,7 @@ __all__ = [
     "Exploration",
     "ExplorationConfig",
     "Ladder",
+    "LadderPart",
     "LogLadder",
     "as_exploration",
 ]

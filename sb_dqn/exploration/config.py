@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from sb_dqn.errors import ConfigurationError
 from sb_dqn.exploration.base import Exploration
 from sb_dqn.exploration.boltzmann import Boltzmann
 from sb_dqn.exploration.epsilon import EpsilonGreedy
-from sb_dqn.exploration.ladders import ApexLadder, Ladder, LogLadder
+from sb_dqn.exploration.ladders import ApexLadder, Ladder, LadderPart, LogLadder
 from sb_dqn.schedules import Constant, Schedule, as_schedule
 from sb_dqn.spaces import ActionShape
 
@@ -43,6 +43,12 @@ class ExplorationConfig:
     ladder: Ladder | None = None
     off_after: int | None = None
     evaluation_eps: float | None = None
+
+    def for_lanes(self, first_lane: int, total_lanes: int, share: tuple[int, int] = (0, 1)) -> ExplorationConfig:
+        """Returns the configuration for lanes from `first_lane` of a model with `total_lanes`; `share` as in `EpsilonGreedy`."""
+        if self.ladder is None or isinstance(self.ladder, LadderPart):
+            return self
+        return replace(self, ladder=LadderPart(self.ladder, first_lane, total_lanes, share))
 
     def build(
         self, actions: ActionShape, num_lanes: int, rng: np.random.Generator, share: tuple[int, int] = (0, 1)

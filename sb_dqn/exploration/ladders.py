@@ -37,4 +37,27 @@ class LogLadder:
         return np.geomspace(base, self.minimum, num_lanes)[::-1]
 
 
-Ladder = ApexLadder | LogLadder
+@dataclass(frozen=True)
+class LadderPart:
+    """The epsilons of some lanes of a ladder over all lanes of a model, for actors in other processes.
+
+    Args:
+        ladder: ladder over all lanes.
+        first_lane: first of the lanes.
+        total_lanes: number of all lanes.
+        share: see `EpsilonGreedy`.
+    """
+
+    ladder: ApexLadder | LogLadder
+    first_lane: int
+    total_lanes: int
+    share: tuple[int, int] = (0, 1)
+
+    def finals(self, base: float, num_lanes: int) -> npt.NDArray[Any]:
+        """Returns the final epsilons `[B]` of the lanes of this part."""
+        rank, learners = self.share
+        finals: npt.NDArray[Any] = self.ladder.finals(base, self.total_lanes * learners)[rank::learners]
+        return finals[self.first_lane : self.first_lane + num_lanes]
+
+
+Ladder = ApexLadder | LogLadder | LadderPart

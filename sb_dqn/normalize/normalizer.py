@@ -101,6 +101,10 @@ class Normalizer:
         """Normalizes observations `[N, *shape]` by key, with tensor operations only."""
         return obs if self._observations is None else self._observations(obs)
 
+    def acting_tensors(self) -> list[Tensor]:
+        """Returns the committed statistics that `observations` depends on."""
+        return [] if self._observations is None else self._observations.acting_tensors()
+
     def rewards(self, reward: Tensor) -> Tensor:
         """Normalizes single-step rewards of any shape, with tensor operations only."""
         return reward if self._rewards is None else self._rewards(reward)

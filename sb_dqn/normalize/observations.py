@@ -94,6 +94,10 @@ class ObservationNormalizer:
             for key, x in obs.items()
         }
 
+    def acting_tensors(self) -> list[Tensor]:
+        """Returns the committed means and scales."""
+        return [*self.mean.values(), *self.scale.values()]
+
     def state_dict(self) -> dict[str, Any]:
         """Returns the current and the committed statistics."""
         committed = {key: {"mean": self.mean[key].clone(), "scale": self.scale[key].clone()} for key in self.mean}

@@ -62,8 +62,9 @@ class RewardNormalizer:
 
     def update(self, rows: Rows) -> None:
         """Adds the rewards of a tick."""
-        if rows.action is None:
-            self.ended[:] = True
+        restarted = rows.restarted()
+        if restarted is not None:
+            self.ended[restarted] = True
         for slot in rows.slots:
             stepped = slot.valid & ~self.ended  # the row after a last row is a reset row
             returns = np.where(stepped, self.gamma * self.running + slot.reward, 0.0)

@@ -18,7 +18,7 @@ FLOORS = {
     **dict.fromkeys(["nn", "normalize", "buffers", "envs"], 2),
     **dict.fromkeys(["exploration", "objectives", "evaluation", "episode_tally"], 3),
     **dict.fromkeys(["policies", "callbacks"], 4),
-    **dict.fromkeys(["core", "presets", "plotting"], 5),
+    **dict.fromkeys(["actors", "core", "presets", "plotting"], 5),
     **dict.fromkeys(["algorithms"], 6),
     **dict.fromkeys(["cli", "sb3"], 7),
 }

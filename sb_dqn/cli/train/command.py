@@ -102,6 +102,11 @@ def _required_unless_resumed(context: click.Context, parameter: click.Parameter,
 @click.option("--n-envs", type=click.IntRange(1), metavar="N", help="Number of parallel environments (lanes).")
 @click.option("--device", metavar="NAME", help="auto, cpu, cuda, cuda:1.")
 @click.option(
+    "--actors",
+    metavar="WHO",
+    help="overlapped: environments step while the learner learns. process:8, process:8x2: 8 processes, of 2 lanes each.",
+)
+@click.option(
     "--learners",
     type=click.IntRange(1),
     metavar="N",

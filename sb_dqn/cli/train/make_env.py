@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -33,6 +34,24 @@ def open_env(env_id: str, n_envs: int, env_kwargs: Mapping[str, Any], action_mas
     if is_atari(spec_of(env_id)):
         return open_stream(make_atari_env(env_id, n_envs, **atari_arguments(env_kwargs)), action_mask=action_mask)
     return open_stream(make_vec_env(env_id, n_envs, env_kwargs=env_kwargs), action_mask=action_mask)
+
+
+def open_training_env(env_id: str, n_envs: int, env_kwargs: Mapping[str, Any], settings: Mapping[str, Any]) -> Any:
+    """Opens the environment to train on; with process actors, a stand-in of their lanes.
+
+    Args:
+        env_id: gymnasium id.
+        n_envs: number of lanes; with process actors those of `actors`.
+        env_kwargs: keywords of the environment.
+        settings: arguments of the algorithm.
+    """
+    from sb_dqn.actors import ProcessActors, as_actors
+    from sb_dqn.actors.launch import open_remote
+
+    actors, action_mask = as_actors(settings.get("actors")), settings.get("action_mask")
+    if not isinstance(actors, ProcessActors):
+        return open_env(env_id, n_envs, env_kwargs, action_mask)
+    return open_remote(partial(open_env, env_id, actors.lanes, dict(env_kwargs), action_mask), actors, action_mask)
 
 
 def atari_arguments(env_kwargs: Mapping[str, Any]) -> dict[str, Any]:

@@ -73,6 +73,7 @@ def make_plan(
     policy: str | None = None,
     seed: int | None = None,
     device: str | None = None,
+    actors: str | None = None,
     assignments: Iterable[str] = (),
     env_assignments: Iterable[str] = (),
 ) -> Plan:
@@ -93,7 +94,7 @@ def make_plan(
             param_hint="--set",
         )
     _reject_word_none(algorithm, assigned)
-    for name, value in (("seed", seed), ("device", device)):
+    for name, value in (("seed", seed), ("device", device), ("actors", actors)):
         if value is not None and assigned.setdefault(name, value) != value:
             raise click.BadParameter(
                 f"{name} must be {value} as in --{name}, got {assigned[name]}. Remove one of them.", param_hint="--set"

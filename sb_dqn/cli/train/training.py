@@ -35,7 +35,7 @@ from sb_dqn.cli.train.folder import (
 )
 from sb_dqn.cli.train.folder_lock import lock_folder
 from sb_dqn.cli.train.learner_processes import rank
-from sb_dqn.cli.train.make_env import open_env, policy_alias
+from sb_dqn.cli.train.make_env import open_env, open_training_env, policy_alias
 from sb_dqn.cli.train.plan import Plan
 from sb_dqn.cli.train.result_file import FinalEvaluation, Result, read_result, write_result
 from sb_dqn.cli.train.settings_syntax import algorithm_class
@@ -44,7 +44,7 @@ from sb_dqn.errors import CheckpointError, LearnerLost
 
 def start_run(plan: Plan, root: Path, options: RunOptions) -> Path:
     """Trains by `plan` in a new folder under `root`; returns the folder."""
-    stream = open_env(plan.env_id, plan.n_envs, plan.env_kwargs, plan.settings.get("action_mask"))
+    stream = open_training_env(plan.env_id, plan.n_envs, plan.env_kwargs, plan.settings)
     policy = plan.policy or policy_alias(stream)
     model = algorithm_class(plan.algorithm)(policy, stream, **plan.settings)
     folder: Path = model.learners.gather(None if model.rank else new_run_folder(root, plan.algorithm, plan.env_id))[0]
@@ -87,7 +87,7 @@ def _lock_run(folder: Path) -> AbstractContextManager[None]:
 
 def _resume_locked(run: SavedRun, timesteps: int | None, device: str, options: RunOptions) -> None:
     config = read_config(run.folder)  # again: another process may have changed it before the lock was taken
-    stream = open_env(config["env_id"], config["n_envs"], config["env_kwargs"], config["settings"].get("action_mask"))
+    stream = open_training_env(config["env_id"], config["n_envs"], config["env_kwargs"], config["settings"])
     model, exact = _load_newest(run, config, stream, device)
     planned = model._total_timesteps if exact else config["n_timesteps"]
     steps = timesteps or planned - model.num_timesteps

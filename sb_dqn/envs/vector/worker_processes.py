@@ -32,7 +32,7 @@ def lost_workers(env: Any, action: Any) -> str:
         for worker in workers:
             worker.join(GRACE / max(len(workers), 1))
     return "; ".join(
-        f"the worker of lane {lane} {_cause_of_death(worker.exitcode)} while {_last_call(action, lane)}"
+        f"the worker of lane {lane} {cause_of_death(worker.exitcode)} while {_last_call(action, lane)}"
         for lane, worker in enumerate(workers)
         if worker.exitcode is not None
     )
@@ -68,7 +68,7 @@ def _last_call(action: Any, lane: int) -> str:
     return "resetting" if action is None else f"taking action {action[lane]}"
 
 
-def _cause_of_death(code: int) -> str:
+def cause_of_death(code: int) -> str:
     if code >= 0:
         return f"ended with exit code {code}"
     try:

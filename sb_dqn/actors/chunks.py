@@ -1,0 +1,225 @@
+"""Chunks: some ticks of all lanes in one block of memory, written by workers, each its own lanes, and read as rows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from sb_dqn.types import Rows, Slot
+
+ALIGNMENT = 64
+SLOTS = 2
+"""Slots of a tick; a tick of one slot uses the second."""
+
+OF_TICKS = ("action", "stepped", "departed")
+"""Arrays without an axis of slots."""
+
+Infos = dict[int, list[dict[str, Any]]]
+"""Infos of the ticks in which episodes ended, one dict per lane."""
+
+
+class Report(NamedTuple):
+    """A finished chunk of one worker; the rows themselves lie in the memory of the chunks."""
+
+    chunk: int
+    """Number of the chunk of this worker, from 0."""
+    extras: list[dict[str, npt.NDArray[Any]]]
+    """`Rows.extra` of each tick."""
+    infos: Infos
+
+
+@dataclass(frozen=True)
+class ChunkLayout:
+    """Shapes and positions of the arrays of chunks.
+
+    Args:
+        leaves: shape and dtype of each array of an observation of one lane, by key.
+        action: shape and dtype of an action of one lane.
+        mask: shape of the mask of one lane; None: no masks.
+        num_lanes: B, of all workers.
+        ticks: T, ticks per chunk.
+        places: number of chunks of a worker that the memory holds.
+    """
+
+    leaves: Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]]
+    action: tuple[tuple[int, ...], np.dtype[Any]]
+    mask: tuple[int, ...] | None
+    num_lanes: int
+    ticks: int
+    places: int
+    arrays: dict[str, tuple[tuple[int, ...], np.dtype[Any]]] = field(init=False, default_factory=dict)
+    """Shape and dtype of each array: `[P, T, B, ...]`, those of slots `[P, T, 2, B, ...]`."""
+
+    def __post_init__(self) -> None:
+        flag, number = np.dtype(np.bool_), np.dtype(np.float32)
+        of_slots: dict[str, tuple[tuple[int, ...], np.dtype[Any]]] = {
+            **{f"obs/{key}": leaf for key, leaf in self.leaves.items()},
+            **dict.fromkeys(("reward", "score"), ((), number)),
+            **dict.fromkeys(("terminal", "last", "valid"), ((), flag)),
+        }
+        if self.mask is not None:
+            of_slots["mask"] = (self.mask, flag)
+        of_ticks = dict(zip(OF_TICKS, (self.action, ((), flag), ((), flag)), strict=True))
+        place, lanes = (self.places, self.ticks), (self.num_lanes,)
+        for name, (shape, dtype) in of_slots.items():
+            self.arrays[name] = ((*place, SLOTS, *lanes, *shape), dtype)
+        for name, (shape, dtype) in of_ticks.items():
+            self.arrays[name] = ((*place, *lanes, *shape), dtype)
+
+    @classmethod
+    def of(cls, stream: Any, ticks: int, places: int) -> ChunkLayout:
+        """Returns the layout for the lanes of a stream, or of what stands in for one."""
+        leaves = {key: (shape[1:], dtype) for key, (shape, dtype) in stream.leaves.items()}
+        actions = stream.action_shape
+        dtype = np.dtype(np.int64 if actions.num_actions else np.float32)
+        mask = (*actions.shape, actions.num_actions) if stream.has_masks else None
+        return cls(leaves, (actions.shape, dtype), mask, stream.num_envs, ticks, places)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all arrays."""
+        return sum(_aligned(_bytes(*array)) for array in self.arrays.values())
+
+    def views(self, memory: Any) -> dict[str, npt.NDArray[Any]]:
+        """Returns the arrays by name as views of a block of `nbytes` bytes."""
+        views, offset = {}, 0
+        for name, (shape, dtype) in self.arrays.items():
+            views[name] = np.frombuffer(memory, dtype, math.prod(shape), offset).reshape(shape)
+            offset += _aligned(_bytes(shape, dtype))
+        return views
+
+
+def _bytes(shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
+    return math.prod(shape) * dtype.itemsize
+
+
+def _aligned(size: int) -> int:
+    return -(-size // ALIGNMENT) * ALIGNMENT
+
+
+class Chunks:
+    """The arrays of chunks, in shared or other memory.
+
+    Args:
+        layout: their shapes.
+        memory: buffer of `layout.nbytes` bytes.
+    """
+
+    def __init__(self, layout: ChunkLayout, memory: Any) -> None:
+        self.layout = layout
+        self.arrays = layout.views(memory)
+        self._obs = {key: self.arrays[f"obs/{key}"] for key in layout.leaves}
+
+    def write(self, place: int, tick: int, lanes: slice, rows: Rows) -> None:
+        """Writes a tick of a worker's lanes."""
+        arrays = self.arrays
+        arrays["valid"][place, tick, :, lanes] = False
+        for number, slot in enumerate(rows.slots, SLOTS - len(rows.slots)):
+            at = place, tick, number, lanes
+            for key, column in self._obs.items():
+                column[at] = slot.obs[key]
+            for name in ("reward", "score", "terminal", "last", "valid"):
+                arrays[name][at] = getattr(slot, name)
+            if slot.mask is not None:
+                arrays["mask"][at] = slot.mask
+        arrays["departed"][place, tick, lanes] = rows.action is not None
+        arrays["action"][place, tick, lanes] = 0 if rows.action is None else rows.action
+        arrays["stepped"][place, tick, lanes] = rows.stepped
+
+    def take(self, place: int, lanes: slice) -> dict[str, npt.NDArray[Any]]:
+        """Returns copies of the arrays of one worker's chunk: `[T, (2,) k, ...]` by name."""
+        return {name: self._lanes(name, place, lanes).copy() for name in self.arrays}
+
+    def put(self, place: int, lanes: slice, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
+        """Writes what `take` returned."""
+        for name in self.arrays:
+            self._lanes(name, place, lanes)[...] = arrays[name]
+
+    def _lanes(self, name: str, place: int, lanes: slice) -> npt.NDArray[Any]:
+        chunk: npt.NDArray[Any] = self.arrays[name][place]
+        return chunk[:, lanes] if name in OF_TICKS else chunk[:, :, lanes]
+
+    def rows(self, tick: int, parts: Sequence[Part]) -> Rows:
+        """Returns a tick that consists of ticks of some workers; lanes of other workers are empty.
+
+        The arrays are views of the memory where all workers are at the same place.
+        """
+        at = self._at(tick, parts)
+        valid = at("valid")
+        slots = tuple(
+            Slot(
+                {key: at(f"obs/{key}")[number] for key in self._obs},
+                at("reward")[number], at("score")[number], at("terminal")[number], at("last")[number], valid[number],
+                bool(valid[number].all()),
+                None if self.layout.mask is None else at("mask")[number],
+            )
+            for number in range(SLOTS)
+            if number == SLOTS - 1 or valid[number].any()
+        )  # fmt: skip
+        departed, stepped = at("departed"), at("stepped")
+        whole = self._is_whole(parts) and bool(departed.all() or not departed.any())
+        return Rows(
+            at("action") if departed.any() else None,
+            slots,
+            stepped,
+            int(np.count_nonzero(stepped)),
+            lambda: self._infos(tick, parts),
+            self._extras(tick, parts),
+            None if whole else departed,
+        )
+
+    def _is_whole(self, parts: Sequence[Part]) -> bool:
+        return sum(part.size for part in parts) == self.layout.num_lanes
+
+    def _at(self, tick: int, parts: Sequence[Part]) -> Callable[[str], npt.NDArray[Any]]:
+        places = {part.place for part in parts}
+        if len(places) == 1 and self._is_whole(parts):
+            (place,) = places
+            return lambda name: self.arrays[name][place, tick]
+        gathered: dict[str, npt.NDArray[Any]] = {}
+        return lambda name: (
+            gathered[name] if name in gathered else gathered.setdefault(name, self._gather(name, tick, parts))
+        )
+
+    def _gather(self, name: str, tick: int, parts: Sequence[Part]) -> npt.NDArray[Any]:
+        array = self.arrays[name]
+        out: npt.NDArray[Any] = np.zeros_like(array[0, 0])
+        for part in parts:
+            index = (part.lanes,) if name in OF_TICKS else (slice(None), part.lanes)
+            out[index] = array[part.place, tick][index]
+        return out
+
+    def _extras(self, tick: int, parts: Sequence[Part]) -> dict[str, npt.NDArray[Any]]:
+        extras: dict[str, npt.NDArray[Any]] = {}
+        for part in parts:
+            for name, values in part.report.extras[tick].items():
+                if name not in extras:
+                    extras[name] = np.zeros((self.layout.num_lanes, *values.shape[1:]), values.dtype)
+                extras[name][part.lanes] = values
+        return extras
+
+    def _infos(self, tick: int, parts: Sequence[Part]) -> list[dict[str, Any]]:
+        infos: list[dict[str, Any]] = [{} for _ in range(self.layout.num_lanes)]
+        for part in parts:
+            if tick in part.report.infos:
+                infos[part.lanes] = [dict(info) for info in part.report.infos[tick]]
+        return infos
+
+
+class Part(NamedTuple):
+    """A finished chunk of one worker."""
+
+    lanes: slice
+    place: int
+    report: Report
+
+    @property
+    def size(self) -> int:
+        """Number of lanes."""
+        size: int = self.lanes.stop - self.lanes.start
+        return size

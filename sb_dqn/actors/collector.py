@@ -1,0 +1,399 @@
+"""Collector whose lanes are stepped by workers: sends orders and weights, reads finished chunks, replaces dead workers."""
+
+from __future__ import annotations
+
+import warnings
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from time import monotonic
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from gymnasium import spaces
+
+from sb_dqn.actors.chunks import Part, Report
+from sb_dqn.actors.processes import Failure, GetState, Message, SetState, State, WorkerProcesses
+from sb_dqn.actors.worker import Order, Seeds
+from sb_dqn.core.collector import KIND, Collector
+from sb_dqn.core.resume import later_seed
+from sb_dqn.envs.streams.base import Stream
+from sb_dqn.envs.streams.options import StreamOptions
+from sb_dqn.errors import CheckpointError, EnvironmentFault, user_stacklevel
+from sb_dqn.spaces import Actions
+from sb_dqn.types import Blueprint, Rows
+
+PATIENCE = 5
+"""Ends of a worker without a finished chunk in between after which the run ends."""
+
+
+@dataclass(frozen=True)
+class RemoteLanes:
+    """Stand-in for the `Stream` of environments that run in other processes: spaces, lanes and what was passed.
+
+    Args:
+        env: id or factories, as passed by the user.
+        num_envs: number of lanes of all workers.
+        blueprint, observation_space, action_space, action_shape, has_masks, options, leaves, repeated_frames: as in `Stream`.
+    """
+
+    env: Any
+    num_envs: int
+    blueprint: Blueprint
+    observation_space: spaces.Space[Any]
+    action_space: spaces.Space[Any]
+    action_shape: Actions
+    has_masks: bool
+    options: StreamOptions
+    leaves: dict[str, tuple[tuple[int, ...], np.dtype[Any]]]
+    repeated_frames: int
+
+    def close(self) -> None:
+        """Does nothing: the workers close their environments."""
+
+
+class Acting(NamedTuple):
+    """Settings with which workers act until the next order."""
+
+    uniform: bool
+    """Draw the actions uniformly."""
+    exploration: dict[str, Any] | None
+    """State of the exploration; None: there is none."""
+    updates: int
+    """Number of updates of the weights so far, for the log."""
+
+
+class WorkerCollector(Collector):
+    """Reads the rows that workers have made, chunk by chunk.
+
+    A worker gets the order for its next chunk, with the weights of that moment, when the learner has read one of its chunks to
+    the end, so at most `ahead` chunks of it are under way or unread. With `order="lane"` a chunk of every worker is read at a
+    time, with "arrival" those that are finished.
+
+    Args:
+        stream: what the lanes are.
+        workers: the processes.
+        lanes: lanes of each worker, within those of the model.
+        order: "lane" or "arrival".
+        ahead: chunks of a worker under way or unread, >= 1.
+        write_weights: copies the current weights into an array.
+        acting: returns the current settings.
+        seed: seed of the model, for exploration, and number of the learner.
+        env_seed: seed of the first reset; None: the environments' own.
+    """
+
+    kind: ClassVar[str | None] = "workers"
+
+    def __init__(
+        self,
+        stream: Any,
+        workers: WorkerProcesses,
+        lanes: Sequence[slice],
+        order: str,
+        ahead: int,
+        write_weights: Callable[[npt.NDArray[np.float32]], None],
+        acting: Callable[[], Acting],
+        seed: tuple[int, int],
+        env_seed: int | None,
+    ) -> None:
+        super().__init__(stream, _no_choice, env_seed)
+        self.workers = workers
+        self.lanes = lanes
+        self.order = order
+        self.ahead = ahead
+        self.seed = seed
+        self._write_weights = write_weights
+        self._acting = acting
+        self._everyone = range(len(lanes))
+        self._clear()
+        self._generation = 0  # of seeds: each start of lanes has its own
+        self.restarts = 0
+        """Number of workers that were replaced."""
+        self._ends = [0] * len(lanes)
+        self._warned: set[str] = set()
+        self._rates: deque[tuple[float, int]] = deque(maxlen=100)
+        self._staleness: deque[int] = deque(maxlen=100)
+
+    def _clear(self) -> None:
+        self._next_index = [0] * len(self.lanes)
+        self._orders: list[deque[Order]] = [deque() for _ in self.lanes]
+        self._unread: list[deque[Report]] = [deque() for _ in self.lanes]
+        self._updates_of: dict[tuple[int, int], int] = {}
+        self._new_seeds: dict[int, Seeds] = {}  # of workers that begin with their next order
+        self._newest_weights = 0
+        self._parts: dict[int, Part] = {}
+        self._tick = 0
+        self._waiting = False
+
+    def rows(self, first: Rows | None = None) -> Iterator[Rows]:
+        """Yields one tick after another.
+
+        Args:
+            first: not None after `restore`: continues there; None resets all lanes.
+
+        Raises:
+            EnvironmentFault: a worker ended again and again.
+        """
+        if first is None:
+            self.latest = None
+            self._begin()
+        ticks = self.workers.layout.ticks
+        while True:
+            if not self._parts:
+                self._parts = self._finished_parts()
+                self._tick = 0
+            while self._tick < ticks:
+                self._tick += 1
+                self.latest = self.workers.chunks.rows(self._tick - 1, list(self._parts.values()))
+                yield self.latest
+            done, self._parts = list(self._parts), {}
+            place = self._publish()
+            for worker in done:
+                self._send_order(worker, place)
+
+    # -- orders
+
+    def _begin(self) -> None:
+        """Resets all lanes, by new processes where the old ones are in the middle of something."""
+        self._settle_or_end()
+        self._clear()
+        if not self.workers.running:
+            self.workers.start(self._everyone)
+        seed, self.env_seed = self.env_seed, None
+        place = self._publish()
+        for worker in self._everyone:
+            self._new_seeds[worker] = self._seeds(worker, None if seed is None else seed + self.lanes[worker].start)
+            for _ in range(self.ahead):
+                self._send_order(worker, place)
+        self._generation += 1
+
+    def _settle_or_end(self) -> None:
+        if self.workers.running and not self._waiting:
+            self.settle()
+        elif self.workers.running:  # interrupted in the middle of a message
+            self.workers.start(self._everyone)
+
+    def _seeds(self, worker: int, env_seed: int | None) -> Seeds:
+        return Seeds(env_seed, (*self.seed, worker, self._generation))
+
+    def _publish(self) -> int:
+        """Writes the current weights to a free place and returns it; the place of the newest if none is free."""
+        used = {order.weights for orders in self._orders for order in orders}
+        copies = len(self.workers.weights)
+        free = [place for place in range(copies) if place not in used and place != self._newest_weights]
+        if free:
+            self._write_weights(self.workers.weights[free[0]])
+            self._newest_weights = free[0]
+        return self._newest_weights
+
+    def _send_order(self, worker: int, weights: int) -> None:
+        index = self._next_index[worker]
+        self._next_index[worker] += 1
+        acting = self._acting()
+        self._updates_of[worker, index] = acting.updates
+        self._send(worker, Order(index, index % self.ahead, weights, acting.uniform, acting.exploration))
+
+    def _send(self, worker: int, order: Order) -> None:
+        order = order._replace(seeds=self._new_seeds.pop(worker, None))
+        self._orders[worker].append(order)
+        self.workers.send(worker, order)
+
+    # -- finished chunks
+
+    def _finished_parts(self) -> dict[int, Part]:
+        """Waits for the chunks to read next: one of every worker, or those of the workers that have finished one."""
+        while True:
+            missing = [worker for worker in self._everyone if not self._unread[worker]]
+            if not missing or (self.order == "arrival" and len(missing) < len(self.lanes)):
+                break
+            self._receive(missing)
+        if self.order == "arrival":
+            self._receive_finished()
+        parts = {}
+        updates = self._acting().updates
+        for worker in self._everyone:
+            if self._unread[worker]:
+                report = self._unread[worker].popleft()
+                parts[worker] = Part(self.lanes[worker], report.chunk % self.ahead, report)
+                self._staleness.append(updates - self._updates_of.pop((worker, report.chunk), updates))
+        self._rates.append((monotonic(), sum(part.size for part in parts.values()) * self.workers.layout.ticks))
+        return parts
+
+    def _receive(self, workers: Sequence[int]) -> None:
+        self._waiting = True
+        messages = self.workers.receive(workers)
+        self._waiting = False
+        for worker, message in messages:
+            self._take(worker, message)
+
+    def _receive_finished(self) -> None:
+        """Takes the messages that are there already."""
+        for worker in self._everyone:
+            while self._orders[worker] and self.workers.has_message(worker):
+                self._receive([worker])
+
+    def _take(self, worker: int, message: Message) -> None:
+        if isinstance(message, Report):
+            self._orders[worker].popleft()
+            self._unread[worker].append(message)
+            self._ends[worker] = 0
+        elif isinstance(message, Failure):
+            self._replace(worker, message.cause)
+
+    def _replace(self, worker: int, cause: str) -> None:
+        """Starts another process for a worker, with other seeds, and orders again what it has not finished."""
+        lanes = self.lanes[worker]
+        numbers = f"lanes {lanes.start} to {lanes.stop - 1}" if lanes.stop > lanes.start + 1 else f"lane {lanes.start}"
+        name = f"the actor of {numbers}"
+        self._ends[worker] += 1
+        if self._ends[worker] >= PATIENCE:
+            self.workers.close()
+            raise EnvironmentFault(
+                f"{name} {cause}, {PATIENCE} times without finishing a chunk of {self.workers.layout.ticks} steps; all actors were "
+                f"ended. Fix the environment."
+            )
+        self.restarts += 1
+        if cause not in self._warned:
+            self._warned.add(cause)
+            warnings.warn(
+                f"{name} {cause}; a new one continues with new episodes, the interrupted ones count as truncated. Fix the "
+                f"environment if this repeats.",
+                stacklevel=user_stacklevel(),
+            )
+        self.workers.start([worker])
+        self._new_seeds[worker] = self._seeds(
+            worker, later_seed(self.seed[0], (self.seed[1] + 1) * self.restarts) + lanes.start
+        )
+        self._generation += 1
+        orders = list(self._orders[worker])
+        self._orders[worker].clear()
+        for order in orders:
+            self._send(worker, order)
+
+    # -- checkpoints
+
+    def settle(self) -> None:
+        """Waits until no worker has anything to do; what they have made is kept, unread."""
+        while busy := [worker for worker in self._everyone if self._orders[worker]]:
+            self._receive(busy)
+
+    def state(self, settled: bool, trust: bool) -> tuple[dict[str, Any] | None, dict[str, Any] | None, str]:
+        if not settled or self.latest is None or not self.workers.running:
+            return None, None, "the environments stopped in the middle of a step"
+        self.settle()
+        states, why = self._worker_states(trust)
+        if why:
+            return None, None, why
+        unread = []
+        for worker in self._everyone:
+            reports = [self._parts[worker].report] if worker in self._parts else []
+            reports += self._unread[worker]
+            unread.append([self._chunk_state(worker, report) for report in reports])
+        stream = {
+            KIND: self.kind,
+            "layout": [len(self.lanes), self.workers.layout.ticks, self.ahead, self.order],
+            "workers": states,
+            "unread": unread,
+            "reading": [worker in self._parts for worker in self._everyone],
+            "tick": self._tick,
+            "generation": self._generation,
+        }
+        return {}, stream, ""
+
+    def _worker_states(self, trust: bool) -> tuple[list[dict[str, Any]], str]:
+        states: list[dict[str, Any]] = []
+        for worker in self._everyone:
+            self.workers.send(worker, GetState(trust))
+            answer = self.workers.receive([worker])[0][1]
+            if not isinstance(answer, State):
+                if isinstance(answer, Failure):
+                    self._replace(worker, answer.cause)
+                return [], "an actor ended while the checkpoint was written"
+            if answer.state is None:
+                return [], answer.why
+            states.append(answer.state)
+        return states, ""
+
+    def _chunk_state(self, worker: int, report: Report) -> dict[str, Any]:
+        arrays = self.workers.chunks.take(report.chunk % self.ahead, self.lanes[worker])
+        infos = [[tick, infos] for tick, infos in report.infos.items()]
+        return {
+            "index": report.chunk,
+            "arrays": arrays,
+            "extras": report.extras,
+            "infos": infos,
+            "updates": self._updates_of.get((worker, report.chunk), 0),
+        }
+
+    def restore(self, tick: Mapping[str, Any] | None, stream: Mapping[str, Any] | None, trust: bool) -> Rows | None:
+        if tick is None or stream is None:
+            return None
+        self.check_kind(stream)
+        layout = [len(self.lanes), self.workers.layout.ticks, self.ahead, self.order]
+        if list(stream["layout"]) != layout:
+            names = "(processes, chunk, ahead, order)"
+            raise CheckpointError(
+                f"actors must have {names} {tuple(stream['layout'])} as in the full checkpoint, got {tuple(layout)}. Load it with the "
+                f"same actors."
+            )
+        self._clear()
+        self.workers.start(self._everyone)
+        for worker in self._everyone:
+            self.workers.send(worker, SetState(stream["workers"][worker], trust))
+            answer = self.workers.receive([worker])[0][1]
+            if isinstance(answer, Failure):
+                raise CheckpointError(
+                    f"the state of the environments must fit those of the actors, but one {answer.cause}. Load it with the same "
+                    f"environments."
+                )
+            for saved in stream["unread"][worker]:
+                index = int(saved["index"])
+                self.workers.chunks.put(index % self.ahead, self.lanes[worker], saved["arrays"])
+                infos = {int(tick): list(infos) for tick, infos in saved["infos"]}
+                self._unread[worker].append(Report(index, list(saved["extras"]), infos))
+                self._updates_of[worker, index] = int(saved["updates"])
+                self._next_index[worker] = index + 1
+            if stream["reading"][worker]:
+                report = self._unread[worker].popleft()
+                self._parts[worker] = Part(self.lanes[worker], report.chunk % self.ahead, report)
+        self._tick = int(stream["tick"])
+        self._generation = int(stream["generation"])
+        self.latest = self.workers.chunks.rows(self._tick - 1, list(self._parts.values()))
+        return self.latest
+
+    # -- the rest
+
+    def log_facts(self) -> dict[str, float]:
+        facts: dict[str, float] = {}
+        if len(self._rates) > 1:
+            elapsed = self._rates[-1][0] - self._rates[0][0]
+            steps = sum(count for _, count in self._rates) - self._rates[0][1]
+            facts["actors/steps_per_second"] = steps / max(elapsed, 1e-9) / len(self.lanes)
+        if self._staleness:
+            facts["actors/updates_behind"] = sum(self._staleness) / len(self._staleness)
+        facts["actors/unread_chunks"] = sum(len(unread) for unread in self._unread)
+        return facts | ({"rollout/env_restarts": self.restarts} if self.restarts else {})
+
+    def close(self) -> None:
+        self.workers.close()
+
+
+def _no_choice(rows: Rows) -> Any:
+    raise AssertionError("workers choose the actions")
+
+
+def remote_lanes(env: Any, stream: Stream, num_envs: int) -> RemoteLanes:
+    """Returns the stand-in for `num_envs` lanes like those of `stream`."""
+    return RemoteLanes(
+        env,
+        num_envs,
+        Blueprint(stream.blueprint.observation_space, stream.action_space, num_envs, stream.blueprint.frame_stack),
+        stream.observation_space,
+        stream.action_space,
+        stream.action_shape,
+        stream.has_masks,
+        stream.options,
+        {key: ((num_envs, *shape[1:]), dtype) for key, (shape, dtype) in stream.leaves.items()},
+        stream.repeated_frames,
+    )

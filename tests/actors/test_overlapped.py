@@ -1,0 +1,97 @@
+"""Overlapped acting: the order of events, resume at any tick, and errors of the environment."""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sb_dqn import DQN, SAC
+from sb_dqn.actors.overlapped import OverlappedCollector
+from sb_dqn.callbacks import BaseCallback
+from sb_dqn.errors import EnvironmentFault
+from sb_dqn.types import Rows
+from tests.actors.games import Ledger, check_rows
+from tests.continuing import differences
+from tests.toys import toy_policy, toy_stream
+
+SMALL: dict[str, Any] = {
+    "learning_starts": 20, "batch_size": 8, "buffer_size": 2_000, "seed": 5, "policy_kwargs": {"net_arch": [8]}, "device": "cpu",
+}  # fmt: skip
+pytestmark = pytest.mark.usefixtures("eagerly")
+
+
+def test_actions_are_chosen_before_a_tick_is_given_out() -> None:
+    _, stream = toy_stream("lanes", 2)
+    chosen: list[Rows] = []
+
+    def choose(rows: Rows) -> Any:
+        chosen.append(rows)
+        return np.asarray(toy_policy(rows))
+
+    ticks = OverlappedCollector(stream, choose, 3).rows()
+    first = next(ticks)
+    assert first.action is None
+    assert chosen == [first]
+    second = next(ticks)
+    assert second.action is not None
+    assert second.action.tolist() == toy_policy(first).tolist()
+    assert chosen == [first, second]
+
+
+class SaveAt(BaseCallback):
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self.folder = folder
+
+    def _on_step(self) -> bool:
+        if 60 <= self.num_timesteps < 72:
+            self.model.save(str(self.folder / f"{self.num_timesteps}.zip"), full=True)
+        return True
+
+
+@pytest.mark.parametrize("kind", [DQN, SAC])
+def test_a_run_depends_on_the_seed_alone_and_resumes_at_any_tick(kind: Any, tmp_path: Path) -> None:
+    kwargs = SMALL if kind is SAC else {**SMALL, "prioritized_replay": True, "normalize_observations": True}
+    envs = [Ledger, partial(Ledger, pause=0.0005)]
+    whole = kind("MlpPolicy", envs, actors="overlapped", **kwargs).learn(160, SaveAt(tmp_path))
+    undisturbed = kind("MlpPolicy", envs, actors="overlapped", **kwargs).learn(160)
+    assert differences(whole, undisturbed) == []
+    assert whole.statistics.ep_success_buffer == undisturbed.statistics.ep_success_buffer
+    count, cuts = check_rows(whole.replay.ring) if kind is DQN else (160, 0)
+    assert count >= 150
+    assert cuts == 0
+    for file in sorted(tmp_path.glob("*.zip")):
+        assert differences(whole, kind.load(file, env=[Ledger, Ledger]).resume()) == []
+    inline = kind("MlpPolicy", envs, **kwargs).learn(160)
+    assert differences(whole, inline) != []  # the learner lacks the newest arrival
+
+
+def test_the_environment_steps_while_the_learner_learns() -> None:
+    class Busy(DQN):
+        def gradient_step(self) -> Any:
+            time.sleep(0.02)
+            return super().gradient_step()
+
+    def seconds(actors: Any) -> float:
+        model = Busy("MlpPolicy", partial(Ledger, pause=0.02), actors=actors, **{**SMALL, "train_freq": 1})
+        model.learn(21)
+        start = time.monotonic()
+        model.learn(30, reset_num_timesteps=False)
+        return time.monotonic() - start
+
+    assert seconds("overlapped") < 0.8 * seconds(None)  # half, but for what the machine does meanwhile
+
+
+def test_an_error_of_the_environment_reaches_the_user_and_the_model_stays_usable() -> None:
+    model: Any = DQN("MlpPolicy", partial(Ledger, "raises", 40), actors="overlapped", **SMALL)
+    with pytest.raises(EnvironmentFault, match="the door is locked"):
+        model.learn(100)
+    assert 35 <= model.num_timesteps < 40
+    model.set_env(Ledger)
+    model.learn(50, reset_num_timesteps=False)
+    assert model.replay.ring.check_valid() == (True, "valid")

@@ -1,0 +1,299 @@
+"""Process actors: the rows they store, equality with the learner's own steps, resume, replay ratio and faults."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+
+from sb_dqn import DQN, PPO, R2D2, SAC, NoisyDQN
+from sb_dqn.actors import ProcessActors
+from sb_dqn.callbacks import BaseCallback
+from sb_dqn.envs import make_atari_env
+from sb_dqn.errors import CheckpointError, ConfigurationError, EnvironmentFault
+from tests.actors.games import Ledger, check_rows
+from tests.continuing import differences
+from tests.tiny import Tiny
+
+SMALL: dict[str, Any] = {
+    "learning_starts": 20, "batch_size": 8, "buffer_size": 2_000, "seed": 5, "policy_kwargs": {"net_arch": [8]}, "device": "cpu",
+}  # fmt: skip
+pytestmark = pytest.mark.usefixtures("eagerly")
+
+
+def learned(actors: Any, env: Any = Ledger, steps: int = 300, callback: Any = None, **kwargs: Any) -> Any:
+    return DQN("MlpPolicy", env, actors=actors, **{**SMALL, **kwargs}).learn(steps, callback)
+
+
+class SaveAt(BaseCallback):
+    """Writes a full checkpoint at some env steps."""
+
+    def __init__(self, folder: Path, steps: tuple[int, ...]) -> None:
+        super().__init__()
+        self.folder, self.steps = folder, steps
+
+    def _on_step(self) -> bool:
+        if self.num_timesteps in self.steps:
+            self.model.save(str(self.folder / f"{self.num_timesteps}.zip"), full=True)
+        return True
+
+
+# -- the rows
+
+
+@pytest.mark.parametrize("order", ["lane", "arrival"])
+def test_every_stored_row_follows_the_one_before(order: Any) -> None:
+    actors = ProcessActors(3, lanes=2, order=order, chunk=5, ahead=2)
+    model = learned(actors, [partial(Ledger, pause=0.001 * lane) for lane in range(6)])
+    count, cuts = check_rows(model.replay.ring)
+    assert model.replay.ring.check_valid() == (True, "valid")
+    assert count >= 300
+    assert cuts == 0
+    assert len(set(model.replay.ring.cursor.tolist())) > 1 or order == "lane"
+    assert model.statistics.num_episodes > 20
+    assert 0.0 < model.statistics.success_rate < 1.0  # from the infos
+    model.collector.close()
+
+
+def inline_twin(kind: Any, env: Any, lanes: int, **kwargs: Any) -> Any:
+    """A model that steps its own environments, with the random numbers of the only actor."""
+    whole = isinstance(env, partial) and env.func is make_atari_env
+    model = kind(env=env() if whole else [env] * lanes, **kwargs)
+    explore, _ = np.random.SeedSequence((model.seed, 0, 0, 0)).spawn(2)
+    model.rng.explore.bit_generator.state = np.random.default_rng(explore).bit_generator.state
+    return model
+
+
+CASES: dict[str, tuple[Any, Any, int, dict[str, Any]]] = {
+    "DQN": (DQN, Ledger, 2, {}),
+    "priorities and n steps": (DQN, Ledger, 2, {"prioritized_replay": True, "n_steps": 3, "double_q": True}),
+    "ladder": (DQN, Ledger, 3, {"exploration": {"kind": "epsilon", "ladder": "apex"}, "exploration_final_eps": 0.4}),
+    "normalized": (DQN, Ledger, 2, {"normalize_observations": True, "normalize_rewards": True}),
+    "Dict": (DQN, partial(Tiny, "dict"), 2, {"policy": "MultiInputPolicy"}),
+    "recurrent": (
+        R2D2,
+        Ledger,
+        2,
+        {
+            "policy": "MlpLstmPolicy",
+            "policy_kwargs": {"net_arch": [8], "lstm_hidden_size": 4},
+            "batch_T": 4,
+            "warmup_T": 4,
+            "batch_B": 4,
+            "store_rnn_state_interval": 4,
+        },
+    ),
+    "SAC": (SAC, partial(gymnasium.make, "Pendulum-v1"), 2, {}),
+    "Atari": (
+        DQN,
+        partial(make_atari_env, "ALE/Pong-v5", 2),
+        2,
+        {
+            "policy": "CnnPolicy",
+            "buffer_size": 400,
+            "policy_kwargs": {"features_extractor_kwargs": {"features_dim": 16}},
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_one_actor_in_step_with_the_learner_makes_the_same_run(case: str) -> None:
+    """With chunks of one step and none ahead, an actor does what the learner would do itself, bit for bit."""
+    kind, env, lanes, settings = CASES[case]
+    kwargs = {"policy": "MlpPolicy", **SMALL, **settings}
+    if kind is R2D2:
+        del kwargs["batch_size"]
+    model = kind(env=env, actors=ProcessActors(1, lanes=lanes, ahead=1, chunk=1), **kwargs).learn(100)
+    twin = inline_twin(kind, env, lanes, **kwargs).learn(100)
+    here_only = ("plain data", "rng", "frames", "memory")  # generators, stacks and states of the lanes are the actor's
+    assert [name for name in differences(model, twin) if not name.startswith(here_only)] == []
+    assert model.statistics.returns.tolist() == twin.statistics.returns.tolist()
+    assert model._n_updates == twin._n_updates > 2
+    model.collector.close()
+
+
+# -- resume and replay ratio
+
+
+def test_resuming_is_bit_exact_at_any_tick(tmp_path: Path) -> None:
+    actors = ProcessActors(2, lanes=2, chunk=4, ahead=2)
+    kwargs = {"prioritized_replay": True, "normalize_observations": True}
+    steps = (44, 57, 62, 64)
+    whole = learned(actors, steps=200, callback=SaveAt(tmp_path, tuple(range(40, 100))), **kwargs)
+    undisturbed = learned(actors, steps=200, **kwargs)
+    assert differences(whole, undisturbed) == []
+    files = sorted(tmp_path.glob("*.zip"), key=lambda path: int(path.stem))[:8:2]
+    assert len(files) == len(steps)
+    for file in files:
+        resumed: Any = DQN.load(file, env=Ledger).resume()
+        assert differences(whole, resumed) == []
+        resumed.collector.close()
+    other: Any = DQN.load(files[0], env=Ledger, actors=ProcessActors(2, lanes=2, chunk=5))
+    with pytest.raises(CheckpointError, match="processes, chunk, ahead, order"):
+        other.resume()
+    with pytest.raises(CheckpointError, match="actors must be of the kind"):
+        DQN.load(files[0], env=[Ledger] * 4, actors=None).resume()
+    for model in (whole, undisturbed, other):
+        model.collector.close()
+
+
+class Ratio(BaseCallback):
+    """Notes the updates that were made by each tick."""
+
+    def _on_training_start(self) -> None:
+        self.seen: list[tuple[int, int]] = []
+
+    def _on_step(self) -> bool:
+        self.seen.append((self.num_timesteps, self.locals["self"]._n_updates))
+        return True
+
+
+@pytest.mark.parametrize("order", ["lane", "arrival"])
+def test_the_replay_ratio_is_exact_at_every_tick_whatever_the_timing(order: Any) -> None:
+    envs = [partial(Ledger, pause=pause) for pause in (0.0, 0.004, 0.001)]
+    ratio = Ratio()
+    model = learned(ProcessActors(3, order=order, chunk=3), envs, 240, ratio, train_freq=5, gradient_steps=2)
+    start = next(step for step, updates in ratio.seen if updates)
+    made = [(step, updates - 2 * (step // 5 - start // 5 + 1)) for step, updates in ratio.seen if step >= start]
+    assert all(late == 0 for _, late in made), made
+    model.collector.close()
+
+
+# -- faults
+
+
+@pytest.mark.parametrize("fault", ["killed", "raises", "hangs", "memory"])
+def test_an_actor_that_ends_is_replaced_and_its_episode_is_cut(fault: str, tmp_path: Path) -> None:
+    marker = str(tmp_path / "once")
+    if fault == "memory":
+        Path(marker).touch()  # the environment that the learner makes to read the spaces is no actor's
+    broken = partial(Ledger, fault, 20, marker)
+    model: Any = DQN(
+        "MlpPolicy",
+        [broken, Ledger, Ledger],
+        actors=ProcessActors(3, chunk=4, step_timeout=2.0 if fault == "hangs" else 60.0),
+        **SMALL,
+    )
+    if fault == "memory":
+        os.unlink(marker)
+    words = {
+        "killed": "SIGKILL",
+        "raises": "the door is locked",
+        "hangs": "made no step",
+        "memory": "MemoryError: no room",
+    }
+    with pytest.warns(UserWarning, match=f"the actor of lane 0 .*{words[fault]}"):
+        model.learn(300)
+    count, cuts = check_rows(model.replay.ring)
+    assert count >= 290
+    assert cuts <= 1
+    assert model.collector.log_facts()["rollout/env_restarts"] == 1
+    assert model.replay.ring.check_valid() == (True, "valid")
+    model.collector.close()
+
+
+def test_an_actor_that_ends_again_and_again_ends_the_run_by_name() -> None:
+    model: Any = DQN("MlpPolicy", [Ledger, partial(Ledger, "raises", 2)], actors=ProcessActors(2), **SMALL)
+    with (
+        pytest.warns(UserWarning, match="lane 1"),
+        pytest.raises(EnvironmentFault, match="lane 1 .*the door is locked.* 5 times"),
+    ):
+        model.learn(300)
+    assert not model.collector.workers.running
+    model.set_env([Ledger, Ledger])
+    model.learn(50)
+    model.collector.close()
+
+
+SCRIPT = """
+import multiprocessing, sys
+from sb_dqn import DQN
+from tests.actors.games import Ledger
+
+class OfTheScript(Ledger):
+    pass
+
+model = DQN("MlpPolicy", OfTheScript, actors="process:2", learning_starts=20, batch_size=8, policy_kwargs=dict(net_arch=[8]))
+pids = []
+def tell(locals, globals):
+    if not pids and model.num_timesteps >= 100:
+        pids.extend(process.pid for process in model.collector.workers._processes.values())
+        print(*pids, flush=True)
+    return True
+try:
+    model.learn(10**9, tell)
+except KeyboardInterrupt:
+    model.save(sys.argv[1])
+    print("saved", flush=True)
+    model.learn(50)
+    print("learned", flush=True)
+"""
+
+
+@pytest.mark.parametrize("end", ["SIGKILL", "SIGINT"])
+def test_no_process_outlives_the_learner(end: str, tmp_path: Path) -> None:
+    """A script without a main guard, with an environment of its own."""
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT, encoding="utf-8")
+    with subprocess.Popen(
+        [sys.executable, str(script), str(tmp_path / "model.zip")], stdout=subprocess.PIPE, text=True, cwd=Path.cwd(),
+        env={**os.environ, "PYTHONPATH": str(Path.cwd())}, start_new_session=True,
+    ) as process:  # fmt: skip
+        try:
+            assert process.stdout is not None
+            pids = [int(pid) for pid in process.stdout.readline().split()]
+            assert len(pids) == 2
+            if end == "SIGKILL":
+                process.kill()
+            else:
+                os.killpg(process.pid, signal.SIGINT)  # as Ctrl-C does: to all processes of the terminal
+                assert process.stdout.read().split() == ["saved", "learned"]
+            process.wait(30)
+        finally:
+            process.kill()
+    until = time.monotonic() + 5
+    while any(Path(f"/proc/{pid}").exists() for pid in pids) and time.monotonic() < until:
+        time.sleep(0.05)
+    assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
+
+
+# -- arguments
+
+
+def test_wrong_arguments_are_answered_with_the_fix() -> None:
+    with pytest.raises(ConfigurationError, match="processes must be an integer >= 1, got 0"):
+        ProcessActors(0)
+    with pytest.raises(ConfigurationError, match=r"processes \* lanes = 6 entries, got 4"):
+        DQN("MlpPolicy", [Ledger] * 4, actors=ProcessActors(3, lanes=2))
+    with pytest.raises(ConfigurationError, match="each process makes its own, got Ledger"):
+        DQN("MlpPolicy", Ledger(), actors=ProcessActors(2))
+    with pytest.raises(ConfigurationError, match="env must be picklable with process actors.*makes an environment"):
+        lock = __import__("threading").Lock()
+        DQN("MlpPolicy", lambda: (lock, Ledger())[1], actors=ProcessActors(2))
+    with pytest.raises(ConfigurationError, match="must have lanes=3 environments, got 2"):
+        DQN("CnnPolicy", partial(make_atari_env, "ALE/Pong-v5", 2), actors=ProcessActors(2, lanes=3), buffer_size=100)
+    with pytest.raises(ConfigurationError, match="actors must be None, 'overlapped', ProcessActors.*got 'threads'"):
+        DQN("MlpPolicy", "CartPole-v1", actors="threads")
+    with pytest.raises(ConfigurationError, match="actors must be unset for PPO.*on-policy"):
+        PPO("MlpPolicy", "CartPole-v1", actors=ProcessActors(2))  # type: ignore[call-arg]
+
+
+def test_model_files_hold_the_settings(tmp_path: Path) -> None:
+    model: Any = NoisyDQN("MlpPolicy", Ledger, actors=ProcessActors(2, lanes=3, order="arrival"), **SMALL)
+    model.save(tmp_path / "model")
+    loaded: Any = NoisyDQN.load(tmp_path / "model", env=Ledger)
+    assert loaded.actors == ProcessActors(2, lanes=3, order="arrival")
+    assert loaded.n_envs == 6
+    assert NoisyDQN.load(tmp_path / "model").predict(np.zeros(2, np.float32))[0] in (0, 1, 2)  # needs no processes
+    short: Any = DQN("MlpPolicy", Ledger, actors={"processes": 2, "chunk": 3}, **SMALL)
+    assert short.collector.workers.layout.ticks == 3
