@@ -14,7 +14,8 @@ import torch
 
 from sb_dqn.actors.settings import as_actors
 from sb_dqn.checkpoint import CustomObjects
-from sb_dqn.core import model_file
+from sb_dqn.checkpoint.format.sb3_zip import is_sb3_zip, read_sb3_zip
+from sb_dqn.core import model_file, sb3_model_file
 from sb_dqn.core.arguments import constructor_arguments
 from sb_dqn.core.construction import environment_for
 from sb_dqn.core.learner_group import LearnerGroup
@@ -107,6 +108,8 @@ def load_model(
     changes: Mapping[str, Any],
 ) -> Any:
     """Returns a model from a zip file; see `BaseAlgorithm.load`."""
+    if is_sb3_zip(path):
+        return sb3_model_file.load(cls, read_sb3_zip(path), env, device, custom_objects or {}, changes)
     replacements = CustomObjects({**(custom_objects or {}), **changes})
     learners = LearnerGroup.of_process()
     path = path if env is None else model_file.find_part(path, learners)

@@ -1,0 +1,341 @@
+"""Models from the zips of Stable-Baselines3."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from torch import Tensor
+
+from sb_dqn.checkpoint import AllocationGuard
+from sb_dqn.checkpoint.format.sb3_zip import SERIALIZED, SB3Zip, literal, pickled_constants
+from sb_dqn.core import model_file
+from sb_dqn.core.arguments import constructor_arguments
+from sb_dqn.core.construction import environment_for, open_environment
+from sb_dqn.errors import CheckpointError, user_stacklevel
+from sb_dqn.schedules import Linear
+from sb_dqn.types import Blueprint
+
+POLICY_MODULES = {
+    "stable_baselines3.dqn.policies": "DQN",
+    "sb3_contrib.qrdqn.policies": "QRDQN",
+    "stable_baselines3.sac.policies": "SAC",
+    "stable_baselines3.common.policies": "PPO",
+    "sb3_contrib.common.maskable.policies": "PPO",
+}
+"""Module of a policy to the algorithm; A2C has the policies of PPO."""
+NOT_SETTINGS = ("seed", "device", "tensorboard_log", "policy_kwargs", "train_freq", "n_quantiles")
+"""Arguments that are not read from the file, or not as they are."""
+UNKNOWN = object()
+"""A value that only a pickle has."""
+
+Renames = tuple[tuple[str, str], ...]
+ACTOR_CRITIC: Renames = (
+    (r"mlp_extractor\.policy_net\.(\d+)\.", r"net.policy_tower.linears.{half}."),
+    (r"mlp_extractor\.value_net\.(\d+)\.", r"net.value_tower.linears.{half}."),
+    (r"action_net\.", r"net.action_head.outputs."),
+    (r"value_net\.", r"net.value_head."),
+    (r"log_std$", r"net.action_head.log_std"),
+)
+SHARED: Renames = ((r"features_extractor\.", r"net.features.extractor."),)
+SEPARATE: Renames = (
+    (r"pi_features_extractor\.", r"net.features.extractor."),
+    (r"vf_features_extractor\.", r"net.value_features.extractor."),
+)
+SOFT: Renames = (
+    (r"actor\.features_extractor\.", r"nets.actor.features.extractor."),
+    (r"critic\.features_extractor\.", r"nets.critics.features.extractor."),
+    (r"critic_target\.features_extractor\.", r"critics_target.features.extractor."),
+    (r"actor\.latent_pi\.(\d+)\.", r"nets.actor.tower.linears.{half}."),
+    (r"critic\.qf(\d+)\.(\d+)\.", r"nets.critics.stacks.{layer}."),
+    (r"critic_target\.qf(\d+)\.(\d+)\.", r"critics_target.stacks.{layer}."),
+)
+
+
+def load(
+    cls: type[Any], saved: SB3Zip, env: Any, device: Any, custom_objects: Mapping[str, Any], changes: Mapping[str, Any]
+) -> Any:
+    """Returns a model from a file of Stable-Baselines3.
+
+    The optimizer starts without moments, and a replay buffer empty. Settings that only a pickle has keep the defaults, with a
+    warning that names them.
+
+    Args:
+        cls: class of the model, or a parent.
+        saved: contents of the file.
+        env: environment, or None.
+        device: torch device, or "auto".
+        custom_objects: arguments by name, like `changes`.
+        changes: arguments that replace those of the file.
+
+    Raises:
+        CheckpointError: the file is damaged, of an algorithm that this library lacks, or its spaces are unknown.
+        SpaceError: `env` does not fit the parameters.
+    """
+    made_by = model_file.find_class(cls, algorithm_of(saved))
+    replaced = {**custom_objects, **changes}
+    kept = {name: value for name, value in saved.settings.items() if name not in replaced}
+    what = f"the settings of {saved.label} make no {made_by.__name__}"
+    with model_file.reading(what):
+        blueprint, stream = (
+            (_blueprint(saved), None) if env is None else open_environment(env, replaced.get("action_mask"))
+        )
+        arguments, unread = _arguments(made_by, saved._replace(settings=kept), blueprint.num_envs)
+    arguments |= {**replaced, "device": device}
+    with model_file.reading(what), AllocationGuard(saved.policy):
+        model = made_by(
+            arguments.pop("policy"), environment_for(blueprint, None) if stream is None else stream, **arguments
+        )
+    with model_file.reading(f"the parameters of {saved.label} do not fit"):
+        model_file.write_policy(
+            model.policy, _parameters(model.policy.state_dict(), saved, model.predictor.actions.num_actions)
+        )
+    model.learner.refresh()
+    _restore_counts(model, saved)
+    if unread:
+        warnings.warn(
+            f"{saved.label} has {', '.join(unread)} as pickles, which are not run: the defaults are used. To continue as "
+            f"before, pass them: load(path, {unread[0]}=...).",
+            stacklevel=user_stacklevel(),
+        )
+    return model
+
+
+def algorithm_of(saved: SB3Zip) -> str:
+    """Returns the name of the class of this library that continues a model.
+
+    Raises:
+        CheckpointError: there is none, or the policy is a class of the user.
+    """
+    constants = pickled_constants(saved.settings.get("policy_class"))
+    module = next((text for text in constants if isinstance(text, str)), "")
+    if module in POLICY_MODULES:
+        name = POLICY_MODULES[module]
+        return "A2C" if name == "PPO" and "n_epochs" not in saved.settings else name
+    found = re.match(r"(?:stable_baselines3|sb3_contrib)\.(?:common\.)?(\w+)\.policies$", module)
+    names = {
+        "recurrent": "RecurrentPPO",
+        "tqc": "TQC",
+        "td3": "TD3 or DDPG",
+        "crossq": "CrossQ",
+        "trpo": "TRPO",
+        "ars": "ARS",
+    }
+    kind = names.get(found[1], found[1]) if found else "model with a policy class of its own"
+    raise CheckpointError(
+        f"{saved.label} must hold a DQN, QRDQN, PPO, A2C or SAC of Stable-Baselines3, got a {kind}. Load it with Stable-Baselines3."
+    )
+
+
+def _policy_alias(saved: SB3Zip) -> str:
+    _, name, *_ = [*pickled_constants(saved.settings.get("policy_class")), "", ""]
+    return "MultiInputPolicy" if "MultiInput" in str(name) else "CnnPolicy" if "Cnn" in str(name) else "MlpPolicy"
+
+
+def _arguments(made_by: type[Any], saved: SB3Zip, lanes: int) -> tuple[dict[str, Any], list[str]]:
+    """Returns the constructor arguments of a file, and the names of those that only a pickle has."""
+    settings = saved.settings
+    arguments: dict[str, Any] = {"policy": _policy_alias(saved)}
+    unread = []
+    for name in constructor_arguments(made_by):
+        if name not in settings or name in NOT_SETTINGS:
+            continue
+        value = _plain(settings[name])
+        if value is UNKNOWN:
+            unread.append(name)
+        else:
+            arguments[name] = value
+    if "train_freq" in settings:
+        constants = pickled_constants(settings["train_freq"])
+        count = next((item for item in constants if type(item) is int and item > 0), None)
+        if count is None:
+            unread.append("train_freq")
+        else:
+            arguments["train_freq"] = (count, "episode") if "episode" in constants else count * lanes
+    kwargs, missing = _policy_kwargs(settings.get("policy_kwargs"))
+    if missing:
+        raise CheckpointError(
+            f"{saved.label} has policy_kwargs[{missing[0]!r}] as a pickle, which is not run. Pass load(path, "
+            f"policy_kwargs={{...}}) with all keys, among them {', '.join(missing)}."
+        )
+    if "n_quantiles" in kwargs:
+        arguments["n_quantiles"] = kwargs.pop("n_quantiles")
+    return arguments | ({"policy_kwargs": kwargs} if kwargs else {}), unread
+
+
+def _plain(value: Any) -> Any:
+    """Returns a setting without pickles: plain data, or a schedule by its numbers; else `UNKNOWN`."""
+    if not isinstance(value, dict) or ":type:" not in value:
+        return value
+    if "LinearSchedule" in str(value[":type:"]) and "start" in value:
+        return _linear(value)
+    shown = str(value.get("value_schedule", ""))
+    if constant := re.fullmatch(r"ConstantSchedule\(val=([-+.\de]+)\)", shown):
+        return float(constant[1])
+    if linear := re.fullmatch(r"LinearSchedule\(start=(\S+), end=(\S+), end_fraction=(\S+)\)", shown):
+        return _linear(dict(zip(("start", "end", "end_fraction"), linear.groups(), strict=True)))
+    return UNKNOWN
+
+
+def _linear(numbers: Mapping[str, Any]) -> Any:
+    return Linear(float(numbers["start"]), float(numbers["end"]), fraction=float(numbers["end_fraction"]))
+
+
+def _policy_kwargs(value: Any) -> tuple[dict[str, Any], list[str]]:
+    """Returns `policy_kwargs` from the texts in a file, classes of torch by name; and the keys whose value is unknown."""
+    kwargs, missing = {}, []
+    for key, shown in (value or {}).items():
+        if key in (":type:", SERIALIZED):
+            continue
+        found = literal(shown)
+        torch_class = re.fullmatch(r"<class 'torch\.[\w.]*?\.?(\w+)'>", str(shown))
+        if key in ("use_sde", "full_std", "use_expln", "clip_mean"):
+            continue
+        if torch_class:
+            kwargs[key] = torch_class[1]
+        elif isinstance(found, str) and found.startswith(("<", "functools")):
+            missing.append(key)
+        else:
+            kwargs[key] = found
+    return kwargs, missing
+
+
+# -- spaces
+
+
+def _blueprint(saved: SB3Zip) -> Blueprint:
+    """Returns the spaces that the settings show as text.
+
+    Raises:
+        CheckpointError: the text does not hold all of a space.
+    """
+    found = []
+    for name in ("observation_space", "action_space"):
+        space = _space(saved.settings.get(name))
+        if space is None:
+            raise CheckpointError(
+                f"{saved.label} has the {name} as a pickle, which is not run. Pass load(path, env=...) with such an environment."
+            )
+        found.append(space)
+    return Blueprint(found[0], found[1], _count(saved, "n_envs") or 1, 1)
+
+
+def _space(data: Any) -> spaces.Space[Any] | None:
+    if not isinstance(data, dict):
+        return None
+    kind = str(data.get(":type:", ""))
+    try:
+        if "Discrete'" in kind and "Multi" not in kind:
+            return spaces.Discrete(int(data["n"]), start=int(data["start"]))
+        if "MultiBinary" in kind:
+            return spaces.MultiBinary(literal(data["n"]))
+        if "MultiDiscrete" in kind:
+            return spaces.MultiDiscrete(_numbers(data["nvec"]).astype(np.int64))
+        if "Box" in kind:
+            shape, dtype = tuple(data["_shape"]), np.dtype(str(data["dtype"]))
+            low, high = (_bound(data[name], shape, dtype) for name in ("low", "high"))
+            return spaces.Box(low, high, dtype=dtype.type)
+    except (KeyError, TypeError, ValueError):
+        return None
+    return None
+
+
+def _bound(text: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
+    """Returns a bound `[*shape]` from NumPy's text of it; one that is cut ("...") must have equal numbers."""
+    numbers = _numbers(text.replace("...", " "))
+    if "..." in text and numbers.min() == numbers.max():
+        return np.full(shape, numbers[0], dtype)
+    return numbers.astype(dtype).reshape(shape)
+
+
+def _numbers(text: str) -> Any:
+    return np.array([float(word) for word in re.sub(r"[\[\]]", " ", str(text)).split()])
+
+
+# -- parameters
+
+
+def _parameters(ours: dict[str, Tensor], saved: SB3Zip, num_actions: int) -> dict[str, Tensor]:
+    """Returns the parameters of a file under the names of this library."""
+    theirs = saved.policy
+    if any(name.startswith("actor.") for name in theirs):
+        return ours | dict(_soft(saved))
+    if any(name.startswith(("q_net.", "quantile_net.")) for name in theirs):
+        return dict(_q_values(ours, theirs, num_actions))
+    features = SEPARATE if _differ(theirs, "pi_features_extractor.", "vf_features_extractor.") else SHARED
+    return dict(_renamed(theirs, (*ACTOR_CRITIC, *features)))
+
+
+def _differ(parameters: Mapping[str, Tensor], one: str, other: str) -> bool:
+    names = [name.removeprefix(one) for name in parameters if name.startswith(one)]
+    return any(not torch.equal(parameters[one + name], parameters[other + name]) for name in names)
+
+
+def _renamed(theirs: Mapping[str, Tensor], renames: Renames) -> Iterator[tuple[str, Tensor]]:
+    for name, tensor in theirs.items():
+        for pattern, ours in renames:
+            if match := re.match(pattern, name):
+                half = int(match[1]) // 2 if match.groups() else 0  # every second module is an activation
+                yield ours.format(half=half) + name[match.end() :], tensor
+                break
+
+
+def _q_values(
+    ours: Mapping[str, Tensor], theirs: Mapping[str, Tensor], num_actions: int
+) -> Iterator[tuple[str, Tensor]]:
+    """Yields the parameters of both networks, which have the same layers in the same order."""
+    for prefix, names in (
+        ("q_net.", ("q_net.", "quantile_net.")),
+        ("q_net_target.", ("q_net_target.", "quantile_net_target.")),
+    ):
+        mine = [name for name in ours if name.startswith(prefix)]
+        found = [(name, tensor) for name, tensor in theirs.items() if name.startswith(names)]
+        for name, (source, tensor) in zip(mine, found, strict=True):
+            outputs = ".head." in name and source.startswith("quantile_net")
+            yield name, _by_action(tensor, num_actions) if outputs else tensor
+
+
+def _by_action(tensor: Tensor, num_actions: int) -> Tensor:
+    """Returns the outputs of all quantiles of an action together, `[A * N, ...]`; theirs are `[N * A, ...]`."""
+    return tensor.view(-1, num_actions, *tensor.shape[1:]).transpose(0, 1).flatten(0, 1)
+
+
+def _soft(saved: SB3Zip) -> Iterator[tuple[str, Tensor]]:
+    """Yields the parameters of actor, critics and temperature."""
+    last = max(int(match[1]) for name in saved.policy if (match := re.match(r"critic\.qf0\.(\d+)\.", name)))
+    for name, tensor in saved.policy.items():
+        for pattern, ours in SOFT:
+            if match := re.match(pattern, name):
+                half = int(match[1]) // 2 if match.groups() else 0
+                layer = ""
+                if len(match.groups()) == 2:
+                    critic, number = int(match[1]), int(match[2])
+                    layer = f"heads.{critic}" if number == last else f"towers.{critic}.linears.{number // 2}"
+                yield ours.format(half=half, layer=layer) + name[match.end() :], tensor
+                break
+    for kind in ("weight", "bias"):
+        parts = [saved.policy[f"actor.{part}.{kind}"] for part in ("mu", "log_std")]
+        yield f"nets.actor.head.outputs.{kind}", torch.cat(parts)
+    if "log_ent_coef" in saved.variables:
+        yield "nets.log_alpha.value", saved.variables["log_ent_coef"].reshape(())
+
+
+def _restore_counts(model: Any, saved: SB3Zip) -> None:
+    """Continues the counts and the exploration of the file."""
+    steps, updates, total = (_count(saved, name) for name in ("num_timesteps", "_n_updates", "_total_timesteps"))
+    model.counters.load_state_dict(
+        {"num_timesteps": steps, "lifetime": steps, "horizon": max(steps, total), "n_updates": updates}
+    )
+    rate = saved.settings.get("exploration_rate")
+    if model.exploration is not None and isinstance(rate, (int, float)):
+        model.exploration.load_state_dict({"epsilon": min(max(float(rate), 0.0), 1.0)})
+
+
+def _count(saved: SB3Zip, name: str) -> int:
+    value = saved.settings.get(name, 0)
+    return value if type(value) is int and 0 <= value < 2**62 else 0
