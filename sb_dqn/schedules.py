@@ -104,6 +104,28 @@ class Piecewise(Schedule):
 
 
 @dataclass(frozen=True)
+class Sampled(Schedule):
+    """Values at equal shares of the horizon, from its start to its end, with straight lines between them."""
+
+    points: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.points) < 2:
+            raise ConfigurationError(f"points must be a tuple of at least two numbers, got {self.points!r}. Add some.")
+        for point in self.points:
+            check_float("a point of Sampled", point, -math.inf)
+
+    def __call__(self, step: int, horizon: int) -> float:
+        place = min(step / max(horizon, 1), 1.0) * (len(self.points) - 1)
+        before = min(int(place), len(self.points) - 2)
+        start, end = self.points[before : before + 2]
+        return start + (place - before) * (end - start)
+
+    def values(self) -> tuple[float, ...]:
+        return self.points
+
+
+@dataclass(frozen=True)
 class FromProgress(Schedule):
     """Stable-Baselines3 schedule: a function of the progress remaining (1 at the start, 0 at the horizon)."""
 
@@ -120,7 +142,7 @@ class FromProgress(Schedule):
         return self(0, 1), self(1, 1)
 
 
-SCHEDULES: dict[str, type[Any]] = {schedule.__name__: schedule for schedule in (Constant, Linear, Piecewise)}
+SCHEDULES: dict[str, type[Any]] = {schedule.__name__: schedule for schedule in (Constant, Linear, Piecewise, Sampled)}
 
 
 def as_schedule(name: str, value: Any, *, low: float = 0.0, high: float = math.inf, above: bool = True) -> Schedule:

@@ -362,7 +362,7 @@ class TrainingRun:
         self.logged = self.count()
         if self.learners.rank:  # the first learner writes
             return
-        if not (self.logs.logger.output_formats or self.calls_back):  # no output
+        if self.logs.is_ours and not (self.logs.logger.output_formats or self.calls_back):  # no output
             return
         record = self.logs.logger.record
         if statistics.ep_info_buffer:

@@ -10,6 +10,7 @@ from torch import nn
 
 from sb_dqn.checkpoint import find_checkpoint, model_info
 from sb_dqn.checkpoint.encoding.state_tree import TAG
+from sb_dqn.checkpoint.format.sb3_zip import is_sb3_zip
 
 
 def imported_modules_of(path: Any) -> dict[str, type[nn.Module]]:
@@ -17,6 +18,8 @@ def imported_modules_of(path: Any) -> dict[str, type[nn.Module]]:
 
     Only modules that are imported already are looked into, so that loading imports and runs nothing.
     """
+    if is_sb3_zip(path):
+        return {}
     arguments = model_info(find_checkpoint(path)).get("arguments")
     found = {name: _class_at(str(data.get("path"))) for name, data in _imports("", arguments)}
     return {name: cls for name, cls in found.items() if cls is not None}

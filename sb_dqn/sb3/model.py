@@ -10,6 +10,7 @@ from typing import IO, Any, ClassVar, NamedTuple
 from weakref import ref
 
 import numpy as np
+from gymnasium import spaces
 from stable_baselines3.common.base_class import BaseAlgorithm as TheirAlgorithm
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm as TheirOffPolicy
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm as TheirOnPolicy
@@ -25,7 +26,7 @@ from sb_dqn.sb3.known_classes import imported_modules_of
 from sb_dqn.sb3.logs import MonitorStatistics, TheirLogs
 from sb_dqn.sb3.policy import add_their_methods
 from sb_dqn.sb3.replay import ReplayView
-from sb_dqn.sb3.settings import native_env, native_policy, native_policy_kwargs, native_settings
+from sb_dqn.sb3.settings import native_env, native_policy, native_policy_kwargs, native_settings, saved_settings
 from sb_dqn.types import Blueprint
 
 
@@ -154,11 +155,20 @@ class TheirConventions(Algorithm):  # type: ignore[misc]  # it uses the methods 
         else:
             observation = maybe_transpose(observation, space)
         action, state = super().predict(observation, state, episode_start, deterministic, **kwargs)
-        return np.asarray(action), state
+        dtype = self.action_space.dtype if isinstance(self.action_space, spaces.Box) else None
+        return np.asarray(action, dtype), state
 
     def set_env(self, env: Any, force_reset: bool = True) -> None:
-        """Changes the environment to another one of the same spaces and number of lanes."""
-        super().set_env(self.wrap_env(env, self.verbose))
+        """Changes the environment to another one of the same spaces and number of environments."""
+        env = self.wrap_env(env, self.verbose)
+        if self.stream is not None and env.num_envs != self.n_envs:
+            raise AssertionError(
+                f"the number of environments must be {self.n_envs}, as of the model, got {env.num_envs}. Use load(path, env) to "
+                f"change it."
+            )
+        if not force_reset and env is self.get_env():
+            return
+        super().set_env(env)
         self._count_by_monitor()
 
     def set_random_seed(self, seed: int | None = None) -> None:
@@ -177,23 +187,31 @@ class TheirConventions(Algorithm):  # type: ignore[misc]  # it uses the methods 
     ) -> Any:
         """Writes a model file of this library, which holds no pickle; folders are created.
 
+        A function as `learning_rate` or `clip_range` is written as its values at 101 points.
+
         Args:
             path: of the zip.
-            exclude: accepted; the content of a file is fixed.
-            include: names to add; none can be, since buffers and environments have files of their own.
+            exclude: names of constructor arguments that are not written; a loaded model has their defaults.
+            include: names to write although they are in `exclude`.
             kwargs: `full`, `trust`, `incremental`, `background` of this library.
 
         Raises:
-            ConfigurationError: `include` names something.
+            ConfigurationError: `include` names a buffer or the environment, which have files of their own.
         """
-        if include is not None and (names := sorted(include)):
+        wanted = set(include or ())
+        if others := sorted(wanted & {"env", "replay_buffer", "rollout_buffer", "_vec_normalize_env", "_logger"}):
             raise ConfigurationError(
-                f"include must be empty, got {names}: the content of a file is fixed. Call save_replay_buffer, or "
-                f"save(path, full=True) for all that a continuation needs."
+                f"include must be names of constructor arguments, got {others}. Call save_replay_buffer, or save(path, full=True) for "
+                f"all that a continuation needs."
             )
         if isinstance(path, (str, Path)):
             Path(path).parent.mkdir(parents=True, exist_ok=True)
-        return super().save(path, **kwargs)
+        arguments = self.arguments
+        self.__dict__["arguments"] = saved_settings(arguments, set(exclude or ()) - wanted - {"policy"})
+        try:
+            return super().save(path, **kwargs)
+        finally:
+            self.__dict__["arguments"] = arguments
 
     @classmethod
     def load(
@@ -252,6 +270,29 @@ class TheirConventions(Algorithm):  # type: ignore[misc]  # it uses the methods 
     @property
     def policy_class(self) -> type[Any]:
         return type(self.policy)
+
+    @property
+    def _last_obs(self) -> Any:
+        """The newest observations; None before the first step in an environment."""
+        rows = None if self.collector is None else self.collector.latest
+        if rows is None:
+            return None
+        obs = rows.slots[-1].obs
+        return obs["obs"] if set(obs) == {"obs"} else obs
+
+    @property
+    def log_ent_coef(self) -> Any:
+        """Logarithm of SAC's temperature."""
+        return self.policy.nets.log_alpha.value
+
+    @property
+    def num_timesteps(self) -> int:
+        steps: int = self.counters.num_timesteps
+        return steps
+
+    @num_timesteps.setter
+    def num_timesteps(self, steps: int) -> None:
+        self.counters.num_timesteps = steps
 
     @property
     def exploration_rate(self) -> float:

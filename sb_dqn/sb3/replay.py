@@ -27,6 +27,8 @@ class ReplayView:
         self.gamma = gamma
 
     def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name == "replay":  # while it is copied
+            raise AttributeError(name)
         return getattr(self.replay, name)
 
     def __len__(self) -> int:

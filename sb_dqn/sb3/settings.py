@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import warnings
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from gymnasium import spaces
@@ -22,8 +23,8 @@ from stable_baselines3.common.vec_env import VecEnv
 
 from sb_dqn.core.sb3_compat import HER, UNUSED_KEYWORDS, wants_her
 from sb_dqn.envs.streams.open import Stream
-from sb_dqn.errors import ConfigurationError
-from sb_dqn.schedules import Linear
+from sb_dqn.errors import ConfigurationError, user_stacklevel
+from sb_dqn.schedules import Linear, Sampled, Schedule
 from sb_dqn.types import Blueprint
 
 NO_EFFECT: Mapping[str, tuple[Any, ...]] = {
@@ -41,6 +42,9 @@ NO_EFFECT: Mapping[str, tuple[Any, ...]] = {
 
 SDE_ONLY = ("sde_sample_freq",)
 """Keywords that Stable-Baselines3 ignores without `use_sde`."""
+
+NEVER = 2**60
+"""Interval of target updates that no run reaches."""
 
 SMALLEST = 8
 """Rows that each environment has in the smallest replay buffer."""
@@ -104,6 +108,8 @@ def native_settings(name: str, arguments: Mapping[str, Any], num_envs: int) -> d
         settings.pop(key, None)
     if "buffer_size" in settings:  # few rows hold no transition with its n steps and frames
         settings["buffer_size"] = max(settings["buffer_size"], num_envs * (settings.get("n_steps", 1) + SMALLEST))
+    if settings.get("tau") == 0.0:  # the target network never moves
+        settings |= {"tau": 1.0, "target_update_interval": NEVER}
     if "train_freq" in settings:
         settings["train_freq"] = _train_freq(settings["train_freq"], num_envs)
     return settings
@@ -147,9 +153,33 @@ def native_policy_kwargs(name: str, policy_kwargs: Any, observation_space: Any) 
                 raise ConfigurationError(
                     f"policy_kwargs[{key!r}] must be {allowed[0]!r} for {name}, got {value!r}, which is not built. Remove it."
                 )
+    net_arch = kwargs.get("net_arch")
+    if isinstance(net_arch, list) and len(net_arch) == 1 and isinstance(net_arch[0], dict):
+        warnings.warn(
+            "net_arch is a list with a dict, the form of older versions: the dict is used. Pass the dict.",
+            stacklevel=user_stacklevel(),
+        )
+        kwargs["net_arch"] = net_arch[0]
+    extractor_kwargs = kwargs.get("features_extractor_kwargs") or {}
+    if extractor_kwargs.get("normalized_image") and not is_image_space(observation_space):
+        kwargs.setdefault("normalize_images", False)  # an image of other numbers
     if channels := _channels(observation_space):
         kwargs.setdefault("channels", channels)
     return kwargs
+
+
+SAMPLES = 101
+"""Points by which a model file holds a schedule that is a function."""
+
+
+def saved_settings(arguments: Mapping[str, Any], exclude: Collection[str]) -> dict[str, Any]:
+    """Returns the constructor arguments for a file: without `exclude`, and functions of the progress as their values."""
+    kept = {name: value for name, value in arguments.items() if name not in exclude}
+    for name in ("learning_rate", "clip_range", "clip_range_vf"):
+        function = kept.get(name)
+        if callable(function) and not isinstance(function, Schedule):
+            kept[name] = Sampled(tuple(float(function(1.0 - i / (SAMPLES - 1))) for i in range(SAMPLES)))
+    return kept
 
 
 def _channels(space: Any) -> Any:
