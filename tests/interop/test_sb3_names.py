@@ -1,0 +1,317 @@
+"""Names and behaviors of Stable-Baselines3's interface under `sb_dqn.sb3`: each works, or is refused with a reason."""
+
+from __future__ import annotations
+
+import inspect
+import io
+import re
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+
+import sb_dqn
+from sb_dqn.errors import ConfigurationError
+
+pytest.importorskip("stable_baselines3", reason="the peer, installed by the test extra")
+pytest.importorskip("sb3_contrib", reason="its second package, installed by the test extra")
+room: Any = import_module("sb_dqn.sb3")
+make_vec_env: Any = import_module("sb_dqn.sb3.common.env_util").make_vec_env
+
+OURS = ["A2C", "DQN", "PPO", "QRDQN", "SAC", "MaskablePPO", "RecurrentPPO"]
+THEIRS = ["ARS", "DDPG", "TD3", "TQC", "TRPO", "CrossQ", "HerReplayBuffer"]
+MODULES = {
+    "common.atari_wrappers": "AtariWrapper ClipRewardEnv EpisodicLifeEnv FireResetEnv MaxAndSkipEnv NoopResetEnv WarpFrame",
+    "common.base_class": "BaseAlgorithm",
+    "common.buffers": "BaseBuffer DictReplayBuffer DictRolloutBuffer NStepReplayBuffer ReplayBuffer RolloutBuffer",
+    "common.callbacks": "BaseCallback CallbackList CheckpointCallback ConvertCallback EvalCallback EventCallback EveryNTimesteps "
+    "LogEveryNTimesteps ProgressBarCallback StopTrainingOnMaxEpisodes StopTrainingOnNoModelImprovement "
+    "StopTrainingOnRewardThreshold",
+    "common.distributions": "CategoricalDistribution DiagGaussianDistribution",
+    "common.env_checker": "check_env",
+    "common.env_util": "is_wrapped make_atari_env make_vec_env unwrap_wrapper",
+    "common.envs": "FakeImageEnv IdentityEnv InvalidActionEnvDiscrete",
+    "common.evaluation": "evaluate_policy",
+    "common.logger": "CSVOutputFormat Figure HParam HumanOutputFormat Image JSONOutputFormat Logger TensorBoardOutputFormat Video "
+    "configure",
+    "common.maskable.callbacks": "MaskableEvalCallback",
+    "common.maskable.utils": "get_action_masks is_masking_supported",
+    "common.monitor": "Monitor ResultsWriter get_monitor_files load_results",
+    "common.noise": "NormalActionNoise OrnsteinUhlenbeckActionNoise VectorizedActionNoise",
+    "common.off_policy_algorithm": "OffPolicyAlgorithm",
+    "common.on_policy_algorithm": "OnPolicyAlgorithm",
+    "common.policies": "ActorCriticPolicy BasePolicy",
+    "common.preprocessing": "get_flattened_obs_dim is_image_space maybe_transpose preprocess_obs",
+    "common.results_plotter": "plot_results ts2xy",
+    "common.running_mean_std": "RunningMeanStd",
+    "common.save_util": "load_from_pkl save_to_pkl",
+    "common.sb2_compat.rmsprop_tf_like": "RMSpropTFLike",
+    "common.torch_layers": "BaseFeaturesExtractor CombinedExtractor FlattenExtractor MlpExtractor NatureCNN create_mlp",
+    "common.type_aliases": "GymEnv ReplayBufferSamples Schedule",
+    "common.utils": "LinearSchedule explained_variance get_device get_system_info obs_as_tensor polyak_update set_random_seed",
+    "common.vec_env": "DummyVecEnv SubprocVecEnv VecCheckNan VecEnv VecEnvWrapper VecExtractDictObs VecFrameStack VecMonitor "
+    "VecNormalize VecTransposeImage VecVideoRecorder sync_envs_normalization unwrap_vec_normalize",
+    "common.vec_env.stacked_observations": "StackedObservations",
+    "common.wrappers": "ActionMasker TimeFeatureWrapper",
+    "her": "HerReplayBuffer",
+    "her.goal_selection_strategy": "GoalSelectionStrategy",
+}
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_modules(module: str) -> None:
+    ours = import_module(f"sb_dqn.sb3.{module}")
+    assert ours.__name__ == f"sb_dqn.sb3.{module}"
+    for name in MODULES[module].split():
+        assert getattr(ours, name).__module__.startswith(("stable_baselines3", "sb3_contrib", "typing", "collections"))
+
+
+def test_the_algorithms_are_ours_wherever_they_are_imported_from() -> None:
+    for name in OURS:
+        assert issubclass(getattr(room, name), getattr(sb_dqn, name, sb_dqn.PPO))
+    places = {
+        "a2c": "A2C", "dqn": "DQN", "dqn.dqn": "DQN", "ppo": "PPO", "ppo.ppo": "PPO", "qrdqn": "QRDQN", "sac": "SAC",
+        "ppo_mask": "MaskablePPO", "ppo_recurrent": "RecurrentPPO",
+    }  # fmt: skip
+    for module, name in places.items():
+        assert getattr(import_module(f"sb_dqn.sb3.{module}"), name) is getattr(room, name)
+    for name in THEIRS:
+        assert getattr(room, name).__module__.startswith(("stable_baselines3", "sb3_contrib"))
+    assert room.common.vec_env.DummyVecEnv is import_module("stable_baselines3.common.vec_env").DummyVecEnv
+    for wrong in ("sb_dqn.sb3.nothing", "sb_dqn.sb3.common.nothing"):
+        with pytest.raises(ModuleNotFoundError, match=wrong):
+            import_module(wrong)
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+        room.nothing  # noqa: B018
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_signatures_begin_with_theirs(name: str) -> None:
+    cls = getattr(room, name)
+    theirs = inspect.signature(cls.theirs).parameters
+    ours = inspect.signature(cls).parameters
+    assert list(ours)[: len(theirs)] == list(theirs)
+    assert all(ours[key].default == theirs[key].default for key in theirs)
+    base = import_module("sb_dqn.sb3.common.base_class").BaseAlgorithm
+    assert issubclass(cls, base)
+
+
+def test_without_their_packages_the_extra_is_named() -> None:
+    code = (
+        "import sys; sys.modules['stable_baselines3'] = None\n"
+        "try:\n    import sb_dqn.sb3\nexcept ModuleNotFoundError as error:\n    print(error)"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "pip install 'sb_dqn[sb3]'" in result.stdout
+
+
+def cartpole(cls: str = "DQN", **keywords: Any) -> Any:
+    smaller = {"DQN": {"buffer_size": 200, "learning_starts": 10}, "PPO": {"n_steps": 16, "batch_size": 16}}
+    env = keywords.pop("env", "CartPole-v1")
+    return getattr(room, cls)("MlpPolicy", env, seed=0, **{**smaller.get(cls, {}), **keywords})
+
+
+ACCEPTED: list[tuple[str, dict[str, Any]]] = [
+    ("DQN", {"optimize_memory_usage": True}),
+    ("DQN", {"replay_buffer_class": None, "replay_buffer_kwargs": {}}),
+    ("DQN", {"replay_buffer_class": import_module("sb_dqn.sb3.common.buffers").ReplayBuffer}),
+    ("DQN", {"policy": import_module("sb_dqn.sb3.dqn").MlpPolicy}),
+    ("DQN", {"tau": 0.0}),
+    ("DQN", {"buffer_size": 1}),
+    ("DQN", {"learning_rate": import_module("sb_dqn.sb3.common.utils").LinearSchedule(1e-3, 1e-4, 0.5)}),
+    ("PPO", {"use_sde": False, "sde_sample_freq": 4, "rollout_buffer_kwargs": None, "_init_setup_model": True}),
+    ("PPO", {"policy_kwargs": {"use_sde": False, "full_std": True, "use_expln": False}}),
+    ("PPO", {"clip_range": lambda progress: 0.2 * progress, "target_kl": None}),
+    ("DQN", {"double_q": True, "prioritized_replay": True}),  # of this library
+]
+REFUSED: list[tuple[str, dict[str, Any], str]] = [
+    ("PPO", {"use_sde": True}, "use_sde must be False for PPO, got True: state-dependent exploration is not built"),
+    ("DQN", {"replay_buffer_class": room.HerReplayBuffer}, "hindsight experience replay"),
+    ("DQN", {"replay_buffer_kwargs": {"n_sampled_goal": 4}}, "hindsight experience replay"),
+    ("DQN", {"_init_setup_model": False}, "_init_setup_model must be True for DQN, got False: a model is always whole"),
+    ("PPO", {"rollout_buffer_kwargs": {"a": 1}}, "rollout_buffer_kwargs must be None for PPO"),
+    ("PPO", {"policy_kwargs": {"use_sde": True}}, r"policy_kwargs\['use_sde'\] must be False for PPO"),
+    ("DQN", {"lerning_rate": 1}, "got 'lerning_rate'. Use one of them. Did you mean 'learning_rate'"),
+]
+
+
+@pytest.mark.parametrize(("cls", "keywords"), ACCEPTED, ids=lambda value: str(value)[:40])
+def test_accepted_keywords(cls: str, keywords: dict[str, Any]) -> None:
+    policy = keywords.get("policy", "MlpPolicy")
+    rest = {name: value for name, value in keywords.items() if name != "policy"}
+    smaller = {} if cls == "PPO" else {"buffer_size": 100, "learning_starts": 4}
+    model = getattr(room, cls)(policy, "CartPole-v1", **{**smaller, "n_steps" if cls == "PPO" else "seed": 16, **rest})
+    assert model.learn(16).num_timesteps == 16
+
+
+@pytest.mark.parametrize(("cls", "keywords", "message"), REFUSED, ids=lambda value: str(value)[:40])
+def test_refused_keywords(cls: str, keywords: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        cartpole(cls, **keywords)
+
+
+def test_refused_values_of_sac_and_policies() -> None:
+    noise = import_module("sb_dqn.sb3.common.noise").NormalActionNoise(np.zeros(1), np.ones(1))
+    with pytest.raises(
+        ConfigurationError, match="action_noise must be None for SAC.*the spread of the policy explores"
+    ):
+        room.SAC("MlpPolicy", "Pendulum-v1", action_noise=noise)
+    theirs: Any = import_module("sb_dqn.sb3.ppo").MlpPolicy
+    own = type("Own", (theirs,), {})
+    with pytest.raises(ConfigurationError, match="policy must be .* got Own, which derives from one"):
+        room.PPO(own, "CartPole-v1")
+    env = make_vec_env("CartPole-v1")
+    with pytest.raises(ConfigurationError, match=r"must have a method action_masks\(\)"):
+        room.MaskablePPO("MlpPolicy", env)
+
+
+def test_environments_frequencies_and_counts() -> None:
+    env = make_vec_env("CartPole-v1", n_envs=3, seed=0)
+    model = cartpole(env=env, train_freq=5, verbose=0)
+    assert model.get_env() is env
+    assert model.train_freq == 15  # env steps
+    assert model.learn(90).num_timesteps == 90
+    obs = model.get_env().reset()
+    actions, state = model.predict(obs, deterministic=True)
+    obs, rewards, dones, infos = model.get_env().step(actions)
+    assert (obs.shape, rewards.shape, dones.shape, len(infos), state) == ((3, 4), (3,), (3,), 3, None)
+    assert cartpole("PPO").learn(20).num_timesteps == 32  # whole rollouts
+    single = cartpole(env=gymnasium.make("CartPole-v1"))
+    assert single.get_env().env_is_wrapped(import_module("sb_dqn.sb3.common.monitor").Monitor) == [True]
+    with pytest.raises(AssertionError, match="the number of environments must be 3"):
+        model.set_env(make_vec_env("CartPole-v1"))
+
+
+@torch.no_grad()
+def test_networks_take_tensors() -> None:
+    model = cartpole(policy_kwargs={"net_arch": [8]})
+    tensor, vectorized = model.policy.obs_to_tensor(np.zeros(4, np.float32))
+    assert (tuple(tensor.shape), vectorized) == ((1, 4), False)
+    values = model.q_net(tensor)
+    assert values.equal(model.policy.q_net(tensor))
+    assert values.equal(model.policy.q_net({"obs": tensor}).q)
+    assert model.q_net_target(tensor).shape == (1, 2)
+    assert (
+        int(model.policy(tensor))
+        == int(values.argmax())
+        == int(model.policy.predict(np.zeros(4), deterministic=True)[0])
+    )
+    assert model.policy.device == model.device
+    assert model.policy.optimizer is model.learner.optimizer
+    model.policy.set_training_mode(False)
+    ppo = cartpole("PPO")
+    actions, values, log_prob = ppo.policy(tensor)
+    again, log_prob_again, entropy = ppo.policy.evaluate_actions(tensor, actions)
+    assert values.equal(ppo.policy.predict_values(tensor))
+    assert values.equal(again)
+    torch.testing.assert_close(log_prob, log_prob_again)
+    assert 0 < float(entropy) <= np.log(2) + 1e-6
+    box = room.PPO("MlpPolicy", "Pendulum-v1", n_steps=8, batch_size=8)
+    obs, _ = box.policy.obs_to_tensor(np.zeros((5, 3), np.float32))
+    assert box.policy.evaluate_actions(obs, torch.zeros(5, 1))[1].shape == (5,)
+    assert box.policy.scale_action(np.array([2.0])) == 1.0
+
+
+def test_the_replay_buffer_has_their_names() -> None:
+    env = make_vec_env("CartPole-v1", n_envs=2, seed=0)
+    model = cartpole(env=env, n_steps=1).learn(60)
+    buffer = model.replay_buffer
+    batch = buffer.sample(7)
+    shapes = {name: tuple(getattr(batch, name).shape) for name in batch._fields}
+    assert shapes == {
+        "observations": (7, 4), "actions": (7, 1), "next_observations": (7, 4), "dones": (7, 1), "rewards": (7, 1),
+        "discounts": (7, 1),
+    }  # fmt: skip
+    assert buffer.n_envs == 2
+    assert 30 <= buffer.size() <= 40  # final observations have rows of their own
+    assert not buffer.full
+    assert set(buffer.sample(200).dones.unique().tolist()) == {0.0, 1.0}
+    assert buffer.sample(200).discounts.unique().tolist() == pytest.approx([0.99])
+    assert room.DQN.load(saved(model)).replay_buffer is None
+
+
+def saved(model: Any) -> Any:
+    file = io.BytesIO()
+    model.save(file)
+    file.seek(0)
+    return file
+
+
+def test_attributes_that_programs_read_and_set() -> None:
+    model = cartpole(learning_rate=lambda progress: 1e-3 * progress)
+    assert model._last_obs is None or model._last_obs.shape == (1, 4)
+    model.learn(60)
+    assert model._total_timesteps == 60
+    assert model._episode_num == len(model.ep_info_buffer)
+    assert {"r", "l", "t"} <= model.ep_info_buffer[0].keys()
+    assert model.lr_schedule(0.5) == pytest.approx(5e-4)
+    assert (model.use_sde, model.action_noise, model.get_vec_normalize_env()) == (False, None, None)
+    assert set(model.get_parameters()) == {"policy", "policy.optimizer"}
+    model.exploration_rate = 0.7
+    assert model.exploration_rate == 0.7
+    model.num_timesteps = 5
+    assert model.learn(10, reset_num_timesteps=False).num_timesteps == 15
+    ours = room.DQN.load(saved(model))  # a function as learning rate needs no keyword
+    assert ours.learning_rate(30, 60) == pytest.approx(5e-4)
+    assert room.SAC("MlpPolicy", "Pendulum-v1", buffer_size=50).log_ent_coef == 0
+
+
+def test_save_and_load(tmp_path: Path) -> None:
+    model = cartpole(gamma=0.9, verbose=1).learn(20)
+    model.save(tmp_path / "a" / "b", exclude=["verbose", "replay_buffer"], include=["gamma"])
+    loaded = room.DQN.load(tmp_path / "a" / "b.zip", print_system_info=True, force_reset=True)
+    assert (loaded.verbose, loaded.gamma) == (0, 0.9)
+    with pytest.raises(ConfigurationError, match="include must be names of constructor arguments, got .*replay_buffer"):
+        model.save(tmp_path / "c", include=["replay_buffer"])
+    native = sb_dqn.DQN.load(tmp_path / "a" / "b")  # the same files
+    assert type(native) is sb_dqn.DQN
+    theirs: Any = import_module("stable_baselines3").DQN("MlpPolicy", "CartPole-v1", buffer_size=10)
+    assert type(room.DQN.load(saved(theirs))) is room.DQN
+
+
+def test_the_logger_is_theirs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    logger: Any = import_module("sb_dqn.sb3.common.logger")
+    model = cartpole("PPO", verbose=1, tensorboard_log=str(tmp_path / "runs")).learn(32, tb_log_name="run")
+    assert isinstance(model.logger, logger.Logger)
+    assert model.logger.get_dir() == str(tmp_path / "runs" / "run_1")
+    assert re.search(r"\|\s+total_timesteps\s+\|\s+32", capsys.readouterr().out)
+    model.set_logger(logger.configure(str(tmp_path / "own"), ["csv", "json"]))
+    model.learn(32)
+    assert "time/total_timesteps" in (tmp_path / "own" / "progress.csv").read_text()
+    model.logger.close()
+
+
+def test_masks_and_recurrence() -> None:
+    env = import_module("sb_dqn.sb3.common.envs").InvalidActionEnvDiscrete(dim=6, n_invalid_actions=4)
+    masks: Any = import_module("sb_dqn.sb3.common.maskable.utils")
+    model = room.MaskablePPO("MlpPolicy", env, n_steps=16, batch_size=16, seed=0)
+    seen: list[bool] = []
+
+    def legal(locals_: Any, _: Any) -> bool:
+        seen.append(bool(last[0][int(locals_["actions"][0])]))
+        last[0] = masks.get_action_masks(locals_["env"])[0]
+        return True
+
+    model.get_env().reset()
+    last = [np.ones(6, bool)]
+    model.learn(64, callback=legal)
+    assert len(seen) == 64
+    assert all(seen[1:])
+    action, _ = model.predict(env.observation_space.sample(), action_masks=np.eye(6, dtype=bool)[3])
+    assert action == 3
+    with pytest.raises(ConfigurationError, match="use_masking must be True"):
+        model.learn(16, use_masking=False)
+    recurrent = room.RecurrentPPO("MlpLstmPolicy", "CartPole-v1", n_steps=16, batch_size=16, seed=0).learn(16)
+    obs, state = recurrent.get_env().reset(), None
+    starts = np.ones(1, bool)
+    for _ in range(3):
+        action, state = recurrent.predict(obs, state=state, episode_start=starts, deterministic=True)
+        obs, _, starts, _ = recurrent.get_env().step(action)
+    with pytest.raises(ConfigurationError, match=r"enable_critic_lstm'\] must be True with shared_lstm=False"):
+        room.RecurrentPPO("MlpLstmPolicy", "CartPole-v1", policy_kwargs={"enable_critic_lstm": False})
