@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, cast
 
@@ -40,6 +40,9 @@ class OnPolicyAlgorithm(BaseAlgorithm):
 
     default_log_interval: ClassVar[int] = 1
     keeps_replay: ClassVar[bool] = False
+    replaced_arguments: ClassVar[Mapping[str, str]] = {
+        "actors": "Remove it: an on-policy algorithm learns only from actions of its current weights"
+    }
 
     def __init__(
         self,

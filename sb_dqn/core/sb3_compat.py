@@ -17,7 +17,6 @@ UNUSED_KEYWORDS = {
     "rollout_buffer_kwargs": "n_steps, gamma and gae_lambda replace it",
     "_init_setup_model": "a model is always whole",
     "force_reset": "a stream that begins again always begins with a reset",
-    "actors": "an on-policy algorithm learns only from actions of its current weights, so it steps its environments in turn",
     "print_system_info": "`sb-dqn info FILE` prints what a file says of itself",
 }
 """Constructor keywords without a meaning here, with the reason."""
