@@ -31,6 +31,14 @@ def load() -> str:
     return " ".join(f"{value:.2f}" for value in os.getloadavg())
 
 
+def finish_kernels() -> None:
+    """Waits for CUDA, if there is one, so that a time includes all that was started."""
+    import torch
+
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
 def versions() -> dict[str, str]:
     """Python, this library, and the packages that matter; those not installed say so."""
     from sb_dqn.version import __version__

@@ -26,7 +26,7 @@ OF_SEQUENCES = (
 )
 
 
-def build(name: str, seed: int, without: bool) -> tuple[Any, int]:
+def build(name: str, seed: int, without: bool, device: str = "cpu") -> tuple[Any, int]:
     """The model, and the steps of its preset."""
     from sb_dqn import DQN, R2D2, make_vec_env
     from sb_dqn.presets import find_preset
@@ -36,13 +36,13 @@ def build(name: str, seed: int, without: bool) -> tuple[Any, int]:
     assert preset is not None
     env = make_vec_env(env_id, preset.n_envs, seed=seed)
     if not without:
-        return R2D2(preset.policy, env, seed=seed, device="cpu", **preset.settings), preset.n_timesteps
+        return R2D2(preset.policy, env, seed=seed, device=device, **preset.settings), preset.n_timesteps
     kept = {key: value for key, value in preset.settings.items() if key not in OF_SEQUENCES}
     same: dict[str, Any] = {
         **kept, "batch_size": 256, "train_freq": 16, "double_q": True, "dueling": True, "max_grad_norm": 80.0,
         "prioritized_replay": {"alpha": 0.9, "beta": 0.6}, "exploration": {"schedule": 0.4, "ladder": "apex"},
     }  # fmt: skip
-    return DQN("MlpPolicy", env, seed=seed, device="cpu", **same), preset.n_timesteps
+    return DQN("MlpPolicy", env, seed=seed, device=device, **same), preset.n_timesteps
 
 
 def main() -> None:
@@ -52,12 +52,13 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--without", action="store_true", help="the same without a memory")
     parser.add_argument("--timesteps", type=int, help="default: the preset's")
+    parser.add_argument("--device", default="cpu")
     parser.add_argument("--every", type=int, help="a line after so many steps, too")
     chosen = parser.parse_args()
 
     from sb_dqn import evaluate_policy, make_vec_env
 
-    model, steps = build(chosen.name, chosen.seed, chosen.without)
+    model, steps = build(chosen.name, chosen.seed, chosen.without, chosen.device)
     steps = chosen.timesteps or steps
     start = time.perf_counter()
     tests = make_vec_env(f"sb_dqn/{chosen.name}-v0", 10)

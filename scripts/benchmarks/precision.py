@@ -59,11 +59,11 @@ TASKS = (
 PRECISIONS = ("fp32", "bf16")
 
 
-def run(task: Task, precision: str, seed: int, episodes: int) -> tuple[float, float]:
+def run(task: Task, precision: str, seed: int, episodes: int, device: str = "cpu") -> tuple[float, float]:
     """Mean return of greedy episodes after the training, and seconds of training."""
     from sb_dqn import DQN, evaluate_policy
 
-    model = DQN(task.policy, task.make(), seed=seed, device="cpu", precision=precision, **task.settings)
+    model = DQN(task.policy, task.make(), seed=seed, device=device, precision=precision, **task.settings)
     start = time.perf_counter()
     model.learn(task.steps)
     seconds = time.perf_counter() - start
@@ -85,6 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
     parser.add_argument("--episodes", type=int, default=20, help="greedy episodes for each seed")
     parser.add_argument("--task", choices=[task.name for task in TASKS], help="one of them; default: all")
+    parser.add_argument("--device", default="cpu")
     parser.add_argument("--steps", type=int, help="env steps, instead of each task's own")
     options = parser.parse_args(arguments)
     lines = [
@@ -98,7 +99,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         results: dict[str, list[tuple[float, float]]] = {precision: [] for precision in PRECISIONS}
         for seed in options.seeds:  # both precisions in turn, so that a busy minute falls on both
             for precision in PRECISIONS:
-                results[precision].append(run(sized, precision, seed, options.episodes))
+                results[precision].append(run(sized, precision, seed, options.episodes, options.device))
                 mean, seconds = results[precision][-1]
                 print(f"{task.name}, {precision}, seed {seed}: {mean:.1f} ({seconds:.0f} s)", file=sys.stderr)
         lines += [row(sized, precision, results[precision]) for precision in PRECISIONS]

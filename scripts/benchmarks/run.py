@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import inspect
 import json
 import subprocess
 import sys
@@ -30,13 +31,18 @@ LIMIT = 1800.0
 """Seconds after which a measurement is given up."""
 
 
-def measure(measurement: Measurement) -> dict[str, float]:
+def measure(measurement: Measurement, device: str = "cpu") -> dict[str, float]:
     """Its figures by series, taken in a fresh process.
 
     Raises:
-        RuntimeError: it failed; what it wrote is on stderr.
+        RuntimeError: it failed, and what it wrote is on stderr; or it cannot run on the device.
     """
-    task = json.dumps({"function": measurement.function, "arguments": dict(measurement.arguments)})
+    arguments = dict(measurement.arguments)
+    if device != "cpu":
+        if "device" not in inspect.signature(_function(measurement.function)).parameters:
+            raise RuntimeError("it runs on the CPU only")
+        arguments["device"] = device
+    task = json.dumps({"function": measurement.function, "arguments": arguments})
     command = [sys.executable, str(Path(__file__).resolve()), "--worker", task]
     try:
         done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, timeout=LIMIT)
@@ -51,12 +57,16 @@ def measure(measurement: Measurement) -> dict[str, float]:
 def work(task: str) -> None:
     """The other end of `measure`: calls one function of this folder and prints what it returns."""
     parsed = json.loads(task)
-    module, _, function = parsed["function"].rpartition(".")
-    figures = getattr(importlib.import_module(f"scripts.benchmarks.{module}"), function)(**parsed["arguments"])
-    print(f"\n{json.dumps(figures)}")
+    print(f"\n{json.dumps(_function(parsed['function'])(**parsed['arguments']))}")
 
 
-def run_benchmark(benchmark: Benchmark, rounds: int) -> tuple[list[dict[str, float]], list[str]]:
+def _function(name: str) -> Any:
+    """Returns the function of a measurement, `module.function` of this folder."""
+    module, _, function = name.rpartition(".")
+    return getattr(importlib.import_module(f"scripts.benchmarks.{module}"), function)
+
+
+def run_benchmark(benchmark: Benchmark, rounds: int, device: str = "cpu") -> tuple[list[dict[str, float]], list[str]]:
     """The figures of every round, and what could not be measured; what fails once is not tried again."""
     found: list[dict[str, float]] = [{} for _ in range(rounds)]
     failures: dict[str, str] = {
@@ -70,7 +80,7 @@ def run_benchmark(benchmark: Benchmark, rounds: int) -> tuple[list[dict[str, flo
                 continue
             start = time.perf_counter()
             try:
-                new = measure(one)
+                new = measure(one, device)
             except (RuntimeError, ValueError, IndexError) as error:
                 failures[one.name] = str(error)
                 continue
@@ -89,12 +99,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     scale = QUICK if options.quick else FULL
     chosen = [one for one in suite(scale) if not options.names or one.name in options.names]
     rounds = options.rounds or (1 if options.quick else 5)
-    record: dict[str, Any] = {"machine": machine(), "versions": versions(), "quick": options.quick, "benchmarks": {}}
+    record: dict[str, Any] = {
+        "machine": machine(),
+        "versions": versions(),
+        "quick": options.quick,
+        "device": options.device,
+        "benchmarks": {},
+    }
     header, reports, failures = describe(), [], []
     _say(header)
     start = time.perf_counter()
     for benchmark in chosen:
-        figures, failed = run_benchmark(benchmark, rounds)
+        figures, failed = run_benchmark(benchmark, rounds, options.device)
         compared = [one.without_bounds() if options.quick else one for one in benchmark.comparisons]
         findings = [compare(one, figures, benchmark.less_is_better) for one in compared]
         reports.append(report(benchmark.name, benchmark.unit, figures, findings))
@@ -136,6 +152,9 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, help="of every measurement (default 5, with --quick 1)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write everything that was measured to a file")
     parser.add_argument("--quick", action="store_true", help="tiny sizes, two minutes: does it run? No figures.")
+    parser.add_argument(
+        "--device", default="cpu", help="of the networks, for training and updates; the other benchmarks run on the CPU"
+    )
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     unknown = sorted(set(options.names) - set(known))

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from scripts.benchmarks.machine import finish_kernels
 from scripts.benchmarks.measurements import Benchmark, Measurement
 from scripts.benchmarks.table import Comparison
 
@@ -20,24 +21,24 @@ SMALLEST_SHARE = 1 / 1.15
 """Of the update, the network's."""
 
 
-def update_and_network(*, sequences: int, seconds: float) -> dict[str, float]:
+def update_and_network(*, sequences: int, seconds: float, device: str = "cpu") -> dict[str, float]:
     """Milliseconds of one update, and of the bare network."""
     import numpy as np
     import torch
 
-    model = _model(sequences)
+    model = _model(sequences, device)
     model.learn(1)
     ring, rng = model.replay.ring, np.random.default_rng(0)
     for _ in range(ROWS - 2):
         _fill_one_row(model, rng)
     model.replay.refresh()
-    batch = model.replay.sample_from_noise(torch.rand(sequences, dtype=torch.float64))
+    batch = model.replay.sample_from_noise(torch.rand(sequences, dtype=torch.float64, device=device))
     bare = _bare(model, batch)
     assert ring.startable() > 0
     return _in_turn({"update": model.gradient_step, "network": bare}, seconds)
 
 
-def _model(sequences: int) -> Any:
+def _model(sequences: int, device: str) -> Any:
     import gymnasium
     import numpy as np
 
@@ -57,7 +58,7 @@ def _model(sequences: int) -> Any:
 
     return R2D2(
         "CnnLstmPolicy", [Frames] * LANES, batch_B=sequences, buffer_size=ROWS * LANES, learning_starts=10**9, seed=0,
-        device="cpu",
+        device=device,
     )  # fmt: skip
 
 
@@ -83,7 +84,7 @@ def _bare(model: Any, batch: Any) -> Callable[[], Any]:
     extra, obs = batch.extra, batch.obs
     settings = model.replay_config.sequences
     warmup, length, count = settings.warmup_T, settings.batch_T, batch.place.shape[1]
-    goal = torch.randn(length * count)
+    goal = torch.randn(length * count, device=batch.place.device)
 
     def unroll(net: Any, first: int, last: int, state: Any) -> Any:
         some = slice(first * count, last * count)
@@ -123,6 +124,7 @@ def _in_turn(sides: dict[str, Callable[[], Any]], seconds: float) -> dict[str, f
         for name, run in sides.items():
             start = time.perf_counter()
             run()
+            finish_kernels()
             taken[name].append(1e3 * (time.perf_counter() - start))
     return {name: median(times) for name, times in taken.items()}
 

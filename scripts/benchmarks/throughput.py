@@ -6,6 +6,8 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from scripts.benchmarks.machine import finish_kernels
+
 
 def train(
     library: str,
@@ -18,6 +20,7 @@ def train(
     lanes: int = 1,
     threads: int | None = None,
     algorithm: str = "DQN",
+    device: str = "cpu",
 ) -> dict[str, float]:
     """Learns for `warm_up` env steps, then measures `steps` further ones with `reset_num_timesteps=False`.
 
@@ -34,6 +37,7 @@ def train(
         lanes: environments side by side.
         threads: of torch; None leaves the default.
         algorithm: class of both libraries.
+        device: of the networks.
 
     Returns:
         Env steps per second, and the gradient steps that were made for each.
@@ -43,11 +47,13 @@ def train(
     if threads is not None:
         torch.set_num_threads(threads)
     build = {"sb_dqn": _ours, "sb3": _sb3}[library]
-    model = build(algorithm, policy, env, lanes, {"seed": 0, "device": "cpu", **settings})
+    model = build(algorithm, policy, env, lanes, {"seed": 0, "device": device, **settings})
     model.learn(warm_up)
+    finish_kernels()
     steps_before, updates_before = model.num_timesteps, model._n_updates
     start = time.perf_counter()
     model.learn(steps, reset_num_timesteps=False)
+    finish_kernels()
     seconds = time.perf_counter() - start
     made = model.num_timesteps - steps_before
     updates = model._n_updates - updates_before

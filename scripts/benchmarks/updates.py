@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from scripts.benchmarks.machine import finish_kernels
 from scripts.benchmarks.measurements import Benchmark, Measurement
 from scripts.benchmarks.table import Comparison
 
@@ -43,7 +44,7 @@ SETTINGS: Mapping[str, Mapping[str, Any]] = {
 """Ours; Tianshou's equal settings stand in `tianshou_agents.py`."""
 
 
-def ours(*, variant: str, kind: str, seconds: float) -> dict[str, float]:
+def ours(*, variant: str, kind: str, seconds: float, device: str = "cpu") -> dict[str, float]:
     """Microseconds of one of our gradient steps, and how many numbers it trains."""
     import sb_dqn
     from sb_dqn import make_atari_env, make_vec_env
@@ -51,12 +52,14 @@ def ours(*, variant: str, kind: str, seconds: float) -> dict[str, float]:
     chosen = KINDS[kind]
     env = make_atari_env(ATARI, 1, protocol="classic") if kind == "Atari" else make_vec_env(chosen["env"], 1)
     cls = getattr(sb_dqn, "CategoricalDQN" if variant == "C51" else variant)
-    model = cls(chosen["policy"], env, **_cadence(kind), **SETTINGS[variant])
+    model = cls(chosen["policy"], env, **_cadence(kind, device), **SETTINGS[variant])
     model.learn(chosen["rows"] + 1)  # fills the replay; after the last step the first burst is recorded or compiled
     return {"": _through_learn(model, seconds), "parameters": float(_trained(model.policy.q_net))}
 
 
-def sb3(*, variant: str, kind: str, seconds: float, threads: int | None = None) -> dict[str, float]:
+def sb3(
+    *, variant: str, kind: str, seconds: float, threads: int | None = None, device: str = "cpu"
+) -> dict[str, float]:
     """The same of Stable-Baselines3's DQN, or of sb3-contrib's QR-DQN."""
     import torch
     from sb3_contrib import QRDQN
@@ -73,7 +76,7 @@ def sb3(*, variant: str, kind: str, seconds: float, threads: int | None = None) 
         env: Any = VecFrameStack(make_atari_env(ATARI, 1), 4)
     else:
         env = make_vec_env(chosen["env"], 1)
-    settings = _cadence(kind)
+    settings = _cadence(kind, device)
     settings["policy_kwargs"] = {**settings["policy_kwargs"], **SETTINGS[variant]}  # the quantiles are said there
     model: Any = {"DQN": DQN, "QRDQN": QRDQN}[variant](chosen["policy"], env, **settings)
     model.learn(chosen["rows"] + 1)
@@ -99,7 +102,7 @@ def tianshou(*, variant: str, kind: str, seconds: float, threads: int | None = N
     return {"": spent, "parameters": float(trained)}
 
 
-def _cadence(kind: str) -> dict[str, Any]:
+def _cadence(kind: str, device: str) -> dict[str, Any]:
     """Settings that ours and Stable-Baselines3's have in common."""
     chosen = KINDS[kind]
     return {
@@ -112,17 +115,19 @@ def _cadence(kind: str) -> dict[str, Any]:
         "learning_rate": 1e-4,
         "policy_kwargs": {} if kind == "Atari" else {"net_arch": [64, 64]},
         "seed": 0,
-        "device": "cpu",
+        "device": device,
     }
 
 
 def _through_learn(model: Any, seconds: float) -> float:
     """Microseconds of a gradient step, over whole bursts that take about `seconds`."""
+    finish_kernels()
     start = time.perf_counter()
     model.learn(1, reset_num_timesteps=False)
     bursts = max(1, round(seconds / (time.perf_counter() - start)))
     before, start = model._n_updates, time.perf_counter()
     model.learn(bursts, reset_num_timesteps=False)
+    finish_kernels()
     return (time.perf_counter() - start) / int(model._n_updates - before) * 1e6
 
 
