@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 import socket
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -233,7 +234,7 @@ def _store() -> Any:
 
 def _has_ended(member: Mapping[str, Any]) -> bool:
     """Returns True if the process of a learner on this machine does not exist any more."""
-    if member["host"] != socket.gethostname():
+    if member["host"] != socket.gethostname() or sys.platform == "win32":  # there, os.kill ends the process
         return False
     try:
         os.kill(member["pid"], 0)
