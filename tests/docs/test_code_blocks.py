@@ -19,6 +19,9 @@ from sb_dqn.core.sb3_compat import UNUSED_KEYWORDS
 from tests.docs.pages import FOLDER, PAGES, ROOT, blocks, name_of, pages_with, table_of
 
 LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
+OWN_LINK = re.compile(
+    r"\]\(https://(?:github\.com/sb-dqn/sb_dqn/blob/main|raw\.githubusercontent\.com/sb-dqn/sb_dqn/main)/([^)#]+)"
+)
 KNOWN_PROGRAMS = {"pip", "pytest", "sb-dqn", "python", "torchrun"}
 SCRIPT = re.compile(r"scripts/[\w/.]*\w")
 SETTING = re.compile(r"[A-Z_]+=")
@@ -95,7 +98,14 @@ def test_named_files_exist(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     named = set(SCRIPT.findall(text)) | set(re.findall(r"(?:tests|sb_dqn)/[\w/]+\.py", text))
     assert [name for name in sorted(named) if not (ROOT / name).exists()] == []
+    own = [
+        ROOT / link for link in OWN_LINK.findall(text)
+    ]  # absolute in the README, which is shown on the package index, too
+    assert [str(path) for path in own if not path.exists()] == []
     links = {link for link in LINK.findall(text) if not link.startswith("http")}
+    if page.parent == ROOT:
+        assert links == set()
+        assert own != []
     assert [link for link in sorted(links) if not (page.parent / link).exists()] == []
 
 
