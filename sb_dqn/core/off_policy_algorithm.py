@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from itertools import repeat
 from typing import Any, cast
 
 import torch
@@ -20,6 +21,7 @@ from sb_dqn.core.collector import Collector
 from sb_dqn.core.construction import PolicyConfig, TrainingConfig
 from sb_dqn.core.replay_config import ReplayConfig, TargetConfig
 from sb_dqn.core.resume import ResumeState
+from sb_dqn.devices import PackedArrays
 from sb_dqn.envs.streams.open import Stream
 from sb_dqn.errors import MissingPart, user_stacklevel
 from sb_dqn.exploration.config import ExplorationConfig
@@ -69,7 +71,8 @@ class OffPolicyAlgorithm(BaseAlgorithm):
         self.frames: FrameStack | None = None
         self._next_sync = target.interval
         self._noise = torch.empty(0)
-        self._update: Callable[[torch.Tensor], Any] | None = None
+        self._update: Callable[..., Any] | None = None
+        self._packed: PackedArrays | None = None
         self._recorded_form: tuple[Mode, list[bool]] = ("eager", [])
         self._sample: Callable[[torch.Tensor], Batch]
         if self.stream is not None:
@@ -151,6 +154,11 @@ class OffPolicyAlgorithm(BaseAlgorithm):
     def _describe(self, stream: Stream, replay: ReplayBuffer) -> None:
         """Prints once what a user may not expect."""
         print(f"{type(self).__name__} on {self.device}: {replay.ring.describe()}")
+        if self.sends_batches:
+            print(
+                f"the replay buffer is in the memory of the host: each batch is copied to {self.device}, which is slower. Remove "
+                f"buffer_device if the rows fit on the device."
+            )
         if stream.options.protocol:
             print(
                 f"Atari protocol {stream.options.protocol!r}; choose by make_atari_env(..., protocol='classic' or 'sticky')"
@@ -189,10 +197,10 @@ class OffPolicyAlgorithm(BaseAlgorithm):
     # -- learning
 
     @property
-    def update_mode(self) -> Mode:
-        mode = super().update_mode
-        host_replay = mode == "captured" and self.replay.ring.device != self.device
-        return "eager" if host_replay else mode  # a CUDA graph cannot copy from the memory of the host
+    def sends_batches(self) -> bool:
+        """True if samples are drawn in the memory of the host and sent to the networks' device, in one copy for each batch."""
+        ring = self.replay.ring
+        return ring.host_visible and ring.device != self.device
 
     def before_updates(self) -> None:
         self.normalizer.commit()
@@ -211,7 +219,9 @@ class OffPolicyAlgorithm(BaseAlgorithm):
         if self._update is None or form != self._recorded_form:
             self._record(form)
         self._noise.uniform_(generator=self.rng.sample)
-        if form[0] == "eager":  # the same calls as in `_sample_and_differentiate`, which a recording replays
+        if self.sends_batches:
+            update = self._step_with_sent_batch()
+        elif form[0] == "eager":  # the same calls as in `_sample_and_differentiate`, which a recording replays
             batch = self.normalizer.batch(self._sample(self._noise).to(self.device))
             priority, update = self.learner.update(batch)
             replay.feedback(batch, priority)
@@ -232,15 +242,45 @@ class OffPolicyAlgorithm(BaseAlgorithm):
         self.replay.feedback(batch, priority)
         return gradient, *update
 
+    def _step_with_sent_batch(self) -> Update:
+        """Makes an update from a batch in the memory of the host; waits for the device only if it returns priorities."""
+        assert self._packed is not None
+        assert self._update is not None
+        batch = self._sample(self._noise)
+        sent = self._packed.send([x.numpy() for x in batch.tensors()])
+        gradient, priority, *facts = self._update(*sent)
+        gradient, update = self.learner.average(gradient, Update(*facts))
+        self.learner.apply(gradient)
+        self.replay.feedback(batch, priority)
+        return update
+
     def _record(self, form: tuple[Mode, list[bool]]) -> None:
         mode, _ = form
         device = self.replay.ring.device
         self._noise = torch.zeros(self.replay.sampler.noise_shape, dtype=torch.float64, device=device)
         # a recording of the whole gradient step contains the sampling
-        self._sample = self.replay.record_sampling(self._noise) if mode == "eager" else self.replay.sample_from_noise
+        apart = mode == "eager" or self.sends_batches
+        self._sample = self.replay.record_sampling(self._noise) if apart else self.replay.sample_from_noise
         with self.replay.sampler.preserve_state():
-            self._update = accelerate(self._sample_and_differentiate, (self._noise,), mode)
+            self._update = self._record_gradient(mode) if self.sends_batches else self._record_whole(mode)
         self._recorded_form = form  # last: if this is interrupted, the next update records again
+
+    def _record_whole(self, mode: Mode) -> Callable[..., Any]:
+        """Records sampling, gradient and new priorities as one function of random numbers."""
+        return accelerate(self._sample_and_differentiate, (self._noise,), mode)
+
+    def _record_gradient(self, mode: Mode) -> Callable[..., Any]:
+        """Records the gradient as a function of the tensors of a batch that was sent to the device."""
+        batch = self._sample(self._noise)
+        arrays = [x.numpy() for x in batch.tensors()]
+        form = batch.with_tensors(repeat(self._noise[:0]))  # holds no frames
+        self._packed = PackedArrays(arrays, self.device)
+
+        def differentiate(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            gradient, priority, update = self.learner.gradient(self.normalizer.batch(form.with_tensors(tensors)))
+            return gradient, priority, *update
+
+        return accelerate(differentiate, tuple(self._packed.send(arrays)), mode)
 
     def _start_counting(self, total: int, reset: bool, resumed: bool) -> None:
         super()._start_counting(total, reset, resumed)

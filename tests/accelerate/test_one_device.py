@@ -97,8 +97,8 @@ ENVS: dict[str, Any] = {"box": Centred, "image": partial(Choices, "frames", "dis
 MODELS = {**OF_ALGORITHMS, **OTHERS, "SAC": {"env": "box"}}
 
 
-def trained(name: str) -> tuple[Any, OnOneDevice]:
-    settings = {**MODELS[name]}
+def trained(name: str, watches: bool = True, **changes: Any) -> tuple[Any, OnOneDevice]:
+    settings = {**MODELS[name], **changes}
     settings.pop("target_kl", None)  # it waits for each update, see `PPO.stops_early`
     env = ENVS.get(settings.pop("env", ""), Tiny)
     algorithm = ALGORITHMS[name.split()[0].removesuffix(",")]
@@ -110,7 +110,8 @@ def trained(name: str) -> tuple[Any, OnOneDevice]:
         with watch:
             return gradient_step()
 
-    model.gradient_step = watched  # type: ignore[method-assign]
+    if watches:
+        model.gradient_step = watched  # type: ignore[method-assign]
     return model.learn(48, log_interval=10**6), watch
 
 
@@ -120,6 +121,17 @@ def test_training_reads_nothing_of_a_device(name: str) -> None:
     assert model._n_updates >= 1
     assert model.learner.flat.device == model._experience.ring.device == META
     assert watch.count > 20 * model._n_updates
+
+
+@pytest.mark.parametrize("name", ["DQN", "NStepDQN", "SAC", "Rainbow, normalized", "DQN with an LSTM"])
+def test_a_replay_of_the_host_sends_batches(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """New priorities are read back, so they are left out."""
+    monkeypatch.setattr(PrioritizedSampler, "feedback", lambda *_: None)
+    model, _ = trained(name, buffer_device="cpu", watches=False)
+    assert model._n_updates >= 1
+    assert model.sends_batches
+    assert model._experience.ring.device.type == "cpu"
+    assert model.learner.flat.device == META
 
 
 def test_a_read_and_another_device_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:

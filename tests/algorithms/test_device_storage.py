@@ -9,11 +9,15 @@ import pytest
 import torch
 
 from sb_dqn import devices
+from sb_dqn.accelerate import cuda_graph
 from sb_dqn.algorithms import ALGORITHMS
+from sb_dqn.core import construction
+from sb_dqn.core.off_policy_algorithm import OffPolicyAlgorithm
 from sb_dqn.nn.layers import recurrent
 from tests.choices import Choices
 from tests.combinations import TORSOS
 from tests.continuous import Reach
+from tests.graphs import CpuGraph
 from tests.tiny import QUICK_SEQUENCES, Tiny, lanes, quick, run_eagerly
 
 LONG = ("DQN", "PERDQN", "PPO", "R2D2", "Rainbow", "SAC")
@@ -52,10 +56,10 @@ ENVS: dict[str, Any] = {
 }
 
 
-def trained(name: str, settings: dict[str, Any]) -> Any:
+def trained(name: str, settings: dict[str, Any], steps: int) -> Any:
     settings = dict(settings)
     env = lanes(settings.pop("lanes", 1), ENVS.get(settings.pop("env", ""), partial(Tiny, length=7)))
-    return quick(env, algorithm=ALGORITHMS[name.split()[0]], **settings).learn(1_500 if name in LONG else 500)
+    return quick(env, algorithm=ALGORITHMS[name.split()[0]], **settings).learn(steps)
 
 
 @pytest.fixture(autouse=True)
@@ -67,9 +71,10 @@ def same_rounding(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(("name", "settings"), {**OF_ALGORITHMS, **OTHERS}.items(), ids=[*OF_ALGORITHMS, *OTHERS])
 def test_models_are_those_of_host_memory(name: str, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    here = trained(name, settings)
+    steps = 1_500 if name in LONG else 500
+    here = trained(name, settings, steps)
     monkeypatch.setattr(devices, "HOST_DEVICES", ())
-    there = trained(name, settings)
+    there = trained(name, settings, steps)
     assert here._experience.ring.host_visible
     assert not there._experience.ring.host_visible
     assert there._n_updates == here._n_updates >= 30
@@ -77,3 +82,17 @@ def test_models_are_those_of_host_memory(name: str, settings: dict[str, Any], mo
     for key, column in here._experience.ring.columns.items():
         assert torch.equal(there._experience.ring.columns[key], column), key
     assert there._experience.ring.check_valid() == (True, "valid")
+
+
+@pytest.mark.parametrize("mode", ["eager", "captured"])
+@pytest.mark.parametrize("name", ["DQN", "PERDQN", "R2D2", "SAC", "DQN from frames"])
+def test_batches_that_are_sent_give_the_same_models(name: str, mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows in the memory of the host and networks elsewhere: one packed copy for each batch."""
+    settings = {**OF_ALGORITHMS, **OTHERS}[name]
+    here = trained(name, settings, 300)
+    monkeypatch.setattr(construction, "choose_mode", lambda *_: mode)
+    monkeypatch.setattr(cuda_graph, "CudaGraph", CpuGraph)
+    monkeypatch.setattr(OffPolicyAlgorithm, "sends_batches", True)
+    there = trained(name, settings, 300)
+    assert there._n_updates == here._n_updates >= 20
+    assert torch.equal(there.learner.flat, here.learner.flat)
