@@ -89,7 +89,7 @@ class DQN(OffPolicyAlgorithm):
             `eta`, `input_priorities`, `input_priority_shift`; None: the defaults of `Sequences`.
         loss: "huber" or "mse"; only for scalar values.
         exploration: "epsilon", "boltzmann", "none" (greedy), or a dict of `kind`, `schedule`, `ladder`, `ladder_alpha`, `ladder_min`,
-            `off_after`, `temperature`; None: "epsilon", or "none" with `noisy`.
+            `off_after`, `temperature`, or a subclass of `Exploration`; None: "epsilon", or "none" with `noisy`.
         evaluation_eps: epsilon of `predict(deterministic=False)`; None: the current epsilon.
         action_mask: source of the legal actions: "info" (`info["action_mask"]`) or a key of a Dict observation.
         normalize_observations: normalize Box observations of floats by their running mean and standard deviation: True, or a
@@ -145,7 +145,7 @@ class DQN(OffPolicyAlgorithm):
         munchausen: bool | Mapping[str, Any] = False,
         sequences: Mapping[str, Any] | Sequences | None = None,
         loss: str = "huber",
-        exploration: str | Mapping[str, Any] | None = None,
+        exploration: Any = None,
         evaluation_eps: float | None = None,
         action_mask: str | None = None,
         normalize_observations: bool | Mapping[str, Any] = False,

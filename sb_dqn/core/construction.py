@@ -232,18 +232,13 @@ def epsilon_schedule(initial: float, final: float, fraction: float) -> Linear:
     """Returns SB3's three exploration arguments as one schedule.
 
     Raises:
-        ConfigurationError: one of them is not in [0, 1], or epsilon rises.
+        ConfigurationError: one of them is not in [0, 1].
     """
     schedule = Linear(
         check_float("exploration_initial_eps", initial, 0.0, 1.0),
         check_float("exploration_final_eps", final, 0.0, 1.0),
         fraction=check_float("exploration_fraction", fraction, 0.0, 1.0),
     )
-    if schedule.rises():
-        raise ConfigurationError(
-            f"exploration_initial_eps must be >= exploration_final_eps={final!r}, since exploration never rises, got "
-            f"{initial!r}. Give at least {final!r}."
-        )
     return schedule
 
 

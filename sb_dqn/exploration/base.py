@@ -22,7 +22,8 @@ that `needs_values`, the values `[B, (D,) A]` of all actions."""
 class Exploration(ABC):
     """Selects the actions of B lanes during training, and of any number of observations for `predict`.
 
-    The exploration rate never increases: after `load` and in a second `learn` it continues from the rate reached so far.
+    The exploration rate never increases, except where its schedule does: after `load` and in a second `learn` it continues from the
+    rate reached so far. A class of your own needs `rate`, `advance`, `select`, `explore` and the two methods for its state.
 
     Args:
         actions: shape of the action space.
@@ -33,9 +34,9 @@ class Exploration(ABC):
 
     needs_values: ClassVar[bool] = False
     """True if `Act` must return action values instead of greedy actions."""
-    schedule: Schedule
-    """Epsilon or temperature over env steps."""
-    off_after: int | None
+    schedule: Schedule | None = None
+    """Epsilon or temperature over env steps; None: an exploration without one."""
+    off_after: int | None = None
     """Env step from which the rate is 0; None: never."""
 
     def __init__(
@@ -69,6 +70,8 @@ class Exploration(ABC):
 
     def warn_if_ineffective(self) -> None:
         """Warns if the rate reached by a loaded model is below the final value of the schedule, which then has no effect."""
+        if self.schedule is None or self.schedule.rises():
+            return
         (reached,) = self.state_dict().values()
         final = self.schedule.ends()[1]
         if reached < final and self.off_after != 0:

@@ -38,9 +38,10 @@ class Boltzmann(Exploration):
         evaluation: Exploration | None = None,
     ) -> None:
         super().__init__(actions, num_lanes, rng, evaluation)
-        self.schedule = schedule
+        self.schedule: Schedule = schedule
         self.off_after = off_after
         self.temperature = 0.0 if off_after == 0 else schedule(0, 1)
+        self.rises = schedule.rises()
 
     @property
     def rate(self) -> float:
@@ -48,7 +49,8 @@ class Boltzmann(Exploration):
 
     def advance(self, step: int, horizon: int) -> None:
         switched_off = self.off_after is not None and step >= self.off_after
-        self.temperature = 0.0 if switched_off else min(self.temperature, self.schedule(step, horizon))
+        value = self.schedule(step, horizon)
+        self.temperature = 0.0 if switched_off else value if self.rises else min(self.temperature, value)
 
     def select(self, act: Act, mask: BoolArray | None = None) -> IntArray:
         return self.explore(act, self.num_lanes, self.rng, mask)
@@ -74,4 +76,5 @@ class Boltzmann(Exploration):
         return {"temperature": self.temperature}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.temperature = min(self.temperature, float(state.get("temperature", self.temperature)))
+        value = float(state.get("temperature", self.temperature))
+        self.temperature = value if self.rises else min(self.temperature, value)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from sb_dqn.checks import check_choice, check_float, check_int, check_keys
+from sb_dqn.checks import check_callable, check_choice, check_float, check_int, check_keys
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.exploration.base import Exploration
 from sb_dqn.exploration.boltzmann import Boltzmann
@@ -36,6 +36,7 @@ class ExplorationConfig:
         ladder: final epsilon of each lane; None: that of `schedule`.
         off_after: env step from which epsilon or temperature is 0; None: never.
         evaluation_eps: epsilon of `predict`, [0, 1]; None: exploration as in training.
+        factory: makes an exploration of the user, kind "own".
     """
 
     kind: str
@@ -43,6 +44,7 @@ class ExplorationConfig:
     ladder: Ladder | None = None
     off_after: int | None = None
     evaluation_eps: float | None = None
+    factory: Callable[[ActionShape, int, np.random.Generator], Any] | None = None
 
     def for_lanes(self, first_lane: int, total_lanes: int, share: tuple[int, int] = (0, 1)) -> ExplorationConfig:
         """Returns the configuration for lanes from `first_lane` of a model with `total_lanes`; `share` as in `EpsilonGreedy`."""
@@ -53,7 +55,19 @@ class ExplorationConfig:
     def build(
         self, actions: ActionShape, num_lanes: int, rng: np.random.Generator, share: tuple[int, int] = (0, 1)
     ) -> Exploration:
-        """Creates the exploration of a model with these actions and lanes; `share` as in `EpsilonGreedy`."""
+        """Creates the exploration of a model with these actions and lanes; `share` as in `EpsilonGreedy`.
+
+        Raises:
+            ConfigurationError: an own factory returns something else.
+        """
+        if self.factory is not None:
+            made = self.factory(actions, num_lanes, rng)
+            if not isinstance(made, Exploration):
+                raise ConfigurationError(
+                    f"exploration must return an Exploration from (actions, num_lanes, rng), got {made!r}. Derive its class from "
+                    f"sb_dqn.exploration.Exploration."
+                )
+            return made
         evaluation: Exploration | None = None
         if self.evaluation_eps is not None:
             evaluation = EpsilonGreedy(Constant(self.evaluation_eps), actions, num_lanes, rng)
@@ -77,7 +91,8 @@ def as_exploration(value: Any, schedule: Schedule, evaluation_eps: float | None 
     Args:
         value: "epsilon", "boltzmann", "none", or a dict of `kind` and its options: `schedule`, `ladder` ("apex" with
             `ladder_alpha`, default 7; "log" with `ladder_min`) and `off_after` for "epsilon"; `temperature` and
-            `off_after` for "boltzmann".
+            `off_after` for "boltzmann"; or a subclass of `Exploration`, or another function
+            `(actions, num_lanes, rng) -> Exploration`.
         schedule: default of `schedule` and `temperature`, built from `exploration_initial_eps`, `exploration_final_eps`
             and `exploration_fraction`.
         evaluation_eps: epsilon of `predict`, [0, 1]; None: exploration as in training.
@@ -85,9 +100,17 @@ def as_exploration(value: Any, schedule: Schedule, evaluation_eps: float | None 
     Raises:
         ConfigurationError: an unknown kind, a key of another kind, or a number out of range.
     """
+    if callable(value):
+        factory = check_callable("exploration", value, "actions", "num_lanes", "rng")
+        if evaluation_eps is not None:
+            raise ConfigurationError(
+                f"evaluation_eps must be None with an exploration of your own, got {evaluation_eps!r}. Pass evaluation= to its "
+                f"super().__init__."
+            )
+        return ExplorationConfig("own", schedule, factory=factory)
     if not isinstance(value, (str, Mapping)):
         raise ConfigurationError(
-            f"exploration must be one of {list(KINDS)} or a dict, got {value!r}. Use for instance "
+            f"exploration must be one of {list(KINDS)}, a dict, or a subclass of Exploration, got {value!r}. Use for instance "
             f"exploration=dict(kind='epsilon', ladder='apex')."
         )
     options = dict(value) if isinstance(value, Mapping) else {"kind": value}
@@ -102,30 +125,25 @@ def as_exploration(value: Any, schedule: Schedule, evaluation_eps: float | None 
     if kind == "none":
         schedule = Constant(0.0)
     elif kind == "boltzmann":
-        schedule = _decreasing("exploration['temperature']", options.get("temperature"), schedule)
+        schedule = _schedule("exploration['temperature']", options.get("temperature"), schedule)
         if schedule.ends()[0] <= 0.0:
             raise ConfigurationError(
                 "exploration['temperature'] must start above 0, got 0. Set exploration=dict(kind='boltzmann', "
                 "temperature=...) to a positive number, in units of the action values."
             )
     else:
-        schedule = _decreasing("exploration['schedule']", options.get("schedule"), schedule, 1.0)
+        schedule = _schedule("exploration['schedule']", options.get("schedule"), schedule, 1.0)
         ladder = _ladder(options, schedule.ends()[1])
     return ExplorationConfig(kind, schedule, ladder, off_after, evaluation_eps)
 
 
-def _decreasing(name: str, value: Any, default: Schedule, high: float = np.inf) -> Schedule:
+def _schedule(name: str, value: Any, default: Schedule, high: float = np.inf) -> Schedule:
     """Converts `value` to a schedule; returns `default` for None.
 
     Raises:
-        ConfigurationError: `value` is no schedule, is out of range, or increases somewhere.
+        ConfigurationError: `value` is no schedule, or out of range.
     """
-    if value is None:
-        return default
-    schedule = as_schedule(name, value, above=False, high=high)
-    if schedule.rises():
-        raise ConfigurationError(f"{name} must not increase, got {value!r}. Use decreasing or constant values.")
-    return schedule
+    return default if value is None else as_schedule(name, value, above=False, high=high)
 
 
 def _ladder(options: Mapping[str, Any], final: float) -> Ladder | None:

@@ -43,12 +43,13 @@ class EpsilonGreedy(Exploration):
         share: tuple[int, int] = (0, 1),
     ) -> None:
         super().__init__(actions, num_lanes, rng, evaluation)
-        self.schedule = schedule
+        self.schedule: Schedule = schedule
         self.ladder = ladder
         self.off_after = off_after
         self.share = share
         self.start, self.final = schedule.ends()
         self.epsilon = 0.0 if off_after == 0 else schedule(0, 1)
+        self.rises = schedule.rises()
 
     @property
     def rate(self) -> float:
@@ -74,7 +75,8 @@ class EpsilonGreedy(Exploration):
 
     def advance(self, step: int, horizon: int) -> None:
         switched_off = self.off_after is not None and step >= self.off_after
-        self.epsilon = 0.0 if switched_off else min(self.epsilon, self.schedule(step, horizon))
+        value = self.schedule(step, horizon)
+        self.epsilon = 0.0 if switched_off else value if self.rises else min(self.epsilon, value)
 
     def select(self, act: Act, mask: BoolArray | None = None) -> IntArray:
         """Returns the actions of the lanes; runs the network only if at least one lane acts greedily."""
@@ -108,4 +110,5 @@ class EpsilonGreedy(Exploration):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         # the state may come from another kind of exploration, or have a higher rate than the new schedule ever has
-        self.epsilon = min(self.epsilon, float(state.get("epsilon", self.epsilon)))
+        value = float(state.get("epsilon", self.epsilon))
+        self.epsilon = value if self.rises else min(self.epsilon, value)

@@ -46,7 +46,7 @@ SWITCHES: dict[str, list[Any]] = {
         {**APEX, "ladder_min": 0.01}, {**APEX, "ladder_alpha": 0}, LOG, {**LOG, "ladder_min": 0},
         {**LOG, "ladder_min": 0.9}, {**LOG, "ladder_alpha": 7.0}, {"ladder_alpha": 3.0}, {"ladder_min": 0.1},
         {"schedule": 0.0, **APEX}, {"off_after": -1}, {"off_after": 1.5}, {"schedule": 2.0}, {"schedule": -0.1},
-        {"schedule": Linear(0.1, 1.0)}, {"schedule": "x"}, {"schedule": [(0, 1.0), (0, 0.5)]}, {"schedule": [(0, 1.0, 3)]},
+        {"schedule": Linear(0.1, 1.1)}, {"schedule": "x"}, {"schedule": [(0, 1.0), (0, 0.5)]}, {"schedule": [(0, 1.0, 3)]},
         {"schedule": lambda progress: 2.0}, {3: 4},
     ],
     "action_mask": ["obs", "place", "", True, ["info"], b"info"],
