@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Iterable
+from operator import attrgetter
 from pathlib import Path
 from typing import IO, Any, ClassVar, NamedTuple
 from weakref import ref
@@ -279,6 +280,10 @@ class TheirConventions(Algorithm):  # type: ignore[misc]  # it uses the methods 
             return None
         obs = rows.slots[-1].obs
         return obs["obs"] if set(obs) == {"obs"} else obs
+
+    actor = property(attrgetter("policy.nets.actor"))
+    critic = property(attrgetter("policy.nets.critics"))
+    critic_target = property(attrgetter("policy.critics_target"))
 
     @property
     def log_ent_coef(self) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
+from operator import attrgetter
 from typing import Any
 from weakref import ReferenceType
 
@@ -13,6 +14,7 @@ from torch import Tensor
 
 from sb_dqn.policies.actor_critic import ActorCriticPolicy
 from sb_dqn.policies.q_policy import QPolicy
+from sb_dqn.policies.sac import SACPolicy
 
 Obs = Any
 """A tensor `[N, *shape]`, or a dict of tensors for a Dict space."""
@@ -74,7 +76,18 @@ class QMethods(PolicyMethods):
 
 
 class ActorCriticMethods(PolicyMethods):
-    """Methods of their actor-critic policies."""
+    """Methods and parts of their actor-critic policies."""
+
+    features_extractor = property(attrgetter("net.features.extractor"))
+    pi_features_extractor = features_extractor
+    action_net = property(attrgetter("net.action_head.outputs"))
+    value_net = property(attrgetter("net.value_head"))
+
+    @property
+    def vf_features_extractor(self) -> Any:
+        """The features extractor of the value."""
+        net: Any = self.net  # type: ignore[attr-defined]  # of the policy
+        return (net.value_features or net.features).extractor
 
     def forward(self, obs: Obs, deterministic: bool = False) -> tuple[Tensor, Tensor, Tensor]:
         """Returns actions, values `[N, 1]` and log-probabilities `[N]`."""
@@ -112,7 +125,18 @@ class ActorCriticMethods(PolicyMethods):
         return policy.net.policy(flat(obs))
 
 
-class TakesTensors:
+class HasExtractor:
+    """A network whose features extractor has the name of theirs."""
+
+    features: Any
+
+    @property
+    def features_extractor(self) -> Any:
+        """The features extractor."""
+        return self.features.extractor
+
+
+class TakesTensors(HasExtractor):
     """A Q-network that maps a tensor of observations to a tensor of action values, as theirs do."""
 
     def __call__(self, obs: Any, *args: Any, **kwargs: Any) -> Any:
@@ -126,18 +150,26 @@ def _with(methods: Any, cls: Any) -> type[Any]:
     return type(cls.__name__, (methods, cls), {"__module__": __name__, "__doc__": cls.__doc__})
 
 
+def _add(methods: Any, module: Any) -> None:
+    cls: Any = type(module)
+    module.__class__ = _with(methods, cls)
+
+
 def add_their_methods(policy: Any, model: ReferenceType[Any]) -> None:
     """Gives a policy of this library the methods of theirs."""
     methods: Any = PolicyMethods
+    parts: list[tuple[Any, str, Any]] = []
     if isinstance(policy, QPolicy):
         methods = QMethods
-        for name in ("q_net", "q_net_target"):
-            net = policy._modules.get(name)
-            if net is not None:
-                net_kind: Any = type(net)
-                net.__class__ = _with(TakesTensors, net_kind)
+        parts = [(policy, name, TakesTensors) for name in ("q_net", "q_net_target")]
     elif isinstance(policy, ActorCriticPolicy):
         methods = ActorCriticMethods
-    kind: Any = type(policy)
-    policy.__class__ = _with(methods, kind)
+    elif isinstance(policy, SACPolicy):
+        parts = [(policy.nets, "actor", HasExtractor), (policy.nets, "critics", HasExtractor)]
+        parts += [(policy, "critics_target", HasExtractor)]
+    for owner, name, further in parts:
+        net: Any = owner._modules.get(name)
+        if net is not None:
+            _add(further, net)
+    _add(methods, policy)
     policy.__dict__["_model"] = model

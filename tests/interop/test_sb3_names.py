@@ -215,6 +215,11 @@ def test_networks_take_tensors() -> None:
     box = room.PPO("MlpPolicy", "Pendulum-v1", n_steps=8, batch_size=8)
     obs, _ = box.policy.obs_to_tensor(np.zeros((5, 3), np.float32))
     assert box.policy.evaluate_actions(obs, torch.zeros(5, 1))[1].shape == (5,)
+    assert box.policy.features_extractor is box.policy.vf_features_extractor is box.policy.net.features.extractor
+    assert model.q_net.features_extractor is model.q_net.features.extractor
+    sac = room.SAC("MlpPolicy", "Pendulum-v1", buffer_size=50)
+    assert sac.actor.features_extractor is not sac.critic.features_extractor
+    assert sac.critic_target is sac.policy.critics_target
     assert box.policy.scale_action(np.array([2.0])) == 1.0
 
 
@@ -315,3 +320,16 @@ def test_masks_and_recurrence() -> None:
         obs, _, starts, _ = recurrent.get_env().step(action)
     with pytest.raises(ConfigurationError, match=r"enable_critic_lstm'\] must be True with shared_lstm=False"):
         room.RecurrentPPO("MlpLstmPolicy", "CartPole-v1", policy_kwargs={"enable_critic_lstm": False})
+
+
+def test_their_tools_on_native_models_and_files(tmp_path: Path) -> None:
+    env = sb_dqn.make_vec_env("CartPole-v1", 1, monitor_dir=tmp_path)
+    model = sb_dqn.DQN("MlpPolicy", env, buffer_size=100, learning_starts=10, seed=0).learn(60)
+    evaluate_policy: Any = import_module("stable_baselines3.common.evaluation").evaluate_policy
+    rewards, lengths = evaluate_policy(model, make_vec_env("CartPole-v1"), 3, return_episode_rewards=True)
+    assert rewards == lengths
+    frame = import_module("stable_baselines3.common.monitor").load_results(str(tmp_path))
+    assert len(frame) == len(model.ep_info_buffer)
+    x, y = import_module("stable_baselines3.common.results_plotter").ts2xy(frame, "timesteps")
+    assert x[-1] == y.sum() <= 60
+    env.close()
