@@ -1,7 +1,8 @@
 """The package runs on Windows and macOS: modules, functions and signals of POSIX or Linux stand behind a guard.
 
-A guard is an `if` or a conditional expression that names `sys.platform`, `os.name` or the start methods of processes, a `try` that catches `ImportError` or
-`AttributeError`, an early return by such an `if`, or `getattr(module, name, default)`, which is no attribute in the syntax tree.
+A guard is an `if` or a conditional expression that names `sys.platform`, `os.name` or the start methods of processes, a `try`
+that catches `ImportError` or `AttributeError`, an early return by such an `if`, or `getattr(module, name, default)`, which is
+no attribute in the syntax tree.
 SIGTERM is allowed: Windows has it, and ends a process with it.
 """
 
