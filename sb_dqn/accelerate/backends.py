@@ -27,7 +27,7 @@ from sb_dqn.accelerate.fx_backend import fx_replay
 from sb_dqn.accelerate.numpy_backend.replay import numpy_replay
 from sb_dqn.accelerate.onednn_linear import replace_large_products
 from sb_dqn.accelerate.simplification import simplify
-from sb_dqn.accelerate.torch_internals import compile_graph, decompositions, shared_tracing_context
+from sb_dqn.accelerate.torch_internals import compile_graph, decompositions, forgotten_source, shared_tracing_context
 from sb_dqn.errors import ConfigurationError
 
 Mode = Literal["eager", "traced", "compiled", "captured"]
@@ -117,9 +117,10 @@ def replay_with_numpy(function: Function, example: tuple[Tensor, ...]) -> Functi
 
     Unlike those of `accelerate`, the results may take part in gradients: this is for small work around an eager network.
     """
-    graph = _trace(function, example)
-    simplify(graph)
-    return numpy_replay(graph, example) or function
+    with forgotten_source():
+        graph = _trace(function, example)
+        simplify(graph)
+        return numpy_replay(graph, example) or function
 
 
 def _trace(function: Function, example: tuple[Tensor, ...]) -> GraphModule:
@@ -150,6 +151,11 @@ class _NoTensorToPython(TorchFunctionMode):
 
 
 def _traced(function: Function, example: tuple[Tensor, ...]) -> Function:
+    with forgotten_source():
+        return _replay_of(function, example)
+
+
+def _replay_of(function: Function, example: tuple[Tensor, ...]) -> Function:
     graph = _trace(function, example)
     simplify(graph)
     replay = numpy_replay(graph, example)

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import linecache
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -24,6 +25,26 @@ def shared_tracing_context() -> Iterator[None]:
         return
     with tracing(TracingContext(FakeTensorMode())):
         yield
+
+
+@contextmanager
+def forgotten_source() -> Iterator[None]:
+    """Drops the source of the graphs that the block compiles, which torch keeps for tracebacks as long as the process runs;
+    no effect if torch has moved it."""
+    try:
+        from torch.fx.graph_module import _loader
+
+        kept: dict[str, str] = _loader.eval_cache
+    except (ImportError, AttributeError):
+        yield
+        return
+    before = set(kept)
+    try:
+        yield
+    finally:
+        for name in kept.keys() - before:
+            del kept[name]
+            linecache.cache.pop(name, None)
 
 
 def decompositions(operations: list[Any]) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import linecache
 import sys
 from pathlib import Path
 
@@ -27,6 +28,7 @@ NAMES = [
     "torch._C._len_torch_dispatch_stack",
     "torch._fused_adam_",
     "torch._fused_adamw_",
+    "torch.fx.graph_module._loader.eval_cache",
 ]
 
 
@@ -71,3 +73,15 @@ def test_recording_without_a_private_module(name: str, monkeypatch: pytest.Monke
     with torch_internals.shared_tracing_context():
         pass
     assert name != "torch._decomp" or torch_internals.decompositions([]) == {}
+
+
+def test_recordings_leave_no_source_behind() -> None:
+    kept = importlib.import_module("torch.fx.graph_module")._loader.eval_cache
+    x, before = torch.ones(3), (set(kept), _graphs_in_linecache())
+    run = accelerate(lambda x: (x + 1.0) * x, (x,), "traced")
+    assert torch.equal(run(x), torch.full((3,), 2.0))
+    assert (set(kept), _graphs_in_linecache()) == before
+
+
+def _graphs_in_linecache() -> set[str]:
+    return {name for name in linecache.cache if name.startswith("<eval_with_key>")}
