@@ -108,6 +108,8 @@ def accelerate(function: Function, example: tuple[Tensor, ...], mode: Mode) -> F
         raise
     except Exception as error:  # missing compilers and modules that branch raise many types of errors
         reason = (str(error) or type(error).__name__).splitlines()[0]  # some errors have no message
+        if isinstance(error, torch.cuda.OutOfMemoryError):
+            reason += " Reduce batch_size or buffer_size, or set buffer_device='cpu'."
         print(f"sb_dqn: {method} failed, running without it: {reason}", file=sys.stderr)
         return function
 

@@ -27,12 +27,21 @@ class Graph(Protocol):
 
 
 class CudaGraph:
-    """`torch.cuda.CUDAGraph`, with the warm-up on a side stream that PyTorch asks for."""
+    """`torch.cuda.CUDAGraph`, with the warm-up on a side stream that PyTorch asks for.
 
-    def __init__(self) -> None:
+    Args:
+        device: of the tensors; a capture elsewhere would record nothing.
+    """
+
+    def __init__(self, device: torch.device) -> None:
         self._graph = torch.cuda.CUDAGraph()
+        self._device = device
 
     def capture(self, function: Callable[[], Any]) -> Any:
+        with torch.cuda.device(self._device):
+            return self._capture(function)
+
+    def _capture(self, function: Callable[[], Any]) -> Any:
         stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]  # torch's
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
@@ -53,7 +62,7 @@ class Captured:
 
     Args:
         function: function of tensors that returns a tensor or a flat tuple of tensors, without gradients.
-        example: arguments, of the shapes, dtypes and device of all later calls. The function is called with them a few
+        example: one or more arguments, of the shapes, dtypes and device of all later calls. The function is called with them a few
             times, so one more call must not spoil any state.
         graph: the recorder; None: a CUDA graph.
 
@@ -63,7 +72,7 @@ class Captured:
 
     def __init__(self, function: Callable[..., Any], example: tuple[Tensor, ...], graph: Graph | None = None) -> None:
         self._inputs = example
-        self._graph = CudaGraph() if graph is None else graph
+        self._graph = CudaGraph(example[0].device) if graph is None else graph
         self._outputs = self._graph.capture(lambda: function(*example))
 
     def __call__(self, *arguments: Tensor) -> Any:

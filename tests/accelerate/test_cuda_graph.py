@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from sb_dqn.accelerate import accelerate, cuda_graph
 from sb_dqn.accelerate.cuda_graph import Captured
 from tests.graphs import CpuGraph
 
@@ -37,6 +38,35 @@ def test_the_number_of_arguments_is_checked() -> None:
     captured = Captured(lambda x: x, (torch.zeros(2),), CpuGraph())
     with pytest.raises(ValueError, match="zip"):
         captured(torch.zeros(2), torch.zeros(2))
+
+
+def test_the_capture_is_of_the_device_of_the_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
+    devices: list[torch.device] = []
+
+    def make(device: torch.device) -> CpuGraph:
+        devices.append(device)
+        return CpuGraph()
+
+    monkeypatch.setattr(cuda_graph, "CudaGraph", make)
+    Captured(lambda x: x, (torch.zeros(2, device="meta"),))
+    assert devices == [torch.device("meta")]
+
+
+def test_a_device_without_room_for_the_capture_is_named_with_the_keywords(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(device: torch.device) -> CpuGraph:
+        raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB, 1 GiB is free.")
+
+    monkeypatch.setattr(cuda_graph, "CudaGraph", full)
+
+    def double(x: Tensor) -> Tensor:
+        return 2 * x
+
+    assert accelerate(double, (torch.zeros(2),), "captured") is double
+    said = capsys.readouterr().err
+    for part in ("Tried to allocate 2 GiB, 1 GiB is free", "Reduce batch_size or buffer_size", "buffer_device='cpu'"):
+        assert part in said
 
 
 @pytest.mark.gpu

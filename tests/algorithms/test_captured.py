@@ -60,12 +60,14 @@ def train(case: str, device: str, mode: str) -> Any:
     return model
 
 
+@pytest.mark.filterwarnings("ignore:.*deterministic:UserWarning")  # of CUDA's kernels that have no such version
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("case", CASES)
 def test_captured_training_equals_eager_training(case: str, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     graphs: list[CpuGraph] = []
 
-    def make() -> CpuGraph:
+    def make(device: torch.device) -> CpuGraph:
+        assert device.type == "cpu"
         graphs.append(CpuGraph())
         return graphs[-1]
 
@@ -81,6 +83,22 @@ def test_captured_training_equals_eager_training(case: str, device: str, monkeyp
         assert torch.equal(a, b), name
     if device == "cpu":
         assert sum(graph.replays for graph in graphs) >= captured._n_updates
+
+
+@pytest.mark.parametrize("case", ["PERDQN", "FQF", "PPO"])
+def test_a_capture_that_fails_leaves_all_as_it_was(
+    case: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Failing(CpuGraph):
+        def capture(self, function: Any) -> Any:
+            super().capture(function)
+            raise RuntimeError("operation not permitted when stream is capturing")
+
+    monkeypatch.setattr(cuda_graph, "CudaGraph", lambda device: Failing())
+    failed = train(case, "cpu", "captured")
+    assert "capturing a CUDA graph failed, running without it: operation not permitted" in capsys.readouterr().err
+    eager = train(case, "cpu", "eager")
+    assert torch.equal(failed.learner.flat, eager.learner.flat)
 
 
 @pytest.mark.filterwarnings("ignore:TF32 acceleration:UserWarning")  # of `flags`, whatever they are
