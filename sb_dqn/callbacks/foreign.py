@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from sb_dqn.callbacks.base import BaseCallback, Locals, Trainer
+from sb_dqn.envs.streams.sb3 import is_sb3
 
 HOOKS = (
     "init_callback", "on_training_start", "on_rollout_start", "update_locals", "on_step", "on_rollout_end", "on_training_end",
@@ -44,8 +45,9 @@ class ForeignCallback(BaseCallback):
 
     def init_callback(self, model: Trainer) -> None:
         self.model = model
-        with warnings.catch_warnings():  # the environments of `learn` need not be of the same class as theirs
-            warnings.filterwarnings("ignore", "Training and eval env are not of the same type", UserWarning)
+        with warnings.catch_warnings():
+            if not is_sb3(model.get_env()):  # which need not be of the class of their environment
+                warnings.filterwarnings("ignore", "Training and eval env are not of the same type", UserWarning)
             self.callback.init_callback(model)
 
     def on_training_start(self, locals_: Locals, globals_: Locals) -> None:

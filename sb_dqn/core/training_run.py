@@ -358,12 +358,18 @@ class TrainingRun:
 
     def dump(self) -> None:
         """Writes a log line."""
-        statistics, counters = self.statistics, self.counters
+        counters = self.counters
         self.logged = self.count()
         if self.learners.rank:  # the first learner writes
             return
         if self.logs.is_ours and not (self.logs.logger.output_formats or self.calls_back):  # no output
             return
+        self.record_facts()
+        self.logs.logger.dump(counters.num_timesteps)
+
+    def record_facts(self) -> None:
+        """Records the entries of a log line, without writing it."""
+        statistics, counters = self.statistics, self.counters
         record = self.logs.logger.record
         if statistics.ep_info_buffer:
             record("rollout/ep_rew_mean", statistics.mean_return)
@@ -381,7 +387,6 @@ class TrainingRun:
             record("train/n_updates", counters.n_updates, exclude="tensorboard")
         for key, value in self.facts().items():
             record(key, value)
-        self.logs.logger.dump(counters.num_timesteps)
 
     def _means(self) -> list[float]:
         """Returns means over the latest updates, those of one rollout or tick; synchronizes with the device."""

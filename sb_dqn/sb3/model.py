@@ -26,7 +26,7 @@ from sb_dqn.errors import ConfigurationError
 from sb_dqn.sb3.known_classes import imported_modules_of
 from sb_dqn.sb3.logs import MonitorStatistics, TheirLogs
 from sb_dqn.sb3.policy import add_their_methods
-from sb_dqn.sb3.replay import ReplayView
+from sb_dqn.sb3.replay import ReplayView, stream_of
 from sb_dqn.sb3.settings import native_env, native_policy, native_policy_kwargs, native_settings, saved_settings
 from sb_dqn.types import Blueprint
 
@@ -38,6 +38,17 @@ class Call(NamedTuple):
     env: Any
     settings: dict[str, Any]
 
+
+THEIR_LOOP = (
+    "train",
+    "collect_rollouts",
+    "_setup_model",
+    "_on_step",
+    "_sample_action",
+    "_store_transition",
+    "_dump_logs",
+)
+"""Methods of their algorithms that are called by their training loop only."""
 
 Algorithm: Any = object
 """The algorithm that a subclass of the mixin lists second."""
@@ -58,6 +69,11 @@ class TheirConventions(Algorithm):  # type: ignore[misc]  # it uses the methods 
     def __init_subclass__(cls, theirs: type[Any] | None = None, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if theirs is None:  # a user's subclass
+            if unused := [name for name in THEIR_LOOP if name in vars(cls)]:
+                raise ConfigurationError(
+                    f"{cls.__name__} must not define {', '.join(unused)}, which the training loop of this library does not call, got "
+                    f"such a class. Keep Stable-Baselines3 for it, or change the loss as the page 'Adding a variant' shows."
+                )
             return
         cls.theirs = theirs
         cls.native = cls.__bases__[1]
@@ -132,13 +148,14 @@ class TheirConventions(Algorithm):  # type: ignore[misc]  # it uses the methods 
         progress_bar: bool = False,
         **kwargs: Any,
     ) -> Self:
-        """Trains the model, as their `learn`: on-policy methods finish the last rollout."""
+        """Trains the model, as their `learn`: the last rollout, or the last `train_freq` steps, are finished."""
         if reset_num_timesteps and "_resume_from" not in kwargs:
             self._count_by_monitor()
-        if not self.keeps_replay:
-            whole = int(self.n_steps) * self.n_envs
+        whole = self.train_freq if self.keeps_replay else int(self.n_steps) * self.n_envs
+        if isinstance(whole, int):
             total_timesteps = max(1, math.ceil(total_timesteps / whole)) * whole
         super().learn(total_timesteps, callback, log_interval, tb_log_name, reset_num_timesteps, progress_bar, **kwargs)
+        self.training_run.record_facts()  # programs read them from the logger
         return self
 
     def predict(
@@ -235,6 +252,14 @@ class TheirConventions(Algorithm):  # type: ignore[misc]  # it uses the methods 
         model: Self = super().load(path, env, device, custom_objects, **native_settings(cls.__name__, kwargs, lanes))
         return model
 
+    def load_replay_buffer(self, path: Any, truncate_last_traj: bool = True) -> None:
+        """Loads rows that `save_replay_buffer` wrote, also into a model without an environment."""
+        if self.replay_buffer is None:
+            self._experience = self.replay_config.build(
+                stream_of(self.blueprint, self.action_mask), self.device, self.normalizer, self.policy.state_size
+            )
+        super().load_replay_buffer(path, truncate_last_traj)
+
     # -- attributes
 
     @property
@@ -242,7 +267,8 @@ class TheirConventions(Algorithm):  # type: ignore[misc]  # it uses the methods 
         """The replay buffer; None without an environment."""
         if not self.keeps_replay:
             raise AttributeError(f"{type(self).__name__} has no attribute 'replay_buffer'")
-        if self.stream is None:
+        experience: Any = self.__dict__["_experience"]
+        if experience is None:
             return None
         return ReplayView(self.replay, self.predictor.actions, float(self.gamma))
 

@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 from stable_baselines3.common.type_aliases import DictReplayBufferSamples, ReplayBufferSamples
 
 from sb_dqn.buffers import ReplayBuffer
 from sb_dqn.buffers.sequences import SequenceView
+from sb_dqn.core.predictor import single_frames
 from sb_dqn.errors import ConfigurationError
-from sb_dqn.spaces import Actions
+from sb_dqn.spaces import Actions, actions_of
+from sb_dqn.types import Blueprint
+
+
+def stream_of(blueprint: Blueprint, action_mask: str | None) -> Any:
+    """Returns an object with the attributes of a stream that the shape of a replay buffer depends on."""
+    return SimpleNamespace(
+        num_envs=blueprint.num_envs,
+        blueprint=blueprint,
+        observation_space=single_frames(blueprint) if blueprint.frame_stack > 1 else blueprint.observation_space,
+        action_shape=actions_of(blueprint.action_space),
+        has_masks=action_mask is not None,
+    )
 
 
 class ReplayView:

@@ -261,10 +261,32 @@ def test_attributes_that_programs_read_and_set() -> None:
     model.exploration_rate = 0.7
     assert model.exploration_rate == 0.7
     model.num_timesteps = 5
-    assert model.learn(10, reset_num_timesteps=False).num_timesteps == 15
+    assert model.learn(10, reset_num_timesteps=False).num_timesteps == 17  # whole multiples of train_freq
+    assert model.logger.name_to_value["train/n_updates"] == model._n_updates
     ours = room.DQN.load(saved(model))  # a function as learning rate needs no keyword
     assert ours.learning_rate(30, 60) == pytest.approx(5e-4)
     assert room.SAC("MlpPolicy", "Pendulum-v1", buffer_size=50).log_ent_coef == 0
+
+
+def test_a_replay_buffer_without_an_environment(tmp_path: Path) -> None:
+    model = cartpole().learn(40)
+    model.save_replay_buffer(tmp_path / "rows.pkl")
+    loaded = room.DQN.load(saved(model))
+    loaded.load_replay_buffer(tmp_path / "rows.pkl")
+    assert loaded.replay_buffer.size() == model.replay_buffer.size()
+    loaded.set_env(gymnasium.make("CartPole-v1"))
+    assert loaded.learn(8, reset_num_timesteps=False).replay_buffer.size() > model.replay_buffer.size()
+
+
+def test_a_subclass_with_their_training_loop_is_refused() -> None:
+    class Named(room.DQN):  # type: ignore[misc]
+        def __init__(self, *args: Any, note: str = "", **kwargs: Any) -> None:
+            super().__init__(*args, **kwargs)
+            self.note = note
+
+    assert Named("MlpPolicy", "CartPole-v1", buffer_size=100, note="mine").note == "mine"
+    with pytest.raises(ConfigurationError, match="Own must not define train, which the training loop .* does not call"):
+        type("Own", (room.DQN,), {"train": lambda self, gradient_steps, batch_size: None})
 
 
 def test_save_and_load(tmp_path: Path) -> None:
