@@ -18,6 +18,8 @@ from sb_dqn.cli.train.episode_log import EpisodeLog
 from sb_dqn.cli.train.folder_lock import lock_folder
 from sb_dqn.cli.train.result_file import read_result
 
+pytestmark = pytest.mark.usefixtures("eagerly")
+
 fcntl = pytest.importorskip("fcntl", reason="needs POSIX file locks")
 
 TRAIN = (

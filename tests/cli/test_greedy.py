@@ -15,6 +15,8 @@ from sb_dqn.cli.main import commands
 from sb_dqn.cli.train.result_file import read_result
 from sb_dqn.episode_tally import Episodes
 
+pytestmark = pytest.mark.usefixtures("eagerly")
+
 TRAIN = ["train", "dqn", "CartPole-v1", "--timesteps", "300", "--seed", "1", "--set", "learning_starts=50", "--eval-freq", "0",
          "--set", "policy_kwargs={net_arch: [16]}", "--set", "gradient_steps=1", "--no-progress"]  # fmt: skip
 

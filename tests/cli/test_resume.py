@@ -23,6 +23,8 @@ from sb_dqn.cli.train.checkpoint_timer import checkpoints
 from sb_dqn.cli.train.episode_log import EpisodeLog, drop_episodes
 from sb_dqn.errors import EnvironmentFault
 
+pytestmark = pytest.mark.usefixtures("eagerly")
+
 TRAIN = (
     "train", "dqn", "CartPole-v1", "--seed", "1", "--device", "cpu", "--no-progress",
     "--set", "policy_kwargs={net_arch: [8]}", "--set", "buffer_size=300", "--set", "learning_starts=50",
