@@ -440,6 +440,8 @@ class BaseAlgorithm(ABC):
     ) -> Self:
         """Returns a model from a zip file that `save` wrote. No code in the file is run.
 
+        Zips of Stable-Baselines3 are read, too (DQN, QRDQN, PPO, A2C, SAC): parameters, plain settings and counts.
+
         Args:
             path: of the zip, or of a folder: its full checkpoint with the most steps.
             env: environment to learn from; None loads a model that can predict.

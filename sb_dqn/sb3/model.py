@@ -136,6 +136,16 @@ class TheirConventions(Algorithm):  # type: ignore[misc]  # it uses the methods 
         window: int = self.arguments["stats_window_size"]
         self.statistics = MonitorStatistics(self.n_envs, window)
 
+    def _describe(self, stream: Stream, experience: Any) -> None:
+        """Prints once the size of the buffer, and what frequencies count."""
+        size = experience.ring.describe() if self.keeps_replay else experience.describe()
+        print(f"{type(self).__name__} on {self.device}: {size}")
+        if self.keeps_replay and stream.num_envs > 1:
+            print(
+                f"sb_dqn.sb3: train_freq counts steps of all {stream.num_envs} environments at once, as in Stable-Baselines3; "
+                f"model.train_freq is in env steps"
+            )
+
     # -- verbs
 
     def learn(

@@ -171,9 +171,10 @@ def test_refused_values_of_sac_and_policies() -> None:
         room.MaskablePPO("MlpPolicy", env)
 
 
-def test_environments_frequencies_and_counts() -> None:
+def test_environments_frequencies_and_counts(capsys: pytest.CaptureFixture[str]) -> None:
     env = make_vec_env("CartPole-v1", n_envs=3, seed=0)
-    model = cartpole(env=env, train_freq=5, verbose=0)
+    model = cartpole(env=env, train_freq=5, verbose=1)
+    assert capsys.readouterr().out.count("train_freq counts steps of all 3 environments at once") == 1
     assert model.get_env() is env
     assert model.train_freq == 15  # env steps
     assert model.learn(90).num_timesteps == 90
