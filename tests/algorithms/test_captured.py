@@ -122,6 +122,21 @@ def test_recurrent_updates_can_be_recorded(case: str, monkeypatch: pytest.Monkey
     torch.testing.assert_close(recorded.learner.flat, eager.learner.flat, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("case", ["DQN", "PERDQN", "recurrent DQN", "SAC", "PPO"])
+def test_torch_sees_no_wait_in_an_update(case: str, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = train(case, device, "eager")
+    if device == "cpu":  # which has nothing to wait for; the rest of the test runs
+        monkeypatch.setattr(torch.cuda, "set_sync_debug_mode", lambda mode: None)
+    updates = model.learner.steps
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        model.gradient_step()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert model.learner.steps == updates + 1
+
+
 @pytest.mark.gpu
 @needs_cuda
 @pytest.mark.parametrize("case", CASES)

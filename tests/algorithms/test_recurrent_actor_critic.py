@@ -379,7 +379,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "widths": ({"policy_kwargs": {"encoder_arch": 5}}, r"\['encoder_arch'\] must be a list of widths, got 5"),
     "a Dict": ({"policy": "MultiInputLstmPolicy"}, "observation_space must be a Dict for MultiInputPolicy"),
-    "key": ({"policy_kwargs": {"lstm_size": 5}}, "must be among .*lstm_hidden_size.* got 'lstm_size'"),
+    "key": ({"policy_kwargs": {"lstm_size": 5}}, "got 'lstm_size'.*'lstm_hidden_size'"),
 }
 
 
