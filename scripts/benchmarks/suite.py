@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from scripts.benchmarks.actors import actor_benchmarks
 from scripts.benchmarks.learners import learner_benchmark
 from scripts.benchmarks.measurements import Benchmark, Measurement
 from scripts.benchmarks.prioritized import prioritized_benchmark
@@ -68,13 +69,26 @@ class Scale:
     """Of an update of R2D2."""
     learners: tuple[int, int] = (4_000, 4_000)
     """Env steps of warm-up, and measured."""
+    actors: tuple[float, tuple[int, int], int, int] = (10.0, (4_000, 4_000), 40_000, 25)
+    """See `actor_benchmarks`."""
     compiled: bool = field(default=True)
     """Whether torch.compile takes part; it starts slowly."""
 
 
 FULL = Scale()
 QUICK = Scale(
-    (1_536, 2_560), (150, 60), (200, 400, 160), 2_000, (20, 4), 10_000, 0.3, 0.2, (1,), (400, 200), compiled=False
+    (1_536, 2_560),
+    (150, 60),
+    (200, 400, 160),
+    2_000,
+    (20, 4),
+    10_000,
+    0.3,
+    0.2,
+    (1,),
+    (400, 200),
+    (0.5, (200, 200), 640, 1),
+    compiled=False,
 )
 
 
@@ -98,6 +112,7 @@ def suite(scale: Scale) -> tuple[Benchmark, ...]:
         _memory(scale),
         _startup(),
         learner_benchmark(scale.learners),
+        *actor_benchmarks(*scale.actors),
     )
 
 
