@@ -75,6 +75,7 @@ def worker_collector(
     seed: int,
     env_seed: int | None,
     learner: tuple[int, int],
+    stores_q_values: bool,
 ) -> WorkerCollector:
     """Returns the collector of a model with process actors; the processes start with the first `learn`.
 
@@ -89,6 +90,7 @@ def worker_collector(
         acting: returns the current settings of acting.
         seed, env_seed: see `WorkerCollector`.
         learner: number of this learner, and number of all learners.
+        stores_q_values: see `QActionSelector`.
 
     Raises:
         ConfigurationError: the policy cannot be pickled.
@@ -102,7 +104,16 @@ def worker_collector(
         env = remote.env[part] if isinstance(remote.env, (list, tuple)) else remote.env
         strategy = None if exploration is None else exploration.for_lanes(part.start, settings.num_envs, learner)
         config = WorkerConfig(
-            env, part.start, settings.lanes, remote.blueprint, action_mask, copied, strategy, normalization, mode
+            env,
+            part.start,
+            settings.lanes,
+            remote.blueprint,
+            action_mask,
+            copied,
+            strategy,
+            normalization,
+            mode,
+            stores_q_values,
         )
         configs.append(pickled("policy", config))
     networks: Any = policy

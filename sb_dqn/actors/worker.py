@@ -73,6 +73,7 @@ class WorkerConfig:
         exploration: strategy of its lanes; None for policies that sample.
         normalization: arguments of the model's normalization.
         mode: how the networks run.
+        stores_q_values: see `QActionSelector`.
     """
 
     env: Any
@@ -84,6 +85,7 @@ class WorkerConfig:
     exploration: ExplorationConfig | None
     normalization: NormalizationConfig
     mode: Mode
+    stores_q_values: bool
 
     @property
     def slice(self) -> slice:
@@ -181,7 +183,15 @@ class Worker:
             )
         assert self.config.exploration is not None  # every Q-policy has one
         exploration = self.config.exploration.build(policy.actions, lanes, self._rng)
-        selector = QActionSelector(policy, exploration, lanes, transform, self._noise, spectral_weights=self._spectral)
+        selector = QActionSelector(
+            policy,
+            exploration,
+            lanes,
+            transform,
+            self._noise,
+            spectral_weights=self._spectral,
+            stores_q_values=self.config.stores_q_values,
+        )
         selector.mode = mode
         return selector
 

@@ -76,6 +76,31 @@ class TransitionView:
         later = (reward[:, 1:] * self._powers[1:-1] * going).sum(1)
         return reward[:, 0] + later, going.sum(1, keepdim=True) + 1
 
+    @torch.no_grad()
+    def input_priorities(self, lane: Tensor, row: Tensor) -> Tensor:
+        r"""Computes priorities of new rows from the Q-values at acting time, stored in the columns `q_taken` and `q_best`.
+
+        .. math:: p_t = \big| q_t(a_t) - (R_t + \gamma_t \max_a q_{t+m}(a)) \big|
+
+        For branches, their absolute errors are averaged.
+
+        Args:
+            lane, row: `[N]` int64 of rows that may start.
+
+        Returns:
+            `[N]` float32, NaN where an episode was cut before the values of its last row were computed.
+        """
+        ring = self.ring
+        ahead = ring.cells(lane[:, None], row[:, None] + torch.arange(1, self.n_steps + 1, device=row.device))
+        return_, steps = self._accumulate(ahead)
+        end = ahead.gather(1, steps - 1)[:, 0]
+        discount = self._powers.take(steps[:, 0]) * ring.terminal.take(end).logical_not()
+        best, taken = ring.columns["q_best"][end], ring.columns["q_taken"][ring.cells(lane, row)]  # [N] or [N, D]
+        shape = (-1, *(1,) * (best.dim() - 1))
+        error = (taken - (return_.view(shape) + discount.view(shape) * best)).abs()
+        unknown = ring.last.take(end) & (best.reshape(len(row), -1) == 0).all(1) & (discount > 0)
+        return torch.where(unknown, torch.nan, error.reshape(len(row), -1).mean(1))
+
     def _observations(
         self, cells: Tensor, now: Tensor, end: Tensor, steps: Tensor | None
     ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:

@@ -41,7 +41,8 @@ class Prioritized:
         beta: exponent of the importance weights, [0, 1]: a number or a schedule over env steps.
         eps: constant added to every error, above 0, so that every row keeps a chance.
         initial: priority of a row that has not been sampled yet, before alpha: "max", the largest so far (1 before any
-            feedback), or a number above 0.
+            feedback), a number above 0, or "td_error", the TD error of the Q-values with which the row was acted on (Horgan et
+            al. 2018, arXiv 1803.00933); the network then runs at each step.
         uniform_mix: u, share of uniform samples, [0, 1].
 
     Raises:
@@ -51,18 +52,18 @@ class Prioritized:
     alpha: float = 0.6
     beta: Any = PAPER_BETA
     eps: float = 1e-6
-    initial: Literal["max"] | float = "max"
+    initial: Literal["max", "td_error"] | float = "max"
     uniform_mix: float = 0.0
 
     def __post_init__(self) -> None:
         check_float("prioritized_replay['alpha']", self.alpha, 0.0)
         check_float("prioritized_replay['eps']", self.eps, 0.0, above=True)
         check_float("prioritized_replay['uniform_mix']", self.uniform_mix, 0.0, 1.0)
-        if isinstance(self.initial, str) and self.initial != "max":
+        if isinstance(self.initial, str) and self.initial not in ("max", "td_error"):
             raise ConfigurationError(
-                f"prioritized_replay['initial'] must be 'max' or a number above 0, got {self.initial!r}. Use 'max'."
+                f"prioritized_replay['initial'] must be 'max', 'td_error' or a number above 0, got {self.initial!r}. Use 'max'."
             )
-        if self.initial != "max":
+        if not isinstance(self.initial, str):
             check_float("prioritized_replay['initial']", self.initial, 0.0, above=True)
         name = "prioritized_replay['beta']"
         schedule = as_schedule(name, self.beta, high=1.0, above=False)

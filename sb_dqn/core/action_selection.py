@@ -95,6 +95,8 @@ class QActionSelector(ActionSelector):
         noise_generator: draws the noise of noisy layers at each call; None: no noise.
         stores_value: store the value of the best action, for on-policy targets; then the network runs at each tick.
         spectral_weights: cache of the network's normalized weights; None: computed at each call.
+        stores_q_values: store the values of the action and of the best one, for initial priorities; then the network runs at
+            each tick.
     """
 
     def __init__(
@@ -106,6 +108,7 @@ class QActionSelector(ActionSelector):
         noise_generator: torch.Generator | None = None,
         stores_value: bool = False,
         spectral_weights: SpectralWeights | None = None,
+        stores_q_values: bool = False,
     ) -> None:
         super().__init__(policy, num_lanes, exploration.rng)
         self.policy: Any = policy
@@ -115,7 +118,8 @@ class QActionSelector(ActionSelector):
         self.noise_generator = noise_generator
         self.stores_value = stores_value
         self.spectral_weights = spectral_weights
-        self.runs_always = stores_value or policy.recurrent
+        self.stores_q_values = stores_q_values or policy.recurrent
+        self.runs_always = stores_value or self.stores_q_values
         """True if the network runs at each tick, even for uniform actions."""
         self.mode: Mode = "eager"
         self._runner: NetworkRunner | None = None
@@ -149,12 +153,13 @@ class QActionSelector(ActionSelector):
         q, *state = self.runner(observe(), mask, *inputs)
         values = self.exploration.needs_values
         action = self.uniform(mask) if uniform else self.exploration.select(lambda: q if values else q.argmax(-1), mask)
-        if self.recurrent_state is None:
+        if not self.stores_q_values:
             self.extras = {"value": best_value(q)}
-        else:
-            taken = np.take_along_axis(q, action[..., None], -1)[..., 0]
-            q_values = {"q_taken": taken.astype(np.float32), "q_best": q.max(-1).astype(np.float32)}
-            self.extras = {"state": inputs[-1], **q_values}
+            return action
+        taken = np.take_along_axis(q, action[..., None], -1)[..., 0]
+        self.extras = {"q_taken": taken.astype(np.float32), "q_best": q.max(-1).astype(np.float32)}
+        if self.recurrent_state is not None:
+            self.extras["state"] = inputs[-1]
             (self.recurrent_state.state,) = state
         return action
 

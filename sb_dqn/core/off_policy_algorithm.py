@@ -23,7 +23,7 @@ from sb_dqn.core.replay_config import ReplayConfig, TargetConfig
 from sb_dqn.core.resume import ResumeState
 from sb_dqn.devices import PackedArrays
 from sb_dqn.envs.streams.open import Stream
-from sb_dqn.errors import MissingPart, user_stacklevel
+from sb_dqn.errors import ConfigurationError, MissingPart, user_stacklevel
 from sb_dqn.exploration.config import ExplorationConfig
 from sb_dqn.policies.base import StochasticPolicy
 from sb_dqn.spaces import flatten_space
@@ -54,6 +54,11 @@ class OffPolicyAlgorithm(BaseAlgorithm):
         target: TargetConfig,
         exploration: ExplorationConfig | None = None,
     ) -> None:
+        if exploration is None and replay.stores_q_values:
+            raise ConfigurationError(
+                "prioritized_replay['initial'] must be 'max' or a number for a policy that samples its actions, got 'td_error', "
+                "which needs the Q-values of all actions. Use 'max'."
+            )
         super().__init__(
             env,
             policy=policy,
@@ -117,6 +122,7 @@ class OffPolicyAlgorithm(BaseAlgorithm):
             self.rng.seed,
             self._env_seed(),
             (self.rank, self.world_size),
+            self.replay_config.stores_q_values,
         )
 
     def _acting(self) -> Acting:
@@ -145,7 +151,13 @@ class OffPolicyAlgorithm(BaseAlgorithm):
         assert self.exploration is not None  # every Q-agent has one
         policy = self.policy.with_net(self.learner.online) if low else self.policy
         selector = QActionSelector(
-            policy, self.exploration, lanes, transform, self.rng.noise, spectral_weights=spectral_weights
+            policy,
+            self.exploration,
+            lanes,
+            transform,
+            self.rng.noise,
+            spectral_weights=spectral_weights,
+            stores_q_values=self.replay_config.stores_q_values,
         )
         if self.policy.recurrent:
             selector.mode = self.acting_mode

@@ -6,10 +6,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, cast
 
+import numpy as np
 import torch
 
 from sb_dqn.buffers import ReplayBuffer, Ring, SequenceView, TransitionView, UniformSampler, UpdateSchedule
 from sb_dqn.buffers.prioritized_sampler import Prioritized, PrioritizedSampler
+from sb_dqn.buffers.ring_layout import ColumnSpec, StartRule
 from sb_dqn.buffers.sequences import Sequences
 from sb_dqn.checks import check_choice, check_float, check_int
 from sb_dqn.envs.streams.open import Stream
@@ -56,6 +58,13 @@ class ReplayConfig:
         check_int("batch_size", self.batch_size, 1)
         check_int("n_steps", self.n_steps, 1)
         check_float("gamma", self.gamma, 0.0, 1.0)
+        if self.stores_q_values and (self.sequences is not None or not self.td_priority):
+            kind = (
+                "sequences, which have input_priorities" if self.sequences is not None else "priorities in other units"
+            )
+            raise ConfigurationError(
+                f"prioritized_replay['initial'] must be 'max' or a number with {kind}, got 'td_error'. Use 'max'."
+            )
         if self.sequences is not None:
             object.__setattr__(
                 self, "sequences", replace(self.sequences, input_priorities=self._input_priorities(self.sequences))
@@ -74,6 +83,11 @@ class ReplayConfig:
         return chosen.has_input_priorities and self.td_priority
 
     @property
+    def stores_q_values(self) -> bool:
+        """True if transitions get their initial priorities from the Q-values at acting time."""
+        return self.prioritized is not None and self.prioritized.initial == "td_error"
+
+    @property
     def losses(self) -> int:
         """Number of transitions per update."""
         return self.batch_size * (1 if self.sequences is None else self.sequences.batch_T)
@@ -87,6 +101,10 @@ class ReplayConfig:
         frame_stack, chosen = stream.blueprint.frame_stack, self.sequences
         branches = stream.action_shape.shape
         start_rule = None if chosen is None else chosen.start_rule(self.n_steps, frame_stack, state_size, branches)
+        if self.stores_q_values:
+            values = ColumnSpec(branches, np.dtype(np.float32))
+            # one more row ahead, since the open row has no values yet
+            start_rule = StartRule(frame_stack - 1, self.n_steps + 1, extras={"q_taken": values, "q_best": values})
         ring = Ring(
             self.buffer_size,
             stream.num_envs,
@@ -105,7 +123,9 @@ class ReplayConfig:
         view = TransitionView(ring, self.gamma, normalizer.rewards)
         if self.prioritized is None:
             return ReplayBuffer(ring, UniformSampler(ring, self.batch_size), view, self.schedule)
-        return ReplayBuffer(ring, PrioritizedSampler(ring, self.batch_size, self.prioritized), view, self.schedule)
+        priorities = view.input_priorities if self.stores_q_values else None
+        sampler = PrioritizedSampler(ring, self.batch_size, self.prioritized, priorities)
+        return ReplayBuffer(ring, sampler, view, self.schedule)
 
     def _of_sequences(self, ring: Ring, chosen: Sequences, normalizer: Normalizer) -> ReplayBuffer:
         view = SequenceView(ring, chosen, self.gamma, normalizer.rewards)

@@ -76,6 +76,7 @@ def inline_twin(kind: Any, env: Any, lanes: int, **kwargs: Any) -> Any:
 CASES: dict[str, tuple[Any, Any, int, dict[str, Any]]] = {
     "DQN": (DQN, Ledger, 2, {}),
     "priorities and n steps": (DQN, Ledger, 2, {"prioritized_replay": True, "n_steps": 3, "double_q": True}),
+    "TD errors of the actor": (DQN, Ledger, 2, {"prioritized_replay": {"initial": "td_error"}, "n_steps": 2}),
     "ladder": (DQN, Ledger, 3, {"exploration": {"kind": "epsilon", "ladder": "apex"}, "exploration_final_eps": 0.4}),
     "normalized": (DQN, Ledger, 2, {"normalize_observations": True, "normalize_rewards": True}),
     "Dict": (DQN, partial(Tiny, "dict"), 2, {"policy": "MultiInputPolicy"}),
