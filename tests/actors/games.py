@@ -77,6 +77,29 @@ class Ledger(gymnasium.Env[Any, Any]):
         self.episode, self.t, self.steps = state["episode"], state["t"], state["steps"]
 
 
+class Masked(Ledger):
+    """The same game with two branches of actions, of which one choice is illegal at each step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.action_space = spaces.MultiDiscrete([3, 2])  # type: ignore[assignment]
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        observation, info = super().reset(seed=seed, options=options)
+        return observation, {**info, "action_mask": self._mask()}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        assert self._mask()[action[0]]
+        assert self._mask()[3 + action[1]]
+        observation, reward, terminated, truncated, info = super().step(action[0] + action[1])
+        return observation, reward, terminated, truncated, {**info, "action_mask": self._mask()}
+
+    def _mask(self) -> Any:
+        legal = np.ones(5, np.int8)
+        legal[(self.t + self.episode) % 5] = 0
+        return legal
+
+
 def check_rows(ring: Any) -> tuple[int, int]:
     """Reads every stored row of every lane against the rules of the game; returns rows and truncated rows that no rule asks for."""
     cuts = count = 0

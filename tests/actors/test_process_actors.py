@@ -20,7 +20,7 @@ from sb_dqn.actors import ProcessActors
 from sb_dqn.callbacks import BaseCallback
 from sb_dqn.envs import make_atari_env
 from sb_dqn.errors import CheckpointError, ConfigurationError, EnvironmentFault
-from tests.actors.games import Ledger, check_rows
+from tests.actors.games import Ledger, Masked, check_rows
 from tests.continuing import differences
 from tests.tiny import Tiny
 
@@ -79,6 +79,7 @@ CASES: dict[str, tuple[Any, Any, int, dict[str, Any]]] = {
     "TD errors of the actor": (DQN, Ledger, 2, {"prioritized_replay": {"initial": "td_error"}, "n_steps": 2}),
     "ladder": (DQN, Ledger, 3, {"exploration": {"kind": "epsilon", "ladder": "apex"}, "exploration_final_eps": 0.4}),
     "normalized": (DQN, Ledger, 2, {"normalize_observations": True, "normalize_rewards": True}),
+    "masked branches": (DQN, Masked, 2, {"action_mask": "info"}),
     "Dict": (DQN, partial(Tiny, "dict"), 2, {"policy": "MultiInputPolicy"}),
     "recurrent": (
         R2D2,
