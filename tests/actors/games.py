@@ -82,7 +82,7 @@ class Masked(Ledger):
 
     def __init__(self) -> None:
         super().__init__()
-        self.action_space = spaces.MultiDiscrete([3, 2])  # type: ignore[assignment]
+        self.action_space = spaces.MultiDiscrete([3, 2])
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
         observation, info = super().reset(seed=seed, options=options)

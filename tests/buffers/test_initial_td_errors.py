@@ -40,7 +40,9 @@ def test_new_rows_have_the_priorities_of_their_own_td_errors(n_steps: int) -> No
         if "obs" not in name
     }
     observed = ring.obs["obs"][: ring.rows * 2].reshape(-1, 2, 2)
-    q = model.policy.values({"obs": observed.reshape(-1, 2)}, None).detach().reshape(-1, 2, 3).numpy()  # weights never change
+    q = (
+        model.policy.values({"obs": observed.reshape(-1, 2)}, None).detach().reshape(-1, 2, 3).numpy()
+    )  # weights never change
     low, high = ring.intervals()
     checked = ended = 0
     for lane in range(2):

@@ -271,7 +271,7 @@ def seconds(function: Callable[[], Any]) -> float:
         ({"beta": Linear(0.4, 1.1)}, "beta"),
         ({"beta": lambda remaining: 2.0 - remaining}, "its last value"),
         ({"eps": 0.0}, "eps.* > 0"),
-        ({"initial": "mean"}, "initial.* must be 'max' or a number above 0, got 'mean'"),
+        ({"initial": "mean"}, "initial.* must be 'max', 'td_error' or a number above 0, got 'mean'"),
         ({"initial": 0.0}, "initial"),
         ({"uniform_mix": 1.1}, "uniform_mix"),
     ],
