@@ -11,7 +11,8 @@ from sb_dqn.accelerate import are_small, choose_mode
 from sb_dqn.actors.chunks import ChunkLayout
 from sb_dqn.actors.collector import Acting, RemoteLanes, WorkerCollector, remote_lanes
 from sb_dqn.actors.processes import WorkerProcesses
-from sb_dqn.actors.settings import ProcessActors
+from sb_dqn.actors.ray_actors import RayWorkers
+from sb_dqn.actors.settings import ProcessActors, RayActors
 from sb_dqn.actors.worker import CPU, Weights, WorkerConfig, on_cpu, open_lanes
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.exploration.config import ExplorationConfig
@@ -119,7 +120,12 @@ def worker_collector(
     networks: Any = policy
     weights = Weights(networks.networks[0], normalizer)
     layout = ChunkLayout.of(remote, settings.chunk, settings.ahead)
-    workers = WorkerProcesses(configs, layout, weights.size, settings.ahead + 1, settings.step_timeout)
+    copies = settings.ahead + 1
+    workers: Any
+    if isinstance(settings, RayActors):
+        workers = RayWorkers(configs, lanes, layout, weights.size, copies, settings)
+    else:
+        workers = WorkerProcesses(configs, layout, weights.size, copies, settings.step_timeout)
     return WorkerCollector(
         remote, workers, lanes, settings.order, settings.ahead, weights.write, acting, (seed, learner[0]), env_seed
     )

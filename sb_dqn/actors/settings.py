@@ -11,7 +11,7 @@ from sb_dqn.checks import check_choice, check_float, check_int, check_keys
 from sb_dqn.errors import ConfigurationError
 
 OVERLAPPED = "overlapped"
-TEXT = re.compile(r"process:(?P<processes>\d+)(x(?P<lanes>\d+))?")
+TEXT = re.compile(r"(?P<kind>process|ray):(?P<processes>\d+)(x(?P<lanes>\d+))?(@(?P<address>.+))?")
 
 
 @dataclass(frozen=True)
@@ -59,16 +59,53 @@ class ProcessActors:
         return self.processes * self.lanes
 
 
+@dataclass(frozen=True)
+class RayActors(ProcessActors):
+    """Actors on a cluster of machines, by Ray; otherwise as `ProcessActors`.
+
+    Without an address a cluster of this machine alone starts with the first `learn` and ends with the model. Actors whose process
+    or node ends are started again. Rows travel through Ray's object store; images from other machines are compressed.
+
+    Args:
+        processes: number of actors n, >= 1.
+        lanes, ahead, step_timeout: see `ProcessActors`. An actor counts as hung after `step_timeout` for each step of a chunk.
+        order: "arrival" or "lane", see `ProcessActors`.
+        chunk: steps of each lane per chunk, >= 1; more than for processes, since each call costs about a millisecond.
+        address: "auto" for the cluster that runs on this machine, "HOST:PORT" of a cluster's head, or None to start one.
+        num_cpus: CPUs of each actor, above 0; Ray places actors where as many are free.
+
+    Raises:
+        ConfigurationError: an argument is out of range.
+    """
+
+    order: Literal["lane", "arrival"] = "arrival"
+    chunk: int = 50
+    address: str | None = None
+    num_cpus: float = 1.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_float("RayActors's num_cpus", self.num_cpus, 0.0, above=True)
+        address: Any = self.address
+        if address is not None and not (isinstance(address, str) and address):
+            raise ConfigurationError(
+                f"RayActors's address must be 'auto', 'HOST:PORT' or None, got {self.address!r}. Use for example 'auto'."
+            )
+
+
 Actors = Literal["overlapped"] | ProcessActors | None
-ALLOWED = "None, 'overlapped', ProcessActors(n, lanes=k), or its short form 'process:8' or 'process:8x2' (n x k)"
+ALLOWED = (
+    "None, 'overlapped', ProcessActors(n, lanes=k), RayActors(n, lanes=k), or a short form such as 'process:8', 'process:8x2' "
+    "(n x k) or 'ray:16@auto'"
+)
 
 
 def as_actors(value: Any) -> Actors:
     """Returns the settings for the keyword `actors`.
 
     Args:
-        value: None, "overlapped", a `ProcessActors`, its short form "process:N" or "process:NxK", or a dict of its arguments,
-            such as a YAML file holds.
+        value: None, "overlapped", a `ProcessActors` or `RayActors`, its short form "process:N", "process:NxK", "ray:N" or
+            "ray:NxK@ADDRESS", or a dict of its arguments, such as a YAML file holds (`RayActors` with `address` or `num_cpus`).
 
     Raises:
         ConfigurationError: anything else.
@@ -76,13 +113,15 @@ def as_actors(value: Any) -> Actors:
     if value is None or isinstance(value, ProcessActors):
         return value
     if isinstance(value, Mapping):
-        check_keys("actors", value, tuple(ProcessActors.__dataclass_fields__))
+        kind = RayActors if value.keys() & {"address", "num_cpus"} else ProcessActors
+        check_keys("actors", value, tuple(kind.__dataclass_fields__))
         if "processes" not in value:
             raise ConfigurationError(f"actors must have 'processes', got {dict(value)!r}. Add their number.")
-        return ProcessActors(**value)
+        return kind(**value)
     if value == OVERLAPPED:
         return "overlapped"
     found = TEXT.fullmatch(value) if isinstance(value, str) else None
-    if found is None:
+    if found is None or (found["address"] and found["kind"] == "process"):
         raise ConfigurationError(f"actors must be {ALLOWED}, got {value!r}. Use one of them.")
-    return ProcessActors(int(found["processes"]), int(found["lanes"] or 1))
+    numbers = int(found["processes"]), int(found["lanes"] or 1)
+    return RayActors(*numbers, address=found["address"]) if found["kind"] == "ray" else ProcessActors(*numbers)

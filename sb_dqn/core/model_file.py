@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
-from sb_dqn.actors.settings import ProcessActors
+from sb_dqn.actors.settings import ProcessActors, RayActors
 from sb_dqn.buffers import Prioritized, ReplayBuffer, Sequences
 from sb_dqn.checkpoint import (
     AllocationGuard,
@@ -48,6 +48,7 @@ from sb_dqn.types import Blueprint
 
 SWITCHES: tuple[type, ...] = (
     ProcessActors,
+    RayActors,
     Munchausen,
     Noisy,
     NormalizeObservations,

@@ -104,7 +104,8 @@ def _required_unless_resumed(context: click.Context, parameter: click.Parameter,
 @click.option(
     "--actors",
     metavar="WHO",
-    help="overlapped: environments step while the learner learns. process:8, process:8x2: 8 processes, of 2 lanes each.",
+    help="overlapped: environments step while the learner learns. process:8, process:8x2: 8 processes, of 2 lanes each. "
+    "ray:16@auto: 16 actors on a Ray cluster.",
 )
 @click.option(
     "--learners",

@@ -1,0 +1,159 @@
+"""Ray actors: settings, packed chunks, a cluster of this machine, and what happens when an actor ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sb_dqn import DQN
+from sb_dqn.actors import ProcessActors, RayActors, as_actors, ray_actors
+from sb_dqn.actors.packing import PackedImages, pack_chunk, unpack_chunk
+from sb_dqn.errors import ConfigurationError, EnvironmentFault
+from tests.actors.games import Ledger, check_rows
+
+KILL_EVERY = float(os.environ.get("SB_DQN_KILL_EVERY", "2"))
+KILL_SECONDS = float(os.environ.get("SB_DQN_KILL_SECONDS", "5"))
+"""Two minutes with a death per second: SB_DQN_KILL_EVERY=1 SB_DQN_KILL_SECONDS=120."""
+SMALL: dict[str, Any] = {
+    "learning_starts": 20, "batch_size": 8, "buffer_size": 20_000, "seed": 5, "policy_kwargs": {"net_arch": [8]}, "device": "cpu",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("short", "settings"),
+    [
+        ("ray:16", RayActors(16)),
+        ("ray:16x2@auto", RayActors(16, 2, address="auto")),
+        ("ray:3@10.0.0.7:6379", RayActors(3, address="10.0.0.7:6379")),
+        ({"processes": 2, "address": "auto", "chunk": 8}, RayActors(2, address="auto", chunk=8)),
+        ("process:4", ProcessActors(4)),
+    ],
+)
+def test_short_forms(short: Any, settings: Any) -> None:
+    assert as_actors(short) == settings
+    assert type(as_actors(short)) is type(settings)
+
+
+@pytest.mark.parametrize("value", ["process:4@auto", "ray", "ray:x", {"address": "auto"}])
+def test_wrong_short_forms(value: Any) -> None:
+    with pytest.raises(ConfigurationError, match="actors must"):
+        as_actors(value)
+
+
+@pytest.mark.parametrize("settings", [{"num_cpus": 0.0}, {"address": ""}, {"processes": 0}])
+def test_wrong_settings(settings: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError, match="Actors's .* must be"):
+        RayActors(**{"processes": 2, **settings})
+
+
+def test_images_are_packed_and_restored() -> None:
+    rng = np.random.default_rng(0)
+    images = np.repeat(rng.integers(0, 256, (1, 2, 1, 1, 84, 84), np.uint8), 50, axis=0)
+    images[20:, ..., 3, 4] ^= 255
+    valid = np.stack([np.arange(50) == 7, np.ones(50, np.bool_)], axis=1)[..., None]
+    arrays = {"obs/camera": images, "obs/speed": rng.random((50, 2, 1, 3)), "action": np.arange(50), "valid": valid}
+    packed = pack_chunk(arrays, compress=True)
+    camera = packed["obs/camera"]
+    assert isinstance(camera, PackedImages)
+    assert len(camera.data) < 2 * 2 * 84 * 84  # noise does not shrink, but is sent once instead of 50 times
+    for name, array in unpack_chunk(packed).items():
+        np.testing.assert_array_equal(array, arrays[name])
+    np.testing.assert_array_equal(pack_chunk(arrays, compress=False)["obs/camera"], images)
+    valid[:, 0] = False
+    np.testing.assert_array_equal(unpack_chunk(pack_chunk(arrays, compress=True))["obs/camera"], images[:, 1:])
+
+
+def test_a_missing_ray_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    model = DQN("MlpPolicy", Ledger, actors=RayActors(2), **SMALL)
+    with pytest.raises(ConfigurationError, match=r'pip install "sb_dqn\[ray\]"'):
+        model.learn(10)
+
+
+def test_an_address_where_nothing_listens_is_named() -> None:
+    pytest.importorskip("ray")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{probe.getsockname()[1]}"
+        started = time.monotonic()
+        with pytest.raises(ConfigurationError, match=f"got '{address}', where nothing answers"):
+            ray_actors.connect(address, 1)
+        with pytest.raises(ConfigurationError, match="got 'nowhere', where nothing answers"):
+            ray_actors.connect("nowhere", 1)
+        assert time.monotonic() - started < 10
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Any]:
+    """A cluster of this machine, shared by the tests."""
+    ray: Any = pytest.importorskip("ray")
+    ray_actors.connect(None, 4)
+    yield ray
+    ray.shutdown()
+
+
+def actor_processes() -> list[int]:
+    """Returns the process ids of the Ray actors on this machine."""
+    found = []
+    for name in filter(str.isdecimal, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{name}/cmdline", encoding="utf-8", errors="replace") as file:
+                found += [int(name)] if "ray::RayWorker" in file.read() else []
+        except OSError:
+            pass
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:the actor of lane.* ended with its process")
+def test_killed_actors_are_replaced_and_no_row_is_mixed(cluster: Any) -> None:
+    actors = RayActors(3, lanes=2, chunk=5)
+    model: Any = DQN("MlpPolicy", partial(Ledger, pause=0.002), actors=actors, train_freq=4, **SMALL)
+    model.learn(200)
+    ends, rng = time.monotonic() + KILL_SECONDS, np.random.default_rng(0)
+
+    def kill() -> None:
+        while time.monotonic() < ends:
+            time.sleep(KILL_EVERY)
+            for process in rng.permutation(actor_processes())[:1]:
+                os.kill(process, signal.SIGKILL)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    model.learn(10_000_000, lambda *_: time.monotonic() < ends, reset_num_timesteps=False)
+    killer.join()
+    model.learn(2_000, reset_num_timesteps=False)  # by new actors
+    count, _ = check_rows(model.replay.ring)
+    assert count >= model.num_timesteps
+    assert model.replay.ring.check_valid() == (True, "valid")
+    assert model.collector.restarts > 0
+    assert abs(model._n_updates - (model.num_timesteps - 20) / 4) <= 10  # lanes are read together
+    model.collector.close()
+
+
+@pytest.mark.slow
+def test_other_versions_are_named(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray_actors, "versions", lambda: {"torch": "1.0", "sb_dqn": "0.0.1"})
+    model = DQN("MlpPolicy", Ledger, actors=RayActors(1), **SMALL)
+    with pytest.raises(
+        ConfigurationError, match=r"versions of the learner, got an actor that has torch .* instead of 1.0"
+    ):
+        model.learn(10)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:the actor of lane 0 raised")
+def test_an_environment_that_always_fails_ends_the_run(cluster: Any) -> None:
+    model = DQN("MlpPolicy", partial(Ledger, "raises", at=3), actors=RayActors(1, chunk=5), **SMALL)
+    with pytest.raises(EnvironmentFault, match=r"ValueError: the door is locked.*5 times without finishing a chunk"):
+        model.learn(100)
