@@ -21,7 +21,7 @@ from tests.graphs import CpuGraph
 from tests.tiny import QUICK_SEQUENCES, Tiny, lanes, quick, run_eagerly
 
 LONG = ("DQN", "PERDQN", "PPO", "R2D2", "Rainbow", "SAC")
-"""Models that train for 1,500 steps; the others for 500, since what they add is in each update."""
+"""Models that train for 1,500 steps; the others for 300, since what they add is in each update."""
 ON_POLICY: dict[str, Any] = {"n_steps": 30, "batch_size": 15, "n_epochs": 8}
 FRAMES: dict[str, Any] = {"policy": "CnnPolicy", "policy_kwargs": TORSOS["frames"]}
 RECURRENT: dict[str, Any] = {"policy": "MlpLstmPolicy", "policy_kwargs": {"net_arch": [8], "lstm_hidden_size": 6}}
@@ -44,7 +44,7 @@ OF_ALGORITHMS: dict[str, dict[str, Any]] = {
 OTHERS: dict[str, dict[str, Any]] = {
     "DQN of dicts": {"env": "dict", "policy": "MultiInputPolicy", "lanes": 3},
     "PERDQN with a uniform share": {"prioritized_replay": {"uniform_mix": 0.3}, "train_freq": 8, "lanes": 2},
-    "PPO with an LSTM": {**ON_POLICY, **RECURRENT, "batch_size": 30, "n_epochs": 4, "lanes": 2},
+    "PPO with an LSTM": {**ON_POLICY, **RECURRENT, "batch_size": 30, "n_epochs": 3, "lanes": 2},
     "DQN from frames": {**FRAMES, "env": "frames", "lanes": 2},
     "PQN from frames": {**FRAMES, "env": "frames", "lanes": 2},
     "PPO from frames": {**FRAMES, "env": "frames", "lanes": 2, "n_steps": 20, "batch_size": 10, "n_epochs": 3},
@@ -71,13 +71,13 @@ def same_rounding(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(("name", "settings"), {**OF_ALGORITHMS, **OTHERS}.items(), ids=[*OF_ALGORITHMS, *OTHERS])
 def test_models_are_those_of_host_memory(name: str, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    steps = 1_500 if name in LONG else 500
+    steps = 1_500 if name in LONG else 300
     here = trained(name, settings, steps)
     monkeypatch.setattr(devices, "HOST_DEVICES", ())
     there = trained(name, settings, steps)
     assert here._experience.ring.host_visible
     assert not there._experience.ring.host_visible
-    assert there._n_updates == here._n_updates >= 30
+    assert there._n_updates == here._n_updates >= 20
     assert torch.equal(there.learner.flat, here.learner.flat)
     for key, column in here._experience.ring.columns.items():
         assert torch.equal(there._experience.ring.columns[key], column), key
