@@ -167,10 +167,12 @@ def test_a_tensor_that_moves_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     run_eagerly(monkeypatch)
     model.learn(40)
     step = model.learner.apply
+    kept: list[torch.Tensor] = []
 
     def replaces(gradient: torch.Tensor) -> None:
         step(gradient)
         state = model.learner.optimizer.state[model.learner.step.masters[0]]
+        kept.append(state["exp_avg"])  # else its memory could be used again
         state["exp_avg"] = state["exp_avg"].clone()
 
     monkeypatch.setattr(model.learner, "apply", replaces)
