@@ -91,7 +91,7 @@ class WorkerProcesses:
         self._processes: dict[int, Any] = {}
         self._pipes: dict[int, Any] = {}
         self._seen = [(0, 0.0)] * len(self.configs)  # progress of each worker, and when it was first seen
-        self._end = weakref.finalize(self, end_processes, self._processes, self._pipes)
+        weakref.finalize(self, end_processes, self._processes, self._pipes)
 
     def start(self, workers: Collection[int]) -> None:
         """Starts processes for workers, and ends the ones they had."""
@@ -162,8 +162,8 @@ class WorkerProcesses:
         return None
 
     def close(self) -> None:
-        """Ends all processes."""
-        self._end()
+        """Ends all processes; `start` may start them again."""
+        end_processes(self._processes, self._pipes)
 
 
 def weight_copies(memory: Any, size: int) -> npt.NDArray[np.float32]:

@@ -574,6 +574,11 @@ class BaseAlgorithm(ABC):
         """Returns the `VecNormalize` of a Stable-Baselines3 `VecEnv`; None if the environment has none."""
         return find_normalizer(self.get_env())
 
+    def close(self) -> None:
+        """Ends the processes of `actors`; the next `learn` starts them again. An environment that was passed stays open."""
+        if self.collector is not None:
+            self.collector.close()
+
     def set_logger(self, logger: Logger) -> None:
         """Logs to `logger`; the caller closes it."""
         self.logs.take(logger)

@@ -106,7 +106,7 @@ def ratio(*, order: str, runs: int, steps: int) -> dict[str, float]:
             return True
 
         model.learn(steps, note)
-        model.collector.close()
+        model.close()
         start = next(step for step, updates in seen if updates)
         worst = max(worst, *(abs(made - 2 * (step // 5 - start // 5 + 1)) for step, made in seen if step >= start))
     return {"": float(worst)}

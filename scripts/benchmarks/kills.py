@@ -1,6 +1,6 @@
 """Runs of `sb-dqn train` killed with SIGKILL at random moments and resumed, compared with the uninterrupted run.
 
-Usage: python scripts/benchmarks/kills.py [--runs 100] [--steps 3000] [--seed 0]
+Usage: python scripts/benchmarks/kills.py [--runs 100] [--steps 3000] [--seed 0] [--actors process:2]
 
 Compares the model (parameters, targets, optimizer, generators, counters), every episode in `monitor.csv` and every
 evaluation in `evaluations.npz`. Children are forked after the imports, so that a run costs only its training.
@@ -118,14 +118,16 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=100)
     parser.add_argument("--steps", type=int, default=3_000)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--actors", help="overlapped, or process:N: see `sb-dqn train --help`")
     options = parser.parse_args()
+    command = [*TRAIN[:-1], "--actors", options.actors, TRAIN[-1]] if options.actors else TRAIN
     rng, counts = np.random.default_rng(options.seed), {"kills": 0, "anew": 0, "resumed": 0}
     different: list[str] = []
     with tempfile.TemporaryDirectory() as scratch:
         whole = Path(scratch) / "whole"
         whole.mkdir()
         began = time.monotonic()
-        train(whole, options.steps, None)
+        train(whole, options.steps, None, command)
         seconds = time.monotonic() - began
         wanted = result(next(whole.glob("*/config.yaml")).parent)
         for number in range(options.runs):
@@ -133,7 +135,7 @@ def main() -> None:
             folder.mkdir()
             kill: float | None = rng.uniform(0.0, seconds)
             while True:
-                killed, begun = train(folder, options.steps, kill)
+                killed, begun = train(folder, options.steps, kill, command)
                 counts["kills"] += killed
                 counts[begun] += 1
                 run = next(iter(folder.glob("*/config.yaml")), None)

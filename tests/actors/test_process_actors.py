@@ -61,7 +61,12 @@ def test_every_stored_row_follows_the_one_before(order: Any) -> None:
     assert len(set(model.replay.ring.cursor.tolist())) > 1 or order == "lane"
     assert model.statistics.num_episodes > 20
     assert 0.0 < model.statistics.success_rate < 1.0  # from the infos
-    model.collector.close()
+    model.close()
+    assert not model.collector.workers.running
+    model.learn(30, reset_num_timesteps=False)  # starts them again
+    assert check_rows(model.replay.ring)[1] <= cuts + 6  # the open episodes of the lanes
+    model.close()
+    assert not model.collector.workers.running
 
 
 def inline_twin(kind: Any, env: Any, lanes: int, **kwargs: Any) -> Any:
@@ -121,7 +126,7 @@ def test_one_actor_in_step_with_the_learner_makes_the_same_run(case: str) -> Non
     assert [name for name in differences(model, twin) if not name.startswith(here_only)] == []
     assert model.statistics.returns.tolist() == twin.statistics.returns.tolist()
     assert model._n_updates == twin._n_updates > 2
-    model.collector.close()
+    model.close()
 
 
 # -- resume and replay ratio
@@ -139,14 +144,14 @@ def test_resuming_is_bit_exact_at_any_tick(tmp_path: Path) -> None:
     for file in files:
         resumed: Any = DQN.load(file, env=Ledger).resume()
         assert differences(whole, resumed) == []
-        resumed.collector.close()
+        resumed.close()
     other: Any = DQN.load(files[0], env=Ledger, actors=ProcessActors(2, lanes=2, chunk=5))
     with pytest.raises(CheckpointError, match="processes, chunk, ahead, order"):
         other.resume()
     with pytest.raises(CheckpointError, match="actors must be of the kind"):
         DQN.load(files[0], env=[Ledger] * 4, actors=None).resume()
     for model in (whole, undisturbed, other):
-        model.collector.close()
+        model.close()
 
 
 class Ratio(BaseCallback):
@@ -168,7 +173,7 @@ def test_the_replay_ratio_is_exact_at_every_tick_whatever_the_timing(order: Any)
     start = next(step for step, updates in ratio.seen if updates)
     made = [(step, updates - 2 * (step // 5 - start // 5 + 1)) for step, updates in ratio.seen if step >= start]
     assert all(late == 0 for _, late in made), made
-    model.collector.close()
+    model.close()
 
 
 # -- faults
@@ -201,7 +206,7 @@ def test_an_actor_that_ends_is_replaced_and_its_episode_is_cut(fault: str, tmp_p
     assert cuts <= 1
     assert model.collector.log_facts()["rollout/env_restarts"] == 1
     assert model.replay.ring.check_valid() == (True, "valid")
-    model.collector.close()
+    model.close()
 
 
 def test_an_actor_that_ends_again_and_again_ends_the_run_by_name() -> None:
@@ -214,7 +219,7 @@ def test_an_actor_that_ends_again_and_again_ends_the_run_by_name() -> None:
     assert not model.collector.workers.running
     model.set_env([Ledger, Ledger])
     model.learn(50)
-    model.collector.close()
+    model.close()
 
 
 SCRIPT = """
