@@ -67,20 +67,21 @@ def pong(*, actors: str | None, lanes: int, warm_up: int, steps: int) -> dict[st
     return {"": _rate(model, steps)}
 
 
-def processes(*, count: int, steps: int) -> dict[str, float]:
+def processes(*, count: int, steps: int, ray: bool = False) -> dict[str, float]:
     """Returns env steps/s of DQN that makes an update for every 16 env steps, per second of one environment alone."""
     from sb_dqn import DQN
-    from sb_dqn.actors import ProcessActors
+    from sb_dqn.actors import ProcessActors, RayActors
 
+    actors: Any = RayActors(count, num_cpus=0.1) if ray else ProcessActors(count)
     alone = Sleeper()
     alone.reset(seed=0)
     start = time.perf_counter()
     for _ in range(200):
         alone.step(0)
     one = 200 / (time.perf_counter() - start)
-    model = DQN(
-        "MlpPolicy", Sleeper, actors=ProcessActors(count), train_freq=16, learning_starts=1_000, seed=0, device="cpu"
-    ).learn(count * 200)
+    model = DQN("MlpPolicy", Sleeper, actors=actors, train_freq=16, learning_starts=1_000, seed=0, device="cpu").learn(
+        count * 200
+    )
     return {"": _rate(model, steps) / one}
 
 
@@ -162,7 +163,7 @@ def _measure(name: str, function: str, **arguments: Any) -> Measurement:
 
 
 def actor_benchmarks(seconds: float, pong_steps: tuple[int, int], steps: int, runs: int) -> tuple[Benchmark, ...]:
-    """Returns `overlap`, `overlap-pong`, `actors`, `ratio` and `replaced`.
+    """Returns `overlap`, `overlap-pong`, `actors`, `ray`, `ratio` and `replaced`.
 
     Args:
         seconds: of a measurement of `overlap`, and of `replaced` times 12.
@@ -198,6 +199,12 @@ def actor_benchmarks(seconds: float, pong_steps: tuple[int, int], steps: int, ru
                 Comparison(f"{count} processes", (f"{count} processes",), how="value", at_least=0.9 * count)
                 for count in (16, PROCESSES)
             ),
+        ),
+        Benchmark(
+            "ray",
+            "times one environment",
+            (Measurement("8 Ray actors", "actors.processes", {"count": 8, "steps": steps // 4, "ray": True}, "ray"),),
+            (Comparison("8 Ray actors", ("8 Ray actors",), how="value", at_least=0.85 * 8),),
         ),
         Benchmark(
             "ratio",
