@@ -60,6 +60,7 @@ TABLE: dict[str, list[Any]] = {
     "torch_compile": ["yes", 1, None],
     "buffer_device": ["gpu", 3.5, []],
     "buffer_path": [3, True, ["file"]],
+    "actors": ["threads", 3, "process:2@auto", {"lanes": 2}, {"processes": 2, "lane": 1}],
 }  # fmt: skip
 
 

@@ -144,7 +144,7 @@ def test_every_argument_has_its_table() -> None:
             {"prioritized_replay": {"alfa": 1}},
             "keys of prioritized_replay must be among .*, got 'alfa'.*Did you mean 'alpha'",
         ),
-        ({"prioritized_replay": {"initial": "min"}}, "initial'.* must be 'max' or a number above 0"),
+        ({"prioritized_replay": {"initial": "min"}}, "initial'.* must be 'max', 'td_error' or a number above 0"),
         ({"munchausen": {"temp": 1}}, "keys of munchausen must be among .'alpha', 'clip', 'tau'., got 'temp'"),
         ({"munchausen": {"tau": 0}}, r"munchausen\['tau'\] must be a number >= 1e-06.* got 0"),
         ({"munchausen": {"clip": 1}}, "must be a finite number <= 0, got 1"),

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from ale_py.vector_env import AtariVectorEnv
 
+from sb_dqn.actors import ProcessActors
 from sb_dqn.algorithms import ALGORITHMS, DQN, PQN, VPG
 from sb_dqn.buffers.prioritized_sampler import Prioritized
 from sb_dqn.callbacks import CheckpointCallback, EvalCallback
@@ -81,6 +82,7 @@ LOGGED = {
 }  # fmt: skip
 ELSEWHERE = {
     "progress.csv", "config.yaml", "evaluations.npz", "*.monitor.csv", "check_env", "taskset", "terminal", "last", "None",
+    "torchrun", "model.rank", "model.world_size",
 }  # fmt: skip
 """Files, and what belongs to others."""
 
@@ -105,7 +107,7 @@ def known_names() -> set[str]:
     )  # fmt: skip
     for function in functions:
         found |= parameters(function)
-    for settings in (Prioritized, Noisy, Munchausen, StreamOptions):
+    for settings in (ProcessActors, Prioritized, Noisy, Munchausen, StreamOptions):
         found |= {field.name for field in fields(settings)}
     for keys in KEYS.values():
         found |= set(keys)
@@ -172,5 +174,5 @@ def test_made_up_names_would_be_noticed() -> None:
 
 def test_what_is_missing_is_said() -> None:
     text = section_of(PAGE, "## Not yet")
-    for word in ("asynchronous", "GPUs", "actors", "TD3"):
+    for word in ("alternating", "TD3"):
         assert word in text
