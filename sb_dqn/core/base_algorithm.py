@@ -21,7 +21,7 @@ from sb_dqn.actors.settings import OVERLAPPED
 from sb_dqn.callbacks.compose import as_callback
 from sb_dqn.callbacks.normalizers import find_normalizer
 from sb_dqn.checks import check_int
-from sb_dqn.core import checkpointing, model_file
+from sb_dqn.core import checkpointing, model_file, values
 from sb_dqn.core.action_selection import ActionSelector
 from sb_dqn.core.arguments import bind_arguments, complete_signature
 from sb_dqn.core.collector import Collector
@@ -48,7 +48,7 @@ from sb_dqn.exploration.config import ExplorationConfig
 from sb_dqn.logger import Logger
 from sb_dqn.nn.torsos.features import describe_images
 from sb_dqn.rng import Generators
-from sb_dqn.types import ActionArray, Blueprint, Experience, Objective, Rows, Update
+from sb_dqn.types import ActionArray, Blueprint, Experience, FloatArray, Objective, Rows, Update
 
 WARM_UP_UPDATES = 100
 """Updates of a large network that run eagerly before they are recorded; recording costs as much as about twenty."""
@@ -326,8 +326,9 @@ class BaseAlgorithm(ABC):
         self.stream = stream
         self.selector = selector
         kind = OverlappedCollector if self._actors == OVERLAPPED else Collector
-        self.collector = kind(stream, choose, self._env_seed(), lambda: selector.extras)
+        self.collector = kind(stream, choose, self._env_seed, lambda: selector.extras)
 
+    @property
     def _env_seed(self) -> int | None:
         """Returns the seed of the first reset; without a seed of the model, environments keep the one they were made with."""
         return None if self.arguments["seed"] is None else self.rng.env_seed
@@ -362,6 +363,54 @@ class BaseAlgorithm(ABC):
         """
         rng = None if deterministic else self.rng.predict
         return self.predictor(observation, state, episode_start, action_masks, self.exploration, rng, reward)
+
+    def q_values(
+        self,
+        observation: Any,
+        state: Any = None,
+        episode_start: npt.NDArray[np.bool_] | None = None,
+        action_masks: Any = None,
+        reward: Any = None,
+    ) -> FloatArray:
+        """Returns the action values by which `predict(deterministic=True)` selects.
+
+        They are the means of a distribution (distorted by `risk`, if set), and in the units of the loss: discounted sums of
+        normalized rewards with `normalize_rewards`, rescaled ones with the value rescaling of R2D2.
+
+        Args: as in `predict`.
+
+        Returns:
+            `[A]` for one observation, `[n, A]` for a batch; `[D, A]` and `[n, D, A]` for branches. The values of illegal
+            actions, and of those that a shorter branch does not have, are -2^100.
+
+        Raises:
+            MissingPart: the algorithm learns no action values.
+            SpaceError: shape, dtype or keys differ from the model's spaces.
+        """
+        return values.q_values(self, observation, state, episode_start, action_masks, reward)
+
+    def distribution(
+        self,
+        observation: Any,
+        state: Any = None,
+        episode_start: npt.NDArray[np.bool_] | None = None,
+        action_masks: Any = None,
+        reward: Any = None,
+    ) -> values.ReturnDistribution:
+        """Returns the distribution of the return that the model has learned, for each action.
+
+        It is risk-neutral, and in the units of `q_values`.
+
+        Args: as in `predict`; `action_masks` has no effect.
+
+        Returns:
+            Atoms and probabilities, both `[(D,) A, Z]` for one observation and `[n, (D,) A, Z]` for a batch.
+
+        Raises:
+            MissingPart: the algorithm learns no distribution of the return.
+            SpaceError: shape, dtype or keys differ from the model's spaces.
+        """
+        return values.distribution(self, observation, state, episode_start, action_masks, reward)
 
     def set_env(self, env: Any, force_reset: bool = True) -> None:
         """Changes the environment to another one of the same spaces; its first rows begin new episodes.

@@ -120,7 +120,7 @@ class OffPolicyAlgorithm(BaseAlgorithm):
             self.action_mask,
             self._acting,
             self.rng.seed,
-            self._env_seed(),
+            self._env_seed,
             (self.rank, self.world_size),
             self.replay_config.stores_q_values,
         )

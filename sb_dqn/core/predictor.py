@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
 
-from sb_dqn.core.network_runner import NetworkRunner, Transform, unchanged
+from sb_dqn.core.network_runner import Function, NetworkRunner, Transform, unchanged
 from sb_dqn.errors import SpaceError
 from sb_dqn.exploration import Exploration
 from sb_dqn.policies.base import Policy, StochasticPolicy
@@ -16,6 +16,20 @@ from sb_dqn.spaces import Actions, BoxActions, actions_of, batch_observation, fl
 from sb_dqn.types import ActionArray, Blueprint, BoolArray, Observation
 
 Values = npt.NDArray[Any]
+
+
+class PredictCall(NamedTuple):
+    """Inputs of the networks for one call."""
+
+    obs: Observation
+    mask: BoolArray | None
+    """`[N, (D,) A]`, legal actions; None: all."""
+    inputs: tuple[Values, ...]
+    """Recurrent inputs; empty for a feed-forward policy."""
+    batched: bool
+    """True if the observations came with a batch axis."""
+    frames: Any
+    """Frame stacks for the next call."""
 
 
 class Predictor:
@@ -60,16 +74,41 @@ class Predictor:
 
         Args: see `BaseAlgorithm.predict`; `exploration` is that of a Q-policy.
         """
+        call = self._prepare(observation, state, episode_start, action_masks, reward)
+        chosen, *next_state = self._select(call.obs, call.mask, call.inputs, exploration, rng)
+        action = chosen + self.actions.start
+        state = call.frames
+        if self.policy.recurrent:
+            state = {"memory": next_state[0], "action": chosen, "frames": call.frames}
+        return action if call.batched else action[0], state
+
+    def evaluate(
+        self,
+        function: Function,
+        observation: Any,
+        state: Any,
+        episode_start: BoolArray | None,
+        action_masks: Any,
+        reward: Any,
+    ) -> tuple[npt.NDArray[Any], ...]:
+        """Returns the outputs of a function of the networks, without the batch axis for one observation.
+
+        Args: `function` as in `NetworkRunner`; the others as in `BaseAlgorithm.predict`.
+        """
+        call = self._prepare(observation, state, episode_start, action_masks, reward)
+        outputs = NetworkRunner(self.policy, function, "eager", self.transform)(call.obs, call.mask, *call.inputs)
+        return outputs if call.batched else tuple([output[0] for output in outputs])
+
+    def _prepare(
+        self, observation: Any, state: Any, episode_start: BoolArray | None, action_masks: Any, reward: Any
+    ) -> PredictCall:
+        """Checks the arguments of a call and returns the inputs of the networks."""
         recurrent = self.policy.recurrent
         frames = _frames_of(state) if recurrent else state
         obs, batched, frames = self.inputs.observations(observation, frames, episode_start)
         count = len(next(iter(obs.values())))
         inputs = self._recurrent_inputs(state, episode_start, reward, count) if recurrent else ()
-        mask = self.inputs.mask(obs, action_masks, count)
-        chosen, *next_state = self._select(obs, mask, inputs, exploration, rng)
-        action = chosen + self.actions.start
-        state = {"memory": next_state[0], "action": chosen, "frames": frames} if recurrent else frames
-        return action if batched else action[0], state
+        return PredictCall(obs, self.inputs.mask(obs, action_masks, count), inputs, batched, frames)
 
     def _select(
         self,
