@@ -36,7 +36,9 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
     Large products are differentiable only once.
     """
-    if not (x.is_cpu and x.dtype == torch.float32 and x.numel() * len(weight) >= LARGE and mkl_is_slow()):
+    size = x.numel()
+    known = type(size) is int  # while a network is exported it is symbolic, and a comparison would fix the batch size
+    if not (known and x.is_cpu and x.dtype == torch.float32 and size * len(weight) >= LARGE and mkl_is_slow()):
         return functional.linear(x, weight, bias)
     if is_recording():  # during tracing: `replace_large_products` replaces torch's products later
         return functional.linear(x, weight, bias)

@@ -14,6 +14,7 @@ import click
 from sb_dqn.cli.compare.command import compare
 from sb_dqn.cli.enjoy import enjoy
 from sb_dqn.cli.evaluate import evaluate
+from sb_dqn.cli.export import export
 from sb_dqn.cli.inspection import info, plot, presets
 from sb_dqn.cli.train.command import resume, train
 from sb_dqn.errors import CheckpointError, ConfigurationError, EnvironmentFault, LearnerLost, MemoryBudgetError
@@ -33,7 +34,7 @@ def commands() -> None:
     """
 
 
-for command in (train, resume, evaluate, enjoy, plot, compare, presets, info):
+for command in (train, resume, evaluate, enjoy, plot, compare, export, presets, info):
     commands.add_command(command)
 
 

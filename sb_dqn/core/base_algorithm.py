@@ -21,7 +21,7 @@ from sb_dqn.actors.settings import OVERLAPPED
 from sb_dqn.callbacks.compose import as_callback
 from sb_dqn.callbacks.normalizers import find_normalizer
 from sb_dqn.checks import check_int
-from sb_dqn.core import checkpointing, model_file, values
+from sb_dqn.core import checkpointing, model_file, onnx_export, values
 from sb_dqn.core.action_selection import ActionSelector
 from sb_dqn.core.arguments import bind_arguments, complete_signature
 from sb_dqn.core.collector import Collector
@@ -411,6 +411,24 @@ class BaseAlgorithm(ABC):
             SpaceError: shape, dtype or keys differ from the model's spaces.
         """
         return values.distribution(self, observation, state, episode_start, action_masks, reward)
+
+    def export_onnx(self, path: str | Path) -> Path:
+        """Writes the greedy policy as an ONNX file, with preprocessing and normalization of the observations inside.
+
+        Inputs and outputs are in the documentation, "Action values and export". The batch axis is dynamic. The file is compared
+        with `predict` and `q_values` before it replaces an older one, if onnxruntime is installed.
+
+        Args:
+            path: of the file; ".onnx" is added where there is no suffix.
+
+        Returns:
+            The path of the file.
+
+        Raises:
+            ConfigurationError: the extra "onnx" is not installed, the networks cannot be exported, or the exported ones
+                compute other results.
+        """
+        return onnx_export.export_onnx(self, path).path
 
     def set_env(self, env: Any, force_reset: bool = True) -> None:
         """Changes the environment to another one of the same spaces; its first rows begin new episodes.

@@ -101,6 +101,10 @@ class Normalizer:
         """Normalizes observations `[N, *shape]` by key, with tensor operations only."""
         return obs if self._observations is None else self._observations(obs)
 
+    def frozen(self) -> Normalizer:
+        """Returns the normalization of observations with a copy of the committed statistics, on the CPU."""
+        return Normalizer(None if self._observations is None else self._observations.frozen())
+
     def acting_tensors(self) -> list[Tensor]:
         """Returns the committed statistics that `observations` depends on."""
         return [] if self._observations is None else self._observations.acting_tensors()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -93,6 +94,13 @@ class ObservationNormalizer:
             key: ((x - self.mean[key]) * self.scale[key]).clamp(-clip, clip) if key in self.mean else x
             for key, x in obs.items()
         }
+
+    def frozen(self) -> ObservationNormalizer:
+        """Returns the same normalization with a copy of the committed statistics, on the CPU."""
+        frozen = copy(self)
+        frozen.mean = {key: mean.cpu().clone() for key, mean in self.mean.items()}
+        frozen.scale = {key: scale.cpu().clone() for key, scale in self.scale.items()}
+        return frozen
 
     def acting_tensors(self) -> list[Tensor]:
         """Returns the committed means and scales."""

@@ -1,0 +1,28 @@
+"""The command `sb-dqn export`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+
+@click.command(short_help="Write the greedy policy as an ONNX file.")
+@click.argument("run", metavar="RUN", type=click.Path(path_type=Path))
+@click.option(
+    "--out", "-o", type=click.Path(path_type=Path), metavar="FILE", help="Default: the model's name with .onnx."
+)
+@click.option("--best", is_flag=True, help="Use the best model of the evaluations during training.")
+def export(run: Path, out: Path | None, best: bool) -> None:
+    """Write the greedy policy of the model in RUN (the folder of a run, or a zip) as an ONNX file, and check it."""
+    from sb_dqn.cli.train.folder import find_run
+    from sb_dqn.cli.train.load_model import load_model
+    from sb_dqn.core.onnx_export import export_onnx
+
+    saved_run = find_run(run, best=best)
+    exported = export_onnx(load_model(saved_run, "cpu"), out or saved_run.model.with_suffix(".onnx"))
+    click.echo(f"{exported.path}: {', '.join(exported.inputs)} -> {', '.join(exported.outputs)}")
+    if exported.difference is None:
+        click.echo('not compared with predict: onnxruntime is not installed. Run pip install "sb_dqn[onnx]".')
+    else:
+        click.echo(f"the same actions as predict, largest difference of a number {exported.difference:.1e}")
