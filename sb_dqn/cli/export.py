@@ -20,7 +20,15 @@ def export(run: Path, out: Path | None, best: bool) -> None:
     from sb_dqn.core.onnx_export import export_onnx
 
     saved_run = find_run(run, best=best)
-    exported = export_onnx(load_model(saved_run, "cpu"), out or saved_run.model.with_suffix(".onnx"))
+    target = out or saved_run.model.with_suffix(".onnx")
+    model = load_model(saved_run, "cpu")
+    try:
+        exported = export_onnx(model, target)
+    except OSError as error:
+        raise click.BadParameter(
+            f"must be a file that can be written, got {target} ({error.strerror}). Choose another one.",
+            param_hint="--out",
+        ) from error
     click.echo(f"{exported.path}: {', '.join(exported.inputs)} -> {', '.join(exported.outputs)}")
     if exported.difference is None:
         click.echo('not compared with predict: onnxruntime is not installed. Run pip install "sb_dqn[onnx]".')

@@ -105,6 +105,10 @@ def test_the_command_writes_next_to_the_model_and_the_file_of_another_model_is_n
     done = CliRunner().invoke(commands, ["export", str(tmp_path / "model.zip")], catch_exceptions=False)
     assert done.exit_code == 0, done.output
     assert "model.onnx: obs -> action, q_values\nthe same actions as predict" in done.output
+    (tmp_path / "folder.onnx").mkdir()
+    refused = CliRunner().invoke(commands, ["export", f"{tmp_path}/model.zip", "--out", f"{tmp_path}/folder.onnx"])
+    assert refused.exit_code == 2
+    assert "--out: must be a file that can be written, got" in refused.output
     model = quick(seed=2, policy_kwargs=large)
     with pytest.raises(
         ConfigurationError, match="q_values of the exported file must differ from the model's by at most"
