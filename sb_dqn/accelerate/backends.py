@@ -24,7 +24,7 @@ from torch.overrides import TorchFunctionMode
 
 from sb_dqn.accelerate import cuda_graph, torchscript
 from sb_dqn.accelerate.fx_backend import fx_replay
-from sb_dqn.accelerate.numpy_backend.replay import numpy_replay
+from sb_dqn.accelerate.numpy_backend.replay import numpy_replay, slow_elements
 from sb_dqn.accelerate.onednn_linear import replace_large_products
 from sb_dqn.accelerate.simplification import simplify
 from sb_dqn.accelerate.torch_internals import compile_graph, decompositions, forgotten_source, shared_tracing_context
@@ -85,6 +85,10 @@ def are_small(
     linear = [weight.numel() for weight in layers if weight.ndim == 2]
     images = [part.places * part.weight.numel() for part in parts if isinstance(part, MatmulConvolution)]
     return rows * max([*linear, *images], default=0) < 2**23
+
+
+MAX_SLOW_ELEMENTS = 8_000
+"""Results of exponentials and scatters in a graph above which TorchScript is faster than NumPy, as for C51."""
 
 
 def accelerate(function: Function, example: tuple[Tensor, ...], mode: Mode) -> Function:
@@ -160,7 +164,8 @@ def _traced(function: Function, example: tuple[Tensor, ...]) -> Function:
 def _replay_of(function: Function, example: tuple[Tensor, ...]) -> Function:
     graph = _trace(function, example)
     simplify(graph)
-    replay = numpy_replay(graph, example)
+    slow = torchscript.is_available() and slow_elements(graph) > MAX_SLOW_ELEMENTS
+    replay = None if slow else numpy_replay(graph, example)
     if replay is not None:
         return replay
     replace_large_products(graph)

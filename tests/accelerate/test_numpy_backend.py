@@ -310,6 +310,15 @@ OFF_POLICY = (
 )
 
 
+@pytest.mark.skipif(not torchscript.is_available(), reason="needs TorchScript")
+def test_many_exponentials_are_left_to_torchscript(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr(backends, "numpy_replay", lambda graph, example: asked.append(example[0].shape))
+    for rows in (10, 100):
+        backends.accelerate(lambda x: x.softmax(-1) + x.exp() + x, (torch.zeros(rows, 50),), "traced")
+    assert asked == [(10, 50)]  # 1,000 results; then 10,000
+
+
 @pytest.mark.parametrize(
     ("name", "lanes"), [*((name, 1) for name in (*OFF_POLICY, *ON_POLICY)), ("DQN", 4), ("PERDQN", 4)]
 )
@@ -332,6 +341,9 @@ def test_whole_updates(name: str, lanes: int, monkeypatch: pytest.MonkeyPatch) -
         return flat
 
     monkeypatch.setattr(backends, "numpy_replay", counting)
+    monkeypatch.setattr(
+        backends, "slow_elements", lambda _: 0
+    )  # C51 and Rainbow too, though TorchScript is faster for them
     by_numpy = learnt()
     assert len(found) >= 2
     assert all(found)

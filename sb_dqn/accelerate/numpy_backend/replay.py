@@ -24,6 +24,7 @@ MAX_PRODUCT = 2**18
 """Multiplications in a matrix product; above, OpenBLAS would use several threads, and torch computes the product."""
 MAX_ROW_PRODUCT = 9_000
 """Limit for a product in which one factor is a single row."""
+SLOW = {aten._softmax.default, aten._log_softmax.default, aten.exp.default, aten.log.default, aten.scatter_add.default}
 MAX_ELEMENTS = 2**15
 """Elements of a result in a graph with large products; above, torch is faster for the other operations as well."""
 
@@ -90,6 +91,11 @@ def _elements(node: Node) -> int:
     if node.op != "call_function" or not torch.is_tensor(node.meta["val"]):
         return 0
     return int(node.meta["val"].numel())
+
+
+def slow_elements(traced: GraphModule) -> int:
+    """Returns the number of results of operations for which NumPy takes much longer than torch: exponentials and scatters."""
+    return sum(_elements(node) for node in traced.graph.nodes if node.target in SLOW)
 
 
 def _is_large_product(node: Node) -> bool:
