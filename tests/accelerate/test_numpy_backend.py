@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import sb_dqn
-from sb_dqn.accelerate import accelerate, backends, onednn_linear, replay_with_numpy
+from sb_dqn.accelerate import accelerate, backends, onednn_linear, replay_with_numpy, torchscript
 from sb_dqn.accelerate.numpy_backend.operations import IN_PLACE, OPERATIONS
 from sb_dqn.accelerate.numpy_backend.replay import MAX_PRODUCT, numpy_replay
 from sb_dqn.accelerate.numpy_backend.views import FACTORIES, FILLS, THREADED_BYTES, VIEW_FACTORIES, VIEWS
