@@ -17,6 +17,7 @@ from sb_dqn.cli.evaluate import evaluate
 from sb_dqn.cli.export import export
 from sb_dqn.cli.inspection import info, plot, presets
 from sb_dqn.cli.train.command import resume, train
+from sb_dqn.cli.tune.command import tune
 from sb_dqn.errors import CheckpointError, ConfigurationError, EnvironmentFault, LearnerLost, MemoryBudgetError
 from sb_dqn.version import __version__
 
@@ -31,10 +32,11 @@ def commands() -> None:
     sb-dqn evaluate runs/dqn_CartPole-v1_1        play greedy episodes and print the mean return
     sb-dqn enjoy runs/dqn_CartPole-v1_1           watch the agent play
     sb-dqn compare DQN QRDQN --env CartPole-v1    train both with three seeds each; prints a table, draws the curves
+    sb-dqn tune dqn LunarLander-v3                search good settings with Optuna; writes them as a preset
     """
 
 
-for command in (train, resume, evaluate, enjoy, plot, compare, export, presets, info):
+for command in (train, resume, evaluate, enjoy, plot, compare, tune, export, presets, info):
     commands.add_command(command)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import cache
@@ -46,11 +46,14 @@ def find_preset(algo: str, env_id: str, name: str | None = None) -> Preset | Non
     """Returns the preset of `algo` for `env_id`, or None.
 
     The file of the algorithm has priority over that of its parent; within a file, an exact id has priority over a
-    pattern, and a longer pattern over a shorter one. `name` selects an entry by name, independent of `env_id`.
+    pattern, and a longer pattern over a shorter one. `name` selects an entry by name, independent of `env_id`; a name that
+    ends in .yaml or .yml is a file in the form of the presets.
 
     Raises:
-        ConfigurationError: there is no entry `name`.
+        ConfigurationError: there is no entry `name`, or the file is not one of presets.
     """
+    if name is not None and name.endswith((".yaml", ".yml")):
+        return _read_file(Path(name), env_id)
     lineage = [_entries(file) for file in _lineage(algo)]
     if name is not None:
         for entries in lineage:
@@ -61,10 +64,44 @@ def find_preset(algo: str, env_id: str, name: str | None = None) -> Preset | Non
             f"preset of {algo} must be one of {allowed}, got {name!r}. Use one of them.{nearest(name, allowed)}"
         )
     for entries in lineage:
-        matching = [entry for entry in entries if entry == env_id or fnmatchcase(env_id, entry)]
-        if matching:
-            return entries[max(matching, key=lambda entry: (entry == env_id, len(entry)))]
+        if (matching := _match(entries, env_id)) is not None:
+            return entries[matching]
     return None
+
+
+def _match(names: Iterable[str], env_id: str) -> str | None:
+    """Returns the most precise of the ids and patterns that fit an environment, or None."""
+    matching = [name for name in names if name == env_id or fnmatchcase(env_id, name)]
+    return max(matching, key=lambda name: (name == env_id, len(name)), default=None)
+
+
+def _read_file(path: Path, env_id: str) -> Preset:
+    """Reads the entry for `env_id`, or the only entry, of a user's file.
+
+    Raises:
+        ConfigurationError: the file cannot be read, is not one of presets, or has several entries and none for `env_id`.
+    """
+    import yaml
+
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        reason = " ".join(str(getattr(error, "strerror", None) or error).split())
+        raise ConfigurationError(
+            f"preset must be a readable YAML file, got {path} ({reason}). Check the path and the file."
+        ) from error
+    entries = content.get("presets") if isinstance(content, dict) else None
+    if not isinstance(entries, dict) or not entries or not all(isinstance(entry, dict) for entry in entries.values()):
+        raise ConfigurationError(
+            f"preset file {path} must have `presets:` with a mapping of settings per environment, got {str(content)[:80]!r}. "
+            f"Write it in the form of best.yaml of `sb-dqn tune`."
+        )
+    name = next(iter(entries)) if len(entries) == 1 else _match(entries, env_id)
+    if name is None:
+        raise ConfigurationError(
+            f"preset file {path} must have one entry, or one for {env_id}, got {sorted(entries)}. Add one for {env_id}."
+        )
+    return _preset(name, path.stem, {"source": str(path), **plain(entries[name])})
 
 
 def list_presets(algo: str | None = None) -> list[Preset]:

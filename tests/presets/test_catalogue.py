@@ -102,6 +102,21 @@ def test_an_entry_without_a_source_is_refused(folder: Path) -> None:
         find_preset("dqn", "A-v0")
 
 
+def test_a_file_of_the_user(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text("presets:\n  A-v0: {n_timesteps: 5, policy: MlpPolicy, gamma: 9e-1}\n")
+    preset = get_preset("dqn", "B-v0", str(path))  # its only entry
+    assert (preset.source, preset.n_timesteps, preset.settings) == (str(path), 5, {"gamma": 0.9})
+    path.write_text(path.read_text() + "  'C-*': {n_timesteps: 6, policy: MlpPolicy}\n")
+    assert get_preset("dqn", "C-v0", str(path)).n_timesteps == 6
+    with pytest.raises(ConfigurationError, match=r"must have one entry, or one for B-v0, got \['A-v0', 'C-\*'\]"):
+        find_preset("dqn", "B-v0", str(path))
+    with pytest.raises(
+        ConfigurationError, match=r"preset must be a readable YAML file, got .*none.yaml \(No such file"
+    ):
+        find_preset("dqn", "B-v0", str(tmp_path / "none.yaml"))
+
+
 def test_like_copies_settings_but_not_the_result(folder: Path) -> None:
     (folder / "dqn.yaml").write_text(
         "presets:\n  A-v0: {source: there, result: good, n_timesteps: 5, n_envs: 2, policy: MlpPolicy, gamma: 0.5, tau: 1e-2}\n"

@@ -93,7 +93,11 @@ def _required_unless_resumed(context: click.Context, parameter: click.Parameter,
     metavar="NAME=VALUE",
     help="A keyword of the environment; repeatable.",
 )
-@click.option("--preset", metavar="NAME", help="Preset to start from; see `sb-dqn presets`. Default: the one for ENV.")
+@click.option(
+    "--preset",
+    metavar="NAME",
+    help="Preset to start from, or a .yaml file such as best.yaml of `sb-dqn tune`; see `sb-dqn presets`. Default: the one for ENV.",
+)
 @click.option(
     "--policy",
     metavar="NAME",

@@ -99,7 +99,7 @@ def make_plan(
             raise click.BadParameter(
                 f"{name} must be {value} as in --{name}, got {assigned[name]}. Remove one of them.", param_hint="--set"
             )
-    settings = _merge_settings(entry.settings if entry else {}, assigned)
+    settings = merge_settings(entry.settings if entry else {}, assigned)
     drew_seed = settings.get("seed") is None
     if drew_seed:
         settings["seed"] = secrets.randbelow(2**31)
@@ -153,7 +153,7 @@ def _reject_word_none(algorithm: str, assigned: Mapping[str, Any]) -> None:
             )
 
 
-def _merge_settings(preset: Mapping[str, Any], assigned: Mapping[str, Any]) -> dict[str, Any]:
+def merge_settings(preset: Mapping[str, Any], assigned: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the preset's settings with `assigned` over them.
 
     `policy_kwargs` are merged, so that another width keeps the preset's layer norm; null removes a key of the preset.

@@ -1,0 +1,1 @@
+"""The command `sb-dqn tune`."""

@@ -1,0 +1,77 @@
+"""Folder of a study: `study.yaml` with its setup, and the files that are written from its trials."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import click
+
+from sb_dqn.cli.train.result_file import write_atomically
+
+STUDY = "study.yaml"
+STORAGE = "study.db"
+TRIALS = "trials.csv"
+BEST = "best.yaml"
+PICTURE = "study.png"
+
+
+@dataclass(frozen=True)
+class Setup:
+    """Setup of a study, without the number of trials, which may grow."""
+
+    name: str
+    algorithm: str
+    env_id: str
+    timesteps: int | None = None
+    preset: str | None = None
+    settings: tuple[str, ...] = ()
+    env_settings: tuple[str, ...] = ()
+    n_envs: int | None = None
+    policy: str | None = None
+    seed: int | None = None
+    sampler: str = "tpe"
+    pruner: str = "median"
+    storage: str | None = None
+    evaluations: int = 10
+    eval_episodes: int = 5
+    final_episodes: int = 20
+    space: Mapping[str, Any] = field(default_factory=dict)
+
+
+def read_study(out: Path) -> tuple[Setup, int] | None:
+    """Reads `study.yaml`; returns the setup and the number of trials, or None if the file does not exist."""
+    import yaml
+
+    path = out / STUDY
+    if not path.is_file():
+        return None
+    content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    setup = content["setup"]
+    lists = {name: tuple(setup[name]) for name in ("settings", "env_settings")}
+    return Setup(**{**setup, **lists}), content["trials"]
+
+
+def check_study(out: Path, setup: Setup) -> None:
+    """Checks that a study in `out` has the same setup.
+
+    Raises:
+        click.UsageError: it has another one.
+    """
+    requested, stored = asdict(setup), read_study(out)
+    for name, value in (asdict(stored[0]) if stored else {}).items():
+        if requested[name] != value:
+            raise click.UsageError(
+                f"{name} must be {value!r} as in the study in {out}, got {requested[name]!r}. Use the same, or choose another "
+                f"folder with --out."
+            )
+
+
+def write_study(out: Path, setup: Setup, trials: int) -> None:
+    """Writes `study.yaml`."""
+    import yaml
+
+    plain = {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(setup).items()}
+    write_atomically(out / STUDY, yaml.safe_dump({"trials": trials, "setup": plain}, sort_keys=False, width=120))

@@ -1,0 +1,173 @@
+"""Search spaces: names of settings to choices and ranges, from YAML to samples."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from sb_dqn.errors import ConfigurationError
+from sb_dqn.presets.literals import plain
+
+DEFAULTS = Path(__file__).with_name("spaces.yaml")
+RANGE = {"low", "high", "log"}
+
+Space = dict[str, Any]
+"""Name of a setting to a list of choices or `{low, high, log}`; a dict has its settings as `policy_kwargs.net_arch`."""
+
+
+def default_space(algorithm: str) -> Space:
+    """Returns the default search space of an algorithm."""
+    spaces = _read(DEFAULTS)
+    return _flatten(_inherit(spaces, algorithm.lower()), str(DEFAULTS))
+
+
+def read_space(path: Path, algorithm: str) -> Space:
+    """Reads a user's search space: one of settings, or, as in the file of the defaults, one of algorithms.
+
+    Raises:
+        ConfigurationError: the file cannot be read, or an entry is no choice and no range.
+    """
+    content = _read(path)
+    names = {name.lower(): name for name in content}
+    if algorithm.lower() in names:
+        content = {name.lower(): value for name, value in content.items()}
+        content = _inherit({**_read(DEFAULTS), **content}, algorithm.lower())
+    space = _flatten(content, str(path))
+    if not space:
+        raise ConfigurationError(
+            f"search space in {path} must have a setting, got none. Add one, for example gamma: [0.98, 0.99]."
+        )
+    return space
+
+
+def _read(path: Path) -> dict[str, Any]:
+    import yaml
+
+    try:
+        content = plain(yaml.safe_load(path.read_text(encoding="utf-8")))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        reason = " ".join(str(getattr(error, "strerror", None) or error).split())
+        raise ConfigurationError(
+            f"search space must be a readable YAML file, got {path} ({reason}). Check the path and the file."
+        ) from error
+    if not isinstance(content, dict) or not all(isinstance(name, str) for name in content):
+        raise ConfigurationError(
+            f"search space in {path} must be a mapping of settings to choices and ranges, got {str(content)[:80]!r}. "
+            f"Write for example gamma: [0.98, 0.99]."
+        )
+    return content
+
+
+def _inherit(spaces: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """Returns the space `name` with that of its `like` below it."""
+    own = dict(spaces[name])
+    like = own.pop("like", None)
+    return own if like is None else {**_inherit(spaces, like.lower()), **own}
+
+
+def _flatten(content: Mapping[str, Any], path: str, outer: str = "") -> Space:
+    """Returns the entries by dotted name; checks each.
+
+    Raises:
+        ConfigurationError: an entry is no list of choices and no range.
+    """
+    space: Space = {}
+    for name, entry in content.items():
+        label = f"{outer}{name}"
+        if entry is None:
+            continue
+        if isinstance(entry, Mapping) and not RANGE & entry.keys():
+            space |= _flatten(entry, path, f"{label}.")
+        elif _is_choices(entry) or _is_range(entry):
+            space[label] = entry
+        else:
+            raise ConfigurationError(
+                f"{label} in {path} must be a list of choices or a range {{low: a, high: b, log: true}} with a < b (and 0 < a for "
+                f"log), got {entry!r}. Write for example {label}: {{low: 0.1, high: 0.9}}."
+            )
+    return space
+
+
+def _is_choices(entry: Any) -> bool:
+    return isinstance(entry, list) and len(entry) > 0
+
+
+def _is_range(entry: Any) -> bool:
+    if not isinstance(entry, Mapping) or not {"low", "high"} <= entry.keys() <= RANGE:
+        return False
+    low, high, log = entry["low"], entry["high"], entry.get("log", False)
+    numbers = all(isinstance(bound, int | float) and not isinstance(bound, bool) for bound in (low, high))
+    return numbers and isinstance(log, bool) and low < high and (low > 0 or not log)
+
+
+def without_fixed(space: Space, settings: Mapping[str, Any]) -> Space:
+    """Returns the space without the settings that have a fixed value; those of a dict are compared one by one."""
+    fixed = set(settings)
+    for name, value in settings.items():
+        if isinstance(value, Mapping):
+            fixed = (fixed - {name}) | {f"{name}.{inner}" for inner in value}
+    return {name: entry for name, entry in space.items() if name not in fixed and name.partition(".")[0] not in fixed}
+
+
+def sample(trial: Any, space: Space) -> dict[str, Any]:
+    """Samples every setting with a trial of Optuna; returns constructor keywords."""
+    settings: dict[str, Any] = {}
+    for name, entry in space.items():
+        if isinstance(entry, list):
+            choices = {_label(choice): choice for choice in entry}
+            value = choices[trial.suggest_categorical(name, list(choices))]
+        else:
+            low, high = entry["low"], entry["high"]
+            whole = isinstance(low, int) and isinstance(high, int)
+            suggest = trial.suggest_int if whole else trial.suggest_float
+            value = suggest(name, low, high, log=entry.get("log", False))
+        *outer, last = name.split(".")
+        target = settings
+        for part in outer:
+            target = target.setdefault(part, {})
+        target[last] = value
+    return settings
+
+
+def start_of(space: Space, *sources: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns parameters of a trial close to known settings: each value that lies in the space, by the first source that has it."""
+    start: dict[str, Any] = {}
+    for name, entry in space.items():
+        value = next((found for source in sources if (found := _look_up(source, name.split("."))) is not None), None)
+        value = schedule_parts(value)[1]
+        if isinstance(entry, list):
+            if value in entry:
+                start[name] = _label(value)
+        elif isinstance(value, int | float) and entry["low"] <= value <= entry["high"]:
+            start[name] = value
+    return start
+
+
+def _label(choice: Any) -> Any:
+    """Returns a choice as a value that every storage of Optuna keeps: a list or a dict as text."""
+    return choice if isinstance(choice, str | int | float | None) else json.dumps(choice)
+
+
+def _look_up(source: Any, path: Iterable[str]) -> Any:
+    for part in path:
+        source = source.get(part) if isinstance(source, Mapping) else None
+    return source
+
+
+def schedule_parts(value: Any) -> tuple[str, Any]:
+    """Splits a schedule such as "linear 1e-3" into "linear" and 0.001; any other value into "" and itself."""
+    if isinstance(value, str) and len(words := value.split()) == 2 and isinstance(plain(words[1]), float):
+        return words[0], plain(words[1])
+    return "", value
+
+
+def keep_schedules(sampled: Mapping[str, Any], preset: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the sampled settings; a number falls by the schedule that the preset has for it."""
+    kept = dict(sampled)
+    for name, value in sampled.items():
+        word, _ = schedule_parts(preset.get(name))
+        if word and isinstance(value, int | float):
+            kept[name] = f"{word} {value!r}"
+    return kept

@@ -1,0 +1,198 @@
+"""Study of Optuna: storage, sampler, pruner, and the files written from its trials."""
+
+from __future__ import annotations
+
+import csv
+import io
+import warnings
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from sb_dqn.cli.train.result_file import write_atomically
+from sb_dqn.cli.tune.folder import BEST, PICTURE, STORAGE, TRIALS, Setup
+from sb_dqn.cli.tune.spaces import start_of
+from sb_dqn.errors import ConfigurationError
+
+ERROR = "error"
+"""User attribute with the error of a failed trial; an interrupted trial has none."""
+MIN_IMPORTANCE = 10
+"""Completed trials with different scores below which importances are noise."""
+
+
+def import_optuna() -> Any:
+    """Imports Optuna.
+
+    Raises:
+        ConfigurationError: it is not installed.
+    """
+    try:
+        import optuna
+    except ImportError as error:
+        raise ConfigurationError(
+            f'optuna must be installed for `sb-dqn tune`, got none ({error}). Run pip install "sb_dqn[tune]".'
+        ) from None
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+    return optuna
+
+
+def open_study(out: Path, setup: Setup, defaults: Iterable[Any]) -> Any:
+    """Opens or creates the study; trials that were running when it stopped are repeated.
+
+    Args:
+        out: folder of the study, locked by this process.
+        setup: its setup.
+        defaults: settings to start a new study from, the first with a value of a name counts.
+
+    Raises:
+        ConfigurationError: the storage cannot be opened, or a package is missing.
+    """
+    optuna = import_optuna()
+    try:
+        study = optuna.create_study(
+            storage=_storage(optuna, setup.storage or f"sqlite:///{(out / STORAGE).as_posix()}"),
+            study_name=setup.name,
+            direction="maximize",
+            pruner=_pruner(optuna, setup),
+            load_if_exists=True,
+        )
+    except Exception as error:  # of any database
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise ConfigurationError(
+            f"storage must be a database URL that can be opened or a .log file, got {setup.storage or out / STORAGE} ({reason}). "
+            f"Use another --storage."
+        ) from error
+    trials = study.get_trials(deepcopy=False)
+    # With the same seed, a sampler would repeat the samples of the first call.
+    study.sampler = _sampler(optuna, setup.sampler, (setup.seed or 0) + len(trials))
+    if not trials and (start := start_of(dict(setup.space), *defaults)):
+        study.enqueue_trial(start)
+    origin = str(out.resolve())
+    for trial in trials:
+        if trial.state.name == "RUNNING" and trial.user_attrs.get("folder") == origin:
+            study.tell(trial.number, state=optuna.trial.TrialState.FAIL)
+            study.enqueue_trial(trial.params)
+    return study
+
+
+def _storage(optuna: Any, storage: str) -> Any:
+    if storage.endswith(".log"):
+        return optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(storage))
+    return storage
+
+
+def _sampler(optuna: Any, name: str, seed: int) -> Any:
+    if name == "random":
+        return optuna.samplers.RandomSampler(seed=seed)
+    if name == "tpe":
+        return optuna.samplers.TPESampler(seed=seed, constant_liar=True)
+    try:
+        import cmaes  # noqa: F401
+    except ImportError:
+        raise ConfigurationError(
+            'cmaes must be installed for --sampler cmaes, got none. Run pip install "sb_dqn[tune]".'
+        ) from None
+    return optuna.samplers.CmaEsSampler(seed=seed, warn_independent_sampling=False)
+
+
+def _pruner(optuna: Any, setup: Setup) -> Any:
+    if setup.pruner == "median":
+        return optuna.pruners.MedianPruner(n_startup_trials=5, n_warmup_steps=setup.evaluations // 3)
+    if setup.pruner == "hyperband":
+        return optuna.pruners.HyperbandPruner(min_resource=1, max_resource=setup.evaluations)
+    return optuna.pruners.NopPruner()
+
+
+def finished_trials(study: Any) -> list[Any]:
+    """Returns the trials that count: completed, pruned, or failed by an error; not the interrupted ones."""
+    ended = [trial for trial in study.get_trials(deepcopy=False) if trial.state.is_finished()]
+    return [trial for trial in ended if trial.state.name != "FAIL" or ERROR in trial.user_attrs]
+
+
+def best_trial(study: Any) -> Any:
+    """Returns the completed trial with the highest score, or None."""
+    completed = [trial for trial in finished_trials(study) if trial.state.name == "COMPLETE"]
+    return max(completed, key=lambda trial: trial.value, default=None)
+
+
+def write_trials(out: Path, study: Any) -> None:
+    """Writes `trials.csv`: number, state, score, seconds, settings and error of each finished trial."""
+    trials = finished_trials(study)
+    names = list(dict.fromkeys(name for trial in trials for name in trial.params))
+    text = io.StringIO()
+    rows = csv.writer(text, lineterminator="\n")
+    rows.writerow(["number", "state", "mean_return", "seconds", *names, "error"])
+    for trial in trials:
+        seconds = round(trial.duration.total_seconds(), 3) if trial.duration else ""
+        settings = [trial.params.get(name, "") for name in names]
+        value = "" if trial.value is None else trial.value
+        rows.writerow(
+            [trial.number, trial.state.name.lower(), value, seconds, *settings, trial.user_attrs.get(ERROR, "")]
+        )
+    write_atomically(out / TRIALS, text.getvalue())
+
+
+def write_best(out: Path, setup: Setup, policy: str, study: Any) -> None:
+    """Writes `best.yaml`, a preset with the settings of the best trial."""
+    import yaml
+
+    from sb_dqn.cli.tune.spaces import sample
+    from sb_dqn.cli.tune.training import plan_of
+
+    best = best_trial(study)
+    fixed = import_optuna().trial.FixedTrial(best.params)
+    plan = plan_of(setup, best.number, sample(fixed, dict(setup.space)))
+    entry = {
+        "source": f"sb-dqn tune {setup.algorithm} {setup.env_id}, the best of {len(finished_trials(study))} trials (number "
+        f"{best.number}), sampler {setup.sampler}, seed {setup.seed}",
+        "result": f"mean return {best.value:.2f} of {setup.final_episodes} greedy episodes, seed {plan.settings['seed']}",
+        "n_timesteps": plan.n_timesteps,
+        "n_envs": plan.n_envs,
+        "policy": plan.policy or policy,
+        **({"env_kwargs": dict(plan.env_kwargs)} if plan.env_kwargs else {}),
+        **{name: value for name, value in plan.settings.items() if name not in ("seed", "device")},
+    }
+    write_atomically(out / BEST, yaml.safe_dump({"presets": {setup.env_id: entry}}, sort_keys=False, width=120))
+
+
+def draw_study(out: Path, title: str, study: Any) -> Path:
+    """Draws the scores over the trials with the best so far, and the importance of each setting (PED-ANOVA).
+
+    Raises:
+        ConfigurationError: matplotlib is missing.
+    """
+    from sb_dqn.plotting import new_figure, save_figure
+
+    figure = new_figure(11, 4.5)
+    history, bars = figure.subplots(1, 2)
+    trials = [trial for trial in finished_trials(study) if trial.value is not None]
+    for state, color in (("COMPLETE", "tab:blue"), ("PRUNED", "lightgray")):
+        chosen = [trial for trial in trials if trial.state.name == state]
+        history.plot([t.number for t in chosen], [t.value for t in chosen], "o", ms=4, color=color, label=state.lower())
+    completed = [trial for trial in trials if trial.state.name == "COMPLETE"]
+    best = [max(trial.value for trial in completed[: count + 1]) for count in range(len(completed))]
+    history.step([trial.number for trial in completed], best, where="post", color="tab:red", label="best so far")
+    history.set(title=title, xlabel="trial", ylabel="mean return")
+    history.legend()
+    importances = _importances(study)
+    bars.barh(list(importances)[::-1], list(importances.values())[::-1])
+    bars.set(
+        title="importance", xlabel="relative importance" if importances else f"needs {MIN_IMPORTANCE} completed trials"
+    )
+    save_figure(figure, out / PICTURE)
+    return out / PICTURE
+
+
+def _importances(study: Any) -> dict[str, float]:
+    """Returns the importance of each setting, the largest first; empty if there are too few completed trials."""
+    optuna = import_optuna()
+    values = {trial.value for trial in finished_trials(study) if trial.state.name == "COMPLETE"}
+    if len(values) < MIN_IMPORTANCE:
+        return {}
+    try:
+        return dict(
+            optuna.importance.get_param_importances(study, evaluator=optuna.importance.PedAnovaImportanceEvaluator())
+        )
+    except (RuntimeError, ValueError):  # all trials alike
+        return {}

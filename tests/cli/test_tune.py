@@ -1,0 +1,245 @@
+"""`sb-dqn tune` through its entry point, on trials of a few hundred steps."""
+
+from __future__ import annotations
+
+import csv
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from sb_dqn.algorithms import registry
+from sb_dqn.cli.main import commands, main
+from sb_dqn.cli.train.settings_syntax import constructor_defaults
+from sb_dqn.cli.tune import jobs, training
+from sb_dqn.cli.tune.folder import Setup
+from sb_dqn.cli.tune.spaces import default_space, keep_schedules, read_space, sample, start_of, without_fixed
+from sb_dqn.cli.tune.study import finished_trials, open_study
+from sb_dqn.errors import ConfigurationError
+from sb_dqn.presets import find_preset
+
+pytest.importorskip("optuna")
+SMALL = ["--timesteps", "300", "--seed", "3", "--evaluations", "3", "--eval-episodes", "1", "--final-episodes", "2",
+         "--device", "cpu", "-o", "learning_starts=50", "-o", "gradient_steps=1", "-o", "n_steps=1"]  # fmt: skip
+SPACE = """
+learning_rate: {low: 1e-4, high: 1e-2, log: true}
+batch_size: {low: 8, high: 32}
+policy_kwargs: {net_arch: [[8], [16, 16]]}
+"""
+
+
+def call(*arguments: object) -> Result:
+    return CliRunner().invoke(commands, ["tune", *[str(argument) for argument in arguments]], catch_exceptions=False)
+
+
+def rows(out: Path) -> list[dict[str, str]]:
+    with (out / "trials.csv").open(encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.fixture
+def space(tmp_path: Path) -> Path:
+    path = tmp_path / "space.yaml"
+    path.write_text(SPACE)
+    return path
+
+
+def score_by_learning_rate(setup: Setup, number: int, sampled: Any, device: Any, report: Any) -> training.Outcome:
+    """Stands for a training: the first trial fails, and the score grows with the learning rate."""
+    if number == 0:
+        return training.Outcome(error="ValueError: no")
+    score = -abs(sampled["learning_rate"] - 0.005)
+    return training.Outcome(None if any(report(step, score) for step in (1, 2, 3)) else score)
+
+
+def kill_itself(*_: Any) -> training.Outcome:
+    os._exit(9)
+
+
+def test_tune_trains_extends_and_writes_a_preset_that_train_takes(space: Path, tmp_path: Path) -> None:
+    out = tmp_path / "study"
+    command = ["dqn", "CartPole-v1", *SMALL, "--space", space, "--out", out]
+    done = call(*command, "--trials", 1)
+    assert done.exit_code == 0, done.output
+    assert "1 of 1 trials to do, 300 steps each" in done.output
+    done = call("--resume", out, "--trials", 2)
+    assert "1 of 2 trials to do" in done.output
+    first, second = rows(out)
+    assert (first["state"], second["state"]) == ("complete", "complete")
+    assert float(first["learning_rate"]) == 0.001  # begins with the preset, as far as it lies in the space
+    assert first["learning_rate"] != second["learning_rate"]
+    assert (out / "study.png").read_bytes().startswith(b"\x89PNG")
+
+    best = max((first, second), key=lambda row: float(row["mean_return"]))
+    preset = find_preset("DQN", "CartPole-v1", str(out / "best.yaml"))
+    assert preset is not None
+    assert preset.settings["learning_rate"] == f"linear {float(best['learning_rate'])!r}"
+    assert preset.settings["policy_kwargs"]["net_arch"] == yaml.safe_load(best["policy_kwargs.net_arch"])
+    assert (preset.n_timesteps, preset.settings["n_steps"]) == (300, 1)
+    assert not {"seed", "device"} & preset.settings.keys()
+    words = [
+        "train",
+        "dqn",
+        "CartPole-v1",
+        "--preset",
+        out / "best.yaml",
+        "--folder",
+        tmp_path / "runs",
+        "--no-progress",
+    ]
+    trained = CliRunner().invoke(commands, [str(word) for word in [*words, "--final-episodes", 0, "--eval-freq", 0]])
+    assert trained.exit_code == 0, trained.output
+    assert "300 steps" in trained.output
+
+    done = call(*command, "--timesteps", 400)
+    assert done.exit_code == 2
+    assert "timesteps must be 300 as in the study" in done.output
+
+
+def test_errors_are_kept_and_the_sampler_improves(space: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jobs, "run_trial", score_by_learning_rate)
+    out = tmp_path / "study"
+    done = call("dqn", "CartPole-v1", *SMALL, "--space", space, "--out", out, "--trials", 25)
+    assert done.exit_code == 0, done.output
+    assert "trial 0 failed: ValueError: no" in done.output
+    ended = rows(out)
+    assert (len(ended), ended[0]["state"], ended[0]["error"]) == (25, "fail", "ValueError: no")
+    assert {row["state"] for row in ended} == {"fail", "complete", "pruned"}
+    best = find_preset("DQN", "CartPole-v1", str(out / "best.yaml"))
+    assert best is not None
+    assert float(best.settings["learning_rate"].split()[1]) == pytest.approx(0.005, abs=0.001)
+
+
+def test_ctrl_c_and_kill_keep_the_finished_trials(space: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[Any] = []
+
+    def interrupted(setup: Setup, number: int, sampled: Any, device: Any, report: Any) -> training.Outcome:
+        calls.append(sampled)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return training.Outcome(float(number))
+
+    monkeypatch.setattr(jobs, "run_trial", interrupted)
+    command = ["dqn", "CartPole-v1", *SMALL, "--space", space, "--out", tmp_path / "study", "--trials", 4]
+    stopped = call(*command)
+    assert stopped.exit_code == 130
+    assert "2 finished trials are saved" in stopped.output
+    done = call(*command)
+    assert "2 of 4 trials to do" in done.output
+    assert calls[3] == calls[2]  # the interrupted trial is repeated
+    assert len({str(sampled) for sampled in calls}) == 4  # and the sampler does not repeat itself
+    assert [row["mean_return"] for row in rows(tmp_path / "study")] == ["0.0", "1.0", "3.0", "4.0"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="forks")
+def test_parallel_trials_survive_the_end_of_a_process(
+    space: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jobs, "START_METHOD", "fork")
+    monkeypatch.setattr(jobs, "run_trial", score_by_learning_rate)
+    command = ["dqn", "CartPole-v1", *SMALL, "--space", space, "--out", tmp_path / "study", "--jobs", 2]
+    done = call(*command, "--trials", 6)
+    assert done.exit_code == 0, done.output
+    assert len(rows(tmp_path / "study")) == 6
+    monkeypatch.setattr(jobs, "run_trial", kill_itself)
+    done = call(*command, "--trials", 8)
+    assert "the process of the trial ended with exit status 9" in done.output
+    assert [row["state"] for row in rows(tmp_path / "study")][6:] == ["fail", "fail"]
+    assert signal.getsignal(signal.SIGTERM) != signal.default_int_handler
+
+
+@pytest.mark.parametrize("sampler", ["tpe", "random", "cmaes"])
+def test_storages_samplers_and_pruners(sampler: str, tmp_path: Path) -> None:
+    space = {"gamma": {"low": 0.9, "high": 0.99}, "tau": {"low": 0.1, "high": 0.9}}
+    pruner = {"tpe": "hyperband", "random": "none", "cmaes": "median"}[sampler]
+    setup = Setup("s", "DQN", "X", seed=0, sampler=sampler, pruner=pruner, storage=str(tmp_path / "s.log"), space=space)
+    samples = []
+    jobs_done: list[int] = []
+    for n_trials in (4, 6):
+        study = open_study(tmp_path, setup, [])
+        while len(finished_trials(study)) < n_trials:
+            trial = study.ask()
+            samples.append(sample(trial, space)["gamma"])
+            pruned = jobs.report(trial, 1, samples[-1])
+            jobs._tell(study, trial, training.Outcome(None if pruned else samples[-1]))
+            jobs_done.append(trial.number)
+    assert jobs_done == list(range(6))
+    assert len(set(samples)) == 6
+
+
+@pytest.mark.parametrize("name", registry.NAMES)
+def test_every_algorithm_has_a_space_of_its_keywords(name: str) -> None:
+    space = default_space(name)
+    assert {key.partition(".")[0] for key in space} <= constructor_defaults(registry.algorithm_class(name)).keys()
+    assert "learning_rate" in space
+
+
+def test_spaces(tmp_path: Path) -> None:
+    path = tmp_path / "space.yaml"
+    path.write_text("QRDQN: {like: dqn, gamma: null, n_quantiles: [1, 2]}")
+    space = read_space(path, "QRDQN")
+    assert space["n_quantiles"] == [1, 2]
+    assert "gamma" not in space
+    assert space["batch_size"] == default_space("dqn")["batch_size"]
+    fixed = without_fixed(space, {"batch_size": 3, "policy_kwargs": {"layer_norm": True}})
+    assert set(space) - set(fixed) == {"batch_size"}
+    assert "policy_kwargs.net_arch" not in without_fixed(space, {"policy_kwargs": {"net_arch": [4]}})
+    start = start_of(
+        space, {"learning_rate": "linear 1e-3", "policy_kwargs": {"net_arch": [64, 64]}}, {"batch_size": 7}
+    )
+    assert start == {"learning_rate": 0.001, "policy_kwargs.net_arch": "[64, 64]"}
+    assert keep_schedules({"learning_rate": 0.5, "tau": 0.1}, {"learning_rate": "linear 1"}) == {
+        "learning_rate": "linear 0.5",
+        "tau": 0.1,
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("gamma: 0.9", "gamma in .* must be a list of choices or a range"),
+        ("gamma: {low: 0.9, high: 0.1}", "must be a list of choices or a range"),
+        ("gamma: {low: 0, high: 1, log: true}", "must be a list of choices or a range"),
+        ("- gamma", "must be a mapping"),
+        ("{}", "must have a setting"),
+        ("a: [", "must be a readable YAML file"),
+    ],
+)
+def test_wrong_spaces_are_refused(text: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "space.yaml").write_text(text)
+    with pytest.raises(ConfigurationError, match=message):
+        read_space(tmp_path / "space.yaml", "DQN")
+
+
+def test_wrong_input_is_one_line(
+    space: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("typo.yaml").write_text("gama: [0.9, 0.99]")
+    small = ["--trials", 1, *SMALL, "--space", space]
+    for arguments, message in (
+        (["dqnn", "CartPole-v1"], "Did you mean 'dqn'"),
+        (["dqn", "CartPol-v1", *small], "Did you mean 'CartPole-v1'"),
+        (["dqn", "Pendulum-v1", *small], "action"),
+        (["dqn", "CartPole-v1", "--space", "missing.yaml"], "No such file"),
+        (["dqn", "CartPole-v1", "--space", "typo.yaml"], "Did you mean 'gamma'"),
+        (["dqn", "CartPole-v1", *small, "--storage", "nosql://x"], "storage must be a database URL"),
+        (["dqn", "CartPole-v1", "--preset", "space.yaml"], "must have `presets:`"),
+        (["--resume", "nowhere"], "must be the folder of a study"),
+        (["dqn"], "ALGO and ENV must be set"),
+    ):
+        monkeypatch.setattr(sys, "argv", ["sb-dqn", "tune", *[str(word) for word in arguments]])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        assert ended.value.code == 2, arguments
+        (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("Error: ")]
+        assert message in line
+    assert not list(tmp_path.rglob("study.yaml"))  # a wrong storage is not kept
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    with pytest.raises(ConfigurationError, match=r'Run pip install "sb_dqn\[tune\]"'):
+        call("dqn", "CartPole-v1")
