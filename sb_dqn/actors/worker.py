@@ -237,10 +237,7 @@ class Worker:
     def _observer(self, rows: Rows) -> Observe:
         if self.frames is None:
             return lambda: rows.slots[-1].obs
-        if rows.action is None:
-            self.frames.cut()
-        for slot in rows.slots:
-            self.frames.push(slot)
+        self.frames.extend(rows)
         return self.frames.stacked
 
     def state(self, trust: bool) -> tuple[dict[str, Any] | None, str]:

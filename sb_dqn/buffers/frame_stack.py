@@ -10,7 +10,7 @@ from torch import Tensor
 
 from sb_dqn.buffers.ring import Ring
 from sb_dqn.spaces import Space
-from sb_dqn.types import Observation, Slot
+from sb_dqn.types import Observation, Rows, Slot
 
 
 def stack_cells(ring: Ring, cells: Tensor) -> Tensor:
@@ -77,6 +77,13 @@ class FrameStack:
     def cut(self) -> None:
         """Starts new stacks, because the stream restarts."""
         self.ring.cut()
+
+    def extend(self, rows: Rows) -> None:
+        """Adds the arrivals of a tick of all lanes."""
+        if rows.action is None:
+            self.cut()
+        for slot in rows.slots:
+            self.push(slot)
 
     def stacked(self) -> Observation:
         """Returns the newest observation of every lane by key, as new arrays: `[B, K * C, H, W]` for frames, else

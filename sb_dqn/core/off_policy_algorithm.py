@@ -197,10 +197,7 @@ class OffPolicyAlgorithm(BaseAlgorithm):
         """Returns a function of the open rows' observations, with their frame stacks."""
         if self.frames is None:
             return lambda: rows.slots[-1].obs
-        if rows.action is None:
-            self.frames.cut()
-        for slot in rows.slots:
-            self.frames.push(slot)
+        self.frames.extend(rows)
         ring = self.replay.ring
         if not ring.host_visible and ring.device == self.device and type(self.collector) is Collector:
             return self.replay.open_observation  # the frames are there; `frames` is only for checkpoints
