@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
@@ -10,6 +11,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
+
+from sb_dqn.errors import MemoryBudgetError
 
 HOST_DEVICES = ("cpu",)
 """Types of devices whose tensors the CPU can address."""
@@ -20,6 +23,27 @@ ALIGNMENT = 64
 def is_host_visible(device: torch.device) -> bool:
     """Returns True if the CPU can address tensors of this device, so that reading one does not wait for queued work."""
     return device.type in HOST_DEVICES
+
+
+@contextmanager
+def explain_full_device(arguments: Collection[str]) -> Iterator[None]:
+    """Replaces torch's error of a full CUDA device by one that names what to change.
+
+    Args:
+        arguments: names of the arguments of the model.
+
+    Raises:
+        MemoryBudgetError: the device is full.
+    """
+    try:
+        yield
+    except torch.cuda.OutOfMemoryError as error:
+        stored = "buffer_size" if "buffer_size" in arguments else "n_steps"
+        host = ", or set buffer_device='cpu'" if "buffer_device" in arguments else ""
+        raise MemoryBudgetError(
+            f"networks, batches and stored rows must fit on the device, got: {str(error).rstrip('.')}. Reduce "
+            f"batch_size or {stored}{host}."
+        ) from error
 
 
 class HostStage:

@@ -35,7 +35,7 @@ class CheckpointError(ValueError):
 
 
 class MemoryBudgetError(MemoryError):
-    """Allocation that does not fit into the available memory, refused before it is made."""
+    """Allocation that does not fit into the available memory of the host or of a device."""
 
 
 def nearest(name: str, allowed: Iterable[str], count: int = 3, cutoff: float = 0.5) -> str:

@@ -298,7 +298,8 @@ class TrainingRun:
         self.logged = self.count() - int(state["since_line"])
         self.started, self.first_step = time.monotonic() - float(state["elapsed"]), int(state["first_step"])
         recent = [] if state["recent"] is None else state["recent"].to(self.finite.device)
-        self.recent = [Update(row[0], row[1], row[2:]) for row in recent]
+        # a file of a version with other reports: nothing to log until the next update
+        self.recent = [Update(row[0], row[1], row[2:]) for row in recent if len(row) == len(self.reports)]
         if self.user_callback is not None and state["callback"] is not None:
             self.user_callback.load_state_dict(state["callback"])
 

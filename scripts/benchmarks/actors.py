@@ -52,8 +52,8 @@ def overlap(*, actors: str | None, seconds: float) -> dict[str, float]:
     start = time.perf_counter()
     probe.learn(600, reset_num_timesteps=False)
     pause = (time.perf_counter() - start) / 600
-    model = DQN("MlpPolicy", partial(Sleeper, pause), actors=actors, **settings).learn(600)
-    return {"": _rate(model, round(seconds / pause / 2))}
+    model = DQN("MlpPolicy", partial(Sleeper, pause), actors=actors, **settings)
+    return {"": _rate(model, round(seconds / pause / 2), warm_up=600)}
 
 
 def pong(*, actors: str | None, lanes: int, warm_up: int, steps: int) -> dict[str, float]:
@@ -61,10 +61,8 @@ def pong(*, actors: str | None, lanes: int, warm_up: int, steps: int) -> dict[st
     from sb_dqn import DQN, make_atari_env
 
     env = make_atari_env(ATARI, lanes, protocol="classic")
-    model = DQN(
-        "CnnPolicy", env, actors=actors, buffer_size=10_000, learning_starts=warm_up // 2, seed=0, device="cpu"
-    ).learn(warm_up)
-    return {"": _rate(model, steps)}
+    model = DQN("CnnPolicy", env, actors=actors, buffer_size=10_000, learning_starts=warm_up // 2, seed=0, device="cpu")
+    return {"": _rate(model, steps, warm_up=warm_up)}
 
 
 def processes(*, count: int, steps: int, ray: bool = False) -> dict[str, float]:
@@ -79,10 +77,8 @@ def processes(*, count: int, steps: int, ray: bool = False) -> dict[str, float]:
     for _ in range(200):
         alone.step(0)
     one = 200 / (time.perf_counter() - start)
-    model = DQN("MlpPolicy", Sleeper, actors=actors, train_freq=16, learning_starts=1_000, seed=0, device="cpu").learn(
-        count * 200
-    )
-    return {"": _rate(model, steps) / one}
+    model = DQN("MlpPolicy", Sleeper, actors=actors, train_freq=16, learning_starts=1_000, seed=0, device="cpu")
+    return {"": _rate(model, steps, warm_up=count * 400) / one}
 
 
 def ratio(*, order: str, runs: int, steps: int) -> dict[str, float]:
@@ -151,11 +147,19 @@ def replaced(*, seconds: float, every: float) -> dict[str, float]:
     return {"late": time.perf_counter() - end, "replaced": model.collector.restarts, "steps": model.num_timesteps}
 
 
-def _rate(model: Any, steps: int) -> float:
-    before, start = model.num_timesteps, time.perf_counter()
-    model.learn(steps, reset_num_timesteps=False)
-    rate: float = (model.num_timesteps - before) / (time.perf_counter() - start)
-    return rate
+def _rate(model: Any, steps: int, warm_up: int) -> float:
+    """Returns env steps/s of `steps` env steps after `warm_up`, within one `learn`: each `learn` resets all environments, and actors
+    that were ahead begin again."""
+    seen: list[tuple[float, int]] = []
+
+    def note(*_: Any) -> bool:
+        if model.num_timesteps >= warm_up:
+            seen.append((time.perf_counter(), model.num_timesteps))
+        return True
+
+    model.learn(warm_up + steps, note)
+    (start, first), (end, last) = seen[0], seen[-1]
+    return (last - first) / (end - start)
 
 
 def _measure(name: str, function: str, **arguments: Any) -> Measurement:

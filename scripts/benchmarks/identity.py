@@ -51,10 +51,12 @@ def trained(column: str, make_env: Callable[[], Any], seed: int, options: argpar
     lane: Any = DummyVecEnv([lambda: env])
     common: dict[str, Any] = {"learning_rate": options.learning_rate, "gamma": options.gamma, "seed": seed}
     if column in OURS:
-        ours = A2C("MlpPolicy", lane, **common, device="cpu", policy_kwargs=OURS[column]).learn(options.timesteps)
+        ours = A2C("MlpPolicy", lane, **common, device=options.device, policy_kwargs=OURS[column]).learn(
+            options.timesteps
+        )
         scores: Any = evaluate_policy(ours, lane, options.episodes, deterministic=True, warn=False)
         return float(scores[0])
-    theirs = stable_baselines3.A2C("MlpPolicy", lane, **common, device="cpu").learn(options.timesteps)
+    theirs = stable_baselines3.A2C("MlpPolicy", lane, **common, device=options.device).learn(options.timesteps)
     found: Any = evaluate_theirs(theirs, lane, options.episodes, deterministic=True, warn=False)
     return float(found[0])
 
@@ -65,6 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--seeds", type=int, default=12, help="how many, from 0")
     parser.add_argument("--timesteps", type=int, default=1_200)
     parser.add_argument("--episodes", type=int, default=10, help="greedy episodes at the end of each run")
+    parser.add_argument("--device", default="cpu")
     parser.add_argument("--gamma", type=float, default=0.5)
     parser.add_argument("--learning-rate", type=float, default=7e-4)
     options = parser.parse_args(arguments)

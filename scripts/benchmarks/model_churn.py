@@ -22,7 +22,7 @@ WARM_UP = 5
 MIB = 2**20
 
 
-def make_model() -> Any:
+def make_model(device: str = "cpu") -> Any:
     """Returns a small model with prioritized replay."""
     from sb_dqn import DQN
 
@@ -33,31 +33,31 @@ def make_model() -> Any:
         buffer_size=1_000,
         prioritized_replay=True,
         seed=0,
-        device="cpu",
+        device=device,
     )
 
 
-def train(steps: int) -> None:
+def train(steps: int, device: str = "cpu") -> None:
     """Makes a model with prioritized replay, trains it, and deletes it."""
-    model = make_model()
+    model = make_model(device)
     model.learn(steps)
     del model
     gc.collect()
 
 
-def growth_by_models(models: int, steps: int) -> float:
+def growth_by_models(models: int, steps: int, device: str = "cpu") -> float:
     """Returns the growth in MiB by `models` models that each train for `steps` env steps and are deleted."""
     for _ in range(WARM_UP):
-        train(steps)
+        train(steps, device)
     before = resident_bytes()
     for _ in range(models):
-        train(steps)
+        train(steps, device)
     return (resident_bytes() - before) / MIB
 
 
-def growth_by_steps(steps: int) -> float:
+def growth_by_steps(steps: int, device: str = "cpu") -> float:
     """Returns the growth in MiB by `steps` further env steps of a model that has trained for as many as a tenth."""
-    model = make_model()
+    model = make_model(device)
     model.learn(max(steps // 10, 300))
     gc.collect()
     before = resident_bytes()
@@ -72,13 +72,20 @@ def main() -> None:
     parser.add_argument("--models", type=int, default=100)
     parser.add_argument("--steps", type=int, default=300, help="env steps of each model")
     parser.add_argument("--further", type=int, default=80_000, help="further env steps of one model; 0: none")
+    parser.add_argument("--device", default="cpu", help="the figures are of host memory")
     parser.add_argument("--mode", choices=("traced", "eager"), default="traced", help="how updates run")
     chosen = parser.parse_args()
     warnings.simplefilter("ignore")
     with patch("sb_dqn.core.construction.choose_mode", lambda *_: chosen.mode):
-        print(f"{chosen.models} models: {growth_by_models(chosen.models, chosen.steps):+.1f} MiB", flush=True)
+        print(
+            f"{chosen.models} models: {growth_by_models(chosen.models, chosen.steps, chosen.device):+.1f} MiB",
+            flush=True,
+        )
         if chosen.further:
-            print(f"{chosen.further:,} further steps: {growth_by_steps(chosen.further):+.1f} MiB", flush=True)
+            print(
+                f"{chosen.further:,} further steps: {growth_by_steps(chosen.further, chosen.device):+.1f} MiB",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

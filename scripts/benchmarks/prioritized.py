@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from scripts.benchmarks.machine import finish_kernels
 from scripts.benchmarks.measurements import Benchmark, Measurement
 from scripts.benchmarks.table import Comparison
 
@@ -58,7 +59,7 @@ def prioritized_benchmark(seconds: float, leaves: int = LEAVES, compiled: bool =
     )
 
 
-def ours(*, leaves: int, sizes: list[int], seconds: float, mode: Mode) -> dict[str, float]:
+def ours(*, leaves: int, sizes: list[int], seconds: float, mode: Mode, device: str = "cpu") -> dict[str, float]:
     """Places, weights and new priorities as one function, run as `mode` says; the draws are part of what is measured."""
     import torch
 
@@ -66,8 +67,8 @@ def ours(*, leaves: int, sizes: list[int], seconds: float, mode: Mode) -> dict[s
     from sb_dqn.buffers import Prioritized, PrioritizedSampler
 
     torch.set_num_threads(1)
-    ring = _full_ring(leaves)
-    generator = torch.Generator().manual_seed(0)
+    ring = _full_ring(leaves, device)
+    generator = torch.Generator(device).manual_seed(0)
     found = {}
     for size in sizes:
         sampler = PrioritizedSampler(ring, size, Prioritized(ALPHA, BETA))
@@ -80,12 +81,13 @@ def ours(*, leaves: int, sizes: list[int], seconds: float, mode: Mode) -> dict[s
             sampler.feedback(torch.stack([lane, row]), priority)
             return row, weight
 
-        noise = torch.zeros(sampler.noise_shape, dtype=torch.float64)
-        fed_back = torch.rand(FED_BACK, size, generator=generator)
+        noise = torch.zeros(sampler.noise_shape, dtype=torch.float64, device=device)
+        fed_back = torch.rand(FED_BACK, size, generator=generator, device=device)
         run = accelerate(both, (noise, fed_back[0]), mode)
 
         def draw_and_run(priority: Any, run: Any = run, noise: Any = noise) -> None:
             run(noise.uniform_(generator=generator), priority)
+            finish_kernels()
 
         found[f"batch {size}"] = _median(draw_and_run, list(fed_back), seconds)
     return found
@@ -142,14 +144,14 @@ def _median(both: Call, fed_back: Sequence[Any], seconds: float) -> float:
     return 1e6 * median(times)
 
 
-def _full_ring(rows: int) -> Any:
+def _full_ring(rows: int, device: str = "cpu") -> Any:
     """A ring of small rows that has just been filled."""
     import torch
     from gymnasium import spaces
 
     from sb_dqn.buffers import Ring
 
-    ring = Ring(rows, 1, {"obs": spaces.Box(-1, 1, (1,), np.float32)}, num_actions=2)
+    ring = Ring(rows, 1, {"obs": spaces.Box(-1, 1, (1,), np.float32)}, num_actions=2, device=device)
     state = {name: column[:rows].view(rows, 1, *column.shape[1:]) for name, column in ring.columns.items()}
     ring.load_state_dict(
         {**state, "cursor": torch.tensor([rows]), "first": torch.tensor([0]), "rows": torch.tensor(rows)}

@@ -48,7 +48,7 @@ class Chain(gymnasium.Env[Any, Any]):
         return self.state, 0.0, False, False, {}
 
 
-def train(row: str, learning_rate: float, net_arch: Sequence[int], seed: int, steps: int) -> Any:
+def train(row: str, learning_rate: float, net_arch: Sequence[int], seed: int, steps: int, device: str = "cpu") -> Any:
     """Returns a model trained on uniformly random actions; a row of the table names the algorithm."""
     name = {DRAWN: "FQF", "C51": "CategoricalDQN"}.get(row, row)
     support = {"v_min": 0.0, "v_max": 1.5} if row == "C51" else {}
@@ -56,7 +56,7 @@ def train(row: str, learning_rate: float, net_arch: Sequence[int], seed: int, st
     model: Any = algorithm(
         "MlpPolicy", Chain(), learning_rate=learning_rate, gamma=GAMMA, buffer_size=20_000, target_update_interval=250,
         exploration_initial_eps=1.0, exploration_final_eps=1.0, policy_kwargs={"net_arch": list(net_arch)}, seed=seed,
-        device="cpu", **support,
+        device=device, **support,
     )  # fmt: skip
     if row == DRAWN:
         draw_bias(model, seed)
@@ -87,6 +87,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--steps", type=int, default=4_000, help="env steps of each run; one update per four")
     parser.add_argument("--widths", type=int, nargs="+", default=[16, 64], help="of the hidden layers")
     parser.add_argument("--layers", type=int, default=1, help="hidden layers")
+    parser.add_argument("--device", default="cpu")
     parser.add_argument("--learning-rates", type=float, nargs="+", default=[5e-4, 2e-3, 8e-3])
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
@@ -98,7 +99,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         cells, began = [], time.perf_counter()
         for width, rate in columns:
             errors = [
-                error(train(row, rate, [width] * options.layers, seed, options.steps)) for seed in range(options.seeds)
+                error(train(row, rate, [width] * options.layers, seed, options.steps, options.device))
+                for seed in range(options.seeds)
             ]
             cells.append(f"{statistics.fmean(errors):.3f} ({max(errors):.3f})")
         print(f"| {row} | " + " | ".join(cells) + " |", flush=True)

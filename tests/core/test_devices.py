@@ -8,6 +8,7 @@ import pytest
 import torch
 from gymnasium import spaces
 
+from sb_dqn import PPO
 from sb_dqn.buffers import Ring
 from sb_dqn.core import construction
 from sb_dqn.core.construction import PolicyConfig, TrainingConfig
@@ -93,6 +94,23 @@ def test_a_full_device_is_named_with_the_keyword_to_change(monkeypatch: pytest.M
         Ring(120, 2, SPACES, num_actions=4, host_visible=False)
     for part in ("Reduce buffer_size", "buffer_device='cpu'"):
         assert part in str(caught.value)
+
+
+def test_a_device_that_is_full_during_an_update_is_named_with_the_keywords(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any, **__: Any) -> None:
+        raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB. 1 GiB is free.")
+
+    model = quick()
+    with monkeypatch.context() as patched, pytest.raises(MemoryBudgetError) as caught:
+        patched.setattr(model, "gradient_step", full)
+        model.learn(60)
+    advice = "1 GiB is free. Reduce batch_size or buffer_size, or set buffer_device='cpu'."
+    assert str(caught.value).endswith(advice)
+    assert model.learn(60)._n_updates > 0  # the model stays usable
+    rollouts = PPO("MlpPolicy", "CartPole-v1", n_steps=16, batch_size=16, device="cpu")
+    monkeypatch.setattr(rollouts, "gradient_step", full)
+    with pytest.raises(MemoryBudgetError, match=r"Reduce batch_size or n_steps\.$"):
+        rollouts.learn(16)
 
 
 def test_too_little_memory_of_a_device_is_found_before_the_allocation(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import mmap
 import re
 import subprocess
@@ -13,8 +12,6 @@ import pytest
 
 from scripts.benchmarks import model_churn
 
-USES_TORCHSCRIPT = importlib.util.find_spec("sb_dqn.accelerate.torchscript_workarounds") is not None
-
 
 def growth(*arguments: str) -> list[float]:
     """The figures in MiB that the script prints in a process of its own."""
@@ -23,13 +20,9 @@ def growth(*arguments: str) -> list[float]:
     return [float(figure) for figure in re.findall(r"([+-][\d.]+) MiB", printed)]
 
 
-MODE = "eager" if USES_TORCHSCRIPT else "traced"
-"""Recorded models are made of the same parts and of a graph; but TorchScript keeps 3 MiB of each recording forever."""
-
-
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="elsewhere only the largest size so far is known")
 def test_models_and_steps_leave_little_behind() -> None:
-    by_models, by_steps = growth("--models", "8", "--steps", "100", "--further", "2000", "--mode", MODE)
+    by_models, by_steps = growth("--models", "8", "--steps", "100", "--further", "2000")
     assert by_models < 5.0  # 0.3 MiB a model, and noise
     assert by_steps < 5.0
 
@@ -39,7 +32,7 @@ def test_what_is_kept_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """Decoy: 1 MiB that each model leaves behind."""
     kept: list[Any] = []
 
-    def leak(steps: int) -> None:
+    def leak(steps: int, device: str) -> None:
         kept.append(mmap.mmap(-1, 2**20))  # new pages, also where the C library has freed ones
         kept[-1].write(b"1" * 2**20)
 
