@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import csv
+import io
+import math
+import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -42,7 +46,7 @@ def read_curve(folder: Path) -> Curve:
     episodes = _from_monitors(folder)
     if not len(episodes):
         episodes = _from_progress(folder)
-    eval_steps, eval_returns = _evaluations(folder)
+    eval_steps, eval_returns = read_evaluations(folder)
     if not len(episodes) and not len(eval_steps):
         raise ConfigurationError(
             f"folder must have an episode in *.monitor.csv or progress.csv, or evaluations.npz, got {folder} without them. "
@@ -64,8 +68,8 @@ def plot_curve(folder: Path | str, picture: Path | str, title: str = "", against
     Raises:
         ConfigurationError: there is nothing to plot, the ending of `picture` is not supported, or matplotlib is missing.
     """
+    check_picture_path(Path(picture))
     figure = new_figure(8, 4.5)
-    check_output_path(Path(picture), "picture", [f".{ending}" for ending in figure.canvas.get_supported_filetypes()])
     curve = read_curve(Path(folder))
     _draw(figure.add_subplot(), curve, title, against)
     save_figure(figure, Path(picture))
@@ -90,18 +94,32 @@ def new_figure(width: float, height: float) -> Any:
     return figure
 
 
+def check_picture_path(picture: Path) -> None:
+    """Checks the ending and the folder of a picture to write.
+
+    Raises:
+        ConfigurationError: the ending is not supported, the folder does not exist, or matplotlib is missing.
+    """
+    endings = new_figure(1, 1).canvas.get_supported_filetypes()
+    check_output_path(picture, "picture", [f".{ending}" for ending in endings])
+
+
 def save_figure(figure: Any, picture: Path) -> None:
-    """Writes a figure to a file, in the format of its ending.
+    """Writes a figure to a file atomically, in the format of its ending.
 
     Raises:
         ConfigurationError: the file cannot be written.
     """
+    temporary = picture.with_name(f".{picture.stem}.{os.getpid()}{picture.suffix}")
     try:
-        figure.savefig(picture)
+        figure.savefig(temporary)
+        temporary.replace(picture)
     except OSError as error:
         raise ConfigurationError(
             f"{picture} cannot be written: {error.strerror or error}. Choose another file."
         ) from error
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def running_mean(values: Points, window: int) -> Points:
@@ -149,29 +167,60 @@ def _from_monitors(folder: Path) -> Points:
     """Reads `[E, 3]` steps, seconds and return of each episode; merges the files of the lanes by time."""
     rows: list[tuple[float, float, float]] = []  # time, length, return
     for path in sorted(folder.glob("*monitor.csv")):
-        with path.open(newline="", encoding="utf-8") as file:
-            file.readline()  # a JSON header with t_start and env_id
-            rows += [(float(row["t"]), float(row["l"]), float(row["r"])) for row in csv.DictReader(file)]
+        header = 1  # a JSON line with t_start and env_id
+        rows += [(float(row["t"]), float(row["l"]), float(row["r"])) for row in _complete_rows(path, header)]
     time, length, score = np.array(sorted(rows), np.float64).reshape(-1, 3).T
     return np.stack([np.cumsum(length), time, score], axis=1)
 
 
 def _from_progress(folder: Path) -> Points:
     """Reads `[E, 3]` steps, seconds and mean return of each log line."""
-    path = folder / "progress.csv"
+    log = read_log(folder)
     columns = ("time/total_timesteps", "time/time_elapsed", "rollout/ep_rew_mean")
-    rows: list[list[float]] = []
-    if path.is_file():
-        with path.open(newline="", encoding="utf-8") as file:
-            for row in csv.DictReader(file):
-                if all(row.get(column) for column in columns):
-                    rows.append([float(row[column]) for column in columns])
-    return np.array(rows, np.float64).reshape(-1, 3)
+    if not log.keys() >= set(columns):
+        return np.zeros((0, 3))
+    rows = np.stack([log[column] for column in columns], axis=1)
+    complete: Points = rows[~np.isnan(rows).any(axis=1)]
+    return complete
 
 
-def _evaluations(folder: Path) -> tuple[Points, Points]:
+def read_log(folder: Path) -> dict[str, Points]:
+    """Reads the numeric columns of `progress.csv`, each `[L]`, with NaN where a line has no number; empty without the file.
+
+    The last line of a run that goes on or was killed may be incomplete; it is left out.
+    """
+    path = folder / "progress.csv"
+    rows = list(_complete_rows(path)) if path.is_file() else []
+    names = list(rows[0]) if rows else []
+    columns = {name: np.array([_number(row[name]) for row in rows], np.float64) for name in names}
+    return {name: column for name, column in columns.items() if not np.isnan(column).all()}
+
+
+def _complete_rows(path: Path, skipped: int = 0) -> Iterator[dict[str, str]]:
+    """Yields the rows of a CSV file by column, after `skipped` lines; without rows that a killed process cut off."""
+    text = path.read_text(encoding="utf-8", errors="replace").replace("\0", "")
+    lines = io.StringIO(text[: text.rfind("\n") + 1], newline="")
+    for _ in range(skipped):
+        lines.readline()
+    reader = csv.reader(lines)
+    names = next(reader, [])
+    for row in reader:
+        if len(row) == len(names):
+            yield dict(zip(names, row, strict=True))
+
+
+def _number(text: str) -> float:
+    """Returns the number in a cell, or NaN."""
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
+
+
+def read_evaluations(folder: Path) -> tuple[Points, Points]:
+    """Reads env steps `[V]` and returns `[V, n]` of the evaluations; empty arrays if there is no `evaluations.npz`."""
     path = folder / "evaluations.npz"
     if not path.is_file():
         return np.zeros(0), np.zeros((0, 1))
-    with np.load(path, allow_pickle=False) as arrays:
+    with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
         return arrays["timesteps"].astype(np.float64), arrays["results"].astype(np.float64)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from sb_dqn.errors import ConfigurationError
-from sb_dqn.plotting import Against, plot_curve, read_curve, running_mean
+from sb_dqn.plotting import Against, plot_curve, read_curve, read_log, running_mean
 
 HEADER = '#{"t_start": 0.0, "env_id": "CartPole-v1"}\n'
 
@@ -35,6 +35,17 @@ def test_progress_is_read_without_episode_files(tmp_path: Path) -> None:
     curve = read_curve(tmp_path)
     np.testing.assert_array_equal(curve.steps, [200, 400])
     np.testing.assert_array_equal(curve.returns, [21.5, 23.0])
+
+
+def test_the_last_line_of_a_killed_run_is_left_out(tmp_path: Path) -> None:
+    monitors(tmp_path)
+    (tmp_path / "0.monitor.csv").write_text(HEADER + "r,l,t\n10.0,10,1.0\n30.0,30,3.0\n50.0,5")
+    assert read_curve(tmp_path).returns.tolist() == [10, 20, 30]
+    (tmp_path / "progress.csv").write_text("a,time/total_timesteps,note\n1.5,100,x\n,200,y\n7,30")
+    log = read_log(tmp_path)
+    assert log.keys() == {"a", "time/total_timesteps"}  # the column of text has no number
+    np.testing.assert_array_equal(log["a"], [1.5, np.nan])
+    np.testing.assert_array_equal(log["time/total_timesteps"], [100, 200])
 
 
 def test_running_mean_uses_only_past_values() -> None:

@@ -1,4 +1,4 @@
-"""The commands `sb-dqn presets`, `sb-dqn info` and `sb-dqn plot`."""
+"""The commands `sb-dqn presets` and `sb-dqn info`."""
 
 from __future__ import annotations
 
@@ -49,27 +49,6 @@ def info(run: Path) -> None:
     keys = ("kind", "class", "sb_dqn_version", "format_version", "arguments", "spaces")
     content = {**{key: manifest.get(key) for key in keys}, "counters": counters, "members": members}
     print_yaml({key: value for key, value in content.items() if value is not None})
-
-
-@click.command(short_help="Draw the learning curve of a run.")
-@click.argument("run", metavar="RUN", type=click.Path(path_type=Path, exists=True, file_okay=False))
-@click.option(
-    "--output", "-o", type=click.Path(path_type=Path), help="A .png, .svg or .pdf file. Default: curve.png in RUN."
-)
-@click.option("--against", type=click.Choice(["steps", "time"]), default="steps", show_default=True)
-def plot(run: Path, output: Path | None, against: Any) -> None:
-    """Draw the episodes of RUN, their running mean and the evaluations, during or after training."""
-    from sb_dqn.cli.compare.folder import COMPARISON
-    from sb_dqn.cli.train.folder import CURVE, read_config
-    from sb_dqn.cli.train.training import title_of
-    from sb_dqn.plotting import plot_curve
-
-    if (run / COMPARISON).is_file():
-        raise click.UsageError(
-            f"RUN must be the folder of a run, got {run}, the folder of a comparison. Use `sb-dqn compare {run}`, or pass one of "
-            f"its runs."
-        )
-    click.echo(plot_curve(run, output or run / CURVE, title_of(read_config(run)), against))
 
 
 def print_yaml(content: dict[str, Any]) -> None:

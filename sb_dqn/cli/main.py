@@ -15,7 +15,10 @@ from sb_dqn.cli.compare.command import compare
 from sb_dqn.cli.enjoy import enjoy
 from sb_dqn.cli.evaluate import evaluate
 from sb_dqn.cli.export import export
-from sb_dqn.cli.inspection import info, plot, presets
+from sb_dqn.cli.hub import pull, push
+from sb_dqn.cli.inspection import info, presets
+from sb_dqn.cli.plots.command import plot
+from sb_dqn.cli.report.command import report
 from sb_dqn.cli.train.command import resume, train
 from sb_dqn.cli.tune.command import tune
 from sb_dqn.errors import CheckpointError, ConfigurationError, EnvironmentFault, LearnerLost, MemoryBudgetError
@@ -32,11 +35,12 @@ def commands() -> None:
     sb-dqn evaluate runs/dqn_CartPole-v1_1        play greedy episodes and print the mean return
     sb-dqn enjoy runs/dqn_CartPole-v1_1           watch the agent play
     sb-dqn compare DQN QRDQN --env CartPole-v1    train both with three seeds each; prints a table, draws the curves
+    sb-dqn report runs/dqn_CartPole-v1_1          write an HTML page with curves, settings and results
     sb-dqn tune dqn LunarLander-v3                search good settings with Optuna; writes them as a preset
     """
 
 
-for command in (train, resume, evaluate, enjoy, plot, compare, tune, export, presets, info):
+for command in (train, resume, evaluate, enjoy, plot, compare, report, tune, export, push, pull, presets, info):
     commands.add_command(command)
 
 

@@ -6,13 +6,14 @@ import abc
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar
 
 from sb_dqn.errors import ConfigurationError
 
 
 class Media(abc.ABC):
-    """Value that only TensorBoard can display."""
+    """Value that text cannot display."""
 
     name: ClassVar[str]
     """Name in messages."""
@@ -20,6 +21,10 @@ class Media(abc.ABC):
     @abc.abstractmethod
     def write(self, writer: Any, key: str, step: int) -> None:
         """Writes the value to a `SummaryWriter`."""
+
+    def write_file(self, folder: Path) -> Path:
+        """Writes the value as a picture (.png) or an animation (.gif) to a folder, and returns the path of the file."""
+        raise NotImplementedError(f"a {self.name} is no picture")
 
 
 @dataclass
@@ -33,6 +38,16 @@ class Video(Media):
     def write(self, writer: Any, key: str, step: int) -> None:
         writer.add_video(key, self.frames, step, self.fps)
 
+    def write_file(self, folder: Path) -> Path:
+        from PIL import Image as Pictures  # imported here, since most runs have no media
+
+        videos = _bytes(self.frames).transpose(1, 3, 0, 4, 2)  # the N videos next to each other: [T, H, N, W, C]
+        frames = videos.reshape(*videos.shape[:2], -1, videos.shape[-1])
+        first, *rest = (Pictures.fromarray(_squeezed(frame)) for frame in frames)
+        path = folder / "video.gif"
+        first.save(path, save_all=True, append_images=rest, duration=1000 / self.fps, loop=0)
+        return path
+
 
 @dataclass
 class Figure(Media):
@@ -45,6 +60,15 @@ class Figure(Media):
     def write(self, writer: Any, key: str, step: int) -> None:
         writer.add_figure(key, self.figure, step, close=self.close)
 
+    def write_file(self, folder: Path) -> Path:
+        path = folder / "figure.png"
+        self.figure.savefig(path)
+        if self.close:
+            from matplotlib import pyplot
+
+            pyplot.close(self.figure)
+        return path
+
 
 @dataclass
 class Image(Media):
@@ -56,6 +80,17 @@ class Image(Media):
 
     def write(self, writer: Any, key: str, step: int) -> None:
         writer.add_image(key, self.image, step, dataformats=self.dataformats)
+
+    def write_file(self, folder: Path) -> Path:
+        from PIL import Image as Pictures  # imported here, since most runs have no media
+
+        axes = self.dataformats.upper()
+        image = _bytes(self.image).transpose([axes.index(axis) for axis in "HNWC" if axis in axes])
+        if "N" in axes:  # next to each other
+            image = image.reshape(image.shape[0], -1, *image.shape[3:])
+        path = folder / "image.png"
+        Pictures.fromarray(_squeezed(image)).save(path)
+        return path
 
 
 @dataclass
@@ -85,6 +120,21 @@ class HParam(Media):
         # writer.add_hparams would open a second run folder
         for summary in make_summaries(hparams, dict(self.metric_dict)):
             writer.file_writer.add_summary(summary)
+
+
+def _bytes(pixels: Any) -> Any:
+    """Returns pixels as bytes; floats are in [0, 1], as in TensorBoard."""
+    import numpy as np
+
+    array = np.asarray(plain(pixels))
+    if array.dtype.kind == "f":
+        array = np.rint(array * 255)
+    return array.clip(0, 255).astype(np.uint8)
+
+
+def _squeezed(image: Any) -> Any:
+    """Returns an image `[H, W, C]` or `[H, W]` without the axis of a single channel."""
+    return image[..., 0] if image.ndim == 3 and image.shape[-1] == 1 else image
 
 
 def _text_or_number(value: Any) -> str | float | None:

@@ -27,7 +27,7 @@ class CategoricalObjective:
         ConfigurationError: `priority` is unknown.
     """
 
-    reports = ("q_mean",)
+    reports = ("q_mean", "td_error")
 
     def __init__(self, bootstrap: Bootstrap | None = None, priority: str = "kl") -> None:
         self.bootstrap = bootstrap or Bootstrap()
@@ -46,8 +46,10 @@ class CategoricalObjective:
         predicted = online(batch.obs, batch.mask).of(batch.action)  # [..., Z] log-probabilities
         loss = distributional.cross_entropy(projected, predicted)
         detached = predicted.detach()
+        q_tm1 = detached.exp() @ support
         facts = {
             "priority": over_branches(self.priority(projected, detached), batch.weight),
-            "q_mean": (detached.exp() @ support).mean(),
+            "q_mean": q_tm1.mean(),
+            "td_error": (q_tm1 - projected @ support).abs().mean(),
         }
         return over_branches(loss, batch.weight), facts

@@ -9,7 +9,7 @@ from torch import Tensor
 from sb_dqn.checks import check_float
 from sb_dqn.losses import distributional
 from sb_dqn.objectives.bootstrap import Bootstrap, like, over_branches
-from sb_dqn.objectives.quantile import target_quantiles
+from sb_dqn.objectives.quantile import target_mean, target_quantiles
 from sb_dqn.types import Batch
 
 
@@ -29,7 +29,7 @@ class FractionObjective:
         ConfigurationError: `kappa` or `entropy_coef` is out of range.
     """
 
-    reports = ("q_mean",)
+    reports = ("q_mean", "td_error")
 
     def __init__(self, bootstrap: Bootstrap | None = None, kappa: float = 1.0, entropy_coef: float = 0.0) -> None:
         self.bootstrap = bootstrap or Bootstrap()
@@ -47,8 +47,10 @@ class FractionObjective:
         loss = loss + distributional.fraction_loss(value.fractions, value.at_fractions_of(batch.action), detached)
         if self.entropy_coef:
             loss = loss - self.entropy_coef * like(value.entropy - value.entropy.detach(), batch.action)
+        q_tm1 = (detached * weights).sum(-1)
         facts = {
             "priority": over_branches(magnitude, batch.weight),
-            "q_mean": (detached * weights).sum(-1).mean(),
+            "q_mean": q_tm1.mean(),
+            "td_error": (q_tm1 - target_mean(td_target, y)).abs().mean(),
         }
         return over_branches(loss, batch.weight), facts

@@ -28,7 +28,7 @@ class QLambda:
         ConfigurationError: `loss` is unknown.
     """
 
-    reports = ("q_mean",)
+    reports = ("q_mean", "td_error")
 
     def __init__(self, loss: str = "mse") -> None:
         self.loss = LOSSES[check_choice("loss", loss, LOSSES)]
@@ -36,8 +36,10 @@ class QLambda:
     def __call__(self, online: Any, target: Any, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         q_tm1 = online(batch.obs, batch.mask).of(batch.action)  # [N] or [N, D]
         error = q_tm1 - like(batch.return_, batch.action)
+        distance = over_branches(error.detach().abs(), batch.weight)
         facts = {
-            "priority": over_branches(error.detach().abs(), batch.weight),
+            "priority": distance,
             "q_mean": weighted_mean(over_branches(q_tm1.detach(), batch.weight), batch.weight),
+            "td_error": weighted_mean(distance, batch.weight),
         }
         return over_branches(self.loss(error), batch.weight), facts

@@ -34,7 +34,7 @@ class QLearning:
         ConfigurationError: `loss` is unknown, or Munchausen is combined with value rescaling.
     """
 
-    reports = ("q_mean",)
+    reports = ("q_mean", "td_error")
 
     def __init__(
         self, bootstrap: Bootstrap | None = None, loss: str = "huber", rescale_eps: float | None = None
@@ -57,7 +57,12 @@ class QLearning:
             y = self._target(td_target.return_, td_target.discount, value_t)
         q_tm1 = online(batch.obs, batch.mask).of(batch.action)  # [N] or [N, D]
         error = q_tm1 - y
-        facts = {"priority": over_branches(error.detach().abs(), batch.weight), "q_mean": q_tm1.detach().mean()}
+        distance = error.detach().abs()
+        facts = {
+            "priority": over_branches(distance, batch.weight),
+            "q_mean": q_tm1.detach().mean(),
+            "td_error": distance.mean(),
+        }
         return over_branches(self.loss(error), batch.weight), facts
 
     def _target(self, return_: Tensor, discount: Tensor, value_t: Tensor) -> Tensor:

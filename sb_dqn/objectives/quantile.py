@@ -26,7 +26,7 @@ class QuantileObjective:
         ConfigurationError: `kappa` is negative.
     """
 
-    reports = ("q_mean",)
+    reports = ("q_mean", "td_error")
 
     def __init__(self, bootstrap: Bootstrap | None = None, kappa: float = 1.0) -> None:
         self.bootstrap = bootstrap or Bootstrap()
@@ -38,9 +38,11 @@ class QuantileObjective:
         predicted = value.of(batch.action)  # [..., M]
         y = target_quantiles(td_target)  # [..., M']
         loss, magnitude = distributional.quantile_huber(predicted, value.taus, y, self.kappa, td_target.value.weights)
+        q_tm1 = predicted.detach().mean(-1)
         facts = {
             "priority": over_branches(magnitude, batch.weight),
-            "q_mean": predicted.detach().mean(),
+            "q_mean": q_tm1.mean(),
+            "td_error": (q_tm1 - target_mean(td_target, y)).abs().mean(),
         }
         return over_branches(loss, batch.weight), facts
 
@@ -50,3 +52,9 @@ def target_quantiles(td_target: BootstrapTarget) -> Tensor:
     """Returns the quantiles `[..., M']` of the TD target."""
     next_quantiles: Tensor = td_target.next()
     return td_target.return_.unsqueeze(-1) + td_target.discount.unsqueeze(-1) * next_quantiles
+
+
+def target_mean(td_target: BootstrapTarget, quantiles: Tensor) -> Tensor:
+    """Returns the mean `[...]` of the TD target from its quantiles `[..., M']`."""
+    weights = td_target.value.weights
+    return quantiles.mean(-1) if weights is None else (quantiles * weights).sum(-1)

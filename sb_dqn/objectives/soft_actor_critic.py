@@ -36,7 +36,15 @@ class SoftActorCritic:
         self.num_actions = num_actions
         self.learns_alpha = learns_alpha
         alpha_reports = ("ent_coef_loss",) if learns_alpha else ()
-        self.reports: tuple[str, ...] = ("actor_loss", "critic_loss", "ent_coef", *alpha_reports, "entropy", "q_mean")
+        self.reports: tuple[str, ...] = (
+            "actor_loss",
+            "critic_loss",
+            "ent_coef",
+            *alpha_reports,
+            "entropy",
+            "q_mean",
+            "td_error",
+        )
 
     def __call__(self, online: Any, target: Any, batch: Batch) -> tuple[Tensor, Mapping[str, Tensor]]:
         """Returns the losses `[N]`, and the priorities and logged means."""
@@ -47,11 +55,12 @@ class SoftActorCritic:
             target_entropy = self._target_entropy(batch)
             losses["ent_coef_loss"] = temperature_loss(outputs.log_alpha, outputs.entropy, target_entropy)
         valid = batch.weight > 0
-        per_sample = {**losses, "entropy": outputs.entropy, "q_mean": outputs.q.mean(0)}
+        distance = (outputs.q.detach() - y).abs().mean(0)
+        per_sample = {**losses, "entropy": outputs.entropy, "q_mean": outputs.q.mean(0), "td_error": distance}
         facts = {
             name: torch.where(valid, x.detach(), 0.0).sum() / valid.sum().clamp_min(1) for name, x in per_sample.items()
         }
-        facts |= {"ent_coef": outputs.log_alpha.detach().exp(), "priority": (outputs.q.detach() - y).abs().mean(0)}
+        facts |= {"ent_coef": outputs.log_alpha.detach().exp(), "priority": distance}
         return sum(losses.values(), torch.zeros_like(y)), facts
 
     def _target_entropy(self, batch: Batch) -> Tensor | float:

@@ -258,7 +258,7 @@ def test_a_log_line_tells_the_means_over_the_updates_of_one_tick() -> None:
 
     def step() -> Update:
         number = torch.tensor(float(next(given)))
-        return Update(number, 10 * number, 100 * number.view(1))
+        return Update(number, 10 * number, torch.stack([100 * number, 1000 * number]))
 
     model.gradient_step = step  # type: ignore[method-assign]
     logger = configure(None, [])
@@ -273,8 +273,8 @@ def test_a_log_line_tells_the_means_over_the_updates_of_one_tick() -> None:
     model.learn(13, callback=dump, log_interval=1_000_000)
     assert "train/loss" not in lines[2]  # no update yet
     for tick, mean in ((3, 2.5), (4, 2.5), (7, 6.5), (11, 10.5), (12, 10.5)):  # of 1 .. 4, 5 .. 8, 9 .. 12
-        facts = [lines[tick][f"train/{name}"] for name in ("loss", "grad_norm", "q_mean")]
-        assert facts == pytest.approx([mean, 10 * mean, 100 * mean])
+        facts = [lines[tick][f"train/{name}"] for name in ("loss", "grad_norm", "q_mean", "td_error")]
+        assert facts == pytest.approx([mean, 10 * mean, 100 * mean, 1000 * mean])
 
 
 def test_short_learns_in_a_row_move_the_target_as_a_long_one_does() -> None:

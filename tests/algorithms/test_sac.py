@@ -82,6 +82,7 @@ def test_one_gradient_is_that_of_three_losses() -> None:
     assert told["ent_coef_loss"] == pytest.approx(losses["log_alpha"].item(), abs=1e-6)
     assert told["ent_coef"] == pytest.approx(nets.log_alpha.value.exp().item())
     assert (priority >= 0).all()
+    assert told["td_error"] == pytest.approx(priority.mean().item(), rel=1e-4)
 
 
 @pytest.mark.recorded

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import html
 import subprocess
 import sys
 from pathlib import Path
@@ -55,6 +56,17 @@ def test_config_has_the_preset_and_the_settings_over_it(run: Path) -> None:
     assert config["settings"]["learning_rate"] == "linear 0.001"
     assert config["settings"]["policy_kwargs"] == {"net_arch": [16]}
     assert (config["settings"]["seed"], config["n_timesteps"]) == (1, 600)
+
+
+def test_report_of_a_real_run(run: Path) -> None:
+    machine = yaml.safe_load((run / "config.yaml").read_text())["machine"]
+    assert machine["device"] == "cpu"
+    assert machine["cores"] >= 1
+    done = call("report", run)
+    assert done.exit_code == 0, done.output
+    text = (run / "report.html").read_text(encoding="utf-8")
+    for expected in ("DQN on CartPole-v1", "TD error", "Q-value", "Exploration rate", "linear 0.001", machine["cpu"]):
+        assert html.escape(expected) in text
 
 
 def test_every_episode_is_logged(run: Path) -> None:

@@ -162,10 +162,12 @@ def test_run_folder_is_rejected_as_comparison_folder(compared: tuple[Path, str])
     assert sorted(run_of(compared[0], "DQN").iterdir()) == before
 
 
-def test_plot_names_the_command_for_a_comparison(compared: tuple[Path, str]) -> None:
-    rejected = call("plot", compared[0])
-    assert rejected.exit_code == 2
-    assert f"Use `sb-dqn compare {compared[0]}`" in " ".join(rejected.output.split())
+def test_plot_takes_the_folder_of_a_comparison(compared: tuple[Path, str], tmp_path: Path) -> None:
+    out = Path(shutil.copytree(compared[0], tmp_path / "out"))
+    drawn = call("plot", out)
+    assert drawn.exit_code == 0, drawn.output
+    assert re.search(r"DQN: IQM [\d.]+ after 400 env steps\nDoubleDQN: IQM", drawn.output)
+    assert (out / "plot_curves.png").is_file()
 
 
 def test_stop_message_depends_on_saved_runs(compared: tuple[Path, str], tmp_path: Path) -> None:
@@ -283,7 +285,11 @@ def test_failed_run_is_reported_and_the_others_continue(tmp_path: Path) -> None:
         Job("good", tmp_path / "good", good),
     ]
     done: list[str] = []
-    (failure,) = run_jobs(jobs, 2, lambda job: done.append(job.label))
+    polled: set[str] = set()
+    (failure,) = run_jobs(
+        jobs, 2, lambda job: done.append(job.label), lambda running: polled.update(job.label for job in running)
+    )
+    assert polled == {"bad", "good"}
     assert failure.job.label == "bad"
     assert "gamma must be a number" in failure.reason
     assert done == ["good"]

@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 
 from sb_dqn.cli.main import commands
 from sb_dqn.cli.train.episode_log import EpisodeLog
-from sb_dqn.cli.train.folder_lock import lock_folder
+from sb_dqn.cli.train.folder_lock import is_locked, lock_folder
 from sb_dqn.cli.train.result_file import read_result
 
 pytestmark = pytest.mark.usefixtures("eagerly")
@@ -111,3 +111,20 @@ def test_unwritable_folder_is_named(tmp_path: Path) -> None:
         lock_folder(tmp_path / "gone", ""),
     ):
         pass
+
+
+def test_is_locked(tmp_path: Path) -> None:
+    assert is_locked(tmp_path) is False
+    with lock_folder(tmp_path, "in use"):
+        assert is_locked(tmp_path) is True
+    assert is_locked(tmp_path) is False
+
+
+def test_a_look_at_the_lock_does_not_refuse_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`plot --watch` holds the lock for a moment when it looks whether the run goes on."""
+    (tmp_path / ".lock").touch()
+    look = (tmp_path / ".lock").open()
+    fcntl.flock(look, fcntl.LOCK_SH)
+    monkeypatch.setattr("sb_dqn.cli.train.folder_lock.time.sleep", lambda seconds: look.close())
+    with lock_folder(tmp_path, "in use"):
+        assert look.closed

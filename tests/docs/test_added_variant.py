@@ -149,7 +149,10 @@ class Changed(QLearning):
         (lambda loss, facts: loss, "Changed must return the loss of each row .* got Tensor"),
         (lambda loss, facts: (loss, facts, 3), "Changed must return the loss of each row .* got tuple"),
         (lambda loss, facts: (loss, None), "must return the loss of each row"),
-        (lambda loss, facts: (loss, {}), r"must return every extra in its reports, got \[\] without \['q_mean'\]"),
+        (
+            lambda loss, facts: (loss, {}),
+            r"must return every extra in its reports, got \[\] without \['q_mean', 'td_error'\]",
+        ),
         (
             lambda loss, facts: (loss.mean(), facts),
             r"loss of Changed must have shape \[8\], got \[\]",

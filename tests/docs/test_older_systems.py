@@ -76,7 +76,7 @@ OPTIONS = {
 """What those systems document and take, by section of the page."""
 
 LOGGED = {
-    "train/loss", "train/grad_norm", "train/q_mean", "train/n_updates", "time/total_timesteps", "time/time_elapsed",
+    "train/loss", "train/grad_norm", "train/q_mean", "train/td_error", "train/n_updates", "time/total_timesteps", "time/time_elapsed",
     "time/episodes", "time/fps", "time/iterations", "rollout/ep_rew_mean", "rollout/ep_len_mean", "eval/mean_reward",
     "eval/mean_ep_length", "train/policy_loss", "train/entropy_loss",
 }  # fmt: skip

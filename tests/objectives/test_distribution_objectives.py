@@ -73,6 +73,9 @@ def test_c51_by_worked_numbers(priority: str, expected: float, mode: Mode) -> No
     assert loss.item() == pytest.approx(1.6094379124, abs=1e-6)  # the target network selects HUMP; decoy: LOW
     assert result.item() == pytest.approx(expected, abs=1e-6)
     assert q_mean.item() == pytest.approx(0.0, abs=1e-6)
+    _, facts = objective(online, target, one_row(0.3, 0.9))
+    # a mean of 0; the target is 0.3 plus 0.9 times HUMP, whose last atom at 1.2 is clipped to 1
+    assert facts["td_error"].item() == pytest.approx(0.3 - 0.1 * 0.2, abs=1e-6)
 
 
 def test_double_c51_evaluates_the_action_of_the_online_net() -> None:
@@ -132,6 +135,8 @@ def test_quantiles_by_worked_numbers(kappa: float, expected: float, mode: Mode) 
     assert loss.tolist() == pytest.approx([expected])
     assert priority.tolist() == [2.5]
     assert q_mean.item() == 1.5
+    _, facts = objective(online, target, one_row(1.0, 0.5))
+    assert facts["td_error"].item() == 2.0  # means 1.5 and -0.5; decoy: 2.5, the mean over pairs
 
 
 def fractions(numbers: list[list[list[float]]], widths: list[float]) -> Table:
@@ -165,6 +170,9 @@ def test_fractions_by_worked_numbers(entropy_coef: float) -> None:
     assert loss.item() == pytest.approx(1.3125)
     assert facts["priority"].item() == pytest.approx(13 / 4)
     assert facts["q_mean"].item() == 1.5
+    assert facts["td_error"].item() == pytest.approx(
+        0.875
+    )  # 1.5 against -3.5 / 4 + 2 * 3 / 4; decoy: equal weights 2.25
     parameters: Any = [online.inner, online.entropy]
     inner_gradient, entropy_gradient = torch.autograd.grad(loss.sum(), parameters, materialize_grads=True)
     assert inner_gradient.tolist() == [1.0]  # 2 * 2 - 3 - 0; neither gradient changes the value of the loss

@@ -143,6 +143,7 @@ def test_the_loss(double_q: bool, loss: str, expected: list[float]) -> None:
     torch.testing.assert_close(result, torch.tensor(expected))
     torch.testing.assert_close(facts["priority"], torch.tensor([5.505 if double_q else 1.05, 1.0]))
     assert facts["q_mean"].item() == 4.5
+    assert facts["td_error"].item() == pytest.approx(3.2525 if double_q else 1.025)
     assert not facts["priority"].requires_grad
     assert not facts["q_mean"].requires_grad
 

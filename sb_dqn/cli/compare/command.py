@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
 from itertools import combinations
 from pathlib import Path
 from threading import Thread
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sb_dqn.cli.compare.folder import COMPARISON, Setup, read_comparison, reject_run_folder, write_comparison
+from sb_dqn.cli.train.command import bar_wanted
 
 if TYPE_CHECKING:
     from sb_dqn.cli.compare.jobs import Failure, Job
@@ -82,6 +83,11 @@ TABLE = "comparison.md"
 @click.option("--jobs", "-j", type=click.IntRange(1), default=1, show_default=True, help="Number of runs at a time.")
 @click.option("--device", default="auto", show_default=True)
 @click.option(
+    "--progress/--no-progress",
+    default=None,
+    help="Live table of the runs. Default: in a terminal; without it, a line for each finished run.",
+)
+@click.option(
     "--out",
     type=click.Path(path_type=Path, file_okay=False),
     help="Folder of the comparison. Default: runs/compare_ENV.",
@@ -93,6 +99,7 @@ def compare(
     steps: int | None,
     jobs: int,
     device: str,
+    progress: bool | None,
     out: Path | None,
     **setup_options: Any,
 ) -> None:
@@ -130,8 +137,10 @@ def compare(
         time_report = TimeReport(missing)
         if missing and available_cores() > jobs:
             Thread(target=_import_for_report, daemon=True).start()
+        shown = missing if bar_wanted(progress) else []
         try:
-            failures = run_jobs(missing, jobs, lambda job: _print_result(job, all_jobs))
+            with _live_table(setup, shown) as on_poll:
+                failures = run_jobs(missing, jobs, lambda job: _print_result(job, all_jobs), on_poll)
         except KeyboardInterrupt:
             click.echo(f"\n{_stop_message(missing)}")
             sys.exit(130)
@@ -143,6 +152,15 @@ def compare(
         _report(out, jobs, failures)
     if failures:
         sys.exit(1)
+
+
+def _live_table(setup: Setup, jobs: Sequence[Job]) -> AbstractContextManager[Callable[[Collection[Job]], None]]:
+    """Returns a live table of the jobs, or without jobs a context that shows nothing."""
+    from sb_dqn.cli.compare.live_table import live_table
+
+    if not jobs:
+        return nullcontext(lambda running: None)
+    return live_table(setup.env_id, jobs, setup.steps)
 
 
 def _make_setup(

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -70,7 +70,12 @@ class Failure:
     reason: str
 
 
-def run_jobs(jobs: Sequence[Job], n_parallel: int, on_done: Callable[[Job], None]) -> list[Failure]:
+def run_jobs(
+    jobs: Sequence[Job],
+    n_parallel: int,
+    on_done: Callable[[Job], None],
+    on_poll: Callable[[Collection[Job]], None] = lambda running: None,
+) -> list[Failure]:
     """Runs all jobs, `n_parallel` at a time, and calls `on_done` for each that finished.
 
     If a core is free, the process of the next job is started ahead: it imports its modules, which takes seconds, and waits.
@@ -80,6 +85,7 @@ def run_jobs(jobs: Sequence[Job], n_parallel: int, on_done: Callable[[Job], None
         jobs: runs to start or resume.
         n_parallel: number of runs at a time.
         on_done: called with each finished job.
+        on_poll: called several times a second with the jobs that run.
 
     Returns:
         The jobs that failed.
@@ -97,6 +103,7 @@ def run_jobs(jobs: Sequence[Job], n_parallel: int, on_done: Callable[[Job], None
                 waiting.popleft()
             for process in list(started)[:n_parallel]:
                 _send_start(process)
+            on_poll(list(started.values())[:n_parallel])
             time.sleep(_POLL_INTERVAL)
             for process in [process for process in started if process.poll() is not None]:
                 job = started.pop(process)

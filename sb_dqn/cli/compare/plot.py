@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 
 from sb_dqn.cli.compare.statistics import Estimate, Points, mean_band
+from sb_dqn.cli.plots.figures import line_style
 from sb_dqn.plotting import new_figure, read_curve, save_figure
-
-COLORS = [f"C{number}" for number in range(10)]
 
 
 def eval_curves(folders: Sequence[Path]) -> tuple[Points, Points]:
@@ -46,7 +45,7 @@ def draw(
     figure = new_figure(11, 4.8)
     left, right = figure.subplots(1, 2, width_ratios=[2.2, 1])
     for number, (label, folders) in enumerate(runs.items()):
-        _draw_curve(left, label, COLORS[number % len(COLORS)], "-" if number < len(COLORS) else "--", folders)
+        _draw_curve(left, label, line_style(number), folders)
     left.set_xlabel("environment steps")
     left.set_ylabel(f"mean return, {unit} [game score]")
     several_seeds = any(len(folders) > 1 for folders in runs.values())
@@ -57,7 +56,7 @@ def draw(
         left.legend(loc="best", fontsize="small")
     heights = np.arange(len(estimates))[::-1]
     for number, (height, estimate) in enumerate(zip(heights, estimates.values(), strict=True)):
-        color = COLORS[number % len(COLORS)]
+        color = line_style(number)["color"]
         if estimate.interval is not None:
             right.plot(estimate.interval, [height, height], color=color, lw=6, alpha=0.35, solid_capstyle="butt")
         right.plot(estimate.value, height, "o", color=color, ms=6)
@@ -67,11 +66,11 @@ def draw(
     save_figure(figure, path)
 
 
-def _draw_curve(axes: Any, label: str, color: str, line: str, folders: Sequence[Path]) -> None:
+def _draw_curve(axes: Any, label: str, looks: Mapping[str, str], folders: Sequence[Path]) -> None:
     curves, steps = eval_curves(folders)
     if not len(steps):
         return
     mean, low, high = mean_band(curves, np.random.default_rng(0))
-    axes.plot(steps, mean, line, color=color, lw=1.8, label=f"{label} ({len(folders)})")
+    axes.plot(steps, mean, lw=1.8, label=f"{label} ({len(folders)})", **looks)
     if len(folders) > 1:
-        axes.fill_between(steps, low, high, color=color, alpha=0.18, lw=0)
+        axes.fill_between(steps, low, high, color=looks["color"], alpha=0.18, lw=0)

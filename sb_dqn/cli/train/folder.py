@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import csv
+import os
 import platform
 import re
 import shlex
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from importlib import metadata
@@ -59,6 +61,23 @@ def versions() -> dict[str, str]:
     }
 
 
+def machine(device: Any) -> dict[str, Any]:
+    """Returns the processor, its number of logical cores, and the name of a CUDA device."""
+    import torch
+
+    facts = {"cpu": _processor(), "cores": os.cpu_count(), "device": str(device)}
+    return facts | ({"gpu": torch.cuda.get_device_name(device)} if torch.device(device).type == "cuda" else {})
+
+
+def _processor() -> str:
+    """Returns the name of the processor, on Linux with its model."""
+    with suppress(OSError):
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+        if match := re.search(r"^model name\s*:\s*(.+)$", text, re.M):
+            return match[1].strip()
+    return platform.processor() or platform.machine()
+
+
 def write_config(folder: Path, config: Mapping[str, Any]) -> None:
     """Writes `config.yaml` atomically.
 
@@ -72,7 +91,7 @@ def write_config(folder: Path, config: Mapping[str, Any]) -> None:
         "command": shlex.join(["sb-dqn", *sys.argv[1:]]),
         "started": datetime.now(timezone.utc).isoformat(timespec="seconds"),
     }
-    content = _plain_data({**config, **origin, **config})
+    content = plain_data({**config, **origin, **config})
     write_atomically(folder / CONFIG, yaml.safe_dump(content, sort_keys=False, default_flow_style=None, width=120))
 
 
@@ -142,10 +161,10 @@ def _suggest(paths: list[str], searched: Path) -> str:
     return f"Use one of {', '.join(paths[-5:])}." if paths else f"Train a model first: {searched} has none."
 
 
-def _plain_data(value: Any) -> Any:
+def plain_data(value: Any) -> Any:
     """Returns `value` as plain data for YAML; other objects are converted to text."""
     if isinstance(value, Mapping):
-        return {str(key): _plain_data(inner) for key, inner in value.items()}
+        return {str(key): plain_data(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain_data(inner) for inner in value]
+        return [plain_data(inner) for inner in value]
     return value if value is None or type(value) in (bool, int, float, str) else str(value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -11,6 +12,8 @@ from typing import IO
 import click
 
 LOCK = ".lock"
+RETRY = 0.05
+"""Seconds before a lock is tried once more."""
 
 
 @contextmanager
@@ -35,7 +38,11 @@ def lock_folder(folder: Path, message: str, with_children: bool = False) -> Iter
         return
     with _open_lock_file(folder / LOCK) as file:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                time.sleep(RETRY)  # `is_locked` holds a lock for a moment
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise click.UsageError(message) from None
         except OSError:  # a file system without locks
@@ -48,6 +55,24 @@ def lock_folder(folder: Path, message: str, with_children: bool = False) -> Iter
             if not with_children:
                 with suppress(OSError):
                     fcntl.flock(file, fcntl.LOCK_UN)  # a process forked meanwhile has the file open, too
+
+
+def is_locked(folder: Path) -> bool | None:
+    """Returns True if a process holds the lock of `folder`; None if that cannot be known here."""
+    try:
+        import fcntl
+    except ImportError:  # not a POSIX system
+        return None
+    try:
+        with (folder / LOCK).open() as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)  # released when the file is closed
+    except BlockingIOError:
+        return True
+    except FileNotFoundError:
+        return False
+    except OSError:  # not readable, or a file system without locks
+        return None
+    return False
 
 
 def _open_lock_file(path: Path) -> IO[str]:

@@ -29,6 +29,7 @@ from sb_dqn.cli.train.folder import (
     MODEL,
     SavedRun,
     drop_rows,
+    machine,
     new_run_folder,
     read_config,
     write_config,
@@ -55,6 +56,7 @@ def start_run(plan: Plan, root: Path, options: RunOptions) -> Path:
         config = with_evaluations(plan.config(policy), options, plan.n_timesteps, new_steps=True)
         if model.world_size > 1:
             config["learners"] = model.world_size
+        config["machine"] = machine(model.device)
         write_config(folder, config)
         _print_plan(plan, folder)
         _fit(model, folder, config, plan.n_timesteps, options)
@@ -233,6 +235,7 @@ def conclude(model: Any, folder: Path, config: Mapping[str, Any], bar: bool) -> 
     for command, meaning in (
         (f"enjoy {folder}", "watch the agent play; --video film.mp4 records a video"),
         (f"evaluate {folder} --episodes 100", "a more precise mean return"),
+        (f"report {folder}", "one HTML page with curves, settings and results"),
         (f"resume {folder} --timesteps {max(config['n_timesteps'] // 2, 1)}", "train further"),
         (f"train {config['algorithm']} {config['env_id']} --set learning_rate=3e-4", "try another setting"),
     ):

@@ -1,0 +1,1 @@
+"""The command `sb-dqn plot`: learning curve of a run, and aggregate plots of many runs on many environments."""

@@ -1,0 +1,88 @@
+"""Aggregate statistics over runs and environments with stratified bootstrap intervals.
+
+The definitions are those of Agarwal et al. 2021 (arXiv:2108.13264) and their package rliable: scores are `[R, M]` for R runs on
+each of M environments, runs are resampled on each environment separately, and intervals are percentiles. The computation is in
+NumPy with a fixed seed, so that a picture drawn again is the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from sb_dqn.cli.compare.statistics import Estimate, Points, interquartile_mean, percentiles, resample
+
+RESAMPLES = 10_000
+"""Bootstrap resamples of a single number."""
+BAND_RESAMPLES = 2_000
+"""Bootstrap resamples of a curve or profile, as rliable recommends for profiles."""
+
+
+@dataclass(frozen=True)
+class Band:
+    """Curve with a pointwise 95 % interval; `low` and `high` are None for one run on each environment."""
+
+    value: Points
+    """`[T]`."""
+    low: Points | None
+    high: Points | None
+
+
+def aggregate_iqm(scores: Points) -> Estimate:
+    """Returns the interquartile mean over all runs and environments of `scores` `[R, M]`."""
+    value = float(interquartile_mean(scores.reshape(-1)))
+    if len(scores) < 2:
+        return Estimate(value, None)
+    drawn = resample(scores, np.random.default_rng(0), RESAMPLES).reshape(RESAMPLES, -1)
+    low, high = percentiles(interquartile_mean(drawn))
+    return Estimate(value, (float(low), float(high)))
+
+
+def iqm_curve(curves: Points) -> Band:
+    """Returns the interquartile mean of `curves` `[R, M, T]` at each of T points; whole runs are resampled."""
+    runs, tasks, points = curves.shape
+    value = interquartile_mean(curves.reshape(-1, points), axis=0)
+    if runs < 2:
+        return Band(value, None, None)
+    drawn = np.random.default_rng(0).integers(runs, size=(BAND_RESAMPLES, runs, tasks))
+    bounds = [
+        percentiles(interquartile_mean(curves[drawn, np.arange(tasks), point].reshape(BAND_RESAMPLES, -1)))
+        for point in range(points)
+    ]
+    low, high = np.array(bounds).T
+    return Band(value, low, high)
+
+
+def performance_profile(scores: Points, thresholds: Points) -> Band:
+    """Returns the fraction of the runs of `scores` `[R, M]` above each of T thresholds (the run-score distribution)."""
+    above = (scores[..., None] > thresholds).reshape(-1, len(thresholds)).astype(np.float64)
+    if len(scores) < 2:
+        return Band(above.mean(axis=0), None, None)
+    counts = _draw_counts(scores, np.random.default_rng(0), BAND_RESAMPLES)
+    low, high = percentiles(counts.reshape(BAND_RESAMPLES, -1) @ above / scores.size)
+    return Band(above.mean(axis=0), low, high)
+
+
+def probability_of_improvement(first: Points, second: Points) -> Estimate:
+    """Returns the probability that a run of `first` `[R, M]` scores higher than one of `second` `[S, M]` on a random environment.
+
+    It is the mean over environments of U / (R * S) with the Mann-Whitney statistic U; a tie counts one half. The interval
+    resamples the runs of both.
+    """
+    wins = (first[:, None] > second) + 0.5 * (first[:, None] == second)  # [R, S, M]
+    value = float(wins.mean())
+    if min(len(first), len(second)) < 2:
+        return Estimate(value, None)
+    rng = np.random.default_rng(0)
+    counts, other = _draw_counts(first, rng, RESAMPLES), _draw_counts(second, rng, RESAMPLES)
+    low, high = percentiles(np.einsum("crm,rsm,csm->c", counts, wins, other, optimize=True) / wins.size)
+    return Estimate(value, (float(low), float(high)))
+
+
+def _draw_counts(scores: Points, rng: np.random.Generator, count: int) -> Points:
+    """Returns how often each run of `scores` `[R, M]` is in each of `count` stratified resamples, `[count, R, M]`."""
+    runs, tasks = scores.shape
+    drawn = rng.multinomial(runs, np.full(runs, 1 / runs), size=(count, tasks))
+    counts: Points = drawn.transpose(0, 2, 1).astype(np.float64)
+    return counts

@@ -1,0 +1,222 @@
+"""The kinds of aggregate plots: from runs to a figure and the numbers in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from sb_dqn.cli.compare.statistics import Estimate, Points
+from sb_dqn.cli.plots.aggregate import aggregate_iqm, iqm_curve, performance_profile, probability_of_improvement
+from sb_dqn.cli.plots.figures import Style, draw_curves, draw_estimates, draw_profiles, number_text
+from sb_dqn.cli.plots.normalization import Normalization, make_normalization
+from sb_dqn.cli.plots.runs import Grid, Run, make_grid
+from sb_dqn.errors import ConfigurationError, nearest
+
+
+@dataclass(frozen=True)
+class Request:
+    """Options of an aggregate plot."""
+
+    kind: str
+    """A key of `KINDS`."""
+    style: Style
+    normalize: str | None = None
+    """Choice of `make_normalization`."""
+    baseline: str | None = None
+    """Label that the others are compared with; None: the first one."""
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A figure, its numbers as lines of text, and notes on the runs in it."""
+
+    figure: Any
+    lines: Sequence[str]
+    notes: Sequence[str]
+
+
+def draw(runs: Sequence[Run], request: Request) -> Drawing:
+    """Draws an aggregate plot of runs; matplotlib's settings must be those of the style.
+
+    Raises:
+        ConfigurationError: the runs do not suffice for the plot, or the normalization does not suit the environments.
+    """
+    curves = request.kind == "curves"
+    suffices = [len(run.evaluations[0]) > 0 if curves else run.score is not None for run in runs]
+    usable = [run for run, enough in zip(runs, suffices, strict=True) if enough]
+    notes = [
+        f"{run.name} is left out: it has no {'evaluation' if curves else 'result of final episodes'} yet"
+        for run, enough in zip(runs, suffices, strict=True)
+        if not enough
+    ]
+    if not usable:
+        raise ConfigurationError(
+            f"--kind {request.kind} must be used with runs that have {'evaluations' if curves else 'finished final episodes'}, got "
+            f"{len(runs)} without. Wait for them, or train with {'--eval-freq' if curves else '--final-episodes'} above 0."
+        )
+    grid = make_grid(usable, f" Note: {'; '.join(notes[:3])}." if notes else "")
+    figure, lines = KINDS[request.kind](grid, request)
+    return Drawing(figure, lines, [*notes, *_length_notes(grid, request.kind)])
+
+
+def _curves(grid: Grid, request: Request) -> tuple[Any, list[str]]:
+    """Draws the interquartile mean of the evaluations over env steps, or over the share of the training."""
+    normalization = _normalization(grid, request)
+    budgets = [
+        max(run.steps for label in grid.labels for run in grid.runs[label][task]) for task in range(_tasks(grid))
+    ]
+    percent = len(set(budgets)) > 1
+    curves = {}
+    for label in grid.labels:
+        positions, values = _interpolate(grid.runs[label], budgets, normalization)
+        curves[label] = (positions * (1 if percent else budgets[0]), iqm_curve(values))
+    xlabel = "share of the training steps" if percent else "environment steps"
+    title = f"{_subject(grid)}: {_interval(grid)}"
+    figure = draw_curves(request.style, curves, xlabel, f"IQM of the {normalization.label}", title, percent)
+    lines = []
+    for label, (positions, band) in curves.items():
+        interval = None if band.low is None or band.high is None else (float(band.low[-1]), float(band.high[-1]))
+        end = f"{positions[-1]:.0%} of the training" if percent else f"{positions[-1]:,.0f} env steps"
+        lines.append(f"{label}: IQM {_text(Estimate(float(band.value[-1]), interval))} after {end}")
+    return figure, lines
+
+
+def _interpolate(
+    tasks: Sequence[Sequence[Run]], budgets: Sequence[int], normalization: Normalization
+) -> tuple[Points, Points]:
+    """Returns positions `[T]`, as fractions of the budget of each environment, and scores `[R, M, T]` at them.
+
+    The positions are those of the run with the fewest evaluations, up to the end of the shortest run.
+    """
+    places = [[run.evaluations[0] / budget for run in runs] for runs, budget in zip(tasks, budgets, strict=True)]
+    every = [place for row in places for place in row]
+    first, last = max(place[0] for place in every), min(place[-1] for place in every)
+    positions = np.unique(np.clip(min(every, key=len), min(first, last), last))
+    scores = [
+        [
+            np.interp(positions, place, normalization.apply(run.env_id, run.evaluations[1]))
+            for run, place in zip(runs, row, strict=True)
+        ]
+        for runs, row in zip(tasks, places, strict=True)
+    ]
+    return positions, np.array(scores).transpose(1, 0, 2)
+
+
+def _iqm(grid: Grid, request: Request) -> tuple[Any, list[str]]:
+    """Draws the interquartile mean of the final scores."""
+    normalization = _normalization(grid, request)
+    estimates = {label: aggregate_iqm(_final_scores(grid, label, normalization)) for label in grid.labels}
+    title, xlabel = f"{_subject(grid)}: {_interval(grid)}", f"IQM of the final {normalization.label}"
+    figure = draw_estimates(request.style, estimates, range(len(estimates)), xlabel, title)
+    return figure, [f"{label}: IQM {_text(estimate)}" for label, estimate in estimates.items()]
+
+
+def _profile(grid: Grid, request: Request) -> tuple[Any, list[str]]:
+    """Draws the fraction of runs whose final score is above each threshold."""
+    normalization = _normalization(grid, request)
+    scores = {label: _final_scores(grid, label, normalization) for label in grid.labels}
+    every = np.unique(
+        np.concatenate([values.reshape(-1) for values in scores.values()])
+    )  # where the profiles have steps
+    margin = 0.02 * (every[-1] - every[0]) or 1.0
+    thresholds = np.concatenate([[every[0] - margin], every, [every[-1] + margin]])
+    profiles = {label: performance_profile(values, thresholds) for label, values in scores.items()}
+    figure = draw_profiles(
+        request.style, thresholds, profiles, f"final {normalization.label}", f"{_subject(grid)}: {_interval(grid, '')}"
+    )
+    return figure, [f"{label}: median {number_text(float(np.median(values)))}" for label, values in scores.items()]
+
+
+def _improvement(grid: Grid, request: Request) -> tuple[Any, list[str]]:
+    """Draws the probability that a run scores higher than one of the baseline."""
+    if len(grid.labels) < 2:
+        raise ConfigurationError(
+            f"--kind improvement must be used with two or more algorithms, got {grid.labels[0]} only. Pass the runs of another one."
+        )
+    baseline = grid.labels[0] if request.baseline is None else request.baseline
+    if baseline not in grid.labels:
+        raise ConfigurationError(
+            f"--baseline must be one of {', '.join(grid.labels)}, got {baseline!r}. Use one of them."
+            f"{nearest(baseline, grid.labels)}"
+        )
+    raw = Normalization("return", {})  # which of two returns is higher does not depend on their scale
+    scores = {label: _final_scores(grid, label, raw) for label in grid.labels}
+    estimates = {
+        label: probability_of_improvement(values, scores[baseline])
+        for label, values in scores.items()
+        if label != baseline
+    }
+    title, numbers = f"{_subject(grid)}: {_interval(grid, '')}", [grid.labels.index(label) for label in estimates]
+    figure = draw_estimates(request.style, estimates, numbers, f"P(score > {baseline})", title, chance=0.5)
+    return figure, [f"P({label} > {baseline}) = {_text(estimate)}" for label, estimate in estimates.items()]
+
+
+KINDS: Mapping[str, Callable[[Grid, Request], tuple[Any, list[str]]]] = {
+    "curves": _curves,
+    "iqm": _iqm,
+    "profile": _profile,
+    "improvement": _improvement,
+}
+
+
+def _normalization(grid: Grid, request: Request) -> Normalization:
+    """Returns the normalization; the returns of all evaluations and final episodes define the range of minmax."""
+    returns: dict[str, Points] = {}
+    for task, env_id in enumerate(grid.env_ids):
+        runs = [run for label in grid.labels for run in grid.runs[label][task]]
+        finals = [run.score for run in runs if run.score is not None]
+        returns[env_id] = np.concatenate([*(run.evaluations[1] for run in runs), np.array(finals, np.float64)])
+    return make_normalization(request.normalize, returns)
+
+
+def _final_scores(grid: Grid, label: str, normalization: Normalization) -> Points:
+    """Returns the normalized final scores of a label, `[R, M]`."""
+    columns = [
+        normalization.apply(env_id, np.array([run.score for run in runs], np.float64))
+        for env_id, runs in zip(grid.env_ids, grid.runs[label], strict=True)
+    ]
+    return np.stack(columns, axis=1)
+
+
+def _length_notes(grid: Grid, kind: str) -> list[str]:
+    """Returns notes on runs of different lengths, and on curves that end with an unfinished run."""
+    notes = []
+    for task, env_id in enumerate(grid.env_ids):
+        runs = [run for label in grid.labels for run in grid.runs[label][task]]
+        lengths = {run.steps: run for run in runs}
+        if len(lengths) > 1 and kind != "curves":
+            (short, one), (long, other) = min(lengths.items()), max(lengths.items())
+            notes.append(
+                f"the runs on {env_id} differ in length: {one.label} has {short:,} env steps, {other.label} {long:,}"
+            )
+        if kind == "curves":
+            notes += [
+                f"{run.name} is not finished: the curve of {run.label} ends where its shortest run ends"
+                for run in runs
+                if not run.result.finished
+            ]
+    return notes
+
+
+def _tasks(grid: Grid) -> int:
+    return len(grid.env_ids)
+
+
+def _subject(grid: Grid) -> str:
+    """Returns the environments as text: their names, or their number if there are more than two."""
+    return ", ".join(grid.env_ids) if _tasks(grid) <= 2 else f"{_tasks(grid)} environments"
+
+
+def _interval(grid: Grid, statistic: str = "interquartile mean, ") -> str:
+    """Returns what is drawn and from how many seeds, for the title."""
+    counts = sorted({grid.count(label) for label in grid.labels})
+    seeds = f"{counts[0]} to {counts[-1]} seeds" if len(counts) > 1 else f"{counts[0]} seed{'s' * (counts[0] > 1)}"
+    return f"{statistic}{seeds}, {'95 % bootstrap intervals' if counts[-1] > 1 else 'no interval'}"
+
+
+def _text(estimate: Estimate) -> str:
+    bounds = "" if estimate.interval is None else f" [{', '.join(map(number_text, estimate.interval))}]"
+    return f"{number_text(estimate.value)}{bounds}"

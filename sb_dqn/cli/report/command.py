@@ -1,0 +1,105 @@
+"""The command `sb-dqn report`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from sb_dqn.cli.report.runs import Group
+
+REPORT = "report.html"
+
+
+@click.command(short_help="Write an HTML page about a run or a comparison.")
+@click.argument("paths", metavar="RUN...", type=click.Path(path_type=Path), nargs=-1, required=True)
+@click.option(
+    "--out", "-o", type=click.Path(path_type=Path), metavar="FILE", help="An .html file. Default: report.html in RUN."
+)
+@click.option("--film", is_flag=True, help="Record a greedy episode first, as film.mp4 in the folder of the run.")
+@click.option("--best", is_flag=True, help="Film the best model of the evaluations during training.")
+def report(paths: tuple[Path, ...], out: Path | None, film: bool, best: bool) -> None:
+    """Write one HTML page about RUN, during or after training: curves, film, settings, versions and results.
+
+    RUN is the folder of a run, of a comparison, or one with several runs. The page needs no other file and no network.
+    Several runs are compared; of those that differ by the seed only, mean and interval are drawn.
+
+    \b
+    sb-dqn report runs/dqn_CartPole-v1_1 --film
+    sb-dqn report runs/compare_CartPole-v1
+    sb-dqn report runs/dqn_CartPole-v1_1 runs/ppo_CartPole-v1_1 --out report.html
+    """
+    from sb_dqn.cli.report.page import render
+    from sb_dqn.cli.report.runs import find_folders, group_runs, read_run
+
+    if best and not film:
+        raise click.UsageError("--best must be used with --film, got no --film. Add it, or remove --best.")
+    folders = find_folders(paths)
+    target = _check_target(out or _folder_of(paths) / REPORT)
+    groups = group_runs(read_run(folder) for folder in folders)
+    if film:
+        _record([group for same in groups.values() for group in same], best)
+    page = render(groups)
+    _write(target, page)
+    click.echo(target)
+
+
+def _folder_of(paths: Sequence[Path]) -> Path:
+    """Returns the folder itself, or the one that has all of several."""
+    return paths[0] if len(paths) == 1 else Path(os.path.commonpath([path.absolute() for path in paths]))
+
+
+def _check_target(target: Path) -> Path:
+    """Checks that the page can be written without the loss of another file.
+
+    Raises:
+        ConfigurationError: the ending is not .html, or the folder does not exist.
+        click.BadParameter: there is a file that is no report.
+    """
+    from sb_dqn.checks import check_output_path
+    from sb_dqn.cli.report.page import GENERATOR
+
+    check_output_path(target, "report", [".html", ".htm"])
+    mark = f'name="generator" content="{GENERATOR}'
+    if target.exists() and (not target.is_file() or mark not in target.read_text("utf-8", errors="replace")[:1000]):
+        raise click.BadParameter(
+            f"must be a new file or an earlier report, got {target}, another file. Choose another name.",
+            param_hint="--out",
+        )
+    return target
+
+
+def _record(groups: Sequence[Group], best: bool) -> None:
+    """Records a film of the typical run of each group; of several groups, those without a model are named and left out."""
+    from sb_dqn.cli.report.film import record_film
+    from sb_dqn.cli.report.page import typical_run
+    from sb_dqn.cli.train.folder import BEST, MODEL
+
+    name = BEST if best else MODEL
+    for group in groups:
+        saved = [run for run in group.runs if (run.folder / name).is_file()]
+        if saved or len(groups) == 1:
+            click.echo(record_film(typical_run(saved or group.runs), best))
+        else:
+            click.echo(f"no film of {group.label}: it has no {name} yet")
+
+
+def _write(target: Path, page: str) -> None:
+    """Writes the page, complete or not at all.
+
+    Raises:
+        ConfigurationError: the file cannot be written.
+    """
+    from sb_dqn.cli.train.result_file import write_atomically
+    from sb_dqn.errors import ConfigurationError
+
+    try:
+        write_atomically(target, page)
+    except OSError as error:
+        raise ConfigurationError(
+            f"{target} cannot be written: {error.strerror or error}. Choose another file with --out."
+        ) from error

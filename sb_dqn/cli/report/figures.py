@@ -1,0 +1,207 @@
+"""Charts of a report: learning curves, scores, and the quantities of the log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from sb_dqn.cli.compare.plot import eval_curves
+from sb_dqn.cli.compare.statistics import mean_band
+from sb_dqn.cli.report.chart import Chart, Points, Series, draw_chart, thinned
+from sb_dqn.cli.report.runs import CLOCK, Group, Run
+from sb_dqn.plotting import running_mean
+
+GRID = 160
+"""Places at which the curves of several runs are averaged."""
+SPEED_WINDOWS = 40
+"""Windows over which the speed of a run is measured."""
+TITLES = {
+    "train/q_mean": ("Q-value", "mean of a batch"),
+    "train/td_error": ("TD error", "mean absolute, of a batch"),
+    "train/loss": ("Loss", "of the latest updates"),
+    "train/grad_norm": ("Gradient norm", "before clipping"),
+    "rollout/exploration_rate": ("Exploration rate", "epsilon"),
+    "train/learning_rate": ("Learning rate", ""),
+    "rollout/success_rate": ("Success rate", "of the latest episodes"),
+    "eval/success_rate": ("Success rate of evaluations", ""),
+    "train/entropy_loss": ("Entropy loss", ""),
+    "train/ent_coef": ("Entropy coefficient", ""),
+    "train/approx_kl": ("KL divergence", "of a rollout's updates"),
+    "train/explained_variance": ("Explained variance", "by the critic"),
+}
+"""Heading and explanation of logged quantities; others have their names."""
+LEFT_OUT = {"train/n_updates", "rollout/ep_rew_mean", "rollout/ep_len_mean", "eval/mean_reward", "eval/mean_ep_length"}
+"""Columns that other charts show or that only count."""
+MAYBE_LOG = {"train/td_error", "train/loss", "train/grad_norm", "train/critic_loss"}
+
+Values = Callable[[Run], tuple[Points, Points]]
+"""Function that returns the env steps and the values of a quantity of a run."""
+
+
+def learning_curve(run: Run) -> Chart | None:
+    """Draws each episode, their running mean, and the evaluations with the standard deviation of their episodes."""
+    curve = run.curve
+    window = _window(curve.returns)
+    mean, spread = curve.eval_returns.mean(1), curve.eval_returns.std(1)
+    titles = [
+        f"step {step:,.0f}: {value:.1f} ± {sd:.1f}"
+        for step, value, sd in zip(curve.eval_steps, mean, spread, strict=True)
+    ]
+    series = [
+        Series("cloud", curve.steps, curve.returns, color=0),
+        Series("line", curve.steps, running_mean(curve.returns, window), color=0),
+        Series("bars", curve.eval_steps, mean - spread, mean + spread, color=1),
+        Series("line", curve.eval_steps, mean, color=1),
+        Series("marks", curve.eval_steps, mean, color=1, titles=titles),
+    ]
+    legend = [("cloud c0", "episodes of training"), ("line c0", f"mean of the last {window}")]
+    if len(mean):
+        number = curve.eval_returns.shape[1]
+        legend.append(("line c1", f"greedy evaluation, mean ± sd of {number} episode{'s' * (number > 1)}"))
+    return draw_chart("Return of an episode", series, note="game score", wide=True, legend=legend, x_end=run.steps)
+
+
+def evaluation_chart(groups: Sequence[Group]) -> Chart | None:
+    """Draws the evaluations of each run, and their mean over seeds with its bootstrap interval."""
+    series: list[Series] = []
+    for number, group in enumerate(groups):
+        runs = [run for run in group.drawn if len(run.curve.eval_steps)]
+        if not runs:
+            continue
+        curves, steps = eval_curves([run.folder for run in runs])
+        mean, low, high = mean_band(curves, np.random.default_rng(0))
+        if len(runs) > 1:
+            series.append(Series("band", steps, low, high, color=number))
+            series += [Series("line", steps, curve, color=number, faint=True) for curve in curves]
+        titles = [f"{group.label}, step {step:,.0f}: {value:.1f}" for step, value in zip(steps, mean, strict=True)]
+        series += [
+            Series("line", steps, mean, color=number),
+            Series("marks", steps, mean, color=number, titles=titles),
+        ]
+    note = (
+        "mean over seeds, 95 % bootstrap interval, and each seed" if _several(groups) else "one seed each, no interval"
+    )
+    return draw_chart("Return of greedy evaluations", series, note=note, wide=True, x_end=_end(groups))
+
+
+def training_chart(groups: Sequence[Group]) -> Chart | None:
+    """Draws the mean over seeds of the running mean of the episodes, with its bootstrap interval."""
+
+    def smoothed(run: Run) -> tuple[Points, Points]:
+        return run.curve.steps, running_mean(run.curve.returns, _window(run.curve.returns))
+
+    series: list[Series] = []
+    for number, group in enumerate(groups):
+        steps, curves = on_grid(group.drawn, smoothed)
+        if len(curves):
+            mean, low, high = mean_band(curves, np.random.default_rng(0))
+            series += [Series("band", steps, low, high, color=number)] if len(curves) > 1 else []
+            series.append(Series("line", steps, mean, color=number))
+    interval = "; mean over seeds and 95 % bootstrap interval" if _several(groups) else ""
+    note = f"running mean of the episodes, with exploration{interval}"
+    return draw_chart("Return while training", series, note=note, wide=True, x_end=_end(groups))
+
+
+def log_charts(groups: Sequence[Group]) -> list[Chart]:
+    """Draws episode lengths, speed, and each quantity of the log that changes; the mean over seeds and their range."""
+    runs = [run for group in groups for run in group.drawn]
+    present = {name for run in runs for name in run.log if name.startswith(("train/", "rollout/", "eval/"))}
+    names = [name for name in TITLES if name in present] + sorted(present - TITLES.keys() - LEFT_OUT)
+    quantities: dict[str, Values] = {name: _column(name) for name in names}
+    first = dict(list(quantities.items())[:4])
+    ordered = {**first, "length": _lengths, "speed": _speed, **quantities}
+    charts = [_quantity_chart(name, values, groups) for name, values in ordered.items()]
+    return [chart for chart in charts if chart is not None]
+
+
+def _quantity_chart(name: str, values: Values, groups: Sequence[Group]) -> Chart | None:
+    """Draws a quantity; returns None if it is constant."""
+    series: list[Series] = []
+    for number, group in enumerate(groups):
+        steps, curves = on_grid(group.drawn, values)
+        if len(curves) == 1:
+            (run,) = [run for run in group.drawn if len(values(run)[0])]
+            series.append(Series("line", *thinned(*values(run), GRID), color=number))
+        elif len(curves):
+            series.append(Series("band", steps, curves.min(axis=0), curves.max(axis=0), color=number))
+            series.append(Series("line", steps, curves.mean(axis=0), color=number))
+    if not series or np.ptp(np.concatenate([each.y for each in series])) == 0:
+        return None
+    own = {
+        "length": ("Episode length", "env steps"),
+        "speed": ("Speed", "env steps/s, with evaluations"),
+    }
+    part, _, quantity = name.partition("/")
+    unknown = (quantity.replace("_", " ").capitalize(), "" if part == "train" else part)
+    title, note = {**TITLES, **own}.get(name, unknown)
+    return draw_chart(title, series, note=note, may_be_log=name in MAYBE_LOG, x_end=_end(groups))
+
+
+def score_chart(returns: Points) -> Chart | None:
+    """Draws the returns of the final episodes in the order of their size."""
+    ordered = np.sort(returns)
+    shares = (np.arange(len(ordered)) + 0.5) / max(len(ordered), 1) * 100
+    series = [
+        Series("line", shares, ordered, color=1, faint=True),
+        Series("marks", shares, ordered, color=1, titles=[f"{value:g}" for value in ordered]),
+    ]
+    return draw_chart("Returns of the final episodes", series, note="in order of size", x_label="percentile")
+
+
+def on_grid(runs: Sequence[Run], values: Values) -> tuple[Points, Points]:
+    """Returns places `[G]` in env steps and the values `[R, G]` of the runs that have any, interpolated where all have some."""
+    points = [(x, y) for x, y in map(values, runs) if len(x)]
+    if not points:
+        return np.zeros(0), np.zeros((0, 0))
+    first, last = max(x[0] for x, _ in points), min(x[-1] for x, _ in points)
+    if first > last:
+        return np.zeros(0), np.zeros((0, 0))
+    grid = np.linspace(first, last, GRID)
+    return grid, np.stack([np.interp(grid, *thinned(x, y, GRID)) for x, y in points])
+
+
+def _window(episodes: Points) -> int:
+    """Returns the number of episodes of a running mean: a tenth of all, within 3 to 100."""
+    return int(np.clip(len(episodes) // 10, 3, 100))
+
+
+def _several(groups: Sequence[Group]) -> bool:
+    """Returns True if a group has several seeds."""
+    return any(len(group.drawn) > 1 for group in groups)
+
+
+def _end(groups: Sequence[Group]) -> float:
+    """Returns the env steps of the longest run."""
+    return float(max(run.steps for group in groups for run in group.drawn))
+
+
+def _column(name: str) -> Values:
+    """Returns the function that reads a column of the log."""
+
+    def read(run: Run) -> tuple[Points, Points]:
+        clock, column = run.log.get(CLOCK), run.log.get(name)
+        if clock is None or column is None:
+            return np.zeros(0), np.zeros(0)
+        valid = np.isfinite(clock) & np.isfinite(column)
+        return clock[valid], column[valid]
+
+    return read
+
+
+def _lengths(run: Run) -> tuple[Points, Points]:
+    """Returns the running mean of the lengths of the episodes."""
+    if not any(run.folder.glob("*monitor.csv")):  # the steps are those of log lines
+        return _column("rollout/ep_len_mean")(run)
+    lengths = np.diff(run.curve.steps, prepend=0.0)
+    return run.curve.steps, running_mean(lengths, _window(lengths))
+
+
+def _speed(run: Run) -> tuple[Points, Points]:
+    """Returns env steps per second over windows of equal duration."""
+    steps, seconds = run.curve.steps, run.curve.seconds
+    if len(steps) < 3 or seconds[-1] <= seconds[0]:
+        return np.zeros(0), np.zeros(0)
+    ends = np.linspace(seconds[0], seconds[-1], SPEED_WINDOWS + 1)
+    reached = np.interp(ends, seconds, steps)
+    return reached[1:], np.diff(reached) / np.diff(ends)

@@ -1,0 +1,318 @@
+"""Page of a report: its parts from the runs, and the HTML from the template."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+from markupsafe import Markup
+
+from sb_dqn.cli.compare.statistics import Estimate, Score, caption, estimate_iqm, interquartile_mean, score_of
+from sb_dqn.cli.report import figures
+from sb_dqn.cli.report.chart import COLORS, Chart
+from sb_dqn.cli.report.film import Film, find_film
+from sb_dqn.cli.report.runs import Group, Run, planned_steps
+from sb_dqn.cli.report.settings import environment_table, settings_table
+from sb_dqn.version import __version__
+
+GENERATOR = "sb-dqn report"
+"""Mark of our own pages, which may be overwritten."""
+MINUS = "\N{MINUS SIGN}"
+
+
+@dataclass(frozen=True)
+class Fact:
+    """Number with its meaning, at the head of the page."""
+
+    label: str
+    value: str
+    detail: str = ""
+
+
+def render(groups: Mapping[str, Sequence[Group]]) -> str:
+    """Returns the page of one run, or of the comparison of several.
+
+    Args:
+        groups: groups of runs, by environment.
+    """
+    runs = [run for same in groups.values() for group in same for run in group.runs]
+    parts = _one_run(runs[0]) if len(runs) == 1 else _several_runs(groups)
+    return _fill_in({**parts, "generator": f"{GENERATOR} {__version__}", "created": _now(), "count": len(runs)})
+
+
+def _one_run(run: Run) -> dict[str, Any]:
+    config, result = run.config, run.result
+    group = Group(str(config["algorithm"]), [run])
+    special, ordinary = settings_table([group])
+    film = find_film(run, "an episode of the trained agent")
+    return {
+        "title": f"{config['algorithm']} on {config['env_id']}",
+        "subtitle": _subtitle(run),
+        "unfinished": not result.finished,
+        "facts": _facts(run),
+        "sections": [{"env_id": config["env_id"], "charts": _drawn([figures.learning_curve(run)])}],
+        "single": True,
+        "scores": _score_facts(run),
+        "score_chart": figures.score_chart(run.returns) if len(run.returns) > 1 else None,
+        "evaluations": _evaluations(run),
+        "films": [film] if film else [],
+        "details": figures.log_charts([group]),
+        "groups": [],
+        "labels": [""],
+        "settings": special,
+        "other_settings": ordinary,
+        "preset": config.get("preset"),
+        "environment": environment_table([run]),
+        "commands": [str(config["command"])] if config.get("command") else [],
+        "runs": [],
+    }
+
+
+def _several_runs(groups: Mapping[str, Sequence[Group]]) -> dict[str, Any]:
+    everything = [group for same in groups.values() for group in same]
+    runs = [run for group in everything for run in group.runs]
+    special, ordinary = settings_table(everything)
+    algorithms = list(dict.fromkeys(str(run.config["algorithm"]) for run in runs))
+    commands = dict.fromkeys(
+        str(group.first.config["command"]) for group in everything if group.first.config.get("command")
+    )
+    labels = [
+        group.label if len(groups) == 1 else f"{group.label}, {env}" for env, same in groups.items() for group in same
+    ]
+    unfinished = sum(not run.result.finished for run in runs)
+    subtitle = [f"{len(runs)} runs", _step_range(runs), _date(runs[0])]
+    if unfinished:
+        subtitle.append(f"{unfinished} not finished")
+    return {
+        "title": f"{_listed(algorithms)} on {_listed(list(groups))}",
+        "subtitle": [text for text in subtitle if text],
+        "unfinished": unfinished > 0,
+        "facts": [],
+        "sections": [_section(env_id, same) for env_id, same in groups.items()],
+        "single": False,
+        "films": [film for group in everything if (film := _typical_film(group))],
+        "details": [],
+        "groups": everything,
+        "labels": labels,
+        "settings": special,
+        "other_settings": ordinary,
+        "preset": None,
+        "environment": environment_table(runs),
+        "commands": list(commands),
+        "runs": [_run_row(group, run) for group in everything for run in group.runs],
+    }
+
+
+def _section(env_id: str, groups: Sequence[Group]) -> dict[str, Any]:
+    """Returns curves, table and diagnostics of the groups on one environment."""
+    legend = [
+        (f"line c{number % COLORS}", f"{group.label} ({len(group.drawn)})") for number, group in enumerate(groups)
+    ]
+    scored = [(number, group) for number, group in enumerate(groups) if group.finished]
+    scores = [score_of(group.label, [run.folder for run in group.finished]) for _, group in scored]
+    estimates = [estimate_iqm(score.means) for score in scores]
+    rows = [
+        _score_row(number, score, estimate, _span(scores, estimates))
+        for (number, _), score, estimate in zip(scored, scores, estimates, strict=True)
+    ]
+    several = any(estimate.interval for estimate in estimates)
+    return {
+        "env_id": env_id,
+        "legend": legend,
+        "charts": _drawn([figures.evaluation_chart(groups), figures.training_chart(groups)]),
+        "table": rows,
+        "caption": caption(None, several) if rows else "",
+        "missing": [f"{group.label} has no finished final episode yet." for group in groups if not group.finished],
+        "details": figures.log_charts(groups),
+        "several_seeds": any(len(group.drawn) > 1 for group in groups),
+    }
+
+
+def _score_row(number: int, score: Score, estimate: Estimate, span: tuple[float, float]) -> dict[str, Any]:
+    """Returns a row of the table of scores, with the places of its interval and seeds in percent of `span`."""
+    low, width = span[0], (span[1] - span[0]) or 1.0
+
+    def place(value: float) -> float:
+        return round((value - low) / width * 100, 2)
+
+    spread = f" ± {score.means.std(ddof=1):.1f}" if len(score.means) > 1 else ""
+    interval = estimate.interval
+    return {
+        "color": number % COLORS,
+        "label": score.label,
+        "mean": _signed(f"{score.means.mean():.1f}{spread}"),
+        "iqm": _signed(f"{estimate.value:.1f}"),
+        "interval": _signed(f"[{interval[0]:.1f}, {interval[1]:.1f}]") if interval else "",
+        "seeds": len(score.means),
+        "steps": f"{score.steps:,}",
+        "time": duration(float(score.seconds.mean())),
+        "bar": (place(interval[0]), place(interval[1]) - place(interval[0])) if interval else None,
+        "dot": place(estimate.value),
+        "points": [place(float(mean)) for mean in score.means],
+    }
+
+
+def _span(scores: Sequence[Score], estimates: Sequence[Estimate]) -> tuple[float, float]:
+    values = [float(mean) for score in scores for mean in score.means]
+    values += [bound for estimate in estimates if estimate.interval for bound in estimate.interval]
+    margin = 0.04 * (max(values) - min(values)) or 1.0
+    return min(values) - margin, max(values) + margin
+
+
+def _run_row(group: Group, run: Run) -> dict[str, Any]:
+    best = run.curve.eval_returns.mean(axis=1)
+    return {
+        "label": group.label,
+        "env_id": run.config["env_id"],
+        "seed": run.seed,
+        "score": _signed(f"{run.returns.mean():.1f} ± {run.returns.std():.1f}") if len(run.returns) else "–",
+        "best": _signed(f"{best.max():.1f}") if len(best) else "–",
+        "steps": f"{run.steps:,}",
+        "time": duration(run.seconds),
+        "speed": f"{run.steps / run.seconds:,.0f}" if run.seconds else "–",
+        "status": "finished" if run.result.finished else "not finished",
+        "folder": run.folder.name,
+    }
+
+
+def _facts(run: Run) -> list[Fact]:
+    """Returns the numbers at the head of the page of one run."""
+    facts = []
+    if len(run.returns):
+        value = _signed(f"{run.returns.mean():.1f}")
+        facts.append(Fact("Final return", value, f"± {run.returns.std():.1f} over {len(run.returns)} greedy episodes"))
+    elif len(run.curve.returns):
+        last = run.curve.returns[-100:]
+        facts.append(
+            Fact("Return while training", _signed(f"{last.mean():.1f}"), f"mean of the last {len(last)} episodes")
+        )
+    if len(run.curve.eval_steps):
+        means = run.curve.eval_returns.mean(axis=1)
+        detail = f"at step {run.curve.eval_steps[means.argmax()]:,.0f}"
+        facts.append(Fact("Best evaluation", _signed(f"{means.max():.1f}"), detail))
+    planned = run.config.get("n_timesteps")
+    more = f"of {planned:,}" if isinstance(planned, int) and not run.result.finished else ""
+    facts.append(Fact("Env steps", f"{run.steps:,}", more or f"{len(run.curve.returns):,} episodes"))
+    if run.seconds:
+        facts.append(Fact("Training time", duration(run.seconds), f"{run.steps / run.seconds:,.0f} env steps/s"))
+    return facts
+
+
+def _score_facts(run: Run) -> list[tuple[str, str]]:
+    """Returns the table of final results of one run."""
+    returns, evaluation = run.returns, run.result.evaluation
+    if not len(returns):
+        return []
+    requested = f" of {evaluation.episodes}" if evaluation and run.result.unfinished_episodes else ""
+    rows = [
+        ("finished greedy episodes", f"{len(returns)}{requested}"),
+        ("mean ± sd", f"{returns.mean():.2f} ± {returns.std():.2f}"),
+        ("interquartile mean", f"{float(interquartile_mean(returns)):.2f}"),
+        ("median", f"{np.median(returns):.2f}"),
+        ("smallest, largest", f"{returns.min():.2f}, {returns.max():.2f}"),
+    ]
+    if evaluation and not run.result.unfinished_episodes:
+        rows.append(("mean length", f"{evaluation.steps / len(returns):,.0f} env steps"))
+    return [(name, _signed(value)) for name, value in rows]
+
+
+def _evaluations(run: Run) -> list[tuple[str, ...]]:
+    """Returns step, mean, standard deviation, smallest and largest return of each evaluation."""
+    return [
+        (
+            f"{step:,.0f}",
+            *(_signed(f"{value:.1f}") for value in (row.mean(), row.std(), row.min(), row.max())),
+        )
+        for step, row in zip(run.curve.eval_steps, run.curve.eval_returns, strict=True)
+    ]
+
+
+def _typical_film(group: Group) -> Film | None:
+    """Returns the film of the run with the median score among those that have one."""
+    run = typical_run(group.runs)
+    order = [run, *(other for other in group.runs if other is not run)]
+    films = (find_film(each, f"{group.label}, seed {each.seed}{_score_text(each)}") for each in order)
+    return next((film for film in films if film), None)
+
+
+def typical_run(runs: Sequence[Run]) -> Run:
+    """Returns the run with the median final score (the lower of two); without scores the first."""
+    scored = sorted((run for run in runs if run.result.returns), key=lambda run: fmean(run.result.returns))
+    return scored[(len(scored) - 1) // 2] if scored else runs[0]
+
+
+def _score_text(run: Run) -> str:
+    return f", mean return {fmean(run.result.returns):.1f}" if run.result.returns else ""
+
+
+def _subtitle(run: Run) -> list[str]:
+    planned = run.config.get("n_timesteps")
+    parts = [f"seed {run.seed}", f"{run.steps:,} env steps"]
+    if not run.result.finished:
+        parts[1] += f" of {planned:,}, not finished" if isinstance(planned, int) else ", not finished"
+    return [part for part in (*parts, _date(run)) if part]
+
+
+def _step_range(runs: Sequence[Run]) -> str:
+    """Returns the env steps of the runs, without the few by which several lanes exceed the planned ones."""
+    steps = sorted({planned_steps(run) for run in runs})
+    return f"{steps[0]:,} env steps each" if len(steps) == 1 else f"{steps[0]:,} to {steps[-1]:,} env steps"
+
+
+def _date(run: Run) -> str:
+    """Returns the day on which a run was started, as `23 November 2026`."""
+    try:
+        started = datetime.fromisoformat(str(run.config.get("started")))
+    except ValueError:
+        return ""
+    return f"{started.day} {started:%B %Y}"
+
+
+def _now() -> str:
+    now = datetime.now(timezone.utc)
+    return f"{now.day} {now:%B %Y, %H:%M} UTC"
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Returns names as text: "A", "A and B", "A, B and C", or the first of many."""
+    if len(names) > 4:
+        return f"{', '.join(names[:3])} and {len(names) - 3} others"
+    return " and ".join(part for part in (", ".join(names[:-1]), names[-1]) if part)
+
+
+def duration(seconds: float) -> str:
+    """Returns a duration such as `48 s`, `12 min` or `3 h 20 min`."""
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60:02} min"
+
+
+def _signed(text: str) -> str:
+    """Returns a number as text with true minus signs."""
+    return text.replace("-", MINUS)
+
+
+def _drawn(charts: Sequence[Chart | None]) -> list[Chart]:
+    return [chart for chart in charts if chart is not None]
+
+
+def _fill_in(parts: Mapping[str, Any]) -> str:
+    """Returns the template filled in; every text is escaped."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    folder = Path(__file__).parent
+    environment = Environment(
+        loader=FileSystemLoader(folder),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    style = Markup((folder / "style.css").read_text(encoding="utf-8"))
+    return environment.get_template("page.html").render(parts, style=style)

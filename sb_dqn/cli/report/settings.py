@@ -1,0 +1,127 @@
+"""Tables of a report: settings with their origin, versions and machine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from sb_dqn.cli.report.runs import Group, Run
+from sb_dqn.cli.train.folder import plain_data
+from sb_dqn.errors import ConfigurationError
+
+ABSENT = object()
+"""Value of a keyword that an algorithm does not have."""
+RUN_KEYS = ("n_timesteps", "policy", "n_envs", "env_kwargs", "learners")
+"""Keys of `config.yaml` next to `settings` that are settings, too."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Value of a setting and where it comes from."""
+
+    text: str
+    origin: str
+    """CSS class: "user", "preset", "default" or "absent"."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Row of the table of settings."""
+
+    name: str
+    cells: Sequence[Cell]
+    preset: str = ""
+    default: str = ""
+
+
+@dataclass(frozen=True)
+class Reference:
+    """Settings that a run would have had without those of its user."""
+
+    preset: Mapping[str, Any]
+    """Values of the preset; empty without one."""
+    defaults: Mapping[str, Any]
+    """Defaults of the class."""
+
+    def origin(self, name: str, value: Any) -> str:
+        """Returns the origin of a value: "default", "preset" or "user"."""
+        expected = self.preset.get(name, self.defaults.get(name, ABSENT))
+        if expected is ABSENT and name not in RUN_KEYS:
+            return "default"  # nothing is known of a class of another version
+        if value != expected:
+            return "user"
+        return "preset" if name in self.preset and value != self.defaults.get(name, ABSENT) else "default"
+
+
+def reference_of(run: Run) -> Reference:
+    """Returns preset and defaults of a run; empty ones where this version knows neither."""
+    from sb_dqn.cli.train.plan import STEPS_WITHOUT_PRESET
+    from sb_dqn.cli.train.settings_syntax import algorithm_class, constructor_defaults
+    from sb_dqn.presets import find_preset
+
+    config = run.config
+    defaults: dict[str, Any] = {"n_envs": 1, "env_kwargs": {}, "learners": 1, "policy": config.get("policy")}
+    defaults["n_timesteps"] = STEPS_WITHOUT_PRESET
+    preset: dict[str, Any] = {}
+    try:
+        defaults |= constructor_defaults(algorithm_class(str(config["algorithm"])))
+        if config.get("preset"):
+            entry = find_preset(str(config["algorithm"]), str(config["env_id"]), config["preset"]["name"])
+            if entry is not None:
+                preset = {name: getattr(entry, name) for name in ("n_timesteps", "policy", "n_envs", "env_kwargs")}
+                preset |= entry.settings
+    except (ConfigurationError, click.ClickException, KeyError, TypeError):
+        pass  # an algorithm or a preset file that no longer exists
+    return Reference(plain_data(preset), plain_data(defaults))
+
+
+def values_of(run: Run) -> dict[str, Any]:
+    """Returns all settings of a run by name, without its seed."""
+    named = {name: run.config[name] for name in RUN_KEYS if name in run.config}
+    return {name: plain_data(value) for name, value in {**named, **run.settings}.items() if name != "seed"}
+
+
+def settings_table(groups: Sequence[Group]) -> tuple[list[Setting], list[Setting]]:
+    """Returns the settings that differ from a default or between groups, and the others; one cell for each group."""
+    values = [values_of(group.first) for group in groups]
+    references = [reference_of(group.first) for group in groups]
+    special: list[Setting] = []
+    ordinary: list[Setting] = []
+    for name in dict.fromkeys(name for each in values for name in each):
+        cells = [
+            Cell(text_of(each[name]), reference.origin(name, each[name])) if name in each else Cell("–", "absent")
+            for each, reference in zip(values, references, strict=True)
+        ]
+        preset, default = (
+            text_of(source.get(name, ABSENT)) for source in (references[0].preset, references[0].defaults)
+        )
+        row = Setting(name, cells, preset, default)
+        differs = len({cell.text for cell in cells if cell.origin != "absent"}) > 1
+        (special if differs or any(cell.origin in ("user", "preset") for cell in cells) else ordinary).append(row)
+    return special, ordinary
+
+
+def text_of(value: Any) -> str:
+    """Returns a value as in a command line: YAML in one line; empty for `ABSENT`."""
+    import yaml
+
+    if value is ABSENT:
+        return ""
+    text = yaml.safe_dump(value, default_flow_style=True, width=10**6, sort_keys=False)
+    return text.removesuffix("\n").removesuffix("\n...")
+
+
+def environment_table(runs: Sequence[Run]) -> list[tuple[str, str]]:
+    """Returns versions and machine of the runs; several values of an entry are joined."""
+    rows: dict[str, dict[str, None]] = {}
+    for run in runs:
+        config = run.config
+        machine = config.get("machine") or {}
+        entries = {**(config.get("versions") or {}), "platform": config.get("platform"), **machine}
+        for name, value in entries.items():
+            if value is not None:
+                rows.setdefault(str(name), {})[str(value)] = None
+    return [(name, ", ".join(values)) for name, values in rows.items()]
