@@ -12,12 +12,14 @@ from sb_dqn.callbacks.compose import (
 )
 from sb_dqn.callbacks.evaluation import EvalCallback
 from sb_dqn.callbacks.frequency import Every
+from sb_dqn.callbacks.mlflow_callback import MLflowCallback
 from sb_dqn.callbacks.progress import ProgressBarCallback
 from sb_dqn.callbacks.stopping import (
     StopTrainingOnMaxEpisodes,
     StopTrainingOnNoModelImprovement,
     StopTrainingOnRewardThreshold,
 )
+from sb_dqn.callbacks.wandb_callback import WandbCallback
 
 __all__ = [
     "BaseCallback",
@@ -29,10 +31,12 @@ __all__ = [
     "Every",
     "EveryNTimesteps",
     "LogEveryNTimesteps",
+    "MLflowCallback",
     "ProgressBarCallback",
     "StopTrainingOnMaxEpisodes",
     "StopTrainingOnNoModelImprovement",
     "StopTrainingOnRewardThreshold",
     "Trainer",
+    "WandbCallback",
     "as_callback",
 ]

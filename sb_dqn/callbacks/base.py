@@ -20,6 +20,8 @@ class Trainer(Protocol):
     verbose: int
     learning: bool
     """True while `learn` runs."""
+    arguments: dict[str, Any]
+    """Constructor arguments by name."""
 
     @property
     def keeps_replay(self) -> bool:

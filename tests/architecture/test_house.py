@@ -20,7 +20,7 @@ FLOORS = {
     **dict.fromkeys(["policies", "callbacks"], 4),
     **dict.fromkeys(["actors", "core", "presets", "plotting"], 5),
     **dict.fromkeys(["algorithms"], 6),
-    **dict.fromkeys(["cli", "sb3"], 7),
+    **dict.fromkeys(["cli", "hub", "sb3"], 7),
 }
 """Room (a folder or a single file) to floor. A room imports from its own floor at most, and never in a circle."""
 

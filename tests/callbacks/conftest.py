@@ -39,6 +39,7 @@ class DummyModel:
         self.seed: int | None = 3
         self.verbose = 0
         self.learning = False
+        self.arguments: dict[str, Any] = {"policy": "MlpPolicy"}
         self.keeps_replay = True
         self.rank = 0
         self.ep_info_buffer: deque[dict[str, Any]] = deque(maxlen=100)

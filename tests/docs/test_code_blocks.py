@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import warnings
 from collections.abc import Iterator
 from itertools import dropwhile
 from pathlib import Path
@@ -23,6 +24,8 @@ OWN_LINK = re.compile(
     r"\]\(https://(?:github\.com/sb-dqn/sb_dqn/blob/main|raw\.githubusercontent\.com/sb-dqn/sb_dqn/main)/([^)#]+)"
 )
 KNOWN_PROGRAMS = {"pip", "pytest", "sb-dqn", "python", "torchrun"}
+OPTIONAL = {"recipes/wandb.md": "wandb", "recipes/mlflow.md": "mlflow"}
+"""Pages about packages that the test extra does not install."""
 SCRIPT = re.compile(r"scripts/[\w/.]*\w")
 SETTING = re.compile(r"[A-Z_]+=")
 
@@ -41,6 +44,9 @@ def shell_commands() -> Iterator[tuple[str, list[str]]]:
 @pytest.mark.parametrize("page", pages_with("python"), ids=name_of)
 def test_python_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All blocks of a page in one namespace, in order; line numbers in a traceback are those of the page."""
+    if needed := OPTIONAL.get(str(page.relative_to(FOLDER)) if page.is_relative_to(FOLDER) else ""):
+        pytest.importorskip(needed, reason=f"optional, of the extra {needed}")
+        warnings.simplefilter("ignore", DeprecationWarning)  # of the package; pytest restores the filters
     monkeypatch.chdir(tmp_path)
     namespace: dict[str, Any] = {"__name__": "documentation"}
     for block in blocks(page, "python"):

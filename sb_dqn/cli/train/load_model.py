@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import click
@@ -11,14 +12,23 @@ from sb_dqn.cli.train.settings_syntax import algorithm_class
 
 
 def load_model(run: SavedRun, device: str = "auto") -> Any:
-    """Loads the model of a run without an environment.
+    """Loads the model of a run without an environment; also one that Stable-Baselines3 wrote.
 
     Raises:
         CheckpointError: the file is damaged or was not written by this library.
     """
-    from sb_dqn.checkpoint import model_info
+    return algorithm_class(_class_name(run.model)).load(run.model, device=device)
 
-    return algorithm_class(str(model_info(run.model).get("class"))).load(run.model, device=device)
+
+def _class_name(model: Path) -> str:
+    """Returns the class of a model file."""
+    from sb_dqn.checkpoint import model_info
+    from sb_dqn.checkpoint.format.sb3_zip import is_sb3_zip, read_sb3_zip
+    from sb_dqn.core.sb3_model_file import algorithm_of
+
+    if is_sb3_zip(model):
+        return algorithm_of(read_sb3_zip(model))
+    return str(model_info(model).get("class"))
 
 
 def env_of(run: SavedRun, env_id: str | None) -> tuple[str, dict[str, Any]]:

@@ -1,0 +1,133 @@
+"""Model card: the README.md of a repository, with the metadata that the Hugging Face hub reads."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from statistics import fmean, pstdev
+from typing import Any
+
+from sb_dqn.checkpoint.encoding.state_tree import TAG
+from sb_dqn.cli.train.folder import CONFIG, CURVE, versions
+from sb_dqn.hub.files import FILM, WEIGHTS
+
+HOME = "https://github.com/sb-dqn/sb_dqn"
+
+
+@dataclass(frozen=True)
+class Score:
+    """Returns of the greedy episodes of a model."""
+
+    returns: tuple[float, ...]
+    requested: int
+    """Number of requested episodes; fewer have finished if a limit on env steps was reached."""
+
+    @property
+    def mean(self) -> float:
+        return fmean(self.returns)
+
+    @property
+    def std(self) -> float:
+        return pstdev(self.returns)
+
+
+@dataclass(frozen=True)
+class CardContent:
+    """Content of a model card."""
+
+    repo: str
+    """Repository id, or a path `./name`."""
+    algorithm: str
+    env_id: str | None
+    score: Score | None
+    steps: int
+    """Env steps of training."""
+    seconds: float | None = None
+    """Training time; None if unknown."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Plain data."""
+    files: Collection[str] = ()
+    """Names of the other files of the repository."""
+
+
+def metadata(content: CardContent) -> dict[str, Any]:
+    """Returns the metadata of the card; `mean_reward` has the form of huggingface_sb3, so leaderboards read it."""
+    env = [content.env_id] if content.env_id else []
+    tags = [*env, content.algorithm, "deep-reinforcement-learning", "reinforcement-learning", "sb_dqn"]
+    found: dict[str, Any] = {"library_name": "sb_dqn", "pipeline_tag": "reinforcement-learning", "tags": tags}
+    if content.score is None or content.env_id is None:
+        return found
+    task = {"type": "reinforcement-learning", "name": "reinforcement-learning"}
+    value = f"{content.score.mean:.2f} +/- {content.score.std:.2f}"
+    metric = {"type": "mean_reward", "value": value, "name": "mean_reward", "verified": False}
+    dataset = {"name": content.env_id, "type": content.env_id}
+    result = {"task": task, "dataset": dataset, "metrics": [metric]}
+    return found | {"model-index": [{"name": content.algorithm, "results": [result]}]}
+
+
+def write_card(content: CardContent) -> str:
+    """Returns the text of the card."""
+    import yaml
+
+    head = yaml.safe_dump(metadata(content), sort_keys=False, allow_unicode=True, width=1000)
+    title = f"{content.algorithm} on {content.env_id}" if content.env_id else content.algorithm
+    settings = "\n".join(f"{name}: {_on_one_line(value)}" for name, value in content.settings.items())
+    used = "\n".join(f"{name}: {version}" for name, version in versions().items())
+    parts = [
+        f"---\n{head}---\n\n# {title}",
+        f"A {content.algorithm} agent, trained with [sb_dqn]({HOME}).",
+        _results(content),
+        *([f"[Film of an episode]({FILM})"] if FILM in content.files else []),
+        *([f"![Learning curve]({CURVE})"] if CURVE in content.files else []),
+        _usage(content),
+        f"## Settings\n\n```yaml\n{settings}\n```\n\nPushed with:\n\n```yaml\n{used}\n```",
+        *([f"All settings, versions and the command of the run: [{CONFIG}]({CONFIG})."] if CONFIG in content.files else []),
+        f"The parameters of the policy are in [{WEIGHTS}]({WEIGHTS}), too.",
+    ]  # fmt: skip
+    return "\n\n".join(parts) + "\n"
+
+
+def _results(content: CardContent) -> str:
+    rows = []
+    if (score := content.score) is not None:
+        count = f"{len(score.returns)} greedy episode{'s' if len(score.returns) > 1 else ''}"
+        if len(score.returns) < score.requested:
+            count = f"the {len(score.returns)} of {score.requested} greedy episodes that finished within the step limit"
+        rows.append(f"| Mean return | {score.mean:.2f} ± {score.std:.2f} over {count} |")
+        rows.append(f"| Lowest and highest | {min(score.returns):.2f}, {max(score.returns):.2f} |")
+    rows.append(f"| Env steps of training | {content.steps:,} |")
+    if content.seconds is not None:
+        rows.append(f"| Training time | {content.seconds:,.0f} s |")
+    return "\n".join(["| | |", "|---|---|", *rows])
+
+
+def _on_one_line(value: Any) -> str:
+    """Returns plain data as YAML, and an encoded object of a model file as a call."""
+    import yaml
+
+    if isinstance(value, Mapping) and value.get(TAG) == "object":
+        fields = ", ".join(f"{name}={_on_one_line(each)}" for name, each in value["fields"].items())
+        return f"{value['name']}({fields})"
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{name}: {_on_one_line(each)}' for name, each in value.items())}}}"
+    text: str = yaml.safe_dump(value, default_flow_style=True, width=10_000)
+    return text.removesuffix("\n").removesuffix("\n...")
+
+
+def _usage(content: CardContent) -> str:
+    folder = f"runs/{content.repo.rpartition('/')[2]}"
+    env = "" if CONFIG in content.files or not content.env_id else f" --env {content.env_id}"
+    return f"""## Usage
+
+```bash
+pip install "sb_dqn[hub]"
+sb-dqn pull {content.repo}
+sb-dqn evaluate {folder}{env}
+```
+
+```python
+from sb_dqn import {content.algorithm}
+from sb_dqn.hub import load_from_hub
+
+model = {content.algorithm}.load(load_from_hub("{content.repo}"))
+```"""
