@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import configparser
+import re
+from importlib.metadata import requires
 
 import yaml
 
@@ -31,3 +33,24 @@ def test_every_supported_python_is_tested_on_every_system() -> None:
     assert [name.partition("-")[0] for name in matrix["os"]] == ["ubuntu", "macos", "windows"]
     systems = [line for line in classifiers if line.startswith("Operating System")]
     assert len(systems) == len(matrix["os"])
+
+
+def test_the_extra_video_has_the_package_that_gymnasium_records_with() -> None:
+    """`gymnasium.wrappers.RecordVideo` imports a package that gymnasium itself has only in an extra for everything."""
+    extra = [line for line in setup_cfg()["options.extras_require"]["video"].split("\n") if line]
+    offered = {re.split(r"[^\w.-]", line)[0] for line in extra}
+    recorders = {re.split(r"[^\w.-]", line)[0] for line in requires("gymnasium") or () if "extra ==" in line}
+    assert "moviepy" in recorders & offered
+    pinned = (ROOT / "constraints.txt").read_text(encoding="utf-8")
+    assert all(re.search(rf"(?m)^{name}==", pinned) for name in offered)
+
+
+def test_the_readme_and_the_first_page_name_every_extra_and_every_recipe() -> None:
+    extras = set(setup_cfg()["options.extras_require"])
+    for name, heading in (("README.md", "## Install"), ("docs/pages/getting-started.md", "## Install")):
+        text = (ROOT / name).read_text(encoding="utf-8").partition(heading)[2].partition("\n## ")[0]
+        cells = [line.split("|")[1] for line in text.splitlines() if line.startswith("| `")]
+        assert {extra for cell in cells for extra in re.findall(r"`(\w+)`", cell)} == extras
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    recipes = sorted((ROOT / "docs/pages/recipes").glob("*.md"))
+    assert [path.name for path in recipes if f"recipes/{path.name})" not in readme] == []
