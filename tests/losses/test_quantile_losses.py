@@ -11,8 +11,15 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from sb_dqn.accelerate import Mode, accelerate
+from sb_dqn.losses import distributional
 from sb_dqn.losses.distributional import CACHE_ELEMENTS, fraction_gradient, fraction_loss, quantile_huber
 from tests.modes import MODES
+
+
+@pytest.fixture(params=[1, distributional.SORTED_PAIRS], ids=["sorted", "pairs"])
+def sorted_pairs(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Computes from sorted targets, or from all pairs."""
+    monkeypatch.setattr(distributional, "SORTED_PAIRS", request.param)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -51,6 +58,7 @@ def naive_quantile_huber(predicted: Tensor, taus: Tensor, target: Tensor, kappa:
     return total
 
 
+@pytest.mark.usefixtures("sorted_pairs")
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("kappa", [0.0, 0.3, 1.0])
 @pytest.mark.parametrize(("m", "n"), [(1, 1), (3, 5), (6, 2)])
@@ -93,6 +101,53 @@ def test_many_pairs_are_processed_in_blocks(weighted: bool) -> None:
         torch.testing.assert_close(whole[i], loss)
         torch.testing.assert_close(magnitude[i], size)
         torch.testing.assert_close(gradient[i], torch.autograd.grad(loss.sum(), row)[0])
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.integers(-8, 8), min_size=1, max_size=6),
+    st.lists(st.integers(-8, 8), min_size=1, max_size=6),
+    st.sampled_from([0.5, 1.0, 3.0]),
+    st.sampled_from([0.0, 1e6]),
+)
+def test_sorting_sums_the_same_pairs(predicted: list[int], target: list[int], kappa: float, offset: float) -> None:
+    """Integers put targets on the borders between linear and quadratic loss, an offset makes squares cancel."""
+    rows = torch.tensor([predicted], dtype=torch.float32) + offset, torch.tensor([target], dtype=torch.float32) + offset
+    taus = torch.linspace(0.1, 0.9, len(predicted)).unsqueeze(0)
+    weights = torch.arange(1.0, len(target) + 1).unsqueeze(0) / sum(range(len(target) + 1))
+    for given_weights in (None, weights):
+        found = distributional._by_sorting(rows[0], taus, rows[1], given_weights, kappa)
+        expected = distributional._pairwise(rows[0], taus, rows[1], given_weights, kappa)
+        for x, y in zip(found, expected, strict=True):
+            torch.testing.assert_close(x, y, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_sorting_can_be_recorded(weighted: bool) -> None:
+    rng = torch.Generator().manual_seed(0)
+    predicted, target, weights = (torch.randn(2, 128, generator=rng) for _ in range(3))
+    taus, weights = torch.rand(128, generator=rng), weights.softmax(-1)
+
+    def function(predicted: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+        return quantile_huber(predicted, taus, target, 1.0, weights if weighted else None)
+
+    run = accelerate(function, (torch.zeros_like(predicted), torch.zeros_like(target)), "traced")
+    for found, expected in zip(run(predicted, target), function(predicted, target), strict=True):
+        torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize(("m", "kappa", "expected"), [(128, 1.0, True), (127, 1.0, False), (128, 0.0, False)])
+def test_rows_with_many_pairs_are_sorted(m: int, kappa: float, expected: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+
+    def counted(*arguments: Any) -> Any:
+        calls.append(arguments)
+        return by_sorting(*arguments)
+
+    by_sorting = distributional._by_sorting
+    monkeypatch.setattr(distributional, "_by_sorting", counted)
+    quantile_huber(torch.zeros(1, m), torch.zeros(1, m), torch.zeros(1, 128), kappa)
+    assert bool(calls) == expected
 
 
 def test_quantile_regression_converges_to_quantiles() -> None:
