@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from sb_dqn.envs.streams.open import StreamOptions as StreamOptions
     from sb_dqn.envs.streams.open import open_stream as open_stream
     from sb_dqn.envs.vector.atari_env import AtariLanes as AtariLanes
+    from sb_dqn.envs.vector.pettingzoo_env import PettingZooLanes as PettingZooLanes
     from sb_dqn.envs.vector.sync_env import Lanes as Lanes
 
 _MODULES = {
@@ -22,6 +23,7 @@ _MODULES = {
     "EpisodeStatistics": "statistics",
     "Lanes": "vector.sync_env",
     "Monitor": "monitor",
+    "PettingZooLanes": "vector.pettingzoo_env",
     "Stream": "streams.open",
     "StreamOptions": "streams.open",
     "load_results": "results",
@@ -34,6 +36,7 @@ __all__ = [
     "EpisodeStatistics",
     "Lanes",
     "Monitor",
+    "PettingZooLanes",
     "Stream",
     "StreamOptions",
     "load_results",

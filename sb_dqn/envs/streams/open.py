@@ -118,7 +118,8 @@ def _vectorized(env: Any, num_envs: int) -> Any:
     if callable(env):
         factory: Callable[[], Any] = env
         return Lanes([factory] * num_envs)
-    raise ConfigurationError(f"env must be {ALLOWED}, got {type(env).__name__}. Pass one of these.")
+    fix = "Wrap it: sb_dqn.envs.PettingZooLanes(env)" if getattr(env, "possible_agents", None) else "Pass one of these"
+    raise ConfigurationError(f"env must be {ALLOWED}, got {type(env).__name__}. {fix}.")
 
 
 def _make_stream(env: Any, frame_stack: int | None, options: StreamOptions) -> Stream:
