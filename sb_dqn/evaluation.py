@@ -156,6 +156,11 @@ def open_for(model: Any, env: Any) -> Stream:
     made = getattr(model, "blueprint", None)  # something else that predicts does not tell
     whole = 1 if made is not None and has_stacks_of(env, made) else None
     stream = open_stream(env, frame_stack=whole, action_mask=getattr(model, "action_mask", None))
+    if not stream.chooses:
+        raise ConfigurationError(
+            f"the environment of an evaluation must play the actions, got {type(stream.env).__name__}. Evaluate on the environment "
+            f"that was recorded."
+        )
     if differs := space_difference(stream.blueprint, made or stream.blueprint):
         if opened_here(env):
             stream.close()

@@ -74,6 +74,11 @@ class OnPolicyAlgorithm(BaseAlgorithm):
             self.attach(self.stream)
 
     def attach(self, stream: Stream) -> None:
+        if not stream.chooses:
+            raise ConfigurationError(
+                f"env of {type(self).__name__} must play its actions, got {type(stream.env).__name__}. Learn from recorded actions "
+                f"with DQN, its variants or SAC."
+            )
         self._make_collector(stream, self.choose, self._make_selector(stream.num_envs))
         self.normalizer.set_lanes(stream.num_envs)
         if self._experience is None:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from sb_dqn.envs.streams.open import Stream as Stream
     from sb_dqn.envs.streams.open import StreamOptions as StreamOptions
     from sb_dqn.envs.streams.open import open_stream as open_stream
+    from sb_dqn.envs.streams.recorded import RecordedEpisodes as RecordedEpisodes
     from sb_dqn.envs.vector.atari_env import AtariLanes as AtariLanes
     from sb_dqn.envs.vector.pettingzoo_env import PettingZooLanes as PettingZooLanes
     from sb_dqn.envs.vector.sync_env import Lanes as Lanes
@@ -24,6 +25,7 @@ _MODULES = {
     "Lanes": "vector.sync_env",
     "Monitor": "monitor",
     "PettingZooLanes": "vector.pettingzoo_env",
+    "RecordedEpisodes": "streams.recorded",
     "Stream": "streams.open",
     "StreamOptions": "streams.open",
     "load_results": "results",
@@ -37,6 +39,7 @@ __all__ = [
     "Lanes",
     "Monitor",
     "PettingZooLanes",
+    "RecordedEpisodes",
     "Stream",
     "StreamOptions",
     "load_results",

@@ -44,6 +44,8 @@ class Stream(ABC):
 
     repeated_frames = 1
     """Number of observations in which each frame occurs where the environment's own stacks are stored whole."""
+    chooses = True
+    """False if the actions of `step` are ignored, and recorded ones are in the rows."""
 
     def __init__(
         self,

@@ -19,6 +19,7 @@ from sb_dqn.envs.streams.base import Stream
 from sb_dqn.envs.streams.envpool import EnvPoolStream, is_envpool
 from sb_dqn.envs.streams.gymnasium_vector import NextStepStream, SameStepStream
 from sb_dqn.envs.streams.options import StreamOptions, options_of
+from sb_dqn.envs.streams.recorded import RecordedEpisodes, RecordedStream
 from sb_dqn.envs.streams.sb3 import check_wrapped, is_sb3, sb3_stream
 from sb_dqn.envs.streams.sync_vector import SyncVectorStream
 from sb_dqn.envs.training_env import env_itself
@@ -109,7 +110,7 @@ def _vectorized(env: Any, num_envs: int) -> Any:
     if is_sb3(env):
         check_wrapped(env)
         return env
-    if isinstance(env, VectorEnv) or is_envpool(env):
+    if isinstance(env, (VectorEnv, RecordedEpisodes)) or is_envpool(env):
         return env
     if isinstance(env, gymnasium.Env):
         return Lanes([lambda: env])
@@ -131,6 +132,8 @@ def _make_stream(env: Any, frame_stack: int | None, options: StreamOptions) -> S
         options = replace(options, frame_stack=frame_stack)
     if is_envpool(env):
         return EnvPoolStream(env, options)
+    if isinstance(env, RecordedEpisodes):
+        return RecordedStream(env, options)
     if isinstance(env, Lanes):
         return SyncVectorStream(env, options)
     mode = _autoreset_mode(env)
