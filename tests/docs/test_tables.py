@@ -76,7 +76,7 @@ def test_every_algorithm_page_has_the_same_sections(page: str) -> None:
     text = (FOLDER / "algorithms" / f"{page}.md").read_text(encoding="utf-8")
     assert re.findall(r"^## (.*)$", text, re.MULTILINE) == SECTIONS
     assert re.search(r"arxiv\.org|doi\.org", text)
-    assert "```text\n" in text or "equations are Rainbow's" in text
+    assert "```math\n" in text or "equations are Rainbow's" in text
     assert "```python\n" in text
     assert "scripts/benchmarks/presets.py" in text
 
