@@ -228,19 +228,11 @@ def _without_gradients(function: Function) -> Function:
 
 
 @contextmanager
-def limit_threads(small: bool, busy: int = 0) -> Iterator[None]:
-    """Sets the number of torch's threads for the block.
-
-    Sharing little work among threads is slower. More busy threads than cores are much slower: the threads of an operation wait
-    for the one that has no core.
-
-    Args:
-        small: use one thread.
-        busy: number of processes of this run that need a core each; the others remain, at least one.
-    """
+def limit_threads(small: bool) -> Iterator[None]:
+    """Sets torch to one thread for the block if `small`, since sharing little work among threads is slower."""
     before = torch.get_num_threads()
-    if small or busy:
-        torch.set_num_threads(1 if small else max(before - busy, 1))
+    if small:
+        torch.set_num_threads(1)
     try:
         yield
     finally:

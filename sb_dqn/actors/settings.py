@@ -58,11 +58,6 @@ class ProcessActors:
         """Number of lanes of all processes."""
         return self.processes * self.lanes
 
-    @property
-    def local_processes(self) -> int:
-        """Number of processes that share this machine with the learner."""
-        return self.processes
-
 
 @dataclass(frozen=True)
 class RayActors(ProcessActors):
@@ -96,10 +91,6 @@ class RayActors(ProcessActors):
             raise ConfigurationError(
                 f"RayActors's address must be 'auto', 'HOST:PORT' or None, got {self.address!r}. Use for example 'auto'."
             )
-
-    @property
-    def local_processes(self) -> int:
-        return self.processes if self.address is None else 0
 
 
 Actors = Literal["overlapped"] | ProcessActors | None

@@ -17,7 +17,7 @@ from typing_extensions import Self
 
 from sb_dqn.accelerate import Mode, are_small, choose_mode, keep_freed_memory, limit_threads
 from sb_dqn.actors.overlapped import OverlappedCollector
-from sb_dqn.actors.settings import OVERLAPPED, ProcessActors
+from sb_dqn.actors.settings import OVERLAPPED
 from sb_dqn.callbacks.compose import as_callback
 from sb_dqn.callbacks.normalizers import find_normalizer
 from sb_dqn.checks import check_int
@@ -198,10 +198,9 @@ class BaseAlgorithm(ABC):
         self._start_counting(total, reset_num_timesteps, resumed=_resume_from is not None)
         keep_freed_memory()
         small = are_small([self.policy], self.device, self.learner.batch_size)
-        busy = self._actors.local_processes if isinstance(self._actors, ProcessActors) else 0
         progress_bar = progress_bar and self.rank == 0
         with (
-            limit_threads(small, busy),
+            limit_threads(small),
             explain_full_device(self.arguments),
             self._joined(calls_back=callback is not None or progress_bar),
             self._new_run(callback, interval, progress_bar, _resume_from) as run,

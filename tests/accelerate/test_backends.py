@@ -310,11 +310,5 @@ def test_the_number_of_threads_is_restored() -> None:
             assert torch.get_num_threads() == 1
             raise KeyError
         assert torch.get_num_threads() == 2
-        torch.set_num_threads(4)
-        for busy, left in ((1, 3), (3, 1), (16, 1)):
-            with limit_threads(False, busy):
-                assert torch.get_num_threads() == left
-        with limit_threads(True, 1):
-            assert torch.get_num_threads() == 1
     finally:
         torch.set_num_threads(before)
