@@ -9,7 +9,6 @@ import signal
 import sys
 import threading
 import time
-import traceback
 import weakref
 from collections.abc import Collection, Iterator, Sequence
 from multiprocessing import connection
@@ -23,7 +22,7 @@ import torch
 from sb_dqn.actors.chunks import ChunkLayout, Chunks, Report
 from sb_dqn.actors.worker import Order, Worker
 from sb_dqn.envs.vector.worker_processes import GRACE, cause_of_death
-from sb_dqn.errors import EnvironmentFault
+from sb_dqn.envs.vector.worker_reports import describe_error
 
 STARTING = -1
 """Progress of a worker that is making its environments; later it is the number of its steps."""
@@ -249,17 +248,7 @@ def run_worker(
         return
     except BaseException as error:
         with contextlib.suppress(OSError):
-            pipe.send(Failure(f"raised {describe(error)}"))
-
-
-def describe(error: BaseException) -> str:
-    """Returns type, text and place of an error in one line."""
-    text = f"{error}" if isinstance(error, EnvironmentFault) else f"{type(error).__name__}: {error}"
-    places = traceback.extract_tb(error.__traceback__)
-    cause = error.__cause__
-    if cause is not None:
-        places = traceback.extract_tb(cause.__traceback__) or places
-    return f"{text} ({os.path.basename(places[-1].filename)}, line {places[-1].lineno})" if places else text
+            pipe.send(Failure(f"raised {describe_error(error)}"))
 
 
 def end_with_parent() -> None:

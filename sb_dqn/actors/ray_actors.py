@@ -21,9 +21,10 @@ import torch
 
 from sb_dqn.actors.chunks import ChunkLayout, Chunks, Report
 from sb_dqn.actors.packing import OwnChunks, pack_chunk, unpack_chunk
-from sb_dqn.actors.processes import POLL, STARTUP, Failure, GetState, Message, SetState, State, describe
+from sb_dqn.actors.processes import POLL, STARTUP, Failure, GetState, Message, SetState, State
 from sb_dqn.actors.settings import RayActors
 from sb_dqn.actors.worker import Order, Worker
+from sb_dqn.envs.vector.worker_reports import describe_error
 from sb_dqn.errors import ConfigurationError
 
 PACKAGES = ("sb_dqn", "torch", "numpy", "gymnasium")
@@ -136,7 +137,7 @@ class RayWorker:
             self._chunks = OwnChunks(self._layout, self._lanes)
             self._worker = Worker(cloudpickle.loads(self._config), self._chunks)
         except Exception as error:
-            self._error = f"raised {describe(error)}"
+            self._error = f"raised {describe_error(error)}"
 
     def check(self) -> str:
         """Returns which versions are wrong; empty if none."""
@@ -154,7 +155,7 @@ class RayWorker:
             assert report is not None
             return report, pack_chunk(self._chunks.take(order.place), self._compress)
         except Exception as error:
-            self._error = f"raised {describe(error)}"
+            self._error = f"raised {describe_error(error)}"
             return Failure(self._error)
 
     def state(self, trust: bool) -> Failure | State:
@@ -170,7 +171,7 @@ class RayWorker:
             self._worker.load_state(state, trust)
             return State(None, "")
         except Exception as error:
-            self._error = f"raised {describe(error)}"
+            self._error = f"raised {describe_error(error)}"
             return Failure(self._error)
 
 

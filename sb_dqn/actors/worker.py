@@ -20,6 +20,7 @@ from sb_dqn.core.resume import tick_of, tick_state
 from sb_dqn.envs.streams.open import Stream, open_stream
 from sb_dqn.envs.streams.sb3 import is_sb3
 from sb_dqn.envs.vector.env_state import NoEnvState
+from sb_dqn.envs.vector.sync_env import Lanes
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.exploration.config import ExplorationConfig
 from sb_dqn.nn.layers.norms import spectral_weights
@@ -161,6 +162,8 @@ class Worker:
         self.config = config
         self.chunks = chunks
         self.stream = open_lanes(config.env, config.lanes, config.action_mask)
+        if isinstance(self.stream.env, Lanes):
+            self.stream.env.first_lane = config.first_lane
         policy: Any = config.policy
         self.normalizer = config.normalization.build(config.blueprint, CPU)
         online, _ = policy.networks

@@ -20,7 +20,8 @@ from sb_dqn.envs.vector.lane_indices import SyncLanes
 from sb_dqn.envs.vector.restarting_async_env import worker_lanes
 from sb_dqn.envs.vector.seed_only import with_reset_options
 from sb_dqn.envs.vector.sync_env import Env, Lanes
-from sb_dqn.errors import ConfigurationError, nearest
+from sb_dqn.envs.vector.worker_reports import WorkerReports, WorkerTraceback
+from sb_dqn.errors import ConfigurationError, EnvironmentFault, nearest
 
 BACKENDS: Mapping[str, Callable[..., Any]] = {"lanes": Lanes, "sync": SyncLanes, "async": worker_lanes}
 
@@ -137,6 +138,7 @@ def make_vec_env(
 
     Raises:
         ConfigurationError: unknown id, missing package, or a number out of range.
+        EnvironmentFault: an environment raised in its worker process.
     """
     n_envs = check_int("n_envs", n_envs, 1)
     start_index = check_int("start_index", start_index, 0)
@@ -167,8 +169,27 @@ def make_vec_env(
         spec_of(env_id)  # raises on an unknown id here, not in another process
     replaced = [file for file in files.values() if file is not None and override_existing]
     with replaced_monitor_files(replaced):  # not in the Monitor, because a restarted lane appends to its file
-        env = make([partial(lane, rank) for rank in files], **vec_env_kwargs)
+        env = _made(make, [partial(lane, rank) for rank in files], vec_env_kwargs)
     return _seeded(env, seed)
+
+
+def _made(make: Callable[..., Any], env_fns: Sequence[Callable[[], Env]], kwargs: Mapping[str, Any]) -> Any:
+    """Returns a vector env of the lanes; exceptions that end its worker processes, if it has some, are kept for its errors."""
+    if make in (Lanes, SyncLanes, SyncVectorEnv):
+        return make(env_fns, **kwargs)
+    reports = WorkerReports()
+    try:
+        env = make(reports.around(env_fns), **kwargs)
+    except (EOFError, OSError) as error:  # from a broken pipe
+        for lane in range(len(env_fns)):
+            if (report := reports.take(lane)) is not None:
+                error.__cause__ = WorkerTraceback(report.traceback)
+                raise EnvironmentFault(
+                    f"the worker of lane {lane} raised {report.text} while it started. Fix the environment."
+                ) from error
+        raise
+    reports.attach(env)
+    return env
 
 
 def _monitor_file(folder: str | Path | None, rank: int) -> str | None:

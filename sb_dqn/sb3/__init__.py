@@ -21,20 +21,24 @@ if TYPE_CHECKING:
     from sb_dqn.sb3.algorithms import SAC as SAC
     from sb_dqn.sb3.algorithms import MaskablePPO as MaskablePPO
     from sb_dqn.sb3.algorithms import RecurrentPPO as RecurrentPPO
+    from sb_dqn.sb3.workers import SubprocVecEnv as SubprocVecEnv
 
 ALGORITHMS = ("A2C", "DQN", "PPO", "QRDQN", "SAC", "MaskablePPO", "RecurrentPPO")
-"""Names that are classes of this library."""
+"""Names of algorithms that are classes of this library."""
+
+REPLACED = {**dict.fromkeys(ALGORITHMS, "algorithms"), "SubprocVecEnv": "workers"}
+"""Name of each class that takes the place of its namesake to the module of this package that has it."""
 
 __all__ = [*ALGORITHMS, "ARS", "DDPG", "TD3", "TQC", "TRPO", "CrossQ", "HerReplayBuffer", "get_system_info"]  # noqa: PLE0604
 
 their_module("stable_baselines3")  # raises here if it is not installed
 import_module("ale_py")  # registers its ids
-install(__name__, ALGORITHMS)
+install(__name__, REPLACED)
 
 
 def __getattr__(name: str) -> Any:
-    if name in ALGORITHMS:
-        return getattr(import_module("sb_dqn.sb3.algorithms"), name)
+    if name in REPLACED:
+        return getattr(import_module(f"sb_dqn.sb3.{REPLACED[name]}"), name)
     for package in ("stable_baselines3", "sb3_contrib"):
         found = getattr(their_module(package), name, None)
         if found is not None and not isinstance(found, ModuleType):

@@ -33,12 +33,12 @@ def their_module(name: str) -> ModuleType:
 
 
 class _Copy(Loader):
-    """Makes a module with the names of theirs, and the algorithms of this library in place of their namesakes.
+    """Makes a module with the names of theirs, and the classes of this library in place of their namesakes.
 
     Args:
         sources: names of the modules to copy; of a name in several, the first counts.
-        room: package that has the algorithms.
-        ours: names of the algorithms.
+        room: package that has the classes.
+        ours: names of the classes.
     """
 
     def __init__(self, sources: Sequence[str], room: str, ours: Collection[str]) -> None:
@@ -80,7 +80,7 @@ class Finder(MetaPathFinder):
 
     Args:
         room: name of the package.
-        ours: names of the algorithms of this library.
+        ours: names of the classes of this library.
     """
 
     def __init__(self, room: str, ours: Collection[str]) -> None:
@@ -111,6 +111,6 @@ def _spec_of(name: str) -> ModuleSpec | None:
 
 
 def install(room: str, ours: Collection[str]) -> None:
-    """Makes the modules of Stable-Baselines3 importable below a package, with these algorithms of this library."""
+    """Makes the modules of Stable-Baselines3 importable below a package, with these classes of this library."""
     if not any(isinstance(finder, Finder) for finder in sys.meta_path):
         sys.meta_path.append(Finder(room, ours))

@@ -24,7 +24,7 @@ LOOSE = {"CheckpointError", "EnvironmentFault", "MemoryBudgetError", "UsageError
 """Errors that may describe what happened instead of a rule: a damaged file, a failed environment, short memory."""
 RULE = re.compile(r"\b(must|requires|cannot)\b")
 SENTENCES = re.compile(r"\. (?=[A-Z`{])")
-FAILURES = re.compile(r"\bthe environment (in lane \{\} )?(raised )?\{\}")
+FAILURES = re.compile(r"\bthe environments? (in lanes? \{\} )?(raised )?\{\}")
 """Messages around the text of an environment's own error, which `with_fix` ends."""
 
 

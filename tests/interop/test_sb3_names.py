@@ -55,7 +55,7 @@ MODULES = {
     "common.torch_layers": "BaseFeaturesExtractor CombinedExtractor FlattenExtractor MlpExtractor NatureCNN create_mlp",
     "common.type_aliases": "GymEnv ReplayBufferSamples Schedule",
     "common.utils": "LinearSchedule explained_variance get_device get_system_info obs_as_tensor polyak_update set_random_seed",
-    "common.vec_env": "DummyVecEnv SubprocVecEnv VecCheckNan VecEnv VecEnvWrapper VecExtractDictObs VecFrameStack VecMonitor "
+    "common.vec_env": "DummyVecEnv VecCheckNan VecEnv VecEnvWrapper VecExtractDictObs VecFrameStack VecMonitor "
     "VecNormalize VecTransposeImage VecVideoRecorder sync_envs_normalization unwrap_vec_normalize",
     "common.vec_env.stacked_observations": "StackedObservations",
     "common.wrappers": "ActionMasker TimeFeatureWrapper",
@@ -81,6 +81,8 @@ def test_the_algorithms_are_ours_wherever_they_are_imported_from() -> None:
     }  # fmt: skip
     for module, name in places.items():
         assert getattr(import_module(f"sb_dqn.sb3.{module}"), name) is getattr(room, name)
+    for module in ("common.vec_env", "common.vec_env.subproc_vec_env", "common.env_util"):
+        assert import_module(f"sb_dqn.sb3.{module}").SubprocVecEnv is room.SubprocVecEnv
     for name in THEIRS:
         assert getattr(room, name).__module__.startswith(("stable_baselines3", "sb3_contrib"))
     assert room.common.vec_env.DummyVecEnv is import_module("stable_baselines3.common.vec_env").DummyVecEnv

@@ -16,7 +16,7 @@ from sb_dqn.envs.streams.action_masks import make_mask_reader
 from sb_dqn.envs.streams.options import StreamOptions
 from sb_dqn.envs.vector.env_checks import with_fix
 from sb_dqn.envs.vector.env_state import NoEnvState, env_state, restored_env
-from sb_dqn.envs.vector.worker_processes import end_workers, worker_failures
+from sb_dqn.envs.vector.worker_processes import end_workers, raising_lanes, worker_failures
 from sb_dqn.errors import ConfigurationError, EnvironmentFault, SpaceError
 from sb_dqn.spaces import (
     Actions,
@@ -236,14 +236,20 @@ class Stream(ABC):
 
     def _fault(self, error: Exception) -> EnvironmentFault:
         """Returns the error to raise for one from inside the env; ends all workers where some died or hang."""
-        when = "while resetting" if self._tick == 0 else f"at step {self._tick}"
         failures = worker_failures(self.env, self._action, error)
-        if failures:
+        if failures is not None:
             end_workers(self.env)
-            return EnvironmentFault(
-                f"{failures} {when}; all workers were ended. Create the environment again and resume."
-            )
+            if failures.cause is not None:
+                error.__cause__ = failures.cause
+            step = f" at step {self._tick}" if self._tick else ""
+            return EnvironmentFault(f"{failures.text}{step}; all workers were ended. {failures.fix}")
+        when = f"at step {self._tick}" if self._tick else "while resetting"
         message = f"{error}" if isinstance(error, EnvironmentFault) else with_fix(f"{type(error).__name__}: {error}")
+        lanes = raising_lanes(self.env)
+        if len(lanes) > 1:
+            return EnvironmentFault(f"the environments in lanes {lanes} raised {when}, the last of them {message}")
+        if lanes:
+            return EnvironmentFault(f"the environment in lane {lanes[0]} raised {when}: {message}")
         return EnvironmentFault(f"the environment raised {when}: {message}")
 
     def _clip(self, score: FloatArray) -> FloatArray:

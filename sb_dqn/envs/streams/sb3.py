@@ -14,6 +14,7 @@ from gymnasium.vector.utils import create_empty_array
 from sb_dqn.envs.streams.base import Stream, empty_infos, lane_observation
 from sb_dqn.envs.streams.options import StreamOptions, options_of
 from sb_dqn.envs.streams.sb3_frames import StackedFrames, repeated_frames, stacked_frames
+from sb_dqn.envs.vector.worker_processes import watch_pipes
 from sb_dqn.errors import ConfigurationError, EnvironmentFault
 from sb_dqn.spaces import leaf_shape
 from sb_dqn.types import ActionArray, BoolArray, IntArray, Rows, Slot, any_true
@@ -88,6 +89,7 @@ class SB3Stream(Stream):
         channels = 1 if frames is None else leaf_shape(space)[0]
         super().__init__(env, env.num_envs, space, env.action_space, options, channels)
         self._frames = frames
+        watch_pipes(env)
 
     def _reset(self, seed: int | None) -> Rows:
         try:

@@ -17,11 +17,13 @@ API = (
 )
 NO_RESULT = object()
 """Placeholder for the result of a call that raised."""
+FIX = ". Fix the environment."
+"""End of the message of an error in the environment's own code."""
 
 
 def with_fix(message: str) -> str:
     """Returns the message of an error in the environment's own code, with the fix and a full stop."""
-    return f"{message.rstrip('.')}. Fix the environment."
+    return f"{message.rstrip('.')}{FIX}"
 
 
 class EnvApiError(TypeError):

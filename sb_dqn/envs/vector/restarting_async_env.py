@@ -138,8 +138,9 @@ class RestartingAsyncEnv(VectorWrapper):
         end_workers(self.env)
         self._failed_step = self._steps
         self.restarts += 1
+        cause = f"a worker raised {type(error).__name__}: {error}" if failures is None else failures.text
         warnings.warn(
-            f"{failures or f'a worker raised {type(error).__name__}: {error}'} at step {self._steps}; all workers were "
+            f"{cause} at step {self._steps}; all workers were "
             f"restarted, the episodes of all lanes count as truncated. Fix the environment if this repeats.",
             stacklevel=2,
         )

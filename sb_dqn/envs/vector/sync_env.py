@@ -77,6 +77,8 @@ class Lanes(IndexedAttributes, VectorEnv[Any, Any, Any]):
         self.on_env_error = check_choice("on_env_error", on_env_error, ("raise", "restart"))
         self.restarts = 0
         """Number of lane restarts."""
+        self.first_lane = 0
+        """Number of the first lane in messages; in a worker of several, that within the model."""
         self._observations: list[Any] = []
         self._failures: dict[int, tuple[int, int]] = {}
         self.envs: list[Env] = [make() for make in self._env_fns]
@@ -213,7 +215,7 @@ class Lanes(IndexedAttributes, VectorEnv[Any, Any, Any]):
 
     def _fault(self, lane: int, error: Exception, when: str) -> EnvironmentFault:
         what = f"failed {when}: " if isinstance(error, EnvApiError) else f"raised {when}: {type(error).__name__}: "
-        return EnvironmentFault(f"the environment in lane {lane} {what}{with_fix(str(error))}")
+        return EnvironmentFault(f"the environment in lane {self.first_lane + lane} {what}{with_fix(str(error))}")
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Resets every lane with gymnasium's interface; an int seeds lane b with seed + b."""
