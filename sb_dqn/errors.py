@@ -52,6 +52,13 @@ def _abbreviates(name: str, other: str) -> bool:
     return bool(name) and name == "".join(word[:1] for word in other.split("_"))
 
 
+def with_article(name: str) -> str:
+    """Returns the name of a class after "a" or "an", by how it is spoken: an A2C, a PPO, an IQN, a Rainbow, a REINFORCE."""
+    spelled = name[1:2].isupper() or name[1:2].isdigit()  # letter by letter, at least the first
+    vowels = "AEFHILMNORSX" if spelled and name != "REINFORCE" else "AEIOU"
+    return f"{'an' if name[:1].upper() in vowels else 'a'} {name}"
+
+
 def no_attribute(owner: object, name: str, elsewhere: Mapping[str, str], known: Iterable[str] = ()) -> AttributeError:
     """Returns the error for a missing attribute, with the hint in `elsewhere` or the closest names in `known`."""
     hint = f" {elsewhere[name]}." if name in elsewhere else nearest(name, known, cutoff=0.75)

@@ -35,7 +35,7 @@ from sb_dqn.checkpoint import (
 from sb_dqn.core.learner_group import LearnerGroup
 from sb_dqn.core.resume import ResumeState
 from sb_dqn.core.saved_channels import with_saved_channels
-from sb_dqn.errors import CheckpointError, ConfigurationError, EnvironmentFault
+from sb_dqn.errors import CheckpointError, ConfigurationError, EnvironmentFault, with_article
 from sb_dqn.nn.layers.linear import Noisy
 from sb_dqn.nn.parameters.optimizers import RMSpropTFLike
 from sb_dqn.nn.torsos.features import EXTRACTORS, images_of
@@ -242,7 +242,9 @@ def find_class(cls: type[Any], name: str) -> type[Any]:
         if found.__name__ == name:
             return found
         waiting += found.__subclasses__()
-    raise CheckpointError(f"the file must hold a {cls.__name__}, got a {name}. Load it with {name}.load.")
+    raise CheckpointError(
+        f"the file must hold {with_article(cls.__name__)}, got {with_article(name)}. Load it with {name}.load."
+    )
 
 
 def write_policy(policy: Policy, state: Mapping[str, Tensor], exact_match: bool = True) -> None:

@@ -17,7 +17,8 @@ from sb_dqn.checkpoint.format.sb3_zip import SERIALIZED, SB3Zip, literal, pickle
 from sb_dqn.core import model_file
 from sb_dqn.core.arguments import constructor_arguments
 from sb_dqn.core.construction import environment_for, open_environment
-from sb_dqn.errors import CheckpointError, user_stacklevel
+from sb_dqn.core.sb3_optimizers import Rename, take_over
+from sb_dqn.errors import CheckpointError, user_stacklevel, with_article
 from sb_dqn.schedules import Linear
 from sb_dqn.types import Blueprint
 
@@ -28,9 +29,15 @@ POLICY_MODULES = {
     "stable_baselines3.common.policies": "PPO",
     "sb3_contrib.common.maskable.policies": "PPO",
 }
-"""Module of a policy to the algorithm; A2C has the policies of PPO."""
+"""Module of a policy to the algorithm; A2C and TRPO have the policies of PPO."""
+OTHERS = {"recurrent": "RecurrentPPO", "tqc": "TQC", "crossq": "CrossQ", "ars": "ARS"}
+"""Package of a policy to the algorithm that this library cannot continue."""
+DDPG = {"policy_delay": 1, "target_noise_clip": 0.0}
+"""Settings with which TD3 is DDPG."""
 NOT_SETTINGS = ("seed", "device", "tensorboard_log", "policy_kwargs", "train_freq", "n_quantiles")
 """Arguments that are not read from the file, or not as they are."""
+TEMPERATURE = "nets.log_alpha.value"
+"""Name of SAC's temperature in this library."""
 UNKNOWN = object()
 """A value that only a pickle has."""
 
@@ -62,8 +69,8 @@ def load(
 ) -> Any:
     """Returns a model from a file of Stable-Baselines3.
 
-    The optimizer starts without moments, and a replay buffer empty. Settings that only a pickle has keep the defaults, with a
-    warning that names them.
+    The optimizer continues with the moments of the file where they fit the parameters one to one, else without, with a warning.
+    A replay buffer starts empty. Settings that only a pickle has keep the defaults, with a warning that names them.
 
     Args:
         cls: class of the model, or a parent.
@@ -91,12 +98,21 @@ def load(
         model = made_by(
             arguments.pop("policy"), environment_for(blueprint, None) if stream is None else stream, **arguments
         )
+    rename = _renaming(model, saved)
     with model_file.reading(f"the parameters of {saved.label} do not fit"):
-        model_file.write_policy(
-            model.policy, _parameters(model.policy.state_dict(), saved, model.predictor.actions.num_actions)
-        )
+        parameters = dict(rename(saved.policy, saved.variables))
+        if TEMPERATURE in (ours := model.policy.state_dict()):
+            parameters.setdefault(TEMPERATURE, ours[TEMPERATURE])  # a constant is no parameter of the file
+        model_file.write_policy(model.policy, parameters)
     model.learner.refresh()
+    unfit = take_over(model, saved, rename)
     _restore_counts(model, saved)
+    if unfit:
+        warnings.warn(
+            f"the optimizer of {saved.label} is not continued ({unfit}): it starts without moments. The first updates may be larger "
+            f"than those of the file's training.",
+            stacklevel=user_stacklevel(),
+        )
     if unread:
         warnings.warn(
             f"{saved.label} has {', '.join(unread)} as pickles, which are not run: the defaults are used. To continue as "
@@ -114,21 +130,20 @@ def algorithm_of(saved: SB3Zip) -> str:
     """
     constants = pickled_constants(saved.settings.get("policy_class"))
     module = next((text for text in constants if isinstance(text, str)), "")
-    if module in POLICY_MODULES:
-        name = POLICY_MODULES[module]
-        return "A2C" if name == "PPO" and "n_epochs" not in saved.settings else name
+    name = POLICY_MODULES.get(module, "")
+    if name == "PPO" and "n_epochs" not in saved.settings:
+        name = "TRPO" if "cg_max_steps" in saved.settings else "A2C"
+    if name and name != "TRPO":
+        return name
     found = re.match(r"(?:stable_baselines3|sb3_contrib)\.(?:common\.)?(\w+)\.policies$", module)
-    names = {
-        "recurrent": "RecurrentPPO",
-        "tqc": "TQC",
-        "td3": "TD3 or DDPG",
-        "crossq": "CrossQ",
-        "trpo": "TRPO",
-        "ars": "ARS",
-    }
-    kind = names.get(found[1], found[1]) if found else "model with a policy class of its own"
+    if found and found[1] == "td3":  # DDPG has the policies of TD3
+        name = "DDPG" if [saved.settings.get(key) for key in DDPG] == list(DDPG.values()) else "TD3"
+    elif found and not name:
+        name = OTHERS.get(found[1], found[1])
+    kind = with_article(name) if name else "a model with a policy class of its own"
     raise CheckpointError(
-        f"{saved.label} must hold a DQN, QRDQN, PPO, A2C or SAC of Stable-Baselines3, got a {kind}. Load it with Stable-Baselines3."
+        f"{saved.label} must hold a DQN, QRDQN, PPO, A2C or SAC of Stable-Baselines3, got {kind}, which this library does not have. "
+        f"Load it with Stable-Baselines3."
     )
 
 
@@ -150,6 +165,8 @@ def _arguments(made_by: type[Any], saved: SB3Zip, lanes: int) -> tuple[dict[str,
             unread.append(name)
         else:
             arguments[name] = value
+    if isinstance(arguments.get("ent_coef"), (int, float)):
+        arguments.pop("target_entropy", None)  # has no effect on a constant
     if "train_freq" in settings:
         constants = pickled_constants(settings["train_freq"])
         count = next((item for item in constants if type(item) is int and item > 0), None)
@@ -260,15 +277,19 @@ def _numbers(text: str) -> Any:
 # -- parameters
 
 
-def _parameters(ours: dict[str, Tensor], saved: SB3Zip, num_actions: int) -> dict[str, Tensor]:
-    """Returns the parameters of a file under the names of this library."""
-    theirs = saved.policy
-    if any(name.startswith("actor.") for name in theirs):
-        return ours | dict(_soft(saved))
-    if any(name.startswith(("q_net.", "quantile_net.")) for name in theirs):
-        return dict(_q_values(ours, theirs, num_actions))
-    features = SEPARATE if _differ(theirs, "pi_features_extractor.", "vf_features_extractor.") else SHARED
-    return dict(_renamed(theirs, (*ACTOR_CRITIC, *features)))
+def _renaming(model: Any, saved: SB3Zip) -> Rename:
+    """Returns the function from tensors of a file to those of this library, by name.
+
+    It takes the parameters of the file, or moments of an optimizer in their shapes.
+    """
+    ours, num_actions = model.policy.state_dict(), model.predictor.actions.num_actions
+    if any(name.startswith("actor.") for name in saved.policy):
+        return lambda policy, variables: dict(_soft(policy, variables))
+    if any(name.startswith(("q_net.", "quantile_net.")) for name in saved.policy):
+        return lambda policy, variables: dict(_q_values(ours, policy, num_actions))
+    separate = _differ(saved.policy, "pi_features_extractor.", "vf_features_extractor.")
+    renames = (*ACTOR_CRITIC, *(SEPARATE if separate else SHARED))
+    return lambda policy, variables: dict(_renamed(policy, renames))
 
 
 def _differ(parameters: Mapping[str, Tensor], one: str, other: str) -> bool:
@@ -305,10 +326,10 @@ def _by_action(tensor: Tensor, num_actions: int) -> Tensor:
     return tensor.view(-1, num_actions, *tensor.shape[1:]).transpose(0, 1).flatten(0, 1)
 
 
-def _soft(saved: SB3Zip) -> Iterator[tuple[str, Tensor]]:
+def _soft(policy: Mapping[str, Tensor], variables: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
     """Yields the parameters of actor, critics and temperature."""
-    last = max(int(match[1]) for name in saved.policy if (match := re.match(r"critic\.qf0\.(\d+)\.", name)))
-    for name, tensor in saved.policy.items():
+    last = max(int(match[1]) for name in policy if (match := re.match(r"critic\.qf0\.(\d+)\.", name)))
+    for name, tensor in policy.items():
         for pattern, ours in SOFT:
             if match := re.match(pattern, name):
                 half = int(match[1]) // 2 if match.groups() else 0
@@ -319,10 +340,10 @@ def _soft(saved: SB3Zip) -> Iterator[tuple[str, Tensor]]:
                 yield ours.format(half=half, layer=layer) + name[match.end() :], tensor
                 break
     for kind in ("weight", "bias"):
-        parts = [saved.policy[f"actor.{part}.{kind}"] for part in ("mu", "log_std")]
+        parts = [policy[f"actor.{part}.{kind}"] for part in ("mu", "log_std")]
         yield f"nets.actor.head.outputs.{kind}", torch.cat(parts)
-    if "log_ent_coef" in saved.variables:
-        yield "nets.log_alpha.value", saved.variables["log_ent_coef"].reshape(())
+    if "log_ent_coef" in variables:
+        yield TEMPERATURE, variables["log_ent_coef"].reshape(())
 
 
 def _restore_counts(model: Any, saved: SB3Zip) -> None:

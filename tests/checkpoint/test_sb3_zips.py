@@ -1,4 +1,4 @@
-"""Models that Stable-Baselines3 trained and saved: same actions, learning goes on, and nothing in a file is run."""
+"""Models that Stable-Baselines3 trained and saved: same actions and same updates, and nothing in a file is run."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import warnings
 import zipfile
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,12 +19,15 @@ import torch
 
 import sb_dqn
 from sb_dqn.errors import CheckpointError, ConfigurationError
+from sb_dqn.types import Batch
 
 peer: Any = pytest.importorskip("stable_baselines3", reason="the peer, installed by the test extra")
 contrib: Any = pytest.importorskip("sb3_contrib", reason="its second package, installed by the test extra")
 envs: Any = pytest.importorskip("stable_baselines3.common.envs", reason="comes with the peer")
 env_util: Any = pytest.importorskip("stable_baselines3.common.env_util", reason="comes with the peer")
 layers: Any = pytest.importorskip("stable_baselines3.common.torch_layers", reason="comes with the peer")
+buffers: Any = pytest.importorskip("stable_baselines3.common.type_aliases", reason="comes with the peer")
+logger: Any = pytest.importorskip("stable_baselines3.common.logger", reason="comes with the peer")
 utils: Any = pytest.importorskip("stable_baselines3.common.utils", reason="comes with the peer")
 
 OFF_POLICY: dict[str, Any] = {"learning_starts": 8, "buffer_size": 300, "batch_size": 8, "seed": 0}
@@ -141,17 +145,126 @@ def test_pickles_are_named_with_their_keyword() -> None:
 
 def test_other_algorithms_are_named() -> None:
     for model, name in (
-        (peer.TD3("MlpPolicy", "Pendulum-v1", buffer_size=10), "TD3 or DDPG"),
-        (contrib.RecurrentPPO("MlpLstmPolicy", "CartPole-v1", n_steps=8, batch_size=8), "RecurrentPPO"),
+        (peer.TD3("MlpPolicy", "Pendulum-v1", buffer_size=10), "a TD3"),
+        (peer.DDPG("MlpPolicy", "Pendulum-v1", buffer_size=10), "a DDPG"),  # with the policy of TD3
+        (contrib.TRPO("MlpPolicy", "CartPole-v1", n_steps=8, batch_size=8), "a TRPO"),  # with the policy of PPO
+        (contrib.ARS("LinearPolicy", "CartPole-v1"), "an ARS"),
+        (contrib.RecurrentPPO("MlpLstmPolicy", "CartPole-v1", n_steps=8, batch_size=8), "a RecurrentPPO"),
     ):
         file = io.BytesIO()
         model.save(file)
         with pytest.raises(
-            CheckpointError, match=f"must hold a DQN, .* of Stable-Baselines3, got a {name}. Load it with"
+            CheckpointError,
+            match=f"must hold a DQN, .* of Stable-Baselines3, got {name}, which this library does not have. Load it with",
         ):
             sb_dqn.DQN.load(file)
-    with pytest.raises(CheckpointError, match="the file must hold a DQN, got a PPO"):
+    with pytest.raises(CheckpointError, match=r"the file must hold a DQN, got a PPO\. Load it with PPO\.load\."):
         sb_dqn.DQN.load(io.BytesIO(trained("PPO")[1]))
+    with pytest.raises(CheckpointError, match="the file must hold a PPO, got an A2C"):
+        sb_dqn.PPO.load(io.BytesIO(trained("A2C")[1]))
+
+
+def optimizers(model: Any) -> list[torch.optim.Optimizer]:
+    """All optimizers of a model of Stable-Baselines3."""
+    owners = [model.policy, getattr(model, "actor", None), getattr(model, "critic", None)]
+    found = [getattr(owner, "optimizer", None) for owner in owners] + [getattr(model, "ent_coef_optimizer", None)]
+    return [optimizer for optimizer in found if optimizer is not None]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_optimizer_continues(case: str) -> None:
+    """Both libraries make one step along the same gradient: the parameters themselves."""
+    file = trained(case)[1]
+    cls = getattr(sb_dqn, CASES[case][0])
+    theirs, ours = type(trained(case)[0]).load(io.BytesIO(file)), cls.load(io.BytesIO(file))
+    for optimizer in optimizers(theirs):
+        for group in optimizer.param_groups:
+            group["lr"] = 0.01
+            for parameter in group["params"]:
+                parameter.grad = parameter.detach().clone()
+        optimizer.step()
+    ours.learner.set_learning_rate(0.01)
+    ours.learner.apply(ours.learner.flat.clone())
+    after = io.BytesIO()
+    theirs.save(after)
+    expected, untouched = cls.load(after).policy.state_dict(), cls.load(io.BytesIO(file)).policy.state_dict()
+    changed = 0
+    for name, value in ours.policy.state_dict().items():
+        torch.testing.assert_close(value, expected[name], atol=1e-5, rtol=0)
+        changed += not value.equal(untouched[name])
+    assert changed >= len(optimizers(theirs)[0].state)
+    fresh = cls.load(io.BytesIO(file))
+    fresh.learner.optimizer.state.clear()
+    fresh.learner.set_learning_rate(0.01)
+    fresh.learner.apply(fresh.learner.flat.clone())
+    assert not all(
+        torch.allclose(value, expected[name], atol=1e-5) for name, value in fresh.policy.state_dict().items()
+    )
+
+
+def test_the_next_update_of_dqn_is_theirs() -> None:
+    file = trained("DQN")[1]
+    theirs, ours = peer.DQN.load(io.BytesIO(file)), sb_dqn.DQN.load(io.BytesIO(file))
+    rng = torch.Generator().manual_seed(0)
+    obs, following = (torch.randn(8, 4, generator=rng) for _ in range(2))
+    action, reward = torch.arange(8) % 2, torch.linspace(-1, 1, 8)
+    done = (torch.arange(8) == 5).float()
+    theirs.replay_buffer = SimpleNamespace(
+        sample=lambda *_, **__: buffers.ReplayBufferSamples(
+            obs, action[:, None], following, done[:, None], reward[:, None], None
+        )
+    )
+    theirs.set_logger(logger.configure(None, []))
+    theirs.train(gradient_steps=1, batch_size=8)
+    ours.learner.set_learning_rate(1e-4)
+    place = torch.zeros(2, 8, dtype=torch.int64)
+    ours.learner.update(
+        Batch({"obs": obs}, action, reward, 0.99 * (1 - done), {"obs": following}, torch.ones(8), place)
+    )
+    after = io.BytesIO()
+    theirs.save(after)
+    expected = sb_dqn.DQN.load(after)
+    for name, value in ours.policy.state_dict().items():
+        torch.testing.assert_close(value, expected.policy.state_dict()[name], atol=1e-6, rtol=0)
+
+
+def test_moments_that_do_not_fit_are_named() -> None:
+    file = trained("DQN")[1]
+    with zipfile.ZipFile(io.BytesIO(file)) as archive:
+        state = torch.load(io.BytesIO(archive.read("policy.optimizer.pth")), weights_only=True)
+    of_others = {**state, "state": {0: {**state["state"][0], "exp_avg": torch.zeros(3)}}}
+    fewer = {**state, "param_groups": [{**state["param_groups"][0], "params": [0, 1]}]}
+    amsgrad = {**state, "param_groups": [{**state["param_groups"][0], "amsgrad": True}]}
+    uneven = {**state, "state": {**state["state"], 0: {**state["state"][0], "step": torch.tensor(1.0)}}}
+    for content, message in (
+        (of_others, r"member 'policy.optimizer.pth' has no exp_avg in the shape of q_net.q_net.0.weight"),
+        (fewer, r"member 'policy.optimizer.pth' has 2 parameters, its networks have 12"),
+        (amsgrad, r"an optimizer with one of amsgrad, centered, momentum has further moments"),
+        (uneven, r"its parameters have different numbers of steps, \[1.0, 4.0\]"),
+        ({"state": {0: {}}}, r"KeyError: 'param_groups'"),
+        ({"state": state["state"], "param_groups": [3]}, r"AttributeError"),
+    ):
+        member = io.BytesIO()
+        torch.save(content, member)
+        with pytest.warns(
+            UserWarning, match=rf"the optimizer of .* is not continued \({message}.*: it starts without moments"
+        ):
+            model = sb_dqn.DQN.load(changed(file, "policy.optimizer.pth", member.getvalue()))
+        assert not model.learner.optimizer.state
+    with pytest.warns(
+        UserWarning, match=r"member 'policy.optimizer.pth' holds other things than tensors, which are not run"
+    ):
+        sb_dqn.DQN.load(changed(file, "policy.optimizer.pth", pickle.dumps(Bomb(), protocol=2)))
+    assert RUN == []
+
+
+def test_a_fixed_temperature() -> None:
+    theirs = peer.SAC("MlpPolicy", "Pendulum-v1", ent_coef=0.1, **{**OFF_POLICY, "policy_kwargs": {"net_arch": [8]}})
+    file = io.BytesIO()
+    theirs.learn(16).save(file)
+    model: Any = sb_dqn.SAC.load(file)
+    assert model.ent_coef == 0.1
+    assert model.learner.optimizer.state
 
 
 RUN: list[str] = []
@@ -205,12 +318,37 @@ def test_a_bomb_in_each_member_runs_nothing(case: str) -> None:
     assert RUN == []
 
 
+READ = ("data", "policy.pth", "pytorch_variables.pth", "policy.optimizer.pth")
+
+
+def without(file: bytes, member: str) -> io.BytesIO:
+    """The file without a member."""
+    new = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(file)) as old, zipfile.ZipFile(new, "w") as archive:
+        for name in old.namelist():
+            if name != member:
+                archive.writestr(name, old.read(name))
+    return new
+
+
+def flipped(file: bytes, member: str) -> io.BytesIO:
+    """The file with one bit of a member changed."""
+    with zipfile.ZipFile(io.BytesIO(file)) as archive:
+        entry = archive.getinfo(member)
+    damaged = bytearray(file)
+    damaged[entry.header_offset + 30 + len(member) + entry.compress_size // 2] ^= 1
+    return io.BytesIO(bytes(damaged))
+
+
 def test_damaged_files() -> None:
     file = trained("DQN")[1]
     for damaged, message in (
         (changed(file, "data", b"{"), "member 'data' is no JSON"),
         (changed(file, "data", b"[]"), "member 'data' must be a dict"),
         (changed(file, "policy.pth", b"nothing"), "member 'policy.pth' must hold tensors only"),
+        (without(file, "data"), "member 'data' cannot be read"),
+        (without(file, "policy.pth"), "member 'policy.pth' cannot be read"),
+        *[(flipped(file, name), f"member '{name}' cannot be read .Bad CRC-32") for name in READ],
         (changed(file, "data", json.dumps({}).encode()), "got a model with a policy class of its own"),
     ):
         with pytest.raises(CheckpointError, match=message) as caught:

@@ -21,6 +21,8 @@ from sb_dqn.errors import CheckpointError
 
 MEMBERS = {"data", "policy.pth"}
 """Members that every model of Stable-Baselines3 has."""
+MARK = "_stable_baselines3_version"
+"""Member that only its files have."""
 SERIALIZED = ":serialized:"
 CONSTANTS = {
     "INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "FLOAT", "BINFLOAT", "UNICODE", "BINUNICODE", "SHORT_BINUNICODE",
@@ -40,12 +42,14 @@ class SB3Zip(NamedTuple):
     policy: dict[str, Tensor]
     variables: dict[str, Tensor]
     """Tensors besides the policy, such as `log_ent_coef`."""
+    optimizers: dict[str, dict[str, Any] | None]
+    """State of each optimizer by name, such as `policy.optimizer`; None if it holds other things than tensors and plain data."""
 
 
 def is_sb3_zip(path: Any) -> bool:
     """Returns True for a file with the members of a model of Stable-Baselines3."""
     with contextlib.suppress(OSError, zipfile.BadZipFile, ValueError), _opened(path) as archive:
-        return set(archive.namelist()) >= MEMBERS
+        return MARK in archive.namelist() or set(archive.namelist()) >= MEMBERS
     return False
 
 
@@ -57,8 +61,9 @@ def read_sb3_zip(path: Any) -> SB3Zip:
     """
     label = str(path) if isinstance(path, (str, os.PathLike)) else "this file"
     with _opened(path) as archive:
+        data = _member(archive, "data", label)
         try:
-            settings = json.loads(_member(archive, "data", label))
+            settings = json.loads(data)
         except (UnicodeDecodeError, ValueError, RecursionError) as error:
             raise CheckpointError(f"{label}: member 'data' is no JSON ({error}). Load another copy.") from None
         if not isinstance(settings, dict):
@@ -66,7 +71,10 @@ def read_sb3_zip(path: Any) -> SB3Zip:
         policy = _tensors(archive, "policy.pth", label)
         names = archive.namelist()
         variables = _tensors(archive, "pytorch_variables.pth", label) if "pytorch_variables.pth" in names else {}
-    return SB3Zip(label, settings, policy, variables)
+        optimizers = {
+            name.removesuffix(".pth"): _state(archive, name, label) for name in names if name.endswith("optimizer.pth")
+        }
+    return SB3Zip(label, settings, policy, variables, optimizers)
 
 
 @contextlib.contextmanager
@@ -109,6 +117,16 @@ def _tensors(archive: zipfile.ZipFile, name: str, label: str) -> dict[str, Tenso
             f"{label}: member {name!r} must hold tensors only, got something else ({type(error).__name__}). The file is damaged or "
             f"hostile. Load another copy."
         ) from None
+
+
+def _state(archive: zipfile.ZipFile, name: str, label: str) -> dict[str, Any] | None:
+    """Returns the state of an optimizer; None if torch's loader refuses it."""
+    raw = _member(archive, name, label)
+    try:
+        loaded = torch.load(io.BytesIO(raw), map_location="cpu", weights_only=True)
+    except Exception:  # a damaged or hostile pickle makes the loader raise almost anything
+        return None
+    return loaded if isinstance(loaded, dict) else None
 
 
 def pickled_constants(value: Any) -> list[Any]:

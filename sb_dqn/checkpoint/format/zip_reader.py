@@ -141,8 +141,8 @@ def _check_entries(archive: zipfile.ZipFile, size: int, label: str) -> None:
     names = [entry.filename for entry in entries]
     if "data" in names and ("policy.pth" in names or "pytorch_variables.pth" in names):
         raise CheckpointError(
-            f"{label} is a Stable-Baselines3 model (it has the members 'data' and 'policy.pth'), not a model of sb_dqn. "
-            f"Train a new model."
+            f"{label} is a Stable-Baselines3 model (it has the members 'data' and 'policy.pth'), not a file of sb_dqn. "
+            f"Read it by load of its algorithm, such as DQN.load."
         )
     if len(entries) > MAX_MEMBERS:
         raise CheckpointError(
