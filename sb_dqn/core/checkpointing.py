@@ -12,7 +12,7 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from sb_dqn.actors.settings import as_actors
+from sb_dqn.actors.settings import RayActors, as_actors
 from sb_dqn.checkpoint import CustomObjects
 from sb_dqn.checkpoint.format.sb3_zip import is_sb3_zip, read_sb3_zip
 from sb_dqn.core import model_file, sb3_model_file
@@ -118,6 +118,8 @@ def load_model(
     made_by = model_file.find_class(cls, saved.class_name)
     arguments = made_by.loaded_arguments({**saved.arguments, **changes, "device": device}, saved)
     arguments = _passed_on(made_by, arguments)
+    if "actors" in arguments and not trust and "actors" not in replacements:
+        arguments["actors"] = _without_address(as_actors(arguments["actors"]))
     actors = as_actors(arguments.get("actors"))
     environment = environment_for(saved.blueprint, env, arguments.get("action_mask"), actors)
     model = model_file.build(made_by, environment, arguments, saved.policy)
@@ -133,6 +135,19 @@ def load_model(
     if saved.continuation is not None:
         _restore_run(model, saved, trust)
     return model
+
+
+def _without_address(actors: Any) -> Any:
+    """Returns the actors of a file without the address of a cluster, whose nodes could run code in this process."""
+    if not isinstance(actors, RayActors) or actors.address in (None, "auto"):
+        return actors
+    warnings.warn(
+        f"the actors of the file are on the Ray cluster at {actors.address!r}: the model does not connect to it, learn would start "
+        f"a cluster of this machine alone. To use it, pass load(path, actors=RayActors({actors.processes}, "
+        f"lanes={actors.lanes}, address={actors.address!r})).",
+        stacklevel=user_stacklevel(),
+    )
+    return replace(actors, address=None)
 
 
 def _passed_on(cls: type[Any], arguments: Mapping[str, Any]) -> dict[str, Any]:

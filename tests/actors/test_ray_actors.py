@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -42,6 +43,29 @@ SMALL: dict[str, Any] = {
 def test_short_forms(short: Any, settings: Any) -> None:
     assert as_actors(short) == settings
     assert type(as_actors(short)) is type(settings)
+
+
+def actors_of(path: Path, **keywords: Any) -> Any:
+    """The setting `actors` of a model that is loaded."""
+    model: Any = DQN.load(path, **keywords)
+    return model.actors
+
+
+def test_a_file_does_not_choose_the_cluster(tmp_path: Path) -> None:
+    """A model file may come from anyone; whoever holds the cluster at its address could run code in the learner."""
+    there = RayActors(2, lanes=3, address="10.0.0.7:6379")
+    DQN("MlpPolicy", "CartPole-v1", actors=there, **SMALL).save(tmp_path / "model")
+    message = (
+        r"on the Ray cluster at '10.0.0.7:6379': the model does not connect to it.*pass load\(path, actors=RayActors\(2, lanes=3, "
+        r"address='10.0.0.7:6379'\)\)"
+    )
+    with pytest.warns(UserWarning, match=message):
+        assert actors_of(tmp_path / "model", env="CartPole-v1") == RayActors(2, lanes=3)
+    assert actors_of(tmp_path / "model", actors=there) == there  # and without a warning
+    assert actors_of(tmp_path / "model", actors=None) is None
+    assert actors_of(tmp_path / "model", trust=True) == there
+    DQN("MlpPolicy", "CartPole-v1", actors=RayActors(2, address="auto"), **SMALL).save(tmp_path / "here")
+    assert actors_of(tmp_path / "here") == RayActors(2, address="auto")
 
 
 @pytest.mark.parametrize("value", ["process:4@auto", "ray", "ray:x", {"address": "auto"}])

@@ -118,19 +118,20 @@ def _resume_locked(run: SavedRun, timesteps: int | None, device: str, options: R
 def _load_newest(run: SavedRun, config: Mapping[str, Any], stream: Any, device: str) -> tuple[Any, bool]:
     """Loads the newest readable full checkpoint and returns it with True, else the saved model with False."""
     algorithm = algorithm_class(config["algorithm"])
+    actors = {name: value for name, value in config["settings"].items() if name == "actors"}  # with a cluster's address
     parts = [{path.name for path in checkpoints(run.folder, other)} for other in range(config.get("learners", 1))]
     for path in checkpoints(run.folder):
         if not all(path.name in names for names in parts):  # a learner was ended before it had written its part
             continue
         try:
-            return algorithm.load(path, env=stream, device=device), True
+            return algorithm.load(path, env=stream, device=device, **actors), True
         except CheckpointError as error:
             click.echo(f"Warning: {error} Using the previous checkpoint.", err=True)
     if not run.model.is_file():
         raise click.UsageError(
             f"{run.folder} must have a model or a full checkpoint, got neither. Start a new run with `sb-dqn train`."
         )
-    return algorithm.load(run.model, env=stream, device=device), False
+    return algorithm.load(run.model, env=stream, device=device, **actors), False
 
 
 def _fit(
