@@ -142,6 +142,11 @@ class RolloutBuffer(OnPolicyBuffer):
         """True if all ticks have arrived and `updates_due` has not been called yet."""
         return self.ticks >= self.n_steps and not self._consumed
 
+    @property
+    def is_complete(self) -> bool:
+        """True from `updates_due` of a full rollout until the next tick arrives: its samples and targets can be read."""
+        return self._consumed
+
     def extend(self, rows: Rows) -> None:
         """Adds one tick: the departures of the last one (or the cut of a stream that restarts), then the arrivals."""
         if self._consumed:

@@ -27,6 +27,7 @@ from sb_dqn.sb3.known_classes import imported_modules_of
 from sb_dqn.sb3.logs import MonitorStatistics, TheirLogs
 from sb_dqn.sb3.policy import add_their_methods
 from sb_dqn.sb3.replay import ReplayView, stream_of
+from sb_dqn.sb3.rollout import RolloutArrays
 from sb_dqn.sb3.settings import native_env, native_policy, native_policy_kwargs, native_settings, saved_settings
 from sb_dqn.types import Blueprint
 
@@ -280,7 +281,14 @@ class TheirConventions(Algorithm):  # type: ignore[misc]  # it uses the methods 
         experience: Any = self.__dict__["_experience"]
         if experience is None:
             return None
-        return ReplayView(self.replay, self.predictor.actions, float(self.gamma))
+        return ReplayView(self)
+
+    @property
+    def rollout_buffer(self) -> RolloutArrays | None:
+        """The rollout, to read in `_on_rollout_end`; None without an environment."""
+        if self.keeps_replay:
+            raise AttributeError(f"{type(self).__name__} has no attribute 'rollout_buffer'")
+        return None if self.__dict__["_experience"] is None else RolloutArrays(self)
 
     @property
     def q_net(self) -> Any:

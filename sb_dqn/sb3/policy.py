@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
+from importlib import import_module
 from operator import attrgetter
 from typing import Any
 from weakref import ReferenceType
@@ -12,6 +13,8 @@ import torch
 from stable_baselines3.common.policies import BaseModel, BasePolicy
 from torch import Tensor
 
+from sb_dqn.checkpoint import find_checkpoint, model_info
+from sb_dqn.errors import CheckpointError, with_article
 from sb_dqn.policies.actor_critic import ActorCriticPolicy
 from sb_dqn.policies.q_policy import QPolicy
 from sb_dqn.policies.sac import SACPolicy
@@ -54,6 +57,32 @@ class PolicyMethods:
         """False: `predict` returns actions in the units of the space."""
         return False
 
+    def save(self, path: Any) -> None:
+        """Writes the model of the policy to a file, which `load` of the model reads, too; it has no replay buffer."""
+        self._model().save(path)  # type: ignore[union-attr]
+
+    @classmethod
+    def load(cls, path: Any, device: Any = "auto") -> Any:
+        """Returns the policy of a model file, with the model that `predict` needs.
+
+        Raises:
+            CheckpointError: the file is damaged, of another library, or of another kind of policy.
+        """
+        name = str(model_info(find_checkpoint(path)).get("class"))
+        room = import_module("sb_dqn.sb3")
+        if name not in room.ALGORITHMS:
+            raise CheckpointError(
+                f"the file must hold one of {', '.join(room.ALGORITHMS)}, got {with_article(name)}. Load it with {name}.load."
+            )
+        model = getattr(room, name).load(path, device=device)
+        if not isinstance(model.policy, cls):
+            raise CheckpointError(
+                f"the file must hold {with_article(cls.__name__)}, got {with_article(type(model.policy).__name__)}. Load it with "
+                f"{name}.load."
+            )
+        model.policy.__dict__["_owner"] = model  # the reference of the policy is weak
+        return model.policy
+
     def predict(self, *args: Any, **kwargs: Any) -> Any:
         """Returns the actions and the next state; see `predict` of the model."""
         return self._model().predict(*args, **kwargs)  # type: ignore[union-attr]
@@ -73,6 +102,14 @@ class QMethods(PolicyMethods):
         policy: Any = self
         actions: Tensor = policy.greedy(flat(obs))
         return actions
+
+
+class SACMethods(PolicyMethods):
+    """Parts of their SAC policies."""
+
+    actor = property(attrgetter("nets.actor"))
+    critic = property(attrgetter("nets.critics"))
+    critic_target = property(attrgetter("critics_target"))
 
 
 class ActorCriticMethods(PolicyMethods):
@@ -165,6 +202,7 @@ def add_their_methods(policy: Any, model: ReferenceType[Any]) -> None:
     elif isinstance(policy, ActorCriticPolicy):
         methods = ActorCriticMethods
     elif isinstance(policy, SACPolicy):
+        methods = SACMethods
         parts = [(policy.nets, "actor", HasExtractor), (policy.nets, "critics", HasExtractor)]
         parts += [(policy, "critics_target", HasExtractor)]
     for owner, name, further in parts:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
+import torch
 from stable_baselines3.common.type_aliases import DictReplayBufferSamples, ReplayBufferSamples
 
+from sb_dqn.action_spaces import BoxActions
 from sb_dqn.buffers import ReplayBuffer
 from sb_dqn.buffers.sequences import SequenceView
 from sb_dqn.core.predictor import single_frames
 from sb_dqn.errors import ConfigurationError
-from sb_dqn.spaces import Actions, actions_of
-from sb_dqn.types import Blueprint
+from sb_dqn.spaces import Actions, actions_of, flatten_observation, flatten_space, leaf_dtype, leaf_shape
+from sb_dqn.types import ActionArray, Blueprint, BoolArray, Observation, Rows, Slot
 
 
 def stream_of(blueprint: Blueprint, action_mask: str | None) -> Any:
@@ -27,21 +31,22 @@ def stream_of(blueprint: Blueprint, action_mask: str | None) -> Any:
 
 
 class ReplayView:
-    """View of a replay buffer: `sample`, `size`, `buffer_size`, `n_envs`, `pos`, `full`, `device`.
+    """View of a replay buffer: `add`, `sample`, `size`, `buffer_size`, `n_envs`, `pos`, `full`, `device`.
+
+    Actions of a Box are between -1 and 1 in `add` and `sample`, as `policy.scale_action` returns them.
 
     Args:
-        replay: the buffer; other attributes are its own.
-        actions: the action space.
-        gamma: discount of the model.
+        model: the model of the buffer.
     """
 
-    def __init__(self, replay: ReplayBuffer, actions: Actions, gamma: float) -> None:
-        self.replay = replay
-        self.actions = actions
-        self.gamma = gamma
+    def __init__(self, model: Any) -> None:
+        self.model = model
+        self.replay: ReplayBuffer = model.replay
+        self.actions: Actions = model.predictor.actions
+        self.gamma = float(model.gamma)
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or name == "replay":  # while it is copied
+        if name.startswith("__") or name in ("replay", "model"):  # while it is copied
             raise AttributeError(name)
         return getattr(self.replay, name)
 
@@ -74,6 +79,92 @@ class ReplayView:
     def device(self) -> Any:
         return self.replay.ring.device
 
+    def add(
+        self,
+        obs: Any,
+        next_obs: Any,
+        action: Any,
+        reward: Any,
+        done: Any,
+        infos: Sequence[dict[str, Any]],
+    ) -> None:
+        """Stores one transition of each environment, such as those of demonstrations; the next `learn` resets the environments.
+
+        A transition whose `obs` is the `next_obs` before it takes one row of the buffer, another takes two.
+
+        Args:
+            obs: observations as the environment of the model returns them, `[n_envs, ...]`, or a dict of them.
+            next_obs: observations after the step; at the end of an episode the last of it, not the first of the next.
+            action: actions.
+            reward: rewards `[n_envs]`.
+            done: True where the episode ends.
+            infos: with `TimeLimit.truncated` where it ends by a time limit, which is no termination.
+
+        Raises:
+            ConfigurationError: `learn` is running, or rows have frame stacks, masks or sequences.
+        """
+        self._check_add()
+        before, after, taken = self._observations(obs), self._observations(next_obs), self._action_rows(action)
+        ended = np.asarray(done, np.bool_).reshape(self.n_envs)
+        terminal = ended & ~np.array([bool(info.get("TimeLimit.truncated", False)) for info in infos])
+        rewards = np.asarray(reward, np.float32).reshape(self.n_envs)
+        none, zero = np.zeros(self.n_envs, np.bool_), np.zeros(self.n_envs, np.float32)
+        begins = ~self._continues(before)
+        if begins.any():
+            first = Slot(before, zero, zero, none, none, begins, full=bool(begins.all()))
+            self.replay.extend(Rows(None, (first,), none, 0, departed=none))
+        self.replay.extend(Rows(taken, (Slot(after, rewards, rewards, terminal, ended, ~none),), ~none, 0))
+        if self.model.collector is not None:
+            self.model.collector.latest = None  # the open rows are no longer those of the environment
+
+    def _check_add(self) -> None:
+        if self.model.learning:
+            raise ConfigurationError(
+                "replay_buffer.add must be called between two learns, got one during learn, which stores its own rows. Call it "
+                "before or after learn."
+            )
+        ring = self.replay.ring
+        for name, is_there in (
+            ("frame stacks", ring.frame_stack > 1),
+            ("action masks", ring.mask is not None),
+            ("sequences", isinstance(self.replay.view, SequenceView)),
+        ):
+            if is_there:
+                raise ConfigurationError(
+                    f"rows of the buffer must be single transitions for replay_buffer.add, got {name}. Call replay.extend(rows) with "
+                    f"the rows of a stream."
+                )
+
+    def _observations(self, obs: Any) -> Observation:
+        spaces = flatten_space(self.model.blueprint.observation_space)
+        found = flatten_observation(obs)
+        return {
+            key: np.array(found[key], leaf_dtype(space)).reshape(self.n_envs, *leaf_shape(space))
+            for key, space in spaces.items()
+        }
+
+    def _action_rows(self, action: Any) -> ActionArray:
+        """Returns actions as the buffer stores them: from 0, or in the units of the environment."""
+        actions = np.asarray(action).reshape(self.n_envs, *self.actions.shape)
+        if isinstance(self.actions, BoxActions):
+            low, high = self.actions.low, self.actions.high
+            scaled: ActionArray = (low + 0.5 * (actions + 1.0) * (high - low)).astype(np.float32)
+            return scaled
+        return actions - self.actions.start
+
+    def _continues(self, obs: Observation) -> BoolArray:
+        """Returns the environments `[n_envs]` whose newest row has these observations and ends no episode."""
+        ring = self.replay.ring
+        if not ring.cursor.all():
+            return np.zeros(self.n_envs, np.bool_)
+        newest = self.replay.open_observation()
+        lanes = torch.arange(self.n_envs, device=ring.device)
+        last = ring.last.take(ring.cells(lanes, torch.from_numpy(ring.cursor - 1).to(ring.device)))
+        same: BoolArray = ~last.cpu().numpy()
+        for key, value in obs.items():
+            same &= (newest[key].cpu().numpy() == value).reshape(self.n_envs, -1).all(1)
+        return same
+
     def sample(self, batch_size: int, env: Any = None) -> ReplayBufferSamples | DictReplayBufferSamples:
         """Returns transitions with `observations`, `actions` `[N, 1]`, `next_observations`, `dones`, `rewards` and `discounts`.
 
@@ -92,6 +183,9 @@ class ReplayView:
         plain = set(batch.obs) == {"obs"}
         dones = (batch.discount == 0).float() if self.gamma else batch.discount.new_zeros(len(batch.discount))
         action = batch.action if batch.action.dim() > 1 else batch.action.unsqueeze(-1)
+        if isinstance(self.actions, BoxActions):
+            low, high = (torch.from_numpy(bound).to(action.device) for bound in (self.actions.low, self.actions.high))
+            action = 2.0 * (action - low) / (high - low) - 1.0
         discounts = batch.discount.where(dones == 0, batch.discount.new_tensor(self.gamma))
         columns = (
             action,

@@ -17,7 +17,7 @@ import pytest
 import torch
 
 import sb_dqn
-from sb_dqn.errors import ConfigurationError
+from sb_dqn.errors import CheckpointError, ConfigurationError
 
 pytest.importorskip("stable_baselines3", reason="the peer, installed by the test extra")
 pytest.importorskip("sb3_contrib", reason="its second package, installed by the test extra")
@@ -242,6 +242,130 @@ def test_the_replay_buffer_has_their_names() -> None:
     assert set(buffer.sample(200).dones.unique().tolist()) == {0.0, 1.0}
     assert buffer.sample(200).discounts.unique().tolist() == pytest.approx([0.99])
     assert room.DQN.load(saved(model)).replay_buffer is None
+
+
+def test_transitions_of_demonstrations() -> None:
+    """Transitions that `add` stores come back from `sample`, and learning goes on after them."""
+    env = make_vec_env("CartPole-v1", n_envs=2, seed=0)
+    model = cartpole(env=env, n_steps=1)
+    rng = np.random.default_rng(0)
+    stored = {}
+    obs = rng.normal(size=(2, 4)).astype(np.float32)
+    for step in range(12):
+        following = rng.normal(size=(2, 4)).astype(np.float32)
+        done = np.array([step == 5, step == 7])
+        infos = [{"TimeLimit.truncated": bool(done[0])}, {}]
+        rewards = np.array([step, -step], np.float32)
+        model.replay_buffer.add(obs, following, np.array([step % 2, 1]), rewards, done, infos)
+        for lane in range(2):
+            action = step % 2 if lane == 0 else 1
+            stored[rewards[lane], action] = (obs[lane], following[lane], float(done[lane] and lane == 1))
+        is_new = done | np.array([False, step == 9])  # lane 1 goes on elsewhere after step 9
+        obs = np.where(is_new[:, None], rng.normal(size=(2, 4)).astype(np.float32), following)
+    assert model.replay.size() == 2 * 13 + 3  # a row for each step, and for each new beginning
+    batch = model.replay_buffer.sample(400)
+    seen = set()
+    for number in range(400):
+        key = float(batch.rewards[number]), int(batch.actions[number])
+        expected = stored[key]
+        np.testing.assert_array_equal(batch.observations[number], expected[0])
+        np.testing.assert_array_equal(batch.next_observations[number], expected[1])
+        assert float(batch.dones[number]) == expected[2]
+        seen.add(key)
+    assert len(seen) == len(stored) == 24
+    assert model.learn(40).num_timesteps == 40
+    during: list[str] = []
+
+    def add(*_: Any) -> bool:
+        with pytest.raises(ConfigurationError, match=r"replay_buffer.add must be called between two learns") as caught:
+            model.replay_buffer.add(obs, obs, np.zeros(2, int), np.zeros(2), np.zeros(2), [{}, {}])
+        during.append(str(caught.value))
+        return False
+
+    model.learn(10, callback=add)
+    assert during
+
+
+def test_actions_of_a_box_are_scaled_in_the_buffer() -> None:
+    model = room.SAC("MlpPolicy", "Pendulum-v1", buffer_size=50, n_steps=1)
+    action = model.policy.scale_action(np.array([[-1.5]], np.float32))
+    model.replay_buffer.add(np.zeros((1, 3)), np.ones((1, 3)), action, [1.0], [True], [{}])
+    assert float(model.replay.sample(1).action) == -1.5  # in the units of the environment
+    assert float(model.replay_buffer.sample(1).actions) == -0.75
+
+
+def test_sequences_take_no_transitions() -> None:
+    recurrent = room.DQN("MlpLstmPolicy", "CartPole-v1", buffer_size=500, sequences={"batch_T": 16, "warmup_T": 0})
+    with pytest.raises(ConfigurationError, match=r"must be single transitions for replay_buffer.add, got sequences"):
+        recurrent.replay_buffer.add(np.zeros((1, 4)), np.zeros((1, 4)), [0], [0.0], [False], [{}])
+
+
+def test_the_rollout_has_their_arrays() -> None:
+    """At the end of a rollout its arrays satisfy the recursion of the advantages, and are those that the environment returned."""
+    env = make_vec_env("CartPole-v1", n_envs=2, seed=0)
+    model = room.PPO("MlpPolicy", env, n_steps=24, batch_size=48, n_epochs=1, gamma=0.9, gae_lambda=0.8, seed=0)
+    steps: list[Any] = []
+    ends: list[int] = []
+
+    class Reads(import_module("sb_dqn.sb3.common.callbacks").BaseCallback):  # type: ignore[misc]
+        def _on_step(self) -> bool:
+            steps.append([np.copy(self.locals[name]) for name in ("actions", "rewards", "dones")])
+            return True
+
+        def _on_rollout_end(self) -> None:
+            buffer = self.model.rollout_buffer
+            assert buffer.full
+            assert (buffer.size(), buffer.buffer_size, buffer.n_envs) == (24, 24, 2)
+            assert buffer.observations.shape == (24, 2, 4)
+            actions, rewards, dones = (np.array(each) for each in zip(*steps[-23:], strict=True))
+            np.testing.assert_array_equal(
+                buffer.actions[:23, :, 0], actions
+            )  # the callback of the last step comes later
+            np.testing.assert_array_equal(buffer.rewards[:23], rewards)
+            np.testing.assert_array_equal(buffer.episode_starts[1:], dones)
+            values, starts = buffer.values, buffer.episode_starts
+            going_on = 1 - starts[1:]
+            delta = buffer.rewards[:-1] + 0.9 * values[1:] * going_on - values[:-1]
+            expected = delta + 0.9 * 0.8 * buffer.advantages[1:] * going_on
+            np.testing.assert_allclose(buffer.advantages[:-1], expected, atol=1e-5)
+            np.testing.assert_allclose(buffer.returns - values, buffer.advantages, atol=1e-6)
+            assert (buffer.log_probs < 0).all()
+            ends.append(int(starts.sum()))
+
+    model.learn(96, callback=Reads())
+    assert len(ends) == 2
+    assert sum(ends) > 4  # episodes ended within the rollouts
+    with pytest.raises(
+        AttributeError, match="rollout_buffer has no attribute 'get': the training loop fills and reads"
+    ):
+        model.rollout_buffer.get(8)
+    fresh = room.A2C("MlpPolicy", "CartPole-v1")
+    with pytest.raises(ConfigurationError, match="must be read when the rollout is full, got 0 of 5 steps"):
+        fresh.rollout_buffer.rewards  # noqa: B018
+    with pytest.raises(AttributeError, match="PPO has no attribute 'replay_buffer'"):
+        model.replay_buffer  # noqa: B018
+    with pytest.raises(AttributeError, match="DQN has no attribute 'rollout_buffer'"):
+        cartpole().rollout_buffer  # noqa: B018
+
+
+@pytest.mark.parametrize("name", ["DQN", "PPO"])
+def test_policies_have_files(name: str, tmp_path: Path) -> None:
+    model = cartpole(name, policy_kwargs={"net_arch": [8]}).learn(20)
+    policy = model.policy
+    policy.save(tmp_path / "policy.pkl")
+    loaded = type(policy).load(tmp_path / "policy.pkl")
+    del model
+    obs = np.random.default_rng(0).normal(size=(30, 4)).astype(np.float32)
+    assert type(loaded) is type(policy)
+    for key, value in policy.state_dict().items():
+        assert loaded.state_dict()[key].equal(value)
+    actions = loaded.predict(obs, deterministic=True)[0]
+    np.testing.assert_array_equal(
+        actions, getattr(room, name).load(tmp_path / "policy.pkl").predict(obs, deterministic=True)[0]
+    )
+    other = type(cartpole("PPO" if name == "DQN" else "DQN").policy)
+    with pytest.raises(CheckpointError, match="the file must hold a.* got a"):
+        other.load(tmp_path / "policy.pkl")
 
 
 def saved(model: Any) -> Any:
