@@ -207,6 +207,21 @@ class TheirConventions(Algorithm):  # type: ignore[misc]  # it uses the methods 
         set_random_seed(seed)
         super().set_random_seed(seed)
 
+    def set_parameters(self, load_path_or_dict: Any, exact_match: bool = True, device: Any = "auto") -> None:
+        """Sets parameters from a dict or a zip file; a dict must have all names of `get_parameters` if `exact_match`, as theirs.
+
+        Raises:
+            ConfigurationError: names or shapes do not fit; nothing has changed.
+        """
+        if exact_match and isinstance(load_path_or_dict, dict):
+            missing = sorted(self.get_parameters().keys() - load_path_or_dict.keys())
+            if missing:
+                raise ConfigurationError(
+                    f"the dict must have all names of get_parameters with exact_match=True, got none of {', '.join(missing)}. Add "
+                    f"them, or pass exact_match=False."
+                )
+        super().set_parameters(load_path_or_dict, exact_match, device)
+
     def save(
         self,
         path: str | Path | IO[bytes],

@@ -348,6 +348,17 @@ def test_the_rollout_has_their_arrays() -> None:
         cartpole().rollout_buffer  # noqa: B018
 
 
+def test_parameters_must_be_complete() -> None:
+    model = cartpole(policy_kwargs={"net_arch": [8]}).learn(20)
+    only = {"policy": {name: value + 1 for name, value in model.get_parameters()["policy"].items()}}
+    before = model.get_parameters()["policy"]
+    with pytest.raises(ConfigurationError, match="must have all names of .* got none of policy.optimizer. Add them"):
+        model.set_parameters(only)
+    assert all(value.equal(before[name]) for name, value in model.get_parameters()["policy"].items())
+    model.set_parameters(only, exact_match=False)
+    assert all(value.equal(only["policy"][name]) for name, value in model.get_parameters()["policy"].items())
+
+
 @pytest.mark.parametrize("name", ["DQN", "PPO"])
 def test_policies_have_files(name: str, tmp_path: Path) -> None:
     model = cartpole(name, policy_kwargs={"net_arch": [8]}).learn(20)
