@@ -173,7 +173,7 @@ def _by_sorting(
 
     The targets are sorted once. Those of a prediction :math:`\theta` are then four ranges, with borders :math:`\theta -
     \kappa`, :math:`\theta` and :math:`\theta + \kappa`. The loss is linear or quadratic in each, so differences of
-    cumulative sums of :math:`w`, :math:`w y` and :math:`w y^2` are enough. Sums of squares cancel, hence float64 and
+    cumulative sums of :math:`w`, :math:`w y` and :math:`w y^2` are enough. Sums of squares cancel: that is why float64 and
     targets relative to their mean.
     """
     size = target.shape[-1]
