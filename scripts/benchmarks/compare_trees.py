@@ -5,9 +5,11 @@ Usage: python scripts/benchmarks/compare_trees.py BEFORE AFTER [NAME ...] [--blo
     git worktree add /tmp/before v0.1.0
     python scripts/benchmarks/compare_trees.py /tmp/before . cartpole-default pong-1
 
-NAME is a training benchmark of `scripts/bench`; without one, all of `DEFAULT` are run. Both checkouts train at the same
+NAME is a training benchmark of `scripts/bench`, or a row of its benchmark `updates` such as "updates/QRDQN 64-64", or `updates`
+for all of these; without one, all of `DEFAULT` are run. Both checkouts train at the same
 time in two processes, of which one always waits: they take turns of about half a second, so that a slower minute of the machine
-slows both. The ratio (after / before) is computed for each pair of turns. Run it on an otherwise idle machine.
+slows both. The ratio (after / before) is computed for each pair of turns; of `updates`, both train with one thread. Run it on an
+otherwise idle machine.
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ TURN = 0.4
 """Seconds of a turn, about."""
 LEAST = 256
 """Env steps of a turn, and what they are a multiple of: benchmark settings update in blocks of that size."""
+UPDATES = "updates"
 
 
 def work(task: str) -> None:
@@ -76,7 +79,8 @@ class Worker:
 def worker(tree: Path, arguments: Mapping[str, Any]) -> Iterator[Worker]:
     """Yields a worker of `tree` that has finished its warm-up."""
     command = [sys.executable, str(Path(__file__).resolve()), "--worker", json.dumps(dict(arguments))]
-    environment = {**os.environ, "PYTHONPATH": str(tree)}
+    threads = {"OMP_NUM_THREADS": str(arguments["threads"])} if "threads" in arguments else {}
+    environment = {**os.environ, **threads, "PYTHONPATH": str(tree)}
     pipe = subprocess.PIPE
     with subprocess.Popen(command, cwd=tree, env=environment, stdin=pipe, stdout=pipe, text=True) as process:
         try:
@@ -89,13 +93,33 @@ def compare_trees(trees: Sequence[Path], arguments: Mapping[str, Any], blocks: i
     """Returns the env steps per second of both checkouts for each pair of turns."""
     with worker(trees[0], arguments) as before, worker(trees[1], arguments) as after:
         sides = {"before": before, "after": after}
-        speed = min(one.train(LEAST) for one in sides.values())
-        steps = max(1, round(TURN * speed / LEAST)) * LEAST
+        least = arguments.get("least", LEAST)
+        speed = min(one.train(least) for one in sides.values())
+        steps = max(1, round(TURN * speed / least)) * least
         rounds = []
         for index in range(blocks):
             order = list(sides)[:: 1 if index % 2 == 0 else -1]
             rounds.append({name: sides[name].train(steps) for name in order})
         return rounds
+
+
+def rows_of_updates() -> dict[str, dict[str, Any]]:
+    """Returns the arguments of a worker for each row of the benchmark `updates`: its env steps are bursts of updates."""
+    from scripts.benchmarks.updates import KINDS, SETTINGS, cadence
+
+    rows = {}
+    for kind, chosen in KINDS.items():
+        for variant, settings in SETTINGS.items():
+            rows[f"{UPDATES}/{variant} {kind}"] = {
+                "algorithm": "CategoricalDQN" if variant == "C51" else variant,
+                "policy": chosen["policy"],
+                "env": chosen["env"],
+                "settings": {**cadence(kind, "cpu"), **settings},
+                "warm_up": chosen["rows"] + 1,
+                "least": 1,
+                "threads": 1,
+            }
+    return rows
 
 
 def main(options: argparse.Namespace) -> None:
@@ -115,6 +139,10 @@ def main(options: argparse.Namespace) -> None:
                 rounds = compare_trees(trees, measurement.arguments, options.blocks)
                 title = f"{benchmark.name} {measurement.name}"
                 print("\n" + report(title, benchmark.unit, rounds, [compare(pair, rounds)]), flush=True)
+    for title, arguments in rows_of_updates().items():
+        if title in options.names or UPDATES in options.names:
+            rounds = compare_trees(trees, arguments, options.blocks)
+            print("\n" + report(title, "bursts of updates per second", rounds, [compare(pair, rounds)]), flush=True)
 
 
 def _parse() -> argparse.Namespace:

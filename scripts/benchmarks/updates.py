@@ -52,7 +52,7 @@ def ours(*, variant: str, kind: str, seconds: float, device: str = "cpu") -> dic
     chosen = KINDS[kind]
     env = make_atari_env(ATARI, 1, protocol="classic") if kind == "Atari" else make_vec_env(chosen["env"], 1)
     cls = getattr(sb_dqn, "CategoricalDQN" if variant == "C51" else variant)
-    model = cls(chosen["policy"], env, **_cadence(kind, device), **SETTINGS[variant])
+    model = cls(chosen["policy"], env, **cadence(kind, device), **SETTINGS[variant])
     model.learn(chosen["rows"] + 1)  # fills the replay; after the last step the first burst is recorded or compiled
     return {"": _through_learn(model, seconds), "parameters": float(_trained(model.policy.q_net))}
 
@@ -76,7 +76,7 @@ def sb3(
         env: Any = VecFrameStack(make_atari_env(ATARI, 1), 4)
     else:
         env = make_vec_env(chosen["env"], 1)
-    settings = _cadence(kind, device)
+    settings = cadence(kind, device)
     settings["policy_kwargs"] = {**settings["policy_kwargs"], **SETTINGS[variant]}  # the quantiles are said there
     model: Any = {"DQN": DQN, "QRDQN": QRDQN}[variant](chosen["policy"], env, **settings)
     model.learn(chosen["rows"] + 1)
@@ -102,7 +102,7 @@ def tianshou(*, variant: str, kind: str, seconds: float, threads: int | None = N
     return {"": spent, "parameters": float(trained)}
 
 
-def _cadence(kind: str, device: str) -> dict[str, Any]:
+def cadence(kind: str, device: str) -> dict[str, Any]:
     """Settings that ours and Stable-Baselines3's have in common."""
     chosen = KINDS[kind]
     return {
