@@ -107,6 +107,7 @@ def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
 
     def run_command(*arguments: object) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["sb-dqn", *map(str, arguments)])
+        capsys.readouterr()  # progress bars of functions that the test called before
         with pytest.raises(SystemExit) as ended:
             main()
         captured = capsys.readouterr()
