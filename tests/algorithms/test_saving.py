@@ -233,7 +233,7 @@ def test_a_replacement_that_the_file_does_not_ask_for_is_told(tmp_path: Path) ->
 
 def test_the_file_of_another_class_is_refused(tmp_path: Path) -> None:
     quick().save(tmp_path / "model")
-    with pytest.raises(CheckpointError, match="the file must hold a NStepDQN, got a DQN. Load it with DQN.load"):
+    with pytest.raises(CheckpointError, match="the file must hold an NStepDQN, got a DQN. Load it with DQN.load"):
         NStepDQN.load(tmp_path / "model")
 
 

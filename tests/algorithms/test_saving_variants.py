@@ -24,7 +24,7 @@ from sb_dqn.algorithms import (
     Rainbow,
 )
 from sb_dqn.buffers import Prioritized, PrioritizedSampler
-from sb_dqn.errors import CheckpointError, ConfigurationError
+from sb_dqn.errors import CheckpointError, ConfigurationError, with_article
 from sb_dqn.nn.layers.linear import Noisy
 from sb_dqn.objectives.bootstrap import Munchausen
 from sb_dqn.schedules import Linear
@@ -154,7 +154,8 @@ def test_parents_load_their_children(parent: Any, child: Any, tmp_path: Path) ->
 def test_others_do_not(other: Any, saved: Any, tmp_path: Path) -> None:
     learned(saved).save(tmp_path / "model")
     name = saved.__name__
-    with pytest.raises(CheckpointError, match=f"must hold a {other.__name__}, got a {name}. Load it with {name}.load"):
+    message = f"must hold {with_article(other.__name__)}, got {with_article(name)}. Load it with {name}.load"
+    with pytest.raises(CheckpointError, match=message):
         other.load(tmp_path / "model")
 
 
