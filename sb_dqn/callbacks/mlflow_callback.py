@@ -12,7 +12,7 @@ from typing import Any
 from sb_dqn.callbacks.tracking import TrackingCallback, flatten
 from sb_dqn.checks import check_mapping
 from sb_dqn.errors import ConfigurationError
-from sb_dqn.logger.entries import HParam, Media
+from sb_dqn.logger.entries import Media
 
 BATCH = 100
 """Largest number of parameters in one request."""
@@ -120,14 +120,15 @@ class MLflowCallback(TrackingCallback):
                 metrics.append(entities.Metric(_allowed(key), float(value), now, step))
             elif isinstance(value, str):
                 tags.append(entities.RunTag(_allowed(key), value))
-            elif isinstance(value, Media) and not isinstance(value, HParam):  # the settings are parameters
+            elif isinstance(value, Media):
                 self._log_media(key, value, step)
         self._client.log_batch(self.run_id, metrics=metrics, tags=tags)
 
     def _log_media(self, key: str, value: Media, step: int) -> None:
         with tempfile.TemporaryDirectory() as folder:
             path = value.write_file(Path(folder))
-            self._log_file(path.rename(path.with_stem(str(step))), f"media/{_allowed(key)}")
+            if path is not None:  # an HParam has none: the settings are parameters
+                self._log_file(path.rename(path.with_stem(str(step))), f"media/{_allowed(key)}")
 
     def _log_model(self, path: Path, step: int, last: bool) -> None:
         if last:

@@ -9,7 +9,7 @@ from typing import Any
 
 from sb_dqn.callbacks.tracking import TrackingCallback
 from sb_dqn.errors import ConfigurationError, nearest
-from sb_dqn.logger.entries import HParam, Media
+from sb_dqn.logger.entries import Media
 from sb_dqn.logger.sinks import is_array
 
 STEP = "global_step"
@@ -103,10 +103,10 @@ class WandbCallback(TrackingCallback):
 
     def _value(self, value: Any, folder: Path) -> Any:
         """Returns a value as an object of wandb; None leaves it out."""
-        if isinstance(value, HParam):  # the settings are in the config
-            return None
         if isinstance(value, Media):
             path = value.write_file(folder)
+            if path is None:  # an HParam: the settings are in the config
+                return None
             return self._wandb.Video(str(path)) if path.suffix == ".gif" else self._wandb.Image(str(path))
         return self._wandb.Histogram(value) if is_array(value) else value
 

@@ -22,9 +22,9 @@ class Media(abc.ABC):
     def write(self, writer: Any, key: str, step: int) -> None:
         """Writes the value to a `SummaryWriter`."""
 
-    def write_file(self, folder: Path) -> Path:
-        """Writes the value as a picture (.png) or an animation (.gif) to a folder, and returns the path of the file."""
-        raise NotImplementedError(f"a {self.name} is no picture")
+    def write_file(self, folder: Path) -> Path | None:
+        """Writes the value as a picture (.png) or an animation (.gif) to a folder; returns its path, None for other media."""
+        return None
 
 
 @dataclass
