@@ -27,10 +27,9 @@ def enjoy(
 ) -> None:
     """Watch the model in RUN (the folder of a run, or a zip) play; close the window to stop."""
     from sb_dqn.checks import check_output_path
-    from sb_dqn.cli.rendering import VIDEO_SUFFIXES, VideoFile, Window, open_rendered
+    from sb_dqn.cli.rendering import VIDEO_SUFFIXES, VideoFile, Window, play_rendered
     from sb_dqn.cli.train.folder import find_run
     from sb_dqn.cli.train.load_model import env_of, load_model
-    from sb_dqn.evaluation import play_episodes
 
     if video is not None:
         check_output_path(video, "video", VIDEO_SUFFIXES)
@@ -41,12 +40,7 @@ def enjoy(
     def make_screen(rate: float) -> Any:
         return Window(f"{env} – {saved_run.model}", rate) if video is None else VideoFile(video, rate)
 
-    stream, screen = open_rendered(env, env_kwargs, make_screen, model.action_mask)
-    try:
-        played = play_episodes(model, stream, episodes, not explore, seed=seed)
-    finally:
-        screen.close()
-        stream.close()
+    played = play_rendered(model, env, env_kwargs, make_screen, episodes, deterministic=not explore, seed=seed)
     for number, (score, length) in enumerate(zip(played.returns, played.lengths, strict=True), 1):
         click.echo(f"episode {number}: return {score:.2f} in {length:,} steps")
     if video is not None:

@@ -17,6 +17,7 @@ from sb_dqn.envs.make import make_env, spec_of
 from sb_dqn.envs.streams.open import Stream, open_stream
 from sb_dqn.envs.vector.atari_env import AtariLanes
 from sb_dqn.errors import ConfigurationError
+from sb_dqn.evaluation import Episodes, play_episodes
 
 Frame = npt.NDArray[np.uint8]
 """`[H, W, 3]` RGB."""
@@ -183,6 +184,33 @@ class RenderAtari(AtariLanes):
     def close_extras(self, **kwargs: Any) -> None:
         self._color_lane.close()
         super().close_extras(**kwargs)
+
+
+def play_rendered(
+    model: Any,
+    env_id: str,
+    env_kwargs: Mapping[str, Any],
+    make_screen: Callable[[float], Screen],
+    episodes: int = 1,
+    **options: Any,
+) -> Episodes:
+    """Plays episodes on a screen.
+
+    Args:
+        model: plays the actions.
+        env_id, env_kwargs, make_screen: see `open_rendered`.
+        episodes: number of episodes, >= 1.
+        options: further keywords of `play_episodes`.
+
+    Raises:
+        ConfigurationError: an unknown id, or an environment that cannot render.
+    """
+    stream, screen = open_rendered(env_id, env_kwargs, make_screen, model.action_mask)
+    try:
+        return play_episodes(model, stream, episodes, **options)
+    finally:
+        screen.close()
+        stream.close()
 
 
 def open_rendered(

@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from sb_dqn.cli.rendering import VideoFile, open_rendered
+from sb_dqn.cli.rendering import VideoFile, play_rendered
 from sb_dqn.cli.train.evaluation_options import LANES
 from sb_dqn.cli.train.folder import BEST, CONFIG, CURVE, MODEL, SavedRun, read_config
 from sb_dqn.cli.train.load_model import load_model
@@ -197,13 +197,7 @@ def _evaluate(source: Source, env: str, env_kwargs: Mapping[str, Any], episodes:
 def _record(source: Source, env: str, env_kwargs: Mapping[str, Any], film: Path) -> list[str]:
     """Records an episode; returns a note if that is not possible."""
     try:
-        model = _load(source)
-        stream, screen = open_rendered(env, env_kwargs, lambda rate: VideoFile(film, rate), model.action_mask)
-        try:
-            play_episodes(model, stream, 1, max_total_steps=FILM_STEPS)
-        finally:
-            screen.close()
-            stream.close()
+        play_rendered(_load(source), env, env_kwargs, lambda rate: VideoFile(film, rate), max_total_steps=FILM_STEPS)
     except Exception as error:  # a film is optional, and environments raise anything while they render
         with contextlib.suppress(OSError):
             film.unlink(missing_ok=True)

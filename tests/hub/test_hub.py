@@ -236,10 +236,10 @@ def test_a_learning_curve_and_a_film(run: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_picture_and_a_film_that_cannot_be_made_are_named(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: Any) -> Any:
+    def fail(*_: Any, **__: Any) -> Any:
         raise ConfigurationError("no screen\nat all")
 
-    monkeypatch.setattr("sb_dqn.hub.package.open_rendered", fail)
+    monkeypatch.setattr("sb_dqn.hub.package.play_rendered", fail)
     monkeypatch.setattr("sb_dqn.hub.package.plot_curve", fail)
     pushed = push_to_hub(run, "./shared")
     assert pushed.notes == ["no film: no screen", "no learning curve: no screen"]

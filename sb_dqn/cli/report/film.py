@@ -61,22 +61,16 @@ def record_film(run: Run, best: bool = False) -> Path:
         click.BadParameter: the run has no model.
         ConfigurationError: the environment cannot render, or ffmpeg is missing.
     """
-    from sb_dqn.cli.rendering import VideoFile, open_rendered
+    from sb_dqn.cli.rendering import VideoFile, play_rendered
     from sb_dqn.cli.train.folder import find_run
     from sb_dqn.cli.train.load_model import env_of, load_model
-    from sb_dqn.evaluation import play_episodes
 
     saved_run = find_run(run.folder, best=best)
     env_id, env_kwargs = env_of(saved_run, None)
     model = load_model(saved_run, "cpu")
     with tempfile.TemporaryDirectory() as folder:
         draft = Path(folder) / "film.mp4"
-        stream, screen = open_rendered(env_id, env_kwargs, lambda rate: VideoFile(draft, rate), model.action_mask)
-        try:
-            play_episodes(model, stream, 1, max_total_steps=MAX_FRAMES)
-        finally:
-            screen.close()
-            stream.close()
+        play_rendered(model, env_id, env_kwargs, lambda rate: VideoFile(draft, rate), max_total_steps=MAX_FRAMES)
         target = _free_name(run.folder)
         shutil.copyfile(draft, target)
     return target
