@@ -11,13 +11,10 @@ from typing import Any
 
 import click
 
-from sb_dqn.cli.train.folder import CONFIG, read_config
+from sb_dqn.cli.train.folder import CONFIG, SAME_AGENT, read_config
 from sb_dqn.cli.train.result_file import Result, read_result
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.plotting import Points, read_evaluations
-
-SAME_AGENT = ("seed", "device", "verbose", "tensorboard_log")
-"""Settings that may differ between the runs of one label."""
 
 
 @dataclass(frozen=True)

@@ -13,14 +13,12 @@ import numpy as np
 
 from sb_dqn.cli.compare.folder import read_comparison
 from sb_dqn.cli.compare.jobs import Job
-from sb_dqn.cli.train.folder import CONFIG, MODEL, plain_data, read_config
+from sb_dqn.cli.train.folder import CONFIG, MODEL, SAME_AGENT, plain_data, read_config
 from sb_dqn.cli.train.result_file import Result, read_result
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.plotting import Curve, Points, read_curve, read_log
 
 CLOCK = "time/total_timesteps"
-SAME_AGENT = ("seed", "device", "verbose", "tensorboard_log")
-"""Settings in which the runs of a group may differ."""
 NO_CURVE = Curve(np.zeros(0), np.zeros(0), np.zeros(0), np.zeros(0), np.zeros((0, 1)))
 
 

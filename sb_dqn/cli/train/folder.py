@@ -27,6 +27,8 @@ CONFIG = "config.yaml"
 MODEL = "model.zip"
 BEST = "best_model.zip"
 CURVE = "curve.png"
+SAME_AGENT = ("seed", "device", "verbose", "tensorboard_log")
+"""Settings in which runs of one agent may differ."""
 _PACKAGES = ("torch", "gymnasium", "ale-py", "numpy")
 
 
