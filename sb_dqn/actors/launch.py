@@ -8,12 +8,15 @@ from typing import Any
 import cloudpickle
 
 from sb_dqn.accelerate import are_small, choose_mode
+from sb_dqn.actors.alternating import LaneGroups
 from sb_dqn.actors.chunks import ChunkLayout
 from sb_dqn.actors.collector import Acting, RemoteLanes, WorkerCollector, remote_lanes
 from sb_dqn.actors.processes import WorkerProcesses
 from sb_dqn.actors.ray_actors import RayWorkers
-from sb_dqn.actors.settings import ProcessActors, RayActors
+from sb_dqn.actors.settings import OverlappedActors, ProcessActors, RayActors
 from sb_dqn.actors.worker import CPU, Weights, WorkerConfig, on_cpu, open_lanes
+from sb_dqn.envs.streams.base import Stream
+from sb_dqn.envs.vector.sync_env import Lanes
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.exploration.config import ExplorationConfig
 from sb_dqn.normalize import NormalizationConfig, Normalizer
@@ -30,22 +33,53 @@ def open_remote(env: Any, actors: ProcessActors, action_mask: str | None) -> Rem
     """
     if isinstance(env, RemoteLanes):
         return env
-    if isinstance(env, (list, tuple)) and len(env) != actors.num_envs:
-        raise ConfigurationError(
-            f"the list of factories must have processes * lanes = {actors.num_envs} entries, got {len(env)}. Change one of them."
-        )
-    if not (isinstance(env, (str, list, tuple)) or callable(env)):
-        raise ConfigurationError(
-            f"env must be {FACTORY} with actors={actors!r}, since each process makes its own, got {type(env).__name__}. Pass for "
-            f"example lambda: gymnasium.make('CartPole-v1')."
-        )
+    _check_factory(env, actors, "processes", "each process makes its own")
     pickled("env", env)
-    of_first = env[: actors.lanes] if isinstance(env, (list, tuple)) else env
-    stream = open_lanes(of_first, actors.lanes, action_mask)
+    stream = open_lanes(_for_lanes(env, slice(0, actors.lanes)), actors.lanes, action_mask)
     try:
         return remote_lanes(env, stream, actors.num_envs)
     finally:
         stream.close()
+
+
+def open_groups(env: Any, actors: OverlappedActors, action_mask: str | None) -> LaneGroups:
+    """Makes the environments of all groups; returns what a model needs to know of them.
+
+    Raises:
+        ConfigurationError: `env` is an environment instead of a factory, or a list of another length.
+    """
+    if isinstance(env, LaneGroups):
+        return env
+    _check_factory(env, actors, "groups", "each group makes its own")
+    streams: list[Stream] = []
+    for part in _parts(actors):
+        stream = open_lanes(_for_lanes(env, part), actors.lanes, action_mask)
+        if isinstance(stream.env, Lanes):
+            stream.env.first_lane = part.start
+        streams.append(stream)
+    return LaneGroups(**vars(remote_lanes(env, streams[0], actors.num_envs)), streams=tuple(streams))
+
+
+def _check_factory(env: Any, actors: OverlappedActors | ProcessActors, parts: str, why: str) -> None:
+    if isinstance(env, (list, tuple)) and len(env) != actors.num_envs:
+        raise ConfigurationError(
+            f"the list of factories must have {parts} * lanes = {actors.num_envs} entries, got {len(env)}. Change one of them."
+        )
+    if not (isinstance(env, (str, list, tuple)) or callable(env)):
+        raise ConfigurationError(
+            f"env must be {FACTORY} with actors={actors!r}, since {why}, got {type(env).__name__}. Pass for example "
+            f"lambda: gymnasium.make('CartPole-v1')."
+        )
+
+
+def _parts(actors: OverlappedActors | ProcessActors) -> list[slice]:
+    """Returns the lanes of each process or group, within those of the model."""
+    return [slice(first, first + actors.lanes) for first in range(0, actors.num_envs, actors.lanes)]
+
+
+def _for_lanes(env: Any, lanes: slice) -> Any:
+    """Returns the factories of some lanes where there is one for each, else what makes all of them."""
+    return env[lanes] if isinstance(env, (list, tuple)) else env
 
 
 def pickled(name: str, value: Any) -> bytes:
@@ -99,13 +133,12 @@ def worker_collector(
     copied = on_cpu(policy)
     small = are_small([copied], CPU)
     mode = choose_mode([copied], CPU, torch_compile=False) if small else "eager"
-    lanes = [slice(first, first + settings.lanes) for first in range(0, settings.num_envs, settings.lanes)]
+    lanes = _parts(settings)
     configs = []
     for part in lanes:
-        env = remote.env[part] if isinstance(remote.env, (list, tuple)) else remote.env
         strategy = None if exploration is None else exploration.for_lanes(part.start, settings.num_envs, learner)
         config = WorkerConfig(
-            env,
+            _for_lanes(remote.env, part),
             part.start,
             settings.lanes,
             remote.blueprint,

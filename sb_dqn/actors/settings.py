@@ -11,7 +11,40 @@ from sb_dqn.checks import check_choice, check_float, check_int, check_keys
 from sb_dqn.errors import ConfigurationError
 
 OVERLAPPED = "overlapped"
-TEXT = re.compile(r"(?P<kind>process|ray):(?P<processes>\d+)(x(?P<lanes>\d+))?(@(?P<address>.+))?")
+TEXT = re.compile(r"(?P<kind>overlapped|process|ray):(?P<number>\d+)(x(?P<lanes>\d+))?(@(?P<address>.+))?")
+
+
+@dataclass(frozen=True)
+class OverlappedActors:
+    r"""Groups of lanes that step in turn: while one group's actions are selected, the others step.
+
+    The lanes of a model are those of all groups, :math:`B = g k`. Each group steps in a thread of its own, also during the
+    updates; the networks and the exploration are the model's. A run is a function of its seed and a full checkpoint continues
+    bit for bit. For all lanes in one group use "overlapped".
+
+    Args:
+        groups: number of groups g, >= 2.
+        lanes: environments per group k, >= 1.
+
+    Raises:
+        ConfigurationError: an argument is out of range.
+    """
+
+    groups: int = 2
+    lanes: int = 1
+
+    def __post_init__(self) -> None:
+        if self.groups == 1:
+            raise ConfigurationError(
+                "OverlappedActors's groups must be an integer >= 2, got 1. Use actors='overlapped'."
+            )
+        check_int("OverlappedActors's groups", self.groups, 2)
+        check_int("OverlappedActors's lanes", self.lanes, 1)
+
+    @property
+    def num_envs(self) -> int:
+        """Number of lanes of all groups."""
+        return self.groups * self.lanes
 
 
 @dataclass(frozen=True)
@@ -93,10 +126,10 @@ class RayActors(ProcessActors):
             )
 
 
-Actors = Literal["overlapped"] | ProcessActors | None
+Actors = Literal["overlapped"] | OverlappedActors | ProcessActors | None
 ALLOWED = (
-    "None, 'overlapped', ProcessActors(n, lanes=k), RayActors(n, lanes=k), or a short form such as 'process:8', 'process:8x2' "
-    "(n x k) or 'ray:16@auto'"
+    "None, 'overlapped', OverlappedActors(groups, lanes=k), ProcessActors(n, lanes=k), RayActors(n, lanes=k), or a short form such "
+    "as 'overlapped:2x4' (groups x k), 'process:8', 'process:8x2' (n x k) or 'ray:16@auto'"
 )
 
 
@@ -104,14 +137,18 @@ def as_actors(value: Any) -> Actors:
     """Returns the settings for the keyword `actors`.
 
     Args:
-        value: None, "overlapped", a `ProcessActors` or `RayActors`, its short form "process:N", "process:NxK", "ray:N" or
-            "ray:NxK@ADDRESS", or a dict of its arguments, such as a YAML file holds (`RayActors` with `address` or `num_cpus`).
+        value: None, "overlapped", an `OverlappedActors`, `ProcessActors` or `RayActors`, its short form "overlapped:GxK",
+            "process:N", "process:NxK", "ray:N" or "ray:NxK@ADDRESS", or a dict of its arguments, such as a YAML file holds
+            (`OverlappedActors` with `groups`, `RayActors` with `address` or `num_cpus`).
 
     Raises:
         ConfigurationError: anything else.
     """
-    if value is None or isinstance(value, ProcessActors):
+    if value is None or isinstance(value, (OverlappedActors, ProcessActors)):
         return value
+    if isinstance(value, Mapping) and "groups" in value:
+        check_keys("actors", value, tuple(OverlappedActors.__dataclass_fields__))
+        return OverlappedActors(**value)
     if isinstance(value, Mapping):
         kind = RayActors if value.keys() & {"address", "num_cpus"} else ProcessActors
         check_keys("actors", value, tuple(kind.__dataclass_fields__))
@@ -121,7 +158,9 @@ def as_actors(value: Any) -> Actors:
     if value == OVERLAPPED:
         return "overlapped"
     found = TEXT.fullmatch(value) if isinstance(value, str) else None
-    if found is None or (found["address"] and found["kind"] == "process"):
+    if found is None or (found["address"] and found["kind"] != "ray"):
         raise ConfigurationError(f"actors must be {ALLOWED}, got {value!r}. Use one of them.")
-    numbers = int(found["processes"]), int(found["lanes"] or 1)
-    return RayActors(*numbers, address=found["address"]) if found["kind"] == "ray" else ProcessActors(*numbers)
+    numbers = int(found["number"]), int(found["lanes"] or 1)
+    if found["kind"] == "ray":
+        return RayActors(*numbers, address=found["address"])
+    return ProcessActors(*numbers) if found["kind"] == "process" else OverlappedActors(*numbers)

@@ -60,6 +60,7 @@ class SAC(OffPolicyAlgorithm):
         buffer_device: device of the replay; None: that of the networks.
         buffer_path: memory-mapped file for the replay; None: memory.
         actors: who steps the environments: None, the learner itself in turn; "overlapped", a thread while the learner learns;
+            `OverlappedActors(groups, lanes=k)`, groups of k lanes in turn, or its short form "overlapped:2x4";
             `ProcessActors(n, lanes=k)`, n processes of k lanes each, or its short form "process:8x2".
 
     Raises:

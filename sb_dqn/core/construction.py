@@ -11,8 +11,8 @@ import torch
 from gymnasium import spaces
 
 from sb_dqn.accelerate import Mode, are_small, choose_mode
-from sb_dqn.actors.launch import open_remote
-from sb_dqn.actors.settings import Actors, ProcessActors, as_actors
+from sb_dqn.actors.launch import open_groups, open_remote
+from sb_dqn.actors.settings import Actors, OverlappedActors, ProcessActors, as_actors
 from sb_dqn.buffers.sequences import Sequences
 from sb_dqn.checks import check_bool, check_choice, check_float, check_int, check_path, check_switch
 from sb_dqn.envs.streams.open import Stream, open_stream
@@ -193,6 +193,8 @@ def open_environment(
 def _open(env: Any, actors: Actors, action_mask: str | None, frame_stack: int | None = None) -> Any:
     if isinstance(actors, ProcessActors):
         return open_remote(env, actors, action_mask)
+    if isinstance(actors, OverlappedActors):
+        return open_groups(env, actors, action_mask)
     return open_stream(env, frame_stack=frame_stack, action_mask=action_mask)
 
 

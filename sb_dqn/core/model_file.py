@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
-from sb_dqn.actors.settings import ProcessActors, RayActors
+from sb_dqn.actors.settings import OverlappedActors, ProcessActors, RayActors
 from sb_dqn.buffers import Prioritized, ReplayBuffer, Sequences
 from sb_dqn.checkpoint import (
     AllocationGuard,
@@ -47,6 +47,7 @@ from sb_dqn.schedules import SCHEDULES
 from sb_dqn.types import Blueprint
 
 SWITCHES: tuple[type, ...] = (
+    OverlappedActors,
     ProcessActors,
     RayActors,
     Munchausen,

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from functools import partial
 from itertools import repeat
 from typing import Any, cast
 
 import torch
 
 from sb_dqn.accelerate import Mode, accelerate
+from sb_dqn.actors.alternating import AlternatingCollector, LaneGroup, LaneGroups
 from sb_dqn.actors.collector import Acting, RemoteLanes
 from sb_dqn.actors.launch import worker_collector
 from sb_dqn.buffers import FrameStack, ReplayBuffer
@@ -24,6 +26,7 @@ from sb_dqn.core.resume import ResumeState
 from sb_dqn.devices import PackedArrays
 from sb_dqn.envs.streams.open import Stream
 from sb_dqn.errors import ConfigurationError, MissingPart, user_stacklevel
+from sb_dqn.exploration import Exploration
 from sb_dqn.exploration.config import ExplorationConfig
 from sb_dqn.policies.base import StochasticPolicy
 from sb_dqn.spaces import flatten_space
@@ -74,6 +77,7 @@ class OffPolicyAlgorithm(BaseAlgorithm):
         self._exploration_config = exploration
         self._normalization_config = training.normalization(replay.gamma)
         self.frames: FrameStack | None = None
+        self._group_parts: dict[str, Any] = {}
         self._next_sync = target.interval
         self._noise = torch.empty(0)
         self._update: Callable[..., Any] | None = None
@@ -86,12 +90,13 @@ class OffPolicyAlgorithm(BaseAlgorithm):
     def attach(self, stream: Stream) -> None:
         lanes = stream.num_envs
         self.normalizer.set_lanes(lanes)
-        if isinstance(stream, RemoteLanes):
+        if isinstance(stream, LaneGroups):
+            self._make_alternating_collector(stream)
+        elif isinstance(stream, RemoteLanes):
             self._make_worker_collector(stream)
         else:
-            stack = self.blueprint.frame_stack
-            self.frames = FrameStack(stack, lanes, flatten_space(stream.observation_space)) if stack > 1 else None
-            self._make_collector(stream, self.choose, self._make_selector(lanes))
+            self.frames = _frame_stack(self.blueprint, stream)
+            self._make_collector(stream, self.choose, self._make_selector(lanes, self.exploration))
         if self._experience is None:
             self._experience = self.replay_config.build(stream, self.device, self.normalizer, self.policy.state_size)
             self._share(self._experience)
@@ -125,8 +130,35 @@ class OffPolicyAlgorithm(BaseAlgorithm):
             self.replay_config.stores_q_values,
         )
 
+    def _make_alternating_collector(self, stream: Any) -> None:
+        self.stream = stream
+        if self.collector is not None:
+            self.collector.close()
+        self._group_parts = {}
+        groups, learner = [], (self.rank, self.world_size)
+        for number, part in enumerate(stream.streams):
+            first, lanes = number * part.num_envs, part.num_envs
+            exploration: Exploration | None = None
+            if self._exploration_config is not None:
+                config = self._exploration_config.for_lanes(first, self.n_envs, learner)
+                exploration = config.build(self.policy.actions, lanes, self.rng.explore)
+            selector, frames = self._make_selector(lanes, exploration), _frame_stack(self.blueprint, part)
+            choose = partial(self._choose_for_group, selector, frames)
+            groups.append(LaneGroup(part, slice(first, first + lanes), choose, partial(getattr, selector, "extras")))
+            if frames is not None:
+                self._group_parts[f"frames of group {number}"] = frames.ring
+            if selector.recurrent_state is not None:
+                self._group_parts[f"memory of group {number}"] = selector.recurrent_state
+        self.collector = AlternatingCollector(stream, groups, self._env_seed)
+
+    def _choose_for_group(self, selector: Any, frames: FrameStack | None, rows: Rows) -> ActionArray:
+        state = self._acting().exploration
+        if state is not None:
+            selector.exploration.load_state_dict(state)
+        return self._choose(rows, selector, frames)
+
     def _acting(self) -> Acting:
-        """Returns how actors in other processes act from now on."""
+        """Returns how actors with an exploration of their own act from now on."""
         uniform = self.counters.lifetime < self.replay_config.schedule.learning_starts
         if self.exploration is None:
             return Acting(uniform, None, self.counters.n_updates)
@@ -134,7 +166,7 @@ class OffPolicyAlgorithm(BaseAlgorithm):
             self.exploration.advance(self.num_timesteps, self.counters.horizon)
         return Acting(uniform, self.exploration.state_dict(), self.counters.n_updates)
 
-    def _make_selector(self, lanes: int) -> ActionSelector:
+    def _make_selector(self, lanes: int, exploration: Exploration | None) -> ActionSelector:
         transform = self.normalizer.observations
         low = self.learner.low is not None and self._is_large
         spectral_weights = self.learner.store.acting_weights(low)
@@ -148,11 +180,11 @@ class OffPolicyAlgorithm(BaseAlgorithm):
                 has_critic=False,
                 spectral_weights=spectral_weights,
             )
-        assert self.exploration is not None  # every Q-agent has one
+        assert exploration is not None  # every Q-agent has one
         policy = self.policy.with_net(self.learner.online) if low else self.policy
         selector = QActionSelector(
             policy,
-            self.exploration,
+            exploration,
             lanes,
             transform,
             self.rng.noise,
@@ -184,8 +216,10 @@ class OffPolicyAlgorithm(BaseAlgorithm):
 
     def choose(self, rows: Rows) -> ActionArray:
         """Returns actions for the open rows: uniform until `learning_starts`, then by the selector."""
-        observe = self._observer(rows)
-        selector: Any = self.selector
+        return self._choose(rows, self.selector, self.frames)
+
+    def _choose(self, rows: Rows, selector: Any, frames: FrameStack | None) -> ActionArray:
+        observe = self._observer(rows, frames)
         if self.counters.lifetime < self.replay_config.schedule.learning_starts:
             return selector.select(rows, observe, uniform=True)  # type: ignore[no-any-return]
         selector.advance(self.num_timesteps, self.counters.horizon)
@@ -193,15 +227,15 @@ class OffPolicyAlgorithm(BaseAlgorithm):
             selector.mode = self.acting_mode if self.mode == "compiled" else self.update_mode
         return selector.select(rows, observe)  # type: ignore[no-any-return]
 
-    def _observer(self, rows: Rows) -> Observe:
+    def _observer(self, rows: Rows, frames: FrameStack | None) -> Observe:
         """Returns a function of the open rows' observations, with their frame stacks."""
-        if self.frames is None:
+        if frames is None:
             return lambda: rows.slots[-1].obs
-        self.frames.extend(rows)
+        frames.extend(rows)
         ring = self.replay.ring
         if not ring.host_visible and ring.device == self.device and type(self.collector) is Collector:
             return self.replay.open_observation  # the frames are there; `frames` is only for checkpoints
-        return self.frames.stacked
+        return frames.stacked
 
     # -- learning
 
@@ -306,7 +340,7 @@ class OffPolicyAlgorithm(BaseAlgorithm):
 
     def run_parts(self) -> dict[str, Any]:
         frames = {} if self.frames is None else {"frames": self.frames.ring}
-        return {**super().run_parts(), **frames}
+        return {**super().run_parts(), **frames, **self._group_parts}
 
     def segmented_rows(self) -> SegmentedRows | None:
         """Returns the rows that incremental checkpoints write to segments; None if there are none."""
@@ -347,3 +381,9 @@ class OffPolicyAlgorithm(BaseAlgorithm):
             CheckpointError: the file is damaged, or its rows are of another kind.
         """
         model_file.load_replay(model_file.find_part(path, self.learners), self.blueprint, self.replay)
+
+
+def _frame_stack(blueprint: Blueprint, stream: Stream) -> FrameStack | None:
+    """Returns what stacks the frames of a stream's lanes; None where an observation has one frame."""
+    stack = blueprint.frame_stack
+    return FrameStack(stack, stream.num_envs, flatten_space(stream.observation_space)) if stack > 1 else None

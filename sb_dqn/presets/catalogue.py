@@ -39,6 +39,8 @@ class Preset:
     """Keyword arguments of the constructor; a schedule is text (`linear 1e-3`)."""
 
 
+NO_PRESET = "none"
+"""Name by which no preset is chosen, where there is one."""
 _RESERVED = frozenset(Preset.__dataclass_fields__) - {"name", "algorithm", "settings"}
 
 
@@ -47,13 +49,15 @@ def find_preset(algo: str, env_id: str, name: str | None = None) -> Preset | Non
 
     The file of the algorithm has priority over that of its parent; within a file, an exact id has priority over a
     pattern, and a longer pattern over a shorter one. `name` selects an entry by name, independent of `env_id`; a name that
-    ends in .yaml or .yml is a file in the form of the presets.
+    ends in .yaml or .yml is a file in the form of the presets; "none" is no preset, for the defaults of the class.
 
     Raises:
         ConfigurationError: there is no entry `name`, or the file is not one of presets.
     """
     if name is not None and name.endswith((".yaml", ".yml")):
         return _read_file(Path(name), env_id)
+    if name == NO_PRESET:
+        return None
     lineage = [_entries(file) for file in _lineage(algo)]
     if name is not None:
         for entries in lineage:
@@ -61,7 +65,7 @@ def find_preset(algo: str, env_id: str, name: str | None = None) -> Preset | Non
                 return entries[name]
         allowed = sorted({entry for entries in lineage for entry in entries})
         raise ConfigurationError(
-            f"preset of {algo} must be one of {allowed}, got {name!r}. Use one of them.{nearest(name, allowed)}"
+            f"preset of {algo} must be one of {[*allowed, NO_PRESET]}, got {name!r}. Use one of them.{nearest(name, allowed)}"
         )
     for entries in lineage:
         if (matching := _match(entries, env_id)) is not None:

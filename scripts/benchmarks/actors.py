@@ -37,6 +37,47 @@ class Sleeper(gymnasium.Env[Any, Any]):
         return self.np_random.uniform(-1, 1, 8).astype(np.float32), 1.0, False, self.t >= 200, {}
 
 
+class SleepingLanes(gymnasium.vector.VectorEnv[Any, Any, Any]):
+    """Lanes with images that step together in `pause` seconds, without work for the processor."""
+
+    def __init__(self, num_envs: int, pause: float) -> None:
+        self.metadata = {"autoreset_mode": gymnasium.vector.AutoresetMode.NEXT_STEP}
+        self.num_envs, self.pause = num_envs, pause
+        self.single_observation_space = gymnasium.spaces.Box(0, 255, (4, 84, 84), np.uint8)
+        self.single_action_space = gymnasium.spaces.Discrete(6)
+        self.observation_space = gymnasium.vector.utils.batch_space(self.single_observation_space, num_envs)
+        self.action_space = gymnasium.vector.utils.batch_space(self.single_action_space, num_envs)
+        self._obs = np.random.default_rng(0).integers(0, 256, (num_envs, 4, 84, 84), np.uint8)
+        self._never = np.zeros(num_envs, np.bool_)
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        return self._obs, {}
+
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        time.sleep(self.pause)
+        return self._obs, np.ones(self.num_envs), self._never, self._never, {}
+
+
+def alternating(*, actors: str | None, lanes: int, steps: int) -> dict[str, float]:
+    """Returns env steps/s of the Nature network where a step of all lanes takes as long as the selection of their actions."""
+    import torch
+
+    from sb_dqn import DQN
+    from sb_dqn.actors import OverlappedActors, as_actors
+
+    torch.set_num_threads(1)
+    settings: dict[str, Any] = {
+        "buffer_size": 4_000, "learning_starts": 32, "train_freq": 256, "seed": 0, "device": "cpu", "exploration_fraction": 0.0,
+    }  # fmt: skip
+    probe = DQN("CnnPolicy", SleepingLanes(lanes, 0.0), **settings)
+    pause = lanes / _rate(probe, 40 * lanes, warm_up=10 * lanes)
+    groups = as_actors(actors)
+    of_group = groups.lanes if isinstance(groups, OverlappedActors) else lanes
+    factory = partial(SleepingLanes, of_group, pause)
+    env = factory if of_group < lanes else factory()
+    return {"": _rate(DQN("CnnPolicy", env, actors=actors, **settings), steps, warm_up=10 * lanes)}
+
+
 def overlap(*, actors: str | None, seconds: float) -> dict[str, float]:
     """Returns env steps/s where the environment's steps take as long as the updates between them."""
     import torch
@@ -167,7 +208,7 @@ def _measure(name: str, function: str, **arguments: Any) -> Measurement:
 
 
 def actor_benchmarks(seconds: float, pong_steps: tuple[int, int], steps: int, runs: int) -> tuple[Benchmark, ...]:
-    """Returns `overlap`, `overlap-pong`, `actors`, `ray`, `ratio` and `replaced`.
+    """Returns `overlap`, `alternating`, `overlap-pong`, `actors`, `ray`, `ratio` and `replaced`.
 
     Args:
         seconds: of a measurement of `overlap`, and of `replaced` times 12.
@@ -185,6 +226,18 @@ def actor_benchmarks(seconds: float, pong_steps: tuple[int, int], steps: int, ru
                 _measure("overlapped", "overlap", actors="overlapped", seconds=seconds),
             ),
             (Comparison("times inline", ("overlapped",), ("inline",), at_least=1.8),),
+        ),
+        Benchmark(
+            "alternating",
+            "env steps/s",
+            tuple(
+                _measure(name, "alternating", actors=actors, lanes=16, steps=steps // 10)
+                for name, actors in (("inline", None), ("overlapped", "overlapped"), ("two groups", "overlapped:2x8"))
+            ),
+            (
+                Comparison("two groups, times inline", ("two groups",), ("inline",)),
+                Comparison("two groups, times overlapped", ("two groups",), ("overlapped",)),
+            ),
         ),
         Benchmark(
             "overlap-pong",

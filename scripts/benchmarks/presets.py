@@ -1,7 +1,8 @@
 """Training of presets, once per seed, through the public API alone; prints the tables of the documentation.
 
 Several algorithms and environments can be named, `all` for every algorithm that has a preset there. For each run a
-learning curve is written; a run whose curve is complete is read from it and not repeated, unless `--again`.
+learning curve is written; a run whose curve is complete is read from it and not repeated, unless `--again`. `--actors`
+trains one algorithm with several kinds of actors (none, overlapped, process:2), a row of the table for each.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ import argparse
 import csv
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -66,21 +68,35 @@ def make_env(env_id: str, lanes: int, keywords: dict[str, Any]) -> Any:
     return make_vec_env(env_id, lanes, env_kwargs=keywords)
 
 
+def training_env(preset: Any, env_id: str) -> Any:
+    """Lanes to learn from; with process actors a function that makes those of one process."""
+    from sb_dqn.actors import ProcessActors, as_actors
+
+    actors, keywords = as_actors(preset.settings.get("actors")), dict(preset.env_kwargs)
+    if isinstance(actors, ProcessActors):
+        return partial(make_env, env_id, actors.lanes, keywords)
+    return make_env(env_id, preset.n_envs, keywords)
+
+
 def train(preset: Any, cls: Any, env_id: str, seed: int, options: argparse.Namespace) -> Trained:
     """One seed, or what its curve says if that is complete."""
     steps = options.timesteps or preset.n_timesteps
-    path = options.out / f"{cls.__name__}_{env_id.replace('/', '-')}_seed{seed}.csv"
+    actors = preset.settings.get("actors")
+    name = f"{cls.__name__}_{env_id.replace('/', '-')}{'' if actors is None else '_' + actors.replace(':', '-')}"
+    path = options.out / f"{name}_seed{seed}.csv"
     found = None if options.again else read(path, steps)
     if found is None:
-        env = make_env(env_id, preset.n_envs, dict(preset.env_kwargs))
+        env = training_env(preset, env_id)
         model = cls(preset.policy, env, seed=seed, device=options.device, **preset.settings)
         test = make_env(env_id, min(options.episodes, 8), dict(preset.env_kwargs))
         curve = Curve(path, max(steps // 100, 1), test, options.eval_every, options.episodes)
         model.learn(steps, callback=curve)
         seconds = curve.seconds
         found = Trained(*mean_sd(curve.finish()), seconds, model.num_timesteps)
+        model.close()
+    kind = "" if actors is None else f", {actors}"
     print(
-        f"{cls.__name__}, {env_id}, seed {seed}: {found.mean:.1f} ({found.seconds:.0f} s), curve in {path}",
+        f"{cls.__name__}, {env_id}{kind}, seed {seed}: {found.mean:.1f} ({found.seconds:.0f} s), curve in {path}",
         file=sys.stderr,
         flush=True,
     )
@@ -120,6 +136,16 @@ def wide_table(env_id: str, seeds: Sequence[int], rows: Sequence[tuple[str, Sequ
     return "\n".join(lines)
 
 
+def actors_table(cls: Any, preset: Any, env_id: str, options: argparse.Namespace) -> str:
+    """Trains one class with each kind of actors; a line for each."""
+    rows = []
+    for actors in options.actors:
+        settings = dict(preset.settings) if actors == "none" else {**preset.settings, "actors": actors}
+        changed = replace(preset, settings=settings)
+        rows.append((f"`{actors}`", [train(changed, cls, env_id, seed, options) for seed in options.seeds]))
+    return f"{options.episodes} greedy episodes for each seed; preset {preset.name}.\n\n{wide_table(env_id, options.seeds, rows)}"
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("algo", help="one, several with commas (DQN,QRDQN,IQN), or all")
@@ -130,10 +156,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--eval-every", type=int, default=0, help="env steps between evaluations on the way; 0: none")
     parser.add_argument("--preset", help="an entry by its name, instead of the one for ENV")
     parser.add_argument("--again", action="store_true", help="train what has a complete curve, too")
+    parser.add_argument(
+        "--actors", nargs="+", help="of one algorithm: none, overlapped, process:2, ...; a row for each"
+    )
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--out", type=Path, default=Path("runs/presets"), help="folder of the curves")
     options = parser.parse_args(arguments)
     classes = algorithms(options.algo)
+    if options.actors and len(classes) > 1:
+        parser.error(f"--actors takes one algorithm, got {len(classes)}")
     for env_id in options.env.split(","):
         print(f"{run(classes, env_id, options)}\n", flush=True)
 
@@ -152,6 +183,9 @@ def run(classes: Sequence[Any], env_id: str, options: argparse.Namespace) -> str
         raise SystemExit(f"there is no preset of {', '.join(without)} for {env_id}; see sb-dqn presets")
     if without:
         print(f"left out, for want of a preset for {env_id}: {', '.join(without)}", file=sys.stderr, flush=True)
+    if options.actors:
+        ((cls, preset),) = presets.items()
+        return actors_table(cls, preset, env_id, options)
     rows = [
         (cls, preset, [train(preset, cls, env_id, seed, options) for seed in options.seeds])
         for cls, preset in presets.items()

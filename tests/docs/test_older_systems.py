@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from ale_py.vector_env import AtariVectorEnv
 
-from sb_dqn.actors import ProcessActors
+from sb_dqn.actors import OverlappedActors, ProcessActors
 from sb_dqn.algorithms import ALGORITHMS, DQN, PQN, VPG
 from sb_dqn.buffers.prioritized_sampler import Prioritized
 from sb_dqn.callbacks import CheckpointCallback, EvalCallback
@@ -107,7 +107,7 @@ def known_names() -> set[str]:
     )  # fmt: skip
     for function in functions:
         found |= parameters(function)
-    for settings in (ProcessActors, Prioritized, Noisy, Munchausen, StreamOptions):
+    for settings in (OverlappedActors, ProcessActors, Prioritized, Noisy, Munchausen, StreamOptions):
         found |= {field.name for field in fields(settings)}
     for keys in KEYS.values():
         found |= set(keys)

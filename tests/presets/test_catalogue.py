@@ -48,6 +48,7 @@ def test_a_variant_uses_its_parents_entry_unless_it_has_its_own() -> None:
 def test_none_without_a_matching_entry() -> None:
     assert find_preset("DQN", "Taxi-v3") is None
     assert find_preset("NoSuchAlgorithm", "CartPole-v1") is None
+    assert find_preset("DQN", "CartPole-v1", "none") is None
 
 
 def test_a_name_has_priority_over_the_environment() -> None:

@@ -96,7 +96,8 @@ def _required_unless_resumed(context: click.Context, parameter: click.Parameter,
 @click.option(
     "--preset",
     metavar="NAME",
-    help="Preset to start from, or a .yaml file such as best.yaml of `sb-dqn tune`; see `sb-dqn presets`. Default: the one for ENV.",
+    help="Preset to start from, or a .yaml file such as best.yaml of `sb-dqn tune`, or none: the defaults of the class; see "
+    "`sb-dqn presets`. Default: the one for ENV.",
 )
 @click.option(
     "--policy",
@@ -108,8 +109,8 @@ def _required_unless_resumed(context: click.Context, parameter: click.Parameter,
 @click.option(
     "--actors",
     metavar="WHO",
-    help="overlapped: environments step while the learner learns. process:8, process:8x2: 8 processes, of 2 lanes each. "
-    "ray:16@auto: 16 actors on a Ray cluster.",
+    help="overlapped: environments step while the learner learns. overlapped:2x4: two groups of 4 lanes in turn. "
+    "process:8, process:8x2: 8 processes, of 2 lanes each. ray:16@auto: 16 actors on a Ray cluster.",
 )
 @click.option(
     "--learners",

@@ -37,21 +37,24 @@ def open_env(env_id: str, n_envs: int, env_kwargs: Mapping[str, Any], action_mas
 
 
 def open_training_env(env_id: str, n_envs: int, env_kwargs: Mapping[str, Any], settings: Mapping[str, Any]) -> Any:
-    """Opens the environment to train on; with process actors, a stand-in of their lanes.
+    """Opens the environment to train on; with actors that make it, a stand-in of their lanes.
 
     Args:
         env_id: gymnasium id.
-        n_envs: number of lanes; with process actors those of `actors`.
+        n_envs: number of lanes; with process actors or groups those of `actors`.
         env_kwargs: keywords of the environment.
         settings: arguments of the algorithm.
     """
-    from sb_dqn.actors import ProcessActors, as_actors
-    from sb_dqn.actors.launch import open_remote
+    from sb_dqn.actors import OverlappedActors, ProcessActors, as_actors
+    from sb_dqn.actors.launch import open_groups, open_remote
 
     actors, action_mask = as_actors(settings.get("actors")), settings.get("action_mask")
-    if not isinstance(actors, ProcessActors):
+    if not isinstance(actors, (OverlappedActors, ProcessActors)):
         return open_env(env_id, n_envs, env_kwargs, action_mask)
-    return open_remote(partial(open_env, env_id, actors.lanes, dict(env_kwargs), action_mask), actors, action_mask)
+    factory = partial(open_env, env_id, actors.lanes, dict(env_kwargs), action_mask)
+    if isinstance(actors, OverlappedActors):
+        return open_groups(factory, actors, action_mask)
+    return open_remote(factory, actors, action_mask)
 
 
 def atari_arguments(env_kwargs: Mapping[str, Any]) -> dict[str, Any]:

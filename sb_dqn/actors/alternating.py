@@ -1,0 +1,219 @@
+"""Collector that alternates between groups of lanes: one group's actions are selected while the others step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from sb_dqn.actors.collector import RemoteLanes
+from sb_dqn.actors.overlapped import KEPT_INFOS, StepThread
+from sb_dqn.core.collector import KIND, Collector
+from sb_dqn.core.resume import tick_of, tick_state
+from sb_dqn.envs.streams.base import Stream
+from sb_dqn.envs.vector.env_state import NoEnvState
+from sb_dqn.errors import CheckpointError, EnvironmentFault
+from sb_dqn.types import ActionArray, Rows, Slot
+
+
+@dataclass(frozen=True)
+class LaneGroups(RemoteLanes):
+    """Stand-in for the `Stream` of all lanes, with the streams of the groups.
+
+    Args:
+        streams: one for each group, with equal numbers of lanes.
+    """
+
+    streams: tuple[Stream, ...]
+
+    def close(self) -> None:
+        """Closes the environments of all groups."""
+        for stream in self.streams:
+            stream.close()
+
+
+class LaneGroup:
+    """Some lanes of a model, and a thread that steps them.
+
+    Args:
+        stream: their environments.
+        lanes: their numbers within the model.
+        choose: from a tick of the group to the `[k, ...]` actions for its open rows.
+        extras: returns the arrays `[k, ...]` that are stored with the latest actions.
+    """
+
+    def __init__(
+        self,
+        stream: Stream,
+        lanes: slice,
+        choose: Callable[[Rows], ActionArray],
+        extras: Callable[[], dict[str, npt.NDArray[Any]]],
+    ) -> None:
+        self.stream = stream
+        self.lanes = lanes
+        self.choose = choose
+        self.extras = extras
+        self.rows: Rows | None = None
+        """The tick that is read next; None while it is under way."""
+        self._extras: dict[str, npt.NDArray[Any]] = {}
+        self._step: Future[Rows] | None = None
+        self._thread: StepThread | None = None
+
+    def begin(self, seed: int | None) -> None:
+        """Resets the environments; a step under way is waited for, and its rows are dropped."""
+        self.forget()
+        self.rows = self.stream.begin(seed)
+
+    def settle(self) -> Rows:
+        """Waits for the step under way, if there is one, and returns the rows to read next.
+
+        Raises:
+            EnvironmentFault: the environment raised.
+        """
+        if self.rows is None:
+            assert self._step is not None
+            rows = self._step.result()
+            rows.extra = self._extras
+            self.rows, self._step = rows, None
+        return self.rows
+
+    def take(self) -> Rows:
+        """Returns the rows to read next; before that, selects the actions that follow them and starts the next step."""
+        rows = self.settle()
+        action = self.choose(rows)
+        self._extras = self.extras()
+        if self._thread is None:
+            self._thread = StepThread()
+        self._step, self.rows = self._thread.submit(partial(self.stream.step, action)), None
+        return rows
+
+    def forget(self) -> None:
+        """Waits for the step under way and drops it."""
+        if self._step is not None:
+            self._step.exception()
+        self._step = self.rows = None
+
+    def state(self, trust: bool) -> dict[str, Any]:
+        """Returns rows and environments between two steps.
+
+        Raises:
+            NoEnvState: the environments have no state of their own.
+            EnvironmentFault: the environment raised.
+        """
+        rows = self.settle()
+        infos = [{key: info[key] for key in KEPT_INFOS if key in info} for info in rows.make_infos()]
+        return {"tick": tick_state(rows), "infos": infos, "stream": self.stream.state_dict(trust)}
+
+    def load_state(self, state: Mapping[str, Any], trust: bool) -> None:
+        """Restores a `state`."""
+        self.stream.load_state_dict(state["stream"], trust)
+        rows, infos = tick_of(state["tick"], self.stream), list(state["infos"])
+        rows.make_infos = lambda: [dict(info) for info in infos]
+        self.rows = rows
+
+
+class AlternatingCollector(Collector):
+    """Reads the groups in turn: a tick holds the lanes of one group.
+
+    While a group's actions are selected and the learner learns from its rows, the other groups step; so does this group as
+    soon as its actions are selected. The order of all events is fixed, and a run is a function of its seed.
+
+    Args:
+        stream: what the lanes are.
+        groups: the groups.
+        env_seed: seed of the first reset; None: the environments' own.
+    """
+
+    kind: ClassVar[str | None] = "alternating"
+
+    def __init__(self, stream: Any, groups: Sequence[LaneGroup], env_seed: int | None) -> None:
+        super().__init__(stream, groups[0].choose, env_seed)
+        self.groups = groups
+        self._turn = 0
+
+    def rows(self, first: Rows | None = None) -> Iterator[Rows]:
+        """Yields one tick after another.
+
+        Args:
+            first: not None after `restore`: continues there; None resets all lanes.
+        """
+        if first is None:
+            seed, self.env_seed, self._turn = self.env_seed, None, 0
+            for group in self.groups:
+                group.begin(None if seed is None else seed + group.lanes.start)
+        while True:
+            group = self.groups[self._turn]
+            rows = group.take()
+            self._turn = (self._turn + 1) % len(self.groups)
+            self.latest = among_all_lanes(rows, group.lanes, self.stream.num_envs)
+            yield self.latest
+
+    def state(self, settled: bool, trust: bool) -> tuple[dict[str, Any] | None, dict[str, Any] | None, str]:
+        if not settled or self.latest is None:
+            return None, None, "the environment stopped in the middle of a step"
+        try:
+            groups = [group.state(trust) for group in self.groups]
+        except (NoEnvState, EnvironmentFault) as why:
+            return None, None, str(why)
+        return {}, {KIND: self.kind, "turn": self._turn, "groups": groups}, ""
+
+    def restore(self, tick: Mapping[str, Any] | None, stream: Mapping[str, Any] | None, trust: bool) -> Rows | None:
+        if tick is None or stream is None:
+            return None
+        self.check_kind(stream)
+        if len(stream["groups"]) != len(self.groups):
+            raise CheckpointError(
+                f"actors must have groups={len(stream['groups'])} as in the full checkpoint, got {len(self.groups)}. Load it with "
+                f"the same actors."
+            )
+        for group, state in zip(self.groups, stream["groups"], strict=True):
+            group.load_state(state, trust)
+        self._turn = int(stream["turn"])
+        rows: Rows | None = self.groups[self._turn].rows
+        return rows
+
+    def close(self) -> None:
+        for group in self.groups:
+            group.forget()
+
+
+def among_all_lanes(rows: Rows, lanes: slice, num_lanes: int) -> Rows:
+    """Returns a tick of a model's lanes that holds those of one group; the others are empty.
+
+    Args:
+        rows: the tick of the group, with arrays `[k, ...]`.
+        lanes: the group's lanes within the model.
+        num_lanes: B, of the model.
+    """
+
+    def widened(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        out = np.zeros((num_lanes, *values.shape[1:]), values.dtype)
+        out[lanes] = values
+        return out
+
+    def infos() -> list[dict[str, Any]]:
+        all_lanes: list[dict[str, Any]] = [{} for _ in range(num_lanes)]
+        all_lanes[lanes] = rows.make_infos() or all_lanes[lanes]
+        return all_lanes
+
+    def slot_of_all(slot: Slot) -> Slot:
+        arrays = {name: widened(getattr(slot, name)) for name in ("reward", "score", "terminal", "last", "valid")}
+        obs = {key: widened(values) for key, values in slot.obs.items()}
+        return Slot(obs, **arrays, full=False, mask=None if slot.mask is None else widened(slot.mask))
+
+    departed = np.zeros(num_lanes, np.bool_)
+    departed[lanes] = rows.action is not None
+    return replace(
+        rows,
+        action=None if rows.action is None else widened(rows.action),
+        slots=tuple(slot_of_all(slot) for slot in rows.slots),
+        stepped=widened(rows.stepped),
+        make_infos=infos,
+        extra={name: widened(values) for name, values in rows.extra.items()},
+        departed=departed,
+    )
