@@ -289,7 +289,7 @@ def test_wrong_arguments_are_answered_with_the_fix() -> None:
         DQN("MlpPolicy", lambda: (lock, Ledger())[1], actors=ProcessActors(2))
     with pytest.raises(ConfigurationError, match="must have lanes=3 environments, got 2"):
         DQN("CnnPolicy", partial(make_atari_env, "ALE/Pong-v5", 2), actors=ProcessActors(2, lanes=3), buffer_size=100)
-    with pytest.raises(ConfigurationError, match="actors must be None, 'overlapped', ProcessActors.*got 'threads'"):
+    with pytest.raises(ConfigurationError, match="actors must be None, 'overlapped', OverlappedActors.*got 'threads'"):
         DQN("MlpPolicy", "CartPole-v1", actors="threads")
     with pytest.raises(ConfigurationError, match="actors must be unset for PPO.*on-policy"):
         PPO("MlpPolicy", "CartPole-v1", actors=ProcessActors(2))  # type: ignore[call-arg]
