@@ -25,7 +25,7 @@ from sb_dqn.presets import find_preset
 
 pytest.importorskip("optuna")
 SMALL = ["--timesteps", "300", "--seed", "3", "--evaluations", "3", "--eval-episodes", "1", "--final-episodes", "2",
-         "--device", "cpu", "-o", "learning_starts=50", "-o", "gradient_steps=1", "-o", "n_steps=1"]  # fmt: skip
+         "--finalists", "0", "--device", "cpu", "-o", "learning_starts=50", "-o", "gradient_steps=1", "-o", "n_steps=1"]  # fmt: skip
 SPACE = """
 learning_rate: {low: 1e-4, high: 1e-2, log: true}
 batch_size: {low: 8, high: 32}
@@ -134,6 +134,52 @@ def test_ctrl_c_and_kill_keep_the_finished_trials(space: Path, tmp_path: Path, m
     assert calls[3] == calls[2]  # the interrupted trial is repeated
     assert len({str(sampled) for sampled in calls}) == 4  # and the sampler does not repeat itself
     assert [row["mean_return"] for row in rows(tmp_path / "study")] == ["0.0", "1.0", "3.0", "4.0"]
+
+
+def lucky_once(setup: Setup, number: int, sampled: Any, device: Any, report: Any) -> training.Outcome:
+    """Stands for a training: trial 2 is lucky, and the score of the others grows with the learning rate."""
+    return training.Outcome(1_000.0 if number == 2 else 100 * sampled["learning_rate"] + number / 1_000)
+
+
+@pytest.mark.parametrize(
+    "jobs_at_a_time", [1, pytest.param(2, marks=pytest.mark.skipif(os.name == "nt", reason="forks"))]
+)
+def test_the_best_settings_are_compared_with_other_seeds(
+    jobs_at_a_time: int, space: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jobs, "START_METHOD", "fork")
+    monkeypatch.setattr(jobs, "run_trial", lucky_once)
+    out = tmp_path / "study"
+    command = [
+        "dqn",
+        "CartPole-v1",
+        *SMALL,
+        "--space",
+        space,
+        "--out",
+        out,
+        "--pruner",
+        "none",
+        "--jobs",
+        jobs_at_a_time,
+    ]
+    done = call(*command, "--finalists", 3, "--finalist-seeds", 2, "--trials", 6)
+    assert done.exit_code == 0, done.output
+    found = rows(out)
+    assert (len(found), [row["repeats"] for row in found[:6]]) == (12, [""] * 6)
+    ranked = sorted(found[:6], key=lambda row: -float(row["mean_return"]))
+    assert ranked[0]["number"] == "2"
+    assert sorted(row["repeats"] for row in found[6:]) == sorted(2 * [row["number"] for row in ranked[:3]])
+    for row in found[6:]:  # the same settings
+        assert row["learning_rate"] == found[int(row["repeats"])]["learning_rate"]
+    highest = max(ranked[:3], key=lambda row: float(row["learning_rate"]))
+    assert f"6 trials, 0 pruned, 0 failed; best: trial {highest['number']}, mean return" in done.output
+    best = yaml.safe_load((out / "best.yaml").read_text())["presets"]["CartPole-v1"]
+    repeats = [float(row["mean_return"]) for row in found if row["repeats"] == highest["number"]]
+    assert f"mean return {sum(repeats) / 2:.2f} of 2 greedy episodes, mean over 2 other seeds" in best["result"]
+    again = call(*command, "--finalists", 3, "--finalist-seeds", 2, "--trials", 6)
+    assert "0 of 6 trials to do" in again.output
+    assert len(rows(out)) == 12
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="forks")

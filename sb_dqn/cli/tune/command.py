@@ -67,6 +67,17 @@ TRIALS = 50
     help="Greedy episodes after training; their mean return is the score of the trial.",
 )
 @click.option(
+    "--finalists",
+    type=click.IntRange(0),
+    default=3,
+    show_default=True,
+    help="Number of the best settings that are trained again after the search, with other seeds, so that the best is not the "
+    "one with the luckiest seed; 0: none.",
+)
+@click.option(
+    "--finalist-seeds", type=click.IntRange(1), default=3, show_default=True, help="Other seeds of each of them."
+)
+@click.option(
     "--seed",
     type=click.IntRange(0),
     metavar="S",
@@ -198,7 +209,16 @@ def _run(out: Path, setup: Setup, n_trials: int, jobs: int, device: str | None, 
     """Runs the missing trials, and reports."""
     from sb_dqn.cli.train.settings_syntax import algorithm_class, constructor_defaults
     from sb_dqn.cli.tune.jobs import run_trials
-    from sb_dqn.cli.tune.study import best_trial, finished_trials, open_study, write_best, write_trials
+    from sb_dqn.cli.tune.study import (
+        best_settings,
+        finished_trials,
+        missing_repeats,
+        open_study,
+        repeat,
+        search,
+        write_best,
+        write_trials,
+    )
     from sb_dqn.cli.tune.training import plan_of
 
     check_study(out, setup)
@@ -214,13 +234,18 @@ def _run(out: Path, setup: Setup, n_trials: int, jobs: int, device: str | None, 
 
     def on_done(trial: Any) -> None:
         write_trials(out, study)
-        best = best_trial(study)
-        if best is not None and best.number == trial.number:
+        best = best_settings(study)
+        if best is not None:
             write_best(out, setup, policy, study)
         click.echo(_describe(trial, best))
 
     try:
-        run_trials(study, setup, out, n_trials, jobs, device, on_done)
+        run_trials(study, setup, out, search(study, n_trials), jobs, device, on_done)
+        if missing := missing_repeats(study, setup.finalists, setup.finalist_seeds):
+            click.echo(
+                f"training the best settings again, with {setup.finalist_seeds} other seeds each: {len(missing)} trials"
+            )
+            run_trials(study, setup, out, repeat(study, missing), jobs, device, on_done)
     except KeyboardInterrupt:
         click.echo(
             f"\nstopped; {len(finished_trials(study))} finished trials are saved, and the same command continues"
@@ -231,24 +256,36 @@ def _run(out: Path, setup: Setup, n_trials: int, jobs: int, device: str | None, 
 
 def _describe(trial: Any, best: Any) -> str:
     """Returns the line of a finished trial."""
-    from sb_dqn.cli.tune.study import ERROR
+    from sb_dqn.cli.tune.study import ERROR, REPEATS
 
     if trial.state.name == "FAIL":
         return f"trial {trial.number} failed: {trial.user_attrs[ERROR]}"
     if trial.state.name == "PRUNED":
         return f"trial {trial.number}: pruned at evaluation {trial.last_step} (mean return {trial.value:.2f})"
     seconds = f"{trial.duration.total_seconds():,.0f} s"
-    return f"trial {trial.number}: mean return {trial.value:.2f} after {seconds} (best: trial {best.number}, {best.value:.2f})"
+    repeats = f", settings of trial {trial.user_attrs[REPEATS]}" if REPEATS in trial.user_attrs else ""
+    return (
+        f"trial {trial.number}: mean return {trial.value:.2f} after {seconds}{repeats} (best: trial {best.trial.number}, "
+        f"{best.score:.2f})"
+    )
 
 
 def _report(out: Path, setup: Setup, policy: str, study: Any) -> None:
     """Writes the files of a finished study and prints the best settings."""
     from sb_dqn.cli.train.training import program_name
-    from sb_dqn.cli.tune.study import ERROR, best_trial, draw_study, finished_trials, write_best, write_trials
+    from sb_dqn.cli.tune.study import (
+        ERROR,
+        best_settings,
+        draw_study,
+        finalists_of,
+        finished_trials,
+        write_best,
+        write_trials,
+    )
     from sb_dqn.errors import ConfigurationError
 
     write_trials(out, study)
-    trials, best = finished_trials(study), best_trial(study)
+    trials, best = finished_trials(study), best_settings(study)
     failed = [trial for trial in trials if trial.state.name == "FAIL"]
     if best is None:
         reason = f"; the last error was {failed[-1].user_attrs[ERROR]}" if failed else ""
@@ -256,10 +293,16 @@ def _report(out: Path, setup: Setup, policy: str, study: Any) -> None:
         sys.exit(1)
     write_best(out, setup, policy, study)
     pruned = sum(trial.state.name == "PRUNED" for trial in trials)
+    for repeated in finalists_of(study):
+        click.echo(
+            f"finalist: trial {repeated.trial.number}, mean return {repeated.trial.value:.2f} in the search, "
+            f"{repeated.score:.2f} with {repeated.seeds} other seeds"
+        )
     click.echo(
-        f"\n{len(trials)} trials, {pruned} pruned, {len(failed)} failed; best: trial {best.number}, mean return {best.value:.2f}"
+        f"\n{len(trials)} trials, {pruned} pruned, {len(failed)} failed; best: trial {best.trial.number}, mean return "
+        f"{best.score:.2f}"
     )
-    for name, value in best.params.items():
+    for name, value in best.trial.params.items():
         click.echo(f"  {name}: {value}")
     try:
         click.echo(draw_study(out, f"{setup.algorithm} on {setup.env_id}", study))

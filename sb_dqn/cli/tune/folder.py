@@ -38,6 +38,8 @@ class Setup:
     evaluations: int = 10
     eval_episodes: int = 5
     final_episodes: int = 20
+    finalists: int = 3
+    finalist_seeds: int = 3
     space: Mapping[str, Any] = field(default_factory=dict)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from multiprocessing.connection import Connection, wait
@@ -13,7 +13,7 @@ from typing import Any
 
 from sb_dqn.cli.tune.folder import Setup
 from sb_dqn.cli.tune.spaces import sample
-from sb_dqn.cli.tune.study import ERROR, finished_trials, import_optuna
+from sb_dqn.cli.tune.study import ERROR, REPEATS, import_optuna
 from sb_dqn.cli.tune.training import Outcome, run_trial
 
 START_METHOD = "spawn"
@@ -84,27 +84,27 @@ def work(connection: Connection, setup: Setup, device: str | None, threads: int)
 
 
 def report(trial: Any, step: int, mean: float) -> bool:
-    """Stores the mean return of an evaluation; returns True if the trial is to be pruned."""
+    """Stores the mean return of an evaluation; returns True if the trial is to be pruned, which repeats never are."""
     trial.report(mean, step)
-    return bool(trial.should_prune())
+    return REPEATS not in trial.user_attrs and bool(trial.should_prune())
 
 
 def run_trials(
     study: Any,
     setup: Setup,
     out: Path,
-    n_trials: int,
+    trials: Iterator[Any],
     jobs: int,
     device: str | None,
     on_done: Callable[[Any], None],
 ) -> None:
-    """Runs trials until the study has `n_trials`, `jobs` at a time.
+    """Runs trials, `jobs` at a time.
 
     Args:
         study: study of Optuna.
         setup: its setup.
         out: its folder.
-        n_trials: number of finished trials in all, earlier calls included.
+        trials: yields the next trial when there is room for it.
         jobs: number of trials at a time; a single one runs in this process.
         device: torch device, or None.
         on_done: called with each finished trial.
@@ -113,10 +113,10 @@ def run_trials(
         KeyboardInterrupt: by Ctrl-C or SIGTERM; the running trials are repeated by the next call.
     """
 
-    def ask() -> tuple[Any, dict[str, Any]]:
-        trial = study.ask()
-        trial.set_user_attr("folder", str(out.resolve()))
-        return trial, sample(trial, dict(setup.space))
+    def begun() -> Iterator[tuple[Any, dict[str, Any]]]:
+        for trial in trials:
+            trial.set_user_attr("folder", str(out.resolve()))
+            yield trial, sample(trial, dict(setup.space))
 
     def tell(trial: Any, outcome: Outcome) -> None:
         on_done(_tell(study, trial, outcome))
@@ -124,43 +124,43 @@ def run_trials(
     previous = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         if jobs > 1:
-            _run_parallel(study, setup, n_trials, jobs, device, ask, tell)
+            _run_parallel(setup, begun(), jobs, device, tell)
             return
-        while len(finished_trials(study)) < n_trials:
-            trial, sampled = ask()
+        for trial, sampled in begun():
             tell(trial, run_trial(setup, trial.number, sampled, device, partial(report, trial)))
     finally:
         signal.signal(signal.SIGTERM, previous)
 
 
 def _run_parallel(
-    study: Any,
     setup: Setup,
-    n_trials: int,
+    trials: Iterator[tuple[Any, dict[str, Any]]],
     jobs: int,
     device: str | None,
-    ask: Callable[[], tuple[Any, dict[str, Any]]],
     tell: Callable[[Any, Outcome], None],
 ) -> None:
     from sb_dqn.cli.compare.jobs import available_cores
 
     threads = max(1, available_cores() // jobs)
-    missing = n_trials - len(finished_trials(study))
     workers: list[Worker] = []
     try:
-        workers += [Worker(setup, device, threads) for _ in range(min(jobs, missing))]
-        while missing > 0 or any(worker.trial is not None for worker in workers):
-            for worker in workers:
-                if worker.trial is None and missing > 0:
-                    worker.begin(*ask())
-                    missing -= 1
-            ready = wait([worker.connection for worker in workers if worker.trial is not None])
+        while True:
+            while sum(worker.trial is not None for worker in workers) < jobs and (begun := next(trials, None)):
+                idle = [worker for worker in workers if worker.trial is None]
+                if not idle:
+                    idle = [Worker(setup, device, threads)]
+                    workers += idle
+                idle[0].begin(*begun)
+            busy = [worker.connection for worker in workers if worker.trial is not None]
+            if not busy:
+                return
+            ready = wait(busy)
             for worker in [worker for worker in workers if worker.connection in ready]:
                 if (outcome := worker.receive()) is None:
                     continue
                 trial, worker.trial = worker.trial, None
                 if not worker.process.is_alive():
-                    workers[workers.index(worker)] = Worker(setup, device, threads)
+                    workers.remove(worker)
                 tell(trial, outcome)
     finally:
         for worker in workers:

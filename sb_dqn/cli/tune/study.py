@@ -5,9 +5,10 @@ from __future__ import annotations
 import csv
 import io
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from statistics import fmean
+from typing import Any, NamedTuple
 
 from sb_dqn.cli.train.result_file import write_atomically
 from sb_dqn.cli.tune.folder import BEST, PICTURE, STORAGE, TRIALS, Setup
@@ -16,6 +17,8 @@ from sb_dqn.errors import ConfigurationError
 
 ERROR = "error"
 """User attribute with the error of a failed trial; an interrupted trial has none."""
+REPEATS = "repeats"
+"""User attribute of a trial that trains the settings of an earlier one with another seed: the number of that trial."""
 MIN_IMPORTANCE = 10
 """Completed trials with different scores below which importances are noise."""
 
@@ -72,7 +75,8 @@ def open_study(out: Path, setup: Setup, defaults: Iterable[Any]) -> Any:
     for trial in trials:
         if trial.state.name == "RUNNING" and trial.user_attrs.get("folder") == origin:
             study.tell(trial.number, state=optuna.trial.TrialState.FAIL)
-            study.enqueue_trial(trial.params)
+            if REPEATS not in trial.user_attrs:  # those are missing again
+                study.enqueue_trial(trial.params)
     return study
 
 
@@ -104,49 +108,108 @@ def _pruner(optuna: Any, setup: Setup) -> Any:
     return optuna.pruners.NopPruner()
 
 
-def finished_trials(study: Any) -> list[Any]:
-    """Returns the trials that count: completed, pruned, or failed by an error; not the interrupted ones."""
+def ended_trials(study: Any) -> list[Any]:
+    """Returns the trials that were completed, pruned, or failed by an error; not the interrupted ones."""
     ended = [trial for trial in study.get_trials(deepcopy=False) if trial.state.is_finished()]
     return [trial for trial in ended if trial.state.name != "FAIL" or ERROR in trial.user_attrs]
 
 
-def best_trial(study: Any) -> Any:
-    """Returns the completed trial with the highest score, or None."""
+def finished_trials(study: Any) -> list[Any]:
+    """Returns the ended trials of the search, without those that repeat earlier ones."""
+    return [trial for trial in ended_trials(study) if REPEATS not in trial.user_attrs]
+
+
+def repeats_of(study: Any, number: int) -> list[Any]:
+    """Returns the ended trials that repeat the settings of a trial with other seeds."""
+    return [trial for trial in ended_trials(study) if trial.user_attrs.get(REPEATS) == number]
+
+
+def search(study: Any, n_trials: int) -> Iterator[Any]:
+    """Yields trials with new settings until `n_trials` are finished or under way, earlier ones included."""
+    asked, earlier = 0, len(finished_trials(study))
+    while max(earlier + asked, len(finished_trials(study))) < n_trials:
+        asked += 1
+        yield study.ask()
+
+
+def missing_repeats(study: Any, finalists: int, seeds: int) -> list[Any]:
+    """Returns the best trials of the search, each as often as it must be repeated until it was with `seeds` other seeds."""
+    return [best for best in _ranked(study)[:finalists] for _ in range(seeds - len(repeats_of(study, best.number)))]
+
+
+def repeat(study: Any, originals: Iterable[Any]) -> Iterator[Any]:
+    """Yields trials with the settings of earlier ones."""
+    for original in originals:
+        study.enqueue_trial(original.params, user_attrs={REPEATS: original.number})
+        yield study.ask()
+
+
+class Best(NamedTuple):
+    """A trial of the search with its score."""
+
+    trial: Any
+    score: float
+    """Its mean return, or the mean over those of its repeats."""
+    seeds: int
+    """Number of repeats; 0 for a trial that was not repeated."""
+
+
+def best_settings(study: Any) -> Best | None:
+    """Returns the best completed trial: by the mean of its repeats where trials were repeated; None if none was completed."""
+    ranked = [Best(trial, trial.value, 0) for trial in _ranked(study)]
+    repeated = [mean for best in ranked if (mean := _mean_of_repeats(study, best.trial)) is not None]
+    return max(repeated or ranked, key=lambda best: best.score, default=None)
+
+
+def finalists_of(study: Any) -> list[Best]:
+    """Returns the repeated trials with the means of their repeats, the best one first."""
+    found = [mean for trial in _ranked(study) if (mean := _mean_of_repeats(study, trial)) is not None]
+    return sorted(found, key=lambda best: -best.score)
+
+
+def _mean_of_repeats(study: Any, trial: Any) -> Best | None:
+    scores = [repeat.value for repeat in repeats_of(study, trial.number) if repeat.state.name == "COMPLETE"]
+    return Best(trial, fmean(scores), len(scores)) if scores else None
+
+
+def _ranked(study: Any) -> list[Any]:
+    """Returns the completed trials of the search, the best one first."""
     completed = [trial for trial in finished_trials(study) if trial.state.name == "COMPLETE"]
-    return max(completed, key=lambda trial: trial.value, default=None)
+    return sorted(completed, key=lambda trial: -trial.value)
 
 
 def write_trials(out: Path, study: Any) -> None:
-    """Writes `trials.csv`: number, state, score, seconds, settings and error of each finished trial."""
-    trials = finished_trials(study)
+    """Writes `trials.csv`: number, state, score, seconds, settings and error of each ended trial, and which one it repeats."""
+    trials = ended_trials(study)
     names = list(dict.fromkeys(name for trial in trials for name in trial.params))
     text = io.StringIO()
     rows = csv.writer(text, lineterminator="\n")
-    rows.writerow(["number", "state", "mean_return", "seconds", *names, "error"])
+    rows.writerow(["number", "state", "mean_return", "seconds", *names, "repeats", "error"])
     for trial in trials:
         seconds = round(trial.duration.total_seconds(), 3) if trial.duration else ""
         settings = [trial.params.get(name, "") for name in names]
         value = "" if trial.value is None else trial.value
-        rows.writerow(
-            [trial.number, trial.state.name.lower(), value, seconds, *settings, trial.user_attrs.get(ERROR, "")]
-        )
+        attributes = [trial.user_attrs.get(name, "") for name in (REPEATS, ERROR)]
+        rows.writerow([trial.number, trial.state.name.lower(), value, seconds, *settings, *attributes])
     write_atomically(out / TRIALS, text.getvalue())
 
 
 def write_best(out: Path, setup: Setup, policy: str, study: Any) -> None:
-    """Writes `best.yaml`, a preset with the settings of the best trial."""
+    """Writes `best.yaml`, a preset with the settings of the best trial; there must be one."""
     import yaml
 
     from sb_dqn.cli.tune.spaces import sample
     from sb_dqn.cli.tune.training import plan_of
 
-    best = best_trial(study)
-    fixed = import_optuna().trial.FixedTrial(best.params)
-    plan = plan_of(setup, best.number, sample(fixed, dict(setup.space)))
+    best = best_settings(study)
+    assert best is not None
+    fixed = import_optuna().trial.FixedTrial(best.trial.params)
+    plan = plan_of(setup, best.trial.number, sample(fixed, dict(setup.space)))
+    seeds = f"mean over {best.seeds} other seeds" if best.seeds else f"seed {plan.settings['seed']}"
     entry = {
         "source": f"sb-dqn tune {setup.algorithm} {setup.env_id}, the best of {len(finished_trials(study))} trials (number "
-        f"{best.number}), sampler {setup.sampler}, seed {setup.seed}",
-        "result": f"mean return {best.value:.2f} of {setup.final_episodes} greedy episodes, seed {plan.settings['seed']}",
+        f"{best.trial.number}), sampler {setup.sampler}, seed {setup.seed}",
+        "result": f"mean return {best.score:.2f} of {setup.final_episodes} greedy episodes, {seeds}",
         "n_timesteps": plan.n_timesteps,
         "n_envs": plan.n_envs,
         "policy": plan.policy or policy,
