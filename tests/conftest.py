@@ -5,27 +5,34 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor
 
 from sb_dqn.accelerate import Function, accelerate
+from tests.full import FULL
 from tests.modes import MODES, Variant
 from tests.tiny import run_eagerly
 
+COMPILED_BY_DEFAULT = Path(__file__).parent / "losses" / "test_td.py"
 
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keeps one compiled case of each test: a compiler takes a second and more, whatever the numbers are.
+    """Marks compiled cases `full` outside one file, and keeps one of each test: a compiler takes a second and more.
 
-    The other cases run eagerly and recorded; SB_DQN_MATRIX=full compiles them too.
+    The other cases run eagerly and recorded; SB_DQN_MATRIX=full compiles them too. It is called before pytest reads the marks.
     """
-    if os.environ.get("SB_DQN_MATRIX") == "full":
-        return
     compiled: dict[str, list[pytest.Item]] = {}
     for item in items:
         if "compiled" in re.split(r"[\[\]-]", item.nodeid.partition("[")[2]):
             compiled.setdefault(item.nodeid.partition("[")[0], []).append(item)
+            if item.path != COMPILED_BY_DEFAULT:
+                item.add_marker(FULL)
+    if os.environ.get("SB_DQN_MATRIX") == "full":
+        return
     left_out = [item for cases in compiled.values() for item in cases[1:]]
     items[:] = [item for item in items if item not in left_out]
     config.hook.pytest_deselected(items=left_out)

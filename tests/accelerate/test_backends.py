@@ -21,6 +21,7 @@ from sb_dqn.objectives.q_learning import QLearning
 from sb_dqn.policies import MlpPolicy, QPolicy
 from sb_dqn.spaces import flatten_space
 from sb_dqn.types import Batch, Rows, Slot
+from tests.full import a_few
 from tests.nets import NETS, NUM_ACTIONS, VECTOR, OwnExtractor, make_batch, make_obs, make_policy
 
 CPU = torch.device("cpu")
@@ -44,7 +45,7 @@ def test_small_networks_use_one_thread() -> None:
     assert not are_small(wide, CPU, 128)
 
 
-@pytest.mark.parametrize(("batch_size", "threads"), [(64, 1), (128, 2)])
+@pytest.mark.parametrize(("batch_size", "threads"), a_few([(64, 1), (128, 2)], 64))
 def test_wide_layers_and_large_batches_keep_their_threads(batch_size: int, threads: int) -> None:
     seen: list[int] = []
 
@@ -109,7 +110,7 @@ def flat_batch(batch: Batch) -> tuple[list[str], tuple[Tensor, ...]]:
 
 @pytest.mark.parametrize("double_q", [False, True])
 @pytest.mark.parametrize("max_grad_norm", [0.1, None])
-@pytest.mark.parametrize("name", list(NETS))
+@pytest.mark.parametrize("name", a_few(list(NETS), "mlp", "cnn"))
 def test_the_gradient_of_dqn(name: str, max_grad_norm: float | None, double_q: bool) -> None:
     learner = learner_of(make_policy(name), objective=QLearning(Bootstrap(double_q)), max_grad_norm=max_grad_norm)
     keys, example = flat_batch(make_batch(name, 0))
@@ -162,7 +163,7 @@ def random_rows(rng: np.random.Generator, lanes: int) -> Rows:
 
 
 @pytest.mark.parametrize("n_steps", [1, 3])
-@pytest.mark.parametrize("lanes", [1, 3])
+@pytest.mark.parametrize("lanes", a_few([1, 3], 3))
 def test_sampling_and_learning_in_one_trace(lanes: int, n_steps: int) -> None:
     policy, rng = make_policy("mlp"), np.random.default_rng(0)
     ring = Ring(60, lanes, flatten_space(VECTOR), num_actions=NUM_ACTIONS, n_steps=n_steps)
@@ -237,7 +238,7 @@ OPTIMIZERS: dict[str, tuple[Any, dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("name", a_few(OPTIMIZERS, "Adam", "RMSprop"))
 def test_optimizers_use_a_traced_gradient(name: str, precision: str) -> None:
     optimizer_class, kwargs = OPTIMIZERS[name]
     learners = [

@@ -18,6 +18,7 @@ from sb_dqn.accelerate import accelerate, backends, onednn_linear, replay_with_n
 from sb_dqn.accelerate.numpy_backend.operations import IN_PLACE, OPERATIONS
 from sb_dqn.accelerate.numpy_backend.replay import MAX_PRODUCT, numpy_replay
 from sb_dqn.accelerate.numpy_backend.views import FACTORIES, FILLS, THREADED_BYTES, VIEW_FACTORIES, VIEWS
+from tests.full import a_few
 
 N = 5
 
@@ -320,7 +321,14 @@ def test_many_exponentials_are_left_to_torchscript(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize(
-    ("name", "lanes"), [*((name, 1) for name in (*OFF_POLICY, *ON_POLICY)), ("DQN", 4), ("PERDQN", 4)]
+    ("name", "lanes"),
+    a_few(
+        [*((name, 1) for name in (*OFF_POLICY, *ON_POLICY)), ("DQN", 4), ("PERDQN", 4)],
+        ("DQN", 1),
+        ("PERDQN", 4),
+        ("CategoricalDQN", 1),
+        ("PPO", 1),
+    ),
 )
 def test_whole_updates(name: str, lanes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Acting and learning with NumPy give the same parameters as torch."""

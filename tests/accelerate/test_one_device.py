@@ -27,6 +27,7 @@ from sb_dqn.core.training_run import TrainingRun
 from tests.accelerate.test_capturability import OF_ALGORITHMS, OTHERS
 from tests.choices import Choices
 from tests.continuous import Reach
+from tests.full import a_few
 from tests.tiny import Tiny, lanes, quick, run_eagerly
 
 META = torch.device("meta")
@@ -115,7 +116,7 @@ def trained(name: str, watches: bool = True, **changes: Any) -> tuple[Any, OnOne
     return model.learn(48, log_interval=10**6), watch
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", a_few(MODELS, "DQN", "R2D2", "SAC", "PPO"))
 def test_training_reads_nothing_of_a_device(name: str) -> None:
     model, watch = trained(name)
     assert model._n_updates >= 1
@@ -123,7 +124,9 @@ def test_training_reads_nothing_of_a_device(name: str) -> None:
     assert watch.count > 20 * model._n_updates
 
 
-@pytest.mark.parametrize("name", ["DQN", "NStepDQN", "SAC", "Rainbow, normalized", "DQN with an LSTM"])
+@pytest.mark.parametrize(
+    "name", a_few(["DQN", "NStepDQN", "SAC", "Rainbow, normalized", "DQN with an LSTM"], "DQN", "DQN with an LSTM")
+)
 def test_a_replay_of_the_host_sends_batches(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """New priorities are read back, so they are left out."""
     monkeypatch.setattr(PrioritizedSampler, "feedback", lambda *_: None)

@@ -16,6 +16,7 @@ from sb_dqn.accelerate import accelerate, backends, onednn_linear, torchscript
 from sb_dqn.algorithms import ALGORITHMS
 from sb_dqn.core import base_algorithm
 from sb_dqn.nn.torsos.features import EXTRACTORS, ImageExtractor
+from tests.full import a_few
 from tests.tiny import Tiny, quick
 
 CALLED = "mkldnn._linear_pointwise.default"
@@ -183,7 +184,7 @@ def gradients_of(extractor: Any, dtype: torch.dtype) -> Any:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("name", CNNS)
+@pytest.mark.parametrize("name", a_few(CNNS, "NatureCNN"))
 def test_every_cnn_is_traced(name: str, dtype: torch.dtype, capsys: pytest.CaptureFixture[str]) -> None:
     torch.manual_seed(0)
     extractor = EXTRACTORS[name](IMAGE).to(dtype)
@@ -216,10 +217,14 @@ def learnt(name: str, precision: str | None, trial: int, monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize(
     ("name", "precision"),
-    [
-        *(("PPO", None), ("PQN", None), *((name, "fp32") for name in KINDS_OF_UPDATES)),
-        *((name, "bf16") for name in ("QRDQN", "FQF", "Rainbow", "R2D2")),
-    ],
+    a_few(
+        [
+            *(("PPO", None), ("PQN", None), *((name, "fp32") for name in KINDS_OF_UPDATES)),
+            *((name, "bf16") for name in ("QRDQN", "FQF", "Rainbow", "R2D2")),
+        ],
+        ("DQN", "fp32"),
+        ("PPO", None),
+    ),
 )
 def test_updates_from_pixels_are_traced(
     name: str, precision: str | None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -13,6 +13,7 @@ from sb_dqn.accelerate import backends, torchscript
 from sb_dqn.accelerate.fx_backend import FUNCTIONS, fx_replay
 from sb_dqn.accelerate.simplification import simplify
 from tests.accelerate.test_numpy_backend import CASES, as_tuple, examples
+from tests.full import a_few
 
 
 def simplified(function: Callable[..., Any], example: tuple[Tensor, ...]) -> Any:
@@ -35,7 +36,7 @@ BY_TORCHSCRIPT = pytest.param(
 
 
 @pytest.mark.parametrize("replay", [fx_replay, BY_TORCHSCRIPT])
-@pytest.mark.parametrize("simple", [True, False])
+@pytest.mark.parametrize("simple", a_few([True, False], True))
 @pytest.mark.parametrize("name", CASES)
 def test_every_operation(name: str, simple: bool, replay: Any) -> None:
     function, arguments = CASES[name]

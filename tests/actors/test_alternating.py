@@ -19,6 +19,7 @@ from sb_dqn.envs import make_atari_env
 from sb_dqn.errors import CheckpointError, ConfigurationError, EnvironmentFault
 from tests.actors.games import Ledger, Masked, check_rows
 from tests.continuing import differences
+from tests.full import FULL, a_few
 from tests.toys import toy_policy, toy_stream
 
 SMALL: dict[str, Any] = {
@@ -114,7 +115,7 @@ CASES: dict[str, tuple[Any, Any, dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", a_few(CASES, "priorities, normalized", "masked branches"))
 def test_a_run_depends_on_the_seed_alone_and_resumes_at_any_tick(case: str, tmp_path: Path) -> None:
     kind, env, settings = CASES[case]
     kwargs = {**SMALL, **settings, "actors": OverlappedActors(2, lanes=2)}
@@ -133,6 +134,7 @@ def test_a_run_depends_on_the_seed_alone_and_resumes_at_any_tick(case: str, tmp_
         assert differences(whole, kind.load(file, env=uneven).resume()) == []
 
 
+@FULL
 def test_stacks_of_frames_are_those_of_the_group(tmp_path: Path) -> None:
     kwargs = {
         **SMALL, "policy": "CnnPolicy", "buffer_size": 400, "policy_kwargs": {"features_extractor_kwargs": {"features_dim": 16}},

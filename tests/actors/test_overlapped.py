@@ -17,6 +17,7 @@ from sb_dqn.errors import EnvironmentFault
 from sb_dqn.types import Rows
 from tests.actors.games import Ledger, check_rows
 from tests.continuing import differences
+from tests.full import a_few
 from tests.toys import toy_policy, toy_stream
 
 SMALL: dict[str, Any] = {
@@ -54,7 +55,7 @@ class SaveAt(BaseCallback):
         return True
 
 
-@pytest.mark.parametrize("kind", [DQN, SAC])
+@pytest.mark.parametrize("kind", a_few([DQN, SAC], DQN))
 def test_a_run_depends_on_the_seed_alone_and_resumes_at_any_tick(kind: Any, tmp_path: Path) -> None:
     kwargs = SMALL if kind is SAC else {**SMALL, "prioritized_replay": True, "normalize_observations": True}
     envs = [Ledger, partial(Ledger, pause=0.0005)]

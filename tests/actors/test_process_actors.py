@@ -22,6 +22,7 @@ from sb_dqn.envs import make_atari_env
 from sb_dqn.errors import CheckpointError, ConfigurationError, EnvironmentFault
 from tests.actors.games import Ledger, Masked, check_rows
 from tests.continuing import differences
+from tests.full import a_few
 from tests.tiny import Tiny
 
 SMALL: dict[str, Any] = {
@@ -113,7 +114,7 @@ CASES: dict[str, tuple[Any, Any, int, dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", a_few(CASES, "DQN", "priorities and n steps", "masked branches", "recurrent"))
 def test_one_actor_in_step_with_the_learner_makes_the_same_run(case: str) -> None:
     """With chunks of one step and none ahead, an actor does what the learner would do itself, bit for bit."""
     kind, env, lanes, settings = CASES[case]
@@ -247,7 +248,7 @@ except KeyboardInterrupt:
 """
 
 
-@pytest.mark.parametrize("end", ["SIGKILL", "SIGINT"])
+@pytest.mark.parametrize("end", a_few(["SIGKILL", "SIGINT"], "SIGKILL"))
 def test_no_process_outlives_the_learner(end: str, tmp_path: Path) -> None:
     """A script without a main guard, with an environment of its own."""
     script = tmp_path / "script.py"

@@ -21,6 +21,7 @@ from sb_dqn.actors import ProcessActors, RayActors, as_actors, ray_actors
 from sb_dqn.actors.packing import PackedImages, pack_chunk, unpack_chunk
 from sb_dqn.errors import ConfigurationError, EnvironmentFault
 from tests.actors.games import Ledger, check_rows
+from tests.full import FULL
 
 KILL_EVERY = float(os.environ.get("SB_DQN_KILL_EVERY", "2"))
 KILL_SECONDS = float(os.environ.get("SB_DQN_KILL_SECONDS", "5"))
@@ -138,7 +139,7 @@ def actor_processes() -> list[int]:
     return found
 
 
-@pytest.mark.slow
+@FULL
 @pytest.mark.filterwarnings("ignore:the actor of lane.* ended with its process")
 def test_killed_actors_are_replaced_and_no_row_is_mixed(cluster: Any) -> None:
     actors = RayActors(3, lanes=2, chunk=5)
@@ -165,7 +166,7 @@ def test_killed_actors_are_replaced_and_no_row_is_mixed(cluster: Any) -> None:
     model.collector.close()
 
 
-@pytest.mark.slow
+@FULL
 def test_other_versions_are_named(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ray_actors, "versions", lambda: {"torch": "1.0", "sb_dqn": "0.0.1"})
     model = DQN("MlpPolicy", Ledger, actors=RayActors(1), **SMALL)
@@ -175,7 +176,7 @@ def test_other_versions_are_named(cluster: Any, monkeypatch: pytest.MonkeyPatch)
         model.learn(10)
 
 
-@pytest.mark.slow
+@FULL
 @pytest.mark.filterwarnings("ignore:the actor of lane 0 raised")
 def test_an_environment_that_always_fails_ends_the_run(cluster: Any) -> None:
     model = DQN("MlpPolicy", partial(Ledger, "raises", at=3), actors=RayActors(1, chunk=5), **SMALL)

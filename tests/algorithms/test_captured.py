@@ -13,6 +13,7 @@ import sb_dqn
 from sb_dqn import devices
 from sb_dqn.accelerate import cuda_graph
 from sb_dqn.accelerate.backends import MAKERS, _traced
+from tests.full import FULL, a_few
 from tests.graphs import CpuGraph
 
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
@@ -62,7 +63,7 @@ def train(case: str, device: str, mode: str) -> Any:
 
 @pytest.mark.filterwarnings("ignore:.*deterministic:UserWarning")  # of CUDA's kernels that have no such version
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", a_few(CASES, "DQN", "PERDQN", "C51", "recurrent DQN", "SAC", "PPO"))
 def test_captured_training_equals_eager_training(case: str, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     graphs: list[CpuGraph] = []
 
@@ -85,7 +86,7 @@ def test_captured_training_equals_eager_training(case: str, device: str, monkeyp
         assert sum(graph.replays for graph in graphs) >= captured._n_updates
 
 
-@pytest.mark.parametrize("case", ["PERDQN", "FQF", "PPO"])
+@pytest.mark.parametrize("case", a_few(["PERDQN", "FQF", "PPO"], "PERDQN"))
 def test_a_capture_that_fails_leaves_all_as_it_was(
     case: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -101,6 +102,7 @@ def test_a_capture_that_fails_leaves_all_as_it_was(
     assert torch.equal(failed.learner.flat, eager.learner.flat)
 
 
+@FULL
 @pytest.mark.filterwarnings("ignore:TF32 acceleration:UserWarning")  # of `flags`, whatever they are
 @pytest.mark.parametrize("case", [case for case in CASES if "recurrent" in case])
 def test_recurrent_updates_can_be_recorded(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,7 +125,7 @@ def test_recurrent_updates_can_be_recorded(case: str, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("case", ["DQN", "PERDQN", "recurrent DQN", "SAC", "PPO"])
+@pytest.mark.parametrize("case", a_few(["DQN", "PERDQN", "recurrent DQN", "SAC", "PPO"], "DQN", "PERDQN", "PPO"))
 def test_torch_sees_no_wait_in_an_update(case: str, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model = train(case, device, "eager")
     if device == "cpu":  # which has nothing to wait for; the rest of the test runs

@@ -17,6 +17,7 @@ from sb_dqn.nn.layers import recurrent
 from tests.choices import Choices
 from tests.combinations import TORSOS
 from tests.continuous import Reach
+from tests.full import a_few
 from tests.graphs import CpuGraph
 from tests.tiny import QUICK_SEQUENCES, Tiny, lanes, quick, run_eagerly
 
@@ -69,7 +70,11 @@ def same_rounding(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recurrent, "is_host_visible", lambda device: False)
 
 
-@pytest.mark.parametrize(("name", "settings"), {**OF_ALGORITHMS, **OTHERS}.items(), ids=[*OF_ALGORITHMS, *OTHERS])
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    a_few({**OF_ALGORITHMS, **OTHERS}.items(), "DQN", "PERDQN", "PPO"),
+    ids=[*OF_ALGORITHMS, *OTHERS],
+)
 def test_models_are_those_of_host_memory(name: str, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     steps = 1_500 if name in LONG else 300
     here = trained(name, settings, steps)
@@ -85,7 +90,7 @@ def test_models_are_those_of_host_memory(name: str, settings: dict[str, Any], mo
 
 
 @pytest.mark.parametrize("mode", ["eager", "captured"])
-@pytest.mark.parametrize("name", ["DQN", "PERDQN", "R2D2", "SAC", "DQN from frames"])
+@pytest.mark.parametrize("name", a_few(["DQN", "PERDQN", "R2D2", "SAC", "DQN from frames"], "DQN", "PERDQN"))
 def test_batches_that_are_sent_give_the_same_models(name: str, mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows in the memory of the host and networks elsewhere: one packed copy for each batch."""
     settings = {**OF_ALGORITHMS, **OTHERS}[name]

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from sb_dqn.algorithms import A2C, DQN, PPO, R2D2, REINFORCE
+from tests.full import FULL, a_few
 
 pytestmark = [pytest.mark.filterwarnings("error"), pytest.mark.usefixtures("eagerly")]
 ENV = "CartPole-v1"
@@ -68,6 +69,7 @@ def test_a_run_that_goes_on_was_warned_of_when_it_began(tmp_path: Path) -> None:
     DQN.load(tmp_path / "model.zip", env=ENV).resume()
 
 
+@FULL
 def test_sequences_that_are_never_complete() -> None:
     settings = {"sequences": {"batch_T": 32, "warmup_T": 16}, "learning_starts": 0, "train_freq": 1, **SMALL}
     model = DQN("MlpLstmPolicy", ENV, **settings)
@@ -83,7 +85,7 @@ def test_updates_after_episodes_that_do_not_end() -> None:
         model.learn(30)
 
 
-@pytest.mark.parametrize(("algorithm", "steps"), [(PPO, 2_048), (A2C, 5)])
+@pytest.mark.parametrize(("algorithm", "steps"), a_few([(PPO, 2_048), (A2C, 5)], A2C))
 def test_a_rollout_that_is_never_full(algorithm: Any, steps: int) -> None:
     certain = on_policy(algorithm, n_steps=steps)
     with pytest.warns(UserWarning, match=rf"will make no update.*n_steps={steps:,}, .*Learn for {steps:,} env steps"):

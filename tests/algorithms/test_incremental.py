@@ -20,6 +20,7 @@ from sb_dqn.checkpoint.incremental import row_blocks, writer
 from sb_dqn.envs.make import make_vec_env
 from sb_dqn.errors import CheckpointError, ConfigurationError
 from tests.continuing import Kept, differences
+from tests.full import a_few
 from tests.tiny import lanes, quick
 
 pytestmark = pytest.mark.usefixtures("eagerly")
@@ -52,7 +53,7 @@ CASES: dict[str, tuple[Any, int, dict[str, Any]]] = {
 
 
 @pytest.mark.recorded
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", a_few(CASES, "several lanes, a ring that wraps", "priorities"))
 def test_resuming(name: str, tmp_path: Path) -> None:
     algorithm, count, settings = CASES[name]
     env = partial(make_vec_env, "Pendulum-v1" if algorithm is SAC else "CartPole-v1", count)
@@ -158,7 +159,7 @@ def test_what_it_cannot_do_is_said(tmp_path: Path) -> None:
         DQN.load(file, env="CartPole-v1")
 
 
-@pytest.mark.parametrize("room", [2**30, 1000, 0])
+@pytest.mark.parametrize("room", a_few([2**30, 1000, 0], 0))
 def test_training_goes_on_while_a_thread_writes(room: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Over and over the whole ring, all parameters and priorities: what is written is what was there when it began."""
     monkeypatch.setattr(writer, "MAX_COPIED_BYTES", room)

@@ -17,6 +17,7 @@ from sb_dqn.cli.main import commands
 from sb_dqn.core import onnx_export
 from sb_dqn.envs import make_atari_env
 from sb_dqn.errors import ConfigurationError
+from tests.full import a_few
 from tests.nets import OwnExtractor
 from tests.tiny import SMALL_CNN, Tiny, quick
 
@@ -60,7 +61,9 @@ MODELS: dict[str, Callable[[], Any]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    "name", a_few(MODELS, "quantile, uneven branches with masks", "implicit, risk, noisy", "squashed, Box")
+)
 def test_a_file_computes_what_predict_returns(name: str, tmp_path: Path) -> None:
     model = MODELS[name]()
     path = model.export_onnx(tmp_path / "policy")

@@ -13,6 +13,7 @@ from sb_dqn.algorithms import DQN, R2D2
 from sb_dqn.buffers import ReplayBuffer, replay_buffer
 from sb_dqn.types import Batch
 from tests.continuing import Kept
+from tests.full import a_few
 from tests.tiny import lanes, quick
 
 SMALL: dict[str, Any] = {
@@ -39,7 +40,7 @@ def learnt(name: str, count: int) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("count", [1, 3])
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", a_few(CASES, "three steps", "priorities"))
 def test_learning_is_the_same_with_a_record_and_without(name: str, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     found: list[bool] = []
 

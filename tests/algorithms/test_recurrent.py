@@ -24,6 +24,7 @@ from sb_dqn.objectives.categorical import CategoricalObjective
 from sb_dqn.objectives.q_learning import QLearning
 from sb_dqn.types import Update
 from tests.choices import Choices
+from tests.full import a_few
 from tests.tiny import SMALL_CNN, Tiny, lanes, quick
 
 pytestmark = pytest.mark.usefixtures("eagerly")
@@ -94,7 +95,7 @@ CASES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", a_few(CASES, "scalar", "gru", "branches"))
 def test_training_sees_the_values_that_the_actor_had(case: str) -> None:
     """Frozen weights, stored states: at every trained step, over ends, time limits and burn-in, to 1e-5."""
     given = dict(CASES[case])
@@ -136,7 +137,7 @@ def test_the_test_above_sees_a_state_that_is_wrong() -> None:
 
 
 @pytest.mark.recorded
-@pytest.mark.parametrize("head", HEADS)
+@pytest.mark.parametrize("head", a_few(HEADS, "scalar", "QR"))
 def test_every_head_learns(head: str) -> None:
     algorithm, of_head = HEADS[head]
     switches = {"double_q": True, "dueling": True, "noisy": True, "n_steps": 3, "prioritized_replay": True}
@@ -151,7 +152,7 @@ def test_every_head_learns(head: str) -> None:
     assert float(moved.max()) > 0
 
 
-@pytest.mark.parametrize("head", HEADS)
+@pytest.mark.parametrize("head", a_few(HEADS, "scalar", "QR"))
 def test_what_comes_before_the_memory_computes_in_bfloat16(head: str, tmp_path: Path) -> None:
     algorithm, of_head = HEADS[head]
     cnn = {"policy_kwargs": {**SMALL, "features_extractor_kwargs": SMALL_CNN, "layer_norm": True}}
@@ -436,7 +437,7 @@ def test_the_replay_ratio_says_what_it_counts() -> None:
     assert consumed == pytest.approx(2.0, rel=0.15)
 
 
-@pytest.mark.parametrize("num_lanes", [1, 3])
+@pytest.mark.parametrize("num_lanes", a_few([1, 3], 3))
 @pytest.mark.parametrize(("ratio", "updates"), [(32, 200), (70, 438), (0.9, 5)])
 def test_the_replay_ratio_is_kept_exactly(ratio: float, updates: int, num_lanes: int) -> None:
     """300 env steps after the first 60, 48 steps an update: floor(360 r / 48) - floor(60 r / 48), a tick's share at once."""

@@ -19,6 +19,7 @@ from sb_dqn.errors import CheckpointError, ConfigurationError, SpaceError
 from sb_dqn.evaluation import evaluate_policy
 from tests.choices import Choices
 from tests.continuing import differences
+from tests.full import FULL, a_few, first_few
 from tests.tiny import SMALL_CNN, Tiny, lanes
 
 pytestmark = pytest.mark.usefixtures("eagerly")
@@ -63,10 +64,15 @@ CASES: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize(
     ("case", "kind"),
-    [
-        *((case, "NEXT_STEP") for case in CASES),
-        *((case, "SAME_STEP") for case in ("plain", "short sequences", "branches")),
-    ],
+    a_few(
+        [
+            *((case, "NEXT_STEP") for case in CASES),
+            *((case, "SAME_STEP") for case in ("plain", "short sequences", "branches")),
+        ],
+        "plain",
+        ("branches", "NEXT_STEP"),
+        ("frames", "NEXT_STEP"),
+    ),
 )
 def test_training_sees_what_the_actor_had(case: str, kind: str) -> None:
     """Frozen weights: at every row, over ends and time limits within a sequence, to 1e-5."""
@@ -114,7 +120,7 @@ SPOILS: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("spoil", SPOILS)
+@pytest.mark.parametrize("spoil", a_few(SPOILS, "not reset"))
 def test_the_test_above_sees_a_state_that_is_wrong(spoil: str) -> None:
     model = frozen(recurrent(lanes(3, partial(Tiny, length=8))))  # rollouts of 12 ticks do not begin where episodes do
     compared, _ = watch(model, SPOILS[spoil])
@@ -161,7 +167,7 @@ class Walk:
 
 
 @pytest.mark.parametrize("kind", ["NEXT_STEP", "SAME_STEP"])
-@pytest.mark.parametrize("algorithm", [A2C, PPO])
+@pytest.mark.parametrize("algorithm", a_few([A2C, PPO], PPO))
 def test_what_is_bootstrapped_from_was_remembered(algorithm: Any, kind: str) -> None:
     """Of the true last observation of a truncated episode, and of the one that has just arrived."""
     env = SyncVectorEnv([partial(Tiny, length=n, truncates=True) for n in (4, 5)], autoreset_mode=AutoresetMode[kind])
@@ -206,14 +212,17 @@ def test_gradients_end_where_an_episode_begins() -> None:
 
 @pytest.mark.parametrize(
     ("n_steps", "lanes", "batch_size", "length", "expected"),
-    [
-        (12, 3, 12, None, (3, 12, 12)),
-        (12, 3, 12, 4, (3, 12, 4)),
-        (12, 3, 24, None, (2, 24, 12)),  # 3 stretches in two minibatches: one place stays empty
-        (12, 1, 8, None, (2, 6, 6)),  # the longest divisor that fits
-        (7, 2, 4, None, (4, 4, 1)),  # only 1 divides
-        (12, 2, 500, 3, (1, 24, 3)),
-    ],
+    first_few(
+        [
+            (12, 3, 12, None, (3, 12, 12)),
+            (12, 3, 12, 4, (3, 12, 4)),
+            (12, 3, 24, None, (2, 24, 12)),  # 3 stretches in two minibatches: one place stays empty
+            (12, 1, 8, None, (2, 6, 6)),  # the longest divisor that fits
+            (7, 2, 4, None, (4, 4, 1)),  # only 1 divides
+            (12, 2, 500, 3, (1, 24, 3)),
+        ],
+        3,
+    ),
 )
 def test_minibatches(n_steps: int, lanes: int, batch_size: int, length: int | None, expected: Any) -> None:
     game = [partial(Tiny, length=5)] * lanes
@@ -237,7 +246,7 @@ def test_minibatches(n_steps: int, lanes: int, batch_size: int, length: int | No
 
 
 @pytest.mark.parametrize("algorithm", [A2C, PPO])
-@pytest.mark.parametrize("at", [48, 55])
+@pytest.mark.parametrize("at", a_few([48, 55], 55))
 def test_resumed_bit_for_bit(algorithm: Any, at: int, tmp_path: Path) -> None:
     """At the end of a rollout, and within one and an episode."""
     settings: dict[str, Any] = {"policy_kwargs": TOLD, "normalize_observations": True}
@@ -321,6 +330,7 @@ class Cue(Tiny):
         return np.zeros(2, np.float32), right * over, over, truncated, info
 
 
+@FULL
 @pytest.mark.parametrize(("policy", "solves"), [("MlpLstmPolicy", True), ("MlpPolicy", False)])
 def test_it_learns_what_needs_a_memory(policy: str, solves: bool) -> None:
     kwargs = {"lstm_hidden_size": 16, "net_arch": []} if solves else {"net_arch": [16]}

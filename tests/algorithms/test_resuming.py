@@ -23,6 +23,7 @@ from sb_dqn.envs.make import make_vec_env
 from sb_dqn.errors import CheckpointError, ConfigurationError
 from sb_dqn.evaluation import evaluate_policy
 from tests.continuing import Kept, differences, digest
+from tests.full import FULL, a_few
 from tests.tiny import Tiny, lanes, quick
 
 pytestmark = pytest.mark.usefixtures("eagerly")
@@ -55,7 +56,15 @@ RECORDED = {"DQN", "FQF", "Rainbow", "PPO", "SAC"}
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.recorded) if name in RECORDED else name for name in ALGORITHMS]
+    "name",
+    a_few(
+        [pytest.param(name, marks=pytest.mark.recorded) if name in RECORDED else name for name in ALGORITHMS],
+        "DQN",
+        "Rainbow",
+        "R2D2",
+        "SAC",
+        "PPO",
+    ),
 )
 def test_every_algorithm(name: str, tmp_path: Path) -> None:
     rollouts = {"n_steps": 16, "batch_size": 8} if "n_epochs" in constructor_arguments(ALGORITHMS[name]) else {}
@@ -76,7 +85,9 @@ SETTINGS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.recorded
-@pytest.mark.parametrize(("name", "count"), list(zip(SETTINGS, (4, 1, 4, 4, 3, 1), strict=True)))
+@pytest.mark.parametrize(
+    ("name", "count"), a_few(list(zip(SETTINGS, (4, 1, 4, 4, 3, 1), strict=True)), "priorities", "bf16, whole episodes")
+)
 def test_settings(name: str, count: int, tmp_path: Path) -> None:
     settings = {**SETTINGS[name], "exploration_fraction": 0.8, "target_update_interval": 17}
     env = partial(make_vec_env, "CartPole-v1", count)
@@ -124,6 +135,7 @@ def pong_dqn(env: Any) -> DQN:
     return quick(env, "CnnPolicy", policy_kwargs=kwargs, learning_starts=40, train_freq=16, exploration_fraction=0.9)
 
 
+@FULL
 def test_pong_with_exact_resume(tmp_path: Path) -> None:
     whole, resumed = interrupted(pong_dqn, partial(pong, True), tmp_path, 300, 220)
     assert whole.statistics.num_episodes >= 4
@@ -135,6 +147,7 @@ def test_pong_with_exact_resume(tmp_path: Path) -> None:
         DQN.load(path, env=pong(False), device="cpu").resume()
 
 
+@FULL
 @pytest.mark.recorded
 @pytest.mark.parametrize("trial", [5, 13])
 def test_the_update_from_which_on_large_nets_are_recorded(
@@ -215,6 +228,7 @@ print(digest(DQN.load(sys.argv[1], env="CartPole-v1", device="cpu").resume()))
 """
 
 
+@FULL
 @pytest.mark.recorded
 def test_in_a_fresh_process(tmp_path: Path) -> None:
     whole = quick("CartPole-v1", prioritized_replay=True)

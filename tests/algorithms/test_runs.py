@@ -20,6 +20,7 @@ from sb_dqn.callbacks import BaseCallback
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.logger import configure
 from sb_dqn.types import Update
+from tests.full import a_few
 from tests.tiny import OBSERVATIONS, Q_AGENTS, SMALL_CNN, Tiny, lanes, quick
 
 pytestmark = pytest.mark.usefixtures("eagerly")
@@ -29,7 +30,17 @@ def parameters(model: DQN) -> torch.Tensor:
     return model.learner.flat.clone()
 
 
-@pytest.mark.parametrize(("name", "count"), [(name, (1, 4)[place % 2]) for place, name in enumerate(sorted(Q_AGENTS))])
+@pytest.mark.parametrize(
+    ("name", "count"),
+    a_few(
+        [(name, (1, 4)[place % 2]) for place, name in enumerate(sorted(Q_AGENTS))],
+        "DQN",
+        "IQN",
+        "PQN",
+        "R2D2",
+        "Rainbow",
+    ),
+)
 def test_cartpole(name: str, count: int) -> None:
     env = sb_dqn.make_vec_env("CartPole-v1", n_envs=count)
     settings = {"PQN": {"n_steps": 8, "batch_size": 16}, "R2D2": {}}.get(name, {"train_freq": 4})

@@ -21,6 +21,7 @@ from sb_dqn.evaluation import evaluate_policy
 from sb_dqn.logger import configure
 from sb_dqn.policies import SACPolicy
 from tests.continuous import Reach, quick_sac
+from tests.full import a_few
 from tests.masked_toys import MaskedGame
 from tests.tiny import SMALL_CNN, Tiny, lanes
 
@@ -247,7 +248,7 @@ CASES: dict[str, tuple[Any, str, dict[str, Any]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("count", a_few([1, 3], 1))
 @pytest.mark.parametrize("name", CASES)
 def test_observations_nets_and_switches(name: str, count: int, tmp_path: Path) -> None:
     make, policy, kwargs = CASES[name]

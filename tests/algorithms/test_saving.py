@@ -19,6 +19,7 @@ from sb_dqn.errors import CheckpointError, ConfigurationError, SpaceError
 from sb_dqn.nn import BaseFeaturesExtractor
 from sb_dqn.policies import MlpPolicy
 from sb_dqn.schedules import Linear
+from tests.full import a_few
 from tests.tiny import SMALL_CNN, Tiny, lanes, quick
 
 pytestmark = pytest.mark.usefixtures("eagerly")
@@ -30,7 +31,7 @@ def flat(model: Any) -> torch.Tensor:
     return torch.cat([model.learner.flat, model.learner.flat_target])
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("name", a_few(ALGORITHMS, "DQN", "Rainbow", "IQN", "R2D2", "PQN", "PPO", "SAC"))
 def test_a_model_predicts_the_same_after_a_round_trip(name: str, tmp_path: Path) -> None:
     model = quick(Tiny(start=4), algorithm=ALGORITHMS[name]).learn(60)
     model.save(tmp_path / "model")

@@ -28,6 +28,7 @@ from sb_dqn.errors import CheckpointError, ConfigurationError, with_article
 from sb_dqn.nn.layers.linear import Noisy
 from sb_dqn.objectives.bootstrap import Munchausen
 from sb_dqn.schedules import Linear
+from tests.full import a_few, first_few
 from tests.tiny import Q_AGENTS, SMALL_CNN, Tiny, lanes, quick
 
 pytestmark = pytest.mark.usefixtures("eagerly")
@@ -73,7 +74,7 @@ def outputs(model: Any) -> dict[str, Any]:
     return {"q": value.q.tolist(), **{name: leaves(part) for name, part in value._asdict().items()}}
 
 
-@pytest.mark.parametrize("name", Q_AGENTS)
+@pytest.mark.parametrize("name", a_few(Q_AGENTS, "DQN", "Rainbow", "FQF", "PQN"))
 def test_everything_comes_back(name: str, tmp_path: Path) -> None:
     model = learned(ALGORITHMS[name], exploration_fraction=0.5)
     again = loaded(model, tmp_path)
@@ -172,12 +173,12 @@ def rainbow(tmp_path_factory: pytest.TempPathFactory) -> tuple[Rainbow, Path]:
 
 @pytest.mark.parametrize(
     "changes",
-    [
+    first_few([
         {"n_steps": 5}, {"prioritized_replay": False}, {"prioritized_replay": {"alpha": 0.5, "beta": 1.0}}, {"munchausen": True},
         {"double_q": False}, {"v_max": 20}, {"priority": "cross_entropy"}, {"noisy": "independent"}, {"gamma": 0.5},
         {"exploration": "boltzmann"}, {"evaluation_eps": 0.5}, {"precision": "bf16"}, {"batch_size": 3},
         {"policy_kwargs": {"net_arch": [8], "optimizer_class": torch.optim.SGD}},
-    ],
+    ], 5),
     ids=str,
 )  # fmt: skip
 def test_what_leaves_the_nets_as_they_are_may_be_changed(

@@ -17,6 +17,7 @@ from sb_dqn.buffers.on_policy_buffer import OnPolicyBuffer
 from sb_dqn.core.base_algorithm import BaseAlgorithm
 from tests.choices import Choices
 from tests.combinations import TORSOS
+from tests.full import a_few
 from tests.tiny import Tiny, lanes, quick, run_eagerly
 
 WAITS = {
@@ -106,7 +107,7 @@ def watched(name: str, monkeypatch: pytest.MonkeyPatch) -> Watch:
     return watch
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", a_few(MODELS, "DQN", "R2D2", "SAC", "PPO"))
 def test_updates_never_wait_and_ticks_wait_once(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     watch = watched(name, monkeypatch)
     assert not watch.counts["update"]

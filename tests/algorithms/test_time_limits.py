@@ -14,6 +14,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers import TimeLimit
 
 from sb_dqn.algorithms import DQN
+from tests.full import a_few
 
 GAMMA, LIMIT = 0.9, 5
 STAY, SWITCH = 0, 1
@@ -87,20 +88,23 @@ def error(found: np.ndarray[Any, Any], exact: np.ndarray[Any, Any]) -> float:
 
 
 @pytest.mark.parametrize(
-    ("kind", "count"), [("lanes", 1), ("lanes", 3), ("NEXT_STEP", 2), ("SAME_STEP", 2), ("VecEnv", 2)]
+    ("kind", "count"),
+    a_few(
+        [("lanes", 1), ("lanes", 3), ("NEXT_STEP", 2), ("SAME_STEP", 2), ("VecEnv", 2)], ("lanes", 3), ("SAME_STEP", 2)
+    ),
 )
 def test_two_actions(kind: str, count: int) -> None:
     assert error(learned(envs(kind, count)), EXACT) < 0.02
 
 
-@pytest.mark.parametrize("double_q", [False, True])
+@pytest.mark.parametrize("double_q", a_few([False, True], True))
 def test_soft_targets_and_double_q(double_q: bool) -> None:
     found = learned(envs("lanes", 1), double_q=double_q, tau=0.05, target_update_interval=1)
     assert error(found, EXACT) < 0.02
 
 
-@pytest.mark.parametrize("kind", ["lanes", "NEXT_STEP", "SAME_STEP", "VecEnv"])
-@pytest.mark.parametrize("n_steps", [3, 7])  # 7 is more than an episode has: every window is cut
+@pytest.mark.parametrize("kind", a_few(["lanes", "NEXT_STEP", "SAME_STEP", "VecEnv"], "lanes", "SAME_STEP"))
+@pytest.mark.parametrize("n_steps", a_few([3, 7], 3))  # 7 is more than an episode has: every window is cut
 def test_windows_that_are_cut(kind: str, n_steps: int) -> None:
     found = learned(envs(kind, 2, indifferent=True), n_steps=n_steps)
     assert error(found, INDIFFERENT) < 0.02

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from sb_dqn import A2C, PPO
+from tests.full import a_few
 
 peer = pytest.importorskip("stable_baselines3", reason="the peer, installed by the bench extra")
 identity = pytest.importorskip("stable_baselines3.common.envs.identity_env", reason="comes with the peer")
@@ -97,8 +98,8 @@ def learn_from(theirs: Any, actions: torch.Tensor, monkeypatch: pytest.MonkeyPat
     return found
 
 
-@pytest.mark.parametrize("kind", ENVS)
-@pytest.mark.parametrize("settings", SETTINGS)
+@pytest.mark.parametrize("kind", a_few(ENVS, "discrete", "box"))
+@pytest.mark.parametrize("settings", a_few(SETTINGS, "A2C", "PPO"))
 def test_the_updates_are_those_of_stable_baselines3(settings: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     name = settings.split(",")[0]
     ours = {"A2C": A2C, "PPO": PPO}[name]("MlpPolicy", lane(kind), **SETTINGS[settings])

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from pathlib import Path
+from functools import cache
 
 import pytest
 
 from sb_dqn.algorithms import registry
+from tests.architecture.package import PACKAGE, ROOT, module_name, parsed, sources
 
-PACKAGE = Path(__file__).parents[2] / "sb_dqn"
 FLOORS = {
     **dict.fromkeys(["version", "errors"], 0),
     **dict.fromkeys(["checks", "types", "spaces", "action_spaces", "schedules", "rng", "devices", "accelerate"], 1),
@@ -27,18 +27,15 @@ FLOORS = {
 SAFE_RANDOM = {"Generator", "default_rng", "SeedSequence", "PCG64", "PCG64DXSM", "Philox", "BitGenerator"}
 
 
+@cache
 def modules() -> dict[str, ast.Module]:
     """Dotted name to syntax tree, of every file of the package."""
-    found = {}
-    for path in sorted(PACKAGE.rglob("*.py")):
-        parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
-        name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-        found[name] = ast.parse(path.read_text(encoding="utf-8"), str(path))
-    return found
+    return {module_name(ROOT / path): parsed(source) for path, source in sources().items()}
 
 
-MODULES = modules()
-ROOMS = sorted({name.split(".")[1] for name in MODULES if "." in name})
+ROOMS = sorted(
+    {path.stem for path in PACKAGE.iterdir() if path.suffix == ".py" or any(path.rglob("*.py"))} - {"__init__"}
+)
 
 
 def room(module: str) -> str:
@@ -151,9 +148,9 @@ def test_every_room_has_a_floor() -> None:
 
 @pytest.mark.parametrize("name", ["", *ROOMS])
 def test_the_nevers(name: str) -> None:
-    known = set(MODULES)
+    known = set(modules())
     faults = []
-    for module, tree in MODULES.items():
+    for module, tree in modules().items():
         if room(module) == name:
             faults += breaks_floors(module, tree, known) + imports_root(module, tree, known)
             faults += forbidden_calls(module, tree) + autoreset_reads(module, tree)
@@ -161,18 +158,18 @@ def test_the_nevers(name: str) -> None:
 
 
 def test_the_native_library_does_not_import_the_room_of_stable_baselines3() -> None:
-    known = set(MODULES)
+    known = set(modules())
     targets = [
-        target for module, tree in MODULES.items() if room(module) != "sb3" for target, _ in imports(tree, known)
+        target for module, tree in modules().items() if room(module) != "sb3" for target, _ in imports(tree, known)
     ]
     assert not [target for target in targets if room(target) == "sb3"]
 
 
 def test_no_import_circle_of_any_kind() -> None:
-    known = set(MODULES)
+    known = set(modules())
     graph = {
         module: {target for target, _ in imports(tree, known) if target not in (module, "sb_dqn")}
-        for module, tree in MODULES.items()
+        for module, tree in modules().items()
         if module != "sb_dqn"
     }
     assert circle(graph) == []
@@ -197,7 +194,7 @@ def is_protocol(node: ast.ClassDef) -> bool:
 def test_classes_and_functions_stay_readable() -> None:
     """At most 25 methods a class, 55 lines a function and 8 protocols in all."""
     wide, long, protocols = [], [], []
-    for module, tree in MODULES.items():
+    for module, tree in modules().items():
         for node in ast.walk(tree):
             if isinstance(node, ast.ClassDef):
                 wide += [f"{module}.{node.name}: {methods(node)} methods"] if methods(node) > 25 else []
@@ -212,7 +209,7 @@ def test_classes_and_functions_stay_readable() -> None:
 def test_algorithms_holds_algorithms_only() -> None:
     """Every file of `algorithms/` defines a class of the registry."""
     homes = set(registry.MODULES.values()) | {"sb_dqn.algorithms", "sb_dqn.algorithms.registry"}
-    assert {module for module in MODULES if room(module) == "algorithms"} == homes
+    assert {module for module in modules() if room(module) == "algorithms"} == homes
 
 
 # The detectors themselves: what they must see, and what they must let pass.

@@ -11,12 +11,11 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-SOURCES = sorted((ROOT / "sb_dqn").rglob("*.py"))
+from tests.architecture.package import parsed, sources
+
 POSIX_MODULES = {"fcntl", "grp", "posix", "pty", "pwd", "resource", "termios", "tty", "curses", "readline"}
 POSIX_NAMES = {
     "os": {
@@ -59,7 +58,7 @@ def unguarded(node: ast.AST, guarded: bool = False) -> Iterator[ast.AST]:
 
 def assumptions(source: str) -> list[str]:
     """Returns what a module takes for granted that Windows or macOS does not have."""
-    tree = ast.parse(source)
+    tree = parsed(source)
     guarded_modules = {
         alias.name
         for node in set(ast.walk(tree)) - set(unguarded(tree))
@@ -89,9 +88,8 @@ def assumptions(source: str) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_no_posix_without_a_guard(path: Path) -> None:
-    assert assumptions(path.read_text(encoding="utf-8")) == []
+def test_no_posix_without_a_guard() -> None:
+    assert [f"{name}: {fault}" for name, source in sources().items() for fault in assumptions(source)] == []
 
 
 @pytest.mark.parametrize(

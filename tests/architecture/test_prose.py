@@ -5,13 +5,9 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
-import pytest
+from tests.architecture.package import parsed, sources, texts
 
-ROOT = Path(__file__).parents[2]
-SOURCES = sorted((ROOT / "sb_dqn").rglob("*.py"))
-TEXTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs/pages").rglob("*.md"))]
 OPENING = re.compile(r"(What|Whether|How|Of|With|As|For|Which|When|Where)\b")
 VAGUE = {"told", "asked", "given", "believed", "met"}
 ARCHAIC = re.compile(
@@ -26,13 +22,13 @@ BRITISH = re.compile(
 def opens_oddly(source: str) -> list[str]:
     """Returns the docstrings that begin with a question word or a preposition."""
     documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-    found = (ast.get_docstring(node) or "" for node in ast.walk(ast.parse(source)) if isinstance(node, documented))
+    found = (ast.get_docstring(node) or "" for node in ast.walk(parsed(source)) if isinstance(node, documented))
     return [text for text in found if OPENING.match(text)]
 
 
 def names(source: str) -> Iterator[str]:
     """Yields the names that a module defines: variables, attributes, parameters, functions and classes."""
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(parsed(source)):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             yield node.id
         elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
@@ -51,17 +47,15 @@ def odd_words(text: str) -> list[str]:
     return [match[0] for pattern in (ARCHAIC, BRITISH) for match in pattern.finditer(text)]
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_library(path: Path) -> None:
-    source = path.read_text(encoding="utf-8")
-    assert opens_oddly(source) == []
-    assert vague(source) == []
-    assert odd_words(source) == []
+def test_library() -> None:
+    checks = (opens_oddly, vague, odd_words)
+    assert [
+        f"{name}: {fault}" for name, source in sources().items() for check in checks for fault in check(source)
+    ] == []
 
 
-@pytest.mark.parametrize("path", TEXTS, ids=lambda path: str(path.relative_to(ROOT)))
-def test_documentation(path: Path) -> None:
-    assert odd_words(path.read_text(encoding="utf-8")) == []
+def test_documentation() -> None:
+    assert [f"{name}: {word}" for name, text in texts().items() for word in odd_words(text)] == []
 
 
 def test_what_is_found() -> None:

@@ -13,8 +13,9 @@ from sb_dqn.buffers.n_step_transitions import TransitionView
 from sb_dqn.buffers.ring import Ring
 from sb_dqn.errors import ConfigurationError
 from tests.buffers.toy_rows import EVENTS, NUM_ACTIONS, SPACES, Game, naive_stack, play
+from tests.full import ON_DEVICES_IN_FULL
 
-pytestmark = pytest.mark.usefixtures("storage")
+pytestmark = [pytest.mark.usefixtures("storage"), ON_DEVICES_IN_FULL]
 
 
 @pytest.mark.parametrize("kind", ["NEXT_STEP", "SAME_STEP"])

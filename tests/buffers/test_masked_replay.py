@@ -18,10 +18,11 @@ from sb_dqn.errors import CheckpointError, ConfigurationError
 from sb_dqn.spaces import flatten_space
 from sb_dqn.types import Batch, Slot
 from tests.buffers.toy_rows import SPACES, Game, slot_of
+from tests.full import ON_DEVICES_IN_FULL
 from tests.masked_toys import ACTION_SPACES, BRANCHES, MaskedGame, frames_of, legal_actions, masked_stream
 from tests.toys import KINDS, naive_transition
 
-pytestmark = pytest.mark.usefixtures("storage")
+pytestmark = [pytest.mark.usefixtures("storage"), ON_DEVICES_IN_FULL]
 
 GAMMA = 0.9
 

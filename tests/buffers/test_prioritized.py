@@ -19,6 +19,7 @@ from sb_dqn.errors import ConfigurationError
 from sb_dqn.schedules import Constant, Linear, Piecewise
 from tests.buffers.test_sum_tree import chi_square
 from tests.buffers.toy_rows import EVENTS, NUM_ACTIONS, SPACES, Game, play
+from tests.full import a_few
 
 pytestmark = pytest.mark.usefixtures("storage")
 
@@ -203,14 +204,14 @@ def test_weights_are_zero_while_no_row_may_start(lanes: int, mix: float) -> None
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's, about itself
 @pytest.mark.parametrize(
     ("mode", "lanes", "mix"),
-    [
+    a_few([
         ("traced", 1, 0.0),
         ("traced", 3, 0.25),
         pytest.param(
             "compiled", 1, 0.0,
             marks=pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler"),
         ),
-    ],
+    ], ("traced", 3, 0.25)),
 )  # fmt: skip
 def test_a_recording_does_the_same(mode: Mode, lanes: int, mix: float, capsys: pytest.CaptureFixture[str]) -> None:
     rows = 40 if mode == "traced" else 2**20  # traced: the ring wraps; compiled: see below

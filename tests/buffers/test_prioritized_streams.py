@@ -19,8 +19,9 @@ from sb_dqn.errors import CheckpointError
 from sb_dqn.types import Rows
 from tests.buffers.test_prioritized import filled, replay_of, sampler_of
 from tests.buffers.toy_rows import EVENTS, Game, naive_starts, play
+from tests.full import ON_DEVICES_IN_FULL, a_few
 
-pytestmark = pytest.mark.usefixtures("storage")
+pytestmark = [pytest.mark.usefixtures("storage"), ON_DEVICES_IN_FULL]
 
 ALPHA, EPS = 0.7, 1e-3
 
@@ -94,7 +95,10 @@ def games_of(lanes: int) -> list[Game]:
 
 
 @pytest.mark.parametrize(("kind", "restart"), [("NEXT_STEP", 9), ("SAME_STEP", 0)])
-@pytest.mark.parametrize(("lanes", "n", "k", "mix"), [(1, 1, 1, 0.0), (1, 3, 4, 0.3), (3, 1, 4, 0.2), (4, 5, 1, 0.0)])
+@pytest.mark.parametrize(
+    ("lanes", "n", "k", "mix"),
+    a_few([(1, 1, 1, 0.0), (1, 3, 4, 0.3), (3, 1, 4, 0.2), (4, 5, 1, 0.0)], (1, 3, 4, 0.3), (4, 5, 1, 0.0)),
+)
 def test_equal_to_a_naive_sampler(kind: str, lanes: int, n: int, k: int, mix: float, restart: int) -> None:
     replay = replay_of(lanes, 17, batch_size=16, n=n, k=k, alpha=ALPHA, eps=EPS, beta=0.5, uniform_mix=mix)
     games, rng = games_of(lanes), np.random.default_rng(7)

@@ -23,6 +23,7 @@ from sb_dqn.errors import CheckpointError, ConfigurationError
 from sb_dqn.types import Batch, Rows
 from tests.buffers.test_sum_tree import chi_square
 from tests.buffers.toy_rows import EVENTS, NUM_ACTIONS, SPACES, Game, play
+from tests.full import ON_DEVICES_IN_FULL, a_few
 
 pytestmark = pytest.mark.usefixtures("storage")
 
@@ -193,7 +194,9 @@ def flat(batch: Batch) -> tuple[Tensor, ...]:
     return (*batch.obs.values(), *batch.next_obs.values(), *batch[1:4], batch.weight, batch.place)
 
 
-@pytest.mark.parametrize(("lanes", "n", "k"), [(1, 1, 1), (1, 3, 4), (3, 1, 4), (3, 3, 1), (3, 3, 4)])
+@pytest.mark.parametrize(
+    ("lanes", "n", "k"), a_few([(1, 1, 1), (1, 3, 4), (3, 1, 4), (3, 3, 1), (3, 3, 4)], (1, 1, 1), (3, 3, 4))
+)
 def test_a_traced_sample_stays_valid_as_rows_arrive(lanes: int, n: int, k: int) -> None:
     replay = replay_of(UpdateSchedule(1), lanes, rows=20, n=n, k=k)
     rows = busy(replay, 120)
@@ -318,6 +321,7 @@ def test_sample_draws_start_rows_uniformly() -> None:
     assert abs(chi_square(drawn, torch.ones(len(allowed)))) < 4.0
 
 
+@ON_DEVICES_IN_FULL
 def test_sample_draws_by_priority_with_importance_weights() -> None:
     replay = filled(prioritized=True)
     allowed = start_rows(replay)

@@ -12,9 +12,10 @@ from sb_dqn.buffers import FrameStack, ReplayBuffer, Ring, TransitionView, Unifo
 from sb_dqn.envs.streams.options import StreamOptions
 from sb_dqn.spaces import flatten_observation, flatten_space
 from sb_dqn.types import Batch, Rows
+from tests.full import ON_DEVICES_IN_FULL
 from tests.toys import ACTIONS, KINDS, ToyGame, is_last, naive_rows, naive_transition, toy_stream
 
-pytestmark = pytest.mark.usefixtures("storage")
+pytestmark = [pytest.mark.usefixtures("storage"), ON_DEVICES_IN_FULL]
 
 GAMMA = 0.9
 

@@ -18,8 +18,9 @@ from sb_dqn.buffers.rollout_buffer import RolloutBuffer, rows_needed
 from sb_dqn.errors import CheckpointError, ConfigurationError
 from sb_dqn.types import Batch, Experience, Rows
 from tests.buffers.toy_rows import EVENTS, NUM_ACTIONS, SPACES, Episode, Game, naive_stack, play
+from tests.full import ON_DEVICES_IN_FULL
 
-pytestmark = pytest.mark.usefixtures("storage")
+pytestmark = [pytest.mark.usefixtures("storage"), ON_DEVICES_IN_FULL]
 
 GAMMA, LAMBDA = 0.9, 0.7
 CAMERA = torch.linspace(0.1, 0.9, 6, dtype=torch.float64)

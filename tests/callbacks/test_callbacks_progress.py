@@ -11,6 +11,7 @@ import pytest
 from rich.console import Console
 
 from sb_dqn.callbacks import CallbackList, ProgressBarCallback, as_callback, progress
+from tests.full import FULL
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 
@@ -82,6 +83,7 @@ def test_the_terminal_is_restored_after_an_error(model: Any, make_loop: Any) -> 
     assert "3/3" in written(console)
 
 
+@FULL
 def test_rich_is_not_imported_before_a_bar_is_shown() -> None:
     code = "import sys, sb_dqn.callbacks.progress as p; p.ProgressBarCallback(); sys.exit('rich' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

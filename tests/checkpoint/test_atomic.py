@@ -15,6 +15,7 @@ import torch
 
 from sb_dqn.checkpoint import atomic_write, model_info, write_archive
 from sb_dqn.checkpoint.format.atomic_write import STALE_SECONDS
+from tests.full import FULL
 
 SCRIPT = Path(__file__).with_name("kill_saver.py")
 ROOT = Path(__file__).parents[2]
@@ -39,6 +40,7 @@ def test_sigkill_at_any_moment_leaves_the_old_file_or_the_new_one(tmp_path: Path
     assert counts["new"] > 0, "no save was finished before a kill: the test saw only old files"
 
 
+@FULL
 def test_without_the_rename_files_are_damaged(tmp_path: Path) -> None:
     assert killed_savers(tmp_path, "plain")["damaged"] > 0
 

@@ -20,6 +20,7 @@ import torch
 import sb_dqn
 from sb_dqn.errors import CheckpointError, ConfigurationError
 from sb_dqn.types import Batch
+from tests.full import a_few
 
 peer: Any = pytest.importorskip("stable_baselines3", reason="the peer, installed by the test extra")
 contrib: Any = pytest.importorskip("sb3_contrib", reason="its second package, installed by the test extra")
@@ -73,7 +74,7 @@ def observations(space: Any) -> Any:
     return rng.normal(size=(1_000, *space.shape)).astype(np.float32)
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", a_few(CASES, "DQN", "PPO", "QRDQN"))
 def test_actions_are_the_same_and_learning_goes_on(case: str, tmp_path: Path) -> None:
     theirs, file = trained(case)
     (tmp_path / "theirs.zip").write_bytes(file)

@@ -27,6 +27,7 @@ from sb_dqn.errors import CheckpointError, ConfigurationError
 from scripts.benchmarks import fuzz_segments
 from scripts.benchmarks.fuzz_reader import Watch
 from tests.checkpoint.rows import NaiveRing, load, segments
+from tests.full import FULL
 
 ROOT = Path(__file__).parents[2]
 LANES = np.arange(2)
@@ -161,6 +162,7 @@ def test_a_full_disk_leaves_only_the_old_checkpoint(tmp_path: Path, monkeypatch:
     assert load(tmp_path)[1]["each"].equal(ring.state()["each"])
 
 
+@FULL
 @pytest.mark.skipif(sys.platform == "win32", reason="SIGKILL and fork are POSIX")
 def test_sigkill_at_any_moment_leaves_a_checkpoint_that_loads(tmp_path: Path) -> None:
     rounds = int(os.environ.get("SB_DQN_KILL_ROUNDS", "10"))

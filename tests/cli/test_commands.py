@@ -17,6 +17,7 @@ from sb_dqn.checkpoint import model_info
 from sb_dqn.cli.main import commands, main
 from sb_dqn.cli.train.episode_log import EpisodeLog
 from sb_dqn.presets import list_presets
+from tests.full import FULL
 
 TRAIN = ["train", "dqn", "CartPole-v1", "--timesteps", "600", "--seed", "1", "--set", "learning_starts=50",
          "--set", "policy_kwargs={net_arch: [16]}", "--set", "train_freq=8", "--set", "gradient_steps=1"]  # fmt: skip
@@ -232,6 +233,7 @@ def test_user_error_is_one_line_and_status_2(
     assert not (tmp_path / "runs").exists()
 
 
+@FULL
 def test_environment_module_in_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "own_poles.py").write_text(
         "import gymnasium\n"

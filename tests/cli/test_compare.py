@@ -31,6 +31,7 @@ from sb_dqn.cli.main import commands, main
 from sb_dqn.cli.train.result_file import FinalEvaluation, read_result, write_result
 from sb_dqn.cli.train.result_file import Result as RunResult
 from tests.cli.fork_server import ForkServer
+from tests.full import FULL, a_few
 
 ROOT = Path(__file__).parents[2]
 SMALL = ["--env", "CartPole-v1", "--seeds", "1", "--steps", "400", "--eval-episodes", "2", "-o", "learning_starts=50",
@@ -131,6 +132,7 @@ def test_missing_runs_are_listed_in_the_table_file(
     assert (out / "comparison.md").read_text().endswith("\n- not finished and left out: DoubleDQN seed 1\n")
 
 
+@FULL
 def test_seeds_are_stored_per_algorithm(compared: tuple[Path, str], tmp_path: Path) -> None:
     out = Path(shutil.copytree(compared[0], tmp_path / "out"))
     assert read_comparison(out)["seeds"] == {"DQN": 1, "DoubleDQN": 1}
@@ -241,6 +243,7 @@ def test_output_reports_times_and_warnings(tmp_path: Path) -> None:
     assert abs(whole - sum(parts)) <= 2  # rounded
 
 
+@FULL
 def test_ctrl_c_saves_and_the_same_command_resumes(tmp_path: Path) -> None:
     out = tmp_path / "out"
     arguments = ["compare", "DQN", *SMALL, "-o", "train_freq=64", "--eval-freq", "0", "--out", str(out)]
@@ -415,7 +418,7 @@ def test_default_steps_are_those_of_the_folder(compared: tuple[Path, str], tmp_p
     ]
 
 
-@pytest.mark.parametrize(("steps", "is_in"), [(399, False), (400, True), (407, True), (408, False)])
+@pytest.mark.parametrize(("steps", "is_in"), a_few([(399, False), (400, True), (407, True), (408, False)], 407, 408))
 def test_run_of_another_length_is_left_out(compared: tuple[Path, str], tmp_path: Path, steps: int, is_in: bool) -> None:
     """With eight lanes the last step of all lanes may exceed the length by up to seven env steps."""
     out = Path(shutil.copytree(compared[0], tmp_path / "out"))
@@ -429,6 +432,7 @@ def test_run_of_another_length_is_left_out(compared: tuple[Path, str], tmp_path:
     assert (left_out in output) is not is_in
 
 
+@FULL
 def test_algorithms_with_the_same_settings_are_reported(capsys: pytest.CaptureFixture[str]) -> None:
     names = ["DQN", "DoubleDQN", "NStepDQN", "MunchausenDQN", "QRDQN"]
     _make_setup(names, "CartPole-v1", 100, [], env_settings=())

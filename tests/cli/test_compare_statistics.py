@@ -21,6 +21,7 @@ from sb_dqn.cli.compare.statistics import (
     mean_band,
 )
 from sb_dqn.cli.train.result_file import Result, read_result, write_result
+from tests.full import FULL
 
 installed = pytest.mark.skipif(find_spec("rliable") is None, reason="needs the extra compare")
 
@@ -68,6 +69,7 @@ def test_interval_equals_that_of_all_equally_likely_resamples(without_rliable: N
     assert estimate_iqm(means) == estimate  # fixed seed
 
 
+@FULL
 @installed
 def test_interval_equals_that_of_rliable(monkeypatch: pytest.MonkeyPatch) -> None:
     """Averages three calls: rliable draws from NumPy's global generator, so a bound varies by 0.5 from call to call."""

@@ -17,6 +17,7 @@ from sb_dqn.cli.main import commands
 from sb_dqn.cli.train.episode_log import EpisodeLog
 from sb_dqn.cli.train.folder_lock import is_locked, lock_folder
 from sb_dqn.cli.train.result_file import read_result
+from tests.full import FULL
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 
@@ -49,7 +50,7 @@ def call_during(second: tuple[object, ...], folder: Path, *arguments: object) ->
         return call(*arguments), results[0]
 
 
-@pytest.mark.parametrize("second", [("resume",), ("train", "--resume")])
+@pytest.mark.parametrize("second", [("resume",), pytest.param(("train", "--resume"), marks=FULL)])
 def test_second_process_is_rejected(tmp_path: Path, second: tuple[str, ...]) -> None:
     folder = tmp_path / "dqn_CartPole-v1_1"
     other = (*second, folder, "--timesteps", 50, "--no-progress")

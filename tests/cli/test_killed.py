@@ -21,6 +21,7 @@ from sb_dqn.cli.train.episode_log import EpisodeLog
 from sb_dqn.cli.train.folder import drop_rows
 from sb_dqn.cli.train.result_file import Result as RunResult
 from sb_dqn.cli.train.result_file import read_result
+from tests.full import FULL
 
 ROOT = Path(__file__).parents[2]
 TRAIN = (
@@ -33,6 +34,7 @@ def call(*arguments: object) -> Result:
     return CliRunner().invoke(commands, [str(argument) for argument in arguments])
 
 
+@FULL
 def test_killed_runs_end_like_the_uninterrupted_run() -> None:
     command = [sys.executable, "scripts/benchmarks/kills.py", "--runs", "2", "--steps", "400"]
     process = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=True)

@@ -22,6 +22,7 @@ from sb_dqn.cli.main import commands, main
 from sb_dqn.cli.train.checkpoint_timer import checkpoints
 from sb_dqn.cli.train.episode_log import EpisodeLog, drop_episodes
 from sb_dqn.errors import EnvironmentFault
+from tests.full import a_few
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 
@@ -122,7 +123,7 @@ def test_number_of_evaluation_episodes_cannot_change(tmp_path: Path, folder: Pat
     assert yaml.safe_load((folder / "config.yaml").read_text())["eval_episodes"] == 2
 
 
-@pytest.mark.parametrize(("before", "after"), [(0, None), (0, 40), (40, 0)])
+@pytest.mark.parametrize(("before", "after"), a_few([(0, None), (0, 40), (40, 0)], (40, 0)))
 def test_evaluations_can_be_switched_on_and_off_on_resume(
     before: int, after: int | None, tmp_path: Path, folder: Path
 ) -> None:

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.full import first_few
+
 ROOT = Path(__file__).parents[2]
 LIMIT = 0.5
 """Seconds."""
@@ -25,7 +27,7 @@ def best_of_three(*arguments: str) -> tuple[float, str]:
     return min(seconds), done.stdout
 
 
-@pytest.mark.parametrize("command", [[], ["train"], ["enjoy"], ["presets"]])
+@pytest.mark.parametrize("command", first_few([[], ["train"], ["enjoy"], ["presets"]], 1))
 def test_help_is_fast(command: list[str]) -> None:
     seconds, output = best_of_three("-m", "sb_dqn.cli.main", *command, "--help")
     assert "Usage:" in output

@@ -19,6 +19,7 @@ from sb_dqn.callbacks import BaseCallback, CheckpointCallback
 from sb_dqn.core.learner_group import LearnerGroup
 from sb_dqn.errors import CheckpointError, ConfigurationError
 from sb_dqn.types import Batch
+from tests.full import FULL
 from tests.several_learners import run_learners
 from tests.tiny import Faulty, Tiny, lanes, quick
 
@@ -105,6 +106,7 @@ OFF_POLICY: dict[str, Any] = {"learning_starts": 20, "train_freq": 4, "buffer_si
 ON_POLICY: dict[str, Any] = {"n_steps": 8, "batch_size": 16, "n_epochs": 2, "target_kl": 0.01}
 
 
+@FULL
 def test_learners_of_a_replay_stay_in_step() -> None:
     settings: dict[str, Any] = {
         **OFF_POLICY,

@@ -26,6 +26,7 @@ from sb_dqn.objectives.q_learning import QLearning
 from sb_dqn.policies import CnnPolicy, MlpPolicy, QPolicy
 from sb_dqn.rng import torch_seeded
 from tests.continuing import differences
+from tests.full import a_few
 from tests.nets import PICTURE, SMALL_CNN, VECTOR, make_batch
 from tests.tiny import Tiny, quick
 
@@ -221,7 +222,7 @@ RESUMED: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", RESUMED)
+@pytest.mark.parametrize("name", a_few(RESUMED, "per"))
 def test_a_resumed_run_is_the_same(name: str, tmp_path: Path) -> None:
     """Bit for bit: the caches are functions of the weights alone."""
     make: Any = partial(quick, policy_kwargs={"net_arch": [8, 8], "spectral_norm": True}, **RESUMED[name])

@@ -18,6 +18,7 @@ from sb_dqn.cli.main import commands
 from sb_dqn.cli.train.settings_syntax import algorithm_class, constructor_defaults, parse_assignments
 from sb_dqn.core.sb3_compat import UNUSED_KEYWORDS
 from tests.docs.pages import FOLDER, PAGES, ROOT, blocks, name_of, pages_with, table_of
+from tests.full import a_few
 
 LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
 OWN_LINK = re.compile(
@@ -41,7 +42,7 @@ def shell_commands() -> Iterator[tuple[str, list[str]]]:
 
 
 @pytest.mark.filterwarnings("error:learn")  # what a page shows is to learn something
-@pytest.mark.parametrize("page", pages_with("python"), ids=name_of)
+@pytest.mark.parametrize("page", a_few(pages_with("python"), ROOT / "README.md"), ids=name_of)
 def test_python_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All blocks of a page in one namespace, in order; line numbers in a traceback are those of the page."""
     if needed := OPTIONAL.get(str(page.relative_to(FOLDER)) if page.is_relative_to(FOLDER) else ""):

@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 
 from tests.docs.pages import ROOT
+from tests.full import FULL
 
 NOTEBOOKS = sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
 
 
+@FULL
 @pytest.mark.filterwarnings("error:learn")  # a notebook is to learn something
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_notebook_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,7 @@ from sb_dqn.envs.streams.options import StreamOptions
 from sb_dqn.envs.vector.atari_env import AtariLanes
 from sb_dqn.envs.vector.sync_env import Lanes
 from sb_dqn.errors import ConfigurationError, EnvironmentFault, SpaceError
+from tests.full import FULL
 
 
 @pytest.mark.parametrize(
@@ -98,6 +99,7 @@ def test_a_game_over_after_max_frames_is_a_truncation() -> None:
     assert info["terminal_observation"].shape == (1, 84, 84)
 
 
+@FULL
 def test_the_stream_depends_on_the_seed_and_not_on_the_threads() -> None:
     actions = np.random.default_rng(0).integers(0, 6, (60, 3))
     one, _ = play(open_stream(make_atari_env("ALE/Pong-v5", 3, num_threads=1)), 60, actions)

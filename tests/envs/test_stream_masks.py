@@ -12,6 +12,7 @@ from sb_dqn.envs.streams.open import open_stream
 from sb_dqn.errors import SpaceError
 from sb_dqn.spaces import ActionShape
 from sb_dqn.types import Rows
+from tests.full import a_few
 from tests.masked_toys import (
     ACTION_SPACES,
     BRANCHES,
@@ -84,14 +85,14 @@ def compare(kind: str, lanes: int, space: str, where: str, form: str, life_loss:
 
 
 @pytest.mark.parametrize(("space", "form"), FORMS)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", a_few(KINDS, "lanes", "same_step"))
 def test_masks_of_infos_are_those_of_the_games(kind: str, space: str, form: str) -> None:
     needs(kind)
     compare(kind, 3, space, "info", form, life_loss=form == "flat")
 
 
 @pytest.mark.parametrize(("space", "form"), KEYS)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", a_few(KINDS, "lanes", "same_step"))
 def test_masks_of_an_observation_are_those_of_the_games(kind: str, space: str, form: str) -> None:
     needs(kind)
     compare(kind, 3, space, "legal", form, life_loss=form == "flat")
@@ -99,7 +100,7 @@ def test_masks_of_an_observation_are_those_of_the_games(kind: str, space: str, f
 
 @pytest.mark.parametrize("where", ["info", "legal"])
 @pytest.mark.parametrize("space", ["discrete", "uneven"])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", a_few(KINDS, "lanes", "same_step"))
 def test_one_lane_and_streams_that_are_reset(kind: str, space: str, where: str) -> None:
     needs(kind)
     compare(kind, 1, space, where, "flat", life_loss=True)

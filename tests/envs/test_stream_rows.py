@@ -10,6 +10,7 @@ import pytest
 from sb_dqn.envs.statistics import EpisodeStatistics
 from sb_dqn.envs.streams.options import StreamOptions
 from sb_dqn.spaces import flatten_observation
+from tests.full import a_few
 from tests.toys import KINDS, OBSERVATIONS, Row, Tape, ToyGame, is_last, naive_rows, terminal_at, toy_policy, toy_stream
 
 CASES = [(kind, obs) for kind in KINDS for obs in OBSERVATIONS if (kind, obs) != ("sb3", "dict")]
@@ -69,7 +70,7 @@ def assert_same(found: list[Row], wanted: list[Row]) -> None:
 
 
 @pytest.mark.parametrize("lives", [False, True])
-@pytest.mark.parametrize("lanes", [1, 3])
+@pytest.mark.parametrize("lanes", a_few([1, 3], 3))
 @pytest.mark.parametrize(("kind", "obs"), CASES)
 def test_rows_equal_the_log_of_the_games(kind: str, obs: str, lanes: int, lives: bool) -> None:
     needs(kind)

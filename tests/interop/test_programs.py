@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from tests.full import FULL
+
 pytest.importorskip("stable_baselines3", reason="the peer, installed by the test extra")
 pytest.importorskip("sb3_contrib", reason="the peer's second package, installed by the test extra")
 PROGRAMS = Path(__file__).parent / "programs"
@@ -43,6 +45,7 @@ def test_readme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert ours["episodes"] > 5
 
 
+@FULL
 def test_atari(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ours = run("atari", OURS, tmp_path / "ours", monkeypatch)
     theirs = run("atari", "stable_baselines3", tmp_path / "theirs", monkeypatch)
@@ -50,6 +53,7 @@ def test_atari(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert ours == theirs
 
 
+@FULL
 def test_own_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ours = run("own_parts", OURS, tmp_path / "ours", monkeypatch)
     assert ours["mean"] == 1.0
@@ -57,6 +61,7 @@ def test_own_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert ours["episodes"] == ours["monitored"] > 20
 
 
+@FULL
 def test_normalized(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ours = run("normalized", OURS, tmp_path / "ours", monkeypatch)
     assert min(ours["returns"]) < -300  # raw, as the Monitor reports them
@@ -64,6 +69,7 @@ def test_normalized(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert ours["count"] > 1_000
 
 
+@FULL
 def test_zoo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ours = run("zoo", OURS, tmp_path / "ours", monkeypatch)
     assert ours["evaluated"][:2] == [1_000, 2_000]

@@ -27,6 +27,7 @@ from sb_dqn.policies import MlpPolicy
 from sb_dqn.policies.q_network import QNetworkConfig
 from sb_dqn.rng import torch_seeded
 from sb_dqn.types import Batch
+from tests.full import a_few
 
 SMALL: dict[str, tuple[Distribution, Callable[[Bootstrap], Any]]] = {
     "categorical": (Categorical(9, -3, 3), CategoricalObjective),
@@ -146,7 +147,7 @@ def test_losses_match_a_naive_agent(name: str, bootstrap: str, masked: bool) -> 
     ("bootstrap", "actions", "design"),
     [("plain", DISCRETE, {}), ("double munchausen", BRANCHED, {"dueling": True, "noisy": Noisy()})],
 )
-@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("name", a_few(SMALL, "categorical", "quantile"))
 def test_recorded_gradients_are_the_same(
     name: str, bootstrap: str, actions: spaces.Space[Any], design: dict[str, Any]
 ) -> None:

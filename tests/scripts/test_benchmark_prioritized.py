@@ -8,8 +8,10 @@ import pytest
 
 from sb_dqn.accelerate import Mode
 from scripts.benchmarks import prioritized
+from tests.full import FULL
 
 
+@FULL
 @pytest.mark.parametrize("mode", ["eager", "traced"])
 def test_ours_is_measured_on_a_full_ring(mode: Mode) -> None:
     figures = prioritized.ours(leaves=3000, sizes=[8, 32], seconds=0.02, mode=mode)

@@ -15,6 +15,7 @@ from scripts.benchmarks.catch import BALLS, CELLS, PIXELS, Catch
 from scripts.benchmarks.curves import COLUMNS, Curve, mean_sd
 from scripts.benchmarks.measurements import Benchmark, Measurement
 from scripts.benchmarks.table import Comparison, Finding, Spread, compare, report, spread
+from tests.full import FULL
 
 ROUNDS = [{"ours": 300.0, "peer": 100.0}, {"ours": 100.0, "peer": 50.0}, {"ours": 800.0, "peer": 200.0}]
 
@@ -122,6 +123,7 @@ def test_both_sides_of_a_training_benchmark_have_the_same_settings() -> None:
             }  # fmt: skip
 
 
+@FULL
 def test_a_tiny_benchmark_runs_from_end_to_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -148,6 +150,7 @@ def test_a_tiny_benchmark_runs_from_end_to_end(
     assert comparison["median"] == pytest.approx(np.median([one["tiny batch 8"] for one in entry["rounds"]]))
 
 
+@FULL
 def test_a_measurement_that_fails_is_told_and_not_repeated(capsys: pytest.CaptureFixture[str]) -> None:
     broken = Measurement("broken", "components.sampling", {"rows": -1})
     figures, failures = run.run_benchmark(Benchmark("broken", "unit", (broken,)), 3)
@@ -203,6 +206,7 @@ def test_the_curve_is_on_disk_and_stops_a_training_that_is_good_enough(tmp_path:
     assert int(evaluated[0][0]) == 300
 
 
+@FULL
 @pytest.mark.parametrize(("enough", "steps"), [(5.0, 300), (501.0, 400)])
 def test_a_training_stops_when_its_greedy_episodes_are_good_enough(tmp_path: Path, enough: float, steps: int) -> None:
     from sb_dqn import DQN

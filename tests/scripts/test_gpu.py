@@ -10,12 +10,14 @@ import pytest
 import sb_dqn
 from sb_dqn.core.arguments import constructor_arguments
 from scripts.benchmarks import gpu
+from tests.full import FULL
 
 
 def lines_of(out: Path) -> dict[str, dict[str, object]]:
     return {line["stage"]: line for line in map(json.loads, out.read_text().splitlines())}
 
 
+@FULL
 def test_stages_without_a_device_are_reported_as_not_run(tmp_path: Path) -> None:
     out = tmp_path / "gpu.jsonl"
     assert gpu.main(["--device", "cpu", "--out", str(out)]) == 0
@@ -25,6 +27,7 @@ def test_stages_without_a_device_are_reported_as_not_run(tmp_path: Path) -> None
     assert {line["status"] for name, line in lines.items() if name != "facts"} == {"not run"}
 
 
+@FULL
 def test_a_stage_that_fails_is_reported_and_the_next_one_still_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -37,12 +40,14 @@ def test_a_stage_that_fails_is_reported_and_the_next_one_still_runs(
     assert "not finished" in first["why"]
 
 
+@FULL
 def test_a_rehearsal_is_never_passed(tmp_path: Path) -> None:
     out = tmp_path / "gpu.jsonl"
     assert gpu.main(["--rehearse", "--out", str(out), "--stages", "facts"]) == 0
     assert lines_of(out)["facts"]["status"] == "rehearsed"
 
 
+@FULL
 def test_updates_and_training_run_in_small() -> None:
     """One row of each kind; `scripts/gpu --rehearse` runs all of them."""
     figures = gpu.updates("cpu", rehearse=True, names=("DQN 64-64", "SAC 256-256"))

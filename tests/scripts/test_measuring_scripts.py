@@ -14,6 +14,7 @@ from sb_dqn import DQN
 from sb_dqn.errors import EnvironmentFault
 from scripts.benchmarks import fault_checks, identity, peer_curve, processes, resumed_curve
 from scripts.benchmarks.curves import COLUMNS
+from tests.full import FULL
 
 
 class Broken(gymnasium.Wrapper[Any, Any, Any, Any]):
@@ -44,6 +45,7 @@ def test_a_run_has_got_as_far_as_its_finished_episodes(tmp_path: Path) -> None:
     assert not resumed_curve.has_reached(tmp_path, 26)
 
 
+@FULL
 def test_the_peers_curve_counts_its_steps_over_all_pieces(tmp_path: Path) -> None:
     pytest.importorskip("stable_baselines3", reason="its curve is drawn where it is installed")
     goals = ["--timesteps", "100", "--eval-every", "40", "--episodes", "2"]
@@ -61,6 +63,7 @@ def test_the_peer_is_not_given_a_rate_that_each_piece_would_begin_anew(tmp_path:
         peer_curve.main(["DQN", "CartPole-v1", "--out", str(tmp_path)])
 
 
+@FULL
 def test_the_identity_tasks_are_a_table_with_a_column_for_each_side(capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("stable_baselines3", reason="its environments are learned from")
     identity.main(["--tasks", "MultiBinary(2)", "--seeds", "2", "--timesteps", "10", "--episodes", "1"])

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from scripts.benchmarks import model_churn
+from tests.full import FULL
 
 
 def growth(*arguments: str) -> list[float]:
@@ -20,6 +21,7 @@ def growth(*arguments: str) -> list[float]:
     return [float(figure) for figure in re.findall(r"([+-][\d.]+) MiB", printed)]
 
 
+@FULL
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="elsewhere only the largest size so far is known")
 def test_models_and_steps_leave_little_behind() -> None:
     by_models, by_steps = growth("--models", "8", "--steps", "100", "--further", "2000")

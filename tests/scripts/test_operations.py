@@ -8,6 +8,7 @@ import torch
 from sb_dqn.accelerate import backends
 from scripts.benchmarks import operations
 from scripts.benchmarks.operations import KINDS, count
+from tests.full import FULL
 
 
 def test_views_launch_nothing() -> None:
@@ -21,6 +22,7 @@ def test_views_launch_nothing() -> None:
     assert len(graph.nodes) > 10  # decoy: with views, inputs and output
 
 
+@FULL
 @pytest.mark.parametrize(("name", "update", "act"), [("DQN 64-64", 80, 8), ("BTR", 700, 80)])
 def test_how_many_at_most(name: str, update: int, act: int) -> None:
     found = operations.operations(KINDS[name])

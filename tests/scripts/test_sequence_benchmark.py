@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from scripts.benchmarks import memory, sequences
+from tests.full import FULL
 
 
+@FULL
 def test_both_sides_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sequences, "LANES", 1)
     monkeypatch.setattr(sequences, "ROWS", 180)

@@ -10,6 +10,7 @@ import torch
 
 from scripts.benchmarks import tiny_chain
 from scripts.benchmarks.tiny_chain import DRAWN, GAMMA, OPTIMUM, STATES, Chain, error, train
+from tests.full import FULL
 
 
 def test_the_optimum_solves_the_chain() -> None:
@@ -31,6 +32,7 @@ def tied(model: Any) -> float:
     return 1.0 - float(np.mean([len(np.unique(row)) / len(row) for row in quantiles.numpy()]))
 
 
+@FULL
 def test_fqf_fits_the_chain_with_one_small_layer() -> None:
     """With one hidden layer the embedding multiplies the one-hot observation, so each state has a single unit of it."""
     model = train("FQF", 2e-3, [32], seed=0, steps=3_000)
@@ -38,12 +40,14 @@ def test_fqf_fits_the_chain_with_one_small_layer() -> None:
     assert tied(model) < 0.2
 
 
+@FULL
 def test_with_the_random_bias_of_a_linear_layer_half_of_the_quantiles_are_one_number() -> None:
     model = train(DRAWN, 2e-3, [32], seed=0, steps=3_000)
     assert error(model) > 0.2
     assert tied(model) > 0.4
 
 
+@FULL
 def test_the_table(capsys: pytest.CaptureFixture[str]) -> None:
     tiny_chain.main(
         ["--algorithms", "FQF", "C51", "--seeds", "2", "--steps", "120", "--widths", "4", "--learning-rates", "0.01"]

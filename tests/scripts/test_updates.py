@@ -12,6 +12,7 @@ import pytest
 from scripts.benchmarks import presets, updates
 from scripts.benchmarks.presets import Trained, one_table, read, wide_table
 from scripts.benchmarks.table import Comparison, compare, report
+from tests.full import FULL
 
 PARAMETERS = {
     ("DQN", "64-64"): 4_610,  # 4 x 64 + 64, 64 x 64 + 64, 64 x 2 + 2
@@ -35,6 +36,7 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(updates, "KINDS", small)
 
 
+@FULL
 @pytest.mark.parametrize("variant", updates.PEERS)
 def test_our_side_is_measured_on_the_network_that_is_said(variant: str, short: None) -> None:
     figures = updates.ours(variant=variant, kind="64-64", seconds=0.001)
@@ -54,6 +56,7 @@ def test_tianshou_trains_as_many_numbers(variant: str, short: None) -> None:
     assert agent(variant, "Atari", updates.SETTINGS[variant])[1] == PARAMETERS[variant, "Atari"]
 
 
+@FULL
 @pytest.mark.skipif(find_spec("sb3_contrib") is None, reason="needs the extra bench")
 @pytest.mark.parametrize("variant", ["DQN", "QRDQN"])
 def test_stable_baselines3_trains_as_many_numbers(variant: str, short: None) -> None:
