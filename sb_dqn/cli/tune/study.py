@@ -126,9 +126,9 @@ def repeats_of(study: Any, number: int) -> list[Any]:
 
 def search(study: Any, n_trials: int) -> Iterator[Any]:
     """Yields trials with new settings until `n_trials` are finished or under way, earlier ones included."""
-    asked, earlier = 0, len(finished_trials(study))
-    while max(earlier + asked, len(finished_trials(study))) < n_trials:
-        asked += 1
+    begun, earlier = 0, len(finished_trials(study))
+    while max(earlier + begun, len(finished_trials(study))) < n_trials:
+        begun += 1
         yield study.ask()
 
 
