@@ -224,9 +224,11 @@ def test_an_actor_that_ends_again_and_again_ends_the_run_by_name() -> None:
 
 
 SCRIPT = """
-import multiprocessing, sys
+import multiprocessing, signal, sys
 from sb_dqn import DQN
 from tests.actors.games import Ledger
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # it is ignored where the tests run in the background of a shell
 
 class OfTheScript(Ledger):
     pass
