@@ -176,7 +176,7 @@ def test_the_best_settings_are_compared_with_other_seeds(
     assert f"6 trials, 0 pruned, 0 failed; best: trial {highest['number']}, mean return" in done.output
     best = yaml.safe_load((out / "best.yaml").read_text())["presets"]["CartPole-v1"]
     repeats = [float(row["mean_return"]) for row in found if row["repeats"] == highest["number"]]
-    assert f"mean return {sum(repeats) / 2:.2f} of 2 greedy episodes, mean over 2 other seeds" in best["result"]
+    assert f"mean return {sum(repeats) / 2:.2f} of 2 greedy episodes, mean over other seeds (2)" in best["result"]
     again = call(*command, "--finalists", 3, "--finalist-seeds", 2, "--trials", 6)
     assert "0 of 6 trials to do" in again.output
     assert len(rows(out)) == 12

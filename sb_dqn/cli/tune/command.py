@@ -242,9 +242,7 @@ def _run(out: Path, setup: Setup, n_trials: int, jobs: int, device: str | None, 
     try:
         run_trials(study, setup, out, search(study, n_trials), jobs, device, on_done)
         if missing := missing_repeats(study, setup.finalists, setup.finalist_seeds):
-            click.echo(
-                f"training the best settings again, with {setup.finalist_seeds} other seeds each: {len(missing)} trials"
-            )
+            click.echo(f"training the best settings again with other seeds: {len(missing)} trials")
             run_trials(study, setup, out, repeat(study, missing), jobs, device, on_done)
     except KeyboardInterrupt:
         click.echo(
@@ -296,7 +294,7 @@ def _report(out: Path, setup: Setup, policy: str, study: Any) -> None:
     for repeated in finalists_of(study):
         click.echo(
             f"finalist: trial {repeated.trial.number}, mean return {repeated.trial.value:.2f} in the search, "
-            f"{repeated.score:.2f} with {repeated.seeds} other seeds"
+            f"{repeated.score:.2f} with other seeds ({repeated.seeds})"
         )
     click.echo(
         f"\n{len(trials)} trials, {pruned} pruned, {len(failed)} failed; best: trial {best.trial.number}, mean return "

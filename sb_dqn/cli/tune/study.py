@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import warnings
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from statistics import fmean
@@ -119,11 +120,6 @@ def finished_trials(study: Any) -> list[Any]:
     return [trial for trial in ended_trials(study) if REPEATS not in trial.user_attrs]
 
 
-def repeats_of(study: Any, number: int) -> list[Any]:
-    """Returns the ended trials that repeat the settings of a trial with other seeds."""
-    return [trial for trial in ended_trials(study) if trial.user_attrs.get(REPEATS) == number]
-
-
 def search(study: Any, n_trials: int) -> Iterator[Any]:
     """Yields trials with new settings until `n_trials` are finished or under way, earlier ones included."""
     begun, earlier = 0, len(finished_trials(study))
@@ -134,7 +130,8 @@ def search(study: Any, n_trials: int) -> Iterator[Any]:
 
 def missing_repeats(study: Any, finalists: int, seeds: int) -> list[Any]:
     """Returns the best trials of the search, each as often as it must be repeated until it was with `seeds` other seeds."""
-    return [best for best in _ranked(study)[:finalists] for _ in range(seeds - len(repeats_of(study, best.number)))]
+    done = Counter(trial.user_attrs.get(REPEATS) for trial in ended_trials(study))
+    return [best for best in _ranked(study)[:finalists] for _ in range(seeds - done[best.number])]
 
 
 def repeat(study: Any, originals: Iterable[Any]) -> Iterator[Any]:
@@ -154,22 +151,24 @@ class Best(NamedTuple):
     """Number of repeats; 0 for a trial that was not repeated."""
 
 
-def best_settings(study: Any) -> Best | None:
-    """Returns the best completed trial: by the mean of its repeats where trials were repeated; None if none was completed."""
-    ranked = [Best(trial, trial.value, 0) for trial in _ranked(study)]
-    repeated = [mean for best in ranked if (mean := _mean_of_repeats(study, best.trial)) is not None]
-    return max(repeated or ranked, key=lambda best: best.score, default=None)
-
-
 def finalists_of(study: Any) -> list[Best]:
     """Returns the repeated trials with the means of their repeats, the best one first."""
-    found = [mean for trial in _ranked(study) if (mean := _mean_of_repeats(study, trial)) is not None]
+    scores: dict[int, list[float]] = {}
+    for trial in ended_trials(study):
+        if REPEATS in trial.user_attrs and trial.state.name == "COMPLETE":
+            scores.setdefault(trial.user_attrs[REPEATS], []).append(trial.value)
+    found = [
+        Best(trial, fmean(scores[trial.number]), len(scores[trial.number]))
+        for trial in _ranked(study)
+        if trial.number in scores
+    ]
     return sorted(found, key=lambda best: -best.score)
 
 
-def _mean_of_repeats(study: Any, trial: Any) -> Best | None:
-    scores = [repeat.value for repeat in repeats_of(study, trial.number) if repeat.state.name == "COMPLETE"]
-    return Best(trial, fmean(scores), len(scores)) if scores else None
+def best_settings(study: Any) -> Best | None:
+    """Returns the best finalist; without repeats the trial with the highest score; None if no trial was completed."""
+    ranked = finalists_of(study) or [Best(trial, trial.value, 0) for trial in _ranked(study)]
+    return ranked[0] if ranked else None
 
 
 def _ranked(study: Any) -> list[Any]:
@@ -205,7 +204,7 @@ def write_best(out: Path, setup: Setup, policy: str, study: Any) -> None:
     assert best is not None
     fixed = import_optuna().trial.FixedTrial(best.trial.params)
     plan = plan_of(setup, best.trial.number, sample(fixed, dict(setup.space)))
-    seeds = f"mean over {best.seeds} other seeds" if best.seeds else f"seed {plan.settings['seed']}"
+    seeds = f"mean over other seeds ({best.seeds})" if best.seeds else f"seed {plan.settings['seed']}"
     entry = {
         "source": f"sb-dqn tune {setup.algorithm} {setup.env_id}, the best of {len(finished_trials(study))} trials (number "
         f"{best.trial.number}), sampler {setup.sampler}, seed {setup.seed}",
