@@ -30,7 +30,7 @@ PATIENCE = 5
 
 @dataclass(frozen=True)
 class RemoteLanes:
-    """Stand-in for the `Stream` of environments that run in other processes: spaces, lanes and what was passed.
+    """Stand-in for the `Stream` of environments that their actors open: spaces, lanes and what was passed.
 
     Args:
         env: id or factories, as passed by the user.

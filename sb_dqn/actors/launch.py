@@ -52,11 +52,15 @@ def open_groups(env: Any, actors: OverlappedActors, action_mask: str | None) -> 
         return env
     _check_factory(env, actors, "groups", "each group makes its own")
     streams: list[Stream] = []
-    for part in _parts(actors):
-        stream = open_lanes(_for_lanes(env, part), actors.lanes, action_mask)
-        if isinstance(stream.env, Lanes):
-            stream.env.first_lane = part.start
-        streams.append(stream)
+    try:
+        for part in _parts(actors):
+            streams.append(open_lanes(_for_lanes(env, part), actors.lanes, action_mask))
+            if isinstance(streams[-1].env, Lanes):
+                streams[-1].env.first_lane = part.start
+    except Exception:
+        for stream in streams:
+            stream.close()
+        raise
     return LaneGroups(**vars(remote_lanes(env, streams[0], actors.num_envs)), streams=tuple(streams))
 
 

@@ -384,6 +384,6 @@ class OffPolicyAlgorithm(BaseAlgorithm):
 
 
 def _frame_stack(blueprint: Blueprint, stream: Stream) -> FrameStack | None:
-    """Returns what stacks the frames of a stream's lanes; None where an observation has one frame."""
+    """Returns the frame stack of a stream's lanes; None if the model does not stack frames."""
     stack = blueprint.frame_stack
     return FrameStack(stack, stream.num_envs, flatten_space(stream.observation_space)) if stack > 1 else None

@@ -13,11 +13,11 @@ import pytest
 from sb_dqn import DQN, R2D2, SAC
 from sb_dqn.actors import OverlappedActors, as_actors
 from sb_dqn.actors.alternating import AlternatingCollector, LaneGroup, among_all_lanes
-from sb_dqn.callbacks import BaseCallback
 from sb_dqn.cli.train.make_env import open_training_env
 from sb_dqn.envs import make_atari_env
 from sb_dqn.errors import CheckpointError, ConfigurationError, EnvironmentFault
 from tests.actors.games import Ledger, Masked, check_rows
+from tests.actors.test_overlapped import SaveAt
 from tests.continuing import differences
 from tests.full import FULL, a_few
 from tests.toys import toy_policy, toy_stream
@@ -84,17 +84,6 @@ def test_a_tick_of_a_group_leaves_the_other_lanes_empty() -> None:
     restarted = among_all_lanes(stream.begin(2), slice(1, 3), 4).restarted()
     assert restarted is not None
     assert restarted.tolist() == [False, True, True, False]
-
-
-class SaveAt(BaseCallback):
-    def __init__(self, folder: Path) -> None:
-        super().__init__()
-        self.folder = folder
-
-    def _on_step(self) -> bool:
-        if 60 <= self.num_timesteps < 72:
-            self.model.save(str(self.folder / f"{self.num_timesteps}.zip"), full=True)
-        return True
 
 
 CASES: dict[str, tuple[Any, Any, dict[str, Any]]] = {

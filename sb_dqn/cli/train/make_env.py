@@ -46,15 +46,13 @@ def open_training_env(env_id: str, n_envs: int, env_kwargs: Mapping[str, Any], s
         settings: arguments of the algorithm.
     """
     from sb_dqn.actors import OverlappedActors, ProcessActors, as_actors
-    from sb_dqn.actors.launch import open_groups, open_remote
+    from sb_dqn.core.construction import open_environment
 
     actors, action_mask = as_actors(settings.get("actors")), settings.get("action_mask")
     if not isinstance(actors, (OverlappedActors, ProcessActors)):
         return open_env(env_id, n_envs, env_kwargs, action_mask)
     factory = partial(open_env, env_id, actors.lanes, dict(env_kwargs), action_mask)
-    if isinstance(actors, OverlappedActors):
-        return open_groups(factory, actors, action_mask)
-    return open_remote(factory, actors, action_mask)
+    return open_environment(factory, action_mask, actors)[1]
 
 
 def atari_arguments(env_kwargs: Mapping[str, Any]) -> dict[str, Any]:
