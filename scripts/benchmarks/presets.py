@@ -69,11 +69,11 @@ def make_env(env_id: str, lanes: int, keywords: dict[str, Any]) -> Any:
 
 
 def training_env(preset: Any, env_id: str) -> Any:
-    """Lanes to learn from; with process actors a function that makes those of one process."""
-    from sb_dqn.actors import ProcessActors, as_actors
+    """Lanes to learn from; with process actors or groups a function that makes those of one of them."""
+    from sb_dqn.actors import OverlappedActors, ProcessActors, as_actors
 
     actors, keywords = as_actors(preset.settings.get("actors")), dict(preset.env_kwargs)
-    if isinstance(actors, ProcessActors):
+    if isinstance(actors, (OverlappedActors, ProcessActors)):
         return partial(make_env, env_id, actors.lanes, keywords)
     return make_env(env_id, preset.n_envs, keywords)
 
