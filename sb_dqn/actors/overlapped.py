@@ -16,6 +16,10 @@ from sb_dqn.envs.vector.env_state import NoEnvState
 from sb_dqn.errors import EnvironmentFault
 from sb_dqn.types import Rows
 
+GRACE = 5.0
+"""Seconds that a step under way may take at the exit of the process."""
+Calls = SimpleQueue[tuple[Callable[[], Rows], Future[Rows]] | None]
+"""Functions to run, with the futures of their results; None ends the thread."""
 KEPT_INFOS = ("is_success",)
 """Entries of the infos of a tick under way that a checkpoint keeps."""
 
@@ -98,10 +102,11 @@ class StepThread:
     """A thread that runs one function after another; it ends with this object, and with the process."""
 
     def __init__(self) -> None:
-        calls: SimpleQueue[tuple[Callable[[], Rows], Future[Rows]] | None] = SimpleQueue()
+        calls: Calls = SimpleQueue()
         self._calls = calls
-        threading.Thread(target=_run, args=(calls,), name="sb_dqn-step", daemon=True).start()
-        weakref.finalize(self, calls.put, None)
+        thread = threading.Thread(target=_run, args=(calls,), name="sb_dqn-step", daemon=True)
+        thread.start()
+        weakref.finalize(self, _end, calls, thread)
 
     def submit(self, call: Callable[[], Rows]) -> Future[Rows]:
         """Runs `call` in the thread; returns its future result."""
@@ -110,7 +115,14 @@ class StepThread:
         return future
 
 
-def _run(calls: SimpleQueue[tuple[Callable[[], Rows], Future[Rows]] | None]) -> None:
+def _end(calls: Calls, thread: threading.Thread) -> None:
+    """Ends a thread after the step under way: a process that exits in the middle of a C++ environment aborts."""
+    calls.put(None)
+    if thread is not threading.current_thread():  # the last reference may be dropped there
+        thread.join(GRACE)
+
+
+def _run(calls: Calls) -> None:
     while (item := calls.get()) is not None:
         call, future = item
         try:

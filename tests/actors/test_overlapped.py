@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from functools import partial
 from pathlib import Path
@@ -96,3 +98,31 @@ def test_an_error_of_the_environment_reaches_the_user_and_the_model_stays_usable
     model.set_env(Ledger)
     model.learn(50, reset_num_timesteps=False)
     assert model.replay.ring.check_valid() == (True, "valid")
+
+
+EXITING = """
+import sys, time
+from pathlib import Path
+from sb_dqn import DQN
+from tests.actors.games import Ledger
+
+class Noted(Ledger):
+    def step(self, action):
+        with Path(sys.argv[1]).open("a") as file:
+            file.write("begun\\n")
+        time.sleep(0.2)
+        with Path(sys.argv[1]).open("a") as file:
+            file.write("done\\n")
+        return super().step(action)
+
+DQN("MlpPolicy", Noted, actors="overlapped", device="cpu").learn(3)
+"""
+
+
+def test_a_step_under_way_ends_before_the_process_does(tmp_path: Path) -> None:
+    """Emulators in C++ would abort it."""
+    steps = tmp_path / "steps.txt"
+    done = subprocess.run([sys.executable, "-c", EXITING, str(steps)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    lines = steps.read_text().splitlines()
+    assert lines.count("begun") == lines.count("done") >= 3
