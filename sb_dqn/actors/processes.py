@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import multiprocessing
 import os
 import signal
@@ -19,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from sb_dqn.accelerate.torch_internals import RECORDING_MODULES
 from sb_dqn.actors.chunks import ChunkLayout, Chunks, Report
 from sb_dqn.actors.worker import Order, Worker
 from sb_dqn.envs.vector.worker_processes import GRACE, cause_of_death
@@ -30,6 +32,8 @@ STARTUP = 10
 """Factor of `step_timeout` for a worker that is starting."""
 POLL = 0.2
 """Seconds between two looks at the workers' progress while waiting for them."""
+PRELOADED = ["sb_dqn.actors.processes", *RECORDING_MODULES]
+"""Modules that the server loads once for all workers, which share its memory."""
 
 
 class Failure(NamedTuple):
@@ -175,7 +179,7 @@ def start_context() -> Any:
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["sb_dqn.actors.processes"])
+    context.set_forkserver_preload(PRELOADED)
     return context
 
 
@@ -225,6 +229,7 @@ def run_worker(
     number: int,
 ) -> None:
     """Makes a worker and does what the messages say, until the pipe is closed."""
+    gc.freeze()  # a collection would write to the memory of all modules, which the workers share until one of them does
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the learner, which ends its workers
     end_with_parent()
     torch.set_num_threads(1)

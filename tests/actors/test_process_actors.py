@@ -22,7 +22,7 @@ from sb_dqn.envs import make_atari_env
 from sb_dqn.errors import CheckpointError, ConfigurationError, EnvironmentFault
 from tests.actors.games import Ledger, Masked, check_rows
 from tests.continuing import differences
-from tests.full import a_few
+from tests.full import FULL, a_few
 from tests.tiny import Tiny
 
 SMALL: dict[str, Any] = {
@@ -275,6 +275,29 @@ def test_no_process_outlives_the_learner(end: str, tmp_path: Path) -> None:
     while any(Path(f"/proc/{pid}").exists() for pid in pids) and time.monotonic() < until:
         time.sleep(0.05)
     assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
+
+
+MEMORY = """
+from pathlib import Path
+from sb_dqn import DQN
+from tests.actors.games import Ledger
+
+model = DQN("MlpPolicy", Ledger, actors="process:2", learning_starts=20, exploration_fraction=0.01, device="cpu").learn(300)
+for process in model.collector.workers._processes.values():
+    lines = Path(f"/proc/{process.pid}/smaps_rollup").read_text().splitlines()
+    print(sum(int(line.split()[1]) for line in lines if line.startswith("Private")) // 1024)
+"""
+
+
+@FULL
+@pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="no file that tells private memory")
+def test_processes_share_the_memory_of_torch() -> None:
+    """Also after their first greedy action, for which the network is recorded; it was 134 MiB for each."""
+    done = subprocess.run([sys.executable, "-c", MEMORY], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    private = [int(line) for line in done.stdout.split()]
+    assert len(private) == 2
+    assert max(private) < 70
 
 
 # -- arguments
