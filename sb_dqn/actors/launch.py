@@ -8,9 +8,9 @@ from typing import Any
 import cloudpickle
 
 from sb_dqn.accelerate import are_small, choose_mode
-from sb_dqn.actors.alternating import LaneGroups
 from sb_dqn.actors.chunks import ChunkLayout
 from sb_dqn.actors.collector import Acting, RemoteLanes, WorkerCollector, remote_lanes
+from sb_dqn.actors.lane_groups import LaneGroups
 from sb_dqn.actors.processes import WorkerProcesses
 from sb_dqn.actors.ray_actors import RayWorkers
 from sb_dqn.actors.settings import OverlappedActors, ProcessActors, RayActors

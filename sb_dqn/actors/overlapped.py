@@ -1,20 +1,24 @@
-"""Collector whose environments step in a thread while the learner learns from the rows before."""
+"""Collector whose environments step in threads while the learner learns from the rows before."""
 
 from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
 from queue import SimpleQueue
 from typing import Any, ClassVar
 
+import numpy.typing as npt
+
+from sb_dqn.actors.lane_groups import among_all_lanes
 from sb_dqn.core.collector import KIND, Collector
-from sb_dqn.core.resume import tick_state
+from sb_dqn.core.resume import tick_of, tick_state
+from sb_dqn.envs.streams.base import Stream
 from sb_dqn.envs.vector.env_state import NoEnvState
-from sb_dqn.errors import EnvironmentFault
-from sb_dqn.types import Rows
+from sb_dqn.errors import CheckpointError, EnvironmentFault
+from sb_dqn.types import ActionArray, Rows
 
 GRACE = 5.0
 """Seconds that a step under way may take at the exit of the process."""
@@ -27,75 +31,149 @@ KEPT_INFOS = ("is_success",)
 class OverlappedCollector(Collector):
     """Selects the actions of a tick, lets the environment step in a thread, and yields that tick meanwhile.
 
-    So the updates of tick t run while tick t + 1 is made, by actions selected before these updates. Everything else is as
-    with the plain collector: the order of all events is fixed, and a run is a function of its seed.
+    So the updates of tick t run while tick t + 1 is made, by actions selected before these updates. With several groups of
+    lanes a tick holds the lanes of one group, in turn: while its actions are selected, the other groups step. The order of all
+    events is fixed, and a run is a function of its seed.
 
     Environments gain from it that wait or release Python's lock: worker processes, C++ environments, networks, sleep.
+
+    Args:
+        stream: what the lanes are; with one group its stream.
+        groups: all lanes, or parts of them.
+        env_seed: seed of the first reset; None: the environments' own.
     """
 
     kind: ClassVar[str | None] = "overlapped"
-    _thread: StepThread | None = None
-    _step: Future[Rows] | None = None
+
+    def __init__(self, stream: Any, groups: Sequence[LaneGroup], env_seed: int | None) -> None:
+        super().__init__(stream, groups[0].choose, env_seed)
+        self.groups = groups
+        self._turn = 0
 
     def rows(self, first: Rows | None = None) -> Iterator[Rows]:
-        """Yields one tick after another, while the next one is under way.
+        """Yields one tick after another.
 
         Args:
-            first: a tick that was under way when a checkpoint was written; None resets the environment.
+            first: not None after `restore`: continues there; None resets all lanes.
         """
         if first is None:
-            self._forget()
-            first = self.begin()
-        rows = first
-        if self._thread is None:
-            self._thread = StepThread()
+            seed, self.env_seed, self._turn = self.env_seed, None, 0
+            for group in self.groups:
+                group.begin(None if seed is None else seed + group.lanes.start)
         while True:
-            action = self.choose(rows)
-            extras = self.extras()
-            self._step = self._thread.submit(partial(self.stream.step, action))
-            self._extras = extras
-            self.latest = rows
-            yield rows
-            rows = self.settle()
-            self._step = None
+            group = self.groups[self._turn]
+            rows = group.take()
+            self._turn = (self._turn + 1) % len(self.groups)
+            self.latest = rows if len(self.groups) == 1 else among_all_lanes(rows, group.lanes, self.stream.num_envs)
+            yield self.latest
+
+    def state(self, settled: bool, trust: bool) -> tuple[dict[str, Any] | None, dict[str, Any] | None, str]:
+        if not settled or self.latest is None:
+            return None, None, "the environment stopped in the middle of a step"
+        try:
+            groups = [group.state(trust) for group in self.groups]
+        except (NoEnvState, EnvironmentFault) as why:
+            return None, None, str(why)
+        return {}, {KIND: self.kind, "turn": self._turn, "groups": groups}, ""
+
+    def restore(self, tick: Mapping[str, Any] | None, stream: Mapping[str, Any] | None, trust: bool) -> Rows | None:
+        if tick is None or stream is None:
+            return None
+        self.check_kind(stream)
+        if len(stream["groups"]) != len(self.groups):
+            raise CheckpointError(
+                f"actors must have groups={len(stream['groups'])} as in the full checkpoint, got {len(self.groups)}. Load it with "
+                f"the same actors."
+            )
+        for group, state in zip(self.groups, stream["groups"], strict=True):
+            group.load_state(state, trust)
+        self._turn = int(stream["turn"])
+        rows: Rows | None = self.groups[self._turn].rows
+        return rows
+
+    def close(self) -> None:
+        for group in self.groups:
+            group.forget()
+
+
+class LaneGroup:
+    """Some lanes of a model, and a thread that steps them.
+
+    Args:
+        stream: their environments.
+        lanes: their numbers within the model.
+        choose: from a tick of the group to the `[k, ...]` actions for its open rows.
+        extras: returns the arrays `[k, ...]` that are stored with the latest actions.
+    """
+
+    def __init__(
+        self,
+        stream: Stream,
+        lanes: slice,
+        choose: Callable[[Rows], ActionArray],
+        extras: Callable[[], dict[str, npt.NDArray[Any]]],
+    ) -> None:
+        self.stream = stream
+        self.lanes = lanes
+        self.choose = choose
+        self.extras = extras
+        self.rows: Rows | None = None
+        """The tick that is read next; None while it is under way."""
+        self._extras: dict[str, npt.NDArray[Any]] = {}
+        self._step: Future[Rows] | None = None
+        self._thread: StepThread | None = None
+
+    def begin(self, seed: int | None) -> None:
+        """Resets the environments; a step under way is waited for, and its rows are dropped."""
+        self.forget()
+        self.rows = self.stream.begin(seed)
 
     def settle(self) -> Rows:
-        """Waits for the step under way and returns its rows.
+        """Waits for the step under way, if there is one, and returns the rows to read next.
 
         Raises:
             EnvironmentFault: the environment raised.
         """
-        assert self._step is not None
-        rows = self._step.result()
-        rows.extra = self._extras
+        if self.rows is None:
+            assert self._step is not None
+            rows = self._step.result()
+            rows.extra = self._extras
+            self.rows, self._step = rows, None
+        return self.rows
+
+    def take(self) -> Rows:
+        """Returns the rows to read next; before that, selects the actions that follow them and starts the next step."""
+        rows = self.settle()
+        action = self.choose(rows)
+        self._extras = self.extras()
+        if self._thread is None:
+            self._thread = StepThread()
+        self._step, self.rows = self._thread.submit(partial(self.stream.step, action)), None
         return rows
 
-    def _forget(self) -> None:
-        """Waits for the step of an earlier `learn`, whose rows nobody reads."""
+    def forget(self) -> None:
+        """Waits for the step under way and drops it."""
         if self._step is not None:
             self._step.exception()
-            self._step = None
+        self._step = self.rows = None
 
-    def state(self, settled: bool, trust: bool) -> tuple[dict[str, Any] | None, dict[str, Any] | None, str]:
-        if not settled or self._step is None:
-            return None, None, "the environment stopped in the middle of a step"
-        try:
-            rows = self.settle()
-            stream = self.stream.state_dict(trust)
-        except (NoEnvState, EnvironmentFault) as why:
-            return None, None, str(why)
+    def state(self, trust: bool) -> dict[str, Any]:
+        """Returns rows and environments between two steps.
+
+        Raises:
+            NoEnvState: the environments have no state of their own.
+            EnvironmentFault: the environment raised.
+        """
+        rows = self.settle()
         infos = [{key: info[key] for key in KEPT_INFOS if key in info} for info in rows.make_infos()]
-        return tick_state(rows), {KIND: self.kind, "infos": infos, **stream}, ""
+        return {"tick": tick_state(rows), "infos": infos, "stream": self.stream.state_dict(trust)}
 
-    def restore(self, tick: Mapping[str, Any] | None, stream: Mapping[str, Any] | None, trust: bool) -> Rows | None:
-        rows = super().restore(tick, stream, trust)
-        if rows is not None and stream is not None:
-            infos = list(stream["infos"])
-            rows.make_infos = lambda: [dict(info) for info in infos]
-        return rows
-
-    def close(self) -> None:
-        self._forget()
+    def load_state(self, state: Mapping[str, Any], trust: bool) -> None:
+        """Restores a `state`."""
+        self.stream.load_state_dict(state["stream"], trust)
+        rows, infos = tick_of(state["tick"], self.stream), list(state["infos"])
+        rows.make_infos = lambda: [dict(info) for info in infos]
+        self.rows = rows
 
 
 class StepThread:

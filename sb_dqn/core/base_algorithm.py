@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from operator import attrgetter
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, ClassVar
@@ -16,7 +17,7 @@ import torch
 from typing_extensions import Self
 
 from sb_dqn.accelerate import Mode, are_small, choose_mode, keep_freed_memory, limit_threads
-from sb_dqn.actors.overlapped import OverlappedCollector
+from sb_dqn.actors.overlapped import LaneGroup, OverlappedCollector
 from sb_dqn.actors.settings import OVERLAPPED
 from sb_dqn.callbacks.compose import as_callback
 from sb_dqn.callbacks.normalizers import find_normalizer
@@ -327,8 +328,12 @@ class BaseAlgorithm(ABC):
     def _make_collector(self, stream: Stream, choose: Callable[[Rows], ActionArray], selector: ActionSelector) -> None:
         self.stream = stream
         self.selector = selector
-        kind = OverlappedCollector if self._actors == OVERLAPPED else Collector
-        self.collector = kind(stream, choose, self._env_seed, lambda: selector.extras)
+        extras = partial(getattr, selector, "extras")
+        if self._actors == OVERLAPPED:
+            lanes = LaneGroup(stream, slice(0, stream.num_envs), choose, extras)
+            self.collector = OverlappedCollector(stream, [lanes], self._env_seed)
+        else:
+            self.collector = Collector(stream, choose, self._env_seed, extras)
 
     @property
     def _env_seed(self) -> int | None:

@@ -11,9 +11,10 @@ from typing import Any, cast
 import torch
 
 from sb_dqn.accelerate import Mode, accelerate
-from sb_dqn.actors.alternating import AlternatingCollector, LaneGroup, LaneGroups
 from sb_dqn.actors.collector import Acting, RemoteLanes
+from sb_dqn.actors.lane_groups import LaneGroups
 from sb_dqn.actors.launch import worker_collector
+from sb_dqn.actors.overlapped import LaneGroup, OverlappedCollector
 from sb_dqn.buffers import FrameStack, ReplayBuffer
 from sb_dqn.checkpoint import SegmentedRows
 from sb_dqn.core import model_file
@@ -91,7 +92,7 @@ class OffPolicyAlgorithm(BaseAlgorithm):
         lanes = stream.num_envs
         self.normalizer.set_lanes(lanes)
         if isinstance(stream, LaneGroups):
-            self._make_alternating_collector(stream)
+            self._make_group_collector(stream)
         elif isinstance(stream, RemoteLanes):
             self._make_worker_collector(stream)
         else:
@@ -130,7 +131,7 @@ class OffPolicyAlgorithm(BaseAlgorithm):
             self.replay_config.stores_q_values,
         )
 
-    def _make_alternating_collector(self, stream: Any) -> None:
+    def _make_group_collector(self, stream: Any) -> None:
         self.stream = stream
         if self.collector is not None:
             self.collector.close()
@@ -149,7 +150,7 @@ class OffPolicyAlgorithm(BaseAlgorithm):
                 self._group_parts[f"frames of group {number}"] = frames.ring
             if selector.recurrent_state is not None:
                 self._group_parts[f"memory of group {number}"] = selector.recurrent_state
-        self.collector = AlternatingCollector(stream, groups, self._env_seed)
+        self.collector = OverlappedCollector(stream, groups, self._env_seed)
 
     def _choose_for_group(self, selector: Any, frames: FrameStack | None, rows: Rows) -> ActionArray:
         state = self._acting().exploration

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from sb_dqn import DQN, SAC
-from sb_dqn.actors.overlapped import OverlappedCollector
+from sb_dqn.actors.overlapped import LaneGroup, OverlappedCollector
 from sb_dqn.callbacks import BaseCallback
 from sb_dqn.errors import EnvironmentFault
 from sb_dqn.types import Rows
@@ -36,7 +36,7 @@ def test_actions_are_chosen_before_a_tick_is_given_out() -> None:
         chosen.append(rows)
         return np.asarray(toy_policy(rows))
 
-    ticks = OverlappedCollector(stream, choose, 3).rows()
+    ticks = OverlappedCollector(stream, [LaneGroup(stream, slice(0, 2), choose, dict)], 3).rows()
     first = next(ticks)
     assert first.action is None
     assert chosen == [first]

@@ -12,7 +12,8 @@ import pytest
 
 from sb_dqn import DQN, R2D2, SAC
 from sb_dqn.actors import OverlappedActors, as_actors
-from sb_dqn.actors.alternating import AlternatingCollector, LaneGroup, among_all_lanes
+from sb_dqn.actors.lane_groups import among_all_lanes
+from sb_dqn.actors.overlapped import LaneGroup, OverlappedCollector
 from sb_dqn.cli.train.make_env import open_training_env
 from sb_dqn.envs import make_atari_env
 from sb_dqn.errors import CheckpointError, ConfigurationError, EnvironmentFault
@@ -56,7 +57,7 @@ def test_a_group_is_chosen_for_while_the_other_steps() -> None:
 
         return LaneGroup(stream, slice(2 * number, 2 * number + 2), choose, dict)
 
-    ticks = AlternatingCollector(Watched(), [group(0), group(1)], 3).rows()
+    ticks = OverlappedCollector(Watched(), [group(0), group(1)], 3).rows()
     first, second, third = next(ticks), next(ticks), next(ticks)
     assert events == ["choose 0", "choose 1", "choose 0"]
     assert [rows.slots[-1].valid.tolist() for rows in (first, second)] == [
