@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
 
+from sb_dqn.buffers.hindsight import Hindsight
 from sb_dqn.buffers.prioritized_sampler import Prioritized
 from sb_dqn.buffers.sequences import Sequences
 from sb_dqn.checks import check_bool, check_choice, check_float, check_int, check_path, check_switch
@@ -108,6 +109,8 @@ class DQN(OffPolicyAlgorithm):
         actors: who steps the environments: None, the learner itself in turn; "overlapped", a thread while the learner learns;
             `OverlappedActors(groups, lanes=k)`, groups of k lanes in turn, or its short form "overlapped:2x4";
             `ProcessActors(n, lanes=k)`, n processes of k lanes each, or its short form "process:8x2".
+        hindsight: hindsight experience replay for tasks whose observations have the keys "achieved_goal" and "desired_goal"
+            (arXiv 1707.01495): True, or a dict of `n_sampled_goal`, `goal_selection_strategy`.
         return_model: head and loss, for subclasses; None: the expected return, by `loss`.
 
     Raises:
@@ -162,6 +165,7 @@ class DQN(OffPolicyAlgorithm):
         buffer_device: str | None = None,
         buffer_path: str | None = None,
         actors: Any = None,
+        hindsight: bool | Mapping[str, Any] = False,
         *,
         return_model: ReturnModel | None = None,
     ) -> None:
@@ -189,8 +193,7 @@ class DQN(OffPolicyAlgorithm):
         bootstrap = Bootstrap(check_bool("double_q", double_q), check_switch("munchausen", munchausen, Munchausen))
         network = QNetworkConfig(model.distribution, check_bool("dueling", dueling), noise)
         policy_config = QPolicyConfig(policy, policy_kwargs, network)
-        if exploration is None:
-            exploration = "none" if noise else "epsilon"
+        chosen = exploration if exploration is not None else "none" if noise else "epsilon"
         epsilon = epsilon_schedule(exploration_initial_eps, exploration_final_eps, exploration_fraction)
         replay = ReplayConfig(
             buffer_size=check_int("buffer_size", buffer_size, 1),
@@ -201,6 +204,7 @@ class DQN(OffPolicyAlgorithm):
             gamma=check_float("gamma", gamma, 0.0, 1.0),
             schedule=update_schedule(train_freq, gradient_steps, learning_starts, self.spread_updates),
             prioritized=check_switch("prioritized_replay", prioritized_replay, Prioritized),
+            hindsight=check_switch("hindsight", hindsight, Hindsight),
             sequences=policy_config.sequences(sequences),
             rescale_eps=model.rescale_eps,
             td_priority=model.feeds_td_errors,
@@ -218,5 +222,5 @@ class DQN(OffPolicyAlgorithm):
                 check_float("tau", tau, 0.0, 1.0, above=True),
                 check_int("target_update_interval", target_update_interval, 1),
             ),
-            exploration=as_exploration(exploration, epsilon, evaluation_eps),
+            exploration=as_exploration(chosen, epsilon, evaluation_eps),
         )

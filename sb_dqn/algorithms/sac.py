@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from sb_dqn.buffers.hindsight import Hindsight
 from sb_dqn.buffers.prioritized_sampler import Prioritized
 from sb_dqn.checks import check_float, check_path, check_switch
 from sb_dqn.core.construction import PolicyConfig, TrainingConfig, buffer_device_of
@@ -62,6 +63,8 @@ class SAC(OffPolicyAlgorithm):
         actors: who steps the environments: None, the learner itself in turn; "overlapped", a thread while the learner learns;
             `OverlappedActors(groups, lanes=k)`, groups of k lanes in turn, or its short form "overlapped:2x4";
             `ProcessActors(n, lanes=k)`, n processes of k lanes each, or its short form "process:8x2".
+        hindsight: hindsight experience replay for tasks whose observations have the keys "achieved_goal" and "desired_goal"
+            (arXiv 1707.01495): True, or a dict of `n_sampled_goal`, `goal_selection_strategy`.
 
     Raises:
         ConfigurationError: an argument is out of range or has the wrong type, or a keyword is unknown.
@@ -101,6 +104,7 @@ class SAC(OffPolicyAlgorithm):
         buffer_device: str | None = None,
         buffer_path: str | None = None,
         actors: Any = None,
+        hindsight: bool | Mapping[str, Any] = False,
     ) -> None:
         training = TrainingConfig(
             learning_rate=learning_rate,
@@ -127,6 +131,7 @@ class SAC(OffPolicyAlgorithm):
             gamma=gamma,
             schedule=update_schedule(train_freq, gradient_steps, learning_starts),
             prioritized=check_switch("prioritized_replay", prioritized_replay, Prioritized),
+            hindsight=check_switch("hindsight", hindsight, Hindsight),
         )
 
         def make_objective(blueprint: Blueprint) -> SoftActorCritic:

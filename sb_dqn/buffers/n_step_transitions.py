@@ -59,7 +59,7 @@ class TransitionView:
             return_ = self.scale(ring.reward.index_select(0, end))
             discount = ring.terminal.index_select(0, end).logical_not() * self.gamma
         else:
-            return_, steps = self._accumulate(cells[:, k:])
+            return_, steps = self.accumulate(cells[:, k:], self.scale(ring.reward.take(cells[:, k:])))
             end = cells.gather(1, steps + (k - 1))[:, 0]
             discount = self._powers.take(steps[:, 0]) * ring.terminal.index_select(0, end).logical_not()
         obs, next_obs = self._observations(cells, now, end, steps)
@@ -67,10 +67,14 @@ class TransitionView:
         mask, next_mask = (None if ring.mask is None else ring.mask.index_select(0, at) for at in (now, end))
         return Batch(obs, action, return_, discount, next_obs, weight, torch.stack([lane, row]), mask, next_mask)
 
-    def _accumulate(self, ahead: Tensor) -> tuple[Tensor, Tensor]:
-        """Computes n-step returns `[N]` float32 and step counts m `[N, 1]` int64 from the `[N, n]` cells of rows r + 1 .. r + n."""
-        ring = self.ring
-        reward, before = self.scale(ring.reward.take(ahead)), ahead[:, :-1]
+    def accumulate(self, ahead: Tensor, reward: Tensor) -> tuple[Tensor, Tensor]:
+        """Computes n-step returns `[N]` float32 and step counts m `[N, 1]` int64.
+
+        Args:
+            ahead: `[N, n]` cells of rows r + 1 .. r + n.
+            reward: `[N, n]` their rewards, scaled; those after the end of an episode are not used.
+        """
+        ring, before = self.ring, ahead[:, :-1]
         stop = ring.terminal.take(before) | ring.last.take(before)
         going = stop.logical_not().cumprod(1)  # [N, n - 1]: steps 2 .. n, 1 where no episode ended before
         later = (reward[:, 1:] * self._powers[1:-1] * going).sum(1)
@@ -92,7 +96,7 @@ class TransitionView:
         """
         ring = self.ring
         ahead = ring.cells(lane[:, None], row[:, None] + torch.arange(1, self.n_steps + 1, device=row.device))
-        return_, steps = self._accumulate(ahead)
+        return_, steps = self.accumulate(ahead, self.scale(ring.reward.take(ahead)))
         end = ahead.gather(1, steps - 1)[:, 0]
         discount = self._powers.take(steps[:, 0]) * ring.terminal.take(end).logical_not()
         best, taken = ring.columns["q_best"][end], ring.columns["q_taken"][ring.cells(lane, row)]  # [N] or [N, D]

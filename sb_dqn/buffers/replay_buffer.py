@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import repeat
@@ -12,6 +13,7 @@ from torch import Tensor
 
 from sb_dqn.accelerate import replay_with_numpy
 from sb_dqn.buffers.frame_stack import observations_at
+from sb_dqn.buffers.hindsight import GoalRelabeler
 from sb_dqn.buffers.n_step_transitions import TransitionView
 from sb_dqn.buffers.ring import Ring
 from sb_dqn.buffers.sequences import SequenceView
@@ -81,15 +83,22 @@ class ReplayBuffer:
         sampler: selects rows; uniform or prioritized.
         view: reads transitions or sequences at these rows.
         schedule: number of updates per env step.
+        relabeler: replaces goals of the transitions; None: they keep theirs.
     """
 
     def __init__(
-        self, ring: Ring, sampler: Sampler, view: TransitionView | SequenceView, schedule: UpdateSchedule
+        self,
+        ring: Ring,
+        sampler: Sampler,
+        view: TransitionView | SequenceView,
+        schedule: UpdateSchedule,
+        relabeler: GoalRelabeler | None = None,
     ) -> None:
         self.ring = ring
         self.sampler = sampler
         self.view = view
         self.schedule = schedule
+        self.relabeler = relabeler
         self._lanes = torch.arange(ring.num_lanes, device=ring.device)
         self._fewest: Callable[[int], int] | None = None
         self._generator = torch.Generator().manual_seed(0)  # only for `sample`
@@ -215,6 +224,8 @@ class ReplayBuffer:
         """Updates bounds and priorities on the host; called once before a burst of updates, after the arrivals."""
         self.ring.refresh_bounds()
         self.sampler.refresh()
+        if self.relabeler is not None:
+            self.relabeler.episodes.refresh()
 
     def sample(self, batch_size: int | None = None, generator: torch.Generator | None = None) -> Batch:
         """Samples a batch for inspection or for a loss of your own. Training is not affected, whenever this is called.
@@ -258,24 +269,48 @@ class ReplayBuffer:
             )
         with self.sampler.preserve_state():
             self.refresh()
-            lane, row, weight = self.sampler.draw(size, self._generator if generator is None else generator)
-        return self.view.gather(lane, row, weight)
+            source = self._generator if generator is None else generator
+            batch = self.view.gather(*self.sampler.draw(size, source))
+        if self.relabeler is None:
+            return batch
+        shape = (self.relabeler.noise_rows, size)
+        return self.relabeler.relabel(
+            batch, torch.rand(shape, dtype=torch.float64, generator=source, device=source.device).cpu()
+        )
+
+    @property
+    def noise_shape(self) -> tuple[int, ...]:
+        """Shape of the uniform numbers for one batch: those of the sampler, after rows for the goals where these are replaced."""
+        shape = self.sampler.noise_shape
+        if self.relabeler is None:
+            return shape
+        return (self.relabeler.noise_rows + math.prod(shape[:-1]), shape[-1])
 
     def sample_from_noise(self, noise: Tensor) -> Batch:
-        """Returns a batch for given random numbers, after `refresh`; pure tensor operations that can be traced.
+        """Returns a batch for given random numbers, after `refresh`; pure tensor operations that can be traced, unless goals are
+        replaced.
 
         Args:
-            noise: `sampler.noise_shape`, uniform in [0, 1), float64.
+            noise: `noise_shape`, uniform in [0, 1), float64.
         """
+        return self._relabeled(self._stored(noise), noise)
+
+    def _stored(self, noise: Tensor) -> Batch:
+        """Returns the batch with the goals of its episodes."""
+        if self.relabeler is not None:
+            noise = noise[self.relabeler.noise_rows :].view(self.sampler.noise_shape)
         return self.view.gather(*self.sampler.locate(noise))
+
+    def _relabeled(self, batch: Batch, noise: Tensor) -> Batch:
+        return batch if self.relabeler is None else self.relabeler.relabel(batch, noise[: self.relabeler.noise_rows])
 
     def record_sampling(self, noise: Tensor) -> Callable[[Tensor], Batch]:
         """Returns `sample_from_noise` for numbers of this shape, its many small operations replayed by NumPy on the CPU."""
         if not self.ring.host_visible:
             return self.sample_from_noise
-        form = self.sample_from_noise(noise).with_tensors(repeat(noise[:0]))  # holds no frames
-        run = replay_with_numpy(lambda noise: self.sample_from_noise(noise).tensors(), (noise,))
-        return lambda noise: form.with_tensors(run(noise))
+        form = self._stored(noise).with_tensors(repeat(noise[:0]))  # holds no frames
+        run = replay_with_numpy(lambda noise: self._stored(noise).tensors(), (noise,))
+        return lambda noise: self._relabeled(form.with_tensors(run(noise)), noise)
 
     def feedback(self, batch: Batch, priority: Tensor) -> None:
         """Sets new priorities `[N]` of the samples of a batch."""
@@ -313,6 +348,8 @@ class ReplayBuffer:
             )
         for part, prefix in ((self.ring, "ring/"), (self.sampler, "sampler/")):
             part.load_state_dict({name[len(prefix) :]: state[name] for name in state if name.startswith(prefix)})
+        if self.relabeler is not None:
+            self.relabeler.episodes.reset()
         self._env_steps = env_steps
         self._pending = pending
         self._steps_since = steps_since

@@ -199,7 +199,7 @@ class OffPolicyAlgorithm(BaseAlgorithm):
     def _describe(self, stream: Stream, replay: ReplayBuffer) -> None:
         """Prints once what a user may not expect."""
         print(f"{type(self).__name__} on {self.device}: {replay.ring.describe()}")
-        if self.sends_batches:
+        if self.sends_batches and replay.ring.device != self.device:
             print(
                 f"the replay buffer is in the memory of the host: each batch is copied to {self.device}, which is slower. Remove "
                 f"buffer_device if the rows fit on the device."
@@ -242,9 +242,10 @@ class OffPolicyAlgorithm(BaseAlgorithm):
 
     @property
     def sends_batches(self) -> bool:
-        """True if samples are drawn in the memory of the host and sent to the networks' device, in one copy for each batch."""
+        """True if samples are drawn outside of the recorded update and sent to it, in one copy for each batch: from the memory of the
+        host to another device, or where the environment computes rewards for other goals."""
         ring = self.replay.ring
-        return ring.host_visible and ring.device != self.device
+        return self.replay.relabeler is not None or (ring.host_visible and ring.device != self.device)
 
     def before_updates(self) -> None:
         self.normalizer.commit()
@@ -301,7 +302,7 @@ class OffPolicyAlgorithm(BaseAlgorithm):
     def _record(self, form: tuple[Mode, list[bool]]) -> None:
         mode, _ = form
         device = self.replay.ring.device
-        self._noise = torch.zeros(self.replay.sampler.noise_shape, dtype=torch.float64, device=device)
+        self._noise = torch.zeros(self.replay.noise_shape, dtype=torch.float64, device=device)
         # a recording of the whole gradient step contains the sampling
         apart = mode == "eager" or self.sends_batches
         self._sample = self.replay.record_sampling(self._noise) if apart else self.replay.sample_from_noise

@@ -10,10 +10,14 @@ import numpy as np
 import torch
 
 from sb_dqn.buffers import ReplayBuffer, Ring, SequenceView, TransitionView, UniformSampler, UpdateSchedule
+from sb_dqn.buffers.hindsight import GoalRelabeler, Hindsight
 from sb_dqn.buffers.prioritized_sampler import Prioritized, PrioritizedSampler
 from sb_dqn.buffers.ring_layout import ColumnSpec, StartRule
 from sb_dqn.buffers.sequences import Sequences
+from sb_dqn.buffers.uniform_sampler import Sampler
 from sb_dqn.checks import check_choice, check_float, check_int
+from sb_dqn.core.goal_rewards import goal_rewards
+from sb_dqn.devices import is_host_visible
 from sb_dqn.envs.streams.open import Stream
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.normalize import Normalizer
@@ -36,6 +40,7 @@ class ReplayConfig:
         sequences: sample sequences instead of transitions; None: transitions.
         rescale_eps: epsilon of value rescaling, for the priorities of new sequences; None: no rescaling.
         td_priority: True if the objective's priorities are absolute TD errors.
+        hindsight: replace goals by achieved ones; None: goals stay.
 
     Raises:
         ConfigurationError: a value is out of its range.
@@ -52,12 +57,14 @@ class ReplayConfig:
     sequences: Sequences | None = None
     rescale_eps: float | None = None
     td_priority: bool = True
+    hindsight: Hindsight | None = None
 
     def __post_init__(self) -> None:
         check_int("buffer_size", self.buffer_size, 1)
         check_int("batch_size", self.batch_size, 1)
         check_int("n_steps", self.n_steps, 1)
         check_float("gamma", self.gamma, 0.0, 1.0)
+        self._check_hindsight()
         if self.stores_q_values and (self.sequences is not None or not self.td_priority):
             kind = (
                 "sequences, which have input_priorities" if self.sequences is not None else "priorities in other units"
@@ -68,6 +75,25 @@ class ReplayConfig:
         if self.sequences is not None:
             object.__setattr__(
                 self, "sequences", replace(self.sequences, input_priorities=self._input_priorities(self.sequences))
+            )
+
+    def _check_hindsight(self) -> None:
+        if self.hindsight is None:
+            return
+        if self.sequences is not None:
+            raise ConfigurationError(
+                f"hindsight must be unset with a recurrent policy, got {self.hindsight}: it replaces the goals of single transitions. "
+                f"Remove it, or use MultiInputPolicy."
+            )
+        if self.stores_q_values:
+            raise ConfigurationError(
+                "prioritized_replay['initial'] must be 'max' or a number with hindsight, got 'td_error', an error for the goal of the "
+                "episode. Use 'max'."
+            )
+        if self.buffer_device is not None and not is_host_visible(self.buffer_device):
+            raise ConfigurationError(
+                f"buffer_device must be 'cpu' or unset with hindsight, whose rewards NumPy computes, got {self.buffer_device}. "
+                f"Remove it."
             )
 
     def _input_priorities(self, chosen: Sequences) -> bool:
@@ -111,7 +137,7 @@ class ReplayConfig:
             flatten_space(stream.observation_space),
             frame_stack=frame_stack,
             n_steps=self.n_steps,
-            device=device if self.buffer_device is None else self.buffer_device,
+            device=self._device_of_rows(device),
             path=Path(self.buffer_path) if self.buffer_path else None,
             num_actions=stream.action_shape.num_actions,
             action_axes=branches,
@@ -121,11 +147,21 @@ class ReplayConfig:
         if chosen is not None:
             return self._of_sequences(ring, chosen, normalizer)
         view = TransitionView(ring, self.gamma, normalizer.rewards)
+        sampler: Sampler
         if self.prioritized is None:
-            return ReplayBuffer(ring, UniformSampler(ring, self.batch_size), view, self.schedule)
-        priorities = view.input_priorities if self.stores_q_values else None
-        sampler = PrioritizedSampler(ring, self.batch_size, self.prioritized, priorities)
-        return ReplayBuffer(ring, sampler, view, self.schedule)
+            sampler = UniformSampler(ring, self.batch_size)
+        else:
+            priorities = view.input_priorities if self.stores_q_values else None
+            sampler = PrioritizedSampler(ring, self.batch_size, self.prioritized, priorities)
+        relabeler = None
+        if self.hindsight is not None:
+            relabeler = GoalRelabeler(view, self.hindsight, goal_rewards(stream))
+        return ReplayBuffer(ring, sampler, view, self.schedule, relabeler)
+
+    def _device_of_rows(self, device: torch.device) -> torch.device:
+        if self.hindsight is not None:
+            return torch.device("cpu")
+        return device if self.buffer_device is None else self.buffer_device
 
     def _of_sequences(self, ring: Ring, chosen: Sequences, normalizer: Normalizer) -> ReplayBuffer:
         view = SequenceView(ring, chosen, self.gamma, normalizer.rewards)

@@ -22,9 +22,8 @@ UNUSED_KEYWORDS = {
 """Constructor keywords without a meaning here, with the reason."""
 
 HER = (
-    "hindsight experience replay (goal relabelling) is not part of this library. DQN and SAC learn from a Dict of "
-    "observation and goals as it is, with MultiInputPolicy",
-    "Leave it out, or keep Stable-Baselines3 where relabelling is needed",
+    "hindsight experience replay is a setting of every replay buffer",
+    "Use hindsight=dict(n_sampled_goal=4, goal_selection_strategy='future')",
 )
 """Reason and fix for the arguments of hindsight experience replay."""
 HER_KEYWORDS = {"n_sampled_goal", "goal_selection_strategy", "copy_info_dict"}

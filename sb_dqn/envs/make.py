@@ -50,7 +50,8 @@ def spec_of(env_id: str) -> Any:
     module, _, name = env_id.rpartition(":")
     if name not in gymnasium.registry and not module:
         if name.startswith("sb_dqn/"):
-            importlib.import_module("sb_dqn.envs.memory_tasks")  # registers its ids when imported
+            for module_of_tasks in ("memory_tasks", "goal_tasks"):  # register their ids when imported
+                importlib.import_module(f"sb_dqn.envs.{module_of_tasks}")
         register_minatar(name)
         importlib.import_module("ale_py")  # registers its ids when imported
     try:

@@ -20,6 +20,7 @@ from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.preprocessing import is_image_space
 from stable_baselines3.common.utils import ConstantSchedule, FloatSchedule, LinearSchedule
 from stable_baselines3.common.vec_env import VecEnv
+from stable_baselines3.her import GoalSelectionStrategy, HerReplayBuffer
 
 from sb_dqn.core.sb3_compat import HER, UNUSED_KEYWORDS, wants_her
 from sb_dqn.envs.streams.open import Stream
@@ -100,7 +101,7 @@ def native_settings(name: str, arguments: Mapping[str, Any], num_envs: int) -> d
     Raises:
         ConfigurationError: a value that this library cannot follow; the message has the reason.
     """
-    settings = {key: native_schedule(value) for key, value in arguments.items()}
+    settings = native_hindsight({key: native_schedule(value) for key, value in arguments.items()})
     for key, allowed in NO_EFFECT.items():
         if key in settings:
             _refuse_unless(name, key, settings.pop(key), allowed)
@@ -113,6 +114,28 @@ def native_settings(name: str, arguments: Mapping[str, Any], num_envs: int) -> d
     if "train_freq" in settings:
         settings["train_freq"] = _train_freq(settings["train_freq"], num_envs)
     return settings
+
+
+def native_hindsight(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Returns keyword arguments with `hindsight` in place of Stable-Baselines3's `HerReplayBuffer` and its keywords.
+
+    Raises:
+        ConfigurationError: `copy_info_dict` is True: infos are not stored.
+    """
+    if arguments.get("replay_buffer_class") is not HerReplayBuffer:
+        return arguments
+    kwargs = dict(arguments.pop("replay_buffer_kwargs", None) or {})
+    del arguments["replay_buffer_class"]
+    if kwargs.pop("copy_info_dict", False):
+        raise ConfigurationError(
+            "copy_info_dict must be False, got True: infos are not stored, and compute_reward gets empty ones. Put what it reads into "
+            "the observation."
+        )
+    kwargs.pop("handle_timeout_termination", None)
+    strategy = kwargs.get("goal_selection_strategy")
+    if isinstance(strategy, GoalSelectionStrategy):
+        kwargs["goal_selection_strategy"] = strategy.name.lower()
+    return {**arguments, "hindsight": kwargs or True}
 
 
 def native_schedule(value: Any) -> Any:

@@ -62,6 +62,7 @@ TABLE: dict[str, list[Any]] = {
     "buffer_device": ["gpu", 3.5, []],
     "buffer_path": [3, True, ["file"]],
     "actors": ["threads", 3, "process:2@auto", {"lanes": 2}, {"processes": 2, "lane": 1}],
+    "hindsight": ["future", 1, None, {"n_sampled_goal": 0}, {"goal_selection_strategy": "past"}, {"n": 4}],
 }  # fmt: skip
 
 
@@ -132,7 +133,7 @@ def test_unknown_keywords(algorithm: type[DQN], name: str, message: str) -> None
         raise caught.value
 
 
-def test_her_is_answered_with_what_is_missing_and_other_buffers_are_not() -> None:
+def test_buffer_classes_are_answered_with_what_replaces_them() -> None:
     buffers = pytest.importorskip("stable_baselines3.common.buffers")
     her = pytest.importorskip("stable_baselines3").HerReplayBuffer
 
@@ -143,7 +144,7 @@ def test_her_is_answered_with_what_is_missing_and_other_buffers_are_not() -> Non
     given.append({"replay_buffer_kwargs": {"n_sampled_goal": 4, "goal_selection_strategy": "future"}})
     for keywords in given:
         with pytest.raises(
-            ConfigurationError, match="goal relabelling.* is not part of this library.*MultiInputPolicy"
+            ConfigurationError, match=r"hindsight experience replay is a setting.*Use hindsight=dict\(n_sampled_goal=4"
         ):
             quick(**keywords)
     for value in (buffers.ReplayBuffer, buffers.DictReplayBuffer, "NStepReplayBuffer", None):

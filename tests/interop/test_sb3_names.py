@@ -134,8 +134,7 @@ ACCEPTED: list[tuple[str, dict[str, Any]]] = [
 ]
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("PPO", {"use_sde": True}, "use_sde must be False for PPO, got True: state-dependent exploration is not built"),
-    ("DQN", {"replay_buffer_class": room.HerReplayBuffer}, "hindsight experience replay"),
-    ("DQN", {"replay_buffer_kwargs": {"n_sampled_goal": 4}}, "hindsight experience replay"),
+    ("DQN", {"replay_buffer_kwargs": {"n_sampled_goal": 4}}, "hindsight experience replay is a setting"),
     ("DQN", {"_init_setup_model": False}, "_init_setup_model must be True for DQN, got False: a model is always whole"),
     ("PPO", {"rollout_buffer_kwargs": {"a": 1}}, "rollout_buffer_kwargs must be None for PPO"),
     ("PPO", {"policy_kwargs": {"use_sde": True}}, r"policy_kwargs\['use_sde'\] must be False for PPO"),
