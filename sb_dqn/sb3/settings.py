@@ -117,19 +117,16 @@ def native_settings(name: str, arguments: Mapping[str, Any], num_envs: int) -> d
 
 
 def native_hindsight(arguments: dict[str, Any]) -> dict[str, Any]:
-    """Returns keyword arguments with `hindsight` in place of Stable-Baselines3's `HerReplayBuffer` and its keywords.
-
-    Raises:
-        ConfigurationError: `copy_info_dict` is True: infos are not stored.
-    """
+    """Returns keyword arguments with `hindsight` in place of Stable-Baselines3's `HerReplayBuffer` and its keywords."""
     if arguments.get("replay_buffer_class") is not HerReplayBuffer:
         return arguments
     kwargs = dict(arguments.pop("replay_buffer_kwargs", None) or {})
     del arguments["replay_buffer_class"]
     if kwargs.pop("copy_info_dict", False):
-        raise ConfigurationError(
-            "copy_info_dict must be False, got True: infos are not stored, and compute_reward gets empty ones. Put what it reads into "
-            "the observation."
+        warnings.warn(
+            "copy_info_dict=True has no effect: infos are not stored, and compute_reward gets empty ones. Put what it reads into the "
+            "observation.",
+            stacklevel=user_stacklevel(),
         )
     kwargs.pop("handle_timeout_termination", None)
     strategy = kwargs.get("goal_selection_strategy")

@@ -42,6 +42,8 @@ class SubprocVecEnv(theirs.SubprocVecEnv):
     _started = False
 
     def __init__(self, env_fns: list[Callable[[], Any]], start_method: str | None = None) -> None:
+        self.env_fns = env_fns
+        """Make one more environment, for rewards of other goals in hindsight."""
         self.worker_reports = WorkerReports()
         with self._explaining(""):
             factories: list[Any] = self.worker_reports.around(env_fns)

@@ -157,6 +157,22 @@ def test_refused_keywords(cls: str, keywords: dict[str, Any], message: str) -> N
         cartpole(cls, **keywords)
 
 
+def test_their_hindsight_is_ours() -> None:
+    bits: Any = import_module("sb_dqn.sb3.common.envs").BitFlippingEnv
+    final = import_module("sb_dqn.sb3.her.goal_selection_strategy").GoalSelectionStrategy.FINAL
+    common: dict[str, Any] = {
+        "replay_buffer_class": room.HerReplayBuffer, "buffer_size": 400, "learning_starts": 20, "seed": 0, "device": "cpu",
+    }  # fmt: skip
+    settings = {"n_sampled_goal": 2, "goal_selection_strategy": final, "copy_info_dict": True}
+    with pytest.warns(UserWarning, match="copy_info_dict=True has no effect"):
+        model = room.DQN("MultiInputPolicy", bits(4), replay_buffer_kwargs=settings, **common).learn(60)
+    assert model.arguments["hindsight"] == {"n_sampled_goal": 2, "goal_selection_strategy": "final"}
+    assert room.SAC("MultiInputPolicy", bits(4, continuous=True), **common).learn(60).num_timesteps == 60
+    env = make_vec_env(bits, 2, vec_env_cls=room.SubprocVecEnv, env_kwargs={"n_bits": 4})
+    assert room.DQN("MultiInputPolicy", env, **common).learn(64).num_timesteps == 64
+    env.close()
+
+
 def test_refused_values_of_sac_and_policies() -> None:
     noise = import_module("sb_dqn.sb3.common.noise").NormalActionNoise(np.zeros(1), np.ones(1))
     with pytest.raises(
