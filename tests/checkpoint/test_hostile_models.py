@@ -159,6 +159,12 @@ def test_actions_out_of_range_are_refused(good: bytes) -> None:
         ring.load_state_dict(state)
 
 
+def test_an_unknown_zip_version_is_a_damaged_directory(good: bytes) -> None:
+    entry = good.rindex(b"PK\x01\x02")  # the last one of the directory; its seventh byte is the version that is needed
+    with pytest.raises(CheckpointError, match="zip directory cannot be read .zip file version 23.0"):
+        load(good[: entry + 6] + bytes([230]) + good[entry + 7 :])
+
+
 def test_random_changes_raise_clear_errors(good: bytes) -> None:
     """Runs a hundred mutations of scripts/benchmarks/fuzz_reader.py, which runs for minutes."""
     rng, refused = np.random.default_rng(0), 0

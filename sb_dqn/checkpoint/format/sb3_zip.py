@@ -9,6 +9,7 @@ import io
 import json
 import os
 import pickletools
+import struct
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,6 +31,8 @@ CONSTANTS = {
 """Operations of a pickle that push a number or a text."""
 EXPANSION = 1_100
 """Largest ratio of a member to its compressed form; that of zeros is 1,030."""
+UNREADABLE = (OSError, zipfile.BadZipFile, ValueError, RuntimeError, OverflowError, struct.error)
+"""Errors of `zipfile` for files that are no zip, or damaged ones."""
 
 
 class SB3Zip(NamedTuple):
@@ -48,7 +51,7 @@ class SB3Zip(NamedTuple):
 
 def is_sb3_zip(path: Any) -> bool:
     """Returns True for a file with the members of a model of Stable-Baselines3."""
-    with contextlib.suppress(OSError, zipfile.BadZipFile, ValueError), _opened(path) as archive:
+    with contextlib.suppress(*UNREADABLE), _opened(path) as archive:
         return MARK in archive.namelist() or set(archive.namelist()) >= MEMBERS
     return False
 
