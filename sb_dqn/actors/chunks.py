@@ -102,6 +102,15 @@ def _aligned(size: int) -> int:
     return -(-size // ALIGNMENT) * ALIGNMENT
 
 
+class TickCells(NamedTuple):
+    """Views of the arrays of one tick of a worker's lanes, `[k, ...]`."""
+
+    slots: list[dict[str, npt.NDArray[Any]]]
+    action: npt.NDArray[Any]
+    stepped: npt.NDArray[Any]
+    departed: npt.NDArray[Any]
+
+
 class Chunks:
     """The arrays of chunks, in shared or other memory.
 
@@ -114,22 +123,36 @@ class Chunks:
         self.layout = layout
         self.arrays = layout.views(memory)
         self._obs = {key: self.arrays[f"obs/{key}"] for key in layout.leaves}
+        self._cells: dict[
+            tuple[int, ...], TickCells
+        ] = {}  # of `write`: finding views takes longer than writing to them
 
     def write(self, place: int, tick: int, lanes: slice, rows: Rows) -> None:
         """Writes a tick of a worker's lanes."""
-        arrays = self.arrays
-        arrays["valid"][place, tick, :, lanes] = False
-        for number, slot in enumerate(rows.slots, SLOTS - len(rows.slots)):
-            at = place, tick, number, lanes
-            for key, column in self._obs.items():
-                column[at] = slot.obs[key]
-            for name in ("reward", "score", "terminal", "last", "valid"):
-                arrays[name][at] = getattr(slot, name)
+        key = place, tick, lanes.start, lanes.stop
+        if key not in self._cells:
+            self._cells[key] = self._make_cells(place, tick, lanes)
+        cells = self._cells[key]
+        for unused in cells.slots[: SLOTS - len(rows.slots)]:
+            unused["valid"][...] = False
+        for arrays, slot in zip(cells.slots[SLOTS - len(rows.slots) :], rows.slots, strict=True):
+            for name, observation in slot.obs.items():
+                arrays[f"obs/{name}"][...] = observation
+            arrays["reward"][...] = slot.reward
+            arrays["score"][...] = slot.score
+            arrays["terminal"][...] = slot.terminal
+            arrays["last"][...] = slot.last
+            arrays["valid"][...] = slot.valid
             if slot.mask is not None:
-                arrays["mask"][at] = slot.mask
-        arrays["departed"][place, tick, lanes] = rows.action is not None
-        arrays["action"][place, tick, lanes] = 0 if rows.action is None else rows.action
-        arrays["stepped"][place, tick, lanes] = rows.stepped
+                arrays["mask"][...] = slot.mask
+        cells.departed[...] = rows.action is not None
+        cells.action[...] = 0 if rows.action is None else rows.action
+        cells.stepped[...] = rows.stepped
+
+    def _make_cells(self, place: int, tick: int, lanes: slice) -> TickCells:
+        of_slots = {name: array[place, tick] for name, array in self.arrays.items() if name not in OF_TICKS}
+        slots = [{name: array[number, lanes] for name, array in of_slots.items()} for number in range(SLOTS)]
+        return TickCells(slots, *[self.arrays[name][place, tick, lanes] for name in OF_TICKS])
 
     def take(self, place: int, lanes: slice) -> dict[str, npt.NDArray[Any]]:
         """Returns copies of the arrays of one worker's chunk: `[T, (2,) k, ...]` by name."""

@@ -135,6 +135,18 @@ class Weights:
         buffers = [buffer for buffer in online.buffers() if buffer.is_floating_point()]
         self._tensors = [*online.parameters(), *buffers, *normalizer.acting_tensors()]
         self.size = sum(tensor.numel() for tensor in self._tensors)
+        self._flat: npt.NDArray[np.float32] | None = None
+
+    def move_to_one_array(self) -> None:
+        """Moves the tensors into one array, which `read` copies to at once; nothing happens if not all are float32."""
+        if any(tensor.dtype != torch.float32 for tensor in self._tensors):
+            return
+        flat = np.zeros(self.size, np.float32)
+        self.write(flat)
+        sizes = [tensor.numel() for tensor in self._tensors]
+        for tensor, part in zip(self._tensors, torch.split(torch.from_numpy(flat), sizes), strict=True):
+            tensor.data = part.view_as(tensor)
+        self._flat = flat
 
     @torch.no_grad()
     def write(self, array: npt.NDArray[np.float32]) -> None:
@@ -145,6 +157,9 @@ class Weights:
     @torch.no_grad()
     def read(self, array: npt.NDArray[np.float32]) -> None:
         """Copies an array into the tensors."""
+        if self._flat is not None:
+            self._flat[...] = array
+            return
         sizes = [tensor.numel() for tensor in self._tensors]
         for tensor, part in zip(self._tensors, torch.split(torch.from_numpy(array), sizes), strict=True):
             tensor.copy_(part.view_as(tensor))
@@ -168,6 +183,7 @@ class Worker:
         self.normalizer = config.normalization.build(config.blueprint, CPU)
         online, _ = policy.networks
         self.weights = Weights(online, self.normalizer)
+        self.weights.move_to_one_array()  # before the networks are recorded with their memory
         self._spectral = spectral_weights(online)
         self._noise = torch.Generator(CPU)
         self._rng = np.random.default_rng(0)

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import torch
 
 from sb_dqn.accelerate import Mode, accelerate, choose_mode
+from sb_dqn.accelerate.numpy_backend.replay import NumpyReplay
 from sb_dqn.devices import PackedArrays, fetch, is_host_visible
 from sb_dqn.nn.layers.noise import Noise
 from sb_dqn.nn.layers.norms import SpectralWeights
@@ -67,6 +68,7 @@ class NetworkRunner:
         self._noise: Noise | None = None
         self._noise_keyword: dict[str, Noise | None] = {}
         self._recorded: Any = None
+        self._on_arrays: Callable[..., Any] | None = None  # a recording that NumPy replays, without tensors
         self._is_host_visible = is_host_visible(self.device)
         self._packed: PackedArrays | None = None
 
@@ -76,14 +78,19 @@ class NetworkRunner:
         """Returns the outputs of a function of several outputs."""
         if not self._is_host_visible:
             return tuple(fetch(self._run(obs, mask, *inputs)))
-        # a list: a generator expression is slower, which shows when acting in one lane
-        return tuple([output.cpu().numpy() for output in self._run(obs, mask, *inputs)])
+        outputs = self._run(obs, mask, *inputs)
+        # lists: a generator expression is slower, which shows when acting in one lane
+        if self._on_arrays is not None:
+            return tuple([np.asarray(output) for output in outputs])
+        return tuple([output.cpu().numpy() for output in outputs])
 
     def single(self, obs: Observation, mask: BoolArray | None, *inputs: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Returns the output of a function of one output."""
-        return self._run(obs, mask, *inputs).cpu().numpy()  # type: ignore[no-any-return]  # of one tensor
+        output = self._run(obs, mask, *inputs)
+        return np.asarray(output) if self._on_arrays is not None else output.cpu().numpy()
 
     def _run(self, obs: Observation, mask: BoolArray | None, *inputs: npt.NDArray[Any]) -> Any:
+        """Returns the outputs as arrays where NumPy replays the recording, else as tensors."""
         arrays = [obs[key] for key in self.keys]
         arrays += inputs
         if mask is not None:
@@ -102,7 +109,7 @@ class NetworkRunner:
             return self._evaluate(*[torch.from_numpy(np.ascontiguousarray(array)) for array in arrays])
         for buffer, array in zip(self._buffers, arrays, strict=True):
             buffer[...] = array
-        return self._recorded(*self._tensors)
+        return self._recorded(*self._tensors) if self._on_arrays is None else self._on_arrays(*self._buffers)
 
     def _sent(self, arrays: Sequence[Any]) -> list[torch.Tensor]:
         """Returns arrays as tensors on the device, sent in one copy; tensors that are there already stay as they are."""
@@ -131,6 +138,7 @@ class NetworkRunner:
             self._recorded = accelerate(evaluate, tuple(self._tensors), self.mode)
             if self._recorded is evaluate:  # it could not be recorded
                 self.mode = "eager"
+            self._on_arrays = self._recorded.on_arrays if isinstance(self._recorded, NumpyReplay) else None
         self._count = len(arrays[0])
 
     @torch.no_grad()

@@ -16,7 +16,7 @@ from torch import Tensor
 import sb_dqn
 from sb_dqn.accelerate import accelerate, backends, onednn_linear, replay_with_numpy, torchscript
 from sb_dqn.accelerate.numpy_backend.operations import IN_PLACE, OPERATIONS
-from sb_dqn.accelerate.numpy_backend.replay import MAX_PRODUCT, numpy_replay
+from sb_dqn.accelerate.numpy_backend.replay import MAX_PRODUCT, NumpyReplay, numpy_replay
 from sb_dqn.accelerate.numpy_backend.views import FACTORIES, FILLS, THREADED_BYTES, VIEW_FACTORIES, VIEWS
 from tests.full import a_few
 
@@ -501,3 +501,5 @@ def test_tensors_may_move_in_memory() -> None:
     held += 10
     assert run is not function
     assert run(torch.ones(3)).tolist() == [23.0, 25.0, 27.0]
+    assert isinstance(run, NumpyReplay)
+    assert run.on_arrays(np.ones(3, np.float32)).tolist() == [23.0, 25.0, 27.0]

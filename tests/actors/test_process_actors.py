@@ -9,14 +9,17 @@ import sys
 import time
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import gymnasium
 import numpy as np
 import pytest
+import torch
 
 from sb_dqn import DQN, PPO, R2D2, SAC, NoisyDQN
 from sb_dqn.actors import ProcessActors
+from sb_dqn.actors.worker import Weights
 from sb_dqn.callbacks import BaseCallback
 from sb_dqn.envs import make_atari_env
 from sb_dqn.errors import CheckpointError, ConfigurationError, EnvironmentFault
@@ -275,6 +278,23 @@ def test_no_process_outlives_the_learner(end: str, tmp_path: Path) -> None:
     while any(Path(f"/proc/{pid}").exists() for pid in pids) and time.monotonic() < until:
         time.sleep(0.05)
     assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_weights_are_read_into_the_tensors_of_the_networks(dtype: torch.dtype) -> None:
+    net: Any = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4)).to(dtype).eval()
+    normalizer: Any = SimpleNamespace(acting_tensors=lambda: [torch.ones(2)])
+    weights, x = Weights(net, normalizer), torch.ones(5, 3, dtype=dtype)
+    expected = net(x)
+    weights.move_to_one_array()
+    torch.testing.assert_close(net(x), expected)
+    new = np.arange(weights.size).astype(np.float32)
+    weights.read(new)
+    assert net[0].weight.flatten().tolist() == pytest.approx(new[:12].tolist())
+    assert net[1].running_mean.tolist() == pytest.approx(new[24:28].tolist())
+    copy = np.zeros(weights.size, np.float32)
+    weights.write(copy)
+    assert (copy == new).all()
 
 
 MEMORY = """

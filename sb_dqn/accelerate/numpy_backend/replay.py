@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 from torch.fx import Graph, GraphModule, Node, map_arg
@@ -29,8 +30,38 @@ MAX_ELEMENTS = 2**15
 """Elements of a result in a graph with large products; above, torch is faster for the other operations as well."""
 
 
-def numpy_replay(traced: GraphModule, example: tuple[Tensor, ...]) -> Callable[..., Any] | None:
-    """Returns a function that replays a graph on the memory of its tensors; None if NumPy does not support it.
+class NumpyReplay:
+    """Replays a graph on the memory of its tensors.
+
+    Args:
+        traced: graph of operations on the CPU; it is not modified.
+        translated: the same with NumPy's operations.
+    """
+
+    def __init__(self, traced: GraphModule, translated: GraphModule) -> None:
+        self._traced = traced
+        self._forward = _function(translated)
+        self._addresses = _addresses(traced)
+
+    def __call__(self, *inputs: Tensor) -> Any:
+        """Returns the results for tensors, as tensors."""
+        result = self.on_arrays(*[tensor.numpy() for tensor in inputs])
+        if isinstance(result, tuple):
+            return tuple([torch.from_numpy(np.asarray(array)) for array in result])
+        return torch.from_numpy(np.asarray(result))
+
+    @np.errstate(all="ignore")  # torch does not warn of a division by 0 either
+    def on_arrays(self, *inputs: npt.NDArray[Any]) -> Any:
+        """Returns the results for arrays, as arrays or NumPy scalars."""
+        for tensor, address in self._addresses:
+            if tensor.data_ptr() != address:
+                self._forward, self._addresses = _function(_translated(self._traced)), _addresses(self._traced)
+                break
+        return self._forward(*inputs)
+
+
+def numpy_replay(traced: GraphModule, example: tuple[Tensor, ...]) -> NumpyReplay | None:
+    """Returns a function that replays a graph with NumPy; None if NumPy does not support it.
 
     Args:
         traced: graph of operations on the CPU; it is not modified.
@@ -47,21 +78,7 @@ def numpy_replay(traced: GraphModule, example: tuple[Tensor, ...]) -> Callable[.
             _check(module, [tensor.numpy() for tensor in example])
     except (_ResultDiffers, TypeError, ValueError, KeyError, IndexError, AttributeError):
         return None  # the NumPy version does not support an argument
-    forward, addresses = _function(module), _addresses(traced)
-
-    @np.errstate(all="ignore")  # torch does not warn of a division by 0 either
-    def run(*inputs: Tensor) -> Any:
-        nonlocal forward, addresses
-        for tensor, address in addresses:
-            if tensor.data_ptr() != address:
-                forward, addresses = _function(_translated(traced)), _addresses(traced)
-                break
-        result = forward(*[tensor.numpy() for tensor in inputs])
-        if isinstance(result, tuple):
-            return tuple([torch.from_numpy(np.asarray(array)) for array in result])
-        return torch.from_numpy(np.asarray(result))
-
-    return run
+    return NumpyReplay(traced, module)
 
 
 def _function(translated: GraphModule) -> Callable[..., Any]:
