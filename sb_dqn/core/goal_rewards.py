@@ -38,9 +38,10 @@ def _an_environment(stream: Any) -> gymnasium.Env[Any, Any]:
     if isinstance(stream, LaneGroups):
         return _an_environment(stream.streams[0])
     if isinstance(stream, RemoteLanes):
-        env = stream.env[:1] if isinstance(stream.env, (list, tuple)) else stream.env
-        return _an_environment(open_lanes(env, 1, stream.options.action_mask))
-    vector = getattr(stream.env, "unwrapped", stream.env)
+        factory = stream.env[:1] if isinstance(stream.env, (list, tuple)) else stream.env
+        return _an_environment(open_lanes(factory, 1, stream.options.action_mask))
+    env: Any = getattr(stream, "env", None)  # a loaded model may have none
+    vector: Any = getattr(env, "unwrapped", env)
     if getattr(vector, "envs", None):  # all lanes in this process
         lane: gymnasium.Env[Any, Any] = vector.envs[0]
         return lane

@@ -22,6 +22,7 @@ from sb_dqn.core.action_selection import ActionSelector, Observe, QActionSelecto
 from sb_dqn.core.base_algorithm import BaseAlgorithm
 from sb_dqn.core.collector import Collector
 from sb_dqn.core.construction import PolicyConfig, TrainingConfig
+from sb_dqn.core.goal_rewards import goal_rewards
 from sb_dqn.core.replay_config import ReplayConfig, TargetConfig
 from sb_dqn.core.resume import ResumeState
 from sb_dqn.devices import PackedArrays
@@ -111,6 +112,8 @@ class OffPolicyAlgorithm(BaseAlgorithm):
                 )
             if self.verbose and self.rank == 0:
                 self._describe(stream, self.replay)
+        elif self.replay.relabeler is not None:
+            self.replay.relabeler.reward = goal_rewards(stream)
 
     def _make_worker_collector(self, stream: Any) -> None:
         self.stream = stream

@@ -169,6 +169,19 @@ def test_returns_of_several_steps_are_those_of_a_loop() -> None:
         assert float(batch.return_[index]) == pytest.approx(expected, rel=1e-5)
 
 
+def test_another_environment_brings_its_own_rewards() -> None:
+    class Doubled(Trail):
+        def compute_reward(self, achieved: Any, desired: Any, infos: Any) -> Any:
+            return 2 * super().compute_reward(achieved, desired, infos)
+
+    model = learned(lanes=1)
+    model.set_env(Doubled())
+    model.learn(20, reset_num_timesteps=False)
+    _, after, goal, reward, _, _ = goals_of(model, draws=5)
+    new = goal[:, 0] >= 0
+    assert (reward[new] == 2 * (100 * after[new, 1] - goal[new, 1])).all()
+
+
 def test_everything_else_of_a_transition_stays() -> None:
     model = learned()
     plain = model.replay.view.gather(*model.replay.sampler.draw(64, torch.Generator().manual_seed(0)))
