@@ -14,7 +14,7 @@ import torch
 from torch.fx import GraphModule
 
 RECORDING_MODULES = ("torch._dynamo", "torch.fx.experimental.proxy_tensor")
-"""Modules that the first recording imports, which takes a second and 70 MiB."""
+"""Modules that the first recording imports, which is slow and takes memory."""
 
 
 @contextmanager

@@ -123,9 +123,8 @@ class Chunks:
         self.layout = layout
         self.arrays = layout.views(memory)
         self._obs = {key: self.arrays[f"obs/{key}"] for key in layout.leaves}
-        self._cells: dict[
-            tuple[int, ...], TickCells
-        ] = {}  # of `write`: finding views takes longer than writing to them
+        # views that `write` has made: making them takes longer than writing to them
+        self._cells: dict[tuple[int, ...], TickCells] = {}
 
     def write(self, place: int, tick: int, lanes: slice, rows: Rows) -> None:
         """Writes a tick of a worker's lanes."""
