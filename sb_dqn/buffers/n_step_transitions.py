@@ -99,11 +99,13 @@ class TransitionView:
         return_, steps = self.accumulate(ahead, self.scale(ring.reward.take(ahead)))
         end = ahead.gather(1, steps - 1)[:, 0]
         discount = self._powers.take(steps[:, 0]) * ring.terminal.take(end).logical_not()
-        best, taken = ring.columns["q_best"][end], ring.columns["q_taken"][ring.cells(lane, row)]  # [N] or [N, D]
-        shape = (-1, *(1,) * (best.dim() - 1))
-        error = (taken - (return_.view(shape) + discount.view(shape) * best)).abs()
-        unknown = ring.last.take(end) & (best.reshape(len(row), -1) == 0).all(1) & (discount > 0)
-        return torch.where(unknown, torch.nan, error.reshape(len(row), -1).mean(1))
+        best, taken = (  # [N, D], D = 1 without branches
+            ring.columns[name][at].unsqueeze(-1).flatten(1)
+            for name, at in (("q_best", end), ("q_taken", ring.cells(lane, row)))
+        )
+        error = (taken - (return_[:, None] + discount[:, None] * best)).abs()
+        unknown = ring.last.take(end) & (best == 0).all(1) & (discount > 0)
+        return torch.where(unknown, torch.nan, error.mean(1))
 
     def _observations(
         self, cells: Tensor, now: Tensor, end: Tensor, steps: Tensor | None

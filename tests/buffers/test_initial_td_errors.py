@@ -65,6 +65,21 @@ def test_new_rows_have_the_priorities_of_their_own_td_errors(n_steps: int) -> No
     assert ended > 3
 
 
+def test_refreshing_when_only_last_rows_are_new_changes_nothing() -> None:
+    """With an update per step, the only new row of a refresh may be the `last` one of an episode, which never starts."""
+    model: Any = DQN(
+        "MlpPolicy",
+        Ledger,
+        prioritized_replay={"initial": "td_error"},
+        train_freq=1,
+        n_steps=3,
+        learning_starts=8,
+        **SMALL,
+    ).learn(60)
+    assert model.replay.ring.last.sum() > 5
+    assert model.replay.sampler.check_valid() == (True, "valid")
+
+
 def test_where_the_units_differ_it_is_refused() -> None:
     settings = {"initial": "td_error"}
     with pytest.raises(ConfigurationError, match="must be 'max' or a number with priorities in other units"):
