@@ -26,8 +26,8 @@ from sb_dqn.cli.compare import plot
 from sb_dqn.cli.compare.command import _make_setup, _stop_message
 from sb_dqn.cli.compare.folder import Setup, read_comparison
 from sb_dqn.cli.compare.jobs import Failure, Job, lock_comparison, run_jobs
-from sb_dqn.cli.compare.statistics import Estimate
 from sb_dqn.cli.main import commands, main
+from sb_dqn.cli.statistics import Estimate
 from sb_dqn.cli.train.result_file import FinalEvaluation, read_result, write_result
 from sb_dqn.cli.train.result_file import Result as RunResult
 from tests.cli.fork_server import ForkServer
@@ -97,6 +97,28 @@ def test_finished_runs_are_not_repeated_and_algorithms_can_be_added(compared: tu
     assert {path: path.stat().st_mtime_ns for path in before} == before
     table = (out / "comparison.md").read_text()
     assert [line.split()[1] for line in table.splitlines()[2:5]] == ["DQN", "DoubleDQN", "NStepDQN"]
+
+
+def test_table_does_not_depend_on_other_packages(
+    compared: tuple[Path, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The interval of 0, 1 and 11 is drawn by NumPy, although there is a package `rliable` here that cannot be imported."""
+    out = Path(shutil.copytree(compared[0], tmp_path / "out"))
+    for seed, score in enumerate([0.0, 1.0, 11.0]):
+        if seed:
+            shutil.copytree(run_of(out, "DQN"), run_of(out, "DQN", seed))
+        write_result(run_of(out, "DQN", seed), RunResult(400, 9.0, (score,)))
+    content = read_comparison(out)
+    (out / "comparison.yaml").write_text(yaml.safe_dump({**content, "seeds": {"DQN": 3, "DoubleDQN": 0}}))
+    (tmp_path / "rliable").mkdir()
+    for name in ("__init__", "library", "metrics"):
+        (tmp_path / "rliable" / f"{name}.py").write_text("raise TypeError('of another package')")
+    for name in [name for name in sys.modules if name.partition(".")[0] == "rliable"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.syspath_prepend(tmp_path)
+    done = call("compare", out)
+    assert done.exit_code == 0, done.output
+    assert "| DQN | 4.0 ± 6.1 | 4.0 [0.0, 11.0] | 3 | 400 | 9 s |" in (out / "comparison.md").read_text()
 
 
 def test_folder_is_drawn_again_without_training(compared: tuple[Path, str], tmp_path: Path) -> None:

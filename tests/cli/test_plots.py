@@ -1,10 +1,9 @@
-"""`sb-dqn plot` of many runs: statistics by hand and against rliable, normalization, the runs that it refuses, and pictures."""
+"""`sb-dqn plot` of many runs: normalization, the runs that it refuses, and pictures."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -14,133 +13,19 @@ import yaml
 from click.testing import CliRunner, Result
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from hypothesis.extra.numpy import arrays
 
 from sb_dqn.cli.main import commands, main
-from sb_dqn.cli.plots.aggregate import (
-    Band,
-    aggregate_iqm,
-    iqm_curve,
-    performance_profile,
-    probability_of_improvement,
-)
 from sb_dqn.cli.plots.figures import STYLES, draw_curves, draw_profiles, number_text, spread, styled
 from sb_dqn.cli.plots.kinds import Request, draw
 from sb_dqn.cli.plots.normalization import ATARI_ID, human_scores, make_normalization
 from sb_dqn.cli.plots.runs import find_runs, parse_target
 from sb_dqn.cli.plots.watch import Drawn, is_active, watch
+from sb_dqn.cli.statistics import Band
 from sb_dqn.cli.train.folder_lock import lock_folder
 from sb_dqn.cli.train.result_file import Result as RunResult
 from sb_dqn.cli.train.result_file import write_result
 from sb_dqn.errors import ConfigurationError
 from tests.full import a_few
-
-installed = pytest.mark.skipif(find_spec("rliable") is None, reason="needs the extra compare")
-SCORES = np.array([[0.0, 10.0], [1.0, 20.0], [2.0, 30.0], [9.0, 100.0]])
-"""Four runs on two environments."""
-
-
-def test_iqm_is_over_all_runs_and_environments() -> None:
-    """The middle half of 0 1 2 9 10 20 30 100 is 2 9 10 20."""
-    assert aggregate_iqm(SCORES).value == pytest.approx(10.25)
-    decoys = {"mean": SCORES.mean(), "median": np.median(SCORES), "of the environments": np.mean([1.5, 25.0])}
-    assert decoys == {"mean": 21.5, "median": 9.5, "of the environments": 13.25}
-
-
-def test_probability_of_improvement_by_hand() -> None:
-    """First environment: 5 of 6 pairs are won. Second: 1 is won and 2 are ties, which count one half, so 2 of 6."""
-    first = np.array([[3.0, 1.0], [1.5, 2.0], [4.0, 1.0]])
-    second = np.array([[1.0, 1.0], [2.0, 4.0]])
-    estimate = probability_of_improvement(first, second)
-    assert estimate.value == pytest.approx((5 / 6 + 2 / 6) / 2)
-    assert probability_of_improvement(second, first).value == pytest.approx(1 - estimate.value)
-    without_ties = (first[:, None] > second).mean()
-    assert without_ties == pytest.approx(0.5)
-
-
-def test_profile_counts_runs_above_a_threshold() -> None:
-    band = performance_profile(SCORES, np.array([-1.0, 0.0, 9.0, 15.0, 100.0]))
-    np.testing.assert_allclose(band.value, [1, 7 / 8, 4 / 8, 3 / 8, 0])  # "at least" would give 1, 5/8, 3/8 and 1/8
-    assert band.low is not None
-    assert band.high is not None
-    assert (band.low[[0, 4]].tolist(), band.high[[0, 4]].tolist()) == ([1, 0], [1, 0])
-
-
-def test_curve_is_the_iqm_at_each_point() -> None:
-    curves = np.stack([SCORES, SCORES[::-1] * 2, np.full((4, 2), 7.0)], axis=-1)
-    band = iqm_curve(curves)
-    np.testing.assert_allclose(band.value, [10.25, 20.5, 7])
-    assert band.low is not None
-    assert band.high is not None
-    assert (band.low[2], band.high[2]) == (7, 7)
-    assert band.low[0] < 10.25 < band.high[0]
-
-
-@pytest.mark.parametrize("runs", [1, 2])
-def test_one_run_has_no_interval(runs: int) -> None:
-    scores = SCORES[:runs]
-    assert (aggregate_iqm(scores).interval is None) is (runs == 1)
-    assert (performance_profile(scores, np.zeros(1)).low is None) is (runs == 1)
-    assert (iqm_curve(scores[..., None]).low is None) is (runs == 1)
-    assert (probability_of_improvement(scores, SCORES).interval is None) is (runs == 1)
-
-
-def test_interval_resamples_each_environment_by_itself() -> None:
-    """Runs that are constant on each environment have no spread; exchanging scores between environments would give one."""
-    estimate = aggregate_iqm(np.array([[1.0, 5.0, 9.0]] * 4))
-    assert estimate.interval == (estimate.value, estimate.value) == (5, 5)
-
-
-@installed
-@pytest.mark.parametrize(("runs", "tasks"), [(3, 1), (5, 4), (8, 3)])
-def test_values_equal_those_of_rliable(runs: int, tasks: int) -> None:
-    from rliable import library, metrics
-
-    rng = np.random.default_rng(runs)
-    first, second = rng.normal(size=(runs, tasks)).round(1), rng.normal(0.3, size=(runs + 1, tasks)).round(1)
-    thresholds = np.linspace(-2, 2, 9)
-    assert aggregate_iqm(first).value == pytest.approx(metrics.aggregate_iqm(first))
-    expected = metrics.probability_of_improvement(first, second)
-    assert probability_of_improvement(first, second).value == pytest.approx(expected)
-    np.testing.assert_allclose(
-        performance_profile(first, thresholds).value, library.score_distributions(first, thresholds)
-    )
-
-
-@installed
-def test_intervals_are_close_to_those_of_rliable() -> None:
-    """rliable draws from NumPy's global generator, so its bounds vary by about 0.01."""
-    from rliable import library
-
-    rng = np.random.default_rng(1)
-    first, second = rng.normal(size=(6, 4)), rng.normal(-0.5, size=(5, 4))
-    thresholds = np.array([-0.5, 0.0, 1.0])
-
-    def above(scores: Any) -> Any:
-        return (scores[..., None] > thresholds).mean(axis=(0, 1))
-
-    def wins(x: Any, y: Any) -> Any:
-        return np.array([(x[:, None] > y).mean()])
-
-    _, profile = library.get_interval_estimates({"it": first}, above, reps=2000)
-    band = performance_profile(first, thresholds)
-    assert band.low is not None
-    assert band.high is not None
-    np.testing.assert_allclose(np.stack([band.low, band.high]), profile["it"], atol=0.05)
-    _, bounds = library.get_interval_estimates({"it": [first, second]}, wins, reps=2000)
-    interval = probability_of_improvement(first, second).interval
-    assert interval == pytest.approx(bounds["it"][:, 0], abs=0.03)
-    assert interval != pytest.approx((0.0, 1.0), abs=0.2)
-
-
-@settings(max_examples=15, deadline=None)
-@given(arrays(np.float64, (3, 2), elements=st.integers(-5, 5)), arrays(np.float64, (4, 2), elements=st.integers(-5, 5)))
-def test_probabilities_of_both_directions_add_up_to_one(first: Any, second: Any) -> None:
-    forth, back = probability_of_improvement(first, second), probability_of_improvement(second, first)
-    assert forth.value + back.value == pytest.approx(1)
-    assert forth.interval is not None
-    assert forth.interval[0] - 1e-9 <= forth.interval[1]
-    assert probability_of_improvement(first * 3 + 1, second * 3 + 1) == forth  # the scale does not matter
 
 
 @settings(max_examples=200, deadline=None)

@@ -215,12 +215,6 @@ def test_run_that_has_only_begun(tmp_path: Path) -> None:
     assert "No episode and no evaluation has ended yet." in page_of(run / "report.html").text
 
 
-@pytest.fixture(autouse=True)
-def numpy_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Computes intervals with NumPy, which takes seconds less than `rliable` does."""
-    monkeypatch.setattr("sb_dqn.cli.compare.statistics.has_rliable", lambda: False)
-
-
 @pytest.fixture
 def comparison(tmp_path: Path) -> Path:
     """Returns the folder of a comparison: DQN with scores 10, 20 and 60, QRDQN with 100, 200 and one unfinished run."""

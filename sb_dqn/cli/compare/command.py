@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext
 from itertools import combinations
 from pathlib import Path
-from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -113,7 +112,7 @@ def compare(
     sb-dqn compare DQN QRDQN --env LunarLander-v3 -o learning_rate=1e-3 -o QRDQN.n_quantiles=50 --out runs/lunar
     sb-dqn compare runs/lunar
     """
-    from sb_dqn.cli.compare.jobs import available_cores, lock_comparison, run_jobs
+    from sb_dqn.cli.compare.jobs import lock_comparison, run_jobs
     from sb_dqn.cli.compare.time_spent import TimeReport
 
     if env_id is None:
@@ -135,8 +134,6 @@ def compare(
             f"to {out}"
         )
         time_report = TimeReport(missing)
-        if missing and available_cores() > jobs:
-            Thread(target=_import_for_report, daemon=True).start()
         shown = missing if bar_wanted(progress) else []
         try:
             with _live_table(setup, shown) as on_poll:
@@ -294,16 +291,11 @@ def _redraw(targets: tuple[str, ...]) -> None:
     _report(Path(folder), None)
 
 
-def _import_for_report() -> None:
-    """Imports what the report needs while the runs train; errors appear when the report imports it."""
-    with suppress(Exception):
-        import rliable.library  # noqa: F401
-
-
 def _report(out: Path, jobs: int | None, failures: Sequence[Failure] = ()) -> None:
     """Prints and writes the table of the finished runs, and draws the plot."""
     from sb_dqn.cli.compare.plot import draw
-    from sb_dqn.cli.compare.statistics import as_table, caption, estimate_iqm, score_of
+    from sb_dqn.cli.compare.table import as_table, caption, score_of
+    from sb_dqn.cli.statistics import aggregate_iqm
     from sb_dqn.errors import ConfigurationError
 
     content = read_comparison(out)
@@ -323,7 +315,7 @@ def _report(out: Path, jobs: int | None, failures: Sequence[Failure] = ()) -> No
     if not runs:
         raise click.UsageError(f"{out} must have a finished run, got none. Run the comparison again.")
     scores = [score_of(name, folders) for name, folders in runs.items()]
-    estimates = {score.label: estimate_iqm(score.means) for score in scores}
+    estimates = {score.label: aggregate_iqm(score.means[:, None]) for score in scores}
     several_seeds = any(estimate.interval for estimate in estimates.values())
     text = f"{as_table(setup.env_id, scores, list(estimates.values()))}\n\n{caption(jobs, several_seeds)}\n"
     failed = {failure.job.label: f"{failure.job.label} failed: {failure.reason}" for failure in failures}

@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from sb_dqn.cli.compare.statistics import Estimate, Points
-from sb_dqn.cli.plots.aggregate import Band
+from sb_dqn.cli.statistics import Band, Estimate, Points
 from sb_dqn.plotting import new_figure
 
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")

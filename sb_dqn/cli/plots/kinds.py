@@ -8,11 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from sb_dqn.cli.compare.statistics import Estimate, Points
-from sb_dqn.cli.plots.aggregate import aggregate_iqm, iqm_curve, performance_profile, probability_of_improvement
 from sb_dqn.cli.plots.figures import Style, draw_curves, draw_estimates, draw_profiles, number_text
 from sb_dqn.cli.plots.normalization import Normalization, make_normalization
 from sb_dqn.cli.plots.runs import Grid, Run, make_grid
+from sb_dqn.cli.statistics import (
+    Estimate,
+    Points,
+    aggregate_iqm,
+    iqm_curve,
+    performance_profile,
+    probability_of_improvement,
+)
 from sb_dqn.errors import ConfigurationError, nearest
 
 

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from sb_dqn.cli.compare.plot import eval_curves
-from sb_dqn.cli.compare.statistics import mean_band
 from sb_dqn.cli.report.chart import Chart, Points, Series, draw_chart, thinned
 from sb_dqn.cli.report.runs import CLOCK, Group, Run
+from sb_dqn.cli.statistics import mean_band
 from sb_dqn.plotting import running_mean
 
 GRID = 160

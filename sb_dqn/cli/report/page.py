@@ -12,12 +12,13 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
-from sb_dqn.cli.compare.statistics import Estimate, Score, caption, estimate_iqm, interquartile_mean, score_of
+from sb_dqn.cli.compare.table import Score, caption, score_of
 from sb_dqn.cli.report import figures
 from sb_dqn.cli.report.chart import COLORS, Chart
 from sb_dqn.cli.report.film import Film, find_film
 from sb_dqn.cli.report.runs import Group, Run, planned_steps
 from sb_dqn.cli.report.settings import environment_table, settings_table
+from sb_dqn.cli.statistics import Estimate, aggregate_iqm, interquartile_mean
 from sb_dqn.version import __version__
 
 GENERATOR = "sb-dqn report"
@@ -115,7 +116,7 @@ def _section(env_id: str, groups: Sequence[Group]) -> dict[str, Any]:
     ]
     scored = [(number, group) for number, group in enumerate(groups) if group.finished]
     scores = [score_of(group.label, [run.folder for run in group.finished]) for _, group in scored]
-    estimates = [estimate_iqm(score.means) for score in scores]
+    estimates = [aggregate_iqm(score.means[:, None]) for score in scores]
     rows = [
         _score_row(number, score, estimate, _span(scores, estimates))
         for (number, _), score, estimate in zip(scored, scores, estimates, strict=True)

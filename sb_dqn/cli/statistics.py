@@ -1,8 +1,8 @@
-"""Aggregate statistics over runs and environments with stratified bootstrap intervals.
+"""Statistics over runs and environments: interquartile means and stratified bootstrap intervals, in NumPy.
 
-The definitions are those of Agarwal et al. 2021 (arXiv:2108.13264) and their package rliable: scores are `[R, M]` for R runs on
-each of M environments, runs are resampled on each environment separately, and intervals are percentiles. The computation is in
-NumPy with a fixed seed, so that a picture drawn again is the same.
+With few runs a mean alone is unreliable. The definitions are those of Agarwal et al. 2021 (arXiv:2108.13264): scores are `[R, M]`
+for R runs on each of M environments, whole runs are resampled on each environment separately, and intervals are percentiles. Seeds
+are fixed, so that the same runs give the same numbers on every machine. Tests hold them against the authors' package rliable.
 """
 
 from __future__ import annotations
@@ -10,13 +10,24 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
-from sb_dqn.cli.compare.statistics import Estimate, Points, interquartile_mean, percentiles, resample
-
+Points = npt.NDArray[np.float64]
 RESAMPLES = 10_000
 """Bootstrap resamples of a single number."""
 BAND_RESAMPLES = 2_000
 """Bootstrap resamples of a curve or profile, as rliable recommends for profiles."""
+LEVEL = 0.95
+"""Confidence level of the intervals."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Point estimate with its 95 % confidence interval."""
+
+    value: float
+    interval: tuple[float, float] | None
+    """Lower and upper bound; None for a single run."""
 
 
 @dataclass(frozen=True)
@@ -27,6 +38,39 @@ class Band:
     """`[T]`."""
     low: Points | None
     high: Points | None
+
+
+def interquartile_mean(scores: Points, axis: int = -1) -> Points:
+    """Returns the mean without the lowest and the highest quarter of the values, each rounded down.
+
+    Equals `scipy.stats.trim_mean(scores, 0.25, axis)`. For up to three values it is their mean.
+    """
+    ordered = np.sort(scores, axis=axis)
+    count = ordered.shape[axis]
+    mean: Points = np.take(ordered, np.arange(count // 4, count - count // 4), axis=axis).mean(axis=axis)
+    return mean
+
+
+def resample(scores: Points, rng: np.random.Generator, count: int = RESAMPLES) -> Points:
+    """Returns `[count, R, M]` stratified bootstrap samples of `scores` `[R, M]`: R runs per task, drawn with replacement."""
+    runs, tasks = scores.shape
+    chosen = rng.integers(runs, size=(count, runs, tasks))
+    drawn: Points = scores[chosen, np.arange(tasks)]
+    return drawn
+
+
+def percentiles(estimates: Points) -> tuple[Points, Points]:
+    """Returns the bounds, each `[...]`, of the 95 % percentile interval of bootstrap estimates `[count, ...]`."""
+    low, high = np.quantile(estimates, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
+    return low, high
+
+
+def mean_band(curves: Points, rng: np.random.Generator) -> tuple[Points, Points, Points]:
+    """Returns the mean curve of `curves` `[R, V]` and its bootstrap bounds, each `[V]`; whole runs are resampled."""
+    drawn = rng.integers(len(curves), size=(RESAMPLES, len(curves)))
+    counts = np.stack([(drawn == run).sum(axis=1) for run in range(len(curves))], axis=1)  # [count, R]
+    low, high = percentiles(counts @ curves / len(curves))
+    return curves.mean(axis=0), low, high
 
 
 def aggregate_iqm(scores: Points) -> Estimate:
