@@ -74,6 +74,12 @@ def check_float(
     return number
 
 
+def set_fields(config: Any, **checked: Any) -> None:
+    """Sets fields of a dataclass, frozen or not, to what their checks returned; for its `__post_init__`."""
+    for name, value in checked.items():
+        object.__setattr__(config, name, value)
+
+
 def check_output_path(path: Path, kind: str, endings: Iterable[str]) -> None:
     """Checks the ending and the folder of a file to write.
 

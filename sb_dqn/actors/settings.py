@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from sb_dqn.checks import check_choice, check_float, check_int, check_keys
+from sb_dqn.checks import check_choice, check_float, check_int, check_keys, set_fields
 from sb_dqn.errors import ConfigurationError
 
 OVERLAPPED = "overlapped"
@@ -38,8 +38,11 @@ class OverlappedActors:
             raise ConfigurationError(
                 "OverlappedActors's groups must be an integer >= 2, got 1. Use actors='overlapped'."
             )
-        check_int("OverlappedActors's groups", self.groups, 2)
-        check_int("OverlappedActors's lanes", self.lanes, 1)
+        set_fields(
+            self,
+            groups=check_int("OverlappedActors's groups", self.groups, 2),
+            lanes=check_int("OverlappedActors's lanes", self.lanes, 1),
+        )
 
     @property
     def num_envs(self) -> int:
@@ -78,13 +81,17 @@ class ProcessActors:
     step_timeout: float | None = 60.0
 
     def __post_init__(self) -> None:
-        check_int("ProcessActors's processes", self.processes, 1)
-        check_int("ProcessActors's lanes", self.lanes, 1)
-        check_choice("ProcessActors's order", self.order, ("lane", "arrival"))
-        check_int("ProcessActors's ahead", self.ahead, 1)
-        check_int("ProcessActors's chunk", self.chunk, 1)
+        set_fields(
+            self,
+            processes=check_int("ProcessActors's processes", self.processes, 1),
+            lanes=check_int("ProcessActors's lanes", self.lanes, 1),
+            order=check_choice("ProcessActors's order", self.order, ("lane", "arrival")),
+            ahead=check_int("ProcessActors's ahead", self.ahead, 1),
+            chunk=check_int("ProcessActors's chunk", self.chunk, 1),
+        )
         if self.step_timeout is not None:
-            check_float("ProcessActors's step_timeout", self.step_timeout, 0.0, above=True)
+            timeout = check_float("ProcessActors's step_timeout", self.step_timeout, 0.0, above=True)
+            set_fields(self, step_timeout=timeout)
 
     @property
     def num_envs(self) -> int:
@@ -118,7 +125,7 @@ class RayActors(ProcessActors):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_float("RayActors's num_cpus", self.num_cpus, 0.0, above=True)
+        set_fields(self, num_cpus=check_float("RayActors's num_cpus", self.num_cpus, 0.0, above=True))
         address: Any = self.address
         if address is not None and not (isinstance(address, str) and address):
             raise ConfigurationError(

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from sb_dqn.checks import check_bool, check_float, check_int, check_mapping
+from sb_dqn.checks import check_bool, check_float, check_mapping
 from sb_dqn.core import model_file
 from sb_dqn.core.actor_critic_algorithm import ActorCriticAlgorithm
 from sb_dqn.core.construction import TrainingConfig
@@ -101,11 +101,11 @@ class A2C(ActorCriticAlgorithm):
             torch_compile=torch_compile,
         )
         rollout = RolloutConfig(
-            n_steps=check_int("n_steps", n_steps, 1),
+            n_steps=n_steps,
             n_epochs=1,
             batch_size=None,
-            gamma=check_float("gamma", gamma, 0.0, 1.0),
-            lambda_=check_float("gae_lambda", gae_lambda, 0.0, 1.0),
+            gamma=gamma,
+            lambda_=gae_lambda,
         )
         objective = ActorCritic(
             check_float("ent_coef", ent_coef, 0.0),

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from sb_dqn.buffers.hindsight import Hindsight
 from sb_dqn.buffers.prioritized_sampler import Prioritized
 from sb_dqn.buffers.sequences import Sequences
-from sb_dqn.checks import check_bool, check_choice, check_float, check_int, check_path, check_switch
+from sb_dqn.checks import check_bool, check_choice, check_path, check_switch
 from sb_dqn.core.construction import QPolicyConfig, TrainingConfig, buffer_device_of, epsilon_schedule
 from sb_dqn.core.off_policy_algorithm import OffPolicyAlgorithm
 from sb_dqn.core.replay_config import ReplayConfig, TargetConfig, update_schedule
@@ -196,12 +196,12 @@ class DQN(OffPolicyAlgorithm):
         chosen = exploration if exploration is not None else "none" if noise else "epsilon"
         epsilon = epsilon_schedule(exploration_initial_eps, exploration_final_eps, exploration_fraction)
         replay = ReplayConfig(
-            buffer_size=check_int("buffer_size", buffer_size, 1),
+            buffer_size=buffer_size,
             buffer_device=buffer_device_of(buffer_device),
             buffer_path=check_path("buffer_path", buffer_path),
-            batch_size=check_int("batch_size", batch_size, 1),
-            n_steps=check_int("n_steps", n_steps, 1),
-            gamma=check_float("gamma", gamma, 0.0, 1.0),
+            batch_size=batch_size,
+            n_steps=n_steps,
+            gamma=gamma,
             schedule=update_schedule(train_freq, gradient_steps, learning_starts, self.spread_updates),
             prioritized=check_switch("prioritized_replay", prioritized_replay, Prioritized),
             hindsight=check_switch("hindsight", hindsight, Hindsight),
@@ -218,9 +218,6 @@ class DQN(OffPolicyAlgorithm):
             training=training,
             objective=lambda _: objective,
             replay=replay,
-            target=TargetConfig(
-                check_float("tau", tau, 0.0, 1.0, above=True),
-                check_int("target_update_interval", target_update_interval, 1),
-            ),
+            target=TargetConfig(tau, target_update_interval),
             exploration=as_exploration(chosen, epsilon, evaluation_eps),
         )

@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any
 
 from sb_dqn.algorithms.dqn import DISTRIBUTIONAL_LOSS, DQN, ReturnModel
-from sb_dqn.checks import check_float
 from sb_dqn.core.construction import adam_eps
 from sb_dqn.nn.heads.fraction import FractionProposal
 from sb_dqn.objectives.fraction import FractionObjective
@@ -57,7 +56,7 @@ class FQF(DQN):
             policy_kwargs=adam_eps(policy_kwargs, 0.01 / 32),
             return_model=ReturnModel(
                 distribution,
-                partial(FractionObjective, kappa=check_float("kappa", kappa, 0.0), entropy_coef=entropy_coef),
+                partial(FractionObjective, kappa=kappa, entropy_coef=distribution.entropy_coef),
             ),
             **kwargs,
         )

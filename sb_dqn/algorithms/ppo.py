@@ -105,13 +105,14 @@ class PPO(ActorCriticAlgorithm):
             torch_compile=torch_compile,
         )
         rollout = RolloutConfig(
-            n_steps=check_int("n_steps", n_steps, 1),
-            n_epochs=check_int("n_epochs", n_epochs, 1),
+            n_steps=n_steps,
+            n_epochs=n_epochs,
             batch_size=check_int("batch_size", batch_size, 1),
-            gamma=check_float("gamma", gamma, 0.0, 1.0),
-            lambda_=check_float("gae_lambda", gae_lambda, 0.0, 1.0),
+            gamma=gamma,
+            lambda_=gae_lambda,
         )
-        if check_bool("normalize_advantage", normalize_advantage) and rollout.batch_size == 1:
+        normalize = check_bool("normalize_advantage", normalize_advantage)
+        if normalize and rollout.batch_size == 1:
             raise ConfigurationError(
                 "batch_size must be >= 2 with normalize_advantage=True, got 1: one advantage has no spread. Raise it, or set "
                 "normalize_advantage=False."
@@ -122,7 +123,7 @@ class PPO(ActorCriticAlgorithm):
         objective = ClippedSurrogate(
             check_float("ent_coef", ent_coef, 0.0),
             check_float("vf_coef", vf_coef, 0.0),
-            normalize_advantage,
+            normalize,
             clips_value=clip_vf is not None,
         )
         super().__init__(

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from sb_dqn.checks import check_bool, check_float, check_int, check_mapping
+from sb_dqn.checks import check_bool, check_int, check_mapping
 from sb_dqn.core.construction import QPolicyConfig, TrainingConfig, epsilon_schedule
 from sb_dqn.core.on_policy_algorithm import OnPolicyAlgorithm
 from sb_dqn.core.rollout_config import RolloutConfig
@@ -122,17 +122,18 @@ class PQN(OnPolicyAlgorithm):
                 f"a replay."
             )
         objective = QLambda(loss)
+        batch_size = check_int("batch_size", batch_size, 1)
         super().__init__(
             env,
             policy=config,
             training=training,
             objective=lambda _: objective,
             rollout=RolloutConfig(
-                n_steps=check_int("n_steps", n_steps, 1),
-                n_epochs=check_int("n_epochs", n_epochs, 1),
-                batch_size=check_int("batch_size", batch_size, 1),
-                gamma=check_float("gamma", gamma, 0.0, 1.0),
-                lambda_=check_float("q_lambda", q_lambda, 0.0, 1.0),
+                n_steps=n_steps,
+                n_epochs=n_epochs,
+                batch_size=batch_size,
+                gamma=gamma,
+                lambda_=q_lambda,
                 lambda_name="q_lambda",
             ),
             batch_size=batch_size,

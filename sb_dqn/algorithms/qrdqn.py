@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any
 
 from sb_dqn.algorithms.dqn import DISTRIBUTIONAL_LOSS, DQN, ReturnModel
-from sb_dqn.checks import check_float
 from sb_dqn.core.construction import adam_eps
 from sb_dqn.nn.heads.quantile import Quantile
 from sb_dqn.objectives.quantile import QuantileObjective
@@ -45,7 +44,7 @@ class QRDQN(DQN):
             policy_kwargs=adam_eps(policy_kwargs, 0.01 / 32),
             return_model=ReturnModel(
                 Quantile(n_quantiles),
-                partial(QuantileObjective, kappa=check_float("kappa", kappa, 0.0)),
+                partial(QuantileObjective, kappa=kappa),
             ),
             **kwargs,
         )

@@ -98,10 +98,11 @@ class R2D2(DQN):
             eta=check_float("pri_eta", pri_eta, 0.0, 1.0),
         )
         if value_rescale_eps is not None:
-            check_float("value_rescale_eps", value_rescale_eps, 0.0)
+            value_rescale_eps = check_float("value_rescale_eps", value_rescale_eps, 0.0)
         steps = sequences.batch_T + check_bool("count_burn_in", count_burn_in) * sequences.warmup_T
+        batch_B = check_int("batch_B", batch_B, 1)
         train_freq, gradient_steps = update_cadence(
-            steps * check_int("batch_B", batch_B, 1), check_float("replay_ratio", replay_ratio, 0.0, above=True)
+            steps * batch_B, check_float("replay_ratio", replay_ratio, 0.0, above=True)
         )
         if target_update_interval is None:
             target_update_interval = max(1, TARGET_UPDATES * train_freq // gradient_steps)

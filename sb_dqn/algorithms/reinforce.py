@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from sb_dqn.checks import check_bool, check_float, check_int
+from sb_dqn.checks import check_bool, check_float
 from sb_dqn.core.actor_critic_algorithm import ActorCriticAlgorithm
 from sb_dqn.core.construction import TrainingConfig
 from sb_dqn.core.episode_config import EpisodeConfig
@@ -91,10 +91,7 @@ class REINFORCE(ActorCriticAlgorithm):
             env,
             policy_kwargs=policy_kwargs,
             training=training,
-            rollout=EpisodeConfig(
-                episodes_per_update=check_int("episodes_per_update", episodes_per_update, 1),
-                gamma=check_float("gamma", gamma, 0.0, 1.0),
-            ),
+            rollout=EpisodeConfig(episodes_per_update, gamma),
             objective=PolicyGradient(
                 check_float("ent_coef", ent_coef, 0.0), check_bool("normalize_returns", normalize_returns)
             ),

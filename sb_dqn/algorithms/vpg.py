@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from sb_dqn.buffers.episode_buffer import Baseline
-from sb_dqn.checks import check_bool, check_choice, check_float, check_int
+from sb_dqn.checks import check_bool, check_choice, check_float
 from sb_dqn.core.actor_critic_algorithm import ActorCriticAlgorithm
 from sb_dqn.core.construction import TrainingConfig
 from sb_dqn.core.episode_config import EpisodeConfig
@@ -108,9 +108,9 @@ class VPG(ActorCriticAlgorithm):
         )
         has_critic = check_choice("baseline", baseline, BASELINES) == "value"
         episodes = EpisodeConfig(
-            episodes_per_update=check_int("episodes_per_update", episodes_per_update, 1),
-            gamma=check_float("gamma", gamma, 0.0, 1.0),
-            lambda_=check_float("gae_lambda", gae_lambda, 0.0, 1.0),
+            episodes_per_update=episodes_per_update,
+            gamma=gamma,
+            lambda_=gae_lambda,
             baseline=BASELINES[baseline],
         )
         entropy_weight = check_float("ent_coef", ent_coef, 0.0)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from sb_dqn.buffers.n_step_transitions import TransitionView
 from sb_dqn.buffers.ring import Ring
-from sb_dqn.checks import check_choice, check_int
+from sb_dqn.checks import check_choice, check_int, set_fields
 from sb_dqn.errors import ConfigurationError, EnvironmentFault
 from sb_dqn.types import Batch, IntArray
 
@@ -43,7 +43,7 @@ class Hindsight:
     goal_selection_strategy: str = "future"
 
     def __post_init__(self) -> None:
-        check_int("hindsight['n_sampled_goal']", self.n_sampled_goal, 1)
+        set_fields(self, n_sampled_goal=check_int("hindsight['n_sampled_goal']", self.n_sampled_goal, 1))
         check_choice("hindsight['goal_selection_strategy']", self.goal_selection_strategy, STRATEGIES)
 
     @property

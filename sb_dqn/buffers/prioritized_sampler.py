@@ -15,7 +15,7 @@ from torch import Tensor
 from sb_dqn.buffers.ring import Ring
 from sb_dqn.buffers.sum_tree import SumTree
 from sb_dqn.buffers.uniform_sampler import Sampler
-from sb_dqn.checks import check_float
+from sb_dqn.checks import check_float, set_fields
 from sb_dqn.devices import HostStage
 from sb_dqn.errors import CheckpointError, ConfigurationError
 from sb_dqn.schedules import Linear, Schedule, as_schedule
@@ -56,19 +56,23 @@ class Prioritized:
     uniform_mix: float = 0.0
 
     def __post_init__(self) -> None:
-        check_float("prioritized_replay['alpha']", self.alpha, 0.0)
-        check_float("prioritized_replay['eps']", self.eps, 0.0, above=True)
-        check_float("prioritized_replay['uniform_mix']", self.uniform_mix, 0.0, 1.0)
+        set_fields(
+            self,
+            alpha=check_float("prioritized_replay['alpha']", self.alpha, 0.0),
+            eps=check_float("prioritized_replay['eps']", self.eps, 0.0, above=True),
+            uniform_mix=check_float("prioritized_replay['uniform_mix']", self.uniform_mix, 0.0, 1.0),
+        )
         if isinstance(self.initial, str) and self.initial not in ("max", "td_error"):
             raise ConfigurationError(
                 f"prioritized_replay['initial'] must be 'max', 'td_error' or a number above 0, got {self.initial!r}. Use 'max'."
             )
         if not isinstance(self.initial, str):
-            check_float("prioritized_replay['initial']", self.initial, 0.0, above=True)
+            initial = check_float("prioritized_replay['initial']", self.initial, 0.0, above=True)
+            set_fields(self, initial=initial)
         name = "prioritized_replay['beta']"
         schedule = as_schedule(name, self.beta, high=1.0, above=False)
         check_float(f"{name}={self.beta!r}, its last value", schedule.ends()[1], 0.0, 1.0)
-        object.__setattr__(self, "beta", schedule)
+        set_fields(self, beta=schedule)
 
 
 InputPriorities = Callable[[Tensor, Tensor], Tensor]

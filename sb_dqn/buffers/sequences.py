@@ -15,7 +15,7 @@ from sb_dqn.buffers.n_step_transitions import identity
 from sb_dqn.buffers.prioritized_sampler import InputPriorities
 from sb_dqn.buffers.ring import Ring
 from sb_dqn.buffers.ring_layout import ColumnSpec, StartRule
-from sb_dqn.checks import check_bool, check_float, check_int
+from sb_dqn.checks import check_bool, check_float, check_int, set_fields
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.losses.rescaling import rescaled_target
 from sb_dqn.losses.sequences import sequence_priority, valid_steps
@@ -53,10 +53,10 @@ class Sequences:
 
     def __post_init__(self) -> None:
         for name, least in (("batch_T", 1), ("warmup_T", 0), ("store_rnn_state_interval", 0)):
-            object.__setattr__(self, name, check_int(name, getattr(self, name), least))
-        check_float("eta", self.eta, 0.0, 1.0)
+            set_fields(self, **{name: check_int(name, getattr(self, name), least)})
+        set_fields(self, eta=check_float("eta", self.eta, 0.0, 1.0))
         if self.input_priorities is not None:
-            object.__setattr__(self, "input_priorities", check_bool("input_priorities", self.input_priorities))
+            set_fields(self, input_priorities=check_bool("input_priorities", self.input_priorities))
         for name in ("batch_T", "warmup_T"):
             length = getattr(self, name)
             if length % self.every:
@@ -67,7 +67,7 @@ class Sequences:
                 )
         if self.input_priority_shift is not None:
             shift = check_int("input_priority_shift", self.input_priority_shift, 0, self.warmup_T // self.every)
-            object.__setattr__(self, "input_priority_shift", shift)
+            set_fields(self, input_priority_shift=shift)
 
     @property
     def every(self) -> int:

@@ -71,13 +71,13 @@ class TrainingConfig:
     def __post_init__(self) -> None:
         self.rate_schedule: Schedule = as_schedule("learning_rate", self.learning_rate)
         self.normalization(0.0)
-        _check_norm(self.max_grad_norm)
-        check_choice("precision", self.precision, ("fp32", "bf16"))
-        check_bool("torch_compile", self.torch_compile)
+        self.max_grad_norm = _check_norm(self.max_grad_norm)
+        self.precision = check_choice("precision", self.precision, ("fp32", "bf16"))
+        self.torch_compile = check_bool("torch_compile", self.torch_compile)
         self.actors = as_actors(self.actors)
-        check_int("verbose", self.verbose, 0, 2)
-        check_int("stats_window_size", self.stats_window_size, 1)
-        check_path("tensorboard_log", self.tensorboard_log)
+        self.verbose = check_int("verbose", self.verbose, 0, 2)
+        self.stats_window_size = check_int("stats_window_size", self.stats_window_size, 1)
+        self.tensorboard_log = check_path("tensorboard_log", self.tensorboard_log)
         resolve_device(self.device)
 
     def choose_device(self, policy: Policy, batch_size: int) -> torch.device:
@@ -108,11 +108,11 @@ class TrainingConfig:
         return NormalizationConfig(self.normalize_observations, self.normalize_rewards, gamma)
 
 
-def _check_norm(max_grad_norm: Any) -> None:
+def _check_norm(max_grad_norm: Any) -> float | None:
     if max_grad_norm is None:
-        return
+        return None
     try:
-        check_float("max_grad_norm", max_grad_norm, 0.0, above=True)
+        return check_float("max_grad_norm", max_grad_norm, 0.0, above=True)
     except ConfigurationError:
         raise ConfigurationError(
             f"max_grad_norm must be a number > 0, or None for no bound, got {max_grad_norm!r}. Use for example 10.0."

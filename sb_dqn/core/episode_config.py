@@ -10,7 +10,7 @@ import torch
 
 from sb_dqn.buffers import Ring
 from sb_dqn.buffers.episode_buffer import Baseline, EpisodeBuffer, EpisodeView
-from sb_dqn.checks import check_float, check_int
+from sb_dqn.checks import check_float, check_int, set_fields
 from sb_dqn.core.rollout_config import make_ring
 from sb_dqn.envs.streams.open import Stream
 from sb_dqn.errors import ConfigurationError, MemoryBudgetError
@@ -39,9 +39,12 @@ class EpisodeConfig:
     extras: Mapping[str, tuple[int, ...]] | None = None
 
     def __post_init__(self) -> None:
-        check_int("episodes_per_update", self.episodes_per_update, 1)
-        check_float("gamma", self.gamma, 0.0, 1.0)
-        check_float("gae_lambda", self.lambda_, 0.0, 1.0)
+        set_fields(
+            self,
+            episodes_per_update=check_int("episodes_per_update", self.episodes_per_update, 1),
+            gamma=check_float("gamma", self.gamma, 0.0, 1.0),
+            lambda_=check_float("gae_lambda", self.lambda_, 0.0, 1.0),
+        )
 
     def build(self, stream: Stream, device: torch.device, normalizer: Normalizer) -> EpisodeBuffer:
         """Returns an episode buffer for the lanes and spaces of `stream`.

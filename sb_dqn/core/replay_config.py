@@ -15,7 +15,7 @@ from sb_dqn.buffers.prioritized_sampler import Prioritized, PrioritizedSampler
 from sb_dqn.buffers.ring_layout import ColumnSpec, StartRule
 from sb_dqn.buffers.sequences import Sequences
 from sb_dqn.buffers.uniform_sampler import Sampler
-from sb_dqn.checks import check_choice, check_float, check_int
+from sb_dqn.checks import check_choice, check_float, check_int, set_fields
 from sb_dqn.core.goal_rewards import goal_rewards
 from sb_dqn.devices import is_host_visible
 from sb_dqn.envs.streams.open import Stream
@@ -60,10 +60,13 @@ class ReplayConfig:
     hindsight: Hindsight | None = None
 
     def __post_init__(self) -> None:
-        check_int("buffer_size", self.buffer_size, 1)
-        check_int("batch_size", self.batch_size, 1)
-        check_int("n_steps", self.n_steps, 1)
-        check_float("gamma", self.gamma, 0.0, 1.0)
+        set_fields(
+            self,
+            buffer_size=check_int("buffer_size", self.buffer_size, 1),
+            batch_size=check_int("batch_size", self.batch_size, 1),
+            n_steps=check_int("n_steps", self.n_steps, 1),
+            gamma=check_float("gamma", self.gamma, 0.0, 1.0),
+        )
         self._check_hindsight()
         if self.stores_q_values and (self.sequences is not None or not self.td_priority):
             kind = (
@@ -73,9 +76,8 @@ class ReplayConfig:
                 f"prioritized_replay['initial'] must be 'max' or a number with {kind}, got 'td_error'. Use 'max'."
             )
         if self.sequences is not None:
-            object.__setattr__(
-                self, "sequences", replace(self.sequences, input_priorities=self._input_priorities(self.sequences))
-            )
+            sequences = replace(self.sequences, input_priorities=self._input_priorities(self.sequences))
+            set_fields(self, sequences=sequences)
 
     def _check_hindsight(self) -> None:
         if self.hindsight is None:
@@ -213,8 +215,11 @@ class TargetConfig:
     by_updates: bool = False
 
     def __post_init__(self) -> None:
-        check_float("tau", self.tau, 0.0, 1.0, above=True)
-        check_int("target_update_interval", self.interval, 1)
+        set_fields(
+            self,
+            tau=check_float("tau", self.tau, 0.0, 1.0, above=True),
+            interval=check_int("target_update_interval", self.interval, 1),
+        )
 
     def share(self, crossed: int) -> float:
         """Returns the share in (0, 1] for a number of intervals crossed at once."""

@@ -11,7 +11,7 @@ import torch
 from sb_dqn.buffers import Ring
 from sb_dqn.buffers.on_policy_buffer import OnPolicyBuffer
 from sb_dqn.buffers.rollout_buffer import RolloutBuffer, SequenceRolloutBuffer, rows_needed
-from sb_dqn.checks import check_float, check_int
+from sb_dqn.checks import check_float, check_int, set_fields
 from sb_dqn.envs.streams.open import Stream
 from sb_dqn.errors import ConfigurationError, MemoryBudgetError
 from sb_dqn.normalize import Normalizer
@@ -54,7 +54,7 @@ class RolloutConfig:
     Args:
         n_steps: ticks.
         n_epochs: passes over the rollout.
-        batch_size: maximum number of samples per update; None: the whole rollout.
+        batch_size: maximum number of samples per update, checked by its caller; None: the whole rollout.
         gamma: discount per env step, [0, 1].
         lambda_: lambda of the returns, [0, 1].
         lambda_name: name of the constructor argument for `lambda_`.
@@ -73,12 +73,13 @@ class RolloutConfig:
     extras: Mapping[str, tuple[int, ...]] | None = None
 
     def __post_init__(self) -> None:
-        for name in ("n_steps", "n_epochs"):
-            check_int(name, getattr(self, name), 1)
-        if self.batch_size is not None:
-            check_int("batch_size", self.batch_size, 1)
-        check_float("gamma", self.gamma, 0.0, 1.0)
-        check_float(self.lambda_name, self.lambda_, 0.0, 1.0)
+        set_fields(
+            self,
+            n_steps=check_int("n_steps", self.n_steps, 1),
+            n_epochs=check_int("n_epochs", self.n_epochs, 1),
+            gamma=check_float("gamma", self.gamma, 0.0, 1.0),
+            lambda_=check_float(self.lambda_name, self.lambda_, 0.0, 1.0),
+        )
 
     def build(self, stream: Stream, device: torch.device, normalizer: Normalizer) -> RolloutBuffer:
         """Returns a rollout buffer for the lanes and spaces of `stream`.

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sb_dqn.checks import check_float
+from sb_dqn.checks import check_float, set_fields
 from sb_dqn.errors import CheckpointError, ConfigurationError, nearest
 from sb_dqn.normalize.moments import Moments
 from sb_dqn.spaces import Space, flatten_space, leaf_dtype, leaf_shape
@@ -36,8 +36,11 @@ class NormalizeObservations:
     keys: Sequence[str] | None = None
 
     def __post_init__(self) -> None:
-        check_float("normalize_observations['clip']", self.clip, 0.0, above=True)
-        check_float("normalize_observations['epsilon']", self.epsilon, 0.0, above=True)
+        set_fields(
+            self,
+            clip=check_float("normalize_observations['clip']", self.clip, 0.0, above=True),
+            epsilon=check_float("normalize_observations['epsilon']", self.epsilon, 0.0, above=True),
+        )
         is_list_of_str = isinstance(self.keys, (list, tuple)) and all(isinstance(key, str) for key in self.keys)
         if self.keys is not None and not (is_list_of_str and self.keys):
             raise ConfigurationError(

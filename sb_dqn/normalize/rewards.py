@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sb_dqn.checks import check_float
+from sb_dqn.checks import check_float, set_fields
 from sb_dqn.normalize.moments import Moments
 from sb_dqn.types import BoolArray, Rows
 
@@ -31,8 +31,11 @@ class NormalizeRewards:
     epsilon: float = 1e-8
 
     def __post_init__(self) -> None:
-        check_float("normalize_rewards['clip']", self.clip, 0.0, above=True)
-        check_float("normalize_rewards['epsilon']", self.epsilon, 0.0, above=True)
+        set_fields(
+            self,
+            clip=check_float("normalize_rewards['clip']", self.clip, 0.0, above=True),
+            epsilon=check_float("normalize_rewards['epsilon']", self.epsilon, 0.0, above=True),
+        )
 
 
 class RewardNormalizer:

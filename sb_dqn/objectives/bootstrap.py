@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from sb_dqn.checks import check_float
+from sb_dqn.checks import check_float, set_fields
 from sb_dqn.losses import munchausen as soft
 from sb_dqn.types import Batch
 
@@ -28,9 +28,13 @@ class Munchausen:
     clip: float = -1.0
 
     def __post_init__(self) -> None:
-        check_float("munchausen['alpha']", self.alpha, 0.0, 1.0)
-        check_float("munchausen['tau']", self.tau, 1e-6)  # keeps the value of an illegal action divided by tau finite
-        check_float("munchausen['clip']", self.clip, float("-inf"), 0.0)
+        set_fields(
+            self,
+            alpha=check_float("munchausen['alpha']", self.alpha, 0.0, 1.0),
+            # the least keeps the value of an illegal action divided by tau finite
+            tau=check_float("munchausen['tau']", self.tau, 1e-6),
+            clip=check_float("munchausen['clip']", self.clip, float("-inf"), 0.0),
+        )
 
 
 class BootstrapTarget(NamedTuple):

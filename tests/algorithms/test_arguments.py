@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -106,6 +107,70 @@ ALLOWED: dict[str, list[Any]] = {
 @pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in ALLOWED.items() for value in values])
 def test_values_that_are_allowed(name: str, value: Any) -> None:
     quick(**{name: value, "tensorboard_log": None}).learn(16)
+
+
+INTEGERS: dict[str, int] = {
+    "batch_B": 4,
+    "batch_T": 4,
+    "batch_size": 8,
+    "buffer_size": 400,
+    "episodes_per_update": 2,
+    "gradient_steps": 1,
+    "input_priority_shift": 1,
+    "learning_starts": 10,
+    "n_atoms": 5,
+    "n_cosines": 6,
+    "n_epochs": 2,
+    "n_fractions": 5,
+    "n_policy_taus": 3,
+    "n_quantiles": 5,
+    "n_steps": 4,
+    "n_target_taus": 3,
+    "n_taus": 3,
+    "seed": 3,
+    "sequence_length": 2,
+    "stats_window_size": 7,
+    "store_rnn_state_interval": 2,
+    "target_update_interval": 20,
+    "train_freq": 4,
+    "verbose": 0,
+    "warmup_T": 2,
+}
+
+
+def integer_arguments(algorithm: type[Any]) -> list[str]:
+    return [name for name, each in constructor_arguments(algorithm).items() if str(each.annotation).startswith("int")]
+
+
+def attributes_of(part: Any, seen: set[int]) -> Iterator[tuple[str, Any]]:
+    """Yields the attributes of an object and of all parts of the package that it leads to."""
+    if id(part) in seen or not type(part).__module__.startswith("sb_dqn"):
+        return
+    seen.add(id(part))
+    for name, value in getattr(part, "__dict__", {}).items():
+        yield name, value
+        for each in (
+            value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else [value]
+        ):
+            yield from attributes_of(each, seen)
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_every_integer_argument_may_be_a_float_of_integral_value_and_is_stored_as_an_int(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    algorithm = ALGORITHMS[name]
+    names = integer_arguments(algorithm)
+    kwargs: dict[str, Any] = {}
+    if "sequence_length" in names:
+        kwargs = {"policy": "MlpLstmPolicy", "policy_kwargs": {"net_arch": [8], "lstm_hidden_size": 6}}
+    model: Any = quick(algorithm=algorithm, **kwargs, **{each: float(INTEGERS[each]) for each in names}).learn(40)
+    attributes = list(attributes_of(model, set()))
+    for each in names:
+        stored = [getattr(model, each), *(value for found, value in attributes if found == each)]
+        assert [type(value) for value in stored if value is not None] == [int] * len(stored)
+        assert stored[0] == INTEGERS[each]
+    assert model._n_updates > 0
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS.values())

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from sb_dqn.checks import check_float, check_int
+from sb_dqn.checks import check_float, check_int, set_fields
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.nn.heads.scalar import Distribution, Head, gather_action, mask_illegal
 from sb_dqn.nn.layers.noise import Noise
@@ -88,9 +88,12 @@ class Categorical(Distribution):
     v_max: float = 10.0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "n_atoms", check_int("n_atoms", self.n_atoms, 2))
-        for name in ("v_min", "v_max"):
-            object.__setattr__(self, name, check_float(name, getattr(self, name), -FARTHEST, FARTHEST))
+        set_fields(
+            self,
+            n_atoms=check_int("n_atoms", self.n_atoms, 2),
+            v_min=check_float("v_min", self.v_min, -FARTHEST, FARTHEST),
+            v_max=check_float("v_max", self.v_max, -FARTHEST, FARTHEST),
+        )
         if self.v_min >= self.v_max:
             raise ConfigurationError(
                 f"v_min must be below v_max, got v_min={self.v_min} and v_max={self.v_max}. Give the smallest and the largest "

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from sb_dqn.checks import check_float, check_int
+from sb_dqn.checks import check_float, check_int, set_fields
 from sb_dqn.nn.heads.quantile import CosineEmbedding, QuantileValue, implicit_quantiles, with_branch_axis
 from sb_dqn.nn.heads.scalar import Distribution, Head, gather_action
 from sb_dqn.nn.layers.noise import Noise
@@ -156,10 +156,13 @@ class FractionProposal(Distribution):
     entropy_coef: float = 0.0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "n_fractions", check_int("n_fractions", self.n_fractions, 2))
-        object.__setattr__(self, "n_cosines", check_int("n_cosines", self.n_cosines, 1))
-        for name in ("fraction_learning_rate", "entropy_coef"):
-            object.__setattr__(self, name, check_float(name, getattr(self, name), 0.0))
+        set_fields(
+            self,
+            n_fractions=check_int("n_fractions", self.n_fractions, 2),
+            n_cosines=check_int("n_cosines", self.n_cosines, 1),
+            fraction_learning_rate=check_float("fraction_learning_rate", self.fraction_learning_rate, 0.0),
+            entropy_coef=check_float("entropy_coef", self.entropy_coef, 0.0),
+        )
 
     def make_embedding(self, width: int) -> FractionEmbedding:
         return FractionEmbedding(width, self.n_fractions, self.n_cosines)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from sb_dqn.checks import check_int
+from sb_dqn.checks import check_int, set_fields
 from sb_dqn.nn.heads.risk_distortion import parse_risk
 from sb_dqn.nn.heads.scalar import Distribution, Head, gather_action, mask_illegal
 from sb_dqn.nn.layers.linear import Linear
@@ -173,7 +173,7 @@ class Quantile(Distribution):
     n_quantiles: int = 200
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "n_quantiles", check_int("n_quantiles", self.n_quantiles, 1))
+        set_fields(self, n_quantiles=check_int("n_quantiles", self.n_quantiles, 1))
 
     def make_head(self, outputs: Callable[[int], nn.Module], legal: Tensor | None) -> QuantileHead:
         return QuantileHead(outputs(self.n_quantiles), self.n_quantiles, legal)
@@ -203,7 +203,7 @@ class ImplicitQuantile(Distribution):
 
     def __post_init__(self) -> None:
         for name in ("n_taus", "n_target_taus", "n_policy_taus", "n_cosines"):
-            object.__setattr__(self, name, check_int(name, getattr(self, name), 1))
+            set_fields(self, **{name: check_int(name, getattr(self, name), 1)})
         parse_risk(self.risk)
 
     @property

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from sb_dqn.accelerate.onednn_linear import linear
-from sb_dqn.checks import check_choice, check_float
+from sb_dqn.checks import check_choice, check_float, set_fields
 from sb_dqn.nn.layers.noise import Noise
 
 KINDS = ("factorised", "independent")
@@ -43,7 +43,7 @@ class Noisy:
     def __post_init__(self) -> None:
         check_choice("noisy['kind']", self.kind, KINDS)
         if self.sigma is not None:
-            check_float("noisy['sigma']", self.sigma, 0.0)
+            set_fields(self, sigma=check_float("noisy['sigma']", self.sigma, 0.0))
 
 
 class NoisyLinear(nn.Module):

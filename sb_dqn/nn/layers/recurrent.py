@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from sb_dqn.checks import check_bool, check_choice, check_int
+from sb_dqn.checks import check_bool, check_choice, check_int, set_fields
 from sb_dqn.devices import is_host_visible
 
 KINDS: dict[str, tuple[Any, int]] = {"lstm": (nn.LSTM, 2), "gru": (nn.GRU, 1)}
@@ -48,14 +48,15 @@ class RecurrentConfig:
     shared: bool = True
 
     def __post_init__(self) -> None:
-        check_choice("policy_kwargs['rnn']", self.kind, KINDS)
-        check_int("policy_kwargs['lstm_hidden_size']", self.hidden_size, 1)
-        check_int("policy_kwargs['n_lstm_layers']", self.num_layers, 1)
-        check_bool("policy_kwargs['previous_action']", self.previous_action)
-        check_bool("policy_kwargs['previous_reward']", self.previous_reward)
-        check_bool("policy_kwargs['shared_lstm']", self.shared)
-        for width in self.encoder_arch:
-            check_int("policy_kwargs['encoder_arch'] entry", width, 1)
+        set_fields(
+            self,
+            kind=check_choice("policy_kwargs['rnn']", self.kind, KINDS),
+            hidden_size=check_int("policy_kwargs['lstm_hidden_size']", self.hidden_size, 1),
+            num_layers=check_int("policy_kwargs['n_lstm_layers']", self.num_layers, 1),
+            previous_action=check_bool("policy_kwargs['previous_action']", self.previous_action),
+            previous_reward=check_bool("policy_kwargs['previous_reward']", self.previous_reward),
+            shared=check_bool("policy_kwargs['shared_lstm']", self.shared),
+        )
 
     @property
     def state_size(self) -> int:
