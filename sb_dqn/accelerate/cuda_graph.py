@@ -7,7 +7,12 @@ tensors that are written in place, shapes must be fixed, and no value may be rea
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import gc
+import warnings
+import weakref
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any, Protocol
 
 import torch
@@ -27,32 +32,106 @@ class Graph(Protocol):
 
 
 class CudaGraph:
-    """`torch.cuda.CUDAGraph`, with the warm-up on a side stream that PyTorch asks for.
+    """`torch.cuda.CUDAGraph`, warmed up and captured on a side stream of its own.
+
+    A capture that fails leaves the current stream and torch's generator as they were.
 
     Args:
-        device: of the tensors; a capture elsewhere would record nothing.
+        device: of the tensors, with its index; a capture elsewhere would record nothing.
     """
 
     def __init__(self, device: torch.device) -> None:
-        self._graph = torch.cuda.CUDAGraph()
         self._device = device
+        self._graph = torch.cuda.CUDAGraph()
+        self._side = _side_stream(device)
+        self._side.graphs.append(self._graph)
 
     def capture(self, function: Callable[[], Any]) -> Any:
         with torch.cuda.device(self._device):
-            return self._capture(function)
+            stream = self._side.stream
+            stream.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(stream):
+                for _ in range(WARM_UP_CALLS):
+                    function()
+            torch.cuda.current_stream().wait_stream(stream)
+            # the graph's memory is a pool of its own, for which a capture cannot free what is cached
+            torch.cuda.synchronize()
+            torch.cuda.empty_cache()
+            with torch.cuda.stream(stream), _no_garbage_collection():
+                return self._captured(function)
 
-    def _capture(self, function: Callable[[], Any]) -> Any:
-        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]  # torch's
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            for _ in range(WARM_UP_CALLS):
-                function()
-        torch.cuda.current_stream().wait_stream(stream)
-        with torch.cuda.graph(self._graph):
-            return function()
+    def _captured(self, function: Callable[[], Any]) -> Any:
+        # other threads may allocate memory and query events meanwhile, as writers of checkpoints do
+        self._graph.capture_begin(capture_error_mode="thread_local")
+        try:
+            outputs = function()
+        except BaseException:
+            with suppress(RuntimeError):  # says only that an earlier call failed
+                self._graph.capture_end()
+            _capture_nothing()
+            raise
+        self._graph.capture_end()
+        return outputs
 
     def replay(self) -> None:
         self._graph.replay()
+
+
+class _SideStream:
+    """Stream with the graphs that were captured on it, whose memory is freed together.
+
+    cuBLAS allocates a workspace for each stream, whose address a graph keeps. From torch 2.13 on, a graph that is destroyed
+    frees the workspaces of its stream, so no other graph may use them any more. A second graph gets the stream only if torch,
+    which has 32 for a device, has no other.
+    """
+
+    def __init__(self, stream: torch.cuda.Stream) -> None:
+        self.stream = stream
+        self.graphs: list[torch.cuda.CUDAGraph] = []
+        weakref.finalize(self, _free, self.graphs, stream, _idle_streams[stream.device])
+
+
+_idle_streams: defaultdict[torch.device, list[torch.cuda.Stream]] = defaultdict(list)
+"""Streams whose graphs are gone. They are used again, since their workspaces of 65 MiB stay allocated before torch 2.13."""
+_side_streams: weakref.WeakValueDictionary[torch.cuda.Stream, _SideStream] = weakref.WeakValueDictionary()
+
+
+def _side_stream(device: torch.device) -> _SideStream:
+    try:
+        stream = _idle_streams[device].pop()
+    except IndexError:
+        stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]  # torch's
+    side = _side_streams.get(stream)
+    if side is None:
+        side = _side_streams[stream] = _SideStream(stream)
+    return side
+
+
+def _free(graphs: list[torch.cuda.CUDAGraph], stream: torch.cuda.Stream, idle: list[torch.cuda.Stream]) -> None:
+    for graph in graphs:
+        graph.reset()  # before the next graph gets the stream
+    idle.append(stream)
+
+
+@contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    """Keeps cyclic garbage for the block: destroying another graph or pinned memory may make a capture fail."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def _capture_nothing() -> None:
+    """Ends the capturing state of torch's global generator, in which a failed capture leaves it up to torch 2.11."""
+    graph = torch.cuda.CUDAGraph()
+    with suppress(RuntimeError), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the graph is empty
+        graph.capture_begin(capture_error_mode="thread_local")
+        graph.capture_end()
 
 
 class Captured:

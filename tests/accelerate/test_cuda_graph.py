@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import gc
+from collections import defaultdict
+from weakref import WeakValueDictionary
+
 import pytest
 import torch
 from torch import Tensor
 
 from sb_dqn.accelerate import accelerate, cuda_graph
-from sb_dqn.accelerate.cuda_graph import Captured
+from sb_dqn.accelerate.cuda_graph import Captured, CudaGraph
+from tests.cuda_runtime import CudaRuntime
 from tests.graphs import CpuGraph
 
 
@@ -67,6 +72,92 @@ def test_a_device_without_room_for_the_capture_is_named_with_the_keywords(
     said = capsys.readouterr().err
     for part in ("Tried to allocate 2 GiB, 1 GiB is free", "Reduce batch_size or buffer_size", "buffer_device='cpu'"):
         assert part in said
+
+
+ONE, OTHER = torch.device("cuda", 0), torch.device("cuda", 1)
+
+
+@pytest.fixture(params=[32])
+def cuda(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> CudaRuntime:
+    runtime = CudaRuntime(streams=request.param)
+    runtime.install(monkeypatch)
+    monkeypatch.setattr(cuda_graph, "_idle_streams", defaultdict(list))
+    monkeypatch.setattr(cuda_graph, "_side_streams", WeakValueDictionary())
+    return runtime
+
+
+def captured_on(device: torch.device, cuda: CudaRuntime) -> CudaGraph:
+    graph = CudaGraph(device)
+    graph.capture(cuda.kernel)
+    return graph
+
+
+def test_warm_up_and_capture_are_on_one_side_stream(cuda: CudaRuntime) -> None:
+    captured_on(ONE, cuda)
+    assert [call.captured for call in cuda.calls] == [False] * cuda_graph.WARM_UP_CALLS + [True]
+    (stream,) = {call.stream for call in cuda.calls}
+    assert stream is not cuda.defaults[0]
+    assert cuda.current == cuda.defaults
+
+
+def test_two_living_graphs_have_different_streams_and_that_of_a_dead_one_is_used_again(cuda: CudaRuntime) -> None:
+    one, two = captured_on(ONE, cuda), captured_on(ONE, cuda)
+    del one
+    assert cuda.freed == [cuda.graphs[0]]  # before another graph gets its stream
+    three = captured_on(ONE, cuda)
+    first, second, third = [call.stream for call in cuda.calls if call.captured]
+    assert first is not second
+    assert third is first
+    del two, three
+
+
+@pytest.mark.parametrize("cuda", [2], indirect=True)
+def test_graphs_that_share_a_stream_for_want_of_another_are_freed_together(cuda: CudaRuntime) -> None:
+    one, two, three = captured_on(ONE, cuda), captured_on(ONE, cuda), captured_on(ONE, cuda)
+    assert cuda.calls[-1].stream is cuda.calls[0].stream
+    del one
+    assert cuda.freed == []  # would free what the third graph uses
+    del two
+    assert cuda.freed == [cuda.graphs[1]]
+    del three
+    assert cuda.freed == [cuda.graphs[1], cuda.graphs[0], cuda.graphs[2]]
+
+
+def test_the_side_stream_is_of_the_device_of_the_tensors(cuda: CudaRuntime) -> None:
+    graphs = [captured_on(device, cuda) for device in (ONE, OTHER, ONE)]
+    assert [call.device.index for call in cuda.calls if call.captured] == [0, 1, 0]
+    assert len({call.stream for call in cuda.calls}) == len(graphs)
+    assert cuda.index == 0
+
+
+def test_an_error_in_a_capture_is_raised_and_leaves_stream_and_generator_as_before(cuda: CudaRuntime) -> None:
+    def reads_a_value() -> None:
+        cuda.kernel()
+        cuda.forbidden()
+
+    with pytest.raises(RuntimeError, match="operation not permitted when stream is capturing"):
+        CudaGraph(ONE).capture(reads_a_value)
+    assert cuda.calls[-1].captured
+    assert cuda.current == cuda.defaults
+    assert not cuda.generator_captures
+    captured_on(ONE, cuda)
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_no_garbage_is_collected_during_a_capture(cuda: CudaRuntime, enabled: bool) -> None:
+    if not enabled:
+        gc.disable()
+    try:
+        captured_on(ONE, cuda)
+        assert gc.isenabled() == enabled
+    finally:
+        gc.enable()
+    assert [call.collects for call in cuda.calls] == [enabled] * cuda_graph.WARM_UP_CALLS + [False]
+
+
+def test_other_threads_may_allocate_during_a_capture(cuda: CudaRuntime) -> None:
+    captured_on(ONE, cuda)
+    assert cuda.calls[-1].mode == "thread_local"
 
 
 @pytest.mark.gpu
