@@ -11,6 +11,8 @@ from sb_dqn.checks import check_choice, check_float, check_int, check_keys, set_
 from sb_dqn.errors import ConfigurationError
 
 OVERLAPPED = "overlapped"
+MAX_WORKERS, MAX_LANES = 256, 4096
+"""Processes or groups, and environments, that a file may start without a question."""
 TEXT = re.compile(r"(?P<kind>overlapped|process|ray):(?P<number>\d+)(x(?P<lanes>\d+))?(@(?P<address>.+))?")
 
 
@@ -171,3 +173,11 @@ def as_actors(value: Any) -> Actors:
     if found["kind"] == "ray":
         return RayActors(*numbers, address=found["address"])
     return ProcessActors(*numbers) if found["kind"] == "process" else OverlappedActors(*numbers)
+
+
+def asks_too_much(actors: Actors) -> bool:
+    """Returns True for more workers or lanes than a file may start without a question."""
+    if not isinstance(actors, (OverlappedActors, ProcessActors)):
+        return False
+    workers = actors.groups if isinstance(actors, OverlappedActors) else actors.processes
+    return workers > MAX_WORKERS or actors.num_envs > MAX_LANES

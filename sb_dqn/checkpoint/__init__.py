@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sb_dqn.checkpoint.encoding.allocation_guard import AllocationGuard
+from sb_dqn.checkpoint.encoding.allowance import AllocationGuard, Allowance
 from sb_dqn.checkpoint.encoding.constructor_arguments import decode_value, encode_value
 from sb_dqn.checkpoint.encoding.custom_objects import CustomObjects
 from sb_dqn.checkpoint.encoding.spaces import decode_space, encode_space
@@ -18,6 +18,7 @@ from sb_dqn.checkpoint.incremental.writer import write_checkpoint
 __all__ = [
     "FORMAT_VERSION",
     "AllocationGuard",
+    "Allowance",
     "BackgroundWrite",
     "CustomObjects",
     "SegmentColumn",

@@ -12,7 +12,7 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from sb_dqn.actors.settings import RayActors, as_actors
+from sb_dqn.actors.settings import RayActors, as_actors, asks_too_much
 from sb_dqn.checkpoint import CustomObjects
 from sb_dqn.checkpoint.format.sb3_zip import is_sb3_zip, read_sb3_zip
 from sb_dqn.core import model_file, sb3_model_file
@@ -119,7 +119,7 @@ def load_model(
     arguments = made_by.loaded_arguments({**saved.arguments, **changes, "device": device}, saved)
     arguments = _passed_on(made_by, arguments)
     if "actors" in arguments and not trust and "actors" not in replacements:
-        arguments["actors"] = _without_address(as_actors(arguments["actors"]))
+        arguments["actors"] = _startable(as_actors(arguments["actors"]))
     actors = as_actors(arguments.get("actors"))
     environment = environment_for(saved.blueprint, env, arguments.get("action_mask"), actors)
     model = model_file.build(made_by, environment, arguments, saved.policy)
@@ -137,8 +137,16 @@ def load_model(
     return model
 
 
-def _without_address(actors: Any) -> Any:
-    """Returns the actors of a file without the address of a cluster, whose nodes could run code in this process."""
+def _startable(actors: Any) -> Any:
+    """Returns the actors of a file without the address of a cluster, whose nodes could run code in this process; None instead of
+    more workers than a file may start."""
+    if asks_too_much(actors):
+        warnings.warn(
+            f"the file asks for {actors!r}: the model does not start as many, learn steps its environment itself. To use them, pass "
+            f"load(path, env, actors={actors!r}).",
+            stacklevel=user_stacklevel(),
+        )
+        return None
     if not isinstance(actors, RayActors) or actors.address in (None, "auto"):
         return actors
     warnings.warn(

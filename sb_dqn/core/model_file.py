@@ -15,6 +15,7 @@ from sb_dqn.actors.settings import OverlappedActors, ProcessActors, RayActors
 from sb_dqn.buffers import Prioritized, ReplayBuffer, Sequences
 from sb_dqn.checkpoint import (
     AllocationGuard,
+    Allowance,
     BackgroundWrite,
     WrittenBlocks,
     copy_members,
@@ -146,7 +147,7 @@ def read_model(path: Any, custom_objects: Mapping[str, Any], trust: bool, full: 
         }
         parts = unpack(manifest["state"], members["state"])
         arguments["policy"], parts["rng"]  # every model has them
-        blueprint = _decode_blueprint(manifest["spaces"])
+        blueprint = _decode_blueprint(manifest["spaces"], Allowance(members["policy"]))
         return Saved(
             str(manifest["class"]),
             with_saved_channels(arguments, blueprint, manifest.get("images")),
@@ -297,11 +298,12 @@ def load_replay(path: Any, blueprint: Blueprint, replay: ReplayBuffer) -> None:
         raise CheckpointError(
             f"{path} must hold a replay buffer, got a {manifest.get('kind')!r}. Read models with load."
         )
-    kept = _decode_blueprint(manifest["spaces"])
-    if kept != blueprint:
-        raise CheckpointError(
-            f"rows of {path} must be of {blueprint}, as the model, got {kept}. Load them into such a model."
-        )
+    if manifest["spaces"] != _encode_blueprint(blueprint):
+        kept = _decode_blueprint(manifest["spaces"], Allowance({}))
+        if kept != blueprint:
+            raise CheckpointError(
+                f"rows of {path} must be of {blueprint}, as the model, got {kept}. Load them into such a model."
+            )
     replay.load_state_dict(read_archive(path)[1]["replay"])
 
 
@@ -314,7 +316,12 @@ def _encode_blueprint(blueprint: Blueprint) -> dict[str, Any]:
     }
 
 
-def _decode_blueprint(data: Mapping[str, Any]) -> Blueprint:
-    return Blueprint(
-        decode_space(data["observation"]), decode_space(data["action"]), int(data["num_envs"]), int(data["frame_stack"])
-    )
+LANE_BYTES = 64
+"""Memory of a lane of a model without an environment."""
+
+
+def _decode_blueprint(data: Mapping[str, Any], allowance: Allowance) -> Blueprint:
+    observation, action = (decode_space(data[name], allowance) for name in ("observation", "action"))
+    blueprint = Blueprint(observation, action, int(data["num_envs"]), int(data["frame_stack"]))
+    allowance.take(blueprint.num_envs * LANE_BYTES, "a number of lanes")
+    return blueprint

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import re
 import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import numpy as np
 import torch
 from gymnasium import spaces
 from torch import Tensor
 
-from sb_dqn.checkpoint import AllocationGuard
-from sb_dqn.checkpoint.format.sb3_zip import SERIALIZED, SB3Zip, literal, pickled_constants
+from sb_dqn.checkpoint import AllocationGuard, Allowance, decode_space
+from sb_dqn.checkpoint.format.sb3_zip import MAX_TEXT, SERIALIZED, SB3Zip, literal, pickled_constants
 from sb_dqn.core import model_file
 from sb_dqn.core.arguments import constructor_arguments
 from sb_dqn.core.construction import environment_for, open_environment
@@ -215,7 +215,7 @@ def _policy_kwargs(value: Any) -> tuple[dict[str, Any], list[str]]:
             continue
         if torch_class:
             kwargs[key] = torch_class[1]
-        elif isinstance(found, str) and found.startswith(("<", "functools")):
+        elif isinstance(found, str) and (found.startswith(("<", "functools")) or len(found) > MAX_TEXT):
             missing.append(key)
         else:
             kwargs[key] = found
@@ -229,49 +229,67 @@ def _blueprint(saved: SB3Zip) -> Blueprint:
     """Returns the spaces that the settings show as text.
 
     Raises:
-        CheckpointError: the text does not hold all of a space.
+        CheckpointError: the text does not hold all of a space, or one far larger than the parameters.
     """
-    found = []
+    found, allowance = [], Allowance(saved.policy)
     for name in ("observation_space", "action_space"):
-        space = _space(saved.settings.get(name))
+        space = _space(saved.settings.get(name), allowance)
         if space is None:
             raise CheckpointError(
                 f"{saved.label} has the {name} as a pickle, which is not run. Pass load(path, env=...) with such an environment."
             )
         found.append(space)
-    return Blueprint(found[0], found[1], _count(saved, "n_envs") or 1, 1)
+    blueprint = Blueprint(found[0], found[1], _count(saved, "n_envs") or 1, 1)
+    allowance.take(blueprint.num_envs * model_file.LANE_BYTES, "a number of lanes")
+    return blueprint
 
 
-def _space(data: Any) -> spaces.Space[Any] | None:
+def _space(data: Any, allowance: Allowance) -> spaces.Space[Any] | None:
+    """Returns the space that a setting shows; None where it does not show all of it.
+
+    Raises:
+        CheckpointError: it is larger than the allowance.
+    """
     if not isinstance(data, dict):
         return None
     kind = str(data.get(":type:", ""))
     try:
         if "Discrete'" in kind and "Multi" not in kind:
-            return spaces.Discrete(int(data["n"]), start=int(data["start"]))
-        if "MultiBinary" in kind:
-            return spaces.MultiBinary(literal(data["n"]))
-        if "MultiDiscrete" in kind:
-            return spaces.MultiDiscrete(_numbers(data["nvec"]).astype(np.int64))
-        if "Box" in kind:
-            shape, dtype = tuple(data["_shape"]), np.dtype(str(data["dtype"]))
-            low, high = (_bound(data[name], shape, dtype) for name in ("low", "high"))
-            return spaces.Box(low, high, dtype=dtype.type)
-    except (KeyError, TypeError, ValueError):
+            found = {"kind": "Discrete", "n": int(data["n"]), "start": int(data["start"]), "dtype": "int64"}
+        elif "MultiBinary" in kind:
+            found = {"kind": "MultiBinary", "n": literal(data["n"])}
+        elif "MultiDiscrete" in kind:
+            counts = [int(number) for number in _numbers(data["nvec"])]
+            found = {"kind": "MultiDiscrete", "nvec": counts, "start": [0] * len(counts), "dtype": "int64"}
+        elif "Box" in kind:
+            shape = [int(length) for length in data["_shape"]]
+            bounds = {name: _bound(data[name], math.prod(shape)) for name in ("low", "high")}
+            found = {"kind": "Box", "shape": shape, "dtype": str(data["dtype"]), **bounds}
+        else:
+            return None
+    except (KeyError, TypeError, ValueError, OverflowError):
         return None
-    return None
+    return decode_space(found, allowance)
 
 
-def _bound(text: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
-    """Returns a bound `[*shape]` from NumPy's text of it; one that is cut ("...") must have equal numbers."""
-    numbers = _numbers(text.replace("...", " "))
-    if "..." in text and numbers.min() == numbers.max():
-        return np.full(shape, numbers[0], dtype)
-    return numbers.astype(dtype).reshape(shape)
+def _bound(text: Any, count: int) -> Any:
+    """Returns a bound from NumPy's text of it: one number for all elements, or a list; a text that is cut has equal numbers.
+
+    Raises:
+        ValueError: the text does not show all elements.
+    """
+    numbers = _numbers(str(text).replace("...", " "))
+    if "..." in str(text) and len(set(numbers)) == 1:
+        return numbers[0]
+    if len(numbers) != count:
+        raise ValueError(f"{len(numbers)} of {count} elements")
+    return numbers
 
 
-def _numbers(text: str) -> Any:
-    return np.array([float(word) for word in re.sub(r"[\[\]]", " ", str(text)).split()])
+def _numbers(text: Any) -> list[float]:
+    if len(str(text)) > MAX_TEXT:
+        raise ValueError("a long text")
+    return [float(word) for word in re.sub(r"[\[\]]", " ", str(text)).split()]
 
 
 # -- parameters

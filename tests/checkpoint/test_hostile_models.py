@@ -103,7 +103,7 @@ def modified(good: bytes, *path: Any, value: Any) -> bytes:
 )
 def test_a_network_much_larger_than_the_file_is_refused_before_allocation(good: bytes, path: Any, value: Any) -> None:
     raw, before = modified(good, *path, value=value), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    with pytest.raises(CheckpointError, match="far larger network than the parameters in it"):
+    with pytest.raises(CheckpointError, match="networks far larger than the parameters in it"):
         load(raw)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200 * 1024  # KiB
 

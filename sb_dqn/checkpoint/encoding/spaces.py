@@ -12,11 +12,14 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
 
+from sb_dqn.checkpoint.encoding.allowance import Allowance
 from sb_dqn.errors import CheckpointError, SpaceError
 from sb_dqn.spaces import SUPPORTED, Space
 
-MAX_ELEMENTS = 2**26
-"""Elements of one Box; without a limit, a few digits in a file could allocate any amount of memory."""
+LEAF_BYTES = 2**16
+"""Memory of a leaf besides its bounds: the objects that a model makes for each."""
+CHOICE_BYTES = 64
+"""Memory of a choice of a discrete leaf: the column of a network that reads or selects it."""
 
 
 @singledispatch
@@ -56,14 +59,18 @@ def _(space: spaces.MultiBinary) -> dict[str, Any]:
     return {"kind": "MultiBinary", "n": space.n if type(space.n) is int else [int(n) for n in space.shape]}
 
 
-def decode_space(data: Any) -> Space:
+def decode_space(data: Any, allowance: Allowance | None = None) -> Space:
     """Decodes a space that `encode_space` encoded.
 
+    Args:
+        data: JSON from the file.
+        allowance: memory that this space and others may take; None: what is allowed without parameters.
+
     Raises:
-        CheckpointError: the data is malformed.
+        CheckpointError: the data is malformed, or describes a space larger than the allowance.
     """
     try:
-        return _decode(data)
+        return _decode(data, Allowance({}) if allowance is None else allowance)
     except CheckpointError:
         raise
     except (KeyError, TypeError, ValueError, AssertionError, OverflowError, AttributeError, RecursionError) as error:
@@ -72,43 +79,44 @@ def decode_space(data: Any) -> Space:
         ) from None
 
 
-def _decode(data: Any) -> Space:
+def _decode(data: Any, allowance: Allowance) -> Space:
     if data["kind"] not in DECODERS:
         raise CheckpointError(
             f"a space in a model file must be {SUPPORTED}, got the kind {data['kind']!r}. Load another copy."
         )
-    return DECODERS[data["kind"]](data)
+    allowance.take(LEAF_BYTES, "spaces")
+    return DECODERS[data["kind"]](data, allowance)
 
 
-def _dict(data: Any) -> spaces.Dict:
+def _dict(data: Any, allowance: Allowance) -> spaces.Dict:
     # OrderedDict because gymnasium sorts the keys of a plain dict
-    return spaces.Dict(OrderedDict((str(key), _decode(inner)) for key, inner in data["spaces"]))
+    return spaces.Dict(OrderedDict((str(key), _decode(inner, allowance)) for key, inner in data["spaces"]))
 
 
-def _box(data: Any) -> spaces.Box:
+def _box(data: Any, allowance: Allowance) -> spaces.Box:
     dtype, shape = _dtype(data), tuple(int(length) for length in data["shape"])
-    if math.prod(shape) > MAX_ELEMENTS:
-        raise CheckpointError(
-            f"a Box in a model file must have at most {MAX_ELEMENTS} elements, got shape {shape}. Use a smaller space."
-        )
+    allowance.take(math.prod(shape) * 2 * (dtype.itemsize + 1), "spaces")  # two bounds, and whether there are any
     low, high = (_decode_numbers(data[name], shape, dtype) for name in ("low", "high"))
     return spaces.Box(low, high, shape, dtype.type)
 
 
-def _discrete(data: Any) -> spaces.Discrete:
+def _discrete(data: Any, allowance: Allowance) -> spaces.Discrete:
+    allowance.take(abs(data["n"]) * CHOICE_BYTES, "spaces")
     return spaces.Discrete(data["n"], start=data["start"], dtype=_dtype(data).type)
 
 
-def _multi_discrete(data: Any) -> spaces.MultiDiscrete:
-    dtype = _dtype(data)
-    return spaces.MultiDiscrete(np.array(data["nvec"], dtype), dtype=dtype.type, start=np.array(data["start"], dtype))
+def _multi_discrete(data: Any, allowance: Allowance) -> spaces.MultiDiscrete:
+    dtype, counts = _dtype(data), np.array(data["nvec"])
+    allowance.take((counts.size + float(np.abs(counts.astype(np.float64)).sum())) * CHOICE_BYTES, "spaces")
+    return spaces.MultiDiscrete(counts.astype(dtype), dtype=dtype.type, start=np.array(data["start"], dtype))
 
 
-def _multi_binary(data: Any) -> spaces.MultiBinary:
+def _multi_binary(data: Any, allowance: Allowance) -> spaces.MultiBinary:
+    allowance.take(abs(math.prod(np.atleast_1d(data["n"]).tolist())) * CHOICE_BYTES, "spaces")
     return spaces.MultiBinary(data["n"])
 
 
-DECODERS: Mapping[str, Callable[[Any], Space]] = {
+DECODERS: Mapping[str, Callable[[Any, Allowance], Space]] = {
     "Dict": _dict,
     "Box": _box,
     "Discrete": _discrete,

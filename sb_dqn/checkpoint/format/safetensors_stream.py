@@ -20,8 +20,8 @@ from torch import Tensor
 from sb_dqn.errors import CheckpointError
 
 CHUNK = 1 << 20
-MAX_HEADER = 100_000_000
-"""Bytes; the same limit as in the safetensors package."""
+MAX_HEADER = 16 * 2**20
+"""Bytes; the header of a tensor has about a hundred."""
 
 DTYPES = {
     "BOOL": torch.bool,

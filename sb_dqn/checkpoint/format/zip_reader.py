@@ -29,6 +29,8 @@ MANIFEST = "manifest.json"
 SUFFIX = ".safetensors"
 MAX_MANIFEST = 16 * 2**20
 MAX_MEMBERS = 4096
+MAX_BRANCHES = 500_000
+"""Lists and dicts of a text of JSON, each of which takes up to a hundred times its characters."""
 MEMBER_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
 Target = str | os.PathLike[str] | BinaryIO
@@ -189,7 +191,7 @@ def _refusal(entry: zipfile.ZipInfo) -> str:
 
 def _checked_manifest(archive: zipfile.ZipFile, label: str) -> dict[str, Any]:
     try:
-        manifest = json.loads(archive.read(MANIFEST).decode())
+        manifest = parse_json(archive.read(MANIFEST))
     except (zipfile.BadZipFile, ValueError, EOFError, OSError, RuntimeError, struct.error) as error:
         raise CheckpointError(f"{label}: member {MANIFEST!r} is damaged ({error}). Load another copy.") from None
     version = manifest.get("format_version") if isinstance(manifest, dict) else None
@@ -209,6 +211,17 @@ def _checked_manifest(archive: zipfile.ZipFile, label: str) -> dict[str, Any]:
         )
     _check_members(manifest, archive, label)
     return _migrated(dict(manifest), label)
+
+
+def parse_json(text: bytes) -> Any:
+    """Returns the data of a text of JSON.
+
+    Raises:
+        ValueError: it is malformed, or has too many lists and dicts.
+    """
+    if text.count(b"[") + text.count(b"{") > MAX_BRANCHES:
+        raise ValueError(f"more than {MAX_BRANCHES} lists and dicts")
+    return json.loads(text.decode())
 
 
 def _migrated(manifest: dict[str, Any], label: str) -> dict[str, Any]:
