@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from sb_dqn.errors import ConfigurationError, nearest
-from sb_dqn.presets.literals import plain
+from sb_dqn.presets.literals import load_yaml, plain
 
 _FOLDER = Path(__file__).parent
 
@@ -88,7 +88,7 @@ def _read_file(path: Path, env_id: str) -> Preset:
     import yaml
 
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        content = load_yaml(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         reason = " ".join(str(getattr(error, "strerror", None) or error).split())
         raise ConfigurationError(
@@ -105,7 +105,7 @@ def _read_file(path: Path, env_id: str) -> Preset:
         raise ConfigurationError(
             f"preset file {path} must have one entry, or one for {env_id}, got {sorted(entries)}. Add one for {env_id}."
         )
-    return _preset(name, path.stem, {"source": str(path), **plain(entries[name])})
+    return _preset(name, path.stem, {"source": str(path), **entries[name]})
 
 
 def list_presets(algo: str | None = None) -> list[Preset]:

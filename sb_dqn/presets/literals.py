@@ -10,6 +10,35 @@ _NUMBER = re.compile(r"[-+]?(\d[\d_]*\.?\d*|\.\d+)([eE][-+]?\d+)?$")
 _TUPLE = re.compile(r"\([^()]*,[^()]*\)$")
 
 
+MAX_VALUES = 100_000
+"""Values in a YAML text of a user, each alias counted as often as it stands."""
+
+
+def load_yaml(text: str) -> Any:
+    """Parses YAML; numbers that are strings in YAML 1.1 (`1e-4`) are converted at any depth.
+
+    Raises:
+        yaml.YAMLError: the text is not YAML, is nested too deeply, or its aliases stand for too many values.
+    """
+    import yaml
+
+    try:
+        value = yaml.safe_load(text)
+    except RecursionError:
+        raise yaml.YAMLError("nested too deeply") from None
+    found, reached = 0, [value]
+    while reached and found <= MAX_VALUES:
+        found += 1
+        match reached.pop():
+            case Mapping() as inner:
+                reached += [*inner.keys(), *inner.values()]
+            case list() as inner:
+                reached += inner
+    if reached:
+        raise yaml.YAMLError(f"more than {MAX_VALUES:,} values, or an alias that contains itself")
+    return plain(value)
+
+
 def parse_value(text: str) -> Any:
     """Parses `text` as a YAML or Python literal; a plain word is a string.
 
@@ -27,7 +56,7 @@ def parse_value(text: str) -> Any:
     except (ValueError, SyntaxError):
         pass
     try:
-        value = plain(yaml.safe_load(text))
+        value = load_yaml(text)
     except yaml.YAMLError as error:
         raise ValueError(
             f"value must be a YAML or Python literal, got {text!r}. Quote text, and close brackets."

@@ -74,3 +74,23 @@ def test_words_with_parentheses_stay_words(word: str) -> None:
 
 def test_words_that_resemble_numbers_stay_words() -> None:
     assert plain(["nan", "inf", "1e", "e5", "v5", "1.2.3", "bf16"]) == ["nan", "inf", "1e", "e5", "v5", "1.2.3", "bf16"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "&a [*a]",
+        "{b: &a {c: *a}}",
+        "[&a [1, 1, 1, 1, 1, 1, 1, 1, 1], &b [*a, *a, *a, *a, *a, *a, *a, *a, *a], &c [*b, *b, *b, *b, *b, *b, *b, *b, *b], "
+        "&d [*c, *c, *c, *c, *c, *c, *c, *c, *c], &e [*d, *d, *d, *d, *d, *d, *d, *d, *d], [*e, *e, *e, *e, *e, *e, *e, *e]]",
+        "{a: " + "[" * 2_000 + "]" * 2_000 + "}",
+    ],
+    ids=["itself", "itself in a mapping", "nine times nine", "deep"],
+)
+def test_aliases_and_lists_without_end_are_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="must be a YAML or Python literal"):
+        parse_value(text)
+
+
+def test_aliases_are_allowed() -> None:
+    assert parse_value("[&a {x: 1e-3}, *a, {<<: *a, y: 2}]") == [{"x": 0.001}, {"x": 0.001}, {"x": 0.001, "y": 2}]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from sb_dqn.errors import ConfigurationError
-from sb_dqn.presets.literals import plain
+from sb_dqn.presets.literals import load_yaml, plain
 
 DEFAULTS = Path(__file__).with_name("spaces.yaml")
 RANGE = {"low", "high", "log"}
@@ -46,7 +46,7 @@ def _read(path: Path) -> dict[str, Any]:
     import yaml
 
     try:
-        content = plain(yaml.safe_load(path.read_text(encoding="utf-8")))
+        content = load_yaml(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         reason = " ".join(str(getattr(error, "strerror", None) or error).split())
         raise ConfigurationError(
