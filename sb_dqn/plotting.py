@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import math
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ import numpy.typing as npt
 
 from sb_dqn.checks import check_output_path
 from sb_dqn.errors import ConfigurationError
+from sb_dqn.files import atomic_write
 
 Points = npt.NDArray[np.float64]
 Against = Literal["steps", "time"]
@@ -110,16 +110,11 @@ def save_figure(figure: Any, picture: Path) -> None:
     Raises:
         ConfigurationError: the file cannot be written.
     """
-    temporary = picture.with_name(f".{picture.stem}.{os.getpid()}{picture.suffix}")
     try:
-        figure.savefig(temporary)
-        temporary.replace(picture)
+        with atomic_write(picture) as file:
+            figure.savefig(file, format=picture.suffix.lower().removeprefix("."))
     except OSError as error:
-        raise ConfigurationError(
-            f"{picture} cannot be written: {error.strerror or error}. Choose another file."
-        ) from error
-    finally:
-        temporary.unlink(missing_ok=True)
+        raise ConfigurationError(error.strerror or str(error)) from error
 
 
 def running_mean(values: Points, window: int) -> Points:

@@ -79,7 +79,7 @@ def test_a_picture_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
         plot_curve(tmp_path, tmp_path / "no" / "such" / "curve.png")
     monitors(tmp_path)
     (tmp_path / "folder.png").mkdir()
-    with pytest.raises(ConfigurationError, match=r"folder.png cannot be written: Is a directory"):
+    with pytest.raises(ConfigurationError, match=r"cannot write .*folder.png: Is a directory"):
         plot_curve(tmp_path, tmp_path / "folder.png")
 
 

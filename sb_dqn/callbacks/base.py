@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import warnings
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Protocol, TypeAlias
 
 from sb_dqn.envs.training_env import as_training_env
@@ -96,6 +98,7 @@ class BaseCallback(ABC):
         self.locals: Locals = {}
         self.globals: Locals = {}
         self.parent: BaseCallback | None = None
+        self._unwritten: set[str] = set()
 
     @property
     def training_env(self) -> Any:
@@ -212,6 +215,16 @@ class BaseCallback(ABC):
         if child.locals is not self.locals:
             child.update_locals(self.locals)
         return child.on_step()
+
+    @contextmanager
+    def _training_continues(self, file: str) -> Iterator[None]:
+        """Context in which `file` is written: if that fails (disk full, folder read-only), it warns, once for each file."""
+        try:
+            yield
+        except OSError as error:
+            if file not in self._unwritten:
+                warnings.warn(f"{file} was not written, training continues: {error.strerror or error}", stacklevel=3)
+            self._unwritten.add(file)
 
     @abstractmethod
     def _on_step(self) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from pathlib import Path
 
 from sb_dqn.callbacks.base import BaseCallback
@@ -59,7 +58,6 @@ class CheckpointCallback(BaseCallback):
         self.full = full
         self.trust = trust
         self.incremental = incremental
-        self._warned = False
         self._writing: BackgroundWrite | None = None
         self.save_freq = save_freq
         self.save_path = save_path
@@ -95,24 +93,15 @@ class CheckpointCallback(BaseCallback):
 
     def _save(self) -> None:
         self._wait()
-        try:
+        with self._training_continues("the checkpoint"):
             self._write()
-        except OSError as error:
-            self._warn(error)
 
     def _wait(self) -> None:
         """Waits for the checkpoint that a thread is writing."""
         writing, self._writing = self._writing, None
-        try:
+        with self._training_continues("the checkpoint"):
             if writing is not None:
                 writing.wait()
-        except OSError as error:
-            self._warn(error)
-
-    def _warn(self, error: OSError) -> None:
-        if not self._warned:
-            warnings.warn(f"the checkpoint was not written, training continues: {error}", stacklevel=3)
-        self._warned = True
 
     def _write(self) -> None:
         path = self._path("", "zip")

@@ -26,7 +26,8 @@ class EvalCallback(EventCallback):
 
     Files: `{log_path}/evaluations.npz` with `timesteps` `[E]`, `results` and `ep_lengths` `[E, n_eval_episodes]` and, if
     the environment reports `is_success`, `successes`; rewritten atomically after each evaluation and continued by a resumed
-    run. `{best_model_save_path}/best_model.zip`.
+    run. `{best_model_save_path}/best_model.zip`. A file that cannot be written (disk full, folder read-only) does not end the
+    training: the callback warns once and tries again after the next evaluation, or with the next best model.
     Logged: `eval/mean_reward`, `eval/mean_ep_length`, `eval/success_rate`.
 
     The episodes of an evaluation depend on `seed` and the number of the evaluation only, not on the random state of the
@@ -144,7 +145,8 @@ class EvalCallback(EventCallback):
             if self.verbose >= 1:
                 print("New best mean reward!")
             if self.best_model_save_path is not None:
-                self.model.save(str(Path(self.best_model_save_path) / "best_model.zip"))
+                with self._training_continues("best_model.zip"):
+                    self.model.save(str(Path(self.best_model_save_path) / "best_model.zip"))
             self.best_mean_reward = mean
             if self.callback_on_new_best is not None:
                 continues = self._trigger(self.callback_on_new_best)
@@ -172,7 +174,8 @@ class EvalCallback(EventCallback):
         """Writes the results to the file, to the log and, if `verbose`, to the terminal."""
         successes = self.history.add(self.num_timesteps, episodes)
         if self.log_path is not None:
-            self.history.write(Path(self.log_path) / "evaluations.npz")
+            with self._training_continues("evaluations.npz"):
+                self.history.write(Path(self.log_path) / "evaluations.npz")
         length = float(np.mean(episodes.lengths))
         self.logger.record("eval/mean_reward", mean)
         self.logger.record("eval/mean_ep_length", length)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ import numpy as np
 
 from sb_dqn.errors import CheckpointError, ConfigurationError
 from sb_dqn.evaluation import Episodes
+from sb_dqn.files import atomic_write
 
 
 class History:
@@ -49,15 +49,8 @@ class History:
         arrays: dict[str, Any] = {"timesteps": self.timesteps, "results": self.results, "ep_lengths": self.lengths}
         if self.has_successes:
             arrays["successes"] = self.successes
-        temporary = path.with_name(f".{path.name}.{os.getpid()}")
-        try:
-            with temporary.open("wb") as file:
-                np.savez(file, **arrays)
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(path)
-        finally:
-            temporary.unlink(missing_ok=True)
+        with atomic_write(path) as file:
+            np.savez(file, **arrays)
 
     def resume(self, path: Path, num_timesteps: int) -> None:
         """Reads the evaluations of an interrupted run up to `num_timesteps`, unless the history has evaluations already.

@@ -7,13 +7,13 @@ from sb_dqn.checkpoint.encoding.constructor_arguments import decode_value, encod
 from sb_dqn.checkpoint.encoding.custom_objects import CustomObjects
 from sb_dqn.checkpoint.encoding.spaces import decode_space, encode_space
 from sb_dqn.checkpoint.encoding.state_tree import pack, unpack
-from sb_dqn.checkpoint.format.atomic_write import atomic_write
 from sb_dqn.checkpoint.format.zip_archive import file_to_write, model_info, read_archive, write_archive
 from sb_dqn.checkpoint.format.zip_reader import FORMAT_VERSION, Target
 from sb_dqn.checkpoint.incremental.background_writer import BackgroundWrite, copy_members
 from sb_dqn.checkpoint.incremental.row_blocks import SegmentColumn, SegmentedRows, WrittenBlocks
 from sb_dqn.checkpoint.incremental.segments import find_checkpoint, read_rows, remove_unused_segments
 from sb_dqn.checkpoint.incremental.writer import write_checkpoint
+from sb_dqn.files import atomic_write
 
 __all__ = [
     "FORMAT_VERSION",

@@ -50,7 +50,7 @@ def format_warning(message: Warning | str, category: type[Warning], *_: Any, **_
 
 
 def main() -> None:
-    """Runs `sb-dqn`. User errors end in one line and exit status 2, environment errors in one line and exit status 1."""
+    """Runs `sb-dqn`. An error of the user ends in one line and exit status 2, one of an environment or of a file in status 1."""
     warnings.formatwarning = format_warning
     atexit.register(gc.freeze)  # saves a second at exit: no garbage collection over torch's objects
     sys.path.append("")  # lets module:id import environments from the current folder
@@ -61,6 +61,10 @@ def main() -> None:
         sys.exit(2)
     except (EnvironmentFault, LearnerLost) as error:
         click.echo(f"Error: {error}{_origin(error)}", err=True)
+        sys.exit(1)
+    except OSError as error:  # a full disk, a folder without permission
+        place = f"{error.filename}: " if error.filename else ""
+        click.echo(f"Error: {place}{error.strerror or error}", err=True)
         sys.exit(1)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -19,6 +18,7 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from sb_dqn.errors import ConfigurationError
+from sb_dqn.files import atomic_write
 from sb_dqn.nn.layers.norms import spectral_weights
 from sb_dqn.policies.q_policy import QPolicy
 from sb_dqn.spaces import BoxActions, flatten_space, leaf_dtype, leaf_shape
@@ -112,15 +112,11 @@ def export_onnx(model: Any, path: str | Path) -> Exported:
         )
     path = Path(path)
     path = path if path.suffix else path.with_suffix(".onnx")
-    path.parent.mkdir(parents=True, exist_ok=True)
     network = GreedyNetwork(model).eval()
-    temporary = path.with_name(f"{path.name}.new")
-    try:
+    with atomic_write(path) as file:
+        temporary = Path(file.name)
         _write(network, network.example(np.random.default_rng(0), 2, model.observation_space), temporary)
         difference = None if find_spec("onnxruntime") is None else compare(model, network, temporary)
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
     return Exported(path, network.inputs, network.outputs, difference)
 
 

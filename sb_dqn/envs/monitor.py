@@ -48,16 +48,16 @@ class ResultsWriter:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._file = path.open("w" if fresh else "a", newline="\n")
+            self._writer = csv.DictWriter(self._file, fieldnames=("r", "l", "t", *extra_keys))
+            if fresh:
+                self._file.write(f"#{json.dumps(dict(header))}\n")
+                self._writer.writeheader()
+            self._file.flush()
         except OSError as error:
             raise ConfigurationError(
                 f"the monitor file must be in a writable folder, got {path} ({error}). Choose another folder."
             ) from error
         self.path = path
-        self._writer = csv.DictWriter(self._file, fieldnames=("r", "l", "t", *extra_keys))
-        if fresh:
-            self._file.write(f"#{json.dumps(dict(header))}\n")
-            self._writer.writeheader()
-        self._file.flush()
 
     def write_row(self, row: Mapping[str, Any]) -> None:
         """Writes one episode."""

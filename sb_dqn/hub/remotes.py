@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from sb_dqn.errors import CheckpointError, ConfigurationError
+from sb_dqn.files import atomic_write
 from sb_dqn.hub.files import CARD, FILES
 from sb_dqn.version import __version__
 
@@ -66,9 +67,8 @@ class FolderRemote:
                         shutil.copyfile(path, temporary / path.name)
                 return self.label
             for path in package.iterdir():
-                copy = self.folder / f".{path.name}.new"
-                shutil.copyfile(path, copy)
-                os.replace(copy, self.folder / path.name)
+                with path.open("rb") as source, atomic_write(self.folder / path.name) as copy:
+                    shutil.copyfileobj(source, copy)
             for name in FILES:
                 if not (package / name).exists():
                     (self.folder / name).unlink(missing_ok=True)

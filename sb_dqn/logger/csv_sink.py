@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import io
 import json
@@ -10,6 +9,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from sb_dqn.files import atomic_write
 from sb_dqn.logger.entries import included
 from sb_dqn.logger.sinks import KVWriter, is_array, open_for_append
 
@@ -69,18 +69,13 @@ class CSVOutputFormat(KVWriter):
     def _rewrite(self, keys: list[str]) -> None:
         """Rewrites the file with the header `keys`, atomically by rename."""
         rows = self._read()[1:] if self.path.exists() else []
-        temporary = self.path.with_name(f".{self.path.name}.tmp")
-        try:
-            with open(temporary, "w", encoding="utf-8", newline="", errors="backslashreplace") as file:
-                writer = csv.writer(file, lineterminator="\n")
-                writer.writerow(keys)
-                writer.writerows([*row, *[""] * (len(keys) - len(row))] for row in rows)
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(keys)
+        writer.writerows([*row, *[""] * (len(keys) - len(row))] for row in rows)
+        with atomic_write(self.path) as file:
+            file.write(text.getvalue().encode("utf-8", "backslashreplace"))
             self.file.close()
-            os.replace(temporary, self.path)
-        except OSError:
-            with contextlib.suppress(OSError):
-                temporary.unlink()
-            raise
         self.keys = keys
         self.file = open_for_append(self.path)
 

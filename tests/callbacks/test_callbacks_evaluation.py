@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+from sb_dqn import DQN
 from sb_dqn.callbacks import BaseCallback, CallbackList, EvalCallback, StopTrainingOnRewardThreshold
 from sb_dqn.errors import CheckpointError, ConfigurationError
+from tests.full_disk import POSIX, files_limited_to
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 
@@ -192,7 +194,7 @@ def test_a_failed_write_keeps_the_old_file(model: Any, make_loop: Any, tmp_path:
         raise OSError("No space left on device")
 
     monkeypatch.setattr(np, "savez", full)
-    with pytest.raises(OSError, match="No space"):
+    with pytest.warns(UserWarning, match=r"evaluations\.npz was not written, training continues: .*No space"):
         make_loop(model, EvalCallback(Game(), eval_freq=10, log_path=tmp_path, verbose=0)).learn(ticks=10)
     assert [path.name for path in tmp_path.iterdir()] == ["evaluations.npz"]
     assert (tmp_path / "evaluations.npz").read_bytes() == before
@@ -278,3 +280,23 @@ def test_normalizer_statistics_are_copied(model: Any) -> None:
     assert evaluation.obs_rms == {"mean": 5.0}
     with pytest.raises(ConfigurationError, match=r"eval_env must be wrapped in VecNormalize.*got object. Pass VecNorm"):
         sync_normalizer(training, object())
+
+
+@POSIX
+def test_files_that_cannot_be_written_do_not_end_the_training(tmp_path: Path) -> None:
+    """A full disk until step 40; then there is room again."""
+    logs, best = tmp_path / "logs", tmp_path / "best"
+    model = DQN("MlpPolicy", "CartPole-v1", learning_starts=1_000, seed=0)
+    callback = EvalCallback(
+        "CartPole-v1", n_eval_episodes=1, eval_freq=10, log_path=logs, best_model_save_path=best, verbose=0
+    )
+    with (
+        pytest.warns(UserWarning, match="was not written, training continues: cannot write") as said,
+        files_limited_to(64),
+    ):
+        model.learn(40, callback)
+    unwritten = [str(each.message).split()[0] for each in said if "was not written" in str(each.message)]
+    assert sorted(unwritten) == ["best_model.zip", "evaluations.npz"]
+    assert [*logs.iterdir(), *best.iterdir()] == []
+    model.learn(20, callback, reset_num_timesteps=False)
+    assert np.load(logs / "evaluations.npz")["timesteps"].tolist() == [10, 20, 30, 40, 50, 60]

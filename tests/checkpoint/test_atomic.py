@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from sb_dqn.checkpoint import atomic_write, model_info, write_archive
-from sb_dqn.checkpoint.format.atomic_write import STALE_SECONDS
+from sb_dqn.files import STALE_SECONDS
 from tests.full import FULL
 
 SCRIPT = Path(__file__).with_name("kill_saver.py")

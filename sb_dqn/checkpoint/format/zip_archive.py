@@ -19,7 +19,6 @@ from typing import Any, BinaryIO
 from torch import Tensor
 
 from sb_dqn.checkpoint.format import safetensors_stream
-from sb_dqn.checkpoint.format.atomic_write import atomic_write
 from sb_dqn.checkpoint.format.zip_reader import (
     FORMAT_VERSION,
     MANIFEST,
@@ -32,6 +31,7 @@ from sb_dqn.checkpoint.format.zip_reader import (
 )
 from sb_dqn.checkpoint.versions import warn_of_newer
 from sb_dqn.errors import CheckpointError, user_stacklevel
+from sb_dqn.files import atomic_write
 from sb_dqn.version import __version__
 
 RESERVED = ("format_version", "sb_dqn_version", "members")

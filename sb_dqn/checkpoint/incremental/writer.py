@@ -11,13 +11,13 @@ from typing import Any
 from torch import Tensor
 
 from sb_dqn.checkpoint.format import safetensors_stream
-from sb_dqn.checkpoint.format.atomic_write import atomic_write
 from sb_dqn.checkpoint.format.zip_archive import write_archive
 from sb_dqn.checkpoint.format.zip_reader import SUFFIX, Target, as_path
 from sb_dqn.checkpoint.incremental.background_writer import BackgroundWrite, copy_members
 from sb_dqn.checkpoint.incremental.row_blocks import Segment, SegmentedRows
 from sb_dqn.checkpoint.incremental.segments import ROWS, lock_folder, remove_unused_segments, segment_exists
 from sb_dqn.errors import ConfigurationError
+from sb_dqn.files import atomic_write
 
 MAX_COPIED_BYTES = 2**30
 """Limit on the rows that are copied to be written in the background."""

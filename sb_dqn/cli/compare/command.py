@@ -13,6 +13,7 @@ import click
 
 from sb_dqn.cli.compare.folder import COMPARISON, Setup, read_comparison, reject_run_folder, write_comparison
 from sb_dqn.cli.train.command import bar_wanted
+from sb_dqn.files import write_text
 
 if TYPE_CHECKING:
     from sb_dqn.cli.compare.jobs import Failure, Job
@@ -292,7 +293,10 @@ def _redraw(targets: tuple[str, ...]) -> None:
 
 
 def _report(out: Path, jobs: int | None, failures: Sequence[Failure] = ()) -> None:
-    """Prints and writes the table of the finished runs, and draws the plot."""
+    """Prints and writes the table of the finished runs, and draws the plot.
+
+    The runs are in their folders, and this reads nothing else: if it fails, `sb-dqn compare FOLDER` does it again.
+    """
     from sb_dqn.cli.compare.plot import draw
     from sb_dqn.cli.compare.table import as_table, caption, score_of
     from sb_dqn.cli.statistics import aggregate_iqm
@@ -322,8 +326,8 @@ def _report(out: Path, jobs: int | None, failures: Sequence[Failure] = ()) -> No
     labels = [job.label for job in all_jobs if not job.finished and job.label not in failed]
     unfinished = [f"not finished and left out: {', '.join(labels)}"] if labels else []
     notes = "\n".join(f"- {note}" for note in [*run_notes, *unfinished, *failed.values()])
-    (out / TABLE).write_text(text + (notes and f"\n{notes}\n"), encoding="utf-8")
-    click.echo("\n".join(["", text, *unfinished]))
+    click.echo("\n".join(["", text, *unfinished]))  # before the file, which a full disk may refuse
+    write_text(out / TABLE, text + (notes and f"\n{notes}\n"))
     try:
         draw(out / PICTURE, setup.env_id, runs, estimates, f"{setup.eval_episodes} greedy episodes")
         click.echo(out / PICTURE)

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from sb_dqn.cli.train.result_file import write_atomically
+from sb_dqn.files import write_text
 
 COMPARISON = "comparison.yaml"
 
@@ -90,7 +90,7 @@ def write_comparison(out: Path, setup: Setup, settings: Mapping[str, list[str]],
             for name in algorithms
         },
     }
-    write_atomically(out / COMPARISON, yaml.safe_dump(content, sort_keys=False, default_flow_style=None))
+    write_text(out / COMPARISON, yaml.safe_dump(content, sort_keys=False, default_flow_style=None))
 
 
 def _plain(setup: Setup) -> dict[str, Any]:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from sb_dqn.files import write_text
+
 if TYPE_CHECKING:
     from sb_dqn.cli.report.runs import Group
 
@@ -44,7 +46,7 @@ def report(paths: tuple[Path, ...], out: Path | None, film: bool, best: bool) ->
     if film:
         _record([group for same in groups.values() for group in same], best)
     page = render(groups)
-    _write(target, page)
+    write_text(target, page)
     click.echo(target)
 
 
@@ -86,20 +88,3 @@ def _record(groups: Sequence[Group], best: bool) -> None:
             click.echo(record_film(typical_run(saved or group.runs), best))
         else:
             click.echo(f"no film of {group.label}: it has no {name} yet")
-
-
-def _write(target: Path, page: str) -> None:
-    """Writes the page, complete or not at all.
-
-    Raises:
-        ConfigurationError: the file cannot be written.
-    """
-    from sb_dqn.cli.train.result_file import write_atomically
-    from sb_dqn.errors import ConfigurationError
-
-    try:
-        write_atomically(target, page)
-    except OSError as error:
-        raise ConfigurationError(
-            f"{target} cannot be written: {error.strerror or error}. Choose another file with --out."
-        ) from error

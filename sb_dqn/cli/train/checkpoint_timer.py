@@ -10,8 +10,6 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-import click
-
 from sb_dqn.callbacks.base import BaseCallback
 from sb_dqn.cli.train.result_file import Result, read_result, write_result
 
@@ -71,7 +69,6 @@ class CheckpointTimer(BaseCallback):
         self.stopping = False
         """True once the run has to stop after the current step."""
         self._next = float("inf")
-        self._warned = False
         self._writing: tuple[Any, Result] | None = None
         self._earlier_seconds = read_result(folder).seconds
         self._started = time.monotonic()
@@ -113,12 +110,10 @@ class CheckpointTimer(BaseCallback):
         if not self.finite:
             return
         started = time.monotonic()
-        try:
+        with self._training_continues("the checkpoint"):
             result = Result(self.model.num_timesteps, self.seconds)
             path = self.folder / CHECKPOINTS / f"{result.steps}{SUFFIX}"
             self._writing = self.model.save(str(path), full=True, incremental=True, background=True), result
-        except OSError as error:
-            self._warn(error)
         if self.stopping:
             self._wait_for_write()
         ended = time.monotonic()
@@ -131,20 +126,13 @@ class CheckpointTimer(BaseCallback):
         if self._writing is None:
             return
         (write, result), self._writing = self._writing, None
-        try:
+        with self._training_continues("the checkpoint"):
             write.wait()
             if self.model.rank == 0:
                 write_result(self.folder, result)
             for old in checkpoints(self.folder, self.model.rank)[KEEP_LAST:]:
                 old.unlink()
             remove_unused_segments(_part(self.folder, self.model.rank))
-        except OSError as error:
-            self._warn(error)
-
-    def _warn(self, error: OSError) -> None:
-        if not self._warned:
-            click.echo(f"Warning: cannot write a checkpoint: {error}", err=True)
-        self._warned = True
 
 
 @contextmanager

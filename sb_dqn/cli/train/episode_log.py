@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from sb_dqn.callbacks.base import BaseCallback
-from sb_dqn.cli.train.result_file import write_atomically
 from sb_dqn.envs.monitor import ResultsWriter
+from sb_dqn.files import write_text
 
 HEADER = 2
 """Number of lines before the first episode."""
@@ -38,18 +38,19 @@ class EpisodeLog(BaseCallback):
     def _on_step(self) -> bool:
         model: Any = self.model
         for episode in model.statistics.finished:
-            self._writer.write_row(
-                {
-                    "r": round(episode.return_, 6),
-                    "l": episode.length,
-                    "t": round(self._earlier_seconds + episode.time, 6),
-                }
-            )
+            row = {
+                "r": round(episode.return_, 6),
+                "l": episode.length,
+                "t": round(self._earlier_seconds + episode.time, 6),
+            }
+            with self._training_continues("monitor.csv"):
+                self._writer.write_row(row)
             self.rows += 1
         return True
 
     def _close(self) -> None:
-        self._writer.close()
+        with self._training_continues("monitor.csv"):
+            self._writer.close()
 
     def state_dict(self) -> dict[str, Any]:
         return {**super().state_dict(), "rows": self.rows, "before": self._earlier_seconds}
@@ -58,7 +59,7 @@ class EpisodeLog(BaseCallback):
         """Truncates the log to the episodes of the state; later ones of a killed run are played again."""
         super().load_state_dict(state)
         self._writer.close()
-        write_atomically(self.path, "".join(_lines(self.path)[: HEADER + int(state["rows"])]))
+        write_text(self.path, "".join(_lines(self.path)[: HEADER + int(state["rows"])]))
         self._open()
         self._earlier_seconds = float(state["before"])
 
@@ -73,7 +74,7 @@ def drop_episodes(path: Path, steps: int) -> None:
         if not line.endswith("\n") or (steps := steps - int(line.split(",")[1])) < 0:
             break
         kept.append(line)
-    write_atomically(path, "".join(kept))
+    write_text(path, "".join(kept))
 
 
 def _lines(path: Path) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import os
 import platform
 import re
@@ -19,7 +20,7 @@ from typing import Any
 import click
 
 from sb_dqn.cli.train.checkpoint_timer import checkpoints
-from sb_dqn.cli.train.result_file import write_atomically
+from sb_dqn.files import write_text
 from sb_dqn.logger.csv_sink import CLOCK
 from sb_dqn.version import __version__
 
@@ -94,7 +95,7 @@ def write_config(folder: Path, config: Mapping[str, Any]) -> None:
         "started": datetime.now(timezone.utc).isoformat(timespec="seconds"),
     }
     content = plain_data({**config, **origin, **config})
-    write_atomically(folder / CONFIG, yaml.safe_dump(content, sort_keys=False, default_flow_style=None, width=120))
+    write_text(folder / CONFIG, yaml.safe_dump(content, sort_keys=False, default_flow_style=None, width=120))
 
 
 def read_config(folder: Path) -> dict[str, Any]:
@@ -153,10 +154,9 @@ def drop_rows(path: Path, step: int) -> None:
         return
     column = rows[0].index(CLOCK)
     kept = [row for row in rows[1:] if len(row) == len(rows[0]) and (not row[column] or float(row[column]) <= step)]
-    temporary = path.with_name(f"{path.name}.new")
-    with temporary.open("w", encoding="utf-8", newline="") as file:
-        csv.writer(file, lineterminator="\n").writerows([rows[0], *kept])
-    temporary.replace(path)
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows([rows[0], *kept])
+    write_text(path, text.getvalue())
 
 
 def _suggest(paths: list[str], searched: Path) -> str:

@@ -6,6 +6,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from sb_dqn.files import write_text
+
 RESULT = "result.yaml"
 
 
@@ -55,7 +57,7 @@ def write_result(folder: Path, result: Result) -> None:
     }
     if (evaluation := result.evaluation) is not None:
         content["evaluation"] = {**asdict(evaluation), "seconds": round(evaluation.seconds, 3)}
-    write_atomically(folder / RESULT, yaml.safe_dump(content, sort_keys=False, default_flow_style=None))
+    write_text(folder / RESULT, yaml.safe_dump(content, sort_keys=False, default_flow_style=None))
 
 
 def read_result(folder: Path) -> Result:
@@ -69,10 +71,3 @@ def read_result(folder: Path) -> Result:
     fields = content.get("evaluation")
     evaluation = None if fields is None else FinalEvaluation(**fields)
     return Result(content["steps"], content["seconds"], tuple(content["returns"]), evaluation)
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Writes a text file through a temporary file, so that `path` is complete or unchanged."""
-    temporary = path.with_name(f"{path.name}.new")
-    temporary.write_text(text, encoding="utf-8")
-    temporary.replace(path)

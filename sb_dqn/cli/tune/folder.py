@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from sb_dqn.cli.train.result_file import write_atomically
+from sb_dqn.files import write_text
 
 STUDY = "study.yaml"
 STORAGE = "study.db"
@@ -76,4 +76,4 @@ def write_study(out: Path, setup: Setup, trials: int) -> None:
     import yaml
 
     plain = {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(setup).items()}
-    write_atomically(out / STUDY, yaml.safe_dump({"trials": trials, "setup": plain}, sort_keys=False, width=120))
+    write_text(out / STUDY, yaml.safe_dump({"trials": trials, "setup": plain}, sort_keys=False, width=120))

@@ -11,10 +11,10 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from sb_dqn.cli.train.result_file import write_atomically
 from sb_dqn.cli.tune.folder import BEST, PICTURE, STORAGE, TRIALS, Setup
 from sb_dqn.cli.tune.spaces import start_of
 from sb_dqn.errors import ConfigurationError
+from sb_dqn.files import write_text
 
 ERROR = "error"
 """User attribute with the error of a failed trial; an interrupted trial has none."""
@@ -190,7 +190,7 @@ def write_trials(out: Path, study: Any) -> None:
         value = "" if trial.value is None else trial.value
         attributes = [trial.user_attrs.get(name, "") for name in (REPEATS, ERROR)]
         rows.writerow([trial.number, trial.state.name.lower(), value, seconds, *settings, *attributes])
-    write_atomically(out / TRIALS, text.getvalue())
+    write_text(out / TRIALS, text.getvalue())
 
 
 def write_best(out: Path, setup: Setup, policy: str, study: Any) -> None:
@@ -215,7 +215,7 @@ def write_best(out: Path, setup: Setup, policy: str, study: Any) -> None:
         **({"env_kwargs": dict(plan.env_kwargs)} if plan.env_kwargs else {}),
         **{name: value for name, value in plan.settings.items() if name not in ("seed", "device")},
     }
-    write_atomically(out / BEST, yaml.safe_dump({"presets": {setup.env_id: entry}}, sort_keys=False, width=120))
+    write_text(out / BEST, yaml.safe_dump({"presets": {setup.env_id: entry}}, sort_keys=False, width=120))
 
 
 def draw_study(out: Path, title: str, study: Any) -> Path:

@@ -1,4 +1,4 @@
-"""Atomic file writing: a crash leaves the complete old file or the complete new one."""
+"""Atomic file writing: a crash or a full disk leaves the complete old file or the complete new one."""
 
 from __future__ import annotations
 
@@ -26,6 +26,8 @@ def atomic_write(path: Path) -> Iterator[BinaryIO]:
     before the rename and the folder after it, so that a crash leaves the old file or the new one. Parent folders are
     created. Temporary files of killed writers are removed by the next write to the same path.
 
+    A library that writes by name, not to an open file, writes to `Path(file.name)`.
+
     Raises:
         OSError: the folder is not writable, or the disk is full; the old file is unchanged.
     """
@@ -33,10 +35,8 @@ def atomic_write(path: Path) -> Iterator[BinaryIO]:
         path.parent.mkdir(parents=True, exist_ok=True)
         _remove_stale(path)
         temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}.tmp")
-        # os.open instead of mkstemp, so that the permissions follow the umask
-        handle = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_RDWR | getattr(os, "O_BINARY", 0), 0o666)
         try:
-            with os.fdopen(handle, "w+b") as file:
+            with temporary.open("x+b") as file:  # not by tempfile, so that the permissions follow the umask
                 _lock(file)
                 yield file
                 file.flush()
@@ -53,6 +53,12 @@ def atomic_write(path: Path) -> Iterator[BinaryIO]:
         raise OSError(
             error.errno or 0, f"cannot write {path}: {reason}. Existing files are unchanged. {fix}"
         ) from error
+
+
+def write_text(path: Path, text: str) -> None:
+    """Writes a text file in UTF-8 by `atomic_write`."""
+    with atomic_write(path) as file:
+        file.write(text.encode())
 
 
 def _lock(file: BinaryIO) -> bool:
