@@ -254,6 +254,7 @@ def test_spaces(tmp_path: Path) -> None:
         ("- gamma", "must be a mapping"),
         ("{}", "must have a setting"),
         ("a: [", "must be a readable YAML file"),
+        ("a: &a [*a]", "must be a readable YAML file, got .*an alias that contains itself"),
     ],
 )
 def test_wrong_spaces_are_refused(text: str, message: str, tmp_path: Path) -> None:
@@ -289,3 +290,64 @@ def test_wrong_input_is_one_line(
     monkeypatch.setitem(sys.modules, "optuna", None)
     with pytest.raises(ConfigurationError, match=r'Run pip install "sb_dqn\[tune\]"'):
         call("dqn", "CartPole-v1")
+
+
+SECRET = "GEHEIM"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"postgresql://u:{SECRET}@localhost:1/db",
+        f"postgresql://u:a@{SECRET}:{SECRET}/{SECRET}@localhost/db",
+        f"postgresql://localhost:1/db?user=u&password={SECRET}&sslpassword={SECRET}",
+        f"nosql://u:{SECRET}@localhost",
+    ],
+)
+def test_password_of_a_storage_is_not_printed(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(
+        sys, "argv", ["sb-dqn", "tune", "dqn", "CartPole-v1", *SMALL, "--out", str(tmp_path), "--storage", url]
+    )
+    with pytest.raises(SystemExit):
+        main()
+    printed = capsys.readouterr()
+    assert "storage must be a database URL" in printed.err
+    assert "***" in printed.err
+    assert SECRET not in printed.err + printed.out
+
+
+def test_password_of_a_storage_is_in_no_file_and_needed_to_continue(
+    space: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SQLite ignores a password."""
+    monkeypatch.setattr(jobs, "run_trial", score_by_learning_rate)
+    out, url = tmp_path / "study", f"sqlite:///file:{tmp_path / 'db'}?uri=true&password={SECRET}"
+    words = ["dqn", "CartPole-v1", *SMALL, "--space", space, "--out", out]
+    assert call(*words, "--trials", 2, "--storage", url).exit_code == 0
+    assert yaml.safe_load((out / "study.yaml").read_text())["setup"]["storage"] == url.replace(SECRET, "***")
+    assert not [path for path in tmp_path.rglob("*") if path.is_file() and SECRET.encode() in path.read_bytes()]
+
+    refused = call("--resume", out, "--trials", 3)
+    assert refused.exit_code == 2
+    assert "--storage must be" in refused.output
+    assert "SB_DQN_STORAGE" in refused.output
+    assert "must be continued with its own" in call("--resume", out, "--storage", "sqlite:///other.db").output
+    assert "1 of 3 trials to do" in call("--resume", out, "--trials", 3, "--storage", url).output
+    assert "1 of 4 trials to do" in call(*words, "--trials", 4, "--storage", url).output
+    monkeypatch.setenv("SB_DQN_STORAGE", url)
+    assert "1 of 5 trials to do" in call("--resume", out, "--trials", 5).output
+    assert len(rows(out)) == 5
+
+
+def test_study_of_an_earlier_version_loses_its_password(
+    space: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jobs, "run_trial", score_by_learning_rate)
+    out, url = tmp_path / "study", f"sqlite:///file:{tmp_path / 'db'}?uri=true&password={SECRET}"
+    call("dqn", "CartPole-v1", *SMALL, "--space", space, "--out", out, "--trials", 2, "--storage", url)
+    written = (out / "study.yaml").read_text()
+    (out / "study.yaml").write_text(written.replace("***", SECRET))
+    assert "1 of 3 trials to do" in call("--resume", out, "--trials", 3).output
+    assert SECRET not in (out / "study.yaml").read_text()

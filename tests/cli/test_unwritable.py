@@ -5,14 +5,18 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 import yaml
+from click.testing import CliRunner
 
-from sb_dqn.cli.main import main
+from sb_dqn.cli.main import commands, main
 from sb_dqn.cli.train.result_file import Result, write_result
+from sb_dqn.cli.tune import jobs
+from sb_dqn.cli.tune.training import Outcome
 from tests.full_disk import POSIX, files_limited_to
 
 QUICK = ["--no-progress", "--eval-episodes", "1", "--device", "cpu", "--set", "policy_kwargs={net_arch: [64, 64]}"]
@@ -109,3 +113,27 @@ def test_page_or_picture_that_cannot_be_written_leaves_the_old_one(
     assert f"{name}: File too large" in failed.line
     assert (tmp_path / name).read_bytes() == old
     assert sorted(os.listdir(tmp_path)) == sorted(["config.yaml", "monitor.csv", name])
+
+
+@POSIX
+def test_study_whose_database_cannot_grow_continues_later(
+    failing: Failing, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("optuna")
+    disk = ExitStack()
+
+    def fills_the_disk(setup: object, number: int, *_: object) -> Outcome:
+        if number == 2:
+            disk.enter_context(files_limited_to(0))
+        return Outcome(float(number))
+
+    monkeypatch.setattr(jobs, "run_trial", fills_the_disk)
+    words = ["tune", "dqn", "CartPole-v1", "--out", tmp_path, "--trials", 4, "--finalists", 0, "--device", "cpu"]
+    with disk:
+        failed = failing(*words)
+    assert failed.status == 1
+    assert "study.db failed: (sqlite3.OperationalError)" in failed.line
+    monkeypatch.setattr(jobs, "run_trial", lambda setup, number, *_: Outcome(float(number)))
+    again = CliRunner().invoke(commands, [str(word) for word in words])
+    assert "2 of 4 trials to do" in again.output
+    assert again.exit_code == 0, again.output

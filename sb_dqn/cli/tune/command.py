@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import secrets
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
 
 from sb_dqn.cli.tune.folder import BEST, STUDY, Setup, check_study, read_study, write_study
+from sb_dqn.cli.tune.storage import MASK, VARIABLE, masked, storage_errors
 
 TRIALS = 50
 """Default number of trials."""
@@ -87,7 +89,10 @@ TRIALS = 50
 @click.option(
     "--storage",
     metavar="URL",
-    help="Database URL, or a .log file for a journal. Default: study.db (SQLite) in the folder.",
+    envvar=VARIABLE,
+    show_envvar=True,
+    help="Database URL, or a .log file for a journal. Default: study.db (SQLite) in the folder. A password is not kept: the "
+    "same URL is needed to continue.",
 )
 @click.option(
     "--out",
@@ -100,7 +105,8 @@ TRIALS = 50
     "--resume",
     type=click.Path(path_type=Path, file_okay=False),
     metavar="FOLDER",
-    help="Continue the study in FOLDER with its own settings; with --trials, --jobs and --device only.",
+    help="Continue the study in FOLDER with its own settings; with --trials, --jobs and --device only, and --storage if its "
+    "URL has a password.",
 )
 def tune(
     algo: str | None,
@@ -124,11 +130,11 @@ def tune(
     sb-dqn train dqn LunarLander-v3 --preset runs/tune_dqn_LunarLander-v3/best.yaml
     """
     from sb_dqn.cli.train.folder_lock import lock_folder
-    from sb_dqn.cli.tune.study import import_optuna
+    from sb_dqn.cli.tune.study import import_optuna, storage_of
 
     import_optuna()
     if resume is not None:
-        out, setup, stored_trials = _stored_study(resume, algo, env_id)
+        out, setup, stored_trials = _stored_study(resume, algo, env_id, options["storage"])
     elif algo is None or env_id is None:
         raise click.UsageError("ALGO and ENV must be set. Use sb-dqn tune ALGO ENV, or sb-dqn tune --resume FOLDER.")
     else:
@@ -139,17 +145,18 @@ def tune(
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise click.ClickException(f"{out} must be writable, got: {error.strerror}. Choose another --out.") from None
-    with lock_folder(
-        out, f"Another `sb-dqn tune` uses {out}. Wait until it ends, or choose another folder with --out."
+    with (
+        lock_folder(out, f"Another `sb-dqn tune` uses {out}. Wait until it ends, or choose another folder with --out."),
+        storage_errors(storage_of(out, setup)),
     ):
         _run(out, setup, n_trials, jobs, device, policy)
 
 
-def _stored_study(out: Path, algo: str | None, env_id: str | None) -> tuple[Path, Setup, int]:
-    """Returns the study in a folder.
+def _stored_study(out: Path, algo: str | None, env_id: str | None, storage: str | None) -> tuple[Path, Setup, int]:
+    """Returns the study in a folder; the password of its storage is that of the command line or the environment.
 
     Raises:
-        click.UsageError: the folder has none, or an argument has its own value in the study.
+        click.UsageError: the folder has none, an argument has its own value in the study, or the password is missing.
     """
     from sb_dqn.cli.train.settings_syntax import canonical, typed_options
 
@@ -159,13 +166,21 @@ def _stored_study(out: Path, algo: str | None, env_id: str | None) -> tuple[Path
             f"--resume must be the folder of a study, got {out}, which has no {STUDY}. Start one with sb-dqn tune ALGO ENV."
         )
     setup, trials = stored
-    fixed = [option for name, option in typed_options().items() if name not in ("resume", "trials", "jobs", "device")]
+    allowed = {"resume", "trials", "jobs", "device"}
+    if storage and setup.storage and masked(storage) == masked(setup.storage):
+        setup = replace(setup, storage=storage)
+        allowed.add("storage")
+    fixed = [option for name, option in typed_options().items() if name not in allowed]
     fixed += [algo] if algo is not None and canonical(algo) != setup.algorithm else []
     fixed += [env_id] if env_id not in (None, setup.env_id) else []
     if fixed:
         raise click.UsageError(
             f"{out} must be continued with its own settings, got {', '.join(fixed)}. Remove these arguments, or start another "
             f"study without --resume."
+        )
+    if setup.storage is not None and MASK in setup.storage and "storage" not in allowed:
+        raise click.UsageError(
+            f"--storage must be {setup.storage} with its password, which {STUDY} has not, got none. Add the option, or set {VARIABLE}."
         )
     return out, setup, trials
 

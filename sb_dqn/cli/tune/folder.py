@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from sb_dqn.cli.tune.storage import masked
 from sb_dqn.files import write_text
 
 STUDY = "study.yaml"
@@ -35,12 +36,19 @@ class Setup:
     sampler: str = "tpe"
     pruner: str = "median"
     storage: str | None = None
+    """With its password, which the file has not."""
     evaluations: int = 10
     eval_episodes: int = 5
     final_episodes: int = 20
     finalists: int = 3
     finalist_seeds: int = 3
     space: Mapping[str, Any] = field(default_factory=dict)
+
+
+def _plain(setup: Setup) -> dict[str, Any]:
+    """Returns the fields of `setup` as plain data for YAML, without the password of the storage."""
+    plain = {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(setup).items()}
+    return {**plain, "storage": setup.storage and masked(setup.storage)}
 
 
 def read_study(out: Path) -> tuple[Setup, int] | None:
@@ -62,8 +70,8 @@ def check_study(out: Path, setup: Setup) -> None:
     Raises:
         click.UsageError: it has another one.
     """
-    requested, stored = asdict(setup), read_study(out)
-    for name, value in (asdict(stored[0]) if stored else {}).items():
+    requested, stored = _plain(setup), read_study(out)
+    for name, value in (_plain(stored[0]) if stored else {}).items():
         if requested[name] != value:
             raise click.UsageError(
                 f"{name} must be {value!r} as in the study in {out}, got {requested[name]!r}. Use the same, or choose another "
@@ -75,5 +83,4 @@ def write_study(out: Path, setup: Setup, trials: int) -> None:
     """Writes `study.yaml`."""
     import yaml
 
-    plain = {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(setup).items()}
-    write_text(out / STUDY, yaml.safe_dump({"trials": trials, "setup": plain}, sort_keys=False, width=120))
+    write_text(out / STUDY, yaml.safe_dump({"trials": trials, "setup": _plain(setup)}, sort_keys=False, width=120))

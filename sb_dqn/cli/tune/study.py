@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from sb_dqn.cli.tune.folder import BEST, PICTURE, STORAGE, TRIALS, Setup
 from sb_dqn.cli.tune.spaces import start_of
+from sb_dqn.cli.tune.storage import make_storage, masked, reason_of
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.files import write_text
 
@@ -53,20 +54,22 @@ def open_study(out: Path, setup: Setup, defaults: Iterable[Any]) -> Any:
         ConfigurationError: the storage cannot be opened, or a package is missing.
     """
     optuna = import_optuna()
+    storage = storage_of(out, setup)
     try:
         study = optuna.create_study(
-            storage=_storage(optuna, setup.storage or f"sqlite:///{(out / STORAGE).as_posix()}"),
+            storage=make_storage(optuna, storage),
             study_name=setup.name,
             direction="maximize",
             pruner=_pruner(optuna, setup),
             load_if_exists=True,
         )
+    except ConfigurationError:
+        raise
     except Exception as error:  # of any database
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise ConfigurationError(
-            f"storage must be a database URL that can be opened or a .log file, got {setup.storage or out / STORAGE} ({reason}). "
-            f"Use another --storage."
-        ) from error
+            f"storage must be a database URL that can be opened or a .log file, got {masked(storage)} "
+            f"({reason_of(error.__cause__ or error)}). Use another --storage."
+        ) from None
     trials = study.get_trials(deepcopy=False)
     # With the same seed, a sampler would repeat the samples of the first call.
     study.sampler = _sampler(optuna, setup.sampler, (setup.seed or 0) + len(trials))
@@ -81,10 +84,9 @@ def open_study(out: Path, setup: Setup, defaults: Iterable[Any]) -> Any:
     return study
 
 
-def _storage(optuna: Any, storage: str) -> Any:
-    if storage.endswith(".log"):
-        return optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(storage))
-    return storage
+def storage_of(out: Path, setup: Setup) -> str:
+    """Returns the storage of a study: that of its setup, or a database in its folder."""
+    return setup.storage or f"sqlite:///{(out / STORAGE).as_posix()}"
 
 
 def _sampler(optuna: Any, name: str, seed: int) -> Any:
