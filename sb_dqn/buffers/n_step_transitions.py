@@ -92,7 +92,8 @@ class TransitionView:
             lane, row: `[N]` int64 of rows that may start.
 
         Returns:
-            `[N]` float32, NaN where an episode was cut before the values of its last row were computed.
+            `[N]` float32, NaN where an episode was cut before the values of its last row were computed, by a restart of the
+            stream.
         """
         ring = self.ring
         ahead = ring.cells(lane[:, None], row[:, None] + torch.arange(1, self.n_steps + 1, device=row.device))

@@ -42,7 +42,9 @@ class Prioritized:
         eps: constant added to every error, above 0, so that every row keeps a chance.
         initial: priority of a row that has not been sampled yet, before alpha: "max", the largest so far (1 before any
             feedback), a number above 0, or "td_error", the TD error of the Q-values with which the row was acted on (Horgan et
-            al. 2018, arXiv 1803.00933); the network then runs at each step.
+            al. 2018, arXiv 1803.00933); the network then runs at each step. Where an episode is truncated and reset in one step
+            (SAME_STEP autoreset, VecEnv of Stable-Baselines3), its last observation is valued by the weights of the learner;
+            rows whose n steps end where a stream was cut (a second `learn`, a worker that was replaced) get the largest.
         uniform_mix: u, share of uniform samples, [0, 1].
 
     Raises:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -21,7 +22,7 @@ from sb_dqn.buffers.uniform_sampler import Sampler
 from sb_dqn.checkpoint import SegmentColumn, SegmentedRows
 from sb_dqn.checks import check_int
 from sb_dqn.errors import CheckpointError, ConfigurationError, no_attribute
-from sb_dqn.types import Batch, Rows, Wait
+from sb_dqn.types import Batch, BoolArray, FloatArray, Rows, Slot, Wait, any_true
 
 READ_COLUMN = "Read replay.ring.{}, indexed by slot * num_lanes + lane".format
 SB3_NAMES = {
@@ -41,6 +42,10 @@ SB3_NAMES = {
     "to_torch": "Read replay.ring.columns, which are tensors",
 }
 """Attributes of Stable-Baselines3's replay buffers, and their equivalents."""
+
+
+BestValues = Callable[[dict[str, Tensor], BoolArray | None], FloatArray]
+"""Maps observations of all lanes by key and their action masks to the values of the best actions `[B]`, `[B, D]` of branches."""
 
 
 @dataclass(frozen=True)
@@ -99,6 +104,8 @@ class ReplayBuffer:
         self.view = view
         self.schedule = schedule
         self.relabeler = relabeler
+        self.best_values: BestValues | None = None
+        """Set where input priorities need the value of every observation at which an episode is truncated."""
         self._lanes = torch.arange(ring.num_lanes, device=ring.device)
         self._fewest: Callable[[int], int] | None = None
         self._generator = torch.Generator().manual_seed(0)  # only for `sample`
@@ -130,12 +137,24 @@ class ReplayBuffer:
         for slot in rows.slots:
             self.ring.arrive(slot)
             self.sampler.arrived(slot)
+            if self.best_values is not None and slot is not rows.slots[-1]:
+                self._value_truncations(slot, self.best_values)
         self._env_steps += rows.steps
         self._steps_since += rows.steps
         if self.schedule.unit == "step":
             self._pending += rows.steps
         elif rows.steps:
             self._pending += sum(int((slot.last & slot.valid & rows.stepped).sum()) for slot in rows.slots)
+
+    def _value_truncations(self, slot: Slot, best_values: BestValues) -> None:
+        """Stores the values of the last observations of truncated episodes, for a tick that has their reset rows, too.
+
+        No action is chosen at these observations, so that the policy has not computed their values.
+        """
+        truncated = slot.valid & slot.last & ~slot.terminal
+        if any_true(truncated):
+            best = best_values(self.open_observation(), slot.mask)
+            self.ring.depart(np.zeros_like(best), {"q_taken": best, "q_best": best}, truncated)
 
     def open_observation(self) -> dict[str, Tensor]:
         """Returns the newest observation of every lane on the device of the buffer, frames stacked: the policy's input."""

@@ -32,7 +32,7 @@ from sb_dqn.exploration import Exploration
 from sb_dqn.exploration.config import ExplorationConfig
 from sb_dqn.policies.base import StochasticPolicy
 from sb_dqn.spaces import flatten_space
-from sb_dqn.types import ActionArray, Batch, Blueprint, Objective, Rows, Update
+from sb_dqn.types import ActionArray, Batch, Blueprint, BoolArray, FloatArray, Objective, Rows, Update
 
 
 class OffPolicyAlgorithm(BaseAlgorithm):
@@ -101,6 +101,8 @@ class OffPolicyAlgorithm(BaseAlgorithm):
             self._make_collector(stream, self.choose, self._make_selector(lanes, self.exploration))
         if self._experience is None:
             self._experience = self.replay_config.build(stream, self.device, self.normalizer, self.policy.state_size)
+            if self.replay_config.stores_q_values:
+                self.replay.best_values = self._best_values
             self._share(self._experience)
             self._update = None
             if stream.repeated_frames > 1:
@@ -240,6 +242,14 @@ class OffPolicyAlgorithm(BaseAlgorithm):
         if not ring.host_visible and ring.device == self.device and type(self.collector) is Collector:
             return self.replay.open_observation  # the frames are there; `frames` is only for checkpoints
         return frames.stacked
+
+    @torch.no_grad()
+    def _best_values(self, obs: dict[str, torch.Tensor], mask: BoolArray | None) -> FloatArray:
+        """Returns the values `[B, ...]` of the best actions, by the current weights."""
+        inputs = self.normalizer.observations({key: value.to(self.device) for key, value in obs.items()})
+        legal = None if mask is None else torch.from_numpy(mask).to(self.device)
+        best: FloatArray = self.policy.values(inputs, legal).max(-1).values.cpu().numpy()
+        return best
 
     # -- learning
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import gymnasium
 import pytest
 
 from sb_dqn import C51, DQN, SAC
 from sb_dqn.errors import ConfigurationError
 from tests.actors.games import Ledger
+from tests.full import ON_DEVICES_IN_FULL
 
 SMALL: dict[str, Any] = {
     "seed": 3,
@@ -17,15 +19,21 @@ SMALL: dict[str, Any] = {
     "batch_size": 4,
     "buffer_size": 400,
 }
-pytestmark = pytest.mark.usefixtures("eagerly")
+pytestmark = [pytest.mark.usefixtures("eagerly", "storage"), ON_DEVICES_IN_FULL]
 
 
+def in_one_step() -> Any:
+    """Returns an environment that delivers the last observation of an episode together with the first of the next."""
+    return gymnasium.vector.SyncVectorEnv([Ledger, Ledger], autoreset_mode=gymnasium.vector.AutoresetMode.SAME_STEP)
+
+
+@pytest.mark.parametrize("make_env", [lambda: [Ledger, Ledger], in_one_step], ids=["next step", "same step"])
 @pytest.mark.parametrize("n_steps", [1, 3])
-def test_new_rows_have_the_priorities_of_their_own_td_errors(n_steps: int) -> None:
+def test_new_rows_have_the_priorities_of_their_own_td_errors(n_steps: int, make_env: Any) -> None:
     settings = {"initial": "td_error", "alpha": 1.0, "eps": 0.25}
     model: Any = DQN(
         "MlpPolicy",
-        [Ledger, Ledger],
+        make_env(),
         prioritized_replay=settings,
         n_steps=n_steps,
         gamma=0.5,
@@ -44,7 +52,7 @@ def test_new_rows_have_the_priorities_of_their_own_td_errors(n_steps: int) -> No
         model.policy.values({"obs": observed.reshape(-1, 2)}, None).detach().reshape(-1, 2, 3).numpy()
     )  # weights never change
     low, high = ring.intervals()
-    checked = ended = 0
+    checked = ended = truncated = 0
     for lane in range(2):
         for row in range(low[lane], high[lane]):
             leaf = float(model.replay.sampler.tree.leaves[row * 2 + lane])
@@ -57,12 +65,14 @@ def test_new_rows_have_the_priorities_of_their_own_td_errors(n_steps: int) -> No
                 total += discount * float(columns["reward"][end, lane])
                 discount *= 0.5
             ended += bool(columns["terminal"][end, lane])
+            truncated += bool(columns["last"][end, lane] and not columns["terminal"][end, lane])
             discount *= not columns["terminal"][end, lane]
             error = q[row, lane, columns["action"][row, lane]] - (total + discount * q[end, lane].max())
             assert leaf == pytest.approx(abs(error) + 0.25, rel=1e-4)
             checked += 1
     assert checked > 80
     assert ended > 3
+    assert truncated > 3
 
 
 def test_refreshing_when_only_last_rows_are_new_changes_nothing() -> None:
