@@ -2,53 +2,84 @@
 
 from __future__ import annotations
 
+import os
+import weakref
 from typing import Any
 
-import gymnasium
 import numpy as np
 
 from sb_dqn.actors.collector import RemoteLanes
 from sb_dqn.actors.lane_groups import LaneGroups
 from sb_dqn.actors.worker import open_lanes
-from sb_dqn.buffers.hindsight import RewardFunction
 from sb_dqn.errors import ConfigurationError
 
 
-def goal_rewards(stream: Any) -> RewardFunction:
-    """Returns `compute_reward` of an environment of a stream, with rewards clipped where the stream clips them.
+class GoalRewards:
+    """`compute_reward` of an environment of a stream, with rewards clipped where the stream clips them.
 
-    It is that of lane 0 where this process steps it, else that of one more environment, which is made for it.
+    It is that of lane 0 where this process steps it, else that of one more environment, which is made and reset for it. That one is
+    closed by `close`, with this object, or when the process ends.
+
+    Args:
+        stream: the environments.
 
     Raises:
         ConfigurationError: the environment has no such method, or no further one can be made.
     """
-    env = _an_environment(stream)
-    function: Any = env.get_wrapper_attr("compute_reward") if env.has_wrapper_attr("compute_reward") else None
-    if function is None:
-        raise ConfigurationError(
-            f"the environment must have compute_reward(achieved_goal, desired_goal, info) with hindsight, got {env} without it. "
-            f"Use a goal-conditioned environment, or remove hindsight."
-        )
-    if stream.options.clip_reward:
-        return lambda achieved, desired, infos: np.sign(function(achieved, desired, infos))
-    return function  # type: ignore[no-any-return]
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+        self._function: Any = None
+        self._end: Any = None
+        self._open()
+
+    def __call__(self, achieved: Any, desired: Any, infos: list[dict[str, Any]]) -> Any:
+        """Returns rewards `[n]`, see `RewardFunction`."""
+        if self._function is None:
+            self._open()
+        rewards = self._function(achieved, desired, infos)
+        return np.sign(rewards) if self._stream.options.clip_reward else rewards
+
+    def close(self) -> None:
+        """Closes the environment that was made; the next call makes another one."""
+        if self._end is not None:
+            self._end()
+            self._function = None
+
+    def _open(self) -> None:
+        env, is_made = _an_environment(self._stream)
+        if is_made:
+            self._end = weakref.finalize(self, _close, env, os.getpid())
+            env.reset(seed=0)  # the reward may read what a reset sets
+        found = env.has_wrapper_attr("compute_reward")
+        self._function = env.get_wrapper_attr("compute_reward") if found else None
+        if self._function is None:
+            raise ConfigurationError(
+                f"the environment must have compute_reward(achieved_goal, desired_goal, info) with hindsight, got {env} without it. "
+                f"Use a goal-conditioned environment, or remove hindsight."
+            )
 
 
-def _an_environment(stream: Any) -> gymnasium.Env[Any, Any]:
+def _an_environment(stream: Any) -> tuple[Any, bool]:
+    """Returns an environment of one lane, and True if it was made for this call."""
     if isinstance(stream, LaneGroups):
         return _an_environment(stream.streams[0])
     if isinstance(stream, RemoteLanes):
         factory = stream.env[:1] if isinstance(stream.env, (list, tuple)) else stream.env
-        return _an_environment(open_lanes(factory, 1, stream.options.action_mask))
+        return _an_environment(open_lanes(factory, 1, stream.options.action_mask))[0], True
     env: Any = getattr(stream, "env", None)  # a loaded model may have none
     vector: Any = getattr(env, "unwrapped", env)
     if getattr(vector, "envs", None):  # all lanes in this process
-        lane: gymnasium.Env[Any, Any] = vector.envs[0]
-        return lane
-    if getattr(vector, "env_fns", None):  # worker processes of gymnasium
-        made: gymnasium.Env[Any, Any] = vector.env_fns[0]()
-        return made
+        return vector.envs[0], False
+    if getattr(vector, "env_fns", None):  # worker processes of gymnasium or Stable-Baselines3
+        return vector.env_fns[0](), True
     raise ConfigurationError(
         f"env must be an id, an environment or a list of functions with hindsight, which calls compute_reward of an environment, "
         f"got {type(vector).__name__}. Pass one of these."
     )
+
+
+def _close(env: Any, pid: int) -> None:
+    """Closes an environment in the process that made it, not in a fork of it that ends."""
+    if os.getpid() == pid:
+        env.close()

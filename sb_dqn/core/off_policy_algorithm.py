@@ -22,7 +22,7 @@ from sb_dqn.core.action_selection import ActionSelector, Observe, QActionSelecto
 from sb_dqn.core.base_algorithm import BaseAlgorithm
 from sb_dqn.core.collector import Collector
 from sb_dqn.core.construction import PolicyConfig, TrainingConfig
-from sb_dqn.core.goal_rewards import goal_rewards
+from sb_dqn.core.goal_rewards import GoalRewards
 from sb_dqn.core.replay_config import ReplayConfig, TargetConfig
 from sb_dqn.core.resume import ResumeState
 from sb_dqn.devices import PackedArrays
@@ -115,7 +115,7 @@ class OffPolicyAlgorithm(BaseAlgorithm):
             if self.verbose and self.rank == 0:
                 self._describe(stream, self.replay)
         elif self.replay.relabeler is not None:
-            self.replay.relabeler.reward = goal_rewards(stream)
+            self.replay.relabeler.reward = GoalRewards(stream)
 
     def _make_worker_collector(self, stream: Any) -> None:
         self.stream = stream
@@ -352,6 +352,12 @@ class OffPolicyAlgorithm(BaseAlgorithm):
         return self.statistics.num_episodes
 
     # -- files
+
+    def close(self) -> None:
+        super().close()
+        relabeler = None if self._experience is None else self.replay.relabeler
+        if relabeler is not None and isinstance(relabeler.reward, GoalRewards):
+            relabeler.reward.close()
 
     def run_parts(self) -> dict[str, Any]:
         frames = {} if self.frames is None else {"frames": self.frames.ring}

@@ -16,7 +16,7 @@ from sb_dqn.buffers.ring_layout import ColumnSpec, StartRule
 from sb_dqn.buffers.sequences import Sequences
 from sb_dqn.buffers.uniform_sampler import Sampler
 from sb_dqn.checks import check_choice, check_float, check_int, set_fields
-from sb_dqn.core.goal_rewards import goal_rewards
+from sb_dqn.core.goal_rewards import GoalRewards
 from sb_dqn.devices import is_host_visible
 from sb_dqn.envs.streams.open import Stream
 from sb_dqn.errors import ConfigurationError
@@ -157,7 +157,7 @@ class ReplayConfig:
             sampler = PrioritizedSampler(ring, self.batch_size, self.prioritized, priorities)
         relabeler = None
         if self.hindsight is not None:
-            relabeler = GoalRelabeler(view, self.hindsight, goal_rewards(stream))
+            relabeler = GoalRelabeler(view, self.hindsight, GoalRewards(stream))
         return ReplayBuffer(ring, sampler, view, self.schedule, relabeler)
 
     def _device_of_rows(self, device: torch.device) -> torch.device:

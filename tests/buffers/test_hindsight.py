@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import os
 from collections import Counter
 from functools import partial
 from pathlib import Path
@@ -234,6 +236,46 @@ def test_kinds_of_environments(case: str) -> None:
     assert torch.equal(batch.return_, reached.float() - 1)
     assert 0.3 < reached.float().mean() < 0.9
     model.close()
+
+
+class ScaleOfReset(BitFlip):
+    """Draws what the reward needs at a reset, as a simulator does that loads its scene there, and notes that it was closed."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(4)
+        self.folder = folder
+
+    def reset(self, **kwargs: Any) -> Any:
+        self.scale = 1.0
+        return super().reset(**kwargs)
+
+    def compute_reward(self, achieved_goal: Any, desired_goal: Any, info: Any) -> Any:
+        return self.scale * super().compute_reward(achieved_goal, desired_goal, info)
+
+    def close(self) -> None:
+        if hasattr(self, "scale"):  # not one that was made to read its spaces
+            (self.folder / str(os.getpid())).touch()
+
+
+@pytest.mark.parametrize("kind", a_few(["process actors", "workers"], "workers"))
+def test_the_environment_that_only_computes_rewards_is_reset_and_closed(tmp_path: Path, kind: str) -> None:
+    make, actors = partial(ScaleOfReset, tmp_path), None
+    env: Any = make
+    if kind == "workers":
+        env = gymnasium.vector.AsyncVectorEnv([make] * 2)
+    else:
+        actors = ProcessActors(1)
+    model = learned(steps=60, env=env, actors=actors)
+    note = tmp_path / str(os.getpid())
+    assert not note.exists()
+    model.close()
+    note.unlink()
+    model.replay.sample(64)  # makes another one
+    del model
+    gc.collect()
+    assert note.exists()
+    if kind == "workers":
+        env.close()
 
 
 @pytest.mark.parametrize("kind", a_few([DQN, QRDQN, SAC], DQN))

@@ -168,7 +168,8 @@ def test_their_hindsight_is_ours() -> None:
         model = room.DQN("MultiInputPolicy", bits(4), replay_buffer_kwargs=settings, **common).learn(60)
     assert model.arguments["hindsight"] == {"n_sampled_goal": 2, "goal_selection_strategy": "final"}
     assert room.SAC("MultiInputPolicy", bits(4, continuous=True), **common).learn(60).num_timesteps == 60
-    env = make_vec_env(bits, 2, vec_env_cls=room.SubprocVecEnv, env_kwargs={"n_bits": 4})
+    images = {"n_bits": 4, "image_obs_space": True}  # whose reward needs a reset first
+    env = make_vec_env(bits, 2, vec_env_cls=room.SubprocVecEnv, env_kwargs=images)
     assert room.DQN("MultiInputPolicy", env, **common).learn(64).num_timesteps == 64
     env.close()
 
