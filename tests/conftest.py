@@ -1,4 +1,4 @@
-"""What all tests share: one thread, and the ways to run a function."""
+"""What all tests share: one thread, the profile of Hypothesis, and the ways to run a function."""
 
 from __future__ import annotations
 
@@ -9,12 +9,16 @@ from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import settings
 from torch import Tensor
 
 from sb_dqn.accelerate import Function, accelerate
 from tests.full import FULL
 from tests.modes import MODES, Variant
 from tests.tiny import run_eagerly
+
+settings.register_profile("sb_dqn", deadline=None)  # a busy machine takes longer for one example than any bound
+settings.load_profile("sb_dqn")
 
 COMPILED_BY_DEFAULT = Path(__file__).parent / "losses" / "test_td.py"
 

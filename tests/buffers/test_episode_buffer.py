@@ -110,7 +110,7 @@ def run(scripts: list[list[str]], kind: str, k: int, count: int, restart: int, t
     return total
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     scripts=st.lists(SCRIPT, min_size=1, max_size=4),
     kind=st.sampled_from(["NEXT_STEP", "SAME_STEP"]),

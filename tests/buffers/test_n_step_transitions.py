@@ -71,7 +71,7 @@ def check_everything(ring: Ring, view: TransitionView, games: list[Game], noise:
         (5, 4, 3),
     ),
 )
-@settings(max_examples=3, deadline=None, derandomize=True, database=None)
+@settings(max_examples=3, derandomize=True, database=None)
 @given(
     scripts=scripts,
     kind=st.sampled_from(["NEXT_STEP", "SAME_STEP"]),

@@ -63,7 +63,7 @@ def of_lane(rows: Rows, lane: int) -> Rows | None:
 
 
 @pytest.mark.parametrize("host_visible", [True, False])
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(data=st.data())
 def test_lanes_are_stored_and_counted_as_if_each_were_alone(host_visible: bool, data: Any) -> None:
     together = replay(LANES, host_visible)

@@ -141,7 +141,7 @@ OPERATIONS = st.lists(
 )
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(lanes=st.sampled_from([1, 3]), n=st.integers(1, 4), k=st.integers(1, 3), operations=OPERATIONS)
 def test_any_sequence_of_events(lanes: int, n: int, k: int, operations: list[tuple[str, int]]) -> None:
     options: dict[str, Any] = {"n": n, "k": k, "alpha": ALPHA, "eps": EPS, "uniform_mix": 0.1}

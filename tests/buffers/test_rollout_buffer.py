@@ -167,7 +167,7 @@ def record_samples(batch: Batch, games: list[Game], used: list[dict[tuple[int, i
 SCRIPT = st.lists(st.sampled_from(["go", "go", *EVENTS]), min_size=1, max_size=12)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     scripts=st.lists(SCRIPT, min_size=1, max_size=4),
     kind=st.sampled_from(["NEXT_STEP", "SAME_STEP"]),

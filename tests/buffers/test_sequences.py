@@ -168,7 +168,7 @@ def naive_priority(
     return eta * max(errors) + (1 - eta) * float(np.mean(errors)) if errors else None
 
 
-@settings(max_examples=12, deadline=None, derandomize=True, database=None)
+@settings(max_examples=12, derandomize=True, database=None)
 @given(
     lanes=st.sampled_from([1, 3]),
     k=st.sampled_from([1, 3]),

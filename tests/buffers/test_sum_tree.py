@@ -96,7 +96,7 @@ def test_a_leaf_that_is_zeroed_and_written_has_the_written_value() -> None:
 MAGNITUDES = st.one_of(st.just(0.0), st.integers(-100, 100).map(lambda power: 1.7 * 10.0**power))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     values=st.lists(MAGNITUDES, min_size=1, max_size=200),
     shares=st.lists(st.floats(-0.1, 1.1), min_size=1, max_size=20),

@@ -47,7 +47,7 @@ def grown(rows: int, ring: NaiveRing | None = None) -> NaiveRing:
 
 
 @given(st.data())
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_loaded_rows_equal_saved_rows(data: st.DataObject) -> None:
     """Unequal lanes, rings that wrap many times, saves at any time; checkpoints are read after all have been written."""
     with pytest.MonkeyPatch.context() as patch, Folder() as folder:

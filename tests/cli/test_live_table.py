@@ -53,7 +53,7 @@ def test_truncated_file_is_read_again(tmp_path: Path) -> None:
     assert (tail.steps, list(tail.returns)) == (10, [1.0])
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.lists(st.integers(1, 99), max_size=20), st.lists(st.integers(0, 300), max_size=6))
 def test_pieces_of_any_size_give_the_same_steps(
     tmp_path_factory: pytest.TempPathFactory, lengths: list[int], cuts: list[int]

@@ -28,7 +28,7 @@ from sb_dqn.errors import ConfigurationError
 from tests.full import a_few
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.lists(st.floats(0, 100), min_size=1, max_size=8))
 def test_labels_are_apart_in_order_and_stay_where_there_is_room(heights: list[float]) -> None:
     given_heights, gap = np.array(heights), 5.0

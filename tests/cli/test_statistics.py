@@ -199,7 +199,7 @@ def test_intervals_are_close_to_those_of_rliable(rliable: Any) -> None:
     assert interval != pytest.approx((0.0, 1.0), abs=0.2)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(arrays(np.float64, (3, 2), elements=st.integers(-5, 5)), arrays(np.float64, (4, 2), elements=st.integers(-5, 5)))
 def test_probabilities_of_both_directions_add_up_to_one(first: Any, second: Any) -> None:
     forth, back = probability_of_improvement(first, second), probability_of_improvement(second, first)

@@ -76,7 +76,7 @@ def distributions(draw: st.DrawFn) -> tuple[list[float], list[float], list[float
     return atoms, masses, support
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(distributions())
 def test_projection_keeps_mass_and_mean(drawn: tuple[list[float], list[float], list[float]]) -> None:
     atoms, masses, support = drawn
@@ -148,7 +148,7 @@ def test_cross_entropy_and_divergence_rank_differently() -> None:
     assert kl_divergence(truth, predicted).argmax().item() == 1
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.floats(-1e6, 1e6, width=32), min_size=1, max_size=6))
 def test_gradients_of_logits_are_finite(numbers: list[float]) -> None:
     logits = torch.tensor([numbers]).requires_grad_()

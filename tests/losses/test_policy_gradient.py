@@ -159,7 +159,7 @@ def test_explained_variance() -> None:
     assert math.isnan(float(pg.explained_variance(returns, torch.ones(4), weight)))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.tuples(st.floats(-1e3, 1e3, width=32), st.booleans()), min_size=1, max_size=12))
 def test_normalizing_ignores_samples_of_weight_0(rows: list[tuple[float, bool]]) -> None:
     advantage = torch.tensor([value for value, _ in rows])

@@ -103,7 +103,7 @@ def test_many_pairs_are_processed_in_blocks(weighted: bool) -> None:
         torch.testing.assert_close(gradient[i], torch.autograd.grad(loss.sum(), row)[0])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(st.integers(-8, 8), min_size=1, max_size=6),
     st.lists(st.integers(-8, 8), min_size=1, max_size=6),
@@ -162,7 +162,7 @@ def test_quantile_regression_converges_to_quantiles() -> None:
     torch.testing.assert_close(result, torch.tensor([[10.0, 50.0, 90.0]]), rtol=0, atol=0.6)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.floats(-1e6, 1e6, width=32), min_size=1, max_size=6), st.floats(0, 10))
 def test_gradients_are_finite(numbers: list[float], kappa: float) -> None:
     predicted = torch.tensor([numbers]).requires_grad_()

@@ -42,7 +42,7 @@ def test_worked_numbers_of_the_inverse(variant: Variant) -> None:
     torch.testing.assert_close(variant(unscale, (y,))(y), expected, rtol=0, atol=5e-10)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(x=st.floats(-1e6, 1e6, width=32), eps=st.sampled_from([0.0, 1e-3, 0.1]))
 def test_unscale_inverts_rescale_in_float32(x: float, eps: float) -> None:
     assert float(unscale(rescale(torch.tensor(x), eps), eps)) == pytest.approx(x, rel=1e-5, abs=1e-6)

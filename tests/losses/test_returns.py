@@ -93,7 +93,7 @@ def naive_lambda_return(
 ENDS = st.lists(st.sampled_from(["none", "none", "none", "terminal", "limit"]), min_size=1, max_size=40)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     ends=ENDS, gamma=st.sampled_from([0.0, 0.9, 1.0]), lam=st.sampled_from([0.0, 0.65, 1.0]), seed=st.integers(0, 99)
 )
@@ -115,7 +115,7 @@ def test_lambda_returns_match_their_definition(ends: list[str], gamma: float, la
     torch.testing.assert_close(result, torch.tensor(expected, dtype=torch.float64)[:, None])
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(count=st.integers(1, 70), seed=st.integers(0, 99))
 def test_doubling_matches_a_loop(count: int, seed: int) -> None:
     rng = torch.Generator().manual_seed(seed)

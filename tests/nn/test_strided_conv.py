@@ -5,7 +5,7 @@ from __future__ import annotations
 from unittest.mock import patch
 
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
@@ -13,7 +13,6 @@ from sb_dqn.nn.layers.strided_conv import StridedConv2d
 from tests.nets import assert_equal_convolutions
 
 
-@settings(deadline=None)  # the first call of all loads a part of torch
 @given(
     channels=st.integers(1, 5),
     stride=st.integers(1, 4),

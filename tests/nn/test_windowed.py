@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
@@ -20,7 +20,6 @@ from tests.nets import assert_equal_convolutions
 CPU = torch.device("cpu")
 
 
-@settings(deadline=None)  # the first call of all loads a part of torch
 @given(
     channels=st.integers(1, 4),
     kernel=st.integers(1, 4),

@@ -22,7 +22,7 @@ def pieces(draw: st.DrawFn) -> Pieces:
     return [(rng.normal(size=(n, 2)) * scale + offset).astype(np.float32) for n in sizes]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(pieces())
 def test_moments_equal_numpy(batches: Pieces) -> None:
     moments = Moments((2,))
@@ -58,7 +58,7 @@ def test_small_differences_at_a_large_offset_are_accurate() -> None:
 
 
 @given(pieces(), pieces())
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_a_restored_state_continues_bit_for_bit(before: Pieces, after: Pieces) -> None:
     first, second = Moments((2,)), Moments((2,))
     for batch in before:

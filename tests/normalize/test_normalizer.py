@@ -52,7 +52,7 @@ def naive_returns(games: list[Game]) -> np.ndarray:
     return np.array(returns)
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 @given(streams())
 def test_statistics_match_the_logs(stream: Any) -> None:
     scripts, kind, restart, ticks, seed = stream
@@ -75,7 +75,7 @@ def test_statistics_match_the_logs(stream: Any) -> None:
     np.testing.assert_allclose(normalizer.rewards(rewards).numpy(), expected_rewards, rtol=1e-5)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(streams(), st.integers(0, 29))
 def test_a_restored_state_continues_exactly(stream: Any, at: int) -> None:
     scripts, kind, restart, ticks, seed = stream
