@@ -69,7 +69,7 @@ class ActionShape:
             raise SpaceError(
                 f"the action space of a Q-agent must be Discrete(n, start=...), MultiDiscrete([n, ...], start=...) or "
                 f"MultiBinary(n) of one axis, got {space}. "
-                f"For continuous actions, discretize them with a gymnasium.ActionWrapper."
+                f"For continuous actions use SAC or PPO, or discretize them with a gymnasium.ActionWrapper."
             )
         branches, starts = tuple(choices.count.ravel().tolist()), tuple(choices.start.ravel().tolist())
         return cls(branches, starts, branched=choices.count.ndim == 1)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+from sb_dqn import DQN
 from sb_dqn.errors import SpaceError
 from sb_dqn.spaces import (
     ActionShape,
@@ -200,6 +201,11 @@ def test_action_spaces_that_are_not_supported(space: Any) -> None:
     message = r"(?s)of a Q-agent must be Discrete\(n, start=...\), MultiDiscrete.*MultiBinary.*ActionWrapper"
     with pytest.raises(SpaceError, match=message):
         ActionShape.of(space)
+
+
+def test_a_box_of_actions_names_the_algorithms_for_it() -> None:
+    with pytest.raises(SpaceError, match="use SAC or PPO"):
+        DQN("MlpPolicy", "Pendulum-v1")
 
 
 def test_one_observation_and_several() -> None:

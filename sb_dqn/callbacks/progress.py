@@ -13,17 +13,17 @@ if TYPE_CHECKING:
 
 REFRESH = 0.1
 """Seconds between two updates of the bar."""
-LINES = 10
-"""Lines in total if the output is not a terminal (a file, a pipe, a CI log)."""
+LINE_INTERVAL = 10.0
+"""Seconds between two lines if the output is not a terminal (a file, a pipe, a CI log)."""
 
 
 class ProgressBarCallback(BaseCallback):
-    """Shows the progress of `learn`: a live bar in a terminal, otherwise one line per 10 % of the steps.
+    """Shows the progress of `learn`: a live bar in a terminal, otherwise a line every ten seconds and one at the end.
 
     The bar uses no thread. `close`, which runs after errors too, restores the terminal.
 
     Args:
-        console: rich console to write to; None: standard output.
+        console: rich console to write to; None: `rich.get_console()`, which writes to standard output.
     """
 
     def __init__(self, console: Console | None = None) -> None:
@@ -33,14 +33,14 @@ class ProgressBarCallback(BaseCallback):
         self._task: TaskID | None = None
 
     def _on_training_start(self) -> None:
-        from rich.console import Console  # imported here, since the import is slow
+        import rich  # imported here, since the import is slow
 
-        self._output = self.console if self.console is not None else Console()
+        self._output = self.console if self.console is not None else rich.get_console()
         self._first = self.num_timesteps
         self._total = self.model._total_timesteps
         self._started = time.perf_counter()
-        self._next_refresh = self._started + REFRESH
-        self._next_line = self._line_step(1)
+        self._interval = REFRESH if self._output.is_terminal else LINE_INTERVAL
+        self._next_refresh = self._started + self._interval
         if self._output.is_terminal:
             self._show_bar()
 
@@ -64,34 +64,23 @@ class ProgressBarCallback(BaseCallback):
             console=self._output,
             auto_refresh=False,
         )
-        self._task = self._bar.add_task("learning", total=self._total - self._first, speed="", score="")
+        self._task = self._bar.add_task("learning", total=self._total, completed=self._first, speed="", score="")
         self._bar.start()
 
     def _on_step(self) -> bool:
-        if self._bar is None:
-            if self.num_timesteps >= self._next_line:
-                self._write_line()
-        elif (now := time.perf_counter()) >= self._next_refresh:
-            self._next_refresh = now + REFRESH
+        if (now := time.perf_counter()) >= self._next_refresh:
+            self._next_refresh = now + self._interval
             self._refresh()
         return True
 
-    def _line_step(self, number: int) -> float:
-        """Returns the `num_timesteps` at which the `number`-th line is printed."""
-        return self._first + number * (self._total - self._first) / LINES
-
-    def _write_line(self) -> None:
-        done = self.num_timesteps - self._first
-        total = max(self._total - self._first, 1)
-        self._next_line = self._line_step(done * LINES // total + 1)
-        percent = min(100 * done // total, 100)
-        line = f"{self.num_timesteps:,}/{self._total:,} steps ({percent}%)  {self._speed()}{self._score()}"
-        self._output.print(line, markup=False, highlight=False, soft_wrap=True)
-
     def _refresh(self) -> None:
+        steps = self.num_timesteps
         if self._bar is not None and self._task is not None:
-            done = self.num_timesteps - self._first
-            self._bar.update(self._task, completed=done, speed=self._speed(), score=self._score(), refresh=True)
+            self._bar.update(self._task, completed=steps, speed=self._speed(), score=self._score(), refresh=True)
+        else:
+            percent = min(100 * steps // max(self._total, 1), 100)
+            line = f"{steps:,}/{self._total:,} steps ({percent}%)  {self._speed()}{self._score()}"
+            self._output.print(line, markup=False, highlight=False, soft_wrap=True)
 
     def _speed(self) -> str:
         seconds = max(time.perf_counter() - self._started, 1e-9)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -56,10 +57,9 @@ def evaluate(
     saved_run = find_run(run, best=best)
     env, env_kwargs = env_of(saved_run, env_id)
     model = load_model(saved_run, device)
-    stream = open_env(env, min(n_envs, episodes), env_kwargs, model.action_mask)
     bar = bar_wanted(progress)
-    played = play(model, stream, episodes, bar=bar, max_steps=max_steps, deterministic=not explore, seed=seed)
-    stream.close()
+    with closing(open_env(env, min(n_envs, episodes), env_kwargs, model.action_mask)) as stream:
+        played = play(model, stream, episodes, bar=bar, max_steps=max_steps, deterministic=not explore, seed=seed)
     finished = played.episodes
     click.echo(f"{saved_run.model} on {env}: {played.describe('episodes')}{_spread(finished)}")
     if finished.cut:

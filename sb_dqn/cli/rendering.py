@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,6 +26,8 @@ MIN_HEIGHT = 400
 """Minimum height of a window in pixels; smaller frames are enlarged."""
 ATARI_RATE = 15.0
 """Steps per second: 60 emulator frames with a frame skip of 4."""
+UNSEEN = ("dummy", "offscreen")
+"""Drivers that SDL falls back to without a display; they draw into memory."""
 VIDEO_SUFFIXES = (".mp4", ".gif", ".mkv", ".mov", ".avi")
 """File endings of supported video formats."""
 
@@ -53,6 +56,10 @@ class Window:
                 "pygame must be installed to open a window, got none. Run pip install 'sb_dqn[render]', or record a video with "
                 "--video film.mp4."
             ) from None
+        with _display_errors(pygame):
+            pygame.display.init()
+            if pygame.display.get_driver() in UNSEEN and "SDL_VIDEODRIVER" not in os.environ:
+                raise pygame.error("no screen is connected")
         self._pygame = pygame
         self._title = title
         self._rate = rate
@@ -65,13 +72,8 @@ class Window:
         scale = max(1, -(-MIN_HEIGHT // frame.shape[0]))
         size = (frame.shape[1] * scale, frame.shape[0] * scale)
         if self._screen is None:
-            pygame.display.init()
-            try:
+            with _display_errors(pygame):
                 self._screen = pygame.display.set_mode(size)
-            except pygame.error as error:
-                raise ConfigurationError(
-                    f"a display must be available to open a window, got none ({error}). Record a video with --video film.mp4."
-                ) from error
             pygame.display.set_caption(self._title)
         surface = pygame.surfarray.make_surface(frame.swapaxes(0, 1))
         self._screen.blit(pygame.transform.scale(surface, size), (0, 0))
@@ -82,6 +84,17 @@ class Window:
 
     def close(self) -> None:
         self._pygame.display.quit()
+
+
+@contextmanager
+def _display_errors(pygame: Any) -> Iterator[None]:
+    """Raises errors of the display as `ConfigurationError`."""
+    try:
+        yield
+    except pygame.error as error:
+        raise ConfigurationError(
+            f"a display must be available to open a window, got none ({error}). Record a video with --video film.mp4."
+        ) from error
 
 
 class VideoFile:

@@ -80,8 +80,8 @@ def resume_state(model: Model, trust: bool, incremental: bool) -> ResumeState:
     tick, stream, why = model.collector.state(run.settled, trust)
     if why:
         warnings.warn(
-            f"the full checkpoint is without the environment's state ({why}): resume() starts new episodes, and the interrupted "
-            f"ones are recorded as truncated. Give the environment a state_dict(), or pass trust=True to pickle it.",
+            f"the full checkpoint is without the environment's state ({why}): a resumed run starts new episodes, and the "
+            f"interrupted ones are recorded as truncated. Give the environment a state_dict(); Atari has it with exact_resume=True.",
             stacklevel=user_stacklevel(),
         )
     segmented = model.segmented_rows() if incremental else None

@@ -99,6 +99,12 @@ def test_output_names_the_folder_and_the_next_commands(tmp_path: Path) -> None:
     assert not (folder / "evaluations.npz").exists()
 
 
+def test_the_output_outside_a_terminal_is_short(tmp_path: Path) -> None:
+    done = call(*TRAIN, "--folder", tmp_path, "--eval-freq", 0)
+    assert "600/600 steps (100%)" in done.output
+    assert len(done.output.splitlines()) < 30
+
+
 def test_out_is_an_alias_of_folder(tmp_path: Path) -> None:
     done = call(*TRAIN, "--out", tmp_path / "mine", "--no-progress", "--eval-freq", 0)
     assert done.exit_code == 0, done.output
@@ -254,6 +260,26 @@ def test_environment_module_in_the_current_folder(tmp_path: Path, monkeypatch: p
     ]
     subprocess.run([sys.executable, "-c", code, *command], cwd=tmp_path, check=True, capture_output=True)
     assert len(list(tmp_path.glob("runs/*/model.zip"))) == 1
+
+
+@FULL
+@pytest.mark.parametrize(("steps", "status"), [(40, 0), (1000, 130)], ids=["to the end", "Ctrl-C"])
+def test_an_atari_run_ends_without_messages_of_leaks(steps: int, status: int, tmp_path: Path) -> None:
+    code = f"""
+import signal, sys
+sys.path = {[path for path in sys.path if path]}
+from sb_dqn.cli.main import main
+from sb_dqn.cli.train.episode_log import EpisodeLog
+EpisodeLog._on_step = lambda log: log.num_timesteps != 60 or signal.raise_signal(signal.SIGINT) or True
+main()
+"""
+    command = ["train", "dqn", "ALE/Pong-v5", "-n", str(steps), "--set", "learning_starts=30", "--set", "buffer_size=2000",
+               "--eval-freq", "30", "--eval-episodes", "1", "--final-episodes", "1", "--final-steps", "20"]  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-c", code, *command], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == status, done.stderr
+    assert "nanobind" not in done.stderr
 
 
 def test_warning_is_one_line_without_source_code() -> None:

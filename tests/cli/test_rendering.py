@@ -170,3 +170,11 @@ def test_window_draws_and_closing_it_ends_the_program(monkeypatch: pytest.Monkey
     with pytest.raises(SystemExit):
         window.show(frame)
     window.close()
+
+
+def test_a_window_without_a_display_names_the_video(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("pygame", reason="the window uses pygame (extra render)")
+    for variable in ("SDL_VIDEODRIVER", "DISPLAY", "WAYLAND_DISPLAY"):
+        monkeypatch.delenv(variable, raising=False)
+    with pytest.raises(ConfigurationError, match="a display must be available .* got none .* --video film.mp4"):
+        Window("title", 15.0)

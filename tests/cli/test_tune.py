@@ -13,13 +13,14 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
+from sb_dqn import plotting
 from sb_dqn.algorithms import registry
 from sb_dqn.cli.main import commands, main
 from sb_dqn.cli.train.settings_syntax import constructor_defaults
 from sb_dqn.cli.tune import jobs, training
 from sb_dqn.cli.tune.folder import Setup
 from sb_dqn.cli.tune.spaces import default_space, keep_schedules, read_space, sample, start_of, without_fixed
-from sb_dqn.cli.tune.study import finished_trials, open_study
+from sb_dqn.cli.tune.study import draw_study, finished_trials, import_optuna, open_study
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.presets import find_preset
 
@@ -99,6 +100,23 @@ def test_tune_trains_extends_and_writes_a_preset_that_train_takes(space: Path, t
     done = call(*command, "--timesteps", 400)
     assert done.exit_code == 2
     assert "timesteps must be 300 as in the study" in done.output
+
+
+@pytest.mark.parametrize(("n_trials", "panels"), [(0, 1), (1, 1), (3, 1), (20, 2)])
+def test_the_picture_of_a_study_has_no_empty_panel(
+    n_trials: int, panels: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study = import_optuna().create_study(direction="maximize")
+    study.optimize(lambda trial: trial.suggest_float("gamma", 0.9, 0.99), n_trials)
+    figures: list[Any] = []
+    monkeypatch.setattr(plotting, "save_figure", lambda figure, path: figures.append(figure))
+    draw_study(tmp_path, "DQN on it", study)
+    history, *bars = figures[0].axes
+    assert 1 + len(bars) == panels
+    assert all(axes.patches for axes in bars)
+    assert history.has_data() or not n_trials
+    figures[0].canvas.draw()
+    assert all(tick.get_text().lstrip("−").isdigit() for tick in history.get_xticklabels())
 
 
 def test_errors_are_kept_and_the_sampler_improves(space: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

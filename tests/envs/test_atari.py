@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from typing import Any
 
@@ -312,3 +313,11 @@ def test_whole_numbers_may_be_floats() -> None:
 def test_bad_arguments_name_the_fix(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         make_atari_env(**arguments)
+
+
+@pytest.mark.parametrize("env_kwargs", [{}, {"obs_type": "ram"}], ids=["vectorized", "plain"])
+def test_close_ends_the_emulators(env_kwargs: dict[str, Any]) -> None:
+    env: Any = make_atari_env("ALE/Pong-v5", env_kwargs=env_kwargs)
+    emulator = env.envs[0].unwrapped.ale if env_kwargs else env.env.ale
+    env.close()
+    assert sys.getrefcount(emulator) == 2  # the variable of this test and the argument

@@ -51,7 +51,7 @@ def run_options(function: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--progress/--no-progress",
             default=None,
-            help="Progress bar instead of log lines. Default: bar in a terminal.",
+            help="Progress bar instead of a line every ten seconds. Default: bar in a terminal.",
         ),
     ):
         function = option(function)

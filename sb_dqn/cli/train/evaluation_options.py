@@ -28,7 +28,7 @@ class RunOptions:
     """Options of logging, evaluation and checkpoints."""
 
     progress: bool
-    """Show a progress bar instead of log lines."""
+    """Show a progress bar instead of a line every ten seconds."""
     tensorboard: bool
     """Write TensorBoard logs."""
     eval_freq: int | None

@@ -6,7 +6,7 @@ import shutil
 import sys
 import time
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -45,7 +45,11 @@ from sb_dqn.errors import CheckpointError, LearnerLost
 
 def start_run(plan: Plan, root: Path, options: RunOptions) -> Path:
     """Trains by `plan` in a new folder under `root`; returns the folder."""
-    stream = open_training_env(plan.env_id, plan.n_envs, plan.env_kwargs, plan.settings)
+    with closing(open_training_env(plan.env_id, plan.n_envs, plan.env_kwargs, plan.settings)) as stream:
+        return _start(plan, stream, root, options)
+
+
+def _start(plan: Plan, stream: Any, root: Path, options: RunOptions) -> Path:
     policy = plan.policy or policy_alias(stream)
     model = algorithm_class(plan.algorithm)(policy, stream, **plan.settings)
     folder: Path = model.learners.gather(None if model.rank else new_run_folder(root, plan.algorithm, plan.env_id))[0]
@@ -89,7 +93,15 @@ def _lock_run(folder: Path) -> AbstractContextManager[None]:
 
 def _resume_locked(run: SavedRun, timesteps: int | None, device: str, options: RunOptions) -> None:
     config = read_config(run.folder)  # again: another process may have changed it before the lock was taken
-    stream = open_training_env(config["env_id"], config["n_envs"], config["env_kwargs"], config["settings"])
+    with closing(
+        open_training_env(config["env_id"], config["n_envs"], config["env_kwargs"], config["settings"])
+    ) as stream:
+        _resume_with(stream, config, run, timesteps, device, options)
+
+
+def _resume_with(
+    stream: Any, config: dict[str, Any], run: SavedRun, timesteps: int | None, device: str, options: RunOptions
+) -> None:
     model, exact = _load_newest(run, config, stream, device)
     planned = model._total_timesteps if exact else config["n_timesteps"]
     steps = timesteps or planned - model.num_timesteps
@@ -138,21 +150,24 @@ def _fit(
     model: Any, folder: Path, config: Mapping[str, Any], steps: int, options: RunOptions, exact: bool = False
 ) -> None:
     """Trains `model` for `steps` env steps, saves it, and evaluates it; saves it on interruption and errors too."""
+    import rich
+
     from sb_dqn.logger import configure
 
-    formats = ["csv", *([] if options.progress else ["stdout"]), *(["tensorboard"] if options.tensorboard else [])]
-    logger = configure(str(folder), formats)
+    rich.reconfigure(force_terminal=None if options.progress else False)  # lines instead of a bar, in a terminal too
+    logger = configure(str(folder), ["csv", *(["tensorboard"] if options.tensorboard else [])])
     model.set_logger(logger)
     first, started = model.num_timesteps, time.monotonic()
     timer = CheckpointTimer(folder, options.minutes, at_once=first > 0)
-    callbacks = [*make_callbacks(folder, config), timer]
+    episodes, evaluation = make_callbacks(folder, config)
+    callbacks = [episodes, evaluation, timer]
     try:
         with stop_on_signals(timer):
             if exact:
                 model.counters.horizon = first + steps
-                model.resume(callbacks, progress_bar=options.progress)
+                model.resume(callbacks, progress_bar=True)
             else:
-                model.learn(steps, callbacks, reset_num_timesteps=False, progress_bar=options.progress)
+                model.learn(steps, callbacks, reset_num_timesteps=False, progress_bar=True)
     except KeyboardInterrupt:
         timer.stopping = True
         timer.save()
@@ -164,6 +179,8 @@ def _fit(
         raise
     finally:
         logger.close()
+        if config["eval_freq"]:
+            evaluation.eval_env.close()
     seconds = time.monotonic() - started
     _save(model, folder, timer.seconds)
     if timer.stopping:
@@ -249,10 +266,9 @@ def _evaluate(model: Any, folder: Path, config: Mapping[str, Any], bar: bool) ->
     if not count:
         write_result(folder, Result(model.num_timesteps, seconds, (), FinalEvaluation(0, 0, 0.0)))
         return "not evaluated, because --final-episodes is 0"
-    stream = open_env(config["env_id"], min(count, LANES), config["env_kwargs"], model.action_mask)
     limit = final_step_limit(config["final_steps"], model.num_timesteps)
-    played = play(model, stream, count, bar=bar, max_steps=limit)
-    stream.close()
+    with closing(open_env(config["env_id"], min(count, LANES), config["env_kwargs"], model.action_mask)) as stream:
+        played = play(model, stream, count, bar=bar, max_steps=limit)
     returns, evaluation = played.episodes.returns, FinalEvaluation(count, played.episodes.steps, played.seconds)
     write_result(folder, Result(model.num_timesteps, seconds, tuple(returns), evaluation))
     hint = " (raise the limit with --final-steps N, 0 for none)" if played.missing else ""

@@ -221,29 +221,31 @@ def write_best(out: Path, setup: Setup, policy: str, study: Any) -> None:
 
 
 def draw_study(out: Path, title: str, study: Any) -> Path:
-    """Draws the scores over the trials with the best so far, and the importance of each setting (PED-ANOVA).
+    """Draws the scores over the trials with the best so far, and the importance of each setting (PED-ANOVA) if it is known.
 
     Raises:
         ConfigurationError: matplotlib is missing.
     """
     from sb_dqn.plotting import new_figure, save_figure
 
-    figure = new_figure(11, 4.5)
-    history, bars = figure.subplots(1, 2)
+    importances = _importances(study)
+    figure = new_figure(11 if importances else 6.5, 4.5)
+    history, *bars = figure.subplots(1, 2 if importances else 1, squeeze=False)[0]
     trials = [trial for trial in finished_trials(study) if trial.value is not None]
     for state, color in (("COMPLETE", "tab:blue"), ("PRUNED", "lightgray")):
         chosen = [trial for trial in trials if trial.state.name == state]
-        history.plot([t.number for t in chosen], [t.value for t in chosen], "o", ms=4, color=color, label=state.lower())
+        if chosen:
+            numbers, values = zip(*((trial.number, trial.value) for trial in chosen), strict=True)
+            history.plot(numbers, values, "o", ms=4, color=color, label=state.lower())
     completed = [trial for trial in trials if trial.state.name == "COMPLETE"]
     best = [max(trial.value for trial in completed[: count + 1]) for count in range(len(completed))]
     history.step([trial.number for trial in completed], best, where="post", color="tab:red", label="best so far")
     history.set(title=title, xlabel="trial", ylabel="mean return")
+    history.xaxis.get_major_locator().set_params(integer=True, min_n_ticks=1)
     history.legend()
-    importances = _importances(study)
-    bars.barh(list(importances)[::-1], list(importances.values())[::-1])
-    bars.set(
-        title="importance", xlabel="relative importance" if importances else f"needs {MIN_IMPORTANCE} completed trials"
-    )
+    for axes in bars:
+        axes.barh(list(importances)[::-1], list(importances.values())[::-1])
+        axes.set(title="importance", xlabel="relative importance")
     save_figure(figure, out / PICTURE)
     return out / PICTURE
 

@@ -184,9 +184,7 @@ class AtariLanes(VectorEnv[Any, Any, Any]):
             NoEnvState: made without `exact_resume=True`, or results are pending.
         """
         if self._games is None or self._games.rng is None:
-            raise NoEnvState(
-                "ale_py's emulators do not expose their state; make them with make_atari_env(..., exact_resume=True)"
-            )
+            raise NoEnvState("ale_py's emulators do not expose their state")
         if self._sent:
             raise NoEnvState("the results of the emulators are pending")
         recorder = None if self._recorder is None else self._recorder.state_dict()
@@ -213,5 +211,6 @@ class AtariLanes(VectorEnv[Any, Any, Any]):
     def close_extras(self, **kwargs: Any) -> None:
         """Closes emulators and monitor files."""
         self.env.close()
+        self.env.ale = None  # ends the emulators; ale_py has no other way
         if self._recorder is not None:
             self._recorder.close()

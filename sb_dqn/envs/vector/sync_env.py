@@ -309,3 +309,6 @@ class Lanes(IndexedAttributes, VectorEnv[Any, Any, Any]):
         """Closes every lane."""
         for env in self.envs:
             env.close()
+            game: Any = env.unwrapped
+            if getattr(game, "ale", None) is not None:
+                game.ale = None  # ends the emulator of an Atari game; ale_py has no other way
