@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from sb_dqn.accelerate.torch_internals import fused_adam_kernel
 from sb_dqn.checks import check_mapping
-from sb_dqn.nn.parameters.flat import flat_views
+from sb_dqn.nn.parameters.flat import flat_copy, flat_views
 from sb_dqn.nn.parameters.fraction_optimizer import FractionOptimizer
 from sb_dqn.nn.parameters.optimizers import (
     ELEMENTWISE,
@@ -59,6 +59,8 @@ class OptimizerStep:
         self._make = partial(make_optimizer, optimizer_class, kwargs=kwargs)
         self.masters = [nn.Parameter(flat)] if self.whole else parameters
         self.optimizer = self._make(self.masters)
+        if self.whole:
+            self._follow_backward()
         self.steps = 0
         group = self.optimizer.param_groups[0]
         decoupled = group.get("decoupled_weight_decay", optimizer_class is torch.optim.AdamW)
@@ -85,18 +87,53 @@ class OptimizerStep:
         self.whole = False
         self.plain_adam = False
         self.masters = self.parameters
-        self.optimizer = self._make(self.masters)
+        self.optimizer.param_groups[0]["params"] = self.masters  # the object stays that of programs
+        self.optimizer.state.clear()
         self.take_moments(saved)
 
+    def _follow_backward(self) -> None:
+        """Makes `step` and `zero_grad` of the optimizer follow the gradients that `backward` adds to the networks' parameters,
+        as those of an optimizer with one parameter after another."""
+
+        def gather() -> None:
+            if not self.whole or self.masters[0].grad is not None:  # `_step` has set it
+                return
+            gradients = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
+            if len(gradients) == len(self.parameters):
+                self.masters[0].grad = flat_copy(gradients)
+            elif gradients:
+                self._split()
+
+        def before(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> Any:
+            closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
+            if closure is None:
+                return gather()
+
+            def compute() -> Any:
+                loss = closure()
+                gather()
+                return loss
+
+            return (optimizer, compute), {}
+
+        def after(*_: Any) -> None:
+            if self.whole:
+                self.masters[0].grad = None
+
+        def zero_grad(set_to_none: bool = True) -> None:
+            for parameter in self.parameters:
+                parameter.grad = None
+
+        self.optimizer.register_step_pre_hook(before)
+        self.optimizer.register_step_post_hook(after)
+        self.optimizer.zero_grad = zero_grad  # type: ignore[method-assign]
+
     def _step(self, gradient: Tensor) -> None:
-        if self.whole:
-            self.masters[0].grad = gradient
-        else:
-            for master, grad in zip(self.masters, flat_views(gradient, self.masters), strict=True):
-                master.grad = grad if master.requires_grad else None
         if self.plain_adam and self.masters[0] in self.optimizer.state:
             self._adam_step(gradient)
         else:
+            for master, grad in zip(self.masters, flat_views(gradient, self.masters), strict=True):
+                master.grad = grad if master.requires_grad else None
             self.optimizer.step()
         self.steps += 1
         if self.steps % FLUSH_EVERY == 0:

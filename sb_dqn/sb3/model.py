@@ -99,6 +99,11 @@ class TheirConventions(Algorithm):  # type: ignore[misc]  # it uses the methods 
         self.logs = TheirLogs(self.verbose, self.tensorboard_log)
         self._count_by_monitor()
         add_their_methods(self.policy, ref(self))
+        self._set_rate()
+
+    def _set_rate(self) -> None:
+        """Sets the learning rate that the optimizer has before `learn` sets it, for programs that step it."""
+        self.learner.set_learning_rate(self.lr_schedule(self._current_progress_remaining))
 
     @classmethod
     def _native_call(cls, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
@@ -276,6 +281,7 @@ class TheirConventions(Algorithm):  # type: ignore[misc]  # it uses the methods 
         custom_objects = imported_modules_of(path) | (custom_objects or {})
         lanes = getattr(env, "num_envs", 1)
         model: Self = super().load(path, env, device, custom_objects, **native_settings(cls.__name__, kwargs, lanes))
+        model._set_rate()
         return model
 
     def load_replay_buffer(self, path: Any, truncate_last_traj: bool = True) -> None:

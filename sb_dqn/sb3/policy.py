@@ -49,7 +49,7 @@ class PolicyMethods:
 
     @property
     def optimizer(self) -> Any:
-        """The optimizer of the model; its parameters are one flat tensor."""
+        """The optimizer of the model; `step` follows the gradients that `backward` adds to the parameters of the policy."""
         return self._model().learner.optimizer  # type: ignore[union-attr]
 
     @property

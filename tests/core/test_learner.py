@@ -16,7 +16,7 @@ from sb_dqn.core import optimizer_step
 from sb_dqn.core.learner import Learner
 from sb_dqn.core.optimizer_step import FLUSH_EVERY
 from sb_dqn.errors import ConfigurationError
-from sb_dqn.nn.parameters.flat import flat_copy
+from sb_dqn.nn.parameters.flat import flat_copy, flatten_parameters
 from sb_dqn.objectives.bootstrap import Bootstrap
 from sb_dqn.objectives.q_learning import QLearning
 from sb_dqn.policies import MlpPolicy, QPolicy
@@ -351,3 +351,49 @@ def test_a_frozen_parameter_stays(optimizer_class: type[torch.optim.Optimizer], 
 def test_optimizers_that_are_refused(optimizer_class: Any, kwargs: Any, message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         learner_of(make_policy("mlp"), optimizer_class=optimizer_class, optimizer_kwargs=kwargs)
+
+
+@pytest.mark.parametrize(
+    ("name", "kwargs"), [("Adam", {"weight_decay": 0.1}), ("RMSprop", {}), ("SGD", {"momentum": 0.9})]
+)
+def test_an_optimizer_of_one_flat_parameter_steps_along_backward_as_one_of_its_parts(name: str, kwargs: Any) -> None:
+    """Also where a part has no gradient, after `zero_grad`, and with a closure."""
+    optimizer_class = getattr(torch.optim, name)
+    plain = nn.Sequential(nn.Conv2d(2, 3, 2), nn.Flatten(), nn.Linear(12, 1))
+    ours = copy.deepcopy(plain)
+    parameters = list(ours.parameters())
+    step = optimizer_step.OptimizerStep(flatten_parameters(parameters), parameters, optimizer_class, kwargs, None)
+    step.set_learning_rate(0.01)
+    optimizers = [optimizer_class(plain.parameters(), lr=0.01, **kwargs), step.optimizer]
+    x = torch.randn(5, 2, 3, 3)
+
+    def loss(net: Any, of_all: bool) -> Tensor:
+        y: Tensor = net(x) if of_all else net[2](net[1](net[0](x)).detach())
+        return (y - 1.0).square().mean()
+
+    for turn in range(8):
+        for net, optimizer in zip((plain, ours), optimizers, strict=True):
+            loss(net, of_all=True).backward()  # forgotten, or added to what follows
+            if turn != 5:
+                optimizer.zero_grad()
+
+            def closure(net: Any = net, of_all: bool = turn % 3 != 2) -> Tensor:
+                value = loss(net, of_all)
+                value.backward()
+                return value
+
+            if turn == 4:
+                optimizer.step(closure)
+            else:
+                closure()
+                optimizer.step()
+    torch.testing.assert_close(parameters, list(plain.parameters()), rtol=1e-5, atol=1e-6)
+    before = step.flat.clone()
+    step.optimizer.zero_grad()
+    step.optimizer.step()  # without a gradient nothing moves
+    assert step.flat.equal(before)
+    for parameter in plain.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    optimizers[0].step()
+    step(torch.ones_like(step.flat))  # as in an update of `learn`
+    torch.testing.assert_close(parameters, list(plain.parameters()), rtol=1e-5, atol=1e-6)

@@ -1,0 +1,105 @@
+"""Policies under `sb_dqn.sb3` as programs for Stable-Baselines3 use them: their optimizer, their actions, their files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import functional
+
+from sb_dqn.nn.parameters.flat import flat_copy
+
+peer: Any = pytest.importorskip("stable_baselines3", reason="the peer, installed by the test extra")
+pytest.importorskip("sb3_contrib", reason="its second package, installed by the test extra")
+room: Any = import_module("sb_dqn.sb3")
+
+OBS = torch.randn(64, 4, generator=torch.Generator().manual_seed(0))
+CHOICES = (OBS[:, 0] > 0).long()
+PENDULUM = torch.randn(64, 3, generator=torch.Generator().manual_seed(0))
+
+
+def quick(algorithm: Any, env: str = "CartPole-v1", **settings: Any) -> Any:
+    replay = algorithm.__name__ in ("DQN", "SAC")
+    small = {"learning_starts": 20, "buffer_size": 500} if replay else {"n_steps": 16}
+    return algorithm("MlpPolicy", env, learning_rate=1e-2, seed=0, **small, **settings)
+
+
+def imitation(model: Any) -> Any:
+    """Cross entropy of the policy with the right choices."""
+    return -model.policy.get_distribution(OBS).log_prob(CHOICES).mean()
+
+
+def classification(model: Any) -> Any:
+    return functional.cross_entropy(model.q_net(OBS), CHOICES)
+
+
+def regression(model: Any) -> Any:
+    """Squared error of the actor's mean action."""
+    return (model.policy.distribution({"obs": PENDULUM}).mode() - PENDULUM[:, :1]).square().mean()
+
+
+LOSSES: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "DQN": (classification, "CartPole-v1"),
+    "PPO": (imitation, "CartPole-v1"),
+    "A2C": (imitation, "CartPole-v1"),
+    "SAC": (regression, "Pendulum-v1"),
+}
+
+
+def descend(model: Any, loss_of: Callable[[Any], Any], steps: int = 100) -> float:
+    for _ in range(steps):
+        loss = loss_of(model)
+        model.policy.optimizer.zero_grad()
+        loss.backward()
+        model.policy.optimizer.step()
+    return float(loss_of(model).detach())
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_the_optimizer_of_a_policy_descends_and_learn_goes_on_from_there(name: str, tmp_path: Path) -> None:
+    loss_of, env = LOSSES[name]
+    model = quick(getattr(room, name), env)
+    assert model.policy.optimizer.param_groups[0]["lr"] == 1e-2
+    assert float(loss_of(model).detach()) > 0.1
+    assert descend(model, loss_of) < 0.01
+    before = model.learner.flat.clone()
+    model.learn(64)
+    assert model.learner.steps > 0
+    assert bool(model.learner.flat.isfinite().all())
+    assert not model.learner.flat.equal(before)
+    torch.testing.assert_close(flat_copy(model.policy.networks[0].parameters()), model.learner.flat, rtol=0, atol=0)
+    assert descend(model, loss_of) < 0.01
+    model.save(tmp_path / "model")
+    loaded = type(model).load(tmp_path / "model")
+    assert loaded.policy.optimizer.param_groups[0]["lr"] == 1e-2
+    assert float(loss_of(loaded).detach()) == float(loss_of(model).detach())
+
+
+@pytest.mark.parametrize(("name", "settings"), [("PPO", {"batch_size": 16}), ("A2C", {})])
+def test_imitation_by_a_trained_policy_is_that_of_stable_baselines3(
+    name: str, settings: dict[str, Any], tmp_path: Path
+) -> None:
+    """The moments of the training count, and the value function, which gets no gradient, stays."""
+    theirs = quick(getattr(peer, name), **settings).learn(96)
+    theirs.save(tmp_path / "theirs")
+    ours = getattr(room, name).load(tmp_path / "theirs")
+    values = ours.policy.predict_values(OBS)
+    for model in (theirs, ours):
+        descend(model, imitation, 20)
+    mine, expected = (model.policy.get_distribution(OBS).log_prob(CHOICES) for model in (ours, theirs))
+    torch.testing.assert_close(mine, expected, rtol=1e-3, atol=1e-5)
+    assert ours.policy.predict_values(OBS).equal(values)
+
+
+def test_the_rate_of_the_optimizer_is_that_of_the_schedule() -> None:
+    model = quick(room.PPO)
+    falling = type(model)("MlpPolicy", "CartPole-v1", learning_rate=lambda progress: 1e-3 * progress, n_steps=16)
+    (group,) = falling.policy.optimizer.param_groups
+    assert group["lr"] == 1e-3
+    falling.learn(64)
+    assert group["lr"] == pytest.approx(falling.logger.name_to_value["train/learning_rate"])
+    assert 0 <= group["lr"] < 5e-4
