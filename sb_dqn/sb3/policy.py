@@ -15,6 +15,7 @@ from torch import Tensor
 
 from sb_dqn.checkpoint import find_checkpoint, model_info
 from sb_dqn.errors import CheckpointError, with_article
+from sb_dqn.nn.heads.policy_heads import GaussianHead, SquashedHead
 from sb_dqn.policies.actor_critic import ActorCriticPolicy
 from sb_dqn.policies.q_policy import QPolicy
 from sb_dqn.policies.sac import SACPolicy
@@ -26,6 +27,24 @@ Obs = Any
 def flat(obs: Obs) -> dict[str, Tensor]:
     """Returns observations as the networks of this library take them."""
     return dict(obs) if isinstance(obs, Mapping) else {"obs": obs}
+
+
+def to_actions(head: Any, sample: Tensor) -> Tensor:
+    """Returns the actions of samples of a distribution, in the shape of the space; those of a Gaussian are not clipped."""
+    is_gaussian = isinstance(head, GaussianHead) and not isinstance(head, SquashedHead)
+    actions: Tensor = sample.reshape(-1, *head.shape) if is_gaussian else head.to_action(sample)
+    return actions
+
+
+def to_samples(head: Any, actions: Tensor) -> Tensor:
+    """Returns the samples of actions `[N, *shape]`; the inverse of `to_actions`."""
+    sample = actions.flatten(1) if actions.dim() > 1 else actions
+    if isinstance(head, SquashedHead):
+        bound = 1.0 - torch.finfo(sample.dtype).eps
+        return (2.0 * (sample - head.low) / (head.high - head.low) - 1.0).clamp(-bound, bound).atanh()
+    if isinstance(head, GaussianHead):
+        return sample
+    return sample.long().squeeze(-1) if sample.dim() > 1 and sample.shape[-1] == 1 else sample.long()
 
 
 class PolicyMethods:
@@ -127,13 +146,13 @@ class ActorCriticMethods(PolicyMethods):
         return (net.value_features or net.features).extractor
 
     def forward(self, obs: Obs, deterministic: bool = False) -> tuple[Tensor, Tensor, Tensor]:
-        """Returns actions, values `[N, 1]` and log-probabilities `[N]`."""
+        """Returns actions, values `[N, 1]` and log-probabilities `[N]`; actions of a Gaussian are not clipped to the bounds."""
         policy: Any = self
         output = policy.net(flat(obs))
         drawn = torch.as_tensor(policy.draw(self._model().rng.predict, len(output.value)))  # type: ignore[union-attr]
         distribution = output.policy
         sample = distribution.mode() if deterministic else distribution.sample(drawn.to(output.value.device))
-        return policy.action_head.to_action(sample), output.value.unsqueeze(-1), distribution.log_prob(sample)
+        return to_actions(policy.action_head, sample), output.value.unsqueeze(-1), distribution.log_prob(sample)
 
     def _predict(self, obs: Obs, deterministic: bool = False) -> Tensor:
         return self.forward(obs, deterministic)[0]
@@ -151,9 +170,7 @@ class ActorCriticMethods(PolicyMethods):
         policy: Any = self
         output = policy.net(flat(obs), action_masks)
         values = output.value.unsqueeze(-1)
-        sample = actions.flatten(1) if actions.dim() > 1 else actions
-        if policy.action_head.extras == {}:  # choices
-            sample = sample.long().squeeze(-1) if sample.dim() > 1 and sample.shape[-1] == 1 else sample.long()
+        sample = to_samples(policy.action_head, actions)
         return values, output.policy.log_prob(sample), output.policy.entropy(sample)
 
     def get_distribution(self, obs: Obs) -> Any:

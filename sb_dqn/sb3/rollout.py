@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from sb_dqn.errors import ConfigurationError
+from sb_dqn.sb3.policy import to_actions
 
 Array = npt.NDArray[Any]
 
@@ -82,7 +83,10 @@ class RolloutArrays:
 
     @property
     def actions(self) -> Array:
-        """Actions of the environment, `[n_steps, n_envs, D]`."""
+        """Actions `[n_steps, n_envs, D]`, those of a Gaussian before they were clipped to the bounds of the environment."""
+        if "u" in (extra := self.rollout.view.extra):
+            drawn = self._shaped(to_actions(self.model.policy.action_head, extra["u"][:-1]))
+            return drawn.reshape(self.buffer_size, self.n_envs, -1)
         stored = self._shaped(self.rollout.ring.actions_at(self._cells()))
         actions: Array = stored + self.model.predictor.actions.start
         return actions.reshape(self.buffer_size, self.n_envs, -1)

@@ -103,3 +103,38 @@ def test_the_rate_of_the_optimizer_is_that_of_the_schedule() -> None:
     falling.learn(64)
     assert group["lr"] == pytest.approx(falling.logger.name_to_value["train/learning_rate"])
     assert 0 <= group["lr"] < 5e-4
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("squash_output", [False, True])
+@pytest.mark.parametrize("name", ["PPO", "A2C"])
+def test_actions_of_a_policy_are_those_whose_log_probability_it_returns(name: str, squash_output: bool) -> None:
+    model = quick(getattr(room, name), "Pendulum-v1", policy_kwargs={"squash_output": squash_output})
+    obs = torch.randn(2_000, 3, generator=torch.Generator().manual_seed(0))
+    actions, values, log_prob = model.policy(obs)
+    again, expected, _ = model.policy.evaluate_actions(obs, actions)
+    torch.testing.assert_close(log_prob, expected, rtol=1e-3, atol=1e-3)
+    assert values.equal(again)
+    assert actions.shape == (2_000, 1)
+    outside = float((actions.abs() > 2.0).float().mean())
+    assert outside == 0.0 if squash_output else 0.02 < outside < 0.08  # 4.6 % of a normal distribution
+    assert bool((torch.as_tensor(model.policy.predict(obs.numpy())[0]).abs() <= 2.0).all())
+
+
+def test_actions_of_a_rollout_are_those_of_its_log_probabilities() -> None:
+    rollouts = []
+
+    class Reads(import_module("sb_dqn.sb3.common.callbacks").BaseCallback):  # type: ignore[misc]
+        def _on_step(self) -> bool:
+            return True
+
+        def _on_rollout_end(self) -> None:
+            buffer, policy = self.model.rollout_buffer, self.model.policy
+            obs, actions = (torch.as_tensor(each).flatten(0, 1) for each in (buffer.observations, buffer.actions))
+            log_prob = policy.evaluate_actions(obs, actions)[1].detach()
+            torch.testing.assert_close(log_prob, torch.as_tensor(buffer.log_probs).flatten())
+            rollouts.append(float(actions.abs().max()))
+
+    room.PPO("MlpPolicy", "Pendulum-v1", n_steps=256, n_epochs=1, seed=0).learn(256, callback=Reads())
+    assert rollouts
+    assert max(rollouts) > 2.0
