@@ -25,7 +25,7 @@ from sb_dqn.envs.streams.open import Stream
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.sb3.known_classes import imported_modules_of
 from sb_dqn.sb3.logs import MonitorStatistics, TheirLogs
-from sb_dqn.sb3.policy import add_their_methods
+from sb_dqn.sb3.policy import add_their_methods, policy_classes
 from sb_dqn.sb3.replay import ReplayView, stream_of
 from sb_dqn.sb3.rollout import RolloutArrays
 from sb_dqn.sb3.settings import native_env, native_policy, native_policy_kwargs, native_settings, saved_settings
@@ -121,7 +121,9 @@ class TheirConventions(Algorithm):  # type: ignore[misc]  # it uses the methods 
         defaults = inspect.signature(cls.theirs).parameters
         arguments = {name: value for name, value in bound.arguments.items() if name in passed or name in defaults}
         env = cls.wrap_env(arguments.pop("env"), int(arguments.get("verbose") or 0))
-        policy = native_policy(arguments.pop("policy"), cls.theirs.policy_aliases)
+        package = cls.theirs.__module__.split(".")[1]
+        classes = [*cls.theirs.policy_aliases.items(), *policy_classes(package).items()]
+        policy = native_policy(arguments.pop("policy"), classes)
         policy_kwargs = arguments.pop("policy_kwargs", None)
         settings = native_settings(cls.__name__, arguments, getattr(env, "num_envs", 1))
         space = getattr(env, "single_observation_space", getattr(env, "observation_space", None))

@@ -60,7 +60,15 @@ class _Copy(Loader):
                 vars(module)["__all__"] = list(dict.fromkeys([*vars(module).get("__all__", ()), *listed]))
         for name in vars(module).keys() & set(self.ours):
             setattr(module, name, getattr(sys.modules[self.room], name))
+        self._replace_policies(module)
         vars(module)["__getattr__"] = partial(submodule, module.__name__)
+
+    def _replace_policies(self, module: ModuleType) -> None:
+        """Puts the policies of this library in the place of those of an algorithm, under all their names."""
+        package = module.__name__.removeprefix(f"{self.room}.").partition(".")[0]
+        for alias, ours in import_module(f"{self.room}.policy").policy_classes(package).items():
+            if (theirs := vars(module).get(alias)) is not None:
+                vars(module).update({name: ours for name, value in vars(module).items() if value is theirs})
 
 
 def submodule(parent: str, name: str) -> ModuleType:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from functools import cache
 from importlib import import_module
 from operator import attrgetter
+from pathlib import Path
 from typing import Any
 from weakref import ReferenceType
 
@@ -13,9 +14,10 @@ import torch
 from stable_baselines3.common.policies import BaseModel, BasePolicy
 from torch import Tensor
 
-from sb_dqn.checkpoint import find_checkpoint, model_info
-from sb_dqn.errors import CheckpointError, with_article
+from sb_dqn.checkpoint import atomic_write, model_info
+from sb_dqn.errors import CheckpointError, ConfigurationError, with_article
 from sb_dqn.nn.heads.policy_heads import GaussianHead, SquashedHead
+from sb_dqn.policies import ACTOR_CRITIC_POLICIES, SAC_POLICIES, VALUE_POLICIES
 from sb_dqn.policies.actor_critic import ActorCriticPolicy
 from sb_dqn.policies.q_policy import QPolicy
 from sb_dqn.policies.sac import SACPolicy
@@ -76,18 +78,38 @@ class PolicyMethods:
         """False: `predict` returns actions in the units of the space."""
         return False
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        """Refuses to make a policy without its model.
+
+        Raises:
+            ConfigurationError: always.
+        """
+        raise ConfigurationError(
+            f"a policy of sb_dqn.sb3 must be made by its algorithm, got a call of {type(self).__name__}. Read model.policy, or use "
+            f"the class of stable_baselines3."
+        )
+
     def save(self, path: Any) -> None:
-        """Writes the model of the policy to a file, which `load` of the model reads, too; it has no replay buffer."""
-        self._model().save(path)  # type: ignore[union-attr]
+        """Writes the model of the policy to exactly this path, without a replay buffer; `load` of the model reads it, too."""
+        model: Any = self._model()
+        if isinstance(path, (str, Path)) and not model.rank:
+            with atomic_write(Path(path)) as file:
+                model.save(file)
+        else:
+            model.save(path)
 
     @classmethod
     def load(cls, path: Any, device: Any = "auto") -> Any:
-        """Returns the policy of a model file, with the model that `predict` needs.
+        """Returns the policy of a file that `save` wrote to exactly this path, with the model that `predict` needs.
 
         Raises:
-            CheckpointError: the file is damaged, of another library, or of another kind of policy.
+            CheckpointError: there is no such file, or it is damaged, of another library, or of another kind of policy.
         """
-        name = str(model_info(find_checkpoint(path)).get("class"))
+        if isinstance(path, (str, Path)) and not Path(path).is_file():
+            zipped = Path(f"{path}.zip")
+            hint = f"Pass {str(zipped)!r}, if it is meant." if zipped.is_file() else "Check the path."
+            raise CheckpointError(f"path must be that of policy.save, got {str(path)!r}, which is no file. {hint}")
+        name = str(model_info(path).get("class"))
         room = import_module("sb_dqn.sb3")
         if name not in room.ALGORITHMS:
             raise CheckpointError(
@@ -179,6 +201,16 @@ class ActorCriticMethods(PolicyMethods):
         return policy.net.policy(flat(obs))
 
 
+FAMILIES: dict[str, tuple[Any, Mapping[str, Any]]] = {
+    **dict.fromkeys(("dqn", "qrdqn"), (QMethods, VALUE_POLICIES)),
+    **dict.fromkeys(("a2c", "ppo", "ppo_mask", "ppo_recurrent"), (ActorCriticMethods, ACTOR_CRITIC_POLICIES)),
+    "sac": (SACMethods, SAC_POLICIES),
+}
+"""Methods and policies of this library, by the package of the algorithm."""
+
+BasePolicy.register(PolicyMethods)
+
+
 class HasExtractor:
     """A network whose features extractor has the name of theirs."""
 
@@ -202,6 +234,16 @@ class TakesTensors(HasExtractor):
 def _with(methods: Any, cls: Any) -> type[Any]:
     """Returns a subclass of `cls` that has further methods."""
     return type(cls.__name__, (methods, cls), {"__module__": __name__, "__doc__": cls.__doc__})
+
+
+def policy_classes(package: str) -> dict[str, type[Any]]:
+    """Returns the policies of an algorithm by alias; none for a package of other algorithms.
+
+    Args:
+        package: name of the algorithm's package in Stable-Baselines3 or its contrib package, such as "ppo".
+    """
+    methods, policies = FAMILIES.get(package, (PolicyMethods, {}))
+    return {alias: _with(methods, cls) for alias, cls in policies.items()}
 
 
 def _add(methods: Any, module: Any) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from gymnasium import spaces
@@ -73,15 +73,15 @@ def native_env(env: Any, verbose: int) -> Any:
     return TheirAlgorithm._wrap_env(made, verbose, True)
 
 
-def native_policy(policy: Any, aliases: Mapping[str, type[Any]]) -> Any:
-    """Returns the alias of a policy class of Stable-Baselines3; other values unchanged.
+def native_policy(policy: Any, classes: Iterable[tuple[str, type[Any]]]) -> Any:
+    """Returns the alias of a policy class of Stable-Baselines3 or `sb_dqn.sb3`; other values unchanged.
 
     Raises:
-        ConfigurationError: a policy class that derives from theirs.
+        ConfigurationError: a policy class that derives from one of them.
     """
     if not (isinstance(policy, type) and issubclass(policy, BasePolicy)):
         return policy
-    for alias, known in aliases.items():
+    for alias, known in classes:
         if policy is known:
             return alias
     raise ConfigurationError(

@@ -7,10 +7,13 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import gymnasium
+import numpy as np
 import pytest
 import torch
 from torch.nn import functional
 
+from sb_dqn.errors import CheckpointError, ConfigurationError
 from sb_dqn.nn.parameters.flat import flat_copy
 
 peer: Any = pytest.importorskip("stable_baselines3", reason="the peer, installed by the test extra")
@@ -138,3 +141,56 @@ def test_actions_of_a_rollout_are_those_of_its_log_probabilities() -> None:
     room.PPO("MlpPolicy", "Pendulum-v1", n_steps=256, n_epochs=1, seed=0).learn(256, callback=Reads())
     assert rollouts
     assert max(rollouts) > 2.0
+
+
+PLACES = {
+    "dqn": "DQN MlpPolicy", "ppo": "PPO MlpPolicy", "a2c": "A2C MlpPolicy", "sac": "SAC MlpPolicy", "qrdqn": "QRDQN MlpPolicy",
+    "ppo_mask": "MaskablePPO MlpPolicy", "ppo_recurrent": "RecurrentPPO MlpLstmPolicy",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("package", PLACES)
+def test_the_policy_class_of_an_algorithm_makes_its_models_and_loads_their_policies(
+    package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`save` writes exactly the path, so that `load` never takes another file."""
+    monkeypatch.chdir(tmp_path)
+    name, alias = PLACES[package].split()
+    policy_class = getattr(import_module(f"sb_dqn.sb3.{package}.policies"), alias)
+    assert getattr(import_module(f"sb_dqn.sb3.{package}"), alias) is policy_class
+    env: Any = gymnasium.make("Pendulum-v1" if name == "SAC" else "CartPole-v1")
+    if name == "MaskablePPO":
+        env = import_module("sb_dqn.sb3.common.wrappers").ActionMasker(env, lambda _: np.ones(2, bool))
+    size = {"buffer_size": 100} if name in ("DQN", "QRDQN", "SAC") else {"n_steps": 8}
+    model = getattr(room, name)(policy_class, env, seed=0, **size)
+    assert type(model.policy) is policy_class
+    assert isinstance(model.policy, import_module("sb_dqn.sb3.common.policies").BasePolicy)
+    obs = np.random.default_rng(0).normal(size=(20, *env.observation_space.shape)).astype(np.float32)
+    expected, _ = model.predict(obs, deterministic=True)
+    model.policy.save("p")
+    assert [path.name for path in tmp_path.iterdir()] == ["p"]
+    for loaded in (policy_class.load("p"), getattr(room, name).load("p")):
+        np.testing.assert_array_equal(loaded.predict(obs, deterministic=True)[0], expected)
+    model.save("q")
+    with pytest.raises(
+        CheckpointError, match=r"path must be that of policy.save, got 'q'.* Pass 'q.zip', if it is meant"
+    ):
+        policy_class.load("q")
+    with pytest.raises(CheckpointError, match=r"got 'r', which is no file. Check the path"):
+        policy_class.load("r")
+    (tmp_path / "empty").touch()
+    with pytest.raises(CheckpointError):
+        policy_class.load("empty")
+    with pytest.raises(ConfigurationError, match="must be made by its algorithm"):
+        policy_class(env.observation_space, env.action_space, lambda _: 1e-3)
+    with pytest.raises(ConfigurationError, match="got Own, which derives from one"):
+        getattr(room, name)(type("Own", (policy_class,), {}), env, **size)
+
+
+def test_a_policy_file_of_stable_baselines3_is_refused(tmp_path: Path) -> None:
+    quick(peer.A2C).policy.save(tmp_path / "theirs")
+    with pytest.raises(CheckpointError, match="theirs"):
+        import_module("sb_dqn.sb3.ppo.policies").MlpPolicy.load(tmp_path / "theirs")
+    with pytest.raises(CheckpointError, match="must hold a.*SACMlpPolicy, got a.*MlpPolicy. Load it with PPO.load"):
+        quick(room.PPO).policy.save(tmp_path / "ours")
+        import_module("sb_dqn.sb3.sac.policies").MlpPolicy.load(tmp_path / "ours")
