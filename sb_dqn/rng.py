@@ -62,3 +62,8 @@ def torch_seeded(seed: int) -> Iterator[None]:
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         yield
+
+
+def later_seed(seed: int, steps: int) -> int:
+    """Returns a seed for the episodes after `steps` env steps, which differ from those at the start of the run."""
+    return int(np.random.SeedSequence((seed, steps)).generate_state(1)[0]) % 2**30

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
 
-from sb_dqn.envs.streams.options import StreamOptions
+from sb_dqn.envs.stream_options import StreamOptions
 
 PLACE = spaces.Box(-1.0, 1.0, (3,), np.float32)
 FRAME = spaces.Box(0, 255, (1, 10, 10), np.uint8)

@@ -9,9 +9,9 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
+from sb_dqn.envs.stream_options import StreamOptions
 from sb_dqn.envs.streams.base import Stream
 from sb_dqn.envs.streams.open import open_stream
-from sb_dqn.envs.streams.options import StreamOptions
 from sb_dqn.types import Rows
 from tests.toys import ACTIONS, KINDS, START, Episode, ToyGame
 

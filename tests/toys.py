@@ -15,9 +15,9 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
+from sb_dqn.envs.stream_options import StreamOptions
 from sb_dqn.envs.streams.base import Stream
 from sb_dqn.envs.streams.open import open_stream
-from sb_dqn.envs.streams.options import StreamOptions
 from sb_dqn.envs.vector.sync_env import Lanes
 from sb_dqn.types import Observation, Rows
 

@@ -13,14 +13,14 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
 
+from sb_dqn.acting.inline_collector import KIND, Collector
 from sb_dqn.actors.chunks import Part, Report
 from sb_dqn.actors.processes import Failure, GetState, Message, SetState, State, WorkerProcesses
 from sb_dqn.actors.worker import Order, Seeds
-from sb_dqn.core.collector import KIND, Collector
-from sb_dqn.core.resume import later_seed
+from sb_dqn.envs.stream_options import StreamOptions
 from sb_dqn.envs.streams.base import Stream
-from sb_dqn.envs.streams.options import StreamOptions
 from sb_dqn.errors import CheckpointError, EnvironmentFault, user_stacklevel
+from sb_dqn.rng import later_seed
 from sb_dqn.spaces import Actions
 from sb_dqn.types import Blueprint, Rows
 

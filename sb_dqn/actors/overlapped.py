@@ -12,9 +12,9 @@ from typing import Any, ClassVar
 
 import numpy.typing as npt
 
+from sb_dqn.acting.inline_collector import KIND, Collector
+from sb_dqn.acting.tick_state import tick_of, tick_state
 from sb_dqn.actors.lane_groups import among_all_lanes
-from sb_dqn.core.collector import KIND, Collector
-from sb_dqn.core.resume import tick_of, tick_state
 from sb_dqn.envs.streams.base import Stream
 from sb_dqn.envs.vector.env_state import NoEnvState
 from sb_dqn.errors import CheckpointError, EnvironmentFault

@@ -13,10 +13,10 @@ import torch
 from gymnasium.vector import VectorEnv
 
 from sb_dqn.accelerate import Mode
+from sb_dqn.acting.action_selection import ActionSelector, Observe, QActionSelector, SampledActionSelector
+from sb_dqn.acting.tick_state import tick_of, tick_state
 from sb_dqn.actors.chunks import Chunks, Report
 from sb_dqn.buffers import FrameStack
-from sb_dqn.core.action_selection import ActionSelector, Observe, QActionSelector, SampledActionSelector
-from sb_dqn.core.resume import tick_of, tick_state
 from sb_dqn.envs.streams.open import Stream, open_stream
 from sb_dqn.envs.streams.sb3 import is_sb3
 from sb_dqn.envs.vector.env_state import NoEnvState

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol, TypeAlias
 
-from sb_dqn.envs.training_env import as_training_env
+from sb_dqn.envs.streams.training_env import as_training_env
 from sb_dqn.errors import ConfigurationError
 
 Locals: TypeAlias = Mapping[str, Any]

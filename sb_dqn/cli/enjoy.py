@@ -27,9 +27,9 @@ def enjoy(
 ) -> None:
     """Watch the model in RUN (the folder of a run, or a zip) play; close the window to stop."""
     from sb_dqn.checks import check_output_path
-    from sb_dqn.cli.rendering import VIDEO_SUFFIXES, VideoFile, Window, play_rendered
-    from sb_dqn.cli.train.folder import find_run
-    from sb_dqn.cli.train.load_model import env_of, load_model
+    from sb_dqn.runs.folder import find_run
+    from sb_dqn.runs.load_model import env_of, load_model
+    from sb_dqn.runs.rendering import VIDEO_SUFFIXES, VideoFile, Window, play_rendered
 
     if video is not None:
         check_output_path(video, "video", VIDEO_SUFFIXES)

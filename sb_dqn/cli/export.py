@@ -15,9 +15,9 @@ import click
 @click.option("--best", is_flag=True, help="Use the best model of the evaluations during training.")
 def export(run: Path, out: Path | None, best: bool) -> None:
     """Write the greedy policy of the model in RUN (the folder of a run, or a zip) as an ONNX file, and check it."""
-    from sb_dqn.cli.train.folder import find_run
-    from sb_dqn.cli.train.load_model import load_model
     from sb_dqn.core.onnx_export import export_onnx
+    from sb_dqn.runs.folder import find_run
+    from sb_dqn.runs.load_model import load_model
 
     saved_run = find_run(run, best=best)
     target = out or saved_run.model.with_suffix(".onnx")

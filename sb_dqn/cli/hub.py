@@ -85,9 +85,9 @@ def pull(repo: str, out: Path | None, filename: str | None, revision: str | None
     sb-dqn pull USER/dqn-CartPole-v1
     sb-dqn pull ./shared/dqn-CartPole-v1 --out runs/theirs
     """
-    from sb_dqn.cli.train.folder import CONFIG
-    from sb_dqn.cli.train.training import program_name
     from sb_dqn.hub import pull_from_hub
+    from sb_dqn.runs.folder import CONFIG
+    from sb_dqn.runs.training import program_name
 
     _quiet_unless_terminal()
     pulled = pull_from_hub(repo, out, filename=filename, revision=revision)

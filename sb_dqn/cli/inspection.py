@@ -13,9 +13,9 @@ import click
 @click.option("--name", metavar="NAME", help="Show the settings of this preset, for example CartPole-v1.")
 def presets(algo: str | None, name: str | None) -> None:
     """List the presets of ALGO, or of all algorithms, with the source of their values."""
-    from sb_dqn.cli.train.settings_syntax import canonical
     from sb_dqn.errors import ConfigurationError, nearest
     from sb_dqn.presets import list_presets
+    from sb_dqn.runs.settings_syntax import canonical
 
     listed = list_presets(canonical(algo) if algo else None)
     if name is None:
@@ -41,7 +41,7 @@ def presets(algo: str | None, name: str | None) -> None:
 def info(run: Path) -> None:
     """Show class, settings, counters and members of RUN (the folder of a run, or a zip) without loading the model."""
     from sb_dqn.checkpoint import model_info
-    from sb_dqn.cli.train.folder import find_run
+    from sb_dqn.runs.folder import find_run
 
     manifest = model_info(find_run(run).model)
     members = {name: f"{entry['length']:,} bytes" for name, entry in manifest["members"].items()}

@@ -19,7 +19,7 @@ from sb_dqn.cli.hub import pull, push
 from sb_dqn.cli.inspection import info, presets
 from sb_dqn.cli.plots.command import plot
 from sb_dqn.cli.report.command import report
-from sb_dqn.cli.train.command import resume, train
+from sb_dqn.cli.train import resume, train
 from sb_dqn.cli.tune.command import tune
 from sb_dqn.errors import CheckpointError, ConfigurationError, EnvironmentFault, LearnerLost, MemoryBudgetError
 from sb_dqn.version import __version__

@@ -1,1 +1,1 @@
-"""The engine: the training loop, acting, learning, checkpoints and configuration."""
+"""The training loop, configuration, checkpoints and model files."""

@@ -17,15 +17,16 @@ import torch
 from typing_extensions import Self
 
 from sb_dqn.accelerate import Mode, are_small, choose_mode, keep_freed_memory, limit_threads
+from sb_dqn.acting.action_selection import ActionSelector
+from sb_dqn.acting.inline_collector import Collector
+from sb_dqn.acting.predictor import Predictor
 from sb_dqn.actors.overlapped import LaneGroup, OverlappedCollector
 from sb_dqn.actors.settings import OVERLAPPED
 from sb_dqn.callbacks.compose import as_callback
 from sb_dqn.callbacks.normalizers import find_normalizer
 from sb_dqn.checks import check_int
 from sb_dqn.core import checkpointing, model_file, onnx_export, values
-from sb_dqn.core.action_selection import ActionSelector
 from sb_dqn.core.arguments import bind_arguments, complete_signature
-from sb_dqn.core.collector import Collector
 from sb_dqn.core.construction import (
     CPU,
     PolicyConfig,
@@ -35,9 +36,6 @@ from sb_dqn.core.construction import (
     random_streams,
 )
 from sb_dqn.core.idle_warning import IdleWarning
-from sb_dqn.core.learner import Learner
-from sb_dqn.core.learner_group import LearnerGroup
-from sb_dqn.core.predictor import Predictor
 from sb_dqn.core.resume import ResumeState
 from sb_dqn.core.sb3_compat import HINTS, NO_COPY, RENAMED, SETTERS, assignment_error
 from sb_dqn.core.training_run import Counters, Logs, TrainingRun
@@ -47,6 +45,8 @@ from sb_dqn.envs.streams.open import Stream
 from sb_dqn.errors import ConfigurationError, MissingPart, no_attribute
 from sb_dqn.exploration import Exploration
 from sb_dqn.exploration.config import ExplorationConfig
+from sb_dqn.learning.learner import Learner
+from sb_dqn.learning.learner_group import LearnerGroup
 from sb_dqn.logger import Logger
 from sb_dqn.nn.torsos.features import describe_images
 from sb_dqn.rng import Generators

@@ -18,14 +18,14 @@ from sb_dqn.checkpoint.format.sb3_zip import is_sb3_zip, read_sb3_zip
 from sb_dqn.core import model_file, sb3_model_file
 from sb_dqn.core.arguments import constructor_arguments
 from sb_dqn.core.construction import environment_for
-from sb_dqn.core.learner_group import LearnerGroup
 from sb_dqn.core.resume import (
     ResumeState,
-    later_seed,
     process_state,
     set_process_state,
 )
 from sb_dqn.errors import CheckpointError, ConfigurationError, user_stacklevel
+from sb_dqn.learning.learner_group import LearnerGroup
+from sb_dqn.rng import later_seed
 from sb_dqn.types import Rows
 
 if TYPE_CHECKING:

@@ -33,10 +33,10 @@ from sb_dqn.checkpoint import (
     write_archive,
     write_checkpoint,
 )
-from sb_dqn.core.learner_group import LearnerGroup
 from sb_dqn.core.resume import ResumeState
 from sb_dqn.core.saved_channels import with_saved_channels
 from sb_dqn.errors import CheckpointError, ConfigurationError, EnvironmentFault, with_article
+from sb_dqn.learning.learner_group import LearnerGroup
 from sb_dqn.nn.layers.linear import Noisy
 from sb_dqn.nn.parameters.optimizers import RMSpropTFLike
 from sb_dqn.nn.torsos.features import EXTRACTORS, images_of

@@ -11,6 +11,8 @@ from typing import Any, cast
 import torch
 
 from sb_dqn.accelerate import Mode, accelerate
+from sb_dqn.acting.action_selection import ActionSelector, Observe, QActionSelector, SampledActionSelector
+from sb_dqn.acting.inline_collector import Collector
 from sb_dqn.actors.collector import Acting, RemoteLanes
 from sb_dqn.actors.lane_groups import LaneGroups
 from sb_dqn.actors.launch import worker_collector
@@ -18,9 +20,7 @@ from sb_dqn.actors.overlapped import LaneGroup, OverlappedCollector
 from sb_dqn.buffers import FrameStack, ReplayBuffer
 from sb_dqn.checkpoint import SegmentedRows
 from sb_dqn.core import model_file
-from sb_dqn.core.action_selection import ActionSelector, Observe, QActionSelector, SampledActionSelector
 from sb_dqn.core.base_algorithm import BaseAlgorithm
-from sb_dqn.core.collector import Collector
 from sb_dqn.core.construction import PolicyConfig, TrainingConfig
 from sb_dqn.core.goal_rewards import GoalRewards
 from sb_dqn.core.replay_config import ReplayConfig, TargetConfig

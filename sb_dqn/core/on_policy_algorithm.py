@@ -9,8 +9,8 @@ from typing import Any, ClassVar, cast
 import torch
 
 from sb_dqn.accelerate import Mode, accelerate
+from sb_dqn.acting.action_selection import ActionSelector, QActionSelector, SampledActionSelector
 from sb_dqn.buffers.on_policy_buffer import OnPolicyBuffer
-from sb_dqn.core.action_selection import ActionSelector, QActionSelector, SampledActionSelector
 from sb_dqn.core.base_algorithm import BaseAlgorithm
 from sb_dqn.core.construction import PolicyConfig, TrainingConfig
 from sb_dqn.core.rollout_config import CollectionConfig

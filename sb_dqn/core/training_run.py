@@ -22,10 +22,10 @@ from torch import Tensor
 from sb_dqn.callbacks.base import BaseCallback, Trainer
 from sb_dqn.callbacks.compose import as_callback
 from sb_dqn.callbacks.progress import ProgressBarCallback
-from sb_dqn.core.learner_group import LearnerGroup
 from sb_dqn.core.model_file import reading
 from sb_dqn.envs.statistics import EpisodeStatistics
 from sb_dqn.errors import ConfigurationError, EnvironmentFault
+from sb_dqn.learning.learner_group import LearnerGroup
 from sb_dqn.logger import Logger, configure
 from sb_dqn.types import Rows, Update
 

@@ -13,7 +13,7 @@ from gymnasium.vector import AutoresetMode
 
 from sb_dqn.checks import check_bool, check_choice, check_int, check_mapping
 from sb_dqn.envs.make import make_vec_env, spec_of
-from sb_dqn.envs.streams.options import StreamOptions
+from sb_dqn.envs.stream_options import StreamOptions
 from sb_dqn.envs.vector.atari_env import AtariLanes
 from sb_dqn.envs.vector.sync_env import Lanes
 from sb_dqn.errors import ConfigurationError, nearest

@@ -8,8 +8,8 @@ from statistics import fmean, pstdev
 from typing import Any
 
 from sb_dqn.checkpoint.encoding.state_tree import TAG
-from sb_dqn.cli.train.folder import CONFIG, CURVE, versions
 from sb_dqn.hub.files import FILM, WEIGHTS
+from sb_dqn.runs.folder import CONFIG, CURVE, versions
 
 HOME = "https://github.com/sb-dqn/sb_dqn"
 

@@ -12,19 +12,19 @@ from typing import Any
 
 import click
 
-from sb_dqn.cli.rendering import VideoFile, play_rendered
-from sb_dqn.cli.train.evaluation_options import LANES
-from sb_dqn.cli.train.folder import BEST, CONFIG, CURVE, MODEL, SavedRun, read_config
-from sb_dqn.cli.train.load_model import load_model
-from sb_dqn.cli.train.make_env import open_env
-from sb_dqn.cli.train.result_file import RESULT, Result, read_result
-from sb_dqn.cli.train.training import title_of
 from sb_dqn.core.base_algorithm import BaseAlgorithm
 from sb_dqn.errors import CheckpointError, ConfigurationError
 from sb_dqn.evaluation import play_episodes
 from sb_dqn.hub.card import CardContent, Score, write_card
 from sb_dqn.hub.files import CARD, FILM, LOGS, WEIGHTS, check_cluster, check_own_model
 from sb_dqn.plotting import plot_curve
+from sb_dqn.runs.evaluation_options import LANES
+from sb_dqn.runs.folder import BEST, CONFIG, CURVE, MODEL, SavedRun, read_config
+from sb_dqn.runs.load_model import load_model
+from sb_dqn.runs.make_env import open_env
+from sb_dqn.runs.rendering import VideoFile, play_rendered
+from sb_dqn.runs.result_file import RESULT, Result, read_result
+from sb_dqn.runs.training import title_of
 
 EPISODES = 20
 """Default number of greedy episodes of a model without a result."""

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from sb_dqn.checks import check_int
-from sb_dqn.cli.train.folder import BEST, MODEL
 from sb_dqn.errors import CheckpointError, ConfigurationError
 from sb_dqn.hub.files import (
     CARD,
@@ -23,6 +22,7 @@ from sb_dqn.hub.files import (
 )
 from sb_dqn.hub.package import find_source, make_package
 from sb_dqn.hub.remotes import new_folder, open_remote
+from sb_dqn.runs.folder import BEST, MODEL
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,10 @@ import numpy as np
 import torch
 from stable_baselines3.common.type_aliases import DictReplayBufferSamples, ReplayBufferSamples
 
+from sb_dqn.acting.predictor import single_frames
 from sb_dqn.action_spaces import BoxActions
 from sb_dqn.buffers import ReplayBuffer
 from sb_dqn.buffers.sequences import SequenceView
-from sb_dqn.core.predictor import single_frames
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.spaces import Actions, actions_of, flatten_observation, flatten_space, leaf_dtype, leaf_shape
 from sb_dqn.types import ActionArray, Blueprint, BoolArray, Observation, Rows, Slot

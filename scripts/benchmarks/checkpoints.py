@@ -24,7 +24,7 @@ import gymnasium
 import numpy as np
 
 from sb_dqn.algorithms import DQN
-from sb_dqn.envs.streams.options import StreamOptions
+from sb_dqn.envs.stream_options import StreamOptions
 from sb_dqn.types import Rows, Slot
 
 POOL = np.random.default_rng(0).integers(256, size=(257, 84, 84), dtype=np.uint8)

@@ -20,9 +20,9 @@ import numpy as np
 import torch
 from gymnasium import spaces
 
-import sb_dqn.core.optimizer_step
-from sb_dqn.core.learner import Learner
-from sb_dqn.core.optimizer_step import FLUSH_EVERY
+import sb_dqn.learning.optimizer_step
+from sb_dqn.learning.learner import Learner
+from sb_dqn.learning.optimizer_step import FLUSH_EVERY
 from sb_dqn.objectives.bootstrap import Bootstrap
 from sb_dqn.objectives.q_learning import QLearning
 from sb_dqn.policies import CnnPolicy
@@ -58,7 +58,7 @@ def main() -> None:
     found: dict[str, list[tuple[float, float]]] = {"kept": [], "forgotten": []}
     for _ in range(options.rounds):
         for name, every in (("kept", sys.maxsize), ("forgotten", FLUSH_EVERY)):
-            sb_dqn.core.optimizer_step.FLUSH_EVERY = every  # which is looked up at each step
+            sb_dqn.learning.optimizer_step.FLUSH_EVERY = every  # which is looked up at each step
             found[name].append(measure(options.share))
     for name, pairs in found.items():
         before, after = ([round(value, 2) for value in column] for column in zip(*pairs, strict=True))

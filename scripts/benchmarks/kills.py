@@ -32,8 +32,8 @@ import sb_dqn.callbacks.evaluation
 import sb_dqn.plotting  # noqa: F401
 from sb_dqn.checkpoint import model_info
 from sb_dqn.cli.main import commands
-from sb_dqn.cli.train.checkpoint_timer import checkpoints
-from sb_dqn.cli.train.result_file import read_result
+from sb_dqn.runs.checkpoint_timer import checkpoints
+from sb_dqn.runs.result_file import read_result
 
 TRAIN = (
     "train", "PERDQN", "CartPole-v1", "--seed", "3", "--no-progress", "--device", "cpu", "--set", "learning_starts=100",

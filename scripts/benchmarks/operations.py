@@ -144,7 +144,7 @@ def recordings() -> Iterator[dict[str, Graph]]:
         patch(f"{core}.base_algorithm.BaseAlgorithm.acting_mode", "traced"),
         patch(f"{core}.off_policy_algorithm.accelerate", recorder("update")),
         patch(f"{core}.on_policy_algorithm.accelerate", recorder("update")),
-        patch(f"{core}.network_runner.accelerate", recorder("act")),
+        patch("sb_dqn.acting.network_runner.accelerate", recorder("act")),
     ):
         yield found
 

@@ -12,7 +12,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # so that this runs as a file, from anywhere
 
-from sb_dqn.cli.train.settings_syntax import parse_assignments
+from sb_dqn.runs.settings_syntax import parse_assignments
 from scripts.benchmarks.curves import Curve, mean_sd
 from scripts.benchmarks.presets import algorithm
 

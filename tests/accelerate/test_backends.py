@@ -15,7 +15,7 @@ from torch import Tensor
 from sb_dqn import DQN
 from sb_dqn.accelerate import Mode, accelerate, are_small, choose_mode, limit_threads
 from sb_dqn.buffers import ReplayBuffer, Ring, TransitionView, UniformSampler, UpdateSchedule
-from sb_dqn.core.learner import Learner
+from sb_dqn.learning.learner import Learner
 from sb_dqn.objectives.bootstrap import Bootstrap
 from sb_dqn.objectives.q_learning import QLearning
 from sb_dqn.policies import MlpPolicy, QPolicy

@@ -17,13 +17,13 @@ from gymnasium import spaces
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from sb_dqn import devices
+from sb_dqn.acting import network_runner
+from sb_dqn.acting.network_runner import NetworkRunner
 from sb_dqn.algorithms import ALGORITHMS
 from sb_dqn.buffers import PrioritizedSampler, Ring, rollout_buffer
-from sb_dqn.core import network_runner
 from sb_dqn.core.construction import TrainingConfig
-from sb_dqn.core.network_runner import NetworkRunner
-from sb_dqn.core.optimizer_step import OptimizerStep
 from sb_dqn.core.training_run import TrainingRun
+from sb_dqn.learning.optimizer_step import OptimizerStep
 from tests.accelerate.test_capturability import OF_ALGORITHMS, OTHERS
 from tests.choices import Choices
 from tests.continuous import Reach

@@ -12,9 +12,9 @@ import torch
 from gymnasium import spaces
 
 from sb_dqn.accelerate import Mode
+from sb_dqn.acting.network_runner import NetworkRunner
+from sb_dqn.acting.predictor import batch_masks
 from sb_dqn.algorithms import DQN
-from sb_dqn.core.network_runner import NetworkRunner
-from sb_dqn.core.predictor import batch_masks
 from sb_dqn.errors import SpaceError
 from sb_dqn.nn.layers.linear import Noisy
 from sb_dqn.policies.q_network import QNetworkConfig

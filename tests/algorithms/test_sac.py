@@ -15,7 +15,7 @@ from gymnasium import spaces
 from torch import nn
 
 from sb_dqn.algorithms import DQN, PQN, SAC
-from sb_dqn.envs.streams.options import StreamOptions
+from sb_dqn.envs.stream_options import StreamOptions
 from sb_dqn.errors import ConfigurationError, SpaceError
 from sb_dqn.evaluation import evaluate_policy
 from sb_dqn.logger import configure

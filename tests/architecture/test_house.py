@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 
 import pytest
@@ -18,9 +18,13 @@ FLOORS = {
     **dict.fromkeys(["nn", "normalize", "buffers", "envs"], 2),
     **dict.fromkeys(["exploration", "objectives", "evaluation", "episode_tally"], 3),
     **dict.fromkeys(["policies", "callbacks"], 4),
-    **dict.fromkeys(["actors", "core", "presets", "plotting"], 5),
-    **dict.fromkeys(["algorithms"], 6),
-    **dict.fromkeys(["cli", "hub", "sb3"], 7),
+    **dict.fromkeys(["acting", "learning", "presets", "plotting"], 5),
+    **dict.fromkeys(["actors"], 6),
+    **dict.fromkeys(["core"], 7),
+    **dict.fromkeys(["algorithms"], 8),
+    **dict.fromkeys(["runs", "sb3"], 9),
+    **dict.fromkeys(["hub"], 10),
+    **dict.fromkeys(["cli"], 11),
 }
 """Room (a folder or a single file) to floor. A room imports from its own floor at most, and never in a circle."""
 
@@ -141,6 +145,22 @@ def circle(graph: dict[str, set[str]]) -> list[str]:
     return next((found for start in sorted(graph) if (found := walk(start, []))), [])
 
 
+def pairs(graph: Mapping[str, set[str]]) -> list[tuple[str, str]]:
+    """Returns the neighbors (files or folders of the same folder) of which each imports the other, at any depth.
+
+    Args:
+        graph: the modules that each module imports.
+    """
+    edges = set()
+    for module, targets in graph.items():
+        for target in targets:
+            here, there = module.split("."), target.split(".")
+            depth = next((i for i, (a, b) in enumerate(zip(here, there, strict=False)) if a != b), None)
+            if depth is not None:  # neither contains the other
+                edges.add((".".join(here[: depth + 1]), ".".join(there[: depth + 1])))
+    return sorted((here, there) for here, there in edges if here < there and (there, here) in edges)
+
+
 def test_every_room_has_a_floor() -> None:
     assert "losses" in ROOMS
     assert set(ROOMS) <= set(FLOORS)
@@ -163,6 +183,12 @@ def test_the_native_library_does_not_import_the_room_of_stable_baselines3() -> N
         target for module, tree in modules().items() if room(module) != "sb3" for target, _ in imports(tree, known)
     ]
     assert not [target for target in targets if room(target) == "sb3"]
+
+
+def test_no_two_rooms_import_each_other_at_any_depth() -> None:
+    known = set(modules())
+    graph = {module: {target for target, _ in imports(tree, known)} for module, tree in modules().items()}
+    assert pairs(graph) == []
 
 
 def test_no_import_circle_of_any_kind() -> None:
@@ -255,3 +281,12 @@ def test_autoreset_reads_are_seen(module: str, source: str, count: int) -> None:
 def test_circles_are_seen() -> None:
     assert circle({"a": {"b"}, "b": {"c"}, "c": {"b"}}) == ["b", "c", "b"]
     assert circle({"a": {"b", "c"}, "b": {"c"}, "c": set()}) == []
+
+
+def test_rooms_that_import_each_other_are_seen() -> None:
+    above = {"p.core.loop": {"p.actors.worker"}, "p.actors.settings": {"p.core.seeds"}}  # no circle of modules
+    assert pairs(above) == [("p.actors", "p.core")]
+    deep = {"p.envs.streams.open": {"p.envs.vector.lanes"}, "p.envs.vector.atari": {"p.envs.streams.options"}}
+    assert pairs(deep) == [("p.envs.streams", "p.envs.vector")]
+    down = {"p.core.loop": {"p.actors.worker", "p.core"}, "p.core": {"p.core.loop"}, "p.actors.worker": {"p.errors"}}
+    assert pairs(down) == []

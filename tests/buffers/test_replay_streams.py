@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from sb_dqn.buffers import FrameStack, ReplayBuffer, Ring, TransitionView, UniformSampler, UpdateSchedule
-from sb_dqn.envs.streams.options import StreamOptions
+from sb_dqn.envs.stream_options import StreamOptions
 from sb_dqn.spaces import flatten_observation, flatten_space
 from sb_dqn.types import Batch, Rows
 from tests.full import ON_DEVICES_IN_FULL

@@ -19,7 +19,7 @@ from typing import IO, Any
 
 def run_worker(arguments: Sequence[str], log: str, stdin: str) -> None:
     """Runs the worker in a forked process; never returns."""
-    from sb_dqn.cli.compare.worker import main
+    from sb_dqn.cli.preloaded import main
 
     code: object = 1
     try:
@@ -40,7 +40,7 @@ def run_worker(arguments: Sequence[str], log: str, stdin: str) -> None:
 
 def serve(address: str) -> None:
     """Forks a worker, or returns the exit status of one, for each message of the only client."""
-    from sb_dqn.cli.compare.worker import preload
+    from sb_dqn.cli.preloaded import preload
 
     preload()
     with Client(address) as client:
@@ -96,8 +96,8 @@ class ForkServer:
         return self
 
     def __call__(self, command: Sequence[str], stdout: IO[bytes], **_: Any) -> ForkedProcess:
-        """Runs `python -m sb_dqn.cli.compare.worker ARGUMENTS` as a fork."""
-        assert command[1:3] == ["-m", "sb_dqn.cli.compare.worker"]
+        """Runs `python -m sb_dqn.cli.preloaded ARGUMENTS` as a fork."""
+        assert command[1:3] == ["-m", "sb_dqn.cli.preloaded"]
         if self.server is None:
             with Listener(str(Path(self.folder.name) / "socket")) as listener:
                 call = f"from tests.cli.fork_server import serve; serve({str(listener.address)!r})"

@@ -15,8 +15,8 @@ from click.testing import CliRunner, Result
 
 from sb_dqn.checkpoint import model_info
 from sb_dqn.cli.main import commands, main
-from sb_dqn.cli.train.episode_log import EpisodeLog
 from sb_dqn.presets import list_presets
+from sb_dqn.runs.episode_log import EpisodeLog
 from tests.full import FULL
 
 TRAIN = ["train", "dqn", "CartPole-v1", "--timesteps", "600", "--seed", "1", "--set", "learning_starts=50",
@@ -269,7 +269,7 @@ def test_an_atari_run_ends_without_messages_of_leaks(steps: int, status: int, tm
 import signal, sys
 sys.path = {[path for path in sys.path if path]}
 from sb_dqn.cli.main import main
-from sb_dqn.cli.train.episode_log import EpisodeLog
+from sb_dqn.runs.episode_log import EpisodeLog
 EpisodeLog._on_step = lambda log: log.num_timesteps != 60 or signal.raise_signal(signal.SIGINT) or True
 main()
 """

@@ -24,12 +24,12 @@ from sb_dqn.checkpoint import model_info
 from sb_dqn.cli.compare import jobs as job_runner
 from sb_dqn.cli.compare import plot
 from sb_dqn.cli.compare.command import _make_setup, _stop_message
-from sb_dqn.cli.compare.folder import Setup, read_comparison
 from sb_dqn.cli.compare.jobs import Failure, Job, lock_comparison, run_jobs
 from sb_dqn.cli.main import commands, main
-from sb_dqn.cli.statistics import Estimate
-from sb_dqn.cli.train.result_file import FinalEvaluation, read_result, write_result
-from sb_dqn.cli.train.result_file import Result as RunResult
+from sb_dqn.runs.comparison import Setup, read_comparison
+from sb_dqn.runs.result_file import FinalEvaluation, read_result, write_result
+from sb_dqn.runs.result_file import Result as RunResult
+from sb_dqn.runs.statistics import Estimate
 from tests.cli.fork_server import ForkServer
 from tests.full import FULL, a_few
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from sb_dqn.cli.compare.table import Score, as_table, caption
-from sb_dqn.cli.statistics import Estimate
-from sb_dqn.cli.train.result_file import Result, read_result, write_result
+from sb_dqn.runs.result_file import Result, read_result, write_result
+from sb_dqn.runs.statistics import Estimate
 
 
 def test_table_and_caption() -> None:

@@ -16,11 +16,11 @@ from click.testing import CliRunner, Result
 
 from sb_dqn.checkpoint import model_info
 from sb_dqn.cli.main import commands
-from sb_dqn.cli.train.checkpoint_timer import CheckpointTimer, checkpoints, stop_on_signals
-from sb_dqn.cli.train.episode_log import EpisodeLog
-from sb_dqn.cli.train.folder import drop_rows
-from sb_dqn.cli.train.result_file import Result as RunResult
-from sb_dqn.cli.train.result_file import read_result
+from sb_dqn.runs.checkpoint_timer import CheckpointTimer, checkpoints, stop_on_signals
+from sb_dqn.runs.episode_log import EpisodeLog
+from sb_dqn.runs.folder import drop_rows
+from sb_dqn.runs.result_file import Result as RunResult
+from sb_dqn.runs.result_file import read_result
 from tests.full import FULL
 
 ROOT = Path(__file__).parents[2]
@@ -56,7 +56,7 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(EpisodeLog, "_on_step", send_sigterm)
-        patch.setattr("sb_dqn.cli.train.checkpoint_timer.MIN_PAUSE_FACTOR", 0)
+        patch.setattr("sb_dqn.runs.checkpoint_timer.MIN_PAUSE_FACTOR", 0)
         patch.setattr(os, "fsync", lambda handle: None)  # speeds up 300 checkpoints
         done = call(*TRAIN, "--folder", root, "--checkpoint-minutes", 1e-9)
     assert done.exit_code == 130, done.output

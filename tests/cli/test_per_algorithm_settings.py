@@ -6,7 +6,7 @@ import click
 import pytest
 
 from sb_dqn.cli.compare.per_algorithm_settings import settings_per_algorithm
-from sb_dqn.cli.train.settings_syntax import parse_assignments
+from sb_dqn.runs.settings_syntax import parse_assignments
 
 
 def test_settings_of_one_algorithm_override_those_of_all_in_any_order() -> None:

@@ -20,11 +20,11 @@ from sb_dqn.cli.plots.kinds import Request, draw
 from sb_dqn.cli.plots.normalization import ATARI_ID, human_scores, make_normalization
 from sb_dqn.cli.plots.runs import find_runs, parse_target
 from sb_dqn.cli.plots.watch import Drawn, is_active, watch
-from sb_dqn.cli.statistics import Band
-from sb_dqn.cli.train.folder_lock import lock_folder
-from sb_dqn.cli.train.result_file import Result as RunResult
-from sb_dqn.cli.train.result_file import write_result
 from sb_dqn.errors import ConfigurationError
+from sb_dqn.runs.folder_lock import lock_folder
+from sb_dqn.runs.result_file import Result as RunResult
+from sb_dqn.runs.result_file import write_result
+from sb_dqn.runs.statistics import Band
 from tests.full import a_few
 
 

@@ -19,9 +19,9 @@ from gymnasium.envs.registration import EnvSpec
 
 from sb_dqn.checkpoint import model_info
 from sb_dqn.cli.main import commands, main
-from sb_dqn.cli.train.checkpoint_timer import checkpoints
-from sb_dqn.cli.train.episode_log import EpisodeLog, drop_episodes
 from sb_dqn.errors import EnvironmentFault
+from sb_dqn.runs.checkpoint_timer import checkpoints
+from sb_dqn.runs.episode_log import EpisodeLog, drop_episodes
 from tests.full import a_few
 
 pytestmark = pytest.mark.usefixtures("eagerly")
@@ -259,7 +259,7 @@ def test_error_while_saving_does_not_hide_the_first(
     def fail_first(log: EpisodeLog) -> None:
         raise OSError("first")
 
-    monkeypatch.setattr("sb_dqn.cli.train.training.draw_curve", fail)
+    monkeypatch.setattr("sb_dqn.runs.training.draw_curve", fail)
     done = call_with_actions({150: fail_first}, *TRAIN, "--folder", tmp_path, "-n", 200, "--eval-freq", 0)
     assert "not saved: 'by hand'" in done.output
     assert repr(done.exception) == "OSError('first')"

@@ -16,13 +16,13 @@ from click.testing import CliRunner, Result
 from sb_dqn import plotting
 from sb_dqn.algorithms import registry
 from sb_dqn.cli.main import commands, main
-from sb_dqn.cli.train.settings_syntax import constructor_defaults
 from sb_dqn.cli.tune import jobs, training
 from sb_dqn.cli.tune.folder import Setup
 from sb_dqn.cli.tune.spaces import default_space, keep_schedules, read_space, sample, start_of, without_fixed
 from sb_dqn.cli.tune.study import draw_study, finished_trials, import_optuna, open_study
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.presets import find_preset
+from sb_dqn.runs.settings_syntax import constructor_defaults
 
 pytest.importorskip("optuna")
 SMALL = ["--timesteps", "300", "--seed", "3", "--evaluations", "3", "--eval-episodes", "1", "--final-episodes", "2",

@@ -15,7 +15,6 @@ from sb_dqn.actors import OverlappedActors, ProcessActors
 from sb_dqn.algorithms import ALGORITHMS, DQN, PQN, VPG
 from sb_dqn.buffers.prioritized_sampler import Prioritized
 from sb_dqn.callbacks import CheckpointCallback, EvalCallback
-from sb_dqn.cli.train.settings_syntax import constructor_defaults
 from sb_dqn.core.base_algorithm import BaseAlgorithm
 from sb_dqn.envs import Monitor, StreamOptions, make_atari_env, make_vec_env
 from sb_dqn.evaluation import evaluate_policy
@@ -25,6 +24,7 @@ from sb_dqn.nn import HadamaxCNN, ImpalaCNN, NatureCNN
 from sb_dqn.nn.layers.linear import Noisy
 from sb_dqn.objectives.bootstrap import Munchausen
 from sb_dqn.policies import OPTIMIZER_KEYS, QPolicy, RecurrentQPolicy
+from sb_dqn.runs.settings_syntax import constructor_defaults
 from sb_dqn.schedules import Linear
 from tests.docs.pages import FOLDER, QUOTED, rows_of, section_of
 from tests.tiny import Tiny, quick

@@ -14,12 +14,12 @@ import pytest
 from sb_dqn.algorithms import ALGORITHMS, DQN, PQN
 from sb_dqn.buffers.prioritized_sampler import Prioritized
 from sb_dqn.checkpoint.encoding.constructor_arguments import ACTIVATIONS, OPTIMIZERS
-from sb_dqn.cli.train.settings_syntax import constructor_defaults
 from sb_dqn.exploration.config import KEYS, KINDS
 from sb_dqn.nn import HadamaxCNN, ImpalaCNN, MinAtarCNN, NatureCNN
 from sb_dqn.nn.layers.linear import Noisy
 from sb_dqn.objectives.bootstrap import Munchausen
 from sb_dqn.policies import OPTIMIZER_KEYS, QPolicy
+from sb_dqn.runs.settings_syntax import constructor_defaults
 from sb_dqn.schedules import Linear
 from tests.docs.pages import FOLDER, QUOTED, ROOT, rows_of, section_of, table_of
 from tests.tiny import POLICY_LEARNERS, Q_AGENTS

@@ -15,8 +15,8 @@ from sb_dqn.envs.atari import default_threads, make_atari_env, protocol_of
 from sb_dqn.envs.make import spec_of
 from sb_dqn.envs.results import load_results
 from sb_dqn.envs.statistics import EpisodeStatistics
+from sb_dqn.envs.stream_options import StreamOptions
 from sb_dqn.envs.streams.open import open_stream
-from sb_dqn.envs.streams.options import StreamOptions
 from sb_dqn.envs.vector.atari_env import AtariLanes
 from sb_dqn.envs.vector.sync_env import Lanes
 from sb_dqn.errors import ConfigurationError, EnvironmentFault, SpaceError

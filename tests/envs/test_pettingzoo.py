@@ -11,7 +11,7 @@ from gymnasium import spaces
 
 from sb_dqn import DQN, evaluate_policy
 from sb_dqn.envs import PettingZooLanes, open_stream
-from sb_dqn.envs.training_env import as_training_env
+from sb_dqn.envs.streams.training_env import as_training_env
 from sb_dqn.errors import ConfigurationError, EnvironmentFault, SpaceError
 
 

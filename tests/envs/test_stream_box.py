@@ -11,9 +11,9 @@ import torch
 from gymnasium import spaces
 
 from sb_dqn.buffers import Ring, TransitionView
+from sb_dqn.envs.stream_options import StreamOptions
 from sb_dqn.envs.streams.base import Stream
 from sb_dqn.envs.streams.open import open_stream
-from sb_dqn.envs.streams.options import StreamOptions
 from sb_dqn.errors import ConfigurationError, SpaceError
 from sb_dqn.spaces import BoxActions, actions_of
 from sb_dqn.types import Rows

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from sb_dqn.envs.statistics import EpisodeStatistics
+from sb_dqn.envs.stream_options import StreamOptions
 from sb_dqn.envs.streams.open import open_stream
-from sb_dqn.envs.streams.options import StreamOptions
 from sb_dqn.errors import ConfigurationError, EnvironmentFault, SpaceError
 
 envpool: Any = pytest.importorskip("envpool", reason="EnvPool is a peer, installed by the bench extra")

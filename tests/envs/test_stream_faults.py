@@ -11,8 +11,8 @@ import pytest
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
+from sb_dqn.envs.stream_options import StreamOptions
 from sb_dqn.envs.streams.open import open_stream
-from sb_dqn.envs.streams.options import StreamOptions
 from sb_dqn.envs.vector.sync_env import Lanes
 from sb_dqn.errors import ConfigurationError, EnvironmentFault, SpaceError
 from tests.toys import KINDS, DuckVecEnv, ToyGame, VecEnv, toy_policy, toy_stream

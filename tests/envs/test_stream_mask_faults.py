@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+from sb_dqn.envs.stream_options import StreamOptions
 from sb_dqn.envs.streams.open import open_stream
-from sb_dqn.envs.streams.options import StreamOptions
 from sb_dqn.errors import ConfigurationError, EnvironmentFault, SpaceError
 from tests.toys import KINDS, ToyGame, toy_policy
 

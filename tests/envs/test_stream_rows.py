@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from sb_dqn.envs.statistics import EpisodeStatistics
-from sb_dqn.envs.streams.options import StreamOptions
+from sb_dqn.envs.stream_options import StreamOptions
 from sb_dqn.spaces import flatten_observation
 from tests.full import a_few
 from tests.toys import KINDS, OBSERVATIONS, Row, Tape, ToyGame, is_last, naive_rows, terminal_at, toy_policy, toy_stream

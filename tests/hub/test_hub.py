@@ -22,14 +22,14 @@ import yaml
 
 from sb_dqn import DQN
 from sb_dqn.cli.main import main
-from sb_dqn.cli.train.folder import write_config
-from sb_dqn.cli.train.result_file import FinalEvaluation, Result, write_result
 from sb_dqn.errors import CheckpointError, ConfigurationError
 from sb_dqn.hub import load_from_hub, pull_from_hub, push_to_hub
 from sb_dqn.hub.card import CardContent, Score, metadata, write_card
 from sb_dqn.hub.files import check_names, cluster_of, model_among
 from sb_dqn.hub.remotes import FolderRemote, new_folder, open_remote
 from sb_dqn.plotting import plot_curve
+from sb_dqn.runs.folder import write_config
+from sb_dqn.runs.result_file import FinalEvaluation, Result, write_result
 from tests.hub.hub_server import READER, TOKEN, HubState, serve
 
 pytest.importorskip("huggingface_hub")
@@ -415,12 +415,12 @@ def test_many_other_files_are_counted(run: Path, call: Call) -> None:
 
 def test_a_class_of_the_user_is_named(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its model can be pushed, but not played."""
-    import sb_dqn.cli.train.load_model
+    import sb_dqn.runs.load_model
 
     def unknown(name: str) -> Any:
         raise click.UsageError("ALGO must be one of ..., got 'Mine'.")
 
-    monkeypatch.setattr(sb_dqn.cli.train.load_model, "algorithm_class", unknown)
+    monkeypatch.setattr(sb_dqn.runs.load_model, "algorithm_class", unknown)
     with pytest.raises(
         ConfigurationError, match=r"the model must be loadable to be evaluated, got an error .ALGO .* n_eval_episodes=0"
     ):

@@ -13,7 +13,7 @@ from gymnasium import spaces
 from torch import Tensor
 
 from sb_dqn.accelerate import accelerate
-from sb_dqn.core.learner import Learner
+from sb_dqn.learning.learner import Learner
 from sb_dqn.nn.heads.categorical import Categorical, CategoricalValue
 from sb_dqn.nn.heads.fraction import FractionProposal
 from sb_dqn.nn.heads.quantile import ImplicitQuantile, Quantile

@@ -9,8 +9,8 @@ import pytest
 from gymnasium import spaces
 
 from sb_dqn import DQN, PPO
+from sb_dqn.envs.stream_options import StreamOptions
 from sb_dqn.envs.streams.open import open_stream
-from sb_dqn.envs.streams.options import StreamOptions
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.nn import MinAtarCNN, NatureCNN
 from sb_dqn.nn.torsos.feature_extractor import Features

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sb_dqn.cli.compare.folder import COMPARISON, Setup, read_comparison, reject_run_folder, write_comparison
-from sb_dqn.cli.train.command import bar_wanted
+from sb_dqn.cli.train import bar_wanted
 from sb_dqn.files import write_text
+from sb_dqn.runs.comparison import COMPARISON, Setup, read_comparison, reject_run_folder, write_comparison
 
 if TYPE_CHECKING:
     from sb_dqn.cli.compare.jobs import Failure, Job
@@ -166,10 +166,10 @@ def _make_setup(
 ) -> tuple[Setup, dict[str, list[str]]]:
     """Returns the setup and the settings of each algorithm; checks as much as possible before training starts."""
     from sb_dqn.cli.compare.per_algorithm_settings import settings_per_algorithm
-    from sb_dqn.cli.train.plan import make_plan
-    from sb_dqn.cli.train.settings_syntax import algorithm_class, canonical, constructor_defaults
     from sb_dqn.core.arguments import check_keywords
     from sb_dqn.envs.make import spec_of
+    from sb_dqn.runs.plan import make_plan
+    from sb_dqn.runs.settings_syntax import algorithm_class, canonical, constructor_defaults
 
     spec_of(env_id)
     per_algorithm = settings_per_algorithm([canonical(name) for name in names], settings)
@@ -211,8 +211,8 @@ def _wrong_length(jobs: Iterable[Job], steps: int) -> dict[str, str]:
 
     With several lanes the last step of all lanes may exceed `steps` by fewer than the number of lanes.
     """
-    from sb_dqn.cli.train.folder import read_config
-    from sb_dqn.cli.train.result_file import read_result
+    from sb_dqn.runs.folder import read_config
+    from sb_dqn.runs.result_file import read_result
 
     reasons: dict[str, str] = {}
     for job in jobs:
@@ -227,7 +227,7 @@ def _wrong_length(jobs: Iterable[Job], steps: int) -> dict[str, str]:
 
 def _without_score(jobs: Iterable[Job]) -> dict[str, str]:
     """Returns the reason to exclude each finished run that has no finished final episode, by label."""
-    from sb_dqn.cli.train.result_file import read_result
+    from sb_dqn.runs.result_file import read_result
 
     return {
         job.label: "no final episode finished; raise the limit with --final-steps N, or use 0 for none"
@@ -238,7 +238,7 @@ def _without_score(jobs: Iterable[Job]) -> dict[str, str]:
 
 def _unfinished_episode_notes(jobs: Iterable[Job]) -> list[str]:
     """Returns notes on runs whose final episodes did not all finish."""
-    from sb_dqn.cli.train.result_file import read_result
+    from sb_dqn.runs.result_file import read_result
 
     notes = []
     for job in jobs:
@@ -261,7 +261,7 @@ def _print_result(job: Job, all_jobs: list[Job]) -> None:
     """Prints mean return, training time and warnings of a finished run."""
     from statistics import fmean
 
-    from sb_dqn.cli.train.result_file import read_result
+    from sb_dqn.runs.result_file import read_result
 
     result = read_result(job.folder or job.home)
     mean = f"mean return {fmean(result.returns):.2f}" if result.returns else "no final episode finished"
@@ -273,7 +273,7 @@ def _print_result(job: Job, all_jobs: list[Job]) -> None:
 
 def _redraw(targets: tuple[str, ...]) -> None:
     """Draws the comparison in the only target, a folder, again."""
-    from sb_dqn.cli.train.settings_syntax import typed_options
+    from sb_dqn.runs.settings_syntax import typed_options
 
     example = f"sb-dqn compare {' '.join(targets)} --env CartPole-v1"
     if len(targets) > 1:
@@ -299,8 +299,8 @@ def _report(out: Path, jobs: int | None, failures: Sequence[Failure] = ()) -> No
     """
     from sb_dqn.cli.compare.plot import draw
     from sb_dqn.cli.compare.table import as_table, caption, score_of
-    from sb_dqn.cli.statistics import aggregate_iqm
     from sb_dqn.errors import ConfigurationError
+    from sb_dqn.runs.statistics import aggregate_iqm
 
     content = read_comparison(out)
     setup = Setup(**content["setup"])

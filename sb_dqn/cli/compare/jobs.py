@@ -13,10 +13,10 @@ from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from sb_dqn.cli.train.checkpoint_timer import checkpoints
-from sb_dqn.cli.train.folder import CONFIG, MODEL
-from sb_dqn.cli.train.folder_lock import lock_folder
-from sb_dqn.cli.train.result_file import read_result
+from sb_dqn.runs.checkpoint_timer import checkpoints
+from sb_dqn.runs.folder import CONFIG, MODEL
+from sb_dqn.runs.folder_lock import lock_folder
+from sb_dqn.runs.result_file import read_result
 
 LOG = "log.txt"
 START = b"go\n"
@@ -139,7 +139,7 @@ def _start(job: Job, n_parallel: int) -> subprocess.Popen[bytes]:
         environment.setdefault("OMP_NUM_THREADS", str(max(1, available_cores() // n_parallel)))
     with (job.home / LOG).open("ab") as log:
         return subprocess.Popen(
-            [sys.executable, "-m", "sb_dqn.cli.compare.worker", *job.command],
+            [sys.executable, "-m", "sb_dqn.cli.preloaded", *job.command],
             stdin=subprocess.PIPE,
             stdout=log,
             stderr=subprocess.STDOUT,

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sb_dqn.cli.compare.jobs import Job
-from sb_dqn.cli.train.result_file import read_result
+from sb_dqn.runs.result_file import read_result
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import click
 
-from sb_dqn.cli.train.settings_syntax import (
+from sb_dqn.runs.settings_syntax import (
     algorithm_class,
     canonical,
     constructor_defaults,

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from sb_dqn.cli.plots.figures import line_style
-from sb_dqn.cli.statistics import Estimate, Points, mean_band
 from sb_dqn.plotting import new_figure, read_curve, save_figure
+from sb_dqn.runs.statistics import Estimate, Points, mean_band
 
 
 def eval_curves(folders: Sequence[Path]) -> tuple[Points, Points]:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from sb_dqn.cli.statistics import Estimate, Points
-from sb_dqn.cli.train.result_file import read_result
+from sb_dqn.runs.result_file import read_result
+from sb_dqn.runs.statistics import Estimate, Points
 
 
 @dataclass(frozen=True)

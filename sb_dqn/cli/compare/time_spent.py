@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 
 from sb_dqn.cli.compare.jobs import Job
-from sb_dqn.cli.train.result_file import Result, read_result
+from sb_dqn.runs.result_file import Result, read_result
 
 
 class TimeReport:

@@ -84,7 +84,7 @@ def plot(targets: tuple[str, ...], output: Path | None, against: Any, watch: flo
 
 def _is_run(folder: Path) -> bool:
     """Returns True for the folder of one run, also of a run that has written nothing yet."""
-    from sb_dqn.cli.compare.folder import COMPARISON
+    from sb_dqn.runs.comparison import COMPARISON
 
     if (folder / COMPARISON).is_file():
         return False
@@ -96,9 +96,9 @@ def _is_run(folder: Path) -> bool:
 def _run_plot(folder: Path, output: Path | None, against: Any) -> Callable[[], Drawn]:
     """Returns a function that draws the learning curve of a run."""
     from sb_dqn.cli.plots.watch import Drawn
-    from sb_dqn.cli.train.folder import CURVE, read_config
-    from sb_dqn.cli.train.training import title_of
     from sb_dqn.plotting import check_picture_path, plot_curve
+    from sb_dqn.runs.folder import CURVE, read_config
+    from sb_dqn.runs.training import title_of
 
     picture = output or folder / CURVE
     check_picture_path(picture)

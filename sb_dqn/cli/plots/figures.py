@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from sb_dqn.cli.statistics import Band, Estimate, Points
 from sb_dqn.plotting import new_figure
+from sb_dqn.runs.statistics import Band, Estimate, Points
 
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 """Palette of Okabe and Ito, which color-blind readers can tell apart, without its yellow."""

@@ -11,7 +11,8 @@ import numpy as np
 from sb_dqn.cli.plots.figures import Style, draw_curves, draw_estimates, draw_profiles, number_text
 from sb_dqn.cli.plots.normalization import Normalization, make_normalization
 from sb_dqn.cli.plots.runs import Grid, Run, make_grid
-from sb_dqn.cli.statistics import (
+from sb_dqn.errors import ConfigurationError, nearest
+from sb_dqn.runs.statistics import (
     Estimate,
     Points,
     aggregate_iqm,
@@ -19,7 +20,6 @@ from sb_dqn.cli.statistics import (
     performance_profile,
     probability_of_improvement,
 )
-from sb_dqn.errors import ConfigurationError, nearest
 
 
 @dataclass(frozen=True)

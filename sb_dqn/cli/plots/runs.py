@@ -11,10 +11,10 @@ from typing import Any
 
 import click
 
-from sb_dqn.cli.train.folder import CONFIG, SAME_AGENT, read_config
-from sb_dqn.cli.train.result_file import Result, read_result
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.plotting import Points, read_evaluations
+from sb_dqn.runs.folder import CONFIG, SAME_AGENT, read_config
+from sb_dqn.runs.result_file import Result, read_result
 
 
 @dataclass(frozen=True)

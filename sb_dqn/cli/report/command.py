@@ -79,7 +79,7 @@ def _record(groups: Sequence[Group], best: bool) -> None:
     """Records a film of the typical run of each group; of several groups, those without a model are named and left out."""
     from sb_dqn.cli.report.film import record_film
     from sb_dqn.cli.report.page import typical_run
-    from sb_dqn.cli.train.folder import BEST, MODEL
+    from sb_dqn.runs.folder import BEST, MODEL
 
     name = BEST if best else MODEL
     for group in groups:

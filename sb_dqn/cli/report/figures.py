@@ -9,8 +9,8 @@ import numpy as np
 from sb_dqn.cli.compare.plot import eval_curves
 from sb_dqn.cli.report.chart import Chart, Points, Series, draw_chart, thinned
 from sb_dqn.cli.report.runs import CLOCK, Group, Run
-from sb_dqn.cli.statistics import mean_band
 from sb_dqn.plotting import running_mean
+from sb_dqn.runs.statistics import mean_band
 
 GRID = 160
 """Places at which the curves of several runs are averaged."""

@@ -18,7 +18,7 @@ from sb_dqn.cli.report.chart import COLORS, Chart
 from sb_dqn.cli.report.film import Film, find_film
 from sb_dqn.cli.report.runs import Group, Run, planned_steps
 from sb_dqn.cli.report.settings import environment_table, settings_table
-from sb_dqn.cli.statistics import Estimate, aggregate_iqm, interquartile_mean
+from sb_dqn.runs.statistics import Estimate, aggregate_iqm, interquartile_mean
 from sb_dqn.version import __version__
 
 GENERATOR = "sb-dqn report"

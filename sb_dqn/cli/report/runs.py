@@ -11,12 +11,12 @@ from typing import Any
 import click
 import numpy as np
 
-from sb_dqn.cli.compare.folder import read_comparison
 from sb_dqn.cli.compare.jobs import Job
-from sb_dqn.cli.train.folder import CONFIG, MODEL, SAME_AGENT, plain_data, read_config
-from sb_dqn.cli.train.result_file import Result, read_result
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.plotting import Curve, Points, read_curve, read_log
+from sb_dqn.runs.comparison import read_comparison
+from sb_dqn.runs.folder import CONFIG, MODEL, SAME_AGENT, plain_data, read_config
+from sb_dqn.runs.result_file import Result, read_result
 
 CLOCK = "time/total_timesteps"
 NO_CURVE = Curve(np.zeros(0), np.zeros(0), np.zeros(0), np.zeros(0), np.zeros((0, 1)))

@@ -9,8 +9,8 @@ from typing import Any
 import click
 
 from sb_dqn.cli.report.runs import Group, Run
-from sb_dqn.cli.train.folder import plain_data
 from sb_dqn.errors import ConfigurationError
+from sb_dqn.runs.folder import plain_data
 
 ABSENT = object()
 """Value of a keyword that an algorithm does not have."""
@@ -58,9 +58,9 @@ class Reference:
 
 def reference_of(run: Run) -> Reference:
     """Returns preset and defaults of a run; empty ones where this version knows neither."""
-    from sb_dqn.cli.train.plan import STEPS_WITHOUT_PRESET
-    from sb_dqn.cli.train.settings_syntax import algorithm_class, constructor_defaults
     from sb_dqn.presets import find_preset
+    from sb_dqn.runs.plan import STEPS_WITHOUT_PRESET
+    from sb_dqn.runs.settings_syntax import algorithm_class, constructor_defaults
 
     config = run.config
     defaults: dict[str, Any] = {"n_envs": 1, "env_kwargs": {}, "learners": 1, "policy": config.get("policy")}

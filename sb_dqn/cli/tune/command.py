@@ -129,8 +129,8 @@ def tune(
     sb-dqn tune --resume runs/tune_dqn_LunarLander-v3 --trials 80
     sb-dqn train dqn LunarLander-v3 --preset runs/tune_dqn_LunarLander-v3/best.yaml
     """
-    from sb_dqn.cli.train.folder_lock import lock_folder
     from sb_dqn.cli.tune.study import import_optuna, storage_of
+    from sb_dqn.runs.folder_lock import lock_folder
 
     import_optuna()
     if resume is not None:
@@ -158,7 +158,7 @@ def _stored_study(out: Path, algo: str | None, env_id: str | None, storage: str 
     Raises:
         click.UsageError: the folder has none, an argument has its own value in the study, or the password is missing.
     """
-    from sb_dqn.cli.train.settings_syntax import canonical, typed_options
+    from sb_dqn.runs.settings_syntax import canonical, typed_options
 
     stored = read_study(out)
     if stored is None:
@@ -189,8 +189,8 @@ def _requested_study(
     algo: str, env_id: str, out: Path | None, seed: int | None, space_file: Path | None, **options: Any
 ) -> tuple[Path, Setup, int]:
     """Returns the study of the command line; a stored one in its folder has the seed and the name."""
-    from sb_dqn.cli.train.settings_syntax import canonical, parse_assignments
     from sb_dqn.cli.tune.spaces import default_space, read_space, without_fixed
+    from sb_dqn.runs.settings_syntax import canonical, parse_assignments
 
     algorithm = canonical(algo)
     out = out or Path("runs") / f"tune_{algorithm.lower()}_{env_id.replace('/', '-').replace(':', '-')}"
@@ -207,9 +207,9 @@ def _requested_study(
 
 def _check(setup: Setup, device: str | None) -> str:
     """Makes the model of the preset once, so that a wrong name or environment ends the command; returns the policy."""
-    from sb_dqn.cli.train.settings_syntax import algorithm_class
     from sb_dqn.cli.tune.training import make_model, plan_of
     from sb_dqn.core.arguments import check_keywords
+    from sb_dqn.runs.settings_syntax import algorithm_class
 
     if not setup.space:
         raise click.UsageError("The search space must have a setting, got none that --set leaves free. Remove a --set.")
@@ -222,7 +222,6 @@ def _check(setup: Setup, device: str | None) -> str:
 
 def _run(out: Path, setup: Setup, n_trials: int, jobs: int, device: str | None, policy: str) -> None:
     """Runs the missing trials, and reports."""
-    from sb_dqn.cli.train.settings_syntax import algorithm_class, constructor_defaults
     from sb_dqn.cli.tune.jobs import run_trials
     from sb_dqn.cli.tune.study import (
         best_settings,
@@ -235,6 +234,7 @@ def _run(out: Path, setup: Setup, n_trials: int, jobs: int, device: str | None, 
         write_trials,
     )
     from sb_dqn.cli.tune.training import plan_of
+    from sb_dqn.runs.settings_syntax import algorithm_class, constructor_defaults
 
     check_study(out, setup)
     plan = plan_of(setup, 0, {})
@@ -285,7 +285,6 @@ def _describe(trial: Any, best: Any) -> str:
 
 def _report(out: Path, setup: Setup, policy: str, study: Any) -> None:
     """Writes the files of a finished study and prints the best settings."""
-    from sb_dqn.cli.train.training import program_name
     from sb_dqn.cli.tune.study import (
         ERROR,
         best_settings,
@@ -296,6 +295,7 @@ def _report(out: Path, setup: Setup, policy: str, study: Any) -> None:
         write_trials,
     )
     from sb_dqn.errors import ConfigurationError
+    from sb_dqn.runs.training import program_name
 
     write_trials(out, study)
     trials, best = finished_trials(study), best_settings(study)

@@ -10,14 +10,14 @@ from typing import Any
 
 from sb_dqn.callbacks.base import BaseCallback
 from sb_dqn.callbacks.evaluation import EvalCallback
-from sb_dqn.cli.greedy import final_step_limit
-from sb_dqn.cli.train.evaluation_options import LANES
-from sb_dqn.cli.train.make_env import open_env, open_training_env, policy_alias
-from sb_dqn.cli.train.plan import Plan, make_plan, merge_settings
-from sb_dqn.cli.train.settings_syntax import algorithm_class
 from sb_dqn.cli.tune.folder import Setup
 from sb_dqn.cli.tune.spaces import keep_schedules
 from sb_dqn.errors import ConfigurationError
+from sb_dqn.runs.evaluation_options import LANES
+from sb_dqn.runs.greedy import final_step_limit
+from sb_dqn.runs.make_env import open_env, open_training_env, policy_alias
+from sb_dqn.runs.plan import Plan, make_plan, merge_settings
+from sb_dqn.runs.settings_syntax import algorithm_class
 
 Report = Callable[[int, float], bool]
 """Called with the number of an evaluation, from 1, and its mean return; returns True to prune the trial."""

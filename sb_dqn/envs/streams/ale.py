@@ -9,8 +9,8 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
+from sb_dqn.envs.stream_options import StreamOptions
 from sb_dqn.envs.streams.gymnasium_vector import NextStepStream, SameStepStream, VectorStream
-from sb_dqn.envs.streams.options import StreamOptions
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.types import ActionArray, BoolArray, FloatArray, IntArray, Rows, any_true
 

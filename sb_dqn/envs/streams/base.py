@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
 
+from sb_dqn.envs.stream_options import StreamOptions
 from sb_dqn.envs.streams.action_masks import make_mask_reader
-from sb_dqn.envs.streams.options import StreamOptions
 from sb_dqn.envs.vector.env_checks import with_fix
 from sb_dqn.envs.vector.env_state import NoEnvState, env_state, restored_env
 from sb_dqn.envs.vector.worker_processes import end_workers, raising_lanes, worker_failures

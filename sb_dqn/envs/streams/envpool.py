@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from sb_dqn.envs.stream_options import StreamOptions
 from sb_dqn.envs.streams.gymnasium_vector import NextStepStream
-from sb_dqn.envs.streams.options import StreamOptions
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.types import FloatArray, Rows
 

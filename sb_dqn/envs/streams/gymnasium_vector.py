@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
+from sb_dqn.envs.stream_options import StreamOptions
 from sb_dqn.envs.streams.base import Stream, empty_infos, final_info, lane_observation
-from sb_dqn.envs.streams.options import StreamOptions
 from sb_dqn.errors import EnvironmentFault
 from sb_dqn.types import ActionArray, BoolArray, FloatArray, IntArray, Observation, Rows, Slot, any_true
 

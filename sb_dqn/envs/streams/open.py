@@ -14,15 +14,15 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 
 from sb_dqn.envs.atari import is_atari, make_atari_env
 from sb_dqn.envs.make import make_vec_env, spec_of
+from sb_dqn.envs.stream_options import StreamOptions, options_of
 from sb_dqn.envs.streams.ale import ale_stream, is_ale
 from sb_dqn.envs.streams.base import Stream
 from sb_dqn.envs.streams.envpool import EnvPoolStream, is_envpool
 from sb_dqn.envs.streams.gymnasium_vector import NextStepStream, SameStepStream
-from sb_dqn.envs.streams.options import StreamOptions, options_of
 from sb_dqn.envs.streams.recorded import RecordedEpisodes, RecordedStream
 from sb_dqn.envs.streams.sb3 import check_wrapped, is_sb3, sb3_stream
 from sb_dqn.envs.streams.sync_vector import SyncVectorStream
-from sb_dqn.envs.training_env import env_itself
+from sb_dqn.envs.streams.training_env import env_itself
 from sb_dqn.envs.vector.sync_env import Lanes
 from sb_dqn.errors import ConfigurationError
 

@@ -11,8 +11,8 @@ import numpy.typing as npt
 from gymnasium import spaces
 
 from sb_dqn.checks import check_int
+from sb_dqn.envs.stream_options import StreamOptions
 from sb_dqn.envs.streams.base import Stream, empty_infos, make_action_check
-from sb_dqn.envs.streams.options import StreamOptions
 from sb_dqn.errors import CheckpointError, ConfigurationError, SpaceError
 from sb_dqn.spaces import Actions, ActionShape, actions_of, flatten_observation, flatten_space, leaf_dtype, leaf_shape
 from sb_dqn.types import ActionArray, FloatArray, Observation, Rows, Slot

@@ -11,8 +11,8 @@ import numpy as np
 from gymnasium.vector import VectorEnv
 from gymnasium.vector.utils import create_empty_array
 
+from sb_dqn.envs.stream_options import StreamOptions, options_of
 from sb_dqn.envs.streams.base import Stream, empty_infos, lane_observation
-from sb_dqn.envs.streams.options import StreamOptions, options_of
 from sb_dqn.envs.streams.sb3_frames import StackedFrames, repeated_frames, stacked_frames
 from sb_dqn.envs.vector.worker_processes import watch_pipes
 from sb_dqn.errors import ConfigurationError, EnvironmentFault

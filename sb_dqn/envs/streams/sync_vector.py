@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from sb_dqn.envs.stream_options import StreamOptions
 from sb_dqn.envs.streams.base import SMALL_SIZE, Stream, empty_infos, final_info, lane_observation
-from sb_dqn.envs.streams.options import StreamOptions
 from sb_dqn.envs.vector.sync_env import Lanes, LaneSteps
 from sb_dqn.errors import EnvironmentFault
 from sb_dqn.spaces import flatten_observation

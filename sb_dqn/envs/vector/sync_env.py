@@ -15,7 +15,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space, concatenate, create_empty_array
 
 from sb_dqn.checks import check_choice
-from sb_dqn.envs.streams.options import StreamOptions, options_of
+from sb_dqn.envs.stream_options import StreamOptions, options_of
 from sb_dqn.envs.vector.env_checks import (
     API,
     NO_INFO,

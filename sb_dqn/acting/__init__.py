@@ -1,0 +1,1 @@
+"""Selection of actions: networks, exploration and recurrent state, inline collection, and prediction."""

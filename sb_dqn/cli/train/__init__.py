@@ -1,1 +1,0 @@
-"""The commands `sb-dqn train` and `sb-dqn resume`."""

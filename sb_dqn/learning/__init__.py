@@ -1,0 +1,1 @@
+"""The learner: parameters, gradients, the step of the optimizer, and several learners."""

@@ -1,0 +1,229 @@
+"""The learner: loss, gradient, clipping and optimizer step; the only place that applies the weights of a batch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from sb_dqn.learning.learner_group import LearnerGroup
+from sb_dqn.learning.objective_checks import check_objective, check_outputs
+from sb_dqn.learning.optimizer_step import OptimizerStep
+from sb_dqn.learning.parameter_store import ParameterStore
+from sb_dqn.losses.td import weighted_mean
+from sb_dqn.nn.parameters.flat import flat_copy
+from sb_dqn.nn.parameters.fraction_optimizer import FractionOptimizer
+from sb_dqn.types import Batch, Objective, Update
+
+
+class Learner:
+    """Minimizes an objective: from a batch to a gradient, and from a gradient to an optimizer step.
+
+    Args:
+        online: network that learns; its parameters become views of one flat tensor.
+        target: network that bootstraps, a copy of the online network or of its first part; None: the objective needs none.
+        objective: (online, target, batch) -> loss per transition `[N]`, extras.
+        batch_size: N, for the noise of noisy layers; 1 if not known.
+        optimizer_class: of torch.optim.
+        optimizer_kwargs: its arguments without the rate.
+        max_grad_norm: bound on the 2-norm of the whole gradient; None: no bound.
+        precision: "fp32" or "bf16", see `ParameterStore`.
+        group: learners that average their gradients; None: this one alone.
+
+    Raises:
+        ConfigurationError: the optimizer refuses its arguments.
+    """
+
+    def __init__(
+        self,
+        online: Any,
+        target: Any,
+        objective: Objective,
+        batch_size: int = 1,
+        optimizer_class: type[torch.optim.Optimizer] = torch.optim.Adam,
+        optimizer_kwargs: Mapping[str, Any] | None = None,
+        max_grad_norm: float | None = 10.0,
+        precision: str = "fp32",
+        group: LearnerGroup | None = None,
+    ) -> None:
+        online.eval()
+        if target is not None:
+            target.eval()
+        self.objective = check_objective(objective)
+        self.batch_size = batch_size
+        self.max_grad_norm = max_grad_norm
+        self.group = group if group is not None and group.size > 1 else None
+        self.store = ParameterStore(online, target, precision)
+        self.noises = (
+            self.online.learning_noise(batch_size, as_target=False),
+            self.target.learning_noise(batch_size, as_target=True),
+        )
+        self.finite = torch.ones((), dtype=torch.bool, device=self.flat.device)
+        """0-d bool tensor, False once a loss or gradient was not finite."""
+        self.step = OptimizerStep(
+            self.flat, self.store.masters, optimizer_class, optimizer_kwargs, online.make_fraction_optimizer(self.flat)
+        )
+        self._checked = False
+
+    def update(self, batch: Batch) -> tuple[Tensor, Update]:
+        """Makes one update. Returns new priorities `[N]`, and loss, gradient norm and reports."""
+        online, target = self._networks()
+        parameters = self.store.learning()
+        with _training(self.online), self.store.learning_weights():
+            outputs = self.objective(online, target, batch)
+            gradient, priority, update = self._differentiate(outputs, parameters, batch)
+        gradient, update = self.average(gradient, update)
+        self.apply(gradient)
+        return priority, update
+
+    def gradient(self, batch: Batch) -> tuple[Tensor, Tensor, Update]:
+        """Returns the clipped gradient `[P]`, new priorities `[N]`, and reports: the part of `update` that can be recorded,
+        without a Python branch on the value of a tensor. With several learners, `average` clips the gradient."""
+        online, target = self._networks()
+        parameters = self.store.learning()
+        with _training(self.online), self.store.learning_weights():
+            outputs = self.objective(online, target, batch)
+            return self._differentiate(outputs, parameters, batch)
+
+    def _networks(self) -> tuple[Any, Any]:
+        """Returns online and target network, each with its noise."""
+        online, target = (
+            network if noise is None else partial(network, noise=noise)
+            for network, noise in zip((self.online, self.target), self.noises, strict=True)
+        )
+        return online, target
+
+    def _differentiate(
+        self, outputs: Any, parameters: list[nn.Parameter], batch: Batch
+    ) -> tuple[Tensor, Tensor, Update]:
+        if not self._checked:
+            check_outputs(self.objective, outputs, batch)
+            self._checked = True
+        loss, extras = outputs
+        total = weighted_mean(loss, batch.weight)
+        found = iter(torch.autograd.grad(total, parameters, materialize_grads=True))
+        every = (next(found) if p.requires_grad else torch.zeros_like(p) for p in self.store.trained)
+        flat = flat_copy(every).float()
+        norm = self._clip(flat, total.detach()) if self.group is None else torch.zeros_like(total)
+        reports = torch.stack([extras[name] for name in self.objective.reports])
+        return flat, extras.get("priority", loss.detach()), Update(total.detach(), norm, reports)
+
+    def _clip(self, flat: Tensor, total: Tensor) -> Tensor:
+        """Clips a gradient `[P]` in place, notes if it or the loss is not finite, and returns its norm before."""
+        fractions = None if self.fraction_optimizer is None else self.fraction_optimizer.take(flat)
+        norm: Tensor = flat.norm()
+        if self.max_grad_norm is not None:
+            flat.mul_((self.max_grad_norm / norm).clamp_max(1.0))  # a norm of 0 gives infinity, then 1
+        if self.fraction_optimizer is not None and fractions is not None:
+            self.fraction_optimizer.give(flat, fractions)
+        self.finite.logical_and_(norm + total.abs() < math.inf)  # False for NaN too
+        return norm
+
+    @torch.no_grad()
+    def average(self, gradient: Tensor, update: Update) -> tuple[Tensor, Update]:
+        """Returns the mean of gradient, loss and reports over all learners, clipped; one all-reduce. It is no part of
+        recordings. A single learner's are returned as they are."""
+        if self.group is None:
+            return gradient, update
+        packed = torch.cat([gradient, update.loss.view(1), update.facts.float()])
+        self.group.average(packed)
+        mean = packed[: gradient.numel()]
+        loss, *_ = facts = packed[gradient.numel() :].clone()
+        return mean, Update(loss, self._clip(mean, loss), facts[1:])
+
+    def apply(self, gradient: Tensor) -> None:
+        """Makes one optimizer step along a gradient `[P]`."""
+        self.step(gradient)
+        self.store.after_step()
+
+    def prepare_update(self, generator: torch.Generator) -> None:
+        """Draws the noise of the next update, for each network its own, and normalizes the target's weights if needed."""
+        self.store.refresh_target_weights()
+        for noise in self.noises:
+            if noise is not None:
+                noise.renew(generator)
+
+    def set_learning_rate(self, rate: float) -> None:
+        self.step.set_learning_rate(rate)
+
+    def sync_target(self, tau: float = 1.0) -> None:
+        """Moves the target parameters to the online ones, by the share `tau` (Polyak); 1 copies."""
+        self.store.sync_target(tau)
+
+    def gather(self, parameters: Iterable[nn.Parameter]) -> None:
+        """Makes the parameters views of the flat tensors again; see `ParameterStore.gather`."""
+        self.store.gather(parameters)
+
+    def refresh(self) -> None:
+        """Updates what is derived from the parameters after they were written from outside; see `ParameterStore.refresh`."""
+        self.store.refresh()
+
+    def state_dict(self) -> dict[str, Any]:
+        return self.step.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Loads the state of the optimizer; parameters are loaded by the policy."""
+        self.step.load_state_dict(state)
+
+    def take_moments(self, saved: Mapping[str, Any]) -> None:
+        """Loads moments, counts and the rate of the optimizer; see `OptimizerStep.take_moments`."""
+        self.step.take_moments(saved)
+
+    @property
+    def online(self) -> Any:
+        """The network that learns, or its low-precision twin."""
+        return self.store.online
+
+    @property
+    def target(self) -> Any:
+        """The network that bootstraps, or its low-precision twin."""
+        return self.store.target
+
+    @property
+    def flat(self) -> Tensor:
+        """`[P]`, parameters of the online network."""
+        return self.store.flat
+
+    @property
+    def flat_target(self) -> Tensor:
+        """Parameters of the target network."""
+        return self.store.flat_target
+
+    @property
+    def low(self) -> Tensor | None:
+        """Low-precision parameters; None for "fp32"."""
+        return self.store.low
+
+    @property
+    def learns(self) -> list[bool]:
+        """True for each parameter that learns."""
+        return self.store.learns
+
+    @property
+    def optimizer(self) -> torch.optim.Optimizer:
+        return self.step.optimizer
+
+    @property
+    def fraction_optimizer(self) -> FractionOptimizer | None:
+        """The optimizer of FQF's fractions."""
+        return self.step.fraction_optimizer
+
+    @property
+    def steps(self) -> int:
+        """Optimizer steps since the model was made."""
+        return self.step.steps
+
+
+@contextmanager
+def _training(network: nn.Module) -> Iterator[None]:
+    """Puts a network in training mode (dropout, batch statistics); outside it is in eval mode."""
+    network.train()
+    try:
+        yield
+    finally:
+        network.eval()

@@ -1,0 +1,1 @@
+"""Runs of the commands: folder, configuration, training, results, and statistics over runs."""

@@ -1,0 +1,113 @@
+"""Options of logging, evaluation and checkpoints that `train` and `resume` share, and the callbacks made from them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from sb_dqn.callbacks.evaluation import EvalCallback
+from sb_dqn.runs.episode_log import EpisodeLog
+from sb_dqn.runs.folder import BEST
+from sb_dqn.runs.greedy import FINAL_EPISODES
+from sb_dqn.runs.make_env import open_env
+
+EVALUATIONS = 10
+"""Default number of evaluations during training."""
+EPISODES = 5
+"""Default number of episodes of an evaluation."""
+LANES = 5
+"""Maximum number of lanes of an evaluation."""
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """Options of logging, evaluation and checkpoints."""
+
+    progress: bool
+    """Show a progress bar instead of a line every ten seconds."""
+    tensorboard: bool
+    """Write TensorBoard logs."""
+    eval_freq: int | None
+    """Env steps between two evaluations; 0: none; None: ten in all, or the setting of the resumed run."""
+    eval_episodes: int | None
+    """Episodes of each evaluation; None: five, or the setting of the resumed run."""
+    minutes: float
+    """Minutes between two full checkpoints; 0: only one when the run is stopped."""
+    final_episodes: int | None = None
+    """Greedy episodes after training; 0: none; None: 20, or the setting of the resumed run."""
+    final_steps: int | None = None
+    """Maximum env steps of the final episodes; 0: no limit; None: set by the training steps, or the setting of the resumed run."""
+
+
+def with_final(config: Mapping[str, Any], options: RunOptions) -> dict[str, Any]:
+    """Returns `config` with the `final_episodes` and `final_steps` of the final evaluation."""
+    chosen = {"final_episodes": options.final_episodes, "final_steps": options.final_steps}
+    stored = {"final_episodes": config.get("final_episodes", FINAL_EPISODES), "final_steps": config.get("final_steps")}
+    return {**config, **stored, **{name: value for name, value in chosen.items() if value is not None}}
+
+
+def with_evaluations(config: Mapping[str, Any], options: RunOptions, steps: int, new_steps: bool) -> dict[str, Any]:
+    """Returns `config` with the evaluation settings of the next part of the run.
+
+    Args:
+        config: current configuration of the run.
+        options: command-line options.
+        steps: env steps of the next part.
+        new_steps: True if the user chose `steps`. Ten evaluations then divide them, unless evaluations are off.
+    """
+    stored, eval_freq = config.get("eval_freq"), options.eval_freq
+    if eval_freq is None:
+        divide = stored is None or (new_steps and stored > 0)
+        eval_freq = max(steps // EVALUATIONS, 1) if divide else stored
+    episodes = options.eval_episodes or config.get("eval_episodes") or EPISODES
+    return {**with_final(config, options), "eval_freq": eval_freq, "eval_episodes": episodes}
+
+
+def check_episodes(folder: Path, config: Mapping[str, Any]) -> None:
+    """Checks that the number of evaluation episodes is that of the earlier evaluations, which share one array.
+
+    Raises:
+        click.UsageError: the earlier evaluations have another number of episodes.
+    """
+    results, episodes = _results(folder), config["eval_episodes"]
+    if results is not None and results.shape[1] != episodes:
+        raise click.UsageError(
+            f"--eval-episodes must be {results.shape[1]} as in the earlier evaluations of {folder}, got {episodes}. Use "
+            f"--eval-episodes {results.shape[1]}, or start another run."
+        )
+
+
+def make_callbacks(folder: Path, config: Mapping[str, Any]) -> tuple[EpisodeLog, EvalCallback]:
+    """Returns the callbacks that log episodes and evaluations.
+
+    Both exist without evaluations too, because full checkpoints store the state of each callback.
+    """
+    eval_freq, episodes, env_id = config["eval_freq"], config["eval_episodes"], config["env_id"]
+    lanes, mask = min(episodes, LANES), config["settings"].get("action_mask")
+    evaluation = EvalCallback(
+        open_env(env_id, lanes, config["env_kwargs"], mask) if eval_freq else env_id,  # an id is never opened
+        n_eval_episodes=episodes,
+        eval_freq=eval_freq,
+        log_path=folder,
+        best_model_save_path=folder,
+        verbose=0,
+    )
+    results = _results(folder)
+    if results is not None and len(results) and (folder / BEST).is_file():
+        evaluation.best_mean_reward = float(results.mean(axis=1).max())  # the score of `best_model.zip`
+    return EpisodeLog(folder, env_id), evaluation
+
+
+def _results(folder: Path) -> Any:
+    """Returns the returns of earlier evaluations, `[E, N]`, or None if there are none."""
+    import numpy as np
+
+    path = folder / "evaluations.npz"
+    if not path.is_file():
+        return None
+    with np.load(path, allow_pickle=False) as saved:
+        return saved["results"]

@@ -1,0 +1,172 @@
+"""Run folders: creation, configuration file, and lookup by path."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import platform
+import re
+import shlex
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import click
+
+from sb_dqn.files import write_text
+from sb_dqn.logger.csv_sink import CLOCK
+from sb_dqn.runs.checkpoint_timer import checkpoints
+from sb_dqn.version import __version__
+
+CONFIG = "config.yaml"
+MODEL = "model.zip"
+BEST = "best_model.zip"
+CURVE = "curve.png"
+SAME_AGENT = ("seed", "device", "verbose", "tensorboard_log")
+"""Settings in which runs of one agent may differ."""
+_PACKAGES = ("torch", "gymnasium", "ale-py", "numpy")
+
+
+def new_run_folder(root: Path, algorithm: str, env_id: str) -> Path:
+    """Creates and returns `root/<algorithm>_<env>_<n>`, n one above the highest existing number.
+
+    Raises:
+        click.ClickException: `root` is not writable.
+    """
+    stem = f"{algorithm.lower()}_{re.sub(r'[^A-Za-z0-9.-]+', '-', env_id).strip('-')}"
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        taken = [re.fullmatch(re.escape(stem) + r"_(\d+)", path.name) for path in root.iterdir()]
+        number = max((int(match[1]) for match in taken if match), default=0) + 1
+        while True:
+            try:
+                folder = root / f"{stem}_{number}"
+                folder.mkdir()
+                return folder
+            except FileExistsError:  # another run started between listing and creation
+                number += 1
+    except OSError as error:
+        raise click.ClickException(
+            f"{root} must be writable, got: {error.strerror}. Choose another folder with --folder."
+        ) from None
+
+
+def versions() -> dict[str, str]:
+    """Returns the version of each package without importing it."""
+    return {"sb_dqn": __version__, "python": platform.python_version()} | {
+        name: metadata.version(name) for name in _PACKAGES
+    }
+
+
+def machine(device: Any) -> dict[str, Any]:
+    """Returns the processor, its number of logical cores, and the name of a CUDA device."""
+    import torch
+
+    facts = {"cpu": _processor(), "cores": os.cpu_count(), "device": str(device)}
+    return facts | ({"gpu": torch.cuda.get_device_name(device)} if torch.device(device).type == "cuda" else {})
+
+
+def _processor() -> str:
+    """Returns the name of the processor, on Linux with its model."""
+    with suppress(OSError):
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+        if match := re.search(r"^model name\s*:\s*(.+)$", text, re.M):
+            return match[1].strip()
+    return platform.processor() or platform.machine()
+
+
+def write_config(folder: Path, config: Mapping[str, Any]) -> None:
+    """Writes `config.yaml` atomically.
+
+    Versions, platform, command and start time are added unless `config` has them.
+    """
+    import yaml
+
+    origin = {
+        "versions": versions(),
+        "platform": platform.platform(),
+        "command": shlex.join(["sb-dqn", *sys.argv[1:]]),
+        "started": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+    }
+    content = plain_data({**config, **origin, **config})
+    write_text(folder / CONFIG, yaml.safe_dump(content, sort_keys=False, default_flow_style=None, width=120))
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """Reads `config.yaml`; returns an empty dict if the file does not exist."""
+    import yaml
+
+    path = folder / CONFIG
+    return dict(yaml.safe_load(path.read_text(encoding="utf-8"))) if path.is_file() else {}
+
+
+@dataclass(frozen=True)
+class SavedRun:
+    """Saved model and the run that produced it."""
+
+    model: Path
+    folder: Path
+    config: Mapping[str, Any]
+    """Configuration of the run; empty for a zip outside a run folder."""
+
+
+def find_run(path: Path, *, best: bool = False, unfinished: bool = False) -> SavedRun:
+    """Finds the model at `path`, which is a zip (the ending may be missing) or the folder of a run.
+
+    Args:
+        path: path from the command line.
+        best: select the best model of the evaluations instead of the last one.
+        unfinished: accept a killed run that has full checkpoints but no model yet.
+
+    Raises:
+        click.BadParameter: there is no such model. The message lists models nearby.
+    """
+    if path.is_dir():
+        model = path / (BEST if best else MODEL)
+        if model.is_file() or (unfinished and checkpoints(path)):
+            return SavedRun(model, path, read_config(path))
+        zips = sorted(str(file) for file in path.rglob("*.zip"))
+        raise click.BadParameter(
+            f"must be a folder with {model.name}, got {path}. {_suggest(zips, path)}", param_hint="RUN"
+        )
+    for model in (path, path.with_name(path.name + ".zip")):
+        if model.is_file():
+            return SavedRun(model, model.parent, read_config(model.parent))
+    runs = sorted(str(file.parent) for file in Path("runs").glob(f"*/{CONFIG}"))
+    raise click.BadParameter(
+        f"must be a run or model file that exists, got {path}. {_suggest(runs, Path('runs'))}", param_hint="RUN"
+    )
+
+
+def drop_rows(path: Path, step: int) -> None:
+    """Drops the rows of `progress.csv` that were written after env step `step`; incomplete rows go too."""
+    if not path.is_file():
+        return
+    with path.open(encoding="utf-8", newline="") as file:
+        rows = list(csv.reader(file))
+    if not rows or CLOCK not in rows[0]:
+        return
+    column = rows[0].index(CLOCK)
+    kept = [row for row in rows[1:] if len(row) == len(rows[0]) and (not row[column] or float(row[column]) <= step)]
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows([rows[0], *kept])
+    write_text(path, text.getvalue())
+
+
+def _suggest(paths: list[str], searched: Path) -> str:
+    return f"Use one of {', '.join(paths[-5:])}." if paths else f"Train a model first: {searched} has none."
+
+
+def plain_data(value: Any) -> Any:
+    """Returns `value` as plain data for YAML; other objects are converted to text."""
+    if isinstance(value, Mapping):
+        return {str(key): plain_data(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain_data(inner) for inner in value]
+    return value if value is None or type(value) in (bool, int, float, str) else str(value)

@@ -1,0 +1,309 @@
+"""Training runs from plan to result: start, resume, save on interruption, final evaluation."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, closing, nullcontext
+from pathlib import Path
+from typing import Any, NoReturn
+
+import click
+
+from sb_dqn.errors import CheckpointError, LearnerLost
+from sb_dqn.runs.checkpoint_timer import CheckpointTimer, checkpoints, remove_checkpoints, stop_on_signals
+from sb_dqn.runs.episode_log import drop_episodes
+from sb_dqn.runs.evaluation_options import (
+    LANES,
+    RunOptions,
+    check_episodes,
+    make_callbacks,
+    with_evaluations,
+    with_final,
+)
+from sb_dqn.runs.folder import (
+    BEST,
+    CURVE,
+    MODEL,
+    SavedRun,
+    drop_rows,
+    machine,
+    new_run_folder,
+    read_config,
+    write_config,
+)
+from sb_dqn.runs.folder_lock import lock_folder
+from sb_dqn.runs.greedy import final_step_limit, play
+from sb_dqn.runs.learner_processes import rank
+from sb_dqn.runs.make_env import open_env, open_training_env, policy_alias
+from sb_dqn.runs.plan import Plan
+from sb_dqn.runs.result_file import FinalEvaluation, Result, read_result, write_result
+from sb_dqn.runs.settings_syntax import algorithm_class
+
+
+def start_run(plan: Plan, root: Path, options: RunOptions) -> Path:
+    """Trains by `plan` in a new folder under `root`; returns the folder."""
+    with closing(open_training_env(plan.env_id, plan.n_envs, plan.env_kwargs, plan.settings)) as stream:
+        return _start(plan, stream, root, options)
+
+
+def _start(plan: Plan, stream: Any, root: Path, options: RunOptions) -> Path:
+    policy = plan.policy or policy_alias(stream)
+    model = algorithm_class(plan.algorithm)(policy, stream, **plan.settings)
+    folder: Path = model.learners.gather(None if model.rank else new_run_folder(root, plan.algorithm, plan.env_id))[0]
+    if model.rank:
+        _follow(model, folder, plan.n_timesteps, options)
+        return folder
+    with _lock_run(folder):
+        config = with_evaluations(plan.config(policy), options, plan.n_timesteps, new_steps=True)
+        if model.world_size > 1:
+            config["learners"] = model.world_size
+        config["machine"] = machine(model.device)
+        write_config(folder, config)
+        _print_plan(plan, folder)
+        _fit(model, folder, config, plan.n_timesteps, options)
+    return folder
+
+
+def resume_run(run: SavedRun, timesteps: int | None, device: str, options: RunOptions) -> Path:
+    """Finishes an interrupted run, or trains a run for `timesteps` more; exact if there is a full checkpoint.
+
+    Raises:
+        click.UsageError: the run has no configuration, another process trains in its folder, or it is finished.
+    """
+    if not run.config:
+        raise click.UsageError(
+            f"{run.folder} must be the folder of a run, got a folder without config.yaml. Pass the folder that "
+            f"`sb-dqn train` created."
+        )
+    with nullcontext() if rank() else _lock_run(run.folder):
+        _resume_locked(run, timesteps, device, options)
+    return run.folder
+
+
+def _lock_run(folder: Path) -> AbstractContextManager[None]:
+    """Locks the folder of a run, because two processes in it would truncate each other's logs."""
+    return lock_folder(
+        folder,
+        f"Another sb-dqn process trains in {folder}. Wait until it ends, or stop it with Ctrl-C, which saves the run.",
+    )
+
+
+def _resume_locked(run: SavedRun, timesteps: int | None, device: str, options: RunOptions) -> None:
+    config = read_config(run.folder)  # again: another process may have changed it before the lock was taken
+    with closing(
+        open_training_env(config["env_id"], config["n_envs"], config["env_kwargs"], config["settings"])
+    ) as stream:
+        _resume_with(stream, config, run, timesteps, device, options)
+
+
+def _resume_with(
+    stream: Any, config: dict[str, Any], run: SavedRun, timesteps: int | None, device: str, options: RunOptions
+) -> None:
+    model, exact = _load_newest(run, config, stream, device)
+    planned = model._total_timesteps if exact else config["n_timesteps"]
+    steps = timesteps or planned - model.num_timesteps
+    if model.rank:
+        if steps > 0:
+            _follow(model, run.folder, steps, options, exact)
+        return
+    if steps <= 0 and not read_result(run.folder).finished:
+        click.echo(f"{run.folder} has trained all {model.num_timesteps:,} steps but was stopped before its evaluation")
+        conclude(model, run.folder, with_final(config, options), options.progress)
+        return
+    if steps <= 0:
+        raise click.UsageError(
+            f"{run.folder} must be a run with steps left, got one that has finished its {model.num_timesteps:,} "
+            f"steps. Pass the number of further steps with --timesteps N."
+        )
+    config = with_evaluations(config, options, steps, new_steps=timesteps is not None)
+    check_episodes(run.folder, config)
+    write_config(run.folder, config)
+    click.echo(f"resuming {run.folder} at step {model.num_timesteps:,} for {steps:,} more")
+    drop_rows(run.folder / "progress.csv", model.num_timesteps)  # entries after this model was saved are lost
+    drop_episodes(run.folder / "monitor.csv", model.num_timesteps)
+    _fit(model, run.folder, config, steps, options, exact=exact)
+
+
+def _load_newest(run: SavedRun, config: Mapping[str, Any], stream: Any, device: str) -> tuple[Any, bool]:
+    """Loads the newest readable full checkpoint and returns it with True, else the saved model with False."""
+    algorithm = algorithm_class(config["algorithm"])
+    actors = {name: value for name, value in config["settings"].items() if name == "actors"}  # with a cluster's address
+    parts = [{path.name for path in checkpoints(run.folder, other)} for other in range(config.get("learners", 1))]
+    for path in checkpoints(run.folder):
+        if not all(path.name in names for names in parts):  # a learner was ended before it had written its part
+            continue
+        try:
+            return algorithm.load(path, env=stream, device=device, **actors), True
+        except CheckpointError as error:
+            click.echo(f"Warning: {error} Using the previous checkpoint.", err=True)
+    if not run.model.is_file():
+        raise click.UsageError(
+            f"{run.folder} must have a model or a full checkpoint, got neither. Start a new run with `sb-dqn train`."
+        )
+    return algorithm.load(run.model, env=stream, device=device, **actors), False
+
+
+def _fit(
+    model: Any, folder: Path, config: Mapping[str, Any], steps: int, options: RunOptions, exact: bool = False
+) -> None:
+    """Trains `model` for `steps` env steps, saves it, and evaluates it; saves it on interruption and errors too."""
+    import rich
+
+    from sb_dqn.logger import configure
+
+    rich.reconfigure(force_terminal=None if options.progress else False)  # lines instead of a bar, in a terminal too
+    logger = configure(str(folder), ["csv", *(["tensorboard"] if options.tensorboard else [])])
+    model.set_logger(logger)
+    first, started = model.num_timesteps, time.monotonic()
+    timer = CheckpointTimer(folder, options.minutes, at_once=first > 0)
+    episodes, evaluation = make_callbacks(folder, config)
+    callbacks = [episodes, evaluation, timer]
+    try:
+        with stop_on_signals(timer):
+            if exact:
+                model.counters.horizon = first + steps
+                model.resume(callbacks, progress_bar=True)
+            else:
+                model.learn(steps, callbacks, reset_num_timesteps=False, progress_bar=True)
+    except KeyboardInterrupt:
+        timer.stopping = True
+        timer.save()
+    except LearnerLost:
+        raise
+    except Exception:
+        if model.num_timesteps > first:
+            _save_after_error(model, folder, config, timer)
+        raise
+    finally:
+        logger.close()
+        if config["eval_freq"]:
+            evaluation.eval_env.close()
+    seconds = time.monotonic() - started
+    _save(model, folder, timer.seconds)
+    if timer.stopping:
+        _exit_interrupted(model, folder, config)
+    remove_checkpoints(folder)
+    done = model.num_timesteps - first
+    click.echo(f"\n{done:,} steps in {seconds:,.0f} s, {done / seconds:,.0f} steps/s, evaluations included")
+    conclude(model, folder, config, options.progress)
+
+
+def _follow(model: Any, folder: Path, steps: int, options: RunOptions, exact: bool = False) -> None:
+    """Trains a learner after the first, which writes the logs and evaluates; this one writes its part of full checkpoints."""
+    first = model.num_timesteps
+    timer = CheckpointTimer(folder, options.minutes, at_once=first > 0)
+    with stop_on_signals(timer):
+        if exact:
+            model.counters.horizon = first + steps
+            model.resume([timer])
+        else:
+            model.learn(steps, [timer], reset_num_timesteps=False)
+    if timer.stopping:
+        sys.exit(130)
+    remove_checkpoints(folder, model.rank)
+
+
+def _save(model: Any, folder: Path, seconds: float) -> None:
+    model.save(folder / MODEL)
+    write_result(folder, Result(model.num_timesteps, seconds))
+
+
+def _save_after_error(model: Any, folder: Path, config: Mapping[str, Any], timer: CheckpointTimer) -> None:
+    """Saves a run that an error ended, unless the model may hold NaN, and prints how to resume; never raises."""
+    click.echo(f"\nerror at step {model.num_timesteps:,}; saving the run")
+    try:
+        timer.stopping = True
+        timer.save()
+        if timer.finite:
+            _save(model, folder, timer.seconds)
+            draw_curve(folder, config)
+    except Exception as failure:  # the error that ended the run is raised instead
+        click.echo(f"not saved: {failure}", err=True)
+    if checkpoints(folder) or (folder / MODEL).is_file():
+        click.echo(f"saved in {folder}; resume with\n  {program_name()} resume {folder}")
+
+
+def _exit_interrupted(model: Any, folder: Path, config: Mapping[str, Any]) -> NoReturn:
+    click.echo(f"\ninterrupted at step {model.num_timesteps:,}; saving")
+    draw_curve(folder, config)
+    click.echo(f"saved in {folder}; resume with\n  {program_name()} resume {folder}")
+    sys.exit(130)
+
+
+def conclude(model: Any, folder: Path, config: Mapping[str, Any], bar: bool) -> None:
+    """Evaluates the model, writes the result, draws the curve, and prints the files and the next commands."""
+    click.echo(f"{_evaluate(model, folder, config, bar)}\n")
+    drawn = draw_curve(folder, config)
+    files = [
+        (MODEL, "the trained model"),
+        (BEST, "the best model of the evaluations during training"),
+        (CURVE if drawn else "", "the learning curve"),
+        ("config.yaml", "all settings, versions and the command; result.yaml has the results"),
+        ("progress.csv", "the log; monitor.csv has every episode"),
+        ("evaluations.npz", "the evaluations during training"),
+    ]
+    click.echo(f"files in {folder}")
+    for name, meaning in files:
+        if name and (folder / name).is_file():
+            click.echo(f"  {name:16}{meaning}")
+    click.echo("\nnext")
+    for command, meaning in (
+        (f"enjoy {folder}", "watch the agent play; --video film.mp4 records a video"),
+        (f"evaluate {folder} --episodes 100", "a more precise mean return"),
+        (f"report {folder}", "one HTML page with curves, settings and results"),
+        (f"resume {folder} --timesteps {max(config['n_timesteps'] // 2, 1)}", "train further"),
+        (f"train {config['algorithm']} {config['env_id']} --set learning_rate=3e-4", "try another setting"),
+    ):
+        click.echo(f"  {program_name()} {command}\n      {meaning}")
+
+
+def _evaluate(model: Any, folder: Path, config: Mapping[str, Any], bar: bool) -> str:
+    """Plays the final episodes and writes the result of the run; returns the line to print."""
+    count, seconds = config["final_episodes"], read_result(folder).seconds
+    if not count:
+        write_result(folder, Result(model.num_timesteps, seconds, (), FinalEvaluation(0, 0, 0.0)))
+        return "not evaluated, because --final-episodes is 0"
+    limit = final_step_limit(config["final_steps"], model.num_timesteps)
+    with closing(open_env(config["env_id"], min(count, LANES), config["env_kwargs"], model.action_mask)) as stream:
+        played = play(model, stream, count, bar=bar, max_steps=limit)
+    returns, evaluation = played.episodes.returns, FinalEvaluation(count, played.episodes.steps, played.seconds)
+    write_result(folder, Result(model.num_timesteps, seconds, tuple(returns), evaluation))
+    hint = " (raise the limit with --final-steps N, 0 for none)" if played.missing else ""
+    return f"{played.describe('greedy episodes')}{hint}, in {played.seconds:,.0f} s"
+
+
+def draw_curve(folder: Path, config: Mapping[str, Any]) -> bool:
+    """Draws `curve.png`; on failure prints the reason and returns False."""
+    from sb_dqn.errors import ConfigurationError
+    from sb_dqn.plotting import plot_curve
+
+    try:
+        plot_curve(folder, folder / CURVE, title_of(config))
+    except ConfigurationError as error:
+        click.echo(f"no {CURVE}: {error}")
+        return False
+    return True
+
+
+def title_of(config: Mapping[str, Any]) -> str:
+    """Returns a title such as `DQN on CartPole-v1, seed 3`; empty without a configuration."""
+    if not config:
+        return ""
+    return f"{config['algorithm']} on {config['env_id']}, seed {config['settings'].get('seed')}"
+
+
+def program_name() -> str:
+    """Returns the command to type: `sb-dqn` if the shell finds it, else the path it was started by."""
+    return sys.argv[0] if Path(sys.argv[0]).name == "sb-dqn" and not shutil.which("sb-dqn") else "sb-dqn"
+
+
+def _print_plan(plan: Plan, folder: Path) -> None:
+    source = f"preset {plan.preset.name} ({plan.preset.source})" if plan.preset else "no preset, class defaults"
+    lanes = f", {plan.n_envs} lanes" if plan.n_envs > 1 else ""
+    click.echo(
+        f"{plan.algorithm} on {plan.env_id}: {plan.n_timesteps:,} steps{lanes}, seed {plan.settings['seed']}; {source}\n"
+        f"writing to {folder}; Ctrl-C saves and stops"
+    )
