@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from sb_dqn.cli.compare import live_table as module
+from sb_dqn.cli.compare.command import _print_result
 from sb_dqn.cli.compare.jobs import Job
 from sb_dqn.cli.compare.live_table import EpisodeTail, LiveTable, live_table
 from sb_dqn.runs.result_file import FinalEvaluation, Result, write_result
@@ -130,3 +131,12 @@ def test_the_table_is_refreshed_and_removed(tmp_path: Path, monkeypatch: pytest.
         print("a line")
     assert "150 of 2,000" in output.getvalue()
     assert output.getvalue().index("a line") < output.getvalue().rindex("150 of 2,000")
+
+
+def test_results_are_printed_above_the_table(tmp_path: Path) -> None:
+    """Lines that are written past it leave its title and heads behind."""
+    done = make_job(tmp_path, "DQN seed 0", "9.0,9,1.0\n", Result(2000, 9.0, (7.0, 8.0), FinalEvaluation(2, 100, 1.0)))
+    output = io.StringIO()
+    with live_table("it", [done], 2000, Console(file=output, force_terminal=True, width=100, height=30)):
+        _print_result(done, [done])
+    assert "DQN seed 0: mean return 7.50 after 9 s (1 of 1)" in output.getvalue()

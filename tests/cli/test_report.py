@@ -256,6 +256,18 @@ def test_table_is_that_of_compare(comparison: Path) -> None:
         assert cells == [mean, f"{iqm} {interval}", seeds, steps, seconds]
 
 
+def test_cells_of_the_table_name_their_column_for_a_phone(comparison: Path) -> None:
+    """A narrow page shows no heads; each value then stands below its name."""
+    call("report", comparison)
+    text = (comparison / "report.html").read_text(encoding="utf-8")
+    table = text.partition('<table class="scores">')[2].partition("</table>")[0]
+    _, *heads = [head for head in re.findall(r"<th scope=\"col\"[^>]*>([^<]*)", table) if head != "Interval and seeds"]
+    assert len(heads) == 6
+    assert re.findall(r'data-name="([^"]*)"', table) == 2 * heads
+    phone = text.partition("@media (max-width: 40rem)")[2]
+    assert "content: attr(data-name)" in phone
+
+
 def test_newest_run_of_a_seed_counts(comparison: Path) -> None:
     make_run(comparison / "DQN" / "seed_0" / "dqn_CartPole-v1_10", seed=0, returns=[20])
     (comparison / "DQN" / "seed_1" / "dqn_CartPole-v1_1" / "config.yaml").unlink()  # killed before its start

@@ -1,4 +1,4 @@
-"""Formulas of the documentation: the site has no raw TeX where latex2mathml is installed, and TeX as code where it is not."""
+"""Hooks of the documentation: no raw TeX where latex2mathml is installed, TeX as code where it is not; whole names in tables."""
 
 from __future__ import annotations
 
@@ -24,13 +24,19 @@ z < 1
 """
 
 
-@pytest.fixture
-def render() -> Any:
-    spec = importlib.util.spec_from_file_location("formulas", ROOT / "docs/hooks/formulas.py")
+def load(hook: str) -> Any:
+    """Imports a hook of the documentation, which is no package."""
+    spec = importlib.util.spec_from_file_location(hook, ROOT / f"docs/hooks/{hook}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def render() -> Any:
+    module = load("formulas")
     return lambda text: markdown.markdown(text, extensions=["fenced_code", module.Formulas()])
 
 
@@ -55,3 +61,13 @@ def test_without_the_package_formulas_are_code(render: Any, monkeypatch: pytest.
         "<pre><code>x_t = \\alpha y_t</code></pre>",
         "<pre><code>z &lt; 1</code></pre>",
     ]
+
+
+def test_names_in_tables_are_not_broken() -> None:
+    hook = load("tables")
+    page = "<table><td><code>--final-steps N</code> a-b</td></table><code>x-y</code>"
+    whole = '<span class="whole">--final-steps</span>'
+    expected = f"<table><td><code>{whole} N</code> a-b</td></table><code>x-y</code>"
+    assert hook.on_page_content(page) == expected
+    style = (ROOT / "docs/pages/assets/wide.css").read_text(encoding="utf-8")
+    assert ".md-typeset table .whole { white-space: nowrap; }" in style

@@ -266,9 +266,9 @@ def _print_result(job: Job, all_jobs: list[Job]) -> None:
     result = read_result(job.folder or job.home)
     mean = f"mean return {fmean(result.returns):.2f}" if result.returns else "no final episode finished"
     finished = sum(each.finished for each in all_jobs)
-    click.echo(f"{job.label}: {mean} after {result.seconds:,.0f} s ({finished} of {len(all_jobs)})")
-    for warning in job.warnings:
-        click.echo(f"{job.label}: {warning}")
+    lines = [f"{mean} after {result.seconds:,.0f} s ({finished} of {len(all_jobs)})", *job.warnings]
+    for line in lines:
+        click.echo(f"{job.label}: {line}", file=sys.stdout)  # without `file` click writes past the live table
 
 
 def _redraw(targets: tuple[str, ...]) -> None:
