@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import cache
 from typing import Any
 
@@ -12,7 +12,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from sb_dqn.errors import MemoryBudgetError
+from sb_dqn.errors import ConfigurationError, MemoryBudgetError
 
 HOST_DEVICES = ("cpu",)
 """Types of devices whose tensors the CPU can address."""
@@ -23,6 +23,42 @@ ALIGNMENT = 64
 def is_host_visible(device: torch.device) -> bool:
     """Returns True if the CPU can address tensors of this device, so that reading one does not wait for queued work."""
     return device.type in HOST_DEVICES
+
+
+def check_torch_defaults() -> None:
+    """Checks that tensors are made as this library expects: float32, on the CPU unless it names a device.
+
+    Raises:
+        ConfigurationError: torch's default dtype or device is another one.
+    """
+    made = torch.empty(0)
+    if made.dtype != torch.float32:
+        raise ConfigurationError(
+            f"torch's default dtype must be float32 while a model is made and learns, got {made.dtype}. Call "
+            f"torch.set_default_dtype(torch.float32) before, or set precision='bf16' for lower precision."
+        )
+    if made.device.type != "cpu":
+        raise ConfigurationError(
+            f"torch's default device must be the CPU while a model is made and learns, got {made.device}. Call "
+            f"torch.set_default_device('cpu') before, and set device={made.device.type!r} of the model."
+        )
+
+
+@contextmanager
+def training_modes() -> Iterator[None]:
+    """Computes gradients, without autocast, also where the caller set other modes.
+
+    Raises:
+        ConfigurationError: see `check_torch_defaults`.
+    """
+    check_torch_defaults()
+    with ExitStack() as modes:
+        modes.enter_context(torch.inference_mode(False))
+        modes.enter_context(torch.enable_grad())
+        for kind in ("cpu", "cuda"):
+            if torch.is_autocast_enabled(kind):
+                modes.enter_context(torch.autocast(kind, enabled=False))
+        yield
 
 
 @contextmanager

@@ -39,7 +39,7 @@ from sb_dqn.core.idle_warning import IdleWarning
 from sb_dqn.core.resume import ResumeState
 from sb_dqn.core.sb3_compat import HINTS, NO_COPY, RENAMED, SETTERS, assignment_error
 from sb_dqn.core.training_run import Counters, Logs, TrainingRun
-from sb_dqn.devices import explain_full_device
+from sb_dqn.devices import check_torch_defaults, explain_full_device, training_modes
 from sb_dqn.envs.statistics import EpisodeStatistics
 from sb_dqn.envs.streams.open import Stream
 from sb_dqn.errors import ConfigurationError, MissingPart, no_attribute
@@ -100,6 +100,7 @@ class BaseAlgorithm(ABC):
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         """Records the constructor arguments, which `save` writes to the model file."""
+        check_torch_defaults()
         model = super().__new__(cls)
         model.arguments = bind_arguments(cls, args, kwargs)
         return model
@@ -173,6 +174,8 @@ class BaseAlgorithm(ABC):
     ) -> Self:
         """Trains the model for at least `total_timesteps` env steps over all lanes.
 
+        Gradients are computed, without autocast, also under `torch.no_grad`, `torch.inference_mode` or `torch.autocast`.
+
         Args:
             total_timesteps: number of further env steps.
             callback: None, a function `(locals, globals) -> bool`, a callback, or a list of callbacks.
@@ -185,7 +188,8 @@ class BaseAlgorithm(ABC):
             UserWarning: no update is made, because `total_timesteps` is too small; once for a model that has made none.
 
         Raises:
-            ConfigurationError: the model has no environment.
+            ConfigurationError: the model has no environment, torch's default dtype or device is not float32 or the CPU, or the
+                model was made in inference mode.
             EnvironmentFault: the environment raised or returned NaN; the model stays usable.
         """
         total = check_int("total_timesteps", total_timesteps, 1)
@@ -201,6 +205,7 @@ class BaseAlgorithm(ABC):
         small = are_small([self.policy], self.device, self.learner.batch_size)
         progress_bar = progress_bar and self.rank == 0
         with (
+            training_modes(),
             limit_threads(small),
             explain_full_device(self.arguments),
             self._joined(calls_back=callback is not None or progress_bar),
@@ -270,6 +275,11 @@ class BaseAlgorithm(ABC):
         if self.learning:
             raise ConfigurationError(
                 "learn must not be called while the model is learning, for example from a callback. Call it after learn."
+            )
+        if self.learner.flat.is_inference():
+            raise ConfigurationError(
+                "the model must be made outside of torch.inference_mode() to learn, got parameters without gradients. Make or load "
+                "it before; learn may be called inside."
             )
         return self.collector, self._experience
 
