@@ -6,6 +6,7 @@ import difflib
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from unicodedata import category
 
 _PACKAGE = str(Path(__file__).parent)
 
@@ -50,6 +51,14 @@ def nearest(name: str, allowed: Iterable[str], count: int = 3, cutoff: float = 0
 def _abbreviates(name: str, other: str) -> bool:
     """Returns True if each letter of `name` begins a word of `other`, as in "lr" and "learning_rate"."""
     return bool(name) and name == "".join(word[:1] for word in other.split("_"))
+
+
+def printable(text: str) -> str:
+    r"""Returns a text with control characters, which a terminal would obey, as escapes such as \x1b; lines and tabs stay."""
+    if text.isprintable():
+        return text
+    unsafe = {each for each in text if category(each) in ("Cc", "Cf", "Cs")} - {"\n", "\t"}
+    return text.translate({ord(each): repr(each)[1:-1] for each in unsafe})
 
 
 def with_article(name: str) -> str:

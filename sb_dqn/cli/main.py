@@ -21,7 +21,14 @@ from sb_dqn.cli.plots.command import plot
 from sb_dqn.cli.report.command import report
 from sb_dqn.cli.train import resume, train
 from sb_dqn.cli.tune.command import tune
-from sb_dqn.errors import CheckpointError, ConfigurationError, EnvironmentFault, LearnerLost, MemoryBudgetError
+from sb_dqn.errors import (
+    CheckpointError,
+    ConfigurationError,
+    EnvironmentFault,
+    LearnerLost,
+    MemoryBudgetError,
+    printable,
+)
 from sb_dqn.version import __version__
 
 
@@ -46,7 +53,7 @@ for command in (train, resume, evaluate, enjoy, plot, compare, report, tune, exp
 
 def format_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> str:
     """Formats a warning as one line, without the source line that raised it."""
-    return f"{category.__name__}: {message}\n"
+    return printable(f"{category.__name__}: {message}\n")
 
 
 def main() -> None:
@@ -57,10 +64,10 @@ def main() -> None:
     try:
         commands()
     except (ConfigurationError, CheckpointError, MemoryBudgetError) as error:
-        click.echo(f"Error: {error}", err=True)
+        click.echo(printable(f"Error: {error}"), err=True)
         sys.exit(2)
     except (EnvironmentFault, LearnerLost) as error:
-        click.echo(f"Error: {error}{_origin(error)}", err=True)
+        click.echo(printable(f"Error: {error}{_origin(error)}"), err=True)
         sys.exit(1)
     except OSError as error:  # a full disk, a folder without permission
         place = f"{error.filename}: " if error.filename else ""

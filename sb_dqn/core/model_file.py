@@ -35,7 +35,7 @@ from sb_dqn.checkpoint import (
 )
 from sb_dqn.core.resume import ResumeState
 from sb_dqn.core.saved_channels import with_saved_channels
-from sb_dqn.errors import CheckpointError, ConfigurationError, EnvironmentFault, with_article
+from sb_dqn.errors import CheckpointError, ConfigurationError, EnvironmentFault, printable, with_article
 from sb_dqn.learning.learner_group import LearnerGroup
 from sb_dqn.nn.layers.linear import Noisy
 from sb_dqn.nn.parameters.optimizers import RMSpropTFLike
@@ -245,7 +245,7 @@ def find_class(cls: type[Any], name: str) -> type[Any]:
             return found
         waiting += found.__subclasses__()
     raise CheckpointError(
-        f"the file must hold {with_article(cls.__name__)}, got {with_article(name)}. Load it with {name}.load."
+        f"the file must hold {with_article(cls.__name__)}, got {printable(with_article(name))}. Load it with {printable(name)}.load."
     )
 
 

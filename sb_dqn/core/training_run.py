@@ -113,6 +113,15 @@ class Logs:
 
 
 def _run_folder(parent: Path, name: str, new_run: bool) -> Path:
+    """Returns the folder of a TensorBoard run.
+
+    Raises:
+        ConfigurationError: it lies outside of `parent`; the name of a resumed run is that of its file.
+    """
+    if Path(name).is_absolute() or ".." in Path(name).parts or not name.isprintable():
+        raise ConfigurationError(
+            f"tb_log_name must be a name inside of tensorboard_log, got {name!r}. Put other folders into tensorboard_log."
+        )
     matches = [re.fullmatch(rf"{re.escape(name)}_(\d+)", found.name) for found in parent.glob(f"{name}_*")]
     latest = max((int(match[1]) for match in matches if match), default=0)
     return parent / f"{name}_{latest + 1 if new_run or not latest else latest}"

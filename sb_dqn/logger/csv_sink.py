@@ -9,6 +9,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from sb_dqn.errors import printable
 from sb_dqn.files import atomic_write
 from sb_dqn.logger.entries import included
 from sb_dqn.logger.sinks import KVWriter, is_array, open_for_append
@@ -32,7 +33,7 @@ class CSVOutputFormat(KVWriter):
 
     def write(self, key_values: dict[str, Any], key_excluded: dict[str, tuple[str, ...]], step: int = 0) -> None:
         """Writes one row."""
-        entries = included(key_values, key_excluded, "csv")
+        entries = {printable(key): value for key, value in included(key_values, key_excluded, "csv").items()}
         if not entries:
             return
         if not self._started:
@@ -102,5 +103,7 @@ def _free_name(path: Path) -> Path:
 
 def _cell(value: Any) -> Any:
     if isinstance(value, str):
-        return value.replace("\r\n", "\n").replace("\r", "\n")  # Python before 3.13 writes a bare \r without quotes
+        return printable(
+            value.replace("\r\n", "\n").replace("\r", "\n")
+        )  # Python before 3.13 writes a bare \r without quotes
     return json.dumps(value.tolist()) if is_array(value) else value

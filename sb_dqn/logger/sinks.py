@@ -10,7 +10,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, TextIO
 
-from sb_dqn.errors import ConfigurationError
+from sb_dqn.errors import ConfigurationError, printable
 from sb_dqn.logger.entries import included
 
 
@@ -77,7 +77,7 @@ class HumanOutputFormat(KVWriter, SeqWriter):
 
     def write_sequence(self, sequence: list[str]) -> None:
         """Writes the words with spaces between them."""
-        self.file.write(" ".join(sequence) + "\n")
+        self.file.write(printable(" ".join(sequence)) + "\n")
         self.file.flush()
 
     def close(self) -> None:
@@ -90,15 +90,16 @@ class HumanOutputFormat(KVWriter, SeqWriter):
         group = ""
         used: set[tuple[str, str]] = set()
         for key in sorted(entries, key=lambda key: (key.partition("/")[0] if "/" in key else "", key)):
-            tag, slash, name = key.partition("/")
+            shown = printable(key)
+            tag, slash, name = shown.partition("/")
             if slash and tag + slash != group:
                 group = tag + slash
                 rows.append((self._truncate(group), ""))
-            label = self._truncate(f"   {name}" if slash else key)
+            label = self._truncate(f"   {name}" if slash else shown)
             if (group, label) in used:  # keys that are equal when truncated: this one is not truncated
-                label = f"   {name}" if slash else key
+                label = f"   {name}" if slash else shown
             used.add((group, label))
-            rows.append((label, self._truncate(_format(entries[key]))))
+            rows.append((label, self._truncate(printable(_format(entries[key])))))
         return rows
 
     def _truncate(self, text: str) -> str:

@@ -16,7 +16,7 @@ import torch
 from sb_dqn.algorithms import DQN
 from sb_dqn.checkpoint import read_archive
 from sb_dqn.checkpoint.format import zip_reader
-from sb_dqn.errors import CheckpointError
+from sb_dqn.errors import CheckpointError, ConfigurationError
 from scripts.benchmarks.fuzz_reader import ALLOWED, members, mutate, zipped
 from tests.tiny import quick
 
@@ -192,6 +192,20 @@ def test_an_older_format_is_read_through_its_migration(good: bytes, monkeypatch:
     assert load(old).resume().num_timesteps == 40
     with pytest.raises(CheckpointError, match="a manifest of format version 1 cannot be converted"):
         load(good)
+
+
+@pytest.mark.parametrize("name", ["../../x", "/x", "a/../../x", "a\x1b[2J"])
+def test_the_name_of_a_run_leads_to_no_other_folder(good: bytes, name: str, tmp_path: Path) -> None:
+    logs = tmp_path / "logs" / "inner"
+    raw = modified(good, "full", "session", "name", value=name)
+    model = DQN.load(io.BytesIO(raw), env="CartPole-v1", device="cpu", tensorboard_log=str(logs))
+    with pytest.raises(ConfigurationError, match="tb_log_name must be a name inside of tensorboard_log, got"):
+        model.resume()
+    with pytest.raises(ConfigurationError, match="tb_log_name must be a name inside of tensorboard_log, got"):
+        model.learn(10, tb_log_name=name)
+    assert list(tmp_path.rglob("*")) == []
+    model.learn(10, tb_log_name="group/run")
+    assert [path.name for path in (logs / "group").iterdir()] == ["run_1"]
 
 
 @pytest.mark.parametrize("version", [0, -3])

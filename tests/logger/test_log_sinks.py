@@ -17,7 +17,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sb_dqn.errors import ConfigurationError
+from sb_dqn.errors import ConfigurationError, printable
 from sb_dqn.logger import (
     CSVOutputFormat,
     Figure,
@@ -128,7 +128,7 @@ def test_csv_keeps_every_row_under_a_growing_header(
         sink.write(row, {})
     sink.close()
     header = {key for row in rows for key in row}
-    assert rows_of(path) == [{key: str(row.get(key, "")) for key in header} for row in rows]
+    assert rows_of(path) == [{key: printable(str(row.get(key, ""))) for key in header} for row in rows]
     assert os.listdir(path.parent) == ["progress.csv"]
 
 
@@ -137,7 +137,29 @@ def test_csv_keeps_odd_text(tmp_path: Path) -> None:
     for row in ({"a": "one\r\ntwo\rthree"}, {"a": "\x85 \u2028 \x0c", "b": "\ud800"}, {"c": 1}):
         sink.write(row, {})
     sink.close()
-    assert [row["a"] for row in rows_of(tmp_path / "progress.csv")] == ["one\ntwo\nthree", "\x85 \u2028 \x0c", ""]
+    assert [row["a"] for row in rows_of(tmp_path / "progress.csv")] == ["one\ntwo\nthree", "\\x85 \u2028 \\x0c", ""]
+
+
+ESCAPES = "\x1b]0;title\x07\x1b[2J \x9b1m \u202etxet"
+
+
+def test_control_characters_are_written_as_escapes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    files = [tmp_path / name for name in ("log.txt", "progress.csv", "progress.json")]
+    sinks = [
+        HumanOutputFormat(None, 200),
+        HumanOutputFormat(files[0], 200),
+        CSVOutputFormat(files[1]),
+        JSONOutputFormat(files[2]),
+    ]
+    for sink in sinks:
+        sink.write({f"a/{ESCAPES}": 1, "a/text": ESCAPES}, {})
+        if isinstance(sink, HumanOutputFormat):
+            sink.write_sequence([ESCAPES])
+        sink.close()
+    for text in (capsys.readouterr().out, *(path.read_text(encoding="utf-8") for path in files)):
+        assert text.count("1b") >= 4
+        assert not set(text) & set("\x1b\x07\x9b\u202e")
+    assert printable("Ünïcode 漢字 🙂\n\t") == "Ünïcode 漢字 🙂\n\t"
 
 
 def test_csv_continues_the_file_of_a_resumed_run(tmp_path: Path) -> None:
