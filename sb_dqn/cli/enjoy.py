@@ -7,6 +7,8 @@ from typing import Any
 
 import click
 
+from sb_dqn.runs.trust import trust_option
+
 
 @click.command(short_help="Watch a model play in a window, or record a video.")
 @click.argument("run", metavar="RUN", type=click.Path(path_type=Path))
@@ -22,18 +24,29 @@ import click
 @click.option("--best", is_flag=True, help="Use the best model of the evaluations during training.")
 @click.option("--explore", is_flag=True, help="Act with the exploration of training. Default: greedy.")
 @click.option("--device", default="auto", show_default=True)
+@trust_option
 def enjoy(
-    run: Path, env_id: str | None, episodes: int, video: Path | None, seed: int, best: bool, explore: bool, device: str
+    run: Path,
+    env_id: str | None,
+    episodes: int,
+    video: Path | None,
+    seed: int,
+    best: bool,
+    explore: bool,
+    device: str,
+    trust: bool,
 ) -> None:
     """Watch the model in RUN (the folder of a run, or a zip) play; close the window to stop."""
     from sb_dqn.checks import check_output_path
     from sb_dqn.runs.folder import find_run
     from sb_dqn.runs.load_model import env_of, load_model
     from sb_dqn.runs.rendering import VIDEO_SUFFIXES, VideoFile, Window, play_rendered
+    from sb_dqn.runs.trust import ask_before_import
 
     if video is not None:
         check_output_path(video, "video", VIDEO_SUFFIXES)
     saved_run = find_run(run, best=best)
+    ask_before_import(saved_run, trust, env_id)
     env, env_kwargs = env_of(saved_run, env_id)
     model = load_model(saved_run, device)
 

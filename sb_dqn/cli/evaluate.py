@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from sb_dqn.runs.trust import trust_option
+
 if TYPE_CHECKING:
     from sb_dqn.episode_tally import Episodes
 
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     "--progress/--no-progress", default=None, help="Progress bar instead of lines. Default: bar in a terminal."
 )
 @click.option("--device", default="auto", show_default=True)
+@trust_option
 def evaluate(
     run: Path,
     env_id: str | None,
@@ -43,6 +46,7 @@ def evaluate(
     max_steps: int | None,
     progress: bool | None,
     device: str,
+    trust: bool,
 ) -> None:
     """Play full games with the model in RUN (the folder of a run, or a zip) and print their mean return.
 
@@ -53,8 +57,10 @@ def evaluate(
     from sb_dqn.runs.greedy import play
     from sb_dqn.runs.load_model import env_of, load_model
     from sb_dqn.runs.make_env import open_env
+    from sb_dqn.runs.trust import ask_before_import
 
     saved_run = find_run(run, best=best)
+    ask_before_import(saved_run, trust, env_id)
     env, env_kwargs = env_of(saved_run, env_id)
     model = load_model(saved_run, device)
     bar = bar_wanted(progress)

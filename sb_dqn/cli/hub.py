@@ -76,7 +76,15 @@ def push(
 )
 @click.option("--file", "filename", metavar="NAME", help="Model file in REPO. Default: model.zip, or its only zip.")
 @click.option("--revision", metavar="REV", help="Branch, tag or commit. Default: the newest.")
-def pull(repo: str, out: Path | None, filename: str | None, revision: str | None) -> None:
+@click.option(
+    "--max-size",
+    type=click.IntRange(1),
+    default=1024,
+    show_default=True,
+    metavar="MB",
+    help="Largest size of all files together, in units of 2^20 bytes.",
+)
+def pull(repo: str, out: Path | None, filename: str | None, revision: str | None, max_size: int) -> None:
     """Download the model in REPO as the folder of a run. No code in it is run, and nothing is unpickled.
 
     REPO is USER/NAME on the Hugging Face hub (also a repository of Stable-Baselines3), or a folder that begins with ./ or /.
@@ -90,7 +98,7 @@ def pull(repo: str, out: Path | None, filename: str | None, revision: str | None
     from sb_dqn.runs.training import program_name
 
     _quiet_unless_terminal()
-    pulled = pull_from_hub(repo, out, filename=filename, revision=revision)
+    pulled = pull_from_hub(repo, out, filename=filename, revision=revision, max_size=max_size << 20)
     for note in pulled.notes:
         click.echo(note)
     if pulled.left_out:

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from sb_dqn.runs.learner_processes import start_learners
+from sb_dqn.runs.trust import ask_before_import, ask_before_starting, trust_option
 
 
 def run_options(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -194,6 +195,8 @@ def _resume_from_train(
             f"{path} must be resumed with its own settings, got {', '.join([*different, *fixed])}. Remove these arguments, or "
             f"start another run without --resume."
         )
+    ask_before_import(run, trust=False)
+    ask_before_starting(run, trust=False)
     start_learners(run.config.get("learners", 1))
     resume_run(run, timesteps, device or "auto", options)
 
@@ -204,11 +207,13 @@ def _resume_from_train(
     "--timesteps", "-n", type=click.IntRange(1), metavar="N", help="Further env steps. Default: the remaining ones."
 )
 @click.option("--device", metavar="NAME", default="auto", show_default=True, help="cpu, cuda, cuda:1.")
+@trust_option
 @run_options
 def resume(
     run: Path,
     timesteps: int | None,
     device: str,
+    trust: bool,
     progress: bool | None,
     tensorboard: bool,
     eval_freq: int | None,
@@ -226,7 +231,9 @@ def resume(
         bar_wanted(progress), tensorboard, eval_freq, eval_episodes, minutes, final_episodes, final_steps
     )
     found = find_run(run, unfinished=True)
-    start_learners(found.config.get("learners", 1))
+    ask_before_import(found, trust)
+    ask_before_starting(found, trust)
+    start_learners(found.config.get("learners", 1), ["--trust"])
     resume_run(found, timesteps, device, options)
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import re
+import shlex
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from statistics import fmean, pstdev
@@ -80,7 +83,7 @@ def write_card(content: CardContent) -> str:
         *([f"[Film of an episode]({FILM})"] if FILM in content.files else []),
         *([f"![Learning curve]({CURVE})"] if CURVE in content.files else []),
         _usage(content),
-        f"## Settings\n\n```yaml\n{settings}\n```\n\nPushed with:\n\n```yaml\n{used}\n```",
+        f"## Settings\n\n{_fenced('yaml', settings)}\n\nPushed with:\n\n{_fenced('yaml', used)}",
         *([f"All settings, versions and the command of the run: [{CONFIG}]({CONFIG})."] if CONFIG in content.files else []),
         f"The parameters of the policy are in [{WEIGHTS}]({WEIGHTS}), too.",
     ]  # fmt: skip
@@ -114,20 +117,20 @@ def _on_one_line(value: Any) -> str:
     return text.removesuffix("\n").removesuffix("\n...")
 
 
+def _fenced(language: str, text: str) -> str:
+    """Returns a block of code with a fence longer than any in the text, which so cannot end the block."""
+    fence = "`" * (max([2, *map(len, re.findall("`+", text))]) + 1)
+    return f"{fence}{language}\n{text}\n{fence}"
+
+
 def _usage(content: CardContent) -> str:
     folder = f"runs/{content.repo.rpartition('/')[2]}"
     env = "" if CONFIG in content.files or not content.env_id else f" --env {content.env_id}"
-    return f"""## Usage
-
-```bash
-pip install "sb_dqn[hub]"
-sb-dqn pull {content.repo}
-sb-dqn evaluate {folder}{env}
-```
-
-```python
-from sb_dqn import {content.algorithm}
+    commands = f"""pip install "sb_dqn[hub]"
+sb-dqn pull {shlex.quote(content.repo)}
+sb-dqn evaluate {shlex.quote(folder)}{env}"""
+    code = f"""from sb_dqn import {content.algorithm}
 from sb_dqn.hub import load_from_hub
 
-model = {content.algorithm}.load(load_from_hub("{content.repo}"))
-```"""
+model = {content.algorithm}.load(load_from_hub({json.dumps(content.repo)}))"""
+    return f"## Usage\n\n{_fenced('bash', commands)}\n\n{_fenced('python', code)}"

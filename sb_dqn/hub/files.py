@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import struct
+import zipfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
@@ -25,6 +27,10 @@ FOREIGN_FILES = (CARD, FILM)
 """Files that are pulled with a model file of another name."""
 ENV_ID = re.compile(r"[\w:./-]{1,200}", re.ASCII)
 """Ids of environments; what a command prints can be pasted into a shell."""
+MAX_SIZE = 2**30
+"""Bytes of all files of a pull, unless it says otherwise."""
+MAX_SETTINGS = 2**18
+"""Bytes of settings that are read."""
 CONFIG_TYPES: dict[str, type] = {
     "algorithm": str, "env_id": str, "env_kwargs": Mapping, "n_envs": int, "n_timesteps": int, "settings": Mapping,
 }  # fmt: skip
@@ -48,6 +54,44 @@ def check_names(names: Iterable[str], repo: str) -> None:
                     f"files of {repo} must lie inside its folder, got {name!r}. The repository is damaged or hostile; nothing was "
                     f"downloaded. Use another one."
                 )
+
+
+def inside(folder: Path, name: str) -> Path:
+    """Returns the path of a file of a folder, with links resolved.
+
+    Raises:
+        CheckpointError: a link leads out of the folder.
+    """
+    path = (folder / name).resolve()
+    if not path.is_relative_to(folder.resolve()):
+        raise CheckpointError(
+            f"{folder / name} must lie inside its folder, got a link to {path}. Put the file itself there, or remove the link."
+        )
+    return path
+
+
+def check_links(folder: Path, besides: str = "") -> None:
+    """Checks that the files that a push reads lie inside the folder of the run, except one that the user named.
+
+    Raises:
+        CheckpointError: one is a link that leads out of it.
+    """
+    for path in folder.iterdir():
+        read = path.name in FILES or path.name.endswith("monitor.csv")
+        if path.is_symlink() and read and path.name != besides:
+            inside(folder, path.name)
+
+
+def check_size(size: int, repo: str, max_size: int) -> None:
+    """Checks the size of all files of a pull.
+
+    Raises:
+        ConfigurationError: it is larger than `max_size`.
+    """
+    if size > max_size:
+        raise ConfigurationError(
+            f"the files of {repo} must have at most {max_size:,} bytes, got {size:,}. Raise the limit (--max-size, max_size=)."
+        )
 
 
 def model_among(names: list[str], repo: str, filename: str | None = None) -> str:
@@ -152,6 +196,9 @@ def check_received_settings(folder: Path, repo: str) -> dict[str, Any]:
     """
     name = CONFIG
     try:
+        for name in (CONFIG, RESULT):
+            _check_plain(folder / name)
+        name = CONFIG
         config = read_config(folder)
         if config:
             _check_config(config)
@@ -164,6 +211,41 @@ def check_received_settings(folder: Path, repo: str) -> dict[str, Any]:
         ) from error
     check_cluster(config.get("settings", {}), f"{CONFIG} of {repo}")
     return config
+
+
+def _check_plain(path: Path) -> None:
+    """Checks that a YAML file is small, and names no part of it twice: written out, such names can grow without limit.
+
+    Raises:
+        ValueError: it is not.
+    """
+    import yaml
+
+    if not path.is_file():
+        return
+    if path.stat().st_size > MAX_SETTINGS:
+        raise ValueError(f"it has more than {MAX_SETTINGS} bytes")
+    if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(path.read_text(encoding="utf-8"))):
+        raise ValueError("it has an alias")
+
+
+def check_received_evaluations(path: Path, repo: str) -> None:
+    """Checks that `evaluations.npz` of others is not compressed, so that it takes no more memory than it has bytes.
+
+    Raises:
+        CheckpointError: it is, or it is no zip.
+    """
+    if not path.is_file():
+        return
+    try:
+        with zipfile.ZipFile(path) as archive:
+            stored = all(entry.compress_type == zipfile.ZIP_STORED for entry in archive.infolist())
+    except (OSError, zipfile.BadZipFile, ValueError, RuntimeError, struct.error):
+        stored = False
+    if not stored:
+        raise CheckpointError(
+            f"{path.name} of {repo} must be an uncompressed zip of arrays, got another content. Pull another revision."
+        )
 
 
 def _check_config(config: Mapping[str, Any]) -> None:
@@ -183,6 +265,6 @@ def _model_manifest(path: Path) -> dict[str, Any]:
     manifest = model_info(path)
     if manifest.get("kind") != "model":
         raise CheckpointError(f"{path} must hold a model, got a {manifest.get('kind')!r}. Use the file of a model.")
-    if not isinstance(manifest.get("class"), str) or not isinstance(manifest.get("arguments"), dict):
+    if not str(manifest.get("class")).isidentifier() or not isinstance(manifest.get("arguments"), dict):
         raise CheckpointError(f"{path} has a manifest without class or arguments, so it is damaged. Use another copy.")
     return manifest

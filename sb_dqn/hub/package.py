@@ -16,7 +16,7 @@ from sb_dqn.core.base_algorithm import BaseAlgorithm
 from sb_dqn.errors import CheckpointError, ConfigurationError
 from sb_dqn.evaluation import play_episodes
 from sb_dqn.hub.card import CardContent, Score, write_card
-from sb_dqn.hub.files import CARD, FILM, LOGS, WEIGHTS, check_cluster, check_own_model
+from sb_dqn.hub.files import CARD, ENV_ID, FILM, LOGS, WEIGHTS, check_cluster, check_links, check_own_model
 from sb_dqn.plotting import plot_curve
 from sb_dqn.runs.evaluation_options import LANES
 from sb_dqn.runs.folder import BEST, CONFIG, CURVE, MODEL, SavedRun, read_config
@@ -25,6 +25,7 @@ from sb_dqn.runs.make_env import open_env
 from sb_dqn.runs.rendering import VideoFile, play_rendered
 from sb_dqn.runs.result_file import RESULT, Result, read_result
 from sb_dqn.runs.training import title_of
+from sb_dqn.runs.trust import foreign_modules
 
 EPISODES = 20
 """Default number of greedy episodes of a model without a result."""
@@ -91,12 +92,15 @@ def find_source(run: Any, scratch: Path) -> Source:
         return Source(saved, check_own_model(saved))
     path = Path(run)
     if path.is_dir():
+        check_links(path)
         candidates, what = [path / MODEL], f"a folder with {MODEL}"
     else:
         candidates, what = [path, path.with_name(f"{path.name}.zip")], "the folder of a run, or a model file"
     model = next((candidate for candidate in candidates if candidate.is_file()), None)
     if model is None:
         raise ConfigurationError(f"the run to push must be {what}, got {path}. Pass a path that `sb-dqn train` wrote.")
+    if (model.parent / CONFIG).is_file() and not path.is_dir():
+        check_links(model.parent, besides=model.name)
     config = read_config(model.parent)
     check_cluster(config.get("settings", {}), str(model.parent / CONFIG))
     return Source(model, check_own_model(model), model.parent if config else None, config)
@@ -118,7 +122,16 @@ def make_package(
     Raises:
         ConfigurationError: the environment cannot be made.
     """
+    if source.folder is not None and (modules := foreign_modules(source.folder, source.config, env_id)):
+        raise ConfigurationError(
+            f"env_id must be set to push {source.folder}, which was pulled and whose environment imports {', '.join(modules)}, got "
+            f"{env_id}. Name the environment (--env, env_id=)."
+        )
     env, env_kwargs = source.environment(env_id)
+    if env is not None and not ENV_ID.fullmatch(env):
+        raise ConfigurationError(
+            f"env_id must have letters, digits and the characters _:./- only, got {env!r}. Register the environment under such an id."
+        )
     notes: list[str] = []
     shutil.copyfile(source.model, folder / MODEL)
     with (

@@ -6,14 +6,14 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from sb_dqn.errors import CheckpointError, ConfigurationError
 from sb_dqn.files import atomic_write
-from sb_dqn.hub.files import CARD, FILES
+from sb_dqn.hub.files import CARD, FILES, inside
 from sb_dqn.version import __version__
 
 REPO_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+", re.ASCII)
@@ -87,11 +87,15 @@ class FolderRemote:
     def download(self, name: str, target: Path) -> None:
         """Copies one of the files."""
         with _file_errors(f"{self.label}/{name}"):
-            shutil.copyfile(self.folder / name, target)
+            shutil.copyfile(inside(self.folder, name), target)
 
     def locate(self, name: str) -> Path:
         """Returns the path of one of the files."""
-        return self.folder / name
+        return inside(self.folder, name)
+
+    def size(self, names: Iterable[str]) -> int:
+        """Returns the bytes of some of the files."""
+        return sum(inside(self.folder, name).stat().st_size for name in names)
 
 
 class HubRepository:
@@ -119,6 +123,7 @@ class HubRepository:
         self._api: Any = HfApi(token=token, library_name="sb_dqn", library_version=__version__)
         self._exists = False
         self._old: list[str] = []
+        self._sizes: dict[str, int] = {}
 
     def check_push(self, source: Path | None, overwrite: bool) -> None:
         """Checks the token, and that the repository is new or may be overwritten; see `FolderRemote.check_push`."""
@@ -150,9 +155,14 @@ class HubRepository:
     def names(self) -> list[str]:
         """Returns the paths of all files, and selects their commit for `download`."""
         with _hub_errors(self):
-            info = self._api.model_info(self.label, revision=self.revision)
+            info = self._api.model_info(self.label, revision=self.revision, files_metadata=True)
         self.revision = info.sha
-        return [sibling.rfilename for sibling in info.siblings or []]
+        self._sizes = {sibling.rfilename: int(sibling.size or 0) for sibling in info.siblings or []}
+        return list(self._sizes)
+
+    def size(self, names: Iterable[str]) -> int:
+        """Returns the bytes of some of the files of `names`."""
+        return sum(self._sizes[name] for name in names)
 
     def download(self, name: str, target: Path) -> None:
         """Downloads one of the files."""

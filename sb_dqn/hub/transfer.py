@@ -14,15 +14,20 @@ from sb_dqn.hub.files import (
     ENV_ID,
     FILES,
     FOREIGN_FILES,
+    MAX_SETTINGS,
+    MAX_SIZE,
     WRITTEN_BY_TRAINING,
     check_names,
+    check_received_evaluations,
     check_received_model,
     check_received_settings,
+    check_size,
     model_among,
 )
 from sb_dqn.hub.package import find_source, make_package
 from sb_dqn.hub.remotes import new_folder, open_remote
 from sb_dqn.runs.folder import BEST, MODEL
+from sb_dqn.runs.trust import foreign_modules, write_origin
 
 
 @dataclass(frozen=True)
@@ -47,7 +52,7 @@ class Pulled:
     left_out: list[str]
     """Files of the repository that were not downloaded."""
     notes: list[str]
-    """One sentence for each path to which a further training would write."""
+    """One sentence for each path to which a further training would write, and each module that the environment imports."""
 
 
 def push_to_hub(
@@ -103,6 +108,7 @@ def pull_from_hub(
     filename: str | None = None,
     revision: str | None = None,
     token: str | None = None,
+    max_size: int = MAX_SIZE,
 ) -> Pulled:
     """Downloads a model as the folder of a run, for `load`, `sb-dqn evaluate`, `enjoy` and `resume`.
 
@@ -115,11 +121,13 @@ def pull_from_hub(
         filename: model file of the repository; None: `model.zip`, or its only other zip.
         revision: branch, tag or commit; None: the newest.
         token: see `push_to_hub`.
+        max_size: bytes that the files may have together, >= 1.
 
     Raises:
-        ConfigurationError: the folder has files, the repository has no model, or it cannot be reached.
+        ConfigurationError: the folder has files, the repository has no model, is too large, or cannot be reached.
         CheckpointError: a file is damaged, or lies outside the repository.
     """
+    max_size = check_int("max_size", max_size, 1)
     remote = open_remote(repo_id, revision, token)
     target = Path("runs") / remote.name if folder is None else Path(folder)
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
@@ -129,12 +137,16 @@ def pull_from_hub(
     model = model_among(names, remote.label, filename)
     wanted = {name: name for name in (FILES if model == MODEL else FOREIGN_FILES) if name in names} | {model: MODEL}
     try:
+        check_size(remote.size(wanted), remote.label, max_size)
         with new_folder(target) as temporary:
             for name, kept in wanted.items():
                 remote.download(name, temporary / kept)
+                check_size(sum(path.stat().st_size for path in temporary.iterdir()), remote.label, max_size)
             algorithm, arguments = _check_models(temporary, remote.label)
             config = check_received_settings(temporary, remote.label)
+            check_received_evaluations(temporary / "evaluations.npz", remote.label)
             env_id = config.get("env_id") or _env_of_card(temporary / CARD)
+            write_origin(temporary, remote.label)
     except OSError as error:
         raise ConfigurationError(
             f"{target} must be writable, got: {error.strerror or error}. Choose another folder (--out, folder=)."
@@ -145,25 +157,36 @@ def pull_from_hub(
         for name in WRITTEN_BY_TRAINING
         if arguments.get(name) is not None
     ]
+    notes += [
+        f"its environment imports the module {module!r}, whose code is run: see who wrote it first."
+        for module in foreign_modules(target, {"env_id": env_id, **config})
+    ]
     return Pulled(target, algorithm, env_id, sorted(left_out), notes)
 
 
 def load_from_hub(
-    repo_id: str | Path, filename: str | None = None, *, revision: str | None = None, token: str | None = None
+    repo_id: str | Path,
+    filename: str | None = None,
+    *,
+    revision: str | None = None,
+    token: str | None = None,
+    max_size: int = MAX_SIZE,
 ) -> Path:
     """Downloads the model file of a repository to the cache of huggingface_hub and returns its path, for `DQN.load`.
 
     Args:
-        repo_id, filename, revision, token: see `pull_from_hub`.
+        repo_id, filename, revision, token, max_size: see `pull_from_hub`.
 
     Raises:
-        ConfigurationError: the repository has no model, or cannot be reached.
+        ConfigurationError: the repository has no model, or a larger one, or cannot be reached.
         CheckpointError: the file is damaged.
     """
     remote = open_remote(repo_id, revision, token)
     names = remote.names()
     check_names(names, remote.label)
-    path = remote.locate(model_among(names, remote.label, filename))
+    model = model_among(names, remote.label, filename)
+    check_size(remote.size([model]), remote.label, check_int("max_size", max_size, 1))
+    path = remote.locate(model)
     check_received_model(path)
     return path
 
@@ -185,7 +208,8 @@ def _env_of_card(card: Path) -> str | None:
     import yaml
 
     try:
-        head = card.read_text(encoding="utf-8").split("---\n")[1]
+        with card.open(encoding="utf-8") as file:
+            head = file.read(MAX_SETTINGS).split("---\n")[1]
         (entry, *_) = yaml.safe_load(head)["model-index"]
         name = entry["results"][0]["dataset"]["name"]
     except Exception:  # cards are written by people

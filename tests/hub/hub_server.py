@@ -129,7 +129,14 @@ class _Handler(BaseHTTPRequestHandler):
             ]
             self._reply(200, entries)
         elif rest in ("", "revision/main", f"revision/{COMMIT}"):
-            self._reply(200, {"id": name, "sha": COMMIT, "siblings": [{"rfilename": path} for path in files]})
+            self._reply(
+                200,
+                {
+                    "id": name,
+                    "sha": COMMIT,
+                    "siblings": [{"rfilename": path, "size": len(data)} for path, data in files.items()],
+                },
+            )
         elif rest.startswith("revision/"):
             self._reply(404, {"error": "no such revision"}, X_Error_Code="RevisionNotFound")
         elif rest.startswith(f"resolve/{COMMIT}/"):

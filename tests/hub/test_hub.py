@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import io
+import json
 import logging
 import pickle
 import shutil
@@ -39,6 +40,7 @@ pytestmark = pytest.mark.filterwarnings(
 REPO = "user/dqn-CartPole-v1"
 RUN_FILES = ["README.md", "best_model.zip", "config.yaml", "curve.png", "model.zip", "monitor.csv", "policy.safetensors",
              "result.yaml"]  # fmt: skip
+PULLED_FILES = sorted([*RUN_FILES, "origin.yaml"])
 OBSERVATIONS = np.random.default_rng(0).normal(size=(50, 4)).astype(np.float32)
 Call = Callable[..., tuple[int, str, str]]
 
@@ -159,7 +161,7 @@ def test_a_run_goes_to_the_hub_and_back(run: Path, hub: HubState, call: Call) ->
     status, output, error = call("pull", REPO, "--out", "theirs")
     assert status == 0, error
     assert "not downloaded" not in output
-    assert sorted(path.name for path in Path("theirs").iterdir()) == RUN_FILES
+    assert sorted(path.name for path in Path("theirs").iterdir()) == PULLED_FILES
     assert actions(Path("theirs/model.zip")) == actions(run / "model.zip") != actions(run / "best_model.zip")
     assert not Path("cache").exists()  # the folder has the only copy
 
@@ -261,7 +263,8 @@ def test_a_second_push_needs_overwrite(repo: str, run: Path, hub: HubState, call
     assert status == 0, error
     assert call("pull", repo, "--out", "two")[0] == 0
     assert actions(Path("two/model.zip")) == actions(run / "best_model.zip")
-    assert sorted(path.name for path in Path("two").iterdir()) == ["README.md", "model.zip", "policy.safetensors"]
+    pulled = ["README.md", "model.zip", "origin.yaml", "policy.safetensors"]
+    assert sorted(path.name for path in Path("two").iterdir()) == pulled
 
 
 @pytest.mark.parametrize("kept", ["runs/dqn_CartPole-v1_1", "notes"])
@@ -547,7 +550,7 @@ def test_other_files_are_not_downloaded(run: Path, hub: HubState, call: Call) ->
     status, output, _ = call("pull", REPO)
     assert status == 0
     assert "not downloaded: code/model.py, model.zip.py, vec_normalize.pkl" in output
-    assert sorted(path.name for path in Path("runs/dqn-CartPole-v1").iterdir()) == RUN_FILES
+    assert sorted(path.name for path in Path("runs/dqn-CartPole-v1").iterdir()) == PULLED_FILES
 
 
 @pytest.mark.parametrize(
@@ -644,6 +647,203 @@ def test_what_cannot_be_pushed(run: Path, call: Call) -> None:
     refused(call("push", run / "best_model.zip", "./shared", "--env", "NoSuch-v0"), "NoSuch-v0")
     refused(call("push", run / "best_model.zip", "shared"), "For a folder write ./shared")
     assert not Path("shared").exists()
+
+
+# -- doors
+
+
+@pytest.mark.parametrize("name", ["model.zip", "README.md", "progress.csv", "config.yaml"])
+def test_a_pull_follows_no_link_out_of_the_folder(name: str, run: Path, call: Call) -> None:
+    push_to_hub(run, "./shared", video=False)
+    Path("secret").write_bytes((run / "model.zip").read_bytes() if name == "model.zip" else b"a secret")
+    (Path("shared") / name).unlink(missing_ok=True)
+    (Path("shared") / name).symlink_to(Path("secret").resolve())
+    refused(call("pull", "./shared"), f"shared/{name} must lie inside its folder, got a link to ", "remove the link")
+    assert not Path("runs/shared").exists()
+    if name == "model.zip":
+        with pytest.raises(CheckpointError, match="must lie inside its folder"):
+            load_from_hub("./shared")
+
+
+def test_a_link_inside_the_folder_is_read(run: Path) -> None:
+    push_to_hub(run, "./shared", video=False)
+    Path("shared/curve.png").rename("shared/picture.png")
+    Path("shared/curve.png").symlink_to("picture.png")
+    assert (pull_from_hub("./shared").folder / "curve.png").read_bytes() == b"curve"
+
+
+@pytest.mark.parametrize("name", ["model.zip", "progress.csv", "config.yaml", "other.monitor.csv"])
+def test_a_push_follows_no_link_out_of_the_run(name: str, run: Path, call: Call) -> None:
+    (run / name).rename("secret") if (run / name).exists() else Path("secret").write_text("secret")
+    (run / name).symlink_to(Path("secret").resolve())
+    refused(call("push", run, "./shared", "--no-video"), f"{name} must lie inside its folder, got a link to ")
+    assert not Path("shared").exists()
+    Path("mine.zip").symlink_to(run / "best_model.zip")
+    push_to_hub("mine.zip", "./shared", n_eval_episodes=0, video=False)  # the user names this one
+
+
+def test_a_push_writes_through_no_link(run: Path) -> None:
+    push_to_hub(run, "./shared", video=False)
+    Path("mine").write_text("mine")
+    for name in ("README.md", ".README.md.new", "progress.csv"):
+        Path("shared", name).unlink(missing_ok=True)
+        Path("shared", name).symlink_to(Path("mine").resolve())
+    push_to_hub(run, "./shared", video=False, overwrite=True)
+    assert Path("mine").read_text() == "mine"
+    assert "DQN on CartPole-v1" in Path("shared/README.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("repo", [REPO, "./shared"])
+def test_a_pull_has_a_limit_of_size(repo: str, run: Path, hub: HubState, call: Call) -> None:
+    push_to_hub(run, repo, video=False)
+    film = bytes(3 << 20)
+    if repo == REPO:
+        hub.repos[REPO]["replay.mp4"] = film
+    else:
+        Path("shared/replay.mp4").write_bytes(film)
+    hub.requests.clear()
+    refused(call("pull", repo, "--max-size", 2), f"{repo.removeprefix('./')} must have at most 2,097,152 bytes, got 3,")
+    assert not any("resolve" in request for request in hub.requests)
+    assert call("pull", repo, "--max-size", 4, "--out", "new")[0] == 0
+    with pytest.raises(ConfigurationError, match="must have at most 10 bytes"):
+        load_from_hub(repo, max_size=10)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("config.yaml", "a: &a [1]\nb: *a\n", "it has an alias"),
+        ("config.yaml", "# " + "x" * (1 << 18), "it has more than 262144 bytes"),
+        ("result.yaml", "a: &a [1]\nb: *a\n", "it has an alias"),
+    ],
+)
+def test_settings_that_grow_are_refused(name: str, content: str, message: str, run: Path, call: Call) -> None:
+    push_to_hub(run, "./shared", video=False)
+    Path("shared", name).write_text(content)
+    refused(call("pull", "./shared"), f"{name} of shared must be that of a run of sb-dqn", message)
+
+
+def test_compressed_evaluations_are_refused(run: Path, call: Call) -> None:
+    push_to_hub(run, "./shared", video=False)
+    np.savez_compressed("shared/evaluations.npz", results=np.zeros(1 << 20))
+    refused(call("pull", "./shared"), "evaluations.npz of shared must be an uncompressed zip of arrays")
+    np.savez("shared/evaluations.npz", results=np.zeros(3))
+    assert call("pull", "./shared")[0] == 0
+
+
+MODULE = """from pathlib import Path
+Path("ran").touch()
+import gymnasium
+from gymnasium.envs.classic_control import CartPoleEnv
+gymnasium.register("Foreign-v0", CartPoleEnv, max_episode_steps=9)
+"""
+
+
+@pytest.fixture
+def foreign(run: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Pulls a run whose environment imports a module of this folder."""
+    import gymnasium
+
+    Path("foreign_module.py").write_text(MODULE)
+    monkeypatch.syspath_prepend(".")
+    push_to_hub(run, "./shared", video=False)
+    config = yaml.safe_load(Path("shared/config.yaml").read_text())
+    Path("shared/config.yaml").write_text(yaml.safe_dump({**config, "env_id": "foreign_module:Foreign-v0"}))
+    pulled = pull_from_hub("./shared")
+    assert pulled.notes == [
+        "its environment imports the module 'foreign_module', whose code is run: see who wrote it first."
+    ]
+    yield pulled.folder
+    sys.modules.pop("foreign_module", None)
+    gymnasium.registry.pop("Foreign-v0", None)
+
+
+COMMANDS = (("evaluate",), ("enjoy", "--video", "film.gif"), ("resume", "--timesteps", "9"), ("report", "--film"))
+
+
+def test_a_pulled_run_imports_no_module_without_consent(foreign: Path, call: Call) -> None:
+    for command, *options in COMMANDS:
+        status, _, error = call(command, foreign, *options)
+        assert status == 2, error
+        assert "--trust must be set" in " ".join(error.split())
+        assert "imports and so runs foreign_module" in " ".join(error.split())
+    refused(call("push", foreign, "./again", "--no-video", "--episodes", 1), "env_id must be set", "foreign_module")
+    assert not Path("ran").exists()
+
+
+def test_a_pulled_run_may_be_trusted(foreign: Path, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sb_dqn.runs.trust.sys.stdin", io.StringIO("n\n"))
+    monkeypatch.setattr("sb_dqn.runs.trust.sys.stdin.isatty", lambda: True)
+    status, output, _ = call("evaluate", foreign)
+    assert status == 1
+    assert "Go on? [y/N]" in output
+    assert not Path("ran").exists()
+    status, output, error = call("evaluate", foreign, "--trust", "--episodes", 1)
+    assert status == 0, error
+    assert Path("ran").exists()
+    assert "on foreign_module:Foreign-v0: mean return" in output
+
+
+def test_an_environment_that_is_named_needs_no_trust(foreign: Path, call: Call) -> None:
+    assert call("evaluate", foreign, "--env", "foreign_module:Foreign-v0", "--episodes", 1)[0] == 0
+    config = yaml.safe_load((foreign / "config.yaml").read_text())
+    inner = {"env_id": "CartPole-v1", "env_kwargs": {"wrapped": ["foreign_module:Foreign-v0"]}}
+    (foreign / "config.yaml").write_text(yaml.safe_dump({**config, **inner}))
+    assert "--trust must be set" in " ".join(call("evaluate", foreign)[2].split())
+    (foreign / "origin.yaml").unlink()  # a run of this machine
+    (foreign / "config.yaml").write_text(yaml.safe_dump(config))
+    assert call("evaluate", foreign, "--episodes", 1)[0] == 0
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"settings": {"actors": "process:20000"}},
+        {"settings": {"actors": "process:1x300000"}},
+        {"n_envs": 300_000},
+        {"learners": 1000},
+    ],
+)
+def test_a_resumed_run_asks_before_it_starts_very_many(asked: dict[str, Any], run: Path, call: Call) -> None:
+    config = yaml.safe_load((run / "config.yaml").read_text())
+    (run / "config.yaml").write_text(yaml.safe_dump({**config, **asked}))
+    started = time.monotonic()
+    for command in (("resume", run, "--timesteps", 9), ("train", "--resume", run)):
+        status, _, error = call(*command)
+        assert status == 2, error
+        assert "--trust must be set" in " ".join(error.split())
+    assert time.monotonic() - started < 20
+
+
+def test_markup_of_settings_ends_no_block_of_the_card() -> None:
+    settings = {"a": "```\n<script>alert(1)</script>\n````", "b\n```\n# c": 1}
+    text = write_card(CardContent("./a'; rm -rf `b`", "DQN", None, None, 10, settings=settings))
+    markdown = pytest.importorskip("markdown_it", reason="reads Markdown")
+    tokens = markdown.MarkdownIt().parse(text.split("---\n", 2)[2])
+    assert [token.tag for token in tokens if token.type == "heading_open"] == ["h1", "h2", "h2"]
+    assert not any(token.type.startswith("html") for token in tokens)
+    (bash,) = [token.content for token in tokens if token.type == "fence" and token.info == "bash"]
+    assert "pull './a'\"'\"'; rm -rf `b`'\n" in bash
+
+
+@pytest.mark.parametrize("env", ["<script>-v0", "a](x)-v0", "a\nb-v0"])
+def test_an_id_with_markup_is_refused(env: str, run: Path) -> None:
+    with pytest.raises(ConfigurationError, match="env_id must have letters, digits"):
+        push_to_hub(run / "best_model.zip", "./shared", env_id=env, n_eval_episodes=0, video=False)
+
+
+def test_a_class_with_markup_or_control_characters_is_refused(run: Path, call: Call) -> None:
+    from scripts.benchmarks.fuzz_reader import members, zipped
+
+    push_to_hub(run / "best_model.zip", "./shared", n_eval_episodes=0, video=False)
+    parts = members(Path("shared/model.zip").read_bytes())
+    manifest = json.loads(parts.pop("manifest.json"))
+    Path("shared/model.zip").write_bytes(zipped(parts, {**manifest, "class": "DQN](x)\x1b[2J"}))
+    refused(call("pull", "./shared"), "has a manifest without class")
+    shutil.copy("shared/model.zip", "mine.zip")
+    error = call("evaluate", "mine.zip", "--env", "CartPole-v1")[2]
+    assert error
+    assert "\x1b" not in error
 
 
 # -- parts

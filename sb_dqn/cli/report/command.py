@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from sb_dqn.files import write_text
+from sb_dqn.runs.trust import trust_option
 
 if TYPE_CHECKING:
     from sb_dqn.cli.report.runs import Group
@@ -24,7 +25,8 @@ REPORT = "report.html"
 )
 @click.option("--film", is_flag=True, help="Record a greedy episode first, as film.mp4 in the folder of the run.")
 @click.option("--best", is_flag=True, help="Film the best model of the evaluations during training.")
-def report(paths: tuple[Path, ...], out: Path | None, film: bool, best: bool) -> None:
+@trust_option
+def report(paths: tuple[Path, ...], out: Path | None, film: bool, best: bool, trust: bool) -> None:
     """Write one HTML page about RUN, during or after training: curves, film, settings, versions and results.
 
     RUN is the folder of a run, of a comparison, or one with several runs. The page needs no other file and no network.
@@ -44,7 +46,7 @@ def report(paths: tuple[Path, ...], out: Path | None, film: bool, best: bool) ->
     target = _check_target(out or _folder_of(paths) / REPORT)
     groups = group_runs(read_run(folder) for folder in folders)
     if film:
-        _record([group for same in groups.values() for group in same], best)
+        _record([group for same in groups.values() for group in same], best, trust)
     page = render(groups)
     write_text(target, page)
     click.echo(target)
@@ -75,16 +77,19 @@ def _check_target(target: Path) -> Path:
     return target
 
 
-def _record(groups: Sequence[Group], best: bool) -> None:
+def _record(groups: Sequence[Group], best: bool, trust: bool) -> None:
     """Records a film of the typical run of each group; of several groups, those without a model are named and left out."""
     from sb_dqn.cli.report.film import record_film
     from sb_dqn.cli.report.page import typical_run
-    from sb_dqn.runs.folder import BEST, MODEL
+    from sb_dqn.runs.folder import BEST, MODEL, find_run
+    from sb_dqn.runs.trust import ask_before_import
 
     name = BEST if best else MODEL
     for group in groups:
         saved = [run for run in group.runs if (run.folder / name).is_file()]
         if saved or len(groups) == 1:
-            click.echo(record_film(typical_run(saved or group.runs), best))
+            run = typical_run(saved or group.runs)
+            ask_before_import(find_run(run.folder, best=best), trust)
+            click.echo(record_film(run, best))
         else:
             click.echo(f"no film of {group.label}: it has no {name} yet")

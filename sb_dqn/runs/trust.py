@@ -1,0 +1,88 @@
+"""Questions before a command runs code, or starts many processes, that the files of a run ask for."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from sb_dqn.runs.folder import SavedRun
+
+ORIGIN = "origin.yaml"
+"""File of a pulled run, which names its repository; only a pull writes it."""
+
+trust_option = click.option(
+    "--trust", is_flag=True, help="Import the modules, and start the processes, that RUN asks for, without a question."
+)
+
+
+def write_origin(folder: Path, repo: str) -> None:
+    """Writes where a pulled run comes from."""
+    import yaml
+
+    (folder / ORIGIN).write_text(yaml.safe_dump({"repo": repo}), encoding="utf-8")
+
+
+def foreign_modules(folder: Path, config: Mapping[str, Any], env_id: str | None = None) -> list[str]:
+    """Returns the modules that the environment of a pulled run imports; none of another run.
+
+    Args:
+        folder: folder of the run.
+        config: its configuration.
+        env_id: environment that the user names, with its module.
+    """
+    if not (folder / ORIGIN).is_file():
+        return []
+    named = _modules([None if env_id else config.get("env_id"), config.get("env_kwargs")])
+    return sorted(set(named))
+
+
+def _modules(value: Any) -> Iterator[str]:
+    """Yields the modules of ids of the form "module:Name-v0" in plain data."""
+    if isinstance(value, Mapping):
+        value = [*value.keys(), *value.values()]
+    if isinstance(value, (list, tuple)):
+        for inner in value:
+            yield from _modules(inner)
+    elif isinstance(value, str) and ":" in value:
+        yield value.partition(":")[0]
+
+
+def ask_before_import(run: SavedRun, trust: bool, env_id: str | None = None) -> None:
+    """Asks before the environment of a pulled run imports modules.
+
+    Args:
+        run: the run.
+        trust: answer of the user in advance.
+        env_id: environment that the user names; None: that of the run.
+
+    Raises:
+        click.UsageError: there is no terminal to ask.
+        click.Abort: the user says no.
+    """
+    if modules := foreign_modules(run.folder, run.config, env_id):
+        _ask(f"{run.folder}, which was pulled, imports and so runs {', '.join(modules)} for its environment", trust)
+
+
+def ask_before_starting(run: SavedRun, trust: bool) -> None:
+    """Asks before a run continues with very many environments or processes; raises as `ask_before_import`."""
+    from sb_dqn.actors.settings import MAX_LANES, MAX_WORKERS, as_actors, asks_too_much
+
+    actors, lanes = run.config.get("settings", {}).get("actors"), run.config.get("n_envs", 1)
+    learners = run.config.get("learners", 1)
+    if asks_too_much(as_actors(actors)):
+        _ask(f"{run.folder} asks for the actors {actors}", trust)
+    elif lanes > MAX_LANES or learners > MAX_WORKERS:
+        _ask(f"{run.folder} asks for {lanes:,} environments and {learners:,} learners", trust)
+
+
+def _ask(what: str, trust: bool) -> None:
+    if trust:
+        return
+    if not sys.stdin.isatty():
+        raise click.UsageError(f"--trust must be set: {what}. Pass it if you know who made the run.")
+    click.confirm(f"{what}. Go on?", abort=True)
