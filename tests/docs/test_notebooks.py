@@ -15,6 +15,7 @@ NOTEBOOKS = sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
 
 
 @FULL
+@pytest.mark.timeout(1200)  # that of the first steps on a busy machine
 @pytest.mark.filterwarnings("error:learn")  # a notebook is to learn something
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_notebook_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
