@@ -69,5 +69,7 @@ def test_names_in_tables_are_not_broken() -> None:
     whole = '<span class="whole">--final-steps</span>'
     expected = f"<table><td><code>{whole} N</code> a-b</td></table><code>x-y</code>"
     assert hook.on_page_content(page) == expected
+    assert hook.on_page_content(f"<table><td>{'a ' * 30}</td></table>").startswith('<table><td class="sentence">a a')
     style = (ROOT / "docs/pages/assets/wide.css").read_text(encoding="utf-8")
     assert ".md-typeset table .whole { white-space: nowrap; }" in style
+    assert ".md-typeset table .sentence { min-width" in style
