@@ -324,4 +324,10 @@ def _decode_blueprint(data: Mapping[str, Any], allowance: Allowance) -> Blueprin
     observation, action = (decode_space(data[name], allowance) for name in ("observation", "action"))
     blueprint = Blueprint(observation, action, int(data["num_envs"]), int(data["frame_stack"]))
     allowance.take(blueprint.num_envs * LANE_BYTES, "a number of lanes")
+    depth, frames = (observation.shape or (1,))[0], blueprint.frame_stack
+    if frames < 1 or depth % frames:
+        raise CheckpointError(
+            f"frame_stack of the file must divide the first axis of {observation}, got {frames}. The file is damaged. Load "
+            f"another copy."
+        )
     return blueprint

@@ -99,6 +99,7 @@ def our_attacks() -> dict[str, Callable[[], object]]:
             )
     for actors in ACTORS:
         found[f"actors {actors}"] = functools.partial(load_ours, {"arguments/actors": actors}, ENV)
+    found["a stack of frames"] = functools.partial(load_ours, {"spaces/frame_stack": MANY})
     found["lanes"] = functools.partial(load_ours, {"spaces/num_envs": 10**12})
     found["lists"] = functools.partial(load_ours, {"images": {str(key): [] for key in range(10**6)}})
     wide = {"arguments/policy_kwargs": {"net_arch": [8, 10**7]}}

@@ -116,6 +116,8 @@ def test_a_network_much_larger_than_the_file_is_refused_before_allocation(good: 
         (("arguments", "batch_size"), "many", "batch_size must be .* got 'many'"),
         (("arguments", "nonsense"), 1, "must be among .* got 'nonsense'"),
         (("spaces", "num_envs"), float("1e300"), "does not describe a model|lanes"),
+        (("spaces", "frame_stack"), 3, "frame_stack of the file must divide the first axis of Box.* got 3"),
+        (("spaces", "frame_stack"), 0, "frame_stack of the file must divide the first axis of Box.* got 0"),
         (("state", "counters"), [], "the state of 'counters' in the file does not fit"),
         (("state", "rng", "explore"), {}, "the state of 'rng' in the file does not fit"),
         (("full", "parts"), {}, "the state of 'statistics' in the file does not fit"),
