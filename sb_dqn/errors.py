@@ -24,7 +24,16 @@ class MissingPart(ConfigurationError, AttributeError):
 
 
 class EnvironmentFault(RuntimeError):
-    """Failure of an environment: it raised, returned NaN, or broke its own contract. The message has lane and step."""
+    """Failure of an environment: it raised, returned NaN, or broke its own contract. The message has lane and step.
+
+    Args:
+        message: describes the failure.
+        crashed: True if it raised or its process ended, where another environment may do better.
+    """
+
+    def __init__(self, message: str, *, crashed: bool = False) -> None:
+        super().__init__(message)
+        self.crashed = crashed
 
 
 class LearnerLost(RuntimeError):

@@ -239,10 +239,14 @@ class WorkerCollector(Collector):
             self._unread[worker].append(message)
             self._ends[worker] = 0
         elif isinstance(message, Failure):
-            self._replace(worker, message.cause)
+            self._replace(worker, message)
 
-    def _replace(self, worker: int, cause: str) -> None:
+    def _replace(self, worker: int, failure: Failure) -> None:
         """Starts another process for a worker, with other seeds, and orders again what it has not finished."""
+        cause = failure.cause
+        if failure.error is not None:
+            self.workers.close()
+            raise failure.error
         lanes = self.lanes[worker]
         numbers = f"lanes {lanes.start} to {lanes.stop - 1}" if lanes.stop > lanes.start + 1 else f"lane {lanes.start}"
         name = f"the actor of {numbers}"
@@ -308,7 +312,7 @@ class WorkerCollector(Collector):
             answer = self.workers.receive([worker])[0][1]
             if not isinstance(answer, State):
                 if isinstance(answer, Failure):
-                    self._replace(worker, answer.cause)
+                    self._replace(worker, answer)
                 return [], "an actor ended while the checkpoint was written"
             if answer.state is None:
                 return [], answer.why

@@ -16,7 +16,6 @@ from sb_dqn.actors.ray_actors import RayWorkers
 from sb_dqn.actors.settings import OverlappedActors, ProcessActors, RayActors
 from sb_dqn.actors.worker import CPU, Weights, WorkerConfig, on_cpu, open_lanes
 from sb_dqn.envs.streams.base import Stream
-from sb_dqn.envs.vector.sync_env import Lanes
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.exploration.config import ExplorationConfig
 from sb_dqn.normalize import NormalizationConfig, Normalizer
@@ -55,8 +54,7 @@ def open_groups(env: Any, actors: OverlappedActors, action_mask: str | None) -> 
     try:
         for part in _parts(actors):
             streams.append(open_lanes(_for_lanes(env, part), actors.lanes, action_mask))
-            if isinstance(streams[-1].env, Lanes):
-                streams[-1].env.first_lane = part.start
+            streams[-1].number_lanes(part.start)
     except Exception:
         for stream in streams:
             stream.close()

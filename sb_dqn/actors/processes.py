@@ -25,6 +25,7 @@ from sb_dqn.actors.chunks import ChunkLayout, Chunks, Report
 from sb_dqn.actors.worker import Order, Worker
 from sb_dqn.envs.vector.worker_processes import GRACE, cause_of_death
 from sb_dqn.envs.vector.worker_reports import describe_error
+from sb_dqn.errors import ConfigurationError, EnvironmentFault
 
 STARTING = -1
 """Progress of a worker that is making its environments; later it is the number of its steps."""
@@ -41,6 +42,14 @@ class Failure(NamedTuple):
 
     cause: str
     """What happened, as a clause about the worker."""
+    error: EnvironmentFault | ConfigurationError | None = None
+    """Error that ends the run, since it would be that of the next worker too; None: the worker is replaced."""
+
+    @classmethod
+    def of(cls, error: BaseException) -> Failure:
+        """Returns the end of a worker by an exception: one that an environment raised, or one about what it returned."""
+        own = isinstance(error, ConfigurationError) or (isinstance(error, EnvironmentFault) and not error.crashed)
+        return cls(f"raised {describe_error(error)}", error if own else None)  # type: ignore[arg-type]  # narrowed
 
 
 class State(NamedTuple):
@@ -253,7 +262,7 @@ def run_worker(
         return
     except BaseException as error:
         with contextlib.suppress(OSError):
-            pipe.send(Failure(f"raised {describe_error(error)}"))
+            pipe.send(Failure.of(error))
 
 
 def end_with_parent() -> None:

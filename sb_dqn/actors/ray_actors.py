@@ -24,7 +24,6 @@ from sb_dqn.actors.packing import OwnChunks, pack_chunk, unpack_chunk
 from sb_dqn.actors.processes import POLL, STARTUP, Failure, GetState, Message, SetState, State
 from sb_dqn.actors.settings import RayActors
 from sb_dqn.actors.worker import Order, Worker
-from sb_dqn.envs.vector.worker_reports import describe_error
 from sb_dqn.errors import ConfigurationError
 
 PACKAGES = ("sb_dqn", "torch", "numpy", "gymnasium")
@@ -121,7 +120,7 @@ class RayWorker:
         self._lanes = lanes
         self._expected = expected
         self._compress = import_ray().get_runtime_context().get_node_id() != home
-        self._error = ""
+        self._failure: Failure | None = None
         self.renew()
 
     def renew(self) -> None:
@@ -130,14 +129,14 @@ class RayWorker:
         own = versions()
         different = [f"{name} {own[name]} instead of {of}" for name, of in self._expected.items() if own[name] != of]
         self.wrong_versions = f"has {', '.join(different)} on node {platform.node()}" if different else ""
-        self._error = self.wrong_versions
+        self._failure = Failure(self.wrong_versions) if different else None
         if different:
             return
         try:
             self._chunks = OwnChunks(self._layout, self._lanes)
             self._worker = Worker(cloudpickle.loads(self._config), self._chunks)
         except Exception as error:
-            self._error = f"raised {describe_error(error)}"
+            self._failure = Failure.of(error)
 
     def check(self) -> str:
         """Returns which versions are wrong; empty if none."""
@@ -145,34 +144,34 @@ class RayWorker:
 
     def collect(self, order: Order, weights: npt.NDArray[np.float32]) -> Failure | tuple[Report, dict[str, Any]]:
         """Collects one chunk; returns it with its arrays."""
-        if not self._error and not self._has_begun and order.seeds is None:
-            self._error = "was started again by Ray, because its process or node had ended"
-        if self._error:
-            return Failure(self._error)
+        if self._failure is None and not self._has_begun and order.seeds is None:
+            self._failure = Failure("was started again by Ray, because its process or node had ended")
+        if self._failure is not None:
+            return self._failure
         self._has_begun = True
         try:
             *_, report = self._worker.collect(order, np.array(weights))  # Ray's array is read-only
             assert report is not None
             return report, pack_chunk(self._chunks.take(order.place), self._compress)
         except Exception as error:
-            self._error = f"raised {describe_error(error)}"
-            return Failure(self._error)
+            self._failure = Failure.of(error)
+            return self._failure
 
     def state(self, trust: bool) -> Failure | State:
         """Returns the state of the worker, see `Worker.state`."""
-        return Failure(self._error) if self._error else State(*self._worker.state(trust))
+        return self._failure or State(*self._worker.state(trust))
 
     def load_state(self, state: dict[str, Any], trust: bool) -> Failure | State:
         """Restores a state."""
-        if self._error:
-            return Failure(self._error)
+        if self._failure is not None:
+            return self._failure
         self._has_begun = True
         try:
             self._worker.load_state(state, trust)
             return State(None, "")
         except Exception as error:
-            self._error = f"raised {describe_error(error)}"
-            return Failure(self._error)
+            self._failure = Failure.of(error)
+            return self._failure
 
 
 class WeightVersions:

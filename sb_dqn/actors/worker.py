@@ -20,7 +20,6 @@ from sb_dqn.buffers import FrameStack
 from sb_dqn.envs.streams.open import Stream, open_stream
 from sb_dqn.envs.streams.sb3 import is_sb3
 from sb_dqn.envs.vector.env_state import NoEnvState
-from sb_dqn.envs.vector.sync_env import Lanes
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.exploration.config import ExplorationConfig
 from sb_dqn.nn.layers.norms import spectral_weights
@@ -177,8 +176,7 @@ class Worker:
         self.config = config
         self.chunks = chunks
         self.stream = open_lanes(config.env, config.lanes, config.action_mask)
-        if isinstance(self.stream.env, Lanes):
-            self.stream.env.first_lane = config.first_lane
+        self.stream.number_lanes(config.first_lane)
         policy: Any = config.policy
         self.normalizer = config.normalization.build(config.blueprint, CPU)
         online, _ = policy.networks

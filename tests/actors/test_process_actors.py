@@ -18,7 +18,7 @@ import pytest
 import torch
 
 from sb_dqn import DQN, PPO, R2D2, SAC, NoisyDQN
-from sb_dqn.actors import ProcessActors
+from sb_dqn.actors import OverlappedActors, ProcessActors
 from sb_dqn.actors.worker import Weights
 from sb_dqn.callbacks import BaseCallback
 from sb_dqn.envs import make_atari_env
@@ -226,6 +226,52 @@ def test_an_actor_that_ends_again_and_again_ends_the_run_by_name() -> None:
     model.close()
 
 
+class Returns(Ledger):
+    """Returns one wrong thing at step 25 of its life."""
+
+    def __init__(self, wrong: str = "") -> None:
+        super().__init__()
+        self.wrong = wrong
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        observation, info = super().reset(seed=seed, options=options)
+        return observation, {**info, "action_mask": np.ones(3, np.int8)}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        observation, reward, terminated, truncated, info = super().step(action)
+        legal = np.ones(3, np.int8)
+        if self.steps == 25:
+            reward = np.nan if self.wrong == "reward" else reward
+            observation = {"observation": observation * np.inf, "shape": observation[:1]}.get(self.wrong, observation)
+            legal *= 2 if self.wrong == "mask" else 1
+        return observation, reward, terminated, truncated, {**info, "action_mask": legal}
+
+
+WRONG = {
+    "reward": "the reward in lane 3 at step 2.* must be finite, got NaN or infinity",
+    "observation": "observation 'obs' in lane 3 at step 2.* must be finite, got NaN or infinity",
+    "shape": "observation 'obs' in lane 3 at step 2.* must have shape",
+    "mask": "the action mask of lane 3 at step 2.* must hold only 0 and 1",
+}
+
+
+@pytest.mark.parametrize("wrong", a_few(WRONG, "reward", "mask"))
+@pytest.mark.parametrize(
+    "actors", [ProcessActors(2, lanes=2), OverlappedActors(2, lanes=2)], ids=["processes", "groups"]
+)
+def test_a_wrong_value_of_an_environment_ends_the_run_with_its_lane(actors: Any, wrong: str) -> None:
+    """No actor is replaced, which makes a warning, an error here: the next one would return the same."""
+    envs = [Returns, Returns, Returns, partial(Returns, wrong)]
+    model: Any = DQN("MlpPolicy", envs, actors=actors, action_mask="info", **SMALL)
+    with pytest.raises(EnvironmentFault, match=WRONG[wrong]):
+        model.learn(400)
+    assert model.num_timesteps > 40
+    assert all(torch.isfinite(column).all() for column in (model.replay.ring.reward, *model.replay.ring.obs.values()))
+    model.set_env([Returns] * 4)
+    model.learn(50)
+    model.close()
+
+
 SCRIPT = """
 import multiprocessing, signal, sys
 from sb_dqn import DQN
@@ -274,7 +320,7 @@ def test_no_process_outlives_the_learner(end: str, tmp_path: Path) -> None:
             process.wait(30)
         finally:
             process.kill()
-    until = time.monotonic() + 5
+    until = time.monotonic() + 15
     while any(Path(f"/proc/{pid}").exists() for pid in pids) and time.monotonic() < until:
         time.sleep(0.05)
     assert not any(Path(f"/proc/{pid}").exists() for pid in pids)

@@ -70,6 +70,8 @@ class MaskReader:
 
     def __init__(self, source: str, actions: ActionShape, num_envs: int) -> None:
         self.source = source
+        self.first_lane = 0
+        """Number of the first lane in messages."""
         self._actions = actions
         self._legal = actions.legal
         self._batch_shape = (num_envs, *self._legal.shape)
@@ -139,7 +141,8 @@ class MaskReader:
             return np.asarray(mask)
         except (ValueError, TypeError, IndexError) as error:  # lists of unequal length, or empty ones
             raise EnvironmentFault(
-                f"the action mask of lane {lane} {_when(tick)} must be {self.allowed}, got {mask!r}. Fix the environment."
+                f"the action mask of lane {self.first_lane + lane} {_when(tick)} must be {self.allowed}, got {mask!r}. Fix "
+                f"the environment."
             ) from error
 
     def _from_array(
@@ -158,7 +161,9 @@ class MaskReader:
 
     def _write(self, rows: BoolArray, masks: npt.NDArray[Any], tick: int, lane: int = 0) -> None:
         """Copies masks `[n, ...]` of any allowed shape into `rows` `[n, (D,) A]`; `lane` is the first of them."""
-        name = f"the action mask of lane {lane}" if len(rows) == 1 else "the action masks of all lanes"
+        name = (
+            f"the action mask of lane {self.first_lane + lane}" if len(rows) == 1 else "the action masks of all lanes"
+        )
         if masks.shape[1:] not in self.shapes:
             raise EnvironmentFault(
                 f"{name} {_when(tick)} must be {self.allowed}, got shape {masks.shape[1:]}. Fix the environment."
@@ -173,7 +178,7 @@ class MaskReader:
             if any_true(invalid):
                 place = tuple(np.argwhere(invalid)[0].tolist())
                 raise EnvironmentFault(
-                    f"the action mask of lane {lane + place[0]} {_when(tick)} must hold only 0 and 1 (legal), got "
+                    f"the action mask of lane {self.first_lane + lane + place[0]} {_when(tick)} must hold only 0 and 1 (legal), got "
                     f"{masks[place]}. Fix the environment."
                 )
         if masks.shape[1:] != self._legal.shape:
@@ -198,15 +203,15 @@ class MaskReader:
             lane, *branch = wrong[0].tolist()
             of_branch = f" of branch {branch[0]}" if branch else ""
             raise EnvironmentFault(
-                f"the action mask of lane {lane} {_when(tick)} must allow an action{of_branch} in a state that is not terminal, "
-                f"got none. Allow one, or terminate the episode there."
+                f"the action mask of lane {self.first_lane + lane} {_when(tick)} must allow an action{of_branch} in a state that "
+                f"is not terminal, got none. Allow one, or terminate the episode there."
             )
         return np.where(empty[..., None], self._legal, rows)
 
     def _missing(self, lane: int, tick: int) -> EnvironmentFault:
         return EnvironmentFault(
-            f"info of lane {lane} {_when(tick)} must contain '{KEY}' with action_mask='info', got none. Return it from every "
-            f"reset and step except one that terminates the episode, or leave action_mask out."
+            f"info of lane {self.first_lane + lane} {_when(tick)} must contain '{KEY}' with action_mask='info', got none. Return it "
+            f"from every reset and step except one that terminates the episode, or leave action_mask out."
         )
 
 

@@ -80,8 +80,9 @@ class AleNextStepStream(NextStepStream):
         if any_true(terminated) and any_true(wrong := terminated & (lives > 0) & (lives < self._previous_lives)):
             lane = int(np.flatnonzero(wrong)[0])
             raise ConfigurationError(
-                f"a game must end with its last life, got an end in lane {lane} at step {self._tick} with {lives[lane]} lives "
-                f"remaining: this AtariVectorEnv has episodic_life=True or life_loss_info=True, which hide where a game ends. {FIX}"
+                f"a game must end with its last life, got an end in lane {self.first_lane + lane} at step {self._tick} with "
+                f"{lives[lane]} lives remaining: this AtariVectorEnv has episodic_life=True or life_loss_info=True, which hide "
+                f"where a game ends. {FIX}"
             )
         self._previous_lives = lives
         return super()._rows(action, raw, score, terminated, truncated, info)

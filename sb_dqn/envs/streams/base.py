@@ -76,6 +76,8 @@ class Stream(ABC):
             num_envs,
             options.frame_stack,
         )
+        self.first_lane = 0
+        """Number of the first lane in messages."""
         self.first_seed: int | None = None
         """Seed of the next `begin` without a seed; None afterwards."""
         leaves = flatten_space(observation_space)
@@ -115,6 +117,12 @@ class Stream(ABC):
     def has_masks(self) -> bool:
         """True if every slot has a mask of legal actions."""
         return self._mask_reader is not None
+
+    def number_lanes(self, first: int) -> None:
+        """Numbers the lanes in messages from `first`, as within a model of which this stream has some lanes."""
+        self.first_lane = first
+        if self._mask_reader is not None:
+            self._mask_reader.first_lane = first
 
     def begin(self, seed: int | None = None) -> Rows:
         """Resets every lane. `rows.action` is None: open rows are cut without a departure.
@@ -231,7 +239,8 @@ class Stream(ABC):
     def _raise_not_finite(self, lanes: BoolArray, name: str) -> None:
         for lane in np.flatnonzero(lanes):
             raise EnvironmentFault(
-                f"{name} in lane {int(lane)} at step {self._tick} must be finite, got NaN or infinity. Fix the environment."
+                f"{name} in lane {self.first_lane + int(lane)} at step {self._tick} must be finite, got NaN or infinity. Fix the "
+                f"environment."
             )
 
     def _fault(self, error: Exception) -> EnvironmentFault:
@@ -242,15 +251,17 @@ class Stream(ABC):
             if failures.cause is not None:
                 error.__cause__ = failures.cause
             step = f" at step {self._tick}" if self._tick else ""
-            return EnvironmentFault(f"{failures.text}{step}; all workers were ended. {failures.fix}")
+            return EnvironmentFault(f"{failures.text}{step}; all workers were ended. {failures.fix}", crashed=True)
         when = f"at step {self._tick}" if self._tick else "while resetting"
         message = f"{error}" if isinstance(error, EnvironmentFault) else with_fix(f"{type(error).__name__}: {error}")
-        lanes = raising_lanes(self.env)
+        lanes = [self.first_lane + lane for lane in raising_lanes(self.env)]
         if len(lanes) > 1:
-            return EnvironmentFault(f"the environments in lanes {lanes} raised {when}, the last of them {message}")
+            return EnvironmentFault(
+                f"the environments in lanes {lanes} raised {when}, the last of them {message}", crashed=True
+            )
         if lanes:
-            return EnvironmentFault(f"the environment in lane {lanes[0]} raised {when}: {message}")
-        return EnvironmentFault(f"the environment raised {when}: {message}")
+            return EnvironmentFault(f"the environment in lane {lanes[0]} raised {when}: {message}", crashed=True)
+        return EnvironmentFault(f"the environment raised {when}: {message}", crashed=True)
 
     def _clip(self, score: FloatArray) -> FloatArray:
         return np.sign(score) if self.options.clip_reward else score
@@ -325,8 +336,9 @@ class Stream(ABC):
             for key, rows in batch.items():
                 if key not in obs or obs[key].shape != rows.shape[1:]:
                     raise EnvironmentFault(
-                        f"the final observation {key!r} of lane {lane} at step {self._tick} must have shape {rows.shape[1:]}, "
-                        f"got {obs[key].shape if key in obs else 'nothing'}. Return observations of the observation space."
+                        f"the final observation {key!r} of lane {self.first_lane + lane} at step {self._tick} must have shape "
+                        f"{rows.shape[1:]}, got {obs[key].shape if key in obs else 'nothing'}. Return observations of the "
+                        f"observation space."
                     )
                 rows[lane] = obs[key]
         self._check_finite(batch, ended)

@@ -194,8 +194,9 @@ class SameStepStream(VectorStream):
     def _finals(self, info: dict[str, Any], ended: BoolArray) -> list[Any]:
         """Returns the final observations as a list, one entry per lane."""
         if "final_obs" not in info:
+            lane = self.first_lane + int(np.flatnonzero(ended)[0])
             raise EnvironmentFault(
-                f"info at step {self._tick} must contain 'final_obs', since lane {int(np.flatnonzero(ended)[0])} ended, got none. "
+                f"info at step {self._tick} must contain 'final_obs', since lane {lane} ended, got none. "
                 f"Return it (SAME_STEP autoreset requires it), or make the env with autoreset_mode NEXT_STEP."
             )
         finals = info["final_obs"]

@@ -147,8 +147,8 @@ class SB3Stream(Stream):
         for lane in missing:
             if not terminated[lane]:
                 raise EnvironmentFault(
-                    f"infos[{lane}] at step {self._tick} must contain 'terminal_observation', since lane {lane} was truncated "
-                    f"and its value is bootstrapped, got none. Set it in step_wait(), as DummyVecEnv does."
+                    f"infos[{lane}] at step {self._tick} must contain 'terminal_observation', since lane {self.first_lane + lane} was "
+                    f"truncated and its value is bootstrapped, got none. Set it in step_wait(), as DummyVecEnv does."
                 )
             finals[lane] = lane_observation(create_empty_array(self.observation_space, n=1, fn=np.zeros), 0)
         if missing:

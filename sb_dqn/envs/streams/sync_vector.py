@@ -31,6 +31,10 @@ class SyncVectorStream(Stream):
             self._single_array and self._float_keys == ["obs"] and self._buffer["obs"].size <= SMALL_SIZE
         )
 
+    def number_lanes(self, first: int) -> None:
+        super().number_lanes(first)
+        self.env.first_lane = first
+
     def _zeros(self) -> Observation:
         return {key: np.zeros(shape, dtype) for key, (shape, dtype) in self._leaves.items()}
 
@@ -39,7 +43,7 @@ class SyncVectorStream(Stream):
         for lane, raw in enumerate(results.observations):
             for key, array in flatten_observation(raw).items():
                 if key in self._leaves:
-                    self._check_dtype_kind(key, array, self._leaves[key][1], f" in lane {lane}")
+                    self._check_dtype_kind(key, array, self._leaves[key][1], f" in lane {self.first_lane + lane}")
         if self._reads_lives:
             self._lives = self._lives_of(results)
         zero = np.zeros(self.num_envs, np.float32)
@@ -110,14 +114,14 @@ class SyncVectorStream(Stream):
 
     def _wrong_shape(self, lane: int, key: str, actual: Any, expected: Any) -> EnvironmentFault:
         return EnvironmentFault(
-            f"observation {key!r} in lane {lane} at step {self._tick} must have shape {expected}, got "
+            f"observation {key!r} in lane {self.first_lane + lane} at step {self._tick} must have shape {expected}, got "
             f"{'nothing' if actual is None else actual}. Return observations of the observation space."
         )
 
     def _not_numbers(self, lane: int, error: Exception) -> EnvironmentFault:
         return EnvironmentFault(
-            f"the observation in lane {lane} at step {self._tick} must be in {self.observation_space}, got one that cannot be "
-            f"stored ({error}). Return observations of the observation space."
+            f"the observation in lane {self.first_lane + lane} at step {self._tick} must be in {self.observation_space}, got one "
+            f"that cannot be stored ({error}). Return observations of the observation space."
         )
 
     def _lives_of(self, results: LaneSteps) -> IntArray:

@@ -214,8 +214,10 @@ class Lanes(IndexedAttributes, VectorEnv[Any, Any, Any]):
         return self.envs[lane].reset(seed=self.restarts * self.num_envs + lane)[0]
 
     def _fault(self, lane: int, error: Exception, when: str) -> EnvironmentFault:
-        what = f"failed {when}: " if isinstance(error, EnvApiError) else f"raised {when}: {type(error).__name__}: "
-        return EnvironmentFault(f"the environment in lane {self.first_lane + lane} {what}{with_fix(str(error))}")
+        crashed = not isinstance(error, EnvApiError)
+        what = f"raised {when}: {type(error).__name__}: " if crashed else f"failed {when}: "
+        text = f"the environment in lane {self.first_lane + lane} {what}{with_fix(str(error))}"
+        return EnvironmentFault(text, crashed=crashed)
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Resets every lane with gymnasium's interface; an int seeds lane b with seed + b."""
@@ -306,9 +308,14 @@ class Lanes(IndexedAttributes, VectorEnv[Any, Any, Any]):
         return tuple(env.render() for env in self.envs)
 
     def close_extras(self, **kwargs: Any) -> None:
-        """Closes every lane."""
-        for env in self.envs:
-            env.close()
-            game: Any = env.unwrapped
-            if getattr(game, "ale", None) is not None:
-                game.ale = None  # ends the emulator of an Atari game; ale_py has no other way
+        """Closes every lane, also after one that raises."""
+        with contextlib.ExitStack() as closing:
+            for env in reversed(self.envs):
+                closing.callback(_close, env)
+
+
+def _close(env: Env) -> None:
+    env.close()
+    game: Any = env.unwrapped
+    if getattr(game, "ale", None) is not None:
+        game.ale = None  # ends the emulator of an Atari game; ale_py has no other way
