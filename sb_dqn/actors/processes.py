@@ -7,12 +7,12 @@ import gc
 import multiprocessing
 import os
 import signal
+import socket
 import sys
 import threading
 import time
-import weakref
 from collections.abc import Collection, Iterator, Sequence
-from multiprocessing import connection
+from multiprocessing import connection, util
 from typing import Any, NamedTuple
 
 import cloudpickle
@@ -33,6 +33,10 @@ STARTUP = 10
 """Factor of `step_timeout` for a worker that is starting."""
 POLL = 0.2
 """Seconds between two looks at the workers' progress while waiting for them."""
+CLOSE_SECONDS = 5.0
+"""Time for a worker to close its environments."""
+MAIN_MODULE = threading.Lock()
+"""Held while `__main__` is changed."""
 PRELOADED = ["sb_dqn.actors.processes", *RECORDING_MODULES]
 """Modules that the server loads once for all workers, which share its memory."""
 
@@ -96,6 +100,7 @@ class WorkerProcesses:
         self._memory = self._context.RawArray("B", max(layout.nbytes, 1))
         self._weights = self._context.RawArray("f", max(copies * weights, 1))
         self._progress = self._context.RawArray("q", len(self.configs))
+        self._ending = self._context.RawArray("b", len(self.configs))  # 1: the worker must end after its tick
         self._size = weights
         self.chunks = Chunks(layout, self._memory)
         self.weights = weight_copies(self._weights, weights)
@@ -103,21 +108,30 @@ class WorkerProcesses:
         self._processes: dict[int, Any] = {}
         self._pipes: dict[int, Any] = {}
         self._seen = [(0, 0.0)] * len(self.configs)  # progress of each worker, and when it was first seen
-        weakref.finalize(self, end_processes, self._processes, self._pipes)
+        # unlike weakref.finalize, this does nothing in a fork of this process
+        util.Finalize(self, end_processes, (self._processes, self._pipes, self._ending), exitpriority=0)
 
     def start(self, workers: Collection[int]) -> None:
-        """Starts processes for workers, and ends the ones they had."""
-        for worker in workers:
-            end_processes(self._processes, self._pipes, [worker])
+        """Starts processes for workers, and ends the ones they had.
+
+        Raises:
+            ConfigurationError: this process is daemonic.
+        """
+        if multiprocessing.current_process().daemon:
+            raise ConfigurationError(
+                "process actors must be started by a process that may have children, got a daemonic one, such as a worker of "
+                "multiprocessing.Pool. Use concurrent.futures.ProcessPoolExecutor instead of the pool, or actors=None."
+            )
+        end_processes(self._processes, self._pipes, self._ending, workers)
         with without_main_module():
             for worker in workers:
                 ours, theirs = self._context.Pipe()
                 arguments = (
                     theirs, self.configs[worker], self.layout, self._memory, self._weights, self._size,
-                    self._progress, worker,
+                    self._progress, self._ending, worker,
                 )  # fmt: skip
                 process = self._context.Process(target=run_worker, args=arguments, daemon=True, name=f"actor-{worker}")
-                self._progress[worker] = STARTING
+                self._progress[worker], self._ending[worker] = STARTING, 0
                 process.start()
                 theirs.close()
                 self._processes[worker], self._pipes[worker] = process, ours
@@ -170,12 +184,13 @@ class WorkerProcesses:
         if self._progress[worker] != count:
             self._seen[worker] = (self._progress[worker], now)
         elif now - since > self.step_timeout * (STARTUP if count == STARTING else 1):
+            kill_group(self._processes[worker])  # at once: it would not close its environments
             return Failure(f"made no step for {now - since:.0f} seconds (step_timeout={self.step_timeout:g})")
         return None
 
     def close(self) -> None:
         """Ends all processes; `start` may start them again."""
-        end_processes(self._processes, self._pipes)
+        end_processes(self._processes, self._pipes, self._ending)
 
 
 def weight_copies(memory: Any, size: int) -> npt.NDArray[np.float32]:
@@ -199,29 +214,51 @@ def without_main_module() -> Iterator[None]:
     They do not need it: what a worker is made from is pickled by cloudpickle, with the classes of the script in it.
     """
     main = sys.modules["__main__"]
-    kept = {name: getattr(main, name) for name in ("__spec__", "__file__") if name in vars(main)}
-    try:
-        main.__spec__ = None
-        if "__file__" in kept:
-            del main.__file__
-        yield
-    finally:
-        for name, value in kept.items():
-            setattr(main, name, value)
+    with MAIN_MODULE:
+        kept = {name: getattr(main, name) for name in ("__spec__", "__file__") if name in vars(main)}
+        try:
+            main.__spec__ = None
+            if "__file__" in kept:
+                del main.__file__
+            yield
+        finally:
+            for name, value in kept.items():
+                setattr(main, name, value)
 
 
-def end_processes(processes: dict[int, Any], pipes: dict[int, Any], workers: Collection[int] | None = None) -> None:
-    """Ends processes, all or those of `workers`, and forgets them."""
-    ending = [
-        processes.pop(worker) for worker in (list(processes) if workers is None else workers) if worker in processes
-    ]
-    for worker in list(pipes) if workers is None else workers:
-        if worker in pipes:
-            pipes.pop(worker).close()  # a worker that waits for a message ends then
-    for process in ending:
-        process.kill()
-    for process in ending:
+def end_processes(
+    processes: dict[int, Any], pipes: dict[int, Any], ending: Any, workers: Collection[int] | None = None
+) -> None:
+    """Ends processes, all or those of `workers`, and forgets them. They close their environments first, in `CLOSE_SECONDS`."""
+    chosen = [worker for worker in list(processes) if workers is None or worker in workers]
+    closing = [processes.pop(worker) for worker in chosen]
+    for worker in chosen:
+        ending[worker] = 1
+        pipe = pipes.pop(worker)
+        hang_up(pipe)
+        pipe.close()
+    deadline = time.monotonic() + CLOSE_SECONDS
+    for process in closing:
+        process.join(max(deadline - time.monotonic(), 0.0))
+    for process in closing:
+        kill_group(process)
+    for process in closing:
         process.join(GRACE)
+
+
+def hang_up(pipe: Any) -> None:
+    """Ends a connection for both sides, also where a fork of this process holds it open."""
+    if sys.platform != "win32":
+        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(pipe.fileno())) as end:
+            end.shutdown(socket.SHUT_RDWR)
+
+
+def kill_group(process: Any) -> None:
+    """Kills a process, if it still runs, and those that its environments have started."""
+    if sys.platform != "win32":
+        with contextlib.suppress(OSError):  # they have ended, or the process has just been started
+            os.killpg(process.pid, signal.SIGKILL)
+    process.kill()
 
 
 # -- in the process of a worker
@@ -235,18 +272,20 @@ def run_worker(
     weights_memory: Any,
     size: int,
     progress: Any,
+    ending: Any,
     number: int,
 ) -> None:
-    """Makes a worker and does what the messages say, until the pipe is closed."""
+    """Makes a worker and does what the messages say, until the pipe is closed; then closes the environments."""
     gc.freeze()  # a collection would write to the memory of all modules, which the workers share until one of them does
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the learner, which ends its workers
-    end_with_parent()
+    lead_group()
+    end_with_parent(pipe, ending, number)
     torch.set_num_threads(1)
+    worker = None
     try:
         worker = Worker(cloudpickle.loads(config), Chunks(layout, memory))
         weights = weight_copies(weights_memory, size)
         progress[number] = 0
-        while True:
+        while not ending[number]:
             message = pipe.recv()
             if isinstance(message, GetState):
                 pipe.send(State(*worker.state(message.trust)))
@@ -256,16 +295,43 @@ def run_worker(
             else:
                 for report in worker.collect(message, weights[message.weights]):
                     progress[number] += 1
+                    if ending[number]:
+                        break
                     if report is not None:
                         pipe.send(report)
     except (EOFError, BrokenPipeError, ConnectionResetError):  # the learner has closed the pipe
-        return
+        pass
     except BaseException as error:
         with contextlib.suppress(OSError):
             pipe.send(Failure.of(error))
+    finally:
+        if worker is not None:
+            with contextlib.suppress(BaseException):  # the process ends, also where the user's code raises
+                worker.close()
+        end_group()
 
 
-def end_with_parent() -> None:
+def lead_group() -> None:
+    """Makes this process the leader of a group, with what its environments start, and leaves signals to the learner.
+
+    Ctrl-C, and the SIGTERM of a scheduler to all processes, are for the learner, which ends its workers.
+    """
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: None)  # not SIG_IGN, which the programs that environments start would inherit
+    if sys.platform != "win32":
+        os.setpgid(0, 0)
+
+
+def end_group() -> None:
+    """Kills the processes that environments have started and not ended; this one too, if it cannot leave the group."""
+    if sys.platform != "win32":
+        with contextlib.suppress(OSError):
+            os.setpgid(0, os.getpgid(os.getppid()))
+        with contextlib.suppress(OSError):
+            os.killpg(os.getpid(), signal.SIGKILL)
+
+
+def end_with_parent(pipe: Any, ending: Any, number: int) -> None:
     """Starts a thread that ends this process as soon as the process that started it has ended, however it did."""
     parent = multiprocessing.parent_process()
     assert parent is not None
@@ -273,6 +339,10 @@ def end_with_parent() -> None:
 
     def watch() -> None:
         connection.wait([sentinel])
+        ending[number] = 1
+        hang_up(pipe)
+        time.sleep(CLOSE_SECONDS)
+        end_group()
         os._exit(1)
 
     threading.Thread(target=watch, name="sb_dqn-parent", daemon=True).start()

@@ -659,7 +659,15 @@ class BaseAlgorithm(ABC):
         return find_normalizer(self.get_env())
 
     def close(self) -> None:
-        """Ends the processes of `actors`; the next `learn` starts them again. An environment that was passed stays open."""
+        """Ends the processes of `actors`; the next `learn` starts them again. An environment that was passed stays open.
+
+        Raises:
+            ConfigurationError: `learn` is running.
+        """
+        if self.learning:
+            raise ConfigurationError(
+                "close must not be called while the model is learning. End learn by a callback that returns False first."
+            )
         if self.collector is not None:
             self.collector.close()
 
