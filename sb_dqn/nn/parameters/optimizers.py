@@ -166,6 +166,10 @@ def checked_optimizer(optimizer_class: Any) -> str:
     return optimizer_class.__name__
 
 
+FUSED_ON_CUDA = (torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD)
+"""Optimizers with a fused kernel for CUDA in every version of torch that is allowed: that of Adagrad came with 2.13."""
+
+
 def make_optimizer(
     optimizer_class: type[torch.optim.Optimizer], masters: list[nn.Parameter], kwargs: dict[str, Any]
 ) -> torch.optim.Optimizer:
@@ -180,7 +184,8 @@ def make_optimizer(
             f"optimizer_kwargs must not have 'lr', which is set before each step, got {kwargs}. Give "
             f"learning_rate={kwargs['lr']!r} to the algorithm."
         )
-    fused = "fused" in allowed and not kwargs.keys() & {"fused", "foreach", "differentiable"}
+    has_kernel = issubclass(optimizer_class, FUSED_ON_CUDA) or not any(master.is_cuda for master in masters)
+    fused = has_kernel and "fused" in allowed and not kwargs.keys() & {"fused", "foreach", "differentiable"}
     try:
         return optimizer_class(masters, **{"lr": 0.0, **kwargs, **({"fused": True} if fused else {})})
     except (TypeError, ValueError, RuntimeError) as error:
