@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -124,19 +125,86 @@ def test_recurrent_updates_can_be_recorded(case: str, monkeypatch: pytest.Monkey
     torch.testing.assert_close(recorded.learner.flat, eager.learner.flat, rtol=1e-4, atol=1e-5)
 
 
+@contextmanager
+def waits_are_errors() -> Iterator[None]:
+    """Raises where torch waits for the device in the block."""
+    with warnings.catch_warnings():
+        # torch warns after it has set the mode, so as an error this would keep it for all later tests
+        warnings.filterwarnings("ignore", "Synchronization debug mode", UserWarning)
+        try:
+            torch.cuda.set_sync_debug_mode("error")
+            yield
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+
+
+def replace_sync_debug_mode(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Replaces torch's function, which needs a device, by one that warns as it does; returns the modes that are set."""
+    modes: list[str] = []
+
+    def set_mode(mode: str) -> None:
+        modes.append(mode)
+        warnings.warn("Synchronization debug mode is a prototype feature and does not yet detect all", stacklevel=2)
+
+    monkeypatch.setattr(torch.cuda, "set_sync_debug_mode", set_mode)
+    return modes
+
+
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("case", a_few(["DQN", "PERDQN", "recurrent DQN", "SAC", "PPO"], "DQN", "PERDQN", "PPO"))
 def test_torch_sees_no_wait_in_an_update(case: str, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model = train(case, device, "eager")
     if device == "cpu":  # which has nothing to wait for; the rest of the test runs
-        monkeypatch.setattr(torch.cuda, "set_sync_debug_mode", lambda mode: None)
+        modes = replace_sync_debug_mode(monkeypatch)
     updates = model.learner.steps
-    torch.cuda.set_sync_debug_mode("error")
-    try:
+    with waits_are_errors():
         model.gradient_step()
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
     assert model.learner.steps == updates + 1
+    if device == "cpu":
+        assert modes == ["error", "default"]
+
+
+def gradient_of(model: Any, batch: Any) -> torch.Tensor:
+    """Returns the gradient of a batch, with products of full precision."""
+    precision = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("highest")
+    try:
+        with torch.backends.cudnn.flags(allow_tf32=False):
+            gradient, _, _ = model.learner.gradient(batch.to(model.device))
+    finally:
+        torch.set_float32_matmul_precision(precision)
+    return gradient.cpu()
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("case", a_few(CASES, "DQN", "recurrent DQN", "SAC"))
+def test_a_gradient_on_the_device_is_that_of_the_cpu(
+    case: str, device: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    """Same parameters, noise and batch, within 1e-3 of the gradient's norm; on the CPU, of a loaded copy."""
+    model = train(case, "cpu", "eager")
+    batches: list[Any] = []
+
+    def noting(method: Any) -> Any:
+        def call(batch: Any) -> Any:
+            batches.append(batch)
+            return method(batch)
+
+        return call
+
+    for name in ("update", "gradient"):  # the first of replayed batches, the second of rollouts
+        monkeypatch.setattr(model.learner, name, noting(getattr(model.learner, name)))
+    model.save(tmp_path / "model.zip")
+    model.gradient_step()
+    monkeypatch.undo()
+    one, other = (type(model).load(tmp_path / "model.zip", device=where) for where in ("cpu", device))
+    for mine, used in zip((*one.learner.noises, *other.learner.noises), 2 * model.learner.noises, strict=True):
+        if used is not None:
+            for numbers, name in ((used.normal, "normal"), (used.uniform, "uniform")):
+                getattr(mine, name).copy_(numbers)
+    expected, gradient = gradient_of(one, batches[0]), gradient_of(other, batches[0])
+    assert float(expected.norm()) > 0.0
+    assert float((gradient - expected).norm()) <= 1e-3 * float(expected.norm())
 
 
 @pytest.mark.gpu
