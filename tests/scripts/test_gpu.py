@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+from gymnasium.envs.classic_control import CartPoleEnv
 
 import sb_dqn
+from sb_dqn.accelerate import cuda_graph
+from sb_dqn.accelerate.backends import MAKERS
 from sb_dqn.core.arguments import constructor_arguments
-from scripts.benchmarks import gpu
+from scripts.benchmarks import gpu, gpu_models, gpu_stages
+from scripts.benchmarks.gpu_models import Run
+from scripts.benchmarks.gpu_stages import STAGES, Setup
 from tests.full import FULL
+from tests.graphs import CpuGraph
 
 
 def lines_of(out: Path) -> dict[str, dict[str, object]]:
@@ -22,7 +32,7 @@ def test_stages_without_a_device_are_reported_as_not_run(tmp_path: Path) -> None
     out = tmp_path / "gpu.jsonl"
     assert gpu.main(["--device", "cpu", "--out", str(out)]) == 0
     lines = lines_of(out)
-    assert list(lines) == list(gpu.STAGES)
+    assert list(lines) == list(STAGES)
     assert lines["facts"]["status"] == "passed"
     assert {line["status"] for name, line in lines.items() if name != "facts"} == {"not run"}
 
@@ -31,13 +41,48 @@ def test_stages_without_a_device_are_reported_as_not_run(tmp_path: Path) -> None
 def test_a_stage_that_fails_is_reported_and_the_next_one_still_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # without CUDA the stage for memory fails in its process, after a stage that passes
-    monkeypatch.setitem(gpu.STAGES, "memory", (gpu.memory, False, 1e-3))
+    monkeypatch.setitem(STAGES, "memory", STAGES["memory"]._replace(limit=1e-3, needs_cuda=False))
     out = tmp_path / "gpu.jsonl"
     assert gpu.main(["--device", "cpu", "--out", str(out), "--stages", "memory", "facts"]) == 1
     first, second = map(json.loads, out.read_text().splitlines())
     assert (first["status"], second["status"]) == ("failed", "passed")
     assert "not finished" in first["why"]
+
+
+def test_a_stage_that_raises_has_a_reason() -> None:
+    """The stage of another device's rows fails in its process, before it imports torch."""
+    line = gpu.run_stage("training", Setup("cpu", rehearse=True, names=("BTR",)), timeout=60.0)
+    assert line["status"] == "failed"
+    assert "names must be among" in str(line["why"])
+
+
+def script_of(monkeypatch: pytest.MonkeyPatch, lines: str) -> None:
+    """Replaces the process of a stage by one that runs `lines`."""
+    run = subprocess.run
+    monkeypatch.setattr(subprocess, "run", lambda command, **rest: run([sys.executable, "-c", lines], **rest))
+
+
+FIGURE = "import time; print('figures: {\"one\": 1.0}', flush=True)"
+
+
+@pytest.mark.parametrize("end", ["time.sleep(60)", "raise OSError"])
+def test_figures_of_a_stage_that_does_not_reach_its_end_are_kept(end: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    script_of(monkeypatch, f"{FIGURE}; {end}")
+    line = gpu.run_stage("updates", Setup("cuda"), timeout=5.0)
+    assert line["status"] == "failed"
+    assert line["figures"] == {"one": 1.0}
+
+
+def test_output_after_the_figures_is_none_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    script_of(monkeypatch, f"{FIGURE}; print('{{}}')")
+    assert gpu.run_stage("updates", Setup("cuda"), timeout=30.0) | {"seconds": 0} == {
+        "stage": "updates", "status": "passed", "seconds": 0, "figures": {"one": 1.0}
+    }  # fmt: skip
+
+
+def test_results_go_to_the_folder_that_out_names(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("OUT", str(tmp_path))
+    assert gpu._parse([]).out == tmp_path / "gpu.jsonl"
 
 
 @FULL
@@ -48,29 +93,76 @@ def test_a_rehearsal_is_never_passed(tmp_path: Path) -> None:
 
 
 @FULL
-def test_updates_and_training_run_in_small() -> None:
+def test_stages_run_in_small() -> None:
     """One row of each kind; `scripts/gpu --rehearse` runs all of them."""
-    figures = gpu.updates("cpu", rehearse=True, names=("DQN 64-64", "SAC 256-256"))
-    assert all(isinstance(value, float) for modes in figures.values() for value in modes.values()), figures
-    assert set(figures["DQN 64-64"]) == {"eager", "traced"}
-    trained = gpu.training("cpu", rehearse=True, names=("DQN CartPole on the CPU", "PPO Nature, 8 lanes"))
-    assert all(isinstance(value, float) for value in trained.values()), trained
+    figures = [
+        gpu_stages.updates(Setup("cpu", True, ("DQN 64-64", "SAC 256-256", "PPO Nature"))),
+        gpu_stages.training(Setup("cpu", True, ("DQN CartPole on the CPU", "PQN Nature, 128 lanes"))),
+        gpu_stages.rates(Setup("cpu", True, ("DQN Nature, 8 lanes, overlapped",))),
+        gpu_stages.truth(Setup("cpu", True)),
+    ]
+    assert all(each and not each.failures for each in figures), figures
+    assert list(figures[0])[:2] == ["DQN 64-64, eager", "DQN 64-64, traced"]
 
 
-def test_a_figure_that_could_not_be_measured_fails_its_stage() -> None:
-    assert gpu._failures({"DQN": {"eager": 1.0, "captured": "RuntimeError: no"}, "PPO": {}}) == ["RuntimeError: no"]
-    assert gpu._failures({"DQN": {"eager": 1.0}}) == []
+def failing(function: Any, example: Any) -> Any:
+    raise RuntimeError("no compiler")
 
 
-ROWS = [(name, algorithm, settings) for name, (algorithm, _, _, settings) in gpu.UPDATES.items()]
-ROWS += [
-    (name, algorithm, settings)
-    for name, (library, algorithm, _, _, _, settings, _) in gpu.TRAINING.items()
-    if library == "sb_dqn"
-]
+@pytest.mark.parametrize("name", ["DQN 64-64", "PPO 64-64"])
+def test_there_is_no_figure_of_a_mode_that_falls_back(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = {**gpu_models.UPDATES, "PPO 64-64": SMALL_PPO}[name]
+    monkeypatch.setitem(MAKERS, "traced", (failing, "tracing"))
+    figures = gpu_stages.Figures()
+    figures.measure(name, lambda: gpu_stages.update_time(run, "traced", Setup("cpu", rehearse=True)))
+    assert "tracing failed, running without it: no compiler" in figures[name]
+    assert figures.failures == [figures[name]]
 
 
-@pytest.mark.parametrize(("name", "algorithm", "settings"), ROWS, ids=[name for name, _, _ in ROWS])
-def test_settings_are_keywords_of_their_algorithm(name: str, algorithm: str, settings: dict[str, object]) -> None:
-    assert settings.keys() <= constructor_arguments(getattr(sb_dqn, algorithm)).keys()
-    assert set(gpu.COMPILED) <= set(gpu.UPDATES)
+def test_there_is_no_figure_of_a_graph_where_the_update_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuda_graph, "CudaGraph", lambda device: CpuGraph())
+    model = gpu_models.make_model(gpu_models.UPDATES["DQN 64-64"], "cpu", rehearse=True)
+    model.mode = "eager"
+    gpu_models.warm_up(model)
+    with pytest.raises(RuntimeError, match="the update must be a CUDA graph, got method"):
+        gpu_models.recorded_update(model, "cuda")
+    model.mode = "captured"
+    model.gradient_step()
+    assert gpu_models.recorded_update(model, "cuda") is model._update
+
+
+SMALL_PPO = Run("PPO", "MlpPolicy", "CartPole-v1", 2, {})
+
+
+def test_the_time_of_an_update_of_ppo_holds_no_environment_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So it does not depend on how fast the environment is."""
+    steps: list[Any] = []
+    updates: list[Any] = []
+    step = CartPoleEnv.step
+
+    def counted(env: CartPoleEnv, action: Any) -> Any:
+        steps.append(action)
+        return step(env, action)
+
+    def measured(call: Callable[[], Any], seconds: float) -> float:
+        before = len(steps)
+        assert before
+        updates.extend(call() for _ in range(40))  # more than one epoch's
+        assert len(steps) == before
+        return 1.0
+
+    monkeypatch.setattr(CartPoleEnv, "step", counted)
+    monkeypatch.setattr(gpu_stages, "_microseconds", measured)
+    assert gpu_stages.update_time(SMALL_PPO, "traced", Setup("cpu", rehearse=True)) == 1.0
+    assert all(update.loss.isfinite() for update in updates)
+
+
+TABLES = (gpu_models.UPDATES, gpu_models.GRAPHS, gpu_models.TRAINING, gpu_models.RATES)
+ROWS = {name: run for table in TABLES for name, run in table.items() if run.library == "sb_dqn"}
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_settings_are_keywords_of_their_algorithm(name: str) -> None:
+    run = ROWS[name]
+    assert run.settings.keys() <= constructor_arguments(getattr(sb_dqn, run.algorithm)).keys()
+    assert set(gpu_models.COMPILED) <= set(gpu_models.UPDATES)
