@@ -97,7 +97,7 @@ def test_second_signal_stops_at_once(tmp_path: Path) -> None:
             time.sleep(1)
 
 
-def test_failed_checkpoints_warn_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_failed_checkpoints_warn_once(tmp_path: Path) -> None:
     class Full:
         num_timesteps, rank = 7, 0
         learner = SimpleNamespace(finite=True)
@@ -107,9 +107,10 @@ def test_failed_checkpoints_warn_once(tmp_path: Path, capsys: pytest.CaptureFixt
 
     timer = CheckpointTimer(tmp_path, 1.0)
     timer.model = Full()  # type: ignore[assignment]  # a minimal model for save
+    with pytest.warns(UserWarning, match="the checkpoint was not written, training continues: No space left") as said:
+        timer.save()
     timer.save()
-    timer.save()
-    assert capsys.readouterr().err.count("No space left") == 1
+    assert len(said) == 1
 
 
 def test_training_time_is_counted_up_to_the_last_checkpoint(tmp_path: Path) -> None:
@@ -130,7 +131,7 @@ def test_training_time_is_counted_up_to_the_last_checkpoint(tmp_path: Path) -> N
 
     first, second = save_and_read(), save_and_read()
     assert first.steps == second.steps == 7
-    assert 0.02 <= first.seconds < 0.04 <= second.seconds < 10
+    assert 0.02 <= first.seconds <= second.seconds - 0.019 < 10
 
 
 def test_log_rows_after_the_checkpoint_are_dropped(tmp_path: Path) -> None:
