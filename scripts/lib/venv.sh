@@ -2,7 +2,8 @@
 #
 #   ensure EXTRA[,EXTRA...]    installs sb_dqn with these extras for $python
 #
-# SB_DQN_VENV sets the folder (default: .venv).
+# SB_DQN_VENV sets the folder (default: .venv). With `newest` set, each call installs the newest versions that setup.cfg allows,
+# but the torch of constraints.txt, which is large.
 
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 venv="${SB_DQN_VENV:-.venv}"
@@ -27,7 +28,7 @@ find_python() {
 }
 
 ensure() {
-  local extras="$1" stamp="$venv/.sb_dqn_installed" pins have="" extra missing=""
+  local extras="$1" stamp="$venv/.sb_dqn_installed" pins have="" extra missing="" versions=(-c constraints.txt)
   pins="$(cat setup.cfg pyproject.toml constraints.txt | cksum | tr ' ' '-')"
   if [ ! -x "$python" ]; then
     local base
@@ -36,6 +37,10 @@ ensure() {
     "$base" -m venv "$venv" ||
       fail "python -m venv failed. On Debian and Ubuntu it requires: sudo apt-get install python3-venv"
     rm -f "$stamp"
+  fi
+  if [ -n "${newest:-}" ]; then
+    rm -f "$stamp"
+    versions=(--upgrade --upgrade-strategy eager "$(grep '^torch==' constraints.txt)")
   fi
   if [ -f "$stamp" ] && [ "$(sed -n 1p "$stamp")" = "$pins" ]; then have="$(sed -n 2p "$stamp")"; fi
   for extra in ${extras//,/ }; do
@@ -47,7 +52,7 @@ ensure() {
   [ -z "$missing" ] && return
   extras="${have:+$have,}${missing#,}"
   say "installing sb_dqn[$extras] into $venv (torch is large: the first time takes a few minutes)"
-  "$python" -m pip install --quiet --disable-pip-version-check -e ".[$extras]" -c constraints.txt ||
+  "$python" -m pip install --quiet --disable-pip-version-check -e ".[$extras]" "${versions[@]}" ||
     fail "The installation failed. See the messages above."
   printf '%s\n%s\n' "$pins" "$extras" >"$stamp"
 }
