@@ -20,10 +20,15 @@ import torch.distributed as dist
 from torch import Tensor
 
 from sb_dqn.errors import ConfigurationError, LearnerLost
+from sb_dqn.learning.learner_watch import LearnerWatch
 
 T = TypeVar("T")
 TORCHRUN = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 """Environment variables that `torchrun` sets in each process."""
+LOOPBACK = ("127.0.0.1", "localhost")
+"""Values of MASTER_ADDR with which all learners are on this machine."""
+INTERFACES = {"linux": "lo", "darwin": "lo0"}
+"""Names of the loopback interface."""
 TIMEOUT = timedelta(hours=2)
 """Time that a learner waits for another one, which may be playing the episodes of an evaluation."""
 SEARCH_SECONDS = 2.0
@@ -56,6 +61,7 @@ class LearnerGroup:
         self._device = torch.device("cpu")
         self._owns_group = False
         self._members: list[Mapping[str, Any]] = []
+        self._watch: LearnerWatch | None = None
 
     @classmethod
     def of_process(cls) -> LearnerGroup:
@@ -111,6 +117,8 @@ class LearnerGroup:
                 "pid": os.getpid(),
             }
             self._members = self.gather(own)
+            self._watch = LearnerWatch(self.rank, self._members, _store(), FAILED)
+            self._watch.start()
             self.calls_back = any(each["calls_back"] for each in self._members)
             for name in settings:
                 values = [each["settings"].get(name) for each in self._members]
@@ -125,6 +133,10 @@ class LearnerGroup:
         except BaseException as error:
             self._report_failure(error)
             raise
+        finally:
+            if self._watch is not None:
+                self._watch.end()
+                self._watch = None
 
     def total(self, count: int) -> int:
         """Returns the sum of a count over all learners."""
@@ -171,9 +183,26 @@ class LearnerGroup:
         if dist.is_initialized():
             return
         backend = "cpu:gloo,cuda:nccl" if self._device.type == "cuda" else "gloo"
-        dist.init_process_group(backend, timeout=TIMEOUT)
+        store = self._loopback_store()
+        ranks: dict[str, Any] = {} if store is None else {"store": store, "rank": self.rank, "world_size": self.size}
+        dist.init_process_group(backend, timeout=TIMEOUT, **ranks)
         self._owns_group = True
         atexit.register(self._disconnect)
+
+    def _loopback_store(self) -> Any:
+        """Returns a store that no other machine reaches; None if learners are on several, or `torchrun` has one.
+
+        PyTorch's own store and gloo would listen on all interfaces, and answer anyone.
+        """
+        host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+        if host not in LOOPBACK or "TORCHELASTIC_USE_AGENT_STORE" in os.environ:
+            return None
+        if sys.platform in INTERFACES:
+            os.environ.setdefault("GLOO_SOCKET_IFNAME", INTERFACES[sys.platform])
+        listener = socket.create_server((host, port)).detach() if self.rank == 0 else None
+        return dist.TCPStore(  # type: ignore[attr-defined]  # documented, and not in __all__
+            host, port, self.size, self.rank == 0, TIMEOUT, master_listen_fd=listener
+        )
 
     def _disconnect(self) -> None:
         with suppress(RuntimeError):
@@ -186,6 +215,8 @@ class LearnerGroup:
         Raises:
             LearnerLost: another learner has ended.
         """
+        if self._watch is not None:
+            self._watch.waiting = True
         try:
             collective()
         except RuntimeError as error:  # gloo's and NCCL's errors; a closed connection, most often
@@ -193,6 +224,9 @@ class LearnerGroup:
                 f"all {self.size} learners must run until the end, got the end of {self._find_lost()}. Fix its error and start all of "
                 f"them again, from the last full checkpoint if there is one."
             ) from error
+        finally:
+            if self._watch is not None:
+                self._watch.waiting = False
 
     def _report_failure(self, error: BaseException) -> None:
         """Stores the reason for the other learners and closes the connections, on which they wait."""
@@ -209,6 +243,8 @@ class LearnerGroup:
 
     def _find_lost(self) -> str:
         """Returns the first learner that ended, with its reason if it reported one."""
+        if self._watch is not None and self._watch.found:
+            return self._watch.found
         deadline, found = time.monotonic() + SEARCH_SECONDS, "another learner"
         while time.monotonic() < deadline:
             with suppress(RuntimeError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,12 @@ from sb_dqn import DQN, PPO, REINFORCE
 from sb_dqn.accelerate import Mode, accelerate
 from sb_dqn.callbacks import BaseCallback, CheckpointCallback
 from sb_dqn.errors import CheckpointError, ConfigurationError
+from sb_dqn.learning import learner_watch
 from sb_dqn.learning.learner_group import LearnerGroup
 from sb_dqn.types import Batch
-from tests.full import FULL
+from tests.full import FULL, a_few
 from tests.several_learners import run_learners
+from tests.sockets import LOOPBACK, listening
 from tests.tiny import Faulty, Tiny, lanes, quick
 
 
@@ -208,6 +211,71 @@ def test_a_learner_that_ends_is_named_by_the_others(env: Any, callback: Any, nam
     assert named in text
     assert named in also
     assert ended - started < 15
+
+
+class Stops(Tiny):
+    """Stops in the middle of an episode: its process, or only the thread that learns."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(length=10_000)
+        self.what = what
+
+    def step(self, action: Any) -> Any:
+        if self.t == 40 and self.what == "process":
+            os.kill(os.getpid(), signal.SIGSTOP)
+        if self.t == 40 and self.what == "thread":
+            time.sleep(1_000)
+        return super().step(action)
+
+
+class Evaluates(BaseCallback):
+    """Takes longer than a learner may hang, in short waits, as the episodes of a slow game do."""
+
+    def _on_step(self) -> bool:
+        if self.model.rank == 0 and self.n_calls == 10:
+            until = time.monotonic() + 1.25 * learner_watch.HANG_SECONDS
+            while time.monotonic() < until:
+                time.sleep(0.05)
+        return True
+
+
+def hung(rank: int, what: str) -> Any:
+    own = LearnerGroup.of_process().rank
+    env = lanes(2, partial(Stops, what)) if own == rank else lanes(2)
+    started = time.monotonic()
+    try:
+        DQN("MlpPolicy", env, device="cpu", seed=0, **OFF_POLICY).learn(1_000, Evaluates())
+    except RuntimeError as error:
+        return f"{type(error).__name__}: {error}", time.monotonic() - started
+
+
+@pytest.mark.parametrize(
+    ("rank", "what"),
+    a_few([(1, "process"), (0, "process"), (1, "thread"), (0, "thread")], (1, "thread"), (0, "process")),
+)
+def test_a_learner_that_hangs_is_ended_and_named_by_the_others(
+    rank: int, what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(learner_watch, "BEAT_SECONDS", 0.2)
+    monkeypatch.setattr(learner_watch, "HANG_SECONDS", 8.0)
+    results = run_learners(2, hung, rank, what)
+    assert results[rank] is None
+    text, seconds = results[1 - rank]
+    assert text.startswith("LearnerLost: all 2 learners must run until the end, got the end of ")
+    assert f"learner {rank}" in text
+    assert "made no progress for 8 seconds" in text
+    assert seconds < 55
+
+
+def listens() -> list[str]:
+    quick().learn(20)
+    return listening([os.getpid()])
+
+
+def test_learners_of_one_machine_listen_on_the_loopback_interface_only() -> None:
+    first, second = run_learners(2, listens)
+    assert len(first) >= 2  # the store, and the connections of the gradients
+    assert set(first) | set(second) <= LOOPBACK
 
 
 def refused(lanes_of: tuple[int, int], algorithm: type[Any] = DQN, **settings: Any) -> str:
