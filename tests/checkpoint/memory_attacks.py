@@ -1,9 +1,9 @@
 """Files that ask for far more memory than they have bytes; run as a module, prints how each attack ends.
 
-Usage: python -m tests.checkpoint.memory_attacks [NAME ...]
+Usage: python -m tests.checkpoint.memory_attacks [BEGINNING OF A NAME ...]
 
-Prints a JSON object for each attack: its name, the exception or the warnings, the most memory that it took, and its time. The
-process may take `MARGIN` bytes more than before the attack: one that takes more ends with a MemoryError.
+Prints a JSON object for each attack: its name, the exception or the warnings, the most memory that it took, and its processor time.
+The process may take `MARGIN` bytes more than before the attack: one that takes more ends with a MemoryError.
 """
 
 from __future__ import annotations
@@ -64,12 +64,12 @@ SPACES: dict[str, dict[str, Any]] = {
     "a MultiBinary": {"kind": "MultiBinary", "n": MANY},
     "a MultiBinary of two axes": {"kind": "MultiBinary", "n": [30_000, 30_000]},
     "a MultiDiscrete": BRANCHES,
-    "a MultiDiscrete of many branches": {**BRANCHES, "nvec": [1000] * 10**6, "start": [0] * 10**6},
+    "a MultiDiscrete of many branches": {**BRANCHES, "nvec": [1000] * 10**5, "start": [0] * 10**5},
     "a Box": BOX,
     "fifty Boxes": {"kind": "Dict", "spaces": [[str(number), BOX] for number in range(50)]},
     "fifty Discretes": {"kind": "Dict", "spaces": [[str(number), {**DISCRETE, "n": 10**6}] for number in range(50)]},
-    "a hundred thousand Boxes": {
-        "kind": "Dict", "spaces": [[str(number), {**BOX, "shape": [1]}] for number in range(100_000)],
+    "thirty thousand Boxes": {
+        "kind": "Dict", "spaces": [[str(number), {**BOX, "shape": [1]}] for number in range(30_000)],
     },
 }  # fmt: skip
 ARGUMENTS: dict[str, tuple[str, Any]] = {
@@ -227,7 +227,7 @@ def load_strided_for_a_network() -> None:
 
 def load_bzip2() -> None:
     """Loads a file whose settings are bzip2, which zipfile expands as a whole, whatever the directory claims."""
-    raw = bytearray(archive({"data": bytes(400 << 20)}, zipfile.ZIP_BZIP2))
+    raw = bytearray(archive({"data": bytes(320 << 20)}, zipfile.ZIP_BZIP2))
     for place in (22, raw.rindex(b"PK\x01\x02") + 24):
         raw[place : place + 4] = struct.pack("<L", 5000)
     file = io.BytesIO(raw)
@@ -330,7 +330,7 @@ def tried(run: Callable[[], object]) -> dict[str, Any]:
     resource.setrlimit(resource.RLIMIT_AS, (used("VmSize") + MARGIN, resource.RLIM_INFINITY))
     with open("/proc/self/clear_refs", "w", encoding="ascii") as file:
         file.write("5")  # the peak begins anew
-    before, start, kind, message = used("VmRSS"), time.monotonic(), "", ""
+    before, start, kind, message = used("VmRSS"), time.process_time(), "", ""
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         try:
@@ -339,7 +339,7 @@ def tried(run: Callable[[], object]) -> dict[str, Any]:
         except Exception as error:
             kind, message = type(error).__name__, str(error)
     resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-    peak, seconds = (used("VmHWM") - before) >> 20, round(time.monotonic() - start, 2)
+    peak, seconds = (used("VmHWM") - before) >> 20, round(time.process_time() - start, 2)
     return {"ended": kind, "MiB": peak, "seconds": seconds, "length": len(message), "message": message[:300]}
 
 
@@ -347,7 +347,9 @@ def main() -> None:
     known = attacks()
     load_ours({}, ENV)
     load_theirs({})
-    for name in sys.argv[1:] or known:
+    for name in known:
+        if sys.argv[1:] and not name.startswith(tuple(sys.argv[1:])):
+            continue
         print(json.dumps({"name": name, **tried(known[name])}), flush=True)
 
 

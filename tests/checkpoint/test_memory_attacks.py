@@ -40,15 +40,20 @@ A_FEW = (
 )
 
 
-@pytest.mark.parametrize("names", [A_FEW, pytest.param((), marks=FULL)], ids=["a few", "all"])
-def test_no_file_takes_much_memory(names: tuple[str, ...]) -> None:
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    ("names", "count"),
+    [(A_FEW, 20), pytest.param(("ours: ",), 45, marks=FULL), pytest.param(("theirs: ",), 55, marks=FULL)],
+    ids=["a few", "ours", "theirs"],
+)
+def test_no_file_takes_much_memory(names: tuple[str, ...], count: int) -> None:
     command = [sys.executable, "-m", "tests.checkpoint.memory_attacks", *names]
     done = subprocess.run(
-        command, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False, timeout=1200
+        command, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False, timeout=900
     )
     assert done.returncode == 0, done.stderr
     found: list[dict[str, Any]] = [json.loads(line) for line in done.stdout.splitlines()]
-    assert len(found) == len(names) or len(found) > len(A_FEW) == len(names or A_FEW)
+    assert len(found) >= count
     for attack in found:
         may_load = any(part in attack["name"] for part in LOADED)
         assert attack["ended"] in (REFUSED | {""} if may_load else REFUSED), attack
