@@ -6,11 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
+from typing_extensions import Unpack
 
 from sb_dqn.checks import check_bool, check_float, check_mapping
 from sb_dqn.core import model_file
 from sb_dqn.core.actor_critic_algorithm import ActorCriticAlgorithm
 from sb_dqn.core.construction import TrainingConfig
+from sb_dqn.core.keywords import OnPolicyKeywords, with_defaults
 from sb_dqn.core.rollout_config import RolloutConfig
 from sb_dqn.nn.parameters.optimizers import RMSpropTFLike
 from sb_dqn.objectives.policy_gradient import ActorCritic
@@ -38,18 +40,8 @@ class A2C(ActorCriticAlgorithm):
         use_rms_prop: torch.optim.RMSprop with alpha 0.99, else Adam; an `optimizer_class` in `policy_kwargs` overrides both.
         normalize_advantage: normalize advantages over the rollout to mean 0 and standard deviation 1.
         sequence_length: length of the training sequences of a recurrent policy, a divisor of n_steps; None: the longest.
-        action_mask: source of the legal actions: "info" (`info["action_mask"]`) or a key of a Dict observation.
-        normalize_observations: normalize Box observations of floats by their running mean and standard deviation: True, or a
-            dict of `clip`, `epsilon`, `keys`.
-        normalize_rewards: divide rewards by the running standard deviation of the return: True, or a dict of `clip`, `epsilon`.
-        stats_window_size: number of episodes in the logged means.
-        tensorboard_log: folder for TensorBoard files.
         policy_kwargs: keywords of the policy, `optimizer_class` and `optimizer_kwargs`.
-        verbose: 0 silent, 1 logs to stdout.
-        seed: seed of all random generators; None draws one.
-        device: "auto", "cpu", "cuda", "cuda:1".
-        precision: "fp32", or "bf16": bfloat16 forward and backward with float32 master weights.
-        torch_compile: compile the update with torch.compile (needs a C++ compiler; slow to start).
+        shared: see `OnPolicyKeywords`.
 
     Raises:
         ConfigurationError: an argument is out of range or has the wrong type, or a keyword is unknown.
@@ -74,32 +66,11 @@ class A2C(ActorCriticAlgorithm):
         use_rms_prop: bool = True,
         normalize_advantage: bool = False,
         sequence_length: int | None = None,
-        action_mask: str | None = None,
-        normalize_observations: bool | Mapping[str, Any] = False,
-        normalize_rewards: bool | Mapping[str, Any] = False,
-        stats_window_size: int = 100,
-        tensorboard_log: str | None = None,
         policy_kwargs: Mapping[str, Any] | None = None,
-        verbose: int = 0,
-        seed: int | None = None,
-        device: Any = "auto",
-        precision: str = "fp32",
-        torch_compile: bool = False,
+        **shared: Unpack[OnPolicyKeywords],
     ) -> None:
-        training = TrainingConfig(
-            learning_rate=learning_rate,
-            max_grad_norm=max_grad_norm,
-            action_mask=action_mask,
-            normalize_observations=normalize_observations,
-            normalize_rewards=normalize_rewards,
-            stats_window_size=stats_window_size,
-            tensorboard_log=tensorboard_log,
-            verbose=verbose,
-            seed=seed,
-            device=device,
-            precision=precision,
-            torch_compile=torch_compile,
-        )
+        keywords = with_defaults(OnPolicyKeywords, shared)
+        training = TrainingConfig.of(keywords, learning_rate=learning_rate, max_grad_norm=max_grad_norm)
         rollout = RolloutConfig(
             n_steps=n_steps,
             n_epochs=1,

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
-from sb_dqn.algorithms.iqn import IQN
+from typing_extensions import Unpack
+
+from sb_dqn.algorithms.iqn import IQN, IQNKeywords
 from sb_dqn.checks import merge_defaults
 from sb_dqn.core.construction import adam_eps, has_default_features
 from sb_dqn.policies import (
@@ -30,34 +32,34 @@ class BTR(IQN):
     three-step returns, and noisy layers with an epsilon that ends half-way. No double Q-learning, as in the paper.
     """
 
+    defaults: ClassVar[IQNKeywords] = {
+        "learning_rate": 1e-4,
+        "buffer_size": 2**20,
+        "learning_starts": 200_000,
+        "batch_size": 256,
+        "gamma": 0.997,
+        "train_freq": 64,
+        "n_steps": 3,
+        "target_update_interval": 32_000,
+        "dueling": True,
+        "noisy": True,
+        "munchausen": True,
+        "prioritized_replay": BTR_PRIORITIES,
+        "exploration": {"schedule": Linear(1.0, 0.01, steps=2_000_000), "off_after": 25_000_000},
+    }
+
     def __init__(
         self,
         policy: str | type[QPolicy],
         env: Any,
         *,
-        learning_rate: Any = 1e-4,
-        buffer_size: int = 2**20,
-        learning_starts: int = 200_000,
-        batch_size: int = 256,
-        gamma: float = 0.997,
-        train_freq: int | tuple[int, str] = 64,
-        n_steps: int = 3,
-        target_update_interval: int = 32_000,
         n_taus: int = 8,
         n_target_taus: int = 8,
         n_policy_taus: int = 8,
-        dueling: bool = True,
-        noisy: bool | str | Mapping[str, Any] = True,
-        munchausen: bool | Mapping[str, Any] = True,
-        prioritized_replay: bool | Mapping[str, Any] = BTR_PRIORITIES,
-        exploration: str | Mapping[str, Any] = {
-            "schedule": Linear(1.0, 0.01, steps=2_000_000),
-            "off_after": 25_000_000,
-        },
-        policy_kwargs: Mapping[str, Any] | None = None,
-        **kwargs: Any,
+        **kwargs: Unpack[IQNKeywords],
     ) -> None:
-        kwargs_of_policy = dict(policy_kwargs or {})
+        kwargs = self.defaults | kwargs
+        kwargs_of_policy = dict(kwargs.get("policy_kwargs") or {})
         policy_type = policy_class(policy, VALUE_POLICIES, QPolicy)
         if has_default_features(kwargs_of_policy) and policy_type in (CnnPolicy, CnnLstmPolicy):
             kwargs_of_policy["features_extractor_class"] = "ImpalaCNN"
@@ -68,25 +70,6 @@ class BTR(IQN):
                 "cnn_output_dim": 512,
                 "cnn_kwargs": dict(IMPALA),
             }
-        super().__init__(
-            policy,
-            env,
-            learning_rate=learning_rate,
-            buffer_size=buffer_size,
-            learning_starts=learning_starts,
-            batch_size=batch_size,
-            gamma=gamma,
-            train_freq=train_freq,
-            n_steps=n_steps,
-            target_update_interval=target_update_interval,
-            n_taus=n_taus,
-            n_target_taus=n_target_taus,
-            n_policy_taus=n_policy_taus,
-            dueling=dueling,
-            noisy=noisy,
-            munchausen=munchausen,
-            prioritized_replay=merge_defaults(prioritized_replay, BTR_PRIORITIES),
-            exploration=exploration,
-            policy_kwargs=adam_eps(kwargs_of_policy, 0.005 / 256),
-            **kwargs,
-        )
+        kwargs["prioritized_replay"] = merge_defaults(kwargs["prioritized_replay"], BTR_PRIORITIES)
+        kwargs["policy_kwargs"] = adam_eps(kwargs_of_policy, 0.005 / 256)
+        super().__init__(policy, env, n_taus=n_taus, n_target_taus=n_target_taus, n_policy_taus=n_policy_taus, **kwargs)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
-from sb_dqn.algorithms.dqn import DISTRIBUTIONAL_LOSS, DQN, ReturnModel
+from typing_extensions import Unpack
+
+from sb_dqn.algorithms.dqn import DISTRIBUTIONAL_LOSS, DQN, DQNKeywords, ReturnModel
 from sb_dqn.checks import check_choice
 from sb_dqn.core.construction import adam_eps
 from sb_dqn.nn.heads.categorical import Categorical
@@ -14,12 +15,19 @@ from sb_dqn.objectives.categorical import PRIORITIES, CategoricalObjective
 from sb_dqn.policies import QPolicy
 
 
+class C51Keywords(DQNKeywords, total=False):
+    """Keywords of `CategoricalDQN`, for its variants."""
+
+    n_atoms: int
+    v_min: float
+    v_max: float
+    priority: str
+
+
 class CategoricalDQN(DQN):
     """C51: learns a categorical distribution of the return over fixed atoms (Bellemare et al. 2017, arXiv 1707.06887).
 
     Args:
-        policy: see DQN.
-        env: see DQN.
         n_atoms: number of atoms, >= 2.
         v_min, v_max: smallest and largest atom, in units of the return.
         priority: "kl" or "cross_entropy", the priority of a transition in prioritized replay.
@@ -27,6 +35,7 @@ class CategoricalDQN(DQN):
     """
 
     replaced_arguments = DISTRIBUTIONAL_LOSS
+    defaults: ClassVar[C51Keywords] = {"learning_rate": 2.5e-4}
 
     def __init__(
         self,
@@ -37,16 +46,14 @@ class CategoricalDQN(DQN):
         v_min: float = -10.0,
         v_max: float = 10.0,
         priority: str = "kl",
-        learning_rate: Any = 2.5e-4,
-        policy_kwargs: Mapping[str, Any] | None = None,
-        **kwargs: Any,
+        **kwargs: Unpack[DQNKeywords],
     ) -> None:
+        kwargs = self.defaults | kwargs
+        kwargs["policy_kwargs"] = adam_eps(kwargs.get("policy_kwargs"), 0.01 / 32)
         check_choice("priority", priority, PRIORITIES)
         super().__init__(
             policy,
             env,
-            learning_rate=learning_rate,
-            policy_kwargs=adam_eps(policy_kwargs, 0.01 / 32),
             return_model=ReturnModel(
                 Categorical(n_atoms, v_min, v_max),
                 partial(CategoricalObjective, priority=priority),

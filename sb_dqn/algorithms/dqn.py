@@ -7,11 +7,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
 
+from typing_extensions import Unpack
+
 from sb_dqn.buffers.hindsight import Hindsight
 from sb_dqn.buffers.prioritized_sampler import Prioritized
 from sb_dqn.buffers.sequences import Sequences
 from sb_dqn.checks import check_bool, check_choice, check_path, check_switch
 from sb_dqn.core.construction import QPolicyConfig, TrainingConfig, buffer_device_of, epsilon_schedule
+from sb_dqn.core.keywords import OffPolicyKeywords, with_defaults
 from sb_dqn.core.off_policy_algorithm import OffPolicyAlgorithm
 from sb_dqn.core.replay_config import ReplayConfig, TargetConfig, update_schedule
 from sb_dqn.errors import ConfigurationError
@@ -56,6 +59,35 @@ class ReturnModel:
         return not isinstance(self.distribution, Categorical) if self.td_priority is None else self.td_priority
 
 
+class DQNKeywords(OffPolicyKeywords, total=False):
+    """Keywords of `DQN`, for its variants; meanings and defaults are those of `DQN`."""
+
+    learning_rate: Any
+    buffer_size: int
+    learning_starts: int
+    batch_size: int
+    tau: float
+    gamma: float
+    train_freq: int | tuple[int, str]
+    gradient_steps: int
+    n_steps: int
+    target_update_interval: int
+    exploration_fraction: float
+    exploration_initial_eps: float
+    exploration_final_eps: float
+    max_grad_norm: float | None
+    double_q: bool
+    dueling: bool
+    noisy: bool | str | Mapping[str, Any]
+    munchausen: bool | Mapping[str, Any]
+    sequences: Mapping[str, Any] | Sequences | None
+    loss: str
+    exploration: Any
+    evaluation_eps: float | None
+    policy_kwargs: Mapping[str, Any] | None
+    precision: str
+
+
 class DQN(OffPolicyAlgorithm):
     """Deep Q-network: Q-learning with replay and a target network; later extensions are switches.
 
@@ -83,8 +115,6 @@ class DQN(OffPolicyAlgorithm):
         dueling: separate streams for state value and action advantages (arXiv 1511.06581).
         noisy: exploration by noise in the weights (arXiv 1706.10295): True or "factorised", "independent", or a dict of
             `kind` and `sigma`.
-        prioritized_replay: sampling in proportion to the TD error (arXiv 1511.05952): True, or a dict of `alpha`, `beta`,
-            `eps`, `initial`, `uniform_mix`.
         munchausen: log-policy bonus and soft value (arXiv 2007.14430): True, or a dict of `alpha`, `tau`, `clip`.
         sequences: training sequences of a recurrent policy: a dict of `batch_T`, `warmup_T`, `store_rnn_state_interval`,
             `eta`, `input_priorities`, `input_priority_shift`; None: the defaults of `Sequences`.
@@ -92,26 +122,10 @@ class DQN(OffPolicyAlgorithm):
         exploration: "epsilon", "boltzmann", "none" (greedy), or a dict of `kind`, `schedule`, `ladder`, `ladder_alpha`, `ladder_min`,
             `off_after`, `temperature`, or a subclass of `Exploration`; None: "epsilon", or "none" with `noisy`.
         evaluation_eps: epsilon of `predict(deterministic=False)`; None: the current epsilon.
-        action_mask: source of the legal actions: "info" (`info["action_mask"]`) or a key of a Dict observation.
-        normalize_observations: normalize Box observations of floats by their running mean and standard deviation: True, or a
-            dict of `clip`, `epsilon`, `keys`.
-        normalize_rewards: divide rewards by the running standard deviation of the return: True, or a dict of `clip`, `epsilon`.
-        stats_window_size: number of episodes in the logged means.
-        tensorboard_log: folder for TensorBoard files.
         policy_kwargs: keywords of the policy, `optimizer_class` and `optimizer_kwargs`.
-        verbose: 0 silent, 1 logs to stdout.
-        seed: seed of all random generators; None draws one.
-        device: "cpu", "cuda", "cuda:1", or "auto": CUDA where available, except for small networks, which are faster on a CPU.
         precision: "fp32", or "bf16": bfloat16 forward and backward with float32 master weights.
-        torch_compile: compile the update with torch.compile (needs a C++ compiler; slow to start).
-        buffer_device: device of the replay; None: that of the networks.
-        buffer_path: memory-mapped file for the replay; None: memory.
-        actors: who steps the environments: None, the learner itself in turn; "overlapped", a thread while the learner learns;
-            `OverlappedActors(groups, lanes=k)`, groups of k lanes in turn, or its short form "overlapped:2x4";
-            `ProcessActors(n, lanes=k)`, n processes of k lanes each, or its short form "process:8x2".
-        hindsight: hindsight experience replay for tasks whose observations have the keys "achieved_goal" and "desired_goal"
-            (arXiv 1707.01495): True, or a dict of `n_sampled_goal`, `goal_selection_strategy`.
         return_model: head and loss, for subclasses; None: the expected return, by `loss`.
+        shared: see `OffPolicyKeywords`.
 
     Raises:
         ConfigurationError: an argument is out of range or has the wrong type, or a keyword is unknown.
@@ -121,6 +135,7 @@ class DQN(OffPolicyAlgorithm):
 
     exploration: Exploration
     policy: QPolicy
+    defaults: ClassVar[DQNKeywords] = {}
     spread_updates: ClassVar[bool] = False
     """True: each update is made as soon as its share of `train_freq` env steps is done, not all at their end."""
 
@@ -145,49 +160,25 @@ class DQN(OffPolicyAlgorithm):
         double_q: bool = False,
         dueling: bool = False,
         noisy: bool | str | Mapping[str, Any] = False,
-        prioritized_replay: bool | Mapping[str, Any] = False,
         munchausen: bool | Mapping[str, Any] = False,
         sequences: Mapping[str, Any] | Sequences | None = None,
         loss: str = "huber",
         exploration: Any = None,
         evaluation_eps: float | None = None,
-        action_mask: str | None = None,
-        normalize_observations: bool | Mapping[str, Any] = False,
-        normalize_rewards: bool | Mapping[str, Any] = False,
-        stats_window_size: int = 100,
-        tensorboard_log: str | None = None,
         policy_kwargs: Mapping[str, Any] | None = None,
-        verbose: int = 0,
-        seed: int | None = None,
-        device: Any = "auto",
         precision: str = "fp32",
-        torch_compile: bool = False,
-        buffer_device: str | None = None,
-        buffer_path: str | None = None,
-        actors: Any = None,
-        hindsight: bool | Mapping[str, Any] = False,
         *,
         return_model: ReturnModel | None = None,
+        **shared: Unpack[OffPolicyKeywords],
     ) -> None:
         if return_model is not None and loss != "huber":
             raise ConfigurationError(
                 f"loss must be unset with return_model, which has its own loss, got {loss!r}. Remove it."
             )
         model = return_model or ReturnModel(Scalar(), partial(QLearning, loss=check_choice("loss", loss, LOSSES)))
-        training = TrainingConfig(
-            learning_rate=learning_rate,
-            max_grad_norm=max_grad_norm,
-            action_mask=action_mask,
-            normalize_observations=normalize_observations,
-            normalize_rewards=normalize_rewards,
-            stats_window_size=stats_window_size,
-            tensorboard_log=tensorboard_log,
-            verbose=verbose,
-            seed=seed,
-            device=device,
-            precision=precision,
-            torch_compile=torch_compile,
-            actors=actors,
+        keywords = with_defaults(OffPolicyKeywords, shared)
+        training = TrainingConfig.of(
+            keywords, learning_rate=learning_rate, max_grad_norm=max_grad_norm, precision=precision
         )
         noise = check_switch("noisy", noisy, Noisy, text="kind")
         bootstrap = Bootstrap(check_bool("double_q", double_q), check_switch("munchausen", munchausen, Munchausen))
@@ -197,14 +188,14 @@ class DQN(OffPolicyAlgorithm):
         epsilon = epsilon_schedule(exploration_initial_eps, exploration_final_eps, exploration_fraction)
         replay = ReplayConfig(
             buffer_size=buffer_size,
-            buffer_device=buffer_device_of(buffer_device),
-            buffer_path=check_path("buffer_path", buffer_path),
+            buffer_device=buffer_device_of(keywords["buffer_device"]),
+            buffer_path=check_path("buffer_path", keywords["buffer_path"]),
             batch_size=batch_size,
             n_steps=n_steps,
             gamma=gamma,
             schedule=update_schedule(train_freq, gradient_steps, learning_starts, self.spread_updates),
-            prioritized=check_switch("prioritized_replay", prioritized_replay, Prioritized),
-            hindsight=check_switch("hindsight", hindsight, Hindsight),
+            prioritized=check_switch("prioritized_replay", keywords["prioritized_replay"], Prioritized),
+            hindsight=check_switch("hindsight", keywords["hindsight"], Hindsight),
             sequences=policy_config.sequences(sequences),
             rescale_eps=model.rescale_eps,
             td_priority=model.feeds_td_errors,

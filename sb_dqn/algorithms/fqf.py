@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
-from sb_dqn.algorithms.dqn import DISTRIBUTIONAL_LOSS, DQN, ReturnModel
+from typing_extensions import Unpack
+
+from sb_dqn.algorithms.dqn import DISTRIBUTIONAL_LOSS, DQN, DQNKeywords, ReturnModel
 from sb_dqn.core.construction import adam_eps
 from sb_dqn.nn.heads.fraction import FractionProposal
 from sb_dqn.objectives.fraction import FractionObjective
@@ -17,8 +18,6 @@ class FQF(DQN):
     """FQF: learns quantiles of the return and their fractions (Yang et al. 2019, arXiv 1911.02140).
 
     Args:
-        policy: see DQN.
-        env: see DQN.
         n_fractions: number of fractions.
         n_cosines: number of cosines in the embedding of a fraction.
         kappa: see QRDQN.
@@ -28,6 +27,7 @@ class FQF(DQN):
     """
 
     replaced_arguments = DISTRIBUTIONAL_LOSS
+    defaults: ClassVar[DQNKeywords] = {"learning_rate": 5e-5}
 
     def __init__(
         self,
@@ -39,10 +39,10 @@ class FQF(DQN):
         kappa: float = 1.0,
         fraction_learning_rate: float = 2.5e-9,
         entropy_coef: float = 0.0,
-        learning_rate: Any = 5e-5,
-        policy_kwargs: Mapping[str, Any] | None = None,
-        **kwargs: Any,
+        **kwargs: Unpack[DQNKeywords],
     ) -> None:
+        kwargs = self.defaults | kwargs
+        kwargs["policy_kwargs"] = adam_eps(kwargs.get("policy_kwargs"), 0.01 / 32)
         distribution = FractionProposal(
             n_fractions=n_fractions,
             n_cosines=n_cosines,
@@ -52,8 +52,6 @@ class FQF(DQN):
         super().__init__(
             policy,
             env,
-            learning_rate=learning_rate,
-            policy_kwargs=adam_eps(policy_kwargs, 0.01 / 32),
             return_model=ReturnModel(
                 distribution,
                 partial(FractionObjective, kappa=kappa, entropy_coef=distribution.entropy_coef),

@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
-from sb_dqn.algorithms.dqn import DISTRIBUTIONAL_LOSS, DQN, ReturnModel
+from typing_extensions import Unpack
+
+from sb_dqn.algorithms.dqn import DISTRIBUTIONAL_LOSS, DQN, DQNKeywords, ReturnModel
 from sb_dqn.core.construction import adam_eps
 from sb_dqn.nn.heads.quantile import ImplicitQuantile
 from sb_dqn.objectives.quantile import QuantileObjective
 from sb_dqn.policies import QPolicy
 
 
+class IQNKeywords(DQNKeywords, total=False):
+    """Keywords of `IQN` whose defaults its variants keep."""
+
+    n_cosines: int
+    kappa: float
+    risk: str | None
+
+
 class IQN(DQN):
     """IQN: learns quantiles of the return at sampled fractions (Dabney et al. 2018, arXiv 1806.06923).
 
     Args:
-        policy: see DQN.
-        env: see DQN.
         n_taus, n_target_taus: fractions sampled per transition for the online and the target network.
         n_policy_taus: number of fractions to average over when acting.
         n_cosines: number of cosines in the embedding of a fraction.
@@ -29,6 +36,7 @@ class IQN(DQN):
     """
 
     replaced_arguments = DISTRIBUTIONAL_LOSS
+    defaults: ClassVar[IQNKeywords] = {"learning_rate": 5e-5}
 
     def __init__(
         self,
@@ -41,18 +49,16 @@ class IQN(DQN):
         n_cosines: int = 64,
         kappa: float = 1.0,
         risk: str | None = None,
-        learning_rate: Any = 5e-5,
-        policy_kwargs: Mapping[str, Any] | None = None,
-        **kwargs: Any,
+        **kwargs: Unpack[DQNKeywords],
     ) -> None:
+        kwargs = self.defaults | kwargs
+        kwargs["policy_kwargs"] = adam_eps(kwargs.get("policy_kwargs"), 0.01 / 32)
         distribution = ImplicitQuantile(
             n_taus=n_taus, n_target_taus=n_target_taus, n_policy_taus=n_policy_taus, n_cosines=n_cosines, risk=risk
         )
         super().__init__(
             policy,
             env,
-            learning_rate=learning_rate,
-            policy_kwargs=adam_eps(policy_kwargs, 0.01 / 32),
             return_model=ReturnModel(
                 distribution,
                 partial(QuantileObjective, kappa=kappa),

@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
+from typing_extensions import Unpack
 
 from sb_dqn.checks import check_bool, check_int, check_mapping
 from sb_dqn.core.construction import QPolicyConfig, TrainingConfig, epsilon_schedule
+from sb_dqn.core.keywords import OnPolicyKeywords, with_defaults
 from sb_dqn.core.on_policy_algorithm import OnPolicyAlgorithm
 from sb_dqn.core.rollout_config import RolloutConfig
 from sb_dqn.errors import ConfigurationError
@@ -42,19 +44,9 @@ class PQN(OnPolicyAlgorithm):
         loss: "mse" or "huber".
         exploration: "epsilon", "boltzmann", or a dict; see DQN.
         evaluation_eps: epsilon of `predict(deterministic=False)`; None: the current epsilon.
-        action_mask: source of the legal actions: "info" (`info["action_mask"]`) or a key of a Dict observation.
-        normalize_observations: normalize Box observations of floats by their running mean and standard deviation: True, or a
-            dict of `clip`, `epsilon`, `keys`.
-        normalize_rewards: divide rewards by the running standard deviation of the return: True, or a dict of `clip`, `epsilon`.
-        stats_window_size: number of episodes in the logged means.
-        tensorboard_log: folder for TensorBoard files.
         policy_kwargs: keywords of the policy, `optimizer_class` (default RAdam) and `optimizer_kwargs`; `layer_norm` defaults
             to True.
-        verbose: 0 silent, 1 logs to stdout.
-        seed: seed of all random generators; None draws one.
-        device: "auto", "cpu", "cuda", "cuda:1".
-        precision: "fp32", or "bf16": bfloat16 forward and backward with float32 master weights.
-        torch_compile: compile the update with torch.compile (needs a C++ compiler; slow to start).
+        shared: see `OnPolicyKeywords`.
 
     Raises:
         ConfigurationError: an argument is out of range or has the wrong type, or a keyword is unknown.
@@ -83,32 +75,11 @@ class PQN(OnPolicyAlgorithm):
         loss: str = "mse",
         exploration: str | Mapping[str, Any] = "epsilon",
         evaluation_eps: float | None = None,
-        action_mask: str | None = None,
-        normalize_observations: bool | Mapping[str, Any] = False,
-        normalize_rewards: bool | Mapping[str, Any] = False,
-        stats_window_size: int = 100,
-        tensorboard_log: str | None = None,
         policy_kwargs: Mapping[str, Any] | None = None,
-        verbose: int = 0,
-        seed: int | None = None,
-        device: Any = "auto",
-        precision: str = "fp32",
-        torch_compile: bool = False,
+        **shared: Unpack[OnPolicyKeywords],
     ) -> None:
-        training = TrainingConfig(
-            learning_rate=learning_rate,
-            max_grad_norm=max_grad_norm,
-            action_mask=action_mask,
-            normalize_observations=normalize_observations,
-            normalize_rewards=normalize_rewards,
-            stats_window_size=stats_window_size,
-            tensorboard_log=tensorboard_log,
-            verbose=verbose,
-            seed=seed,
-            device=device,
-            precision=precision,
-            torch_compile=torch_compile,
-        )
+        keywords = with_defaults(OnPolicyKeywords, shared)
+        training = TrainingConfig.of(keywords, learning_rate=learning_rate, max_grad_norm=max_grad_norm)
         epsilon = epsilon_schedule(exploration_initial_eps, exploration_final_eps, exploration_fraction)
         kwargs = {
             "layer_norm": True,

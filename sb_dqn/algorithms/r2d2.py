@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from fractions import Fraction
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar, cast
 
-from sb_dqn.algorithms.dqn import DQN, ReturnModel
+from typing_extensions import Unpack
+
+from sb_dqn.algorithms.dqn import DQN, DQNKeywords, ReturnModel
 from sb_dqn.buffers.sequences import Sequences
 from sb_dqn.checks import check_bool, check_choice, check_float, check_int, merge_defaults
 from sb_dqn.core.construction import adam_eps
@@ -37,7 +39,6 @@ class R2D2(DQN):
 
     Args:
         policy: "MlpLstmPolicy", "CnnLstmPolicy", "MultiInputLstmPolicy", or a subclass of RecurrentQPolicy.
-        env: see DQN.
         batch_T: length of the trained part of a sequence.
         batch_B: number of sequences per update.
         warmup_T: length of the burn-in before it.
@@ -55,6 +56,19 @@ class R2D2(DQN):
 
     spread_updates = True
     replaced_arguments = REPLACED_ARGUMENTS
+    defaults: ClassVar[DQNKeywords] = {
+        "loss": "mse",
+        "learning_rate": 1e-4,
+        "learning_starts": 100_000,
+        "gamma": 0.997,
+        "n_steps": 5,
+        "target_update_interval": None,  # type: ignore[typeddict-item]  # DQN has no such default
+        "max_grad_norm": 80.0,
+        "double_q": True,
+        "dueling": True,
+        "prioritized_replay": PRIORITIES,
+        "exploration": {"schedule": 0.4, "ladder": "apex"},
+    }
 
     def __init__(
         self,
@@ -71,19 +85,7 @@ class R2D2(DQN):
         input_priorities: bool = True,
         input_priority_shift: int | None = None,
         value_rescale_eps: float | None = 1e-3,
-        loss: str = "mse",
-        learning_rate: Any = 1e-4,
-        learning_starts: int = 100_000,
-        gamma: float = 0.997,
-        n_steps: int = 5,
-        target_update_interval: int | None = None,
-        max_grad_norm: float | None = 80.0,
-        double_q: bool = True,
-        dueling: bool = True,
-        prioritized_replay: bool | Mapping[str, Any] = PRIORITIES,
-        exploration: str | Mapping[str, Any] | None = {"schedule": 0.4, "ladder": "apex"},
-        policy_kwargs: Mapping[str, Any] | None = None,
-        **kwargs: Any,
+        **kwargs: Unpack[DQNKeywords],
     ) -> None:
         if not policy_class(policy, VALUE_POLICIES, QPolicy).recurrent:
             raise ConfigurationError(
@@ -104,30 +106,21 @@ class R2D2(DQN):
         train_freq, gradient_steps = update_cadence(
             steps * batch_B, check_float("replay_ratio", replay_ratio, 0.0, above=True)
         )
-        if target_update_interval is None:
-            target_update_interval = max(1, TARGET_UPDATES * train_freq // gradient_steps)
-        rescaled = partial(QLearning, loss=check_choice("loss", loss, LOSSES), rescale_eps=value_rescale_eps)
-        super().__init__(
-            policy,
-            env,
-            learning_rate=learning_rate,
-            learning_starts=learning_starts,
-            batch_size=batch_B,
-            gamma=gamma,
-            train_freq=train_freq,
-            gradient_steps=gradient_steps,
-            n_steps=n_steps,
-            target_update_interval=target_update_interval,
-            max_grad_norm=max_grad_norm,
-            double_q=double_q,
-            dueling=dueling,
-            prioritized_replay=merge_defaults(prioritized_replay, PRIORITIES),
-            sequences=sequences,
-            exploration=exploration,
-            policy_kwargs={"previous_reward": True, **adam_eps(policy_kwargs, 1e-3)},
-            return_model=ReturnModel(Scalar(), rescaled, value_rescale_eps),
-            **kwargs,
+        kwargs = self.defaults | kwargs
+        if cast(Any, kwargs["target_update_interval"]) is None:
+            kwargs["target_update_interval"] = max(1, TARGET_UPDATES * train_freq // gradient_steps)
+        rescaled = partial(
+            QLearning, loss=check_choice("loss", kwargs.pop("loss"), LOSSES), rescale_eps=value_rescale_eps
         )
+        kwargs |= {
+            "batch_size": batch_B,
+            "train_freq": train_freq,
+            "gradient_steps": gradient_steps,
+            "sequences": sequences,
+            "prioritized_replay": merge_defaults(kwargs["prioritized_replay"], PRIORITIES),
+            "policy_kwargs": {"previous_reward": True, **adam_eps(kwargs.get("policy_kwargs"), 1e-3)},
+        }
+        super().__init__(policy, env, return_model=ReturnModel(Scalar(), rescaled, value_rescale_eps), **kwargs)
 
 
 R2D1 = R2D2

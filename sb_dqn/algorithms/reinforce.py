@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from typing_extensions import Unpack
+
 from sb_dqn.checks import check_bool, check_float
 from sb_dqn.core.actor_critic_algorithm import ActorCriticAlgorithm
 from sb_dqn.core.construction import TrainingConfig
 from sb_dqn.core.episode_config import EpisodeConfig
+from sb_dqn.core.keywords import OnPolicyKeywords, with_defaults
 from sb_dqn.objectives.policy_gradient import PolicyGradient
 from sb_dqn.policies.actor_critic import ActorCriticPolicy
 
@@ -29,18 +32,8 @@ class REINFORCE(ActorCriticAlgorithm):
         ent_coef: weight of the entropy bonus, >= 0.
         normalize_returns: normalize returns over an update to mean 0 and standard deviation 1.
         max_grad_norm: bound on the 2-norm of the gradient; None: no clipping.
-        action_mask: source of the legal actions: "info" (`info["action_mask"]`) or a key of a Dict observation.
-        normalize_observations: normalize Box observations of floats by their running mean and standard deviation: True, or a
-            dict of `clip`, `epsilon`, `keys`.
-        normalize_rewards: divide rewards by the running standard deviation of the return: True, or a dict of `clip`, `epsilon`.
-        stats_window_size: number of episodes in the logged means.
-        tensorboard_log: folder for TensorBoard files.
         policy_kwargs: keywords of the policy, `optimizer_class` and `optimizer_kwargs`.
-        verbose: 0 silent, 1 logs to stdout.
-        seed: seed of all random generators; None draws one.
-        device: "auto", "cpu", "cuda", "cuda:1".
-        precision: "fp32", or "bf16": bfloat16 forward and backward with float32 master weights.
-        torch_compile: compile the update with torch.compile (needs a C++ compiler; slow to start).
+        shared: see `OnPolicyKeywords`.
 
     Raises:
         ConfigurationError: an argument is out of range or has the wrong type, or a keyword is unknown.
@@ -60,32 +53,11 @@ class REINFORCE(ActorCriticAlgorithm):
         ent_coef: float = 0.0,
         normalize_returns: bool = False,
         max_grad_norm: float | None = None,
-        action_mask: str | None = None,
-        normalize_observations: bool | Mapping[str, Any] = False,
-        normalize_rewards: bool | Mapping[str, Any] = False,
-        stats_window_size: int = 100,
-        tensorboard_log: str | None = None,
         policy_kwargs: Mapping[str, Any] | None = None,
-        verbose: int = 0,
-        seed: int | None = None,
-        device: Any = "auto",
-        precision: str = "fp32",
-        torch_compile: bool = False,
+        **shared: Unpack[OnPolicyKeywords],
     ) -> None:
-        training = TrainingConfig(
-            learning_rate=learning_rate,
-            max_grad_norm=max_grad_norm,
-            action_mask=action_mask,
-            normalize_observations=normalize_observations,
-            normalize_rewards=normalize_rewards,
-            stats_window_size=stats_window_size,
-            tensorboard_log=tensorboard_log,
-            verbose=verbose,
-            seed=seed,
-            device=device,
-            precision=precision,
-            torch_compile=torch_compile,
-        )
+        keywords = with_defaults(OnPolicyKeywords, shared)
+        training = TrainingConfig.of(keywords, learning_rate=learning_rate, max_grad_norm=max_grad_norm)
         super().__init__(
             policy,
             env,

@@ -7,11 +7,13 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from typing_extensions import Unpack
 
 from sb_dqn.buffers.hindsight import Hindsight
 from sb_dqn.buffers.prioritized_sampler import Prioritized
 from sb_dqn.checks import check_float, check_path, check_switch
 from sb_dqn.core.construction import PolicyConfig, TrainingConfig, buffer_device_of
+from sb_dqn.core.keywords import OffPolicyKeywords, with_defaults
 from sb_dqn.core.off_policy_algorithm import OffPolicyAlgorithm
 from sb_dqn.core.replay_config import ReplayConfig, TargetConfig, update_schedule
 from sb_dqn.errors import ConfigurationError
@@ -46,25 +48,8 @@ class SAC(OffPolicyAlgorithm):
         target_update_interval: updates between updates of the target critics.
         target_entropy: in nats; "auto": minus the number of dimensions of a Box (for bounds -1 and 1), or 0.98 of the entropy
             of the uniform distribution over the legal choices.
-        prioritized_replay: sampling in proportion to the TD error (arXiv 1511.05952): True, or a dict of `alpha`, `beta`,
-            `eps`, `initial`, `uniform_mix`.
-        action_mask: source of the legal Discrete actions: "info" (`info["action_mask"]`) or a key of a Dict observation.
-        normalize_observations: see `DQN`.
-        normalize_rewards: see `DQN`.
-        stats_window_size: number of episodes in the logged means.
-        tensorboard_log: folder for TensorBoard files.
         policy_kwargs: keywords of the policy, `optimizer_class` and `optimizer_kwargs`.
-        verbose: 0 silent, 1 logs to stdout.
-        seed: seed of all random generators; None draws one.
-        device: "auto", "cpu", "cuda", "cuda:1".
-        torch_compile: compile the update with torch.compile (needs a C++ compiler; slow to start).
-        buffer_device: device of the replay; None: that of the networks.
-        buffer_path: memory-mapped file for the replay; None: memory.
-        actors: who steps the environments: None, the learner itself in turn; "overlapped", a thread while the learner learns;
-            `OverlappedActors(groups, lanes=k)`, groups of k lanes in turn, or its short form "overlapped:2x4";
-            `ProcessActors(n, lanes=k)`, n processes of k lanes each, or its short form "process:8x2".
-        hindsight: hindsight experience replay for tasks whose observations have the keys "achieved_goal" and "desired_goal"
-            (arXiv 1707.01495): True, or a dict of `n_sampled_goal`, `goal_selection_strategy`.
+        shared: see `OffPolicyKeywords`.
 
     Raises:
         ConfigurationError: an argument is out of range or has the wrong type, or a keyword is unknown.
@@ -90,48 +75,23 @@ class SAC(OffPolicyAlgorithm):
         ent_coef: str | float = "auto",
         target_update_interval: int = 1,
         target_entropy: str | float = "auto",
-        prioritized_replay: bool | Mapping[str, Any] = False,
-        action_mask: str | None = None,
-        normalize_observations: bool | Mapping[str, Any] = False,
-        normalize_rewards: bool | Mapping[str, Any] = False,
-        stats_window_size: int = 100,
-        tensorboard_log: str | None = None,
         policy_kwargs: Mapping[str, Any] | None = None,
-        verbose: int = 0,
-        seed: int | None = None,
-        device: Any = "auto",
-        torch_compile: bool = False,
-        buffer_device: str | None = None,
-        buffer_path: str | None = None,
-        actors: Any = None,
-        hindsight: bool | Mapping[str, Any] = False,
+        **shared: Unpack[OffPolicyKeywords],
     ) -> None:
-        training = TrainingConfig(
-            learning_rate=learning_rate,
-            max_grad_norm=None,
-            action_mask=action_mask,
-            normalize_observations=normalize_observations,
-            normalize_rewards=normalize_rewards,
-            stats_window_size=stats_window_size,
-            tensorboard_log=tensorboard_log,
-            verbose=verbose,
-            seed=seed,
-            device=device,
-            torch_compile=torch_compile,
-            actors=actors,
-        )
+        keywords = with_defaults(OffPolicyKeywords, shared)
+        training = TrainingConfig.of(keywords, learning_rate=learning_rate, max_grad_norm=None)
         temperature = _temperature(ent_coef)
         entropy = _target_entropy(target_entropy, temperature)
         replay = ReplayConfig(
             buffer_size=buffer_size,
-            buffer_device=buffer_device_of(buffer_device),
-            buffer_path=check_path("buffer_path", buffer_path),
+            buffer_device=buffer_device_of(keywords["buffer_device"]),
+            buffer_path=check_path("buffer_path", keywords["buffer_path"]),
             batch_size=batch_size,
             n_steps=n_steps,
             gamma=gamma,
             schedule=update_schedule(train_freq, gradient_steps, learning_starts),
-            prioritized=check_switch("prioritized_replay", prioritized_replay, Prioritized),
-            hindsight=check_switch("hindsight", hindsight, Hindsight),
+            prioritized=check_switch("prioritized_replay", keywords["prioritized_replay"], Prioritized),
+            hindsight=check_switch("hindsight", keywords["hindsight"], Hindsight),
         )
 
         def make_objective(blueprint: Blueprint) -> SoftActorCritic:

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from typing_extensions import Unpack
+
 from sb_dqn.buffers.episode_buffer import Baseline
 from sb_dqn.checks import check_bool, check_choice, check_float
 from sb_dqn.core.actor_critic_algorithm import ActorCriticAlgorithm
 from sb_dqn.core.construction import TrainingConfig
 from sb_dqn.core.episode_config import EpisodeConfig
+from sb_dqn.core.keywords import OnPolicyKeywords, with_defaults
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.losses.policy_gradient import mean_baseline, step_mean_baseline
 from sb_dqn.objectives.policy_gradient import ActorCritic, PolicyGradient
@@ -45,18 +48,8 @@ class VPG(ActorCriticAlgorithm):
         vf_coef: weight of the value loss, >= 0.
         normalize_advantage: normalize advantages over an update to mean 0 and standard deviation 1.
         max_grad_norm: bound on the 2-norm of the gradient; None: no clipping.
-        action_mask: source of the legal actions: "info" (`info["action_mask"]`) or a key of a Dict observation.
-        normalize_observations: normalize Box observations of floats by their running mean and standard deviation: True, or a
-            dict of `clip`, `epsilon`, `keys`.
-        normalize_rewards: divide rewards by the running standard deviation of the return: True, or a dict of `clip`, `epsilon`.
-        stats_window_size: number of episodes in the logged means.
-        tensorboard_log: folder for TensorBoard files.
         policy_kwargs: keywords of the policy, `optimizer_class` and `optimizer_kwargs`.
-        verbose: 0 silent, 1 logs to stdout.
-        seed: seed of all random generators; None draws one.
-        device: "auto", "cpu", "cuda", "cuda:1".
-        precision: "fp32", or "bf16": bfloat16 forward and backward with float32 master weights.
-        torch_compile: compile the update with torch.compile (needs a C++ compiler; slow to start).
+        shared: see `OnPolicyKeywords`.
 
     Raises:
         ConfigurationError: an argument is out of range, has the wrong type, or has no effect with this baseline, or a keyword
@@ -80,32 +73,11 @@ class VPG(ActorCriticAlgorithm):
         vf_coef: float = VF_COEF,
         normalize_advantage: bool = True,
         max_grad_norm: float | None = None,
-        action_mask: str | None = None,
-        normalize_observations: bool | Mapping[str, Any] = False,
-        normalize_rewards: bool | Mapping[str, Any] = False,
-        stats_window_size: int = 100,
-        tensorboard_log: str | None = None,
         policy_kwargs: Mapping[str, Any] | None = None,
-        verbose: int = 0,
-        seed: int | None = None,
-        device: Any = "auto",
-        precision: str = "fp32",
-        torch_compile: bool = False,
+        **shared: Unpack[OnPolicyKeywords],
     ) -> None:
-        training = TrainingConfig(
-            learning_rate=learning_rate,
-            max_grad_norm=max_grad_norm,
-            action_mask=action_mask,
-            normalize_observations=normalize_observations,
-            normalize_rewards=normalize_rewards,
-            stats_window_size=stats_window_size,
-            tensorboard_log=tensorboard_log,
-            verbose=verbose,
-            seed=seed,
-            device=device,
-            precision=precision,
-            torch_compile=torch_compile,
-        )
+        keywords = with_defaults(OnPolicyKeywords, shared)
+        training = TrainingConfig.of(keywords, learning_rate=learning_rate, max_grad_norm=max_grad_norm)
         has_critic = check_choice("baseline", baseline, BASELINES) == "value"
         episodes = EpisodeConfig(
             episodes_per_update=episodes_per_update,

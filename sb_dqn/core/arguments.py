@@ -1,11 +1,14 @@
-"""Constructor arguments: the keywords that a class accepts, and the values of one call."""
+"""Constructor arguments: the keywords that a class accepts, their meaning, and the values of one call."""
 
 from __future__ import annotations
 
 import inspect
+import re
+import textwrap
 from collections.abc import Mapping
 from typing import Any
 
+from sb_dqn.core.keywords import keyword_of, shared_keywords
 from sb_dqn.core.sb3_compat import HER, UNUSED_KEYWORDS, wants_her
 from sb_dqn.errors import ConfigurationError, nearest
 
@@ -24,18 +27,51 @@ def constructor_arguments(cls: type[Any]) -> dict[str, inspect.Parameter]:
 def _keywords(cls: type[Any]) -> dict[str, inspect.Parameter]:
     """Returns all keyword arguments of a class by name, without `policy` and `env`.
 
-    A constructor that ends in `**kwargs` also accepts those of its parent, except the ones in `cls.replaced_arguments`.
+    A constructor that ends in `**kwargs` also accepts the shared keywords of the `TypedDict` that it unpacks there, and those of
+    its parent, except the ones in `cls.replaced_arguments`. `cls.defaults` has the defaults that differ from those of the parents.
     """
     found: dict[str, inspect.Parameter] = {}
     for parent in cls.__mro__:
         if "__init__" not in parent.__dict__:
             continue
         parameters = inspect.signature(parent.__dict__["__init__"]).parameters.values()
-        found = {each.name: each for each in parameters if each.kind in KEYWORDS} | found
-        if all(each.kind is not inspect.Parameter.VAR_KEYWORD for each in parameters):
+        own = {each.name: each for each in parameters if each.kind in KEYWORDS}
+        unpacked = _unpacked(parent)
+        found = own | {name: each for name, each in _parameters(unpacked).items() if name not in own} | found
+        ends = all(each.kind is not inspect.Parameter.VAR_KEYWORD for each in parameters)
+        if ends or (unpacked and unpacked.keys() <= found.keys()):
             break
     hidden = {"self", "policy", "env", *cls.replaced_arguments}
-    return {name: parameter for name, parameter in found.items() if name not in hidden}
+    return {
+        name: each.replace(default=cls.defaults.get(name, each.default))
+        for name, each in found.items()
+        if name not in hidden
+    }
+
+
+def _unpacked(cls: type[Any]) -> dict[str, Any]:
+    """Returns the keywords, with their types, of the `TypedDict` that the constructor of a class unpacks in `**kwargs`."""
+    init = cls.__dict__["__init__"]
+    for each in inspect.signature(init).parameters.values():
+        named = re.fullmatch(r"Unpack\[(\w+)\]", str(each.annotation))
+        if each.kind is inspect.Parameter.VAR_KEYWORD and named:
+            return shared_keywords(init.__globals__[named[1]])
+    return {}
+
+
+def _parameters(unpacked: Mapping[str, Any]) -> dict[str, inspect.Parameter]:
+    """Returns the keywords that have a default and a meaning of their own, as parameters."""
+    keywords = {name: (keyword_of(hint), hint) for name, hint in unpacked.items()}
+    return {
+        name: inspect.Parameter(
+            name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=keyword.default,
+            annotation=re.sub(r"\b(?:collections\.abc|typing)\.", "", inspect.formatannotation(hint.__origin__)),
+        )
+        for name, (keyword, hint) in keywords.items()
+        if keyword is not None
+    }
 
 
 def complete_signature(cls: type[Any]) -> inspect.Signature:
@@ -46,6 +82,46 @@ def complete_signature(cls: type[Any]) -> inspect.Signature:
         kind = own[name].kind if name in own else inspect.Parameter.KEYWORD_ONLY
         found.append(parameter.replace(kind=kind))
     return inspect.Signature(sorted(found, key=lambda each: each.kind))
+
+
+def complete_docstring(cls: type[Any]) -> str | None:
+    """Returns the docstring of a class with the meaning of every keyword of its parents, for `help` and the documentation."""
+    own = cls.__dict__.get("__doc__")
+    if own is None:  # also under python -OO
+        return None
+    meanings: dict[str, str] = {}
+    for parent in reversed(cls.__mro__):
+        if "__init__" in parent.__dict__:
+            shared = {name: keyword_of(hint) for name, hint in _unpacked(parent).items()}
+            meanings |= {name: _entry(name, each.meaning) for name, each in shared.items() if each is not None}
+        meanings |= _described(parent.__dict__.get("__doc__"))
+    head, _, rest = _without_further(inspect.cleandoc(own)).partition("\n\nRaises:\n")
+    written = _described(own)
+    missing = dict.fromkeys(
+        meanings[name] for name in ("policy", "env", *_keywords(cls)) if name in meanings and name not in written
+    )
+    head += "" if not missing or "\nArgs:\n" in head else "\n\nArgs:"
+    return "\n".join([head, *missing]) + (f"\n\nRaises:\n{rest}" if rest else "")
+
+
+ENTRY = re.compile(r"^    (\w+(?:, \w+)*): .*(?:\n {8}.*)*$", re.MULTILINE)
+"""Entry of the section `Args:` of a docstring."""
+
+
+def _described(docstring: str | None) -> dict[str, str]:
+    """Returns the entries of the section `Args:` by the names that they describe."""
+    _, _, section = inspect.cleandoc(docstring or "").partition("\nArgs:\n")
+    entries = ENTRY.finditer(section.partition("\n\n")[0])
+    return {name: entry[0] for entry in entries for name in entry[1].split(", ")}
+
+
+def _entry(name: str, meaning: str) -> str:
+    return textwrap.fill(f"{name}: {meaning}", 120, initial_indent=" " * 4, subsequent_indent=" " * 8)
+
+
+def _without_further(docstring: str) -> str:
+    """Returns a docstring without its entry for further keywords."""
+    return re.sub(r"\n    (?:kwargs|shared): .*", "", docstring)
 
 
 def check_keywords(cls: type[Any], keywords: Mapping[str, Any]) -> None:

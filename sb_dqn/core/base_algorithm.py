@@ -26,7 +26,7 @@ from sb_dqn.callbacks.compose import as_callback
 from sb_dqn.callbacks.normalizers import find_normalizer
 from sb_dqn.checks import check_int
 from sb_dqn.core import checkpointing, model_file, onnx_export, values
-from sb_dqn.core.arguments import bind_arguments, complete_signature
+from sb_dqn.core.arguments import bind_arguments, complete_docstring, complete_signature
 from sb_dqn.core.construction import (
     CPU,
     PolicyConfig,
@@ -85,6 +85,8 @@ class BaseAlgorithm(ABC):
     """True if there is a replay buffer to save."""
     replaced_arguments: ClassVar[Mapping[str, str]] = {}
     """Keywords of a parent class that this class sets itself, with the fix as a sentence without its full stop."""
+    defaults: ClassVar[Any] = {}
+    """Keywords of the parent classes with another default, those of the parents included."""
     arguments: dict[str, Any]
     """Constructor arguments by name, as passed, with defaults; also attributes of the model."""
     policy: Any
@@ -96,7 +98,11 @@ class BaseAlgorithm(ABC):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        cls.defaults = {
+            name: value for each in reversed(cls.__mro__) for name, value in vars(each).get("defaults", {}).items()
+        }
         cls.__signature__ = complete_signature(cls)  # type: ignore[attr-defined]  # read by inspect.signature
+        cls.__doc__ = complete_docstring(cls)
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         """Records the constructor arguments, which `save` writes to the model file."""

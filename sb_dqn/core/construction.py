@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, Generic, TypeVar
 
 import torch
 from gymnasium import spaces
+from typing_extensions import Self
 
 from sb_dqn.accelerate import Mode, are_small, choose_mode
 from sb_dqn.actors.launch import open_groups, open_remote
@@ -64,9 +65,15 @@ class TrainingConfig:
     verbose: int
     seed: int | None
     device: Any
+    torch_compile: bool
     precision: str = "fp32"
-    torch_compile: bool = False
     actors: Any = None
+
+    @classmethod
+    def of(cls, shared: Mapping[str, Any], **own: Any) -> Self:
+        """Returns the settings among shared keywords, and those that an algorithm has a default of its own for."""
+        names = {each.name for each in fields(cls)}
+        return cls(**{name: value for name, value in shared.items() if name in names}, **own)
 
     def __post_init__(self) -> None:
         self.rate_schedule: Schedule = as_schedule("learning_rate", self.learning_rate)

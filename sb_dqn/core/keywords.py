@@ -1,0 +1,114 @@
+"""Keywords that several algorithms share: each is written once, with its default and its meaning."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, TypeVar, cast, get_type_hints
+
+from typing_extensions import TypedDict
+
+
+@dataclass(frozen=True)
+class Keyword:
+    """Default and meaning of a shared keyword."""
+
+    default: Any
+    meaning: str
+
+
+class TrainingKeywords(TypedDict, total=False):
+    """Keywords of every algorithm."""
+
+    action_mask: Annotated[
+        str | None,
+        Keyword(None, 'source of the legal actions: "info" (`info["action_mask"]`) or a key of a Dict observation.'),
+    ]
+    normalize_observations: Annotated[
+        bool | Mapping[str, Any],
+        Keyword(
+            False,
+            "normalize Box observations of floats by their running mean and standard deviation: True, or a dict of `clip`, "
+            "`epsilon`, `keys`.",
+        ),
+    ]
+    normalize_rewards: Annotated[
+        bool | Mapping[str, Any],
+        Keyword(
+            False,
+            "divide rewards by the running standard deviation of the return: True, or a dict of `clip`, `epsilon`.",
+        ),
+    ]
+    stats_window_size: Annotated[int, Keyword(100, "number of episodes in the logged means.")]
+    tensorboard_log: Annotated[str | None, Keyword(None, "folder for TensorBoard files.")]
+    verbose: Annotated[int, Keyword(0, "0 silent, 1 logs to stdout.")]
+    seed: Annotated[int | None, Keyword(None, "seed of all random generators; None draws one.")]
+    device: Annotated[
+        Any,
+        Keyword(
+            "auto",
+            '"cpu", "cuda", "cuda:1", or "auto": CUDA where available, except for small networks, which are faster on a CPU.',
+        ),
+    ]
+    torch_compile: Annotated[
+        bool, Keyword(False, "compile the update with torch.compile (needs a C++ compiler; slow to start).")
+    ]
+
+
+class OnPolicyKeywords(TrainingKeywords, total=False):
+    """Keywords of every algorithm that learns from rollouts or episodes."""
+
+    precision: Annotated[
+        str, Keyword("fp32", '"fp32", or "bf16": bfloat16 forward and backward with float32 master weights.')
+    ]
+
+
+class OffPolicyKeywords(TrainingKeywords, total=False):
+    """Keywords of every algorithm that learns from a replay buffer."""
+
+    prioritized_replay: Annotated[
+        bool | Mapping[str, Any],
+        Keyword(
+            False,
+            "sampling in proportion to the TD error (arXiv 1511.05952): True, or a dict of `alpha`, `beta`, `eps`, `initial`, "
+            "`uniform_mix`.",
+        ),
+    ]
+    buffer_device: Annotated[str | None, Keyword(None, "device of the replay; None: that of the networks.")]
+    buffer_path: Annotated[str | None, Keyword(None, "memory-mapped file for the replay; None: memory.")]
+    actors: Annotated[
+        Any,
+        Keyword(
+            None,
+            'who steps the environments: None, the learner itself in turn; "overlapped", a thread while the learner learns; '
+            '`OverlappedActors(groups, lanes=k)`, groups of k lanes in turn, or its short form "overlapped:2x4"; '
+            '`ProcessActors(n, lanes=k)`, n processes of k lanes each, or its short form "process:8x2".',
+        ),
+    ]
+    hindsight: Annotated[
+        bool | Mapping[str, Any],
+        Keyword(
+            False,
+            'hindsight experience replay for tasks whose observations have the keys "achieved_goal" and "desired_goal" (arXiv '
+            "1707.01495): True, or a dict of `n_sampled_goal`, `goal_selection_strategy`.",
+        ),
+    ]
+
+
+T = TypeVar("T", bound=Mapping[str, Any])
+
+
+def shared_keywords(kind: type[Any]) -> dict[str, Any]:
+    """Returns the keywords of a `TypedDict` by name, as `Annotated` types if they have a `Keyword`."""
+    return get_type_hints(kind, include_extras=True)
+
+
+def keyword_of(annotation: Any) -> Keyword | None:
+    """Returns the `Keyword` of an `Annotated` type; None if there is none."""
+    return next((each for each in getattr(annotation, "__metadata__", ()) if isinstance(each, Keyword)), None)
+
+
+def with_defaults(kind: type[T], passed: T) -> T:
+    """Returns keywords with the defaults of those that were not passed."""
+    keywords = {name: keyword_of(hint) for name, hint in shared_keywords(kind).items()}
+    return cast(T, {name: each.default for name, each in keywords.items() if each is not None} | dict(passed))
