@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import importlib
 import math
+import os
 import platform
+import secrets
 import socket
+import sys
+import threading
 import time
-import weakref
 from collections import deque
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import partial
 from importlib import metadata
+from multiprocessing import util
+from pathlib import Path
 from typing import Any
 
 import cloudpickle
@@ -21,17 +28,23 @@ import torch
 
 from sb_dqn.actors.chunks import ChunkLayout, Chunks, Report
 from sb_dqn.actors.packing import OwnChunks, pack_chunk, unpack_chunk
-from sb_dqn.actors.processes import POLL, STARTUP, Failure, GetState, Message, SetState, State
+from sb_dqn.actors.processes import CLOSE_SECONDS, POLL, STARTUP, Failure, GetState, Message, SetState, State
 from sb_dqn.actors.settings import RayActors
 from sb_dqn.actors.worker import Order, Worker
-from sb_dqn.errors import ConfigurationError
+from sb_dqn.errors import ConfigurationError, EnvironmentFault
 
 PACKAGES = ("sb_dqn", "torch", "numpy", "gymnasium")
 """Packages whose versions must be the same on all nodes; Ray compares its own and Python's."""
+OLDEST = (2, 52)
+"""First version of Ray with token authentication."""
 CONNECT_SECONDS = 10.0
 """Time for a cluster to answer."""
 STARTS = 20
 """Times that an actor is started again before its first answer."""
+LOOK_SECONDS = 2.0
+"""Time between two looks whether the head of the cluster answers."""
+LOOKS = 5
+"""Looks without an answer after which the head counts as lost; Ray ends the process after a minute."""
 START_SECONDS = 120.0
 """Time for the first actors to start, which includes the import of torch on each node."""
 
@@ -40,32 +53,43 @@ def import_ray() -> Any:
     """Returns the module `ray`.
 
     Raises:
-        ConfigurationError: it is not installed.
+        ConfigurationError: it is not installed, or too old.
     """
     try:
-        return importlib.import_module("ray")
+        ray = importlib.import_module("ray")
     except ImportError as error:
         raise ConfigurationError(
             f'ray must be installed for RayActors, got none ({error}). Run pip install "sb_dqn[ray]".'
         ) from None
+    if tuple(int(part) for part in ray.__version__.split(".")[:2]) < OLDEST:
+        raise ConfigurationError(
+            f"ray must be {'.'.join(map(str, OLDEST))} or newer, where a cluster asks for a token, got {ray.__version__}, with which "
+            f'anyone on the network runs code in the learner. Run pip install -U "sb_dqn[ray]".'
+        )
+    return ray
 
 
 def connect(address: str | None, num_cpus: float) -> bool:
     """Connects this process to a Ray cluster, unless it is connected. Returns True if the cluster was started here.
 
     Args:
-        address: "auto" for the cluster of this machine, "HOST:PORT" of a cluster's head, or None to start one.
+        address: "auto" for the cluster of this machine, "HOST:PORT" of a cluster's head, or None to start one, which listens on
+            the loopback interface only and wants a token.
         num_cpus: CPUs of a cluster that is started here.
 
     Raises:
-        ConfigurationError: Ray is not installed, or no cluster answers.
+        ConfigurationError: Ray is not installed or too old, or no cluster answers.
     """
     ray = import_ray()
     if ray.is_initialized():
         return False
+    if sys.platform != "win32":  # or a fork that ends would end the cluster
+        os.register_at_fork(after_in_child=partial(atexit.unregister, ray.shutdown))
     quiet = {"log_to_driver": False, "logging_level": "error"}
     if address is None:
-        ray.init(address="local", num_cpus=math.ceil(num_cpus), include_dashboard=False, **quiet)
+        _require_token()
+        with _on_loopback():
+            ray.init(address="local", num_cpus=math.ceil(num_cpus), include_dashboard=False, **quiet)
         return True
     if address != "auto":
         _check_listener(address)
@@ -77,6 +101,72 @@ def connect(address: str | None, num_cpus: float) -> bool:
             f"the address to start one for this run."
         ) from error
     return False
+
+
+def _require_token() -> None:
+    """Makes clusters that this process starts ask for a token, which only this user can read."""
+    os.environ["RAY_AUTH_MODE"] = "token"
+    importlib.import_module("ray._raylet").Config.initialize("")  # reads the variable again
+    if os.environ.get("RAY_AUTH_TOKEN") or os.environ.get("RAY_AUTH_TOKEN_PATH"):
+        return
+    path = Path.home() / ".ray" / "auth_token"  # Ray makes it readable by all
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        path.chmod(0o600)
+        return
+    with open(descriptor, "w", encoding="utf-8") as file:
+        file.write(secrets.token_hex(32))
+
+
+@contextlib.contextmanager
+def _on_loopback() -> Iterator[None]:
+    """Makes Ray take 127.0.0.1 as the address of this node, as it does on macOS and Windows: then all its servers listen there."""
+    constants: Any = importlib.import_module("ray._private.ray_constants")
+    before = constants.ENABLE_RAY_CLUSTER
+    constants.ENABLE_RAY_CLUSTER = False
+    try:
+        yield
+    finally:
+        constants.ENABLE_RAY_CLUSTER = before
+
+
+class HeadWatch(threading.Thread):
+    """Thread that disconnects this process from a cluster whose head is lost, before Ray ends the process.
+
+    Args:
+        address: of the head.
+        lock: held while Ray is called.
+    """
+
+    def __init__(self, address: str, lock: Any) -> None:
+        super().__init__(name="sb_dqn-head", daemon=True)
+        self.address = address
+        self.lost = False
+        """True once the head is lost."""
+        self._lock = lock
+        self._over = threading.Event()
+
+    def end(self) -> None:
+        """Ends the thread."""
+        self._over.set()
+
+    def run(self) -> None:
+        host, _, port = self.address.rpartition(":")
+        failures = 0
+        while not self._over.wait(LOOK_SECONDS):
+            try:
+                socket.create_connection((host.strip("[]"), int(port)), LOOK_SECONDS).close()
+                failures = 0
+            except OSError:
+                failures += 1
+            if failures >= LOOKS:
+                self.lost = True
+                with self._lock:  # a learner that calls Ray meanwhile sees `lost`
+                    if not self._over.is_set():
+                        import_ray().shutdown()
+                return
 
 
 def _check_listener(address: str) -> None:
@@ -121,10 +211,12 @@ class RayWorker:
         self._expected = expected
         self._compress = import_ray().get_runtime_context().get_node_id() != home
         self._failure: Failure | None = None
+        self._worker: Worker | None = None
         self.renew()
 
     def renew(self) -> None:
         """Makes the worker, again after an error."""
+        self.close()
         self._has_begun = False
         own = versions()
         different = [f"{name} {own[name]} instead of {of}" for name, of in self._expected.items() if own[name] != of]
@@ -138,6 +230,13 @@ class RayWorker:
         except Exception as error:
             self._failure = Failure.of(error)
 
+    def close(self) -> None:
+        """Closes the environments."""
+        if self._worker is not None:
+            with contextlib.suppress(Exception):
+                self._worker.close()
+            self._worker = None
+
     def check(self) -> str:
         """Returns which versions are wrong; empty if none."""
         return self.wrong_versions
@@ -149,6 +248,7 @@ class RayWorker:
         if self._failure is not None:
             return self._failure
         self._has_begun = True
+        assert self._worker is not None
         try:
             *_, report = self._worker.collect(order, np.array(weights))  # Ray's array is read-only
             assert report is not None
@@ -159,6 +259,7 @@ class RayWorker:
 
     def state(self, trust: bool) -> Failure | State:
         """Returns the state of the worker, see `Worker.state`."""
+        assert self._worker is not None
         return self._failure or State(*self._worker.state(trust))
 
     def load_state(self, state: dict[str, Any], trust: bool) -> Failure | State:
@@ -166,6 +267,7 @@ class RayWorker:
         if self._failure is not None:
             return self._failure
         self._has_begun = True
+        assert self._worker is not None
         try:
             self._worker.load_state(state, trust)
             return State(None, "")
@@ -241,7 +343,10 @@ class RayWorkers:
         self._starts: dict[int, int] = {}
         """How often a worker was started without an answer yet."""
         self._owned = [False]  # a list, so that the finalizer sees changes
-        self._end = weakref.finalize(self, _close, self._actors, self._owned)
+        self._lock = threading.RLock()
+        self._watch: list[HeadWatch] = []
+        # unlike weakref.finalize, this does nothing in a fork of this process
+        util.Finalize(self, _close, (self._actors, self._owned, self._watch), exitpriority=0)
 
     def start(self, workers: Collection[int]) -> None:
         """Starts workers; those that run already begin again with new environments.
@@ -265,6 +370,28 @@ class RayWorkers:
             self._since[worker] = time.monotonic() + START_SECONDS
         if is_first:
             self._check_started(list(workers))
+            watch = HeadWatch(import_ray().get_runtime_context().gcs_address, self._lock)
+            self._watch[:] = [watch]
+            watch.start()
+
+    @contextlib.contextmanager
+    def _connected(self) -> Iterator[None]:
+        """Keeps the watch from disconnecting this process.
+
+        Raises:
+            EnvironmentFault: it has, since the head of the cluster is lost.
+        """
+        with self._lock:
+            if self._watch and self._watch[0].lost:
+                address = self._watch[0].address
+                import_ray().shutdown()
+                self.close()
+                self._lost.clear()
+                raise EnvironmentFault(
+                    f"the head of the Ray cluster must answer, got no answer at {address} for {LOOKS * LOOK_SECONDS:.0f} s; all "
+                    f"actors are lost. The model is complete: save it, and continue with another cluster."
+                )
+            yield
 
     def _create(self, worker: int) -> Any:
         ray = import_ray()
@@ -300,38 +427,48 @@ class RayWorkers:
 
     def send(self, worker: int, message: Order | GetState | SetState) -> None:
         """Sends a message; a worker that has died shows in `receive`."""
-        actor = self._actors[worker]
-        if not self._pending[worker]:
-            self._since[worker] = max(self._since[worker], time.monotonic())
-        if isinstance(message, Order):
-            answer = actor.collect.remote(message, self.weights.reference(message.weights))
-        elif isinstance(message, GetState):
-            answer = actor.state.remote(message.trust)
-        else:
-            answer = actor.load_state.remote(message.state, message.trust)
-        self._pending[worker].append((answer, message))
+        with self._connected():
+            actor = self._actors[worker]
+            if not self._pending[worker]:
+                self._since[worker] = max(self._since[worker], time.monotonic())
+            if isinstance(message, Order):
+                answer = actor.collect.remote(message, self.weights.reference(message.weights))
+            elif isinstance(message, GetState):
+                answer = actor.state.remote(message.trust)
+            else:
+                answer = actor.load_state.remote(message.state, message.trust)
+            self._pending[worker].append((answer, message))
 
     def receive(self, workers: Collection[int]) -> list[tuple[int, Message]]:
-        """Waits until one of the workers has answered or has ended; returns the first answer of each that has."""
-        ray = import_ray()
+        """Waits until one of the workers has answered or has ended; returns the first answer of each that has.
+
+        Raises:
+            EnvironmentFault: the head of the cluster is lost.
+        """
         while True:
-            first = {self._pending[worker][0][0]: worker for worker in workers if self._pending[worker]}
-            if ray.wait(list(first), num_returns=1, timeout=POLL, fetch_local=False)[0]:
-                ready = ray.wait(list(first), num_returns=len(first), timeout=0, fetch_local=False)[0]
-                answers = [(first[reference], self._read(first[reference])) for reference in ready]
-                messages = [(worker, message) for worker, message in answers if message is not None]
-                if messages:
-                    return messages
-            hanging = [worker for worker in first.values() if self._hangs(worker)]
-            if hanging:
-                limit = self.settings.step_timeout
-                return [(worker, Failure(f"finished no chunk in time (step_timeout={limit:g})")) for worker in hanging]
+            with self._connected():
+                messages = self._answers(workers)
+            if messages:
+                return messages
+
+    def _answers(self, workers: Collection[int]) -> list[tuple[int, Message]]:
+        """Returns the first answers that come within `POLL` seconds, and the workers that hang."""
+        ray = import_ray()
+        first = {self._pending[worker][0][0]: worker for worker in workers if self._pending[worker]}
+        if ray.wait(list(first), num_returns=1, timeout=POLL, fetch_local=False)[0]:
+            ready = ray.wait(list(first), num_returns=len(first), timeout=0, fetch_local=False)[0]
+            answers = [(first[reference], self._read(first[reference])) for reference in ready]
+            return [(worker, message) for worker, message in answers if message is not None]
+        hanging = [worker for worker in first.values() if self._hangs(worker)]
+        cause = f"finished no chunk in time (step_timeout={self.settings.step_timeout})"
+        return [(worker, Failure(cause)) for worker in hanging]
 
     def has_message(self, worker: int) -> bool:
         """Returns True if `receive` would not wait for this worker."""
-        pending = self._pending[worker]
-        is_there = bool(pending and import_ray().wait([pending[0][0]], timeout=0, fetch_local=False)[0])
-        return is_there and not self._died_while_starting(worker)
+        with self._connected():
+            pending = self._pending[worker]
+            is_there = bool(pending and import_ray().wait([pending[0][0]], timeout=0, fetch_local=False)[0])
+            return is_there and not self._died_while_starting(worker)
 
     def _read(self, worker: int) -> Message | None:
         """Returns the first answer of a worker; None if it has ended before any answer, and a new one got its messages."""
@@ -382,17 +519,23 @@ class RayWorkers:
 
     def close(self) -> None:
         """Ends all workers, and the cluster if it was started for them."""
-        _close(self._actors, self._owned)
+        with self._lock:
+            _close(self._actors, self._owned, self._watch)
+            self._watch.clear()
 
 
-def _close(actors: dict[int, Any], owned: list[bool]) -> None:
+def _close(actors: dict[int, Any], owned: list[bool], watches: list[HeadWatch]) -> None:
+    for watch in watches:
+        watch.end()
     ray = import_ray() if actors or owned[0] else None
-    if ray is None or not ray.is_initialized():
-        return
-    for actor in actors.values():
-        with contextlib.suppress(Exception):
-            ray.kill(actor, no_restart=True)
+    if ray is not None and ray.is_initialized():
+        with contextlib.suppress(Exception):  # actors that have ended, or a cluster
+            closing = [actor.close.remote() for actor in actors.values()]
+            ray.wait(closing, num_returns=len(closing), timeout=CLOSE_SECONDS)
+        for actor in actors.values():
+            with contextlib.suppress(Exception):
+                ray.kill(actor, no_restart=True)
+        if owned[0]:
+            ray.shutdown()
     actors.clear()
-    if owned[0]:
-        owned[0] = False
-        ray.shutdown()
+    owned[0] = False

@@ -105,7 +105,8 @@ class ProcessActors:
 class RayActors(ProcessActors):
     """Actors on a cluster of machines, by Ray; otherwise as `ProcessActors`.
 
-    Without an address a cluster of this machine alone starts with the first `learn` and ends with the model. Actors whose process
+    Without an address a cluster of this machine alone starts with the first `learn` and ends with the model; it listens on the
+    loopback interface and wants a token, for which Ray 2.52 or newer is needed. Actors whose process
     or node ends are started again. Rows travel through Ray's object store; images from other machines are compressed.
 
     Args:

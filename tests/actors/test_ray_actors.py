@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -21,7 +23,9 @@ from sb_dqn.actors import ProcessActors, RayActors, as_actors, ray_actors
 from sb_dqn.actors.packing import PackedImages, pack_chunk, unpack_chunk
 from sb_dqn.errors import ConfigurationError, EnvironmentFault
 from tests.actors.games import Ledger, check_rows
+from tests.actors.test_process_ends import Simulated, is_running, numbers, run_script, wait_for
 from tests.full import FULL
+from tests.sockets import LOOPBACK, descendants, listening
 
 KILL_EVERY = float(os.environ.get("SB_DQN_KILL_EVERY", "2"))
 KILL_SECONDS = float(os.environ.get("SB_DQN_KILL_SECONDS", "5"))
@@ -118,13 +122,23 @@ def test_an_address_where_nothing_listens_is_named() -> None:
         assert time.monotonic() - started < 10
 
 
+def test_a_ray_without_tokens_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(__version__="2.40.0"))
+    model = DQN("MlpPolicy", Ledger, actors=RayActors(2), **SMALL)
+    with pytest.raises(ConfigurationError, match=r"ray must be 2.52 or newer.*got 2.40.0.*Run pip install -U"):
+        model.learn(10)
+
+
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[Any]:
-    """A cluster of this machine, shared by the tests."""
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A cluster of this machine, shared by the tests, whose token is in a folder of its own."""
     ray: Any = pytest.importorskip("ray")
-    ray_actors.connect(None, 4)
-    yield ray
-    ray.shutdown()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HOME", str(tmp_path_factory.mktemp("home")))
+        patch.setenv("RAY_AUTH_MODE", "disabled")  # what a local cluster does not follow
+        ray_actors.connect(None, 4)
+        yield ray
+        ray.shutdown()
 
 
 def actor_processes() -> list[int]:
@@ -182,3 +196,122 @@ def test_an_environment_that_always_fails_ends_the_run(cluster: Any) -> None:
     model = DQN("MlpPolicy", partial(Ledger, "raises", at=3), actors=RayActors(1, chunk=5), **SMALL)
     with pytest.raises(EnvironmentFault, match=r"ValueError: the door is locked.*5 times without finishing a chunk"):
         model.learn(100)
+
+
+@FULL
+def test_a_local_cluster_listens_on_the_loopback_interface_only(cluster: Any) -> None:
+    model: Any = DQN("MlpPolicy", Ledger, actors=RayActors(2), **SMALL).learn(100)
+    addresses = listening(descendants(os.getpid()))
+    assert len(addresses) >= 5
+    assert set(addresses) <= LOOPBACK
+    model.close()
+
+
+STRANGER = """
+import sys
+import ray
+
+ray.init(address=sys.argv[1], log_to_driver=False, logging_level="error")
+print(ray.get(ray.remote(lambda: "ran").remote()), flush=True)
+"""
+
+
+def runs_a_task(address: str, home: Path, **variables: str) -> bool:
+    """Returns whether another process runs a task in a cluster."""
+    others = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    process = subprocess.Popen(
+        [sys.executable, "-c", STRANGER, address], env={**others, "HOME": str(home), **variables}, stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL, text=True, start_new_session=True,
+    )  # fmt: skip
+    try:
+        return "ran" in process.communicate(timeout=100)[0]
+    except subprocess.TimeoutExpired:
+        return False
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@FULL
+def test_only_processes_with_the_token_run_code_in_a_local_cluster(cluster: Any, tmp_path: Path) -> None:
+    assert (Path.home() / ".ray" / "auth_token").stat().st_mode & 0o777 == 0o600
+    address = cluster.get_runtime_context().gcs_address
+    assert runs_a_task(address, Path.home(), RAY_AUTH_MODE="token")
+    assert not runs_a_task(address, tmp_path)
+    assert not runs_a_task(address, tmp_path, RAY_AUTH_MODE="token", RAY_AUTH_TOKEN="1" * 64)
+
+
+@FULL
+def test_closing_a_model_closes_the_environments_of_ray_actors(cluster: Any, tmp_path: Path) -> None:
+    model: Any = DQN("MlpPolicy", partial(Simulated, tmp_path), actors=RayActors(2, chunk=5), **SMALL).learn(60)
+    model.close()
+    programs = numbers(tmp_path, "program")
+    assert len(programs) == 3
+    assert numbers(tmp_path, "closed") == programs
+    assert wait_for(lambda: not any(is_running(program) for program in programs), 10)
+
+
+class Breaks(Ledger):
+    """Returns NaN as a reward at step 25 of its life."""
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        observation, reward, terminated, truncated, info = super().step(action)
+        return observation, np.nan if self.steps == 25 else reward, terminated, truncated, info
+
+
+@FULL
+def test_a_wrong_value_ends_the_run_with_its_lane(cluster: Any) -> None:
+    model = DQN("MlpPolicy", [Ledger, Ledger, Ledger, Breaks], actors=RayActors(2, lanes=2, chunk=5), **SMALL)
+    with pytest.raises(EnvironmentFault, match="the reward in lane 3 at step 2.* must be finite"):
+        model.learn(1_000)
+
+
+LOST = """
+import os, sys
+from pathlib import Path
+from sb_dqn import DQN
+from sb_dqn.actors import RayActors
+from sb_dqn.errors import EnvironmentFault
+from tests.actors.games import Ledger
+from tests.actors.test_ray_actors import SMALL
+from tests.sockets import descendants
+
+model = DQN("MlpPolicy", Ledger, actors=RayActors(2, chunk=5), **SMALL).learn(100)
+if os.fork() == 0:
+    sys.exit()
+os.wait()
+model.learn(100)
+print(model.collector.restarts, flush=True)
+
+def kill(*_):
+    if model.num_timesteps > 100:
+        heads = [process for process in descendants(os.getpid()) if "gcs_server" in Path(f"/proc/{process}/cmdline").read_text()]
+        for process in heads:
+            os.kill(process, 9)
+
+try:
+    model.learn(10**9, kill)
+except EnvironmentFault as error:
+    print(error, flush=True)
+model.save(sys.argv[1], full=True)
+model.learn(100)
+print("learned", flush=True)
+"""
+
+
+@FULL
+def test_a_learner_outlives_a_fork_of_its_own_and_the_head_of_its_cluster(tmp_path: Path) -> None:
+    """Ray would end the process after a minute, without an error and a file."""
+    pytest.importorskip("ray")
+    with run_script(tmp_path, LOST, str(tmp_path / "model.zip")) as process:
+        try:
+            out, errors = process.communicate(timeout=280)
+        finally:
+            process.kill()
+    assert process.returncode == 0, errors
+    restarts, lost, learned = out.splitlines()
+    assert restarts == "0"
+    assert "the head of the Ray cluster must answer, got no answer at 127.0.0.1:" in lost
+    assert learned == "learned"
+    model: Any = DQN.load(tmp_path / "model.zip", env=Ledger, actors=RayActors(2, chunk=5))
+    assert model.num_timesteps > 100
