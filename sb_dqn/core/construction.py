@@ -16,6 +16,7 @@ from sb_dqn.actors.launch import open_groups, open_remote
 from sb_dqn.actors.settings import Actors, OverlappedActors, ProcessActors, as_actors
 from sb_dqn.buffers.sequences import Sequences
 from sb_dqn.checks import check_bool, check_choice, check_float, check_int, check_path, check_switch
+from sb_dqn.learning.learner_group import LearnerGroup
 from sb_dqn.envs.streams.open import Stream, open_stream
 from sb_dqn.envs.streams.sb3_frames import has_stacks_of
 from sb_dqn.errors import ConfigurationError, SpaceError
@@ -131,7 +132,7 @@ def _is_auto(device: Any) -> bool:
 
 
 def resolve_device(device: Any, name: str = "device") -> torch.device:
-    """Returns the torch device for a name; "auto" is CUDA where available.
+    """Returns the torch device for a name; "auto" is CUDA where available. A CUDA device has a number, as those of tensors.
 
     Args:
         device: value of the argument.
@@ -140,10 +141,8 @@ def resolve_device(device: Any, name: str = "device") -> torch.device:
     Raises:
         ConfigurationError: an unknown name, or CUDA where there is none.
     """
-    if _is_auto(device):
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
-        found = torch.device(device)
+        found = torch.device(("cuda" if torch.cuda.is_available() else "cpu") if _is_auto(device) else device)
     except (RuntimeError, TypeError, ValueError) as error:
         raise ConfigurationError(
             f"{name} must be a torch device, got {device!r}. Give 'auto', 'cpu' or 'cuda'."
@@ -154,6 +153,8 @@ def resolve_device(device: Any, name: str = "device") -> torch.device:
         raise ConfigurationError(
             f"{name} must be available, got {device!r}: torch {torch.__version__} finds no CUDA device. Give 'auto' or 'cpu'."
         )
+    if found == torch.device("cuda"):
+        return torch.device("cuda", LearnerGroup.of_process().cuda_index)
     return found
 
 

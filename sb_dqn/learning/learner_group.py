@@ -73,22 +73,29 @@ class LearnerGroup:
         rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
         return cls(rank, size, int(os.environ.get("LOCAL_RANK", rank)))
 
-    def place(self, device: torch.device) -> torch.device:
-        """Returns the device of this learner: for "cuda" without a number, one device per learner of a machine.
+    @property
+    def cuda_index(self) -> int:
+        """Number of the device that "cuda" stands for: the current one, or one per learner of a machine.
 
         Raises:
             ConfigurationError: there are fewer devices than learners.
         """
-        self._device = device
-        if self.size == 1 or str(device) != "cuda":
-            return device
+        if self.size == 1:  # CUDA stays as it is in a process that has not used it: device="auto" may choose the CPU
+            initialized = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]  # torch's
+            return torch.cuda.current_device() if initialized else 0
         if self.local_rank >= torch.cuda.device_count():
             raise ConfigurationError(
                 f"learners on one machine must be at most its {torch.cuda.device_count()} CUDA devices, got learner "
                 f"{self.local_rank + 1}. Start fewer, or set device='cpu'."
             )
-        torch.cuda.set_device(self.local_rank)
-        return torch.device("cuda", self.local_rank)
+        return self.local_rank
+
+    def place(self, device: torch.device) -> torch.device:
+        """Notes the device of this learner, which is the current one from now on if there are several learners."""
+        self._device = device
+        if self.size > 1 and device.type == "cuda":
+            torch.cuda.set_device(device)
+        return device
 
     def own_path(self, path: Path) -> Path:
         """Returns the path of this learner's part of a full checkpoint: for learners after the first in a subfolder."""

@@ -11,7 +11,8 @@ from gymnasium import spaces
 from sb_dqn import PPO
 from sb_dqn.buffers import Ring
 from sb_dqn.core import construction
-from sb_dqn.core.construction import PolicyConfig, TrainingConfig
+from sb_dqn.core.construction import PolicyConfig, TrainingConfig, buffer_device_of, resolve_device
+from sb_dqn.learning.learner_group import LearnerGroup
 from sb_dqn.errors import ConfigurationError, MemoryBudgetError
 from sb_dqn.policies import ACTOR_CRITIC_POLICIES
 from sb_dqn.policies.actor_critic import ActorCriticPolicy
@@ -42,16 +43,16 @@ def test_small_networks_stay_on_the_cpu_unless_cuda_is_forced(capsys: pytest.Cap
     assert "device='cuda' forces CUDA" in reported
     assert chosen("auto", "mlp") == "cpu"
     assert not capsys.readouterr().err  # once is enough
-    assert chosen("auto", "cnn") == "cuda"
-    assert chosen("auto", "mlp", batch_size=2**20) == "cuda"
-    assert chosen("cuda", "mlp") == "cuda"
+    assert chosen("auto", "cnn") == "cuda:0"
+    assert chosen("auto", "mlp", batch_size=2**20) == "cuda:0"
+    assert chosen("cuda", "mlp") == "cuda:0"
     assert chosen("cuda:1", "mlp") == "cuda:1"
     assert not capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("has_cuda")
 def test_large_recurrent_layers_are_not_small() -> None:
-    for units, device in ((16, "cpu"), (512, "cuda")):
+    for units, device in ((16, "cpu"), (512, "cuda:0")):
         config = PolicyConfig(
             "MlpLstmPolicy", {"lstm_hidden_size": units, "net_arch": [16]}, ACTOR_CRITIC_POLICIES, ActorCriticPolicy
         )
@@ -59,6 +60,22 @@ def test_large_recurrent_layers_are_not_small() -> None:
         assert str(TrainingConfig(**SETTINGS, device="auto").choose_device(policy, 64)) == device
         assert config.mode(policy, torch.device("cuda"), False) == "captured"
         assert config.mode(policy, torch.device("cpu"), False) == "eager"
+
+
+@pytest.mark.usefixtures("has_cuda")
+def test_cuda_without_a_number_is_the_device_of_its_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A buffer there is compared with the device of the parameters, which has a number."""
+    assert buffer_device_of("cuda") == resolve_device("auto") == torch.device("cuda", 0)
+    with monkeypatch.context() as patched:
+        patched.setattr(torch.cuda, "is_initialized", lambda: True)
+        patched.setattr(torch.cuda, "current_device", lambda: 1)
+        assert buffer_device_of("cuda") == resolve_device("auto") == torch.device("cuda", 1)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(LearnerGroup, "of_process", lambda: LearnerGroup(rank=5, size=8, local_rank=1))
+    assert buffer_device_of("cuda") == resolve_device("auto") == torch.device("cuda", 1)
+    monkeypatch.setattr(LearnerGroup, "of_process", lambda: LearnerGroup(rank=2, size=4, local_rank=2))
+    with pytest.raises(ConfigurationError, match="must be at most its 2 CUDA devices, got learner 3"):
+        resolve_device("cuda")
 
 
 @pytest.mark.usefixtures("has_cuda")
