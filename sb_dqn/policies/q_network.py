@@ -201,8 +201,9 @@ class QNetwork(nn.Module):
             size = layer.config.state_size
             state = extra["state"] if "state" in extra else action.new_zeros((count, size)).float()
             if warmup:
-                state = layer.unroll(inputs(0, warmup), state, begins[:warmup])[1]
-            state = zero_state(state, begins[warmup])
+                state = layer.burn_in(inputs(0, warmup), state, begins[: warmup + 1])
+            else:
+                state = zero_state(state, begins[0])
         trained, state = layer(inputs(warmup, warmup + length), state)
         if not after:
             return UnrolledFeatures(trained, None)

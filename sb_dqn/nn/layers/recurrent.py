@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -107,20 +107,20 @@ class RecurrentLayer(nn.Module):
         self.config = config
         self.out_features = config.hidden_size
         self.core = KINDS[config.kind][0](in_features, config.hidden_size, config.num_layers)
+        self._closing = _closing(config)
         if config.kind == "lstm":
             for layer in range(config.num_layers):  # the order of the gates is input, forget, cell, output
                 nn.init.ones_(getattr(self.core, f"bias_ih_l{layer}").data.chunk(4)[1])
 
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> RecurrentLayer:
+        self._closing = fn(self._closing)  # no buffer, which would be copied from network to network
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]  # torch's
+        return self
+
     def forward(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
         """Maps inputs `[S, N, E]` and `state` `[N, P]` to outputs `[S, N, H]` and the last state `[N, P]`."""
-        if not x.is_cuda:
-            return self._run(x, state)
-        with warnings.catch_warnings():
-            # cuDNN copies the weights in each call, since they are views of one tensor of all parameters
-            warnings.filterwarnings("ignore", "RNN module weights are not part of single contiguous chunk")
-            return self._run(x, state)
-
-    def _run(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        if not is_host_visible(x.device):
+            return self._run_layers(x, state, self._gathered())
         layers = self.config.num_layers
         parts = state.view(state.shape[0], -1, self.out_features).transpose(0, 1).contiguous()  # [layers (x 2), N, H]
         if self.config.kind == "gru":
@@ -129,6 +129,64 @@ class RecurrentLayer(nn.Module):
             out, pair = self.core(x, (parts[:layers], parts[layers:]))
             after = torch.cat(pair)
         return out, after.transpose(0, 1).flatten(1)
+
+    def _gathered(self, idle: bool = False) -> list[list[Tensor]]:
+        """Returns the weights of each layer as views of one tensor, from which cuDNN reads them: it would copy them in each call
+        otherwise, since the parameters of a model are views of a larger tensor.
+
+        Args:
+            idle: the inputs have one more feature, 1 where the state stays zero; see `burn_in`.
+        """
+        layers = []
+        for layer in range(self.config.num_layers):
+            weights = [
+                getattr(self.core, f"{name}_l{layer}") for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+            ]
+            if idle:
+                weights[0] = torch.cat([weights[0], self._closing], 1)
+            sizes = [weight.numel() for weight in weights]
+            parts = torch.split(torch.cat([weight.reshape(-1) for weight in weights]), sizes)
+            layers.append([part.view(weight.shape) for part, weight in zip(parts, weights, strict=True)])
+        return layers
+
+    def _run_layers(
+        self, x: Tensor, state: Tensor, layers: list[list[Tensor]], idle: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Computes `forward` with one call of the kernel for each layer, with gathered weights."""
+        before = state.view(len(state), -1, 1, self.out_features).unbind(1)  # of each layer; then the cells of an LSTM
+        keeps = self.training and torch.is_grad_enabled()  # intermediate results for the backward pass
+        after: list[Tensor] = []
+        cells: list[Tensor] = []
+        for layer, weights in enumerate(layers):
+            if idle is not None:
+                x = torch.cat([x, idle], -1)
+            hidden = before[layer].transpose(0, 1).contiguous()
+            options = True, 1, 0.0, keeps, False, False  # biases, one layer, no dropout, in one direction, time first
+            if self.config.kind == "gru":
+                x, hidden = torch.gru(x, hidden, weights, *options)
+            else:
+                cell = before[len(layers) + layer].transpose(0, 1).contiguous()
+                x, hidden, cell = torch.lstm(x, (hidden, cell), weights, *options)
+                cells.append(cell.squeeze(0))
+            after.append(hidden.squeeze(0))
+        return x, torch.cat([*after, *cells], -1)
+
+    def burn_in(self, x: Tensor, state: Tensor, begins: Tensor) -> Tensor:
+        """Returns the state `[N, P]` after inputs, zeroed where an episode begins.
+
+        Elsewhere than on the CPU, the kernel is called once for all steps. Only those since the last start of an episode
+        matter: in the steps before it the state stays zero, because a further input closes the gate to new values.
+
+        Args:
+            x: inputs `[S, N, E]`, S >= 1.
+            state: `[N, P]` before the first step.
+            begins: `[S + 1, N]` bool, True zeroes the state before that step; the last row after the inputs.
+        """
+        if is_host_visible(x.device):
+            return zero_state(self.unroll(x, state, begins[:-1])[1], begins[-1])
+        idle = begins[1:].flip(0).cumsum(0).flip(0) > 0
+        state = zero_state(state, begins.any(0))
+        return self._run_layers(x, state, self._gathered(idle=True), idle.unsqueeze(-1).to(x.dtype))[1]
 
     def unroll(self, x: Tensor, state: Tensor, begins: Tensor) -> tuple[Tensor, Tensor]:
         """Maps inputs to outputs `[S, N, H]` and the last state, zeroing the state where an episode begins.
@@ -157,10 +215,22 @@ class RecurrentLayer(nn.Module):
     def _unroll_by_steps(self, x: Tensor, state: Tensor, begins: Tensor) -> tuple[Tensor, Tensor]:
         """Computes `unroll` one step after another: more calls of the kernel, but none depends on the values of `begins`."""
         outputs = []
+        layers = self._gathered()
         for step, begin in zip(x.chunk(len(x)), begins, strict=True):
-            out, state = self(step, zero_state(state, begin))
+            out, state = self._run_layers(step, zero_state(state, begin), layers)
             outputs.append(out)
         return torch.cat(outputs), state
+
+
+CLOSED = 1e6
+"""Input at which a gate is exactly 1, and exactly 0 if it is negative."""
+
+
+def _closing(config: RecurrentConfig) -> Tensor:
+    """Returns weights `[gates * H, 1]` of an input that keeps a state of zeros zero: an LSTM takes nothing into its cells, a
+    GRU keeps all of its state."""
+    gates = {"lstm": (-CLOSED, 0.0, 0.0, 0.0), "gru": (0.0, CLOSED, 0.0)}[config.kind]
+    return torch.tensor(gates).repeat_interleave(config.hidden_size).unsqueeze(-1)
 
 
 def zero_state(state: Tensor, begins: Tensor) -> Tensor:
