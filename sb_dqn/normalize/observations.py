@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from sb_dqn.checks import check_float, set_fields
+from sb_dqn.devices import PackedArrays
 from sb_dqn.errors import CheckpointError, ConfigurationError, nearest
 from sb_dqn.normalize.moments import Moments
 from sb_dqn.spaces import Space, flatten_space, leaf_dtype, leaf_shape
@@ -74,8 +75,11 @@ class ObservationNormalizer:
             shapes = {key: (shape[0] // frame_stack, *shape[1:]) for key, shape in shapes.items()}
         self.settings = settings
         self.moments = {key: Moments(shape) for key, shape in shapes.items()}
-        self.mean = {key: torch.zeros(shape, device=device) for key, shape in shapes.items()}
-        self.scale = {key: torch.ones(shape, device=device) for key, shape in shapes.items()}
+        arrays = [fill(shape, np.float32) for fill in (np.zeros, np.ones) for shape in shapes.values()]
+        self._packed = PackedArrays(arrays, device)
+        tensors = self._packed.send(arrays)
+        self.mean = dict(zip(shapes, tensors[: len(shapes)], strict=True))
+        self.scale = dict(zip(shapes, tensors[len(shapes) :], strict=True))
 
     def update(self, slot: Slot) -> None:
         """Adds the observations of the valid lanes (after steps, final and after resets), each once."""
@@ -84,11 +88,10 @@ class ObservationNormalizer:
             moments.update(array)
 
     def commit(self) -> None:
-        """Uses the current statistics from now on."""
-        for key, moments in self.moments.items():
-            scale = 1.0 / np.sqrt(moments.variance + self.settings.epsilon)
-            self.mean[key].copy_(torch.from_numpy(moments.mean))
-            self.scale[key].copy_(torch.from_numpy(np.asarray(scale)))
+        """Uses the current statistics from now on; Python does not wait until the device has them."""
+        every = self.moments.values()
+        scales = [1.0 / np.sqrt(moments.variance + self.settings.epsilon) for moments in every]
+        self._packed.send([*(moments.mean for moments in every), *scales])
 
     def __call__(self, obs: dict[str, Tensor]) -> dict[str, Tensor]:
         """Normalizes observations `[N, *shape]` by key to float32 in [-clip, clip]; other keys are unchanged."""

@@ -11,8 +11,10 @@ import torch
 from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from sb_dqn.accelerate import accelerate
+from sb_dqn.devices import HostStage
 from sb_dqn.errors import CheckpointError, ConfigurationError
 from sb_dqn.normalize import NormalizationConfig, Normalizer
 from sb_dqn.types import Batch, Blueprint
@@ -203,3 +205,32 @@ def test_statistics_of_other_keys_are_refused() -> None:
         CheckpointError, match=r"must be of the observation keys \['obs'\], got \['joints'\]. Use the same"
     ):
         other.load_state_dict(make().state_dict())
+
+
+def test_a_commit_is_one_staged_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others would wait for a device until it has finished its queue."""
+    space = spaces.Dict({key: spaces.Box(-1.0, 1.0, (3,)) for key in ("arm", "leg", "tail")})
+    normalizer = make(space=space, rewards=False)
+    send, sends = HostStage.send, []
+
+    def counted(stage: HostStage) -> torch.Tensor:
+        sends.append(stage)
+        return send(stage)
+
+    monkeypatch.setattr(HostStage, "send", counted)
+    copies = Copies()
+    with copies:
+        normalizer.commit()
+    assert len(sends) == copies.count == 1
+
+
+class Copies(TorchDispatchMode):
+    """Counts writes to tensors."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.count += func._schema.name in ("aten::copy_", "aten::fill_")
+        return func(*args, **(kwargs or {}))
