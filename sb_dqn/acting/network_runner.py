@@ -12,6 +12,7 @@ import torch
 
 from sb_dqn.accelerate import Mode, accelerate, choose_mode
 from sb_dqn.accelerate.numpy_backend.replay import NumpyReplay
+from sb_dqn.buffers.frame_stack import Read, RingObservations
 from sb_dqn.devices import PackedArrays, fetch, is_host_visible
 from sb_dqn.nn.layers.noise import Noise
 from sb_dqn.nn.layers.norms import SpectralWeights
@@ -71,6 +72,7 @@ class NetworkRunner:
         self._on_arrays: Callable[..., Any] | None = None  # a recording that NumPy replays, without tensors
         self._is_host_visible = is_host_visible(self.device)
         self._packed: PackedArrays | None = None
+        self._read: Read | None = None  # reads the observations where they are in a ring of the device
 
     def __call__(
         self, obs: Observation, mask: BoolArray | None, *inputs: npt.NDArray[Any]
@@ -89,16 +91,21 @@ class NetworkRunner:
         output = self._run(obs, mask, *inputs)
         return np.asarray(output) if self._on_arrays is not None else output.cpu().numpy()
 
-    def _run(self, obs: Observation, mask: BoolArray | None, *inputs: npt.NDArray[Any]) -> Any:
+    def _run(self, obs: Any, mask: BoolArray | None, *inputs: npt.NDArray[Any]) -> Any:
         """Returns the outputs as arrays where NumPy replays the recording, else as tensors."""
-        arrays = [obs[key] for key in self.keys]
+        # a recording of arrays stays as it is
+        in_ring = isinstance(obs, RingObservations) and (len(obs.lanes) != self._count or self._read is not None)
+        in_ring = in_ring and not self._is_host_visible
+        read = obs.read if in_ring else None
+        arrays = [obs.lanes, obs.rows] if in_ring else [obs[key] for key in self.keys]
         arrays += inputs
         if mask is not None:
             arrays.append(mask)
         if self.spectral_weights is not None:
             self.spectral_weights.refresh()  # first, so that it is not part of a recording
         count = len(arrays[0])
-        if count != self._count or (mask is not None) is not self._masked:
+        if count != self._count or (mask is not None) is not self._masked or read is not self._read:
+            self._read = read
             self._prepare(arrays, mask is not None)
         if self._noise is not None and self.generator is not None:
             self._noise.renew(self.generator)
@@ -133,9 +140,9 @@ class NetworkRunner:
             self._tensors = [torch.from_numpy(np.array(np.asarray(array))) for array in arrays]
             self._buffers = [tensor.numpy() for tensor in self._tensors]
         elif self.mode != "eager":
-            self._tensors = [tensor.clone() for tensor in self._sent(arrays)]
+            self._tensors = self._sent(arrays)
         if self.mode != "eager":
-            self._recorded = accelerate(evaluate, tuple(self._tensors), self.mode)
+            self._recorded = accelerate(evaluate, tuple(self._tensors), self.mode, kept=())
             if self._recorded is evaluate:  # it could not be recorded
                 self.mode = "eager"
             self._on_arrays = self._recorded.on_arrays if isinstance(self._recorded, NumpyReplay) else None
@@ -144,7 +151,11 @@ class NetworkRunner:
     @torch.no_grad()
     def _evaluate(self, *tensors: torch.Tensor) -> Any:
         mask, tensors = (tensors[-1], tensors[:-1]) if self._masked else (None, tensors)
-        count = len(self.keys)
-        obs = dict(zip(self.keys, tensors[:count], strict=True))
+        if self._read is None:
+            count = len(self.keys)
+            obs = dict(zip(self.keys, tensors[:count], strict=True))
+        else:
+            count = 2
+            obs = self._read(*tensors[:count])
         with nullcontext() if self.spectral_weights is None else self.spectral_weights.cached():
             return self.function(self.transform(obs), mask, *tensors[count:], **self._noise_keyword)

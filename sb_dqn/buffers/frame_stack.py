@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -10,7 +11,10 @@ from torch import Tensor
 
 from sb_dqn.buffers.ring import Ring
 from sb_dqn.spaces import Space
-from sb_dqn.types import Observation, Rows, Slot
+from sb_dqn.types import IntArray, Observation, Rows, Slot
+
+Read = Callable[[Tensor, Tensor], dict[str, Tensor]]
+"""Function of lanes and rows `[N]` that returns their observations."""
 
 
 def stack_cells(ring: Ring, cells: Tensor) -> Tensor:
@@ -26,7 +30,8 @@ def stack_cells(ring: Ring, cells: Tensor) -> Tensor:
     """
     older = cells[:, : ring.frame_stack - 1]
     ended = ring.last.take(older)
-    other_episode = ended.flip(1).cumsum(1).flip(1) > 0  # [N, K - 1]: an episode ended at this row or between it and r
+    # [N, K - 1]: an episode ended at this row or between it and r
+    other_episode = (ended.unsqueeze(1) & ring.not_before).any(-1)
     return torch.cat([torch.where(other_episode, ring.capacity, older), cells[:, ring.frame_stack - 1 :]], dim=1)
 
 
@@ -49,6 +54,38 @@ def observations_at(ring: Ring, lane: Tensor, row: Tensor) -> dict[str, Tensor]:
         key: take_frames(column, frames) if key in ring.stacked_keys else column.index_select(0, newest)
         for key, column in ring.obs.items()
     }
+
+
+class RingObservations(Mapping[str, Tensor]):
+    """Observations by key at rows of lanes, in a ring that the CPU cannot address; read when they are used.
+
+    A recorded network reads them itself, from lanes and rows that are sent in one copy with its other inputs.
+
+    Args:
+        read: `observations_at` for the ring; the same object each time.
+        lanes, rows: `[N]`, absolute rows.
+        device: of the ring.
+    """
+
+    def __init__(self, read: Read, lanes: IntArray, rows: IntArray, device: torch.device) -> None:
+        self.read = read
+        self.lanes = lanes
+        self.rows = rows
+        self.device = device
+
+    @cached_property
+    def tensors(self) -> dict[str, Tensor]:
+        """The observations on the device."""
+        return self.read(*(torch.from_numpy(each).to(self.device) for each in (self.lanes, self.rows)))
+
+    def __getitem__(self, key: str) -> Tensor:
+        return self.tensors[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.tensors)
+
+    def __len__(self) -> int:
+        return len(self.tensors)
 
 
 class FrameStack:

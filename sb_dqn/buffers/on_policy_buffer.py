@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,12 +12,11 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from sb_dqn.buffers.frame_stack import observations_at
+from sb_dqn.buffers.frame_stack import RingObservations, observations_at
 from sb_dqn.buffers.n_step_transitions import identity
 from sb_dqn.buffers.ring import Ring
 from sb_dqn.buffers.ring_storage import Extras
 from sb_dqn.buffers.staged_writes import Where
-from sb_dqn.devices import PackedArrays
 from sb_dqn.errors import CheckpointError
 from sb_dqn.losses.returns import lambda_returns
 from sb_dqn.types import Batch, BoolArray, IntArray, Rows, Slot, Wait
@@ -142,8 +142,7 @@ class OnPolicyBuffer(ABC):
         self._lanes: IntArray = np.arange(ring.num_lanes)
         self._open_last = np.zeros(ring.num_lanes, np.bool_)
         self._fewest: Callable[[int], int] | None = None
-        # lanes and rows of one call of `_observe`, which always has B of them
-        self._places = None if ring.host_visible else PackedArrays([self._lanes] * 2, ring.device)
+        self._read = partial(observations_at, ring)
 
     @property
     @abstractmethod
@@ -244,10 +243,14 @@ class OnPolicyBuffer(ABC):
 
     def _observe(self, lane: IntArray, row: IntArray) -> tuple[Any, Any]:
         """Returns observations and masks of rows of lanes; on the device unless the CPU can address the ring."""
-        if self._places is None:
-            obs, mask = self.view.observe(*(torch.from_numpy(where).to(self.ring.device) for where in (lane, row)))
-            return {key: x.cpu().numpy() for key, x in obs.items()}, None if mask is None else mask.cpu().numpy()
-        return self.view.observe(*self._places.send([lane, row]))
+        ring = self.ring
+        if not ring.host_visible:
+            mask = ring.mask
+            if mask is not None:
+                mask = mask.index_select(0, torch.from_numpy(row % ring.rows * ring.num_lanes + lane).to(ring.device))
+            return RingObservations(self._read, lane, row, ring.device), mask
+        obs, mask = self.view.observe(torch.from_numpy(lane), torch.from_numpy(row))
+        return {key: x.numpy() for key, x in obs.items()}, None if mask is None else mask.numpy()
 
     def _rows_state(self) -> dict[str, Tensor]:
         """Returns rows and extra outputs as one flat dict; tensors of the ring are views (see `Ring.state_dict`)."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -13,7 +14,7 @@ import torch
 from torch import Tensor
 
 from sb_dqn.accelerate import replay_with_numpy
-from sb_dqn.buffers.frame_stack import observations_at
+from sb_dqn.buffers.frame_stack import RingObservations, observations_at
 from sb_dqn.buffers.hindsight import GoalRelabeler
 from sb_dqn.buffers.n_step_transitions import TransitionView
 from sb_dqn.buffers.ring import Ring
@@ -22,7 +23,7 @@ from sb_dqn.buffers.uniform_sampler import Sampler
 from sb_dqn.checkpoint import SegmentColumn, SegmentedRows
 from sb_dqn.checks import check_int
 from sb_dqn.errors import CheckpointError, ConfigurationError, no_attribute
-from sb_dqn.types import Batch, BoolArray, FloatArray, Rows, Slot, Wait, any_true
+from sb_dqn.types import Batch, BoolArray, FloatArray, IntArray, Rows, Slot, Wait, any_true
 
 READ_COLUMN = "Read replay.ring.{}, indexed by slot * num_lanes + lane".format
 SB3_NAMES = {
@@ -106,7 +107,8 @@ class ReplayBuffer:
         self.relabeler = relabeler
         self.best_values: BestValues | None = None
         """Set where input priorities need the value of every observation at which an episode is truncated."""
-        self._lanes = torch.arange(ring.num_lanes, device=ring.device)
+        self._lanes: IntArray = np.arange(ring.num_lanes)
+        self._read = partial(observations_at, ring)
         self._fewest: Callable[[int], int] | None = None
         self._generator = torch.Generator().manual_seed(0)  # only for `sample`
         self._env_steps = 0  # env steps in this buffer: one that starts empty waits for `learning_starts` of its own
@@ -156,11 +158,9 @@ class ReplayBuffer:
             best = best_values(self.open_observation(), slot.mask)
             self.ring.depart(np.zeros_like(best), {"q_taken": best, "q_best": best}, truncated)
 
-    def open_observation(self) -> dict[str, Tensor]:
+    def open_observation(self) -> RingObservations:
         """Returns the newest observation of every lane on the device of the buffer, frames stacked: the policy's input."""
-        ring = self.ring
-        ring.refresh_bounds()
-        return observations_at(ring, self._lanes, ring.hi + (ring.start_rule.ahead - 1))
+        return RingObservations(self._read, self._lanes, self.ring.cursor - 1, self.ring.device)
 
     def updates_due(self) -> int:
         """Returns the gradient steps to run now, and counts them as done; remainders are kept.

@@ -9,15 +9,19 @@ from typing import Any
 import pytest
 import torch
 from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from sb_dqn import devices
+from sb_dqn.accelerate import cuda_graph
 from sb_dqn.algorithms import ALGORITHMS
 from sb_dqn.buffers import PrioritizedSampler
 from sb_dqn.buffers.on_policy_buffer import OnPolicyBuffer
+from sb_dqn.core import construction
 from sb_dqn.core.base_algorithm import BaseAlgorithm
 from tests.choices import Choices
 from tests.combinations import TORSOS
 from tests.full import a_few
+from tests.graphs import CpuGraph
 from tests.tiny import Tiny, lanes, quick, run_eagerly
 
 WAITS = {
@@ -32,6 +36,8 @@ MODELS: dict[str, tuple[str, int, dict[str, Any]]] = {
     "PERDQN": ("PERDQN", 4, {"n_steps": 3}),
     "a mix of priorities": ("PERDQN", 2, {"prioritized_replay": {"uniform_mix": 0.3}}),
     "Rainbow": ("Rainbow", 1, {"train_freq": 4}),
+    "normalized DQN": ("DQN", 2, {"normalize_observations": True, "normalize_rewards": True}),
+    "normalized PPO": ("PPO", 2, {"n_steps": 10, "batch_size": 10, "n_epochs": 2, "normalize_observations": True}),
     "R2D2": ("R2D2", 2, {}),
     "SAC": ("SAC", 2, {}),
     "PPO": ("PPO", 3, {"n_steps": 10, "batch_size": 15, "n_epochs": 2}),
@@ -118,6 +124,59 @@ def test_updates_never_wait_and_ticks_wait_once(name: str, monkeypatch: pytest.M
     waits = 4 if "recurrent" in name else 1
     assert watch.counts["rollout"].keys() <= {"cpu", "numpy"}
     assert watch.counts["rollout"]["cpu"] <= waits * (watch.calls["rollout"] + 1)  # rows that `learn` cut
+
+
+class Outside(TorchDispatchMode):
+    """Counts operations but views, in all ticks, that are no part of the replay of a graph."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: Counter[str] = Counter()
+        self.ticks = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if not func.is_view:
+            self.names[func._schema.name] += 1
+        return func(*args, **(kwargs or {}))
+
+    def watching(self, choose: Any) -> Any:
+        def run(rows: Any) -> Any:
+            self.ticks += 1
+            with self:
+                return choose(rows)
+
+        return run
+
+
+@pytest.mark.parametrize("algorithm", ["DQN", "PPO"])
+def test_acting_from_frames_is_one_graph_and_two_copies(algorithm: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Recorded(CpuGraph):
+        def replay(self) -> None:
+            self.replays += 1  # as a graph, it calls nothing; the outputs are those of the capture
+
+    graphs: list[Recorded] = []
+
+    def make(device: torch.device) -> Recorded:
+        graphs.append(Recorded())
+        return graphs[-1]
+
+    monkeypatch.setattr(cuda_graph, "CudaGraph", make)
+    monkeypatch.setattr(devices, "HOST_DEVICES", ())
+    monkeypatch.setattr(construction, "choose_mode", lambda *_: "captured")
+    monkeypatch.setattr(BaseAlgorithm, "acting_mode", "captured")
+    settings = {"n_steps": 500, "batch_size": 100} if algorithm == "PPO" else {"learning_starts": 20, "train_freq": 500}
+    env = lanes(2, partial(Choices, "frames", "discrete", False))
+    model: BaseAlgorithm = quick(env, algorithm=ALGORITHMS[algorithm], policy_kwargs=TORSOS["frames"], policy="CnnPolicy", **{
+        "exploration_initial_eps": 0.0, "exploration_final_eps": 0.0, **settings} if algorithm == "DQN" else settings)  # fmt: skip
+    model.learn(40)
+    assert model.collector is not None
+    outside, before = Outside(), graphs[-1].replays
+    model.collector.choose = outside.watching(model.collector.choose)
+    model.learn(60, reset_num_timesteps=False)
+    assert outside.ticks >= 30
+    assert graphs[-1].replays - before == outside.ticks
+    assert outside.names.pop("aten::copy_") <= 2 * outside.ticks  # lanes and rows there; outputs back
+    assert sum(outside.names.values()) <= 2 * outside.ticks, outside.names
 
 
 def test_an_update_that_waits_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
