@@ -139,12 +139,23 @@ def _moved(field: Any, device: torch.device) -> Any:
 class Update(NamedTuple):
     """Results of one gradient step; they stay on the device until a log line needs them."""
 
-    loss: Tensor
-    """0-d loss."""
-    grad_norm: Tensor
-    """0-d norm of the whole gradient before clipping."""
-    facts: Tensor
-    """`[F]` float32 values to log, named by the objective's `reports`."""
+    values: Tensor
+    """`[2 + F]` float32: loss, norm of the whole gradient before clipping, and values named by the objective's `reports`."""
+
+    @property
+    def loss(self) -> Tensor:
+        """0-d loss."""
+        return self.values[0]
+
+    @property
+    def grad_norm(self) -> Tensor:
+        """0-d norm of the whole gradient before clipping."""
+        return self.values[1]
+
+    @property
+    def facts(self) -> Tensor:
+        """`[F]` values to log."""
+        return self.values[2:]
 
 
 @dataclass(frozen=True)

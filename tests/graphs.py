@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch import Tensor
 
 
@@ -23,5 +24,8 @@ class CpuGraph:
         self.replays += 1
         new = self.function()
         single = isinstance(self.outputs, Tensor)
-        for static, output in zip([self.outputs] if single else self.outputs, [new] if single else new, strict=True):
-            static.data.copy_(output)
+        with torch.inference_mode():  # outputs of a recording are inference tensors
+            for static, output in zip(
+                [self.outputs] if single else self.outputs, [new] if single else new, strict=True
+            ):
+                static.data.copy_(output)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal
 
@@ -91,7 +91,9 @@ MAX_SLOW_ELEMENTS = 8_000
 """Results of exponentials and scatters in a graph above which TorchScript is faster than NumPy, as for C51."""
 
 
-def accelerate(function: Function, example: tuple[Tensor, ...], mode: Mode) -> Function:
+def accelerate(
+    function: Function, example: tuple[Tensor, ...], mode: Mode, kept: Collection[int] | None = None
+) -> Function:
     """Returns a version of `function` that runs in the given mode.
 
     Args:
@@ -99,6 +101,8 @@ def accelerate(function: Function, example: tuple[Tensor, ...], mode: Mode) -> F
         example: arguments to trace or compile with, of the shapes and dtypes of all later calls. `function` is called
             with them, so one more call must not spoil any state.
         mode: "eager", "traced", "compiled", or "captured" on CUDA, where compiled functions are captured too.
+        kept: numbers of the outputs that later calls must not change; those of a captured function are copied, which costs a
+            launch each. None: all.
 
     Returns:
         A callable with the same results; `function` itself if that fails, with a line on stderr.
@@ -107,7 +111,7 @@ def accelerate(function: Function, example: tuple[Tensor, ...], mode: Mode) -> F
         return function
     make, method = MAKERS[mode]
     try:
-        return make(function, example)
+        made = make(function, example)
     except ConfigurationError:  # a wrong argument is an error in any mode
         raise
     except Exception as error:  # missing compilers and modules that branch raise many types of errors
@@ -116,6 +120,9 @@ def accelerate(function: Function, example: tuple[Tensor, ...], mode: Mode) -> F
             reason += " Reduce batch_size or buffer_size, or set buffer_device='cpu'."
         print(f"sb_dqn: {method} failed, running without it: {reason}", file=sys.stderr)
         return function
+    if isinstance(made, cuda_graph.Captured):
+        made.kept = kept
+    return made
 
 
 def replay_with_numpy(function: Function, example: tuple[Tensor, ...]) -> Function:
@@ -129,12 +136,23 @@ def replay_with_numpy(function: Function, example: tuple[Tensor, ...]) -> Functi
         return numpy_replay(graph, example) or function
 
 
-def _trace(function: Function, example: tuple[Tensor, ...]) -> GraphModule:
-    """Records one call as a graph of tensor operations, without unused ones."""
+LAYER_NORM_BACKWARD = (torch.ops.aten.native_layer_norm_backward,)
+"""Operations without a counterpart in NumPy."""
+
+
+def _trace(
+    function: Function, example: tuple[Tensor, ...], decomposed: Sequence[Any] = LAYER_NORM_BACKWARD
+) -> GraphModule:
+    """Records one call as a graph of tensor operations, without unused ones.
+
+    Args:
+        function: the function to call.
+        example: its arguments.
+        decomposed: operations to write as simpler ones.
+    """
     from torch.fx.experimental.proxy_tensor import make_fx  # half a second to import
 
-    # NumPy has no counterpart of layer norm's backward pass
-    table = decompositions([torch.ops.aten.native_layer_norm_backward])
+    table = decompositions(list(decomposed))
     with _NoTensorToPython(), shared_tracing_context():
         # make_fx does not accept bound methods
         graph = make_fx(lambda *arguments: function(*arguments), decomposition_table=table)(*example)
@@ -189,7 +207,21 @@ def _compiled_and_captured(function: Function, example: tuple[Tensor, ...]) -> F
 
 
 def _captured(function: Function, example: tuple[Tensor, ...]) -> Function:
-    return cuda_graph.Captured(function, example)
+    return cuda_graph.Captured(_simplified(function, example), example)
+
+
+def _simplified(function: Function, example: tuple[Tensor, ...]) -> Function:
+    """Returns a function of fewer operations with the same results, bit for bit: without autograd, unused and repeated ones.
+
+    Returns `function` itself if tracing does not support one of its operations.
+    """
+    try:
+        with forgotten_source():
+            graph = _trace(function, example, decomposed=())
+            simplify(graph)
+            return fx_replay(graph, example)
+    except Exception:  # of many types; cuDNN's recurrent layers are not supported
+        return function
 
 
 MAKERS: dict[str, tuple[Callable[[Function, tuple[Tensor, ...]], Function], str]] = {

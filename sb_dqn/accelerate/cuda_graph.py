@@ -11,7 +11,7 @@ import gc
 import warnings
 import weakref
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Protocol
 
@@ -138,6 +138,7 @@ class Captured:
     """Version of a function that replays one captured call.
 
     The tensors of the example become the static inputs: arguments are copied into them, unless they are the same tensors.
+    The next call overwrites outputs that are not `kept`.
 
     Args:
         function: function of tensors that returns a tensor or a flat tuple of tensors, without gradients.
@@ -150,16 +151,21 @@ class Captured:
     """
 
     def __init__(self, function: Callable[..., Any], example: tuple[Tensor, ...], graph: Graph | None = None) -> None:
+        self.kept: Collection[int] | None = None
+        """Numbers of the outputs that are copied; None: all."""
         self._inputs = example
         self._graph = CudaGraph(example[0].device) if graph is None else graph
         self._outputs = self._graph.capture(lambda: function(*example))
 
     def __call__(self, *arguments: Tensor) -> Any:
-        """Returns copies of the outputs, which later calls do not change."""
+        """Returns the outputs: copies of those that are kept."""
         for static, argument in zip(self._inputs, arguments, strict=True):
             if static is not argument:
                 static.copy_(argument, non_blocking=True)
         self._graph.replay()
         if isinstance(self._outputs, Tensor):
-            return self._outputs.clone()
-        return tuple([output.clone() for output in self._outputs])
+            return self._kept(0, self._outputs)
+        return tuple([self._kept(number, output) for number, output in enumerate(self._outputs)])
+
+    def _kept(self, number: int, output: Tensor) -> Tensor:
+        return output.clone() if self.kept is None or number in self.kept else output

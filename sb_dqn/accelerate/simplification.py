@@ -160,6 +160,8 @@ def _use_tensors_for_numbers(module: GraphModule, node: Node) -> None:
     if not isinstance(x, Node):
         return
     dtype, number = x.meta["val"].dtype, node.args[1]
+    if x.meta["val"].device.type != "cpu":
+        return
     if dtype in (torch.float32, torch.float64) or (dtype == torch.int64 and type(number) is int):
         held = _hold(module, node, torch.tensor(number, dtype=dtype))
         node.target = WITH_NUMBERS[node.target]
@@ -187,12 +189,12 @@ def _hold_if_constant(module: GraphModule, node: Node, written: set[Any]) -> Non
 
 
 def _constant(node: Node) -> torch.Tensor:
-    shape, dtype = node.meta["val"].shape, node.meta["val"].dtype
+    shape, form = node.meta["val"].shape, {"dtype": node.meta["val"].dtype, "device": node.meta["val"].device}
     if node.target is aten.scalar_tensor.default:
-        return torch.tensor(node.args[0], dtype=dtype)
+        return torch.tensor(node.args[0], **form)
     if "arange" in str(node.target):
-        return torch.arange(*node.args, dtype=dtype)  # type: ignore[arg-type]
-    return (torch.ones if node.target in ONES else torch.zeros)(shape, dtype=dtype)
+        return torch.arange(*node.args, **form)  # type: ignore[arg-type]
+    return (torch.ones if node.target in ONES else torch.zeros)(shape, **form)
 
 
 def _hold(module: GraphModule, node: Node, value: torch.Tensor, prefix: str = CONSTANT) -> Node:

@@ -57,11 +57,11 @@ class TransitionView:
         if self.n_steps == 1:
             steps, end = None, cells[:, k]
             return_ = self.scale(ring.reward.index_select(0, end))
-            discount = ring.terminal.index_select(0, end).logical_not() * self.gamma
+            discount = torch.where(ring.terminal.index_select(0, end), 0.0, self._powers[1])
         else:
             return_, steps = self.accumulate(cells[:, k:], self.scale(ring.reward.take(cells[:, k:])))
             end = cells.gather(1, steps + (k - 1))[:, 0]
-            discount = self._powers.take(steps[:, 0]) * ring.terminal.index_select(0, end).logical_not()
+            discount = torch.where(ring.terminal.index_select(0, end), 0.0, self._powers.take(steps[:, 0]))
         obs, next_obs = self._observations(cells, now, end, steps)
         action = ring.actions_at(now)
         mask, next_mask = (None if ring.mask is None else ring.mask.index_select(0, at) for at in (now, end))

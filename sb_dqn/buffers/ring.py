@@ -125,6 +125,8 @@ class Ring:
         self.mask = self.columns.get("mask")
         self.blocked = self.columns.get("blocked", self.last)
         """`[T * B]` rows that may never start."""
+        self.not_before = torch.ones(frame_stack - 1, frame_stack - 1, dtype=torch.bool, device=self.device).triu()
+        """`[K - 1, K - 1]`, True at (i, j) for j >= i."""
         self._obs_writers = [(key, self._writers[f"obs/{key}"]) for key in spaces]
         self._start_empty()
 
@@ -332,8 +334,8 @@ class Ring:
             bool, the same shape.
         """
         lo, hi = (self.lo, self.hi) if self.num_lanes == 1 else (self.lo.take(lane), self.hi.take(lane))
-        allowed: Tensor = (row >= lo) & (row < hi) & ~self.blocked.take(self.cells(lane, row))
-        return allowed
+        # of bools, a > b is "a and not b" in one operation
+        return torch.gt((row >= lo) & (row < hi), self.blocked.take(self.cells(lane, row)))
 
     def state_dict(self) -> dict[str, Tensor]:
         """Returns cursors and stored rows. The rows are views of live memory: write or clone them before the next arrival."""

@@ -63,11 +63,8 @@ class SumTree:
 
     def set_largest(self, leaves: Tensor, values: Tensor) -> None:
         """Writes leaves as `set` does, but of duplicates the largest value; deterministic on every device."""
-        leaves, order = leaves.sort()
-        run = torch.zeros_like(leaves)  # index of the run of equal leaves; then the largest of each run
-        run[1:] = (leaves[1:] != leaves[:-1]).cumsum(0)
-        largest = torch.zeros_like(values).scatter_reduce(0, run, values.take(order), "amax")
-        self.leaves.index_put_((leaves,), largest.take(run))
+        self.leaves.index_fill_(0, leaves, 0.0)
+        self.leaves.scatter_reduce_(0, leaves, values, "amax")
         self.update_sums(leaves)
 
     def write_from_host(self, leaves: IntArray, zeros: int, values: npt.NDArray[np.float64]) -> None:

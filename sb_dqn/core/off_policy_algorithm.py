@@ -285,8 +285,8 @@ class OffPolicyAlgorithm(BaseAlgorithm):
             replay.feedback(batch, priority)
         else:
             assert self._update is not None
-            gradient, *facts = self._update(self._noise)
-            gradient, update = self.learner.average(gradient, Update(*facts))
+            gradient, values = self._update(self._noise)
+            gradient, update = self.learner.average(gradient, Update(values))
             self.learner.apply(gradient)
         target = self.target_config
         if target.by_updates and (self.counters.n_updates + 1) % target.interval == 0:
@@ -306,8 +306,8 @@ class OffPolicyAlgorithm(BaseAlgorithm):
         assert self._update is not None
         batch = self._sample(self._noise)
         sent = self._packed.send([x.numpy() for x in batch.tensors()])
-        gradient, priority, *facts = self._update(*sent)
-        gradient, update = self.learner.average(gradient, Update(*facts))
+        gradient, priority, values = self._update(*sent)
+        gradient, update = self.learner.average(gradient, Update(values))
         self.learner.apply(gradient)
         self.replay.feedback(batch, priority)
         return update
@@ -325,7 +325,7 @@ class OffPolicyAlgorithm(BaseAlgorithm):
 
     def _record_whole(self, mode: Mode) -> Callable[..., Any]:
         """Records sampling, gradient and new priorities as one function of random numbers."""
-        return accelerate(self._sample_and_differentiate, (self._noise,), mode)
+        return accelerate(self._sample_and_differentiate, (self._noise,), mode, kept=(1,))
 
     def _record_gradient(self, mode: Mode) -> Callable[..., Any]:
         """Records the gradient as a function of the tensors of a batch that was sent to the device."""
@@ -338,7 +338,7 @@ class OffPolicyAlgorithm(BaseAlgorithm):
             gradient, priority, update = self.learner.gradient(self.normalizer.batch(form.with_tensors(tensors)))
             return gradient, priority, *update
 
-        return accelerate(differentiate, tuple(self._packed.send(arrays)), mode)
+        return accelerate(differentiate, tuple(self._packed.send(arrays)), mode, kept=(2,))
 
     def _start_counting(self, total: int, reset: bool, resumed: bool) -> None:
         super()._start_counting(total, reset, resumed)

@@ -131,8 +131,8 @@ class OnPolicyAlgorithm(BaseAlgorithm):
         drawn = self.rollout.draw(self.rng.sample)
         places, run = self._recorded(len(drawn))
         places.copy_(drawn)
-        gradient, *facts = run(places)
-        gradient, update = self.learner.average(gradient, Update(*facts))
+        gradient, values = run(places)
+        gradient, update = self.learner.average(gradient, Update(values))
         if self.training_run is not None and self.stops_early(update):
             self.training_run.skip_updates()
         else:
@@ -156,7 +156,8 @@ class OnPolicyAlgorithm(BaseAlgorithm):
             self._recordings.clear()
         if count not in self._recordings:
             places = torch.zeros(count, dtype=torch.int64, device=self.device)
-            self._recordings[count] = places, accelerate(self._sample_and_differentiate, (places,), form[0])
+            run = accelerate(self._sample_and_differentiate, (places,), form[0], kept=(1,))
+            self._recordings[count] = places, run
         return self._recordings[count]
 
     def _start_counting(self, total: int, reset: bool, resumed: bool) -> None:

@@ -308,7 +308,7 @@ class TrainingRun:
         self.started, self.first_step = time.monotonic() - float(state["elapsed"]), int(state["first_step"])
         recent = [] if state["recent"] is None else state["recent"].to(self.finite.device)
         # a file of a version with other reports: nothing to log until the next update
-        self.recent = [Update(row[0], row[1], row[2:]) for row in recent if len(row) == len(self.reports)]
+        self.recent = [Update(row) for row in recent if len(row) == len(self.reports)]
         if self.user_callback is not None and state["callback"] is not None:
             self.user_callback.load_state_dict(state["callback"])
 
@@ -405,7 +405,7 @@ class TrainingRun:
 
     def _reported(self) -> torch.Tensor:
         """Returns loss, gradient norm and reports of the latest updates, `[U, 2 + reports]`."""
-        return torch.stack([torch.cat([u.loss.view(1), u.grad_norm.view(1), u.facts]) for u in self.recent])
+        return torch.stack([update.values for update in self.recent])
 
     def check_finite(self) -> None:
         """Raises an error if a loss or gradient of this run was NaN or infinite; synchronizes with the device."""

@@ -110,8 +110,8 @@ class Learner:
         every = (next(found) if p.requires_grad else torch.zeros_like(p) for p in self.store.trained)
         flat = flat_copy(every).float()
         norm = self._clip(flat, total.detach()) if self.group is None else torch.zeros_like(total)
-        reports = torch.stack([extras[name] for name in self.objective.reports])
-        return flat, extras.get("priority", loss.detach()), Update(total.detach(), norm, reports)
+        values = torch.stack([total.detach(), norm, *(extras[name] for name in self.objective.reports)])
+        return flat, extras.get("priority", loss.detach()), Update(values)
 
     def _clip(self, flat: Tensor, total: Tensor) -> Tensor:
         """Clips a gradient `[P]` in place, notes if it or the loss is not finite, and returns its norm before."""
@@ -130,11 +130,11 @@ class Learner:
         recordings. A single learner's are returned as they are."""
         if self.group is None:
             return gradient, update
-        packed = torch.cat([gradient, update.loss.view(1), update.facts.float()])
+        packed = torch.cat([gradient, update.values.float()])
         self.group.average(packed)
-        mean = packed[: gradient.numel()]
-        loss, *_ = facts = packed[gradient.numel() :].clone()
-        return mean, Update(loss, self._clip(mean, loss), facts[1:])
+        mean, values = packed[: gradient.numel()], packed[gradient.numel() :].clone()
+        values[1] = self._clip(mean, values[0])
+        return mean, Update(values)
 
     def apply(self, gradient: Tensor) -> None:
         """Makes one optimizer step along a gradient `[P]`."""

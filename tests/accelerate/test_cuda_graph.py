@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import gc
 from collections import defaultdict
+from typing import Any
 from weakref import WeakValueDictionary
 
 import pytest
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from sb_dqn.accelerate import accelerate, cuda_graph
 from sb_dqn.accelerate.cuda_graph import Captured, CudaGraph
@@ -37,6 +39,58 @@ def test_arguments_are_copied_into_the_static_inputs_and_state_is_written_in_pla
     sum_, largest = captured(static.fill_(3.0))  # the static input itself
     assert total.tolist() == [4.0, 5.0]
     assert (sum_.item(), largest.item()) == (9.0, 5.0)
+
+
+def test_outputs_that_are_not_kept_are_overwritten_by_the_next_call() -> None:
+    double = Captured(lambda x: (2 * x, 3 * x), (torch.zeros(1),), CpuGraph())
+    double.kept = (1,)
+    overwritten, kept = double(torch.tensor([1.0]))
+    double(torch.tensor([5.0]))
+    assert overwritten.item() == 10.0
+    assert kept.item() == 3.0
+
+
+class Calls(TorchDispatchMode):
+    """Counts operations."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.count += 1
+        return func(*args, **(kwargs or {}))
+
+
+def captured_calls(function: Any, x: Tensor, monkeypatch: pytest.MonkeyPatch) -> tuple[int, Tensor]:
+    """Returns the number of operations of one replay of a captured function, and its result."""
+    monkeypatch.setattr(cuda_graph, "CudaGraph", lambda device: CpuGraph())
+    captured = accelerate(function, (x,), "captured", kept=())
+    assert isinstance(captured, Captured)
+    calls = Calls()
+    with calls:
+        captured._graph.function()  # type: ignore[attr-defined]  # of the stand-in
+    return calls.count, captured(x)
+
+
+def test_a_captured_function_holds_no_unused_and_no_repeated_operation(monkeypatch: pytest.MonkeyPatch) -> None:
+    def wasteful(x: Tensor) -> Tensor:
+        x.exp()
+        return (x + 1).sin() * (x + 1).cos()
+
+    count, result = captured_calls(wasteful, torch.ones(3), monkeypatch)
+    assert count == 4  # one sum, sine, cosine and product
+    assert torch.equal(result, wasteful(torch.ones(3)))
+
+
+def test_what_cannot_be_traced_is_captured_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    def untraceable(x: Tensor) -> Tensor:
+        buffer = torch.empty(0).set_(x.untyped_storage())  # as torch does with the weights of cuDNN's layers
+        return buffer * 2
+
+    count, result = captured_calls(untraceable, torch.ones(3), monkeypatch)
+    assert count > 1
+    assert result.tolist() == [2.0, 2.0, 2.0]
 
 
 def test_the_number_of_arguments_is_checked() -> None:

@@ -71,6 +71,13 @@ def put_in_place(x: Tensor, i: Tensor, values: Tensor) -> tuple[Tensor, ...]:
     return kept, written * 2, rows, summed.view(-1).index_put_((i,), values, accumulate=True)
 
 
+def filled_and_reduced_in_place(x: Tensor, i: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+    kept = x.view(-1) + 0
+    kept.index_fill_(0, i, 0.0)
+    zeros = kept * 1
+    return zeros, kept.scatter_reduce_(0, i, values, "amax")
+
+
 def reduced(*names: str) -> Callable[..., tuple[Tensor, ...]]:
     return lambda x, i, y: tuple(x.scatter_reduce(1, i, y, name) for name in names)
 
@@ -188,6 +195,7 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Callable[[torch.Generator], Ten
     "reduced and scattered": (reduced("amax", "amin", "sum", "prod"), (A, integers(4, N, 3), floats(N, 3))),
     "filled where masked": (filled_where_masked, (A, truths(N, 4))),
     "zeroed in place": (zeroed_in_place, (A,)),
+    "filled and reduced in place": (filled_and_reduced_in_place, (A, integers(20, 20), floats(20))),
     "put in place": (put_in_place, (A, integers(20, 20), floats(20))),
     "turned round": (lambda x: (x.flip(1), x.flip(0, 1)), (A,)),
     "searched": (
@@ -442,6 +450,8 @@ def test_infinity_times_zero_is_not_a_number() -> None:
         (lambda x: F.huber_loss(x, x * 2), (torch.ones(3),)),  # a form that is not provided for
         (lambda x: x.sum().mul_(2), (torch.ones(3),)),  # numpy's numbers cannot be written into
         (lambda x: x @ x + 1, (torch.ones(200, 200),)),  # so large that torch is faster for all of it
+        (lambda x: (x + 1).index_fill_(1, torch.zeros(1).long(), 2.0), (torch.ones(3, 2),)),  # the same
+        (lambda x: (x + 1).scatter_reduce_(0, torch.zeros(3).long(), x, "sum"), (torch.ones(3),)),  # the same
         (lambda x: x.sort(descending=True)[0], (torch.ones(3),)),  # another form that is not provided for
         (lambda x: x.scatter_reduce(0, torch.zeros(3).long(), x, "mean"), (torch.ones(3),)),  # the same
         (lambda x: x.scatter_reduce(0, torch.zeros(3).long(), x, "sum", include_self=False), (torch.ones(3),)),

@@ -452,8 +452,8 @@ def test_the_replay_ratio_is_kept_exactly(ratio: float, updates: int, num_lanes:
         return counts[-1]
 
     model.replay.updates_due = listen
-    nothing = torch.zeros(())
-    model.gradient_step = lambda: Update(nothing, nothing, nothing.view(1))  # they are counted, not made
+    nothing = torch.zeros(3)
+    model.gradient_step = lambda: Update(nothing)  # they are counted, not made
     model.learn(360)
     assert model._n_updates == sum(counts) == updates
     assert max(counts) == math.ceil(num_lanes * ratio / 48)

@@ -99,8 +99,8 @@ def test_variants_are_dqn_with_other_defaults() -> None:
 
 def counting(*arguments: Any, **kwargs: Any) -> DQN:
     """A model whose updates are counted but not made."""
-    model, nothing = quick(*arguments, **kwargs), torch.zeros(())
-    model.gradient_step = lambda: Update(nothing, nothing, nothing.view(1))  # type: ignore[method-assign]
+    model, nothing = quick(*arguments, **kwargs), torch.zeros(3)
+    model.gradient_step = lambda: Update(nothing)  # type: ignore[method-assign]
     return model
 
 
@@ -268,8 +268,7 @@ def test_a_log_line_tells_the_means_over_the_updates_of_one_tick() -> None:
     given = iter(range(1, 1000))
 
     def step() -> Update:
-        number = torch.tensor(float(next(given)))
-        return Update(number, 10 * number, torch.stack([100 * number, 1000 * number]))
+        return Update(next(given) * torch.tensor([1.0, 10.0, 100.0, 1000.0]))
 
     model.gradient_step = step  # type: ignore[method-assign]
     logger = configure(None, [])

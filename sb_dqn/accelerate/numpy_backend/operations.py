@@ -279,6 +279,20 @@ def _copy_in_place(x: Array, y: Any) -> Array:
     return x
 
 
+def _index_fill_in_place(x: Array, dim: int, index: Array, value: float) -> Array:
+    if dim != 0:
+        raise TypeError(f"dim must be 0, got {dim}. Fill along the first axis.")
+    x[index] = value
+    return x
+
+
+def _scatter_reduce_in_place(x: Array, dim: int, index: Array, source: Array, reduce: str) -> Array:
+    if x.ndim != 1 or reduce != "amax":
+        raise TypeError(f"x must have one axis and reduce be 'amax', got {x.ndim} and {reduce!r}. Use scatter_reduce.")
+    np.maximum.at(x, index, source)
+    return x
+
+
 OPERATIONS: dict[Any, Operation] = {
     aten.add.Tensor: np.add,
     aten.sub.Tensor: np.subtract,
@@ -382,5 +396,7 @@ IN_PLACE: dict[Any, Operation] = {
     aten.zero_.default: _zero_in_place,
     aten.masked_fill_.Scalar: _masked_fill_in_place,
     aten.index_put_.default: _index_put_in_place,
+    aten.index_fill_.int_Scalar: _index_fill_in_place,
+    aten.scatter_reduce_.two: _scatter_reduce_in_place,
 }
 """Operations that write to their first argument."""

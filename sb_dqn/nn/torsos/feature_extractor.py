@@ -13,6 +13,7 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from sb_dqn.action_spaces import Choices
+from sb_dqn.devices import is_host_visible
 from sb_dqn.errors import ConfigurationError, SpaceError, nearest
 from sb_dqn.spaces import Channels, choices_of, flatten_space, image_channels_last, is_bytes, is_image, leaf_shape
 
@@ -224,8 +225,13 @@ class Pixels:
     def __call__(self, x: Tensor, dtype: torch.dtype) -> Tensor:
         if self.hwc:
             x = x.permute(0, 3, 1, 2)  # free: HWC in memory is channels_last already
-        x = x.contiguous(memory_format=torch.channels_last).to(dtype)  # cast last: moving uint8 is cheaper
-        return x.mul_(1.0 / 255.0) if self.divided else x
+        x = x.contiguous(memory_format=torch.channels_last)  # cast last: moving uint8 is cheaper
+        if not self.divided:
+            return x.to(dtype)
+        if is_host_visible(x.device):
+            return x.to(dtype).mul_(1.0 / 255.0)
+        # the same numbers by one kernel, and not in place, so that a recording computes them once for several networks
+        return (x * (1.0 / 255.0)).to(dtype)
 
 
 class Numbers:

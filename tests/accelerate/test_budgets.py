@@ -1,0 +1,122 @@
+"""Budgets of kernels: what one update and one choice of actions launch on CUDA, counted as `tests.kernels` says."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import pytest
+import torch
+from torch.fx import GraphModule
+
+import sb_dqn
+from sb_dqn import devices
+from sb_dqn.accelerate.backends import _trace
+from sb_dqn.accelerate.simplification import simplify
+from sb_dqn.core.learner import Learner
+from sb_dqn.policies.q_network import QNetwork
+from scripts.benchmarks import gpu
+from tests.full import FULL, a_few
+from tests.kernels import kernels
+from tests.tiny import run_eagerly
+
+UPDATES = {
+    "DQN 64-64": 74,
+    "PER n-step 64-64": 144,
+    "DQN Nature": 107,
+    "PER Nature": 188,
+    "C51 Nature": 135,
+    "Rainbow Nature": 327,
+    "IQN Nature": 155,
+    "BTR": 705,
+    "R2D2": 460,
+    "SAC 256-256": 252,
+    "PPO Nature": 161,
+}
+"""Kernels of an update. On a stand-in for the CUDA runtime, which adds fills of reductions of large tensors: 75, 165, 110, 192, 138,
+325, 160, 723, 477, 259 and 166."""
+ACTING = {"DQN Nature": 24, "PPO Nature": 29}
+"""Kernels of one choice of actions, from the rows in the ring on."""
+TOLERANCE = 0.05
+SMALL: dict[str, Any] = {
+    "learning_starts": 60, "buffer_size": 400, "batch_size": 4, "train_freq": 4, "batch_B": 2, "batch_T": 4, "warmup_T": 4,
+    "store_rnn_state_interval": 4,
+}  # fmt: skip
+"""Settings that do not change the number of kernels."""
+
+
+@pytest.fixture(autouse=True)
+def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(devices, "HOST_DEVICES", ())
+    run_eagerly(monkeypatch)
+
+
+def trained(name: str) -> Any:
+    algorithm, policy, env, settings = gpu.UPDATES[name]
+    cls = getattr(sb_dqn, algorithm)
+    smaller = {key: SMALL[key] for key in inspect.signature(cls).parameters.keys() & SMALL.keys()}
+    if algorithm == "PPO":
+        smaller |= {"n_steps": 8}
+    elif algorithm == "R2D2":
+        smaller = {key: value for key, value in smaller.items() if key not in cls.replaced_arguments}
+    return gpu._model(algorithm, policy, env, 1, "cpu", {**settings, **smaller}).learn(84)
+
+
+def update_of(model: Any) -> GraphModule:
+    """Returns the graph that is captured; that of a recurrent network is captured without simplification."""
+    if model.keeps_replay:
+        model._sample = model.replay.sample_from_noise
+        model.replay.refresh()
+        example = torch.rand(model.replay.sampler.noise_shape, dtype=torch.float64)
+    else:
+        ((example, _),) = model._recordings.values()
+    graph = _trace(model._sample_and_differentiate, (example,), decomposed=())
+    if not model.policy.recurrent:
+        simplify(graph)
+    return graph
+
+
+def is_within(graph: GraphModule, budget: int) -> bool:
+    count = sum(kernels(graph).values())
+    return abs(count - budget) <= TOLERANCE * budget
+
+
+@pytest.mark.parametrize("name", a_few(UPDATES, "DQN Nature"))
+def test_an_update_launches_as_many_kernels_as_planned(name: str) -> None:
+    assert is_within(update_of(trained(name)), UPDATES[name])
+
+
+@pytest.mark.parametrize("name", a_few(ACTING, "DQN Nature"))
+def test_acting_launches_as_many_kernels_as_planned(name: str) -> None:
+    model = trained(name)
+    runner = model.selector.runner if name.startswith("DQN") else model.selector._act
+    obs = model._experience.open_observation()
+    drawn = () if name.startswith("DQN") else (torch.from_numpy(model.policy.draw(model.rng.explore, 1)),)
+    graph = _trace(runner._evaluate, (torch.from_numpy(obs.lanes), torch.from_numpy(obs.rows), *drawn), decomposed=())
+    simplify(graph)
+    assert is_within(graph, ACTING[name])
+
+
+def test_an_update_that_clips_twice_as_often_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    clip = Learner._clip
+
+    def often(learner: Learner, flat: torch.Tensor, total: torch.Tensor) -> torch.Tensor:
+        for _ in range(2):
+            clip(learner, flat, total)
+        return clip(learner, flat, total)
+
+    monkeypatch.setattr(Learner, "_clip", often)
+    assert not is_within(update_of(trained("DQN 64-64")), UPDATES["DQN 64-64"])
+
+
+@FULL
+def test_a_burn_in_step_by_step_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    unroll = QNetwork.unroll
+
+    def by_steps(net: QNetwork, *arguments: Any, **kwargs: Any) -> Any:
+        layer: Any = net.recurrent_layer
+        layer.burn_in = lambda x, state, begins: layer.unroll(x, state, begins[:-1])[1]
+        return unroll(net, *arguments, **kwargs)
+
+    monkeypatch.setattr(QNetwork, "unroll", by_steps)
+    assert not is_within(update_of(trained("R2D2")), UPDATES["R2D2"])
