@@ -93,9 +93,9 @@ class NetworkRunner:
 
     def _run(self, obs: Any, mask: BoolArray | None, *inputs: npt.NDArray[Any]) -> Any:
         """Returns the outputs as arrays where NumPy replays the recording, else as tensors."""
-        # a recording of arrays stays as it is
-        in_ring = isinstance(obs, RingObservations) and (len(obs.lanes) != self._count or self._read is not None)
-        in_ring = in_ring and not self._is_host_visible
+        in_ring = isinstance(obs, RingObservations) and not self._is_host_visible
+        if in_ring and self._read is None and len(obs.lanes) == self._count:
+            in_ring = False  # the recording of arrays serves as well
         read = obs.read if in_ring else None
         arrays = [obs.lanes, obs.rows] if in_ring else [obs[key] for key in self.keys]
         arrays += inputs

@@ -45,7 +45,7 @@ SB3_NAMES = {
 """Attributes of Stable-Baselines3's replay buffers, and their equivalents."""
 
 
-BestValues = Callable[[dict[str, Tensor], BoolArray | None], FloatArray]
+BestValues = Callable[[Mapping[str, Tensor], BoolArray | None], FloatArray]
 """Maps observations of all lanes by key and their action masks to the values of the best actions `[B]`, `[B, D]` of branches."""
 
 

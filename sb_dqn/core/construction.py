@@ -16,10 +16,10 @@ from sb_dqn.actors.launch import open_groups, open_remote
 from sb_dqn.actors.settings import Actors, OverlappedActors, ProcessActors, as_actors
 from sb_dqn.buffers.sequences import Sequences
 from sb_dqn.checks import check_bool, check_choice, check_float, check_int, check_path, check_switch
-from sb_dqn.learning.learner_group import LearnerGroup
 from sb_dqn.envs.streams.open import Stream, open_stream
 from sb_dqn.envs.streams.sb3_frames import has_stacks_of
 from sb_dqn.errors import ConfigurationError, SpaceError
+from sb_dqn.learning.learner_group import LearnerGroup
 from sb_dqn.normalize import NormalizationConfig
 from sb_dqn.policies import VALUE_POLICIES, QPolicy, policy_class, split_policy_kwargs
 from sb_dqn.policies.base import Policy

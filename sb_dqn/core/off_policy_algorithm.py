@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from itertools import repeat
 from typing import Any, cast
@@ -244,7 +244,7 @@ class OffPolicyAlgorithm(BaseAlgorithm):
         return frames.stacked
 
     @torch.no_grad()
-    def _best_values(self, obs: dict[str, torch.Tensor], mask: BoolArray | None) -> FloatArray:
+    def _best_values(self, obs: Mapping[str, torch.Tensor], mask: BoolArray | None) -> FloatArray:
         """Returns the values `[B, ...]` of the best actions, by the current weights."""
         inputs = self.normalizer.observations({key: value.to(self.device) for key, value in obs.items()})
         legal = None if mask is None else torch.from_numpy(mask).to(self.device)

@@ -13,7 +13,7 @@ import sb_dqn
 from sb_dqn import devices
 from sb_dqn.accelerate.backends import _trace
 from sb_dqn.accelerate.simplification import simplify
-from sb_dqn.core.learner import Learner
+from sb_dqn.learning.learner import Learner
 from sb_dqn.policies.q_network import QNetwork
 from scripts.benchmarks import gpu
 from tests.full import FULL, a_few

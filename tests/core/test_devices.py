@@ -12,8 +12,8 @@ from sb_dqn import PPO
 from sb_dqn.buffers import Ring
 from sb_dqn.core import construction
 from sb_dqn.core.construction import PolicyConfig, TrainingConfig, buffer_device_of, resolve_device
-from sb_dqn.learning.learner_group import LearnerGroup
 from sb_dqn.errors import ConfigurationError, MemoryBudgetError
+from sb_dqn.learning.learner_group import LearnerGroup
 from sb_dqn.policies import ACTOR_CRITIC_POLICIES
 from sb_dqn.policies.actor_critic import ActorCriticPolicy
 from tests.buffers.toy_rows import SPACES
