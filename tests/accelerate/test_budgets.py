@@ -15,7 +15,7 @@ from sb_dqn.accelerate.backends import _trace
 from sb_dqn.accelerate.simplification import simplify
 from sb_dqn.learning.learner import Learner
 from sb_dqn.policies.q_network import QNetwork
-from scripts.benchmarks import gpu
+from scripts.benchmarks import gpu_models
 from tests.full import FULL, a_few
 from tests.kernels import kernels
 from tests.tiny import run_eagerly
@@ -52,14 +52,14 @@ def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def trained(name: str) -> Any:
-    algorithm, policy, env, settings = gpu.UPDATES[name]
-    cls = getattr(sb_dqn, algorithm)
+    run = gpu_models.UPDATES[name]
+    cls = getattr(sb_dqn, run.algorithm)
     smaller = {key: SMALL[key] for key in inspect.signature(cls).parameters.keys() & SMALL.keys()}
-    if algorithm == "PPO":
+    if run.algorithm == "PPO":
         smaller |= {"n_steps": 8}
-    elif algorithm == "R2D2":
+    elif run.algorithm == "R2D2":
         smaller = {key: value for key, value in smaller.items() if key not in cls.replaced_arguments}
-    return gpu._model(algorithm, policy, env, 1, "cpu", {**settings, **smaller}).learn(84)
+    return gpu_models.make_model(run, "cpu", **smaller).learn(84)
 
 
 def update_of(model: Any) -> GraphModule:
