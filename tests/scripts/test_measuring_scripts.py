@@ -12,7 +12,7 @@ import pytest
 
 from sb_dqn import DQN
 from sb_dqn.errors import EnvironmentFault
-from scripts.benchmarks import fault_checks, identity, peer_curve, processes, resumed_curve
+from scripts.benchmarks import fault_checks, identity, peer_curve, processes, recurrent_ppo, resumed_curve
 from scripts.benchmarks.curves import COLUMNS
 from tests.full import FULL
 
@@ -61,6 +61,25 @@ def test_the_peer_is_not_given_a_rate_that_each_piece_would_begin_anew(tmp_path:
     pytest.importorskip("stable_baselines3", reason="its curve is drawn where it is installed")
     with pytest.raises(SystemExit, match="has a schedule"):
         peer_curve.main(["DQN", "CartPole-v1", "--out", str(tmp_path)])
+
+
+@FULL
+def test_recurrent_ppo_of_both_libraries_is_a_table_and_a_complete_curve_is_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("sb3_contrib", reason="the peer")
+    small = ["--seeds", "0", "--timesteps", "512", "--eval-every", "256", "--episodes", "2", "--out", str(tmp_path)]
+    recurrent_ppo.main(["sb_dqn/TMaze-v0", *small])
+    table = capsys.readouterr().out
+    assert [row.split(" | ")[0] for row in table.splitlines()[2:]] == ["| sb_dqn.sb3", "| sb3_contrib"]
+    curves = list(tmp_path.glob("*.csv"))
+    assert len(curves) == 2
+    for path in curves:
+        lines = path.read_text(encoding="utf-8").splitlines()
+        assert [line.split(",")[0] for line in lines] == ["env_steps", "256", "512"]
+        path.write_text("\n".join([*lines[:-1], "512,1.0,4.00,0.00"]) + "\n", encoding="utf-8")
+    recurrent_ppo.main(["sb_dqn/TMaze-v0", *small])
+    assert all(row.endswith("| 4.00; 4.00 | 4.00; 4.00 |") for row in capsys.readouterr().out.splitlines()[2:])
 
 
 @FULL
