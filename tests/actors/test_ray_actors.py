@@ -219,6 +219,7 @@ print(ray.get(ray.remote(lambda: "ran").remote()), flush=True)
 def runs_a_task(address: str, home: Path, **variables: str) -> bool:
     """Returns whether another process runs a task in a cluster."""
     others = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    others["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # or Ray would not try 127.0.0.1, where the cluster listens
     process = subprocess.Popen(
         [sys.executable, "-c", STRANGER, address], env={**others, "HOME": str(home), **variables}, stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL, text=True, start_new_session=True,
