@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import cache
@@ -59,6 +60,31 @@ def training_modes() -> Iterator[None]:
             if torch.is_autocast_enabled(kind):
                 modes.enter_context(torch.autocast(kind, enabled=False))
         yield
+
+
+_prefers_fast_kernels = False
+
+
+def prefer_fast_kernels(device: torch.device) -> None:
+    """Permits TensorFloat-32 in float32 products on CUDA, and lets cuDNN choose its algorithms by measuring.
+
+    It is called for each model, and has an effect for the first one on CUDA in a process: what is set after that stays.
+    Nothing changes while deterministic algorithms are required.
+
+    Args:
+        device: of the networks of a model.
+    """
+    global _prefers_fast_kernels
+    if device.type != "cuda" or _prefers_fast_kernels or torch.are_deterministic_algorithms_enabled():
+        return
+    _prefers_fast_kernels = True
+    torch.backends.cuda.matmul.allow_tf32 = True
+    torch.backends.cudnn.benchmark = True
+    print(
+        "sb_dqn: products on CUDA use TensorFloat-32, and cuDNN measures its algorithms; to undo it, set "
+        "torch.backends.cuda.matmul.allow_tf32 and torch.backends.cudnn.benchmark to False after making the model",
+        file=sys.stderr,
+    )
 
 
 @contextmanager

@@ -39,7 +39,7 @@ from sb_dqn.core.idle_warning import IdleWarning
 from sb_dqn.core.resume import ResumeState
 from sb_dqn.core.sb3_compat import HINTS, NO_COPY, RENAMED, SETTERS, assignment_error
 from sb_dqn.core.training_run import Counters, Logs, TrainingRun
-from sb_dqn.devices import check_torch_defaults, explain_full_device, training_modes
+from sb_dqn.devices import check_torch_defaults, explain_full_device, prefer_fast_kernels, training_modes
 from sb_dqn.envs.statistics import EpisodeStatistics
 from sb_dqn.envs.streams.open import Stream
 from sb_dqn.errors import ConfigurationError, MissingPart, no_attribute
@@ -128,6 +128,7 @@ class BaseAlgorithm(ABC):
         self.blueprint, self.stream = open_environment(env, training.action_mask, training.actors)
         self.policy = policy.build(self.blueprint, rng, CPU)
         device = self.learners.place(training.choose_device(self.policy, batch_size))
+        prefer_fast_kernels(device)
         self.policy.to(device)
         self.rng = random_streams(rng.seed, device, buffer_device, self.learners.rank)
         self.exploration = (

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
 from gymnasium import spaces
 
-from sb_dqn import PPO
+from sb_dqn import PPO, devices
 from sb_dqn.buffers import Ring
 from sb_dqn.core import construction
 from sb_dqn.core.construction import PolicyConfig, TrainingConfig, buffer_device_of, resolve_device
@@ -134,3 +135,34 @@ def test_too_little_memory_of_a_device_is_found_before_the_allocation(monkeypatc
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (1000, 2000))
     with pytest.raises(MemoryBudgetError, match=r"only 1000 bytes are available on cuda.*buffer_device='cpu'"):
         Ring(120, 2, SPACES, num_actions=4, device="cuda")
+
+
+@pytest.fixture
+def slow_kernels(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Torch's defaults, before the first model on CUDA."""
+    matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+    before = matmul.allow_tf32, cudnn.benchmark
+    matmul.allow_tf32, cudnn.benchmark = False, False
+    monkeypatch.setattr(devices, "_prefers_fast_kernels", False)
+    yield
+    matmul.allow_tf32, cudnn.benchmark = before
+
+
+@pytest.mark.usefixtures("slow_kernels")
+def test_the_first_model_on_cuda_prefers_fast_kernels_and_says_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    matmul, cudnn, cuda = torch.backends.cuda.matmul, torch.backends.cudnn, torch.device("cuda", 0)
+    quick(device="cpu")
+    with monkeypatch.context() as patched:
+        patched.setattr(torch, "are_deterministic_algorithms_enabled", lambda: True)
+        devices.prefer_fast_kernels(cuda)
+    assert (matmul.allow_tf32, cudnn.benchmark) == (False, False)
+    assert not capsys.readouterr().err
+    devices.prefer_fast_kernels(cuda)
+    assert (matmul.allow_tf32, cudnn.benchmark) == (True, True)
+    assert "products on CUDA use TensorFloat-32" in capsys.readouterr().err
+    matmul.allow_tf32 = False  # the user's own setting
+    devices.prefer_fast_kernels(cuda)
+    assert not matmul.allow_tf32
+    assert not capsys.readouterr().err
