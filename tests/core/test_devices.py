@@ -24,6 +24,7 @@ from tests.tiny import quick
 SETTINGS: dict[str, Any] = {
     "learning_rate": 1e-3, "max_grad_norm": None, "action_mask": None, "normalize_observations": False,
     "normalize_rewards": False, "stats_window_size": 10, "tensorboard_log": None, "verbose": 0, "seed": 0,
+    "torch_compile": False,
 }  # fmt: skip
 
 
