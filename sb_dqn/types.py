@@ -15,6 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     import gymnasium
     import torch
     from torch import Tensor
@@ -141,6 +143,8 @@ class Update(NamedTuple):
 
     values: Tensor
     """`[2 + F]` float32: loss, norm of the whole gradient before clipping, and values named by the objective's `reports`."""
+    applied: bool = True
+    """False if training stopped before the step, as PPO does for its target KL divergence."""
 
     @property
     def loss(self) -> Tensor:
@@ -182,14 +186,41 @@ class Wait(NamedTuple):
 
 
 class Experience(Protocol):
-    """Source of training batches: a replay buffer or a rollout buffer."""
+    """Source of training batches: a replay buffer, a rollout buffer or an episode buffer."""
 
-    def extend(self, rows: Rows) -> None: ...
+    @property
+    def view(self) -> Any:
+        """Reader of the samples; recorded functions of another one are made again."""
 
-    def updates_due(self) -> int: ...
+    def extend(self, rows: Rows) -> None:
+        """Adds one tick."""
+
+    def updates_due(self) -> int:
+        """Returns the updates to make now, and counts them as done."""
 
     def wait(self) -> Wait:
         """Returns what the next update waits for; between two ticks."""
+
+    def refresh(self) -> None:
+        """Prepares for the next sample what depends on new rows."""
+
+    def draw(self, generator: torch.Generator) -> Tensor:
+        """Returns the random numbers, or the places, of the next batch."""
+
+    def sample_from(self, drawn: Tensor) -> Batch:
+        """Returns the batch for the result of `draw`: tensor operations that can be recorded."""
+
+    def record_sampling(self, drawn: Tensor) -> Callable[[Tensor], Batch]:
+        """Returns `sample_from`, or a faster version of it for numbers of this shape."""
+
+    def feedback(self, batch: Batch, priority: Tensor) -> None:
+        """Takes the new priorities `[N]` of the samples of a batch."""
+
+    def is_apart(self, device: torch.device) -> bool:
+        """Returns True if `sample_from` cannot be part of a recorded update of networks on a device."""
+
+    def preserve_state(self) -> AbstractContextManager[None]:
+        """Restores at the end what `feedback` changes within."""
 
 
 class Objective(Protocol):

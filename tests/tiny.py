@@ -113,7 +113,7 @@ def run_eagerly(monkeypatch: pytest.MonkeyPatch) -> None:
     """Q-agents record nothing: that takes far longer than a few updates."""
     monkeypatch.setattr("sb_dqn.core.construction.choose_mode", lambda *_: "eager")
     monkeypatch.setattr("sb_dqn.actors.launch.choose_mode", lambda *_, **__: "eager")
-    monkeypatch.setattr(ReplayBuffer, "record_sampling", lambda replay, noise: replay.sample_from_noise)
+    monkeypatch.setattr(ReplayBuffer, "record_sampling", lambda replay, noise: replay.sample_from)
 
 
 QUICK: dict[str, Any] = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -122,7 +123,7 @@ class SampleView(ABC):
 class OnPolicyBuffer(ABC):
     """Rows of one policy, used for its updates and then dropped (an `Experience` of types.py).
 
-    Usage: `extend` until `is_full`; then `complete` once; then `updates_due` updates, each with `sample(draw(generator))`.
+    Usage: `extend` until `is_full`; then `complete` once; then `updates_due` updates, each with `sample_from(draw(generator))`.
 
     Args:
         ring: storage of the rows.
@@ -185,9 +186,27 @@ class OnPolicyBuffer(ABC):
     def draw(self, generator: torch.Generator) -> Tensor:
         """Returns the places `[N]` of the next minibatch."""
 
-    def sample(self, places: Tensor) -> Batch:
+    def sample_from(self, drawn: Tensor) -> Batch:
         """Returns the samples at places `[N]` int64 from `draw`; pure tensor operations."""
-        return self.view.gather(places)
+        return self.view.gather(drawn)
+
+    def record_sampling(self, drawn: Tensor) -> Callable[[Tensor], Batch]:
+        """Returns `sample_from`, whose operations are few."""
+        return self.sample_from
+
+    def refresh(self) -> None:  # noqa: B027  # not every buffer has something to refresh
+        """Does nothing: `complete` has prepared all samples."""
+
+    def feedback(self, batch: Batch, priority: Tensor) -> None:  # noqa: B027  # nor something to learn from it
+        """Does nothing: all samples have the same weight."""
+
+    def is_apart(self, device: torch.device) -> bool:
+        """Returns False: the rows are on the device of the networks."""
+        return False
+
+    def preserve_state(self) -> AbstractContextManager[None]:
+        """Restores nothing: `feedback` changes nothing."""
+        return nullcontext()
 
     def open_observation(self) -> Any:
         """Returns the newest observation of every lane, frames stacked: the policy's input. See `_observe`."""

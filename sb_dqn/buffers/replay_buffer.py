@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from itertools import repeat
@@ -82,7 +83,7 @@ class UpdateSchedule:
 class ReplayBuffer:
     """Replay buffer: a ring of rows, a sampler of rows, a view that reads batches, and an update schedule.
 
-    `model.replay_buffer.sample(n)` returns a batch for inspection. Training uses `sample_from_noise`.
+    `model.replay_buffer.sample(n)` returns a batch for inspection. Training uses `sample_from`.
 
     Args:
         ring: storage.
@@ -297,6 +298,10 @@ class ReplayBuffer:
             batch, torch.rand(shape, dtype=torch.float64, generator=source, device=source.device).cpu()
         )
 
+    def draw(self, generator: torch.Generator) -> Tensor:
+        """Returns the uniform numbers in [0, 1) for the next batch, `noise_shape`, float64."""
+        return torch.rand(self.noise_shape, dtype=torch.float64, generator=generator, device=self.ring.device)
+
     @property
     def noise_shape(self) -> tuple[int, ...]:
         """Shape of the uniform numbers for one batch: those of the sampler, after rows for the goals where these are replaced."""
@@ -305,7 +310,7 @@ class ReplayBuffer:
             return shape
         return (self.relabeler.noise_rows + math.prod(shape[:-1]), shape[-1])
 
-    def sample_from_noise(self, noise: Tensor) -> Batch:
+    def sample_from(self, noise: Tensor) -> Batch:
         """Returns a batch for given random numbers, after `refresh`; pure tensor operations that can be traced, unless goals are
         replaced.
 
@@ -324,12 +329,21 @@ class ReplayBuffer:
         return batch if self.relabeler is None else self.relabeler.relabel(batch, noise[: self.relabeler.noise_rows])
 
     def record_sampling(self, noise: Tensor) -> Callable[[Tensor], Batch]:
-        """Returns `sample_from_noise` for numbers of this shape, its many small operations replayed by NumPy on the CPU."""
+        """Returns `sample_from` for numbers of this shape, its many small operations replayed by NumPy on the CPU."""
         if not self.ring.host_visible:
-            return self.sample_from_noise
+            return self.sample_from
         form = self._stored(noise).with_tensors(repeat(noise[:0]))  # holds no frames
         run = replay_with_numpy(lambda noise: self._stored(noise).tensors(), (noise,))
         return lambda noise: self._relabeled(form.with_tensors(run(noise)), noise)
+
+    def is_apart(self, device: torch.device) -> bool:
+        """Returns True if samples are drawn outside of a recorded update on `device` and sent there, in one copy for each batch: from
+        the memory of the host to another device, or where the environment computes rewards for other goals."""
+        return self.relabeler is not None or (self.ring.host_visible and self.ring.device != device)
+
+    def preserve_state(self) -> AbstractContextManager[None]:
+        """Restores the priorities at the end; for recordings."""
+        return self.sampler.preserve_state()
 
     def feedback(self, batch: Batch, priority: Tensor) -> None:
         """Sets new priorities `[N]` of the samples of a batch."""

@@ -258,12 +258,12 @@ class SequenceRolloutBuffer(RolloutBuffer):
         """Returns one line of text: steps, updates and length of the sequences."""
         return f"{super().describe()}, in sequences of {self.length}"
 
-    def sample(self, places: Tensor) -> Batch:
+    def sample_from(self, drawn: Tensor) -> Batch:
         """Returns the sequences `[N]` int64 from `draw`; pure tensor operations."""
         lanes = self.ring.num_lanes
-        first = places // lanes * (self.length * lanes) + places % lanes
-        along = first + torch.arange(self.length, device=places.device).unsqueeze(1) * lanes
-        return self.view.gather(torch.where(places < self.pieces, along, self.view.places).flatten())
+        first = drawn // lanes * (self.length * lanes) + drawn % lanes
+        along = first + torch.arange(self.length, device=drawn.device).unsqueeze(1) * lanes
+        return self.view.gather(torch.where(drawn < self.pieces, along, self.view.places).flatten())
 
     def _value_inputs(self, lane: IntArray, row: IntArray) -> tuple[Any, ...]:
         ring = self.ring

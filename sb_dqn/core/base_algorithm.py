@@ -47,6 +47,7 @@ from sb_dqn.exploration import Exploration
 from sb_dqn.exploration.config import ExplorationConfig
 from sb_dqn.learning.learner import Learner
 from sb_dqn.learning.learner_group import LearnerGroup
+from sb_dqn.learning.update_runner import UpdateRunner
 from sb_dqn.logger import Logger
 from sb_dqn.nn.torsos.features import describe_images
 from sb_dqn.rng import Generators
@@ -164,6 +165,7 @@ class BaseAlgorithm(ABC):
         self.collector: Collector | None = None
         self._is_large = not are_small([self.policy], self.device)
         self._experience: Any = None
+        self.updates: UpdateRunner
         self._resume_state: ResumeState | None = None
         """State of an interrupted `learn`, from a full checkpoint, until the model learns again."""
         self._idle = IdleWarning()
@@ -232,9 +234,13 @@ class BaseAlgorithm(ABC):
         self._idle.after(experience, total, updated=bool(run.recent), whole=complete)
         return self
 
-    @abstractmethod
     def gradient_step(self) -> Update:
         """Samples a batch and makes one update."""
+        return self.updates.step(self.update_mode)
+
+    def stops_early(self, update: Update) -> bool:
+        """Returns True if this update and the others that are due now are not to be applied."""
+        return False
 
     @abstractmethod
     def before_updates(self) -> None:
@@ -332,10 +338,12 @@ class BaseAlgorithm(ABC):
                 learner.refresh()
             yield
 
-    def _share(self, experience: Any) -> None:
-        """Makes a new buffer agree with those of the other learners, if there are several."""
+    def _learn_from(self, experience: Any) -> None:
+        """Takes a new buffer to learn from; it agrees with those of the other learners, if there are several."""
+        self._experience = experience
         if self.learners.size > 1:
             experience.share(self.learners.fewest)
+        self.updates = UpdateRunner(experience, self.learner, self.normalizer, self.rng, self.stops_early)
 
     def _start_counting(self, total: int, reset: bool, resumed: bool) -> None:
         if reset:

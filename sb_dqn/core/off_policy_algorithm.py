@@ -5,12 +5,10 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping
 from functools import partial
-from itertools import repeat
 from typing import Any, cast
 
 import torch
 
-from sb_dqn.accelerate import Mode, accelerate
 from sb_dqn.acting.action_selection import ActionSelector, Observe, QActionSelector, SampledActionSelector
 from sb_dqn.acting.inline_collector import Collector
 from sb_dqn.actors.collector import Acting, RemoteLanes
@@ -25,14 +23,13 @@ from sb_dqn.core.construction import PolicyConfig, TrainingConfig
 from sb_dqn.core.goal_rewards import GoalRewards
 from sb_dqn.core.replay_config import ReplayConfig, TargetConfig
 from sb_dqn.core.resume import ResumeState
-from sb_dqn.devices import PackedArrays
 from sb_dqn.envs.streams.open import Stream
 from sb_dqn.errors import ConfigurationError, MissingPart, user_stacklevel
 from sb_dqn.exploration import Exploration
 from sb_dqn.exploration.config import ExplorationConfig
 from sb_dqn.policies.base import StochasticPolicy
 from sb_dqn.spaces import flatten_space
-from sb_dqn.types import ActionArray, Batch, Blueprint, BoolArray, FloatArray, Objective, Rows, Update
+from sb_dqn.types import ActionArray, Blueprint, BoolArray, FloatArray, Objective, Rows, Update
 
 
 class OffPolicyAlgorithm(BaseAlgorithm):
@@ -81,11 +78,6 @@ class OffPolicyAlgorithm(BaseAlgorithm):
         self.frames: FrameStack | None = None
         self._group_parts: dict[str, Any] = {}
         self._next_sync = target.interval
-        self._noise = torch.empty(0)
-        self._update: Callable[..., Any] | None = None
-        self._packed: PackedArrays | None = None
-        self._recorded_form: tuple[Mode, list[bool]] = ("eager", [])
-        self._sample: Callable[[torch.Tensor], Batch]
         if self.stream is not None:
             self.attach(self.stream)
 
@@ -100,11 +92,9 @@ class OffPolicyAlgorithm(BaseAlgorithm):
             self.frames = _frame_stack(self.blueprint, stream)
             self._make_collector(stream, self.choose, self._make_selector(lanes, self.exploration))
         if self._experience is None:
-            self._experience = self.replay_config.build(stream, self.device, self.normalizer, self.policy.state_size)
+            self._learn_from(self.replay_config.build(stream, self.device, self.normalizer, self.policy.state_size))
             if self.replay_config.stores_q_values:
                 self.replay.best_values = self._best_values
-            self._share(self._experience)
-            self._update = None
             if stream.repeated_frames > 1:
                 warnings.warn(
                     f"{self.replay.ring.describe()}: each row holds {stream.repeated_frames} frames, though each frame is needed "
@@ -204,7 +194,7 @@ class OffPolicyAlgorithm(BaseAlgorithm):
     def _describe(self, stream: Stream, replay: ReplayBuffer) -> None:
         """Prints once what a user may not expect."""
         print(f"{type(self).__name__} on {self.device}: {replay.ring.describe()}")
-        if self.sends_batches and replay.ring.device != self.device:
+        if replay.ring.host_visible and replay.ring.device != self.device:
             print(
                 f"the replay buffer is in the memory of the host: each batch is copied to {self.device}, which is slower. Remove "
                 f"buffer_device if the rows fit on the device."
@@ -253,13 +243,6 @@ class OffPolicyAlgorithm(BaseAlgorithm):
 
     # -- learning
 
-    @property
-    def sends_batches(self) -> bool:
-        """True if samples are drawn outside of the recorded update and sent to it, in one copy for each batch: from the memory of the
-        host to another device, or where the environment computes rewards for other goals."""
-        ring = self.replay.ring
-        return self.replay.relabeler is not None or (ring.host_visible and ring.device != self.device)
-
     def before_updates(self) -> None:
         self.normalizer.commit()
         target, beyond = self.target_config, self.counters.lifetime - self._next_sync
@@ -270,75 +253,11 @@ class OffPolicyAlgorithm(BaseAlgorithm):
         self.replay.sampler.advance(self.num_timesteps, self.counters.horizon)
 
     def gradient_step(self) -> Update:
-        replay = self.replay
-        replay.refresh()
-        self.learner.prepare_update(self.rng.noise)
-        form = self.update_mode, self.learner.learns
-        if self._update is None or form != self._recorded_form:
-            self._record(form)
-        self._noise.uniform_(generator=self.rng.sample)
-        if self.sends_batches:
-            update = self._step_with_sent_batch()
-        elif form[0] == "eager":  # the same calls as in `_sample_and_differentiate`, which a recording replays
-            batch = self.normalizer.batch(self._sample(self._noise).to(self.device))
-            priority, update = self.learner.update(batch)
-            replay.feedback(batch, priority)
-        else:
-            assert self._update is not None
-            gradient, values = self._update(self._noise)
-            gradient, update = self.learner.average(gradient, Update(values))
-            self.learner.apply(gradient)
+        update = super().gradient_step()
         target = self.target_config
         if target.by_updates and (self.counters.n_updates + 1) % target.interval == 0:
             self.learner.sync_target(target.tau)
         return update
-
-    def _sample_and_differentiate(self, noise: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """The part of `gradient_step` that a recording holds: sampling, gradient and new priorities."""
-        batch = self.normalizer.batch(self._sample(noise).to(self.device))
-        gradient, priority, update = self.learner.gradient(batch)
-        self.replay.feedback(batch, priority)
-        return gradient, *update
-
-    def _step_with_sent_batch(self) -> Update:
-        """Makes an update from a batch in the memory of the host; waits for the device only if it returns priorities."""
-        assert self._packed is not None
-        assert self._update is not None
-        batch = self._sample(self._noise)
-        sent = self._packed.send([x.numpy() for x in batch.tensors()])
-        gradient, priority, values = self._update(*sent)
-        gradient, update = self.learner.average(gradient, Update(values))
-        self.learner.apply(gradient)
-        self.replay.feedback(batch, priority)
-        return update
-
-    def _record(self, form: tuple[Mode, list[bool]]) -> None:
-        mode, _ = form
-        device = self.replay.ring.device
-        self._noise = torch.zeros(self.replay.noise_shape, dtype=torch.float64, device=device)
-        # a recording of the whole gradient step contains the sampling
-        apart = mode == "eager" or self.sends_batches
-        self._sample = self.replay.record_sampling(self._noise) if apart else self.replay.sample_from_noise
-        with self.replay.sampler.preserve_state():
-            self._update = self._record_gradient(mode) if self.sends_batches else self._record_whole(mode)
-        self._recorded_form = form  # last: if this is interrupted, the next update records again
-
-    def _record_whole(self, mode: Mode) -> Callable[..., Any]:
-        """Records sampling, gradient and new priorities as one function of random numbers."""
-        return accelerate(self._sample_and_differentiate, (self._noise,), mode, kept=(1,))
-
-    def _record_gradient(self, mode: Mode) -> Callable[..., Any]:
-        """Records the gradient as a function of the tensors of a batch that was sent to the device."""
-        batch = self._sample(self._noise)
-        arrays = [x.numpy() for x in batch.tensors()]
-        form = batch.with_tensors(repeat(self._noise[:0]))  # holds no frames
-        self._packed = PackedArrays(arrays, self.device)
-
-        def differentiate(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-            gradient, priority, update = self.learner.gradient(self.normalizer.batch(form.with_tensors(tensors)))
-            return gradient, priority, *update
-
-        return accelerate(differentiate, tuple(self._packed.send(arrays)), mode, kept=(2,))
 
     def _start_counting(self, total: int, reset: bool, resumed: bool) -> None:
         super()._start_counting(total, reset, resumed)

@@ -6,9 +6,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, cast
 
-import torch
-
-from sb_dqn.accelerate import Mode, accelerate
 from sb_dqn.acting.action_selection import ActionSelector, QActionSelector, SampledActionSelector
 from sb_dqn.buffers.on_policy_buffer import OnPolicyBuffer
 from sb_dqn.core.base_algorithm import BaseAlgorithm
@@ -19,7 +16,7 @@ from sb_dqn.errors import ConfigurationError, MissingPart
 from sb_dqn.exploration.config import ExplorationConfig
 from sb_dqn.policies.base import StochasticPolicy
 from sb_dqn.schedules import Schedule
-from sb_dqn.types import ActionArray, Blueprint, Objective, Rows, Update
+from sb_dqn.types import ActionArray, Blueprint, Objective, Rows
 
 
 class OnPolicyAlgorithm(BaseAlgorithm):
@@ -67,9 +64,6 @@ class OnPolicyAlgorithm(BaseAlgorithm):
         )
         self.has_critic = has_critic
         self.rollout_config = replace(cast(Any, rollout), extras=self.policy.extras)
-        self._recordings: dict[int, tuple[torch.Tensor, Any]] = {}
-        self._recorded_view: Any = None
-        self._recorded_form: tuple[Mode, list[bool]] = ("eager", [])
         if self.stream is not None:
             self.attach(self.stream)
 
@@ -82,8 +76,7 @@ class OnPolicyAlgorithm(BaseAlgorithm):
         self._make_collector(stream, self.choose, self._make_selector(stream.num_envs))
         self.normalizer.set_lanes(stream.num_envs)
         if self._experience is None:
-            self._experience = self.rollout_config.build(stream, self.device, self.normalizer)
-            self._share(self._experience)
+            self._learn_from(self.rollout_config.build(stream, self.device, self.normalizer))
             if self.verbose and self.rank == 0:
                 self._describe(stream, self.rollout)
 
@@ -125,40 +118,6 @@ class OnPolicyAlgorithm(BaseAlgorithm):
             self.learner.set_learning_rate(self._now(self.rate_schedule))
             self.normalizer.end_rollout()
             self.rollout.complete(self.selector.bootstrap_values)
-
-    def gradient_step(self) -> Update:
-        self.learner.prepare_update(self.rng.noise)
-        drawn = self.rollout.draw(self.rng.sample)
-        places, run = self._recorded(len(drawn))
-        places.copy_(drawn)
-        gradient, values = run(places)
-        gradient, update = self.learner.average(gradient, Update(values))
-        if self.training_run is not None and self.stops_early(update):
-            self.training_run.skip_updates()
-        else:
-            self.learner.apply(gradient)
-        return update
-
-    def stops_early(self, update: Update) -> bool:
-        """Returns True if this update and the rest of the rollout's are not to be applied."""
-        return False
-
-    def _sample_and_differentiate(self, places: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        gradient, _, update = self.learner.gradient(self.normalizer.batch(self.rollout.sample(places)))
-        return gradient, *update
-
-    def _recorded(self, count: int) -> tuple[torch.Tensor, Any]:
-        """Returns a tensor for the places of `count` samples and the function to run on it; made again for a new view."""
-        view, form = self.rollout.view, (self.update_mode, self.learner.learns)
-        if view is not self._recorded_view or form != self._recorded_form:
-            self._recorded_view = view
-            self._recorded_form = form
-            self._recordings.clear()
-        if count not in self._recordings:
-            places = torch.zeros(count, dtype=torch.int64, device=self.device)
-            run = accelerate(self._sample_and_differentiate, (places,), form[0], kept=(1,))
-            self._recordings[count] = places, run
-        return self._recordings[count]
 
     def _start_counting(self, total: int, reset: bool, resumed: bool) -> None:
         super()._start_counting(total, reset, resumed)

@@ -336,15 +336,11 @@ class TrainingRun:
         if due and self.calls_back:
             self.callback.on_rollout_start()
 
-    def skip_updates(self) -> None:
-        """Skips the current update and the rest of this tick's."""
-        self.skips = True
-
     def record(self, update: Update) -> None:
         """Records the loss and reports of an update; they stay on the device until a log line needs them."""
         self.recent.append(update)
-        if not self.skips:
-            self.counters.n_updates += 1
+        self.counters.n_updates += update.applied
+        self.skips = not update.applied
 
     def after(self, rows: Rows) -> bool:
         """Runs the callbacks and, at intervals, writes a log line. Returns False if training is over."""

@@ -70,20 +70,9 @@ class Learner:
         )
         self._checked = False
 
-    def update(self, batch: Batch) -> tuple[Tensor, Update]:
-        """Makes one update. Returns new priorities `[N]`, and loss, gradient norm and reports."""
-        online, target = self._networks()
-        parameters = self.store.learning()
-        with _training(self.online), self.store.learning_weights():
-            outputs = self.objective(online, target, batch)
-            gradient, priority, update = self._differentiate(outputs, parameters, batch)
-        gradient, update = self.average(gradient, update)
-        self.apply(gradient)
-        return priority, update
-
     def gradient(self, batch: Batch) -> tuple[Tensor, Tensor, Update]:
-        """Returns the clipped gradient `[P]`, new priorities `[N]`, and reports: the part of `update` that can be recorded,
-        without a Python branch on the value of a tensor. With several learners, `average` clips the gradient."""
+        """Returns the clipped gradient `[P]`, new priorities `[N]`, and loss, norm and reports, without a Python branch
+        on the value of a tensor. With several learners, `average` clips the gradient."""
         online, target = self._networks()
         parameters = self.store.learning()
         with _training(self.online), self.store.learning_weights():

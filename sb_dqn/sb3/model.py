@@ -289,9 +289,8 @@ class TheirConventions(Algorithm):  # type: ignore[misc]  # it uses the methods 
     def load_replay_buffer(self, path: Any, truncate_last_traj: bool = True) -> None:
         """Loads rows that `save_replay_buffer` wrote, also into a model without an environment."""
         if self.replay_buffer is None:
-            self._experience = self.replay_config.build(
-                stream_of(self.blueprint, self.action_mask), self.device, self.normalizer, self.policy.state_size
-            )
+            stream = stream_of(self.blueprint, self.action_mask)
+            self._learn_from(self.replay_config.build(stream, self.device, self.normalizer, self.policy.state_size))
         super().load_replay_buffer(path, truncate_last_traj)
 
     # -- attributes

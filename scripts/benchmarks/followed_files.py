@@ -46,7 +46,7 @@ def followed() -> list[str]:
 
 
 if __name__ == "__main__":
-    ReplayBuffer.record_sampling = lambda replay, noise: replay.sample_from_noise  # type: ignore[method-assign,assignment]  # as in eager mode
+    ReplayBuffer.record_sampling = lambda replay, noise: replay.sample_from  # type: ignore[method-assign,assignment]  # as in eager mode
     files = followed()
     print("\n".join(files))
     print(f"{len(files)} files")

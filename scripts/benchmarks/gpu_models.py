@@ -156,18 +156,18 @@ def warm_up(model: Any) -> None:
             model.learn(1, reset_num_timesteps=False)
 
 
-def recorded_update(model: Any, device: str) -> Any:
-    """Returns the function of the model's updates; on the CPU, those of large networks are not recorded.
+def recorded_update(model: Any, device: str) -> tuple[Any, Any]:
+    """Returns the drawn numbers and the function of the model's updates; on the CPU, those of large networks are not recorded.
 
     Raises:
         RuntimeError: it is no CUDA graph on "cuda", so that a figure would be that of an eager update.
     """
     from sb_dqn.accelerate.cuda_graph import Captured
 
-    update = model._update if model.keeps_replay else next(iter(model._recordings.values()))[1]
+    numbers, update = next(iter(model.updates.functions.values()))
     if device == "cuda" and not isinstance(update, Captured):
         raise RuntimeError(f"the update must be a CUDA graph, got {type(update).__name__}")
-    return update
+    return numbers, update
 
 
 @contextlib.contextmanager

@@ -231,9 +231,10 @@ def truth(setup: Setup) -> Figures:
     _free_memory()
     junk = [torch.full((2**22,), float("nan"), device=setup.device) for _ in range(2 if setup.rehearse else 40)]
     model.replay.refresh()
-    noise = torch.rand_like(model._noise)
-    captured = recorded_update(model, setup.device)(noise)[0]
-    eager = model._sample_and_differentiate(noise)[0]
+    numbers, update = recorded_update(model, setup.device)
+    noise = torch.rand_like(numbers)
+    captured = update(noise)[0]
+    eager = model.updates.sample_and_differentiate(model.replay.sample_from, noise)[0]
     difference = float((captured - eager).abs().max() / eager.abs().max())
     del junk
     allocated = []
@@ -278,9 +279,9 @@ def _device_time(run: Run, way: str, setup: Setup) -> float:
     model = make_model(run, setup.device, setup.rehearse, **settings)
     with _torch_settings(precision, benchmark, plain), no_fallback():
         warm_up(model)
-        update = recorded_update(model, setup.device)
+        numbers, update = recorded_update(model, setup.device)
         if setup.device == "cpu":
-            return _microseconds(lambda: update(model._noise), seconds=0.0)
+            return _microseconds(lambda: update(numbers), seconds=0.0)
         return _graph_time(update)
 
 

@@ -98,7 +98,8 @@ def _parameters() -> list[float]:
                 {"obs": obs[rows]}, action[rows], return_[rows], torch.full((size,), 0.9), {"obs": next_obs[rows]},
                 torch.ones(size), torch.zeros((2, size), dtype=torch.int64),
             )  # fmt: skip
-            model.learner.update(batch)
+            gradient, _, update = model.learner.gradient(batch)
+            model.learner.apply(model.learner.average(gradient, update)[0])
     parameters: list[float] = model.learner.flat.tolist()
     return parameters
 

@@ -132,7 +132,9 @@ def recordings() -> Iterator[dict[str, Graph]]:
     found: dict[str, Graph] = {}
 
     def recorder(name: str) -> Callable[..., Any]:
-        def accelerate(function: Callable[..., Any], example: tuple[Any, ...], mode: str) -> Callable[..., Any]:
+        def accelerate(
+            function: Callable[..., Any], example: tuple[Any, ...], mode: str, **_: Any
+        ) -> Callable[..., Any]:
             found[name] = backends._trace(function, example).graph
             return function
 
@@ -142,8 +144,7 @@ def recordings() -> Iterator[dict[str, Graph]]:
     with (
         patch(f"{core}.base_algorithm.WARM_UP_UPDATES", 0),
         patch(f"{core}.base_algorithm.BaseAlgorithm.acting_mode", "traced"),
-        patch(f"{core}.off_policy_algorithm.accelerate", recorder("update")),
-        patch(f"{core}.on_policy_algorithm.accelerate", recorder("update")),
+        patch("sb_dqn.learning.update_runner.accelerate", recorder("update")),
         patch("sb_dqn.acting.network_runner.accelerate", recorder("act")),
     ):
         yield found

@@ -32,7 +32,7 @@ def update_and_network(*, sequences: int, seconds: float, device: str = "cpu") -
     for _ in range(ROWS - 2):
         _fill_one_row(model, rng)
     model.replay.refresh()
-    batch = model.replay.sample_from_noise(torch.rand(sequences, dtype=torch.float64, device=device))
+    batch = model.replay.sample_from(torch.rand(sequences, dtype=torch.float64, device=device))
     bare = _bare(model, batch)
     assert ring.startable() > 0
     return _in_turn({"update": model.gradient_step, "network": bare}, seconds)

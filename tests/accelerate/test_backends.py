@@ -120,7 +120,7 @@ def test_the_gradient_of_dqn(name: str, max_grad_norm: float | None, double_q: b
         obs, next_obs = (dict(zip(keys, part, strict=True)) for part in (tensors[:n], tensors[n : 2 * n]))
         action, return_, discount, weight, place = tensors[2 * n :]
         gradient, priority, update = learner.gradient(Batch(obs, action, return_, discount, next_obs, weight, place))
-        return gradient, priority, *update
+        return gradient, priority, update.values
 
     recorded = accelerate(function, example, "traced")
     learner.set_learning_rate(0.01)
@@ -171,9 +171,9 @@ def test_sampling_and_learning_in_one_trace(lanes: int, n_steps: int) -> None:
     learner = learner_of(policy, objective=QLearning(Bootstrap()))
 
     def function(noise: Tensor) -> tuple[Tensor, ...]:
-        batch = replay.sample_from_noise(noise)
+        batch = replay.sample_from(noise)
         gradient, priority, update = learner.gradient(batch)
-        return batch.place, batch.return_, priority, *update, gradient
+        return batch.place, batch.return_, priority, update.values, gradient
 
     for _ in range(6):
         replay.extend(random_rows(rng, lanes))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from functools import partial
 from typing import Any
 
 import pytest
@@ -64,13 +65,12 @@ def trained(name: str) -> Any:
 
 def update_of(model: Any) -> GraphModule:
     """Returns the graph that is captured; that of a recurrent network is captured without simplification."""
-    if model.keeps_replay:
-        model._sample = model.replay.sample_from_noise
-        model.replay.refresh()
-        example = torch.rand(model.replay.sampler.noise_shape, dtype=torch.float64)
-    else:
-        ((example, _),) = model._recordings.values()
-    graph = _trace(model._sample_and_differentiate, (example,), decomposed=())
+    updates = model.updates
+    updates.experience.refresh()
+    ((example, _),) = updates.functions.values()
+    whole = partial(updates.sample_and_differentiate, updates.experience.sample_from)
+    with updates.experience.preserve_state():
+        graph = _trace(whole, (example,), decomposed=())
     if not model.policy.recurrent:
         simplify(graph)
     return graph

@@ -14,7 +14,6 @@ from torch.fx import GraphModule
 from sb_dqn import devices
 from sb_dqn.accelerate.backends import _trace
 from sb_dqn.algorithms import ALGORITHMS, SAC
-from sb_dqn.buffers import ReplayBuffer
 from tests.choices import Choices
 from tests.combinations import TORSOS, Combination, covering, label, make, make_pqn
 from tests.continuous import Reach
@@ -90,14 +89,11 @@ def faults(graph: GraphModule) -> list[str]:
 
 def recorded(model: Any) -> GraphModule:
     """Returns the graph of sampling, gradient and feedback of a model that has learned a little."""
-    if isinstance(model._experience, ReplayBuffer):
-        model._sample = model.replay.sample_from_noise
-        model.replay.refresh()
-        noise = torch.rand(model.replay.sampler.noise_shape, dtype=torch.float64)
-        with model.replay.sampler.preserve_state():
-            return _trace(model._sample_and_differentiate, (noise,))
-    (places, _), *_ = model._recordings.values()
-    return _trace(model._sample_and_differentiate, (places,))
+    updates = model.updates
+    updates.experience.refresh()
+    (numbers, _), *_ = updates.functions.values()
+    with updates.experience.preserve_state():
+        return _trace(partial(updates.sample_and_differentiate, updates.experience.sample_from), (numbers,))
 
 
 @pytest.fixture(autouse=True)

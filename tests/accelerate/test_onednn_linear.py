@@ -232,8 +232,8 @@ def test_updates_from_pixels_are_traced(
     recorded = learnt(name, precision, 2, monkeypatch)
     eager = learnt(name, precision, 10_000, monkeypatch)
     assert recorded.learner.steps == eager.learner.steps > 2
-    assert recorded._recorded_form[0] == ("eager" if name in ("R2D1", "R2D2") else "traced")
-    assert eager._recorded_form[0] == "eager"
+    assert recorded.updates.mode == ("eager" if name in ("R2D1", "R2D2") else "traced")
+    assert eager.updates.mode == "eager"
     assert capsys.readouterr().err == ""
     tolerance = 1e-2 if precision == "bf16" else 1e-5  # to record disturbs nothing: no priority, no random stream
     torch.testing.assert_close(recorded.learner.flat, eager.learner.flat, rtol=0, atol=tolerance)

@@ -93,7 +93,7 @@ class Tape(PPO):
     def compare(self) -> None:
         rollout: Any = self.rollout
         ring = rollout.ring
-        batch = rollout.sample(torch.arange(rollout.n_steps * ring.num_lanes))
+        batch = rollout.sample_from(torch.arange(rollout.n_steps * ring.num_lanes))
         assert batch.extra is not None
         found = {tuple(place): i for i, place in enumerate(batch.place.T.tolist()) if batch.weight[i] > 0}
         flags = {name: getattr(ring, name).view(ring.rows, -1).tolist() for name in ("reward", "terminal", "last")}

@@ -301,7 +301,7 @@ def test_a_batch_larger_than_the_buffer_holds_rows_more_than_once(algorithm: Any
     assert all(bool(tensor.isfinite().all()) for tensor in model.policy.state_dict().values())
     replay = model.replay
     replay.refresh()
-    batch = replay.sample_from_noise(torch.rand(replay.sampler.noise_shape, dtype=torch.float64))
+    batch = replay.sample_from(torch.rand(replay.sampler.noise_shape, dtype=torch.float64))
     drawn = set(zip(*batch.place.tolist(), strict=True))
     assert batch.place.shape == (2, 64)
     assert 5 < len(drawn) < 60

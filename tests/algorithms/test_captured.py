@@ -120,7 +120,8 @@ def test_recurrent_updates_can_be_recorded(case: str, monkeypatch: pytest.Monkey
     ):  # its fused kernel for sequences needs a workspace in the recording
         recorded, eager = train(case, "cpu", "traced"), train(case, "cpu", "eager")
     assert recorded._n_updates == eager._n_updates > 0
-    updates = [recorded._update] if "DQN" in case else [run for _, run in recorded._recordings.values()]
+    updates = [run for _, run in recorded.updates.functions.values()]
+    assert updates
     assert all(any(update is each for each in made) for update in updates)
     torch.testing.assert_close(recorded.learner.flat, eager.learner.flat, rtol=1e-4, atol=1e-5)
 
@@ -192,8 +193,7 @@ def test_a_gradient_on_the_device_is_that_of_the_cpu(
 
         return call
 
-    for name in ("update", "gradient"):  # the first of replayed batches, the second of rollouts
-        monkeypatch.setattr(model.learner, name, noting(getattr(model.learner, name)))
+    monkeypatch.setattr(model.learner, "gradient", noting(model.learner.gradient))
     model.save(tmp_path / "model.zip")
     model.gradient_step()
     monkeypatch.undo()

@@ -11,8 +11,8 @@ import torch
 from sb_dqn import devices
 from sb_dqn.accelerate import cuda_graph
 from sb_dqn.algorithms import ALGORITHMS
+from sb_dqn.buffers import ReplayBuffer
 from sb_dqn.core import construction
-from sb_dqn.core.off_policy_algorithm import OffPolicyAlgorithm
 from sb_dqn.nn.layers import recurrent
 from tests.choices import Choices
 from tests.combinations import TORSOS
@@ -97,7 +97,7 @@ def test_batches_that_are_sent_give_the_same_models(name: str, mode: str, monkey
     here = trained(name, settings, 300)
     monkeypatch.setattr(construction, "choose_mode", lambda *_: mode)
     monkeypatch.setattr(cuda_graph, "CudaGraph", lambda device: CpuGraph())
-    monkeypatch.setattr(OffPolicyAlgorithm, "sends_batches", True)
+    monkeypatch.setattr(ReplayBuffer, "is_apart", lambda *_: True)
     there = trained(name, settings, 300)
     assert there._n_updates == here._n_updates >= 20
     assert torch.equal(there.learner.flat, here.learner.flat)

@@ -154,7 +154,7 @@ def test_recorded_and_eager_runs_are_the_same() -> None:
     eager.mode = "eager"
     eager.attach(eager.stream)
     assert torch.allclose(parameters(recorded.learn(300)), parameters(eager.learn(300)), rtol=1e-4, atol=1e-5)
-    assert len(recorded._recordings) == 2
+    assert len(recorded.updates.functions) == 2
 
 
 # ---- spaces and verbs
@@ -197,7 +197,7 @@ def test_normalizers(name: str) -> None:
 
     def look() -> Any:
         """Episodes that began since the last update: log-probabilities computed anew equal those recorded."""
-        batch = model.normalizer.batch(model.rollout.sample(model.rollout.draw(torch.Generator())))
+        batch = model.normalizer.batch(model.rollout.sample_from(model.rollout.draw(torch.Generator())))
         with torch.no_grad():
             logp = model.policy.net.policy(batch.obs, batch.mask).log_prob(batch.action)
         there = batch.weight > 0

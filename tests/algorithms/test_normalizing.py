@@ -69,9 +69,9 @@ def test_a_replay_normalizes_what_it_samples(n_steps: int) -> None:
     raw, scaled = replay.view.scale, statistics(model)
     generator = torch.Generator().manual_seed(0)  # of whose draws some find a reward
     noise = torch.rand(replay.sampler.noise_shape, dtype=torch.float64, generator=generator)
-    seen = model.normalizer.batch(replay.sample_from_noise(noise))
+    seen = model.normalizer.batch(replay.sample_from(noise))
     replay.view.scale = lambda x: x
-    stored = replay.sample_from_noise(noise)
+    stored = replay.sample_from(noise)
     replay.view.scale = raw
     effect = scaled["observations"]["effect"]["obs"]
     for got, kept in ((seen.obs, stored.obs), (seen.next_obs, stored.next_obs)):
@@ -87,7 +87,7 @@ def test_rewards_are_clipped_before_they_are_summed() -> None:
     replay = model.replay
     replay.refresh()
     generator = torch.Generator().manual_seed(0)
-    batch = replay.sample_from_noise(torch.rand(replay.sampler.noise_shape, dtype=torch.float64, generator=generator))
+    batch = replay.sample_from(torch.rand(replay.sampler.noise_shape, dtype=torch.float64, generator=generator))
     assert float(batch.return_.max()) <= 1.5
     assert float(batch.return_.max()) > 0.5
 
@@ -100,7 +100,7 @@ class Tape(PQN):
     def gradient_step(self) -> Any:
         rollout: Any = self.rollout
         if rollout._drawn == 0:  # before the first update the weights are those that acted
-            batch = self.normalizer.batch(rollout.sample(torch.arange(rollout.n_steps * rollout.ring.num_lanes)))
+            batch = self.normalizer.batch(rollout.sample_from(torch.arange(rollout.n_steps * rollout.ring.num_lanes)))
             with torch.no_grad():
                 now = self.policy.values(batch.obs).amax(-1)
             there = batch.weight > 0
@@ -132,7 +132,7 @@ class ActorTape(PPO):
     def gradient_step(self) -> Any:
         if self.rollout._drawn == 0:  # type: ignore[attr-defined]  # of a rollout
             places = torch.arange(self.rollout.view.places)
-            batch = self.normalizer.batch(self.rollout.sample(places))
+            batch = self.normalizer.batch(self.rollout.sample_from(places))
             with torch.no_grad():
                 policy, value = self.policy.net(batch.obs)
             there = batch.weight > 0

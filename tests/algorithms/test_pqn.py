@@ -64,7 +64,7 @@ class Tape(PQN):
     def compare(self) -> None:
         rollout: Any = self.rollout
         ring = rollout.ring
-        batch = rollout.sample(torch.arange(rollout.n_steps * ring.num_lanes))
+        batch = rollout.sample_from(torch.arange(rollout.n_steps * ring.num_lanes))
         found = {
             tuple(place): float(batch.return_[i])
             for i, place in enumerate(batch.place.T.tolist())

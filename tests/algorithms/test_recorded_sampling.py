@@ -52,7 +52,7 @@ def test_learning_is_the_same_with_a_record_and_without(name: str, count: int, m
     monkeypatch.setattr(replay_buffer, "replay_with_numpy", counting)
     recorded = learnt(name, count)
     assert found == [True]
-    monkeypatch.setattr(ReplayBuffer, "record_sampling", lambda replay, noise: replay.sample_from_noise)
+    monkeypatch.setattr(ReplayBuffer, "record_sampling", lambda replay, noise: replay.sample_from)
     assert torch.equal(recorded, learnt(name, count))
 
 

@@ -183,7 +183,7 @@ def test_bfloat16_gradients_along_sequences_point_the_same_way() -> None:
     low.learner.flat_target.copy_(high.learner.flat_target)
     low.learner.refresh()
     high.replay.refresh()
-    batch = high.replay.sample_from_noise(torch.rand(high.replay.sampler.noise_shape, dtype=torch.float64))
+    batch = high.replay.sample_from(torch.rand(high.replay.sampler.noise_shape, dtype=torch.float64))
     exact, rounded = (model.learner.gradient(batch)[0] for model in (high, low))
     assert torch.nn.functional.cosine_similarity(exact, rounded, dim=0) > 0.99
     assert not torch.equal(exact, rounded)
@@ -194,7 +194,7 @@ def test_gradients_reach_across_the_sequence_but_not_into_burn_in() -> None:
     model.learn(100)
     replay = model.replay
     replay.refresh()
-    batch = replay.sample_from_noise(torch.rand(replay.sampler.noise_shape, dtype=torch.float64))
+    batch = replay.sample_from(torch.rand(replay.sampler.noise_shape, dtype=torch.float64))
     read = {"obs": batch.obs["obs"].clone().requires_grad_()}
     sequences, net = model.replay_config.sequences, model.policy.q_net
     features = net.unroll(read, sequence_inputs(batch), sequences.warmup_T, sequences.batch_T)
@@ -347,15 +347,15 @@ def test_evaluation_carries_the_state(learned: Any) -> None:
 def listened(model: Any) -> list[tuple[float, float]]:
     """Of sequences that are drawn, what they would enter with, and what is fed back."""
     found: list[tuple[float, float]] = []
-    update, view = model.learner.update, model.replay.view
+    gradient, view = model.learner.gradient, model.replay.view
 
     def listen(batch: Any) -> Any:
-        priority, report = update(batch)
+        flat, priority, report = gradient(batch)
         entering = view.input_priorities(*batch.place, model.replay_config.rescale_eps)
         found.extend(zip(entering.tolist(), priority.tolist(), strict=True))
-        return priority, report
+        return flat, priority, report
 
-    model.learner.update = listen
+    model.learner.gradient = listen
     return found
 
 

@@ -68,7 +68,7 @@ def test_one_gradient_is_that_of_three_losses() -> None:
     with torch.no_grad():
         model.learner.flat_target.add_(0.1)  # so that target and online critics differ
     model.replay.refresh()
-    batch = model.replay.sample_from_noise(torch.rand(model.replay.sampler.noise_shape, dtype=torch.float64))
+    batch = model.replay.sample_from(torch.rand(model.replay.sampler.noise_shape, dtype=torch.float64))
     model.learner.prepare_update(model.rng.noise)
     gradient, priority, update = model.learner.gradient(batch)
     losses = naive_losses(model, batch)
@@ -102,7 +102,7 @@ def test_choices_learn_by_expectation() -> None:
     model = quick_sac(Tiny(), learning_starts=30).learn(30)
     nets, target = model.policy.nets, model.policy.critics_target
     model.replay.refresh()
-    batch = model.replay.sample_from_noise(torch.rand(model.replay.sampler.noise_shape, dtype=torch.float64))
+    batch = model.replay.sample_from(torch.rand(model.replay.sampler.noise_shape, dtype=torch.float64))
     gradient, *_ = model.learner.gradient(batch)
     alpha = nets.log_alpha.value.exp()
     logp, next_logp = nets.policy(batch.obs).logp, nets.policy(batch.next_obs).logp

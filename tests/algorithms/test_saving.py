@@ -317,7 +317,7 @@ def test_a_replay_through_a_file(tmp_path: Path) -> None:
     )
     for replay in (model.replay, other.replay):
         replay.refresh()
-    mine, theirs = model.replay.sample_from_noise(noise), other.replay.sample_from_noise(noise)
+    mine, theirs = model.replay.sample_from(noise), other.replay.sample_from(noise)
     for name in ("action", "return_", "discount", "weight", "place"):
         assert torch.equal(getattr(mine, name), getattr(theirs, name))
     assert torch.equal(mine.obs["obs"], theirs.obs["obs"])

@@ -66,7 +66,7 @@ def learn_and_record(ours: Any, monkeypatch: pytest.MonkeyPatch) -> list[dict[st
         full = ours.rollout.is_full
         before_updates()
         if full:
-            batch = ours.rollout.sample(torch.arange(STEPS))
+            batch = ours.rollout.sample_from(torch.arange(STEPS))
             drawn = batch.extra.get("u", batch.action)  # of a Box before it was clipped
             found.append({"actions": drawn, "returns": batch.return_, "values": batch.extra["value"]})
             found[-1]["log_probs"] = batch.extra["log_prob"]

@@ -88,7 +88,7 @@ def run(scripts: list[list[str]], kind: str, k: int, count: int, restart: int, t
         store.complete(value_function(0))
         assert store.updates_due() == 1
         assert store.updates_due() == 0
-        batch = store.sample(store.draw(torch.Generator()))
+        batch = store.sample_from(store.draw(torch.Generator()))
         assert len(batch.weight) >= 64
         assert bin(len(batch.weight)).count("1") == 1
         assert bool(batch.return_.isfinite().all())
@@ -172,7 +172,7 @@ def test_a_buffer_continues_after_loading(kind: str, at: int) -> None:
                 store.complete(value_function(0))
                 store.updates_due()
             if tick >= at:
-                mine, theirs = (store.sample(store.draw(torch.Generator())) for store in (whole, other))
+                mine, theirs = (store.sample_from(store.draw(torch.Generator())) for store in (whole, other))
                 there = mine.weight > 0
                 assert torch.equal(mine.weight, theirs.weight)
                 assert torch.equal(mine.return_[there], theirs.return_[there])
@@ -187,7 +187,7 @@ def test_a_baseline_replaces_the_value() -> None:
         acted(store, stream, tick)
         tick += 1
     store.complete(value_function(0))
-    batch = store.sample(store.draw(torch.Generator()))
+    batch = store.sample_from(store.draw(torch.Generator()))
     assert batch.extra is not None
     # lanes end in order: 1, then both; the episode of two steps has steps 0 and 1
     mean = float(batch.return_[:4].mean())

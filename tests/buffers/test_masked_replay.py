@@ -145,7 +145,7 @@ def test_a_recording_reads_the_current_masks() -> None:
     noise = torch.zeros(replay.sampler.noise_shape, dtype=torch.float64)
 
     def sample(u: torch.Tensor) -> tuple[Any, ...]:
-        batch = replay.sample_from_noise(u)
+        batch = replay.sample_from(u)
         return batch.mask, batch.next_mask, batch.action, batch.place
 
     graph, rng, rows = make_fx(sample)(noise), np.random.default_rng(4), stream.begin()
@@ -155,8 +155,8 @@ def test_a_recording_reads_the_current_masks() -> None:
     replay.refresh()
     noise.uniform_(generator=torch.Generator().manual_seed(0))
     mask, next_mask, action, place = graph(noise)
-    compare(replay.sample_from_noise(noise), games, 1, False)
-    again = replay.sample_from_noise(noise)
+    compare(replay.sample_from(noise), games, 1, False)
+    again = replay.sample_from(noise)
     assert again.mask is not None
     assert again.next_mask is not None
     for got, want in ((mask, again.mask), (next_mask, again.next_mask), (action, again.action), (place, again.place)):

@@ -192,12 +192,12 @@ def test_rows_are_drawn_in_proportion(mix: float) -> None:
 def test_weights_are_zero_while_no_row_may_start(lanes: int, mix: float) -> None:
     for ticks in (0, 2, 3):
         replay = filled(ticks, lanes, n=3, uniform_mix=mix)
-        batch = replay.sample_from_noise(torch.rand(8, dtype=torch.float64))
+        batch = replay.sample_from(torch.rand(8, dtype=torch.float64))
         assert batch.weight.tolist() == [0.0] * 8
         assert bool((batch.place[0] < lanes).all())
         assert not replay.ring.can_start()
     assert bool(
-        (filled(4, lanes, n=3, uniform_mix=mix).sample_from_noise(torch.rand(8, dtype=torch.float64)).weight == 1).all()
+        (filled(4, lanes, n=3, uniform_mix=mix).sample_from(torch.rand(8, dtype=torch.float64)).weight == 1).all()
     )
 
 

@@ -112,7 +112,7 @@ def test_equal_to_a_naive_sampler(kind: str, lanes: int, n: int, k: int, mix: fl
             compare(replay, naive)
         if naive.priority and tick % 2:
             replay.refresh()
-            batch = replay.sample_from_noise(torch.rand(16, dtype=torch.float64, generator=draws))
+            batch = replay.sample_from(torch.rand(16, dtype=torch.float64, generator=draws))
             places = [(b, r) for b, r in batch.place.T.tolist()]
             np.testing.assert_allclose(batch.weight, naive.weights(places, 0.5, mix), rtol=1e-6)
             late.append((tick + int(rng.integers(0, 25)), torch.cat([batch.place, batch.place[:, :5]], dim=1)))
@@ -176,7 +176,7 @@ def ticks(count: int, lanes: int = 3) -> Iterator[Rows]:
 def update(replay: ReplayBuffer, draws: torch.Generator) -> tuple[Tensor, Tensor]:
     replay.sampler.advance(int(replay.ring.cursor[0]), 200)
     replay.refresh()
-    batch = replay.sample_from_noise(torch.rand(replay.sampler.noise_shape, dtype=torch.float64, generator=draws))
+    batch = replay.sample_from(torch.rand(replay.sampler.noise_shape, dtype=torch.float64, generator=draws))
     replay.feedback(batch, batch.return_.abs())
     return batch.place, batch.weight
 

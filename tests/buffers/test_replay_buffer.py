@@ -1,4 +1,4 @@
-"""Replay buffer: update schedule, state, tracing of `sample_from_noise`, and `sample`."""
+"""Replay buffer: update schedule, state, tracing of `sample_from`, and `sample`."""
 
 from __future__ import annotations
 
@@ -205,7 +205,7 @@ def test_a_traced_sample_stays_valid_as_rows_arrive(lanes: int, n: int, k: int) 
         replay.extend(tick)
     replay.refresh()
     noise = torch.rand(replay.sampler.noise_shape, dtype=torch.float64, generator=generator)
-    graph = make_fx(lambda u: flat(replay.sample_from_noise(u)))(noise)
+    graph = make_fx(lambda u: flat(replay.sample_from(u)))(noise)
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the constants, which are the ring's tensors
         traced = fx_replay(graph, (noise,))
@@ -215,7 +215,7 @@ def test_a_traced_sample_stays_valid_as_rows_arrive(lanes: int, n: int, k: int) 
         replay.extend(tick)
         replay.refresh()
         noise = torch.rand(replay.sampler.noise_shape, dtype=torch.float64, generator=generator)
-        want = flat(replay.sample_from_noise(noise))
+        want = flat(replay.sample_from(noise))
         with torch.no_grad():
             got = traced(noise)
         assert all(torch.equal(x, y) for x, y in zip(want, got, strict=True))
@@ -228,7 +228,7 @@ def test_a_traced_sample_stays_valid_as_rows_arrive(lanes: int, n: int, k: int) 
     replay.load_state_dict(twin.state_dict())  # loading moves no tensor either
     with torch.no_grad():
         for of_traced in (traced(noise), flat(recorded(noise))):
-            assert all(torch.equal(x, y) for x, y in zip(flat(replay.sample_from_noise(noise)), of_traced, strict=True))
+            assert all(torch.equal(x, y) for x, y in zip(flat(replay.sample_from(noise)), of_traced, strict=True))
 
 
 def test_state_round_trip_of_the_whole_replay() -> None:
@@ -248,7 +248,7 @@ def test_state_round_trip_of_the_whole_replay() -> None:
         first.refresh()
         second.refresh()
         noise = torch.rand(first.sampler.noise_shape, dtype=torch.float64, generator=generator)
-        assert_same(first.sample_from_noise(noise), second.sample_from_noise(noise))
+        assert_same(first.sample_from(noise), second.sample_from(noise))
 
 
 def test_feedback_reaches_the_sampler() -> None:
@@ -262,7 +262,7 @@ def test_feedback_reaches_the_sampler() -> None:
     replay.sampler = Recording(replay.ring, 8)
     due(replay, ticks(1, ["go"]), 10)
     replay.refresh()
-    batch = replay.sample_from_noise(torch.rand(4, 8, dtype=torch.float64))
+    batch = replay.sample_from(torch.rand(4, 8, dtype=torch.float64))
     replay.feedback(batch, torch.ones(8))
     assert received[0][0] is batch.place
 

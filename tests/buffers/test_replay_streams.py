@@ -65,7 +65,7 @@ def run(kind: str, observation: str, lanes: int, n: int, k: int, life_loss: bool
             pairs = torch.tensor([(b, r) for b in range(lanes) for r in range(int(ring.cursor[b]))]).T
             lane, row = pairs[:, ring.may_start(*pairs)]
             compare(replay.view.gather(lane, row, torch.ones(len(row))), games, n, k, life_loss)
-            batch = replay.sample_from_noise(torch.rand(4, 16, dtype=torch.float64, generator=generator))
+            batch = replay.sample_from(torch.rand(4, 16, dtype=torch.float64, generator=generator))
             assert bool(ring.may_start(*batch.place)[batch.weight > 0].all())
             compared += len(row)
             for b, game in enumerate(games):

@@ -67,12 +67,12 @@ def learn(rollout: RolloutBuffer, version: int, generator: torch.Generator) -> B
         for _ in range(rollout.num_minibatches):
             piece = rollout.draw(generator)
             assert len(piece) == rollout.batch_size
-            batch = rollout.sample(piece)
+            batch = rollout.sample_from(piece)
             assert all(bool(x.isfinite().all()) for x in (batch.return_, batch.obs["joints"]))
             assert bool((batch.weight[piece == places] == 0).all())
             drawn.update(piece[piece < places].tolist())
         assert drawn == Counter(range(places))  # each place once an epoch, so each sample too
-    return rollout.sample(torch.arange(places)) if due else None
+    return rollout.sample_from(torch.arange(places)) if due else None
 
 
 def naive_samples(game: Game, made_by: dict[tuple[int, int], int], k: int) -> dict[tuple[int, int], tuple[Any, ...]]:

@@ -209,7 +209,7 @@ def test_equal_to_the_naive_reading(
         if want and tick % 5 == 0:
             check_batch(replay.view.gather(lane[may], row[may], torch.ones(int(may.sum()))), replay, games)
             noise = torch.rand(4, dtype=torch.float64, generator=torch.Generator().manual_seed(tick))
-            drawn = replay.sample_from_noise(noise)
+            drawn = replay.sample_from(noise)
             assert {(b, r) for b, r in drawn.place.T.tolist()} <= want
             check_batch(drawn, replay, games)
 

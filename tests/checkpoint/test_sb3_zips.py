@@ -219,9 +219,10 @@ def test_the_next_update_of_dqn_is_theirs() -> None:
     theirs.train(gradient_steps=1, batch_size=8)
     ours.learner.set_learning_rate(1e-4)
     place = torch.zeros(2, 8, dtype=torch.int64)
-    ours.learner.update(
+    gradient, *_ = ours.learner.gradient(
         Batch({"obs": obs}, action, reward, 0.99 * (1 - done), {"obs": following}, torch.ones(8), place)
     )
+    ours.learner.apply(gradient)
     after = io.BytesIO()
     theirs.save(after)
     expected = sb_dqn.DQN.load(after)

@@ -56,9 +56,6 @@ def parameters_after(mode: Mode, updates: int, batch_size: int) -> Any:
     with model.learners.joined({}, False):
         recorded = None
         for batch in given:
-            if mode == "eager":
-                model.learner.update(batch)
-                continue
             tensors = batch.tensors()
             if recorded is None:
                 recorded = accelerate(lambda *x, b=batch: model.learner.gradient(b.with_tensors(x))[0], tensors, mode)

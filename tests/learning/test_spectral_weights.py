@@ -99,7 +99,7 @@ def by_data(learner: Learner) -> None:
 
 def by_step(learner: Learner) -> None:
     learner.set_learning_rate(0.3)
-    learner.update(make_batch("mlp", 1))
+    learner.apply(learner.gradient(make_batch("mlp", 1))[0])
 
 
 def by_replaced_storage(learner: Learner) -> None:

@@ -157,7 +157,7 @@ def test_recorded_gradients_are_the_same(
         obs, next_obs, action, return_, discount, weight, place, mask, next_mask = tensors
         batch = Batch({"obs": obs}, action, return_, discount, {"obs": next_obs}, weight, place, mask, next_mask)
         gradient, priority, update = learner.gradient(batch)
-        return gradient, priority, *update
+        return gradient, priority, update.values
 
     def flat(batch: Batch) -> tuple[Any, ...]:
         rest = (batch.action, batch.return_, batch.discount, batch.weight, batch.place, batch.mask, batch.next_mask)

@@ -52,7 +52,7 @@ def targets(replay: ReplayBuffer, mode: Mode, slots: list[Slot]) -> dict[int, fl
     """Returns row -> target for every sampled row. The function is recorded before the last row is written."""
 
     def function(noise: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        batch = replay.sample_from_noise(noise)
+        batch = replay.sample_from(noise)
         q_t = torch.cat([batch.next_obs["obs"], batch.next_obs["obs"] - 77], -1)  # the second action has a lower value
         td_target = Bootstrap()(None, lambda obs, mask: ScalarValue(q_t), batch)
         return batch.place[1], batch.weight, td_target.return_ + td_target.discount * td_target.next()
