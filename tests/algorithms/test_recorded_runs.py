@@ -1,0 +1,36 @@
+"""A recorded run equals the eager one, for every algorithm: users run the first, and many tests look at the second."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from sb_dqn.accelerate import Mode
+from sb_dqn.algorithms import ALGORITHMS
+from tests.tiny import quick
+
+SETTINGS: dict[str, dict[str, Any]] = {
+    "PPO": {"n_steps": 20},
+    "PQN": {"n_steps": 20},
+    "BTR": {"policy_kwargs": {"net_arch": [8]}, "train_freq": 4},
+    "FQF": {"fraction_learning_rate": 1e-3},
+}
+"""Of algorithms that would make no update, or none that can be seen, in a short run."""
+
+
+def trained(name: str, mode: Mode) -> Any:
+    model = quick(algorithm=ALGORITHMS[name], **SETTINGS.get(name, {}))
+    if mode == "eager":
+        model.mode = mode
+    return model.learn(60)
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_recorded_and_eager_runs_are_the_same(name: str) -> None:
+    recorded, eager = trained(name, "traced"), trained(name, "eager")
+    assert recorded._n_updates == eager._n_updates >= 2
+    # a recording of a recurrent network would contain each time step: its updates are eager on the CPU
+    assert (recorded.updates.mode, eager.updates.mode) == ("eager" if name == "R2D2" else "traced", "eager")
+    torch.testing.assert_close(recorded.learner.flat, eager.learner.flat, rtol=1e-4, atol=1e-5)
