@@ -9,6 +9,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from sb_dqn.devices import is_host_visible
 from sb_dqn.types import IntArray
 
 FAN_OUT = 32
@@ -63,8 +64,16 @@ class SumTree:
 
     def set_largest(self, leaves: Tensor, values: Tensor) -> None:
         """Writes leaves as `set` does, but of duplicates the largest value; deterministic on every device."""
-        self.leaves.index_fill_(0, leaves, 0.0)
-        self.leaves.scatter_reduce_(0, leaves, values, "amax")
+        if not is_host_visible(self.leaves.device):  # compiled code for the CPU would copy the tree
+            self.leaves.index_fill_(0, leaves, 0.0)
+            self.leaves.scatter_reduce_(0, leaves, values, "amax")
+            self.update_sums(leaves)
+            return
+        leaves, order = leaves.sort()
+        run = torch.zeros_like(leaves)  # index of the run of equal leaves; then the largest of each run
+        run[1:] = (leaves[1:] != leaves[:-1]).cumsum(0)
+        largest = torch.zeros_like(values).scatter_reduce(0, run, values.take(order), "amax")
+        self.leaves.index_put_((leaves,), largest.take(run))
         self.update_sums(leaves)
 
     def write_from_host(self, leaves: IntArray, zeros: int, values: npt.NDArray[np.float64]) -> None:
