@@ -134,7 +134,7 @@ class OnPolicyBuffer(ABC):
     num_samples: int
 
     def __init__(self, ring: Ring, shapes: Mapping[str, tuple[int, ...]]) -> None:
-        self.ring = ring
+        self._use(ring)
         self.extra = {name: np.zeros((ring.rows, ring.num_lanes, *shape), np.float32) for name, shape in shapes.items()}
         self.departed = np.zeros((ring.rows, ring.num_lanes), np.bool_)
         # the columns `terminal` and `last` of the ring again, so that nothing waits for a device
@@ -143,6 +143,10 @@ class OnPolicyBuffer(ABC):
         self._lanes: IntArray = np.arange(ring.num_lanes)
         self._open_last = np.zeros(ring.num_lanes, np.bool_)
         self._fewest: Callable[[int], int] | None = None
+
+    def _use(self, ring: Ring) -> None:
+        """Stores rows in a ring from now on."""
+        self.ring = ring
         self._read = partial(observations_at, ring)
 
     @property
