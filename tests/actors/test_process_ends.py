@@ -105,7 +105,10 @@ for thread in threads:
 """
 
 
-def test_one_thread_at_a_time_hides_the_main_module() -> None:
+def test_one_thread_at_a_time_hides_the_main_module(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        sys.modules["__main__"], "__file__", "script.py", raising=False
+    )  # which a worker of pytest-xdist has not
     main, seen = sys.modules["__main__"], []
     entered, left = threading.Event(), threading.Event()
 
