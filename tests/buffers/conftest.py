@@ -25,3 +25,10 @@ def storage(request: pytest.FixtureRequest) -> Iterator[str]:
         if request.param == "device":
             patch.setattr(devices, "HOST_DEVICES", ())
         yield request.param
+
+
+@pytest.fixture(autouse=True)
+def host_by_default(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs tests without `storage` on the host, also after one of their module that has it: processes take tests in any order."""
+    if "storage" not in request.fixturenames:
+        monkeypatch.setattr(devices, "HOST_DEVICES", ("cpu",))
