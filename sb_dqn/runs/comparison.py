@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import click
 
 from sb_dqn.files import write_text
+from sb_dqn.runs.folder_lock import lock_folder
 
 COMPARISON = "comparison.yaml"
 
@@ -60,6 +62,20 @@ def reject_run_folder(out: Path) -> None:
         raise click.UsageError(
             f"--out must be the folder of a comparison, got {out}, the folder of a single run. Choose another folder."
         )
+
+
+def lock_comparison(folder: Path) -> AbstractContextManager[None]:
+    """Locks the folder of a comparison for this process and its children.
+
+    Raises:
+        click.UsageError: another process holds the lock.
+    """
+    return lock_folder(
+        folder,
+        f"Another `sb-dqn compare`, or one of its runs, is using {folder}. Wait until it ends, or choose another folder with "
+        f"--out.",
+        with_children=True,
+    )
 
 
 def write_comparison(out: Path, setup: Setup, settings: Mapping[str, list[str]], seeds: int) -> None:

@@ -21,12 +21,12 @@ import yaml
 from click.testing import CliRunner, Result
 
 from sb_dqn.checkpoint import model_info
-from sb_dqn.cli.compare import jobs as job_runner
 from sb_dqn.cli.compare import plot
 from sb_dqn.cli.compare.command import _make_setup, _stop_message
-from sb_dqn.cli.compare.jobs import Failure, Job, lock_comparison, run_jobs
 from sb_dqn.cli.main import commands, main
-from sb_dqn.runs.comparison import Setup, read_comparison
+from sb_dqn.runs import jobs as job_runner
+from sb_dqn.runs.comparison import Setup, lock_comparison, read_comparison
+from sb_dqn.runs.jobs import Failure, Job, run_jobs
 from sb_dqn.runs.result_file import FinalEvaluation, read_result, write_result
 from sb_dqn.runs.result_file import Result as RunResult
 from sb_dqn.runs.statistics import Estimate
@@ -143,7 +143,7 @@ def test_missing_runs_are_listed_in_the_table_file(
     def failing(jobs: list[Job], *_: object) -> list[Failure]:
         return [Failure(job, "no more memory") for job in jobs]
 
-    monkeypatch.setattr("sb_dqn.cli.compare.jobs.run_jobs", failing)
+    monkeypatch.setattr("sb_dqn.runs.jobs.run_jobs", failing)
     arguments = [word if word != "1" else "2" for word in SMALL]
     done = call("compare", "DoubleDQN", *arguments, "-o", "DoubleDQN.gamma=0.5", "--out", out)
     assert done.exit_code == 1

@@ -13,10 +13,17 @@ import click
 
 from sb_dqn.cli.train import bar_wanted
 from sb_dqn.files import write_text
-from sb_dqn.runs.comparison import COMPARISON, Setup, read_comparison, reject_run_folder, write_comparison
+from sb_dqn.runs.comparison import (
+    COMPARISON,
+    Setup,
+    lock_comparison,
+    read_comparison,
+    reject_run_folder,
+    write_comparison,
+)
 
 if TYPE_CHECKING:
-    from sb_dqn.cli.compare.jobs import Failure, Job
+    from sb_dqn.runs.jobs import Failure, Job
 
 PICTURE = "comparison.png"
 TABLE = "comparison.md"
@@ -113,8 +120,8 @@ def compare(
     sb-dqn compare DQN QRDQN --env LunarLander-v3 -o learning_rate=1e-3 -o QRDQN.n_quantiles=50 --out runs/lunar
     sb-dqn compare runs/lunar
     """
-    from sb_dqn.cli.compare.jobs import lock_comparison, run_jobs
     from sb_dqn.cli.compare.time_spent import TimeReport
+    from sb_dqn.runs.jobs import run_jobs
 
     if env_id is None:
         _redraw(targets)
@@ -194,7 +201,7 @@ def _make_jobs(
     out: Path, setup: Setup, settings: Mapping[str, list[str]], seeds: Mapping[str, int], device: str
 ) -> dict[str, list[Job]]:
     """Returns the runs of each algorithm, one per seed."""
-    from sb_dqn.cli.compare.jobs import Job
+    from sb_dqn.runs.jobs import Job
 
     jobs: dict[str, list[Job]] = {}
     for name, assignments in settings.items():

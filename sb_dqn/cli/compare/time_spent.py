@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from sb_dqn.cli.compare.jobs import Job
+from sb_dqn.runs.jobs import Job
 from sb_dqn.runs.result_file import Result, read_result
 
 

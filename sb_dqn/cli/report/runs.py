@@ -11,11 +11,11 @@ from typing import Any
 import click
 import numpy as np
 
-from sb_dqn.cli.compare.jobs import Job
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.plotting import Curve, Points, read_curve, read_log
 from sb_dqn.runs.comparison import read_comparison
 from sb_dqn.runs.folder import CONFIG, MODEL, SAME_AGENT, plain_data, read_config
+from sb_dqn.runs.jobs import Job
 from sb_dqn.runs.result_file import Result, read_result
 
 CLOCK = "time/total_timesteps"

@@ -139,7 +139,7 @@ def _run_parallel(
     device: str | None,
     tell: Callable[[Any, Outcome], None],
 ) -> None:
-    from sb_dqn.cli.compare.jobs import available_cores
+    from sb_dqn.runs.jobs import available_cores
 
     threads = max(1, available_cores() // jobs)
     workers: list[Worker] = []

@@ -1,4 +1,4 @@
-"""Job runner of `sb-dqn compare`: parallel processes of `sb-dqn train` and `sb-dqn resume`."""
+"""Job runner: parallel processes of `sb-dqn train` and `sb-dqn resume`."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from sb_dqn.runs.checkpoint_timer import checkpoints
 from sb_dqn.runs.folder import CONFIG, MODEL
-from sb_dqn.runs.folder_lock import lock_folder
 from sb_dqn.runs.result_file import read_result
 
 LOG = "log.txt"
@@ -27,7 +26,7 @@ _POLL_INTERVAL = 0.1
 
 @dataclass(frozen=True)
 class Job:
-    """One run of a comparison."""
+    """One of several runs to train."""
 
     label: str
     home: Path
@@ -145,7 +144,7 @@ def _start(job: Job, n_parallel: int) -> subprocess.Popen[bytes]:
             stderr=subprocess.STDOUT,
             env=environment,
             start_new_session=True,
-            close_fds=False,  # the child inherits the lock of the comparison
+            close_fds=False,  # the child inherits the lock of a comparison
         )
 
 
@@ -171,17 +170,3 @@ def _last_line(job: Job, status: int) -> str:
     """Returns the last line in the log of the job, or its exit status."""
     lines = (job.home / LOG).read_text(encoding="utf-8", errors="replace").strip().splitlines()
     return f"{lines[-1] if lines else f'exit status {status}'} (full log: {job.home / LOG})"
-
-
-def lock_comparison(folder: Path) -> AbstractContextManager[None]:
-    """Locks the folder of a comparison for this process and its children.
-
-    Raises:
-        click.UsageError: another process holds the lock.
-    """
-    return lock_folder(
-        folder,
-        f"Another `sb-dqn compare`, or one of its runs, is using {folder}. Wait until it ends, or choose another folder with "
-        f"--out.",
-        with_children=True,
-    )
