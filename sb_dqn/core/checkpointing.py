@@ -240,8 +240,8 @@ def get_parameters(model: Model) -> dict[str, dict[str, Any]]:
     """Returns a copy of all parameters by name; see `BaseAlgorithm.get_parameters`."""
     learner = model.learner
     parameters = {"policy": model.policy.state_dict(), OPTIMIZER: learner.optimizer.state_dict()}
-    if learner.fraction_optimizer is not None:
-        parameters[FRACTION_OPTIMIZER] = learner.fraction_optimizer.state_dict()
+    if learner.step.fraction_optimizer is not None:
+        parameters[FRACTION_OPTIMIZER] = learner.step.fraction_optimizer.state_dict()
     return deepcopy(parameters)
 
 
@@ -259,8 +259,8 @@ def set_parameters(model: Model, source: Any, exact_match: bool) -> None:
 def _write_parameters(model: Model, parameters: Mapping[str, Any], exact_match: bool) -> None:
     learner = model.learner
     setters = {OPTIMIZER: learner.take_moments}
-    if learner.fraction_optimizer is not None:
-        setters[FRACTION_OPTIMIZER] = learner.fraction_optimizer.load_state_dict
+    if learner.step.fraction_optimizer is not None:
+        setters[FRACTION_OPTIMIZER] = learner.step.take_fraction_moments
     for name, set_state in setters.items():
         try:
             if name in parameters:

@@ -17,7 +17,6 @@ from sb_dqn.learning.optimizer_step import OptimizerStep
 from sb_dqn.learning.parameter_store import ParameterStore
 from sb_dqn.losses.td import weighted_mean
 from sb_dqn.nn.parameters.flat import flat_copy
-from sb_dqn.nn.parameters.fraction_optimizer import FractionOptimizer
 from sb_dqn.types import Batch, Objective, Update
 
 
@@ -65,9 +64,7 @@ class Learner:
         )
         self.finite = torch.ones((), dtype=torch.bool, device=self.flat.device)
         """0-d bool tensor, False once a loss or gradient was not finite."""
-        self.step = OptimizerStep(
-            self.flat, self.store.masters, optimizer_class, optimizer_kwargs, online.make_fraction_optimizer(self.flat)
-        )
+        self.step = OptimizerStep(self.flat, online, optimizer_class, optimizer_kwargs)
         self._checked = False
 
     def gradient(self, batch: Batch) -> tuple[Tensor, Tensor, Update]:
@@ -103,13 +100,13 @@ class Learner:
         return flat, extras.get("priority", loss.detach()), Update(values)
 
     def _clip(self, flat: Tensor, total: Tensor) -> Tensor:
-        """Clips a gradient `[P]` in place, notes if it or the loss is not finite, and returns its norm before."""
-        fractions = None if self.fraction_optimizer is None else self.fraction_optimizer.take(flat)
-        norm: Tensor = flat.norm()
+        """Clips a gradient `[P]` in place, but for FQF's fractions; notes if it or the loss is not finite, and returns its
+        norm before."""
+        fractions = self.step.fractions
+        norm: Tensor = (flat if fractions is None else flat.masked_fill(fractions, 0.0)).norm()
         if self.max_grad_norm is not None:
-            flat.mul_((self.max_grad_norm / norm).clamp_max(1.0))  # a norm of 0 gives infinity, then 1
-        if self.fraction_optimizer is not None and fractions is not None:
-            self.fraction_optimizer.give(flat, fractions)
+            factor = (self.max_grad_norm / norm).clamp_max(1.0)  # a norm of 0 gives infinity, then 1
+            flat.mul_(factor if fractions is None else torch.where(fractions, 1.0, factor))
         self.finite.logical_and_(norm + total.abs() < math.inf)  # False for NaN too
         return norm
 
@@ -196,11 +193,6 @@ class Learner:
     @property
     def optimizer(self) -> torch.optim.Optimizer:
         return self.step.optimizer
-
-    @property
-    def fraction_optimizer(self) -> FractionOptimizer | None:
-        """The optimizer of FQF's fractions."""
-        return self.step.fraction_optimizer
 
     @property
     def steps(self) -> int:

@@ -1,9 +1,8 @@
-"""The optimizer step: flat Adam without overhead, frozen parameters, FQF's second optimizer."""
+"""The optimizer step: flat Adam without overhead, frozen parameters, RMSprop for FQF's fractions."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
 import torch
@@ -11,11 +10,12 @@ from torch import Tensor, nn
 
 from sb_dqn.accelerate.torch_internals import fused_adam_kernel
 from sb_dqn.checks import check_mapping
+from sb_dqn.nn.heads.fraction import FractionEmbedding
 from sb_dqn.nn.parameters.flat import flat_copy, flat_views
-from sb_dqn.nn.parameters.fraction_optimizer import FractionOptimizer
 from sb_dqn.nn.parameters.optimizers import (
     ELEMENTWISE,
     checked_optimizer,
+    is_of_one,
     make_optimizer,
     split_moments,
     take_moments,
@@ -30,14 +30,19 @@ TINY = 1e-30
 class OptimizerStep:
     """Steps the parameters of the online network along a flat gradient.
 
-    Elementwise optimizers see one flat parameter. Where some parameters are frozen, each is stepped on its own.
+    Elementwise optimizers see one flat parameter. Where some parameters are frozen, or are those of FQF's fractions, each is
+    stepped on its own. The fractions have RMSprop with a constant rate (Yang et al. 2019, arXiv 1911.02140), and their
+    gradient is not clipped.
 
     Args:
         flat: `[P]`, all parameters.
-        parameters: the same as views.
+        online: network whose parameters are views of it.
         optimizer_class: of torch.optim.
         optimizer_kwargs: its arguments without the rate.
-        fraction_optimizer: optimizer of the fractions of FQF; None: there is none.
+
+    Attributes:
+        fractions: `[P]` bool, True for the parameters that propose FQF's fractions; None: there are none.
+        fraction_optimizer: their optimizer.
 
     Raises:
         ConfigurationError: the optimizer refuses its arguments.
@@ -46,19 +51,24 @@ class OptimizerStep:
     def __init__(
         self,
         flat: Tensor,
-        parameters: list[nn.Parameter],
+        online: nn.Module,
         optimizer_class: type[torch.optim.Optimizer],
         optimizer_kwargs: Mapping[str, Any] | None,
-        fraction_optimizer: FractionOptimizer | None,
     ) -> None:
         kwargs = check_mapping("optimizer_kwargs", optimizer_kwargs)
         self.flat = flat
-        self.parameters = parameters
-        self.fraction_optimizer = fraction_optimizer
-        self.whole = checked_optimizer(optimizer_class) in ELEMENTWISE and all(p.requires_grad for p in parameters)
-        self._make = partial(make_optimizer, optimizer_class, kwargs=kwargs)
+        self.parameters = parameters = list(online.parameters())
+        self.fractions: Tensor | None = None
+        self.fraction_optimizer: torch.optim.RMSprop | None = None
+        for embedding in (part for part in online.modules() if isinstance(part, FractionEmbedding)):
+            own = list(embedding.proposal.parameters())
+            ids = {id(parameter) for parameter in own}
+            self.fractions = flat_copy(torch.full_like(p, id(p) in ids, dtype=torch.bool) for p in parameters)
+            self.fraction_optimizer = torch.optim.RMSprop(own, lr=embedding.learning_rate, alpha=0.95, eps=1e-5)
+        elementwise = checked_optimizer(optimizer_class) in ELEMENTWISE
+        self.whole = elementwise and self.fractions is None and all(p.requires_grad for p in parameters)
         self.masters = [nn.Parameter(flat)] if self.whole else parameters
-        self.optimizer = self._make(self.masters)
+        self.optimizer = make_optimizer(optimizer_class, self.masters, kwargs)
         if self.whole:
             self._follow_backward()
         self.steps = 0
@@ -76,10 +86,18 @@ class OptimizerStep:
         """Makes one step along a gradient `[P]`."""
         if self.whole and not all(parameter.requires_grad for parameter in self.parameters):
             self._split()
-        if self.fraction_optimizer is None:
-            self._step(gradient)
+        if self.plain_adam and self.masters[0] in self.optimizer.state:
+            self._adam_step(gradient)
         else:
-            self.fraction_optimizer.step(gradient, partial(self._step, gradient))
+            for master, grad in zip(self.masters, flat_views(gradient, self.masters), strict=True):
+                master.grad = grad if master.requires_grad else None
+            if self.fraction_optimizer is not None:
+                self.fraction_optimizer.step()
+                self.fraction_optimizer.zero_grad()  # the other optimizer leaves parameters without gradient as they are
+            self.optimizer.step()
+        self.steps += 1
+        if self.steps % FLUSH_EVERY == 0:
+            self._flush_tiny_moments()
 
     def _split(self) -> None:
         """Steps each parameter on its own from now on, so that frozen ones keep their moments and counts."""
@@ -96,7 +114,7 @@ class OptimizerStep:
         as those of an optimizer with one parameter after another."""
 
         def gather() -> None:
-            if not self.whole or self.masters[0].grad is not None:  # `_step` has set it
+            if not self.whole or self.masters[0].grad is not None:  # `__call__` has set it
                 return
             gradients = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
             if len(gradients) == len(self.parameters):
@@ -127,17 +145,6 @@ class OptimizerStep:
         self.optimizer.register_step_pre_hook(before)
         self.optimizer.register_step_post_hook(after)
         self.optimizer.zero_grad = zero_grad  # type: ignore[method-assign]
-
-    def _step(self, gradient: Tensor) -> None:
-        if self.plain_adam and self.masters[0] in self.optimizer.state:
-            self._adam_step(gradient)
-        else:
-            for master, grad in zip(self.masters, flat_views(gradient, self.masters), strict=True):
-                master.grad = grad if master.requires_grad else None
-            self.optimizer.step()
-        self.steps += 1
-        if self.steps % FLUSH_EVERY == 0:
-            self._flush_tiny_moments()
 
     def _adam_step(self, gradient: Tensor) -> None:
         """Calls the kernel of `Adam.step` on its state, without its bookkeeping, which costs more for small networks."""
@@ -186,7 +193,7 @@ class OptimizerStep:
             self.take_moments(state["optimizer"])
         self.steps = int(state.get("steps", 0))  # older files have none
         if self.fraction_optimizer is not None:
-            self.fraction_optimizer.load_state_dict(state["apart"])
+            self.take_fraction_moments(state["apart"])
 
     def take_moments(self, saved: Mapping[str, Any]) -> None:
         """Loads moments, counts and the rate of an optimizer of the same parameters, whole or one by one.
@@ -194,9 +201,17 @@ class OptimizerStep:
         Raises:
             ValueError: they are of other parameters; nothing has changed.
         """
-        one = sum(len(group["params"]) for group in saved["param_groups"]) == 1
-        if self.whole and not one:
+        if self.whole and not is_of_one(saved):
             self._split()
-        take_moments(
-            self.optimizer, split_moments(saved, self.parameters) if one and not self.whole else saved, self.plain_adam
-        )
+        take_moments(self.optimizer, saved if self.whole else split_moments(saved, self.parameters), self.plain_adam)
+
+    def take_fraction_moments(self, saved: Mapping[str, Any]) -> None:
+        """Loads the running squares of FQF's fractions; their rate stays that of the constructor.
+
+        Raises:
+            ValueError: they are of other parameters; nothing has changed.
+        """
+        assert self.fraction_optimizer is not None
+        (group,) = self.fraction_optimizer.state_dict()["param_groups"]
+        state = split_moments(saved, self.fraction_optimizer.param_groups[0]["params"])["state"]  # older files have one
+        take_moments(self.fraction_optimizer, {"state": state, "param_groups": [group]}, plain_adam=False)

@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from sb_dqn.nn.heads.policy_heads import ActionHead
 from sb_dqn.nn.layers.noise import Noise
 from sb_dqn.nn.layers.recurrent import FEATURES, VALUE_FEATURES, RecurrentConfig, RecurrentLayer
-from sb_dqn.nn.parameters.fraction_optimizer import FractionOptimizer
 from sb_dqn.nn.parameters.state_names import keep_state_names
 from sb_dqn.nn.torsos.mlp import HiddenLayers
 from sb_dqn.spaces import Actions
@@ -179,10 +178,6 @@ class ActorCriticNetwork(nn.Module):
 
     def learning_noise(self, rows: int, as_target: bool) -> Noise | None:
         """Returns None: the network draws no random numbers while learning."""
-        return None
-
-    def make_fraction_optimizer(self, flat: Tensor) -> FractionOptimizer | None:
-        """Returns None: all parameters have one optimizer."""
         return None
 
     def twin(self, dtype: torch.dtype) -> ActorCriticNetwork:

@@ -17,7 +17,6 @@ from sb_dqn.nn.layers.linear import Linear, MakeLinear, Noisy, NoisyLinear, assi
 from sb_dqn.nn.layers.noise import Noise
 from sb_dqn.nn.layers.norms import SpectralLinear
 from sb_dqn.nn.layers.recurrent import FEATURES, RecurrentConfig, RecurrentLayer, zero_state
-from sb_dqn.nn.parameters.fraction_optimizer import FractionOptimizer
 from sb_dqn.nn.parameters.state_names import keep_state_names
 from sb_dqn.nn.torsos.mlp import DuelingStreams, HiddenLayers
 from sb_dqn.spaces import ActionShape
@@ -232,14 +231,6 @@ class QNetwork(nn.Module):
         distribution = self.config.distribution
         uniform = distribution.num_target if as_target else distribution.num_online
         return self.make_noise(rows, uniform, next(self.parameters()).device)
-
-    def make_fraction_optimizer(self, flat: Tensor) -> FractionOptimizer | None:
-        """Returns the optimizer of the parameters with a learning rate of their own, if any.
-
-        Args:
-            flat: `[P]`, the tensor that all parameters are views of.
-        """
-        return self.config.distribution.make_fraction_optimizer(self, flat)
 
     def twin(self, dtype: torch.dtype) -> QNetwork:
         """Returns a copy whose layers compute in `dtype`, except for shared float32 ones.

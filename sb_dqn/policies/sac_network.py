@@ -197,9 +197,6 @@ class SoftActorCriticNet(nn.Module, ABC):
         """Returns a buffer for the random numbers of one update; None if there are none."""
         return None
 
-    def make_fraction_optimizer(self, flat: Tensor) -> None:
-        """Returns None: all parameters have one optimizer."""
-
 
 class BoxNet(SoftActorCriticNet):
     """Soft actor-critic for a Box: values and entropies by one sampled action per observation."""

@@ -92,14 +92,15 @@ def test_everything_comes_back(name: str, tmp_path: Path) -> None:
 def test_the_second_optimizer_comes_back(tmp_path: Path) -> None:
     model = learned(FQF)
     again = loaded(model, tmp_path)
-    (mine,), (theirs,) = (m.learner.fraction_optimizer.optimizer.state.values() for m in (model, again))
-    assert mine["step"] == theirs["step"] == model._n_updates
-    assert mine["square_avg"].count_nonzero() > 0
-    assert torch.equal(mine["square_avg"], theirs["square_avg"])
-    before = again.learner.flat[again.learner.fraction_optimizer.block].clone()
+    mine, theirs = (list(m.learner.step.fraction_optimizer.state.values()) for m in (model, again))
+    assert len(mine) == 2  # weight and bias of the proposal
+    assert mine[0]["step"] == theirs[0]["step"] == model._n_updates
+    assert mine[0]["square_avg"].count_nonzero() > 0
+    assert all(torch.equal(one["square_avg"], other["square_avg"]) for one, other in zip(mine, theirs, strict=True))
+    before = again.learner.flat[again.learner.step.fractions].clone()
     again.set_env(Tiny())
     again.learn(60)
-    assert not torch.equal(again.learner.flat[again.learner.fraction_optimizer.block], before)
+    assert not torch.equal(again.learner.flat[again.learner.step.fractions], before)
 
 
 @pytest.mark.parametrize("name", ["NoisyDQN", "IQN", "Rainbow", "BTR"])
@@ -227,7 +228,7 @@ def test_another_optimizer_begins_anew(tmp_path: Path) -> None:
 
 def test_the_rate_of_the_fractions_may_be_changed(tmp_path: Path) -> None:
     again = loaded(learned(FQF), tmp_path, fraction_learning_rate=0.5)
-    assert again.learner.fraction_optimizer.optimizer.param_groups[0]["lr"] == 0.5
+    assert again.learner.step.fraction_optimizer.param_groups[0]["lr"] == 0.5
 
 
 # -- arguments

@@ -362,7 +362,7 @@ def test_an_optimizer_of_one_flat_parameter_steps_along_backward_as_one_of_its_p
     plain = nn.Sequential(nn.Conv2d(2, 3, 2), nn.Flatten(), nn.Linear(12, 1))
     ours = copy.deepcopy(plain)
     parameters = list(ours.parameters())
-    step = optimizer_step.OptimizerStep(flatten_parameters(parameters), parameters, optimizer_class, kwargs, None)
+    step = optimizer_step.OptimizerStep(flatten_parameters(parameters), ours, optimizer_class, kwargs)
     step.set_learning_rate(0.01)
     optimizers = [optimizer_class(plain.parameters(), lr=0.01, **kwargs), step.optimizer]
     x = torch.randn(5, 2, 3, 3)

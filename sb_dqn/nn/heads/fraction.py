@@ -13,7 +13,6 @@ from sb_dqn.checks import check_float, check_int, set_fields
 from sb_dqn.nn.heads.quantile import CosineEmbedding, QuantileValue, implicit_quantiles, with_branch_axis
 from sb_dqn.nn.heads.scalar import Distribution, Head, gather_action
 from sb_dqn.nn.layers.noise import Noise
-from sb_dqn.nn.parameters.fraction_optimizer import FractionOptimizer
 
 WIDE = 512
 """Width of the features from which on the embedding begins as in IQN; see `FractionEmbedding`."""
@@ -58,10 +57,12 @@ class FractionEmbedding(nn.Module):
         width: W, of the features.
         n_fractions: M.
         n_cosines: of the embedding.
+        learning_rate: constant rate of the proposal, see `OptimizerStep`.
     """
 
-    def __init__(self, width: int, n_fractions: int, n_cosines: int) -> None:
+    def __init__(self, width: int, n_fractions: int, n_cosines: int, learning_rate: float = 2.5e-9) -> None:
         super().__init__()
+        self.learning_rate = learning_rate
         self.cosines = CosineEmbedding(width, n_cosines, bias=1.0 if width < WIDE else None)
         self.proposal = nn.Linear(width, n_fractions)
         nn.init.xavier_uniform_(self.proposal.weight, gain=0.01)
@@ -165,14 +166,7 @@ class FractionProposal(Distribution):
         )
 
     def make_embedding(self, width: int) -> FractionEmbedding:
-        return FractionEmbedding(width, self.n_fractions, self.n_cosines)
+        return FractionEmbedding(width, self.n_fractions, self.n_cosines, self.fraction_learning_rate)
 
     def make_head(self, outputs: Callable[[int], nn.Module], legal: Tensor | None) -> FractionHead:
         return FractionHead(outputs(1), legal)
-
-    def make_fraction_optimizer(self, net: nn.Module, flat: Tensor) -> FractionOptimizer:
-        """Returns the optimizer of the proposal, for a network whose parameters are views of `flat`."""
-        (embedding,) = (part for part in net.modules() if type(part) is FractionEmbedding)
-        return FractionOptimizer(
-            list(net.parameters()), list(embedding.proposal.parameters()), flat, self.fraction_learning_rate
-        )

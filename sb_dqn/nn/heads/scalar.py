@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 from sb_dqn.nn.layers.linear import MakeLinear
 from sb_dqn.nn.layers.noise import Noise
-from sb_dqn.nn.parameters.fraction_optimizer import FractionOptimizer
 
 
 class Outputs(nn.Module):
@@ -147,15 +146,6 @@ class Distribution(ABC):
 
         It is a module `(x, noise, acting) -> (x', fractions)` with x `[N, width]` and x' `[N, M, width]`; `acting=True`
         applies the risk distortion.
-        """
-        return None
-
-    def make_fraction_optimizer(self, net: nn.Module, flat: Tensor) -> FractionOptimizer | None:
-        """Returns the optimizer of parameters with a learning rate of their own, if any.
-
-        Args:
-            net: the network.
-            flat: `[P]`, the tensor that all its parameters are views of.
         """
         return None
 

@@ -103,13 +103,20 @@ def take_moments(optimizer: torch.optim.Optimizer, saved: Mapping[str, Any], pla
         raise
 
 
-def split_moments(saved: Mapping[str, Any], like: Sequence[torch.Tensor]) -> dict[str, Any]:
+def is_of_one(saved: Mapping[str, Any]) -> bool:
+    """Returns True for the `state_dict` of an optimizer of one flat parameter."""
+    return sum(len(group["params"]) for group in saved["param_groups"]) == 1
+
+
+def split_moments(saved: Mapping[str, Any], like: Sequence[torch.Tensor]) -> Mapping[str, Any]:
     """Returns the state of an optimizer of one flat parameter as that of an optimizer of its parts.
 
     Args:
-        saved: `state_dict` of the optimizer of the flat parameter.
+        saved: `state_dict` of the optimizer of the flat parameter; that of the parts is returned as it is.
         like: the parts, in order.
     """
+    if not is_of_one(saved):
+        return saved
     whole = sum(each.numel() for each in like)
     states: list[dict[str, Any]] = [{} for _ in like]
     for state in saved["state"].values():
