@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from sb_dqn.cli.benchmark.command import benchmark
 from sb_dqn.cli.compare.command import compare
 from sb_dqn.cli.enjoy import enjoy
 from sb_dqn.cli.evaluate import evaluate
@@ -47,7 +48,22 @@ def commands() -> None:
     """
 
 
-for command in (train, resume, evaluate, enjoy, plot, compare, report, tune, export, push, pull, presets, info):
+for command in (
+    train,
+    resume,
+    evaluate,
+    enjoy,
+    plot,
+    compare,
+    report,
+    tune,
+    benchmark,
+    export,
+    push,
+    pull,
+    presets,
+    info,
+):
     commands.add_command(command)
 
 

@@ -8,6 +8,7 @@ import os
 import platform
 import re
 import shlex
+import subprocess
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
@@ -65,10 +66,10 @@ def versions() -> dict[str, str]:
 
 
 def machine(device: Any) -> dict[str, Any]:
-    """Returns the processor, its number of logical cores, and the name of a CUDA device."""
+    """Returns the processor, its number of logical cores, the threads of torch, and the name of a CUDA device."""
     import torch
 
-    facts = {"cpu": _processor(), "cores": os.cpu_count(), "device": str(device)}
+    facts = {"cpu": _processor(), "cores": os.cpu_count(), "threads": torch.get_num_threads(), "device": str(device)}
     return facts | ({"gpu": torch.cuda.get_device_name(device)} if torch.device(device).type == "cuda" else {})
 
 
@@ -81,6 +82,17 @@ def _processor() -> str:
     return platform.processor() or platform.machine()
 
 
+def commit() -> str | None:
+    """Returns the commit of a checkout of this library, with "-dirty" if it was changed; None if it was installed."""
+    root = Path(__file__).parents[2]
+    if not (root / ".git").exists():
+        return None
+    words = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=10", "--exclude", "*"]
+    with suppress(OSError):
+        return subprocess.run(words, capture_output=True, text=True, check=False).stdout.strip() or None
+    return None
+
+
 def write_config(folder: Path, config: Mapping[str, Any]) -> None:
     """Writes `config.yaml` atomically.
 
@@ -90,6 +102,7 @@ def write_config(folder: Path, config: Mapping[str, Any]) -> None:
 
     origin = {
         "versions": versions(),
+        **({"commit": found} if (found := commit()) else {}),
         "platform": platform.platform(),
         "command": shlex.join(["sb-dqn", *sys.argv[1:]]),
         "started": datetime.now(timezone.utc).isoformat(timespec="seconds"),

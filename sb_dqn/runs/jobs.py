@@ -150,6 +150,9 @@ def _start(job: Job, n_parallel: int) -> subprocess.Popen[bytes]:
 
 def _stop(started: dict[subprocess.Popen[bytes], Job]) -> None:
     """Stops every process with SIGTERM, which saves the run, and waits; a second Ctrl-C sends another SIGTERM."""
+    for process in started:
+        if process.stdin is not None:
+            process.stdin.close()  # a process that waits for its start signal ends
     while alive := [process for process in started if process.poll() is None]:
         for process in alive:
             process.send_signal(signal.SIGTERM)

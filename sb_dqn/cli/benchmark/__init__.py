@@ -1,0 +1,1 @@
+"""The command `sb-dqn benchmark`: suites of environments, their runs, and the results as data."""

@@ -1,0 +1,209 @@
+"""The command `sb-dqn benchmark`."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from sb_dqn.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from sb_dqn.cli.benchmark.runs import Entry
+
+FORMAT = 1
+"""Version of the folder's content."""
+QUEUE = "benchmark.yaml"
+SPARE = 256 * 2**20
+"""Free bytes of the disk below which the runs are stopped, so that each can still be saved."""
+
+
+class _WithLists(click.Command):
+    """Command whose options of several values take them as words: `--seeds 100 101` is `--seeds 100 --seeds 101`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        lists = {name for each in self.params if isinstance(each, click.Option) and each.multiple for name in each.opts}
+        words, option, values = list[str](), "", 0
+        for word in args:
+            if word.startswith("-"):
+                option, values = (word if word in lists else ""), 0
+            elif option:
+                words += [option] if values else []
+                values += 1
+            words.append(word)
+        return super().parse_args(ctx, words)
+
+
+@click.command(cls=_WithLists, short_help="Train a suite of environments with several seeds, for days if need be.")
+@click.argument("suite_name", metavar="SUITE")
+@click.option("--algos", multiple=True, metavar="ALGO...", help="Algorithms. Default: all of the suite.")
+@click.option(
+    "--seeds",
+    multiple=True,
+    type=click.IntRange(1),
+    metavar="N | SEED...",
+    help="Number of seeds from 100 on, or the seeds. Default: 5. Presets are tuned on seeds below 100.",
+)
+@click.option("--resume", is_flag=True, help="Do what is left of all earlier calls for this folder.")
+@click.option("--jobs", "-j", type=click.IntRange(1), default=1, show_default=True, help="Number of runs at a time.")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Folder of the runs and results. Default: runs/benchmark_SUITE.",
+)
+def benchmark(
+    suite_name: str, algos: tuple[str, ...], seeds: tuple[int, ...], resume: bool, jobs: int, out: Path | None
+) -> None:
+    """Train the algorithms of SUITE by their presets on seeds from 100 on; write results.csv, a row for each run.
+
+    Finished runs are not repeated: the same command, or --resume, goes on after a kill. Runs made with other settings than
+    the presets have now stay where they are and are made again.
+
+    \b
+    sb-dqn benchmark classic --seeds 5 --algos DQN QRDQN PPO
+    sb-dqn benchmark classic --resume
+    """
+    from sb_dqn.cli.benchmark.runs import make_entries
+    from sb_dqn.cli.benchmark.suite import read_suite
+    from sb_dqn.runs.folder_lock import lock_folder
+
+    suite = read_suite(suite_name)
+    out = out or Path("runs") / f"benchmark_{suite_name}"
+    queue = _read_queue(out, suite_name)
+    wanted = {} if resume else dict.fromkeys(_algorithms(suite, algos), _seeds(seeds))
+    if resume and (algos or seeds or not queue):
+        reason = f"{out}, which has no benchmark" if not queue else "--algos or --seeds"
+        raise click.UsageError(f"--resume must be used alone on the folder of a benchmark, got {reason}. Remove it.")
+    queue = {name: sorted({*queue.get(name, []), *wanted.get(name, [])}) for name in [*queue, *wanted]}
+    every = make_entries(suite, out, queue)
+    entries = [entry for entry in every if resume or entry.seed in wanted.get(entry.algorithm, [])]
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        with lock_folder(
+            out,
+            f"Another `sb-dqn benchmark`, or one of its runs, is using {out}. Wait until it ends, or choose another folder with "
+            f"--out.",
+            with_children=True,
+        ):
+            _write_queue(out, suite_name, queue)
+            _train(entries, every, out, jobs)
+    except OSError as error:  # a full disk, a folder without permission
+        raise click.UsageError(
+            f"--out must be a writable folder with free space, got {out}: {error.strerror or error}. Finished runs are kept."
+        ) from error
+
+
+def _train(entries: Sequence[Entry], every: Sequence[Entry], out: Path, jobs: int) -> None:
+    """Trains the runs that are left and writes the results after each."""
+    from sb_dqn.cli.benchmark.runs import RESULTS, write_results
+    from sb_dqn.runs.jobs import run_jobs
+
+    left = [entry for entry in entries if not entry.finished]
+    click.echo(
+        f"{len(left)} of {len(entries)} runs to do, {jobs} at a time{_estimate(entries, jobs)}; writing to {out}"
+    )
+    if outdated := [entry.label for entry in left if entry.folder is None and any(entry.home.glob("*/config.yaml"))]:
+        click.echo(f"made with other settings than the presets have now, made again: {'; '.join(outdated)}")
+    write_results(out, every)
+
+    def show(job: Any) -> None:
+        write_results(out, every)
+        row = job.row()
+        remaining = sum(not entry.finished for entry in entries)
+        click.echo(
+            f"{job.label}: {row['score']} ± {row['score_sd']} after {row['seconds']:,.0f} s; {remaining} runs left"
+            f"{_estimate(entries, jobs)}"
+        )
+        sys.stdout.flush()
+
+    def check_disk(_: object) -> None:
+        if (free := shutil.disk_usage(out).free) < SPARE:
+            raise ConfigurationError(
+                f"the disk of {out} must have {SPARE >> 20} MB free, got {free >> 20}. Free some; --resume goes on."
+            )
+
+    try:
+        failures = run_jobs(left, jobs, show, check_disk)
+    except KeyboardInterrupt:
+        click.echo("\nstopped; the runs are saved, and --resume goes on")
+        sys.exit(130)
+    for failure in failures:
+        click.echo(f"{failure.job.label} failed: {failure.reason}", err=True)
+    click.echo(out / RESULTS)
+    if failures:
+        sys.exit(1)
+
+
+def _estimate(entries: Sequence[Entry], jobs: int) -> str:
+    """Returns the time that the runs will take as text, if it is known."""
+    from sb_dqn.cli.benchmark.runs import seconds_left
+
+    seconds = seconds_left(entries, jobs)
+    return f", about {timedelta(seconds=round(seconds))} left" if seconds else ""
+
+
+def _algorithms(suite: Any, names: Sequence[str]) -> list[str]:
+    """Returns the chosen algorithms, or all of the suite."""
+    from sb_dqn.errors import nearest
+    from sb_dqn.runs.settings_syntax import canonical
+
+    known = list(dict.fromkeys(name for task in suite.tasks for name in task.algorithms))
+    chosen = [canonical(name) for name in names]
+    for name in chosen:
+        if name not in known:
+            raise ConfigurationError(
+                f"--algos must be algorithms of {suite.name}: {', '.join(known)}; got {name}. Use some of them."
+                f"{nearest(name, known)}"
+            )
+    return chosen or known
+
+
+def _seeds(values: Sequence[int]) -> list[int]:
+    """Returns the seeds that `--seeds` names: a number of them, or the seeds themselves."""
+    from sb_dqn.cli.benchmark.suite import FIRST_SEED
+
+    if len(values) < 2 and (not values or values[0] < FIRST_SEED):
+        return list(range(FIRST_SEED, FIRST_SEED + (values[0] if values else 5)))
+    if low := [seed for seed in values if seed < FIRST_SEED]:
+        raise click.BadParameter(
+            f"must be {FIRST_SEED} or more, got {low[0]}, a seed to tune on. Use {FIRST_SEED + low[0]}.",
+            param_hint="--seeds",
+        )
+    return list(values)
+
+
+def _read_queue(out: Path, suite: str) -> dict[str, list[int]]:
+    """Returns the seeds of each algorithm that earlier calls asked for; empty for a new folder.
+
+    Raises:
+        ConfigurationError: the folder is of another version or suite, or of something else.
+    """
+    import yaml
+
+    path = out / QUEUE
+    if not path.is_file():
+        if out.is_dir() and any(each.name != ".lock" for each in out.iterdir()):
+            raise ConfigurationError(
+                f"--out must be empty or the folder of a benchmark, got {out}. Choose another one."
+            )
+        return {}
+    content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    found = (content.get("format"), content.get("suite")) if isinstance(content, dict) else None
+    if found != (FORMAT, suite):
+        raise ConfigurationError(
+            f"{path} must be of format {FORMAT} and suite {suite}, got {found}. Choose another folder with --out."
+        )
+    return dict(content["seeds"])
+
+
+def _write_queue(out: Path, suite: str, queue: dict[str, list[int]]) -> None:
+    import yaml
+
+    from sb_dqn.files import write_text
+
+    write_text(out / QUEUE, yaml.safe_dump({"format": FORMAT, "suite": suite, "seeds": queue}, sort_keys=False))

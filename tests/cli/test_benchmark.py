@@ -1,0 +1,226 @@
+"""`sb-dqn benchmark` on a suite of runs of a few hundred steps: finished, killed, resumed, and refused."""
+
+from __future__ import annotations
+
+import csv
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import yaml
+
+from sb_dqn.cli.benchmark import command, suite
+from sb_dqn.cli.benchmark.runs import make_entries, seconds_left
+from sb_dqn.cli.benchmark.suite import FIRST_SEED, read_suite, suite_names
+from sb_dqn.cli.main import main
+from sb_dqn.presets import list_presets
+from sb_dqn.runs import jobs as job_runner
+from sb_dqn.runs.folder_lock import lock_folder
+from sb_dqn.runs.result_file import Result, read_result, write_result
+from tests.cli.fork_server import ForkServer
+from tests.full import FULL
+from tests.full_disk import POSIX, files_limited_to
+
+ROOT = Path(__file__).parents[2]
+SMALL = """
+title: Small
+protocol: none
+algorithms: all
+timesteps: 300
+eval_episodes: 1
+final_episodes: 2
+tasks:
+  CartPole-v1: {algorithms: [DQN, QRDQN]}
+  short poles: {env: CartPole-v1, env_kwargs: {sutton_barto_reward: true}, algorithms: [DQN]}
+"""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def small_suite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Adds the suite `small`, and forks the worker processes."""
+    folder = tmp_path_factory.mktemp("suites")
+    (folder / "small.yaml").write_text(SMALL)
+    os.chdir(ROOT)
+    with ForkServer() as server, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(job_runner, "subprocess", SimpleNamespace(Popen=server, PIPE=None, STDOUT=None))
+        patch.setattr(suite, "FOLDER", folder)
+        yield
+
+
+def run(*words: object) -> int:
+    """Runs `sb-dqn benchmark`; returns its exit status."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["sb-dqn", "benchmark", *(str(word) for word in words)])
+        try:
+            main()
+        except SystemExit as ended:
+            return int(ended.code or 0)
+    return 0
+
+
+def rows(out: Path, name: str = "results.csv") -> list[dict[str, str]]:
+    with (out / name).open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Returns the folder of a benchmark of three runs."""
+    out = tmp_path_factory.mktemp("benchmark") / "out"
+    assert run("small", "--seeds", 1, "--out", out, "--jobs", 2) == 0
+    return out
+
+
+def test_each_run_has_a_row_with_what_it_was_made_by(done: Path) -> None:
+    found = {(row["algorithm"], row["env"]): row for row in rows(done)}
+    assert set(found) == {("DQN", "CartPole-v1"), ("QRDQN", "CartPole-v1"), ("DQN", "short poles")}
+    row = found["DQN", "CartPole-v1"]
+    (folder,) = (done / "runs" / "DQN_CartPole-v1_100").glob("*/")
+    result = read_result(folder)
+    assert float(row["score"]) == sum(result.returns) / 2
+    assert (row["library"], row["seed"], row["episodes"]) == ("sb_dqn", "100", "2")
+    assert (row["steps"], float(row["seconds"]) > 0) == ("300", True)
+    assert row["command"].startswith("sb-dqn train DQN CartPole-v1 --timesteps 300 --seed 100 --device auto")
+    assert str(done) not in row["command"]
+    assert row["commit"] == yaml.safe_load((folder / "config.yaml").read_text()).get("commit", "")
+    assert float(found["DQN", "short poles"]["score"]) == -1.0  # the reward of that environment
+    assert all(len(curve["curve"].split()) == 10 for curve in rows(done, "curves.csv"))
+
+
+def test_finished_runs_stay_and_runs_of_other_settings_are_made_again(
+    done: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = Path(shutil.copytree(done, tmp_path / "out"))
+    (config,) = (out / "runs" / "QRDQN_CartPole-v1_100").glob("*/config.yaml")
+    config.write_text(config.read_text().replace("gamma: 0.99", "gamma: 0.5"))
+    before = {path: path.read_bytes() for path in out.glob("runs/*/*/result.yaml")}
+    assert run("small", "--resume", "--out", out) == 0
+    assert "1 of 3 runs to do" in (said := capsys.readouterr().out)
+    assert "made again: QRDQN on CartPole-v1, seed 100" in said
+    assert {path: path.read_bytes() for path in before} == before
+    assert (config.parents[1] / "qrdqn_CartPole-v1_2" / "result.yaml").is_file()
+    assert len(rows(out)) == 3
+
+
+def test_resume_does_all_that_was_asked_for_before(done: Path, tmp_path: Path) -> None:
+    out = Path(shutil.copytree(done, tmp_path / "out"))
+    shutil.rmtree(out / "runs" / "DQN_short-poles_100")
+    assert run("small", "--seeds", 102, "--algos", "qrdqn", "--out", out) == 0
+    assert [row["algorithm"] for row in rows(out)] == ["DQN", "QRDQN", "QRDQN"]
+    assert run("small", "--resume", "--out", out) == 0
+    assert sorted((row["algorithm"], row["seed"]) for row in rows(out)) == [
+        ("DQN", "100"), ("DQN", "100"), ("QRDQN", "100"), ("QRDQN", "102"),
+    ]  # fmt: skip
+
+
+@FULL
+@POSIX
+def test_killed_twice_it_goes_on_without_a_run_lost_or_doubled(tmp_path: Path) -> None:
+    words = ["benchmark", "small", "--seeds", "2", "--out", str(tmp_path / "out")]
+    code = (
+        "import sys, pathlib; from sb_dqn.cli.benchmark import suite; from sb_dqn.cli.main import main; "
+        f"suite.FOLDER = pathlib.Path({str(suite.FOLDER)!r}); sys.argv = ['sb-dqn', *{words}]; main()"
+    )
+    for finished in (1, 3, None):
+        process = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stderr=subprocess.DEVNULL)
+        while finished and len(list(tmp_path.rglob("result.yaml"))) < finished:
+            time.sleep(0.05)
+        if finished:
+            process.send_signal(signal.SIGKILL)
+        assert process.wait() == (-signal.SIGKILL if finished else 0)
+        while finished and locked(tmp_path / "out"):
+            time.sleep(0.05)
+    found = [(row["algorithm"], row["env"], row["seed"]) for row in rows(tmp_path / "out")]
+    assert len(found) == len(set(found)) == 6
+    assert len(list(tmp_path.rglob("config.yaml"))) == 6
+
+
+def locked(folder: Path) -> bool:
+    from sb_dqn.runs.folder_lock import is_locked
+
+    return bool(is_locked(folder))
+
+
+def test_the_time_that_is_left_is_that_of_similar_runs(tmp_path: Path) -> None:
+    entries = make_entries(read_suite("small"), tmp_path, {"DQN": [100, 101], "QRDQN": [100]})
+    assert seconds_left(entries, 1) is None
+    first = entries[0]
+    folder = first.home / "dqn_CartPole-v1_1"
+    folder.mkdir(parents=True)
+    (folder / "config.yaml").write_text(yaml.safe_dump(dict(first.expected)))
+    write_result(folder, Result(300, 6.0, (1.0,)))
+    assert seconds_left(entries, 1) == pytest.approx(4 * 6.0)  # two on short poles, one of seed 101, one of QRDQN
+    assert seconds_left(entries, 2) == pytest.approx(2 * 6.0)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["smal"], "SUITE must be one of small, got 'smal'. Use one of them. Did you mean 'small'?"),
+        (["small", "--algos", "PPO"], "--algos must be algorithms of small: DQN, QRDQN; got PPO."),
+        (["small", "--seeds", 100, 7], "must be 100 or more, got 7, a seed to tune on. Use 107."),
+        (["small", "--resume", "--seeds", 5], "--resume must be used alone on the folder of a benchmark"),
+        (["small", "--resume", "--out", "nowhere"], "got nowhere, which has no benchmark."),
+        (["small", "--out", "docs"], "--out must be empty or the folder of a benchmark, got docs. Choose another one."),
+    ],
+)
+def test_bad_input_is_one_line(words: list[object], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(*words) == 2
+    assert message in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize("content", ["format: 2\nsuite: small\nseeds: {}", "format: 1\nsuite: classic", "- 1"])
+def test_folder_of_another_version_or_suite_is_refused(
+    tmp_path: Path, content: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "benchmark.yaml").write_text(content)
+    assert run("small", "--out", tmp_path) == 2
+    assert "benchmark.yaml must be of format 1 and suite small" in capsys.readouterr().err
+    assert (tmp_path / "benchmark.yaml").read_text() == content
+
+
+@POSIX
+def test_two_benchmarks_in_one_folder(done: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with lock_folder(done, "free"):
+        assert run("small", "--seeds", 1, "--out", done) == 2
+    assert "Another `sb-dqn benchmark`, or one of its runs, is using" in capsys.readouterr().err
+
+
+@POSIX
+def test_full_disk_is_one_line_and_nothing_is_lost(
+    done: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = Path(shutil.copytree(done, tmp_path / "out"))
+    before = (out / "results.csv").read_bytes()
+    with files_limited_to(100):
+        assert run("small", "--seeds", 2, "--out", out) == 2
+    assert "Error: --out must be a writable folder with free space" in capsys.readouterr().err
+    usage: Any = SimpleNamespace(free=command.SPARE - 1)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
+    assert run("small", "--seeds", 2, "--out", out) == 2
+    assert "MB free, got 255. Free some; --resume goes on." in capsys.readouterr().err
+    assert (out / "results.csv").read_bytes() == before
+
+
+def test_suites_name_environments_with_presets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    monkeypatch.setattr(suite, "FOLDER", ROOT / "sb_dqn" / "presets" / "suites")
+    names = suite_names()
+    assert "classic" in names
+    for name in names:
+        read = read_suite(name)
+        assert all(task.algorithms for task in read.tasks), name
+
+
+def test_seeds_of_tuning_and_of_published_results_are_apart() -> None:
+    """Presets have no seed of their own, and `sb-dqn tune` draws below the first published one."""
+    assert FIRST_SEED == 100
+    assert not [preset for preset in list_presets() if "seed" in preset.settings]
