@@ -70,8 +70,8 @@ class CheckpointTimer(BaseCallback):
         """True once the run has to stop after the current step."""
         self._next = float("inf")
         self._writing: tuple[Any, Result] | None = None
-        self._earlier_seconds = read_result(folder).seconds
-        self._started = time.monotonic()
+        self._earlier = read_result(folder)
+        self._started, self._cpu_started = time.monotonic(), time.process_time()
 
     def _on_training_start(self) -> None:
         self._next = time.monotonic() + self.first_pause
@@ -91,9 +91,12 @@ class CheckpointTimer(BaseCallback):
         return not self.stopping
 
     @property
-    def seconds(self) -> float:
-        """Training time so far in seconds, over all parts of the run."""
-        return self._earlier_seconds + time.monotonic() - self._started
+    def result(self) -> Result:
+        """Steps and training time so far, over all parts of the run."""
+        spent, cpu = time.monotonic() - self._started, time.process_time() - self._cpu_started
+        return Result(
+            self.model.num_timesteps, self._earlier.seconds + spent, cpu_seconds=self._earlier.cpu_seconds + cpu
+        )
 
     @property
     def finite(self) -> bool:
@@ -111,7 +114,7 @@ class CheckpointTimer(BaseCallback):
             return
         started = time.monotonic()
         with self._training_continues("the checkpoint"):
-            result = Result(self.model.num_timesteps, self.seconds)
+            result = self.result
             path = self.folder / CHECKPOINTS / f"{result.steps}{SUFFIX}"
             self._writing = self.model.save(str(path), full=True, incremental=True, background=True), result
         if self.stopping:

@@ -34,6 +34,8 @@ class Result:
     """Returns of the finished greedy episodes of the final evaluation; empty while the run is not finished."""
     evaluation: FinalEvaluation | None = None
     """None while the run is not finished, and in files of earlier versions."""
+    cpu_seconds: float = 0.0
+    """Time of all threads of the process within `seconds`, which other work on the machine does not change; 0: unknown."""
 
     @property
     def finished(self) -> bool:
@@ -53,6 +55,7 @@ def write_result(folder: Path, result: Result) -> None:
     content: dict[str, Any] = {
         "steps": result.steps,
         "seconds": round(result.seconds, 3),
+        "cpu_seconds": round(result.cpu_seconds, 3),
         "returns": list(result.returns),
     }
     if (evaluation := result.evaluation) is not None:
@@ -70,4 +73,6 @@ def read_result(folder: Path) -> Result:
     content = yaml.safe_load(path.read_text(encoding="utf-8"))
     fields = content.get("evaluation")
     evaluation = None if fields is None else FinalEvaluation(**fields)
-    return Result(content["steps"], content["seconds"], tuple(content["returns"]), evaluation)
+    return Result(
+        content["steps"], content["seconds"], tuple(content["returns"]), evaluation, content.get("cpu_seconds", 0.0)
+    )

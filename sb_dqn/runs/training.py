@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, closing, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -182,7 +183,7 @@ def _fit(
         if config["eval_freq"]:
             evaluation.eval_env.close()
     seconds = time.monotonic() - started
-    _save(model, folder, timer.seconds)
+    _save(model, folder, timer.result)
     if timer.stopping:
         _exit_interrupted(model, folder, config)
     remove_checkpoints(folder)
@@ -206,9 +207,9 @@ def _follow(model: Any, folder: Path, steps: int, options: RunOptions, exact: bo
     remove_checkpoints(folder, model.rank)
 
 
-def _save(model: Any, folder: Path, seconds: float) -> None:
+def _save(model: Any, folder: Path, result: Result) -> None:
     model.save(folder / MODEL)
-    write_result(folder, Result(model.num_timesteps, seconds))
+    write_result(folder, result)
 
 
 def _save_after_error(model: Any, folder: Path, config: Mapping[str, Any], timer: CheckpointTimer) -> None:
@@ -218,7 +219,7 @@ def _save_after_error(model: Any, folder: Path, config: Mapping[str, Any], timer
         timer.stopping = True
         timer.save()
         if timer.finite:
-            _save(model, folder, timer.seconds)
+            _save(model, folder, timer.result)
             draw_curve(folder, config)
     except Exception as failure:  # the error that ended the run is raised instead
         click.echo(f"not saved: {failure}", err=True)
@@ -262,15 +263,15 @@ def conclude(model: Any, folder: Path, config: Mapping[str, Any], bar: bool) -> 
 
 def _evaluate(model: Any, folder: Path, config: Mapping[str, Any], bar: bool) -> str:
     """Plays the final episodes and writes the result of the run; returns the line to print."""
-    count, seconds = config["final_episodes"], read_result(folder).seconds
+    count, trained = config["final_episodes"], replace(read_result(folder), steps=model.num_timesteps)
     if not count:
-        write_result(folder, Result(model.num_timesteps, seconds, (), FinalEvaluation(0, 0, 0.0)))
+        write_result(folder, replace(trained, evaluation=FinalEvaluation(0, 0, 0.0)))
         return "not evaluated, because --final-episodes is 0"
     limit = final_step_limit(config["final_steps"], model.num_timesteps)
     with closing(open_env(config["env_id"], min(count, LANES), config["env_kwargs"], model.action_mask)) as stream:
         played = play(model, stream, count, bar=bar, max_steps=limit)
     returns, evaluation = played.episodes.returns, FinalEvaluation(count, played.episodes.steps, played.seconds)
-    write_result(folder, Result(model.num_timesteps, seconds, tuple(returns), evaluation))
+    write_result(folder, replace(trained, returns=tuple(returns), evaluation=evaluation))
     hint = " (raise the limit with --final-steps N, 0 for none)" if played.missing else ""
     return f"{played.describe('greedy episodes')}{hint}, in {played.seconds:,.0f} s"
 

@@ -87,7 +87,7 @@ def test_each_run_has_a_row_with_what_it_was_made_by(done: Path) -> None:
     result = read_result(folder)
     assert float(row["score"]) == sum(result.returns) / 2
     assert (row["library"], row["seed"], row["episodes"]) == ("sb_dqn", "100", "2")
-    assert (row["steps"], float(row["seconds"]) > 0) == ("300", True)
+    assert (row["steps"], float(row["seconds"]) > 0, float(row["cpu_seconds"]) > 0) == ("300", True, True)
     assert row["command"].startswith("sb-dqn train DQN CartPole-v1 --timesteps 300 --seed 100 --device auto")
     assert str(done) not in row["command"]
     assert row["commit"] == yaml.safe_load((folder / "config.yaml").read_text()).get("commit", "")
@@ -141,6 +141,25 @@ def test_killed_twice_it_goes_on_without_a_run_lost_or_doubled(tmp_path: Path) -
     found = [(row["algorithm"], row["env"], row["seed"]) for row in rows(tmp_path / "out")]
     assert len(found) == len(set(found)) == 6
     assert len(list(tmp_path.rglob("config.yaml"))) == 6
+
+
+@FULL
+@POSIX
+def test_run_is_saved_and_stops_when_the_process_that_started_it_is_killed(tmp_path: Path) -> None:
+    words = ["train", "DQN", "CartPole-v1", "-n", "100_000_000", "--no-progress", "--folder", str(tmp_path)]
+    code = (
+        "from pathlib import Path; from sb_dqn.runs.jobs import Job, run_jobs; "
+        f"run_jobs([Job('long', Path({str(tmp_path)!r}), {tuple(words)!r})], 1, print)"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT)
+    while not list(tmp_path.glob("*/monitor.csv")):
+        time.sleep(0.05)
+    process.kill()
+    process.wait()
+    (run,) = tmp_path.glob("*/")
+    while locked(run):
+        time.sleep(0.05)
+    assert len(list(run.glob("checkpoints/*.zip"))) == 1
 
 
 def locked(folder: Path) -> bool:

@@ -73,6 +73,7 @@ class Entry(Job):
             "best": round(float(curve.max()), 3) if len(curve) else "",
             "steps": result.steps,
             "seconds": round(result.seconds, 1),
+            "cpu_seconds": round(result.cpu_seconds, 1),
             "version": config["versions"][self.library],
             "torch": config["versions"]["torch"],
             "machine": f"{machine.get('gpu') or machine.get('cpu')}, {machine.get('threads')} of {machine.get('cores')} cores",
