@@ -38,22 +38,12 @@ class Curve:
 
 
 def read_curve(folder: Path) -> Curve:
-    """Reads episodes from `*.monitor.csv`, or else their means from `progress.csv`, and evaluations from `evaluations.npz`.
-
-    Raises:
-        ConfigurationError: the folder has none of these files, or no episode has ended yet.
-    """
+    """Reads episodes from `*.monitor.csv`, or else their means from `progress.csv`, and evaluations from `evaluations.npz`."""
     episodes = _from_monitors(folder)
     if not len(episodes):
         episodes = _from_progress(folder)
-    eval_steps, eval_returns = read_evaluations(folder)
-    if not len(episodes) and not len(eval_steps):
-        raise ConfigurationError(
-            f"folder must have an episode in *.monitor.csv or progress.csv, or evaluations.npz, got {folder} without them. "
-            f"Pass the folder of a run in which an episode has ended."
-        )
     steps, seconds, returns = episodes.T
-    return Curve(steps, seconds, returns, eval_steps, eval_returns)
+    return Curve(steps, seconds, returns, *read_evaluations(folder))
 
 
 def plot_curve(folder: Path | str, picture: Path | str, title: str = "", against: Against = "steps") -> Path:
@@ -71,6 +61,11 @@ def plot_curve(folder: Path | str, picture: Path | str, title: str = "", against
     check_picture_path(Path(picture))
     figure = new_figure(8, 4.5)
     curve = read_curve(Path(folder))
+    if not len(curve.steps) and not len(curve.eval_steps):
+        raise ConfigurationError(
+            f"folder must have an episode in *.monitor.csv or progress.csv, or evaluations.npz, got {folder} without them. "
+            f"Pass the folder of a run in which an episode has ended."
+        )
     _draw(figure.add_subplot(), curve, title, against)
     save_figure(figure, Path(picture))
     return Path(picture)
@@ -213,9 +208,16 @@ def _number(text: str) -> float:
 
 
 def read_evaluations(folder: Path) -> tuple[Points, Points]:
-    """Reads env steps `[V]` and returns `[V, n]` of the evaluations; empty arrays if there is no `evaluations.npz`."""
+    """Reads env steps `[V]` and returns `[V, n]` of the evaluations; empty arrays if there is no `evaluations.npz`.
+
+    Raises:
+        ValueError: the arrays do not fit each other.
+    """
     path = folder / "evaluations.npz"
     if not path.is_file():
         return np.zeros(0), np.zeros((0, 1))
     with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-        return arrays["timesteps"].astype(np.float64), arrays["results"].astype(np.float64)
+        steps, returns = arrays["timesteps"].astype(np.float64), arrays["results"].astype(np.float64)
+    if returns.ndim != 2 or len(returns) != len(steps):
+        raise ValueError(f"unexpected shape of evaluations {returns.shape}")
+    return steps, returns

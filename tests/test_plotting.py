@@ -86,7 +86,7 @@ def test_a_picture_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
 def test_an_empty_folder_is_refused_by_name(tmp_path: Path) -> None:
     (tmp_path / "monitor.csv").write_text(HEADER + "r,l,t\n")
     with pytest.raises(ConfigurationError, match=r"folder must have an episode in .*, got .* without them"):
-        read_curve(tmp_path)
+        plot_curve(tmp_path, tmp_path / "curve.png")
 
 
 def test_without_matplotlib_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

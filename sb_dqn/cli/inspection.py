@@ -41,7 +41,7 @@ def presets(algo: str | None, name: str | None) -> None:
 def info(run: Path) -> None:
     """Show class, settings, counters and members of RUN (the folder of a run, or a zip) without loading the model."""
     from sb_dqn.checkpoint import model_info
-    from sb_dqn.runs.folder import find_run
+    from sb_dqn.runs.run import find_run
 
     manifest = model_info(find_run(run).model)
     members = {name: f"{entry['length']:,} bytes" for name, entry in manifest["members"].items()}

@@ -178,7 +178,7 @@ def _resume_from_train(
     **plan_options: Any,
 ) -> None:
     """Runs `train ... --resume RUN`; rejects settings that contradict those of the run."""
-    from sb_dqn.runs.folder import find_run
+    from sb_dqn.runs.run import find_run
     from sb_dqn.runs.settings_syntax import canonical, typed_options
     from sb_dqn.runs.training import resume_run
 
@@ -224,7 +224,7 @@ def resume(
 ) -> None:
     """Resume RUN in its folder: exactly from the newest full checkpoint, else from the saved model."""
     from sb_dqn.runs.evaluation_options import RunOptions
-    from sb_dqn.runs.folder import find_run
+    from sb_dqn.runs.run import find_run
     from sb_dqn.runs.training import resume_run
 
     options = RunOptions(

@@ -7,31 +7,15 @@ import re
 import shlex
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from statistics import fmean, pstdev
+from statistics import pstdev
 from typing import Any
 
 from sb_dqn.checkpoint.encoding.state_tree import TAG
 from sb_dqn.hub.files import FILM, WEIGHTS
 from sb_dqn.runs.folder import CONFIG, CURVE, versions
+from sb_dqn.runs.result_file import Result
 
 HOME = "https://github.com/sb-dqn/sb_dqn"
-
-
-@dataclass(frozen=True)
-class Score:
-    """Returns of the greedy episodes of a model."""
-
-    returns: tuple[float, ...]
-    requested: int
-    """Number of requested episodes; fewer have finished if a limit on env steps was reached."""
-
-    @property
-    def mean(self) -> float:
-        return fmean(self.returns)
-
-    @property
-    def std(self) -> float:
-        return pstdev(self.returns)
 
 
 @dataclass(frozen=True)
@@ -42,11 +26,8 @@ class CardContent:
     """Repository id, or a path `./name`."""
     algorithm: str
     env_id: str | None
-    score: Score | None
-    steps: int
-    """Env steps of training."""
-    seconds: float | None = None
-    """Training time; None if unknown."""
+    result: Result
+    """Env steps and time of training (0 if unknown), and returns of greedy episodes."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Plain data."""
     files: Collection[str] = ()
@@ -58,10 +39,10 @@ def metadata(content: CardContent) -> dict[str, Any]:
     env = [content.env_id] if content.env_id else []
     tags = [*env, content.algorithm, "deep-reinforcement-learning", "reinforcement-learning", "sb_dqn"]
     found: dict[str, Any] = {"library_name": "sb_dqn", "pipeline_tag": "reinforcement-learning", "tags": tags}
-    if content.score is None or content.env_id is None:
+    if not content.result.returns or content.env_id is None:
         return found
     task = {"type": "reinforcement-learning", "name": "reinforcement-learning"}
-    value = f"{content.score.mean:.2f} +/- {content.score.std:.2f}"
+    value = f"{content.result.mean:.2f} +/- {pstdev(content.result.returns):.2f}"
     metric = {"type": "mean_reward", "value": value, "name": "mean_reward", "verified": False}
     dataset = {"name": content.env_id, "type": content.env_id}
     result = {"task": task, "dataset": dataset, "metrics": [metric]}
@@ -91,16 +72,18 @@ def write_card(content: CardContent) -> str:
 
 
 def _results(content: CardContent) -> str:
-    rows = []
-    if (score := content.score) is not None:
-        count = f"{len(score.returns)} greedy episode{'s' if len(score.returns) > 1 else ''}"
-        if len(score.returns) < score.requested:
-            count = f"the {len(score.returns)} of {score.requested} greedy episodes that finished within the step limit"
-        rows.append(f"| Mean return | {score.mean:.2f} ± {score.std:.2f} over {count} |")
-        rows.append(f"| Lowest and highest | {min(score.returns):.2f}, {max(score.returns):.2f} |")
-    rows.append(f"| Env steps of training | {content.steps:,} |")
-    if content.seconds is not None:
-        rows.append(f"| Training time | {content.seconds:,.0f} s |")
+    rows, result, returns = [], content.result, content.result.returns
+    if returns:
+        count = f"{len(returns)} greedy episode{'s' if len(returns) > 1 else ''}"
+        if missing := result.unfinished_episodes:
+            count = (
+                f"the {len(returns)} of {len(returns) + missing} greedy episodes that finished within the step limit"
+            )
+        rows.append(f"| Mean return | {result.mean:.2f} ± {pstdev(returns):.2f} over {count} |")
+        rows.append(f"| Lowest and highest | {min(returns):.2f}, {max(returns):.2f} |")
+    rows.append(f"| Env steps of training | {result.steps:,} |")
+    if result.seconds:
+        rows.append(f"| Training time | {result.seconds:,.0f} s |")
     return "\n".join(["| | |", "|---|---|", *rows])
 
 

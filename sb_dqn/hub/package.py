@@ -6,7 +6,7 @@ import contextlib
 import shutil
 import zipfile
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +15,16 @@ import click
 from sb_dqn.core.base_algorithm import BaseAlgorithm
 from sb_dqn.errors import CheckpointError, ConfigurationError
 from sb_dqn.evaluation import play_episodes
-from sb_dqn.hub.card import CardContent, Score, write_card
+from sb_dqn.hub.card import CardContent, write_card
 from sb_dqn.hub.files import CARD, ENV_ID, FILM, LOGS, WEIGHTS, check_cluster, check_links, check_own_model
 from sb_dqn.plotting import plot_curve
 from sb_dqn.runs.evaluation_options import LANES
-from sb_dqn.runs.folder import BEST, CONFIG, CURVE, MODEL, SavedRun, read_config
+from sb_dqn.runs.folder import BEST, CONFIG, CURVE, MODEL, read_config
 from sb_dqn.runs.load_model import load_model
 from sb_dqn.runs.make_env import open_env
 from sb_dqn.runs.rendering import VideoFile, play_rendered
-from sb_dqn.runs.result_file import RESULT, Result, read_result
+from sb_dqn.runs.result_file import RESULT, FinalEvaluation, Result, read_result
+from sb_dqn.runs.run import Run
 from sb_dqn.runs.training import title_of
 from sb_dqn.runs.trust import foreign_modules
 
@@ -158,9 +159,11 @@ def make_package(
         repo=repo,
         algorithm=str(source.manifest["class"]),
         env_id=env,
-        score=score,
-        steps=int(counters.get("lifetime", counters.get("num_timesteps", 0))),
-        seconds=source.result.seconds or None,
+        result=replace(
+            score or Result(0, 0.0),
+            steps=int(counters.get("lifetime", counters.get("num_timesteps", 0))),
+            seconds=source.result.seconds,
+        ),
         settings=source.config.get("settings") or source.manifest["arguments"],
         files=[path.name for path in folder.iterdir()],
     )
@@ -183,15 +186,12 @@ def _copy_run(source: Source, folder: Path) -> None:
             shutil.copyfile(source.folder / name, folder / name)
 
 
-def _stored_score(source: Source, env: str | None) -> Score | None:
-    """Returns the final evaluation of the run, if it was on the same environment."""
-    result = source.result
-    if not result.returns or env != source.config.get("env_id"):
-        return None
-    return Score(result.returns, len(result.returns) + result.unfinished_episodes)
+def _stored_score(source: Source, env: str | None) -> Result | None:
+    """Returns the result of the run, if it has a final evaluation on the same environment."""
+    return source.result if source.result.returns and env == source.config.get("env_id") else None
 
 
-def _evaluate(source: Source, env: str, env_kwargs: Mapping[str, Any], episodes: int) -> Score | None:
+def _evaluate(source: Source, env: str, env_kwargs: Mapping[str, Any], episodes: int) -> Result | None:
     try:
         model = _load(source)
     except (CheckpointError, click.ClickException) as error:
@@ -204,7 +204,8 @@ def _evaluate(source: Source, env: str, env_kwargs: Mapping[str, Any], episodes:
         played = play_episodes(model, stream, episodes, max_total_steps=MAX_STEPS)
     finally:
         stream.close()
-    return Score(tuple(played.returns), episodes) if played.returns else None
+    evaluation = FinalEvaluation(episodes, played.steps, 0.0)
+    return Result(0, 0.0, tuple(played.returns), evaluation) if played.returns else None
 
 
 def _record(source: Source, env: str, env_kwargs: Mapping[str, Any], film: Path) -> list[str]:
@@ -230,7 +231,7 @@ def _draw(source: Source, picture: Path) -> list[str]:
 
 
 def _load(source: Source) -> Any:
-    return load_model(SavedRun(source.model, source.model.parent, source.config))
+    return load_model(Run(source.model.parent, source.model.name))
 
 
 def _first_line(error: Exception) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from sb_dqn.callbacks.evaluation import EvalCallback
+from sb_dqn.plotting import read_evaluations
 from sb_dqn.runs.episode_log import EpisodeLog
 from sb_dqn.runs.folder import BEST
 from sb_dqn.runs.greedy import FINAL_EPISODES
@@ -73,8 +74,8 @@ def check_episodes(folder: Path, config: Mapping[str, Any]) -> None:
     Raises:
         click.UsageError: the earlier evaluations have another number of episodes.
     """
-    results, episodes = _results(folder), config["eval_episodes"]
-    if results is not None and results.shape[1] != episodes:
+    (steps, results), episodes = read_evaluations(folder), config["eval_episodes"]
+    if len(steps) and results.shape[1] != episodes:
         raise click.UsageError(
             f"--eval-episodes must be {results.shape[1]} as in the earlier evaluations of {folder}, got {episodes}. Use "
             f"--eval-episodes {results.shape[1]}, or start another run."
@@ -96,18 +97,7 @@ def make_callbacks(folder: Path, config: Mapping[str, Any]) -> tuple[EpisodeLog,
         best_model_save_path=folder,
         verbose=0,
     )
-    results = _results(folder)
-    if results is not None and len(results) and (folder / BEST).is_file():
+    steps, results = read_evaluations(folder)
+    if len(steps) and (folder / BEST).is_file():
         evaluation.best_mean_reward = float(results.mean(axis=1).max())  # the score of `best_model.zip`
     return EpisodeLog(folder, env_id), evaluation
-
-
-def _results(folder: Path) -> Any:
-    """Returns the returns of earlier evaluations, `[E, N]`, or None if there are none."""
-    import numpy as np
-
-    path = folder / "evaluations.npz"
-    if not path.is_file():
-        return None
-    with np.load(path, allow_pickle=False) as saved:
-        return saved["results"]

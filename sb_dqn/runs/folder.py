@@ -1,4 +1,4 @@
-"""Run folders: creation, configuration file, and lookup by path."""
+"""Run folders: creation, configuration file, and the log of a resumed run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import datetime, timezone
 from importlib import metadata
 from pathlib import Path
@@ -22,15 +21,12 @@ import click
 
 from sb_dqn.files import write_text
 from sb_dqn.logger.csv_sink import CLOCK
-from sb_dqn.runs.checkpoint_timer import checkpoints
 from sb_dqn.version import __version__
 
 CONFIG = "config.yaml"
 MODEL = "model.zip"
 BEST = "best_model.zip"
 CURVE = "curve.png"
-SAME_AGENT = ("seed", "device", "verbose", "tensorboard_log")
-"""Settings in which runs of one agent may differ."""
 _PACKAGES = ("torch", "gymnasium", "ale-py", "numpy")
 
 
@@ -119,44 +115,6 @@ def read_config(folder: Path) -> dict[str, Any]:
     return dict(yaml.safe_load(path.read_text(encoding="utf-8"))) if path.is_file() else {}
 
 
-@dataclass(frozen=True)
-class SavedRun:
-    """Saved model and the run that produced it."""
-
-    model: Path
-    folder: Path
-    config: Mapping[str, Any]
-    """Configuration of the run; empty for a zip outside a run folder."""
-
-
-def find_run(path: Path, *, best: bool = False, unfinished: bool = False) -> SavedRun:
-    """Finds the model at `path`, which is a zip (the ending may be missing) or the folder of a run.
-
-    Args:
-        path: path from the command line.
-        best: select the best model of the evaluations instead of the last one.
-        unfinished: accept a killed run that has full checkpoints but no model yet.
-
-    Raises:
-        click.BadParameter: there is no such model. The message lists models nearby.
-    """
-    if path.is_dir():
-        model = path / (BEST if best else MODEL)
-        if model.is_file() or (unfinished and checkpoints(path)):
-            return SavedRun(model, path, read_config(path))
-        zips = sorted(str(file) for file in path.rglob("*.zip"))
-        raise click.BadParameter(
-            f"must be a folder with {model.name}, got {path}. {_suggest(zips, path)}", param_hint="RUN"
-        )
-    for model in (path, path.with_name(path.name + ".zip")):
-        if model.is_file():
-            return SavedRun(model, model.parent, read_config(model.parent))
-    runs = sorted(str(file.parent) for file in Path("runs").glob(f"*/{CONFIG}"))
-    raise click.BadParameter(
-        f"must be a run or model file that exists, got {path}. {_suggest(runs, Path('runs'))}", param_hint="RUN"
-    )
-
-
 def drop_rows(path: Path, step: int) -> None:
     """Drops the rows of `progress.csv` that were written after env step `step`; incomplete rows go too."""
     if not path.is_file():
@@ -170,10 +128,6 @@ def drop_rows(path: Path, step: int) -> None:
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows([rows[0], *kept])
     write_text(path, text.getvalue())
-
-
-def _suggest(paths: list[str], searched: Path) -> str:
-    return f"Use one of {', '.join(paths[-5:])}." if paths else f"Train a model first: {searched} has none."
 
 
 def plain_data(value: Any) -> Any:

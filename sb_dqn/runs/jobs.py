@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sb_dqn.runs.checkpoint_timer import checkpoints
-from sb_dqn.runs.folder import CONFIG, MODEL
-from sb_dqn.runs.result_file import read_result
+from sb_dqn.runs.folder import MODEL
+from sb_dqn.runs.result_file import Result, read_result
+from sb_dqn.runs.run import Run, newest_run
 
 LOG = "log.txt"
 START = b"go\n"
@@ -35,15 +36,25 @@ class Job:
     """Arguments of `sb-dqn` that start the run."""
 
     @property
+    def run(self) -> Run | None:
+        """Newest run of the job, or None if it has not started."""
+        return newest_run(self.home)
+
+    @property
     def folder(self) -> Path | None:
-        """Newest folder of the run, or None if it has not started."""
-        started = [path.parent for path in self.home.glob(f"*/{CONFIG}")]
-        return max(started, key=lambda path: (int(path.name.rpartition("_")[2]), path.name), default=None)
+        """Folder of the newest run, or None if it has not started."""
+        run = self.run
+        return None if run is None else run.folder
+
+    @property
+    def result(self) -> Result:
+        """Result of the newest run so far."""
+        return read_result(self.folder or self.home)
 
     @property
     def finished(self) -> bool:
         """True once the run has been trained to the end and evaluated."""
-        return self.folder is not None and read_result(self.folder).finished
+        return self.result.finished
 
     @property
     def warnings(self) -> list[str]:

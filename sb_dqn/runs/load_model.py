@@ -7,11 +7,11 @@ from typing import Any
 
 import click
 
-from sb_dqn.runs.folder import SavedRun
+from sb_dqn.runs.run import Run
 from sb_dqn.runs.settings_syntax import algorithm_class
 
 
-def load_model(run: SavedRun, device: str = "auto") -> Any:
+def load_model(run: Run, device: str = "auto") -> Any:
     """Loads the model of a run without an environment; also one that Stable-Baselines3 wrote.
 
     Raises:
@@ -31,7 +31,7 @@ def _class_name(model: Path) -> str:
     return str(model_info(model).get("class"))
 
 
-def env_of(run: SavedRun, env_id: str | None) -> tuple[str, dict[str, Any]]:
+def env_of(run: Run, env_id: str | None) -> tuple[str, dict[str, Any]]:
     """Returns id and keywords of the environment to play: `env_id` if it is not None, else the training environment.
 
     The keywords are those of training, or none if `env_id` is another environment.

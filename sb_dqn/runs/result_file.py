@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from sb_dqn.files import write_text
@@ -41,6 +42,11 @@ class Result:
     def finished(self) -> bool:
         """True once the run has been trained to the end and evaluated, even with zero episodes."""
         return bool(self.returns) or self.evaluation is not None
+
+    @property
+    def mean(self) -> float | None:
+        """Mean return of the final episodes; None while none has finished."""
+        return fmean(self.returns) if self.returns else None
 
     @property
     def unfinished_episodes(self) -> int:

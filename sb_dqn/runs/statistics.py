@@ -7,6 +7,7 @@ are fixed, so that the same runs give the same numbers on every machine. Tests h
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -63,6 +64,24 @@ def percentiles(estimates: Points) -> tuple[Points, Points]:
     """Returns the bounds, each `[...]`, of the 95 % percentile interval of bootstrap estimates `[count, ...]`."""
     low, high = np.quantile(estimates, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
     return low, high
+
+
+def at_common_places(curves: Sequence[tuple[Points, Points]], count: int | None = None) -> tuple[Points, Points]:
+    """Returns places `[T]` within the range of all R curves, and the curves interpolated at them, `[R, T]`.
+
+    Runs with several lanes evaluate at slightly different steps.
+
+    Args:
+        curves: places and values of each curve; at least one place.
+        count: number of evenly spaced places; None takes those of the curve with the fewest.
+    """
+    if not curves:
+        return np.zeros(0), np.zeros((0, 0))
+    first, last = max(x[0] for x, _ in curves), min(x[-1] for x, _ in curves)
+    first = min(first, last)
+    wanted = min((x for x, _ in curves), key=len) if count is None else np.linspace(first, last, count)
+    places = np.unique(np.clip(wanted, first, last))
+    return places, np.stack([np.interp(places, x, y) for x, y in curves])
 
 
 def mean_band(curves: Points, rng: np.random.Generator) -> tuple[Points, Points, Points]:

@@ -28,7 +28,6 @@ from sb_dqn.runs.folder import (
     BEST,
     CURVE,
     MODEL,
-    SavedRun,
     drop_rows,
     machine,
     new_run_folder,
@@ -41,6 +40,7 @@ from sb_dqn.runs.learner_processes import rank
 from sb_dqn.runs.make_env import open_env, open_training_env, policy_alias
 from sb_dqn.runs.plan import Plan
 from sb_dqn.runs.result_file import FinalEvaluation, Result, read_result, write_result
+from sb_dqn.runs.run import Run
 from sb_dqn.runs.settings_syntax import algorithm_class
 
 
@@ -68,7 +68,7 @@ def _start(plan: Plan, stream: Any, root: Path, options: RunOptions) -> Path:
     return folder
 
 
-def resume_run(run: SavedRun, timesteps: int | None, device: str, options: RunOptions) -> Path:
+def resume_run(run: Run, timesteps: int | None, device: str, options: RunOptions) -> Path:
     """Finishes an interrupted run, or trains a run for `timesteps` more; exact if there is a full checkpoint.
 
     Raises:
@@ -92,7 +92,7 @@ def _lock_run(folder: Path) -> AbstractContextManager[None]:
     )
 
 
-def _resume_locked(run: SavedRun, timesteps: int | None, device: str, options: RunOptions) -> None:
+def _resume_locked(run: Run, timesteps: int | None, device: str, options: RunOptions) -> None:
     config = read_config(run.folder)  # again: another process may have changed it before the lock was taken
     with closing(
         open_training_env(config["env_id"], config["n_envs"], config["env_kwargs"], config["settings"])
@@ -101,7 +101,7 @@ def _resume_locked(run: SavedRun, timesteps: int | None, device: str, options: R
 
 
 def _resume_with(
-    stream: Any, config: dict[str, Any], run: SavedRun, timesteps: int | None, device: str, options: RunOptions
+    stream: Any, config: dict[str, Any], run: Run, timesteps: int | None, device: str, options: RunOptions
 ) -> None:
     model, exact = _load_newest(run, config, stream, device)
     planned = model._total_timesteps if exact else config["n_timesteps"]
@@ -128,7 +128,7 @@ def _resume_with(
     _fit(model, run.folder, config, steps, options, exact=exact)
 
 
-def _load_newest(run: SavedRun, config: Mapping[str, Any], stream: Any, device: str) -> tuple[Any, bool]:
+def _load_newest(run: Run, config: Mapping[str, Any], stream: Any, device: str) -> tuple[Any, bool]:
     """Loads the newest readable full checkpoint and returns it with True, else the saved model with False."""
     algorithm = algorithm_class(config["algorithm"])
     actors = {name: value for name, value in config["settings"].items() if name == "actors"}  # with a cluster's address

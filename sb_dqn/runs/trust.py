@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from sb_dqn.runs.folder import SavedRun
+    from sb_dqn.runs.run import Run
 
 ORIGIN = "origin.yaml"
 """File of a pulled run, which names its repository; only a pull writes it."""
@@ -52,7 +52,7 @@ def _modules(value: Any) -> Iterator[str]:
         yield value.partition(":")[0]
 
 
-def ask_before_import(run: SavedRun, trust: bool, env_id: str | None = None) -> None:
+def ask_before_import(run: Run, trust: bool, env_id: str | None = None) -> None:
     """Asks before the environment of a pulled run imports modules.
 
     Args:
@@ -68,7 +68,7 @@ def ask_before_import(run: SavedRun, trust: bool, env_id: str | None = None) -> 
         _ask(f"{run.folder}, which was pulled, imports and so runs {', '.join(modules)} for its environment", trust)
 
 
-def ask_before_starting(run: SavedRun, trust: bool) -> None:
+def ask_before_starting(run: Run, trust: bool) -> None:
     """Asks before a run continues with very many environments or processes; raises as `ask_before_import`."""
     from sb_dqn.actors.settings import MAX_LANES, MAX_WORKERS, as_actors, asks_too_much
 

@@ -29,7 +29,8 @@ from sb_dqn.runs.comparison import Setup, lock_comparison, read_comparison
 from sb_dqn.runs.jobs import Failure, Job, run_jobs
 from sb_dqn.runs.result_file import FinalEvaluation, read_result, write_result
 from sb_dqn.runs.result_file import Result as RunResult
-from sb_dqn.runs.statistics import Estimate
+from sb_dqn.runs.run import Run
+from sb_dqn.runs.score import Score
 from tests.cli.fork_server import ForkServer
 from tests.full import FULL, a_few
 
@@ -206,8 +207,8 @@ def test_plot_title_of_one_seed_has_no_interval(
 ) -> None:
     figures: list[Any] = []
     monkeypatch.setattr(plot, "save_figure", lambda figure, path: figures.append(figure))
-    runs = {"DQN": [run_of(compared[0], "DQN")] * seeds}
-    plot.draw(tmp_path / "a.png", "it", runs, {"DQN": Estimate(1.0, None)}, "2 greedy episodes")
+    score = Score("DQN", [Run(run_of(compared[0], "DQN"))] * seeds)
+    plot.draw(tmp_path / "a.png", "it", [score], "2 greedy episodes")
     assert figures[0].axes[0].get_title().startswith(title)
 
 

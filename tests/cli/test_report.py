@@ -19,9 +19,10 @@ from hypothesis import strategies as st
 
 from sb_dqn.cli.main import commands
 from sb_dqn.cli.report.chart import Series, draw_chart, round_numbers, same_unit, thinned
-from sb_dqn.cli.report.runs import Run, group_runs, read_run
 from sb_dqn.cli.report.settings import settings_table
 from sb_dqn.errors import ConfigurationError
+from sb_dqn.runs.run import Run
+from sb_dqn.runs.score import group_runs
 
 MONITOR = '#{"t_start": 0.0, "env_id": "CartPole-v1"}\nr,l,t\n20.0,20,1.0\n40.0,40,2.0\n60.0,60,4.0\n'
 LOG = "time/total_timesteps,train/q_mean,train/td_error,train/loss\n20,,,\n60,1.5,0.5,0.25\n120,2.5,0.25,0.5\n"
@@ -179,7 +180,7 @@ def test_values_of_a_run_are_escaped(tmp_path: Path) -> None:
 
 
 def test_settings_that_differ_from_preset_and_defaults_are_marked(tmp_path: Path) -> None:
-    run = read_run(make_run(tmp_path / "run"))
+    run = Run(make_run(tmp_path / "run"))
     (groups,) = group_runs([run]).values()
     special, ordinary = settings_table(groups)
     marks = {row.name: row.cells[0].origin for row in (*special, *ordinary)}
@@ -280,7 +281,7 @@ def test_several_runs_are_grouped_by_settings_and_environment(tmp_path: Path) ->
         make_run(tmp_path / f"a_{seed}", seed=seed)
         make_run(tmp_path / f"b_{seed}", seed=seed, settings={**SETTINGS, "gamma": 0.5})
     make_run(tmp_path / "c_0", env_id="Acrobot-v1")
-    groups = group_runs(read_run(folder) for folder in sorted(tmp_path.iterdir()))
+    groups = group_runs(map(Run, sorted(tmp_path.iterdir())))
     labels = {env_id: [(group.label, len(group.runs)) for group in same] for env_id, same in groups.items()}
     assert labels == {"CartPole-v1": [("DQN (gamma=0.99)", 2), ("DQN (gamma=0.5)", 2)], "Acrobot-v1": [("DQN", 1)]}
     done = call("report", tmp_path / "a_0", tmp_path / "b_1", tmp_path / "c_0")
@@ -293,7 +294,7 @@ def test_run_trained_further_is_not_averaged_with_the_others(tmp_path: Path) -> 
         make_run(tmp_path / f"a_{seed}", seed=seed)
     longer = yaml.safe_load((tmp_path / "a_1" / "result.yaml").read_text())
     (tmp_path / "a_1" / "result.yaml").write_text(yaml.safe_dump({**longer, "steps": 500}))
-    (groups,) = group_runs(read_run(tmp_path / f"a_{seed}") for seed in range(2)).values()
+    (groups,) = group_runs(Run(tmp_path / f"a_{seed}") for seed in range(2)).values()
     assert [group.label for group in groups] == ["DQN (n_timesteps=120)", "DQN (n_timesteps=500)"]
 
 

@@ -17,7 +17,7 @@ from sb_dqn import plotting
 from sb_dqn.algorithms import registry
 from sb_dqn.cli.main import commands, main
 from sb_dqn.cli.tune import jobs, training
-from sb_dqn.cli.tune.folder import Setup
+from sb_dqn.cli.tune.folder import StudySetup
 from sb_dqn.cli.tune.spaces import default_space, keep_schedules, read_space, sample, start_of, without_fixed
 from sb_dqn.cli.tune.study import draw_study, finished_trials, import_optuna, open_study
 from sb_dqn.errors import ConfigurationError
@@ -50,7 +50,7 @@ def space(tmp_path: Path) -> Path:
     return path
 
 
-def score_by_learning_rate(setup: Setup, number: int, sampled: Any, device: Any, report: Any) -> training.Outcome:
+def score_by_learning_rate(setup: StudySetup, number: int, sampled: Any, device: Any, report: Any) -> training.Outcome:
     """Stands for a training: the first trial fails, and the score grows with the learning rate."""
     if number == 0:
         return training.Outcome(error="ValueError: no")
@@ -136,7 +136,7 @@ def test_errors_are_kept_and_the_sampler_improves(space: Path, tmp_path: Path, m
 def test_ctrl_c_and_kill_keep_the_finished_trials(space: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[Any] = []
 
-    def interrupted(setup: Setup, number: int, sampled: Any, device: Any, report: Any) -> training.Outcome:
+    def interrupted(setup: StudySetup, number: int, sampled: Any, device: Any, report: Any) -> training.Outcome:
         calls.append(sampled)
         if len(calls) == 3:
             raise KeyboardInterrupt
@@ -154,7 +154,7 @@ def test_ctrl_c_and_kill_keep_the_finished_trials(space: Path, tmp_path: Path, m
     assert [row["mean_return"] for row in rows(tmp_path / "study")] == ["0.0", "1.0", "3.0", "4.0"]
 
 
-def lucky_once(setup: Setup, number: int, sampled: Any, device: Any, report: Any) -> training.Outcome:
+def lucky_once(setup: StudySetup, number: int, sampled: Any, device: Any, report: Any) -> training.Outcome:
     """Stands for a training: trial 2 is lucky, and the score of the others grows with the learning rate."""
     return training.Outcome(1_000.0 if number == 2 else 100 * sampled["learning_rate"] + number / 1_000)
 
@@ -221,7 +221,9 @@ def test_parallel_trials_survive_the_end_of_a_process(
 def test_storages_samplers_and_pruners(sampler: str, tmp_path: Path) -> None:
     space = {"gamma": {"low": 0.9, "high": 0.99}, "tau": {"low": 0.1, "high": 0.9}}
     pruner = {"tpe": "hyperband", "random": "none", "cmaes": "median"}[sampler]
-    setup = Setup("s", "DQN", "X", seed=0, sampler=sampler, pruner=pruner, storage=str(tmp_path / "s.log"), space=space)
+    setup = StudySetup(
+        "s", "DQN", "X", seed=0, sampler=sampler, pruner=pruner, storage=str(tmp_path / "s.log"), space=space
+    )
     samples = []
     jobs_done: list[int] = []
     for n_trials in (4, 6):

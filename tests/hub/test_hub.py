@@ -25,7 +25,7 @@ from sb_dqn import DQN
 from sb_dqn.cli.main import main
 from sb_dqn.errors import CheckpointError, ConfigurationError
 from sb_dqn.hub import load_from_hub, pull_from_hub, push_to_hub
-from sb_dqn.hub.card import CardContent, Score, metadata, write_card
+from sb_dqn.hub.card import CardContent, metadata, write_card
 from sb_dqn.hub.files import check_names, cluster_of, model_among
 from sb_dqn.hub.remotes import FolderRemote, new_folder, open_remote
 from sb_dqn.plotting import plot_curve
@@ -817,7 +817,7 @@ def test_a_resumed_run_asks_before_it_starts_very_many(asked: dict[str, Any], ru
 
 def test_markup_of_settings_ends_no_block_of_the_card() -> None:
     settings = {"a": "```\n<script>alert(1)</script>\n````", "b\n```\n# c": 1}
-    text = write_card(CardContent("./a'; rm -rf `b`", "DQN", None, None, 10, settings=settings))
+    text = write_card(CardContent("./a'; rm -rf `b`", "DQN", None, Result(10, 0.0), settings=settings))
     markdown = pytest.importorskip("markdown_it", reason="reads Markdown")
     tokens = markdown.MarkdownIt().parse(text.split("---\n", 2)[2])
     assert [token.tag for token in tokens if token.type == "heading_open"] == ["h1", "h2", "h2"]
@@ -869,7 +869,7 @@ def test_settings_are_listed_one_by_line() -> None:
         "beta": linear,
         "noisy": {"kind": "a: b", "x": linear},
     }
-    text = write_card(CardContent("user/name", "DQN", None, Score((3.0,), 1), 10, settings=settings))
+    text = write_card(CardContent("user/name", "DQN", None, Result(10, 0.0, (3.0,)), settings=settings))
     assert text.split("## Settings\n\n```yaml\n")[1].split("\n```")[0].splitlines() == [
         "policy: MlpPolicy",
         "tau: 1",
@@ -881,8 +881,8 @@ def test_settings_are_listed_one_by_line() -> None:
 
 
 def test_a_card_without_a_score_has_no_result() -> None:
-    content = CardContent("user/name", "DQN", "CartPole-v1", None, 10)
+    content = CardContent("user/name", "DQN", "CartPole-v1", Result(10, 0.0))
     assert "model-index" not in metadata(content)
-    scored = CardContent("user/name", "DQN", None, Score((1.0,), 1), 10)  # of an unknown environment
+    scored = CardContent("user/name", "DQN", None, Result(10, 0.0, (1.0,)))  # of an unknown environment
     assert "model-index" not in metadata(scored)
     assert metadata(scored)["tags"][0] == "DQN"

@@ -7,7 +7,8 @@ from pathlib import Path
 import click
 import pytest
 
-from sb_dqn.runs.folder import find_run, new_run_folder, read_config, write_config
+from sb_dqn.runs.folder import new_run_folder, read_config, write_config
+from sb_dqn.runs.run import find_run
 
 
 def test_folders_are_numbered_and_slashes_are_replaced(tmp_path: Path) -> None:

@@ -176,20 +176,21 @@ def _make_setup(
     from sb_dqn.core.arguments import check_keywords
     from sb_dqn.envs.make import spec_of
     from sb_dqn.runs.plan import make_plan
+    from sb_dqn.runs.run import agent_of
     from sb_dqn.runs.settings_syntax import algorithm_class, canonical, constructor_defaults
 
     spec_of(env_id)
     per_algorithm = settings_per_algorithm([canonical(name) for name in names], settings)
-    longest, configurations = 0, {}
+    longest, agents = 0, {}
     for name, assignments in per_algorithm.items():
         plan = make_plan(name, env_id, seed=0, assignments=assignments, env_assignments=setup_options["env_settings"])
         cls = algorithm_class(name)
         defaults = constructor_defaults(cls)
         check_keywords(cls, {key: value for key, value in plan.settings.items() if key not in defaults})
         longest = max(longest, plan.n_timesteps)
-        configurations[name] = (plan.policy, plan.n_envs, {**defaults, **plan.settings, "seed": None})
-    for first, second in combinations(configurations, 2):
-        if configurations[first] == configurations[second]:
+        agents[name] = agent_of({**plan.config(plan.policy or ""), "algorithm": ""})
+    for first, second in combinations(agents, 2):
+        if agents[first] == agents[second]:
             click.echo(
                 f"Warning: {first} and {second} have the same settings on {env_id}; the same agent is trained twice",
                 err=True,
@@ -213,48 +214,27 @@ def _make_jobs(
     return jobs
 
 
-def _wrong_length(jobs: Iterable[Job], steps: int) -> dict[str, str]:
-    """Returns the reason to exclude each finished run that did not train for `steps`, by label.
-
-    With several lanes the last step of all lanes may exceed `steps` by fewer than the number of lanes.
-    """
-    from sb_dqn.runs.folder import read_config
-    from sb_dqn.runs.result_file import read_result
-
+def _check_runs(jobs: Iterable[Job], steps: int) -> tuple[dict[str, str], list[str]]:
+    """Returns the reason to leave out a finished run that did not train for `steps` or has no score, by label, and notes on others."""
     reasons: dict[str, str] = {}
-    for job in jobs:
-        if job.folder and job.finished:
-            done = read_result(job.folder).steps
-            if not 0 <= done - steps < read_config(job.folder)["n_envs"]:
-                reasons[job.label] = (
-                    f"it has {done:,} env steps, the comparison has {steps:,}; delete {job.home} to train it again"
-                )
-    return reasons
-
-
-def _without_score(jobs: Iterable[Job]) -> dict[str, str]:
-    """Returns the reason to exclude each finished run that has no finished final episode, by label."""
-    from sb_dqn.runs.result_file import read_result
-
-    return {
-        job.label: "no final episode finished; raise the limit with --final-steps N, or use 0 for none"
-        for job in jobs
-        if job.folder and job.finished and not read_result(job.folder).returns
-    }
-
-
-def _unfinished_episode_notes(jobs: Iterable[Job]) -> list[str]:
-    """Returns notes on runs whose final episodes did not all finish."""
-    from sb_dqn.runs.result_file import read_result
-
     notes = []
     for job in jobs:
-        if job.folder and job.finished and (missing := (result := read_result(job.folder)).unfinished_episodes):
-            notes.append(
-                f"{job.label}: {len(result.returns)} of {len(result.returns) + missing} final episodes finished within the "
-                f"limit on their env steps (--final-steps); short episodes are over-represented"
+        if (run := job.run) is None or not run.result.finished:
+            continue
+        returns, missing = run.result.returns, run.result.unfinished_episodes
+        if not run.has_trained(steps):
+            done = f"{run.result.steps:,}"
+            reasons[job.label] = (
+                f"it has {done} env steps, the comparison has {steps:,}; delete {job.home} to train it again"
             )
-    return notes
+        elif not returns:
+            reasons[job.label] = "no final episode finished; raise the limit with --final-steps N, or use 0 for none"
+        elif missing:
+            notes.append(
+                f"{job.label}: {len(returns)} of {len(returns) + missing} final episodes finished within the limit on their env "
+                f"steps (--final-steps); short episodes are over-represented"
+            )
+    return reasons, notes
 
 
 def _stop_message(jobs: Iterable[Job]) -> str:
@@ -266,12 +246,8 @@ def _stop_message(jobs: Iterable[Job]) -> str:
 
 def _print_result(job: Job, all_jobs: list[Job]) -> None:
     """Prints mean return, training time and warnings of a finished run."""
-    from statistics import fmean
-
-    from sb_dqn.runs.result_file import read_result
-
-    result = read_result(job.folder or job.home)
-    mean = f"mean return {fmean(result.returns):.2f}" if result.returns else "no final episode finished"
+    result = job.result
+    mean = "no final episode finished" if result.mean is None else f"mean return {result.mean:.2f}"
     finished = sum(each.finished for each in all_jobs)
     lines = [f"{mean} after {result.seconds:,.0f} s ({finished} of {len(all_jobs)})", *job.warnings]
     for line in lines:
@@ -305,38 +281,33 @@ def _report(out: Path, jobs: int | None, failures: Sequence[Failure] = ()) -> No
     The runs are in their folders, and this reads nothing else: if it fails, `sb-dqn compare FOLDER` does it again.
     """
     from sb_dqn.cli.compare.plot import draw
-    from sb_dqn.cli.compare.table import as_table, caption, score_of
     from sb_dqn.errors import ConfigurationError
-    from sb_dqn.runs.statistics import aggregate_iqm
+    from sb_dqn.runs.score import Score, as_table, caption, several_seeds
 
     content = read_comparison(out)
     setup = Setup(**content["setup"])
     by_algorithm = _make_jobs(out, setup, content["algorithms"], content["seeds"], "auto")
     all_jobs = [job for algorithm_jobs in by_algorithm.values() for job in algorithm_jobs]
-    excluded = _wrong_length(all_jobs, setup.steps) | _without_score(all_jobs)
-    runs = {
-        name: [job.folder for job in algorithm_jobs if job.folder and job.finished and job.label not in excluded]
+    excluded, notes = _check_runs(all_jobs, setup.steps)
+    scores = [
+        Score(name, [run for job in algorithm_jobs if (run := job.run) and job.label not in excluded])
         for name, algorithm_jobs in by_algorithm.items()
-    }
-    runs = {name: folders for name, folders in runs.items() if folders}
-    run_notes = [f"{label} left out: {reason}" for label, reason in excluded.items()]
-    run_notes += _unfinished_episode_notes([job for job in all_jobs if job.label not in excluded])
+    ]
+    scores = [score for score in scores if score.finished]
+    run_notes = [*(f"{label} left out: {reason}" for label, reason in excluded.items()), *notes]
     for note in run_notes:
         click.echo(note)
-    if not runs:
+    if not scores:
         raise click.UsageError(f"{out} must have a finished run, got none. Run the comparison again.")
-    scores = [score_of(name, folders) for name, folders in runs.items()]
-    estimates = {score.label: aggregate_iqm(score.means[:, None]) for score in scores}
-    several_seeds = any(estimate.interval for estimate in estimates.values())
-    text = f"{as_table(setup.env_id, scores, list(estimates.values()))}\n\n{caption(jobs, several_seeds)}\n"
+    text = f"{as_table(setup.env_id, scores)}\n\n{caption(jobs, several_seeds(scores))}\n"
     failed = {failure.job.label: f"{failure.job.label} failed: {failure.reason}" for failure in failures}
     labels = [job.label for job in all_jobs if not job.finished and job.label not in failed]
     unfinished = [f"not finished and left out: {', '.join(labels)}"] if labels else []
-    notes = "\n".join(f"- {note}" for note in [*run_notes, *unfinished, *failed.values()])
+    listed = "\n".join(f"- {note}" for note in [*run_notes, *unfinished, *failed.values()])
     click.echo("\n".join(["", text, *unfinished]))  # before the file, which a full disk may refuse
-    write_text(out / TABLE, text + (notes and f"\n{notes}\n"))
+    write_text(out / TABLE, text + (listed and f"\n{listed}\n"))
     try:
-        draw(out / PICTURE, setup.env_id, runs, estimates, f"{setup.eval_episodes} greedy episodes")
+        draw(out / PICTURE, setup.env_id, scores, f"{setup.eval_episodes} greedy episodes")
         click.echo(out / PICTURE)
     except ConfigurationError as error:
         click.echo(f"no {PICTURE}: {error}")

@@ -132,8 +132,7 @@ class LiveTable:
             tail.update(folder / "monitor.csv")
         result = read_result(folder)
         if result.finished:
-            mean = sum(result.returns) / len(result.returns) if result.returns else None
-            return f"{result.steps:,}", "" if mean is None else f"{mean:.2f} final", "", "done"
+            return f"{result.steps:,}", "" if result.mean is None else f"{result.mean:.2f} final", "", "done"
         mean_return = f"{sum(tail.returns) / len(tail.returns):.2f}" if tail.returns else ""
         if state != "training":
             return f"{tail.steps:,} of {self.steps:,}", mean_return, "", state

@@ -6,7 +6,6 @@ import time
 from collections.abc import Sequence
 
 from sb_dqn.runs.jobs import Job
-from sb_dqn.runs.result_file import Result, read_result
 
 
 class TimeReport:
@@ -19,7 +18,7 @@ class TimeReport:
     def __init__(self, jobs: Sequence[Job]) -> None:
         self.jobs = jobs
         self.started = time.monotonic()
-        self.earlier_seconds = sum(_result_of(job).seconds for job in jobs)
+        self.earlier_seconds = sum(job.result.seconds for job in jobs)
 
     def describe(self, n_parallel: int) -> str:
         """Returns one line with the wall-clock time and its shares.
@@ -28,7 +27,7 @@ class TimeReport:
             n_parallel: number of runs at a time.
         """
         wall = time.monotonic() - self.started
-        results = [_result_of(job) for job in self.jobs]
+        results = [job.result for job in self.jobs]
         training = sum(result.seconds for result in results) - self.earlier_seconds
         playing = sum(result.evaluation.seconds for result in results if result.evaluation is not None)
         share = f"{training:,.0f} s of training and {playing:,.0f} s of final episodes"
@@ -40,7 +39,3 @@ class TimeReport:
             )
         rest = max(wall - training - playing, 0.0)
         return f"{count} took {wall:,.0f} s: {share}, and {rest:,.0f} s to start (imports) and end processes"
-
-
-def _result_of(job: Job) -> Result:
-    return read_result(job.folder or job.home)

@@ -10,12 +10,14 @@ import numpy as np
 
 from sb_dqn.cli.plots.figures import Style, draw_curves, draw_estimates, draw_profiles, number_text
 from sb_dqn.cli.plots.normalization import Normalization, make_normalization
-from sb_dqn.cli.plots.runs import Grid, Run, make_grid
+from sb_dqn.cli.plots.runs import Grid, make_grid
 from sb_dqn.errors import ConfigurationError, nearest
+from sb_dqn.runs.run import Run
 from sb_dqn.runs.statistics import (
     Estimate,
     Points,
     aggregate_iqm,
+    at_common_places,
     iqm_curve,
     performance_profile,
     probability_of_improvement,
@@ -51,10 +53,10 @@ def draw(runs: Sequence[Run], request: Request) -> Drawing:
         ConfigurationError: the runs do not suffice for the plot, or the normalization does not suit the environments.
     """
     curves = request.kind == "curves"
-    suffices = [len(run.evaluations[0]) > 0 if curves else run.score is not None for run in runs]
+    suffices = [len(run.evaluations[0]) > 0 if curves else run.result.mean is not None for run in runs]
     usable = [run for run, enough in zip(runs, suffices, strict=True) if enough]
     notes = [
-        f"{run.name} is left out: it has no {'evaluation' if curves else 'result of final episodes'} yet"
+        f"{run} is left out: it has no {'evaluation' if curves else 'result of final episodes'} yet"
         for run, enough in zip(runs, suffices, strict=True)
         if not enough
     ]
@@ -72,7 +74,7 @@ def _curves(grid: Grid, request: Request) -> tuple[Any, list[str]]:
     """Draws the interquartile mean of the evaluations over env steps, or over the share of the training."""
     normalization = _normalization(grid, request)
     budgets = [
-        max(run.steps for label in grid.labels for run in grid.runs[label][task]) for task in range(_tasks(grid))
+        max(run.budget for label in grid.labels for run in grid.runs[label][task]) for task in range(_tasks(grid))
     ]
     percent = len(set(budgets)) > 1
     curves = {}
@@ -93,22 +95,14 @@ def _curves(grid: Grid, request: Request) -> tuple[Any, list[str]]:
 def _interpolate(
     tasks: Sequence[Sequence[Run]], budgets: Sequence[int], normalization: Normalization
 ) -> tuple[Points, Points]:
-    """Returns positions `[T]`, as fractions of the budget of each environment, and scores `[R, M, T]` at them.
-
-    The positions are those of the run with the fewest evaluations, up to the end of the shortest run.
-    """
-    places = [[run.evaluations[0] / budget for run in runs] for runs, budget in zip(tasks, budgets, strict=True)]
-    every = [place for row in places for place in row]
-    first, last = max(place[0] for place in every), min(place[-1] for place in every)
-    positions = np.unique(np.clip(min(every, key=len), min(first, last), last))
-    scores = [
-        [
-            np.interp(positions, place, normalization.apply(run.env_id, run.evaluations[1]))
-            for run, place in zip(runs, row, strict=True)
-        ]
-        for runs, row in zip(tasks, places, strict=True)
+    """Returns positions `[T]`, as fractions of the budget of each environment, and scores `[R, M, T]` at them."""
+    curves = [
+        (run.evaluations[0] / budget, normalization.apply(run.env_id, run.evaluations[1]))
+        for runs, budget in zip(tasks, budgets, strict=True)
+        for run in runs
     ]
-    return positions, np.array(scores).transpose(1, 0, 2)
+    positions, scores = at_common_places(curves)
+    return positions, scores.reshape(len(tasks), -1, len(positions)).transpose(1, 0, 2)
 
 
 def _iqm(grid: Grid, request: Request) -> tuple[Any, list[str]]:
@@ -173,7 +167,7 @@ def _normalization(grid: Grid, request: Request) -> Normalization:
     returns: dict[str, Points] = {}
     for task, env_id in enumerate(grid.env_ids):
         runs = [run for label in grid.labels for run in grid.runs[label][task]]
-        finals = [run.score for run in runs if run.score is not None]
+        finals = [run.result.mean for run in runs if run.result.returns]
         returns[env_id] = np.concatenate([*(run.evaluations[1] for run in runs), np.array(finals, np.float64)])
     return make_normalization(request.normalize, returns)
 
@@ -181,7 +175,7 @@ def _normalization(grid: Grid, request: Request) -> Normalization:
 def _final_scores(grid: Grid, label: str, normalization: Normalization) -> Points:
     """Returns the normalized final scores of a label, `[R, M]`."""
     columns = [
-        normalization.apply(env_id, np.array([run.score for run in runs], np.float64))
+        normalization.apply(env_id, np.array([run.result.mean for run in runs], np.float64))
         for env_id, runs in zip(grid.env_ids, grid.runs[label], strict=True)
     ]
     return np.stack(columns, axis=1)
@@ -192,7 +186,7 @@ def _length_notes(grid: Grid, kind: str) -> list[str]:
     notes = []
     for task, env_id in enumerate(grid.env_ids):
         runs = [run for label in grid.labels for run in grid.runs[label][task]]
-        lengths = {run.steps: run for run in runs}
+        lengths = {run.budget: run for run in runs}
         if len(lengths) > 1 and kind != "curves":
             (short, one), (long, other) = min(lengths.items()), max(lengths.items())
             notes.append(
@@ -200,7 +194,7 @@ def _length_notes(grid: Grid, kind: str) -> list[str]:
             )
         if kind == "curves":
             notes += [
-                f"{run.name} is not finished: the curve of {run.label} ends where its shortest run ends"
+                f"{run} is not finished: the curve of {run.label} ends where its shortest run ends"
                 for run in runs
                 if not run.result.finished
             ]

@@ -5,67 +5,16 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import click
 
 from sb_dqn.errors import ConfigurationError
-from sb_dqn.plotting import Points, read_evaluations
-from sb_dqn.runs.folder import CONFIG, SAME_AGENT, read_config
-from sb_dqn.runs.result_file import Result, read_result
+from sb_dqn.runs.folder import CONFIG
+from sb_dqn.runs.run import Run, runs_below
 
-
-@dataclass(frozen=True)
-class Run:
-    """One training run of an algorithm on an environment."""
-
-    label: str
-    """Name in the plot: the algorithm, unless the user chose another one."""
-    folder: Path
-    config: Mapping[str, Any]
-    """Content of `config.yaml`."""
-
-    @property
-    def env_id(self) -> str:
-        """Environment id."""
-        return str(self.config["env_id"])
-
-    @property
-    def seed(self) -> int:
-        """Random seed of the run."""
-        return int(self.config["settings"]["seed"])
-
-    @cached_property
-    def result(self) -> Result:
-        """Content of `result.yaml`."""
-        return read_result(self.folder)
-
-    @cached_property
-    def evaluations(self) -> tuple[Points, Points]:
-        """Env steps of the evaluations so far and their mean returns, each `[V]`."""
-        steps, returns = read_evaluations(self.folder)
-        return steps, returns.mean(axis=1)
-
-    @property
-    def score(self) -> float | None:
-        """Mean return of the final greedy episodes; None before the first one has finished."""
-        return sum(self.result.returns) / len(self.result.returns) if self.result.returns else None
-
-    @property
-    def steps(self) -> int:
-        """Planned env steps, or those done if the run was extended.
-
-        The last step of all lanes may exceed the plan by fewer than the number of lanes.
-        """
-        planned, done = int(self.config["n_timesteps"]), self.result.steps
-        return done if done - planned >= int(self.config.get("n_envs", 1)) else planned
-
-    @property
-    def name(self) -> str:
-        """Label, environment, seed and folder, for messages."""
-        return f"{self.label} on {self.env_id}, seed {self.seed} ({self.folder})"
+NEEDED = {"algorithm", "env_id", "settings", "n_timesteps"}
+"""Keys of the configuration without which a run cannot be plotted."""
 
 
 def parse_target(text: str) -> tuple[str | None, Path]:
@@ -96,25 +45,21 @@ def find_runs(targets: Iterable[tuple[str | None, Path]]) -> list[Run]:
     """
     found: dict[Path, Run] = {}
     for label, folder in targets:
-        configs = [folder / CONFIG] if (folder / CONFIG).is_file() else sorted(folder.rglob(CONFIG))
-        runs = [Run(label or str(config.get("algorithm")), path, config) for path, config in _readable(configs)]
+        runs = [run for run in runs_below(folder, label or "") if run.config.keys() >= NEEDED]
         if not runs:
             raise ConfigurationError(
                 f"FOLDER must contain runs of `sb-dqn train` or `sb-dqn compare`, got {folder}, in which no {CONFIG} names an "
                 f"algorithm. Pass the folder that one of these commands wrote."
             )
-        for run in sorted(runs, key=lambda run: str(run.config.get("started"))):
+        for run in sorted(runs, key=_started):
             found.setdefault(run.folder.resolve(), run)
     runs = _one_per_seed(found.values())
     _check_settings(runs)
     return runs
 
 
-def _readable(configs: Iterable[Path]) -> list[tuple[Path, dict[str, Any]]]:
-    """Returns folder and configuration of the runs among the `config.yaml` files."""
-    contents = [(path.parent, read_config(path.parent)) for path in configs]
-    needed = {"algorithm", "env_id", "settings", "n_timesteps"}
-    return [(folder, content) for folder, content in contents if needed <= content.keys()]
+def _started(run: Run) -> str:
+    return str(run.config.get("started"))
 
 
 def _one_per_seed(runs: Iterable[Run]) -> list[Run]:
@@ -134,7 +79,7 @@ def _one_per_seed(runs: Iterable[Run]) -> list[Run]:
                 f"each seed of an algorithm must have one run on an environment, got {finished[0].folder} and "
                 f"{finished[1].folder} with the same seed of {finished[0].label}. Remove one, or label it with NAME=FOLDER."
             )
-        chosen.append(finished[0] if finished else max(same, key=lambda run: str(run.config.get("started"))))
+        chosen.append(finished[0] if finished else max(same, key=_started))
     return chosen
 
 
@@ -147,20 +92,13 @@ def _check_settings(runs: Iterable[Run]) -> None:
     first: dict[tuple[str, str], Run] = {}
     for run in runs:
         other = first.setdefault((run.label, run.env_id), run)
-        ours, theirs = _agent(run), _agent(other)
+        ours, theirs = run.agent, other.agent
         different = sorted(name for name in ours.keys() & theirs.keys() if ours[name] != theirs[name])
         if different:
             raise ConfigurationError(
                 f"the runs of {run.label} on {run.env_id} must have the same settings, got different {', '.join(different[:4])} in "
                 f"{other.folder} and {run.folder}. Label them apart: NAME=FOLDER."
             )
-
-
-def _agent(run: Run) -> dict[str, Any]:
-    """Returns the settings that the runs of a label share; those that another version did not write are missing."""
-    settings = {name: value for name, value in run.config["settings"].items() if name not in SAME_AGENT}
-    shared = {name: run.config[name] for name in ("algorithm", "policy", "n_envs", "env_kwargs") if name in run.config}
-    return {**settings, **shared}
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,8 @@ from sb_dqn.files import write_text
 from sb_dqn.runs.trust import trust_option
 
 if TYPE_CHECKING:
-    from sb_dqn.cli.report.runs import Group
+    from sb_dqn.runs.run import Run
+    from sb_dqn.runs.score import Score
 
 REPORT = "report.html"
 
@@ -38,18 +39,48 @@ def report(paths: tuple[Path, ...], out: Path | None, film: bool, best: bool, tr
     sb-dqn report runs/dqn_CartPole-v1_1 runs/ppo_CartPole-v1_1 --out report.html
     """
     from sb_dqn.cli.report.page import render
-    from sb_dqn.cli.report.runs import find_folders, group_runs, read_run
+    from sb_dqn.runs.score import group_runs
 
     if best and not film:
         raise click.UsageError("--best must be used with --film, got no --film. Add it, or remove --best.")
-    folders = find_folders(paths)
+    runs = _find_runs(paths)
     target = _check_target(out or _folder_of(paths) / REPORT)
-    groups = group_runs(read_run(folder) for folder in folders)
+    for run in runs:
+        run.check()
+    groups = group_runs(runs)
     if film:
         _record([group for same in groups.values() for group in same], best, trust)
     page = render(groups)
     write_text(target, page)
     click.echo(target)
+
+
+def _find_runs(paths: Iterable[Path]) -> list[Run]:
+    """Returns the runs at or below each path, without duplicates.
+
+    Raises:
+        click.BadParameter: a path does not exist or has no run.
+    """
+    from sb_dqn.runs.folder import CONFIG, MODEL
+    from sb_dqn.runs.run import runs_below
+
+    runs: dict[Path, Run] = {}
+    for path in paths:
+        if not path.is_dir():
+            raise click.BadParameter(
+                f"must be the folder of a run or of a comparison, got {path}, which is no folder. Train first, or check the path.",
+                param_hint="RUN",
+            )
+        found = runs_below(path)
+        if not found:
+            reason = f"with {MODEL} but without {CONFIG}" if (path / MODEL).is_file() else f"without a {CONFIG}"
+            raise click.BadParameter(
+                f"must be the folder of a run or of a comparison, got {path}, a folder {reason}. Pass a folder that "
+                f"`sb-dqn train` or `sb-dqn compare` has written.",
+                param_hint="RUN",
+            )
+        runs |= {run.folder.resolve(): run for run in found}
+    return list(runs.values())
 
 
 def _folder_of(paths: Sequence[Path]) -> Path:
@@ -77,11 +108,12 @@ def _check_target(target: Path) -> Path:
     return target
 
 
-def _record(groups: Sequence[Group], best: bool, trust: bool) -> None:
+def _record(groups: Sequence[Score], best: bool, trust: bool) -> None:
     """Records a film of the typical run of each group; of several groups, those without a model are named and left out."""
     from sb_dqn.cli.report.film import record_film
     from sb_dqn.cli.report.page import typical_run
-    from sb_dqn.runs.folder import BEST, MODEL, find_run
+    from sb_dqn.runs.folder import BEST, MODEL
+    from sb_dqn.runs.run import find_run
     from sb_dqn.runs.trust import ask_before_import
 
     name = BEST if best else MODEL

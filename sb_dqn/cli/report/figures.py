@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from sb_dqn.cli.compare.plot import eval_curves
 from sb_dqn.cli.report.chart import Chart, Points, Series, draw_chart, thinned
-from sb_dqn.cli.report.runs import CLOCK, Group, Run
 from sb_dqn.plotting import running_mean
-from sb_dqn.runs.statistics import mean_band
+from sb_dqn.runs.run import CLOCK, Run
+from sb_dqn.runs.score import Score, several_seeds
+from sb_dqn.runs.statistics import at_common_places, mean_band
 
 GRID = 160
 """Places at which the curves of several runs are averaged."""
@@ -62,16 +62,15 @@ def learning_curve(run: Run) -> Chart | None:
     return draw_chart("Return of an episode", series, note="game score", wide=True, legend=legend, x_end=run.steps)
 
 
-def evaluation_chart(groups: Sequence[Group]) -> Chart | None:
+def evaluation_chart(groups: Sequence[Score]) -> Chart | None:
     """Draws the evaluations of each run, and their mean over seeds with its bootstrap interval."""
     series: list[Series] = []
     for number, group in enumerate(groups):
-        runs = [run for run in group.drawn if len(run.curve.eval_steps)]
-        if not runs:
+        steps, curves = group.evaluations
+        if not len(steps):
             continue
-        curves, steps = eval_curves([run.folder for run in runs])
         mean, low, high = mean_band(curves, np.random.default_rng(0))
-        if len(runs) > 1:
+        if len(curves) > 1:
             series.append(Series("band", steps, low, high, color=number))
             series += [Series("line", steps, curve, color=number, faint=True) for curve in curves]
         titles = [f"{group.label}, step {step:,.0f}: {value:.1f}" for step, value in zip(steps, mean, strict=True)]
@@ -80,12 +79,14 @@ def evaluation_chart(groups: Sequence[Group]) -> Chart | None:
             Series("marks", steps, mean, color=number, titles=titles),
         ]
     note = (
-        "mean over seeds, 95 % bootstrap interval, and each seed" if _several(groups) else "one seed each, no interval"
+        "mean over seeds, 95 % bootstrap interval, and each seed"
+        if several_seeds(groups)
+        else "one seed each, no interval"
     )
     return draw_chart("Return of greedy evaluations", series, note=note, wide=True, x_end=_end(groups))
 
 
-def training_chart(groups: Sequence[Group]) -> Chart | None:
+def training_chart(groups: Sequence[Score]) -> Chart | None:
     """Draws the mean over seeds of the running mean of the episodes, with its bootstrap interval."""
 
     def smoothed(run: Run) -> tuple[Points, Points]:
@@ -98,12 +99,12 @@ def training_chart(groups: Sequence[Group]) -> Chart | None:
             mean, low, high = mean_band(curves, np.random.default_rng(0))
             series += [Series("band", steps, low, high, color=number)] if len(curves) > 1 else []
             series.append(Series("line", steps, mean, color=number))
-    interval = "; mean over seeds and 95 % bootstrap interval" if _several(groups) else ""
+    interval = "; mean over seeds and 95 % bootstrap interval" if several_seeds(groups) else ""
     note = f"running mean of the episodes, with exploration{interval}"
     return draw_chart("Return while training", series, note=note, wide=True, x_end=_end(groups))
 
 
-def log_charts(groups: Sequence[Group]) -> list[Chart]:
+def log_charts(groups: Sequence[Score]) -> list[Chart]:
     """Draws episode lengths, speed, and each quantity of the log that changes; the mean over seeds and their range."""
     runs = [run for group in groups for run in group.drawn]
     present = {name for run in runs for name in run.log if name.startswith(("train/", "rollout/", "eval/"))}
@@ -115,7 +116,7 @@ def log_charts(groups: Sequence[Group]) -> list[Chart]:
     return [chart for chart in charts if chart is not None]
 
 
-def _quantity_chart(name: str, values: Values, groups: Sequence[Group]) -> Chart | None:
+def _quantity_chart(name: str, values: Values, groups: Sequence[Score]) -> Chart | None:
     """Draws a quantity; returns None if it is constant."""
     series: list[Series] = []
     for number, group in enumerate(groups):
@@ -151,14 +152,7 @@ def score_chart(returns: Points) -> Chart | None:
 
 def on_grid(runs: Sequence[Run], values: Values) -> tuple[Points, Points]:
     """Returns places `[G]` in env steps and the values `[R, G]` of the runs that have any, interpolated where all have some."""
-    points = [(x, y) for x, y in map(values, runs) if len(x)]
-    if not points:
-        return np.zeros(0), np.zeros((0, 0))
-    first, last = max(x[0] for x, _ in points), min(x[-1] for x, _ in points)
-    if first > last:
-        return np.zeros(0), np.zeros((0, 0))
-    grid = np.linspace(first, last, GRID)
-    return grid, np.stack([np.interp(grid, *thinned(x, y, GRID)) for x, y in points])
+    return at_common_places([thinned(x, y, GRID) for x, y in map(values, runs) if len(x)], GRID)
 
 
 def _window(episodes: Points) -> int:
@@ -166,12 +160,7 @@ def _window(episodes: Points) -> int:
     return int(np.clip(len(episodes) // 10, 3, 100))
 
 
-def _several(groups: Sequence[Group]) -> bool:
-    """Returns True if a group has several seeds."""
-    return any(len(group.drawn) > 1 for group in groups)
-
-
-def _end(groups: Sequence[Group]) -> float:
+def _end(groups: Sequence[Score]) -> float:
     """Returns the env steps of the longest run."""
     return float(max(run.steps for group in groups for run in group.drawn))
 

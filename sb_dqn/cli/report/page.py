@@ -6,19 +6,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 import numpy as np
 from markupsafe import Markup
 
-from sb_dqn.cli.compare.table import Score, caption, score_of
 from sb_dqn.cli.report import figures
 from sb_dqn.cli.report.chart import COLORS, Chart
 from sb_dqn.cli.report.film import Film, find_film
-from sb_dqn.cli.report.runs import Group, Run, planned_steps
 from sb_dqn.cli.report.settings import environment_table, settings_table
-from sb_dqn.runs.statistics import Estimate, aggregate_iqm, interquartile_mean
+from sb_dqn.runs.run import Run
+from sb_dqn.runs.score import Score, caption, several_seeds
+from sb_dqn.runs.statistics import interquartile_mean
 from sb_dqn.version import __version__
 
 GENERATOR = "sb-dqn report"
@@ -35,7 +34,7 @@ class Fact:
     detail: str = ""
 
 
-def render(groups: Mapping[str, Sequence[Group]]) -> str:
+def render(groups: Mapping[str, Sequence[Score]]) -> str:
     """Returns the page of one run, or of the comparison of several.
 
     Args:
@@ -48,15 +47,15 @@ def render(groups: Mapping[str, Sequence[Group]]) -> str:
 
 def _one_run(run: Run) -> dict[str, Any]:
     config, result = run.config, run.result
-    group = Group(str(config["algorithm"]), [run])
+    group = Score(run.algorithm, [run])
     special, ordinary = settings_table([group])
     film = find_film(run, "an episode of the trained agent")
     return {
-        "title": f"{config['algorithm']} on {config['env_id']}",
+        "title": f"{run.algorithm} on {run.env_id}",
         "subtitle": _subtitle(run),
         "unfinished": not result.finished,
         "facts": _facts(run),
-        "sections": [{"env_id": config["env_id"], "charts": _drawn([figures.learning_curve(run)])}],
+        "sections": [{"env_id": run.env_id, "charts": _drawn([figures.learning_curve(run)])}],
         "single": True,
         "scores": _score_facts(run),
         "score_chart": figures.score_chart(run.returns) if len(run.returns) > 1 else None,
@@ -74,11 +73,11 @@ def _one_run(run: Run) -> dict[str, Any]:
     }
 
 
-def _several_runs(groups: Mapping[str, Sequence[Group]]) -> dict[str, Any]:
+def _several_runs(groups: Mapping[str, Sequence[Score]]) -> dict[str, Any]:
     everything = [group for same in groups.values() for group in same]
     runs = [run for group in everything for run in group.runs]
     special, ordinary = settings_table(everything)
-    algorithms = list(dict.fromkeys(str(run.config["algorithm"]) for run in runs))
+    algorithms = list(dict.fromkeys(run.algorithm for run in runs))
     commands = dict.fromkeys(
         str(group.first.config["command"]) for group in everything if group.first.config.get("command")
     )
@@ -109,67 +108,62 @@ def _several_runs(groups: Mapping[str, Sequence[Group]]) -> dict[str, Any]:
     }
 
 
-def _section(env_id: str, groups: Sequence[Group]) -> dict[str, Any]:
+def _section(env_id: str, groups: Sequence[Score]) -> dict[str, Any]:
     """Returns curves, table and diagnostics of the groups on one environment."""
     legend = [
         (f"line c{number % COLORS}", f"{group.label} ({len(group.drawn)})") for number, group in enumerate(groups)
     ]
-    scored = [(number, group) for number, group in enumerate(groups) if group.finished]
-    scores = [score_of(group.label, [run.folder for run in group.finished]) for _, group in scored]
-    estimates = [aggregate_iqm(score.means[:, None]) for score in scores]
-    rows = [
-        _score_row(number, score, estimate, _span(scores, estimates))
-        for (number, _), score, estimate in zip(scored, scores, estimates, strict=True)
-    ]
-    several = any(estimate.interval for estimate in estimates)
+    scored = {number: group for number, group in enumerate(groups) if group.finished}
+    span = _span(list(scored.values())) if scored else (0.0, 0.0)
+    rows = [_score_row(number, score, span) for number, score in scored.items()]
     return {
         "env_id": env_id,
         "legend": legend,
         "charts": _drawn([figures.evaluation_chart(groups), figures.training_chart(groups)]),
         "table": rows,
-        "caption": caption(None, several) if rows else "",
+        "caption": caption(None, several_seeds(scored.values())) if rows else "",
         "missing": [f"{group.label} has no finished final episode yet." for group in groups if not group.finished],
         "details": figures.log_charts(groups),
-        "several_seeds": any(len(group.drawn) > 1 for group in groups),
+        "several_seeds": several_seeds(groups),
     }
 
 
-def _score_row(number: int, score: Score, estimate: Estimate, span: tuple[float, float]) -> dict[str, Any]:
+def _score_row(number: int, score: Score, span: tuple[float, float]) -> dict[str, Any]:
     """Returns a row of the table of scores, with the places of its interval and seeds in percent of `span`."""
     low, width = span[0], (span[1] - span[0]) or 1.0
 
     def place(value: float) -> float:
         return round((value - low) / width * 100, 2)
 
-    spread = f" ± {score.means.std(ddof=1):.1f}" if len(score.means) > 1 else ""
-    interval = estimate.interval
+    interval = score.estimate.interval
     return {
         "color": number % COLORS,
         "label": score.label,
-        "mean": _signed(f"{score.means.mean():.1f}{spread}"),
-        "iqm": _signed(f"{estimate.value:.1f}"),
-        "interval": _signed(f"[{interval[0]:.1f}, {interval[1]:.1f}]") if interval else "",
+        "mean": _signed(score.mean_text),
+        "iqm": _signed(f"{score.estimate.value:.1f}"),
+        "interval": _signed(score.interval_text),
         "seeds": len(score.means),
         "steps": f"{score.steps:,}",
-        "time": duration(float(score.seconds.mean())),
+        "time": duration(score.seconds),
         "bar": (place(interval[0]), place(interval[1]) - place(interval[0])) if interval else None,
-        "dot": place(estimate.value),
+        "dot": place(score.estimate.value),
         "points": [place(float(mean)) for mean in score.means],
     }
 
 
-def _span(scores: Sequence[Score], estimates: Sequence[Estimate]) -> tuple[float, float]:
+def _span(scores: Sequence[Score]) -> tuple[float, float]:
+    """Returns the range of the scores and their intervals, with a margin."""
     values = [float(mean) for score in scores for mean in score.means]
-    values += [bound for estimate in estimates if estimate.interval for bound in estimate.interval]
+    values += [bound for score in scores for bound in score.estimate.interval or ()]
     margin = 0.04 * (max(values) - min(values)) or 1.0
     return min(values) - margin, max(values) + margin
 
 
-def _run_row(group: Group, run: Run) -> dict[str, Any]:
+def _run_row(group: Score, run: Run) -> dict[str, Any]:
     best = run.curve.eval_returns.mean(axis=1)
     return {
         "label": group.label,
-        "env_id": run.config["env_id"],
+        "env_id": run.env_id,
         "seed": run.seed,
         "score": _signed(f"{run.returns.mean():.1f} ± {run.returns.std():.1f}") if len(run.returns) else "–",
         "best": _signed(f"{best.max():.1f}") if len(best) else "–",
@@ -233,7 +227,7 @@ def _evaluations(run: Run) -> list[tuple[str, ...]]:
     ]
 
 
-def _typical_film(group: Group) -> Film | None:
+def _typical_film(group: Score) -> Film | None:
     """Returns the film of the run with the median score among those that have one."""
     run = typical_run(group.runs)
     order = [run, *(other for other in group.runs if other is not run)]
@@ -243,12 +237,12 @@ def _typical_film(group: Group) -> Film | None:
 
 def typical_run(runs: Sequence[Run]) -> Run:
     """Returns the run with the median final score (the lower of two); without scores the first."""
-    scored = sorted((run for run in runs if run.result.returns), key=lambda run: fmean(run.result.returns))
-    return scored[(len(scored) - 1) // 2] if scored else runs[0]
+    scored = sorted((run.result.mean, number) for number, run in enumerate(runs) if run.result.mean is not None)
+    return runs[scored[(len(scored) - 1) // 2][1]] if scored else runs[0]
 
 
 def _score_text(run: Run) -> str:
-    return f", mean return {fmean(run.result.returns):.1f}" if run.result.returns else ""
+    return "" if run.result.mean is None else f", mean return {run.result.mean:.1f}"
 
 
 def _subtitle(run: Run) -> list[str]:
@@ -261,7 +255,7 @@ def _subtitle(run: Run) -> list[str]:
 
 def _step_range(runs: Sequence[Run]) -> str:
     """Returns the env steps of the runs, without the few by which several lanes exceed the planned ones."""
-    steps = sorted({planned_steps(run) for run in runs})
+    steps = sorted({run.budget for run in runs})
     return f"{steps[0]:,} env steps each" if len(steps) == 1 else f"{steps[0]:,} to {steps[-1]:,} env steps"
 
 

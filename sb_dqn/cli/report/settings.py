@@ -8,9 +8,10 @@ from typing import Any
 
 import click
 
-from sb_dqn.cli.report.runs import Group, Run
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.runs.folder import plain_data
+from sb_dqn.runs.run import Run
+from sb_dqn.runs.score import Score
 
 ABSENT = object()
 """Value of a keyword that an algorithm does not have."""
@@ -84,7 +85,7 @@ def values_of(run: Run) -> dict[str, Any]:
     return {name: plain_data(value) for name, value in {**named, **run.settings}.items() if name != "seed"}
 
 
-def settings_table(groups: Sequence[Group]) -> tuple[list[Setting], list[Setting]]:
+def settings_table(groups: Sequence[Score]) -> tuple[list[Setting], list[Setting]]:
     """Returns the settings that differ from a default or between groups, and the others; one cell for each group."""
     values = [values_of(group.first) for group in groups]
     references = [reference_of(group.first) for group in groups]

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from sb_dqn.cli.tune.folder import BEST, STUDY, Setup, check_study, read_study, write_study
+from sb_dqn.cli.tune.folder import BEST, STUDY, StudySetup, check_study, read_study, write_study
 from sb_dqn.cli.tune.storage import MASK, VARIABLE, masked, storage_errors
 
 TRIALS = 50
@@ -152,7 +152,7 @@ def tune(
         _run(out, setup, n_trials, jobs, device, policy)
 
 
-def _stored_study(out: Path, algo: str | None, env_id: str | None, storage: str | None) -> tuple[Path, Setup, int]:
+def _stored_study(out: Path, algo: str | None, env_id: str | None, storage: str | None) -> tuple[Path, StudySetup, int]:
     """Returns the study in a folder; the password of its storage is that of the command line or the environment.
 
     Raises:
@@ -187,7 +187,7 @@ def _stored_study(out: Path, algo: str | None, env_id: str | None, storage: str 
 
 def _requested_study(
     algo: str, env_id: str, out: Path | None, seed: int | None, space_file: Path | None, **options: Any
-) -> tuple[Path, Setup, int]:
+) -> tuple[Path, StudySetup, int]:
     """Returns the study of the command line; a stored one in its folder has the seed and the name."""
     from sb_dqn.cli.tune.spaces import default_space, read_space, without_fixed
     from sb_dqn.runs.settings_syntax import canonical, parse_assignments
@@ -202,10 +202,10 @@ def _requested_study(
     if (preset := options["preset"]) is not None and preset.endswith((".yaml", ".yml")):
         options["preset"] = str(Path(preset).resolve())  # --resume may be called from another folder
     name = out.resolve().name if stored is None else stored[0].name
-    return out, Setup(name, algorithm, env_id, seed=seed, space=space, **options), stored[1] if stored else TRIALS
+    return out, StudySetup(name, algorithm, env_id, seed=seed, space=space, **options), stored[1] if stored else TRIALS
 
 
-def _check(setup: Setup, device: str | None) -> str:
+def _check(setup: StudySetup, device: str | None) -> str:
     """Makes the model of the preset once, so that a wrong name or environment ends the command; returns the policy."""
     from sb_dqn.cli.tune.training import make_model, plan_of
     from sb_dqn.core.arguments import check_keywords
@@ -220,7 +220,7 @@ def _check(setup: Setup, device: str | None) -> str:
     return plan.policy or type(model.policy).__name__
 
 
-def _run(out: Path, setup: Setup, n_trials: int, jobs: int, device: str | None, policy: str) -> None:
+def _run(out: Path, setup: StudySetup, n_trials: int, jobs: int, device: str | None, policy: str) -> None:
     """Runs the missing trials, and reports."""
     from sb_dqn.cli.tune.jobs import run_trials
     from sb_dqn.cli.tune.study import (
@@ -283,7 +283,7 @@ def _describe(trial: Any, best: Any) -> str:
     )
 
 
-def _report(out: Path, setup: Setup, policy: str, study: Any) -> None:
+def _report(out: Path, setup: StudySetup, policy: str, study: Any) -> None:
     """Writes the files of a finished study and prints the best settings."""
     from sb_dqn.cli.tune.study import (
         ERROR,

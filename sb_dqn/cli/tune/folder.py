@@ -20,8 +20,8 @@ PICTURE = "study.png"
 
 
 @dataclass(frozen=True)
-class Setup:
-    """Setup of a study, without the number of trials, which may grow."""
+class StudySetup:
+    """StudySetup of a study, without the number of trials, which may grow."""
 
     name: str
     algorithm: str
@@ -45,13 +45,13 @@ class Setup:
     space: Mapping[str, Any] = field(default_factory=dict)
 
 
-def _plain(setup: Setup) -> dict[str, Any]:
+def _plain(setup: StudySetup) -> dict[str, Any]:
     """Returns the fields of `setup` as plain data for YAML, without the password of the storage."""
     plain = {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(setup).items()}
     return {**plain, "storage": setup.storage and masked(setup.storage)}
 
 
-def read_study(out: Path) -> tuple[Setup, int] | None:
+def read_study(out: Path) -> tuple[StudySetup, int] | None:
     """Reads `study.yaml`; returns the setup and the number of trials, or None if the file does not exist."""
     import yaml
 
@@ -61,10 +61,10 @@ def read_study(out: Path) -> tuple[Setup, int] | None:
     content = yaml.safe_load(path.read_text(encoding="utf-8"))
     setup = content["setup"]
     lists = {name: tuple(setup[name]) for name in ("settings", "env_settings")}
-    return Setup(**{**setup, **lists}), content["trials"]
+    return StudySetup(**{**setup, **lists}), content["trials"]
 
 
-def check_study(out: Path, setup: Setup) -> None:
+def check_study(out: Path, setup: StudySetup) -> None:
     """Checks that a study in `out` has the same setup.
 
     Raises:
@@ -79,7 +79,7 @@ def check_study(out: Path, setup: Setup) -> None:
             )
 
 
-def write_study(out: Path, setup: Setup, trials: int) -> None:
+def write_study(out: Path, setup: StudySetup, trials: int) -> None:
     """Writes `study.yaml`."""
     import yaml
 

@@ -11,7 +11,7 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
-from sb_dqn.cli.tune.folder import Setup
+from sb_dqn.cli.tune.folder import StudySetup
 from sb_dqn.cli.tune.spaces import sample
 from sb_dqn.cli.tune.study import ERROR, REPEATS, import_optuna
 from sb_dqn.cli.tune.training import Outcome, run_trial
@@ -29,7 +29,7 @@ class Worker:
         threads: number of torch's threads.
     """
 
-    def __init__(self, setup: Setup, device: str | None, threads: int) -> None:
+    def __init__(self, setup: StudySetup, device: str | None, threads: int) -> None:
         context: Any = multiprocessing.get_context(START_METHOD)
         self.connection, other = context.Pipe()
         # Not a daemon, so that a trial may have processes of its own, such as actors.
@@ -62,7 +62,7 @@ class Worker:
         self.connection.close()
 
 
-def work(connection: Connection, setup: Setup, device: str | None, threads: int) -> None:
+def work(connection: Connection, setup: StudySetup, device: str | None, threads: int) -> None:
     """Trains the trials that arrive, until the process of the study ends."""
     import torch
 
@@ -91,7 +91,7 @@ def report(trial: Any, step: int, mean: float) -> bool:
 
 def run_trials(
     study: Any,
-    setup: Setup,
+    setup: StudySetup,
     out: Path,
     trials: Iterator[Any],
     jobs: int,
@@ -133,7 +133,7 @@ def run_trials(
 
 
 def _run_parallel(
-    setup: Setup,
+    setup: StudySetup,
     trials: Iterator[tuple[Any, dict[str, Any]]],
     jobs: int,
     device: str | None,

@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from sb_dqn.cli.tune.folder import BEST, PICTURE, STORAGE, TRIALS, Setup
+from sb_dqn.cli.tune.folder import BEST, PICTURE, STORAGE, TRIALS, StudySetup
 from sb_dqn.cli.tune.spaces import start_of
 from sb_dqn.cli.tune.storage import make_storage, masked, reason_of
 from sb_dqn.errors import ConfigurationError
@@ -42,7 +42,7 @@ def import_optuna() -> Any:
     return optuna
 
 
-def open_study(out: Path, setup: Setup, defaults: Iterable[Any]) -> Any:
+def open_study(out: Path, setup: StudySetup, defaults: Iterable[Any]) -> Any:
     """Opens or creates the study; trials that were running when it stopped are repeated.
 
     Args:
@@ -84,7 +84,7 @@ def open_study(out: Path, setup: Setup, defaults: Iterable[Any]) -> Any:
     return study
 
 
-def storage_of(out: Path, setup: Setup) -> str:
+def storage_of(out: Path, setup: StudySetup) -> str:
     """Returns the storage of a study: that of its setup, or a database in its folder."""
     return setup.storage or f"sqlite:///{(out / STORAGE).as_posix()}"
 
@@ -103,7 +103,7 @@ def _sampler(optuna: Any, name: str, seed: int) -> Any:
     return optuna.samplers.CmaEsSampler(seed=seed, warn_independent_sampling=False)
 
 
-def _pruner(optuna: Any, setup: Setup) -> Any:
+def _pruner(optuna: Any, setup: StudySetup) -> Any:
     if setup.pruner == "median":
         return optuna.pruners.MedianPruner(n_startup_trials=5, n_warmup_steps=setup.evaluations // 3)
     if setup.pruner == "hyperband":
@@ -195,7 +195,7 @@ def write_trials(out: Path, study: Any) -> None:
     write_text(out / TRIALS, text.getvalue())
 
 
-def write_best(out: Path, setup: Setup, policy: str, study: Any) -> None:
+def write_best(out: Path, setup: StudySetup, policy: str, study: Any) -> None:
     """Writes `best.yaml`, a preset with the settings of the best trial; there must be one."""
     import yaml
 

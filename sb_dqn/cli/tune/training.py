@@ -10,7 +10,7 @@ from typing import Any
 
 from sb_dqn.callbacks.base import BaseCallback
 from sb_dqn.callbacks.evaluation import EvalCallback
-from sb_dqn.cli.tune.folder import Setup
+from sb_dqn.cli.tune.folder import StudySetup
 from sb_dqn.cli.tune.spaces import keep_schedules
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.runs.evaluation_options import LANES
@@ -32,7 +32,7 @@ class Outcome:
     """Class and message of the error; None for a trial that was completed or pruned."""
 
 
-def plan_of(setup: Setup, number: int, sampled: Mapping[str, Any], device: str | None = None) -> Plan:
+def plan_of(setup: StudySetup, number: int, sampled: Mapping[str, Any], device: str | None = None) -> Plan:
     """Returns the plan of a trial. Its seed is that of the study plus its number."""
     plan = make_plan(
         setup.algorithm,
@@ -55,7 +55,9 @@ def make_model(plan: Plan) -> Any:
     return algorithm_class(plan.algorithm)(plan.policy or policy_alias(stream), stream, **plan.settings)
 
 
-def run_trial(setup: Setup, number: int, sampled: Mapping[str, Any], device: str | None, report: Report) -> Outcome:
+def run_trial(
+    setup: StudySetup, number: int, sampled: Mapping[str, Any], device: str | None, report: Report
+) -> Outcome:
     """Trains and evaluates a trial; an error of the algorithm or of the environment is its outcome."""
     try:
         return Outcome(_train(setup, plan_of(setup, number, sampled, device), report))
@@ -63,7 +65,7 @@ def run_trial(setup: Setup, number: int, sampled: Mapping[str, Any], device: str
         return Outcome(error=f"{type(error).__name__}: {' '.join(str(error).split())}")
 
 
-def _train(setup: Setup, plan: Plan, report: Report) -> float | None:
+def _train(setup: StudySetup, plan: Plan, report: Report) -> float | None:
     """Returns the mean return of the final greedy episodes, or None for a pruned trial.
 
     Raises:

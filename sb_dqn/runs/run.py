@@ -1,0 +1,240 @@
+"""A run and the files in its folder: configuration, result, learning curve, log and models."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+
+from sb_dqn.errors import ConfigurationError
+from sb_dqn.plotting import Curve, Points, read_curve, read_evaluations, read_log
+from sb_dqn.runs.checkpoint_timer import checkpoints
+from sb_dqn.runs.comparison import read_comparison
+from sb_dqn.runs.folder import BEST, CONFIG, MODEL, plain_data, read_config
+from sb_dqn.runs.result_file import Result, read_result
+
+CLOCK = "time/total_timesteps"
+AGENT = ("algorithm", "policy", "n_envs", "env_kwargs", "learners")
+"""Keys of `config.yaml` next to `settings` that make an agent."""
+SAME_AGENT = ("seed", "device", "verbose", "tensorboard_log")
+"""Settings in which runs of one agent may differ."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """Folder of a run and the content of its files, each read on first use.
+
+    The run may be going on or have been killed; then files are missing, or lack their end.
+    """
+
+    folder: Path
+    model_name: str = MODEL
+    """File of the model to load."""
+    name: str = ""
+    """Name that the user chose for figures; empty: none."""
+
+    def __str__(self) -> str:
+        return f"{self.label} on {self.env_id}, seed {self.seed} ({self.folder})"
+
+    @property
+    def model(self) -> Path:
+        return self.folder / self.model_name
+
+    @property
+    def label(self) -> str:
+        """Name in figures and tables."""
+        return self.name or self.algorithm
+
+    @cached_property
+    def config(self) -> Mapping[str, Any]:
+        """Content of `config.yaml`; empty for a model outside the folder of a run."""
+        return read_config(self.folder)
+
+    @cached_property
+    def result(self) -> Result:
+        """Content of `result.yaml`."""
+        return read_result(self.folder)
+
+    @cached_property
+    def curve(self) -> Curve:
+        """Episodes and evaluations so far."""
+        return read_curve(self.folder)
+
+    @cached_property
+    def log(self) -> Mapping[str, Points]:
+        """Numeric columns of `progress.csv`."""
+        return read_log(self.folder)
+
+    @cached_property
+    def evaluations(self) -> tuple[Points, Points]:
+        """Env steps of the evaluations so far and their mean returns, each `[V]`."""
+        steps, returns = read_evaluations(self.folder)
+        return steps, returns.mean(axis=1)
+
+    @property
+    def algorithm(self) -> str:
+        return str(self.config.get("algorithm"))
+
+    @property
+    def env_id(self) -> str:
+        return str(self.config.get("env_id"))
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        return dict(self.config.get("settings") or {})
+
+    @property
+    def seed(self) -> Any:
+        return self.settings.get("seed")
+
+    @property
+    def clock(self) -> Points:
+        """`[L]` env steps of the lines of the log."""
+        return self.log.get(CLOCK, np.zeros(0))
+
+    @cached_property
+    def steps(self) -> int:
+        """Env steps so far, by the file that knows most."""
+        logged = np.concatenate([self.clock, self.curve.steps, self.curve.eval_steps])
+        return int(max([self.result.steps, *logged[np.isfinite(logged)]]))
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of training so far."""
+        return float(max([self.result.seconds, *self.curve.seconds[-1:].tolist()]))
+
+    @property
+    def returns(self) -> Points:
+        """`[n]` returns of the final greedy episodes."""
+        return np.array(self.result.returns, np.float64)
+
+    @property
+    def budget(self) -> int:
+        """Planned env steps; those that were made if the run was extended, or ended with others."""
+        planned, done = self.config.get("n_timesteps"), self.result.steps
+        if not isinstance(planned, int):
+            return done
+        ended = self.result.finished or done > planned
+        return done if ended and not self.has_trained(planned) else planned
+
+    def has_trained(self, steps: int) -> bool:
+        """Returns True if the run has trained for `steps`, which its last step of all lanes may exceed by less than their number."""
+        return 0 <= self.result.steps - steps < int(self.config.get("n_envs") or 1)
+
+    @cached_property
+    def agent(self) -> Mapping[str, Any]:
+        """Everything that makes the agent, without the settings in which runs of one agent may differ."""
+        return agent_of(self.config)
+
+    def check(self) -> None:
+        """Reads all files.
+
+        Raises:
+            ConfigurationError: a file is damaged.
+        """
+        try:
+            wrong = _unexpected(self.config, self.result)
+            if wrong:
+                raise ValueError(f"unexpected {', '.join(wrong)}")
+            for name, steps in (
+                ("curve", self.curve.steps),
+                ("evaluations", self.curve.eval_steps),
+                ("log", self.clock),
+            ):
+                if np.isinf(steps).any():
+                    raise ValueError(f"infinite env steps in the {name}")
+        except Exception as error:  # damaged files raise errors of many types in YAML and NumPy
+            reason = " ".join(f"{type(error).__name__}: {error}".split())
+            raise ConfigurationError(
+                f"the files of a run must be as `sb-dqn train` wrote them, got damaged ones in {self.folder} ({reason}). Restore "
+                f"them, or leave this run out."
+            ) from error
+
+
+def agent_of(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the part of a configuration that makes the agent; keys that another version did not write are missing."""
+    agent = {name: config[name] for name in AGENT if name in config}
+    settings = sorted((config.get("settings") or {}).items())
+    agent |= {name: value for name, value in settings if name not in SAME_AGENT}
+    return {name: plain_data(value) for name, value in agent.items()}
+
+
+def _unexpected(config: Mapping[str, Any], result: Result) -> list[str]:
+    """Returns the parts of the configuration and the result that are missing or have another type."""
+    expected: dict[str, Any] = {
+        **dict.fromkeys(("settings", "versions", "machine", "env_kwargs", "preset"), dict),
+        **dict.fromkeys(("n_timesteps", "n_envs"), int),
+        **dict.fromkeys(("algorithm", "env_id"), str),
+    }
+    wrong = [name for name, kind in expected.items() if not isinstance(config.get(name), (kind, type(None)))]
+    wrong += [name for name in ("algorithm", "env_id", "settings") if config.get(name) is None]
+    if config.get("preset") and not {"name", "source"} <= config["preset"].keys():
+        wrong.append("preset")
+    numbers = np.array([result.steps, result.seconds, *result.returns], np.float64)
+    return wrong if np.isfinite(numbers).all() else [*wrong, "result.yaml"]
+
+
+def newest_run(home: Path) -> Run | None:
+    """Returns the run in a subfolder of `home` with the highest number; None if there is none."""
+    started = [path.parent for path in home.glob(f"*/{CONFIG}")]
+    folder = max(started, key=lambda path: (int(path.name.rpartition("_")[2]), path.name), default=None)
+    return None if folder is None else Run(folder)
+
+
+def runs_below(folder: Path, name: str = "") -> list[Run]:
+    """Returns the run in `folder`, or those below it: of a comparison the newest of each seed, else all by name and number.
+
+    Args:
+        folder: folder of a run, of a comparison, or of several runs.
+        name: `name` of the runs.
+    """
+    if (folder / CONFIG).is_file():
+        return [Run(folder, name=name)]
+    seeds = read_comparison(folder).get("seeds", {})
+    homes = [folder / algorithm / f"seed_{seed}" for algorithm, count in seeds.items() for seed in range(count)]
+    found = [run.folder for home in homes if (run := newest_run(home))]
+    found = found or sorted((file.parent for file in folder.rglob(CONFIG)), key=_by_number)
+    return [Run(path, name=name) for path in found]
+
+
+def _by_number(folder: Path) -> tuple[Any, ...]:
+    """Orders paths by their names, with numbers at the end of a name in numeric order."""
+    stem, _, number = folder.name.rpartition("_")
+    return (*folder.parent.parts, stem, int(number) if number.isdecimal() else 0, folder.name)
+
+
+def find_run(path: Path, *, best: bool = False, unfinished: bool = False) -> Run:
+    """Finds the model at `path`, which is a zip (the ending may be missing) or the folder of a run.
+
+    Args:
+        path: path from the command line.
+        best: select the best model of the evaluations instead of the last one.
+        unfinished: accept a killed run that has full checkpoints but no model yet.
+
+    Raises:
+        click.BadParameter: there is no such model. The message lists models nearby.
+    """
+    if path.is_dir():
+        run = Run(path, BEST if best else MODEL)
+        if run.model.is_file() or (unfinished and checkpoints(path)):
+            return run
+        zips = sorted(str(file) for file in path.rglob("*.zip"))
+        raise click.BadParameter(
+            f"must be a folder with {run.model_name}, got {path}. {_suggest(zips, path)}", param_hint="RUN"
+        )
+    for model in (path, path.with_name(path.name + ".zip")):
+        if model.is_file():
+            return Run(model.parent, model.name)
+    runs = sorted(str(file.parent) for file in Path("runs").glob(f"*/{CONFIG}"))
+    raise click.BadParameter(
+        f"must be a run or model file that exists, got {path}. {_suggest(runs, Path('runs'))}", param_hint="RUN"
+    )
+
+
+def _suggest(paths: list[str], searched: Path) -> str:
+    return f"Use one of {', '.join(paths[-5:])}." if paths else f"Train a model first: {searched} has none."

@@ -1,0 +1,143 @@
+"""Score of an agent over its runs, one per seed, and the table of several scores."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from sb_dqn.runs.run import Run
+from sb_dqn.runs.statistics import Estimate, Points, aggregate_iqm, at_common_places
+
+
+@dataclass(frozen=True)
+class Score:
+    """Results of an agent on one environment; the score of a run is the mean return of its final greedy episodes."""
+
+    label: str
+    runs: Sequence[Run]
+
+    @property
+    def first(self) -> Run:
+        return self.runs[0]
+
+    @property
+    def finished(self) -> list[Run]:
+        """Runs that have a score: trained to the end, with a finished final episode."""
+        return [run for run in self.runs if run.result.returns]
+
+    @property
+    def drawn(self) -> list[Run]:
+        """Runs for curves: the finished ones, or all of them while none is finished."""
+        return self.finished or list(self.runs)
+
+    @cached_property
+    def means(self) -> Points:
+        """`[R]` score of each finished run."""
+        return np.array([run.result.mean for run in self.finished], np.float64)
+
+    @cached_property
+    def estimate(self) -> Estimate:
+        """Interquartile mean of the scores with its interval."""
+        return aggregate_iqm(self.means[:, None])
+
+    @property
+    def steps(self) -> int:
+        """Env steps of a run."""
+        return self.finished[0].result.steps
+
+    @property
+    def seconds(self) -> float:
+        """Mean training time of a run, evaluations during training included."""
+        return float(np.mean([run.result.seconds for run in self.finished]))
+
+    @property
+    def mean_text(self) -> str:
+        spread = f" ± {self.means.std(ddof=1):.1f}" if len(self.means) > 1 else ""
+        return f"{self.means.mean():.1f}{spread}"
+
+    @property
+    def interval_text(self) -> str:
+        interval = self.estimate.interval
+        return f"[{interval[0]:.1f}, {interval[1]:.1f}]" if interval else ""
+
+    @property
+    def evaluations(self) -> tuple[Points, Points]:
+        """Env steps `[V]` of the evaluations during training and their mean returns `[R, V]`, of the runs that have any."""
+        return at_common_places([run.evaluations for run in self.drawn if len(run.evaluations[0])])
+
+
+def as_table(env_id: str, scores: Sequence[Score]) -> str:
+    """Returns a Markdown table with one row per agent."""
+    columns = "mean ± sd | IQM [95 % interval]" if several_seeds(scores) else "mean | IQM"
+    lines = [
+        f"| {env_id} | {columns} | seeds | env steps | wall-clock |",
+        "|---|---|---|---|---|---|",
+    ]
+    for score in scores:
+        iqm = f"{score.estimate.value:.1f} {score.interval_text}".strip()
+        lines.append(
+            f"| {score.label} | {score.mean_text} | {iqm} | {len(score.means)} | {score.steps:,} | {score.seconds:,.0f} s |"
+        )
+    return "\n".join(lines)
+
+
+def several_seeds(scores: Iterable[Score]) -> bool:
+    """Returns True if a score has several seeds, and so an interval."""
+    return any(len(score.drawn) > 1 for score in scores)
+
+
+def caption(jobs: int | None, several: bool = True) -> str:
+    """Returns the explanation of the columns.
+
+    Args:
+        jobs: number of runs that trained at a time; None if unknown.
+        several: True if a score has several seeds.
+    """
+    parallel = f", {jobs} at a time" if jobs is not None and jobs > 1 else ""
+    spread = (
+        "Mean and sd (n - 1) over the seeds; interquartile mean with 95 % percentile bootstrap interval. For fewer than "
+        "four seeds the interquartile mean is the mean."
+        if several
+        else "With one seed no interval can be computed."
+    )
+    return (
+        f"The score of a seed is the mean return of its greedy episodes after training. {spread} Wall-clock is the training "
+        f"time of one run{parallel}, with the evaluations during training, without the final episodes and the start and end of "
+        f"its process."
+    )
+
+
+def group_runs(runs: Iterable[Run]) -> dict[str, list[Score]]:
+    """Groups runs that differ by the seed only, by environment; labels name the settings in which two groups differ."""
+    members: dict[str, list[Run]] = {}
+    for run in runs:
+        members.setdefault(repr(_identity(run)), []).append(run)
+    by_env: dict[str, list[list[Run]]] = {}
+    for same in members.values():
+        by_env.setdefault(same[0].env_id, []).append(same)
+    return {
+        env_id: [
+            Score(
+                _label(same[0], [other[0] for other in groups]), sorted(same, key=lambda run: str(run.seed).zfill(12))
+            )
+            for same in groups
+        ]
+        for env_id, groups in by_env.items()
+    }
+
+
+def _identity(run: Run) -> dict[str, Any]:
+    return {"env_id": run.env_id, "n_timesteps": run.budget, **run.agent}
+
+
+def _label(run: Run, others: Iterable[Run]) -> str:
+    """Returns the algorithm, with the settings that differ from those of other groups of the same algorithm."""
+    own = _identity(run)
+    same = [_identity(other) for other in others if other.algorithm == run.algorithm]
+    names = [name for name in own if any(other.get(name) != own[name] for other in same)]
+    differences = [f"{name}={own[name]}" for name in names[:3]] + (["…"] if len(names) > 3 else [])
+    return f"{run.algorithm} ({', '.join(differences)})" if differences else run.algorithm
