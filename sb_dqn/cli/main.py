@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from sb_dqn.cli.benchmark.command import benchmark
+from sb_dqn.cli.benchmark.peer import peer
 from sb_dqn.cli.compare.command import compare
 from sb_dqn.cli.enjoy import enjoy
 from sb_dqn.cli.evaluate import evaluate
@@ -58,6 +59,7 @@ for command in (
     report,
     tune,
     benchmark,
+    peer,
     export,
     push,
     pull,

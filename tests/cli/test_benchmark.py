@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import inspect
 import os
 import shutil
 import signal
@@ -10,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from importlib import metadata
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,7 +19,7 @@ from typing import Any
 import pytest
 import yaml
 
-from sb_dqn.cli.benchmark import command, suite
+from sb_dqn.cli.benchmark import command, peer, suite
 from sb_dqn.cli.benchmark.runs import make_entries, seconds_left
 from sb_dqn.cli.benchmark.suite import FIRST_SEED, read_suite, suite_names
 from sb_dqn.cli.main import main
@@ -38,7 +40,7 @@ timesteps: 300
 eval_episodes: 1
 final_episodes: 2
 tasks:
-  CartPole-v1: {algorithms: [DQN, QRDQN]}
+  CartPole-v1: {algorithms: [DQN, QRDQN], peers: {sb3: [DQN]}}
   short poles: {env: CartPole-v1, env_kwargs: {sutton_barto_reward: true}, algorithms: [DQN]}
 """
 
@@ -121,6 +123,47 @@ def test_resume_does_all_that_was_asked_for_before(done: Path, tmp_path: Path) -
     ]  # fmt: skip
 
 
+def test_peers_are_trained_by_their_own_settings_and_have_the_same_row(done: Path, tmp_path: Path) -> None:
+    pytest.importorskip("sb3_contrib")
+    out = Path(shutil.copytree(done, tmp_path / "out"))
+    assert run("small", "--seeds", 1, "--algos", "DQN", "--peers", "sb3", "--out", out) == 0
+    (row,) = (row for row in rows(out) if row["library"] == "sb3")
+    assert (row["algorithm"], row["env"], row["steps"], row["episodes"]) == (
+        "DQN",
+        "CartPole-v1",
+        "512",
+        "2",
+    )  # whole rollouts of 256
+    assert row["version"] == metadata.version("stable_baselines3")
+    assert row["command"] == (
+        "sb-dqn peer sb3 DQN CartPole-v1 --timesteps 300 --seed 100 --eval-episodes 1 --final-episodes 2"
+    )
+    assert [len(curve["curve"].split()) for curve in rows(out, "curves.csv") if curve["library"] == "sb3"] == [
+        512 // 30
+    ]
+    config = yaml.safe_load(next((out / "runs" / "sb3-DQN_CartPole-v1_100").glob("*/config.yaml")).read_text())
+    assert config["settings"]["train_freq"] == 256
+    assert run("small", "--resume", "--out", out) == 0
+    assert len(rows(out)) == 4
+
+
+def test_settings_of_peers_are_keywords_of_their_classes() -> None:
+    stable_baselines3 = pytest.importorskip("stable_baselines3")
+    sb3_contrib = pytest.importorskip("sb3_contrib")
+    for algorithm, environments in peer._read("sb3").items():
+        cls = getattr(stable_baselines3, algorithm, None) or getattr(sb3_contrib, algorithm)
+        for env_id in environments:
+            preset = peer.find_peer_preset("sb3", algorithm, env_id)
+            assert preset is not None
+            assert preset.settings.keys() <= inspect.signature(cls).parameters.keys(), (algorithm, env_id)
+
+
+def test_peer_that_is_not_installed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(peer, "find_spec", lambda name: None)
+    assert run("small", "--peers", "sb3") == 2
+    assert "got none. Run pip install 'sb_dqn[sb3]'." in capsys.readouterr().err
+
+
 @FULL
 @POSIX
 def test_killed_twice_it_goes_on_without_a_run_lost_or_doubled(tmp_path: Path) -> None:
@@ -185,6 +228,7 @@ def test_the_time_that_is_left_is_that_of_similar_runs(tmp_path: Path) -> None:
     [
         (["smal"], "SUITE must be one of small, got 'smal'. Use one of them. Did you mean 'small'?"),
         (["small", "--algos", "PPO"], "--algos must be algorithms of small: DQN, QRDQN; got PPO."),
+        (["small", "--peers", "sb4"], "--peers must be of sb3, got 'sb4'. Use one of them. Did you mean 'sb3'?"),
         (["small", "--seeds", 100, 7], "must be 100 or more, got 7, a seed to tune on. Use 107."),
         (["small", "--resume", "--seeds", 5], "--resume must be used alone on the folder of a benchmark"),
         (["small", "--resume", "--out", "nowhere"], "got nowhere, which has no benchmark."),

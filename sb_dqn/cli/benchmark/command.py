@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sb_dqn.errors import ConfigurationError
+from sb_dqn.errors import ConfigurationError, nearest
 
 if TYPE_CHECKING:
     from sb_dqn.cli.benchmark.runs import Entry
+    from sb_dqn.cli.benchmark.suite import Suite
 
 FORMAT = 1
 """Version of the folder's content."""
@@ -49,6 +50,7 @@ class _WithLists(click.Command):
     metavar="N | SEED...",
     help="Number of seeds from 100 on, or the seeds. Default: 5. Presets are tuned on seeds below 100.",
 )
+@click.option("--peers", multiple=True, metavar="LIBRARY...", help="Other libraries to train, too: sb3.")
 @click.option("--resume", is_flag=True, help="Do what is left of all earlier calls for this folder.")
 @click.option("--jobs", "-j", type=click.IntRange(1), default=1, show_default=True, help="Number of runs at a time.")
 @click.option(
@@ -57,7 +59,13 @@ class _WithLists(click.Command):
     help="Folder of the runs and results. Default: runs/benchmark_SUITE.",
 )
 def benchmark(
-    suite_name: str, algos: tuple[str, ...], seeds: tuple[int, ...], resume: bool, jobs: int, out: Path | None
+    suite_name: str,
+    algos: tuple[str, ...],
+    seeds: tuple[int, ...],
+    peers: tuple[str, ...],
+    resume: bool,
+    jobs: int,
+    out: Path | None,
 ) -> None:
     """Train the algorithms of SUITE by their presets on seeds from 100 on; write results.csv, a row for each run.
 
@@ -66,6 +74,7 @@ def benchmark(
 
     \b
     sb-dqn benchmark classic --seeds 5 --algos DQN QRDQN PPO
+    sb-dqn benchmark classic --peers sb3
     sb-dqn benchmark classic --resume
     """
     from sb_dqn.cli.benchmark.runs import make_entries
@@ -75,13 +84,13 @@ def benchmark(
     suite = read_suite(suite_name)
     out = out or Path("runs") / f"benchmark_{suite_name}"
     queue = _read_queue(out, suite_name)
-    wanted = {} if resume else dict.fromkeys(_algorithms(suite, algos), _seeds(seeds))
-    if resume and (algos or seeds or not queue):
-        reason = f"{out}, which has no benchmark" if not queue else "--algos or --seeds"
+    wanted = {} if resume else dict.fromkeys(_agents(suite, algos, peers), _seeds(seeds))
+    if resume and (algos or seeds or peers or not queue):
+        reason = f"{out}, which has no benchmark" if not queue else "--algos, --seeds or --peers"
         raise click.UsageError(f"--resume must be used alone on the folder of a benchmark, got {reason}. Remove it.")
     queue = {name: sorted({*queue.get(name, []), *wanted.get(name, [])}) for name in [*queue, *wanted]}
     every = make_entries(suite, out, queue)
-    entries = [entry for entry in every if resume or entry.seed in wanted.get(entry.algorithm, [])]
+    entries = [entry for entry in every if resume or entry.seed in wanted.get(entry.agent, [])]
     try:
         out.mkdir(parents=True, exist_ok=True)
         with lock_folder(
@@ -147,20 +156,29 @@ def _estimate(entries: Sequence[Entry], jobs: int) -> str:
     return f", about {timedelta(seconds=round(seconds))} left" if seconds else ""
 
 
-def _algorithms(suite: Any, names: Sequence[str]) -> list[str]:
-    """Returns the chosen algorithms, or all of the suite."""
-    from sb_dqn.errors import nearest
+def _agents(suite: Suite, names: Sequence[str], peers: Sequence[str]) -> list[str]:
+    """Returns the chosen algorithms, or all of the suite, and those of the peers."""
+    from sb_dqn.cli.benchmark.peer import check_peer
+    from sb_dqn.cli.benchmark.runs import agents_of
     from sb_dqn.runs.settings_syntax import canonical
 
-    known = list(dict.fromkeys(name for task in suite.tasks for name in task.algorithms))
-    chosen = [canonical(name) for name in names]
+    for library in peers:
+        check_peer(library)
+    agents = list(dict.fromkeys(agent for task in suite.tasks for agent in agents_of(task)))
+    known = [agent for agent in agents if " " not in agent]
+    chosen = [canonical(name) for name in names] or known
     for name in chosen:
         if name not in known:
             raise ConfigurationError(
                 f"--algos must be algorithms of {suite.name}: {', '.join(known)}; got {name}. Use some of them."
                 f"{nearest(name, known)}"
             )
-    return chosen or known
+    of_peers = [
+        agent
+        for agent in agents
+        if (parts := agent.split())[0] in peers and parts[-1].removeprefix("Recurrent") in chosen
+    ]
+    return chosen + of_peers
 
 
 def _seeds(values: Sequence[int]) -> list[int]:

@@ -9,17 +9,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from statistics import fmean, pstdev
+from statistics import pstdev
 from typing import Any
 
+from sb_dqn.cli.benchmark.peer import find_peer_preset
 from sb_dqn.cli.benchmark.suite import Suite, Task
 from sb_dqn.files import write_text
-from sb_dqn.plotting import read_evaluations
 from sb_dqn.runs.comparison import Setup
-from sb_dqn.runs.folder import CONFIG, plain_data, read_config
+from sb_dqn.runs.folder import CONFIG, plain_data
 from sb_dqn.runs.jobs import Job
 from sb_dqn.runs.plan import make_plan
-from sb_dqn.runs.result_file import Result, read_result
+from sb_dqn.runs.run import Run
 
 RESULTS = "results.csv"
 CURVES = "curves.csv"
@@ -39,45 +39,42 @@ class Entry(Job):
     """What `config.yaml` of the run must say: env steps, lanes, keywords of the environment, and the settings of the preset."""
 
     @property
-    def folder(self) -> Path | None:
-        """Newest folder of the run with the present settings, or None."""
-        started = [path.parent for path in self.home.glob(f"*/{CONFIG}") if self._is_current(path.parent)]
-        return max(started, key=lambda path: int(path.name.rpartition("_")[2]), default=None)
-
-    def _is_current(self, folder: Path) -> bool:
-        config = _read_config(folder)
-        settings = config.get("settings", {})
-        return all(settings.get(name) == value for name, value in self.expected["settings"].items()) and all(
-            config.get(name) == value for name, value in self.expected.items() if name != "settings"
-        )
+    def agent(self) -> str:
+        """Returns the algorithm, of a peer with its library."""
+        return self.algorithm if self.library == OWN else f"{self.library} {self.algorithm}"
 
     @property
-    def result(self) -> Result:
-        """Steps, time and returns so far."""
-        return read_result(self.folder or self.home)
+    def run(self) -> Run | None:
+        """Newest run with the present settings, or None."""
+        runs = [run for path in self.home.glob(f"*/{CONFIG}") if self._is_current(run := _run(path.parent))]
+        return max(runs, key=lambda run: int(run.folder.name.rpartition("_")[2]), default=None)
+
+    def _is_current(self, run: Run) -> bool:
+        return all(run.settings.get(name) == value for name, value in self.expected["settings"].items()) and all(
+            run.config.get(name) == value for name, value in self.expected.items() if name != "settings"
+        )
 
     def row(self) -> dict[str, Any]:
         """Returns the line of a finished run in `results.csv`."""
-        assert self.folder is not None
-        config, result = _read_config(self.folder), self.result
-        curve = read_evaluations(self.folder)[1].mean(axis=1)
-        machine = config.get("machine", {})
+        run, result = self.run, self.result
+        assert run is not None
+        (_, curve), versions, machine = run.evaluations, run.config["versions"], run.config.get("machine", {})
         return {
             "library": self.library,
             "algorithm": self.algorithm,
             "env": self.task.name,
             "seed": self.seed,
-            "score": round(fmean(result.returns), 3) if result.returns else "",
+            "score": "" if result.mean is None else round(result.mean, 3),
             "score_sd": round(pstdev(result.returns), 3) if result.returns else "",
             "episodes": len(result.returns),
             "best": round(float(curve.max()), 3) if len(curve) else "",
             "steps": result.steps,
             "seconds": round(result.seconds, 1),
             "cpu_seconds": round(result.cpu_seconds, 1),
-            "version": config["versions"][self.library],
-            "torch": config["versions"]["torch"],
+            "version": versions[self.library],
+            "torch": versions["torch"],
             "machine": f"{machine.get('gpu') or machine.get('cpu')}, {machine.get('threads')} of {machine.get('cores')} cores",
-            "commit": config.get("commit", ""),
+            "commit": run.config.get("commit", ""),
             "command": f"sb-dqn {' '.join(self.published_command)}",
         }
 
@@ -90,9 +87,8 @@ class Entry(Job):
 
     def curve(self) -> str:
         """Returns the evaluations during training as `steps:mean return`, separated by blanks."""
-        assert self.folder is not None
-        steps, returns = read_evaluations(self.folder)
-        return " ".join(f"{step:.0f}:{mean:.5g}" for step, mean in zip(steps, returns.mean(axis=1), strict=True))
+        assert self.run is not None
+        return " ".join(f"{step:.0f}:{mean:.5g}" for step, mean in zip(*self.run.evaluations, strict=True))
 
 
 def make_entries(suite: Suite, out: Path, queue: Mapping[str, Iterable[int]]) -> list[Entry]:
@@ -101,34 +97,56 @@ def make_entries(suite: Suite, out: Path, queue: Mapping[str, Iterable[int]]) ->
     Args:
         suite: environments and their algorithms.
         out: folder of the benchmark.
-        queue: seeds of each algorithm.
+        queue: seeds of each agent, as `agents_of` names them.
     """
     return [
-        _entry(out, algorithm, task, seed)
+        _entry(out, agent, task, seed)
         for seed in sorted({seed for seeds in queue.values() for seed in seeds})
         for task in suite.tasks
-        for algorithm in task.algorithms
-        if seed in queue.get(algorithm, ())
+        for agent in agents_of(task)
+        if seed in queue.get(agent, ())
     ]
 
 
-def _entry(out: Path, algorithm: str, task: Task, seed: int) -> Entry:
+def agents_of(task: Task) -> list[str]:
+    """Returns the algorithms of a task, and those of peers as "sb3 DQN"."""
+    return [*task.algorithms] + [
+        f"{library} {name}"
+        for library, names in task.peers.items()
+        for name in names
+        if find_peer_preset(library, name, task.env)
+    ]
+
+
+def _entry(out: Path, agent: str, task: Task, seed: int) -> Entry:
+    library, _, algorithm = agent.rpartition(" ")
     words = tuple(f"{key}={value}" for key, value in task.env_kwargs.items())
-    plan = make_plan(
-        algorithm, task.env, preset=task.preset, timesteps=task.timesteps, seed=seed, env_assignments=words
-    )
-    home = out / "runs" / f"{algorithm}_{re.sub(r'[^A-Za-z0-9.-]+', '-', task.name)}_{seed}"
-    evaluation = {name: getattr(task, name) for name in ("eval_episodes", "final_episodes", "final_steps")}
-    command = Setup(task.env, plan.n_timesteps, words, **evaluation).command(algorithm, (), seed, home, "auto")
-    if task.preset is not None:
+    plan: Any = find_peer_preset(library, algorithm, task.env) if library else None
+    plan = plan or make_plan(algorithm, task.env, preset=task.preset, seed=seed, env_assignments=words)
+    facts = {name: plain_data(getattr(plan, name)) for name in ("n_envs", "env_kwargs", "settings")}
+    facts["n_timesteps"] = steps = task.timesteps or plan.n_timesteps
+    facts["settings"]["seed"] = seed
+    home = out / "runs" / f"{_slug(agent)}_{_slug(task.name)}_{seed}"
+    evaluation = {name: getattr(task, name) for name in ("eval_episodes", "final_episodes")}
+    setup = Setup(task.env, steps, words, final_steps=None if library else task.final_steps, **evaluation)
+    command = setup.command(algorithm, (), seed, home, "auto")
+    if library:  # without the options of `train` that `peer` does not have
+        at = command.index("--device")
+        command = ("peer", library, *command[1:at], *command[at + 3 :])
+    elif task.preset is not None:
         command = (*command, "--preset", task.preset)
-    facts = {name: plain_data(getattr(plan, name)) for name in ("n_timesteps", "n_envs", "env_kwargs", "settings")}
-    return Entry(f"{algorithm} on {task.name}, seed {seed}", home, command, OWN, algorithm, task, seed, facts)
+    return Entry(f"{agent} on {task.name}, seed {seed}", home, command, library or OWN, algorithm, task, seed, facts)
+
+
+def _slug(name: str) -> str:
+    """Returns a name as part of a file name."""
+    return re.sub(r"[^A-Za-z0-9.-]+", "-", name)
 
 
 @cache
-def _read_config(folder: Path) -> dict[str, Any]:
-    return read_config(folder)
+def _run(folder: Path) -> Run:
+    """Returns the run in a folder, whose configuration is read once."""
+    return Run(folder)
 
 
 def seconds_left(entries: Iterable[Entry], jobs: int) -> float | None:

@@ -25,6 +25,8 @@ class Task:
     """Name in tables and folders; the id of the environment unless the same one is in the suite twice."""
     env: str
     algorithms: Sequence[str]
+    peers: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Name of a peer to its algorithms, of which those with settings for `env` are trained."""
     timesteps: int | None = None
     """Env steps over all lanes; None: those of each preset."""
     env_kwargs: Mapping[str, Any] = field(default_factory=dict)

@@ -1,0 +1,184 @@
+"""Agents of other libraries in a benchmark: their settings, and the command `sb-dqn peer` that trains one as `train` does."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache, partial
+from importlib.util import find_spec
+from operator import mul
+from pathlib import Path
+from typing import Any
+
+import click
+
+from sb_dqn.errors import ConfigurationError, nearest
+from sb_dqn.presets import catalogue
+from sb_dqn.presets.literals import load_yaml
+
+FOLDER = Path(catalogue.__file__).parent / "peers"
+PACKAGES = {"sb3": ("stable_baselines3", "sb3_contrib")}
+"""Name of a peer to the packages that it needs; it is also the name of the extra that has them."""
+EVAL_SEED = 10_000
+"""Seed of the environments of evaluations."""
+
+
+@dataclass(frozen=True)
+class PeerPreset:
+    """Settings of an algorithm of a peer for an environment, by its own collection of tuned settings."""
+
+    n_timesteps: int
+    policy: str
+    settings: Mapping[str, Any]
+    n_envs: int = 1
+    normalize: bool = False
+    env_kwargs: Mapping[str, Any] = field(default_factory=dict)
+
+
+def find_peer_preset(library: str, algorithm: str, env_id: str) -> PeerPreset | None:
+    """Returns the settings of a peer for an environment, or None if there are none."""
+    values = _read(library).get(algorithm, {}).get(env_id)
+    if values is None:
+        return None
+    own = {name: values[name] for name in PeerPreset.__dataclass_fields__ if name in values}
+    return PeerPreset(**own, settings={name: value for name, value in values.items() if name not in own})
+
+
+@cache
+def _read(library: str) -> dict[str, Any]:
+    content: dict[str, Any] = load_yaml((FOLDER / f"{library}.yaml").read_text(encoding="utf-8"))
+    return content
+
+
+def check_peer(library: str) -> None:
+    """Checks that a peer is known and installed.
+
+    Raises:
+        ConfigurationError: it is not.
+    """
+    if library not in PACKAGES:
+        raise ConfigurationError(
+            f"--peers must be of {', '.join(PACKAGES)}, got {library!r}. Use one of them.{nearest(library, PACKAGES)}"
+        )
+    if missing := [package for package in PACKAGES[library] if find_spec(package) is None]:
+        raise ConfigurationError(
+            f"the package {missing[0]} must be installed for --peers {library}, got none. Run pip install 'sb_dqn[{library}]'."
+        )
+
+
+@click.command(short_help="Train an agent of another library, as `benchmark --peers` does.")
+@click.argument("library", metavar="LIBRARY")
+@click.argument("algorithm", metavar="ALGO")
+@click.argument("env_id", metavar="ENV")
+@click.option("--timesteps", "-n", type=click.IntRange(1), metavar="N", help="Env steps. Default: by its settings.")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
+@click.option(
+    "--eval-episodes", type=click.IntRange(1), default=5, show_default=True, help="Episodes of an evaluation."
+)
+@click.option(
+    "--final-episodes", type=click.IntRange(1), default=20, show_default=True, help="Episodes after training."
+)
+@click.option("--folder", type=click.Path(path_type=Path), default="runs", show_default=True, help="Parent folder.")
+def peer(
+    library: str,
+    algorithm: str,
+    env_id: str,
+    timesteps: int | None,
+    seed: int,
+    eval_episodes: int,
+    final_episodes: int,
+    folder: Path,
+) -> None:
+    """Train ALGO of LIBRARY (sb3) on ENV with the settings of its own Zoo, on the CPU, evaluated as by `sb-dqn train`.
+
+    \b
+    sb-dqn peer sb3 DQN CartPole-v1 --seed 100
+    """
+    from sb_dqn.runs.folder import new_run_folder, write_config
+    from sb_dqn.runs.result_file import write_result
+
+    check_peer(library)
+    preset = find_peer_preset(library, algorithm, env_id)
+    if preset is None:
+        pairs = [f"{name} on {env}" for name, envs in _read(library).items() for env in envs]
+        raise ConfigurationError(
+            f"ALGO on ENV must have settings of {library}, got {algorithm} on {env_id}. Use one of {', '.join(pairs)}."
+        )
+    model, test = _make_model(algorithm, env_id, preset, seed, min(eval_episodes, 5))
+    run = new_run_folder(folder, f"{library}-{algorithm}", env_id)
+    steps = timesteps or preset.n_timesteps
+    write_config(run, _config(library, algorithm, env_id, preset, seed, steps))
+    click.echo(f"{library} {algorithm} on {env_id}: {steps:,} steps, seed {seed}; writing to {run}")
+    result = _train(model, test, run, steps, preset.n_envs, eval_episodes, final_episodes)
+    write_result(run, result)
+    click.echo(f"mean return {result.mean:.2f} over {final_episodes} greedy episodes")
+
+
+def _config(library: str, algorithm: str, env_id: str, preset: PeerPreset, seed: int, steps: int) -> dict[str, Any]:
+    """Returns the content of `config.yaml`, in the form of that of `sb-dqn train`."""
+    from importlib.metadata import version
+
+    from sb_dqn.runs.folder import machine, versions
+
+    return {
+        "algorithm": f"{library} {algorithm}",
+        "env_id": env_id,
+        "n_envs": preset.n_envs,
+        "env_kwargs": dict(preset.env_kwargs),
+        "policy": preset.policy,
+        "n_timesteps": steps,
+        "settings": {**preset.settings, "seed": seed},
+        "versions": {**versions(), library: version(PACKAGES[library][0])},
+        "machine": machine("cpu"),
+    }
+
+
+def _train(model: Any, test: Any, run: Path, steps: int, lanes: int, eval_episodes: int, final_episodes: int) -> Any:
+    """Trains a model of Stable-Baselines3 with ten evaluations, and returns the result of the run."""
+    from stable_baselines3.common.callbacks import EvalCallback
+    from stable_baselines3.common.evaluation import evaluate_policy
+
+    from sb_dqn.runs.result_file import FinalEvaluation, Result
+
+    often = max(steps // 10 // lanes, 1)
+    callback = EvalCallback(test, n_eval_episodes=eval_episodes, eval_freq=often, log_path=str(run), verbose=0)
+    wall, cpu = time.monotonic(), time.process_time()
+    model.learn(steps, callback=callback)
+    seconds, cpu_seconds = time.monotonic() - wall, time.process_time() - cpu
+    played: Any = evaluate_policy(model, test, final_episodes, return_episode_rewards=True)  # lists, not two numbers
+    final = FinalEvaluation(final_episodes, sum(played[1]), time.monotonic() - wall - seconds)
+    return Result(model.num_timesteps, seconds, tuple(map(float, played[0])), final, cpu_seconds)
+
+
+def _make_model(algorithm: str, env_id: str, preset: PeerPreset, seed: int, lanes: int) -> tuple[Any, Any]:
+    """Returns a model of Stable-Baselines3 or its contrib package, and environments for its evaluations."""
+    import sb3_contrib
+    import stable_baselines3
+    from stable_baselines3.common.env_util import make_vec_env
+    from stable_baselines3.common.vec_env import VecNormalize
+
+    from sb_dqn.envs.make import spec_of
+
+    spec_of(env_id)  # registers the environments of this library
+    env = make_vec_env(env_id, preset.n_envs, seed=seed, env_kwargs=dict(preset.env_kwargs))
+    test = make_vec_env(env_id, lanes, seed=EVAL_SEED, env_kwargs=dict(preset.env_kwargs))
+    if preset.normalize:
+        gamma = preset.settings.get("gamma", 0.99)
+        env = VecNormalize(env, gamma=gamma)
+        test = VecNormalize(test, training=False, norm_reward=False, gamma=gamma)
+    cls: Any = getattr(stable_baselines3, algorithm, None) or getattr(sb3_contrib, algorithm)
+    settings = {name: _with_objects(value) for name, value in preset.settings.items()}
+    return cls(preset.policy, env, seed=seed, device="cpu", **settings), test
+
+
+def _with_objects(value: Any) -> Any:
+    """Returns a setting with the class or function that its text names."""
+    import torch
+
+    if isinstance(value, str) and value.startswith("linear "):
+        return partial(mul, float(value.removeprefix("linear ")))
+    if isinstance(value, Mapping):
+        classes = {"activation_fn": lambda name: getattr(torch.nn, name)}
+        return {key: classes.get(key, lambda same: same)(inner) for key, inner in value.items()}
+    return value
