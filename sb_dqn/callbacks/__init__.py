@@ -10,6 +10,7 @@ from sb_dqn.callbacks.compose import (
     LogEveryNTimesteps,
     as_callback,
 )
+from sb_dqn.callbacks.diagnose import DiagnoseCallback
 from sb_dqn.callbacks.evaluation import EvalCallback
 from sb_dqn.callbacks.frequency import Every
 from sb_dqn.callbacks.mlflow_callback import MLflowCallback
@@ -26,6 +27,7 @@ __all__ = [
     "CallbackList",
     "CheckpointCallback",
     "ConvertCallback",
+    "DiagnoseCallback",
     "EvalCallback",
     "EventCallback",
     "Every",

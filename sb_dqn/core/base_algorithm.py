@@ -40,6 +40,7 @@ from sb_dqn.core.resume import ResumeState
 from sb_dqn.core.sb3_compat import HINTS, NO_COPY, RENAMED, SETTERS, assignment_error
 from sb_dqn.core.training_run import Counters, Logs, TrainingRun
 from sb_dqn.devices import check_torch_defaults, explain_full_device, prefer_fast_kernels, training_modes
+from sb_dqn.diagnosis.measures import Diagnosis
 from sb_dqn.envs.statistics import EpisodeStatistics
 from sb_dqn.envs.streams.open import Stream
 from sb_dqn.errors import ConfigurationError, MissingPart, no_attribute
@@ -461,6 +462,22 @@ class BaseAlgorithm(ABC):
                 compute other results.
         """
         return onnx_export.export_onnx(self, path).path
+
+    def diagnose(self, env: Any = None, episodes: int = 5, since: Diagnosis | None = None) -> Diagnosis:
+        """Measures what tells why a model does not learn: dead units, values above all returns, a target that is never copied ...
+
+        `print(model.diagnose())` shows a table and the findings, each with the setting that usually helps. The measures are of the
+        newest stored rows and of one update that is made on a copy; nothing of the model changes.
+
+        Args:
+            env: an environment for greedy episodes, which are measured in place of stored rows, as `evaluate_policy` takes it; None
+                plays none. A loaded model without stored rows needs one for most measures.
+            episodes: number of these episodes.
+            since: an earlier diagnosis; weights that have not changed since are named.
+        """
+        from sb_dqn.diagnosis.model import diagnose
+
+        return diagnose(self, self._experience, env, episodes, since)
 
     def set_env(self, env: Any, force_reset: bool = True) -> None:
         """Changes the environment to another one of the same spaces; its first rows begin new episodes.

@@ -18,7 +18,7 @@ FLOORS = {
     **dict.fromkeys(["nn", "normalize", "buffers", "envs"], 2),
     **dict.fromkeys(["exploration", "objectives", "evaluation", "episode_tally"], 3),
     **dict.fromkeys(["policies", "callbacks"], 4),
-    **dict.fromkeys(["acting", "learning", "presets", "plotting"], 5),
+    **dict.fromkeys(["acting", "diagnosis", "learning", "presets", "plotting"], 5),
     **dict.fromkeys(["actors"], 6),
     **dict.fromkeys(["core"], 7),
     **dict.fromkeys(["algorithms"], 8),

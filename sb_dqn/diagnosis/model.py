@@ -1,0 +1,245 @@
+"""Diagnosis of a model: all measures that it has, without changing it."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sb_dqn.devices import training_modes
+from sb_dqn.diagnosis import networks
+from sb_dqn.diagnosis.measures import Diagnosis
+from sb_dqn.diagnosis.sample import Sample, greedy_episodes, newest_rows, training_batch
+from sb_dqn.nn.heads.distributions import Categorical
+from sb_dqn.nn.heads.squashed_gaussian import SquashedGaussian
+from sb_dqn.nn.torsos.feature_extractor import Features
+from sb_dqn.policies import QPolicy
+from sb_dqn.policies.base import StochasticPolicy
+from sb_dqn.spaces import actions_of
+from sb_dqn.types import Batch
+
+FORBIDDEN = -1e20
+"""Values below are those of illegal actions."""
+FORBIDDEN_LOG = -1e8
+"""Log-probabilities below are those of illegal actions."""
+
+
+def diagnose(
+    model: Any, experience: Any, env: Any = None, episodes: int = 5, since: Diagnosis | None = None
+) -> Diagnosis:
+    """Returns the measures of a model. It works on copies, with random numbers of its own: nothing of a run changes.
+
+    Args:
+        model: the model.
+        experience: its replay or rollout, None before it has an environment.
+        env: environment on which it plays greedy episodes in place of stored rows; None: it plays none.
+        episodes: number of these.
+        since: an earlier diagnosis, to compare parameters with.
+    """
+    with training_modes():
+        look = _Look(model, experience, env, episodes, since)
+        look.read_settings()
+        look.read_replay()
+        if look.sample is not None:
+            look.read_sample(look.sample)
+        look.read_networks()
+    return Diagnosis(look.values, look.details, look.parameters, model.counters.n_updates)
+
+
+class _Look:
+    """One look at a model.
+
+    Args: see `diagnose`.
+    """
+
+    def __init__(self, model: Any, experience: Any, env: Any, episodes: int, since: Diagnosis | None) -> None:
+        self.model, self.experience, self.since = model, experience, since
+        self.values: dict[str, float] = {}
+        self.details: dict[str, str] = {}
+        self.policy = copy.deepcopy(model.policy)
+        self.online, target = self.policy.networks
+        self.target = self.online if target is None else target
+        self.parameters = {name: p.detach().clone() for name, p in self.online.named_parameters()}
+        self.sample: Sample | None = None
+        if env is not None:
+            self.sample = greedy_episodes(model, env, model.gamma, episodes)
+        elif experience is not None and experience.ring.cursor.any():
+            self.sample = newest_rows(experience.ring, model.gamma, model.normalizer.rewards)
+        length = model.statistics.mean_length
+        if not math.isfinite(length):  # no episode has ended since the model was made or loaded
+            length = self.sample.length if self.sample is not None else 0.0
+        self.length = max(length, float(model.statistics.lengths.max()))
+        counters = model.counters
+        self.steps = counters.lifetime + max(counters.horizon - counters.num_timesteps, 0)
+        """Env steps at the end of the run."""
+
+    # -- settings and replay
+
+    def read_settings(self) -> None:
+        model, counters = self.model, self.model.counters
+        if not isinstance(model.learner.optimizer, torch.optim.SGD):
+            times = (0, counters.num_timesteps)
+            self.values["learning_rate"] = max(model.rate_schedule(step, max(counters.horizon, 1)) for step in times)
+        horizon = 1.0 / max(1.0 - model.gamma, 1e-9)
+        if self.length >= 2.0 * horizon:
+            self.values["horizon"] = horizon
+        config = getattr(model, "target_config", None)
+        if config is not None and self.target is not self.online and counters.lifetime:
+            clock = counters.n_updates * self.steps / counters.lifetime if config.by_updates else self.steps - 1
+            self.values["target_share"] = 1.0 - (1.0 - config.tau) ** int(clock // config.interval)
+        if isinstance(self.policy, QPolicy) and self.policy.config.noisy is None and model.exploration is not None:
+            schedule, off = model.exploration.schedule, model.exploration.off_after == 0
+            rates = [model.exploration.rate] if schedule is None else [*schedule.ends(), model.exploration.rate]
+            self.values["exploration"] = 0.0 if off else max(rates)
+
+    def read_replay(self) -> None:
+        capacity, counters = self.model.arguments.get("buffer_size"), self.model.counters
+        if capacity is not None and capacity < self.steps:
+            self.values["replay_rows"] = float(capacity)
+            if self.length:
+                self.values["replay_episodes"] = capacity / self.length
+        sampler = getattr(self.experience, "sampler", None)
+        if sampler is None or not counters.lifetime:
+            return
+        self.values["replay_age"] = counters.n_updates * min(len(self.experience.ring) / counters.lifetime, 1.0)
+        tree = getattr(sampler, "tree", None)
+        if tree is not None and sampler.settings.alpha > 0.0:
+            p = tree.leaves[tree.leaves > 0]
+            if len(p):
+                self.values["priority_share"] = float(p.sum() ** 2 / (len(p) * p.square().sum()))
+
+    # -- rows
+
+    def read_sample(self, sample: Sample) -> None:
+        if getattr(getattr(self.model, "replay_config", None), "rescale_eps", None) is None:
+            self.values["reward_scale"] = float(abs(sample.rewards).max())
+        if sample.masks is not None:
+            counts = sample.masks.sum(-1)
+            self.values["legal_actions"] = float(counts.mean())
+            never = getattr(actions_of(self.model.action_space), "legal", True) & ~sample.masks.any(0)
+            self.values["never_legal"] = float(never.sum())
+        obs, mask = self._inputs(sample)
+        features = next((part for part in self.online.modules() if isinstance(part, Features)), None)
+        sizes = obs if features is None else features.preprocess(obs, torch.float32)
+        self.values["observation_scale"] = max(float(x.float().abs().mean(0).max()) for x in sizes.values())
+        with torch.no_grad():
+            if isinstance(self.policy, StochasticPolicy):
+                self.values["exploration"] = _spread(self.policy.distribution(obs, mask), self.policy.action_head)
+            elif not self.policy.recurrent:
+                self._read_values(self.policy.values(obs, mask), sample)
+
+    def _inputs(self, sample: Sample) -> tuple[dict[str, Tensor], Tensor | None]:
+        device = self.model.device
+        obs = self.model.normalizer.observations({key: value.to(device) for key, value in sample.obs.items()})
+        return obs, None if sample.mask is None else sample.mask.to(device)
+
+    def _read_values(self, q: Tensor, sample: Sample) -> None:
+        best = q.topk(2, -1).values if q.shape[-1] > 1 else q
+        gap = (best[..., 0] - best[..., -1])[best[..., -1] > FORBIDDEN]
+        if len(gap):
+            self.values["action_gap"] = float(gap.mean())
+        soft = getattr(getattr(self.model.learner.objective, "bootstrap", None), "munchausen", None) is not None
+        known = torch.from_numpy(sample.returns).to(q.device)
+        is_known = known.isfinite()
+        if soft or not is_known.any():
+            return
+        returns, value = known[is_known], best[..., 0].reshape(len(q), -1).mean(1)[is_known].mean()
+        spread = max(float(returns.max() - returns.min()), float(returns.abs().max()), 1e-6)
+        self.values["overestimation"] = float(value - returns.max()) / spread
+
+    # -- networks
+
+    def read_networks(self) -> None:
+        model, batch = self.model, None
+        self.values["non_finite"] = float(sum(int((~p.isfinite()).sum()) for p in self.parameters.values()))
+        if self.experience is not None and self.experience.ring.cursor.any():
+            batch = training_batch(self.experience)
+        with networks.watched(self.online) as outputs:
+            if batch is None:
+                self._act()
+            else:
+                batch = model.normalizer.batch(batch.to(model.device))
+                loss, extras = networks.evaluate(model.learner, self.online, self.target, batch)
+        with networks.watched(self.online) as acting:
+            before = self._act()
+        shares = {name: networks.dormant_share(output) for name, output in {**outputs, **acting}.items()}
+        if shares:
+            worst = max(shares, key=lambda name: shares[name])
+            self.values["dormant_units"], self.details["dormant_units"] = shares[worst], f"in {worst}"
+        # at the start of an episode, where `_act` has a recurrent policy, all states are alike
+        hidden = list((outputs if self.policy.recurrent and batch is not None else acting).values())
+        features = hidden[-1].flatten(1) if hidden else torch.zeros(1, 1)
+        if features.shape[1] > 1 and bool(features.isfinite().all()):
+            self.values["effective_rank"] = float(networks.effective_rank(features))
+        frozen = {name for name, p in self.online.named_parameters() if not p.requires_grad} | self._unchanged()
+        if batch is not None:
+            trained = {name: p for name, p in self.online.named_parameters() if p.requires_grad}
+            found = torch.autograd.grad(loss, list(trained.values()), materialize_grads=True)
+            gradients = dict(zip(trained, found, strict=True))
+            if (
+                self.values.get("dormant_units", 0.0) < 1.0
+            ):  # a dead layer lets no gradient pass, which is no other fault
+                frozen |= {name for name, gradient in gradients.items() if self._learns(name) and not gradient.any()}
+            self._read_update(batch, gradients, extras, before)
+        self.values["frozen_layers"] = float(len(frozen))
+        if frozen:
+            self.details["frozen_layers"] = ", ".join(sorted(frozen)[:4]) + ", ..." * (len(frozen) > 4)
+
+    def _read_update(
+        self, batch: Batch, gradients: dict[str, Tensor], extras: Mapping[str, Tensor], before: Tensor | None
+    ) -> None:
+        """Reads what one update changes, on the copy."""
+        learner = self.model.learner
+        self.values["gradient_norm"] = math.sqrt(sum(float(gradient.square().sum()) for gradient in gradients.values()))
+        self.values["non_finite"] += sum(int((~gradient.isfinite()).sum()) for gradient in gradients.values())
+        if not self.model.keeps_replay and self.model.has_critic and batch.extra is not None and "value" in batch.extra:
+            self.values["explained_variance"] = networks.explained_variance(batch)
+        networks.make_step(learner, self.online, gradients)
+        after = self._act()
+        if before is not None and after is not None:
+            head, count = getattr(self.policy, "action_head", None), len(before)
+            width = head.high - head.low if before.is_floating_point() and head is not None else None
+            churn = networks.changed_actions(before.reshape(count, -1), after.reshape(count, -1), width)
+            self.values["policy_churn"] = churn
+        if "priority" in extras:
+            _, extras_after = networks.evaluate(learner, self.online, self.target, batch)
+            error, error_after = float(extras["priority"].mean()), float(extras_after["priority"].mean())
+            self.values["td_error"] = error
+            self.values["td_error_tail"] = float(extras["priority"].max()) / max(error, 1e-12)
+            self.values["td_error_growth"] = error_after / max(error, 1e-12)
+
+    @torch.no_grad()
+    def _act(self) -> Tensor | None:
+        """Returns the greedy actions of the sample `[S, ...]`."""
+        if self.sample is None:
+            return None
+        actions: Tensor = self.policy.greedy(*self._inputs(self.sample))
+        return actions
+
+    def _learns(self, name: str) -> bool:
+        """Returns True for weights that the objective trains; biases and the tower of a value that is not learned are not."""
+        return self.parameters[name].dim() > 1 and (getattr(self.model, "has_critic", True) or "value" not in name)
+
+    def _unchanged(self) -> set[str]:
+        """Returns the weights that no update has changed since the last look, while others changed."""
+        dead = self.values.get("dormant_units", 0.0) == 1.0
+        if dead or self.since is None or self.since.n_updates >= self.model.counters.n_updates:
+            return set()
+        before = self.since.parameters
+        same = {name for name, p in self.parameters.items() if name in before and torch.equal(p, before[name])}
+        return {name for name in same if self._learns(name)} if len(same) < len(self.parameters) else set()
+
+
+def _spread(distribution: Any, head: Any) -> float:
+    """Returns the mean entropy as a share of that of the uniform distribution, or a deviation as a share of half the bounds."""
+    if isinstance(distribution, Categorical):
+        logp = distribution.logp
+        legal = (logp > FORBIDDEN_LOG).sum(-1)
+        entropy = -(logp.exp() * logp).sum(-1)[legal > 1] / legal[legal > 1].log()
+        return float(entropy.mean()) if len(entropy) else 1.0
+    half = 1.0 if isinstance(distribution, SquashedGaussian) else (head.high - head.low) / 2.0
+    return float((distribution.log_std.exp() / half).mean())

@@ -1,0 +1,232 @@
+"""Ten planted faults are named, five healthy runs have no finding, and a diagnosis changes nothing of a run."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, ClassVar
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from gymnasium.wrappers import TransformObservation, TransformReward
+
+from sb_dqn.algorithms import ALGORITHMS, DQN, PPO, SAC, Rainbow
+from sb_dqn.callbacks import DiagnoseCallback
+from tests.tiny import OBSERVATIONS, quick
+
+pytestmark = pytest.mark.usefixtures("eagerly")
+SANE: dict[str, Any] = {
+    "learning_rate": 1e-3,
+    "buffer_size": 5_000,
+    "learning_starts": 100,
+    "target_update_interval": 100,
+    "train_freq": 2,
+    "exploration_fraction": 0.5,
+    "policy_kwargs": {"net_arch": [32, 32]},
+    "seed": 0,
+    "device": "cpu",
+}
+CARTPOLE = "CartPole-v1"
+
+
+class OneLegalAction(gymnasium.Wrapper):
+    """Its masks allow the first action only."""
+
+    def reset(self, **kwargs: Any) -> Any:
+        obs, info = self.env.reset(**kwargs)
+        return obs, {**info, "action_mask": np.array([True, False])}
+
+    def step(self, action: Any) -> Any:
+        obs, reward, terminated, truncated, info = self.env.step(action)
+        return obs, reward, terminated, truncated, {**info, "action_mask": np.array([True, False])}
+
+
+def scaled_observations() -> Any:
+    space = gymnasium.spaces.Box(-np.inf, np.inf, (4,), np.float32)
+    return TransformObservation(gymnasium.make(CARTPOLE), lambda obs: obs * np.float32(1e5), space)
+
+
+def scaled_rewards() -> Any:
+    return TransformReward(gymnasium.make(CARTPOLE), lambda reward: 1e4 * float(reward))
+
+
+def kill_units(model: Any) -> None:
+    with torch.no_grad():
+        model.policy.q_net.torso.linears[0].bias.fill_(-100.0)
+
+
+def freeze(model: Any) -> None:
+    model.policy.q_net.torso.requires_grad_(False)
+
+
+def sick(env: Any = CARTPOLE, plant: Callable[[Any], None] | None = None, **settings: Any) -> Any:
+    model = DQN("MlpPolicy", env() if callable(env) else env, **{**SANE, **settings})
+    if plant is not None:
+        plant(model)
+    return model.learn(800)
+
+
+FAULTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "rate too high": ("learning_rate", {"learning_rate": 0.5}),
+    "gamma too small": ("horizon", {"gamma": 0.5}),
+    "target never synced": ("target_share", {"target_update_interval": 100_000}),
+    "replay too small": ("replay_rows", {"buffer_size": 100}),
+    "dead ReLUs": ("dormant_units", {"plant": kill_units}),
+    "exploration off": ("exploration", {"exploration_initial_eps": 0.0, "exploration_final_eps": 0.0}),
+    "reward scale 1e4": ("reward_scale", {"env": scaled_rewards}),
+    "frozen layer": ("frozen_layers", {"plant": freeze}),
+    "observation scale 1e5": ("observation_scale", {"env": scaled_observations}),
+    "wrong action mask": (
+        "legal_actions",
+        {"env": lambda: OneLegalAction(gymnasium.make(CARTPOLE)), "action_mask": "info"},
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_planted_fault_is_named(fault: str) -> None:
+    name, changes = FAULTS[fault]
+    findings = [finding.name for finding in sick(**changes).diagnose().findings]
+    assert name in findings
+    # what else is named follows from the fault: a rate that kills units, values beyond all returns
+    assert set(findings) <= {
+        name,
+        "dormant_units",
+        "effective_rank",
+        "overestimation",
+        "never_legal",
+        "replay_episodes",
+    }
+
+
+ACTOR: dict[str, Any] = {"seed": 0, "device": "cpu"}
+RECURRENT: dict[str, Any] = {
+    **SANE,
+    "batch_size": 8,
+    "train_freq": 8,
+    "sequences": {"batch_T": 8, "warmup_T": 0, "store_rnn_state_interval": 8},
+    "policy_kwargs": {"lstm_hidden_size": 32, "net_arch": [32], "encoder_arch": [32]},
+}
+HEALTHY: dict[str, Callable[[], Any]] = {
+    "DQN": lambda: DQN("MlpPolicy", CARTPOLE, **SANE).learn(1_000),
+    "Rainbow": lambda: Rainbow("MlpPolicy", CARTPOLE, v_min=0, v_max=100, **SANE).learn(800),
+    "PPO": lambda: PPO("MlpPolicy", CARTPOLE, n_steps=512, **ACTOR).learn(2_048),
+    "SAC": lambda: SAC(
+        "MlpPolicy", "Pendulum-v1", batch_size=64, policy_kwargs={"net_arch": [32, 32]}, buffer_size=5_000, **ACTOR
+    ).learn(600),
+    "recurrent DQN": lambda: DQN("MlpLstmPolicy", CARTPOLE, **RECURRENT).learn(1_500),
+}
+
+
+@pytest.mark.parametrize("run", HEALTHY)
+def test_a_healthy_run_has_no_finding(run: str) -> None:
+    diagnosis = HEALTHY[run]().diagnose()
+    assert diagnosis.findings == []
+    assert {
+        "learning_rate",
+        "policy_churn",
+        "dormant_units",
+        "effective_rank",
+        "frozen_layers",
+    } <= diagnosis.values.keys()
+
+
+def fingerprint(model: Any) -> str:
+    """Hash of the parameters, and of all that a full checkpoint holds."""
+    digest = hashlib.sha256()
+    for tensor in (*model.policy.state_dict().values(), model.rng.sample.get_state(), torch.get_rng_state()):
+        digest.update(tensor.cpu().numpy().tobytes())
+    for state in model.learner.optimizer.state.values():
+        for value in state.values():
+            digest.update(torch.as_tensor(value).cpu().numpy().tobytes())
+    for tensor in model._experience.state_dict().values():
+        digest.update(tensor.cpu().numpy().tobytes())
+    digest.update(str((model.rng.explore.bit_generator.state, model.rng.predict.bit_generator.state)).encode())
+    return digest.hexdigest()
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_a_run_is_the_same_bit_for_bit_with_and_without_diagnoses(name: str) -> None:
+    def run(callback: Any) -> tuple[str, list[bool]]:
+        torch.manual_seed(0)
+        rollout = {"n_steps": 32} if name in ("PPO", "PQN") else {}
+        model = quick("Pendulum-v1" if name == "SAC" else CARTPOLE, algorithm=ALGORITHMS[name], **rollout)
+        model.learn(200, callback=callback)
+        return fingerprint(model), [part.training for part in model.policy.modules()]
+
+    looks = DiagnoseCallback(every=16, verbose=0)
+    assert run(looks) == run(None)
+    assert looks.diagnosis is not None
+    assert looks.diagnosis.values["learning_rate"] > 0
+
+
+@pytest.mark.recorded
+def test_recorded_updates_with_prioritized_replay_are_the_same_with_diagnoses() -> None:
+    def run(callback: Any) -> str:
+        settings = {"prioritized_replay": True, "dueling": True, "noisy": True, "n_steps": 3}
+        return fingerprint(DQN("MlpPolicy", CARTPOLE, **{**SANE, **settings}).learn(400, callback=callback))
+
+    assert run(DiagnoseCallback(every=50, verbose=0)) == run(None)
+
+
+def test_findings_are_printed_once_and_values_are_logged(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    from sb_dqn.logger import configure
+
+    model = DQN("MlpPolicy", CARTPOLE, **{**SANE, "gamma": 0.5})
+    model.set_logger(configure(str(tmp_path), ["csv"]))
+    model.learn(600, callback=DiagnoseCallback(every=100))
+    model.logger.close()
+    assert capsys.readouterr().out.count("horizon = 2, should be >= 5. Raise gamma") == 1
+    assert "diagnose/policy_churn" in (tmp_path / "progress.csv").read_text(encoding="utf-8")
+
+
+class Branches(gymnasium.Env):
+    """Two branches of 3 and 2 actions, of which the mask always forbids the first of each; observations of two kinds."""
+
+    observation_space = OBSERVATIONS["dict with image"]
+    action_space = gymnasium.spaces.MultiDiscrete([3, 2])
+    info: ClassVar[dict[str, Any]] = {"action_mask": np.array([False, True, True, False, True])}
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        return self.observation_space.sample(), self.info
+
+    def step(self, action: Any) -> Any:
+        return self.observation_space.sample(), 1.0, bool(self.np_random.random() < 0.2), False, self.info
+
+
+@pytest.mark.parametrize("algorithm", [DQN, PPO])
+def test_branches_masks_and_dict_observations(algorithm: Any) -> None:
+    rollout = {"n_steps": 40} if algorithm is PPO else {}
+    model = quick(Branches(), "MultiInputPolicy", algorithm, action_mask="info", **rollout).learn(80)
+    values = model.diagnose().values
+    assert (values["legal_actions"], values["never_legal"]) == (1.5, 2), "what a shorter branch lacks is no action"
+    assert values["observation_scale"] < 3, "bytes are divided by 255"
+
+
+def test_weights_that_no_update_changed_since_the_last_look_are_named() -> None:
+    model: Any = DQN("MlpPolicy", CARTPOLE, **SANE).learn(300)
+    before = model.diagnose()
+    weight = model.policy.q_net.torso.linears[0].weight
+    kept = weight.detach().clone()
+    model.learn(100, reset_num_timesteps=False)
+    with torch.no_grad():
+        weight.copy_(kept)  # as an optimizer would leave it that does not know the parameter
+    assert model.diagnose().findings == []
+    (finding,) = model.diagnose(since=before).findings
+    assert finding.name == "frozen_layers"
+    assert "(torso.linears.0.weight)" in finding.sentence
+
+
+def test_a_loaded_model_is_measured_on_greedy_episodes() -> None:
+    model, file = DQN("MlpPolicy", CARTPOLE, **{**SANE, "gamma": 0.5}).learn(400), io.BytesIO()
+    model.save(file)
+    file.seek(0)
+    loaded = DQN.load(file)
+    assert "observation_scale" not in loaded.diagnose().values, "there are no rows"
+    played = loaded.diagnose(env=CARTPOLE, episodes=2)
+    assert {"observation_scale", "overestimation", "reward_scale", "dormant_units"} <= played.values.keys()
+    assert [finding.name for finding in played.findings] == ["horizon"]
