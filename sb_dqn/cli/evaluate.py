@@ -53,9 +53,9 @@ def evaluate(
     Returns are raw game scores; losing a life does not end an episode.
     """
     from sb_dqn.cli.train import bar_wanted
+    from sb_dqn.envs.by_id import open_env
     from sb_dqn.runs.greedy import play
     from sb_dqn.runs.load_model import env_of, load_model
-    from sb_dqn.runs.make_env import open_env
     from sb_dqn.runs.run import find_run
     from sb_dqn.runs.trust import ask_before_import
 

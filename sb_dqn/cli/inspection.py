@@ -10,14 +10,17 @@ import click
 
 @click.command(short_help="List the presets (tuned settings).")
 @click.argument("algo", metavar="[ALGO]", required=False)
+@click.option("--env", "env_id", metavar="ID", help="Only presets for this environment.")
 @click.option("--name", metavar="NAME", help="Show the settings of this preset, for example CartPole-v1.")
-def presets(algo: str | None, name: str | None) -> None:
+def presets(algo: str | None, env_id: str | None, name: str | None) -> None:
     """List the presets of ALGO, or of all algorithms, with the source of their values."""
     from sb_dqn.errors import ConfigurationError, nearest
     from sb_dqn.presets import list_presets
     from sb_dqn.runs.settings_syntax import canonical
 
-    listed = list_presets(canonical(algo) if algo else None)
+    listed = list_presets(canonical(algo) if algo else None, env_id)
+    if env_id is not None and not listed:
+        raise ConfigurationError(f"--env must be an environment with a preset, got {env_id}. List all without --env.")
     if name is None:
         rows = [(preset.algorithm, preset.name, f"{preset.n_timesteps:,}") for preset in listed]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]

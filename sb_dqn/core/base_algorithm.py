@@ -33,6 +33,7 @@ from sb_dqn.core.construction import (
     TrainingConfig,
     environment_for,
     open_environment,
+    open_training_env,
     random_streams,
 )
 from sb_dqn.core.idle_warning import IdleWarning
@@ -51,6 +52,8 @@ from sb_dqn.learning.learner_group import LearnerGroup
 from sb_dqn.learning.update_runner import UpdateRunner
 from sb_dqn.logger import Logger
 from sb_dqn.nn.torsos.features import describe_images
+from sb_dqn.presets import find_preset, list_presets
+from sb_dqn.presets.merging import merge_settings
 from sb_dqn.rng import Generators
 from sb_dqn.types import ActionArray, Blueprint, Experience, FloatArray, Objective, Rows, Update
 
@@ -170,6 +173,48 @@ class BaseAlgorithm(ABC):
         self._resume_state: ResumeState | None = None
         """State of an interrupted `learn`, from a full checkpoint, until the model learns again."""
         self._idle = IdleWarning()
+
+    @classmethod
+    def from_preset(
+        cls,
+        env: str,
+        *,
+        preset: str | None = None,
+        policy: Any = None,
+        n_envs: int | None = None,
+        env_kwargs: Mapping[str, Any] | None = None,
+        **changes: Any,
+    ) -> Self:
+        """Makes a model with the tuned settings of its class for an environment.
+
+        Args:
+            env: id of an environment; `sb_dqn.presets.list(env=...)` returns its presets, which also say for how many env steps to
+                `learn`.
+            preset: name of another entry, or a .yaml file, as `sb_dqn.presets.find_preset` takes it; None: the one for `env`.
+            policy: policy instead of that of the preset.
+            n_envs: number of lanes instead of that of the preset.
+            env_kwargs: keywords of the environment, over those of the preset.
+            **changes: constructor arguments over those of the preset; `policy_kwargs` are merged.
+
+        Raises:
+            ConfigurationError: there is no preset of this class for `env`.
+        """
+        name = next((each.__name__ for each in cls.__mro__ if list_presets(each.__name__)), cls.__name__)
+        found = find_preset(name, env, preset)
+        if found is None:
+            raise ConfigurationError(
+                f"env must be an environment for which {name} has a preset, got {env!r}. Use one of "
+                f"{', '.join(each.name for each in list_presets(name))}, or call {cls.__name__}(policy, env)."
+            )
+        settings = merge_settings(found.settings, changes)
+        stream = open_training_env(env, n_envs or found.n_envs, {**found.env_kwargs, **(env_kwargs or {})}, settings)
+        make: Any = cls
+        try:
+            model: Self = make(policy or found.policy, stream, **settings)
+        except BaseException:
+            stream.close()
+            raise
+        return model
 
     def learn(
         self,

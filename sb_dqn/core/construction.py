@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 import torch
@@ -16,6 +17,7 @@ from sb_dqn.actors.launch import open_groups, open_remote
 from sb_dqn.actors.settings import Actors, OverlappedActors, ProcessActors, as_actors
 from sb_dqn.buffers.sequences import Sequences
 from sb_dqn.checks import check_bool, check_choice, check_float, check_int, check_path, check_switch
+from sb_dqn.envs.by_id import open_env
 from sb_dqn.envs.streams.open import Stream, open_stream
 from sb_dqn.envs.streams.sb3_frames import has_stacks_of
 from sb_dqn.errors import ConfigurationError, SpaceError
@@ -196,6 +198,21 @@ def open_environment(
         return env, None
     stream = _open(env, actors, action_mask)
     return stream.blueprint, stream
+
+
+def open_training_env(env_id: str, n_envs: int, env_kwargs: Mapping[str, Any], settings: Mapping[str, Any]) -> Any:
+    """Opens the environment to train on; with actors that make it, a stand-in of their lanes.
+
+    Args:
+        env_id: gymnasium id.
+        n_envs: number of lanes; with process actors or groups those of `actors`.
+        env_kwargs: keywords of the environment.
+        settings: arguments of the algorithm.
+    """
+    actors, action_mask = as_actors(settings.get("actors")), settings.get("action_mask")
+    if not isinstance(actors, (OverlappedActors, ProcessActors)):
+        return open_env(env_id, n_envs, env_kwargs, action_mask)
+    return _open(partial(open_env, env_id, actors.lanes, dict(env_kwargs), action_mask), actors, action_mask)
 
 
 def _open(env: Any, actors: Actors, action_mask: str | None, frame_stack: int | None = None) -> Any:

@@ -13,6 +13,7 @@ from typing import Any
 import click
 
 from sb_dqn.core.base_algorithm import BaseAlgorithm
+from sb_dqn.envs.by_id import open_env
 from sb_dqn.errors import CheckpointError, ConfigurationError
 from sb_dqn.evaluation import play_episodes
 from sb_dqn.hub.card import CardContent, write_card
@@ -21,7 +22,6 @@ from sb_dqn.plotting import plot_curve
 from sb_dqn.runs.evaluation_options import LANES
 from sb_dqn.runs.folder import BEST, CONFIG, CURVE, MODEL, read_config
 from sb_dqn.runs.load_model import load_model
-from sb_dqn.runs.make_env import open_env
 from sb_dqn.runs.rendering import VideoFile, play_rendered
 from sb_dqn.runs.result_file import RESULT, FinalEvaluation, Result, read_result
 from sb_dqn.runs.run import Run

@@ -108,8 +108,16 @@ def _read_file(path: Path, env_id: str) -> Preset:
     return _preset(name, path.stem, {"source": str(path), **entries[name]})
 
 
-def list_presets(algo: str | None = None) -> list[Preset]:
-    """Returns all presets, or those that apply to `algo`: the entries of its file and of its parents' files."""
+def list_presets(algo: str | None = None, env: str | None = None) -> list[Preset]:
+    """Returns all presets, or those that apply.
+
+    Args:
+        algo: class name; the presets are the entries of its file and of its parents' files.
+        env: id of an environment; the presets are the entry of each file that fits it best.
+    """
+    if env is not None:
+        found = [(file, find_preset(file, env)) for file in ([algo] if algo else _files())]
+        return [preset for file, preset in found if preset and (algo or preset.algorithm == file)]
     if algo is None:
         return [entry for file in _files() for entry in _entries(file).values()]
     presets: dict[str, Preset] = {}

@@ -10,11 +10,11 @@ from typing import Any
 import click
 
 from sb_dqn.callbacks.evaluation import EvalCallback
+from sb_dqn.envs.by_id import open_env
 from sb_dqn.plotting import read_evaluations
 from sb_dqn.runs.episode_log import EpisodeLog
 from sb_dqn.runs.folder import BEST
 from sb_dqn.runs.greedy import FINAL_EPISODES
-from sb_dqn.runs.make_env import open_env
 
 EVALUATIONS = 10
 """Default number of evaluations during training."""

@@ -11,11 +11,11 @@ from typing import Any
 import click
 
 from sb_dqn.presets import Preset, find_preset
+from sb_dqn.presets.merging import merge_settings
 from sb_dqn.runs.settings_syntax import (
     algorithm_class,
     canonical,
     constructor_defaults,
-    merge_policy_kwargs,
     parse_assignments,
 )
 
@@ -151,17 +151,3 @@ def _reject_word_none(algorithm: str, assigned: Mapping[str, Any]) -> None:
             raise click.BadParameter(
                 f"{name} must not be text, got {assigned[name]}. Use {name}=null for no value.", param_hint="--set"
             )
-
-
-def merge_settings(preset: Mapping[str, Any], assigned: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the preset's settings with `assigned` over them.
-
-    `policy_kwargs` are merged, so that another width keeps the preset's layer norm; null removes a key of the preset.
-    """
-    settings = {**preset, **assigned}
-    base, override = preset.get("policy_kwargs"), assigned.get("policy_kwargs")
-    if isinstance(base, Mapping) and isinstance(override, Mapping):
-        merged = merge_policy_kwargs(base, override)
-        removed = {name for name in base if merged[name] is None}
-        settings["policy_kwargs"] = {name: value for name, value in merged.items() if name not in removed}
-    return settings

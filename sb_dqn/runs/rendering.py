@@ -13,12 +13,12 @@ import numpy as np
 import numpy.typing as npt
 
 from sb_dqn.envs.atari import is_atari, make_atari_env
+from sb_dqn.envs.by_id import atari_arguments
 from sb_dqn.envs.make import make_env, spec_of
 from sb_dqn.envs.streams.open import Stream, open_stream
 from sb_dqn.envs.vector.atari_env import AtariLanes
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.evaluation import Episodes, play_episodes
-from sb_dqn.runs.make_env import atari_arguments
 
 Frame = npt.NDArray[np.uint8]
 """`[H, W, 3]` RGB."""

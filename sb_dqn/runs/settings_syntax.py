@@ -11,9 +11,7 @@ from click.core import ParameterSource
 from sb_dqn.algorithms import registry
 from sb_dqn.errors import nearest
 from sb_dqn.presets import parse_value
-
-MERGED = ("features_extractor_kwargs", "optimizer_kwargs")
-"""Dicts within `policy_kwargs` that are merged key by key, like `policy_kwargs` itself."""
+from sb_dqn.presets.merging import MERGED
 
 
 def canonical(name: str) -> str:
@@ -74,16 +72,6 @@ def _merge_repeated(name: str, first: Any, second: Any, option: str, within: str
     inside = f" in {name}{within}"
     both = {key: _merge_repeated(key, first[key], second[key], option, inside) for key in first.keys() & second.keys()}
     return {**first, **second, **both}
-
-
-def merge_policy_kwargs(base: Mapping[str, Any], override: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns `policy_kwargs` with `override` over `base`; the dicts of `MERGED` are merged key by key."""
-    inner = {
-        name: {**base[name], **override[name]}
-        for name in MERGED
-        if isinstance(base.get(name), Mapping) and isinstance(override.get(name), Mapping)
-    }
-    return {**base, **override, **inner}
 
 
 def reject_dotted(assignment: str, option: str, algorithm: str = "") -> None:

@@ -13,6 +13,8 @@ from typing import Any, NoReturn
 
 import click
 
+from sb_dqn.core.construction import open_training_env
+from sb_dqn.envs.by_id import open_env, policy_alias
 from sb_dqn.errors import CheckpointError, LearnerLost
 from sb_dqn.runs.checkpoint_timer import CheckpointTimer, checkpoints, remove_checkpoints, stop_on_signals
 from sb_dqn.runs.episode_log import drop_episodes
@@ -37,7 +39,6 @@ from sb_dqn.runs.folder import (
 from sb_dqn.runs.folder_lock import lock_folder
 from sb_dqn.runs.greedy import final_step_limit, play
 from sb_dqn.runs.learner_processes import rank
-from sb_dqn.runs.make_env import open_env, open_training_env, policy_alias
 from sb_dqn.runs.plan import Plan
 from sb_dqn.runs.result_file import FinalEvaluation, Result, read_result, write_result
 from sb_dqn.runs.run import Run

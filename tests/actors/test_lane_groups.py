@@ -14,9 +14,9 @@ from sb_dqn import DQN, R2D2, SAC
 from sb_dqn.actors import OverlappedActors, as_actors
 from sb_dqn.actors.lane_groups import among_all_lanes
 from sb_dqn.actors.overlapped import LaneGroup, OverlappedCollector
+from sb_dqn.core.construction import open_training_env
 from sb_dqn.envs import make_atari_env
 from sb_dqn.errors import CheckpointError, ConfigurationError, EnvironmentFault
-from sb_dqn.runs.make_env import open_training_env
 from tests.actors.games import Ledger, Masked, check_rows
 from tests.actors.test_overlapped import SaveAt
 from tests.continuing import differences

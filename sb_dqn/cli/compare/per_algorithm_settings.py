@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import click
 
+from sb_dqn.presets.merging import merge_policy_kwargs
 from sb_dqn.runs.settings_syntax import (
     algorithm_class,
     canonical,
     constructor_defaults,
-    merge_policy_kwargs,
     parse_assignments,
     reject_dotted,
 )

@@ -12,11 +12,13 @@ from sb_dqn.callbacks.base import BaseCallback
 from sb_dqn.callbacks.evaluation import EvalCallback
 from sb_dqn.cli.tune.folder import StudySetup
 from sb_dqn.cli.tune.spaces import keep_schedules
+from sb_dqn.core.construction import open_training_env
+from sb_dqn.envs.by_id import open_env, policy_alias
 from sb_dqn.errors import ConfigurationError
+from sb_dqn.presets.merging import merge_settings
 from sb_dqn.runs.evaluation_options import LANES
 from sb_dqn.runs.greedy import final_step_limit
-from sb_dqn.runs.make_env import open_env, open_training_env, policy_alias
-from sb_dqn.runs.plan import Plan, make_plan, merge_settings
+from sb_dqn.runs.plan import Plan, make_plan
 from sb_dqn.runs.settings_syntax import algorithm_class
 
 Report = Callable[[int, float], bool]

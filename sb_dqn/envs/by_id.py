@@ -1,9 +1,8 @@
-"""Environments by id for training and evaluation."""
+"""Streams of environments by id and keywords, and the policy that suits them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -34,25 +33,6 @@ def open_env(env_id: str, n_envs: int, env_kwargs: Mapping[str, Any], action_mas
     if is_atari(spec_of(env_id)):
         return open_stream(make_atari_env(env_id, n_envs, **atari_arguments(env_kwargs)), action_mask=action_mask)
     return open_stream(make_vec_env(env_id, n_envs, env_kwargs=env_kwargs), action_mask=action_mask)
-
-
-def open_training_env(env_id: str, n_envs: int, env_kwargs: Mapping[str, Any], settings: Mapping[str, Any]) -> Any:
-    """Opens the environment to train on; with actors that make it, a stand-in of their lanes.
-
-    Args:
-        env_id: gymnasium id.
-        n_envs: number of lanes; with process actors or groups those of `actors`.
-        env_kwargs: keywords of the environment.
-        settings: arguments of the algorithm.
-    """
-    from sb_dqn.actors import OverlappedActors, ProcessActors, as_actors
-    from sb_dqn.core.construction import open_environment
-
-    actors, action_mask = as_actors(settings.get("actors")), settings.get("action_mask")
-    if not isinstance(actors, (OverlappedActors, ProcessActors)):
-        return open_env(env_id, n_envs, env_kwargs, action_mask)
-    factory = partial(open_env, env_id, actors.lanes, dict(env_kwargs), action_mask)
-    return open_environment(factory, action_mask, actors)[1]
 
 
 def atari_arguments(env_kwargs: Mapping[str, Any]) -> dict[str, Any]:

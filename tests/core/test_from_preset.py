@@ -1,0 +1,68 @@
+"""`from_preset`: a model with the tuned settings of its class for an environment."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sb_dqn import DQN, PPO, R2D2, CategoricalDQN, NStepDQN, algorithms
+from sb_dqn.actors import OverlappedActors
+from sb_dqn.errors import ConfigurationError
+from sb_dqn.presets import find_preset, list_presets
+from sb_dqn.presets import list as listed
+
+
+class OwnDQN(DQN):
+    """A class outside the package."""
+
+
+@pytest.mark.parametrize("cls", [DQN, CategoricalDQN, NStepDQN, PPO])
+def test_model_has_settings_lanes_and_policy_of_the_preset(cls: type[DQN]) -> None:
+    preset = find_preset(cls.__name__, "CartPole-v1")
+    assert preset is not None
+    model = cls.from_preset("CartPole-v1", seed=3)
+    assert {name: model.arguments[name] for name in preset.settings} == preset.settings
+    assert (model.n_envs, model.arguments["policy"], model.arguments["seed"]) == (preset.n_envs, preset.policy, 3)
+
+
+def test_changes_are_over_the_preset_and_policy_kwargs_are_merged() -> None:
+    model = DQN.from_preset(
+        "LunarLander-v3", n_envs=2, gamma=0.5, policy_kwargs={"net_arch": [8]}, env_kwargs={"gravity": -9.0}
+    )
+    assert (model.gamma, model.n_envs) == (0.5, 2)
+    assert model.arguments["policy_kwargs"] == {"net_arch": [8], "layer_norm": True}
+    assert model.get_env().envs[0].unwrapped.gravity == -9.0
+
+
+def test_keywords_of_the_environment_and_actors_of_a_preset(tmp_path: Path) -> None:
+    assert PPO.from_preset("sb_dqn/TMaze-v0").blueprint.observation_space.shape == (4,)
+    path = tmp_path / "mine.yaml"
+    path.write_text(
+        "presets: {CartPole-v1: {n_timesteps: 9, policy: MlpPolicy, actors: 'overlapped:2x2', buffer_size: 99}}"
+    )
+    model = DQN.from_preset("CartPole-v1", preset=str(path))
+    assert (model.n_envs, isinstance(model._actors, OverlappedActors)) == (4, True)
+    model.close()
+
+
+def test_class_outside_the_package_has_the_presets_of_its_parent() -> None:
+    assert OwnDQN.from_preset("CartPole-v1").arguments["tau"] == 0.05
+
+
+def test_environment_without_a_preset_is_refused() -> None:
+    with pytest.raises(
+        ConfigurationError, match=r"for which R2D2 has a preset, got 'CartPole-v1'. Use one of sb_dqn/TMaze-v0"
+    ):
+        R2D2.from_preset("CartPole-v1")
+
+
+def test_presets_of_an_environment() -> None:
+    found = {preset.algorithm: preset.name for preset in listed(env="ALE/Pong-v5")}
+    assert found["nstepdqn"] == "ALE/Pong-v5"
+    assert found["dqn"] == "ALE/*"
+    assert "sac" not in found
+    assert [preset.name for preset in list_presets("DoubleDQN", "CartPole-v1")] == ["CartPole-v1"]
+    assert list_presets("SAC", "ALE/Pong-v5") == []
+    every = {preset.algorithm for preset in listed(env="CartPole-v1")}
+    assert every <= {name.lower() for name in algorithms.ALGORITHMS}
