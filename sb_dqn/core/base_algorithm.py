@@ -41,6 +41,7 @@ from sb_dqn.core.resume import ResumeState
 from sb_dqn.core.sb3_compat import HINTS, NO_COPY, RENAMED, SETTERS, assignment_error
 from sb_dqn.core.training_run import Counters, Logs, TrainingRun
 from sb_dqn.devices import check_torch_defaults, explain_full_device, prefer_fast_kernels, training_modes
+from sb_dqn.diagnosis.first_learn import FirstLearn
 from sb_dqn.diagnosis.measures import Diagnosis
 from sb_dqn.envs.statistics import EpisodeStatistics
 from sb_dqn.envs.streams.open import Stream
@@ -173,6 +174,7 @@ class BaseAlgorithm(ABC):
         self._resume_state: ResumeState | None = None
         """State of an interrupted `learn`, from a full checkpoint, until the model learns again."""
         self._idle = IdleWarning()
+        self._first_learn = FirstLearn()
 
     @classmethod
     def from_preset(
@@ -240,7 +242,8 @@ class BaseAlgorithm(ABC):
             progress_bar: show a progress bar.
 
         Warns:
-            UserWarning: no update is made, because `total_timesteps` is too small; once for a model that has made none.
+            UserWarning: no update is made, because `total_timesteps` is too small; once for a model that has made none. In the
+                first `learn` of a model, what learning cannot work with: see `sb_dqn.diagnosis.first_learn.FirstLearn`.
 
         Raises:
             ConfigurationError: the model has no environment, torch's default dtype or device is not float32 or the CPU, or the
@@ -253,6 +256,7 @@ class BaseAlgorithm(ABC):
         collector, experience = self._ready()
         if _resume_from is None:
             self._idle.before(experience, total, self.n_envs)
+            self._first_learn.before(self, total)
         self.learner.gather(self.policy.parameters())
         self.logs.open(tb_log_name or type(self).__name__, reset_num_timesteps)
         self._start_counting(total, reset_num_timesteps, resumed=_resume_from is not None)
@@ -274,10 +278,13 @@ class BaseAlgorithm(ABC):
                 self.before_updates()
                 for _ in run.updates(experience.updates_due()):
                     run.record(self.gradient_step())
+                if self.counters.lifetime >= self._first_learn.next_look:
+                    self._first_learn.look(self, experience)
                 if not run.after(rows):
                     break
         complete = _resume_from is None and self.num_timesteps >= self.counters.horizon
         self._idle.after(experience, total, updated=bool(run.recent), whole=complete)
+        self._first_learn.look(self, experience, ended=True)
         return self
 
     def gradient_step(self) -> Update:

@@ -12,11 +12,11 @@ from torch import Tensor
 
 from sb_dqn.devices import training_modes
 from sb_dqn.diagnosis import networks
+from sb_dqn.diagnosis.first_learn import input_size
 from sb_dqn.diagnosis.measures import Diagnosis
 from sb_dqn.diagnosis.sample import Sample, greedy_episodes, newest_rows, training_batch
 from sb_dqn.nn.heads.distributions import Categorical
 from sb_dqn.nn.heads.squashed_gaussian import SquashedGaussian
-from sb_dqn.nn.torsos.feature_extractor import Features
 from sb_dqn.policies import QPolicy
 from sb_dqn.policies.base import StochasticPolicy
 from sb_dqn.spaces import actions_of
@@ -123,9 +123,7 @@ class _Look:
             never = getattr(actions_of(self.model.action_space), "legal", True) & ~sample.masks.any(0)
             self.values["never_legal"] = float(never.sum())
         obs, mask = self._inputs(sample)
-        features = next((part for part in self.online.modules() if isinstance(part, Features)), None)
-        sizes = obs if features is None else features.preprocess(obs, torch.float32)
-        self.values["observation_scale"] = max(float(x.float().abs().mean(0).max()) for x in sizes.values())
+        self.values["observation_scale"] = input_size(self.model, self.policy, sample)
         with torch.no_grad():
             if isinstance(self.policy, StochasticPolicy):
                 self.values["exploration"] = _spread(self.policy.distribution(obs, mask), self.policy.action_head)
