@@ -6,6 +6,7 @@ import importlib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,12 @@ def spec_of(env_id: str) -> Any:
             for module_of_tasks in ("memory_tasks", "goal_tasks"):  # register their ids when imported
                 importlib.import_module(f"sb_dqn.envs.{module_of_tasks}")
         register_minatar(name)
+        if name.startswith("popgym-") and find_spec("popgym") is None:
+            raise ConfigurationError(
+                f"the package popgym must be installed for environment {env_id!r}, got none. Run pip install 'sb_dqn[popgym]'."
+            )
+        if name.startswith("popgym-"):
+            importlib.import_module("popgym")  # registers its ids when imported
         importlib.import_module("ale_py")  # registers its ids when imported
     try:
         if module:

@@ -20,10 +20,12 @@ import pytest
 import yaml
 
 from sb_dqn.cli.benchmark import command, peer, suite
-from sb_dqn.cli.benchmark.runs import make_entries, seconds_left
+from sb_dqn.cli.benchmark.runs import agents_of, make_entries, seconds_left
 from sb_dqn.cli.benchmark.suite import FIRST_SEED, read_suite, suite_names
 from sb_dqn.cli.main import main
-from sb_dqn.presets import list_presets
+from sb_dqn.envs import make
+from sb_dqn.errors import ConfigurationError
+from sb_dqn.presets import find_preset, list_presets
 from sb_dqn.runs import jobs as job_runner
 from sb_dqn.runs.folder_lock import lock_folder
 from sb_dqn.runs.result_file import Result, read_result, write_result
@@ -273,14 +275,30 @@ def test_full_disk_is_one_line_and_nothing_is_lost(
     assert (out / "results.csv").read_bytes() == before
 
 
-def test_suites_name_environments_with_presets(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.undo()
+def test_each_task_of_each_suite_can_be_planned(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(suite, "FOLDER", ROOT / "sb_dqn" / "presets" / "suites")
-    names = suite_names()
-    assert "classic" in names
-    for name in names:
+    assert {"classic", "continuous", "minatar", "memory", "atari-small"} <= set(suite_names())
+    for name in suite_names():
         read = read_suite(name)
-        assert all(task.algorithms for task in read.tasks), name
+        agents = {agent for task in read.tasks for agent in agents_of(task)}
+        entries = make_entries(read, tmp_path, {agent: [100] for agent in agents})
+        assert {entry.task.name for entry in entries} == {task.name for task in read.tasks}
+        own = [entry for entry in entries if entry.library == "sb_dqn"]
+        assert all(find_preset(entry.algorithm, entry.task.env, entry.task.preset) for entry in own), name
+        assert len({entry.home for entry in entries}) == len(entries)
+
+
+def test_tasks_without_their_package_are_left_out(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(suite, "FOLDER", ROOT / "sb_dqn" / "presets" / "suites")
+    monkeypatch.setattr(make, "find_spec", lambda name: None)
+    entries = make_entries(read_suite("memory"), tmp_path, {"R2D2": [100]})
+    left = command._without_missing_packages(entries)
+    assert [entry.task.name for entry in left] == ["T-maze 50", "sb_dqn/CartPoleNoVelocity-v0"]
+    assert "left out: popgym-CountRecallEasy-v0, since the package popgym must be installed" in capsys.readouterr().out
+    with pytest.raises(ConfigurationError, match=r"pip install 'sb_dqn\[popgym\]'"):
+        command._without_missing_packages(entries[2:])
 
 
 def test_seeds_of_tuning_and_of_published_results_are_apart() -> None:

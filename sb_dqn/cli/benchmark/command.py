@@ -90,7 +90,8 @@ def benchmark(
         raise click.UsageError(f"--resume must be used alone on the folder of a benchmark, got {reason}. Remove it.")
     queue = {name: sorted({*queue.get(name, []), *wanted.get(name, [])}) for name in [*queue, *wanted]}
     every = make_entries(suite, out, queue)
-    entries = [entry for entry in every if resume or entry.seed in wanted.get(entry.agent, [])]
+    chosen = [entry for entry in every if resume or entry.seed in wanted.get(entry.agent, [])]
+    entries = _without_missing_packages(chosen)
     try:
         out.mkdir(parents=True, exist_ok=True)
         with lock_folder(
@@ -105,6 +106,30 @@ def benchmark(
         raise click.UsageError(
             f"--out must be a writable folder with free space, got {out}: {error.strerror or error}. Finished runs are kept."
         ) from error
+
+
+def _without_missing_packages(entries: Sequence[Entry]) -> list[Entry]:
+    """Returns the runs whose environments can be made, and prints which tasks are left out and why.
+
+    Raises:
+        ConfigurationError: no environment can be made.
+    """
+    from sb_dqn.envs.make import make_env
+
+    reasons: dict[str, ConfigurationError | None] = {}
+    for entry in entries:
+        if entry.task.env not in reasons:
+            try:
+                make_env(entry.task.env).close()
+                reasons[entry.task.env] = None
+            except ConfigurationError as error:
+                reasons[entry.task.env] = error
+    missing = {name: reason for name, reason in reasons.items() if reason}
+    if missing and len(missing) == len(reasons):
+        raise next(iter(missing.values()))
+    for name, reason in missing.items():
+        click.echo(f"left out: {name}, since {reason}")
+    return [entry for entry in entries if entry.task.env not in missing]
 
 
 def _train(entries: Sequence[Entry], every: Sequence[Entry], out: Path, jobs: int) -> None:
