@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 
 from sb_dqn.errors import ConfigurationError
-from sb_dqn.plotting import Against, plot_curve, read_curve, read_log, running_mean
+from sb_dqn.plotting import plot_curve, read_curve, read_log
+from sb_dqn.plotting.picture import Against
+from sb_dqn.plotting.series import running_mean
 
 HEADER = '#{"t_start": 0.0, "env_id": "CartPole-v1"}\n'
 

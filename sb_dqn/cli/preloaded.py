@@ -12,10 +12,13 @@ from contextlib import suppress
 
 def preload() -> None:
     """Imports the modules that a training run needs."""
-    with suppress(ImportError):  # part of the extra `plots`
-        import matplotlib.backends.backend_agg
-        import matplotlib.figure  # noqa: F401
     import torch
+
+    from sb_dqn.errors import ConfigurationError
+    from sb_dqn.plotting import new_figure
+
+    with suppress(ConfigurationError):  # matplotlib is part of the extra `plots`
+        new_figure(1, 1)
 
     # The first optimizer imports torch's compiler, a third of the import time.
     torch.optim.SGD([torch.zeros(1, requires_grad=True)])

@@ -30,6 +30,11 @@ class Estimate:
     interval: tuple[float, float] | None
     """Lower and upper bound; None for a single run."""
 
+    @property
+    def row(self) -> tuple[float, tuple[float, float] | None]:
+        """Value and interval, as figures take them."""
+        return self.value, self.interval
+
 
 @dataclass(frozen=True)
 class Band:

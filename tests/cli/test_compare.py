@@ -209,7 +209,7 @@ def test_plot_title_of_one_seed_has_no_interval(
     monkeypatch.setattr(plot, "save_figure", lambda figure, path: figures.append(figure))
     score = Score("DQN", [Run(run_of(compared[0], "DQN"))] * seeds)
     plot.draw(tmp_path / "a.png", "it", [score], "2 greedy episodes")
-    assert figures[0].axes[0].get_title().startswith(title)
+    assert figures[0].axes[0].get_title(loc="left").startswith(title)
 
 
 def test_redraw_rejects_options(compared: tuple[Path, str]) -> None:

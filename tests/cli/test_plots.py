@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +15,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sb_dqn.cli.main import commands, main
-from sb_dqn.cli.plots.figures import STYLES, draw_curves, draw_profiles, number_text, spread, styled
 from sb_dqn.cli.plots.kinds import Request, draw
 from sb_dqn.cli.plots.normalization import ATARI_ID, human_scores, make_normalization
 from sb_dqn.cli.plots.runs import find_runs, parse_target
 from sb_dqn.cli.plots.watch import Drawn, is_active, watch
 from sb_dqn.errors import ConfigurationError
+from sb_dqn.plotting.picture import STYLES, draw_curves, draw_profiles, number_text, spread, styled
+from sb_dqn.plotting.series import Series
 from sb_dqn.runs.folder_lock import lock_folder
 from sb_dqn.runs.result_file import Result as RunResult
 from sb_dqn.runs.result_file import write_result
-from sb_dqn.runs.statistics import Band
 from tests.full import a_few
 
 
@@ -305,8 +305,8 @@ def test_user_error_is_one_message_and_status_2(
 
 
 def test_colors_and_dashes_tell_many_curves_apart() -> None:
-    band = Band(np.array([0.0, 1.0]), None, None)
-    curves: Mapping[str, Any] = {f"algorithm {n}": (np.array([1.0, 2.0]), band) for n in range(12)}
+    x, y = np.array([1.0, 2.0]), np.array([0.0, 1.0])
+    curves = [Series("line", x, y, color=number, label=f"algorithm {number}") for number in range(12)]
     with styled(STYLES["paper"]):
         figure = draw_curves(STYLES["paper"], curves, "x", "y", "", False)
     looks = [(line.get_color(), line.get_linestyle()) for line in figure.axes[0].lines]
@@ -314,11 +314,11 @@ def test_colors_and_dashes_tell_many_curves_apart() -> None:
 
 
 def test_legend_of_many_algorithms_fits_into_a_column() -> None:
-    band = Band(np.array([1.0, 0.5, 0.0]), None, None)
-    few, many = ({f"an algorithm with a long name {n}": band for n in range(count)} for count in (2, 9))
+    x, y = np.arange(3.0), np.array([1.0, 0.5, 0.0])
+    lines = [Series("line", x, y, color=number, label=f"an algorithm with a long name {number}") for number in range(9)]
     style = STYLES["paper"]
     with styled(style):
-        figures = [draw_profiles(style, np.arange(3.0), profiles, "score", "") for profiles in (few, many)]
+        figures = [draw_profiles(style, profiles, "score", "") for profiles in (lines[:2], lines)]
         for figure in figures:
             figure.draw_without_rendering()
     extents = [figure.legends[0].get_window_extent() for figure in figures]
@@ -336,7 +336,7 @@ def test_few_high_scores_do_not_squeeze_a_profile() -> None:
     for name, end in {"tail": 14.0, "no tail": 1.2}.items():
         places = np.append(thresholds[:-1], end)
         with styled(STYLES["screen"]):
-            figure = draw_profiles(STYLES["screen"], places, {"DQN": Band(values, None, None)}, "score", "")
+            figure = draw_profiles(STYLES["screen"], [Series("line", places, values, label="DQN")], "score", "")
         shown[name] = figure.axes[0].get_xlim()[1]
     assert shown == {"tail": pytest.approx(0.98), "no tail": 1.2}
 

@@ -18,9 +18,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sb_dqn.cli.main import commands
-from sb_dqn.cli.report.chart import Series, draw_chart, round_numbers, same_unit, thinned
 from sb_dqn.cli.report.settings import settings_table
 from sb_dqn.errors import ConfigurationError
+from sb_dqn.plotting.series import Series, thinned
+from sb_dqn.plotting.svg import draw_chart, round_numbers, same_unit
 from sb_dqn.runs.run import Run
 from sb_dqn.runs.score import group_runs
 

@@ -13,7 +13,6 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
-from sb_dqn import plotting
 from sb_dqn.algorithms import registry
 from sb_dqn.cli.main import commands, main
 from sb_dqn.cli.tune import jobs, training
@@ -21,6 +20,7 @@ from sb_dqn.cli.tune.folder import StudySetup
 from sb_dqn.cli.tune.spaces import default_space, keep_schedules, read_space, sample, start_of, without_fixed
 from sb_dqn.cli.tune.study import draw_study, finished_trials, import_optuna, open_study
 from sb_dqn.errors import ConfigurationError
+from sb_dqn.plotting import picture
 from sb_dqn.presets import find_preset
 from sb_dqn.runs.settings_syntax import constructor_defaults
 
@@ -109,7 +109,7 @@ def test_the_picture_of_a_study_has_no_empty_panel(
     study = import_optuna().create_study(direction="maximize")
     study.optimize(lambda trial: trial.suggest_float("gamma", 0.9, 0.99), n_trials)
     figures: list[Any] = []
-    monkeypatch.setattr(plotting, "save_figure", lambda figure, path: figures.append(figure))
+    monkeypatch.setattr(picture, "save_figure", lambda figure, path: figures.append(figure))
     draw_study(tmp_path, "DQN on it", study)
     history, *bars = figures[0].axes
     assert 1 + len(bars) == panels

@@ -96,7 +96,7 @@ def _is_run(folder: Path) -> bool:
 def _run_plot(folder: Path, output: Path | None, against: Any) -> Callable[[], Drawn]:
     """Returns a function that draws the learning curve of a run."""
     from sb_dqn.cli.plots.watch import Drawn
-    from sb_dqn.plotting import check_picture_path, plot_curve
+    from sb_dqn.plotting.picture import check_picture_path, plot_curve
     from sb_dqn.runs.folder import CURVE, read_config
     from sb_dqn.runs.training import title_of
 
@@ -120,12 +120,11 @@ def _aggregate_plot(
         click.UsageError: an option that does not suit the kind.
         ConfigurationError: the picture cannot be written.
     """
-    from sb_dqn.cli.plots.figures import STYLES, styled
     from sb_dqn.cli.plots.kinds import Request, draw
     from sb_dqn.cli.plots.normalization import check_choice
     from sb_dqn.cli.plots.runs import find_runs
     from sb_dqn.cli.plots.watch import Drawn
-    from sb_dqn.plotting import check_picture_path, save_figure
+    from sb_dqn.plotting.picture import STYLES, check_picture_path, save_figure, styled
 
     request = Request(kind or "curves", STYLES[style or "screen"], normalize, baseline)
     if against != "steps":

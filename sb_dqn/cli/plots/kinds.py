@@ -8,14 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from sb_dqn.cli.plots.figures import Style, draw_curves, draw_estimates, draw_profiles, number_text
 from sb_dqn.cli.plots.normalization import Normalization, make_normalization
 from sb_dqn.cli.plots.runs import Grid, make_grid
 from sb_dqn.errors import ConfigurationError, nearest
+from sb_dqn.plotting.curve import Points
+from sb_dqn.plotting.picture import Style, draw_curves, draw_estimates, draw_profiles, number_text
+from sb_dqn.plotting.series import Series, line_with_band
 from sb_dqn.runs.run import Run
 from sb_dqn.runs.statistics import (
+    Band,
     Estimate,
-    Points,
     aggregate_iqm,
     at_common_places,
     iqm_curve,
@@ -83,7 +85,8 @@ def _curves(grid: Grid, request: Request) -> tuple[Any, list[str]]:
         curves[label] = (positions * (1 if percent else budgets[0]), iqm_curve(values))
     xlabel = "share of the training steps" if percent else "environment steps"
     title = f"{_subject(grid)}: {_interval(grid)}"
-    figure = draw_curves(request.style, curves, xlabel, f"IQM of the {normalization.label}", title, percent)
+    ylabel = f"IQM of the {normalization.label}"
+    figure = draw_curves(request.style, _series(curves), xlabel, ylabel, title, percent)
     lines = []
     for label, (positions, band) in curves.items():
         interval = None if band.low is None or band.high is None else (float(band.low[-1]), float(band.high[-1]))
@@ -110,7 +113,7 @@ def _iqm(grid: Grid, request: Request) -> tuple[Any, list[str]]:
     normalization = _normalization(grid, request)
     estimates = {label: aggregate_iqm(_final_scores(grid, label, normalization)) for label in grid.labels}
     title, xlabel = f"{_subject(grid)}: {_interval(grid)}", f"IQM of the final {normalization.label}"
-    figure = draw_estimates(request.style, estimates, range(len(estimates)), xlabel, title)
+    figure = draw_estimates(request.style, _rows(estimates), range(len(estimates)), xlabel, title)
     return figure, [f"{label}: IQM {_text(estimate)}" for label, estimate in estimates.items()]
 
 
@@ -123,10 +126,9 @@ def _profile(grid: Grid, request: Request) -> tuple[Any, list[str]]:
     )  # where the profiles have steps
     margin = 0.02 * (every[-1] - every[0]) or 1.0
     thresholds = np.concatenate([[every[0] - margin], every, [every[-1] + margin]])
-    profiles = {label: performance_profile(values, thresholds) for label, values in scores.items()}
-    figure = draw_profiles(
-        request.style, thresholds, profiles, f"final {normalization.label}", f"{_subject(grid)}: {_interval(grid, '')}"
-    )
+    profiles = {label: (thresholds, performance_profile(values, thresholds)) for label, values in scores.items()}
+    title = f"{_subject(grid)}: {_interval(grid, '')}"
+    figure = draw_profiles(request.style, _series(profiles), f"final {normalization.label}", title)
     return figure, [f"{label}: median {number_text(float(np.median(values)))}" for label, values in scores.items()]
 
 
@@ -150,8 +152,22 @@ def _improvement(grid: Grid, request: Request) -> tuple[Any, list[str]]:
         if label != baseline
     }
     title, numbers = f"{_subject(grid)}: {_interval(grid, '')}", [grid.labels.index(label) for label in estimates]
-    figure = draw_estimates(request.style, estimates, numbers, f"P(score > {baseline})", title, chance=0.5)
+    figure = draw_estimates(request.style, _rows(estimates), numbers, f"P(score > {baseline})", title, chance=0.5)
     return figure, [f"P({label} > {baseline}) = {_text(estimate)}" for label, estimate in estimates.items()]
+
+
+def _series(bands: Mapping[str, tuple[Points, Band]]) -> list[Series]:
+    """Returns the line of each label with its interval."""
+    numbered = enumerate(bands.items())
+    return [
+        series
+        for number, (label, (places, band)) in numbered
+        for series in line_with_band(places, band.value, band.low, band.high, number, label)
+    ]
+
+
+def _rows(estimates: Mapping[str, Estimate]) -> dict[str, tuple[float, tuple[float, float] | None]]:
+    return {label: estimate.row for label, estimate in estimates.items()}
 
 
 KINDS: Mapping[str, Callable[[Grid, Request], tuple[Any, list[str]]]] = {

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
-from sb_dqn.cli.report.chart import Chart, Points, Series, draw_chart, thinned
-from sb_dqn.plotting import running_mean
+from sb_dqn.cli.plots.seeds import evaluation_series, mean_line
+from sb_dqn.plotting.curve import Points
+from sb_dqn.plotting.series import Series, learning_curve, line_with_band, running_mean, thinned, window_of
+from sb_dqn.plotting.svg import Chart, draw_chart
 from sb_dqn.runs.run import CLOCK, Run
 from sb_dqn.runs.score import Score, several_seeds
-from sb_dqn.runs.statistics import at_common_places, mean_band
+from sb_dqn.runs.statistics import at_common_places
 
 GRID = 160
 """Places at which the curves of several runs are averaged."""
@@ -39,50 +42,17 @@ Values = Callable[[Run], tuple[Points, Points]]
 """Function that returns the env steps and the values of a quantity of a run."""
 
 
-def learning_curve(run: Run) -> Chart | None:
+def learning_chart(run: Run) -> Chart | None:
     """Draws each episode, their running mean, and the evaluations with the standard deviation of their episodes."""
-    curve = run.curve
-    window = _window(curve.returns)
-    mean, spread = curve.eval_returns.mean(1), curve.eval_returns.std(1)
-    titles = [
-        f"step {step:,.0f}: {value:.1f} ± {sd:.1f}"
-        for step, value, sd in zip(curve.eval_steps, mean, spread, strict=True)
-    ]
-    series = [
-        Series("cloud", curve.steps, curve.returns, color=0),
-        Series("line", curve.steps, running_mean(curve.returns, window), color=0),
-        Series("bars", curve.eval_steps, mean - spread, mean + spread, color=1),
-        Series("line", curve.eval_steps, mean, color=1),
-        Series("marks", curve.eval_steps, mean, color=1, titles=titles),
-    ]
-    legend = [("cloud c0", "episodes of training"), ("line c0", f"mean of the last {window}")]
-    if len(mean):
-        number = curve.eval_returns.shape[1]
-        legend.append(("line c1", f"greedy evaluation, mean ± sd of {number} episode{'s' * (number > 1)}"))
-    return draw_chart("Return of an episode", series, note="game score", wide=True, legend=legend, x_end=run.steps)
+    series = learning_curve(run.curve, run.curve.steps, run.curve.eval_steps)
+    return draw_chart("Return of an episode", series, note="game score", wide=True, x_end=run.steps)
 
 
 def evaluation_chart(groups: Sequence[Score]) -> Chart | None:
     """Draws the evaluations of each run, and their mean over seeds with its bootstrap interval."""
-    series: list[Series] = []
-    for number, group in enumerate(groups):
-        steps, curves = group.evaluations
-        if not len(steps):
-            continue
-        mean, low, high = mean_band(curves, np.random.default_rng(0))
-        if len(curves) > 1:
-            series.append(Series("band", steps, low, high, color=number))
-            series += [Series("line", steps, curve, color=number, faint=True) for curve in curves]
-        titles = [f"{group.label}, step {step:,.0f}: {value:.1f}" for step, value in zip(steps, mean, strict=True)]
-        series += [
-            Series("line", steps, mean, color=number),
-            Series("marks", steps, mean, color=number, titles=titles),
-        ]
-    note = (
-        "mean over seeds, 95 % bootstrap interval, and each seed"
-        if several_seeds(groups)
-        else "one seed each, no interval"
-    )
+    several = "mean over seeds, 95 % bootstrap interval, and each seed"
+    note = several if several_seeds(groups) else "one seed each, no interval"
+    series = [replace(each, label="") for each in evaluation_series(groups)]  # one legend above both charts
     return draw_chart("Return of greedy evaluations", series, note=note, wide=True, x_end=_end(groups))
 
 
@@ -90,15 +60,12 @@ def training_chart(groups: Sequence[Score]) -> Chart | None:
     """Draws the mean over seeds of the running mean of the episodes, with its bootstrap interval."""
 
     def smoothed(run: Run) -> tuple[Points, Points]:
-        return run.curve.steps, running_mean(run.curve.returns, _window(run.curve.returns))
+        return run.curve.steps, running_mean(run.curve.returns, window_of(run.curve.returns))
 
-    series: list[Series] = []
-    for number, group in enumerate(groups):
-        steps, curves = on_grid(group.drawn, smoothed)
-        if len(curves):
-            mean, low, high = mean_band(curves, np.random.default_rng(0))
-            series += [Series("band", steps, low, high, color=number)] if len(curves) > 1 else []
-            series.append(Series("line", steps, mean, color=number))
+    grids = [on_grid(group.drawn, smoothed) for group in groups]
+    series = [
+        each for number, (steps, curves) in enumerate(grids) if len(curves) for each in mean_line(steps, curves, number)
+    ]
     interval = "; mean over seeds and 95 % bootstrap interval" if several_seeds(groups) else ""
     note = f"running mean of the episodes, with exploration{interval}"
     return draw_chart("Return while training", series, note=note, wide=True, x_end=_end(groups))
@@ -125,8 +92,7 @@ def _quantity_chart(name: str, values: Values, groups: Sequence[Score]) -> Chart
             (run,) = [run for run in group.drawn if len(values(run)[0])]
             series.append(Series("line", *thinned(*values(run), GRID), color=number))
         elif len(curves):
-            series.append(Series("band", steps, curves.min(axis=0), curves.max(axis=0), color=number))
-            series.append(Series("line", steps, curves.mean(axis=0), color=number))
+            series += line_with_band(steps, curves.mean(axis=0), curves.min(axis=0), curves.max(axis=0), number)
     if not series or np.ptp(np.concatenate([each.y for each in series])) == 0:
         return None
     own = {
@@ -155,11 +121,6 @@ def on_grid(runs: Sequence[Run], values: Values) -> tuple[Points, Points]:
     return at_common_places([thinned(x, y, GRID) for x, y in map(values, runs) if len(x)], GRID)
 
 
-def _window(episodes: Points) -> int:
-    """Returns the number of episodes of a running mean: a tenth of all, within 3 to 100."""
-    return int(np.clip(len(episodes) // 10, 3, 100))
-
-
 def _end(groups: Sequence[Score]) -> float:
     """Returns the env steps of the longest run."""
     return float(max(run.steps for group in groups for run in group.drawn))
@@ -183,7 +144,7 @@ def _lengths(run: Run) -> tuple[Points, Points]:
     if not any(run.folder.glob("*monitor.csv")):  # the steps are those of log lines
         return _column("rollout/ep_len_mean")(run)
     lengths = np.diff(run.curve.steps, prepend=0.0)
-    return run.curve.steps, running_mean(lengths, _window(lengths))
+    return run.curve.steps, running_mean(lengths, window_of(lengths))
 
 
 def _speed(run: Run) -> tuple[Points, Points]:

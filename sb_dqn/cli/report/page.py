@@ -12,9 +12,9 @@ import numpy as np
 from markupsafe import Markup
 
 from sb_dqn.cli.report import figures
-from sb_dqn.cli.report.chart import COLORS, Chart
 from sb_dqn.cli.report.film import Film, find_film
 from sb_dqn.cli.report.settings import environment_table, settings_table
+from sb_dqn.plotting.svg import COLORS, Chart
 from sb_dqn.runs.run import Run
 from sb_dqn.runs.score import Score, caption, several_seeds
 from sb_dqn.runs.statistics import interquartile_mean
@@ -55,7 +55,7 @@ def _one_run(run: Run) -> dict[str, Any]:
         "subtitle": _subtitle(run),
         "unfinished": not result.finished,
         "facts": _facts(run),
-        "sections": [{"env_id": run.env_id, "charts": _drawn([figures.learning_curve(run)])}],
+        "sections": [{"env_id": run.env_id, "charts": _drawn([figures.learning_chart(run)])}],
         "single": True,
         "scores": _score_facts(run),
         "score_chart": figures.score_chart(run.returns) if len(run.returns) > 1 else None,

@@ -11,6 +11,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from sb_dqn.cli.tune.folder import BEST, PICTURE, STORAGE, TRIALS, StudySetup
 from sb_dqn.cli.tune.spaces import start_of
 from sb_dqn.cli.tune.storage import make_storage, masked, reason_of
@@ -226,27 +228,29 @@ def draw_study(out: Path, title: str, study: Any) -> Path:
     Raises:
         ConfigurationError: matplotlib is missing.
     """
-    from sb_dqn.plotting import new_figure, save_figure
+    from sb_dqn.plotting.picture import STYLES, color_of, draw_series, new_figure, save_figure, styled
+    from sb_dqn.plotting.series import Series
 
-    importances = _importances(study)
-    figure = new_figure(11 if importances else 6.5, 4.5)
-    history, *bars = figure.subplots(1, 2 if importances else 1, squeeze=False)[0]
     trials = [trial for trial in finished_trials(study) if trial.value is not None]
-    for state, color in (("COMPLETE", "tab:blue"), ("PRUNED", "lightgray")):
-        chosen = [trial for trial in trials if trial.state.name == state]
-        if chosen:
-            numbers, values = zip(*((trial.number, trial.value) for trial in chosen), strict=True)
-            history.plot(numbers, values, "o", ms=4, color=color, label=state.lower())
-    completed = [trial for trial in trials if trial.state.name == "COMPLETE"]
-    best = [max(trial.value for trial in completed[: count + 1]) for count in range(len(completed))]
-    history.step([trial.number for trial in completed], best, where="post", color="tab:red", label="best so far")
-    history.set(title=title, xlabel="trial", ylabel="mean return")
-    history.xaxis.get_major_locator().set_params(integer=True, min_n_ticks=1)
-    history.legend()
-    for axes in bars:
-        axes.barh(list(importances)[::-1], list(importances.values())[::-1])
-        axes.set(title="importance", xlabel="relative importance")
-    save_figure(figure, out / PICTURE)
+    numbers, values = (np.array([getattr(trial, name) for trial in trials], float) for name in ("number", "value"))
+    complete = np.array([trial.state.name == "COMPLETE" for trial in trials], bool)
+    importances = _importances(study)
+    with styled(STYLES["screen"]):
+        figure = new_figure(11 if importances else 6.5, 4.5)
+        history, *bars = figure.subplots(1, 2 if importances else 1, squeeze=False)[0]
+        pruned = Series("marks", numbers[~complete], values[~complete], faint=True, label="pruned")
+        scores = Series("marks", numbers[complete], values[complete], label="complete")
+        best = Series("line", scores.x, np.maximum.accumulate(scores.y), color=1, label="best so far")
+        draw_series(history, [each for each in (pruned, scores, best) if len(each.x)], steps=True)
+        history.set(title=title, xlabel="trial", ylabel="mean return")
+        history.xaxis.get_major_locator().set_params(integer=True, min_n_ticks=1)
+        if trials:
+            history.legend()
+        for axes in bars:
+            axes.barh(list(importances)[::-1], list(importances.values())[::-1], color=color_of(0))
+            axes.grid(axis="y", visible=False)
+            axes.set(title="importance", xlabel="relative importance")
+        save_figure(figure, out / PICTURE)
     return out / PICTURE
 
 

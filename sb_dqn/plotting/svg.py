@@ -8,18 +8,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass, field, replace
 
 import numpy as np
-import numpy.typing as npt
 from markupsafe import Markup
 
-Points = npt.NDArray[np.float64]
+from sb_dqn.plotting.curve import Points
+from sb_dqn.plotting.series import Series, thinned
+
 SIZE = 1000
 """Width and height of the drawing area in its own units."""
-MAX_POINTS = 500
-"""Points of a line; a longer one is averaged in blocks."""
 MAX_DOTS = 2500
 """Dots of a cloud; of a larger one, evenly spaced dots are drawn."""
 COLORS = 8
@@ -29,22 +27,6 @@ LOG_RATIO = 100.0
 
 UNITS = ((1e9, 1e9, "B"), (1e6, 1e6, "M"), (1e4, 1e3, "k"))
 """Least size, divisor and sign of each unit."""
-
-
-@dataclass(frozen=True)
-class Series:
-    """Points of one kind of mark."""
-
-    kind: Literal["line", "cloud", "marks", "band", "bars"]
-    x: Points
-    y: Points
-    """Values; the lower ones of a band or of bars."""
-    high: Points | None = None
-    """Upper values of a band or of bars."""
-    color: int = 0
-    faint: bool = False
-    titles: Sequence[str] = ()
-    """Tooltips of `marks`."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +86,6 @@ def draw_chart(
     x_end: float = 0.0,
     wide: bool = False,
     may_be_log: bool = False,
-    legend: Sequence[tuple[str, str]] = (),
 ) -> Chart | None:
     """Draws a chart; returns None if no series has a finite point.
 
@@ -116,7 +97,6 @@ def draw_chart(
         x_end: least upper end of the horizontal axis.
         wide: True for the width of the page, False for one of several in a row.
         may_be_log: True for a logarithmic axis if the values are positive and span two decades.
-        legend: CSS class of the swatch and text of each entry.
     """
     shown = [cleaned for each in series if len((cleaned := _finite(each)).x)]
     if not shown:
@@ -135,16 +115,8 @@ def draw_chart(
     )
     scale = "log scale" if log else ""
     notes = "; ".join(part for part in (note, scale) if part)
+    legend = [(f"{each.kind} c{each.color % COLORS}", each.label) for each in series if each.label]
     return Chart(title, notes, svg, x_axis.ticks(), y_ticks, x_label, wide, legend)
-
-
-def thinned(x: Points, y: Points, count: int = MAX_POINTS) -> tuple[Points, Points]:
-    """Returns the points averaged in at most `count` blocks of equal size."""
-    if len(x) <= count:
-        return x, y
-    starts = np.linspace(0, len(x), count + 1).astype(np.int64)[:-1]
-    sizes = np.diff(np.append(starts, len(x)))
-    return np.add.reduceat(x, starts) / sizes, np.add.reduceat(y, starts) / sizes
 
 
 def round_numbers(low: float, high: float, count: int) -> list[float]:
@@ -201,7 +173,7 @@ def _finite(series: Series) -> Series:
         x, y = x[chosen], y[chosen]
     elif series.kind == "line":
         x, y = thinned(x, y)
-    return Series(series.kind, x, y, high, series.color, series.faint, series.titles)
+    return replace(series, x=x, y=y, high=high)
 
 
 def _draw(series: Series, x_axis: Axis, y_axis: Axis) -> str:
