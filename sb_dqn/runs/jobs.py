@@ -1,4 +1,4 @@
-"""Job runner: parallel processes of `sb-dqn train` and `sb-dqn resume`."""
+"""Job runner: parallel processes of `sb-dqn`, such as the runs of a comparison or the workers of a study."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +34,11 @@ class Job:
     """Parent folder for this run only; `train` creates the run's folder in it."""
     train: tuple[str, ...]
     """Arguments of `sb-dqn` that start the run."""
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """Further variables of the environment of the process."""
+        return {}
 
     @property
     def run(self) -> Run | None:
@@ -85,6 +90,7 @@ def run_jobs(
     n_parallel: int,
     on_done: Callable[[Job], None],
     on_poll: Callable[[Collection[Job]], None] = lambda running: None,
+    again: Callable[[Failure], bool] = lambda failure: False,
 ) -> list[Failure]:
     """Runs all jobs, `n_parallel` at a time, and calls `on_done` for each that finished.
 
@@ -96,6 +102,7 @@ def run_jobs(
         n_parallel: number of runs at a time.
         on_done: called with each finished job.
         on_poll: called several times a second with the jobs that run.
+        again: called with each job that failed; returns True to start it again.
 
     Returns:
         The jobs that failed.
@@ -120,8 +127,10 @@ def run_jobs(
                 _send_start(process)  # closes the pipe of a process that ended before its start signal
                 if job.finished:
                     on_done(job)
+                elif again(failure := Failure(job, _last_line(job, process.returncode))):
+                    waiting.append(job)
                 else:
-                    failures.append(Failure(job, _last_line(job, process.returncode)))
+                    failures.append(failure)
     finally:
         _stop(started)
         signal.signal(signal.SIGTERM, previous_handler)
@@ -144,7 +153,7 @@ def _start(job: Job, n_parallel: int) -> subprocess.Popen[bytes]:
     The process gets its own session, so that Ctrl-C in a terminal reaches the parent only, which then stops each process once.
     """
     job.home.mkdir(parents=True, exist_ok=True)
-    environment = dict(os.environ)
+    environment = {**os.environ, **job.environment}
     if n_parallel > 1:
         environment.setdefault("OMP_NUM_THREADS", str(max(1, available_cores() // n_parallel)))
     with (job.home / LOG).open("ab") as log:

@@ -6,7 +6,9 @@ import csv
 import os
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,7 +24,9 @@ from sb_dqn.cli.tune.study import draw_study, finished_trials, import_optuna, op
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.plotting import picture
 from sb_dqn.presets import find_preset
+from sb_dqn.runs import jobs as job_runner
 from sb_dqn.runs.settings_syntax import constructor_defaults
+from tests.cli.fork_server import ForkServer
 
 pytest.importorskip("optuna")
 SMALL = ["--timesteps", "300", "--seed", "3", "--evaluations", "3", "--eval-episodes", "1", "--final-episodes", "2",
@@ -56,10 +60,6 @@ def score_by_learning_rate(setup: StudySetup, number: int, sampled: Any, device:
         return training.Outcome(error="ValueError: no")
     score = -abs(sampled["learning_rate"] - 0.005)
     return training.Outcome(None if any(report(step, score) for step in (1, 2, 3)) else score)
-
-
-def kill_itself(*_: Any) -> training.Outcome:
-    os._exit(9)
 
 
 def test_tune_trains_extends_and_writes_a_preset_that_train_takes(space: Path, tmp_path: Path) -> None:
@@ -159,13 +159,9 @@ def lucky_once(setup: StudySetup, number: int, sampled: Any, device: Any, report
     return training.Outcome(1_000.0 if number == 2 else 100 * sampled["learning_rate"] + number / 1_000)
 
 
-@pytest.mark.parametrize(
-    "jobs_at_a_time", [1, pytest.param(2, marks=pytest.mark.skipif(os.name == "nt", reason="forks"))]
-)
 def test_the_best_settings_are_compared_with_other_seeds(
-    jobs_at_a_time: int, space: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    space: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(jobs, "START_METHOD", "fork")
     monkeypatch.setattr(jobs, "run_trial", lucky_once)
     out = tmp_path / "study"
     command = [
@@ -178,8 +174,6 @@ def test_the_best_settings_are_compared_with_other_seeds(
         out,
         "--pruner",
         "none",
-        "--jobs",
-        jobs_at_a_time,
     ]
     done = call(*command, "--finalists", 3, "--finalist-seeds", 2, "--trials", 6)
     assert done.exit_code == 0, done.output
@@ -200,21 +194,60 @@ def test_the_best_settings_are_compared_with_other_seeds(
     assert len(rows(out)) == 12
 
 
+DYING = """
+import os
+
+import gymnasium
+from gymnasium.envs.classic_control import CartPoleEnv
+
+
+class Dying(CartPoleEnv):
+    def step(self, action):
+        os._exit(9)
+
+
+gymnasium.register("Dying-v0", Dying)
+"""
+
+
+@pytest.fixture
+def forked_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Forks the worker processes from one that has imported the package, and adds a module with an environment."""
+    (tmp_path / "dying.py").write_text(DYING)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(Path(__file__).parents[2]), str(tmp_path)]))
+    monkeypatch.syspath_prepend(tmp_path)
+    with ForkServer() as server:
+        monkeypatch.setattr(job_runner, "subprocess", SimpleNamespace(Popen=server, PIPE=None, STDOUT=None))
+        yield
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="forks")
-def test_parallel_trials_survive_the_end_of_a_process(
-    space: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(jobs, "START_METHOD", "fork")
-    monkeypatch.setattr(jobs, "run_trial", score_by_learning_rate)
-    command = ["dqn", "CartPole-v1", *SMALL, "--space", space, "--out", tmp_path / "study", "--jobs", 2]
-    done = call(*command, "--trials", 6)
+@pytest.mark.usefixtures("forked_workers")
+def test_processes_train_the_trials_of_a_study_and_repeat_the_best(space: Path, tmp_path: Path) -> None:
+    out = tmp_path / "study"
+    command = ["dqn", "CartPole-v1", *SMALL, "--space", space, "--out", out, "--jobs", 2, "--pruner", "none"]
+    done = call(*command, "--trials", 3, "--finalists", 1, "--finalist-seeds", 2)
     assert done.exit_code == 0, done.output
-    assert len(rows(tmp_path / "study")) == 6
-    monkeypatch.setattr(jobs, "run_trial", kill_itself)
-    done = call(*command, "--trials", 8)
-    assert "the process of the trial ended with exit status 9" in done.output
-    assert [row["state"] for row in rows(tmp_path / "study")][6:] == ["fail", "fail"]
+    found = rows(out)
+    assert [row["state"] for row in found] == ["complete"] * 5
+    best = max(found[:3], key=lambda row: float(row["mean_return"]))
+    assert [row["repeats"] for row in found] == ["", "", "", best["number"], best["number"]]
+    assert len({row["learning_rate"] for row in found}) == 3
+    assert done.output.count(f", settings of trial {best['number']}") == 2
     assert signal.getsignal(signal.SIGTERM) != signal.default_int_handler
+    assert "0 of 3 trials to do" in call("--resume", out, "--jobs", 2).output
+    assert len(rows(out)) == 5
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="forks")
+@pytest.mark.usefixtures("forked_workers")
+def test_a_trial_whose_process_ends_has_failed_and_the_study_goes_on(space: Path, tmp_path: Path) -> None:
+    out = tmp_path / "study"
+    done = call("dqn", "dying:Dying-v0", *SMALL, "--space", space, "--out", out, "--trials", 3, "--jobs", 2)
+    assert done.exit_code == 1
+    assert "no trial was completed (3 failed)" in done.stderr
+    assert [row["state"] for row in rows(out)] == ["fail"] * 3
+    assert all("the process of the trial ended: exit status 9 (full log: " in row["error"] for row in rows(out))
 
 
 @pytest.mark.parametrize("sampler", ["tpe", "random", "cmaes"])

@@ -108,6 +108,7 @@ TRIALS = 50
     help="Continue the study in FOLDER with its own settings; with --trials, --jobs and --device only, and --storage if its "
     "URL has a password.",
 )
+@click.option("--worker", hidden=True, type=click.IntRange(0), help="Number of this process among those of the study.")
 def tune(
     algo: str | None,
     env_id: str | None,
@@ -116,6 +117,7 @@ def tune(
     device: str | None,
     out: Path | None,
     resume: Path | None,
+    worker: int | None,
     **options: Any,
 ) -> None:
     """Train ALGO on ENV with many settings, chosen by Optuna, and write the best as a preset.
@@ -140,6 +142,16 @@ def tune(
     else:
         out, setup, stored_trials = _requested_study(algo, env_id, out, **options)
     n_trials = trials or stored_trials
+    if worker is not None:
+        from sb_dqn.cli.tune.jobs import work
+        from sb_dqn.cli.tune.study import open_study
+
+        try:
+            with storage_errors(storage_of(out, setup)):
+                work(open_study(out, setup, worker=worker), setup, out, n_trials, device, worker=str(worker))
+        except KeyboardInterrupt:
+            sys.exit(130)
+        return
     policy = _check(setup, device)
     try:
         out.mkdir(parents=True, exist_ok=True)
@@ -166,7 +178,7 @@ def _stored_study(out: Path, algo: str | None, env_id: str | None, storage: str 
             f"--resume must be the folder of a study, got {out}, which has no {STUDY}. Start one with sb-dqn tune ALGO ENV."
         )
     setup, trials = stored
-    allowed = {"resume", "trials", "jobs", "device"}
+    allowed = {"resume", "trials", "jobs", "device", "worker"}
     if storage and setup.storage and masked(storage) == masked(setup.storage):
         setup = replace(setup, storage=storage)
         allowed.add("storage")
@@ -222,17 +234,8 @@ def _check(setup: StudySetup, device: str | None) -> str:
 
 def _run(out: Path, setup: StudySetup, n_trials: int, jobs: int, device: str | None, policy: str) -> None:
     """Runs the missing trials, and reports."""
-    from sb_dqn.cli.tune.jobs import run_trials
-    from sb_dqn.cli.tune.study import (
-        best_settings,
-        finished_trials,
-        missing_repeats,
-        open_study,
-        repeat,
-        search,
-        write_best,
-        write_trials,
-    )
+    from sb_dqn.cli.tune.jobs import run_workers, work
+    from sb_dqn.cli.tune.study import best_settings, finished_trials, open_study, write_best, write_trials
     from sb_dqn.cli.tune.training import plan_of
     from sb_dqn.runs.settings_syntax import algorithm_class, constructor_defaults
 
@@ -241,10 +244,13 @@ def _run(out: Path, setup: StudySetup, n_trials: int, jobs: int, device: str | N
     study = open_study(out, setup, (plan.settings, constructor_defaults(algorithm_class(setup.algorithm))))
     write_study(out, setup, n_trials)
     done = len(finished_trials(study))
+    repeats = (
+        f"; then the best {setup.finalists} again with {setup.finalist_seeds} other seeds" if setup.finalists else ""
+    )
     click.echo(
         f"{setup.algorithm} on {setup.env_id}: {max(n_trials - done, 0)} of {n_trials} trials to do, {plan.n_timesteps:,} steps "
         f"each, {jobs} at a time, sampler {setup.sampler}, pruner {setup.pruner}, seed {setup.seed}\n"
-        f"searching {', '.join(setup.space)}\nwriting to {out}; Ctrl-C stops, and the same command continues"
+        f"searching {', '.join(setup.space)}{repeats}\nwriting to {out}; Ctrl-C stops, and the same command continues"
     )
 
     def on_done(trial: Any) -> None:
@@ -255,10 +261,10 @@ def _run(out: Path, setup: StudySetup, n_trials: int, jobs: int, device: str | N
         click.echo(_describe(trial, best))
 
     try:
-        run_trials(study, setup, out, search(study, n_trials), jobs, device, on_done)
-        if missing := missing_repeats(study, setup.finalists, setup.finalist_seeds):
-            click.echo(f"training the best settings again with other seeds: {len(missing)} trials")
-            run_trials(study, setup, out, repeat(study, missing), jobs, device, on_done)
+        if jobs > 1:
+            run_workers(study, setup, out, n_trials, device, on_done, jobs)
+        else:
+            work(study, setup, out, n_trials, device, on_done)
     except KeyboardInterrupt:
         click.echo(
             f"\nstopped; {len(finished_trials(study))} finished trials are saved, and the same command continues"

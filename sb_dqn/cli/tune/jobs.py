@@ -1,86 +1,38 @@
-"""Trials of a study, in this process or in several; the samples, reports and results go through the process of the study."""
+"""Trials of a study: in this process one after the other, or in several processes that share its storage."""
 
 from __future__ import annotations
 
-import multiprocessing
 import signal
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
-from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
+import click
+
 from sb_dqn.cli.tune.folder import StudySetup
 from sb_dqn.cli.tune.spaces import sample
-from sb_dqn.cli.tune.study import ERROR, REPEATS, import_optuna
+from sb_dqn.cli.tune.storage import VARIABLE
+from sb_dqn.cli.tune.study import (
+    ERROR,
+    REPEATS,
+    ended_trials,
+    finished_trials,
+    import_optuna,
+    next_trial,
+    running_trials,
+)
 from sb_dqn.cli.tune.training import Outcome, run_trial
+from sb_dqn.runs.jobs import LOG, Failure, Job, run_jobs
 
-START_METHOD = "spawn"
-"""Forked processes cannot use CUDA, nor the thread pools of torch."""
-
-
-class Worker:
-    """Process that trains one trial after another.
-
-    Args:
-        setup: setup of the study.
-        device: torch device, or None.
-        threads: number of torch's threads.
-    """
-
-    def __init__(self, setup: StudySetup, device: str | None, threads: int) -> None:
-        context: Any = multiprocessing.get_context(START_METHOD)
-        self.connection, other = context.Pipe()
-        # Not a daemon, so that a trial may have processes of its own, such as actors.
-        self.process = context.Process(target=work, args=(other, setup, device, threads), daemon=False)
-        self.process.start()
-        other.close()
-        self.trial: Any = None
-
-    def begin(self, trial: Any, sampled: dict[str, Any]) -> None:
-        """Starts a trial."""
-        self.trial = trial
-        self.connection.send((trial.number, sampled))
-
-    def receive(self) -> Outcome | None:
-        """Returns the outcome of the trial, or None after a report, which is answered."""
-        try:
-            message = self.connection.recv()
-            if isinstance(message, Outcome):
-                return message
-            self.connection.send(report(self.trial, *message))
-        except (EOFError, OSError):
-            self.process.join()
-            return Outcome(error=f"the process of the trial ended with exit status {self.process.exitcode}")
-        return None
-
-    def stop(self) -> None:
-        """Ends the process, in the middle of a trial, too."""
-        self.process.terminate()
-        self.process.join()
-        self.connection.close()
-
-
-def work(connection: Connection, setup: StudySetup, device: str | None, threads: int) -> None:
-    """Trains the trials that arrive, until the process of the study ends."""
-    import torch
-
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the process of the study, which ends this one
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    torch.set_num_threads(threads)
-
-    def ask(step: int, mean: float) -> bool:
-        try:
-            connection.send((step, mean))
-            return bool(connection.recv())
-        except (EOFError, OSError):
-            raise SystemExit from None
-
-    with suppress(EOFError, OSError):
-        while True:
-            number, sampled = connection.recv()
-            connection.send(run_trial(setup, number, sampled, device, ask))
+ASK = ".ask.lock"
+"""File that is locked while a process begins a trial."""
+WORKER = "worker"
+"""User attribute of a trial: name of the process that trains it."""
+PAUSE = 1.0
+"""Seconds between two looks at the storage."""
 
 
 def report(trial: Any, step: int, mean: float) -> bool:
@@ -89,82 +41,120 @@ def report(trial: Any, step: int, mean: float) -> bool:
     return REPEATS not in trial.user_attrs and bool(trial.should_prune())
 
 
-def run_trials(
+def work(
     study: Any,
     setup: StudySetup,
     out: Path,
-    trials: Iterator[Any],
-    jobs: int,
+    n_trials: int,
     device: str | None,
-    on_done: Callable[[Any], None],
+    on_done: Callable[[Any], None] = lambda trial: None,
+    worker: str = "",
 ) -> None:
-    """Runs trials, `jobs` at a time.
+    """Trains one trial after the other, those of the search and then the repeats, until none is missing.
 
     Args:
         study: study of Optuna.
         setup: its setup.
         out: its folder.
-        trials: yields the next trial when there is room for it.
-        jobs: number of trials at a time; a single one runs in this process.
+        n_trials: number of trials of the search.
         device: torch device, or None.
         on_done: called with each finished trial.
+        worker: name of this process among several.
 
     Raises:
         KeyboardInterrupt: by Ctrl-C or SIGTERM; the running trials are repeated by the next call.
     """
-
-    def begun() -> Iterator[tuple[Any, dict[str, Any]]]:
-        for trial in trials:
-            trial.set_user_attr("folder", str(out.resolve()))
-            yield trial, sample(trial, dict(setup.space))
-
-    def tell(trial: Any, outcome: Outcome) -> None:
-        on_done(_tell(study, trial, outcome))
+    from filelock import FileLock
 
     previous = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        if jobs > 1:
-            _run_parallel(setup, begun(), jobs, device, tell)
-            return
-        for trial, sampled in begun():
-            tell(trial, run_trial(setup, trial.number, sampled, device, partial(report, trial)))
+        while True:
+            with FileLock(out / ASK):  # of several processes, one at a time counts the trials and begins one
+                trial = next_trial(study, setup, out, n_trials)
+                if trial is not None:
+                    trial.set_user_attr("folder", str(out.resolve()))
+                    trial.set_user_attr(WORKER, worker)
+                    sampled = sample(trial, dict(setup.space))
+            if trial is not None:
+                outcome = run_trial(setup, trial.number, sampled, device, partial(report, trial))
+                on_done(_tell(study, trial, outcome))
+            elif running_trials(study, out):  # the last ones of the search decide which are repeated
+                time.sleep(PAUSE)
+            else:
+                return
     finally:
         signal.signal(signal.SIGTERM, previous)
 
 
-def _run_parallel(
-    setup: StudySetup,
-    trials: Iterator[tuple[Any, dict[str, Any]]],
-    jobs: int,
-    device: str | None,
-    tell: Callable[[Any, Outcome], None],
-) -> None:
-    from sb_dqn.runs.jobs import available_cores
+@dataclass(frozen=True)
+class Worker(Job):
+    """Process that trains trials of a study."""
 
-    threads = max(1, available_cores() // jobs)
-    workers: list[Worker] = []
-    try:
-        while True:
-            while sum(worker.trial is not None for worker in workers) < jobs and (begun := next(trials, None)):
-                idle = [worker for worker in workers if worker.trial is None]
-                if not idle:
-                    idle = [Worker(setup, device, threads)]
-                    workers += idle
-                idle[0].begin(*begun)
-            busy = [worker.connection for worker in workers if worker.trial is not None]
-            if not busy:
-                return
-            ready = wait(busy)
-            for worker in [worker for worker in workers if worker.connection in ready]:
-                if (outcome := worker.receive()) is None:
-                    continue
-                trial, worker.trial = worker.trial, None
-                if not worker.process.is_alive():
-                    workers.remove(worker)
-                tell(trial, outcome)
-    finally:
-        for worker in workers:
-            worker.stop()
+    study: Any
+    out: Path
+    storage: str | None
+
+    @property
+    def trial(self) -> Any:
+        """Trial that the process trains; None if it trains none."""
+        running = running_trials(self.study, self.out)
+        return next((trial for trial in running if trial.user_attrs.get(WORKER) == self.label), None)
+
+    @property
+    def finished(self) -> bool:
+        """True if the process has left no trial behind."""
+        return self.trial is None
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """The storage with its password, which is so in no list of processes."""
+        return {VARIABLE: self.storage} if self.storage else {}
+
+    @property
+    def command(self) -> tuple[str, ...]:
+        return self.train
+
+
+def run_workers(
+    study: Any,
+    setup: StudySetup,
+    out: Path,
+    n_trials: int,
+    device: str | None,
+    on_done: Callable[[Any], None],
+    jobs: int,
+) -> None:
+    """Runs `work` in `jobs` processes. If one ends before its trial, the trial has failed, and the process starts again."""
+    known, latest = {trial.number for trial in ended_trials(study)}, 0.0
+
+    def look(_: object = None) -> None:
+        nonlocal latest
+        if time.monotonic() - latest < PAUSE:
+            return
+        for trial in sorted(ended_trials(study), key=lambda trial: trial.datetime_complete):
+            if trial.number not in known:
+                known.add(trial.number)
+                on_done(trial)
+        latest = time.monotonic()
+
+    def fail(failure: Failure) -> bool:
+        assert isinstance(failure.job, Worker)
+        trial = import_optuna().trial.Trial(study, failure.job.trial._trial_id)
+        _tell(study, trial, Outcome(error=f"the process of the trial ended: {failure.reason}"))
+        return True
+
+    words = ("tune", "--resume", str(out), *(("--device", device) if device else ()), "--worker")
+    workers = [
+        Worker(name, out / "workers" / name, (*words, name), study, out, setup.storage)
+        for name in map(str, range(jobs))
+    ]
+    run_jobs(workers, jobs, look, look, fail)
+    latest = 0.0
+    look()
+    if len(finished_trials(study)) < n_trials:
+        raise click.ClickException(
+            f"the processes of the trials must train them, but ended. Read {out}/workers/*/{LOG}."
+        )
 
 
 def _tell(study: Any, trial: Any, outcome: Outcome) -> Any:

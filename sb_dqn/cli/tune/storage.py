@@ -24,7 +24,7 @@ def masked(url: str) -> str:
 
 
 def make_storage(optuna: Any, storage: str) -> Any:
-    """Returns what `optuna.create_study` takes as storage: a journal for a `.log` file, else the URL.
+    """Returns what `optuna.create_study` takes as storage: a journal for a `.log` file, else a database or its URL.
 
     Raises:
         ConfigurationError: it is not a URL. Without the reason, which may quote a part of the password.
@@ -40,7 +40,10 @@ def make_storage(optuna: Any, storage: str) -> Any:
             f"storage must be a database URL that can be opened or a .log file, got {masked(storage)}. Write @, : and / of a "
             f"password as %40, %3A and %2F."
         ) from None
-    return storage
+    if not storage.startswith("sqlite"):
+        return storage
+    waits = {"connect_args": {"timeout": 60}}  # for the writes of other processes
+    return optuna.storages.RDBStorage(storage, engine_kwargs=waits)
 
 
 @contextmanager

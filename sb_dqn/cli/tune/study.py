@@ -6,7 +6,7 @@ import csv
 import io
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
@@ -44,13 +44,14 @@ def import_optuna() -> Any:
     return optuna
 
 
-def open_study(out: Path, setup: StudySetup, defaults: Iterable[Any]) -> Any:
+def open_study(out: Path, setup: StudySetup, defaults: Iterable[Any] = (), worker: int | None = None) -> Any:
     """Opens or creates the study; trials that were running when it stopped are repeated.
 
     Args:
         out: folder of the study, locked by this process.
         setup: its setup.
         defaults: settings to start a new study from, the first with a value of a name counts.
+        worker: number of a process that trains trials of a study that another one has opened; None: this one opens it.
 
     Raises:
         ConfigurationError: the storage cannot be opened, or a package is missing.
@@ -73,16 +74,17 @@ def open_study(out: Path, setup: StudySetup, defaults: Iterable[Any]) -> Any:
             f"({reason_of(error.__cause__ or error)}). Use another --storage."
         ) from None
     trials = study.get_trials(deepcopy=False)
-    # With the same seed, a sampler would repeat the samples of the first call.
-    study.sampler = _sampler(optuna, setup.sampler, (setup.seed or 0) + len(trials))
+    # With the same seed, a sampler would repeat the samples of the first call, or of another process.
+    seed = (setup.seed or 0) + len(trials) + 1_000_003 * (0 if worker is None else worker + 1)
+    study.sampler = _sampler(optuna, setup.sampler, seed % 2**32)
+    if worker is not None:
+        return study
     if not trials and (start := start_of(dict(setup.space), *defaults)):
         study.enqueue_trial(start)
-    origin = str(out.resolve())
-    for trial in trials:
-        if trial.state.name == "RUNNING" and trial.user_attrs.get("folder") == origin:
-            study.tell(trial.number, state=optuna.trial.TrialState.FAIL)
-            if REPEATS not in trial.user_attrs:  # those are missing again
-                study.enqueue_trial(trial.params)
+    for trial in running_trials(study, out):
+        study.tell(trial.number, state=optuna.trial.TrialState.FAIL)
+        if REPEATS not in trial.user_attrs:  # those are missing again
+            study.enqueue_trial(trial.params)
     return study
 
 
@@ -124,25 +126,25 @@ def finished_trials(study: Any) -> list[Any]:
     return [trial for trial in ended_trials(study) if REPEATS not in trial.user_attrs]
 
 
-def search(study: Any, n_trials: int) -> Iterator[Any]:
-    """Yields trials with new settings until `n_trials` are finished or under way, earlier ones included."""
-    begun, earlier = 0, len(finished_trials(study))
-    while max(earlier + begun, len(finished_trials(study))) < n_trials:
-        begun += 1
-        yield study.ask()
+def running_trials(study: Any, out: Path) -> list[Any]:
+    """Returns the trials that the processes of the study in `out` train."""
+    running = [trial for trial in study.get_trials(deepcopy=False) if trial.state.name == "RUNNING"]
+    return [trial for trial in running if trial.user_attrs.get("folder") == str(out.resolve())]
 
 
-def missing_repeats(study: Any, finalists: int, seeds: int) -> list[Any]:
-    """Returns the best trials of the search, each as often as it must be repeated until it was with `seeds` other seeds."""
-    done = Counter(trial.user_attrs.get(REPEATS) for trial in ended_trials(study))
-    return [best for best in _ranked(study)[:finalists] for _ in range(seeds - done[best.number])]
-
-
-def repeat(study: Any, originals: Iterable[Any]) -> Iterator[Any]:
-    """Yields trials with the settings of earlier ones."""
-    for original in originals:
-        study.enqueue_trial(original.params, user_attrs={REPEATS: original.number})
-        yield study.ask()
+def next_trial(study: Any, setup: StudySetup, out: Path, n_trials: int) -> Any:
+    """Begins the next missing trial, of the search or a repeat; returns None if none is missing, or others must end before."""
+    running = running_trials(study, out)
+    searching = [trial for trial in running if REPEATS not in trial.user_attrs]
+    if len(finished_trials(study)) + len(searching) < n_trials:
+        return study.ask()
+    if not searching:
+        done = Counter(trial.user_attrs.get(REPEATS) for trial in [*ended_trials(study), *running])
+        for best in _ranked(study)[: setup.finalists]:
+            if done[best.number] < setup.finalist_seeds:
+                study.enqueue_trial(best.params, user_attrs={REPEATS: best.number})
+                return study.ask()
+    return None
 
 
 class Best(NamedTuple):
