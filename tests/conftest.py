@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -12,10 +13,9 @@ import torch
 from hypothesis import settings
 from torch import Tensor
 
-from sb_dqn.accelerate import Function, accelerate
+from sb_dqn.accelerate import Function, accelerate, forced_mode
 from tests.full import FULL
 from tests.modes import MODES, Variant
-from tests.tiny import run_eagerly
 
 settings.register_profile("sb_dqn", deadline=None)  # a busy machine takes longer for one example than any bound
 settings.load_profile("sb_dqn")
@@ -52,13 +52,13 @@ def single_thread() -> Iterator[None]:
 
 
 @pytest.fixture
-def eagerly(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def eagerly(request: pytest.FixtureRequest) -> Iterator[None]:
     """Updates are not recorded, which takes far longer than the few that a test makes; those marked `recorded` still are.
 
     For files whose subject is the same either way. That recorded updates equal eager ones is shown for each algorithm by itself.
     """
-    if request.node.get_closest_marker("recorded") is None:
-        run_eagerly(monkeypatch)
+    with forced_mode("eager") if request.node.get_closest_marker("recorded") is None else nullcontext():
+        yield
 
 
 @pytest.fixture(params=MODES)

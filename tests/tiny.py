@@ -8,12 +8,10 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-import pytest
 from gymnasium import spaces
 
 from sb_dqn.algorithms import ALGORITHMS, DQN, R2D2, SAC
 from sb_dqn.algorithms.r2d2 import REPLACED_ARGUMENTS
-from sb_dqn.buffers import ReplayBuffer
 from sb_dqn.core.actor_critic_algorithm import ActorCriticAlgorithm
 from sb_dqn.core.arguments import constructor_arguments
 
@@ -107,13 +105,6 @@ def lanes(
 ) -> list[Callable[[], gymnasium.Env[Any, Any]]]:
     """As many factories, each of a game of its own."""
     return [make] * count
-
-
-def run_eagerly(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Q-agents record nothing: that takes far longer than a few updates."""
-    monkeypatch.setattr("sb_dqn.core.construction.choose_mode", lambda *_: "eager")
-    monkeypatch.setattr("sb_dqn.actors.launch.choose_mode", lambda *_, **__: "eager")
-    monkeypatch.setattr(ReplayBuffer, "record_sampling", lambda replay, noise: replay.sample_from)
 
 
 QUICK: dict[str, Any] = {

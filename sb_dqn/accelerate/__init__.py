@@ -1,15 +1,14 @@
 """Faster execution of small networks: traced, compiled and NumPy versions of a function."""
 
-from sb_dqn.accelerate.backends import (
-    Function,
+from sb_dqn.accelerate.backends import Function, accelerate, keep_freed_memory, limit_threads, replay_with_numpy
+from sb_dqn.accelerate.modes import (
     MatmulConvolution,
     Mode,
-    accelerate,
+    acting_mode,
     are_small,
     choose_mode,
-    keep_freed_memory,
-    limit_threads,
-    replay_with_numpy,
+    forced_mode,
+    mode_after,
 )
 
 __all__ = [
@@ -17,9 +16,12 @@ __all__ = [
     "MatmulConvolution",
     "Mode",
     "accelerate",
+    "acting_mode",
     "are_small",
     "choose_mode",
+    "forced_mode",
     "keep_freed_memory",
     "limit_threads",
+    "mode_after",
     "replay_with_numpy",
 ]

@@ -1,4 +1,4 @@
-"""Execution modes of a function of tensors, and the choice of a backend for recorded ones.
+"""Faster versions of a function of tensors: the execution modes, and the backends of recorded functions.
 
 With small networks most of the time is overhead: an update of two layers of 64 spends it on Python and autograd
 bookkeeping, not on arithmetic. `traced` records the operations of one call, including the backward pass, as a graph
@@ -15,76 +15,23 @@ import ctypes
 import sys
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Literal
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.fx import GraphModule, Node
 from torch.overrides import TorchFunctionMode
 
 from sb_dqn.accelerate import cuda_graph, torchscript
 from sb_dqn.accelerate.fx_backend import fx_replay
+from sb_dqn.accelerate.modes import Mode, records_samples
 from sb_dqn.accelerate.numpy_backend.replay import numpy_replay, slow_elements
 from sb_dqn.accelerate.onednn_linear import replace_large_products
 from sb_dqn.accelerate.simplification import simplify
 from sb_dqn.accelerate.torch_internals import compile_graph, decompositions, forgotten_source, shared_tracing_context
 from sb_dqn.errors import ConfigurationError
 
-Mode = Literal["eager", "traced", "compiled", "captured"]
 Function = Callable[..., Any]
-
-
-def choose_mode(modules: list[nn.Module], device: torch.device, torch_compile: bool) -> Mode:
-    """Returns the mode in which to run functions of these modules on this device.
-
-    User-defined modules run eagerly, since they may branch on values and a recording would freeze the branch.
-    """
-    if torch_compile:
-        return "compiled"
-    traceable = all(
-        type(part).__module__.split(".")[0] in ("torch", "sb_dqn") for module in modules for part in module.modules()
-    )
-    if not traceable or device.type not in ("cpu", "cuda"):
-        return "eager"
-    return "traced" if device.type == "cpu" else "captured"
-
-
-class MatmulConvolution:
-    """Base class of convolutions implemented as a matrix product; their overhead matters and they can be traced."""
-
-    weight: Tensor
-    places: int
-    """Pixels of the output: rows of the matrix product per image."""
-
-
-def are_small(
-    modules: Sequence[nn.Module], device: torch.device, rows: int = 0, counts_recurrent: bool = False
-) -> bool:
-    """Returns True if a batch of `rows` is too little work for these modules to be shared among threads.
-
-    True on the CPU, without convolutions other than those of small images, and with less than 2**23 multiplications in
-    the largest layer, from where on a second thread is faster.
-
-    Args:
-        modules: the networks.
-        device: where they are.
-        rows: N; 0 if the batch does not matter.
-        counts_recurrent: count the weights of recurrent layers. They do not count for threads, since these layers process
-            one step after another, each of a few rows.
-    """
-    parts = [part for module in modules for part in module.modules()]
-    large = any(isinstance(part, nn.Conv2d) and not isinstance(part, MatmulConvolution) for part in parts)
-    if device.type != "cpu" or large:
-        return False
-    layers = [
-        weight
-        for part in parts
-        if counts_recurrent or not isinstance(part, nn.RNNBase)
-        for weight in part.parameters(recurse=False)
-    ]
-    linear = [weight.numel() for weight in layers if weight.ndim == 2]
-    images = [part.places * part.weight.numel() for part in parts if isinstance(part, MatmulConvolution)]
-    return rows * max([*linear, *images], default=0) < 2**23
 
 
 MAX_SLOW_ELEMENTS = 8_000
@@ -130,6 +77,8 @@ def replay_with_numpy(function: Function, example: tuple[Tensor, ...]) -> Functi
 
     Unlike those of `accelerate`, the results may take part in gradients: this is for small work around an eager network.
     """
+    if not records_samples():
+        return function
     with forgotten_source():
         graph = _trace(function, example)
         simplify(graph)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,44 +16,88 @@ import numpy.typing as npt
 import torch
 
 from sb_dqn.accelerate import Mode
-from sb_dqn.acting.network_runner import NetworkRunner, Transform
+from sb_dqn.acting.network_runner import NetworkRunner, Transform, unchanged
 from sb_dqn.acting.recurrent_state import RecurrentState
 from sb_dqn.buffers.rollout_buffer import Before
 from sb_dqn.exploration import Exploration
+from sb_dqn.exploration.config import ExplorationConfig
 from sb_dqn.nn.layers.norms import SpectralWeights
-from sb_dqn.policies import QPolicy
-from sb_dqn.policies.base import StochasticPolicy
+from sb_dqn.normalize import NormalizationConfig
 from sb_dqn.spaces import actions_of
 from sb_dqn.types import ActionArray, BoolArray, Observation, Rows
 
 Extras = dict[str, npt.NDArray[Any]]
 """Arrays `[B, ...]` by name that are stored with the actions."""
 
+Inputs = tuple[npt.NDArray[Any], ...]
+"""Recurrent inputs of the network, see `RecurrentInputs`; empty for a feed-forward policy."""
+
 Observe = Callable[[], Any]
 """Returns the observations of the open rows by key, arrays or tensors of the networks' device; called only if the network is
 needed."""
+
+NO_NORMALIZATION = NormalizationConfig(False, False, 0.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ActingConfig:
+    """Networks and settings that all actors of a model share, wherever they act.
+
+    Args:
+        policy: the networks.
+        exploration: strategy of a Q-policy; None for policies that sample their actions.
+        transform: from stored observations to network inputs (normalization).
+        spectral_weights: cache of the networks' normalized weights; None: computed at each call.
+        mode: how the networks run, see `acting_mode`.
+        later_mode: returns how they run from the end of uniform actions on; None: as before.
+        stores_value: store the value of the policy, or of its best action, for on-policy targets; False stores 0 where a policy
+            has a critic that does not learn.
+        stores_q_values: store the values of the action and of the best one, for initial priorities.
+        normalization: arguments of the model's normalization, for actors that have statistics of their own.
+        action_mask: source of the legal actions: "info", a key of the observation, or None.
+        frame_stack: frames that the actor stacks itself; 1: none.
+        num_envs: number of lanes of all actors.
+        learner: number of this learner, and number of all learners.
+    """
+
+    policy: Any
+    exploration: ExplorationConfig | None = None
+    transform: Transform = unchanged
+    spectral_weights: SpectralWeights | None = None
+    mode: Mode = "eager"
+    later_mode: Callable[[], Mode] | None = None
+    stores_value: bool = False
+    stores_q_values: bool = False
+    normalization: NormalizationConfig = NO_NORMALIZATION
+    action_mask: str | None = None
+    frame_stack: int = 1
+    num_envs: int = 1
+    learner: tuple[int, int] = (0, 1)
+
+    def runner(self, function: Callable[..., Any], noise: torch.Generator | None = None) -> NetworkRunner:
+        """Returns a runner of a function of the networks; `noise` draws their random numbers, None: they have none."""
+        return NetworkRunner(self.policy, function, self.mode, self.transform, noise, self.spectral_weights)
 
 
 class ActionSelector(ABC):
     """Selects the actions of B lanes.
 
     Args:
-        policy: the networks.
+        config: networks, and what is stored.
         num_lanes: B.
         rng: draws uniform actions and samples.
     """
 
-    def __init__(self, policy: Any, num_lanes: int, rng: np.random.Generator) -> None:
+    exploration: Exploration | None = None
+
+    def __init__(self, config: ActingConfig, num_lanes: int, rng: np.random.Generator) -> None:
+        self.policy = config.policy
         self.num_lanes = num_lanes
         self.rng = rng
-        self.actions = actions_of(policy.action_space)
-        self.recurrent_state = RecurrentState(policy, num_lanes) if policy.recurrent else None
+        self.actions = actions_of(self.policy.action_space)
+        self.recurrent_state = RecurrentState(self.policy, num_lanes) if self.policy.recurrent else None
         self.extras: Extras = {}
         """Arrays to store with the latest actions."""
-
-    def recurrent_inputs(self, rows: Rows) -> tuple[npt.NDArray[Any], ...]:
-        """Returns the recurrent inputs of the network for the open rows; none for a feed-forward policy."""
-        return () if self.recurrent_state is None else self.recurrent_state.inputs(rows)
 
     @abstractmethod
     def select(self, rows: Rows, observe: Observe, uniform: bool = False) -> ActionArray:
@@ -76,83 +121,56 @@ class ActionSelector(ABC):
             before: the rows before these, for recurrent policies.
         """
 
-    def advance(self, step: int, horizon: int) -> None:  # noqa: B027  # an empty default, on purpose
-        """Moves the exploration schedule to env step `step` of a run of `horizon` steps."""
-
-    def uniform(self, mask: BoolArray | None) -> ActionArray:
-        """Returns uniformly drawn actions `[B, ...]`; legal ones where there is a mask."""
-        return self.actions.uniform(self.num_lanes, self.rng, mask)
-
 
 class QActionSelector(ActionSelector):
     """Selects actions by Q-values and an exploration strategy.
 
+    The network runs at each tick, even for uniform actions, if its values are stored or its policy is recurrent.
+
     Args:
-        policy: the networks.
+        config: networks, and what is stored.
         exploration: epsilon-greedy, Boltzmann, ...
         num_lanes: B.
-        transform: from stored observations to network inputs (normalization).
-        noise_generator: draws the noise of noisy layers at each call; None: no noise.
-        stores_value: store the value of the best action, for on-policy targets; then the network runs at each tick.
-        spectral_weights: cache of the network's normalized weights; None: computed at each call.
-        stores_q_values: store the values of the action and of the best one, for initial priorities; then the network runs at
-            each tick.
+        noise: draws the noise of noisy layers at each call; None: no noise.
     """
 
+    exploration: Exploration
+
     def __init__(
-        self,
-        policy: QPolicy,
-        exploration: Exploration,
-        num_lanes: int,
-        transform: Transform,
-        noise_generator: torch.Generator | None = None,
-        stores_value: bool = False,
-        spectral_weights: SpectralWeights | None = None,
-        stores_q_values: bool = False,
+        self, config: ActingConfig, exploration: Exploration, num_lanes: int, noise: torch.Generator | None = None
     ) -> None:
-        super().__init__(policy, num_lanes, exploration.rng)
-        self.policy: Any = policy
+        super().__init__(config, num_lanes, exploration.rng)
         self.exploration = exploration
         self.exploration.num_lanes = num_lanes
-        self.transform = transform
-        self.noise_generator = noise_generator
-        self.stores_value = stores_value
-        self.spectral_weights = spectral_weights
-        self.stores_q_values = stores_q_values or policy.recurrent
-        self.runs_always = stores_value or self.stores_q_values
-        """True if the network runs at each tick, even for uniform actions."""
-        self.mode: Mode = "eager"
-        self._runner: NetworkRunner | None = None
-        self._mode_of_runner: Mode = "eager"
+        self.stores_q_values = config.stores_q_values or self.policy.recurrent
+        self.runs_always = config.stores_value or self.stores_q_values
+        greedy = self.policy.values if exploration.needs_values else self.policy.greedy
+        self.runner = config.runner(self.policy.values_step if self.runs_always else greedy, noise)
+        self._later_mode = config.later_mode
 
-    def advance(self, step: int, horizon: int) -> None:
-        self.exploration.advance(step, horizon)
-
-    @property
-    def runner(self) -> NetworkRunner:
-        """The network wrapped for `mode`; rebuilt when the mode changes."""
-        if self._runner is None or self._mode_of_runner != self.mode:
-            self._mode_of_runner = self.mode
-            self._runner = NetworkRunner(
-                self.policy, self._function(), self.mode, self.transform, self.noise_generator, self.spectral_weights
-            )
-        return self._runner
-
-    def _function(self) -> Callable[..., Any]:
-        if self.runs_always:
-            return self.policy.values_step  # type: ignore[no-any-return]
-        return self.policy.values if self.exploration.needs_values else self.policy.greedy  # type: ignore[no-any-return]
+    def _choose_mode(self) -> None:
+        """Runs the network in its later mode; asks again at the next tick while that is to run eagerly."""
+        assert self._later_mode is not None
+        self.runner.run_in(self._later_mode())
+        if self.runner.mode != "eager":
+            self._later_mode = None
 
     def select(self, rows: Rows, observe: Observe, uniform: bool = False) -> ActionArray:
         mask = rows.slots[-1].mask
+        if self._later_mode is not None and not uniform:
+            self._choose_mode()
         if not self.runs_always:
             if uniform:
-                return self.uniform(mask)
+                return self.actions.uniform(self.num_lanes, self.rng, mask)
             return self.exploration.select(lambda: self.runner.single(observe(), mask), mask)
-        inputs = self.recurrent_inputs(rows)
+        inputs: Inputs = () if self.recurrent_state is None else self.recurrent_state.inputs(rows)
         q, *state = self.runner(observe(), mask, *inputs)
         values = self.exploration.needs_values
-        action = self.uniform(mask) if uniform else self.exploration.select(lambda: q if values else q.argmax(-1), mask)
+        action: ActionArray = (
+            self.actions.uniform(self.num_lanes, self.rng, mask)
+            if uniform
+            else self.exploration.select(lambda: q if values else q.argmax(-1), mask)
+        )
         if not self.stores_q_values:
             self.extras = {"value": best_value(q)}
             return action
@@ -173,42 +191,22 @@ class SampledActionSelector(ActionSelector):
     """Samples actions from a stochastic policy; stores values and log-probabilities where the policy returns them.
 
     Args:
-        policy: the networks.
+        config: networks, and whether values are stored and returned; otherwise they are 0.
         num_lanes: B.
         rng: draws the samples.
-        transform: from stored observations to network inputs (normalization).
-        mode: how the networks run.
-        has_critic: False stores and returns values of 0 (methods without a learned state value).
-        spectral_weights: cache of the networks' normalized weights; None: computed at each call.
     """
 
-    def __init__(
-        self,
-        policy: StochasticPolicy,
-        num_lanes: int,
-        rng: np.random.Generator,
-        transform: Transform,
-        mode: Mode,
-        has_critic: bool = True,
-        spectral_weights: SpectralWeights | None = None,
-    ) -> None:
-        super().__init__(policy, num_lanes, rng)
-        networks: Any = policy
-        self.policy = networks
-        self.has_critic = has_critic
-        self._act = NetworkRunner(policy, policy.act, mode, transform, spectral_weights=spectral_weights)
-        self._value = (
-            NetworkRunner(policy, networks.value_step, mode, transform, spectral_weights=spectral_weights)
-            if has_critic
-            else None
-        )
+    def __init__(self, config: ActingConfig, num_lanes: int, rng: np.random.Generator) -> None:
+        super().__init__(config, num_lanes, rng)
+        self._act = config.runner(self.policy.act)
+        self._value = config.runner(self.policy.value_step) if config.stores_value else None
 
     def select(self, rows: Rows, observe: Observe, uniform: bool = False) -> ActionArray:
         mask = rows.slots[-1].mask
         if uniform:
-            return self.uniform(mask)
+            return self.actions.uniform(self.num_lanes, self.rng, mask)
         obs = observe()
-        inputs = self.recurrent_inputs(rows)
+        inputs: Inputs = () if self.recurrent_state is None else self.recurrent_state.inputs(rows)
         drawn = self.policy.draw(self.rng, self.num_lanes)
         action, *outputs = self._act(obs, mask, drawn, *inputs)
         self.extras = dict(zip(self.policy.output_names, outputs, strict=True))
@@ -220,7 +218,7 @@ class SampledActionSelector(ActionSelector):
                 self.extras["previous_action"] = previous_action
             if self.policy.recurrent_config.previous_reward:
                 self.extras["previous_reward"] = previous_reward
-        if not self.has_critic and "value" in self.extras:
+        if self._value is None and "value" in self.extras:
             self.extras["value"] = np.zeros(self.num_lanes, np.float32)
         return action
 
@@ -232,7 +230,7 @@ class SampledActionSelector(ActionSelector):
         inputs = () if before is None else self._inputs_after(before, self._value)
         return self._value(obs, None, *inputs)[0]
 
-    def _inputs_after(self, before: Before, value: NetworkRunner) -> tuple[npt.NDArray[Any], ...]:
+    def _inputs_after(self, before: Before, value: NetworkRunner) -> Inputs:
         """Returns the recurrent inputs after the rows `before`, by running one recurrent step from the stored states."""
         if self.recurrent_state is None:
             return ()

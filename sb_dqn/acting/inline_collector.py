@@ -1,110 +1,53 @@
-"""Collects rows: selects actions, steps the environment and yields one tick after another."""
+"""Collector that steps the environments in the thread of the learner."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, ClassVar
+from collections.abc import Iterator, Mapping
+from typing import Any
 
-import numpy.typing as npt
-
-from sb_dqn.acting.tick_state import stream_state, tick_of, tick_state
-from sb_dqn.envs.streams.open import Stream
-from sb_dqn.errors import CheckpointError
-from sb_dqn.types import ActionArray, Rows
-
-KIND = "collector"
-"""Key of a collector's kind in the state of its stream; absent for the plain `Collector`."""
+from sb_dqn.acting.actor import Actor
+from sb_dqn.acting.collector import Collector, Orders
+from sb_dqn.envs.vector.env_state import NoEnvState
+from sb_dqn.types import Rows
 
 
-class Collector:
-    """Selects actions for the open rows, then steps all lanes, in the thread of the caller.
+class InlineCollector(Collector):
+    """Lets one actor step all lanes; the actions for a tick are selected when the next one is requested.
 
     Args:
-        stream: the environment.
-        choose: from a tick to the `[B, ...]` actions for its open rows.
-        env_seed: seed of the first reset; later resets use the environment's own generators.
-        extras: returns the arrays `[B, ...]` that are stored with the latest actions (`Rows.extra`).
+        actor: the actor.
+        orders: how to act.
     """
 
-    kind: ClassVar[str | None] = None
-    """Name in checkpoints; None: the plain collector."""
+    def __init__(self, actor: Actor, orders: Orders) -> None:
+        super().__init__(actor.stream, orders)
+        self.actor = actor
 
-    def __init__(
-        self,
-        stream: Stream,
-        choose: Callable[[Rows], ActionArray],
-        env_seed: int | None,
-        extras: Callable[[], dict[str, npt.NDArray[Any]]] = dict,
-    ) -> None:
-        self.stream = stream
-        self.choose = choose
-        self.env_seed = env_seed
-        self.extras = extras
-        self.latest: Rows | None = None
-        """The latest tick, until an action is chosen for its open rows; None from then until the environment has stepped."""
+    @property
+    def latest(self) -> Rows | None:
+        return self.actor.rows
 
     def rows(self, first: Rows | None = None) -> Iterator[Rows]:
-        """Yields one tick after another; the action for a tick is selected when the next one is requested.
-
-        Args:
-            first: a tick that was stored before (a resumed run), to continue from; None resets the environment.
-        """
-        rows = first
-        if rows is None:
-            rows = self.begin()
-            yield rows
+        step, prepare = self.actor.step, self.orders.prepare
+        if first is None:
+            yield self.actor.begin(self.take_seed())
         while True:
-            self.latest = None
-            rows = self.stream.step(self.choose(rows))
-            rows.extra = self.extras()
-            self.latest = rows
-            yield rows
-
-    def begin(self) -> Rows:
-        """Resets the environment and returns its first rows."""
-        seed, self.env_seed, self.latest = self.env_seed, None, None
-        self.latest = self.stream.begin(seed)
-        return self.latest
+            yield step(prepare())
 
     def state(self, settled: bool, trust: bool) -> tuple[dict[str, Any] | None, dict[str, Any] | None, str]:
-        """Returns the state between two ticks: the tick to continue from, the environments, and the reason if there is none.
+        try:
+            if not settled:
+                raise NoEnvState("the environment stopped in the middle of a step")
+            state = self.actor.state(trust)
+        except NoEnvState as why:
+            return None, None, str(why)
+        return state["tick"], state["stream"], ""
 
-        Args:
-            settled: the latest tick has been stored and its updates have run.
-            trust: pickle an environment that has no `state_dict()`.
-        """
-        rows = self.latest if settled else None
-        stream, why = stream_state(self.stream, rows, trust)
-        return (None if rows is None or stream is None else tick_state(rows)), stream, why
+    def load_state(self, tick: Mapping[str, Any], stream: Mapping[str, Any], trust: bool) -> Rows:
+        return self.actor.load_state({"tick": tick, "stream": stream}, trust)
 
-    def restore(self, tick: Mapping[str, Any] | None, stream: Mapping[str, Any] | None, trust: bool) -> Rows | None:
-        """Restores a `state`; returns what `rows` continues from, None if the environment must be reset.
+    def parts(self) -> dict[str, Any]:
+        return self.actor.parts()
 
-        Raises:
-            CheckpointError: the state is of another kind of collector, or of another environment.
-        """
-        if tick is None or stream is None:
-            return None
-        self.check_kind(stream)
-        self.stream.load_state_dict(stream, trust)
-        return tick_of(tick, self.stream)
-
-    def check_kind(self, stream: Mapping[str, Any]) -> None:
-        """Checks that a state comes from a collector of this class.
-
-        Raises:
-            CheckpointError: it does not.
-        """
-        if stream.get(KIND) != self.kind:
-            raise CheckpointError(
-                f"actors must be of the kind of the full checkpoint, {stream.get(KIND)!r}, got {self.kind!r}. Load it with the same "
-                f"actors, or call learn instead of resume."
-            )
-
-    def log_facts(self) -> dict[str, float]:
-        """Returns entries for a log line."""
-        restarts = getattr(self.stream.env, "restarts", 0)
-        return {"rollout/env_restarts": restarts} if restarts else {}
-
-    def close(self) -> None:
-        """Ends what runs in the background; the environment stays open."""
+    def forget(self) -> None:
+        self.actor.rows = None

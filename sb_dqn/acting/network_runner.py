@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from sb_dqn.accelerate import Mode, accelerate, choose_mode
+from sb_dqn.accelerate import Mode, accelerate
 from sb_dqn.accelerate.numpy_backend.replay import NumpyReplay
 from sb_dqn.buffers.frame_stack import Read, RingObservations
 from sb_dqn.devices import PackedArrays, fetch, is_host_visible
@@ -59,9 +59,6 @@ class NetworkRunner:
         self.spectral_weights = spectral_weights
         self.make_noise = policy.make_noise
         self.device = next(policy.parameters()).device
-        recorded = choose_mode([policy], self.device, torch_compile=False)
-        if mode == "compiled" and recorded != "eager":
-            mode = recorded  # a recording starts sooner than compiled code, and acting is mostly call overhead
         self.mode = mode
         self.keys = list(flatten_space(policy.observation_space))
         self._count = -1
@@ -90,6 +87,12 @@ class NetworkRunner:
         """Returns the output of a function of one output."""
         output = self._run(obs, mask, *inputs)
         return np.asarray(output) if self._on_arrays is not None else output.cpu().numpy()
+
+    def run_in(self, mode: Mode) -> None:
+        """Changes how the function runs; the next call records it again where that differs from now."""
+        if mode != self.mode:
+            self.mode, self._count = mode, -1
+            self._on_arrays = None
 
     def _run(self, obs: Any, mask: BoolArray | None, *inputs: npt.NDArray[Any]) -> Any:
         """Returns the outputs as arrays where NumPy replays the recording, else as tensors."""

@@ -9,19 +9,8 @@ from typing import Any
 import numpy as np
 
 from sb_dqn.envs.streams.open import Stream
-from sb_dqn.envs.vector.env_state import NoEnvState
 from sb_dqn.errors import CheckpointError
 from sb_dqn.types import Rows, Slot
-
-
-def stream_state(stream: Stream, rows: Rows | None, trust: bool) -> tuple[dict[str, Any] | None, str]:
-    """Returns the state of a stream between two ticks and "", or None and the reason why it has none."""
-    if rows is None:
-        return None, "the environment stopped in the middle of a step"
-    try:
-        return stream.state_dict(trust), ""
-    except NoEnvState as why:
-        return None, str(why)
 
 
 def tick_state(rows: Rows) -> dict[str, Any]:

@@ -5,63 +5,23 @@ from __future__ import annotations
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from time import monotonic
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
-from gymnasium import spaces
 
-from sb_dqn.acting.inline_collector import KIND, Collector
+from sb_dqn.acting.collector import KIND, Collector, Orders
 from sb_dqn.actors.chunks import Part, Report
 from sb_dqn.actors.processes import Failure, GetState, Message, SetState, State, WorkerProcesses
+from sb_dqn.actors.settings import ProcessActors
 from sb_dqn.actors.worker import Order, Seeds
-from sb_dqn.envs.stream_options import StreamOptions
-from sb_dqn.envs.streams.base import Stream
 from sb_dqn.errors import CheckpointError, EnvironmentFault, user_stacklevel
 from sb_dqn.rng import later_seed
-from sb_dqn.spaces import Actions
-from sb_dqn.types import Blueprint, Rows
+from sb_dqn.types import Rows
 
 PATIENCE = 5
 """Ends of a worker without a finished chunk in between after which the run ends."""
-
-
-@dataclass(frozen=True)
-class RemoteLanes:
-    """Stand-in for the `Stream` of environments that their actors open: spaces, lanes and what was passed.
-
-    Args:
-        env: id or factories, as passed by the user.
-        num_envs: number of lanes of all workers.
-        blueprint, observation_space, action_space, action_shape, has_masks, options, leaves, repeated_frames: as in `Stream`.
-    """
-
-    env: Any
-    num_envs: int
-    blueprint: Blueprint
-    observation_space: spaces.Space[Any]
-    action_space: spaces.Space[Any]
-    action_shape: Actions
-    has_masks: bool
-    options: StreamOptions
-    leaves: dict[str, tuple[tuple[int, ...], np.dtype[Any]]]
-    repeated_frames: int
-
-    def close(self) -> None:
-        """Does nothing: the workers close their environments."""
-
-
-class Acting(NamedTuple):
-    """Settings with which workers act until the next order."""
-
-    uniform: bool
-    """Draw the actions uniformly."""
-    exploration: dict[str, Any] | None
-    """State of the exploration; None: there is none."""
-    updates: int
-    """Number of updates of the weights so far, for the log."""
 
 
 class WorkerCollector(Collector):
@@ -74,13 +34,10 @@ class WorkerCollector(Collector):
     Args:
         stream: what the lanes are.
         workers: the processes.
-        lanes: lanes of each worker, within those of the model.
-        order: "lane" or "arrival".
-        ahead: chunks of a worker under way or unread, >= 1.
+        settings: order, and chunks ahead.
         write_weights: copies the current weights into an array.
-        acting: returns the current settings.
-        seed: seed of the model, for exploration, and number of the learner.
-        env_seed: seed of the first reset; None: the environments' own.
+        orders: how to act.
+        learner: number of the learner.
     """
 
     kind: ClassVar[str | None] = "workers"
@@ -89,31 +46,32 @@ class WorkerCollector(Collector):
         self,
         stream: Any,
         workers: WorkerProcesses,
-        lanes: Sequence[slice],
-        order: str,
-        ahead: int,
+        settings: ProcessActors,
         write_weights: Callable[[npt.NDArray[np.float32]], None],
-        acting: Callable[[], Acting],
-        seed: tuple[int, int],
-        env_seed: int | None,
+        orders: Orders,
+        learner: int,
     ) -> None:
-        super().__init__(stream, _no_choice, env_seed)
+        super().__init__(stream, orders)
         self.workers = workers
-        self.lanes = lanes
-        self.order = order
-        self.ahead = ahead
-        self.seed = seed
+        self.lanes = settings.parts
+        self.order = settings.order
+        self.ahead = settings.ahead
+        self.learner = learner
         self._write_weights = write_weights
-        self._acting = acting
-        self._everyone = range(len(lanes))
+        self._everyone = range(len(self.lanes))
+        self._latest: Rows | None = None
         self._clear()
         self._generation = 0  # of seeds: each start of lanes has its own
         self.restarts = 0
         """Number of workers that were replaced."""
-        self._ends = [0] * len(lanes)
+        self._ends = [0] * len(self.lanes)
         self._warned: set[str] = set()
         self._rates: deque[tuple[float, int]] = deque(maxlen=100)
         self._staleness: deque[int] = deque(maxlen=100)
+
+    @property
+    def latest(self) -> Rows | None:
+        return self._latest
 
     def _clear(self) -> None:
         self._next_index = [0] * len(self.lanes)
@@ -127,16 +85,13 @@ class WorkerCollector(Collector):
         self._waiting = False
 
     def rows(self, first: Rows | None = None) -> Iterator[Rows]:
-        """Yields one tick after another.
-
-        Args:
-            first: not None after `restore`: continues there; None resets all lanes.
+        """Yields one tick after another, see `Collector`.
 
         Raises:
             EnvironmentFault: a worker ended again and again.
         """
         if first is None:
-            self.latest = None
+            self._latest = None
             self._begin()
         ticks = self.workers.layout.ticks
         while True:
@@ -145,8 +100,8 @@ class WorkerCollector(Collector):
                 self._tick = 0
             while self._tick < ticks:
                 self._tick += 1
-                self.latest = self.workers.chunks.rows(self._tick - 1, list(self._parts.values()))
-                yield self.latest
+                self._latest = self.workers.chunks.rows(self._tick - 1, list(self._parts.values()))
+                yield self._latest
             done, self._parts = list(self._parts), {}
             place = self._publish()
             for worker in done:
@@ -160,7 +115,7 @@ class WorkerCollector(Collector):
         self._clear()
         if not self.workers.running:
             self.workers.start(self._everyone)
-        seed, self.env_seed = self.env_seed, None
+        seed = self.take_seed()
         place = self._publish()
         for worker in self._everyone:
             self._new_seeds[worker] = self._seeds(worker, None if seed is None else seed + self.lanes[worker].start)
@@ -175,7 +130,7 @@ class WorkerCollector(Collector):
             self.workers.start(self._everyone)
 
     def _seeds(self, worker: int, env_seed: int | None) -> Seeds:
-        return Seeds(env_seed, (*self.seed, worker, self._generation))
+        return Seeds(env_seed, (self.orders.rng.seed, self.learner, worker, self._generation))
 
     def _publish(self) -> int:
         """Writes the current weights to a free place and returns it; the place of the newest if none is free."""
@@ -190,9 +145,10 @@ class WorkerCollector(Collector):
     def _send_order(self, worker: int, weights: int) -> None:
         index = self._next_index[worker]
         self._next_index[worker] += 1
-        acting = self._acting()
-        self._updates_of[worker, index] = acting.updates
-        self._send(worker, Order(index, index % self.ahead, weights, acting.uniform, acting.exploration))
+        orders, uniform = self.orders, self.orders.prepare()
+        self._updates_of[worker, index] = orders.updates()
+        exploration = None if orders.exploration is None else orders.exploration.state_dict()
+        self._send(worker, Order(index, index % self.ahead, weights, uniform, exploration))
 
     def _send(self, worker: int, order: Order) -> None:
         order = order._replace(seeds=self._new_seeds.pop(worker, None))
@@ -211,7 +167,7 @@ class WorkerCollector(Collector):
         if self.order == "arrival":
             self._receive_finished()
         parts = {}
-        updates = self._acting().updates
+        updates = self.orders.updates()
         for worker in self._everyone:
             if self._unread[worker]:
                 report = self._unread[worker].popleft()
@@ -266,9 +222,8 @@ class WorkerCollector(Collector):
                 stacklevel=user_stacklevel(),
             )
         self.workers.start([worker])
-        self._new_seeds[worker] = self._seeds(
-            worker, later_seed(self.seed[0], (self.seed[1] + 1) * self.restarts) + lanes.start
-        )
+        seed = later_seed(self.orders.rng.seed, (self.learner + 1) * self.restarts)
+        self._new_seeds[worker] = self._seeds(worker, seed + lanes.start)
         self._generation += 1
         orders = list(self._orders[worker])
         self._orders[worker].clear()
@@ -283,7 +238,7 @@ class WorkerCollector(Collector):
             self._receive(busy)
 
     def state(self, settled: bool, trust: bool) -> tuple[dict[str, Any] | None, dict[str, Any] | None, str]:
-        if not settled or self.latest is None or not self.workers.running:
+        if not settled or self._latest is None or not self.workers.running:
             return None, None, "the environments stopped in the middle of a step"
         self.settle()
         states, why = self._worker_states(trust)
@@ -330,10 +285,7 @@ class WorkerCollector(Collector):
             "updates": self._updates_of.get((worker, report.chunk), 0),
         }
 
-    def restore(self, tick: Mapping[str, Any] | None, stream: Mapping[str, Any] | None, trust: bool) -> Rows | None:
-        if tick is None or stream is None:
-            return None
-        self.check_kind(stream)
+    def load_state(self, tick: Mapping[str, Any], stream: Mapping[str, Any], trust: bool) -> Rows:
         layout = [len(self.lanes), self.workers.layout.ticks, self.ahead, self.order]
         if list(stream["layout"]) != layout:
             names = "(processes, chunk, ahead, order)"
@@ -363,8 +315,8 @@ class WorkerCollector(Collector):
                 self._parts[worker] = Part(self.lanes[worker], report.chunk % self.ahead, report)
         self._tick = int(stream["tick"])
         self._generation = int(stream["generation"])
-        self.latest = self.workers.chunks.rows(self._tick - 1, list(self._parts.values()))
-        return self.latest
+        self._latest = self.workers.chunks.rows(self._tick - 1, list(self._parts.values()))
+        return self._latest
 
     # -- the rest
 
@@ -379,25 +331,8 @@ class WorkerCollector(Collector):
         facts["actors/unread_chunks"] = sum(len(unread) for unread in self._unread)
         return facts | ({"rollout/env_restarts": self.restarts} if self.restarts else {})
 
+    def forget(self) -> None:
+        self._latest = None
+
     def close(self) -> None:
         self.workers.close()
-
-
-def _no_choice(rows: Rows) -> Any:
-    raise AssertionError("workers choose the actions")
-
-
-def remote_lanes(env: Any, stream: Stream, num_envs: int) -> RemoteLanes:
-    """Returns the stand-in for `num_envs` lanes like those of `stream`."""
-    return RemoteLanes(
-        env,
-        num_envs,
-        Blueprint(stream.blueprint.observation_space, stream.action_space, num_envs, stream.blueprint.frame_stack),
-        stream.observation_space,
-        stream.action_space,
-        stream.action_shape,
-        stream.has_masks,
-        stream.options,
-        {key: ((num_envs, *shape[1:]), dtype) for key, (shape, dtype) in stream.leaves.items()},
-        stream.repeated_frames,
-    )

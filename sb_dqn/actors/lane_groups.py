@@ -1,32 +1,14 @@
-"""Lanes that step in groups: what stands in for the stream of all of them, and ticks that hold one group."""
+"""Ticks that hold one group of lanes."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from sb_dqn.actors.collector import RemoteLanes
-from sb_dqn.envs.streams.base import Stream
 from sb_dqn.types import Rows, Slot
-
-
-@dataclass(frozen=True)
-class LaneGroups(RemoteLanes):
-    """Stand-in for the `Stream` of all lanes, with the streams of the groups.
-
-    Args:
-        streams: one for each group, with equal numbers of lanes.
-    """
-
-    streams: tuple[Stream, ...]
-
-    def close(self) -> None:
-        """Closes the environments of all groups."""
-        for stream in self.streams:
-            stream.close()
 
 
 def among_all_lanes(rows: Rows, lanes: slice, num_lanes: int) -> Rows:

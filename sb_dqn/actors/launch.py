@@ -1,68 +1,111 @@
-"""Makes the workers of a model, and their collector, from the settings of `actors`."""
+"""The kinds of actors: who steps the environments of a model, and the collector of their rows."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import copy
+from dataclasses import replace
 from typing import Any
 
 import cloudpickle
 
-from sb_dqn.accelerate import are_small, choose_mode
+from sb_dqn.accelerate import acting_mode, choose_mode
+from sb_dqn.acting.action_selection import ActingConfig
+from sb_dqn.acting.actor import Actor
+from sb_dqn.acting.collector import Collector, Orders
+from sb_dqn.acting.inline_collector import InlineCollector
+from sb_dqn.acting.network_runner import unchanged
 from sb_dqn.actors.chunks import ChunkLayout
-from sb_dqn.actors.collector import Acting, RemoteLanes, WorkerCollector, remote_lanes
-from sb_dqn.actors.lane_groups import LaneGroups
+from sb_dqn.actors.collector import WorkerCollector
+from sb_dqn.actors.lanes import LaneGroups, RemoteLanes, open_lanes
+from sb_dqn.actors.overlapped import LaneGroup, OverlappedCollector
 from sb_dqn.actors.processes import WorkerProcesses
 from sb_dqn.actors.ray_actors import RayWorkers
-from sb_dqn.actors.settings import OverlappedActors, ProcessActors, RayActors
-from sb_dqn.actors.worker import CPU, Weights, WorkerConfig, on_cpu, open_lanes
+from sb_dqn.actors.settings import OVERLAPPED, Actors, MadeLanes, OverlappedActors, ProcessActors, RayActors
+from sb_dqn.actors.worker import CPU, Weights, WorkerConfig
 from sb_dqn.envs.streams.base import Stream
+from sb_dqn.envs.streams.open import open_stream
 from sb_dqn.errors import ConfigurationError
-from sb_dqn.exploration.config import ExplorationConfig
-from sb_dqn.normalize import NormalizationConfig, Normalizer
-from sb_dqn.policies.base import Policy
 
 FACTORY = "an id such as 'CartPole-v1', an environment class, a function that makes an environment, or a list of such functions"
 
 
-def open_remote(env: Any, actors: ProcessActors, action_mask: str | None) -> RemoteLanes:
-    """Returns what a model needs to know of the environments of workers; makes those of one worker and closes them again.
+def open_for(actors: Actors, env: Any, action_mask: str | None = None, frame_stack: int | None = None) -> Any:
+    """Opens an environment; returns its stream, or what stands in for one where actors make the environments.
+
+    Args:
+        actors: who steps it.
+        env: environment of any supported kind; a factory where actors make it.
+        action_mask: source of the legal actions: "info", a key of a Dict observation; None: as the environment declares.
+        frame_stack: see `open_stream`.
 
     Raises:
         ConfigurationError: `env` is an environment instead of a factory, cannot be pickled, or is a list of another length.
     """
-    if isinstance(env, RemoteLanes):
-        return env
+    if isinstance(actors, ProcessActors):
+        return env if isinstance(env, RemoteLanes) else _open_remote(env, actors, action_mask)
+    if isinstance(actors, OverlappedActors):
+        return env if isinstance(env, LaneGroups) else _open_groups(env, actors, action_mask)
+    return open_stream(env, frame_stack=frame_stack, action_mask=action_mask)
+
+
+def make_collector(actors: Actors, stream: Any, config: ActingConfig, orders: Orders) -> Collector:
+    """Returns the collector of a model; the processes of workers start with the first `learn`.
+
+    Args:
+        actors: who steps the environments.
+        stream: what `open_for` returned.
+        config: what all actors share.
+        orders: how they act.
+
+    Raises:
+        ConfigurationError: the policy cannot be pickled for workers.
+    """
+    if isinstance(stream, LaneGroups):
+        groups = []
+        for part in stream.streams:
+            lanes = slice(part.first_lane, part.first_lane + part.num_envs)
+            actor = Actor.of(config, part, orders.rng.explore, orders.rng.noise, first_lane=lanes.start)
+            actor.leader = orders.exploration
+            groups.append(LaneGroup(actor, lanes))
+        return OverlappedCollector(stream, groups, orders)
+    if isinstance(stream, RemoteLanes):
+        assert isinstance(actors, ProcessActors)
+        return _worker_collector(actors, stream, config, orders)
+    actor = Actor.of(config, stream, orders.rng.explore, orders.rng.noise, exploration=orders.exploration)
+    if actors == OVERLAPPED:
+        return OverlappedCollector(stream, [LaneGroup(actor, slice(0, stream.num_envs))], orders)
+    if orders.observe is not None:
+        actor.observe = orders.observe  # the frames are there; those of the actor are for checkpoints
+    return InlineCollector(actor, orders)
+
+
+def _open_remote(env: Any, actors: ProcessActors, action_mask: str | None) -> RemoteLanes:
+    """Returns what a model needs to know of the environments of workers; makes those of one worker and closes them again."""
     _check_factory(env, actors, "processes", "each process makes its own")
     pickled("env", env)
     stream = open_lanes(_for_lanes(env, slice(0, actors.lanes)), actors.lanes, action_mask)
     try:
-        return remote_lanes(env, stream, actors.num_envs)
+        return RemoteLanes.like(stream, env, actors.num_envs)
     finally:
         stream.close()
 
 
-def open_groups(env: Any, actors: OverlappedActors, action_mask: str | None) -> LaneGroups:
-    """Makes the environments of all groups; returns what a model needs to know of them.
-
-    Raises:
-        ConfigurationError: `env` is an environment instead of a factory, or a list of another length.
-    """
-    if isinstance(env, LaneGroups):
-        return env
+def _open_groups(env: Any, actors: OverlappedActors, action_mask: str | None) -> LaneGroups:
+    """Makes the environments of all groups; returns what a model needs to know of them."""
     _check_factory(env, actors, "groups", "each group makes its own")
     streams: list[Stream] = []
     try:
-        for part in _parts(actors):
+        for part in actors.parts:
             streams.append(open_lanes(_for_lanes(env, part), actors.lanes, action_mask))
             streams[-1].number_lanes(part.start)
     except Exception:
         for stream in streams:
             stream.close()
         raise
-    return LaneGroups(**vars(remote_lanes(env, streams[0], actors.num_envs)), streams=tuple(streams))
+    return LaneGroups.like(streams[0], env, actors.num_envs, streams=tuple(streams))
 
 
-def _check_factory(env: Any, actors: OverlappedActors | ProcessActors, parts: str, why: str) -> None:
+def _check_factory(env: Any, actors: MadeLanes, parts: str, why: str) -> None:
     if isinstance(env, (list, tuple)) and len(env) != actors.num_envs:
         raise ConfigurationError(
             f"the list of factories must have {parts} * lanes = {actors.num_envs} entries, got {len(env)}. Change one of them."
@@ -72,11 +115,6 @@ def _check_factory(env: Any, actors: OverlappedActors | ProcessActors, parts: st
             f"env must be {FACTORY} with actors={actors!r}, since {why}, got {type(env).__name__}. Pass for example "
             f"lambda: gymnasium.make('CartPole-v1')."
         )
-
-
-def _parts(actors: OverlappedActors | ProcessActors) -> list[slice]:
-    """Returns the lanes of each process or group, within those of the model."""
-    return [slice(first, first + actors.lanes) for first in range(0, actors.num_envs, actors.lanes)]
 
 
 def _for_lanes(env: Any, lanes: slice) -> Any:
@@ -100,67 +138,26 @@ def pickled(name: str, value: Any) -> bytes:
     return data
 
 
-def worker_collector(
-    settings: ProcessActors,
-    remote: RemoteLanes,
-    policy: Policy,
-    exploration: ExplorationConfig | None,
-    normalization: NormalizationConfig,
-    normalizer: Normalizer,
-    action_mask: str | None,
-    acting: Callable[[], Acting],
-    seed: int,
-    env_seed: int | None,
-    learner: tuple[int, int],
-    stores_q_values: bool,
+def _worker_collector(
+    settings: ProcessActors, remote: RemoteLanes, config: ActingConfig, orders: Orders
 ) -> WorkerCollector:
-    """Returns the collector of a model with process actors; the processes start with the first `learn`.
-
-    Args:
-        settings: number of processes and lanes, order.
-        remote: the lanes.
-        policy: networks of the model.
-        exploration: strategy of a Q-policy; None for policies that sample.
-        normalization: arguments of the model's normalization.
-        normalizer: the model's normalizer.
-        action_mask: source of the legal actions.
-        acting: returns the current settings of acting.
-        seed, env_seed: see `WorkerCollector`.
-        learner: number of this learner, and number of all learners.
-        stores_q_values: see `QActionSelector`.
-
-    Raises:
-        ConfigurationError: the policy cannot be pickled.
-    """
-    copied = on_cpu(policy)
-    small = are_small([copied], CPU)
-    mode = choose_mode([copied], CPU, torch_compile=False) if small else "eager"
-    lanes = _parts(settings)
-    configs = []
-    for part in lanes:
-        strategy = None if exploration is None else exploration.for_lanes(part.start, settings.num_envs, learner)
-        config = WorkerConfig(
-            _for_lanes(remote.env, part),
-            part.start,
-            settings.lanes,
-            remote.blueprint,
-            action_mask,
-            copied,
-            strategy,
-            normalization,
-            mode,
-            stores_q_values,
+    policy = copy.deepcopy(orders.policy).to(CPU)
+    mode = acting_mode(policy, CPU, choose_mode([policy], CPU, torch_compile=False), policy.recurrent)
+    config = replace(
+        config, policy=policy, transform=unchanged, spectral_weights=None, mode=mode, later_mode=None
+    )  # without what only this process has
+    configs = [
+        pickled(
+            "policy", WorkerConfig(_for_lanes(remote.env, part), part.start, settings.lanes, remote.blueprint, config)
         )
-        configs.append(pickled("policy", config))
-    networks: Any = policy
-    weights = Weights(networks.networks[0], normalizer)
+        for part in settings.parts
+    ]
+    weights = Weights(orders.policy.networks[0], orders.normalizer)
     layout = ChunkLayout.of(remote, settings.chunk, settings.ahead)
     copies = settings.ahead + 1
     workers: Any
     if isinstance(settings, RayActors):
-        workers = RayWorkers(configs, lanes, layout, weights.size, copies, settings)
+        workers = RayWorkers(configs, settings.parts, layout, weights.size, copies, settings)
     else:
         workers = WorkerProcesses(configs, layout, weights.size, copies, settings.step_timeout)
-    return WorkerCollector(
-        remote, workers, lanes, settings.order, settings.ahead, weights.write, acting, (seed, learner[0]), env_seed
-    )
+    return WorkerCollector(remote, workers, settings, weights.write, orders, config.learner[0])

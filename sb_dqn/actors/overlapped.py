@@ -10,15 +10,12 @@ from functools import partial
 from queue import SimpleQueue
 from typing import Any, ClassVar
 
-import numpy.typing as npt
-
-from sb_dqn.acting.inline_collector import KIND, Collector
-from sb_dqn.acting.tick_state import tick_of, tick_state
+from sb_dqn.acting.actor import Actor
+from sb_dqn.acting.collector import KIND, Collector, Orders
 from sb_dqn.actors.lane_groups import among_all_lanes
-from sb_dqn.envs.streams.base import Stream
 from sb_dqn.envs.vector.env_state import NoEnvState
 from sb_dqn.errors import CheckpointError, EnvironmentFault
-from sb_dqn.types import ActionArray, Rows
+from sb_dqn.types import Rows
 
 GRACE = 5.0
 """Seconds that a step under way may take at the exit of the process."""
@@ -40,35 +37,38 @@ class OverlappedCollector(Collector):
     Args:
         stream: what the lanes are; with one group its stream.
         groups: all lanes, or parts of them.
-        env_seed: seed of the first reset; None: the environments' own.
+        orders: how to act.
     """
 
     kind: ClassVar[str | None] = "overlapped"
 
-    def __init__(self, stream: Any, groups: Sequence[LaneGroup], env_seed: int | None) -> None:
-        super().__init__(stream, groups[0].choose, env_seed)
+    def __init__(self, stream: Any, groups: Sequence[LaneGroup], orders: Orders) -> None:
+        super().__init__(stream, orders)
         self.groups = groups
         self._turn = 0
+        self._latest: Rows | None = None
+
+    @property
+    def latest(self) -> Rows | None:
+        return self._latest
 
     def rows(self, first: Rows | None = None) -> Iterator[Rows]:
-        """Yields one tick after another.
-
-        Args:
-            first: not None after `restore`: continues there; None resets all lanes.
-        """
         if first is None:
-            seed, self.env_seed, self._turn = self.env_seed, None, 0
+            seed, self._turn = self.take_seed(), 0
             for group in self.groups:
                 group.begin(None if seed is None else seed + group.lanes.start)
         while True:
             group = self.groups[self._turn]
-            rows = group.take()
+            group.settle()
+            rows = group.actor.rows
+            assert rows is not None  # all groups have begun
+            group.start(self.orders.prepare())
             self._turn = (self._turn + 1) % len(self.groups)
-            self.latest = rows if len(self.groups) == 1 else among_all_lanes(rows, group.lanes, self.stream.num_envs)
-            yield self.latest
+            self._latest = rows if len(self.groups) == 1 else among_all_lanes(rows, group.lanes, self.stream.num_envs)
+            yield self._latest
 
     def state(self, settled: bool, trust: bool) -> tuple[dict[str, Any] | None, dict[str, Any] | None, str]:
-        if not settled or self.latest is None:
+        if not settled or self._latest is None:
             return None, None, "the environment stopped in the middle of a step"
         try:
             groups = [group.state(trust) for group in self.groups]
@@ -76,10 +76,7 @@ class OverlappedCollector(Collector):
             return None, None, str(why)
         return {}, {KIND: self.kind, "turn": self._turn, "groups": groups}, ""
 
-    def restore(self, tick: Mapping[str, Any] | None, stream: Mapping[str, Any] | None, trust: bool) -> Rows | None:
-        if tick is None or stream is None:
-            return None
-        self.check_kind(stream)
+    def load_state(self, tick: Mapping[str, Any], stream: Mapping[str, Any], trust: bool) -> Rows | None:
         if len(stream["groups"]) != len(self.groups):
             raise CheckpointError(
                 f"actors must have groups={len(stream['groups'])} as in the full checkpoint, got {len(self.groups)}. Load it with "
@@ -88,8 +85,19 @@ class OverlappedCollector(Collector):
         for group, state in zip(self.groups, stream["groups"], strict=True):
             group.load_state(state, trust)
         self._turn = int(stream["turn"])
-        rows: Rows | None = self.groups[self._turn].rows
-        return rows
+        return self.groups[self._turn].actor.rows
+
+    def parts(self) -> dict[str, Any]:
+        if len(self.groups) == 1:
+            return self.groups[0].actor.parts()
+        return {
+            f"{name} of group {number}": part
+            for number, group in enumerate(self.groups)
+            for name, part in group.actor.parts().items()
+        }
+
+    def forget(self) -> None:
+        self._latest = None
 
     def close(self) -> None:
         for group in self.groups:
@@ -97,65 +105,46 @@ class OverlappedCollector(Collector):
 
 
 class LaneGroup:
-    """Some lanes of a model, and a thread that steps them.
+    """The actor of some lanes of a model, and a thread that steps them.
 
     Args:
-        stream: their environments.
+        actor: the actor.
         lanes: their numbers within the model.
-        choose: from a tick of the group to the `[k, ...]` actions for its open rows.
-        extras: returns the arrays `[k, ...]` that are stored with the latest actions.
     """
 
-    def __init__(
-        self,
-        stream: Stream,
-        lanes: slice,
-        choose: Callable[[Rows], ActionArray],
-        extras: Callable[[], dict[str, npt.NDArray[Any]]],
-    ) -> None:
-        self.stream = stream
+    def __init__(self, actor: Actor, lanes: slice) -> None:
+        self.actor = actor
         self.lanes = lanes
-        self.choose = choose
-        self.extras = extras
-        self.rows: Rows | None = None
-        """The tick that is read next; None while it is under way."""
-        self._extras: dict[str, npt.NDArray[Any]] = {}
         self._step: Future[Rows] | None = None
         self._thread: StepThread | None = None
 
     def begin(self, seed: int | None) -> None:
         """Resets the environments; a step under way is waited for, and its rows are dropped."""
         self.forget()
-        self.rows = self.stream.begin(seed)
+        self.actor.begin(seed)
 
-    def settle(self) -> Rows:
-        """Waits for the step under way, if there is one, and returns the rows to read next.
+    def settle(self) -> None:
+        """Waits for the step under way, if there is one: the rows to read next are the latest of the actor.
 
         Raises:
             EnvironmentFault: the environment raised.
         """
-        if self.rows is None:
-            assert self._step is not None
-            rows = self._step.result()
-            rows.extra = self._extras
-            self.rows, self._step = rows, None
-        return self.rows
+        if self._step is not None:
+            self._step.result()
+            self._step = None
 
-    def take(self) -> Rows:
-        """Returns the rows to read next; before that, selects the actions that follow them and starts the next step."""
-        rows = self.settle()
-        action = self.choose(rows)
-        self._extras = self.extras()
+    def start(self, uniform: bool) -> None:
+        """Selects the actions that follow the latest rows, and starts the next step."""
+        action = self.actor.select(uniform)
         if self._thread is None:
             self._thread = StepThread()
-        self._step, self.rows = self._thread.submit(partial(self.stream.step, action)), None
-        return rows
+        self._step = self._thread.submit(partial(self.actor.play, action))
 
     def forget(self) -> None:
         """Waits for the step under way and drops it."""
         if self._step is not None:
             self._step.exception()
-        self._step = self.rows = None
+        self._step = self.actor.rows = None
 
     def state(self, trust: bool) -> dict[str, Any]:
         """Returns rows and environments between two steps.
@@ -164,16 +153,15 @@ class LaneGroup:
             NoEnvState: the environments have no state of their own.
             EnvironmentFault: the environment raised.
         """
-        rows = self.settle()
-        infos = [{key: info[key] for key in KEPT_INFOS if key in info} for info in rows.make_infos()]
-        return {"tick": tick_state(rows), "infos": infos, "stream": self.stream.state_dict(trust)}
+        self.settle()
+        rows, state = self.actor.rows, self.actor.state(trust)
+        infos = [] if rows is None else rows.make_infos()
+        return {**state, "infos": [{key: info[key] for key in KEPT_INFOS if key in info} for info in infos]}
 
     def load_state(self, state: Mapping[str, Any], trust: bool) -> None:
         """Restores a `state`."""
-        self.stream.load_state_dict(state["stream"], trust)
-        rows, infos = tick_of(state["tick"], self.stream), list(state["infos"])
+        rows, infos = self.actor.load_state(state, trust), list(state["infos"])
         rows.make_infos = lambda: [dict(info) for info in infos]
-        self.rows = rows
 
 
 class StepThread:

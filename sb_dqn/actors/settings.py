@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -16,8 +17,29 @@ MAX_WORKERS, MAX_LANES = 256, 4096
 TEXT = re.compile(r"(?P<kind>overlapped|process|ray):(?P<number>\d+)(x(?P<lanes>\d+))?(@(?P<address>.+))?")
 
 
+class MadeLanes(ABC):
+    """Settings of actors that make their environments, k lanes each."""
+
+    lanes: int
+
+    @property
+    @abstractmethod
+    def count(self) -> int:
+        """Number of groups or processes."""
+
+    @property
+    def num_envs(self) -> int:
+        """Number of lanes of all actors."""
+        return self.count * self.lanes
+
+    @property
+    def parts(self) -> list[slice]:
+        """Lanes of each actor, within those of the model."""
+        return [slice(first, first + self.lanes) for first in range(0, self.num_envs, self.lanes)]
+
+
 @dataclass(frozen=True)
-class OverlappedActors:
+class OverlappedActors(MadeLanes):
     r"""Groups of lanes that step in turn: while one group's actions are selected, the others step.
 
     The lanes of a model are those of all groups, :math:`B = g k`. Each group steps in a thread of its own, also during the
@@ -47,13 +69,12 @@ class OverlappedActors:
         )
 
     @property
-    def num_envs(self) -> int:
-        """Number of lanes of all groups."""
-        return self.groups * self.lanes
+    def count(self) -> int:
+        return self.groups
 
 
 @dataclass(frozen=True)
-class ProcessActors:
+class ProcessActors(MadeLanes):
     r"""Actors in processes of their own: each steps its own environments with a copy of the weights.
 
     The lanes of a model are those of all processes, :math:`B = n k`. A process collects `chunk` steps of its lanes with one
@@ -96,9 +117,8 @@ class ProcessActors:
             set_fields(self, step_timeout=timeout)
 
     @property
-    def num_envs(self) -> int:
-        """Number of lanes of all processes."""
-        return self.processes * self.lanes
+    def count(self) -> int:
+        return self.processes
 
 
 @dataclass(frozen=True)
@@ -178,7 +198,4 @@ def as_actors(value: Any) -> Actors:
 
 def asks_too_much(actors: Actors) -> bool:
     """Returns True for more workers or lanes than a file may start without a question."""
-    if not isinstance(actors, (OverlappedActors, ProcessActors)):
-        return False
-    workers = actors.groups if isinstance(actors, OverlappedActors) else actors.processes
-    return workers > MAX_WORKERS or actors.num_envs > MAX_LANES
+    return isinstance(actors, MadeLanes) and (actors.count > MAX_WORKERS or actors.num_envs > MAX_LANES)

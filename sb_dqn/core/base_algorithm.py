@@ -6,7 +6,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from operator import attrgetter
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, ClassVar
@@ -16,12 +15,11 @@ import numpy.typing as npt
 import torch
 from typing_extensions import Self
 
-from sb_dqn.accelerate import Mode, are_small, choose_mode, keep_freed_memory, limit_threads
-from sb_dqn.acting.action_selection import ActionSelector
-from sb_dqn.acting.inline_collector import Collector
+from sb_dqn.accelerate import Mode, acting_mode, are_small, keep_freed_memory, limit_threads, mode_after
+from sb_dqn.acting.action_selection import ActingConfig
+from sb_dqn.acting.collector import Collector, Orders
 from sb_dqn.acting.predictor import Predictor
-from sb_dqn.actors.overlapped import LaneGroup, OverlappedCollector
-from sb_dqn.actors.settings import OVERLAPPED
+from sb_dqn.actors.launch import make_collector
 from sb_dqn.callbacks.compose import as_callback
 from sb_dqn.callbacks.normalizers import find_normalizer
 from sb_dqn.checks import check_int
@@ -56,10 +54,7 @@ from sb_dqn.nn.torsos.features import describe_images
 from sb_dqn.presets import find_preset, list_presets
 from sb_dqn.presets.merging import merge_settings
 from sb_dqn.rng import Generators
-from sb_dqn.types import ActionArray, Blueprint, Experience, FloatArray, Objective, Rows, Update
-
-WARM_UP_UPDATES = 100
-"""Updates of a large network that run eagerly before they are recorded; recording costs as much as about twenty."""
+from sb_dqn.types import ActionArray, Blueprint, Experience, FloatArray, Objective, Update
 
 PARTS = ("policy", "exploration")
 """Attributes that have the name of a constructor argument; the constructor sets them once."""
@@ -144,7 +139,9 @@ class BaseAlgorithm(ABC):
                 self.policy.actions, self.blueprint.num_envs, self.rng.explore, (self.learners.rank, self.learners.size)
             )
         )
-        self.normalizer = training.normalization(gamma).build(self.blueprint, device, buffer_device)
+        self._normalization = training.normalization(gamma)
+        self.normalizer = self._normalization.build(self.blueprint, device, buffer_device)
+        self._exploration_config = exploration
         if self.learners.size > 1:
             self.normalizer.exchange = self.learners.gather_array
         online, target = self.policy.networks
@@ -166,7 +163,6 @@ class BaseAlgorithm(ABC):
         """True while `learn` runs."""
         self.training_run: TrainingRun | None = None
         """The latest `learn`."""
-        self.selector: ActionSelector | None = None
         self.collector: Collector | None = None
         self._is_large = not are_small([self.policy], self.device)
         self._experience: Any = None
@@ -301,7 +297,7 @@ class BaseAlgorithm(ABC):
 
     @abstractmethod
     def attach(self, stream: Stream) -> None:
-        """Makes the parts that depend on the environment: selector, collector, buffer."""
+        """Makes the parts that depend on the environment: collector and buffer."""
 
     @abstractmethod
     def save_replay_buffer(self, path: Any) -> Any: ...
@@ -310,21 +306,19 @@ class BaseAlgorithm(ABC):
     def _log_count(self) -> int:
         """Returns the number that `log_interval` refers to."""
 
+    @abstractmethod
+    def before_acting(self) -> bool:
+        """Applies what depends on the number of env steps; returns True if the next actions are drawn uniformly."""
+
     @property
     def update_mode(self) -> Mode:
-        """Mode of the next update: updates of a large network are recorded after `WARM_UP_UPDATES`.
-
-        The count is part of a checkpoint, so a resumed run does the same.
-        """
-        waits = self.mode == "traced" and self.learner.steps < WARM_UP_UPDATES and self._is_large
-        return "eager" if waits else self.mode
+        """Mode of the next update."""
+        return mode_after(self.mode, self.learner.steps, self._is_large)
 
     @property
     def acting_mode(self) -> Mode:
-        """Mode of the networks while acting: recorded, but eager for large networks on the CPU."""
-        if self.device.type == "cuda" or (self.policy.recurrent and not self._is_large):
-            return choose_mode([self.policy], self.device, torch_compile=False)
-        return "eager" if self._is_large else self.mode
+        """Mode of the networks while acting."""
+        return acting_mode(self.policy, self.device, self.mode, self.policy.recurrent)
 
     def log_facts(self) -> dict[str, float]:
         """Returns further entries of a log line."""
@@ -403,15 +397,43 @@ class BaseAlgorithm(ABC):
             self.counters.num_timesteps = 0
         self.counters.horizon = self.counters.num_timesteps + total
 
-    def _make_collector(self, stream: Stream, choose: Callable[[Rows], ActionArray], selector: ActionSelector) -> None:
+    def _act_in(
+        self, stream: Stream, observe: Callable[..., Any] | None = None, *, twin: bool = False, **own: Any
+    ) -> None:
+        """Makes the collector of an environment, and ends that of the one before.
+
+        Args:
+            stream: the environment.
+            observe: see `Orders`.
+            twin: act by the low-precision copy of the networks.
+            own: what the actors of a kind of algorithm have, see `ActingConfig`.
+        """
+        config = ActingConfig(
+            **own,
+            mode="eager" if own.get("later_mode") else self.acting_mode,
+            policy=self.policy.with_net(self.learner.online) if twin else self.policy,
+            exploration=self._exploration_config,
+            transform=self.normalizer.observations,
+            spectral_weights=self.learner.store.acting_weights(twin),
+            normalization=self._normalization,
+            action_mask=self.action_mask,
+            num_envs=self.n_envs,
+            learner=(self.rank, self.world_size),
+        )
+        orders = Orders(
+            self.before_acting,
+            self.policy,
+            self.normalizer,
+            self.rng,
+            self._env_seed,
+            self.exploration,
+            lambda: self.counters.n_updates,
+            observe,
+        )
         self.stream = stream
-        self.selector = selector
-        extras = partial(getattr, selector, "extras")
-        if self._actors == OVERLAPPED:
-            lanes = LaneGroup(stream, slice(0, stream.num_envs), choose, extras)
-            self.collector = OverlappedCollector(stream, [lanes], self._env_seed)
-        else:
-            self.collector = Collector(stream, choose, self._env_seed, extras)
+        if self.collector is not None:
+            self.collector.close()
+        self.collector = make_collector(self._actors, stream, config, orders)
 
     @property
     def _env_seed(self) -> int | None:
@@ -685,10 +707,8 @@ class BaseAlgorithm(ABC):
 
     def run_parts(self) -> dict[str, Any]:
         """Returns the further parts whose state a full checkpoint holds, without the buffer."""
-        parts: dict[str, Any] = {"statistics": self.statistics}
-        if self.selector is not None and self.selector.recurrent_state is not None:
-            parts["memory"] = self.selector.recurrent_state
-        return parts
+        acting = {} if self.collector is None else self.collector.parts()
+        return {"statistics": self.statistics, **acting}
 
     # -- attributes
 

@@ -13,12 +13,12 @@ from gymnasium import spaces
 from typing_extensions import Self
 
 from sb_dqn.accelerate import Mode, are_small, choose_mode
-from sb_dqn.actors.launch import open_groups, open_remote
-from sb_dqn.actors.settings import Actors, OverlappedActors, ProcessActors, as_actors
+from sb_dqn.actors.launch import open_for
+from sb_dqn.actors.settings import Actors, MadeLanes, as_actors
 from sb_dqn.buffers.sequences import Sequences
 from sb_dqn.checks import check_bool, check_choice, check_float, check_int, check_path, check_switch
 from sb_dqn.envs.by_id import open_env
-from sb_dqn.envs.streams.open import Stream, open_stream
+from sb_dqn.envs.streams.open import Stream
 from sb_dqn.envs.streams.sb3_frames import has_stacks_of
 from sb_dqn.errors import ConfigurationError, SpaceError
 from sb_dqn.learning.learner_group import LearnerGroup
@@ -196,7 +196,7 @@ def open_environment(
         )
     if isinstance(env, Blueprint):
         return env, None
-    stream = _open(env, actors, action_mask)
+    stream = open_for(actors, env, action_mask)
     return stream.blueprint, stream
 
 
@@ -210,17 +210,9 @@ def open_training_env(env_id: str, n_envs: int, env_kwargs: Mapping[str, Any], s
         settings: arguments of the algorithm.
     """
     actors, action_mask = as_actors(settings.get("actors")), settings.get("action_mask")
-    if not isinstance(actors, (OverlappedActors, ProcessActors)):
+    if not isinstance(actors, MadeLanes):
         return open_env(env_id, n_envs, env_kwargs, action_mask)
-    return _open(partial(open_env, env_id, actors.lanes, dict(env_kwargs), action_mask), actors, action_mask)
-
-
-def _open(env: Any, actors: Actors, action_mask: str | None, frame_stack: int | None = None) -> Any:
-    if isinstance(actors, ProcessActors):
-        return open_remote(env, actors, action_mask)
-    if isinstance(actors, OverlappedActors):
-        return open_groups(env, actors, action_mask)
-    return open_stream(env, frame_stack=frame_stack, action_mask=action_mask)
+    return open_for(actors, partial(open_env, env_id, actors.lanes, dict(env_kwargs), action_mask), action_mask)
 
 
 def environment_for(blueprint: Blueprint, env: Any, action_mask: str | None = None, actors: Actors = None) -> Any:
@@ -233,7 +225,7 @@ def environment_for(blueprint: Blueprint, env: Any, action_mask: str | None = No
         return blueprint
     stacked = blueprint.frame_stack > 1 or has_stacks_of(env, blueprint)
     frame_stack = blueprint.frame_stack if stacked else None
-    stream = _open(env, actors, action_mask, frame_stack)
+    stream = open_for(actors, env, action_mask, frame_stack)
     check_same_spaces(stream.blueprint, blueprint)
     return stream
 

@@ -8,9 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from sb_dqn.actors.collector import RemoteLanes
-from sb_dqn.actors.lane_groups import LaneGroups
-from sb_dqn.actors.worker import open_lanes
 from sb_dqn.errors import ConfigurationError
 
 
@@ -47,7 +44,7 @@ class GoalRewards:
             self._function = None
 
     def _open(self) -> None:
-        env, is_made = _an_environment(self._stream)
+        env, is_made = self._stream.one_environment()
         if is_made:
             self._end = weakref.finalize(self, _close, env, os.getpid())
             env.reset(seed=0)  # the reward may read what a reset sets
@@ -58,25 +55,6 @@ class GoalRewards:
                 f"the environment must have compute_reward(achieved_goal, desired_goal, info) with hindsight, got {env} without it. "
                 f"Use a goal-conditioned environment, or remove hindsight."
             )
-
-
-def _an_environment(stream: Any) -> tuple[Any, bool]:
-    """Returns an environment of one lane, and True if it was made for this call."""
-    if isinstance(stream, LaneGroups):
-        return _an_environment(stream.streams[0])
-    if isinstance(stream, RemoteLanes):
-        factory = stream.env[:1] if isinstance(stream.env, (list, tuple)) else stream.env
-        return _an_environment(open_lanes(factory, 1, stream.options.action_mask))[0], True
-    env: Any = getattr(stream, "env", None)  # a loaded model may have none
-    vector: Any = getattr(env, "unwrapped", env)
-    if getattr(vector, "envs", None):  # all lanes in this process
-        return vector.envs[0], False
-    if getattr(vector, "env_fns", None):  # worker processes of gymnasium or Stable-Baselines3
-        return vector.env_fns[0](), True
-    raise ConfigurationError(
-        f"env must be an id, an environment or a list of functions with hindsight, which calls compute_reward of an environment, "
-        f"got {type(vector).__name__}. Pass one of these."
-    )
 
 
 def _close(env: Any, pid: int) -> None:

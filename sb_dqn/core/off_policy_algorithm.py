@@ -4,18 +4,12 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Any, cast
 
 import torch
 
-from sb_dqn.acting.action_selection import ActionSelector, Observe, QActionSelector, SampledActionSelector
-from sb_dqn.acting.inline_collector import Collector
-from sb_dqn.actors.collector import Acting, RemoteLanes
-from sb_dqn.actors.lane_groups import LaneGroups
-from sb_dqn.actors.launch import worker_collector
-from sb_dqn.actors.overlapped import LaneGroup, OverlappedCollector
-from sb_dqn.buffers import FrameStack, ReplayBuffer
+from sb_dqn.accelerate import Mode
+from sb_dqn.buffers import ReplayBuffer
 from sb_dqn.checkpoint import SegmentedRows
 from sb_dqn.core import model_file
 from sb_dqn.core.base_algorithm import BaseAlgorithm
@@ -25,11 +19,8 @@ from sb_dqn.core.replay_config import ReplayConfig, TargetConfig
 from sb_dqn.core.resume import ResumeState
 from sb_dqn.envs.streams.open import Stream
 from sb_dqn.errors import ConfigurationError, MissingPart, user_stacklevel
-from sb_dqn.exploration import Exploration
 from sb_dqn.exploration.config import ExplorationConfig
-from sb_dqn.policies.base import StochasticPolicy
-from sb_dqn.spaces import flatten_space
-from sb_dqn.types import ActionArray, Blueprint, BoolArray, FloatArray, Objective, Rows, Update
+from sb_dqn.types import Blueprint, BoolArray, FloatArray, Objective, Update
 
 
 class OffPolicyAlgorithm(BaseAlgorithm):
@@ -73,24 +64,12 @@ class OffPolicyAlgorithm(BaseAlgorithm):
         )
         self.replay_config = replay
         self.target_config = target
-        self._exploration_config = exploration
-        self._normalization_config = training.normalization(replay.gamma)
-        self.frames: FrameStack | None = None
-        self._group_parts: dict[str, Any] = {}
         self._next_sync = target.interval
         if self.stream is not None:
             self.attach(self.stream)
 
     def attach(self, stream: Stream) -> None:
-        lanes = stream.num_envs
-        self.normalizer.set_lanes(lanes)
-        if isinstance(stream, LaneGroups):
-            self._make_group_collector(stream)
-        elif isinstance(stream, RemoteLanes):
-            self._make_worker_collector(stream)
-        else:
-            self.frames = _frame_stack(self.blueprint, stream)
-            self._make_collector(stream, self.choose, self._make_selector(lanes, self.exploration))
+        self.normalizer.set_lanes(stream.num_envs)
         if self._experience is None:
             self._learn_from(self.replay_config.build(stream, self.device, self.normalizer, self.policy.state_size))
             if self.replay_config.stores_q_values:
@@ -106,90 +85,20 @@ class OffPolicyAlgorithm(BaseAlgorithm):
                 self._describe(stream, self.replay)
         elif self.replay.relabeler is not None:
             self.replay.relabeler.reward = GoalRewards(stream)
-
-    def _make_worker_collector(self, stream: Any) -> None:
-        self.stream = stream
-        if self.collector is not None:
-            self.collector.close()
-        self.collector = worker_collector(
-            self._actors,
+        has_values, ring = self.exploration is not None, self.replay.ring
+        has_frames = ring.frame_stack > 1 and not ring.host_visible and ring.device == self.device
+        self._act_in(
             stream,
-            self.policy,
-            self._exploration_config,
-            self._normalization_config,
-            self.normalizer,
-            self.action_mask,
-            self._acting,
-            self.rng.seed,
-            self._env_seed,
-            (self.rank, self.world_size),
-            self.replay_config.stores_q_values,
-        )
-
-    def _make_group_collector(self, stream: Any) -> None:
-        self.stream = stream
-        if self.collector is not None:
-            self.collector.close()
-        self._group_parts = {}
-        groups, learner = [], (self.rank, self.world_size)
-        for number, part in enumerate(stream.streams):
-            first, lanes = number * part.num_envs, part.num_envs
-            exploration: Exploration | None = None
-            if self._exploration_config is not None:
-                config = self._exploration_config.for_lanes(first, self.n_envs, learner)
-                exploration = config.build(self.policy.actions, lanes, self.rng.explore)
-            selector, frames = self._make_selector(lanes, exploration), _frame_stack(self.blueprint, part)
-            choose = partial(self._choose_for_group, selector, frames)
-            groups.append(LaneGroup(part, slice(first, first + lanes), choose, partial(getattr, selector, "extras")))
-            if frames is not None:
-                self._group_parts[f"frames of group {number}"] = frames.ring
-            if selector.recurrent_state is not None:
-                self._group_parts[f"memory of group {number}"] = selector.recurrent_state
-        self.collector = OverlappedCollector(stream, groups, self._env_seed)
-
-    def _choose_for_group(self, selector: Any, frames: FrameStack | None, rows: Rows) -> ActionArray:
-        state = self._acting().exploration
-        if state is not None:
-            selector.exploration.load_state_dict(state)
-        return self._choose(rows, selector, frames)
-
-    def _acting(self) -> Acting:
-        """Returns how actors with an exploration of their own act from now on."""
-        uniform = self.counters.lifetime < self.replay_config.schedule.learning_starts
-        if self.exploration is None:
-            return Acting(uniform, None, self.counters.n_updates)
-        if not uniform:
-            self.exploration.advance(self.num_timesteps, self.counters.horizon)
-        return Acting(uniform, self.exploration.state_dict(), self.counters.n_updates)
-
-    def _make_selector(self, lanes: int, exploration: Exploration | None) -> ActionSelector:
-        transform = self.normalizer.observations
-        low = self.learner.low is not None and self._is_large
-        spectral_weights = self.learner.store.acting_weights(low)
-        if isinstance(self.policy, StochasticPolicy):
-            return SampledActionSelector(
-                self.policy,
-                lanes,
-                self.rng.explore,
-                transform,
-                self.acting_mode,
-                has_critic=False,
-                spectral_weights=spectral_weights,
-            )
-        assert exploration is not None  # every Q-agent has one
-        policy = self.policy.with_net(self.learner.online) if low else self.policy
-        selector = QActionSelector(
-            policy,
-            exploration,
-            lanes,
-            transform,
-            self.rng.noise,
-            spectral_weights=spectral_weights,
+            self.replay.open_observation if has_frames else None,
+            twin=has_values and self._is_large and self.learner.low is not None,
+            later_mode=self._later_mode if has_values and not self.policy.recurrent else None,
             stores_q_values=self.replay_config.stores_q_values,
+            frame_stack=self.blueprint.frame_stack,
         )
-        if self.policy.recurrent:
-            selector.mode = self.acting_mode
-        return selector
+
+    def _later_mode(self) -> Mode:
+        """Returns the mode in which a feed-forward network acts once it is to be recorded: when its updates are."""
+        return self.acting_mode if self.mode == "compiled" else self.update_mode
 
     def _describe(self, stream: Stream, replay: ReplayBuffer) -> None:
         """Prints once what a user may not expect."""
@@ -210,28 +119,12 @@ class OffPolicyAlgorithm(BaseAlgorithm):
 
     # -- acting
 
-    def choose(self, rows: Rows) -> ActionArray:
-        """Returns actions for the open rows: uniform until `learning_starts`, then by the selector."""
-        return self._choose(rows, self.selector, self.frames)
-
-    def _choose(self, rows: Rows, selector: Any, frames: FrameStack | None) -> ActionArray:
-        observe = self._observer(rows, frames)
+    def before_acting(self) -> bool:
         if self.counters.lifetime < self.replay_config.schedule.learning_starts:
-            return selector.select(rows, observe, uniform=True)  # type: ignore[no-any-return]
-        selector.advance(self.num_timesteps, self.counters.horizon)
-        if not self.policy.recurrent:
-            selector.mode = self.acting_mode if self.mode == "compiled" else self.update_mode
-        return selector.select(rows, observe)  # type: ignore[no-any-return]
-
-    def _observer(self, rows: Rows, frames: FrameStack | None) -> Observe:
-        """Returns a function of the open rows' observations, with their frame stacks."""
-        if frames is None:
-            return lambda: rows.slots[-1].obs
-        frames.extend(rows)
-        ring = self.replay.ring
-        if not ring.host_visible and ring.device == self.device and type(self.collector) is Collector:
-            return self.replay.open_observation  # the frames are there; `frames` is only for checkpoints
-        return frames.stacked
+            return True
+        if self.exploration is not None:
+            self.exploration.advance(self.num_timesteps, self.counters.horizon)
+        return False
 
     @torch.no_grad()
     def _best_values(self, obs: Mapping[str, torch.Tensor], mask: BoolArray | None) -> FloatArray:
@@ -278,10 +171,6 @@ class OffPolicyAlgorithm(BaseAlgorithm):
         if relabeler is not None and isinstance(relabeler.reward, GoalRewards):
             relabeler.reward.close()
 
-    def run_parts(self) -> dict[str, Any]:
-        frames = {} if self.frames is None else {"frames": self.frames.ring}
-        return {**super().run_parts(), **frames, **self._group_parts}
-
     def segmented_rows(self) -> SegmentedRows | None:
         """Returns the rows that incremental checkpoints write to segments; None if there are none."""
         rows = self.replay.segmented_rows()
@@ -321,9 +210,3 @@ class OffPolicyAlgorithm(BaseAlgorithm):
             CheckpointError: the file is damaged, or its rows are of another kind.
         """
         model_file.load_replay(model_file.find_part(path, self.learners), self.blueprint, self.replay)
-
-
-def _frame_stack(blueprint: Blueprint, stream: Stream) -> FrameStack | None:
-    """Returns the frame stack of a stream's lanes; None if the model does not stack frames."""
-    stack = blueprint.frame_stack
-    return FrameStack(stack, stream.num_envs, flatten_space(stream.observation_space)) if stack > 1 else None

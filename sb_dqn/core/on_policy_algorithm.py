@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, cast
 
-from sb_dqn.acting.action_selection import ActionSelector, QActionSelector, SampledActionSelector
+from sb_dqn.acting.actor import Actor
+from sb_dqn.acting.inline_collector import InlineCollector
 from sb_dqn.buffers.on_policy_buffer import OnPolicyBuffer
 from sb_dqn.core.base_algorithm import BaseAlgorithm
 from sb_dqn.core.construction import PolicyConfig, TrainingConfig
@@ -14,9 +15,8 @@ from sb_dqn.core.rollout_config import CollectionConfig
 from sb_dqn.envs.streams.open import Stream
 from sb_dqn.errors import ConfigurationError, MissingPart
 from sb_dqn.exploration.config import ExplorationConfig
-from sb_dqn.policies.base import StochasticPolicy
 from sb_dqn.schedules import Schedule
-from sb_dqn.types import ActionArray, Blueprint, Objective, Rows
+from sb_dqn.types import Blueprint, Objective
 
 
 class OnPolicyAlgorithm(BaseAlgorithm):
@@ -73,26 +73,13 @@ class OnPolicyAlgorithm(BaseAlgorithm):
                 f"env of {type(self).__name__} must play its actions, got {type(stream.env).__name__}. Learn from recorded actions "
                 f"with DQN, its variants or SAC."
             )
-        self._make_collector(stream, self.choose, self._make_selector(stream.num_envs))
         self.normalizer.set_lanes(stream.num_envs)
         if self._experience is None:
             self._learn_from(self.rollout_config.build(stream, self.device, self.normalizer))
             if self.verbose and self.rank == 0:
                 self._describe(stream, self.rollout)
-
-    def _make_selector(self, lanes: int) -> ActionSelector:
-        transform = self.normalizer.observations
-        spectral_weights = self.learner.store.acting_weights(twin=False)
-        if isinstance(self.policy, StochasticPolicy):
-            return SampledActionSelector(
-                self.policy, lanes, self.rng.explore, transform, self.acting_mode, self.has_critic, spectral_weights
-            )
-        assert self.exploration is not None  # every Q-agent has one
-        selector = QActionSelector(
-            self.policy, self.exploration, lanes, transform, stores_value=True, spectral_weights=spectral_weights
-        )
-        selector.mode = self.acting_mode
-        return selector
+        observe = self.rollout.open_observation if self.blueprint.frame_stack > 1 else None
+        self._act_in(stream, observe, stores_value=self.has_critic)
 
     def _describe(self, stream: Stream, rollout: OnPolicyBuffer) -> None:
         """Prints once what a user may not expect."""
@@ -102,22 +89,23 @@ class OnPolicyAlgorithm(BaseAlgorithm):
                 f"Atari protocol {stream.options.protocol!r}; choose by make_atari_env(..., protocol='classic' or 'sticky')"
             )
 
-    def choose(self, rows: Rows) -> ActionArray:
-        """Returns actions for the open rows."""
-        stacked = self.blueprint.frame_stack > 1
-        obs = self.rollout.open_observation() if stacked else rows.slots[-1].obs
+    @property
+    def _actor(self) -> Actor:
+        assert isinstance(self.collector, InlineCollector)
+        return self.collector.actor
+
+    def before_acting(self) -> bool:
         self.normalizer.begin_rollout()
-        selector: Any = self.selector
-        selector.advance(self.num_timesteps, self.counters.horizon)
-        return selector.select(rows, lambda: obs)  # type: ignore[no-any-return]
+        if self.exploration is not None:
+            self.exploration.advance(self.num_timesteps, self.counters.horizon)
+        return False
 
     def before_updates(self) -> None:
         if self.rollout.is_full:
-            assert self.selector is not None
             self.counters.iterations += 1
             self.learner.set_learning_rate(self._now(self.rate_schedule))
             self.normalizer.end_rollout()
-            self.rollout.complete(self.selector.bootstrap_values)
+            self.rollout.complete(self._actor.selector.bootstrap_values)
 
     def _start_counting(self, total: int, reset: bool, resumed: bool) -> None:
         super()._start_counting(total, reset, resumed)

@@ -13,7 +13,6 @@ import argparse
 import gc
 import warnings
 from typing import Any
-from unittest.mock import patch
 
 from scripts.benchmarks.components import resident_bytes
 
@@ -76,7 +75,9 @@ def main() -> None:
     parser.add_argument("--mode", choices=("traced", "eager"), default="traced", help="how updates run")
     chosen = parser.parse_args()
     warnings.simplefilter("ignore")
-    with patch("sb_dqn.core.construction.choose_mode", lambda *_: chosen.mode):
+    from sb_dqn.accelerate import forced_mode
+
+    with forced_mode(chosen.mode):
         print(
             f"{chosen.models} models: {growth_by_models(chosen.models, chosen.steps, chosen.device):+.1f} MiB",
             flush=True,

@@ -127,7 +127,7 @@ def recordings() -> Iterator[dict[str, Graph]]:
 
     Every network is recorded from its first update on, and runs without its recording.
     """
-    from sb_dqn.accelerate import backends
+    from sb_dqn.accelerate import backends, forced_mode
 
     found: dict[str, Graph] = {}
 
@@ -140,10 +140,8 @@ def recordings() -> Iterator[dict[str, Graph]]:
 
         return accelerate
 
-    core = "sb_dqn.core"
     with (
-        patch(f"{core}.base_algorithm.WARM_UP_UPDATES", 0),
-        patch(f"{core}.base_algorithm.BaseAlgorithm.acting_mode", "traced"),
+        forced_mode("traced"),
         patch("sb_dqn.learning.update_runner.accelerate", recorder("update")),
         patch("sb_dqn.acting.network_runner.accelerate", recorder("act")),
     ):

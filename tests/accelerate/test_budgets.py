@@ -19,7 +19,6 @@ from sb_dqn.policies.q_network import QNetwork
 from scripts.benchmarks import gpu_models
 from tests.full import FULL, a_few
 from tests.kernels import kernels
-from tests.tiny import run_eagerly
 
 UPDATES = {
     "DQN 64-64": 74,
@@ -47,9 +46,8 @@ SMALL: dict[str, Any] = {
 
 
 @pytest.fixture(autouse=True)
-def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+def as_on_a_gpu(eagerly: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(devices, "HOST_DEVICES", ())
-    run_eagerly(monkeypatch)
 
 
 def trained(name: str) -> Any:
@@ -89,7 +87,7 @@ def test_an_update_launches_as_many_kernels_as_planned(name: str) -> None:
 @pytest.mark.parametrize("name", a_few(ACTING, "DQN Nature"))
 def test_acting_launches_as_many_kernels_as_planned(name: str) -> None:
     model = trained(name)
-    runner = model.selector.runner if name.startswith("DQN") else model.selector._act
+    runner = model.collector.actor.selector.runner if name.startswith("DQN") else model.collector.actor.selector._act
     obs = model._experience.open_observation()
     drawn = () if name.startswith("DQN") else (torch.from_numpy(model.policy.draw(model.rng.explore, 1)),)
     graph = _trace(runner._evaluate, (torch.from_numpy(obs.lanes), torch.from_numpy(obs.rows), *drawn), decomposed=())

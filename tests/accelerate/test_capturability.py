@@ -18,7 +18,7 @@ from tests.choices import Choices
 from tests.combinations import TORSOS, Combination, covering, label, make, make_pqn
 from tests.continuous import Reach
 from tests.full import a_few, first_few
-from tests.tiny import Tiny, lanes, quick, run_eagerly
+from tests.tiny import Tiny, lanes, quick
 
 READS = {
     "_local_scalar_dense", "item", "nonzero", "nonzero_static", "masked_select", "unique", "_unique", "_unique2",
@@ -97,9 +97,8 @@ def recorded(model: Any) -> GraphModule:
 
 
 @pytest.fixture(autouse=True)
-def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+def as_on_a_gpu(eagerly: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(devices, "HOST_DEVICES", ())
-    run_eagerly(monkeypatch)
 
 
 @pytest.mark.parametrize("combination", first_few(PAIRS, 3), ids=label)

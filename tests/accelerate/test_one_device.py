@@ -28,7 +28,7 @@ from tests.accelerate.test_capturability import OF_ALGORITHMS, OTHERS
 from tests.choices import Choices
 from tests.continuous import Reach
 from tests.full import a_few
-from tests.tiny import Tiny, lanes, quick, run_eagerly
+from tests.tiny import Tiny, lanes, quick
 
 META = torch.device("meta")
 
@@ -81,8 +81,7 @@ def step(optimizer: OptimizerStep, gradient: torch.Tensor) -> None:
 
 
 @pytest.fixture(autouse=True)
-def on_a_device_without_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    run_eagerly(monkeypatch)
+def on_a_device_without_memory(eagerly: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(TrainingConfig, "choose_device", lambda *_: META)
     monkeypatch.setattr(torch, "Generator", CpuGenerator)
     monkeypatch.setattr(network_runner, "fetch", zeros)

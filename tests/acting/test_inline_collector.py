@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import numpy as np
-
-from sb_dqn.acting.inline_collector import Collector
-from sb_dqn.types import IntArray, Rows
+from sb_dqn.acting.inline_collector import InlineCollector
+from sb_dqn.types import Rows
+from tests.toy_actors import toy_actor, toy_orders
 from tests.toys import toy_policy, toy_stream
 
 
 def test_actions_are_chosen_when_the_next_tick_is_asked_for() -> None:
     _, stream = toy_stream("lanes", 2)
     asked: list[Rows] = []
-
-    def choose(rows: Rows) -> IntArray:
-        asked.append(rows)
-        return np.asarray(toy_policy(rows))
-
-    ticks = Collector(stream, choose, 3).rows()
+    ticks = InlineCollector(toy_actor(stream, asked.append), toy_orders(3)).rows()
     first = next(ticks)
     assert first.action is None
     assert asked == []
@@ -37,7 +31,7 @@ def test_the_seed_is_for_the_first_stream_alone() -> None:
         return begin(seed)
 
     stream.begin = noted  # type: ignore[method-assign]
-    actor = Collector(stream, lambda rows: np.asarray(toy_policy(rows)), 3)
-    next(actor.rows())
-    next(actor.rows())
+    collector = InlineCollector(toy_actor(stream), toy_orders(3))
+    next(collector.rows())
+    next(collector.rows())
     assert seeds == [3, None]

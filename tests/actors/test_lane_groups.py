@@ -21,6 +21,7 @@ from tests.actors.games import Ledger, Masked, check_rows
 from tests.actors.test_overlapped import SaveAt
 from tests.continuing import differences
 from tests.full import FULL, a_few
+from tests.toy_actors import toy_actor, toy_orders
 from tests.toys import toy_policy, toy_stream
 
 SMALL: dict[str, Any] = {
@@ -51,13 +52,10 @@ def test_a_group_is_chosen_for_while_the_other_steps() -> None:
 
         stream.step = stepped  # type: ignore[method-assign]
 
-        def choose(rows: Any) -> Any:
-            events.append(f"choose {number}")
-            return np.asarray(toy_policy(rows))
+        actor = toy_actor(stream, lambda rows: events.append(f"choose {number}"))
+        return LaneGroup(actor, slice(2 * number, 2 * number + 2))
 
-        return LaneGroup(stream, slice(2 * number, 2 * number + 2), choose, dict)
-
-    ticks = OverlappedCollector(Watched(), [group(0), group(1)], 3).rows()
+    ticks = OverlappedCollector(Watched(), [group(0), group(1)], toy_orders(3)).rows()
     first, second, third = next(ticks), next(ticks), next(ticks)
     assert events == ["choose 0", "choose 1", "choose 0"]
     assert [rows.slots[-1].valid.tolist() for rows in (first, second)] == [
@@ -150,7 +148,7 @@ def test_the_replay_ratio_is_exact_and_the_ladder_runs_over_all_lanes() -> None:
     assert [made for step, made in updates if step >= start] == [
         2 * (step // 6 - start // 6 + 1) for step, _ in updates if step >= start
     ]
-    parts = [group.choose.args[0].exploration.lane_epsilons for group in model.collector.groups]
+    parts = [group.actor.selector.exploration.lane_epsilons for group in model.collector.groups]
     assert np.concatenate(parts).tolist() == pytest.approx(model.exploration.lane_epsilons.tolist())
     assert len(set(np.concatenate(parts).tolist())) == 6
 

@@ -9,7 +9,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from sb_dqn import DQN, SAC
@@ -20,6 +19,7 @@ from sb_dqn.types import Rows
 from tests.actors.games import Ledger, check_rows
 from tests.continuing import differences
 from tests.full import a_few
+from tests.toy_actors import toy_actor, toy_orders
 from tests.toys import toy_policy, toy_stream
 
 SMALL: dict[str, Any] = {
@@ -31,12 +31,8 @@ pytestmark = pytest.mark.usefixtures("eagerly")
 def test_actions_are_chosen_before_a_tick_is_given_out() -> None:
     _, stream = toy_stream("lanes", 2)
     chosen: list[Rows] = []
-
-    def choose(rows: Rows) -> Any:
-        chosen.append(rows)
-        return np.asarray(toy_policy(rows))
-
-    ticks = OverlappedCollector(stream, [LaneGroup(stream, slice(0, 2), choose, dict)], 3).rows()
+    group = LaneGroup(toy_actor(stream, chosen.append), slice(0, 2))
+    ticks = OverlappedCollector(stream, [group], toy_orders(3)).rows()
     first = next(ticks)
     assert first.action is None
     assert chosen == [first]
@@ -104,6 +100,7 @@ EXITING = """
 import sys, time
 from pathlib import Path
 from sb_dqn import DQN
+from tests.toy_actors import toy_actor, toy_orders
 from tests.actors.games import Ledger
 
 class Noted(Ledger):

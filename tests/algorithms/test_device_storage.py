@@ -9,17 +9,16 @@ import pytest
 import torch
 
 from sb_dqn import devices
-from sb_dqn.accelerate import cuda_graph
+from sb_dqn.accelerate import Mode, cuda_graph, forced_mode
 from sb_dqn.algorithms import ALGORITHMS
 from sb_dqn.buffers import ReplayBuffer
-from sb_dqn.core import construction
 from sb_dqn.nn.layers import recurrent
 from tests.choices import Choices
 from tests.combinations import TORSOS
 from tests.continuous import Reach
 from tests.full import a_few
 from tests.graphs import CpuGraph
-from tests.tiny import QUICK_SEQUENCES, Tiny, lanes, quick, run_eagerly
+from tests.tiny import QUICK_SEQUENCES, Tiny, lanes, quick
 
 LONG = ("DQN", "PERDQN", "PPO", "R2D2", "Rainbow", "SAC")
 """Models that train for 1,500 steps; the others for 300, since what they add is in each update."""
@@ -64,9 +63,8 @@ def trained(name: str, settings: dict[str, Any], steps: int) -> Any:
 
 
 @pytest.fixture(autouse=True)
-def same_rounding(monkeypatch: pytest.MonkeyPatch) -> None:
+def same_rounding(eagerly: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs eagerly and unrolls by single steps everywhere: NumPy's sums and longer stretches round otherwise."""
-    run_eagerly(monkeypatch)
     monkeypatch.setattr(recurrent, "is_host_visible", lambda device: False)
 
 
@@ -91,13 +89,13 @@ def test_models_are_those_of_host_memory(name: str, settings: dict[str, Any], mo
 
 @pytest.mark.parametrize("mode", ["eager", "captured"])
 @pytest.mark.parametrize("name", a_few(["DQN", "PERDQN", "R2D2", "SAC", "DQN from frames"], "DQN", "PERDQN"))
-def test_batches_that_are_sent_give_the_same_models(name: str, mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batches_that_are_sent_give_the_same_models(name: str, mode: Mode, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows in the memory of the host and networks elsewhere: one packed copy for each batch."""
     settings = {**OF_ALGORITHMS, **OTHERS}[name]
     here = trained(name, settings, 300)
-    monkeypatch.setattr(construction, "choose_mode", lambda *_: mode)
     monkeypatch.setattr(cuda_graph, "CudaGraph", lambda device: CpuGraph())
     monkeypatch.setattr(ReplayBuffer, "is_apart", lambda *_: True)
-    there = trained(name, settings, 300)
+    with forced_mode(mode):
+        there = trained(name, settings, 300)
     assert there._n_updates == here._n_updates >= 20
     assert torch.equal(there.learner.flat, here.learner.flat)

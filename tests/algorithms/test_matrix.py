@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 import torch
 
+from sb_dqn.accelerate import forced_mode
 from sb_dqn.algorithms import DQN, PQN
 from sb_dqn.buffers.prioritized_sampler import PrioritizedSampler
 from sb_dqn.nn.layers.linear import NoisyLinear
@@ -26,7 +27,6 @@ from sb_dqn.policies import QPolicy
 from sb_dqn.spaces import flatten_observation
 from tests.combinations import FACTORS, SWITCHES, Combination, covering, everything, label, make, make_pqn, switched_on
 from tests.full import FULL, a_few, first_few
-from tests.tiny import run_eagerly
 
 PAIRS = covering(2)
 WHOLE_PRODUCT = os.environ.get("SB_DQN_MATRIX") == "full"
@@ -104,11 +104,11 @@ def test_learns_and_comes_back(combination: Combination) -> None:
 @pytest.mark.parametrize(
     "combination", first_few([row for row in PAIRS if row["observation"] != "frames"], 4), ids=label
 )
-def test_every_pair_as_it_is_recorded(combination: Combination, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_pair_as_it_is_recorded(combination: Combination) -> None:
     recorded = check(combination)
     assert recorded.mode == "traced"
-    run_eagerly(monkeypatch)
-    eager = make(combination).learn(STEPS + 4)
+    with forced_mode("eager"):
+        eager = make(combination).learn(STEPS + 4)
     moved = (eager.learner.flat - eager.learner.flat_target).norm()
     assert (recorded.learner.flat - eager.learner.flat).norm() < 1e-3 * moved
 
@@ -116,9 +116,9 @@ def test_every_pair_as_it_is_recorded(combination: Combination, monkeypatch: pyt
 OF_ROLLOUTS = ("dueling", "masks", "observation", "lanes", "actions")
 
 
+@pytest.mark.usefixtures("eagerly")
 @pytest.mark.parametrize("values_of", list(product(*(FACTORS[name] for name in OF_ROLLOUTS))), ids=str)
-def test_rollouts(values_of: tuple[Any, ...], monkeypatch: pytest.MonkeyPatch) -> None:
-    run_eagerly(monkeypatch)
+def test_rollouts(values_of: tuple[Any, ...]) -> None:
     combination = dict(zip(OF_ROLLOUTS, values_of, strict=True))
     model = make_pqn(combination)
     before = model.learner.flat.clone()
@@ -172,13 +172,13 @@ def test_half_precision(combination: Combination) -> None:
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's, about itself
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
 @pytest.mark.parametrize("head", FACTORS["head"] if WHOLE_PRODUCT else ["scalar"])
-def test_compiled(head: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_compiled(head: str, capsys: pytest.CaptureFixture[str]) -> None:
     combination = {name: choices[1] for name, choices in FACTORS.items()} | {"head": head}
     compiled = make(combination, torch_compile=True).learn(STEPS + 4)
     check_learned(compiled, combination)
     assert compiled.mode == "compiled"
     assert "failed" not in capsys.readouterr().err
-    run_eagerly(monkeypatch)
-    eager = make(combination).learn(STEPS + 4)
+    with forced_mode("eager"):
+        eager = make(combination).learn(STEPS + 4)
     moved = (eager.learner.flat - eager.learner.flat_target).norm()
     assert (compiled.learner.flat - eager.learner.flat).norm() < 1e-3 * moved

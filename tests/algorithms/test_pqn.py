@@ -418,8 +418,7 @@ def test_what_it_does_is_said(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_stacked_observation_is_what_predict_takes_too() -> None:
     model = quick()
     obs, _ = batch_observation(model.observation_space, OBS)
-    assert model.selector is not None
-    assert model.selector.bootstrap_values(obs, None).shape == (50,)
+    assert model._actor.selector.bootstrap_values(obs, None).shape == (50,)
 
 
 @pytest.mark.parametrize(

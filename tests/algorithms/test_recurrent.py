@@ -48,7 +48,7 @@ def recurrent(env: Any, policy: str = "MlpLstmPolicy", algorithm: Any = DQN, **k
 def tape(model: Any) -> dict[tuple[int, int], np.ndarray]:
     """The values that the actor has from now on, by lane and row, with mean weights."""
     found: dict[tuple[int, int], np.ndarray] = {}
-    runner = model.selector.runner
+    runner = model.collector.actor.selector.runner
     runner.generator = None
     run = runner._run
 
@@ -238,9 +238,9 @@ def test_lanes_are_told_apart_and_begin_with_zeros() -> None:
     ring = model.replay.ring
     state = ring.columns["state"].view(-1, 3, 12)
     assert not torch.equal(state[:, 0], state[:, 1])
-    fresh = model.selector.recurrent_state.state.copy()
+    fresh = model.collector.actor.selector.recurrent_state.state.copy()
     model.learn(3)
-    assert not np.array_equal(fresh, model.selector.recurrent_state.state)
+    assert not np.array_equal(fresh, model.collector.actor.selector.recurrent_state.state)
 
 
 # -- predict

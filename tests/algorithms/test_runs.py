@@ -239,7 +239,7 @@ def test_from_pixels_the_low_copy_acts_and_the_master_predicts(algorithm: Any) -
     model.predict(np.zeros((1, 12, 12), np.uint8))
     assert called == ["master"]
     model.exploration.epsilon = 0.0
-    model.selector.select(model.collector.latest, lambda: {"obs": np.zeros((2, 1, 12, 12), np.uint8)})
+    model.collector.actor.selector.select(model.collector.latest, lambda: {"obs": np.zeros((2, 1, 12, 12), np.uint8)})
     assert set(called[1:]) == {"copy"}
 
 

@@ -12,17 +12,17 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from sb_dqn import devices
-from sb_dqn.accelerate import cuda_graph
+from sb_dqn.accelerate import cuda_graph, forced_mode
+from sb_dqn.acting.inline_collector import InlineCollector
 from sb_dqn.algorithms import ALGORITHMS
 from sb_dqn.buffers import PrioritizedSampler
 from sb_dqn.buffers.on_policy_buffer import OnPolicyBuffer
-from sb_dqn.core import construction
 from sb_dqn.core.base_algorithm import BaseAlgorithm
 from tests.choices import Choices
 from tests.combinations import TORSOS
 from tests.full import a_few
 from tests.graphs import CpuGraph
-from tests.tiny import Tiny, lanes, quick, run_eagerly
+from tests.tiny import Tiny, lanes, quick
 
 WAITS = {
     "item", "tolist", "numpy", "__array__", "cpu", "__bool__", "__int__", "__float__", "__index__",
@@ -88,7 +88,6 @@ class Watch(TorchFunctionMode):
 def watched(name: str, monkeypatch: pytest.MonkeyPatch) -> Watch:
     """Returns the counts of a short run, after a first one in which everything is made."""
     monkeypatch.setattr(devices, "HOST_DEVICES", ())
-    run_eagerly(monkeypatch)
     algorithm, count, settings = MODELS[name]
     kwargs: dict[str, Any] = {"policy_kwargs": {"net_arch": [8], "lstm_hidden_size": 6}} if "recurrent" in name else {}
     env: Any = Tiny
@@ -100,8 +99,9 @@ def watched(name: str, monkeypatch: pytest.MonkeyPatch) -> Watch:
     if not model.learner.step.plain_adam:
         watch.on_host = {id(state["step"]) for state in model.learner.optimizer.state.values()}
     model.gradient_step = watch.within("update", model.gradient_step)  # type: ignore[method-assign]
-    assert model.collector is not None
-    model.collector.choose = watch.within("tick", model.collector.choose)
+    assert isinstance(model.collector, InlineCollector)
+    actor = model.collector.actor
+    actor.select = watch.within("tick", actor.select)  # type: ignore[method-assign]
     experience = model._experience
     experience.extend = watch.within("store", experience.extend)
     if isinstance(experience, OnPolicyBuffer):
@@ -113,6 +113,7 @@ def watched(name: str, monkeypatch: pytest.MonkeyPatch) -> Watch:
     return watch
 
 
+@pytest.mark.usefixtures("eagerly")
 @pytest.mark.parametrize("name", a_few(MODELS, "DQN", "R2D2", "SAC", "PPO"))
 def test_updates_never_wait_and_ticks_wait_once(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     watch = watched(name, monkeypatch)
@@ -139,11 +140,11 @@ class Outside(TorchDispatchMode):
             self.names[func._schema.name] += 1
         return func(*args, **(kwargs or {}))
 
-    def watching(self, choose: Any) -> Any:
-        def run(rows: Any) -> Any:
+    def watching(self, select: Any) -> Any:
+        def run(uniform: bool) -> Any:
             self.ticks += 1
             with self:
-                return choose(rows)
+                return select(uniform)
 
         return run
 
@@ -162,16 +163,15 @@ def test_acting_from_frames_is_one_graph_and_two_copies(algorithm: str, monkeypa
 
     monkeypatch.setattr(cuda_graph, "CudaGraph", make)
     monkeypatch.setattr(devices, "HOST_DEVICES", ())
-    monkeypatch.setattr(construction, "choose_mode", lambda *_: "captured")
-    monkeypatch.setattr(BaseAlgorithm, "acting_mode", "captured")
     settings = {"n_steps": 500, "batch_size": 100} if algorithm == "PPO" else {"learning_starts": 20, "train_freq": 500}
     env = lanes(2, partial(Choices, "frames", "discrete", False))
-    model: BaseAlgorithm = quick(env, algorithm=ALGORITHMS[algorithm], policy_kwargs=TORSOS["frames"], policy="CnnPolicy", **{
-        "exploration_initial_eps": 0.0, "exploration_final_eps": 0.0, **settings} if algorithm == "DQN" else settings)  # fmt: skip
-    model.learn(40)
-    assert model.collector is not None
-    outside, before = Outside(), graphs[-1].replays
-    model.collector.choose = outside.watching(model.collector.choose)
+    with forced_mode("captured"):
+        model: BaseAlgorithm = quick(env, algorithm=ALGORITHMS[algorithm], policy_kwargs=TORSOS["frames"], policy="CnnPolicy", **{
+            "exploration_initial_eps": 0.0, "exploration_final_eps": 0.0, **settings} if algorithm == "DQN" else settings)  # fmt: skip
+        model.learn(40)
+    assert isinstance(model.collector, InlineCollector)
+    outside, before, actor = Outside(), graphs[-1].replays, model.collector.actor
+    actor.select = outside.watching(actor.select)  # type: ignore[method-assign]
     model.learn(60, reset_num_timesteps=False)
     assert outside.ticks >= 30
     assert graphs[-1].replays - before == outside.ticks
@@ -179,6 +179,7 @@ def test_acting_from_frames_is_one_graph_and_two_copies(algorithm: str, monkeypa
     assert sum(outside.names.values()) <= 2 * outside.ticks, outside.names
 
 
+@pytest.mark.usefixtures("eagerly")
 def test_an_update_that_waits_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     feedback = PrioritizedSampler.feedback
 
@@ -212,19 +213,19 @@ def moved(model: Any, steps: int) -> set[str]:
     return {name for name in before if after[name] != before[name]}
 
 
+@pytest.mark.usefixtures("eagerly")
 def test_nothing_moves(monkeypatch: pytest.MonkeyPatch) -> None:
     """A recording of the update keeps addresses: those of all tensors that it reads or writes must stay."""
     monkeypatch.setattr(devices, "HOST_DEVICES", ())
-    run_eagerly(monkeypatch)
     model = quick(lanes(2, Tiny), algorithm=ALGORITHMS["PERDQN"], n_steps=3, train_freq=1).learn(60)
     updates = model._n_updates
     assert moved(model, 520) == set()
     assert model._n_updates - updates >= 500
 
 
+@pytest.mark.usefixtures("eagerly")
 def test_a_tensor_that_moves_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     model = quick(algorithm=ALGORITHMS["PERDQN"], train_freq=1)
-    run_eagerly(monkeypatch)
     model.learn(40)
     step = model.learner.apply
     kept: list[torch.Tensor] = []

@@ -18,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sb_dqn import DQN, PQN, QRDQN, R2D2, SAC
+from sb_dqn.accelerate import forced_mode
 from sb_dqn.actors import OverlappedActors, ProcessActors
 from sb_dqn.buffers.hindsight import EpisodeBounds
 from sb_dqn.buffers.ring import Ring
@@ -206,10 +207,10 @@ def test_a_run_depends_on_the_seed_alone_and_resumes(kwargs: dict[str, Any], tmp
         assert all(torch.equal(a, b) for a, b in zip(rows[0].tensors(), rows[1].tensors(), strict=True))
 
 
-def test_recorded_updates_are_those_of_eager_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recorded_updates_are_those_of_eager_ones() -> None:
     recorded = learned(steps=200)
-    monkeypatch.setattr("sb_dqn.core.base_algorithm.choose_mode", lambda *_, **__: "eager")
-    eager = learned(steps=200)
+    with forced_mode("eager"):
+        eager = learned(steps=200)
     for name, tensor in recorded.policy.state_dict().items():
         torch.testing.assert_close(tensor, eager.policy.state_dict()[name], rtol=1e-4, atol=1e-5)
 

@@ -17,6 +17,7 @@ from gymnasium import spaces
 from torch import Tensor
 
 from sb_dqn import BTR, DQN, PPO
+from sb_dqn.accelerate import forced_mode
 from sb_dqn.callbacks import CheckpointCallback
 from sb_dqn.learning.learner import Learner
 from sb_dqn.learning.parameter_store import ParameterStore
@@ -180,7 +181,7 @@ def test_layers_are_left_as_they_were() -> None:
 def greedy_values(model: Any) -> tuple[Any, Any]:
     """What the model acts on, and what it should."""
     obs = {"obs": OBS.numpy()}
-    found = model.selector.runner.single(obs, None)
+    found = model.collector.actor.selector.runner.single(obs, None)
     return found, model.policy.values({"obs": OBS}).detach().numpy()
 
 
@@ -201,8 +202,7 @@ def test_acting_follows_the_weights(traced: bool, tmp_path: Path) -> None:
                 check(names["self"])
             return True
 
-    mode = "traced" if traced else "eager"
-    with patch("sb_dqn.core.construction.choose_mode", lambda *_: mode):
+    with forced_mode("traced" if traced else "eager"):
         model = DQN("MlpPolicy", "CartPole-v1", seed=0, device="cpu", **settings)
         model.learn(60, callback=Check())
         assert not np.allclose(seen[0], seen[-1], atol=1e-2)  # the weights did change
@@ -260,7 +260,7 @@ def test_images(algorithm: Any) -> None:
     obs = np.random.default_rng(0).integers(0, 256, (3, 1, 12, 12), np.uint8)
     tensor = {"obs": torch.from_numpy(obs)}
     if algorithm is PPO:
-        found = model.selector.bootstrap_values({"obs": obs}, None)
+        found = model.collector.actor.selector.bootstrap_values({"obs": obs}, None)
         expected = model.policy.value_step(tensor, None)[0]
         np.testing.assert_allclose(found, expected.detach().numpy(), rtol=1e-4, atol=1e-5)
     weights = model.learner.store.acting_weights(twin=False)

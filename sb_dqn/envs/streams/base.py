@@ -196,6 +196,22 @@ class Stream(ABC):
         self._begun = True
         self.first_seed = None
 
+    def one_environment(self) -> tuple[Any, bool]:
+        """Returns the environment of lane 0, or one like it, and True if it was made for this call.
+
+        Raises:
+            ConfigurationError: the environment shows neither its lanes nor their factories.
+        """
+        vector: Any = getattr(self.env, "unwrapped", self.env)
+        if getattr(vector, "envs", None):  # all lanes in this process
+            return vector.envs[0], False
+        if getattr(vector, "env_fns", None):  # worker processes of gymnasium or Stable-Baselines3
+            return vector.env_fns[0](), True
+        raise ConfigurationError(
+            f"env must be an id, an environment or a list of functions with hindsight, which calls compute_reward of an environment, "
+            f"got {type(vector).__name__}. Pass one of these."
+        )
+
     def close(self) -> None:
         """Closes the env."""
         self.env.close()

@@ -1,0 +1,123 @@
+"""Collectors of rows: what they have in common, and what they get from the model."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from sb_dqn.errors import CheckpointError
+from sb_dqn.exploration import Exploration
+from sb_dqn.normalize import Normalizer
+from sb_dqn.rng import Generators
+from sb_dqn.types import Rows
+
+KIND = "collector"
+"""Key of a collector's kind in the state of its stream; absent for the `InlineCollector`."""
+
+
+@dataclass(frozen=True)
+class Orders:
+    """Orders of a model to its actors: how to act from now on, and by which random numbers.
+
+    Args:
+        prepare: applies what depends on the number of env steps, before actions are selected; returns True if the actions are
+            drawn uniformly.
+        policy: networks of the model, whose weights actors in other processes copy.
+        normalizer: its normalization, whose statistics they copy.
+        rng: its random generators.
+        env_seed: seed of the first reset; None: the environments' own.
+        exploration: exploration of a Q-policy, over all lanes; None for policies that sample their actions.
+        updates: returns the number of updates so far.
+        observe: returns the observations of the open rows from a buffer; None: actors of frame stacks stack the frames.
+    """
+
+    prepare: Callable[[], bool]
+    policy: Any
+    normalizer: Normalizer
+    rng: Generators
+    env_seed: int | None
+    exploration: Exploration | None = None
+    updates: Callable[[], int] = int
+    observe: Callable[..., Any] | None = None
+
+
+class Collector(ABC):
+    """Collects rows from the environments of a model.
+
+    Args:
+        stream: what the lanes are.
+        orders: how to act.
+    """
+
+    kind: ClassVar[str | None] = None
+    """Name in checkpoints; None: the inline collector."""
+
+    def __init__(self, stream: Any, orders: Orders) -> None:
+        self.stream = stream
+        self.orders = orders
+        self.env_seed = orders.env_seed
+        """Seed of the next reset; None: the environments' own generators."""
+
+    @property
+    @abstractmethod
+    def latest(self) -> Rows | None:
+        """The latest tick; None if there is none to continue from."""
+
+    @abstractmethod
+    def rows(self, first: Rows | None = None) -> Iterator[Rows]:
+        """Yields one tick after another.
+
+        Args:
+            first: what `restore` returned, to continue from there; None resets all lanes.
+        """
+
+    @abstractmethod
+    def state(self, settled: bool, trust: bool) -> tuple[dict[str, Any] | None, dict[str, Any] | None, str]:
+        """Returns the state between two ticks: the tick to continue from, the environments, and the reason if there is none.
+
+        Args:
+            settled: the latest tick has been stored and its updates have run.
+            trust: pickle an environment that has no `state_dict()`.
+        """
+
+    def restore(self, tick: Mapping[str, Any] | None, stream: Mapping[str, Any] | None, trust: bool) -> Rows | None:
+        """Restores a `state`; returns what `rows` continues from, None if the environment must be reset.
+
+        Raises:
+            CheckpointError: the state is of another kind of collector, or of another environment.
+        """
+        if tick is None or stream is None:
+            return None
+        if stream.get(KIND) != self.kind:
+            raise CheckpointError(
+                f"actors must be of the kind of the full checkpoint, {stream.get(KIND)!r}, got {self.kind!r}. Load it with the same "
+                f"actors, or call learn instead of resume."
+            )
+        return self.load_state(tick, stream, trust)
+
+    @abstractmethod
+    def load_state(self, tick: Mapping[str, Any], stream: Mapping[str, Any], trust: bool) -> Rows | None:
+        """Restores a `state` of this kind of collector; see `restore`."""
+
+    def parts(self) -> dict[str, Any]:
+        """Returns the parts of the actors whose state a full checkpoint holds, by name."""
+        return {}
+
+    def take_seed(self) -> int | None:
+        """Returns the seed of this reset; later ones use the environments' own generators."""
+        seed, self.env_seed = self.env_seed, None
+        return seed
+
+    def log_facts(self) -> dict[str, float]:
+        """Returns entries for a log line."""
+        restarts = getattr(self.stream.env, "restarts", 0)
+        return {"rollout/env_restarts": restarts} if restarts else {}
+
+    @abstractmethod
+    def forget(self) -> None:
+        """Drops the latest tick, whose open rows are no longer those of the environment."""
+
+    def close(self) -> None:  # noqa: B027  # an empty default, on purpose
+        """Ends what runs in the background; the environment stays open."""
