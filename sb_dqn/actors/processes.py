@@ -79,6 +79,27 @@ class SetState(NamedTuple):
 Message = Report | State | Failure
 
 
+class SharedMemory(NamedTuple):
+    """Memory that the learner shares with its workers."""
+
+    layout: ChunkLayout
+    chunks: Any
+    """Bytes of the chunks."""
+    weights: Any
+    """Copies of the weights, one after the other."""
+    size: int
+    """Numbers in one copy of the weights."""
+    progress: Any
+    """Number of the steps of each worker."""
+    ending: Any
+    """1 for each worker that must end after its tick."""
+
+    def weight_copies(self) -> npt.NDArray[np.float32]:
+        """Returns the copies of the weights, `[copies, P]`."""
+        number = len(self.weights) // max(self.size, 1)
+        return np.frombuffer(self.weights, np.float32)[: number * self.size].reshape(-1, self.size)
+
+
 class WorkerProcesses:
     """One process per worker, with shared memory for chunks and weights, and a pipe each for messages.
 
@@ -97,13 +118,17 @@ class WorkerProcesses:
         self.layout = layout
         self.step_timeout = step_timeout
         self._context: Any = start_context()
-        self._memory = self._context.RawArray("B", max(layout.nbytes, 1))
-        self._weights = self._context.RawArray("f", max(copies * weights, 1))
-        self._progress = self._context.RawArray("q", len(self.configs))
-        self._ending = self._context.RawArray("b", len(self.configs))  # 1: the worker must end after its tick
-        self._size = weights
-        self.chunks = Chunks(layout, self._memory)
-        self.weights = weight_copies(self._weights, weights)
+        self._shared = SharedMemory(
+            layout,
+            chunks=self._context.RawArray("B", max(layout.nbytes, 1)),
+            weights=self._context.RawArray("f", max(copies * weights, 1)),
+            size=weights,
+            progress=self._context.RawArray("q", len(self.configs)),
+            ending=self._context.RawArray("b", len(self.configs)),
+        )
+        self._progress, self._ending = self._shared.progress, self._shared.ending
+        self.chunks = Chunks(layout, self._shared.chunks)
+        self.weights = self._shared.weight_copies()
         """`[copies, P]`."""
         self._processes: dict[int, Any] = {}
         self._pipes: dict[int, Any] = {}
@@ -126,10 +151,7 @@ class WorkerProcesses:
         with without_main_module():
             for worker in workers:
                 ours, theirs = self._context.Pipe()
-                arguments = (
-                    theirs, self.configs[worker], self.layout, self._memory, self._weights, self._size,
-                    self._progress, self._ending, worker,
-                )  # fmt: skip
+                arguments = (theirs, self.configs[worker], self._shared, worker)
                 process = self._context.Process(target=run_worker, args=arguments, daemon=True, name=f"actor-{worker}")
                 self._progress[worker], self._ending[worker] = STARTING, 0
                 process.start()
@@ -191,11 +213,6 @@ class WorkerProcesses:
     def close(self) -> None:
         """Ends all processes; `start` may start them again."""
         end_processes(self._processes, self._pipes, self._ending)
-
-
-def weight_copies(memory: Any, size: int) -> npt.NDArray[np.float32]:
-    """Returns shared memory as copies of the weights, `[copies, P]`."""
-    return np.frombuffer(memory, np.float32)[: len(memory) // max(size, 1) * size].reshape(-1, size)
 
 
 def start_context() -> Any:
@@ -264,26 +281,17 @@ def kill_group(process: Any) -> None:
 # -- in the process of a worker
 
 
-def run_worker(
-    pipe: Any,
-    config: bytes,
-    layout: ChunkLayout,
-    memory: Any,
-    weights_memory: Any,
-    size: int,
-    progress: Any,
-    ending: Any,
-    number: int,
-) -> None:
+def run_worker(pipe: Any, config: bytes, shared: SharedMemory, number: int) -> None:
     """Makes a worker and does what the messages say, until the pipe is closed; then closes the environments."""
     gc.freeze()  # a collection would write to the memory of all modules, which the workers share until one of them does
     lead_group()
+    progress, ending = shared.progress, shared.ending
     end_with_parent(pipe, ending, number)
     torch.set_num_threads(1)
     worker = None
     try:
-        worker = Worker(cloudpickle.loads(config), Chunks(layout, memory))
-        weights = weight_copies(weights_memory, size)
+        worker = Worker(cloudpickle.loads(config), Chunks(shared.layout, shared.chunks))
+        weights = shared.weight_copies()
         progress[number] = 0
         while not ending[number]:
             message = pipe.recv()

@@ -65,7 +65,8 @@ class TransitionView:
         obs, next_obs = self._observations(cells, now, end, steps)
         action = ring.actions_at(now)
         mask, next_mask = (None if ring.mask is None else ring.mask.index_select(0, at) for at in (now, end))
-        return Batch(obs, action, return_, discount, next_obs, weight, torch.stack([lane, row]), mask, next_mask)
+        place = torch.stack([lane, row])
+        return Batch(obs, action, return_, discount, next_obs, weight, place, mask=mask, next_mask=next_mask)
 
     def accumulate(self, ahead: Tensor, reward: Tensor) -> tuple[Tensor, Tensor]:
         """Computes n-step returns `[N]` float32 and step counts m `[N, 1]` int64.

@@ -182,16 +182,16 @@ class SequenceView:
         )
         every_lane = lane.expand_as(rows[1:]).flatten()
         return Batch(
-            observations_at(ring, every_lane, rows[1:].flatten()),
-            action[self.warmup + 1 : self.warmup + 1 + self.length].flatten(0, 1),
-            return_.flatten(),
-            discount.flatten(),
-            {},
-            (weight * valid).flatten(),
-            torch.stack([lane, row]),
-            mask,
-            next_mask,
-            extra,
+            obs=observations_at(ring, every_lane, rows[1:].flatten()),
+            action=action[self.warmup + 1 : self.warmup + 1 + self.length].flatten(0, 1),
+            return_=return_.flatten(),
+            discount=discount.flatten(),
+            next_obs={},
+            weight=(weight * valid).flatten(),
+            place=torch.stack([lane, row]),
+            mask=mask,
+            next_mask=next_mask,
+            extra=extra,
         )
 
     def _targets(self, cells: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -28,6 +28,8 @@ FLOORS = {
 }
 """Room (a folder or a single file) to floor. A room imports from its own floor at most, and never in a circle."""
 
+MAX_POSITIONAL = 8
+
 SAFE_RANDOM = {"Generator", "default_rng", "SeedSequence", "PCG64", "PCG64DXSM", "Philox", "BitGenerator"}
 
 
@@ -126,6 +128,12 @@ def is_mode(node: ast.AST) -> bool:
     return isinstance(node, ast.Constant) and node.value == "autoreset_mode"
 
 
+def long_calls(module: str, tree: ast.AST) -> list[str]:
+    """Calls with more than `MAX_POSITIONAL` positional arguments, whose order no reader knows."""
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and len(node.args) > MAX_POSITIONAL]
+    return [f"{module}:{call.lineno} passes {len(call.args)} positional arguments" for call in calls]
+
+
 def circle(graph: dict[str, set[str]]) -> list[str]:
     """The modules of one import circle, or nothing."""
     done: set[str] = set()
@@ -173,7 +181,7 @@ def test_the_nevers(name: str) -> None:
     for module, tree in modules().items():
         if room(module) == name:
             faults += breaks_floors(module, tree, known) + imports_root(module, tree, known)
-            faults += forbidden_calls(module, tree) + autoreset_reads(module, tree)
+            faults += forbidden_calls(module, tree) + autoreset_reads(module, tree) + long_calls(module, tree)
     assert faults == []
 
 
@@ -276,6 +284,20 @@ def test_forbidden_calls_are_seen(source: str, count: int) -> None:
 )
 def test_autoreset_reads_are_seen(module: str, source: str, count: int) -> None:
     assert len(autoreset_reads(module, ast.parse(source))) == count
+
+
+@pytest.mark.parametrize(
+    ("source", "count"),
+    [
+        ("f(1, 2, 3, 4, 5, 6, 7, 8, 9)", 1),
+        ("partial(f, 1, 2, 3, 4, 5, 6, 7, *rest)", 1),
+        ("def g():\n    return Order(1, 2, 3, 4, 5, 6, 7, 8, None)", 1),
+        ("f(1, 2, 3, 4, 5, 6, 7, 8)", 0),
+        ("f(1, 2, 3, 4, 5, 6, 7, 8, nine=9, ten=10)", 0),
+    ],
+)
+def test_calls_with_many_positional_arguments_are_seen(source: str, count: int) -> None:
+    assert len(long_calls("m", ast.parse(source))) == count
 
 
 def test_circles_are_seen() -> None:
