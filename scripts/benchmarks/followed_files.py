@@ -15,7 +15,7 @@ from typing import Any
 
 import sb_dqn
 from sb_dqn import DQN
-from sb_dqn.buffers import ReplayBuffer
+from sb_dqn.accelerate import forced_mode
 
 PACKAGE = str(Path(sb_dqn.__file__).parent)
 EXCLUDED = ("callbacks", "logger", "checkpoint", "envs/statistics")
@@ -24,7 +24,6 @@ EXCLUDED = ("callbacks", "logger", "checkpoint", "envs/statistics")
 def followed() -> list[str]:
     """Returns the files, relative to the package, in the order in which they are entered."""
     model = DQN("MlpPolicy", "CartPole-v1", learning_starts=20, train_freq=1, seed=0, device="cpu")
-    model.mode = "eager"
     model.learn(40)
     seen: dict[str, None] = {}
     ticks = 0
@@ -46,7 +45,7 @@ def followed() -> list[str]:
 
 
 if __name__ == "__main__":
-    ReplayBuffer.record_sampling = lambda replay, noise: replay.sample_from  # type: ignore[method-assign,assignment]  # as in eager mode
-    files = followed()
+    with forced_mode("eager"):
+        files = followed()
     print("\n".join(files))
     print(f"{len(files)} files")
