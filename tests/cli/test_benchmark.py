@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import inspect
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -302,6 +303,17 @@ def test_tasks_without_their_package_are_left_out(
 
 
 def test_seeds_of_tuning_and_of_published_results_are_apart() -> None:
-    """Presets have no seed of their own, and `sb-dqn tune` draws below the first published one."""
+    """Presets name the seeds that they were tuned on; scripts have defaults on one side."""
     assert FIRST_SEED == 100
-    assert not [preset for preset in list_presets() if "seed" in preset.settings]
+    for preset in list_presets():
+        assert "seed" not in preset.settings
+        tuned = re.findall(r"(?:tuned|chosen)[^,;.]*, on seeds (\d+) to (\d+)", preset.source)
+        assert all(int(seed) < FIRST_SEED for pair in tuned for seed in pair), preset.name
+    defaults = {
+        path.name: [int(seed) for seed in re.findall(r"\d+", found[1])]
+        for path in (ROOT / "scripts" / "benchmarks").glob("*.py")
+        for found in re.finditer(r'"--seeds".*default=\[([\d, ]+)\]', path.read_text(encoding="utf-8"))
+    }
+    assert {"presets.py", "recurrent_ppo.py"} <= defaults.keys()
+    for name, seeds in defaults.items():
+        assert len({seed < FIRST_SEED for seed in seeds}) == 1, name

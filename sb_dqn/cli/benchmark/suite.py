@@ -39,6 +39,8 @@ class Task:
     """Greedy episodes after training, whose mean return is the score."""
     final_steps: int | None = None
     """Maximum env steps of the final episodes, as for `sb-dqn train`."""
+    reference: Sequence[float] = ()
+    """Scores of a random agent and of a very good one, which normalized scores map to 0 and 1; empty: not part of them."""
     protocol: str = ""
     """What else a reader must know to compare a score."""
 

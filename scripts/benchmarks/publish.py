@@ -1,0 +1,375 @@
+"""Results of `sb-dqn benchmark` as data, pages and pictures of the documentation.
+
+`docs/benchmarks/SUITE.csv` has a row for each run, `SUITE-curves.csv` its evaluations during training. From them a page is
+written for each suite, a section into the page of each algorithm, and their pictures.
+
+Usage: python scripts/benchmarks/publish.py                           # writes pages and pictures
+       python scripts/benchmarks/publish.py runs/benchmark_classic    # adds the runs of a benchmark to the data before
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import re
+import sys
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean, stdev
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # so that this runs as a file, from anywhere
+
+import numpy as np
+import yaml
+
+from sb_dqn.cli.benchmark.command import QUEUE
+from sb_dqn.cli.benchmark.runs import CURVES, OWN, RESULTS, as_csv
+from sb_dqn.cli.benchmark.suite import FIRST_SEED, Suite, read_suite, suite_names
+from sb_dqn.files import write_text
+from sb_dqn.plotting.series import Series, line_with_band
+from sb_dqn.plotting.svg import Chart, draw_chart
+from sb_dqn.runs.statistics import aggregate_iqm, iqm_curve, performance_profile, probability_of_improvement
+
+ROOT = Path(__file__).resolve().parents[2]
+DATA = ROOT / "docs" / "benchmarks"
+PAGES = ROOT / "docs" / "pages"
+NAVIGATION = ROOT / "docs" / "mkdocs.yml"
+PICTURES = PAGES / "pictures"
+KEY = ("library", "algorithm", "env", "seed")
+PEERS = {"sb3": "Stable-Baselines3"}
+BEGIN, END = "<!-- written by scripts/benchmarks/publish.py -->", "<!-- end -->"
+STYLE = (
+    "svg{font:11px system-ui,sans-serif;fill:#5d6068;--grid:#e9e9e5;--c0:#2563b8;--c1:#d3611c;--c2:#1f8254;--c3:#8a4bb3}"
+    "@media(prefers-color-scheme:dark){svg{fill:#a0a4ac;--grid:#2a2d32;--c0:#74a9f5;--c1:#f19a5b;--c2:#63c794;--c3:#c595e8}}"
+    "path{fill:none;stroke:var(--c);vector-effect:non-scaling-stroke;stroke-linejoin:round;stroke-linecap:round}"
+    ".grid{stroke:var(--grid)}.line{stroke-width:2}.faint{opacity:.5}.band{fill:var(--c);stroke:none;opacity:.16}"
+    ".marks{stroke-width:6}svg svg{overflow:visible}.c0{--c:var(--c0)}.c1{--c:var(--c1)}.c2{--c:var(--c2)}.c3{--c:var(--c3)}"
+)
+WIDTH, HEIGHT, LEFT, TOP = 260, 130, 46, 26
+"""Size of a panel's drawing area, and the space for its labels and its title."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Runs of an agent on a task of a suite, one per seed."""
+
+    library: str
+    algorithm: str
+    task: str
+    rows: Sequence[Mapping[str, str]]
+    curves: Sequence[str]
+
+    @property
+    def agent(self) -> str:
+        return self.algorithm if self.library == OWN else f"{PEERS[self.library]} {self.algorithm}"
+
+    def numbers(self, column: str) -> list[float]:
+        return [float(row[column]) for row in self.rows if row[column]]
+
+    def mean(self, column: str) -> str:
+        values = self.numbers(column)
+        return f"{fmean(values):,.0f}" if values and any(values) else "–"
+
+    @property
+    def score(self) -> str:
+        values = self.numbers("score")
+        return f"{fmean(values):.1f}" + (f" ± {stdev(values):.1f}" if len(values) > 1 else "")
+
+    @property
+    def iqm(self) -> str:
+        estimate = aggregate_iqm(np.array(self.numbers("score"))[:, None])
+        interval = f" [{estimate.interval[0]:.1f}, {estimate.interval[1]:.1f}]" if estimate.interval else ""
+        return f"{estimate.value:.1f}{interval}"
+
+    def series(self, color: int) -> list[Series]:
+        """Returns the interquartile mean of the evaluations that all runs made, with its interval."""
+        curves = [dict(map(float, point.split(":")) for point in curve.split()) for curve in self.curves]  # type: ignore[misc]
+        steps = sorted(set.intersection(*(set(curve) for curve in curves)))
+        if not steps:
+            return []
+        band = iqm_curve(np.array([[[curve[step] for step in steps]] for curve in curves]))
+        return line_with_band(np.array(steps), band.value, band.low, band.high, color, self.agent)
+
+
+def merge(out: Path) -> None:
+    """Adds the runs of a benchmark to the data of its suite; a run of the same agent, task and seed is replaced."""
+    suite = yaml.safe_load((out / QUEUE).read_text(encoding="utf-8"))["suite"]
+    for name, target in ((RESULTS, DATA / f"{suite}.csv"), (CURVES, DATA / f"{suite}-curves.csv")):
+        rows = {tuple(row[key] for key in KEY): row for path in (target, out / name) for row in read(path)}
+        if tuned := [row["seed"] for row in rows.values() if int(row["seed"]) < FIRST_SEED]:
+            raise SystemExit(
+                f"seeds must be {FIRST_SEED} or more, got {tuned[0]} in {out / name}: presets are tuned on those below"
+            )
+        order = [task.name for task in read_suite(suite).tasks]
+        ranked = sorted(rows.values(), key=lambda row: (order.index(row["env"]), *(row[key] for key in KEY)))
+        names = dict.fromkeys(name for row in ranked for name in row)
+        write_text(target, as_csv([{name: row.get(name, "") for name in names} for row in ranked]))
+
+
+def read(path: Path) -> list[dict[str, str]]:
+    """Returns the rows of a CSV file; none if there is no file."""
+    if not path.is_file():
+        return []
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def cells_of(suite: Suite) -> list[Cell]:
+    """Returns the cells of a suite in the order of its tasks; in each, the best agent first."""
+    curves = {tuple(row[key] for key in KEY): row["curve"] for row in read(DATA / f"{suite.name}-curves.csv")}
+    groups: dict[tuple[str, str, str], list[dict[str, str]]] = defaultdict(list)
+    for row in read(DATA / f"{suite.name}.csv"):
+        groups[row["library"], row["algorithm"], row["env"]].append(row)
+    cells = [
+        Cell(*group, rows, [curves[tuple(row[key] for key in KEY)] for row in rows]) for group, rows in groups.items()
+    ]
+    order = [task.name for task in suite.tasks]
+    return sorted(
+        cells, key=lambda cell: (order.index(cell.task), -fmean(cell.numbers("score") or [-np.inf]), cell.agent)
+    )
+
+
+def outputs() -> dict[Path, str]:
+    """Returns the text of each page and picture."""
+    files: dict[Path, str] = {}
+    sections: dict[str, list[str]] = defaultdict(list)
+    for suite in map(read_suite, suite_names()):
+        cells = cells_of(suite)
+        if not cells:
+            continue
+        profile = profile_picture(suite, cells)
+        files |= {PICTURES / f"results-{suite.name}.svg": profile} if profile else {}
+        files[PAGES / "results" / f"{suite.name}.md"] = suite_page(suite, cells, bool(profile))
+        for algorithm in dict.fromkeys(cell.algorithm for cell in cells if cell.library == OWN):
+            chosen = [cell for cell in cells if cell.algorithm.removeprefix("Recurrent") == algorithm]
+            charts = [draw_task(suite, chosen, task.name) for task in suite.tasks]
+            name = f"results-{suite.name}-{algorithm.lower()}.svg"
+            files[PICTURES / name] = picture([chart for chart in charts if chart])
+            sections[algorithm].append(section(suite, algorithm, chosen, name))
+    files[NAVIGATION] = with_pages(
+        NAVIGATION.read_text(encoding="utf-8"), [path for path in files if path.suffix == ".md"]
+    )
+    for page, heading in algorithm_pages().items():
+        files[page] = with_section(page.read_text(encoding="utf-8"), "\n\n".join(sections.get(heading, [])))
+    return files
+
+
+def with_pages(navigation: str, pages: Iterable[Path]) -> str:
+    """Returns the configuration of mkdocs with these pages of results, before the other measurements."""
+    before = re.sub(r"^ +- results/.*\n", "", navigation, flags=re.MULTILINE)
+    lines = "".join(f"          - results/{page.name}\n" for page in pages)
+    return re.sub(r"^ +- measurements/index\.md\n", rf"\g<0>{lines}", before, flags=re.MULTILINE)
+
+
+def algorithm_pages() -> dict[Path, str]:
+    """Returns the page of each algorithm with the class that its heading names."""
+    pages = sorted((PAGES / "algorithms").glob("*.md"))
+    return {
+        page: page.read_text(encoding="utf-8").split()[1]
+        for page in pages
+        if "\n## Results\n" in page.read_text(encoding="utf-8")
+    }
+
+
+def with_section(page: str, text: str) -> str:
+    """Returns a page with the written section at the start of its results, or without one."""
+    page = re.sub(rf"{re.escape(BEGIN)}\n.*?{re.escape(END)}\n\n", "", page, flags=re.DOTALL)
+    return page.replace("\n## Results\n\n", f"\n## Results\n\n{BEGIN}\n\n{text}\n\n{END}\n\n", 1) if text else page
+
+
+def section(suite: Suite, algorithm: str, cells: Sequence[Cell], name: str) -> str:
+    """Returns the section on a suite in the page of an algorithm."""
+    peers = {(cell.task, cell.library): cell for cell in cells if cell.library != OWN}
+    libraries = sorted({library for _, library in peers})
+    own = [cell for cell in cells if cell.library == OWN]
+    header = ["Task", "Mean ± sd of the runs", "IQM [95 % interval]", "Best evaluation", "Env steps", "CPU s", "Seeds"]
+    lines = [
+        [cell.task, cell.score, cell.iqm, cell.mean("best"), cell.mean("steps"), cell.mean("cpu_seconds"), seeds(cell)]
+        + [peer_text(peers.get((cell.task, library))) for library in libraries]
+        for cell in own
+    ]
+    return (
+        f"[{suite.title}](../results/{suite.name}.md): presets on seeds that they were not tuned on.\n\n"
+        f"```bash\nsb-dqn benchmark {suite.name} --algos {algorithm} --seeds {max(len(cell.rows) for cell in own)}\n```\n\n"
+        f"{table([*header, *(PEERS[library] for library in libraries)], lines)}\n\n"
+        f"![Evaluations during training: {suite.title}](../pictures/{name})"
+    )
+
+
+def peer_text(cell: Cell | None) -> str:
+    return "" if cell is None else f"{cell.score} ({cell.mean('steps')} env steps)"
+
+
+def suite_page(suite: Suite, cells: Sequence[Cell], pictured: bool) -> str:
+    """Returns the page of a suite."""
+    parts = [
+        f"# {suite.title}",
+        f"Written by `scripts/benchmarks/publish.py` from `docs/benchmarks/{suite.name}.csv`, which has a row for each run.",
+        f"```bash\nsb-dqn benchmark {suite.name} --seeds 5{' --peers sb3' if any(c.library != OWN for c in cells) else ''}\n```",
+        f"Protocol: {suite.protocol} IQM is the interquartile mean over the seeds with a 95 % bootstrap interval. Seconds are those "
+        f"of one run, on a machine with other work; CPU seconds are those of its process.",
+        origin(cells),
+    ]
+    if lines := aggregates(suite, cells):
+        header = [
+            "Agent",
+            "Tasks",
+            "Seeds",
+            "IQM of normalized scores [95 % interval]",
+            "Better than the peer's [95 % interval]",
+        ]
+        scales = ", ".join(
+            f"{task.name} {task.reference[0]:g} to {task.reference[1]:g}" for task in suite.tasks if task.reference
+        )
+        parts += [
+            "## All tasks",
+            f"Scores are normalized to 0 and 1 at: {scales}. The last column is the probability that a run is better than one of "
+            f"the peer's algorithm of the same name.",
+            table(header, lines),
+        ]
+    if pictured:
+        parts.append(f"![Fraction of the runs above each normalized score](../pictures/results-{suite.name}.svg)")
+    for task in suite.tasks:
+        if of_task := [cell for cell in cells if cell.task == task.name]:
+            header = [
+                "Agent",
+                "Mean ± sd",
+                "IQM [95 % interval]",
+                "Best evaluation",
+                "Env steps",
+                "Seconds",
+                "CPU s",
+                "Seeds",
+            ]
+            columns = ("best", "steps", "seconds", "cpu_seconds")
+            lines = [[c.agent, c.score, c.iqm, *map(c.mean, columns), seeds(c)] for c in of_task]
+            parts += [f"## {task.name}", *([task.protocol] if task.protocol else []), table(header, lines)]
+    return "\n\n".join(parts) + "\n"
+
+
+def origin(cells: Iterable[Cell]) -> str:
+    """Returns machines, versions and commits of all runs."""
+    rows = [row for cell in cells for row in cell.rows]
+    versions = sorted({f"{PEERS.get(row['library'], row['library'])} {row['version']}" for row in rows})
+    facts = {
+        "Machines": sorted({row["machine"] for row in rows}),
+        "Versions": [*versions, *sorted({f"torch {row['torch']}" for row in rows})],
+        "Commits": sorted({f"`{row['commit']}`" for row in rows if row["commit"]}),
+    }
+    return " ".join(f"{name}: {'; '.join(values)}." for name, values in facts.items() if values)
+
+
+def seeds(cell: Cell) -> str:
+    numbers = sorted(int(row["seed"]) for row in cell.rows)
+    whole = numbers == list(range(numbers[0], numbers[-1] + 1))
+    return f"{numbers[0]} to {numbers[-1]}" if whole and len(numbers) > 2 else ", ".join(map(str, numbers))
+
+
+def table(header: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
+    rows = [header, ["---"] * len(header), *lines]
+    return "\n".join(f"| {' | '.join(row)} |".replace("| --- ", "|---").replace("--- |", "---|") for row in rows)
+
+
+def normalized(suite: Suite, cells: Sequence[Cell]) -> dict[tuple[str, str], np.ndarray]:
+    """Returns the normalized scores `[R, M]` of each agent, by library and algorithm, that has runs on all tasks with references."""
+    tasks = {task.name: task.reference for task in suite.tasks if task.reference}
+    by_agent: dict[tuple[str, str], dict[str, list[float]]] = defaultdict(dict)
+    for cell in cells:
+        if reference := tasks.get(cell.task):
+            low, high = reference
+            by_agent[cell.library, cell.algorithm][cell.task] = [
+                (x - low) / (high - low) for x in cell.numbers("score")
+            ]
+    found = {}
+    for agent, scores in by_agent.items():
+        runs = min(map(len, scores.values()))
+        if len(scores) == len(tasks) and runs:
+            found[agent] = np.array([scores[task][:runs] for task in tasks]).T
+    return found
+
+
+def aggregates(suite: Suite, cells: Sequence[Cell]) -> list[list[str]]:
+    """Returns the lines of the table over all tasks, the best agent first."""
+    scores = normalized(suite, cells)
+    lines = []
+    for (library, algorithm), points in scores.items():
+        peer = next((scores[other, algorithm] for other in PEERS if (other, algorithm) in scores), None)
+        better = probability_of_improvement(points, peer) if library == OWN and peer is not None else None
+        label = Cell(library, algorithm, "", (), ()).agent
+        estimate = aggregate_iqm(points)
+        shape = [str(size) for size in reversed(points.shape)]
+        lines.append((estimate.value, [label, *shape, estimated(estimate), estimated(better) if better else ""]))
+    return [line for _, line in sorted(lines, key=lambda pair: -pair[0])]
+
+
+def estimated(estimate: object) -> str:
+    """Returns an estimate with two digits and its interval."""
+    value, interval = estimate.value, estimate.interval  # type: ignore[attr-defined]
+    return f"{value:.2f}" + (f" [{interval[0]:.2f}, {interval[1]:.2f}]" if interval else "")
+
+
+def draw_task(suite: Suite, cells: Sequence[Cell], task: str) -> Chart | None:
+    """Returns the panel of a task: the curve of this library and those of the peers."""
+    of_task = sorted((cell for cell in cells if cell.task == task), key=lambda cell: cell.library != OWN)
+    return draw_chart(task, [each for color, cell in enumerate(of_task) for each in cell.series(color)])
+
+
+def profile_picture(suite: Suite, cells: Sequence[Cell]) -> str | None:
+    """Returns the performance profiles of the agents that have a peer, or None if there are none."""
+    scores = normalized(suite, cells)
+    thresholds = np.linspace(0.0, 1.0, 51)
+    shared = [algorithm for library, algorithm in scores if library != OWN and (OWN, algorithm) in scores]
+    series = []
+    for color, algorithm in enumerate(shared):
+        for library in (OWN, *PEERS):
+            if (library, algorithm) in scores:
+                band = performance_profile(scores[library, algorithm], thresholds)
+                label = Cell(library, algorithm, "", (), ()).agent
+                series.append(Series("line", thresholds, band.value, color=color, faint=library != OWN, label=label))
+    chart = draw_chart("fraction of runs above a normalized score", series, x_label="")
+    return picture([chart]) if chart else None
+
+
+def picture(charts: Sequence[Chart]) -> str:
+    """Returns an SVG file with a panel for each chart and one legend."""
+    legend = list(dict.fromkeys(entry for chart in charts for entry in chart.legend))
+    columns = min(len(charts), 3)
+    step_x, step_y, head = WIDTH + LEFT + 14, HEIGHT + TOP + 26, 16 * -(-len(legend) // 4) + 8
+    width, height = columns * step_x, head + -(-len(charts) // columns) * step_y
+    marks = []
+    for number, (style, text) in enumerate(legend):
+        x, y = LEFT + number % 4 * (width - LEFT) / min(len(legend), 4), 12 + number // 4 * 16
+        marks.append(f'<path class="{style}" d="M{x:.0f} {y - 4}h18"/><text x="{x + 24:.0f}" y="{y}">{text}</text>')
+    for number, chart in enumerate(charts):
+        x, y = LEFT + number % columns * step_x, head + TOP + number // columns * step_y
+        size = f'<svg x="{x}" y="{y}" width="{WIDTH}" height="{HEIGHT}" '
+        labels = [f'<text x="{x}" y="{y - 8}" font-weight="600">{chart.title}</text>']
+        for tick in chart.y_ticks:
+            labels.append(
+                f'<text x="{x - 6}" y="{y + HEIGHT * (1 - tick.place / 100) + 4:.0f}" text-anchor="end">{tick.text}</text>'
+            )
+        for tick in chart.x_ticks:
+            place = x + WIDTH * tick.place / 100
+            labels.append(f'<text x="{place:.0f}" y="{y + HEIGHT + 16}" text-anchor="middle">{tick.text}</text>')
+        marks += [str(chart.svg).replace("<svg ", size, 1), *labels]
+    box = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}">'
+    return "\n".join([box, f"<style>{STYLE}</style>", *marks, "</svg>", ""])
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "folders", nargs="*", type=Path, help="folders of sb-dqn benchmark, whose runs are added to the data"
+    )
+    for folder in parser.parse_args(arguments).folders:
+        merge(folder)
+    for path, text in outputs().items():
+        if not path.is_file() or path.read_text(encoding="utf-8") != text:
+            write_text(path, text)
+            print(path.relative_to(ROOT))
+
+
+if __name__ == "__main__":
+    main()

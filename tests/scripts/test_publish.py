@@ -1,0 +1,110 @@
+"""Pages and pictures of the results are those of the data in docs/benchmarks/, and what runs become there."""
+
+from __future__ import annotations
+
+import csv
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from sb_dqn.cli.benchmark.runs import as_csv
+from scripts.benchmarks import publish
+
+MKDOCS = "nav:\n      - Measurements:\n          - measurements/index.md\n          - results/old.md\n"
+
+
+def test_pages_and_pictures_are_fresh() -> None:
+    """Run `python scripts/benchmarks/publish.py` if this fails."""
+    for path, text in publish.outputs().items():
+        assert path.read_text(encoding="utf-8") == text, path
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Makes the script write below a folder with an empty page of DQN."""
+    for name, folder in (("ROOT", "."), ("DATA", "data"), ("PAGES", "pages"), ("PICTURES", "pages/pictures")):
+        (tmp_path / folder).mkdir(exist_ok=True)
+        monkeypatch.setattr(publish, name, tmp_path / folder)
+    monkeypatch.setattr(publish, "NAVIGATION", tmp_path / "mkdocs.yml")
+    (tmp_path / "mkdocs.yml").write_text(MKDOCS)
+    (tmp_path / "pages" / "algorithms").mkdir()
+    (tmp_path / "pages" / "algorithms" / "dqn.md").write_text("# DQN\n\n## Results\n\nOlder ones.\n")
+    return tmp_path
+
+
+def finished(out: Path, scores: dict[tuple[str, str, int], float]) -> Path:
+    """Writes the folder of a benchmark with a score for each library, task and seed."""
+    out.mkdir()
+    (out / "benchmark.yaml").write_text(yaml.safe_dump({"format": 1, "suite": "classic", "seeds": {}}))
+    keys = [{"library": library, "algorithm": "DQN", "env": env, "seed": seed} for library, env, seed in scores]
+    facts: dict[str, Any] = {
+        "steps": 50_000,
+        "seconds": 9.4,
+        "cpu_seconds": 0.0,
+        "version": "1",
+        "torch": "2",
+        "machine": "CPU",
+    }
+    rows = [
+        {**key, "score": score, "best": 400.0, **facts, "commit": "abc"}
+        for key, score in zip(keys, scores.values(), strict=True)
+    ]
+    (out / "results.csv").write_text(as_csv(rows))
+    (out / "curves.csv").write_text(as_csv([{**key, "curve": "5000:20 50000:400"} for key in keys]))
+    return out
+
+
+def test_runs_become_data_pages_and_pictures(site: Path) -> None:
+    first = finished(site / "a", {("sb_dqn", "CartPole-v1", 100): 1.0, ("sb3", "CartPole-v1", 100): 300.0})
+    second = finished(
+        site / "b", {("sb_dqn", "CartPole-v1", seed): value for seed, value in ((100, 500.0), (101, 480.0))}
+    )
+    publish.main([str(first), str(second)])
+    with (site / "data" / "classic.csv").open() as file:
+        assert [(row["library"], row["seed"], row["score"]) for row in csv.DictReader(file)] == [
+            ("sb3", "100", "300.0"), ("sb_dqn", "100", "500.0"), ("sb_dqn", "101", "480.0"),
+        ]  # fmt: skip
+    page = (site / "pages" / "results" / "classic.md").read_text()
+    assert "\n| DQN | 490.0 ± 14.1 | 490.0 [480.0, 500.0] | 400 | 50,000 | 9 | – | 100, 101 |\n" in page
+    assert "\n| Stable-Baselines3 DQN | 300.0 | 300.0 | 400 |" in page
+    assert "Machines: CPU. Versions: Stable-Baselines3 1; sb_dqn 1; torch 2. Commits: `abc`." in page
+    section = (site / "pages" / "algorithms" / "dqn.md").read_text()
+    assert "| 100, 101 | 300.0 (50,000 env steps) |" in section
+    assert section.endswith("<!-- end -->\n\nOlder ones.\n")
+    drawn = ElementTree.parse(site / "pages" / "pictures" / "results-classic-dqn.svg").getroot()
+    assert [text.text for text in drawn.iter("{http://www.w3.org/2000/svg}text")][:3] == [
+        "DQN", "Stable-Baselines3 DQN", "CartPole-v1",
+    ]  # fmt: skip
+    assert (site / "mkdocs.yml").read_text() == MKDOCS.replace("old", "classic")
+    before = {path: path.read_text() for path in site.rglob("*.*")}
+    publish.main([])
+    assert {path: path.read_text() for path in site.rglob("*.*")} == before
+
+
+def test_seeds_that_presets_are_tuned_on_are_not_published(site: Path) -> None:
+    with pytest.raises(SystemExit, match="seeds must be 100 or more, got 99"):
+        publish.main([str(finished(site / "a", {("sb_dqn", "CartPole-v1", 99): 1.0}))])
+    assert not (site / "data" / "classic.csv").exists()
+
+
+def test_scores_over_all_tasks_are_normalized_and_compared_with_the_peer(site: Path) -> None:
+    tasks = {
+        "CartPole-v1": (20, 500),
+        "Acrobot-v1": (-500, -65),
+        "MountainCar-v0": (-200, -97),
+        "LunarLander-v3": (-180, 280),
+    }
+    scores = {
+        (library, env, seed): low + share * (high - low)
+        for env, (low, high) in tasks.items()
+        for library, share in (("sb_dqn", 0.9), ("sb3", 0.6))
+        for seed in (100, 101)
+    }
+    publish.main([str(finished(site / "a", scores))])
+    page = (site / "pages" / "results" / "classic.md").read_text()
+    assert "| DQN | 4 | 2 | 0.90 [0.90, 0.90] | 1.00 [1.00, 1.00] |\n| Stable-Baselines3 DQN | 4 | 2 | 0.60" in page
+    profile = ElementTree.parse(site / "pages" / "pictures" / "results-classic.svg").getroot()
+    assert len([path for path in profile.iter() if "line" in path.get("class", "").split()]) == 4  # with the legend
