@@ -1,0 +1,89 @@
+"""Scores that other collections of tasks define: bsuite's environments and logs, and the estimate of Atari-5."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+from sb_dqn import DQN
+from sb_dqn.callbacks import StopTrainingOnMaxEpisodes
+from sb_dqn.cli.plots.normalization import human_scores
+from sb_dqn.runs.result_file import Result, write_result
+from scripts.benchmarks import atari5, bsuite_scores
+
+
+class TwoSteps:
+    """Task of dm_env that ends in its second step, with discount 0 or, in every second episode, 1."""
+
+    def __init__(self) -> None:
+        self.episodes = 0
+
+    def observation_spec(self) -> Any:
+        return SimpleNamespace(shape=(1, 3))
+
+    def action_spec(self) -> Any:
+        return SimpleNamespace(num_values=2)
+
+    def reset(self) -> Any:
+        self.episodes += 1
+        self.steps: Iterator[tuple[bool, float]] = iter([(False, 1.0), (True, float(self.episodes % 2 == 0))])
+        return self._step(False, 1.0)
+
+    def step(self, action: int) -> Any:
+        return self._step(*next(self.steps))
+
+    def _step(self, last: bool, discount: float) -> Any:
+        return SimpleNamespace(last=lambda: last, discount=discount, reward=2.0, observation=np.ones((1, 3)))
+
+
+def test_task_of_bsuite_is_an_environment_that_counts_its_episodes() -> None:
+    env = bsuite_scores.BsuiteEnv(TwoSteps())
+    assert env.reset()[0].tolist() == [1.0, 1.0, 1.0]
+    assert env.step(0)[1:4] == (2.0, False, False)
+    assert env.step(0)[1:4] == (2.0, True, False)
+    env.reset()
+    assert [env.step(0)[2:4], env.step(0)[2:4]] == [(False, False), (False, True)]
+    task = TwoSteps()
+    settings: dict[str, Any] = {**bsuite_scores.PAPER, "learning_starts": 5}
+    model = DQN("MlpPolicy", bsuite_scores.BsuiteEnv(task), seed=0, **settings)
+    model.learn(10**9, callback=StopTrainingOnMaxEpisodes(20))
+    assert task.episodes in (20, 21)  # an environment may be reset at once or at the next step
+
+
+def test_setting_of_bsuite_is_finished_after_its_episodes(tmp_path: Path) -> None:
+    path = tmp_path / "log.csv"
+    assert bsuite_scores.logged_episodes(path) == 0
+    path.write_text("steps,episode,total_return\n9,1,0\n90,10,3\n")
+    assert bsuite_scores.logged_episodes(path) == 10
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning:pandas", "ignore:.*grouping columns:FutureWarning")
+def test_bsuite_scores_a_finished_setting(tmp_path: Path) -> None:
+    pytest.importorskip("bsuite")
+    rows = "".join(f"{9 * episode},{episode},{episode},0,0,1,0\n" for episode in (1, 10, 100, 1_000, 10_000))
+    header = "steps,episode,total_return,episode_len,episode_return,best_episode,total_regret\n"
+    (tmp_path / "bsuite_id_-_catch-0.csv").write_text(header + rows)
+    assert bsuite_scores.scores_of(tmp_path) == {"catch": (1.0, 1)}
+
+
+def test_median_of_agents_as_good_as_a_human_is_near_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The weights add up to 0.966; a human has 100 percent in all games."""
+    humans = {game: human_scores()[game][1] for game in atari5.WEIGHTS}
+    assert atari5.estimated_median(humans) == pytest.approx((101**0.966 - 1) / 100)
+    for game, score in humans.items():
+        folder = tmp_path / "runs" / f"dqn_{game}_1"
+        folder.mkdir(parents=True)
+        (folder / "config.yaml").write_text(
+            yaml.safe_dump({"algorithm": "DQN", "env_id": f"ALE/{game}-v5", "settings": {}})
+        )
+        write_result(folder, Result(9, 9.0, (score,)))
+    atari5.main([str(tmp_path)])
+    assert capsys.readouterr().out == "DQN: estimated median 0.853\n"
+    atari5.main([str(folder)])
+    assert capsys.readouterr().out == "DQN: no runs of BattleZone, DoubleDunk, NameThisGame, Phoenix\n"
