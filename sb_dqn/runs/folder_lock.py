@@ -20,64 +20,58 @@ RETRY = 0.05
 def lock_folder(folder: Path, message: str, with_children: bool = False) -> Iterator[None]:
     """Locks `folder` for this process; the operating system releases the lock when the process ends.
 
-    Without POSIX locks, and on file systems that have none, it does nothing.
+    On file systems without locks it does nothing.
 
     Args:
         folder: folder to write to.
         message: error message if another process holds the lock.
-        with_children: True if child processes hold the lock too, as long as they live.
+        with_children: True if child processes hold the lock too, as long as they live (not on Windows).
 
     Raises:
         click.UsageError: another process holds the lock.
         click.ClickException: the folder is not writable.
     """
-    try:
-        import fcntl
-    except ImportError:  # not a POSIX system
-        yield
-        return
+    from filelock import unlock_descriptor
+
     with _open_lock_file(folder / LOCK) as file:
-        try:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                time.sleep(RETRY)  # `is_locked` holds a lock for a moment
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise click.UsageError(message) from None
-        except OSError:  # a file system without locks
-            yield
-            return
+        if _acquired(file) is False:
+            time.sleep(RETRY)  # `is_locked` holds a lock for a moment
+            if _acquired(file) is False:
+                raise click.UsageError(message)
         os.set_inheritable(file.fileno(), with_children)
         try:
             yield
         finally:
             if not with_children:
                 with suppress(OSError):
-                    fcntl.flock(file, fcntl.LOCK_UN)  # a process forked meanwhile has the file open, too
+                    unlock_descriptor(file.fileno())  # a process forked meanwhile has the file open, too
 
 
 def is_locked(folder: Path) -> bool | None:
     """Returns True if a process holds the lock of `folder`; None if that cannot be known here."""
     try:
-        import fcntl
-    except ImportError:  # not a POSIX system
-        return None
-    try:
-        with (folder / LOCK).open() as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)  # released when the file is closed
-    except BlockingIOError:
-        return True
+        with (folder / LOCK).open("r+") as file:  # closing it releases the lock
+            acquired = _acquired(file)
     except FileNotFoundError:
         return False
-    except OSError:  # not readable, or a file system without locks
+    except OSError:
         return None
-    return False
+    return None if acquired is None else not acquired
+
+
+def _acquired(file: IO[str]) -> bool | None:
+    """Returns True if the lock of a file is acquired, False if another process holds it; None: there are no locks."""
+    from filelock import lock_descriptor  # imports asyncio, which takes longer than to show a help text
+
+    try:
+        return lock_descriptor(file.fileno(), blocking=False)
+    except OSError:
+        return None
 
 
 def _open_lock_file(path: Path) -> IO[str]:
     try:
-        return path.open("w")
+        return path.open("a")
     except OSError as error:
         raise click.ClickException(
             f"{path.parent} must be writable, got: {error.strerror}. Change its permissions."

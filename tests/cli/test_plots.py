@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import filelock
 import numpy as np
 import pytest
 import yaml
@@ -380,8 +382,12 @@ def test_watch_draws_until_the_run_ends(tmp_path: Path, capsys: pytest.CaptureFi
         watch(lambda: (_ for _ in ()).throw(ConfigurationError("never.")), [tmp_path], 0.01)
 
 
+def raise_not_implemented(*_: object, **__: object) -> None:
+    raise OSError(errno.ENOSYS, "Function not implemented")
+
+
 def test_without_locks_a_run_ends_with_its_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "fcntl", None)
+    monkeypatch.setattr(filelock, "lock_descriptor", raise_not_implemented)
     run = write_run(tmp_path / "run", [1.0])
     (run / ".lock").touch()
     assert is_active(tmp_path)

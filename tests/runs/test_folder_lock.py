@@ -7,11 +7,12 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import IO
 
 import click
+import filelock
 import pytest
 from click.testing import CliRunner, Result
+from filelock import lock_descriptor
 
 from sb_dqn.cli.main import commands
 from sb_dqn.runs.episode_log import EpisodeLog
@@ -20,8 +21,6 @@ from sb_dqn.runs.result_file import read_result
 from tests.full import FULL
 
 pytestmark = pytest.mark.usefixtures("eagerly")
-
-fcntl = pytest.importorskip("fcntl", reason="needs POSIX file locks")
 
 TRAIN = (
     "train", "dqn", "CartPole-v1", "--seed", "1", "--device", "cpu", "--no-progress", "--eval-freq", "0",
@@ -78,17 +77,40 @@ def test_killed_process_releases_the_lock(tmp_path: Path) -> None:
         pass
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="there, a child does not hold the lock of its parent")
+def test_children_hold_the_lock_of_a_killed_parent(tmp_path: Path) -> None:
+    """A run of a comparison trains on when `sb-dqn compare` is killed."""
+    code = (
+        "import pathlib, subprocess, sys, time; from sb_dqn.runs.folder_lock import lock_folder\n"
+        "with lock_folder(pathlib.Path(sys.argv[1]), '', with_children=True):\n"
+        "    subprocess.Popen([sys.executable, '-c', 'print(1, flush=True); input()'], close_fds=False)\n"
+        "    time.sleep(60)"
+    )
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], text=True, **pipes) as parent:  # type: ignore[call-overload]
+        assert parent.stdout is not None
+        assert parent.stdout.readline() == "1\n"
+        parent.kill()
+        parent.wait()
+        with pytest.raises(click.UsageError, match="wait"), lock_folder(tmp_path, "wait"):
+            pass
+        parent.stdin.close()
+        assert parent.stdout.read() == ""  # the child has ended
+    with lock_folder(tmp_path, "wait"):
+        pass
+
+
 def test_file_handle_in_a_forked_process_does_not_hold_the_lock(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    original_flock, copies = fcntl.flock, list[int]()
+    copies = list[int]()
 
-    def copy(file: IO[str], how: int) -> None:
-        original_flock(file, how)
-        copies.append(os.dup(file.fileno()))
+    def lock_and_copy(descriptor: int, *, blocking: bool) -> bool:
+        copies.append(os.dup(descriptor))
+        return lock_descriptor(descriptor, blocking=blocking)
 
     with monkeypatch.context() as patch:
-        patch.setattr(fcntl, "flock", copy)
+        patch.setattr(filelock, "lock_descriptor", lock_and_copy)
         with lock_folder(tmp_path, "wait"):
             pass
     with lock_folder(tmp_path, "wait"):
@@ -98,10 +120,10 @@ def test_file_handle_in_a_forked_process_does_not_hold_the_lock(
 
 
 def test_file_system_without_locks_is_accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def raise_not_implemented(*_: object) -> None:
+    def raise_not_implemented(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSYS, "Function not implemented")
 
-    monkeypatch.setattr(fcntl, "flock", raise_not_implemented)
+    monkeypatch.setattr(filelock, "lock_descriptor", raise_not_implemented)
     with lock_folder(tmp_path, "wait"), lock_folder(tmp_path, "wait"):
         pass
 
@@ -125,7 +147,7 @@ def test_a_look_at_the_lock_does_not_refuse_a_run(tmp_path: Path, monkeypatch: p
     """`plot --watch` holds the lock for a moment when it looks whether the run goes on."""
     (tmp_path / ".lock").touch()
     look = (tmp_path / ".lock").open()
-    fcntl.flock(look, fcntl.LOCK_SH)
+    assert lock_descriptor(look.fileno(), blocking=False)
     monkeypatch.setattr("sb_dqn.runs.folder_lock.time.sleep", lambda seconds: look.close())
     with lock_folder(tmp_path, "in use"):
         assert look.closed
