@@ -24,27 +24,8 @@ from sb_dqn.buffers.uniform_sampler import Sampler
 from sb_dqn.checkpoint import SegmentColumn, SegmentedRows
 from sb_dqn.checks import check_int
 from sb_dqn.errors import CheckpointError, ConfigurationError, no_attribute
+from sb_dqn.sb3_names import REPLAY_ATTRIBUTES
 from sb_dqn.types import Batch, BoolArray, FloatArray, IntArray, Rows, Slot, Wait, any_true
-
-READ_COLUMN = "Read replay.ring.{}, indexed by slot * num_lanes + lane".format
-SB3_NAMES = {
-    "pos": "Read replay.ring.cursor, the number of rows that have arrived in each lane",
-    "full": "Compare replay.size() with replay.ring.rows * replay.ring.num_lanes",
-    "observations": "Read replay.ring.obs, a dict of columns; a plain observation has the key 'obs'",
-    "next_observations": "Read replay.ring.obs: the next observation is that of the lane's next row",
-    "actions": READ_COLUMN("action"),
-    "rewards": READ_COLUMN("reward"),
-    "dones": "Read replay.ring.last, True where an episode ends",
-    "timeouts": "Read replay.ring.last & ~replay.ring.terminal",
-    "add": "Call replay.extend(rows) with the rows of a stream",
-    "reset": "Create a new model: a replay buffer cannot be emptied",
-    "buffer_size": "Read replay.ring.rows * replay.ring.num_lanes",
-    "n_envs": "Read replay.ring.num_lanes",
-    "device": "Read replay.ring.device",
-    "to_torch": "Read replay.ring.columns, which are tensors",
-}
-"""Attributes of Stable-Baselines3's replay buffers, and their equivalents."""
-
 
 BestValues = Callable[[Mapping[str, Tensor], BoolArray | None], FloatArray]
 """Maps observations of all lanes by key and their action masks to the values of the best actions `[B]`, `[B, D]` of branches."""
@@ -124,7 +105,7 @@ class ReplayBuffer:
             Raises:
                 AttributeError: always, because it is called only for missing attributes.
             """
-            raise no_attribute(self, name, SB3_NAMES, dir(type(self)))
+            raise no_attribute(self, name, REPLAY_ATTRIBUTES, dir(type(self)))
 
     def size(self) -> int:
         """Returns the number of stored rows over all lanes."""

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from sb_dqn.core.keywords import keyword_of, shared_keywords
-from sb_dqn.core.sb3_compat import HER, UNUSED_KEYWORDS, wants_her
 from sb_dqn.errors import ConfigurationError, nearest
+from sb_dqn.sb3_names import HER, UNUSED_KEYWORDS, wants_her
 
 KEYWORDS = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 

@@ -36,7 +36,6 @@ from sb_dqn.core.construction import (
 )
 from sb_dqn.core.idle_warning import IdleWarning
 from sb_dqn.core.resume import ResumeState
-from sb_dqn.core.sb3_compat import HINTS, NO_COPY, RENAMED, SETTERS, assignment_error
 from sb_dqn.core.training_run import Counters, Logs, TrainingRun
 from sb_dqn.devices import check_torch_defaults, explain_full_device, prefer_fast_kernels, training_modes
 from sb_dqn.diagnosis.first_learn import FirstLearn
@@ -54,6 +53,7 @@ from sb_dqn.nn.torsos.features import describe_images
 from sb_dqn.presets import find_preset, list_presets
 from sb_dqn.presets.merging import merge_settings
 from sb_dqn.rng import Generators
+from sb_dqn.sb3_names import MODEL_ATTRIBUTES, NO_COPY, RENAMED, SETTERS, assignment_error
 from sb_dqn.types import ActionArray, Blueprint, Experience, FloatArray, Objective, Update
 
 PARTS = ("policy", "exploration")
@@ -726,7 +726,7 @@ class BaseAlgorithm(ABC):
             part = getattr(type(self), name, None)
             if isinstance(part, property):  # its getter raised AttributeError; raise that error again, not a new one
                 return part.fget(self)
-            raise no_attribute(self, name, HINTS, arguments)
+            raise no_attribute(self, name, MODEL_ATTRIBUTES, arguments)
 
         def __setattr__(self, name: str, value: Any) -> None:
             """Sets an attribute, except those that cannot have an effect any more.

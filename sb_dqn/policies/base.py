@@ -15,38 +15,11 @@ from sb_dqn.errors import no_attribute
 from sb_dqn.nn.heads.policy_heads import ActionHead
 from sb_dqn.nn.layers.noise import Noise
 from sb_dqn.nn.layers.recurrent import RecurrentConfig
+from sb_dqn.sb3_names import POLICY_ATTRIBUTES
 from sb_dqn.spaces import actions_of
 from sb_dqn.types import FloatArray
 
 Kind = Literal["any", "vector", "image", "dict"]
-
-ACTOR_CRITIC_NET = (
-    "Call model.policy.net({'obs': tensor}) of an actor-critic: its .value, and a distribution .policy with log_prob and "
-    "entropy"
-)
-ELSEWHERE = {
-    "predict": "Call model.predict",
-    "obs_to_tensor": "Networks take a flat dict of tensors [N, *shape], {'obs': tensor} for a single key",
-    "optimizer": "Read model.learner.optimizer",
-    "device": "Read model.device",
-    "set_training_mode": "There is none: networks stay in eval mode outside updates, and noise is an argument of each call",
-    "features_extractor": "Read model.policy.q_net.features of a Q-agent, model.policy.net.features of an actor-critic",
-    "features_dim": "Read model.policy.q_net.features.features_dim, for example",
-    "extract_features": "Call model.policy.q_net.features(obs), for example",
-    "lr_schedule": "Read model.rate_schedule",
-    "save": "Call model.save",
-    "load": "Call the load of the algorithm, DQN.load for example",
-    "q_net": "This policy has no action values: see policy.net, or policy.nets of SAC",
-    "predict_values": ACTOR_CRITIC_NET,
-    "evaluate_actions": ACTOR_CRITIC_NET,
-    "get_distribution": "Call policy.distribution(obs, mask) of a stochastic policy",
-    "mlp_extractor": "Read policy.net",
-    "action_net": "Read policy.net.action_head",
-    "value_net": "Read policy.net",
-    "scale_action": "There is none: predict returns actions of a Box in the units of the space",
-    "unscale_action": "There is none: predict returns actions of a Box in the units of the space",
-}
-"""Attributes of Stable-Baselines3's policies, and their replacements here."""
 
 
 class Policy(nn.Module, ABC):
@@ -85,7 +58,7 @@ class Policy(nn.Module, ABC):
             try:
                 return super().__getattr__(name)
             except AttributeError:
-                raise no_attribute(self, name, ELSEWHERE) from None
+                raise no_attribute(self, name, POLICY_ATTRIBUTES) from None
 
     @property
     @abstractmethod

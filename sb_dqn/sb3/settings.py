@@ -22,9 +22,9 @@ from stable_baselines3.common.utils import ConstantSchedule, FloatSchedule, Line
 from stable_baselines3.common.vec_env import VecEnv
 from stable_baselines3.her import GoalSelectionStrategy, HerReplayBuffer
 
-from sb_dqn.core.sb3_compat import HER, UNUSED_KEYWORDS, wants_her
 from sb_dqn.envs.streams.open import Stream
 from sb_dqn.errors import ConfigurationError, user_stacklevel
+from sb_dqn.sb3_names import HER, UNUSED_KEYWORDS, wants_her
 from sb_dqn.schedules import Linear, Sampled, Schedule
 from sb_dqn.types import Blueprint
 

@@ -14,10 +14,10 @@ import pytest
 from sb_dqn.algorithms import ALGORITHMS, DQN, PPO, SAC
 from sb_dqn.callbacks import BaseCallback
 from sb_dqn.core.arguments import NOT_SETTINGS
-from sb_dqn.core.sb3_compat import RENAMED, REPLACED
 from sb_dqn.envs.streams.training_env import env_itself
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.logger import HParam
+from sb_dqn.sb3_names import RENAMED, REPLACED
 from sb_dqn.schedules import Linear
 from tests.tiny import QUICK, QUICK_SEQUENCES, Tiny, lanes, quick
 

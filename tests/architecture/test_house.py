@@ -12,7 +12,7 @@ from sb_dqn.algorithms import registry
 from tests.architecture.package import PACKAGE, ROOT, module_name, parsed, sources
 
 FLOORS = {
-    **dict.fromkeys(["version", "errors", "files"], 0),
+    **dict.fromkeys(["version", "errors", "files", "sb3_names"], 0),
     **dict.fromkeys(["checks", "types", "spaces", "action_spaces", "schedules", "rng", "devices", "accelerate"], 1),
     **dict.fromkeys(["checkpoint", "logger", "losses"], 1),
     **dict.fromkeys(["nn", "normalize", "buffers", "envs"], 2),

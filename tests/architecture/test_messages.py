@@ -1,7 +1,7 @@
 """Error messages read "X must be Y, got Z. Fix.": a verb for the rule, a second sentence with the fix, a full stop.
 
 Only messages that are written where the error is made are checked, also those with `+`. Skipped, since the text is built elsewhere:
-`NO_COPY` and `assignment_error` of core/sb3_compat.py, `FormatUnsupportedError` of logger/entries.py, `no_attribute` of errors.py,
+`NO_COPY` and `assignment_error` of sb3_names.py, `FormatUnsupportedError` of logger/entries.py, `no_attribute` of errors.py,
 `_wrong_interval` of buffers/ring_checkpoint.py, and errors that pass on the message of another one ("{label}: {error}").
 The values of the placeholders are not known here either: a suggestion by `nearest` may follow the last full stop, and a constant
 may be the whole fix.

@@ -16,10 +16,11 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from sb_dqn.accelerate.fx_backend import fx_replay
 from sb_dqn.buffers.n_step_transitions import TransitionView
 from sb_dqn.buffers.prioritized_sampler import Prioritized, PrioritizedSampler
-from sb_dqn.buffers.replay_buffer import SB3_NAMES, ReplayBuffer, UpdateSchedule
+from sb_dqn.buffers.replay_buffer import ReplayBuffer, UpdateSchedule
 from sb_dqn.buffers.ring import Ring
 from sb_dqn.buffers.uniform_sampler import UniformSampler
 from sb_dqn.errors import CheckpointError, ConfigurationError
+from sb_dqn.sb3_names import REPLAY_ATTRIBUTES
 from sb_dqn.types import Batch, Rows
 from tests.buffers.test_sum_tree import chi_square
 from tests.buffers.toy_rows import EVENTS, NUM_ACTIONS, SPACES, Game, play
@@ -272,7 +273,7 @@ def test_missing_attributes_of_stable_baselines3_name_their_equivalent() -> None
     stream = ticks(2, ["go", "go", "terminated"])
     list(map(replay.extend, islice(stream, 9)))
     assert replay.size() == len(replay.ring) == 18
-    for name, hint in SB3_NAMES.items():
+    for name, hint in REPLAY_ATTRIBUTES.items():
         with pytest.raises(AttributeError, match=f"ReplayBuffer has no attribute '{name}'. {re.escape(hint)}"):
             getattr(replay, name)
         for path in re.findall(r"replay(?:\.[a-z_]+)+", hint):

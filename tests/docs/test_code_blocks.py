@@ -15,8 +15,8 @@ import pytest
 
 from sb_dqn.algorithms import registry
 from sb_dqn.cli.main import commands
-from sb_dqn.core.sb3_compat import UNUSED_KEYWORDS
 from sb_dqn.runs.settings_syntax import algorithm_class, constructor_defaults, parse_assignments
+from sb_dqn.sb3_names import UNUSED_KEYWORDS
 from tests.docs.pages import FOLDER, PAGES, ROOT, blocks, name_of, pages_with, table_of
 from tests.full import a_few
 

@@ -28,8 +28,8 @@ from sb_dqn.policies import (
     policy_class,
     split_policy_kwargs,
 )
-from sb_dqn.policies.base import ELSEWHERE
 from sb_dqn.policies.q_network import QNetwork
+from sb_dqn.sb3_names import POLICY_ATTRIBUTES
 from sb_dqn.spaces import flatten_observation, flatten_space, leaf_dtype
 
 ACTIONS = spaces.Discrete(3, start=5)
@@ -302,8 +302,10 @@ def test_asking_for_the_width_moves_nothing() -> None:
 
 def test_names_of_stable_baselines3_are_answered_with_what_stands_for_them() -> None:
     policy: Any = MlpPolicy(VECTOR, ACTIONS)
-    for name in ELSEWHERE.keys() - {"q_net"}:
-        with pytest.raises(AttributeError, match=re.escape(f"MlpPolicy has no attribute {name!r}. {ELSEWHERE[name]}")):
+    for name in POLICY_ATTRIBUTES.keys() - {"q_net"}:
+        with pytest.raises(
+            AttributeError, match=re.escape(f"MlpPolicy has no attribute {name!r}. {POLICY_ATTRIBUTES[name]}")
+        ):
             getattr(policy, name)
     with pytest.raises(AttributeError, match="no attribute 'q_nett'.$"):
         _ = policy.q_nett

@@ -16,18 +16,9 @@ from sb_dqn.envs.streams.base import Stream, empty_infos, lane_observation
 from sb_dqn.envs.streams.sb3_frames import StackedFrames, repeated_frames, stacked_frames
 from sb_dqn.envs.vector.worker_processes import watch_pipes
 from sb_dqn.errors import ConfigurationError, EnvironmentFault
+from sb_dqn.sb3_names import ALREADY_STACKED, WRAPPERS
 from sb_dqn.spaces import leaf_shape
 from sb_dqn.types import ActionArray, BoolArray, IntArray, Rows, Slot, any_true
-
-REPLACEMENTS = {
-    "VecNormalize": "normalize_observations=True, normalize_rewards=True of the model do what VecNormalize does",
-    "VecFrameStack": "make_vec_env(..., wrapper_class=gymnasium.wrappers.FrameStackObservation, wrapper_kwargs={'stack_size': 4}) "
-    "does what VecFrameStack does",
-    "VecMonitor": "make_vec_env(..., monitor_dir=...) does what VecMonitor does; the model counts episodes itself",
-    "VecTransposeImage": "VecTransposeImage is not needed",
-}
-"""Replacement of each Stable-Baselines3 wrapper in this library, by class name."""
-ALREADY_STACKED = "VecFrameStack is not needed, the model stacks {} frames of this environment"
 
 
 def is_sb3(env: Any) -> bool:
@@ -50,7 +41,7 @@ def check_wrapped(env: Any) -> None:
     if not wrappers or not isinstance(inner, VectorEnv):
         return
     stacks = (options_of(inner) or StreamOptions()).frame_stack
-    replacements = {**REPLACEMENTS, "VecFrameStack": ALREADY_STACKED.format(stacks)} if stacks > 1 else REPLACEMENTS
+    replacements = WRAPPERS | ({"VecFrameStack": ALREADY_STACKED.format(stacks)} if stacks > 1 else {})
     hints = [replacements[name] for name in wrappers if name in replacements]
     name = "(".join([*wrappers, type(inner).__name__]) + ")" * len(wrappers)
     raise ConfigurationError(

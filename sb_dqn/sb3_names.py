@@ -1,4 +1,4 @@
-"""Names of Stable-Baselines3 that a model does not have, and what replaces each."""
+"""Names of Stable-Baselines3 that have no counterpart of the same name here, and what replaces each."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ RENAMED = {
     "collect_rollouts": "learn",
     "_episode_num": "statistics.num_episodes, which no learn resets",
 }
-"""Attributes with another name here."""
+"""Attributes of a model with another name here."""
 
 REPLACED = {
     "_last_obs": "There is none: read self.locals['new_obs'] in a callback",
@@ -56,10 +56,67 @@ REPLACED = {
     "use_sde": "State-dependent exploration is not built",
     "action_noise": "Exploration is built in: see exploration_rate, or the spread of the policy",
 }
-"""Attributes without one counterpart, with the way to the same information."""
+"""Attributes of a model without one counterpart, with the way to the same information."""
 
-HINTS = {name: f"Read {place}" for name, place in RENAMED.items()} | REPLACED
-"""Attribute to hint, for an AttributeError."""
+MODEL_ATTRIBUTES = {name: f"Read {place}" for name, place in RENAMED.items()} | REPLACED
+"""Attributes of a model, for an AttributeError."""
+
+ACTOR_CRITIC_NET = (
+    "Call model.policy.net({'obs': tensor}) of an actor-critic: its .value, and a distribution .policy with log_prob and "
+    "entropy"
+)
+POLICY_ATTRIBUTES = {
+    "predict": "Call model.predict",
+    "obs_to_tensor": "Networks take a flat dict of tensors [N, *shape], {'obs': tensor} for a single key",
+    "optimizer": "Read model.learner.optimizer",
+    "device": "Read model.device",
+    "set_training_mode": "There is none: networks stay in eval mode outside updates, and noise is an argument of each call",
+    "features_extractor": "Read model.policy.q_net.features of a Q-agent, model.policy.net.features of an actor-critic",
+    "features_dim": "Read model.policy.q_net.features.features_dim, for example",
+    "extract_features": "Call model.policy.q_net.features(obs), for example",
+    "lr_schedule": "Read model.rate_schedule",
+    "save": "Call model.save",
+    "load": "Call the load of the algorithm, DQN.load for example",
+    "q_net": "This policy has no action values: see policy.net, or policy.nets of SAC",
+    "predict_values": ACTOR_CRITIC_NET,
+    "evaluate_actions": ACTOR_CRITIC_NET,
+    "get_distribution": "Call policy.distribution(obs, mask) of a stochastic policy",
+    "mlp_extractor": "Read policy.net",
+    "action_net": "Read policy.net.action_head",
+    "value_net": "Read policy.net",
+    "scale_action": "There is none: predict returns actions of a Box in the units of the space",
+    "unscale_action": "There is none: predict returns actions of a Box in the units of the space",
+}
+"""Attributes of policies."""
+
+READ_COLUMN = "Read replay.ring.{}, indexed by slot * num_lanes + lane".format
+REPLAY_ATTRIBUTES = {
+    "pos": "Read replay.ring.cursor, the number of rows that have arrived in each lane",
+    "full": "Compare replay.size() with replay.ring.rows * replay.ring.num_lanes",
+    "observations": "Read replay.ring.obs, a dict of columns; a plain observation has the key 'obs'",
+    "next_observations": "Read replay.ring.obs: the next observation is that of the lane's next row",
+    "actions": READ_COLUMN("action"),
+    "rewards": READ_COLUMN("reward"),
+    "dones": "Read replay.ring.last, True where an episode ends",
+    "timeouts": "Read replay.ring.last & ~replay.ring.terminal",
+    "add": "Call replay.extend(rows) with the rows of a stream",
+    "reset": "Create a new model: a replay buffer cannot be emptied",
+    "buffer_size": "Read replay.ring.rows * replay.ring.num_lanes",
+    "n_envs": "Read replay.ring.num_lanes",
+    "device": "Read replay.ring.device",
+    "to_torch": "Read replay.ring.columns, which are tensors",
+}
+"""Attributes of replay buffers."""
+
+WRAPPERS = {
+    "VecNormalize": "normalize_observations=True, normalize_rewards=True of the model do what VecNormalize does",
+    "VecFrameStack": "make_vec_env(..., wrapper_class=gymnasium.wrappers.FrameStackObservation, wrapper_kwargs={'stack_size': 4}) "
+    "does what VecFrameStack does",
+    "VecMonitor": "make_vec_env(..., monitor_dir=...) does what VecMonitor does; the model counts episodes itself",
+    "VecTransposeImage": "VecTransposeImage is not needed",
+}
+"""Wrappers of a `VecEnv`, by class name."""
+ALREADY_STACKED = "VecFrameStack is not needed, the model stacks {} frames of this environment"
 
 SETTERS = {
     "env": "set_env(env)",
@@ -67,7 +124,7 @@ SETTERS = {
     "policy": "set_parameters(parameters)",
     "seed": "set_random_seed(seed)",
 }
-"""Attributes that are changed by a method."""
+"""Attributes of a model that are changed by a method."""
 
 COMPUTED = {
     "exploration_rate": "since it follows the schedule. Set another by load(path, env=env, exploration=...)",
