@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from dataclasses import fields
+from functools import wraps
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,16 @@ from sb_dqn.runs.trust import ask_before_import, ask_before_starting, trust_opti
 
 
 def run_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds the options of logging, evaluation and checkpoints that `train` and `resume` share."""
+    """Adds the options of logging, evaluation and checkpoints that `train` and `resume` share, as one argument `options`."""
+
+    @wraps(function)
+    def collect(progress: bool | None, **values: Any) -> Any:
+        from sb_dqn.runs.evaluation_options import RunOptions
+
+        own = {field.name: values.pop(field.name) for field in fields(RunOptions) if field.name != "progress"}
+        return function(options=RunOptions(progress=bar_wanted(progress), **own), **values)
+
+    command: Callable[..., Any] = collect
     for option in (
         click.option(
             "--checkpoint-minutes",
@@ -55,8 +66,8 @@ def run_options(function: Callable[..., Any]) -> Callable[..., Any]:
             help="Progress bar instead of a line every ten seconds. Default: bar in a terminal.",
         ),
     ):
-        function = option(function)
-    return function
+        command = option(command)
+    return command
 
 
 def _required_unless_resumed(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
@@ -134,13 +145,7 @@ def train(
     env_id: str | None,
     run: Path | None,
     folder: Path,
-    progress: bool | None,
-    tensorboard: bool,
-    eval_freq: int | None,
-    eval_episodes: int | None,
-    minutes: float,
-    final_episodes: int | None,
-    final_steps: int | None,
+    options: Any,
     learners: int | None,
     **plan_options: Any,
 ) -> None:
@@ -151,13 +156,9 @@ def train(
     sb-dqn train NStepDQN ALE/Pong-v5 --seed 1
     sb-dqn train dqn LunarLander-v3 --set learning_rate=1e-3 --set "policy_kwargs={net_arch: [128, 128]}"
     """
-    from sb_dqn.runs.evaluation_options import RunOptions
     from sb_dqn.runs.plan import make_plan
     from sb_dqn.runs.training import start_run
 
-    options = RunOptions(
-        bar_wanted(progress), tensorboard, eval_freq, eval_episodes, minutes, final_episodes, final_steps
-    )
     if run is not None:
         _resume_from_train(run, algo, env_id, options, **plan_options, learners=learners)
         return
@@ -214,22 +215,12 @@ def resume(
     timesteps: int | None,
     device: str,
     trust: bool,
-    progress: bool | None,
-    tensorboard: bool,
-    eval_freq: int | None,
-    eval_episodes: int | None,
-    minutes: float,
-    final_episodes: int | None,
-    final_steps: int | None,
+    options: Any,
 ) -> None:
     """Resume RUN in its folder: exactly from the newest full checkpoint, else from the saved model."""
-    from sb_dqn.runs.evaluation_options import RunOptions
     from sb_dqn.runs.run import find_run
     from sb_dqn.runs.training import resume_run
 
-    options = RunOptions(
-        bar_wanted(progress), tensorboard, eval_freq, eval_episodes, minutes, final_episodes, final_steps
-    )
     found = find_run(run, unfinished=True)
     ask_before_import(found, trust)
     ask_before_starting(found, trust)

@@ -83,9 +83,23 @@ def commit() -> str | None:
     root = Path(__file__).parents[2]
     if not (root / ".git").exists():
         return None
-    words = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=10", "--exclude", "*"]
-    with suppress(OSError):
-        return subprocess.run(words, capture_output=True, text=True, check=False).stdout.strip() or None
+    words = [
+        "git",
+        "--no-optional-locks",
+        "-C",
+        str(root),
+        "status",
+        "--porcelain=v2",
+        "--branch",
+        "--untracked-files=no",
+    ]
+    with suppress(
+        OSError
+    ):  # `git describe --dirty` writes the index of the checkout, and leaves it locked if it is killed
+        lines = subprocess.run(words, capture_output=True, text=True, check=False).stdout.splitlines()
+        if lines:
+            dirty = any(not line.startswith("#") for line in lines)
+            return lines[0].removeprefix("# branch.oid ")[:10] + "-dirty" * dirty
     return None
 
 

@@ -350,13 +350,6 @@ def test_numbers_have_three_digits_but_no_exponent(value: float, text: str) -> N
     assert number_text(value) == text
 
 
-def test_without_matplotlib_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_study(tmp_path)
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(ConfigurationError, match=r"pip install 'sb_dqn\[plots\]'"):
-        call(tmp_path)
-
-
 def test_watch_draws_until_the_run_ends(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The last picture is drawn after the run has released its lock; an early error delays the first one."""
     run = write_run(tmp_path / "run", [1.0, 2.0])
