@@ -30,7 +30,8 @@ class Orders:
         env_seed: seed of the first reset; None: the environments' own.
         exploration: exploration of a Q-policy, over all lanes; None for policies that sample their actions.
         updates: returns the number of updates so far.
-        observe: returns the observations of the open rows from a buffer; None: actors of frame stacks stack the frames.
+        observe: returns the observations of the open rows, of all lanes or of an array of them, from a buffer on the networks'
+            device; None: actors of frame stacks stack the frames.
     """
 
     prepare: Callable[[], bool]
@@ -57,6 +58,8 @@ class Collector(ABC):
     def __init__(self, stream: Any, orders: Orders) -> None:
         self.stream = stream
         self.orders = orders
+        self.proceed: Callable[[], None] | None = None
+        """To be called when the latest tick has been stored, before its updates; None: the collector needs no such call."""
         self.env_seed = orders.env_seed
         """Seed of the next reset; None: the environments' own generators."""
 

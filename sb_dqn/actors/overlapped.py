@@ -10,6 +10,8 @@ from functools import partial
 from queue import SimpleQueue
 from typing import Any, ClassVar
 
+import numpy as np
+
 from sb_dqn.acting.actor import Actor
 from sb_dqn.acting.collector import KIND, Collector, Orders
 from sb_dqn.actors.lane_groups import among_all_lanes
@@ -32,6 +34,9 @@ class OverlappedCollector(Collector):
     lanes a tick holds the lanes of one group, in turn: while its actions are selected, the other groups step. The order of all
     events is fixed, and a run is a function of its seed.
 
+    Where the frames are in a buffer on the networks' device, actions are selected once the tick is stored: a network reads their
+    stacks from the buffer instead of getting them from the host. The actions are the same.
+
     Environments gain from it that wait or release Python's lock: worker processes, C++ environments, networks, sleep.
 
     Args:
@@ -47,6 +52,13 @@ class OverlappedCollector(Collector):
         self.groups = groups
         self._turn = 0
         self._latest: Rows | None = None
+        self._due: tuple[LaneGroup, bool] | None = (
+            None  # whose next step is to be started, and by uniform actions or not
+        )
+        if orders.observe is not None:
+            self.proceed = self._start_due
+            for group in groups:
+                group.actor.observe = partial(orders.observe, np.arange(group.lanes.start, group.lanes.stop))
 
     @property
     def latest(self) -> Rows | None:
@@ -62,10 +74,18 @@ class OverlappedCollector(Collector):
             group.settle()
             rows = group.actor.rows
             assert rows is not None  # all groups have begun
-            group.start(self.orders.prepare())
+            self._due = group, self.orders.prepare()
+            if self.proceed is None:
+                self._start_due()
             self._turn = (self._turn + 1) % len(self.groups)
             self._latest = rows if len(self.groups) == 1 else among_all_lanes(rows, group.lanes, self.stream.num_envs)
             yield self._latest
+
+    def _start_due(self) -> None:
+        """Starts the step that follows the latest tick."""
+        assert self._due is not None
+        group, uniform = self._due
+        group.start(uniform)
 
     def state(self, settled: bool, trust: bool) -> tuple[dict[str, Any] | None, dict[str, Any] | None, str]:
         if not settled or self._latest is None:

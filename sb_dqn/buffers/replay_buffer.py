@@ -140,9 +140,12 @@ class ReplayBuffer:
             best = best_values(self.open_observation(), slot.mask)
             self.ring.depart(np.zeros_like(best), {"q_taken": best, "q_best": best}, truncated)
 
-    def open_observation(self) -> RingObservations:
-        """Returns the newest observation of every lane on the device of the buffer, frames stacked: the policy's input."""
-        return RingObservations(self._read, self._lanes, self.ring.cursor - 1, self.ring.device)
+    def open_observation(self, lanes: IntArray | None = None) -> RingObservations:
+        """Returns the newest observation of every lane, or of `lanes`, on the device of the buffer, frames stacked: the policy's
+        input."""
+        if lanes is None:
+            return RingObservations(self._read, self._lanes, self.ring.cursor - 1, self.ring.device)
+        return RingObservations(self._read, lanes, self.ring.cursor[lanes] - 1, self.ring.device)
 
     def updates_due(self) -> int:
         """Returns the gradient steps to run now, and counts them as done; remainders are kept.

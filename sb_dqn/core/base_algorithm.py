@@ -267,10 +267,13 @@ class BaseAlgorithm(ABC):
             self._new_run(callback, interval, progress_bar, _resume_from) as run,
         ):
             first = None if _resume_from is None else checkpointing.restore_tick(self, _resume_from)
+            proceed = collector.proceed
             for rows in collector.rows(first):
                 run.arrived(rows)
                 self.normalizer.update(rows)
                 experience.extend(rows)
+                if proceed is not None:
+                    proceed()
                 self.before_updates()
                 for _ in run.updates(experience.updates_due()):
                     run.record(self.gradient_step())

@@ -11,7 +11,7 @@ import torch
 from sb_dqn import devices
 from sb_dqn.accelerate import Mode, cuda_graph, forced_mode
 from sb_dqn.algorithms import ALGORITHMS
-from sb_dqn.buffers import ReplayBuffer
+from sb_dqn.buffers import FrameStack, ReplayBuffer
 from sb_dqn.nn.layers import recurrent
 from tests.choices import Choices
 from tests.combinations import TORSOS
@@ -85,6 +85,26 @@ def test_models_are_those_of_host_memory(name: str, settings: dict[str, Any], mo
     for key, column in here._experience.ring.columns.items():
         assert torch.equal(there._experience.ring.columns[key], column), key
     assert there._experience.ring.check_valid() == (True, "valid")
+
+
+@pytest.mark.parametrize("actors", ["overlapped:2x2", "overlapped"])
+def test_groups_of_lanes_read_their_frames_from_the_device(actors: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = {**FRAMES, "actors": actors, "noisy": True}
+    env = lanes(4, ENVS["frames"])
+
+    def learned() -> Any:
+        return quick(env, **settings).learn(300)
+
+    here = learned()
+    monkeypatch.setattr(devices, "HOST_DEVICES", ())
+    stacked: list[FrameStack] = []
+    monkeypatch.setattr(FrameStack, "stacked", lambda frames: stacked.append(frames))
+    there = learned()
+    assert stacked == []
+    assert there._n_updates == here._n_updates >= 20
+    assert torch.equal(there.learner.flat, here.learner.flat)
+    for key, column in here.replay.ring.columns.items():
+        assert torch.equal(there.replay.ring.columns[key], column), key
 
 
 @pytest.mark.parametrize("mode", ["eager", "captured"])
