@@ -66,7 +66,7 @@ class Cell:
         return self.algorithm if self.library == OWN else f"{PEERS[self.library]} {self.algorithm}"
 
     def numbers(self, column: str) -> list[float]:
-        return [float(row[column]) for row in self.rows if row[column]]
+        return [float(row[column]) for row in self.rows if row.get(column)]  # older rows lack CPU seconds
 
     def mean(self, column: str) -> str:
         values = self.numbers(column)
