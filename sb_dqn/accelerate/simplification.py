@@ -57,6 +57,7 @@ WITH_NUMBERS: dict[Any, Any] = {
 CONSTANT = "constant_"
 """Prefix of the names of tensors that only the graph refers to, which never move."""
 ONES = {aten.ones_like.default, aten.ones.default}
+PRODUCTS = {aten.mul.Tensor, aten.mul.Scalar}
 
 
 def simplify(module: GraphModule) -> None:
@@ -88,9 +89,14 @@ def is_in_place(node: Node) -> bool:
 
 def root(node: Node) -> Any:
     """Returns the node whose memory a view refers to; for an attribute its name, since it may be read by several nodes."""
-    while node.op == "call_function" and (node.target in VIEWS or is_in_place(node)):
+    while node.op == "call_function" and (node.target in VIEWS or is_in_place(node) or _refers_to_argument(node)):
         node = node.args[0]  # type: ignore[assignment]
     return node.target if node.op == "get_attr" else node
+
+
+def _refers_to_argument(node: Node) -> bool:
+    schema = getattr(node.target, "_schema", None)
+    return schema is not None and any(result.alias_info is not None for result in schema.returns)
 
 
 def written_roots(graph: Graph) -> set[Any]:
@@ -117,11 +123,19 @@ def _replacement(node: Node, written: set[Any]) -> Node | None:
             node.args = (source, list(node.meta["val"].shape))
     if node.target is aten.expand.default and source.meta["val"].shape == node.meta["val"].shape:
         return source  # type: ignore[no-any-return]
-    if node.target is aten.mul.Tensor and not written & {root(one) for one in (node, *node.all_input_nodes)}:
+    if node.target is operator.getitem and source.target is aten.unbind.int:
+        stacked = source.args[0]
+        if stacked.target is aten.stack.default and stacked.args[1:] == source.args[1:] and stacked not in written:
+            return stacked.args[0][node.args[1]]  # type: ignore[no-any-return]
+    if node.target in PRODUCTS and not written & {root(one) for one in (node, *node.all_input_nodes)}:
         for one, other in (node.args, node.args[::-1]):
-            if isinstance(one, Node) and one.target in ONES and isinstance(other, Node) and _same_form(node, other):
+            if _is_one(one) and isinstance(other, Node) and _same_form(node, other):
                 return other
     return None
+
+
+def _is_one(factor: Any) -> bool:
+    return factor.target in ONES if isinstance(factor, Node) else type(factor) in (int, float) and factor == 1
 
 
 def _same_form(node: Node, other: Node) -> bool:
@@ -130,7 +144,8 @@ def _same_form(node: Node, other: Node) -> bool:
 
 
 def _merge_repeated(module: GraphModule, written: set[Any]) -> None:
-    """Merges operations of the same arguments between two writes, unless their results are written or returned."""
+    """Merges operations of the same arguments, unless what they read is written in between, or their results are written or
+    returned."""
     outputs = set(module.graph.find_nodes(op="output")[0].all_input_nodes)
     seen: dict[Any, Node] = {}
     for node in list(module.graph.nodes):
@@ -140,7 +155,12 @@ def _merge_repeated(module: GraphModule, written: set[Any]) -> None:
             continue
         elif is_in_place(node):
             # attributes and views stay valid: they refer to memory
-            seen = {key: one for key, one in seen.items() if one.op == "get_attr" or one.target in VIEWS}
+            target = root(node)
+            seen = {
+                key: one
+                for key, one in seen.items()
+                if one.op == "get_attr" or one.target in VIEWS or not _may_read(one, target)
+            }
             continue
         elif node.target not in VIEWS and (root(node) in written or not _is_deterministic(node)):
             continue
@@ -150,6 +170,16 @@ def _merge_repeated(module: GraphModule, written: set[Any]) -> None:
         if first is not node:
             node.replace_all_uses_with(first)
             module.graph.erase_node(node)
+
+
+def _may_read(node: Node, target: Any) -> bool:
+    """Returns True if an operation may read memory of a root; memory from outside of the graph may have several names."""
+    roots = {root(one) for one in node.all_input_nodes}
+    return target in roots or (_is_outside(target) and any(map(_is_outside, roots)))
+
+
+def _is_outside(of: Any) -> bool:
+    return isinstance(of, str) or of.op == "placeholder"
 
 
 def _use_tensors_for_numbers(module: GraphModule, node: Node) -> None:

@@ -88,6 +88,40 @@ def test_reads_before_and_after_a_write_differ() -> None:
     assert held.tolist() == [1, 1]
 
 
+def test_a_write_to_other_memory_separates_nothing() -> None:
+    held, other = torch.ones(2), torch.ones(2)  # two names of memory outside of the graph may be the same memory
+
+    def function(x: Tensor) -> tuple[Tensor, Tensor]:
+        before, product = held * 3, (x + 1) * 2
+        torch.zeros_like(product).copy_(before)
+        between = product + (x + 1) * 2
+        other.copy_(between)
+        return before + between, held * 3 + product
+
+    graph = simplified(function, (torch.zeros(2),))
+    assert [operations(graph).count(f"aten.{name}.Tensor") for name in ("add", "mul")] == [4, 3]
+    one, two = fx_replay(graph, (torch.zeros(2),))(torch.ones(2))
+    assert (one.tolist(), two.tolist()) == ([11, 11], [7, 7])
+
+
+def test_a_write_through_a_view_is_seen() -> None:
+    def function(x: Tensor) -> tuple[Tensor, Tensor]:
+        made = x + 1
+        before = made * 2
+        made.transpose(0, 1)[0].copy_(x[0])
+        return before + 0, made * 2 + 0
+
+    run = fx_replay(simplified(function, (torch.zeros(2, 2),)), (torch.zeros(2, 2),))
+    before, after = run(torch.full((2, 2), 3.0))
+    assert before.tolist() == [[8, 8], [8, 8]]
+    assert after.tolist() == [[6, 8], [6, 8]]
+
+
+def test_parts_of_a_stack_and_products_with_one_are_there_already() -> None:
+    graph = simplified(lambda x, y: (torch.stack([x, y]).unbind()[1] * 1 + x, y.exp()), (torch.ones(2), torch.ones(2)))
+    assert operations(graph) == ["aten.add.Tensor", "aten.exp.default"]
+
+
 def test_equal_tensors_that_are_written_stay_apart() -> None:
     def function(x: Tensor) -> tuple[Tensor, Tensor]:
         one, other = torch.zeros_like(x), torch.zeros_like(x)
