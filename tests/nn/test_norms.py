@@ -20,10 +20,10 @@ from sb_dqn.nn.layers.norms import (
     ImageLayerNorm,
     SpectralConv2d,
     SpectralLinear,
+    SpectralWeights,
     check_layer_norm,
     image_norm,
     spectral_norm,
-    spectral_norms,
     spectrally_normalized,
 )
 from sb_dqn.nn.parameters.flat import flatten_parameters
@@ -49,43 +49,55 @@ def test_the_largest_singular_value(shape: tuple[int, ...]) -> None:
         assert exact(spectrally_normalized(weight)) == pytest.approx(1.0, rel=5e-3)
 
 
-def one_by_one(weight: Tensor) -> Tensor:
-    """The power method on a single matrix, without padding."""
-    matrix = weight.permute(0, 2, 3, 1).flatten(1) if weight.dim() == 4 else weight
-    matrix = matrix.T if matrix.shape[0] > matrix.shape[1] else matrix
-    with torch.no_grad():
-        gram = matrix @ matrix.T
-        for _ in range(3):
-            gram = gram / gram.norm().clamp_min(1e-12)
-            gram = gram @ gram @ (gram @ gram)
-        u = gram[:, gram.norm(dim=0).argmax()]
-        u = u / u.norm().clamp_min(1e-12)
-    return (matrix.T @ u).norm()
+def several(weights: list[Tensor]) -> tuple[list[nn.Parameter], SpectralWeights]:
+    """Parameters of spectral layers with these values, which are normalized together."""
+    layers: list[Any] = [
+        SpectralConv2d(weight.shape[1], weight.shape[0], weight.shape[2])
+        if weight.dim() == 4
+        else SpectralLinear(weight.shape[1], weight.shape[0])
+        for weight in weights
+    ]
+    for layer, weight in zip(layers, weights, strict=True):
+        layer.weight = nn.Parameter(weight)
+    network = nn.ModuleList(layers)
+    return [layer.weight for layer in layers], SpectralWeights(network)
+
+
+def normalized_together(weights: SpectralWeights) -> list[Tensor]:
+    with weights.computed():
+        return [layer.normalized_weight for layer in weights.layers]
 
 
 def test_several_at_once_are_the_same_as_one_by_one() -> None:
     """Values and gradients, of matrices that are padded in both directions, turned or not."""
-    weights = [torch.randn(shape, generator=rng(i), requires_grad=True) for i, shape in enumerate(SHAPES)]
-    found, expected = spectral_norms(weights), torch.stack([one_by_one(weight) for weight in weights])
+    parameters, weights = several([torch.randn(shape, generator=rng(i)) for i, shape in enumerate(SHAPES)])
+    found, expected = normalized_together(weights), [spectrally_normalized(each) for each in parameters]
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
-    towards = torch.linspace(1.0, 2.0, len(weights))
-    gradients = torch.autograd.grad(found @ towards, weights)
-    for gradient, reference in zip(gradients, torch.autograd.grad(expected @ towards, weights), strict=True):
+    towards = [torch.randn(shape, generator=rng(100 + i)) for i, shape in enumerate(SHAPES)]
+
+    def gradients(normalized: list[Tensor]) -> tuple[Tensor, ...]:
+        total = sum((one * other).sum() for one, other in zip(normalized, towards, strict=True))
+        return torch.autograd.grad(total, parameters)  # type: ignore[arg-type]  # a tensor, since there are weights
+
+    for gradient, reference in zip(gradients(found), gradients(expected), strict=True):
         torch.testing.assert_close(gradient, reference, rtol=1e-3, atol=1e-4)
     # decoy: the next weight's value is another one
-    assert not torch.isclose(found, expected.roll(1), rtol=0.01).any()
+    sizes = torch.stack([weight.abs().max() for weight in found])
+    assert not torch.isclose(sizes, sizes.roll(1), rtol=0.01).all()
 
 
 def test_worked_cases_at_once() -> None:
-    weights = [
-        [[3.0, 0.0], [0.0, 1.0]],
-        [[0.0, 4.0, 3.0]],
-        [[1.0], [2.0], [2.0]],
-        [[0.0, 0.0]],
-        [[1.0, -1.0], [-1.0, 1.0]],
-    ]
-    found = spectral_norms([torch.tensor(weight) for weight in weights])
-    torch.testing.assert_close(found, torch.tensor([3.0, 5.0, 3.0, 0.0, 2.0]))  # the norm of the first is 10^0.5
+    _, weights = several(
+        [
+            torch.tensor(weight)
+            for weight in ([[1.0], [2.0], [2.0]], [[0.0, 0.0]], [[3.0, 4.0]], [[1.0, -1.0], [-1.0, 1.0]])
+        ]
+    )
+    found = [weight.flatten().tolist() for weight in normalized_together(weights)]
+    for values, expected in zip(
+        found, ([1 / 3, 2 / 3, 2 / 3], [0, 0], [0.6, 0.8], [0.5, -0.5, -0.5, 0.5]), strict=True
+    ):
+        assert values == pytest.approx(expected)
 
 
 def test_any_scale_and_memory_format() -> None:

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
+from torch.autograd.function import once_differentiable
 
 from sb_dqn.accelerate.onednn_linear import linear
 from sb_dqn.errors import ConfigurationError
@@ -32,64 +33,44 @@ TINY = 1e-12
 
 
 def spectral_norm(weight: Tensor) -> Tensor:
-    """Returns the largest singular value of a weight, `[]` float32; see `spectral_norms`."""
-    return spectral_norms([weight]).squeeze(0)
-
-
-def spectral_norms(weights: Sequence[Tensor]) -> Tensor:
-    r"""Returns the largest singular values of weights as matrices `[out, rest]`, differentiably.
+    r"""Returns the largest singular value of a weight as a matrix `[out, rest]`, `[]` float32, differentiably.
 
     .. math:: u \propto (W W^T)^{64} e_j, \qquad \sigma = \lVert W^T u \rVert
 
     The smaller of the two Gram matrices is squared six times. e_j selects the longest column of the result, so the start
     is never orthogonal to the singular vector. u is a constant in the gradient, which then is that of sigma itself.
 
-    All matrices are padded with zeros to the same size, which changes no singular value, and multiplied as one batch: the
-    number of operations does not grow with the number of weights.
-
     Args:
-        weights: L tensors `[out, in]` or `[out, in, h, w]`, of any dtype and memory format.
-
-    Returns:
-        `[L]` float32.
+        weight: `[out, in]` or `[out, in, h, w]`, of any dtype and memory format.
     """
-    matrices = [_wide_matrix(weight) for weight in weights]
-    rows, columns = (max(matrix.shape[dim] for matrix in matrices) for dim in (0, 1))
-    batch = torch.stack([_padded(matrix, rows, columns) for matrix in matrices])
-    with torch.no_grad():
-        gram = batch @ batch.mT
-        for _ in range(SQUARINGS // 2):
-            gram = gram / torch.linalg.vector_norm(gram, dim=(1, 2), keepdim=True).clamp_min(TINY)
-            gram = gram @ gram
-            gram = gram @ gram
-        longest = torch.linalg.vector_norm(gram, dim=1).argmax(1)
-        u = gram.gather(2, longest.view(-1, 1, 1).expand(-1, rows, 1))
-        u = u / torch.linalg.vector_norm(u, dim=1, keepdim=True).clamp_min(TINY)
-    sigmas: Tensor = torch.linalg.vector_norm(batch.mT @ u, dim=(1, 2))
-    return sigmas
+    matrix = _row(weight).view(weight.shape[0], -1).float()
+    matrix = matrix.T if matrix.shape[0] > matrix.shape[1] else matrix
+    sigma: Tensor = torch.linalg.vector_norm(matrix.T @ _left_vectors(matrix.unsqueeze(0))[0])
+    return sigma
 
 
-def _wide_matrix(weight: Tensor) -> Tensor:
-    """Returns a weight as a float32 matrix with at most as many rows as columns."""
-    # the order of the columns does not matter; this one is free in channels_last
-    matrix = weight.permute(0, 2, 3, 1).flatten(1) if weight.dim() == 4 else weight
-    matrix = matrix.float()
-    return matrix.T if matrix.shape[0] > matrix.shape[1] else matrix
+@torch.no_grad()
+def _left_vectors(batch: Tensor) -> Tensor:
+    """Returns u of `spectral_norm` for each matrix, `[L, R, C]` -> `[L, R, 1]`."""
+    gram = batch @ batch.mT
+    for _ in range(SQUARINGS // 2):
+        gram = gram / torch.linalg.vector_norm(gram, dim=(1, 2), keepdim=True).clamp_min(TINY)
+        gram = gram @ gram
+        gram = gram @ gram
+    longest = torch.linalg.vector_norm(gram, dim=1).argmax(1)
+    u = gram.gather(2, longest.view(-1, 1, 1).expand(-1, batch.shape[1], 1))
+    length: Tensor = torch.linalg.vector_norm(u, dim=1, keepdim=True)
+    return u / length.clamp_min(TINY)
 
 
-def _padded(matrix: Tensor, rows: int, columns: int) -> Tensor:
-    """Returns a matrix with zeros appended."""
-    missing = (0, columns - matrix.shape[1], 0, rows - matrix.shape[0])
-    return functional.pad(matrix, missing) if any(missing) else matrix
+def _row(weight: Tensor) -> Tensor:
+    """Returns a weight as one row; the order of a matrix's columns does not matter, and this one is free in channels_last."""
+    return (weight.permute(0, 2, 3, 1) if weight.dim() == 4 else weight).reshape(-1)
 
 
 def spectrally_normalized(weight: Tensor) -> Tensor:
     """Returns the weight divided by its largest singular value (Miyato et al. 2018, arXiv 1802.05957), in its own dtype."""
-    return _divide(weight, spectral_norm(weight).clamp_min(TINY))
-
-
-def _divide(weight: Tensor, sigma: Tensor) -> Tensor:
-    normalized: Tensor = (weight.float() / sigma).to(weight.dtype)  # rounded once
+    normalized: Tensor = (weight.float() / spectral_norm(weight).clamp_min(TINY)).to(weight.dtype)  # rounded once
     return normalized
 
 
@@ -124,6 +105,67 @@ class SpectralLinear(SpectralLayer, Linear):
         return linear(x, self.normalized_weight, self.bias)
 
 
+class _Places(NamedTuple):
+    """Places of the elements of L weights in one row of P + 1 numbers, the last of which is 0, and in matrices `[L, R, C]`."""
+
+    in_row: Tensor
+    """`[L, R, C]`; P where a matrix is padded."""
+    in_matrices: Tensor
+    """`[P + 1]`."""
+    weight: Tensor
+    """`[P + 1]`, the number of the weight."""
+
+
+def _places(weights: Sequence[Tensor]) -> _Places:
+    """Returns the places of weights, each as a matrix with at most as many rows as columns."""
+    size, start = sum(weight.numel() for weight in weights), 0
+    indices = []
+    for weight in weights:
+        index = np.arange(start, start + weight.numel()).reshape(weight.shape[0], -1)
+        indices.append(index.T if index.shape[0] > index.shape[1] else index)
+        start += weight.numel()
+    in_row = np.full((len(indices), *(max(index.shape[axis] for index in indices) for axis in (0, 1))), size)
+    for matrix, index in zip(in_row, indices, strict=True):
+        matrix[: index.shape[0], : index.shape[1]] = index
+    in_matrices = np.zeros(size + 1, np.int64)
+    in_matrices[in_row.ravel()] = np.arange(in_row.size)
+    owner = np.repeat(np.arange(len(weights)), [weight.numel() for weight in weights])
+    arrays = in_row, in_matrices, np.append(owner, 0)
+    return _Places(*(torch.from_numpy(array).to(weights[0].device) for array in arrays))
+
+
+class _Normalized(torch.autograd.Function):
+    r"""Divides weights in one row `[P + 1]`, each by its largest singular value.
+
+    .. math:: \frac{\partial}{\partial W} \frac{W}{\sigma} : \quad
+        G \mapsto \frac{1}{\sigma} \big( G - \langle G, W / \sigma \rangle \, u v^T \big)
+
+    The number of operations does not grow with the number of weights: they are gathered into one batch of matrices, padded
+    with zeros, which changes no singular value.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, row: Tensor, *places: Tensor) -> Tensor:
+        in_row, in_matrices, weight = places
+        matrices = row.take(in_row)
+        u = _left_vectors(matrices)
+        v = matrices.mT @ u  # times sigma
+        sigmas = torch.linalg.vector_norm(v, dim=(1, 2)).clamp_min(TINY)
+        sigma = sigmas.index_select(0, weight)
+        normalized: Tensor = row / sigma
+        if ctx.needs_input_grad[0]:
+            direction = (u @ (v / sigmas.view(-1, 1, 1)).mT).take(in_matrices)
+            ctx.save_for_backward(normalized, sigma, direction, in_row, weight)
+        return normalized
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        normalized, sigma, direction, in_row, weight = ctx.saved_tensors
+        products = (gradient * normalized).take(in_row).sum((1, 2))
+        return (gradient - direction * products.index_select(0, weight)) / sigma, None, None, None
+
+
 class SpectralWeights:
     """Normalized weights of all spectral layers of a network, computed together and used by several passes.
 
@@ -136,8 +178,11 @@ class SpectralWeights:
 
     def __init__(self, network: nn.Module) -> None:
         self.layers = [part for part in network.modules() if isinstance(part, SpectralLayer)]
-        # written in place, since recordings read them
-        self._cache = [torch.empty_like(layer.weight, requires_grad=False) for layer in self.layers]
+        weights = [layer.weight.detach() for layer in self.layers]
+        self._places = _places(weights)
+        self._zero = weights[0].new_zeros(1)
+        # written in place, since recordings read it
+        self._cache = torch.cat([*map(_row, weights), self._zero])
         self._versions: list[int] | None = None
 
     def invalidate(self) -> None:
@@ -150,8 +195,7 @@ class SpectralWeights:
         """Updates the cache if the parameters have changed; to be called before each replay of a recording that reads it."""
         versions = [layer.weight._version for layer in self.layers]
         if versions != self._versions:
-            for cached, weight in zip(self._cache, self._compute(), strict=True):
-                cached.copy_(weight)
+            self._cache.copy_(self._compute())
             self._versions = versions
 
     def cached(self) -> AbstractContextManager[None]:
@@ -163,20 +207,30 @@ class SpectralWeights:
         """Returns a context in which the layers use weights that are computed here, differentiably."""
         return self._shared(self._compute())
 
-    def _compute(self) -> list[Tensor]:
-        weights = [layer.weight for layer in self.layers]
-        sigmas = spectral_norms(weights).clamp_min(TINY).unbind()
-        return [_divide(weight, sigma) for weight, sigma in zip(weights, sigmas, strict=True)]
+    def _compute(self) -> Tensor:
+        """Returns the normalized weights in one row."""
+        row = torch.cat([*(_row(layer.weight) for layer in self.layers), self._zero])
+        normalized: Tensor = _Normalized.apply(row.float(), *self._places)  # type: ignore[no-untyped-call]  # torch's
+        return normalized.to(row.dtype)  # rounded once
 
     @contextmanager
-    def _shared(self, weights: Sequence[Tensor]) -> Iterator[None]:
-        for layer, weight in zip(self.layers, weights, strict=True):
-            layer.shared_weight = weight
+    def _shared(self, row: Tensor) -> Iterator[None]:
+        parts = torch.split(row, [*(layer.weight.numel() for layer in self.layers), 1])
+        for layer, part in zip(self.layers, parts, strict=False):
+            layer.shared_weight = _unflattened(part, layer.weight.shape)
         try:
             yield
         finally:
             for layer in self.layers:
                 layer.shared_weight = None
+
+
+def _unflattened(row: Tensor, shape: Sequence[int]) -> Tensor:
+    """Returns a row as a weight of this shape; the inverse of `_row`."""
+    if len(shape) != 4:
+        return row.view(*shape)
+    out, depth, height, width = shape
+    return row.view(out, height, width, depth).permute(0, 3, 1, 2)
 
 
 def spectral_weights(network: nn.Module) -> SpectralWeights | None:
