@@ -80,6 +80,20 @@ def test_flat_features_and_a_hidden_layer(name: str) -> None:
     assert count(hidden) == count(flat) + 7 * flat.features_dim + 7 + norm
 
 
+@pytest.mark.parametrize(("side", "pooled"), [(84, 6), (56, 4), (45, 4)])
+def test_an_adaptive_pool_has_torchs_windows(side: int, pooled: int) -> None:
+    """By strides where the windows are even; the last of these cases needs `AdaptiveMaxPool2d`."""
+    cnn = ImpalaCNN(image(1, side, side), None, widths=(2, 2, 2), adaptive_pool=(pooled, pooled))
+    pool, size = cnn.cnn[-2], (side + 7) // 8
+    x = torch.rand(3, 2, size, size, generator=torch.Generator().manual_seed(0), requires_grad=True)
+    expected = nn.functional.adaptive_max_pool2d(x, pooled)
+    towards = torch.rand(expected.shape, generator=torch.Generator().manual_seed(1))
+    gradients = [torch.autograd.grad((found * towards).sum(), x)[0] for found in (pool(x), expected)]
+    assert torch.equal(pool(x), expected)
+    torch.testing.assert_close(*gradients)
+    assert isinstance(pool, nn.AdaptiveMaxPool2d) is (side == 45)
+
+
 @pytest.mark.parametrize("name", CNNS)
 def test_every_layer_keeps_channels_last(name: str) -> None:
     cnn, seen = make(name, None), []
@@ -197,7 +211,7 @@ def test_spectral_norm_is_that_of_the_residual_blocks() -> None:
 
 def test_the_last_map_is_rectified_before_it_is_pooled() -> None:
     assert [type(part) for part in ImpalaCNN(image(*ATARI), None, **BTR).cnn][-3:] == [
-        nn.ReLU, nn.AdaptiveMaxPool2d, nn.Flatten,
+        nn.ReLU, nn.MaxPool2d, nn.Flatten,
     ]  # fmt: skip
 
 

@@ -85,7 +85,9 @@ class ImpalaCNN(ImageExtractor):
         layers.append(nn.ReLU())
         if adaptive_pool is not None:
             pooled = _pooled(adaptive_pool, shape)
-            layers.append(nn.AdaptiveMaxPool2d(pooled))
+            halved = shape[1:] == tuple(2 * size - 1 for size in pooled)
+            # the same windows, by a kernel that keeps the memory format and is deterministic
+            layers.append(nn.MaxPool2d(3, 2, padding=1) if halved else nn.AdaptiveMaxPool2d(pooled))
             shape = shape[0], *pooled
         super().__init__(observation_space, layers, shape, features_dim, layer_norm)
 
