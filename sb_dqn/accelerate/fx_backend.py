@@ -43,6 +43,7 @@ FUNCTIONS: dict[Any, Callable[..., Any]] = {
     aten.minimum.default: torch.minimum,
     aten.maximum.default: torch.maximum,
     aten.fmax.default: torch.fmax,
+    aten.hypot.default: torch.hypot,
     aten.clamp.default: torch.clamp,
     aten.clamp.Tensor: torch.clamp,
     aten.clamp_min.default: torch.clamp_min,

@@ -36,7 +36,7 @@ class TransitionView:
         self.gamma = float(gamma)
         self.scale = scale
         self._window = torch.arange(1 - ring.frame_stack, self.n_steps + 1, device=ring.device)
-        self._stack = torch.arange(ring.frame_stack, device=ring.device)
+        self._next_stack = torch.arange(1, ring.frame_stack + 1, device=ring.device)
         self._powers = torch.tensor(
             [gamma**k for k in range(self.n_steps + 1)], dtype=torch.float32, device=ring.device
         )
@@ -59,9 +59,10 @@ class TransitionView:
             return_ = self.scale(ring.reward.index_select(0, end))
             discount = torch.where(ring.terminal.index_select(0, end), 0.0, self._powers[1])
         else:
-            return_, steps = self.accumulate(cells[:, k:], self.scale(ring.reward.take(cells[:, k:])))
-            end = cells.gather(1, steps + (k - 1))[:, 0]
-            discount = torch.where(ring.terminal.index_select(0, end), 0.0, self._powers.take(steps[:, 0]))
+            ahead = cells[:, k:]
+            return_, steps = self.accumulate(ahead, self.scale(ring.reward.take(ahead)))
+            end = ahead.gather(1, steps)[:, 0]
+            discount = torch.where(ring.terminal.index_select(0, end), 0.0, self._powers[1:].take(steps[:, 0]))
         obs, next_obs = self._observations(cells, now, end, steps)
         action = ring.actions_at(now)
         mask, next_mask = (None if ring.mask is None else ring.mask.index_select(0, at) for at in (now, end))
@@ -69,7 +70,7 @@ class TransitionView:
         return Batch(obs, action, return_, discount, next_obs, weight, place, mask=mask, next_mask=next_mask)
 
     def accumulate(self, ahead: Tensor, reward: Tensor) -> tuple[Tensor, Tensor]:
-        """Computes n-step returns `[N]` float32 and step counts m `[N, 1]` int64.
+        """Computes n-step returns `[N]` float32 and the number of steps after the first one, m - 1 `[N, 1]` int64.
 
         Args:
             ahead: `[N, n]` cells of rows r + 1 .. r + n.
@@ -79,7 +80,7 @@ class TransitionView:
         stop = ring.terminal.take(before) | ring.last.take(before)
         going = stop.logical_not().cumprod(1)  # [N, n - 1]: steps 2 .. n, 1 where no episode ended before
         later = (reward[:, 1:] * self._powers[1:-1] * going).sum(1)
-        return reward[:, 0] + later, going.sum(1, keepdim=True) + 1
+        return reward[:, 0] + later, going.sum(1, keepdim=True)
 
     @torch.no_grad()
     def input_priorities(self, lane: Tensor, row: Tensor) -> Tensor:
@@ -99,8 +100,8 @@ class TransitionView:
         ring = self.ring
         ahead = ring.cells(lane[:, None], row[:, None] + torch.arange(1, self.n_steps + 1, device=row.device))
         return_, steps = self.accumulate(ahead, self.scale(ring.reward.take(ahead)))
-        end = ahead.gather(1, steps - 1)[:, 0]
-        discount = self._powers.take(steps[:, 0]) * ring.terminal.take(end).logical_not()
+        end = ahead.gather(1, steps)[:, 0]
+        discount = self._powers[1:].take(steps[:, 0]) * ring.terminal.take(end).logical_not()
         best, taken = (  # [N, D], D = 1 without branches
             ring.columns[name][at].unsqueeze(-1).flatten(1)
             for name, at in (("q_best", end), ("q_taken", ring.cells(lane, row)))
@@ -123,6 +124,6 @@ class TransitionView:
                 both, channels = take_frames(column, frames), column.shape[1]
                 obs[key], next_obs[key] = both[:, : k * channels], both[:, channels:]
             else:
-                obs[key] = take_frames(column, frames[:, :k])
-                next_obs[key] = take_frames(column, frames.gather(1, steps + self._stack))
+                ends = frames.gather(1, steps + self._next_stack)
+                obs[key], next_obs[key] = take_frames(column, torch.cat([frames[:, :k], ends], 1)).chunk(2, 1)
         return obs, next_obs

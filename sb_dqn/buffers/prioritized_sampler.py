@@ -270,7 +270,7 @@ class PrioritizedSampler(Sampler):
         """
         ring, settings = self.ring, self.settings
         lane, row = index.to(ring.device).unbind()
-        error = torch.fmax(priority.detach().to(ring.device, torch.float64), self._zero)
+        error = torch.fmax(priority.detach().to(ring.device), self._zero.view(1))  # float64, as it has an axis
         value = self._stored(error + settings.eps)
         keep = ring.may_start(lane, row)
         value = torch.where(keep, value, self._zero)

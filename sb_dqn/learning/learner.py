@@ -107,7 +107,7 @@ class Learner:
         if self.max_grad_norm is not None:
             factor = (self.max_grad_norm / norm).clamp_max(1.0)  # a norm of 0 gives infinity, then 1
             flat.mul_(factor if fractions is None else torch.where(fractions, 1.0, factor))
-        self.finite.logical_and_(norm + total.abs() < math.inf)  # False for NaN too
+        self.finite.logical_and_(torch.hypot(norm, total) < math.inf)  # False for NaN too
         return norm
 
     @torch.no_grad()

@@ -12,7 +12,7 @@ SORTED_PAIRS = 128 * 128
 """Pairs of a row from which on sums over sorted targets are faster on a CPU than sums over all pairs."""
 
 
-def project(atoms: Tensor, probabilities: Tensor, support: Tensor) -> Tensor:
+def project(atoms: Tensor, probabilities: Tensor, support: Tensor, density: Tensor | None = None) -> Tensor:
     r"""Projects a distribution onto a fixed support; splits mass between the two nearest atoms by distance.
 
     .. math:: m_i = \sum_j \mathrm{clip}\big(1 - |\mathrm{clip}(x_j) - z_i| / \Delta z, 0, 1\big) \, p_j
@@ -24,6 +24,7 @@ def project(atoms: Tensor, probabilities: Tensor, support: Tensor) -> Tensor:
         atoms: `[..., M]` positions of the mass, any order; clipped to the range of the support.
         probabilities: `[..., M]`, >= 0.
         support: `[Z]` evenly spaced, increasing, Z >= 2.
+        density: `[]`, atoms of the support per unit of the return; None: computed.
 
     Returns:
         `[..., Z]` with the same sum as `probabilities`, and the same mean unless atoms were clipped.
@@ -39,7 +40,8 @@ def project(atoms: Tensor, probabilities: Tensor, support: Tensor) -> Tensor:
             f"{tuple(atoms.shape)}, {tuple(probabilities.shape)} and {tuple(support.shape)}. Reshape them."
         )
     last = support.shape[0] - 1
-    place = ((atoms - support[0]) * (last / (support[-1] - support[0]))).clamp(0, last)
+    density = last / (support[-1] - support[0]) if density is None else density
+    place = ((atoms - support[0]) * density).clamp(0, last)
     lower = place.long().clamp(0, last - 1)  # clamped again: NaN turns into the smallest integer
     above = (place - lower) * probabilities
     projected = probabilities.new_zeros(*atoms.shape[:-1], last + 1)
@@ -56,12 +58,7 @@ def cross_entropy(probabilities: Tensor, log_probabilities: Tensor) -> Tensor:
     Returns:
         `[...]`, >= 0.
     """
-    return -(probabilities * log_probabilities).sum(-1)
-
-
-def entropy(probabilities: Tensor) -> Tensor:
-    r"""Returns :math:`-\sum_i p_i \log p_i` with 0 log 0 = 0: `[..., Z]` -> `[...]`."""
-    return -torch.xlogy(probabilities, probabilities).sum(-1)
+    return (-probabilities * log_probabilities).sum(-1)
 
 
 def kl_divergence(probabilities: Tensor, log_probabilities: Tensor) -> Tensor:
@@ -77,7 +74,8 @@ def kl_divergence(probabilities: Tensor, log_probabilities: Tensor) -> Tensor:
     Returns:
         `[...]`, >= 0; negative rounding errors are clamped to 0.
     """
-    return (cross_entropy(probabilities, log_probabilities) - entropy(probabilities)).clamp_min(0.0)
+    minus_entropy = torch.xlogy(probabilities, probabilities).sum(-1)
+    return (cross_entropy(probabilities, log_probabilities) + minus_entropy).clamp_min(0.0)
 
 
 def quantile_huber(

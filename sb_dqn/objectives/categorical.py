@@ -42,7 +42,9 @@ class CategoricalObjective:
             else:
                 atoms, probabilities = support, td_target.next().exp()  # [Z], [..., Z]
             atoms = td_target.return_.unsqueeze(-1) + td_target.discount.unsqueeze(-1) * atoms
-            projected = distributional.project(atoms.expand_as(probabilities), probabilities, support)
+            projected = distributional.project(
+                atoms.expand_as(probabilities), probabilities, support, td_target.value.density
+            )
         predicted = online(batch.obs, batch.mask).of(batch.action)  # [..., Z] log-probabilities
         loss = distributional.cross_entropy(projected, predicted)
         detached = predicted.detach()

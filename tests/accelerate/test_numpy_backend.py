@@ -178,6 +178,7 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Callable[[torch.Generator], Ten
     ),
     "exact near 0": (lambda x: (x.expm1(), x.log1p(), (x * 1e-6).expm1()), (positive(N, 3),)),
     "x log y": (lambda p, y: (torch.xlogy(p * y, y), torch.xlogy(y * 0, p * 1.0)), (truths(N), positive(N))),
+    "hypotenuse": (lambda x, y: torch.hypot(x, y), (A, B)),
     "the larger number": (lambda x, y: (torch.fmax(x, y), torch.fmax(x.log(), y)), (A, B)),  # logarithms of negatives
     "softplus": (lambda x: (F.softplus(x * 20), F.softplus(x, beta=2.0)), (A,)),
     "softplus's gradient": (gradient(lambda x: F.softplus(x * 20)), (A,)),

@@ -12,7 +12,7 @@ from sb_dqn import devices
 from sb_dqn.accelerate import Mode, cuda_graph, forced_mode
 from sb_dqn.algorithms import ALGORITHMS
 from sb_dqn.buffers import FrameStack, ReplayBuffer
-from sb_dqn.nn.layers import recurrent
+from sb_dqn.nn.layers import linear, recurrent
 from tests.choices import Choices
 from tests.combinations import TORSOS
 from tests.continuous import Reach
@@ -64,7 +64,9 @@ def trained(name: str, settings: dict[str, Any], steps: int) -> Any:
 
 @pytest.fixture(autouse=True)
 def same_rounding(eagerly: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runs eagerly and unrolls by single steps everywhere: NumPy's sums and longer stretches round otherwise."""
+    """Runs eagerly, unrolls by single steps and adds products in two operations everywhere: NumPy's sums, longer stretches
+    and a fused operation round otherwise."""
+    monkeypatch.setattr(linear, "is_host_visible", lambda device: True)
     monkeypatch.setattr(recurrent, "is_host_visible", lambda device: False)
 
 

@@ -318,6 +318,7 @@ OPERATIONS: dict[Any, Operation] = {
     aten.minimum.default: np.minimum,
     aten.maximum.default: np.maximum,
     aten.fmax.default: np.fmax,
+    aten.hypot.default: np.hypot,
     aten.clamp.default: _clamp,
     aten.clamp.Tensor: _clamp,
     aten.clamp_min.default: np.maximum,

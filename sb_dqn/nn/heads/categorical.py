@@ -27,6 +27,8 @@ class CategoricalValue(NamedTuple):
     """`[Z]` float32, the returns."""
     legal: Tensor | None = None
     """`[..., A]` bool; None: all."""
+    density: Tensor | None = None
+    """`[]`, atoms per unit of the return; None: not computed before."""
 
     @property
     def q(self) -> Tensor:
@@ -56,6 +58,7 @@ class CategoricalHead(Head):
     """
 
     support: Tensor
+    density: Tensor
 
     def __init__(
         self, outputs: nn.Module, n_atoms: int, v_min: float, v_max: float, legal: Tensor | None = None
@@ -63,11 +66,13 @@ class CategoricalHead(Head):
         super().__init__(legal)
         self.outputs = outputs
         self.register_buffer("support", torch.linspace(v_min, v_max, n_atoms), persistent=False)
+        density = (n_atoms - 1) / (self.support[-1] - self.support[0])
+        self.register_buffer("density", density, persistent=False)
 
     def forward(
         self, x: Tensor, mask: Tensor | None = None, noise: Noise | None = None, fractions: Any = None
     ) -> CategoricalValue:
-        return CategoricalValue(self.outputs(x, noise), self.support, self.allowed(mask))
+        return CategoricalValue(self.outputs(x, noise), self.support, self.allowed(mask), self.density)
 
 
 @dataclass(frozen=True)

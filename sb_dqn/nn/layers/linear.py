@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from sb_dqn.accelerate.onednn_linear import linear
 from sb_dqn.checks import check_choice, check_float, set_fields
+from sb_dqn.devices import is_host_visible
 from sb_dqn.nn.layers.noise import Noise
 
 KINDS = ("factorised", "independent")
@@ -95,14 +96,20 @@ class NoisyLinear(nn.Module):
         drawn = drawn.view(drawn.shape[0], *(1,) * (x.dim() - 2), self.width)
         in_noise, out_noise = torch.split(drawn, [self.in_features, self.out_features], -1)
         spread: Tensor = linear(x * in_noise, self.sigma_weight, self.sigma_bias)
-        return linear(x, self.weight, self.bias) + out_noise * spread
+        return _add_product(linear(x, self.weight, self.bias), out_noise, spread)
 
     def _shared(self, x: Tensor, weight_noise: Tensor, bias_noise: Tensor) -> Tensor:
         """Returns the output with one draw for all rows."""
-        return linear(x, self.weight + self.sigma_weight * weight_noise, self.bias + self.sigma_bias * bias_noise)
+        weight = _add_product(self.weight, self.sigma_weight, weight_noise)
+        return linear(x, weight, _add_product(self.bias, self.sigma_bias, bias_noise))
 
     def extra_repr(self) -> str:
         return f"{self.in_features}, {self.out_features}, {'factorised' if self.factorised else 'independent'}"
+
+
+def _add_product(x: Tensor, y: Tensor, z: Tensor) -> Tensor:
+    """Returns x + y z; one kernel on devices where the launch of a kernel counts, which rounds once."""
+    return x + y * z if is_host_visible(x.device) else torch.addcmul(x, y, z)
 
 
 MakeLinear = Callable[[int, int], nn.Module]
