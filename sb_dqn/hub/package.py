@@ -63,19 +63,6 @@ class Source:
         return self.config.get("env_id"), dict(self.config.get("env_kwargs", {}))
 
 
-@dataclass(frozen=True)
-class Package:
-    """Files of a repository in a folder."""
-
-    folder: Path
-    notes: list[str]
-    """One sentence for each part that could not be made."""
-
-    @property
-    def files(self) -> list[str]:
-        return sorted(path.name for path in self.folder.iterdir())
-
-
 def find_source(run: Any, scratch: Path) -> Source:
     """Returns the model at a path, or the one that is passed in, after a check of its file.
 
@@ -109,8 +96,8 @@ def find_source(run: Any, scratch: Path) -> Source:
 
 def make_package(
     source: Source, folder: Path, repo: str, env_id: str | None, n_eval_episodes: int | None, video: bool
-) -> Package:
-    """Writes all files of a repository to `folder`.
+) -> list[str]:
+    """Writes all files of a repository to `folder`; returns a sentence for each part that could not be made.
 
     Args:
         source: model and run.
@@ -168,7 +155,7 @@ def make_package(
         files=[path.name for path in folder.iterdir()],
     )
     (folder / CARD).write_text(write_card(content), encoding="utf-8")
-    return Package(folder, notes)
+    return notes
 
 
 def _copy_run(source: Source, folder: Path) -> None:

@@ -258,43 +258,30 @@ def _explained(error: Exception, remote: HubRepository) -> Exception:
     from huggingface_hub import errors
 
     name, endpoint = remote.label, remote._api.endpoint
-    login = "Log in with `hf auth login`, or set HF_TOKEN"
     cause = _cause(error)
+    line = " ".join(str(cause).split())[:200]
+    if "Consistency check failed" in line:
+        return CheckpointError(f"a file of {name} arrived damaged: {line}. Try again.")
     status = cause.response.status_code if isinstance(cause, errors.HfHubHTTPError) else None
-    if isinstance(cause, errors.LocalTokenNotFoundError):
-        return ConfigurationError(f"a token must be set to push to {name}, got none. {login}.")
-    if isinstance(cause, errors.GatedRepoError):
-        return ConfigurationError(
-            f"{name} must be open to you, got a gated repository. Accept its terms at {endpoint}/{name}."
-        )
-    if isinstance(cause, errors.RevisionNotFoundError):
-        return ConfigurationError(
-            f"revision must be a branch, tag or commit of {name}, got {remote.revision!r}. Check it."
-        )
-    if isinstance(cause, errors.RepositoryNotFoundError):
-        return ConfigurationError(
-            f"{name} must be a repository that exists and that you may read, got none at {endpoint}. Check its name; for a private "
-            f"one {login[0].lower()}{login[1:]}; for a folder write ./{name}."
-        )
-    if status == 401:
-        return ConfigurationError(f"the token must be valid, got one that {endpoint} refuses (401). {login}.")
-    if status == 403:
-        return ConfigurationError(
-            f"the token must have write access to {name}, got one that may not do this (403). Create such a token, or push to "
-            f"your own namespace."
-        )
-    if isinstance(cause, errors.HFValidationError):
-        return ConfigurationError(f"repo must be a valid repository id, got {name!r} ({_line(cause)}). Change it.")
-    if status is not None:
-        return ConfigurationError(
-            f"{endpoint} must accept the request, got status {status} ({_line(cause)}). Try again later."
-        )
-    if "Consistency check failed" in str(cause):
-        return CheckpointError(f"a file of {name} arrived damaged: {_line(cause)}. Try again.")
-    return ConfigurationError(
-        f"{endpoint} must be reachable and answer as the Hugging Face hub does, got {type(cause).__name__} ({_line(cause)}). Check "
-        f"the connection, or use a folder: ./{remote.name}."
-    )
+    login = "og in with `hf auth login`, or set HF_TOKEN"
+    of_class = {
+        errors.LocalTokenNotFoundError: f"a token must be set to push to {name}, got none. L{login}.",
+        errors.GatedRepoError: f"{name} must be open to you, got a gated repository. Accept its terms at {endpoint}/{name}.",
+        errors.RevisionNotFoundError: f"revision must be a branch, tag or commit of {name}, got {remote.revision!r}. Check it.",
+        errors.RepositoryNotFoundError: f"{name} must be a repository that exists and that you may read, got none at {endpoint}. "
+        f"Check its name; for a private one l{login}; for a folder write ./{name}.",
+        errors.HFValidationError: f"repo must be a valid repository id, got {name!r} ({line}). Change it.",
+    }
+    of_status = {
+        401: f"the token must be valid, got one that {endpoint} refuses (401). L{login}.",
+        403: f"the token must have write access to {name}, got one that may not do this (403). Create such a token, or push to "
+        f"your own namespace.",
+        None: f"{endpoint} must be reachable and answer as the Hugging Face hub does, got {type(cause).__name__} ({line}). Check "
+        f"the connection, or use a folder: ./{remote.name}.",
+    }
+    other = f"{endpoint} must accept the request, got status {status} ({line}). Try again later."
+    texts = [text for kind, text in of_class.items() if isinstance(cause, kind)]
+    return ConfigurationError([*texts, of_status.get(status, other)][0])
 
 
 def _cause(error: BaseException) -> BaseException:
@@ -307,8 +294,3 @@ def _cause(error: BaseException) -> BaseException:
     answers = [each for each in chain if isinstance(each, errors.HfHubHTTPError)]
     wrapping = (errors.LocalEntryNotFoundError, RuntimeError)
     return answers[0] if answers else next((each for each in chain if not isinstance(each, wrapping)), chain[-1])
-
-
-def _line(error: BaseException) -> str:
-    """Returns the message of an error as one line."""
-    return " ".join(str(error).split())[:200]

@@ -97,8 +97,9 @@ def push_to_hub(
         folder.mkdir()
         source = find_source(run, Path(scratch))
         remote.check_push(source.folder, overwrite)
-        package = make_package(source, folder, remote.card_name, env_id, n_eval_episodes, video)
-        return Pushed(remote.upload(folder, commit_message, private), package.files, package.notes)
+        notes = make_package(source, folder, remote.card_name, env_id, n_eval_episodes, video)
+        files = sorted(path.name for path in folder.iterdir())
+        return Pushed(remote.upload(folder, commit_message, private), files, notes)
 
 
 def pull_from_hub(
