@@ -12,9 +12,8 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
-from sb_dqn.accelerate import accelerate, backends, onednn_linear, torchscript
+from sb_dqn.accelerate import accelerate, backends, modes, onednn_linear, torchscript
 from sb_dqn.algorithms import ALGORITHMS
-from sb_dqn.core import base_algorithm
 from sb_dqn.nn.torsos.features import EXTRACTORS, ImageExtractor
 from tests.full import a_few
 from tests.tiny import Tiny, quick
@@ -207,7 +206,7 @@ PIXELS: dict[str, Any] = {
 
 
 def learnt(name: str, precision: str | None, trial: int, monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setattr(base_algorithm, "WARM_UP_UPDATES", trial)
+    monkeypatch.setattr(modes, "WARM_UP_UPDATES", trial)
     settings: dict[str, Any] = {"n_steps": 16, "batch_size": 8} if name == "PPO" else {}
     if precision is not None:
         settings["precision"] = precision

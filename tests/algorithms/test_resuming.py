@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 import torch
 
+from sb_dqn.accelerate import modes
 from sb_dqn.algorithms import ALGORITHMS, DQN, PQN
 from sb_dqn.callbacks import BaseCallback, CallbackList, CheckpointCallback, EvalCallback
-from sb_dqn.core import base_algorithm
 from sb_dqn.core.arguments import constructor_arguments
 from sb_dqn.envs.atari import make_atari_env
 from sb_dqn.envs.make import make_vec_env
@@ -153,13 +153,13 @@ def test_pong_with_exact_resume(tmp_path: Path) -> None:
 def test_the_update_from_which_on_large_nets_are_recorded(
     trial: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(base_algorithm, "WARM_UP_UPDATES", trial)
+    monkeypatch.setattr(modes, "WARM_UP_UPDATES", trial)
     whole, resumed = interrupted(pong_dqn, partial(pong, True), tmp_path, 300, 220)  # 11 of 16 updates
     assert [model.updates.mode for model in (whole, resumed)] == ["traced", "traced"]
     assert differences(whole, resumed) == []
     if trial == 13:  # the whole run is the same bit for bit as far as both are eager
         return
-    monkeypatch.setattr(base_algorithm, "WARM_UP_UPDATES", 1000)
+    monkeypatch.setattr(modes, "WARM_UP_UPDATES", 1000)
     never = pong_dqn(pong(True)).learn(300)
     assert never.updates.mode == "eager"
     torch.testing.assert_close(never.learner.flat, whole.learner.flat, rtol=1e-3, atol=1e-4)
