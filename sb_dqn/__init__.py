@@ -13,6 +13,7 @@ from sb_dqn.version import __version__
 
 if TYPE_CHECKING:
     from sb_dqn.algorithms.registry import *  # noqa: F403
+    from sb_dqn.diagnosis.env_check import check_env as check_env
     from sb_dqn.envs import Monitor as Monitor
     from sb_dqn.envs import make_atari_env as make_atari_env
     from sb_dqn.envs import make_vec_env as make_vec_env
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 _HOMES = {
     **MODULES,
     "Monitor": "sb_dqn.envs.monitor",
+    "check_env": "sb_dqn.diagnosis.env_check",
     "evaluate_policy": "sb_dqn.evaluation",
     "make_atari_env": "sb_dqn.envs.atari",
     "make_vec_env": "sb_dqn.envs.make",
