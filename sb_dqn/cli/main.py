@@ -14,6 +14,7 @@ import click
 from sb_dqn.cli.benchmark.command import benchmark
 from sb_dqn.cli.benchmark.peer import peer
 from sb_dqn.cli.compare.command import compare
+from sb_dqn.cli.doctor import doctor
 from sb_dqn.cli.enjoy import enjoy
 from sb_dqn.cli.evaluate import evaluate
 from sb_dqn.cli.export import export
@@ -57,6 +58,7 @@ for command in (
     plot,
     compare,
     report,
+    doctor,
     tune,
     benchmark,
     peer,

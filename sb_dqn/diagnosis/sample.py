@@ -121,6 +121,8 @@ def greedy_episodes(model: Any, env: Any, gamma: float, episodes: int) -> Sample
             stream.close()
     steps = [step for lane in lanes.values() for step in lane]
     rewards = np.array([reward for _, reward, _ in steps], np.float32)
+    rewards = np.sign(rewards) if stream.options.clip_reward else rewards
+    rewards = model.normalizer.rewards(torch.from_numpy(rewards).to(model.device)).cpu().numpy()
     ends = np.array([done for *_, done in steps])
     last = np.cumsum([len(lane) for lane in lanes.values()]) - 1
     cut = np.zeros(len(steps), np.bool_)

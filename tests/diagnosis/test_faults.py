@@ -12,85 +12,22 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
-from gymnasium.wrappers import TransformObservation, TransformReward
 
 from sb_dqn.algorithms import ALGORITHMS, DQN, PPO, SAC, Rainbow
 from sb_dqn.callbacks import DiagnoseCallback
+from scripts.benchmarks import planted_faults
 from tests.tiny import OBSERVATIONS, quick
 
 pytestmark = pytest.mark.usefixtures("eagerly")
-SANE: dict[str, Any] = {
-    "learning_rate": 1e-3,
-    "buffer_size": 5_000,
-    "learning_starts": 100,
-    "target_update_interval": 100,
-    "train_freq": 2,
-    "exploration_fraction": 0.5,
-    "policy_kwargs": {"net_arch": [32, 32]},
-    "seed": 0,
-    "device": "cpu",
-}
-CARTPOLE = "CartPole-v1"
-
-
-class OneLegalAction(gymnasium.Wrapper):
-    """Its masks allow the first action only."""
-
-    def reset(self, **kwargs: Any) -> Any:
-        obs, info = self.env.reset(**kwargs)
-        return obs, {**info, "action_mask": np.array([True, False])}
-
-    def step(self, action: Any) -> Any:
-        obs, reward, terminated, truncated, info = self.env.step(action)
-        return obs, reward, terminated, truncated, {**info, "action_mask": np.array([True, False])}
-
-
-def scaled_observations() -> Any:
-    space = gymnasium.spaces.Box(-np.inf, np.inf, (4,), np.float32)
-    return TransformObservation(gymnasium.make(CARTPOLE), lambda obs: obs * np.float32(1e5), space)
-
-
-def scaled_rewards() -> Any:
-    return TransformReward(gymnasium.make(CARTPOLE), lambda reward: 1e4 * float(reward))
-
-
-def kill_units(model: Any) -> None:
-    with torch.no_grad():
-        model.policy.q_net.torso.linears[0].bias.fill_(-100.0)
-
-
-def freeze(model: Any) -> None:
-    model.policy.q_net.torso.requires_grad_(False)
-
-
-def sick(env: Any = CARTPOLE, plant: Callable[[Any], None] | None = None, **settings: Any) -> Any:
-    model = DQN("MlpPolicy", env() if callable(env) else env, **{**SANE, **settings})
-    if plant is not None:
-        plant(model)
-    return model.learn(800)
-
-
-FAULTS: dict[str, tuple[str, dict[str, Any]]] = {
-    "rate too high": ("learning_rate", {"learning_rate": 0.5}),
-    "gamma too small": ("horizon", {"gamma": 0.5}),
-    "target never synced": ("target_share", {"target_update_interval": 100_000}),
-    "replay too small": ("replay_rows", {"buffer_size": 100}),
-    "dead ReLUs": ("dormant_units", {"plant": kill_units}),
-    "exploration off": ("exploration", {"exploration_initial_eps": 0.0, "exploration_final_eps": 0.0}),
-    "reward scale 1e4": ("reward_scale", {"env": scaled_rewards}),
-    "frozen layer": ("frozen_layers", {"plant": freeze}),
-    "observation scale 1e5": ("observation_scale", {"env": scaled_observations}),
-    "wrong action mask": (
-        "legal_actions",
-        {"env": lambda: OneLegalAction(gymnasium.make(CARTPOLE)), "action_mask": "info"},
-    ),
-}
+SANE = {**planted_faults.SANE, "buffer_size": 5_000, "exploration_fraction": 0.5}
+FAULTS, CARTPOLE = planted_faults.FAULTS, planted_faults.CARTPOLE
 
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_planted_fault_is_named(fault: str) -> None:
     name, changes = FAULTS[fault]
-    findings = [finding.name for finding in sick(**changes).diagnose().findings]
+    model = planted_faults.make(**changes).learn(800)
+    findings = [finding.name for finding in model.diagnose().findings]
     assert name in findings
     # what else is named follows from the fault: a rate that kills units, values beyond all returns
     assert set(findings) <= {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -105,3 +106,10 @@ def test_findings_are_the_values_outside_of_their_bounds() -> None:
 def test_measures_with_bounds_have_a_source_and_advice(name: str) -> None:
     measure: Any = MEASURES[name]
     assert not measure.bounds or (measure.source and measure.advice.endswith("."))
+
+
+def test_the_page_lists_every_measure_with_its_bounds_and_source() -> None:
+    page = (Path(__file__).parents[2] / "docs/pages/does-not-learn.md").read_text(encoding="utf-8")
+    for name, measure in MEASURES.items():
+        bounds = measure.bounds.replace(">=", "≥").replace("<=", "≤")
+        assert f"| `{name}` | {measure.meaning} | {bounds} | {measure.source} |" in page
