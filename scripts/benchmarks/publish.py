@@ -85,7 +85,8 @@ class Cell:
 
     def series(self, color: int) -> list[Series]:
         """Returns the interquartile mean of the evaluations that all runs made, with its interval."""
-        curves = [dict(map(float, point.split(":")) for point in curve.split()) for curve in self.curves]  # type: ignore[misc]
+        pairs = [[point.split(":") for point in curve.split()] for curve in self.curves]
+        curves = [{float(step): float(mean) for step, mean in points} for points in pairs]
         steps = sorted(set.intersection(*(set(curve) for curve in curves)))
         if not steps:
             return []
