@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from sb_dqn.buffers.ring import Ring
+from sb_dqn.buffers.ring_layout import Layout
 from sb_dqn.spaces import Space
 from sb_dqn.types import IntArray, Observation, Rows, Slot
 
@@ -101,7 +102,8 @@ class FrameStack:
 
     def __init__(self, frame_stack: int, num_lanes: int, spaces: Mapping[str, Space]) -> None:
         rows = (frame_stack + 1) * num_lanes
-        self.ring = Ring(rows, num_lanes, spaces, num_actions=1, frame_stack=frame_stack, host_visible=True)
+        layout = Layout(rows, num_lanes, spaces, num_actions=1, frame_stack=frame_stack)
+        self.ring = Ring(layout, host_visible=True)
         self._lanes = np.arange(num_lanes)[:, None]
         self._window = np.arange(-frame_stack, 0)
         self._columns = {key: column.numpy() for key, column in self.ring.obs.items()}  # the same memory

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ import torch
 from torch import Tensor
 
 from sb_dqn.buffers.ring_checkpoint import check_state, first_to_start, held_rows, restore_rows
-from sb_dqn.buffers.ring_layout import Layout, StartRule
+from sb_dqn.buffers.ring_layout import Layout
 from sb_dqn.buffers.ring_storage import (
     Extras,
     StartRuleColumns,
@@ -24,7 +23,6 @@ from sb_dqn.buffers.staged_writes import StagedRows, Where, allocate_groups
 from sb_dqn.checkpoint.incremental.row_blocks import WrittenBlocks
 from sb_dqn.devices import HostStage, is_host_visible
 from sb_dqn.errors import ConfigurationError
-from sb_dqn.spaces import Space
 from sb_dqn.types import ActionArray, BoolArray, IntArray, Slot
 
 SCAN_LIMIT = 64
@@ -42,82 +40,45 @@ class Ring:
     valid.
 
     Args:
-        capacity: rows over all lanes, >= num_lanes * (n_steps + frame_stack).
-        num_lanes: B, >= 1.
-        spaces: leaf spaces of one lane by key, as in the environment (single frames `[C, H, W]` if frame_stack > 1).
-        num_actions: A (of the largest branch), which determines the dtype of actions; 0 for a Box, float32.
-        frame_stack: K >= 1; with K > 1 each leaf with three axes is a frame, stored once, stacked along its first axis.
-        n_steps: n >= 1.
-        device: device of the tensors.
-        path: file to map them from instead of memory (CPU only); scratch space, not a checkpoint.
-        action_axes: shape of one action: `()`, `(D,)` for branches, or that of a Box.
-        masks: True stores action masks; every slot must have one.
-        start_rule: rule for sequences; None: transitions.
+        layout: rows, lanes, columns and device.
         host_visible: True if the CPU can address the tensors: rows are then written through NumPy views of them. False stages
             rows in host memory and sends them as one packed record per tick, on a CPU too. None: as the device is.
 
     Raises:
-        ConfigurationError: nothing to stack, an unusable path, or too few rows for one window.
+        ConfigurationError: the CPU cannot address the tensors, or an unusable path.
         MemoryBudgetError: the ring does not fit; raised before anything is allocated.
     """
 
-    def __init__(
-        self,
-        capacity: int,
-        num_lanes: int,
-        spaces: Mapping[str, Space],
-        *,
-        num_actions: int,
-        frame_stack: int = 1,
-        n_steps: int = 1,
-        device: torch.device | str = "cpu",
-        path: Path | None = None,
-        action_axes: tuple[int, ...] = (),
-        masks: bool = False,
-        start_rule: StartRule | None = None,
-        host_visible: bool | None = None,
-    ) -> None:
-        self.num_lanes = num_lanes
-        self.frame_stack = frame_stack
-        self.n_steps = n_steps
-        self.device = torch.device(device)
-        by_default = is_host_visible(self.device) or (path is not None and self.device.type == "cpu")
+    def __init__(self, layout: Layout, host_visible: bool | None = None) -> None:
+        self.layout = layout
+        self.rows = layout.rows
+        self.num_lanes = num_lanes = layout.num_lanes
+        self.capacity = layout.capacity
+        self.frame_stack = frame_stack = layout.frame_stack
+        self.n_steps = layout.n_steps
+        self.device = layout.device
+        self.stacked_keys = layout.stacked_keys
+        self.start_rule = layout.start_rule
+        by_default = is_host_visible(self.device) or (layout.path is not None and self.device.type == "cpu")
         self.host_visible = by_default if host_visible is None else host_visible
         if self.host_visible and self.device.type != "cpu":
             raise ConfigurationError(
                 f"host_visible must be False for a ring on {self.device}, got True: NumPy cannot address its memory. Remove it."
             )
         self.written = WrittenBlocks()
-        self.layout = Layout(
-            capacity,
-            num_lanes,
-            spaces,
-            num_actions=num_actions,
-            frame_stack=frame_stack,
-            n_steps=n_steps,
-            device=self.device,
-            path=path,
-            action_axes=action_axes,
-            masks=masks,
-            start_rule=start_rule,
-        )
-        check_allocation(self.layout)
-        specs = self.layout.columns
-        self.rows = self.layout.rows
-        self.capacity = self.layout.capacity
-        self.stacked_keys = self.layout.stacked_keys
-        self.start_rule = self.layout.start_rule
+        check_allocation(layout)
+        specs = layout.columns
         self._staged: StagedRows | None = None
         self._writers: dict[str, Any] = {}
         if self.host_visible:
-            self.columns = allocate(specs, self.rows, num_lanes, path)
+            self.columns = allocate(specs, self.rows, num_lanes, layout.path)
             for name, spec in specs.items():
                 self._writers[name] = array_writer(self.columns[name], spec.slots(self.rows), num_lanes)
         else:
             self.columns, groups = allocate_groups(specs, self.rows, num_lanes, self.device)
             self._staged = StagedRows(groups, num_lanes, self.device)
             self._writers |= self._staged.columns()
-        self.obs = {key: self.columns[f"obs/{key}"] for key in spaces}
+        self.obs = {key: self.columns[f"obs/{key}"] for key in layout.keys}
         self.action = self.columns["action"]
         self.reward = self.columns["reward"]
         self.terminal = self.columns["terminal"]
@@ -127,7 +88,7 @@ class Ring:
         """`[T * B]` rows that may never start."""
         self.not_before = torch.ones(frame_stack - 1, frame_stack - 1, dtype=torch.bool, device=self.device).triu()
         """`[K - 1, K - 1]`, True at (i, j) for j >= i."""
-        self._obs_writers = [(key, self._writers[f"obs/{key}"]) for key in spaces]
+        self._obs_writers = [(key, self._writers[f"obs/{key}"]) for key in layout.keys]
         self._start_empty()
 
     def _start_empty(self) -> None:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import torch
 
 from sb_dqn.errors import ConfigurationError
-from sb_dqn.spaces import Space, leaf_dtype, leaf_shape
+from sb_dqn.spaces import Space, flatten_space, leaf_dtype, leaf_shape
 
 WIDER = {"uint16": np.int32, "uint32": np.int64, "uint64": np.int64}
 """Storage types of the unsigned types that torch hardly supports: the next wider signed one."""
@@ -85,7 +85,18 @@ class StartRule:
 class Layout:
     """T rows for each of B lanes, and the columns of a row.
 
-    Args: those of `Ring`.
+    Args:
+        capacity: rows over all lanes, >= num_lanes * (n_steps + frame_stack).
+        num_lanes: B, >= 1.
+        spaces: leaf spaces of one lane by key, as in the environment (single frames `[C, H, W]` if frame_stack > 1).
+        num_actions: A (of the largest branch), which determines the dtype of actions; 0 for a Box, float32.
+        frame_stack: K >= 1; with K > 1 each leaf with three axes is a frame, stored once, stacked along its first axis.
+        n_steps: n >= 1.
+        device: device of the tensors.
+        path: file to map them from instead of memory (CPU only); scratch space, not a checkpoint.
+        action_axes: shape of one action: `()`, `(D,)` for branches, or that of a Box.
+        masks: True stores action masks; every slot must have one.
+        start_rule: rule for sequences; None: transitions.
 
     Raises:
         ConfigurationError: nothing to stack, a file on a GPU, or too few rows for one window.
@@ -98,10 +109,10 @@ class Layout:
         spaces: Mapping[str, Space],
         *,
         num_actions: int,
-        frame_stack: int,
-        n_steps: int,
-        device: torch.device,
-        path: Path | None,
+        frame_stack: int = 1,
+        n_steps: int = 1,
+        device: torch.device | str = "cpu",
+        path: Path | None = None,
         action_axes: tuple[int, ...] = (),
         masks: bool = False,
         start_rule: StartRule | None = None,
@@ -111,9 +122,10 @@ class Layout:
         self.n_steps = n_steps
         self.num_actions = num_actions
         self.action_axes = action_axes
-        self.device = device
+        self.device = torch.device(device)
         self.path = path
         self.start_rule = start_rule or StartRule(frame_stack - 1, n_steps)
+        self.keys = tuple(spaces)
         shapes = {key: leaf_shape(space) for key, space in spaces.items()}
         self.stacked_keys = frozenset(key for key, shape in shapes.items() if frame_stack > 1 and len(shape) == 3)
         self._check_storage(shapes)
@@ -133,6 +145,29 @@ class Layout:
         self.columns |= self.start_rule.columns
         if masks:
             self.columns["mask"] = ColumnSpec((*action_axes, num_actions), np.dtype(np.bool_))
+
+    @classmethod
+    def of(cls, stream: Any, capacity: int, device: torch.device, **further: Any) -> Layout:
+        """Returns the layout for the lanes, spaces and masks of a stream.
+
+        Args:
+            stream: the stream.
+            capacity: rows over all lanes.
+            device: device of the tensors.
+            further: `n_steps`, `path` and `start_rule`.
+        """
+        actions = stream.action_shape
+        return cls(
+            capacity,
+            stream.num_envs,
+            flatten_space(stream.observation_space),
+            num_actions=actions.num_actions,
+            frame_stack=stream.blueprint.frame_stack,
+            device=device,
+            action_axes=actions.shape,
+            masks=stream.has_masks,
+            **further,
+        )
 
     def _check_storage(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
         if self.frame_stack > 1 and not self.stacked_keys:

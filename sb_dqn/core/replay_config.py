@@ -9,7 +9,7 @@ from typing import Any, Literal, cast
 import numpy as np
 import torch
 
-from sb_dqn.buffers import ReplayBuffer, Ring, SequenceView, TransitionView, UniformSampler, UpdateSchedule
+from sb_dqn.buffers import Layout, ReplayBuffer, Ring, SequenceView, TransitionView, UniformSampler, UpdateSchedule
 from sb_dqn.buffers.hindsight import GoalRelabeler, Hindsight
 from sb_dqn.buffers.prioritized_sampler import Prioritized, PrioritizedSampler
 from sb_dqn.buffers.ring_layout import ColumnSpec, StartRule
@@ -21,7 +21,6 @@ from sb_dqn.devices import is_host_visible
 from sb_dqn.envs.streams.open import Stream
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.normalize import Normalizer
-from sb_dqn.spaces import flatten_space
 
 
 @dataclass(frozen=True)
@@ -133,19 +132,9 @@ class ReplayConfig:
             values = ColumnSpec(branches, np.dtype(np.float32))
             # one more row ahead, since the open row has no values yet
             start_rule = StartRule(frame_stack - 1, self.n_steps + 1, extras={"q_taken": values, "q_best": values})
-        ring = Ring(
-            self.buffer_size,
-            stream.num_envs,
-            flatten_space(stream.observation_space),
-            frame_stack=frame_stack,
-            n_steps=self.n_steps,
-            device=self._device_of_rows(device),
-            path=Path(self.buffer_path) if self.buffer_path else None,
-            num_actions=stream.action_shape.num_actions,
-            action_axes=branches,
-            masks=stream.has_masks,
-            start_rule=start_rule,
-        )
+        path = Path(self.buffer_path) if self.buffer_path else None
+        further = {"n_steps": self.n_steps, "path": path, "start_rule": start_rule}
+        ring = Ring(Layout.of(stream, self.buffer_size, self._device_of_rows(device), **further))
         if chosen is not None:
             return self._of_sequences(ring, chosen, normalizer)
         view = TransitionView(ring, self.gamma, normalizer.rewards)

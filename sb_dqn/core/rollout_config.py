@@ -8,14 +8,13 @@ from typing import Any, Protocol
 
 import torch
 
-from sb_dqn.buffers import Ring
+from sb_dqn.buffers import Layout, Ring
 from sb_dqn.buffers.on_policy_buffer import OnPolicyBuffer
 from sb_dqn.buffers.rollout_buffer import RolloutBuffer, SequenceRolloutBuffer, rows_needed
 from sb_dqn.checks import check_float, check_int, set_fields
 from sb_dqn.envs.streams.open import Stream
 from sb_dqn.errors import ConfigurationError, MemoryBudgetError
 from sb_dqn.normalize import Normalizer
-from sb_dqn.spaces import flatten_space
 
 
 class CollectionConfig(Protocol):
@@ -35,16 +34,7 @@ def make_ring(stream: Stream, device: torch.device, rows: int) -> Ring:
     Raises:
         MemoryBudgetError: it does not fit into memory.
     """
-    return Ring(
-        rows * stream.num_envs,
-        stream.num_envs,
-        flatten_space(stream.observation_space),
-        frame_stack=stream.blueprint.frame_stack,
-        device=device,
-        num_actions=stream.action_shape.num_actions,
-        action_axes=stream.action_shape.shape,
-        masks=stream.has_masks,
-    )
+    return Ring(Layout.of(stream, rows * stream.num_envs, device))
 
 
 @dataclass(frozen=True)

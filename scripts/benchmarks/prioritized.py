@@ -149,9 +149,9 @@ def _full_ring(rows: int, device: str = "cpu") -> Any:
     import torch
     from gymnasium import spaces
 
-    from sb_dqn.buffers import Ring
+    from sb_dqn.buffers import Layout, Ring
 
-    ring = Ring(rows, 1, {"obs": spaces.Box(-1, 1, (1,), np.float32)}, num_actions=2, device=device)
+    ring = Ring(Layout(rows, 1, {"obs": spaces.Box(-1, 1, (1,), np.float32)}, num_actions=2, device=device))
     state = {name: column[:rows].view(rows, 1, *column.shape[1:]) for name, column in ring.columns.items()}
     ring.load_state_dict(
         {**state, "cursor": torch.tensor([rows]), "first": torch.tensor([0]), "rows": torch.tensor(rows)}

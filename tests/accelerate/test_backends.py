@@ -14,7 +14,7 @@ from torch import Tensor
 
 from sb_dqn import DQN
 from sb_dqn.accelerate import Mode, accelerate, are_small, choose_mode, limit_threads
-from sb_dqn.buffers import ReplayBuffer, Ring, TransitionView, UniformSampler, UpdateSchedule
+from sb_dqn.buffers import Layout, ReplayBuffer, Ring, TransitionView, UniformSampler, UpdateSchedule
 from sb_dqn.learning.learner import Learner
 from sb_dqn.objectives.bootstrap import Bootstrap
 from sb_dqn.objectives.q_learning import QLearning
@@ -166,7 +166,7 @@ def random_rows(rng: np.random.Generator, lanes: int) -> Rows:
 @pytest.mark.parametrize("lanes", a_few([1, 3], 3))
 def test_sampling_and_learning_in_one_trace(lanes: int, n_steps: int) -> None:
     policy, rng = make_policy("mlp"), np.random.default_rng(0)
-    ring = Ring(60, lanes, flatten_space(VECTOR), num_actions=NUM_ACTIONS, n_steps=n_steps)
+    ring = Ring(Layout(60, lanes, flatten_space(VECTOR), num_actions=NUM_ACTIONS, n_steps=n_steps))
     replay = ReplayBuffer(ring, UniformSampler(ring, 16), TransitionView(ring, 0.9), UpdateSchedule())
     learner = learner_of(policy, objective=QLearning(Bootstrap()))
 

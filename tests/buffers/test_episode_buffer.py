@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from sb_dqn.buffers import episode_buffer as module
 from sb_dqn.buffers.episode_buffer import EpisodeBuffer, EpisodeView
 from sb_dqn.buffers.ring import Ring
+from sb_dqn.buffers.ring_layout import Layout
 from sb_dqn.errors import CheckpointError
 from sb_dqn.types import Experience, Rows
 from tests.buffers.test_rollout_buffer import GAMMA, LAMBDA, SCRIPT, seen, value, value_function
@@ -36,7 +37,7 @@ def few_rows() -> Any:
 
 def make(lanes: int, k: int, count: int, baseline: Any = None) -> EpisodeBuffer:
     def make_ring(rows: int) -> Ring:
-        return Ring(rows * lanes, lanes, SPACES, num_actions=NUM_ACTIONS, frame_stack=k)
+        return Ring(Layout(rows * lanes, lanes, SPACES, num_actions=NUM_ACTIONS, frame_stack=k))
 
     view = partial(EpisodeView, gamma=GAMMA, lambda_=LAMBDA, baseline=baseline)
     return EpisodeBuffer(make_ring, count, lambda ring, extras: view(ring, extras=extras), {"tick": ()})

@@ -22,6 +22,7 @@ from sb_dqn.accelerate import forced_mode
 from sb_dqn.actors import OverlappedActors, ProcessActors
 from sb_dqn.buffers.hindsight import EpisodeBounds
 from sb_dqn.buffers.ring import Ring
+from sb_dqn.buffers.ring_layout import Layout
 from sb_dqn.envs.goal_tasks import BitFlip
 from sb_dqn.errors import ConfigurationError, EnvironmentFault
 from sb_dqn.types import Slot
@@ -87,7 +88,7 @@ def learned(strategy: str = "future", steps: int = 300, lanes: int = 2, callback
 )
 def test_bounds_of_episodes_are_those_of_a_scan(events: list[tuple[bool, bool, bool, bool]], rows: int) -> None:
     """Of each event: rows that are `last` in both lanes, whether lane 1 receives a row, and whether the bounds are read."""
-    ring = Ring(2 * rows, 2, {"obs": spaces.Box(-1, 1, (1,), np.float32)}, num_actions=2)
+    ring = Ring(Layout(2 * rows, 2, {"obs": spaces.Box(-1, 1, (1,), np.float32)}, num_actions=2))
     bounds = EpisodeBounds(ring)
     flags: tuple[list[bool], list[bool]] = ([], [])
     zeros = np.zeros(2, np.float32)

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from sb_dqn.buffers import FrameStack, ReplayBuffer, Ring, TransitionView, UniformSampler, UpdateSchedule
+from sb_dqn.buffers import FrameStack, Layout, ReplayBuffer, Ring, TransitionView, UniformSampler, UpdateSchedule
 from sb_dqn.checkpoint.format.zip_archive import read_archive, write_archive
 from sb_dqn.envs.streams.base import Stream
 from sb_dqn.errors import CheckpointError, ConfigurationError
@@ -29,14 +29,16 @@ GAMMA = 0.9
 
 def replay_of(stream: Stream, n: int = 1, rows: int = 30, masks: bool = True, path: Path | None = None) -> ReplayBuffer:
     ring = Ring(
-        rows * stream.num_envs,
-        stream.num_envs,
-        flatten_space(stream.observation_space),
-        num_actions=stream.action_shape.num_actions,
-        action_axes=stream.action_shape.shape,
-        masks=masks,
-        n_steps=n,
-        path=path,
+        Layout(
+            rows * stream.num_envs,
+            stream.num_envs,
+            flatten_space(stream.observation_space),
+            num_actions=stream.action_shape.num_actions,
+            action_axes=stream.action_shape.shape,
+            masks=masks,
+            n_steps=n,
+            path=path,
+        )
     )
     return ReplayBuffer(ring, UniformSampler(ring, 16), TransitionView(ring, GAMMA), UpdateSchedule())
 
@@ -189,7 +191,7 @@ def test_without_masks_a_batch_has_none() -> None:
 
 
 def test_the_action_of_a_last_row_is_zero_in_all_branches() -> None:
-    ring = Ring(20, 2, SPACES, num_actions=4, action_axes=(3,))
+    ring = Ring(Layout(20, 2, SPACES, num_actions=4, action_axes=(3,)))
     game = [Game(0, ["truncated"]), Game(1, ["go"])]
     ring.arrive(slot_of([one.reset() for one in game]))
     ring.depart(np.ones((2, 3), np.int64))
@@ -203,7 +205,7 @@ def test_the_action_of_a_last_row_is_zero_in_all_branches() -> None:
 
 
 def test_a_slot_without_masks_is_rejected_except_by_frame_stacks() -> None:
-    ring = Ring(20, 1, SPACES, num_actions=4, masks=True)
+    ring = Ring(Layout(20, 1, SPACES, num_actions=4, masks=True))
     with pytest.raises(
         ConfigurationError,
         match="every row must have an action mask in a ring with masks=True, got None. Open the stream with",

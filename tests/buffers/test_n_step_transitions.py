@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from sb_dqn.buffers.n_step_transitions import TransitionView
 from sb_dqn.buffers.ring import Ring
+from sb_dqn.buffers.ring_layout import Layout
 from sb_dqn.buffers.uniform_sampler import UniformSampler
 from sb_dqn.types import Batch
 from tests.buffers.toy_rows import EVENTS, NUM_ACTIONS, SPACES, Game, naive_starts, naive_transition, play
@@ -83,7 +84,7 @@ def test_equal_to_the_naive_reading(
     n: int, k: int, lanes: int, scripts: list[list[str]], kind: str, spare: int, ticks: int, restart: int
 ) -> None:
     games = [Game(lane, scripts[lane]) for lane in range(lanes)]
-    ring = Ring((n + k + spare) * lanes, lanes, SPACES, num_actions=NUM_ACTIONS, frame_stack=k, n_steps=n)
+    ring = Ring(Layout((n + k + spare) * lanes, lanes, SPACES, num_actions=NUM_ACTIONS, frame_stack=k, n_steps=n))
     view = TransitionView(ring, GAMMA)
     noise = torch.rand(4, 16, dtype=torch.float64, generator=torch.Generator().manual_seed(ticks))
     for tick, rows in enumerate(islice(play(games, kind, np.random.default_rng(ticks), restart), ticks)):
@@ -98,7 +99,7 @@ def test_equal_to_the_naive_reading(
 def worked_ring(n: int, ending: str) -> tuple[Ring, Game]:
     """Returns a ring with rewards 1 .. 8, whose third step is `ending`; the game continues after a reset."""
     game = Game(0, ["go", "go", ending, "go", "go"])
-    ring = Ring(20, 1, SPACES, num_actions=NUM_ACTIONS, n_steps=n)
+    ring = Ring(Layout(20, 1, SPACES, num_actions=NUM_ACTIONS, n_steps=n))
     rewards = iter([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0])
     for rows in islice(play([game], "NEXT_STEP", np.random.default_rng(0)), 9):
         ring.cut() if rows.action is None else ring.depart(rows.action)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from sb_dqn.accelerate import Mode, accelerate
-from sb_dqn.buffers import Prioritized, PrioritizedSampler, ReplayBuffer, Ring, TransitionView, UpdateSchedule
+from sb_dqn.buffers import Layout, Prioritized, PrioritizedSampler, ReplayBuffer, Ring, TransitionView, UpdateSchedule
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.schedules import Constant, Linear, Piecewise
 from tests.buffers.test_sum_tree import chi_square
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.usefixtures("storage")
 def replay_of(
     lanes: int = 1, rows: int = 50, batch_size: int = 8, n: int = 1, k: int = 1, **settings: Any
 ) -> ReplayBuffer:
-    ring = Ring(rows * lanes, lanes, SPACES, num_actions=NUM_ACTIONS, n_steps=n, frame_stack=k)
+    ring = Ring(Layout(rows * lanes, lanes, SPACES, num_actions=NUM_ACTIONS, n_steps=n, frame_stack=k))
     sampler = PrioritizedSampler(ring, batch_size, Prioritized(**settings))
     return ReplayBuffer(ring, sampler, TransitionView(ring, 0.9), UpdateSchedule())
 

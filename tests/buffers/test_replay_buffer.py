@@ -18,6 +18,7 @@ from sb_dqn.buffers.n_step_transitions import TransitionView
 from sb_dqn.buffers.prioritized_sampler import Prioritized, PrioritizedSampler
 from sb_dqn.buffers.replay_buffer import ReplayBuffer, UpdateSchedule
 from sb_dqn.buffers.ring import Ring
+from sb_dqn.buffers.ring_layout import Layout
 from sb_dqn.buffers.uniform_sampler import UniformSampler
 from sb_dqn.errors import CheckpointError, ConfigurationError
 from sb_dqn.sb3_names import REPLAY_ATTRIBUTES
@@ -32,7 +33,7 @@ pytestmark = pytest.mark.usefixtures("storage")
 def replay_of(
     schedule: UpdateSchedule, lanes: int = 1, rows: int = 50, n: int = 1, k: int = 1, batch_size: int = 8
 ) -> ReplayBuffer:
-    ring = Ring(rows * lanes, lanes, SPACES, num_actions=NUM_ACTIONS, n_steps=n, frame_stack=k)
+    ring = Ring(Layout(rows * lanes, lanes, SPACES, num_actions=NUM_ACTIONS, n_steps=n, frame_stack=k))
     return ReplayBuffer(ring, UniformSampler(ring, batch_size), TransitionView(ring, 0.9), schedule)
 
 

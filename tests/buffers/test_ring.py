@@ -14,7 +14,7 @@ from gymnasium import spaces
 
 from sb_dqn.buffers.n_step_transitions import TransitionView
 from sb_dqn.buffers.ring import Ring
-from sb_dqn.buffers.ring_layout import action_dtype, stored_dtype
+from sb_dqn.buffers.ring_layout import Layout, action_dtype, stored_dtype
 from sb_dqn.buffers.ring_storage import MAGIC
 from sb_dqn.devices import HostStage
 from sb_dqn.errors import CheckpointError, ConfigurationError, MemoryBudgetError
@@ -27,8 +27,9 @@ VECTOR = {"obs": spaces.Box(-1, 1, (4,), np.float32)}
 NOISE = torch.rand(4, 16, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
 
 
-def toy(rows: int, lanes: int = 3, **settings: Any) -> Ring:
-    return Ring(rows * lanes, lanes, SPACES, num_actions=NUM_ACTIONS, **({"frame_stack": 4, "n_steps": 3} | settings))
+def toy(rows: int, lanes: int = 3, host_visible: bool | None = None, **settings: Any) -> Ring:
+    settings = {"frame_stack": 4, "n_steps": 3} | settings
+    return Ring(Layout(rows * lanes, lanes, SPACES, num_actions=NUM_ACTIONS, **settings), host_visible)
 
 
 def played(ring: Ring, ticks: int, kind: str = "SAME_STEP", seed: int = 0) -> list[Game]:
@@ -51,7 +52,7 @@ def resident_bytes() -> int:
 
 
 def test_sizes() -> None:
-    ring = Ring(100_007, 8, ATARI, num_actions=6, frame_stack=4, n_steps=3)
+    ring = Ring(Layout(100_007, 8, ATARI, num_actions=6, frame_stack=4, n_steps=3))
     assert (ring.rows, ring.capacity, len(ring)) == (12_500, 100_000, 0)
     assert ring.bytes_per_row == 84 * 84 + 1 + 4 + 1 + 1
     assert ring.nbytes == 100_000 * ring.bytes_per_row + 84 * 84
@@ -68,7 +69,7 @@ def test_sizes() -> None:
 )
 def test_memory_of_frames_by_hand(rows: int, shape: tuple[int, int], gigabytes: float) -> None:
     frame = spaces.Box(0, 255, (1, *shape), np.uint8)
-    ring = Ring(100, 1, {"obs": frame}, num_actions=6, frame_stack=4, n_steps=3)
+    ring = Ring(Layout(100, 1, {"obs": frame}, num_actions=6, frame_stack=4, n_steps=3))
     of_frames = ring.bytes_per_row - (1 + 4 + 1 + 1)  # action, reward, last, terminal
     assert rows * of_frames / 1e9 == pytest.approx(gigabytes, rel=1e-9)
 
@@ -77,7 +78,7 @@ def test_memory_of_frames_by_hand(rows: int, shape: tuple[int, int], gigabytes: 
 def test_atari_steps_cost_no_more_than_one_frame_of_resident_memory() -> None:
     gc.collect()
     before, steps, lanes = resident_bytes(), 8_000, 8
-    ring = Ring(100_000, lanes, ATARI, num_actions=6, frame_stack=4, n_steps=3)
+    ring = Ring(Layout(100_000, lanes, ATARI, num_actions=6, frame_stack=4, n_steps=3))
     assert resident_bytes() - before < 2**24  # no page is allocated before it is written
     last, reward = np.zeros(lanes, bool), np.ones(lanes, np.float32)
     frames, action = np.full((lanes, 1, 84, 84), 7, np.uint8), np.ones(lanes, np.int64)
@@ -115,16 +116,16 @@ def test_wrong_arguments_are_rejected(settings: dict[str, Any], message: str) ->
     }
     arguments |= settings
     with pytest.raises(ConfigurationError, match=message):
-        Ring(arguments.pop("capacity"), arguments.pop("num_lanes"), arguments.pop("spaces"), **arguments)
+        Ring(Layout(arguments.pop("capacity"), arguments.pop("num_lanes"), arguments.pop("spaces"), **arguments))
 
 
 def test_the_smallest_ring_works() -> None:
-    assert Ring(21, 3, SPACES, num_actions=5, frame_stack=4, n_steps=3).rows == 7
+    assert Ring(Layout(21, 3, SPACES, num_actions=5, frame_stack=4, n_steps=3)).rows == 7
 
 
 def test_a_ring_larger_than_memory_is_rejected_before_allocation() -> None:
     with pytest.raises(MemoryBudgetError, match=r"1,000,000,000,000 rows of 7,063 bytes needs 6.* TiB.*buffer_path"):
-        Ring(10**12, 1, ATARI, num_actions=6, frame_stack=4)
+        Ring(Layout(10**12, 1, ATARI, num_actions=6, frame_stack=4))
 
 
 def test_dtypes_of_columns() -> None:
@@ -135,12 +136,12 @@ def test_dtypes_of_columns() -> None:
         "float32",
         "int64",
     ]
-    wide = Ring(10, 1, {"obs": spaces.Box(0, 60_000, (2,), np.uint16)}, num_actions=300)
+    wide = Ring(Layout(10, 1, {"obs": spaces.Box(0, 60_000, (2,), np.uint16)}, num_actions=300))
     assert (wide.obs["obs"].dtype, wide.action.dtype) == (torch.int32, torch.int16)
 
 
 def test_rows_are_written_in_two_halves_and_wrap() -> None:
-    ring = Ring(4, 1, VECTOR, num_actions=9)
+    ring = Ring(Layout(4, 1, VECTOR, num_actions=9))
     yes, no, one = np.array([True]), np.array([False]), np.ones(1, np.float32)
     for t in range(6):
         ring.arrive(Slot({"obs": np.full((1, 4), t, np.float32)}, one * t, one, no, yes if t == 4 else no, yes))
@@ -322,7 +323,7 @@ def test_states_of_other_rings_are_rejected() -> None:
     with pytest.raises(CheckpointError, match="must have 2 lanes, got 3"):
         toy(20, lanes=2).load_state_dict(state)
     with pytest.raises(CheckpointError, match=r"obs/camera.*obs/obs"):
-        Ring(60, 3, VECTOR, num_actions=5).load_state_dict(state)
+        Ring(Layout(60, 3, VECTOR, num_actions=5)).load_state_dict(state)
     with pytest.raises(CheckpointError, match=r"'obs/joints' must be torch.float32 of shape \(3,\), got .* \(7,\)"):
         toy(20).load_state_dict(state | {"obs/joints": torch.zeros(10, 3, 7)})
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from sb_dqn.buffers.ring import Ring
+from sb_dqn.buffers.ring_layout import Layout
 from sb_dqn.buffers.rollout_buffer import RolloutBuffer, rows_needed
 from sb_dqn.errors import CheckpointError, ConfigurationError
 from sb_dqn.types import Batch, Experience, Rows
@@ -39,7 +40,7 @@ def value_function(version: int) -> Callable[..., Any]:
 
 
 def make(n_steps: int, lanes: int, k: int, epochs: int = 2, batch_size: int = 4, **extras: Any) -> RolloutBuffer:
-    ring = Ring(rows_needed(n_steps, k) * lanes, lanes, SPACES, num_actions=NUM_ACTIONS, frame_stack=k)
+    ring = Ring(Layout(rows_needed(n_steps, k) * lanes, lanes, SPACES, num_actions=NUM_ACTIONS, frame_stack=k))
     return RolloutBuffer(ring, n_steps, epochs, batch_size, GAMMA, LAMBDA, extras or {"version": ()})
 
 
@@ -290,7 +291,7 @@ def test_states_of_other_shapes_are_rejected() -> None:
 
 
 def test_a_ring_with_too_few_rows_is_rejected() -> None:
-    ring = Ring(20, 2, SPACES, num_actions=NUM_ACTIONS, frame_stack=4)
+    ring = Ring(Layout(20, 2, SPACES, num_actions=NUM_ACTIONS, frame_stack=4))
     with pytest.raises(ConfigurationError, match=r"ring must have at least 22 rows per lane .*, got 10"):
         RolloutBuffer(ring, 9, 1, 4, 0.9, 0.9)
 

@@ -13,7 +13,7 @@ from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sb_dqn.buffers import Prioritized, PrioritizedSampler, ReplayBuffer, Ring, UpdateSchedule
+from sb_dqn.buffers import Layout, Prioritized, PrioritizedSampler, ReplayBuffer, Ring, UpdateSchedule
 from sb_dqn.buffers.sequences import Sequences, SequenceView
 from sb_dqn.errors import CheckpointError, ConfigurationError, MemoryBudgetError
 from sb_dqn.losses.rescaling import rescale
@@ -46,13 +46,15 @@ def state_of(lane: int, row: int) -> list[float]:
 
 def replay_of(sequences: Sequences, lanes: int, rows: int, n: int, k: int, eps: float | None = None) -> ReplayBuffer:
     ring = Ring(
-        rows * lanes,
-        lanes,
-        SPACES,
-        num_actions=NUM_ACTIONS,
-        frame_stack=k,
-        n_steps=n,
-        start_rule=sequences.start_rule(n, k, 2),
+        Layout(
+            rows * lanes,
+            lanes,
+            SPACES,
+            num_actions=NUM_ACTIONS,
+            frame_stack=k,
+            n_steps=n,
+            start_rule=sequences.start_rule(n, k, 2),
+        )
     )
     view = SequenceView(ring, sequences, GAMMA)
     priorities = view.input_priority_function(eps) if sequences.has_input_priorities else None
@@ -256,7 +258,7 @@ def test_input_priority_of_branches_by_hand() -> None:
     sequences = Sequences(1, 0, 0)
     rule = sequences.start_rule(1, 1, 2, (2,))
     assert {name: column.shape for name, column in rule.extras.items()} == {"q_taken": (2,), "q_best": (2,)}
-    ring = Ring(12, 1, SPACES, num_actions=NUM_ACTIONS, action_axes=(2,), start_rule=rule)
+    ring = Ring(Layout(12, 1, SPACES, num_actions=NUM_ACTIONS, action_axes=(2,), start_rule=rule))
     for tick, rows in enumerate(islice(play([Game(0, ["go"])], "NEXT_STEP", np.random.default_rng(0)), 4)):
         rows.slots[0].reward[:] = 1.0
         if tick:
@@ -266,7 +268,9 @@ def test_input_priority_of_branches_by_hand() -> None:
         ring.arrive(rows.slots[0])
     zero = torch.zeros(1, dtype=torch.int64)
     assert float(SequenceView(ring, sequences, GAMMA).input_priorities(zero, zero)) == pytest.approx(2.0)
-    one = Ring(12, 1, SPACES, num_actions=NUM_ACTIONS, action_axes=(2,), start_rule=sequences.start_rule(1, 1, 2))
+    one = Ring(
+        Layout(12, 1, SPACES, num_actions=NUM_ACTIONS, action_axes=(2,), start_rule=sequences.start_rule(1, 1, 2))
+    )
     with pytest.raises(
         CheckpointError, match="Older versions stored one value for all branches: set input_priorities=False"
     ):
@@ -382,9 +386,9 @@ def test_states_are_stored_at_every_kth_row_only() -> None:
     """A state of 1,024 numbers at every 40th row: of a million 102 MB instead of 4.1 GB; the frames are stored once."""
     image = {"obs": spaces.Box(0, 255, (1, 84, 84), np.uint8)}
     kwargs: dict[str, Any] = {"num_actions": 6, "frame_stack": 1, "n_steps": 5}
-    plain = Ring(8_000, 8, image, **kwargs)
-    sparse = Ring(8_000, 8, image, **kwargs, start_rule=Sequences(80, 40, 40).start_rule(5, 1, 1024))
-    dense = Ring(8_000, 8, image, **kwargs, start_rule=Sequences(80, 40, 1).start_rule(5, 1, 1024))
+    plain = Ring(Layout(8_000, 8, image, **kwargs))
+    sparse = Ring(Layout(8_000, 8, image, **kwargs, start_rule=Sequences(80, 40, 40).start_rule(5, 1, 1024)))
+    dense = Ring(Layout(8_000, 8, image, **kwargs, start_rule=Sequences(80, 40, 1).start_rule(5, 1, 1024)))
     per_row = sparse.bytes_per_row - plain.bytes_per_row
     assert per_row == 4 * 1024 // 40 + 1 + 8 + 1  # rounded up; two values and a flag
     assert dense.bytes_per_row - plain.bytes_per_row == 4 * 1024 + 8
@@ -395,19 +399,21 @@ def test_states_are_stored_at_every_kth_row_only() -> None:
 def test_state_columns_count_before_allocation() -> None:
     image = {"obs": spaces.Box(0, 255, (1, 8, 8), np.uint8)}
     with pytest.raises(MemoryBudgetError, match="rows of 41,0.. bytes needs"):
-        Ring(10**9, 1, image, num_actions=2, n_steps=5, start_rule=Sequences(80, 40, 1).start_rule(5, 1, 10_240))
+        Ring(
+            Layout(10**9, 1, image, num_actions=2, n_steps=5, start_rule=Sequences(80, 40, 1).start_rule(5, 1, 10_240))
+        )
 
 
 def test_a_ring_that_cannot_hold_a_sequence_is_rejected() -> None:
     rule = Sequences(80, 40, 40).start_rule(5, 1, 4)
     assert (rule.behind, rule.ahead) == (41, 85)
     kwargs: dict[str, Any] = {"num_actions": 2, "n_steps": 5, "start_rule": rule}
-    Ring(127 * 3, 3, SPACES, **kwargs)
+    Ring(Layout(127 * 3, 3, SPACES, **kwargs))
     with pytest.raises(
         ConfigurationError,
         match="buffer_size must be at least 381, got 380: .*one sequence with its burn-in and bootstrap rows = 127",
     ):
-        Ring(127 * 3 - 1, 3, SPACES, **kwargs)
+        Ring(Layout(127 * 3 - 1, 3, SPACES, **kwargs))
 
 
 @pytest.mark.parametrize(

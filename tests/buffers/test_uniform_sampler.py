@@ -10,6 +10,7 @@ import torch
 from gymnasium import spaces
 
 from sb_dqn.buffers.ring import Ring
+from sb_dqn.buffers.ring_layout import Layout
 from sb_dqn.buffers.uniform_sampler import UniformSampler
 from sb_dqn.types import Slot
 
@@ -20,7 +21,7 @@ SPACES = {"obs": spaces.Box(-1, 1, (1,), np.float32)}
 
 def filled(lanes: int, ticks: int, n: int = 3, rows: int = 200) -> Ring:
     """Returns a ring whose lane b receives each (b + 1)-th tick; in lane 0 every third row is `last`."""
-    ring = Ring(rows * lanes, lanes, SPACES, num_actions=2, n_steps=n)
+    ring = Ring(Layout(rows * lanes, lanes, SPACES, num_actions=2, n_steps=n))
     zeros = np.zeros(lanes, np.float32)
     for tick in range(ticks):
         valid = tick % (np.arange(lanes) + 1) == 0
@@ -67,7 +68,7 @@ def test_noise_at_both_ends_stays_in_bounds(lanes: int) -> None:
 
 
 def test_float64_noise_reaches_odd_rows_beyond_2_to_the_24() -> None:
-    ring = Ring(10, 1, SPACES, num_actions=2)
+    ring = Ring(Layout(10, 1, SPACES, num_actions=2))
     ring.cursor[:] = 0
     ring.total.fill_(2**26)  # only the arithmetic is tested: no such ring is allocated
     ring.hi.fill_(2**26)
@@ -78,7 +79,7 @@ def test_float64_noise_reaches_odd_rows_beyond_2_to_the_24() -> None:
 
 def test_an_empty_ring_gives_weight_zero_and_safe_rows() -> None:
     for lanes in (1, 3):
-        ring = Ring(30, lanes, SPACES, num_actions=2)
+        ring = Ring(Layout(30, lanes, SPACES, num_actions=2))
         ring.refresh_bounds()
         sampler = UniformSampler(ring, 8)
         lane, _, weight = sampler.locate(torch.rand(sampler.noise_shape, dtype=torch.float64))

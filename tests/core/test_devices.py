@@ -10,7 +10,7 @@ import torch
 from gymnasium import spaces
 
 from sb_dqn import PPO, devices
-from sb_dqn.buffers import Ring
+from sb_dqn.buffers import Layout, Ring
 from sb_dqn.core import construction
 from sb_dqn.core.construction import PolicyConfig, TrainingConfig, buffer_device_of, resolve_device
 from sb_dqn.errors import ConfigurationError, MemoryBudgetError
@@ -110,7 +110,7 @@ def test_a_full_device_is_named_with_the_keyword_to_change(monkeypatch: pytest.M
 
     monkeypatch.setattr(torch, "zeros", full)
     with pytest.raises(MemoryBudgetError, match=r"must fit on cpu, got one of 3\.9 KiB while .* are free") as caught:
-        Ring(120, 2, SPACES, num_actions=4, host_visible=False)
+        Ring(Layout(120, 2, SPACES, num_actions=4), host_visible=False)
     for part in ("Reduce buffer_size", "buffer_device='cpu'"):
         assert part in str(caught.value)
 
@@ -135,7 +135,7 @@ def test_a_device_that_is_full_during_an_update_is_named_with_the_keywords(monke
 def test_too_little_memory_of_a_device_is_found_before_the_allocation(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (1000, 2000))
     with pytest.raises(MemoryBudgetError, match=r"only 1000 bytes are available on cuda.*buffer_device='cpu'"):
-        Ring(120, 2, SPACES, num_actions=4, device="cuda")
+        Ring(Layout(120, 2, SPACES, num_actions=4, device="cuda"))
 
 
 @pytest.fixture

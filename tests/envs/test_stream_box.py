@@ -10,7 +10,7 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from sb_dqn.buffers import Ring, TransitionView
+from sb_dqn.buffers import Layout, Ring, TransitionView
 from sb_dqn.envs.stream_options import StreamOptions
 from sb_dqn.envs.streams.base import Stream
 from sb_dqn.envs.streams.open import open_stream
@@ -61,7 +61,9 @@ def numbers(rows: Rows, rng: np.random.Generator) -> Any:
 def test_stored_actions_equal_sent_actions(kind: str, lanes: int, dtype: Any) -> None:
     games, stream = box_stream(kind, lanes, dtype)
     ring = Ring(
-        400 * lanes, lanes, {"obs": stream.observation_space}, num_actions=0, action_axes=stream.action_shape.shape
+        Layout(
+            400 * lanes, lanes, {"obs": stream.observation_space}, num_actions=0, action_axes=stream.action_shape.shape
+        )
     )
     rng, rows = np.random.default_rng(0), stream.begin()
     for _ in range(120):

@@ -17,6 +17,7 @@ from sb_dqn import DQN, PPO, evaluate_policy
 from sb_dqn.buffers import FrameStack
 from sb_dqn.buffers.n_step_transitions import TransitionView
 from sb_dqn.buffers.ring import Ring
+from sb_dqn.buffers.ring_layout import Layout
 from sb_dqn.envs.streams.open import open_stream
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.spaces import flatten_space
@@ -94,7 +95,9 @@ def played(
     """Returns a stream, the ring of its rows, and the observations while acting."""
     stream = open_stream(env, frame_stack=frame_stack)
     leaves, count = flatten_space(stream.observation_space), stream.blueprint.frame_stack
-    ring = Ring(100 * stream.num_envs, stream.num_envs, leaves, num_actions=3, frame_stack=count, n_steps=n_steps)
+    ring = Ring(
+        Layout(100 * stream.num_envs, stream.num_envs, leaves, num_actions=3, frame_stack=count, n_steps=n_steps)
+    )
     acting, seen, rng = FrameStack(count, stream.num_envs, leaves), [], np.random.default_rng(0)
     rows = stream.begin(seed=3)
     for tick in range(ticks):
