@@ -253,7 +253,7 @@ class BaseAlgorithm(ABC):
         if _resume_from is None:
             self._idle.before(experience, total, self.n_envs)
             self._first_learn.before(self, total)
-        self.learner.gather(self.policy.parameters())
+        self.learner.store.gather(self.policy.parameters())
         self.logs.open(tb_log_name or type(self).__name__, reset_num_timesteps)
         self._start_counting(total, reset_num_timesteps, resumed=_resume_from is not None)
         keep_freed_memory()

@@ -258,7 +258,7 @@ def set_parameters(model: Model, source: Any, exact_match: bool) -> None:
 
 def _write_parameters(model: Model, parameters: Mapping[str, Any], exact_match: bool) -> None:
     learner = model.learner
-    setters = {OPTIMIZER: learner.take_moments}
+    setters = {OPTIMIZER: learner.step.take_moments}
     if learner.step.fraction_optimizer is not None:
         setters[FRACTION_OPTIMIZER] = learner.step.take_fraction_moments
     for name, set_state in setters.items():

@@ -42,7 +42,7 @@ def take_over(model: Any, saved: SB3Zip, rename: Rename) -> str:
     if not any(state is None or state.get("state") for state in saved.optimizers.values()):
         return ""
     try:
-        model.learner.take_moments(_state(model, saved, rename))
+        model.learner.step.take_moments(_state(model, saved, rename))
     except (Unfit, ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:
         return str(error) if isinstance(error, Unfit) else f"{type(error).__name__}: {error}"
     return ""

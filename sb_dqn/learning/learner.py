@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -34,6 +34,11 @@ class Learner:
         precision: "fp32" or "bf16", see `ParameterStore`.
         group: learners that average their gradients; None: this one alone.
 
+    Attributes:
+        store, step: the parameters, and the optimizer step.
+        online, target, flat, flat_target, low: see `ParameterStore`.
+        optimizer: of torch.
+
     Raises:
         ConfigurationError: the optimizer refuses its arguments.
     """
@@ -57,7 +62,9 @@ class Learner:
         self.batch_size = batch_size
         self.max_grad_norm = max_grad_norm
         self.group = group if group is not None and group.size > 1 else None
-        self.store = ParameterStore(online, target, precision)
+        self.store = store = ParameterStore(online, target, precision)
+        self.online, self.target = store.online, store.target
+        self.flat, self.flat_target, self.low = store.flat, store.flat_target, store.low
         self.noises = (
             self.online.learning_noise(batch_size, as_target=False),
             self.target.learning_noise(batch_size, as_target=True),
@@ -65,6 +72,7 @@ class Learner:
         self.finite = torch.ones((), dtype=torch.bool, device=self.flat.device)
         """0-d bool tensor, False once a loss or gradient was not finite."""
         self.step = OptimizerStep(self.flat, online, optimizer_class, optimizer_kwargs)
+        self.optimizer = self.step.optimizer
         self._checked = False
 
     def gradient(self, batch: Batch) -> tuple[Tensor, Tensor, Update]:
@@ -141,10 +149,6 @@ class Learner:
         """Moves the target parameters to the online ones, by the share `tau` (Polyak); 1 copies."""
         self.store.sync_target(tau)
 
-    def gather(self, parameters: Iterable[nn.Parameter]) -> None:
-        """Makes the parameters views of the flat tensors again; see `ParameterStore.gather`."""
-        self.store.gather(parameters)
-
     def refresh(self) -> None:
         """Updates what is derived from the parameters after they were written from outside; see `ParameterStore.refresh`."""
         self.store.refresh()
@@ -155,44 +159,6 @@ class Learner:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Loads the state of the optimizer; parameters are loaded by the policy."""
         self.step.load_state_dict(state)
-
-    def take_moments(self, saved: Mapping[str, Any]) -> None:
-        """Loads moments, counts and the rate of the optimizer; see `OptimizerStep.take_moments`."""
-        self.step.take_moments(saved)
-
-    @property
-    def online(self) -> Any:
-        """The network that learns, or its low-precision twin."""
-        return self.store.online
-
-    @property
-    def target(self) -> Any:
-        """The network that bootstraps, or its low-precision twin."""
-        return self.store.target
-
-    @property
-    def flat(self) -> Tensor:
-        """`[P]`, parameters of the online network."""
-        return self.store.flat
-
-    @property
-    def flat_target(self) -> Tensor:
-        """Parameters of the target network."""
-        return self.store.flat_target
-
-    @property
-    def low(self) -> Tensor | None:
-        """Low-precision parameters; None for "fp32"."""
-        return self.store.low
-
-    @property
-    def learns(self) -> list[bool]:
-        """True for each parameter that learns."""
-        return self.store.learns
-
-    @property
-    def optimizer(self) -> torch.optim.Optimizer:
-        return self.step.optimizer
 
     @property
     def steps(self) -> int:

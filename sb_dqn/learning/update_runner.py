@@ -74,7 +74,7 @@ class UpdateRunner:
 
     def _function(self, drawn: Tensor, mode: Mode) -> tuple[Tensor, Function]:
         """Returns the tensor of the drawn numbers and the function to call with it; made again in another form."""
-        form = mode, self.learner.learns, self.experience.view
+        form = mode, self.learner.store.learns, self.experience.view
         if form != self._form:
             self.functions.clear()
             self._form, self.mode = form, mode

@@ -165,7 +165,7 @@ def test_parameters_that_changed_places() -> None:
         target.fill_(7.0)
     first.data = first.data.t()
     bias.data, target.data = target.data, bias.data
-    model.learner.gather(model.policy.parameters())
+    model.learner.store.gather(model.policy.parameters())
     assert torch.equal(first, x.t())
     assert first.is_contiguous()
     assert torch.equal(bias, torch.full((4,), 7.0))

@@ -95,7 +95,7 @@ def by_hand(learner: Learner, then: Callable[[Learner], None]) -> None:
 def by_data(learner: Learner) -> None:
     for parameter in learner.store.masters + learner.store.target_masters:
         parameter.data.add_(0.05)
-    learner.gather([*learner.store.masters, *learner.store.target_masters])
+    learner.store.gather([*learner.store.masters, *learner.store.target_masters])
 
 
 def by_step(learner: Learner) -> None:
@@ -107,7 +107,7 @@ def by_replaced_storage(learner: Learner) -> None:
     parameters = [*learner.store.masters, *learner.store.target_masters]
     total = sum(parameter.numel() for parameter in parameters)
     torch.nn.utils.vector_to_parameters(torch.linspace(-1.0, 1.0, total), parameters)
-    learner.gather(parameters)
+    learner.store.gather(parameters)
 
 
 CHANGES: dict[str, Callable[[Learner], None]] = {
