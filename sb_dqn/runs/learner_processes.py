@@ -1,4 +1,8 @@
-"""Processes of `sb-dqn train --learners N`: one `sb-dqn` per learner, ended together."""
+"""Processes of `sb-dqn train --learners N`: one `sb-dqn` per learner, ended together.
+
+torch's launcher is not used: it kills the learners 30 s after Ctrl-C, even while they save, reports an error of one line in 42,
+and its store listens on all interfaces.
+"""
 
 from __future__ import annotations
 

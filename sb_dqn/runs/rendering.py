@@ -1,4 +1,8 @@
-"""Rendering of episodes for `sb-dqn enjoy`, to a window or a video file."""
+"""Rendering of episodes for `sb-dqn enjoy`, to a window or a video file.
+
+Gymnasium's `RecordVideo` would replace `VideoFile` only: it writes MP4 alone, and keeps all frames in memory until the end, 2.7 GB
+for half an hour of Atari.
+"""
 
 from __future__ import annotations
 
