@@ -111,8 +111,13 @@ def test_what_only_looks_like_a_fault_is_not_warned_of(run: str) -> None:
     make().learn(steps, callback=(lambda *_: False) if "target" in run or "updates" in run else None)
 
 
-ENVS = {"ALE/*": "ALE/Pong-v5", "*NoFrameskip-v4": "PongNoFrameskip-v4", "MinAtar/*": "MinAtar/Breakout-v1"}
-"""An environment for each pattern; entries that are no environment are for Pong, one of them for CartPole."""
+ENVS = {
+    "ALE/*": "ALE/Pong-v5",
+    "*NoFrameskip-v4": "PongNoFrameskip-v4",
+    "MinAtar/*": "MinAtar/Breakout-v1",
+    "tmaze-50": "sb_dqn/TMaze-v0",
+}
+"""An environment for each pattern; other entries that are no environment are for Pong, one of them for CartPole."""
 
 
 def env_of(preset: Preset) -> str:
