@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from gymnasium import spaces
 
+from sb_dqn.diagnosis.measures import MEASURES
 from sb_dqn.diagnosis.sample import Sample, newest_rows
 from sb_dqn.errors import user_stacklevel
 from sb_dqn.nn.heads.policy_heads import GaussianHead, SquashedHead
@@ -23,7 +24,9 @@ ENDLESS, ENDLESS_RUN = 10_000, 1_000
 """Steps of each lane without the end of an episode: during a run, and at its end."""
 OUTSIDE = 0.05
 """Share of observations outside of their space."""
-LARGEST_RATE, LARGEST_REWARD, LARGEST_INPUT = 0.1, 1_000.0, 100.0
+LARGEST_RATE = 0.1
+"""A rate with which nothing learns; a diagnosis advises below it."""
+LARGEST_REWARD, LARGEST_INPUT = MEASURES["reward_scale"].high, MEASURES["observation_scale"].high
 
 
 class FirstLearn:
