@@ -31,7 +31,7 @@ class Measure(NamedTuple):
 SETTING = "experience with this library's presets"
 MEASURES = {
     "learning_rate": Measure(
-        "learning rate now",
+        "learning rate, the larger of the first and the present one",
         high=0.02,
         source="five times the largest of the presets",
         advice="Lower learning_rate: 1e-4 to 1e-3 suits Adam on most tasks.",
