@@ -86,8 +86,8 @@ def benchmark(
     queue = _read_queue(out, suite_name)
     wanted = {} if resume else dict.fromkeys(_agents(suite, algos, peers), _seeds(seeds))
     if resume and (algos or seeds or peers or not queue):
-        reason = f"{out}, which has no benchmark" if not queue else "--algos, --seeds or --peers"
-        raise click.UsageError(f"--resume must be used alone on the folder of a benchmark, got {reason}. Remove it.")
+        reason = "--algos, --seeds or --peers. Remove them" if queue else f"{out}, which has none. Start one without it"
+        raise click.UsageError(f"--resume must be used alone on the folder of a benchmark, got {reason}.")
     queue = {name: sorted({*queue.get(name, []), *wanted.get(name, [])}) for name in [*queue, *wanted]}
     every = make_entries(suite, out, queue)
     chosen = [entry for entry in every if resume or entry.seed in wanted.get(entry.agent, [])]

@@ -59,7 +59,7 @@ def check_peer(library: str) -> None:
     """
     if library not in PACKAGES:
         raise ConfigurationError(
-            f"--peers must be of {', '.join(PACKAGES)}, got {library!r}. Use one of them.{nearest(library, PACKAGES)}"
+            f"--peers must be {', '.join(PACKAGES)}, got {library!r}. Use one of them.{nearest(library, PACKAGES)}"
         )
     if missing := [package for package in PACKAGES[library] if find_spec(package) is None]:
         raise ConfigurationError(
