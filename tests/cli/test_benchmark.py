@@ -233,8 +233,8 @@ def test_the_time_that_is_left_is_that_of_similar_runs(tmp_path: Path) -> None:
         (["small", "--algos", "PPO"], "--algos must be algorithms of small: DQN, QRDQN; got PPO."),
         (["small", "--peers", "sb4"], "--peers must be sb3, got 'sb4'. Use one of them. Did you mean 'sb3'?"),
         (["small", "--seeds", 100, 7], "must be 100 or more, got 7, a seed to tune on. Use 107."),
-        (["small", "--resume", "--seeds", 5], "--resume must be used alone on the folder of a benchmark"),
-        (["small", "--resume", "--out", "nowhere"], "got nowhere, which has none. Start one without it."),
+        (["small", "--resume", "--seeds", 5], "--resume must be used alone, got --algos"),
+        (["small", "--resume", "--out", "nowhere"], "got nowhere. Start one there without --resume."),
         (["small", "--out", "docs"], "--out must be empty or the folder of a benchmark, got docs. Choose another one."),
     ],
 )

@@ -85,9 +85,12 @@ def benchmark(
     out = out or Path("runs") / f"benchmark_{suite_name}"
     queue = _read_queue(out, suite_name)
     wanted = {} if resume else dict.fromkeys(_agents(suite, algos, peers), _seeds(seeds))
-    if resume and (algos or seeds or peers or not queue):
-        reason = "--algos, --seeds or --peers. Remove them" if queue else f"{out}, which has none. Start one without it"
-        raise click.UsageError(f"--resume must be used alone on the folder of a benchmark, got {reason}.")
+    if resume and (algos or seeds or peers):
+        raise click.UsageError("--resume must be used alone, got --algos, --seeds or --peers. Remove them.")
+    if resume and not queue:
+        raise click.UsageError(
+            f"--resume must name the folder of a benchmark, got {out}. Start one there without --resume."
+        )
     queue = {name: sorted({*queue.get(name, []), *wanted.get(name, [])}) for name in [*queue, *wanted]}
     every = make_entries(suite, out, queue)
     chosen = [entry for entry in every if resume or entry.seed in wanted.get(entry.agent, [])]
