@@ -126,6 +126,12 @@ def test_resume_does_all_that_was_asked_for_before(done: Path, tmp_path: Path) -
     ]  # fmt: skip
 
 
+def test_chosen_environments_alone_are_trained(done: Path, tmp_path: Path) -> None:
+    out = Path(shutil.copytree(done, tmp_path / "out"))
+    assert run("small", "--envs", "short poles", "--seeds", 101, "--out", out) == 0
+    assert [(row["env"], row["seed"]) for row in rows(out) if row["seed"] != "100"] == [("short poles", "101")]
+
+
 def test_peers_are_trained_by_their_own_settings_and_have_the_same_row(done: Path, tmp_path: Path) -> None:
     pytest.importorskip("sb3_contrib")
     out = Path(shutil.copytree(done, tmp_path / "out"))
@@ -215,7 +221,11 @@ def locked(folder: Path) -> bool:
 
 
 def test_the_time_that_is_left_is_that_of_similar_runs(tmp_path: Path) -> None:
-    entries = make_entries(read_suite("small"), tmp_path, {"DQN": [100, 101], "QRDQN": [100]})
+    entries = make_entries(
+        read_suite("small"),
+        tmp_path,
+        {"CartPole-v1": {"DQN": [100, 101], "QRDQN": [100]}, "short poles": {"DQN": [100, 101]}},
+    )
     assert seconds_left(entries, 1) is None
     first = entries[0]
     folder = first.home / "dqn_CartPole-v1_1"
@@ -230,7 +240,8 @@ def test_the_time_that_is_left_is_that_of_similar_runs(tmp_path: Path) -> None:
     ("words", "message"),
     [
         (["smal"], "SUITE must be one of small, got 'smal'. Use one of them. Did you mean 'small'?"),
-        (["small", "--algos", "PPO"], "--algos must be algorithms of small: DQN, QRDQN; got PPO."),
+        (["small", "--algos", "PPO"], "--algos must be some of small: DQN, QRDQN; got PPO. Use these."),
+        (["small", "--envs", "CartPole"], "got CartPole. Use these. Did you mean 'CartPole-v1'"),
         (["small", "--peers", "sb4"], "--peers must be sb3, got 'sb4'. Use one of them. Did you mean 'sb3'?"),
         (["small", "--seeds", 100, 7], "must be 100 or more, got 7, a seed to tune on. Use 107."),
         (["small", "--resume", "--seeds", 5], "--resume must be used alone, got --algos"),
@@ -243,13 +254,13 @@ def test_bad_input_is_one_line(words: list[object], message: str, capsys: pytest
     assert message in " ".join(capsys.readouterr().err.split())
 
 
-@pytest.mark.parametrize("content", ["format: 2\nsuite: small\nseeds: {}", "format: 1\nsuite: classic", "- 1"])
+@pytest.mark.parametrize("content", ["format: 1\nsuite: small\nseeds: {}", "format: 2\nsuite: classic", "- 1"])
 def test_folder_of_another_version_or_suite_is_refused(
     tmp_path: Path, content: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "benchmark.yaml").write_text(content)
     assert run("small", "--out", tmp_path) == 2
-    assert "benchmark.yaml must be of format 1 and suite small" in capsys.readouterr().err
+    assert "benchmark.yaml must be of format 2 and suite small" in capsys.readouterr().err
     assert (tmp_path / "benchmark.yaml").read_text() == content
 
 
@@ -281,8 +292,8 @@ def test_each_task_of_each_suite_can_be_planned(monkeypatch: pytest.MonkeyPatch,
     assert {"classic", "continuous", "minatar", "memory", "atari-small"} <= set(suite_names())
     for name in suite_names():
         read = read_suite(name)
-        agents = {agent for task in read.tasks for agent in agents_of(task)}
-        entries = make_entries(read, tmp_path, {agent: [100] for agent in agents})
+        queue = {task.name: {agent: [100] for agent in agents_of(task)} for task in read.tasks}
+        entries = make_entries(read, tmp_path, queue)
         assert {entry.task.name for entry in entries} == {task.name for task in read.tasks}
         own = [entry for entry in entries if entry.library == "sb_dqn"]
         assert all(find_preset(entry.algorithm, entry.task.env, entry.task.preset) for entry in own), name
@@ -294,7 +305,9 @@ def test_tasks_without_their_package_are_left_out(
 ) -> None:
     monkeypatch.setattr(suite, "FOLDER", ROOT / "sb_dqn" / "presets" / "suites")
     monkeypatch.setattr(make, "find_spec", lambda name: None)
-    entries = make_entries(read_suite("memory"), tmp_path, {"R2D2": [100]})
+    entries = make_entries(
+        memory := read_suite("memory"), tmp_path, {task.name: {"R2D2": [100]} for task in memory.tasks}
+    )
     left = command._without_missing_packages(entries)
     assert [entry.task.name for entry in left] == ["T-maze 50", "sb_dqn/CartPoleNoVelocity-v0"]
     assert "left out: popgym-CountRecallEasy-v0, since the package popgym must be installed" in capsys.readouterr().out

@@ -38,7 +38,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def finished(out: Path, scores: dict[tuple[str, str, int], float]) -> Path:
     """Writes the folder of a benchmark with a score for each library, task and seed."""
     out.mkdir()
-    (out / "benchmark.yaml").write_text(yaml.safe_dump({"format": 1, "suite": "classic", "seeds": {}}))
+    (out / "benchmark.yaml").write_text(yaml.safe_dump({"format": 2, "suite": "classic", "runs": {}}))
     keys = [{"library": library, "algorithm": "DQN", "env": env, "seed": seed} for library, env, seed in scores]
     facts: dict[str, Any] = {
         "steps": 50_000,

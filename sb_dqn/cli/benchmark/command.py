@@ -14,10 +14,10 @@ import click
 from sb_dqn.errors import ConfigurationError, nearest
 
 if TYPE_CHECKING:
-    from sb_dqn.cli.benchmark.runs import Entry
+    from sb_dqn.cli.benchmark.runs import Entry, Queue
     from sb_dqn.cli.benchmark.suite import Suite
 
-FORMAT = 1
+FORMAT = 2
 """Version of the folder's content."""
 QUEUE = "benchmark.yaml"
 SPARE = 256 * 2**20
@@ -43,6 +43,7 @@ class _WithLists(click.Command):
 @click.command(cls=_WithLists, short_help="Train a suite of environments with several seeds, for days if need be.")
 @click.argument("suite_name", metavar="SUITE")
 @click.option("--algos", multiple=True, metavar="ALGO...", help="Algorithms. Default: all of the suite.")
+@click.option("--envs", multiple=True, metavar="ENV...", help="Environments of the suite. Default: all.")
 @click.option(
     "--seeds",
     multiple=True,
@@ -61,6 +62,7 @@ class _WithLists(click.Command):
 def benchmark(
     suite_name: str,
     algos: tuple[str, ...],
+    envs: tuple[str, ...],
     seeds: tuple[int, ...],
     peers: tuple[str, ...],
     resume: bool,
@@ -74,7 +76,7 @@ def benchmark(
 
     \b
     sb-dqn benchmark classic --seeds 5 --algos DQN QRDQN PPO
-    sb-dqn benchmark classic --peers sb3
+    sb-dqn benchmark classic --envs CartPole-v1 --peers sb3
     sb-dqn benchmark classic --resume
     """
     from sb_dqn.cli.benchmark.runs import make_entries
@@ -84,17 +86,15 @@ def benchmark(
     suite = read_suite(suite_name)
     out = out or Path("runs") / f"benchmark_{suite_name}"
     queue = _read_queue(out, suite_name)
-    wanted = {} if resume else dict.fromkeys(_agents(suite, algos, peers), _seeds(seeds))
-    if resume and (algos or seeds or peers):
-        raise click.UsageError("--resume must be used alone, got --algos, --seeds or --peers. Remove them.")
+    if resume and (algos or envs or seeds or peers):
+        raise click.UsageError("--resume must be used alone, got --algos, --envs, --seeds or --peers. Remove them.")
     if resume and not queue:
         raise click.UsageError(
             f"--resume must name the folder of a benchmark, got {out}. Start one there without --resume."
         )
-    queue = {name: sorted({*queue.get(name, []), *wanted.get(name, [])}) for name in [*queue, *wanted]}
-    every = make_entries(suite, out, queue)
-    chosen = [entry for entry in every if resume or entry.seed in wanted.get(entry.agent, [])]
-    entries = _without_missing_packages(chosen)
+    wanted = queue if resume else _wanted(suite, algos, envs, seeds, peers)
+    every, entries = make_entries(suite, out, queue := _both(queue, wanted)), make_entries(suite, out, wanted)
+    entries = _without_missing_packages(entries)
     try:
         out.mkdir(parents=True, exist_ok=True)
         with lock_folder(
@@ -184,29 +184,54 @@ def _estimate(entries: Sequence[Entry], jobs: int) -> str:
     return f", about {timedelta(seconds=round(seconds))} left" if seconds else ""
 
 
-def _agents(suite: Suite, names: Sequence[str], peers: Sequence[str]) -> list[str]:
-    """Returns the chosen algorithms, or all of the suite, and those of the peers."""
+def _wanted(
+    suite: Suite, algos: Sequence[str], envs: Sequence[str], seeds: Sequence[int], peers: Sequence[str]
+) -> Queue:
+    """Returns the seeds that a call asks for, of each agent on each environment.
+
+    Raises:
+        ConfigurationError: an algorithm or environment is not in the suite, or the package of a peer is not installed.
+    """
     from sb_dqn.cli.benchmark.peer import check_peer
     from sb_dqn.cli.benchmark.runs import agents_of
     from sb_dqn.runs.settings_syntax import canonical
 
     for library in peers:
         check_peer(library)
-    agents = list(dict.fromkeys(agent for task in suite.tasks for agent in agents_of(task)))
-    known = [agent for agent in agents if " " not in agent]
-    chosen = [canonical(name) for name in names] or known
-    for name in chosen:
+    known = list(dict.fromkeys(name for task in suite.tasks for name in task.algorithms))
+    chosen = _chosen("--algos", [canonical(name) for name in algos], known, suite)
+    tasks = _chosen("--envs", envs, [task.name for task in suite.tasks], suite)
+
+    def is_wanted(agent: str) -> bool:
+        library, _, algorithm = agent.rpartition(" ")
+        return algorithm.removeprefix("Recurrent") in chosen if library in peers else agent in chosen
+
+    return {
+        task.name: {agent: _seeds(seeds) for agent in agents_of(task) if is_wanted(agent)}
+        for task in suite.tasks
+        if task.name in tasks
+    }
+
+
+def _chosen(option: str, names: Sequence[str], known: Sequence[str], suite: Suite) -> Sequence[str]:
+    """Returns the names that an option lists, or all."""
+    for name in names:
         if name not in known:
             raise ConfigurationError(
-                f"--algos must be algorithms of {suite.name}: {', '.join(known)}; got {name}. Use some of them."
-                f"{nearest(name, known)}"
+                f"{option} must be some of {suite.name}: {', '.join(known)}; got {name}. Use these.{nearest(name, known)}"
             )
-    of_peers = [
-        agent
-        for agent in agents
-        if (parts := agent.split())[0] in peers and parts[-1].removeprefix("Recurrent") in chosen
-    ]
-    return chosen + of_peers
+    return names or known
+
+
+def _both(first: Queue, second: Queue) -> Queue:
+    """Returns the runs of two queues, each once."""
+    return {
+        task: {
+            agent: sorted({*first.get(task, {}).get(agent, []), *second.get(task, {}).get(agent, [])})
+            for agent in {**first.get(task, {}), **second.get(task, {})}
+        }
+        for task in {**first, **second}
+    }
 
 
 def _seeds(values: Sequence[int]) -> list[int]:
@@ -223,8 +248,8 @@ def _seeds(values: Sequence[int]) -> list[int]:
     return list(values)
 
 
-def _read_queue(out: Path, suite: str) -> dict[str, list[int]]:
-    """Returns the seeds of each algorithm that earlier calls asked for; empty for a new folder.
+def _read_queue(out: Path, suite: str) -> Queue:
+    """Returns the runs that earlier calls asked for; empty for a new folder.
 
     Raises:
         ConfigurationError: the folder is of another version or suite, or of something else.
@@ -244,12 +269,12 @@ def _read_queue(out: Path, suite: str) -> dict[str, list[int]]:
         raise ConfigurationError(
             f"{path} must be of format {FORMAT} and suite {suite}, got {found}. Choose another folder with --out."
         )
-    return dict(content["seeds"])
+    return dict(content["runs"])
 
 
-def _write_queue(out: Path, suite: str, queue: dict[str, list[int]]) -> None:
+def _write_queue(out: Path, suite: str, queue: Queue) -> None:
     import yaml
 
     from sb_dqn.files import write_text
 
-    write_text(out / QUEUE, yaml.safe_dump({"format": FORMAT, "suite": suite, "seeds": queue}, sort_keys=False))
+    write_text(out / QUEUE, yaml.safe_dump({"format": FORMAT, "suite": suite, "runs": queue}, sort_keys=False))

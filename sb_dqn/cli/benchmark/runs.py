@@ -25,6 +25,8 @@ RESULTS = "results.csv"
 CURVES = "curves.csv"
 OWN = "sb_dqn"
 """Name of this library in the column `library`."""
+Queue = Mapping[str, Mapping[str, Sequence[int]]]
+"""Seeds to train, of each agent on each task."""
 
 
 @dataclass(frozen=True)
@@ -91,20 +93,20 @@ class Entry(Job):
         return " ".join(f"{step:.0f}:{mean:.5g}" for step, mean in zip(*self.run.evaluations, strict=True))
 
 
-def make_entries(suite: Suite, out: Path, queue: Mapping[str, Iterable[int]]) -> list[Entry]:
+def make_entries(suite: Suite, out: Path, queue: Queue) -> list[Entry]:
     """Returns the runs of a suite, one seed after the other, so that all cells of the tables fill at the same pace.
 
     Args:
         suite: environments and their algorithms.
         out: folder of the benchmark.
-        queue: seeds of each agent, as `agents_of` names them.
+        queue: seeds of each agent, as `agents_of` names them, on each task.
     """
     return [
         _entry(out, agent, task, seed)
-        for seed in sorted({seed for seeds in queue.values() for seed in seeds})
+        for seed in sorted({seed for agents in queue.values() for seeds in agents.values() for seed in seeds})
         for task in suite.tasks
         for agent in agents_of(task)
-        if seed in queue.get(agent, ())
+        if seed in queue.get(task.name, {}).get(agent, ())
     ]
 
 
