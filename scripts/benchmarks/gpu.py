@@ -10,10 +10,13 @@ interrupted run keeps what it has. A stage that needs CUDA is reported as "not r
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -38,24 +41,16 @@ def run_stage(name: str, setup: Setup, timeout: float) -> dict[str, Any]:
     Args:
         name: of `STAGES`.
         setup: the device, and what to measure.
-        timeout: seconds; the stage may have a shorter limit, but not in a rehearsal.
+        timeout: seconds; the stage may have a shorter limit.
     """
     stage = STAGES[name]
     if stage.needs_cuda and setup.device == "cpu" and not setup.rehearse:
         return {"stage": name, "status": "not run", "why": "no CUDA device"}
     command = [sys.executable, str(Path(__file__).resolve()), "--worker", name, "--device", setup.device]
     command += ["--rehearse"] * setup.rehearse + (["--names", *setup.names] if setup.names else [])
-    limit, start = timeout if setup.rehearse else min(stage.limit, timeout), time.perf_counter()
-    try:
-        done = subprocess.run(
-            command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=limit
-        )
-        code, output = done.returncode, done.stdout
-    except subprocess.TimeoutExpired as error:
-        partial: Any = error.stdout or b""  # bytes, although the process writes text
-        code, output = None, partial.decode(errors="replace") if isinstance(partial, bytes) else partial
-    lines = [line.removeprefix(PREFIX) for line in output.splitlines() if line.startswith(PREFIX)]
-    figures = json.loads(lines[-1]) if lines else {}
+    limit, start = min(stage.limit, timeout), time.perf_counter()
+    code, output = run_with_children(command, limit)
+    figures = last_figures(output)
     failures = [value for value in figures.values() if isinstance(value, str)]
     line: dict[str, Any] = {"stage": name, "status": "rehearsed" if setup.rehearse else "passed"}
     if code is None:
@@ -65,6 +60,32 @@ def run_stage(name: str, setup: Setup, timeout: float) -> dict[str, Any]:
     elif failures:
         line |= {"status": "failed", "why": "some figures could not be measured"}
     return {**line, "seconds": round(time.perf_counter() - start, 1), "figures": figures}
+
+
+def run_with_children(command: Sequence[str], limit: float) -> tuple[int | None, str]:
+    """Runs a command; returns its exit status, None if it was ended with all its processes after `limit` seconds, and its output."""
+    with tempfile.TemporaryFile() as output:
+        process = subprocess.Popen(command, cwd=ROOT, stdout=output, stderr=subprocess.STDOUT, start_new_session=True)
+        try:
+            code = process.wait(limit)
+        except subprocess.TimeoutExpired:
+            code = None
+        finally:
+            with contextlib.suppress(ProcessLookupError):  # none is left
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        output.seek(0)
+        return code, output.read().decode(errors="replace")
+
+
+def last_figures(output: str) -> dict[str, Any]:
+    """Returns the figures of the last whole line of output that has some; the end of a process may cut a line."""
+    for line in reversed(output.splitlines()):
+        if line.startswith(PREFIX):
+            with contextlib.suppress(json.JSONDecodeError):
+                figures: dict[str, Any] = json.loads(line.removeprefix(PREFIX))
+                return figures
+    return {}
 
 
 def pack(python: str, folder: Path) -> None:

@@ -359,11 +359,11 @@ class Stage(NamedTuple):
 
 STAGES = {
     "facts": Stage(facts, 60.0, needs_cuda=False),
-    "tests": Stage(marked_tests, 240.0),
+    "tests": Stage(marked_tests, 220.0),
     "memory": Stage(memory, 60.0),
     "truth": Stage(truth, 60.0),
-    "device_times": Stage(device_times, 220.0),
-    "training": Stage(training, 300.0),
-    "rates": Stage(rates, 200.0),
-    "updates": Stage(updates, 360.0),
+    "device_times": Stage(device_times, 200.0),
+    "training": Stage(training, 260.0),
+    "rates": Stage(rates, 190.0),
+    "updates": Stage(updates, 330.0),
 }

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
-import subprocess
+import os
+import re
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from gymnasium.envs.classic_control import CartPoleEnv
 
@@ -58,8 +61,8 @@ def test_a_stage_that_raises_has_a_reason() -> None:
 
 def script_of(monkeypatch: pytest.MonkeyPatch, lines: str) -> None:
     """Replaces the process of a stage by one that runs `lines`."""
-    run = subprocess.run
-    monkeypatch.setattr(subprocess, "run", lambda command, **rest: run([sys.executable, "-c", lines], **rest))
+    run = gpu.run_with_children
+    monkeypatch.setattr(gpu, "run_with_children", lambda command, limit: run([sys.executable, "-c", lines], limit))
 
 
 FIGURE = "import time; print('figures: {\"one\": 1.0}', flush=True)"
@@ -71,6 +74,57 @@ def test_figures_of_a_stage_that_does_not_reach_its_end_are_kept(end: str, monke
     line = gpu.run_stage("updates", Setup("cuda"), timeout=5.0)
     assert line["status"] == "failed"
     assert line["figures"] == {"one": 1.0}
+
+
+def test_a_line_that_was_cut_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    script_of(monkeypatch, f"{FIGURE}; print('figures: {{\"one\": 1.0, \"tw', end='', flush=True); time.sleep(60)")
+    line = gpu.run_stage("updates", Setup("cuda"), timeout=3.0)
+    assert line["status"] == "failed"
+    assert line["figures"] == {"one": 1.0}
+
+
+@pytest.mark.skipif(os.name != "posix", reason="process groups")
+def test_processes_that_a_stage_started_end_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    child = "import subprocess, sys, time; child = subprocess.Popen(['sleep', '600']); "
+    script_of(monkeypatch, f"{child}print('figures: {{\"child\": %d}}' % child.pid, flush=True); time.sleep(60)")
+    pid = gpu.run_stage("updates", Setup("cuda"), timeout=3.0)["figures"]["child"]
+    deadline = time.monotonic() + 10.0
+    while is_running(pid) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not is_running(pid)
+
+
+def is_running(pid: int) -> bool:
+    """Returns True for a process that runs; one that nobody waits for after its end does not."""
+    try:
+        return " Z " not in Path(f"/proc/{pid}/stat").read_text() if Path("/proc").is_dir() else os.kill(pid, 0) is None
+    except OSError:
+        return False
+
+
+def test_the_stages_of_each_call_fit_in_its_time() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "pages" / "training-on-a-gpu.md").read_text()
+    calls = re.findall(r"scripts/gpu --stages ([a-z_ ]+) --minutes (\d+)", page)
+    assert [name for names, _ in calls for name in names.split()] == [*STAGES]
+    for names, minutes in calls:
+        assert sum(STAGES[name].limit for name in names.split()) <= 60 * int(minutes) <= 600
+    for name, stage in STAGES.items():
+        assert f"| {stage.limit:.0f} | `{name}` |" in page
+
+
+def test_games_of_the_peer_need_no_opencv() -> None:
+    game = gpu_models.Game(gpu_models.ATARI)
+    frames, _ = game.reset(seed=0)
+    assert (frames.shape, frames.dtype) == ((84, 84, 1), np.uint8)
+    assert game.observation_space.contains(frames)
+    for _ in range(2_000):  # Pong ends at 21 points
+        following, reward, terminated, truncated, _ = game.step(game.action_space.sample())
+        assert reward in (-1.0, 0.0, 1.0)
+        if terminated or truncated:
+            break
+    assert terminated
+    assert not np.array_equal(frames, following)
+    assert game.reset()[0].shape == (84, 84, 1)
 
 
 def test_output_after_the_figures_is_none_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
