@@ -10,9 +10,6 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any, NamedTuple
 
-import gymnasium
-import numpy as np
-
 ATARI = "PongNoFrameskip-v4"
 NATURE: dict[str, Any] = {
     "batch_size": 32,
@@ -130,6 +127,8 @@ def _sb3(run: Run, further: dict[str, Any], rehearse: bool, device: str) -> Any:
     import stable_baselines3
     from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecFrameStack
 
+    from scripts.benchmarks.peer_game import Game
+
     algorithm = getattr(stable_baselines3, run.algorithm)
     vec_env = DummyVecEnv if rehearse else SubprocVecEnv
     env = VecFrameStack(vec_env([partial(Game, run.env) for _ in range(run.lanes)]), 4)
@@ -137,28 +136,6 @@ def _sb3(run: Run, further: dict[str, Any], rehearse: bool, device: str) -> Any:
     return algorithm(
         run.policy, env, seed=0, device=device, **(_reduced(algorithm, settings) if rehearse else settings)
     )
-
-
-class Game(gymnasium.Env[Any, Any]):
-    """A game of ale_py's C++ environment, which scales the frames itself: Stable-Baselines3's wrapper needs OpenCV, which
-    the machine may lack."""
-
-    def __init__(self, env_id: str) -> None:
-        from ale_py.vector_env import AtariVectorEnv
-
-        name = env_id.removesuffix("NoFrameskip-v4").lower()
-        self.games = AtariVectorEnv(name, 1, num_threads=1, stack_num=1, noop_max=30, repeat_action_probability=0.0)
-        self.observation_space = gymnasium.spaces.Box(0, 255, (84, 84, 1), np.uint8)
-        self.action_space = self.games.single_action_space
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
-        super().reset(seed=seed)
-        frames, _ = self.games.reset(seed=seed)
-        return frames[0].reshape(84, 84, 1), {}
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        frames, rewards, terminated, truncated, _ = self.games.step(np.array([action]))
-        return frames[0].reshape(84, 84, 1), float(rewards[0]), bool(terminated[0]), bool(truncated[0]), {}
 
 
 def _reduced(algorithm: type[Any], settings: dict[str, Any]) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from sb_dqn.core.arguments import constructor_arguments
 from scripts.benchmarks import gpu, gpu_models, gpu_stages
 from scripts.benchmarks.gpu_models import Run
 from scripts.benchmarks.gpu_stages import STAGES, Setup
+from scripts.benchmarks.peer_game import Game
 from tests.full import FULL
 from tests.graphs import CpuGraph
 
@@ -113,7 +114,7 @@ def test_the_stages_of_each_call_fit_in_its_time() -> None:
 
 
 def test_games_of_the_peer_need_no_opencv() -> None:
-    game = gpu_models.Game(gpu_models.ATARI)
+    game = Game(gpu_models.ATARI)
     frames, _ = game.reset(seed=0)
     assert (frames.shape, frames.dtype) == ((84, 84, 1), np.uint8)
     assert game.observation_space.contains(frames)
