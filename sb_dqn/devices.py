@@ -191,16 +191,29 @@ class PackedArrays:
 
 def fetch(tensors: Sequence[Tensor]) -> list[npt.NDArray[Any]]:
     """Returns tensors as NumPy arrays; those of a device in one copy, for which Python waits once."""
-    # the widest first, so that each starts at a multiple of its width
-    order = sorted(range(len(tensors)), key=lambda i: -tensors[i].element_size())
-    packed = torch.cat([tensors[i].contiguous().view(-1).view(torch.uint8) for i in order]).cpu().numpy()
-    arrays: list[npt.NDArray[Any]] = [packed] * len(tensors)
+    return unpack(pack(tensors), tensors)
+
+
+def pack(tensors: Sequence[Tensor]) -> Tensor:
+    """Returns the bytes of tensors in one."""
+    return torch.cat([tensors[i].contiguous().view(-1).view(torch.uint8) for i in _packing_order(tensors)])
+
+
+def unpack(packed: Tensor, tensors: Sequence[Tensor]) -> list[npt.NDArray[Any]]:
+    """Returns tensors as NumPy arrays, from what `pack` returned for them."""
+    contents = packed.cpu().numpy()
+    arrays: list[npt.NDArray[Any]] = [contents] * len(tensors)
     start = 0
-    for i in order:
+    for i in _packing_order(tensors):
         end = start + tensors[i].numel() * tensors[i].element_size()
-        arrays[i] = packed[start:end].view(_numpy_dtype(tensors[i].dtype)).reshape(tuple(tensors[i].shape))
+        arrays[i] = contents[start:end].view(_numpy_dtype(tensors[i].dtype)).reshape(tuple(tensors[i].shape))
         start = end
     return arrays
+
+
+def _packing_order(tensors: Sequence[Tensor]) -> list[int]:
+    """Returns the widest first, so that each starts at a multiple of its width."""
+    return sorted(range(len(tensors)), key=lambda i: -tensors[i].element_size())
 
 
 def _form(arrays: Sequence[npt.NDArray[Any]]) -> list[tuple[Any, ...]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ import torch
 from sb_dqn.accelerate import Mode, accelerate
 from sb_dqn.accelerate.numpy_backend.replay import NumpyReplay
 from sb_dqn.buffers.frame_stack import Read, RingObservations
-from sb_dqn.devices import PackedArrays, fetch, is_host_visible
+from sb_dqn.devices import PackedArrays, is_host_visible, pack, unpack
 from sb_dqn.nn.layers.noise import Noise
 from sb_dqn.nn.layers.norms import SpectralWeights
 from sb_dqn.policies.base import Policy
@@ -64,7 +65,6 @@ class NetworkRunner:
         self._count = -1
         self._masked = False
         self._noise: Noise | None = None
-        self._noise_keyword: dict[str, Noise | None] = {}
         self._recorded: Any = None
         self._on_arrays: Callable[..., Any] | None = None  # a recording that NumPy replays, without tensors
         self._is_host_visible = is_host_visible(self.device)
@@ -75,9 +75,9 @@ class NetworkRunner:
         self, obs: Observation, mask: BoolArray | None, *inputs: npt.NDArray[Any]
     ) -> tuple[npt.NDArray[Any], ...]:
         """Returns the outputs of a function of several outputs."""
-        if not self._is_host_visible:
-            return tuple(fetch(self._run(obs, mask, *inputs)))
         outputs = self._run(obs, mask, *inputs)
+        if not self._is_host_visible:
+            return tuple(unpack(outputs[0], outputs[1:]))
         # lists: a generator expression is slower, which shows when acting in one lane
         if self._on_arrays is not None:
             return tuple([np.asarray(output) for output in outputs])
@@ -95,7 +95,8 @@ class NetworkRunner:
             self._on_arrays = None
 
     def _run(self, obs: Any, mask: BoolArray | None, *inputs: npt.NDArray[Any]) -> Any:
-        """Returns the outputs as arrays where NumPy replays the recording, else as tensors."""
+        """Returns the outputs as arrays where NumPy replays the recording, else as tensors; several of a device follow all in one,
+        see `pack`."""
         in_ring = isinstance(obs, RingObservations) and not self._is_host_visible
         if in_ring and self._read is None and len(obs.lanes) == self._count:
             in_ring = False  # the recording of arrays serves as well
@@ -105,13 +106,15 @@ class NetworkRunner:
         if mask is not None:
             arrays.append(mask)
         if self.spectral_weights is not None:
+            if self.mode == "captured":
+                self.spectral_weights.record(partial(accelerate, mode=self.mode, kept=()))
             self.spectral_weights.refresh()  # first, so that it is not part of a recording
         count = len(arrays[0])
         if count != self._count or (mask is not None) is not self._masked or read is not self._read:
             self._read = read
             self._prepare(arrays, mask is not None)
         if self._noise is not None and self.generator is not None:
-            self._noise.renew(self.generator)
+            (self._noise.renew if self._is_host_visible else self._noise.draw)(self.generator)
         if not self._is_host_visible:
             sent = self._sent(arrays)
             return self._evaluate(*sent) if self.mode == "eager" else self._recorded(*sent)
@@ -137,7 +140,6 @@ class NetworkRunner:
         self._masked = masked
         if self.generator is not None:
             self._noise = self.make_noise(len(arrays[0]))
-            self._noise_keyword = {"noise": self._noise}
         evaluate = self._evaluate
         if self._is_host_visible:
             self._tensors = [torch.from_numpy(np.array(np.asarray(array))) for array in arrays]
@@ -160,5 +162,11 @@ class NetworkRunner:
         else:
             count = 2
             obs = self._read(*tensors[:count])
+        noise = {} if self.generator is None else {"noise": self._drawn_noise()}
         with nullcontext() if self.spectral_weights is None else self.spectral_weights.cached():
-            return self.function(self.transform(obs), mask, *tensors[count:], **self._noise_keyword)
+            outputs = self.function(self.transform(obs), mask, *tensors[count:], **noise)
+        # packed and shaped here, so that a recording has it and a tick launches no more
+        return outputs if self._is_host_visible or torch.is_tensor(outputs) else (pack(outputs), *outputs)
+
+    def _drawn_noise(self) -> Noise | None:
+        return self._noise if self._noise is None or self._is_host_visible else self._noise.after_draw()

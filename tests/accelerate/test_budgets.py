@@ -35,6 +35,10 @@ UPDATES = {
 }
 """Kernels of an update. On a stand-in for the CUDA runtime, which adds fills of reductions of large tensors: 74, 159, 109, 185, 133,
 300, 155, 586, 477, 258 and 163."""
+LIMITS = {"DQN Nature": 110, "PER Nature": 200, "Rainbow Nature": 300, "BTR": 600, "R2D2": 500}
+"""Kernels that an update may have at most on CUDA."""
+MORE_ON_CUDA = {"DQN Nature": 3, "PER Nature": 4, "Rainbow Nature": -3, "BTR": 23, "R2D2": 19}
+"""What the stand-in counted above `UPDATES`."""
 ACTING = {"DQN Nature": 24, "PPO Nature": 29}
 """Kernels of one choice of actions, from the rows in the ring on."""
 TOLERANCE = 0.05
@@ -74,14 +78,22 @@ def update_of(model: Any) -> GraphModule:
     return graph
 
 
+def count(graph: GraphModule) -> int:
+    return sum(kernels(graph).values())
+
+
 def is_within(graph: GraphModule, budget: int) -> bool:
-    count = sum(kernels(graph).values())
-    return abs(count - budget) <= TOLERANCE * budget
+    return abs(count(graph) - budget) <= TOLERANCE * budget
 
 
 @pytest.mark.parametrize("name", a_few(UPDATES, "DQN Nature"))
 def test_an_update_launches_as_many_kernels_as_planned(name: str) -> None:
     assert is_within(update_of(trained(name)), UPDATES[name])
+
+
+@pytest.mark.parametrize("name", a_few(LIMITS, "DQN Nature"))
+def test_an_update_stays_below_its_limit(name: str) -> None:
+    assert count(update_of(trained(name))) + MORE_ON_CUDA[name] <= LIMITS[name]
 
 
 @pytest.mark.parametrize("name", a_few(ACTING, "DQN Nature"))
@@ -105,6 +117,17 @@ def test_an_update_that_clips_twice_as_often_is_seen(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(Learner, "_clip", often)
     assert not is_within(update_of(trained("DQN 64-64")), UPDATES["DQN 64-64"])
+
+
+def test_an_update_above_its_limit_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    clip = Learner._clip
+
+    def twice(learner: Learner, flat: torch.Tensor, total: torch.Tensor) -> torch.Tensor:
+        clip(learner, flat, total)
+        return clip(learner, flat, total)
+
+    monkeypatch.setattr(Learner, "_clip", twice)
+    assert count(update_of(trained("DQN Nature"))) + MORE_ON_CUDA["DQN Nature"] > LIMITS["DQN Nature"]
 
 
 @FULL

@@ -85,7 +85,7 @@ def step(optimizer: OptimizerStep, gradient: torch.Tensor) -> None:
 def on_a_device_without_memory(eagerly: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(TrainingConfig, "choose_device", lambda *_: META)
     monkeypatch.setattr(torch, "Generator", CpuGenerator)
-    monkeypatch.setattr(network_runner, "fetch", zeros)
+    monkeypatch.setattr(network_runner, "unpack", lambda packed, tensors: zeros(tensors))
     monkeypatch.setattr(NetworkRunner, "single", lambda runner, *inputs: zeros([runner._run(*inputs)])[0])
     monkeypatch.setattr(rollout_buffer, "fetch", zeros)
     monkeypatch.setattr(OptimizerStep, "__call__", step)

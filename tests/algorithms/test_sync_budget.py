@@ -13,10 +13,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from sb_dqn import devices
 from sb_dqn.accelerate import cuda_graph, forced_mode
+from sb_dqn.acting import network_runner
 from sb_dqn.acting.inline_collector import InlineCollector
 from sb_dqn.algorithms import ALGORITHMS
 from sb_dqn.buffers import PrioritizedSampler
 from sb_dqn.buffers.on_policy_buffer import OnPolicyBuffer
+from sb_dqn.core.arguments import constructor_arguments
 from sb_dqn.core.base_algorithm import BaseAlgorithm
 from tests.choices import Choices
 from tests.combinations import TORSOS
@@ -127,8 +129,18 @@ def test_updates_never_wait_and_ticks_wait_once(name: str, monkeypatch: pytest.M
     assert watch.counts["rollout"]["cpu"] <= waits * (watch.calls["rollout"] + 1)  # rows that `learn` cut
 
 
-class Outside(TorchDispatchMode):
-    """Counts operations but views, in all ticks, that are no part of the replay of a graph."""
+class Recorded(CpuGraph):
+    """Graph that calls nothing when it is replayed, as on a device; the outputs are those of the capture."""
+
+    replayed = 0
+
+    def replay(self) -> None:
+        Recorded.replayed += 1
+
+
+class Launches(TorchDispatchMode):
+    """Counts what the ticks of a run launch: a replayed graph is one launch, as is each operation outside of graphs but views and
+    copies, which are counted apart. One that draws random numbers is a launch."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -136,47 +148,82 @@ class Outside(TorchDispatchMode):
         self.ticks = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if not func.is_view:
+        if not func.is_view and not func._schema.name.startswith("aten::empty"):
             self.names[func._schema.name] += 1
         return func(*args, **(kwargs or {}))
 
     def watching(self, select: Any) -> Any:
         def run(uniform: bool) -> Any:
             self.ticks += 1
+            before = Recorded.replayed
             with self:
-                return select(uniform)
+                action = select(uniform)
+            self.names["replay"] += Recorded.replayed - before
+            return action
 
         return run
 
+    @property
+    def copies(self) -> float:
+        return self.names["aten::copy_"] / self.ticks
 
-@pytest.mark.parametrize("algorithm", ["DQN", "PPO"])
-def test_acting_from_frames_is_one_graph_and_two_copies(algorithm: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Recorded(CpuGraph):
-        def replay(self) -> None:
-            self.replays += 1  # as a graph, it calls nothing; the outputs are those of the capture
+    @property
+    def launches(self) -> float:
+        return sum(count for name, count in self.names.items() if name != "aten::copy_") / self.ticks
 
-    graphs: list[Recorded] = []
 
-    def make(device: torch.device) -> Recorded:
-        graphs.append(Recorded())
-        return graphs[-1]
-
-    monkeypatch.setattr(cuda_graph, "CudaGraph", make)
+def launches_of(monkeypatch: pytest.MonkeyPatch, algorithm: str, env: Any, **settings: Any) -> Launches:
+    """Returns what a tick launches where networks are captured."""
+    monkeypatch.setattr(cuda_graph, "CudaGraph", lambda device: Recorded())
     monkeypatch.setattr(devices, "HOST_DEVICES", ())
-    settings = {"n_steps": 500, "batch_size": 100} if algorithm == "PPO" else {"learning_starts": 20, "train_freq": 500}
-    env = lanes(2, partial(Choices, "frames", "discrete", False))
+    cls = ALGORITHMS[algorithm]
+    rare: dict[str, Any] = {
+        "learning_starts": 20, "train_freq": 500, "replay_ratio": 0.01, "n_steps": 500, "batch_size": 100,
+        "episodes_per_update": 500, "exploration_initial_eps": 0.0, "exploration_final_eps": 0.0,
+    }  # fmt: skip
+    known = {name: value for name, value in rare.items() if name in constructor_arguments(cls)}
+    known = {name: value for name, value in known.items() if name not in cls.replaced_arguments}
+    if cls.keeps_replay:
+        known.pop("n_steps", None)  # of returns, not of a rollout
+    if algorithm == "BTR":
+        known["exploration"] = {"schedule": 0.0}
     with forced_mode("captured"):
-        model: BaseAlgorithm = quick(env, algorithm=ALGORITHMS[algorithm], policy_kwargs=TORSOS["frames"], policy="CnnPolicy", **{
-            "exploration_initial_eps": 0.0, "exploration_final_eps": 0.0, **settings} if algorithm == "DQN" else settings)  # fmt: skip
+        model: BaseAlgorithm = quick(env, algorithm=cls, **{**known, **settings})
         model.learn(40)
     assert isinstance(model.collector, InlineCollector)
-    outside, before, actor = Outside(), graphs[-1].replays, model.collector.actor
-    actor.select = outside.watching(actor.select)  # type: ignore[method-assign]
+    counted, actor = Launches(), model.collector.actor
+    actor.select = counted.watching(actor.select)  # type: ignore[method-assign]
     model.learn(60, reset_num_timesteps=False)
-    assert outside.ticks >= 30
-    assert graphs[-1].replays - before == outside.ticks
-    assert outside.names.pop("aten::copy_") <= 2 * outside.ticks  # lanes and rows there; outputs back
-    assert sum(outside.names.values()) <= 2 * outside.ticks, outside.names
+    assert counted.ticks >= 30
+    assert counted.names["replay"] >= counted.ticks, counted.names
+    return counted
+
+
+TWO_DRAWS = {"BTR"}
+"""Algorithms that draw normal and uniform numbers at a tick."""
+
+
+@pytest.mark.parametrize("normalize", [False, True], ids=["", "normalized"])
+@pytest.mark.parametrize("algorithm", a_few(ALGORITHMS, "DQN", "Rainbow", "BTR", "PPO"))
+def test_a_tick_launches_one_graph_and_one_draw(
+    algorithm: str, normalize: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted = launches_of(monkeypatch, algorithm, lanes(2, Tiny), normalize_observations=normalize)
+    assert counted.launches <= 2 + (algorithm in TWO_DRAWS), counted.names
+    assert counted.copies <= 1, counted.names  # the observations there; that of the outputs is none on one device
+
+
+@pytest.mark.parametrize("algorithm", ["DQN", "PPO"])
+def test_a_tick_from_frames_launches_one_graph(algorithm: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    env = lanes(2, partial(Choices, "frames", "discrete", False))
+    counted = launches_of(monkeypatch, algorithm, env, policy="CnnPolicy", policy_kwargs=TORSOS["frames"])
+    assert counted.launches <= 1, counted.names
+    assert counted.copies <= 2, counted.names  # the newest frames, and the lanes and rows to read
+
+
+def test_outputs_that_are_packed_outside_of_the_graph_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(network_runner, "unpack", lambda packed, tensors: devices.fetch(tensors))
+    assert launches_of(monkeypatch, "PPO", lanes(2, Tiny)).launches >= 2
 
 
 @pytest.mark.usefixtures("eagerly")

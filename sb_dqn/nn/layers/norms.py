@@ -9,7 +9,7 @@ the normalized weights where the parameters do not change between two passes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Literal, NamedTuple
 
@@ -184,6 +184,13 @@ class SpectralWeights:
         # written in place, since recordings read it
         self._cache = torch.cat([*map(_row, weights), self._zero])
         self._versions: list[int] | None = None
+        self._write: Callable[[Tensor], Tensor] = self._written
+        self._is_recorded = False
+
+    def record(self, make: Callable[[Callable[[Tensor], Tensor], tuple[Tensor]], Callable[[Tensor], Tensor]]) -> None:
+        """Updates the cache by what `make` returns for a function and its example; the first call counts."""
+        if not self._is_recorded:
+            self._write, self._is_recorded = make(self._written, (self._zero,)), True
 
     def invalidate(self) -> None:
         """Notes that the parameters have changed. Torch itself notes only what is written by their own names, such as by
@@ -195,8 +202,12 @@ class SpectralWeights:
         """Updates the cache if the parameters have changed; to be called before each replay of a recording that reads it."""
         versions = [layer.weight._version for layer in self.layers]
         if versions != self._versions:
-            self._cache.copy_(self._compute())
+            self._write(self._zero)
             self._versions = versions
+
+    @torch.no_grad()
+    def _written(self, zero: Tensor) -> Tensor:
+        return self._cache.copy_(self._compute())
 
     def cached(self) -> AbstractContextManager[None]:
         """Returns a context in which the layers use the cache, without a gradient."""
