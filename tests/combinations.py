@@ -15,7 +15,7 @@ from tests.choices import Choices
 Combination = dict[str, Any]
 
 FACTORS: dict[str, tuple[Any, ...]] = {
-    "head": ("scalar", "C51", "QR", "IQN", "FQF"),
+    "head": ("scalar", "C51", "QR", "IQN", "FQF", "HL-Gauss"),
     "double_q": (False, True),
     "dueling": (False, True),
     "noisy": (False, "factorised", "independent"),
@@ -34,6 +34,7 @@ HEADS: dict[str, tuple[type[DQN], dict[str, Any]]] = {
     "QR": (QRDQN, {"n_quantiles": 4}),
     "IQN": (IQN, {"n_taus": 3, "n_target_taus": 4, "n_policy_taus": 5, "n_cosines": 6}),
     "FQF": (FQF, {"n_fractions": 3, "n_cosines": 6, "fraction_learning_rate": 1e-3}),
+    "HL-Gauss": (DQN, {"value_loss": {"bins": 7}}),
 }
 POLICIES = {"vector": "MlpPolicy", "dict": "MultiInputPolicy", "frames": "CnnPolicy"}
 TORSOS: dict[str, dict[str, Any]] = {

@@ -19,9 +19,11 @@ from sb_dqn.core.off_policy_algorithm import OffPolicyAlgorithm
 from sb_dqn.core.replay_config import ReplayConfig, TargetConfig, update_schedule
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.exploration import Exploration, as_exploration
+from sb_dqn.nn.heads.binned import Bins
 from sb_dqn.nn.heads.categorical import Categorical
 from sb_dqn.nn.heads.scalar import Distribution, Scalar
 from sb_dqn.nn.layers.linear import Noisy
+from sb_dqn.normalize.rewards import bounded_returns
 from sb_dqn.objectives.bootstrap import Bootstrap, Munchausen
 from sb_dqn.objectives.q_learning import LOSSES, QLearning
 from sb_dqn.objectives.recurrent_replay import RecurrentReplayObjective
@@ -31,6 +33,7 @@ from sb_dqn.types import Objective
 
 DISTRIBUTIONAL_LOSS = {
     "loss": "Remove it: it is for scalar values, and the class has its own loss",
+    "value_loss": "Remove it: it is for scalar values, and the class has its own loss",
     "return_model": "Remove it: the class has its own",
 }
 """Keywords of DQN that algorithms with another head or loss replace."""
@@ -82,6 +85,7 @@ class DQNKeywords(OffPolicyKeywords, total=False):
     munchausen: bool | Mapping[str, Any]
     sequences: Mapping[str, Any] | Sequences | None
     loss: str
+    value_loss: bool | str | Mapping[str, Any]
     exploration: Any
     evaluation_eps: float | None
     policy_kwargs: Mapping[str, Any] | None
@@ -119,6 +123,8 @@ class DQN(OffPolicyAlgorithm):
         sequences: training sequences of a recurrent policy: a dict of `batch_T`, `warmup_T`, `store_rnn_state_interval`,
             `eta`, `input_priorities`, `input_priority_shift`; None: the defaults of `Sequences`.
         loss: "huber" or "mse"; only for scalar values.
+        value_loss: values by classification (arXiv 2403.03950): True or "hl_gauss", "two_hot", or a dict of `kind`, `bins`, `v_min`,
+            `v_max`, `transform`, see `Bins`; False: regression by `loss`.
         exploration: "epsilon", "boltzmann", "none" (greedy), or a dict of `kind`, `schedule`, `ladder`, `ladder_alpha`, `ladder_min`,
             `off_after`, `temperature`, or a subclass of `Exploration`; None: "epsilon", or "none" with `noisy`.
         evaluation_eps: epsilon of `predict(deterministic=False)`; None: the current epsilon.
@@ -163,6 +169,7 @@ class DQN(OffPolicyAlgorithm):
         munchausen: bool | Mapping[str, Any] = False,
         sequences: Mapping[str, Any] | Sequences | None = None,
         loss: str = "huber",
+        value_loss: bool | str | Mapping[str, Any] = False,
         exploration: Any = None,
         evaluation_eps: float | None = None,
         policy_kwargs: Mapping[str, Any] | None = None,
@@ -175,8 +182,17 @@ class DQN(OffPolicyAlgorithm):
             raise ConfigurationError(
                 f"loss must be unset with return_model, which has its own loss, got {loss!r}. Remove it."
             )
-        model = return_model or ReturnModel(Scalar(), partial(QLearning, loss=check_choice("loss", loss, LOSSES)))
         keywords = with_defaults(OffPolicyKeywords, shared)
+        bins = check_switch("value_loss", value_loss, Bins, text="kind")
+        if bins is not None and return_model is None and loss != "huber":
+            raise ConfigurationError(
+                f"loss must be unset with value_loss, whose loss is the cross-entropy, got {loss!r}. Remove it."
+            )
+        if bins is not None and bins.scales_rewards:
+            keywords["normalize_rewards"] = bounded_returns(keywords["normalize_rewards"])
+        model = return_model or ReturnModel(
+            bins or Scalar(), partial(QLearning, loss=check_choice("loss", loss, LOSSES))
+        )
         training = TrainingConfig.of(
             keywords, learning_rate=learning_rate, max_grad_norm=max_grad_norm, precision=precision
         )

@@ -8,13 +8,16 @@ from typing import Any
 import torch
 from typing_extensions import Unpack
 
-from sb_dqn.checks import check_bool, check_int, check_mapping
+from sb_dqn.checks import check_bool, check_int, check_mapping, check_switch
 from sb_dqn.core.construction import QPolicyConfig, TrainingConfig, epsilon_schedule
 from sb_dqn.core.keywords import OnPolicyKeywords, with_defaults
 from sb_dqn.core.on_policy_algorithm import OnPolicyAlgorithm
 from sb_dqn.core.rollout_config import RolloutConfig
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.exploration import Exploration, as_exploration
+from sb_dqn.nn.heads.binned import Bins
+from sb_dqn.nn.heads.scalar import Scalar
+from sb_dqn.normalize.rewards import bounded_returns
 from sb_dqn.objectives.q_lambda import QLambda
 from sb_dqn.policies import QPolicy
 from sb_dqn.policies.q_network import QNetworkConfig
@@ -42,6 +45,8 @@ class PQN(OnPolicyAlgorithm):
         max_grad_norm: bound on the 2-norm of the gradient; None: no clipping.
         dueling: separate streams for state value and action advantages (arXiv 1511.06581).
         loss: "mse" or "huber".
+        value_loss: values by classification (arXiv 2403.03950): True or "hl_gauss", "two_hot", or a dict of `kind`, `bins`, `v_min`,
+            `v_max`, `transform`, see DQN; False: regression by `loss`.
         exploration: "epsilon", "boltzmann", or a dict; see DQN.
         evaluation_eps: epsilon of `predict(deterministic=False)`; None: the current epsilon.
         policy_kwargs: keywords of the policy, `optimizer_class` (default RAdam) and `optimizer_kwargs`; `layer_norm` defaults
@@ -73,12 +78,16 @@ class PQN(OnPolicyAlgorithm):
         max_grad_norm: float | None = 10.0,
         dueling: bool = False,
         loss: str = "mse",
+        value_loss: bool | str | Mapping[str, Any] = False,
         exploration: str | Mapping[str, Any] = "epsilon",
         evaluation_eps: float | None = None,
         policy_kwargs: Mapping[str, Any] | None = None,
         **shared: Unpack[OnPolicyKeywords],
     ) -> None:
         keywords = with_defaults(OnPolicyKeywords, shared)
+        bins = check_switch("value_loss", value_loss, Bins, text="kind")
+        if bins is not None and bins.scales_rewards:
+            keywords["normalize_rewards"] = bounded_returns(keywords["normalize_rewards"])
         training = TrainingConfig.of(keywords, learning_rate=learning_rate, max_grad_norm=max_grad_norm)
         epsilon = epsilon_schedule(exploration_initial_eps, exploration_final_eps, exploration_fraction)
         kwargs = {
@@ -86,7 +95,8 @@ class PQN(OnPolicyAlgorithm):
             "optimizer_class": torch.optim.RAdam,
             **check_mapping("policy_kwargs", policy_kwargs),
         }
-        config = QPolicyConfig(policy, kwargs, QNetworkConfig(dueling=check_bool("dueling", dueling)), has_target=False)
+        network = QNetworkConfig(bins or Scalar(), check_bool("dueling", dueling))
+        config = QPolicyConfig(policy, kwargs, network, has_target=False)
         if config.policy.recurrent:
             raise ConfigurationError(
                 f"policy must be feed-forward for PQN, which shuffles its rollouts, got {policy!r}. Use R2D2, or another class with "

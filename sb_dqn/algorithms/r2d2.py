@@ -11,9 +11,10 @@ from typing_extensions import Unpack
 
 from sb_dqn.algorithms.dqn import DQN, DQNKeywords, ReturnModel
 from sb_dqn.buffers.sequences import Sequences
-from sb_dqn.checks import check_bool, check_choice, check_float, check_int, merge_defaults
+from sb_dqn.checks import check_bool, check_choice, check_float, check_int, check_switch, merge_defaults
 from sb_dqn.core.construction import adam_eps
 from sb_dqn.errors import ConfigurationError
+from sb_dqn.nn.heads.binned import Bins
 from sb_dqn.nn.heads.scalar import Scalar
 from sb_dqn.objectives.q_learning import LOSSES, QLearning
 from sb_dqn.policies import VALUE_POLICIES, QPolicy, policy_class
@@ -48,7 +49,7 @@ class R2D2(DQN):
         count_burn_in: count the burn-in as replayed steps, as rlpyt does; the paper counts only trained steps.
         pri_eta: see `Sequences.eta`.
         input_priorities, input_priority_shift: see `Sequences`.
-        value_rescale_eps: epsilon of value rescaling; None: no rescaling.
+        value_rescale_eps: epsilon of value rescaling; None: no rescaling, as `value_loss` needs it.
         loss: "mse" (half the squared error) or "huber".
         target_update_interval: env steps between target updates; None: those of 2,500 updates.
         kwargs: keywords of DQN.
@@ -99,14 +100,20 @@ class R2D2(DQN):
             input_priority_shift=input_priority_shift,
             eta=check_float("pri_eta", pri_eta, 0.0, 1.0),
         )
+        kwargs = self.defaults | kwargs
+        bins = check_switch("value_loss", kwargs.get("value_loss", False), Bins, text="kind")
         if value_rescale_eps is not None:
             value_rescale_eps = check_float("value_rescale_eps", value_rescale_eps, 0.0)
+            if bins is not None:
+                raise ConfigurationError(
+                    f"value_rescale_eps must be None with value_loss, got {value_rescale_eps}. Set it to None; value_loss has the "
+                    f"transform 'symlog' for large returns."
+                )
         steps = sequences.batch_T + check_bool("count_burn_in", count_burn_in) * sequences.warmup_T
         batch_B = check_int("batch_B", batch_B, 1)
         train_freq, gradient_steps = update_cadence(
             steps * batch_B, check_float("replay_ratio", replay_ratio, 0.0, above=True)
         )
-        kwargs = self.defaults | kwargs
         if cast(Any, kwargs["target_update_interval"]) is None:
             kwargs["target_update_interval"] = max(1, TARGET_UPDATES * train_freq // gradient_steps)
         rescaled = partial(
@@ -120,7 +127,7 @@ class R2D2(DQN):
             "prioritized_replay": merge_defaults(kwargs["prioritized_replay"], PRIORITIES),
             "policy_kwargs": {"previous_reward": True, **adam_eps(kwargs.get("policy_kwargs"), 1e-3)},
         }
-        super().__init__(policy, env, return_model=ReturnModel(Scalar(), rescaled, value_rescale_eps), **kwargs)
+        super().__init__(policy, env, return_model=ReturnModel(bins or Scalar(), rescaled, value_rescale_eps), **kwargs)
 
 
 R2D1 = R2D2

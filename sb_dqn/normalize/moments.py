@@ -83,3 +83,33 @@ class Moments:
         self.count = int(state["count"])
         self.mean[...] = state["mean"].cpu().numpy()
         self.squares[...] = state["squares"].cpu().numpy()
+
+
+class PeakMoments(Moments):
+    """Running mean and variance of numbers, and the largest absolute value, 0 without data."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.peak = 0.0
+
+    def update(self, batch: npt.NDArray[Any]) -> None:
+        super().update(batch)
+        self.peak = max(self.peak, float(np.abs(batch).max(initial=0.0)))
+
+    def clear(self) -> None:
+        super().clear()
+        self.peak = 0.0
+
+    def pack(self) -> npt.NDArray[np.float64]:
+        return np.append(super().pack(), self.peak)
+
+    def merge_packed(self, packed: npt.NDArray[np.float64]) -> None:
+        super().merge_packed(packed[:-1])
+        self.peak = max(self.peak, float(packed[-1]))
+
+    def state_dict(self) -> dict[str, Tensor]:
+        return {**super().state_dict(), "peak": torch.tensor(self.peak, dtype=torch.float64)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        super().load_state_dict(state)
+        self.peak = float(state.get("peak", 0.0))  # statistics of a model without a bound have none

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import asdict, dataclass
+from typing import Any, cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from sb_dqn.checks import check_float, set_fields
-from sb_dqn.normalize.moments import Moments
+from sb_dqn.checks import check_float, check_switch, set_fields
+from sb_dqn.normalize.moments import Moments, PeakMoments
 from sb_dqn.types import BoolArray, Rows
 
 
@@ -22,6 +22,8 @@ class NormalizeRewards:
     Args:
         clip: bound of normalized rewards, > 0.
         epsilon: added to the variance, > 0.
+        peak: rewards are divided by the largest |return| / peak at least, so that no return so far is above it, > 0; None: only
+            by the standard deviation.
 
     Raises:
         ConfigurationError: a value is out of range.
@@ -29,6 +31,7 @@ class NormalizeRewards:
 
     clip: float = 10.0
     epsilon: float = 1e-8
+    peak: float | None = None
 
     def __post_init__(self) -> None:
         set_fields(
@@ -36,6 +39,17 @@ class NormalizeRewards:
             clip=check_float("normalize_rewards['clip']", self.clip, 0.0, above=True),
             epsilon=check_float("normalize_rewards['epsilon']", self.epsilon, 0.0, above=True),
         )
+        if self.peak is not None:
+            set_fields(self, peak=check_float("normalize_rewards['peak']", self.peak, 0.0, above=True))
+
+
+def bounded_returns(normalize_rewards: Any) -> dict[str, Any]:
+    """Returns the argument `normalize_rewards`, or that of True, with a bound on returns: 5 unless it has one.
+
+    That of SimBaV2, Lee et al. 2025, arXiv 2502.15280.
+    """
+    settings = check_switch("normalize_rewards", normalize_rewards, NormalizeRewards) or NormalizeRewards()
+    return {"peak": 5.0} | {name: value for name, value in asdict(settings).items() if value is not None}
 
 
 class RewardNormalizer:
@@ -54,7 +68,7 @@ class RewardNormalizer:
     def __init__(self, settings: NormalizeRewards, gamma: float, num_lanes: int, device: torch.device) -> None:
         self.settings = settings
         self.gamma = gamma
-        self.moments = Moments()
+        self.moments = Moments() if settings.peak is None else PeakMoments()
         self.scale = torch.ones((), device=device)
         self.set_lanes(num_lanes)
 
@@ -77,7 +91,10 @@ class RewardNormalizer:
 
     def commit(self) -> None:
         """Uses the current statistics from now on."""
-        self.scale.fill_(1.0 / np.sqrt(float(self.moments.variance) + self.settings.epsilon))
+        deviation = np.sqrt(float(self.moments.variance) + self.settings.epsilon)
+        if self.settings.peak is not None:
+            deviation = max(deviation, float(cast(PeakMoments, self.moments).peak) / self.settings.peak)
+        self.scale.fill_(1.0 / deviation)
 
     def __call__(self, reward: Tensor) -> Tensor:
         """Scales rewards of any shape to [-clip, clip]."""

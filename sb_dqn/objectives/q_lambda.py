@@ -8,6 +8,7 @@ from torch import Tensor
 
 from sb_dqn.checks import check_choice
 from sb_dqn.losses.td import weighted_mean
+from sb_dqn.nn.heads.binned import BinnedValue
 from sb_dqn.objectives.bootstrap import like, over_branches
 from sb_dqn.objectives.q_learning import LOSSES
 from sb_dqn.types import Batch
@@ -22,7 +23,7 @@ class QLambda:
     2407.04811).
 
     Args:
-        loss: "mse" (half of the squared error) or "huber" (kappa 1).
+        loss: "mse" (half of the squared error) or "huber" (kappa 1); values by classification have the cross-entropy instead.
 
     Raises:
         ConfigurationError: `loss` is unknown.
@@ -34,12 +35,18 @@ class QLambda:
         self.loss = LOSSES[check_choice("loss", loss, LOSSES)]
 
     def __call__(self, online: Any, target: Any, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
-        q_tm1 = online(batch.obs, batch.mask).of(batch.action)  # [N] or [N, D]
-        error = q_tm1 - like(batch.return_, batch.action)
+        value = online(batch.obs, batch.mask)
+        q_tm1 = value.of(batch.action)  # [N] or [N, D]
+        return_ = like(batch.return_, batch.action)
+        error = q_tm1 - return_
         distance = over_branches(error.detach().abs(), batch.weight)
         facts = {
             "priority": distance,
             "q_mean": weighted_mean(over_branches(q_tm1.detach(), batch.weight), batch.weight),
             "td_error": weighted_mean(distance, batch.weight),
         }
-        return over_branches(self.loss(error), batch.weight), facts
+        if isinstance(value, BinnedValue):
+            loss = value.cross_entropy(batch.action, return_.expand_as(q_tm1))
+        else:
+            loss = self.loss(error)
+        return over_branches(loss, batch.weight), facts

@@ -12,6 +12,7 @@ from sb_dqn.checks import check_choice
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.losses import td
 from sb_dqn.losses.rescaling import rescaled_target
+from sb_dqn.nn.heads.binned import BinnedValue
 from sb_dqn.objectives.bootstrap import Bootstrap, over_branches
 from sb_dqn.types import Batch
 
@@ -27,7 +28,8 @@ class QLearning:
 
     Args:
         bootstrap: selection of the next action; None: the target network selects and evaluates it.
-        loss: "huber" (kappa 1, equal to Stable-Baselines3's smooth L1) or "mse" (half of the squared error).
+        loss: "huber" (kappa 1, equal to Stable-Baselines3's smooth L1) or "mse" (half of the squared error); values by classification
+            have the cross-entropy instead.
         rescale_eps: epsilon of value rescaling (see `sb_dqn.losses.rescaling`); None: no rescaling.
 
     Raises:
@@ -55,7 +57,8 @@ class QLearning:
             # the value of the greedy action is the maximum: no need to gather it
             value_t = td_target.value.q.amax(-1) if self.greedy else td_target.next()
             y = self._target(td_target.return_, td_target.discount, value_t)
-        q_tm1 = online(batch.obs, batch.mask).of(batch.action)  # [N] or [N, D]
+        value = online(batch.obs, batch.mask)
+        q_tm1 = value.of(batch.action)  # [N] or [N, D]
         error = q_tm1 - y
         distance = error.detach().abs()
         facts = {
@@ -63,7 +66,8 @@ class QLearning:
             "q_mean": q_tm1.detach().mean(),
             "td_error": distance.mean(),
         }
-        return over_branches(self.loss(error), batch.weight), facts
+        loss = value.cross_entropy(batch.action, y) if isinstance(value, BinnedValue) else self.loss(error)
+        return over_branches(loss, batch.weight), facts
 
     def _target(self, return_: Tensor, discount: Tensor, value_t: Tensor) -> Tensor:
         if self.rescale_eps is None:

@@ -20,14 +20,22 @@ SETTINGS: dict[str, dict[str, Any]] = {
 """Of algorithms that would make no update, or none that can be seen, in a short run."""
 
 
+SWITCHES: dict[str, dict[str, Any]] = {
+    "DQN, HL-Gauss": {"value_loss": "hl_gauss", "dueling": True},
+    "DQN, two-hot of symlog": {"value_loss": {"kind": "two_hot", "transform": "symlog"}},
+    "PQN, HL-Gauss": {"value_loss": True, "n_steps": 20},
+}
+"""Settings of runs besides those of all algorithms."""
+
+
 def trained(name: str, mode: Mode) -> Any:
-    model = quick(algorithm=ALGORITHMS[name], **SETTINGS.get(name, {}))
+    model = quick(algorithm=ALGORITHMS[name.partition(",")[0]], **{**SETTINGS, **SWITCHES}.get(name, {}))
     if mode == "eager":
         model.mode = mode
     return model.learn(60)
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("name", [*ALGORITHMS, *SWITCHES])
 def test_recorded_and_eager_runs_are_the_same(name: str) -> None:
     recorded, eager = trained(name, "traced"), trained(name, "eager")
     assert recorded._n_updates == eager._n_updates >= 2

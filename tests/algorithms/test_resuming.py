@@ -80,13 +80,15 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "a full ring": {"buffer_size": 50, "prioritized_replay": True, "exploration": "boltzmann"},
     "bf16, whole episodes": {"precision": "bf16", "train_freq": (2, "episode"), "tau": 0.3},
     "running statistics": {"normalize_observations": True, "normalize_rewards": True, "n_steps": 3},
+    "values by classification": {"value_loss": "hl_gauss", "n_steps": 3, "prioritized_replay": True},
     "another optimizer": {"policy_kwargs": {"net_arch": [8], "optimizer_class": torch.optim.RMSprop}},
 }
 
 
 @pytest.mark.recorded
 @pytest.mark.parametrize(
-    ("name", "count"), a_few(list(zip(SETTINGS, (4, 1, 4, 4, 3, 1), strict=True)), "priorities", "bf16, whole episodes")
+    ("name", "count"),
+    a_few(list(zip(SETTINGS, (4, 1, 4, 4, 3, 2, 1), strict=True)), "priorities", "bf16, whole episodes"),
 )
 def test_settings(name: str, count: int, tmp_path: Path) -> None:
     settings = {**SETTINGS[name], "exploration_fraction": 0.8, "target_update_interval": 17}

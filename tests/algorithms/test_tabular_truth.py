@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
+from gymnasium.wrappers import TransformReward
 
 from sb_dqn.algorithms import ALGORITHMS
 from tests.algorithms.tabular import (
@@ -54,6 +55,17 @@ FRACTIONS: dict[str, Any] = {**HIDDEN, "n_fractions": 16, "fraction_learning_rat
 ROLLOUTS: dict[str, Any] = {**MSE, "total": 36_000, "n_steps": 128, "batch_size": 256, "q_lambda": 0.65}
 MORE: dict[str, Any] = {"total": 40_000, "train_freq": 32, "buffer_size": 64_000}
 """Data for n-step returns, in which chance and other actions add up."""
+BINS: dict[str, Any] = {"v_min": -1.0, "v_max": 7.0, "bins": 33}
+CLASSES: dict[str, Any] = {**TABLE, "batch_size": 256, "value_loss": {**BINS, "kind": "hl_gauss"}}
+TWO_HOT: dict[str, Any] = {**CLASSES, "value_loss": {**BINS, "kind": "two_hot"}}
+SYMLOG: dict[str, Any] = {**CLASSES, "value_loss": {"kind": "two_hot", "transform": "symlog"}}
+CLASSES_OF_ROLLOUTS: dict[str, Any] = {
+    **ROLLOUTS,
+    **CLASSES,
+    "loss": "mse",
+    "learning_rate": "linear 0.05 0",
+    "total": 160_000,
+}
 LONG: dict[str, Any] = {"total": 32_000}
 """For soft values, which are longer under way."""
 SOFT: dict[str, Any] = {"alpha": 0.4, "tau": 0.5, "clip": -2.0}
@@ -101,6 +113,36 @@ SCALAR: dict[str, tuple[str, Mapping[str, Any], Callable[[], Array]]] = {
 def test_values(case: str) -> None:
     name, kwargs, exact = SCALAR[case]
     check_values(learned(name, **{**MSE, **kwargs}).q, exact())
+
+
+CLASSIFIED: dict[str, tuple[str, Mapping[str, Any], Callable[[], Array]]] = {
+    "HL-Gauss": ("DQN", CLASSES, greedy_values),
+    "two-hot": ("DQN", TWO_HOT, greedy_values),
+    "two-hot of symlog": ("DQN", SYMLOG, greedy_values),
+    "HL-Gauss, double": ("DoubleDQN", CLASSES, greedy_values),
+    "HL-Gauss, three steps": ("NStepDQN", {**CLASSES, **MORE}, partial(greedy_values, 3)),
+    "HL-Gauss, priorities": ("PERDQN", {**CLASSES, **PRIORITIES}, greedy_values),
+    "HL-Gauss, soft": ("MunchausenDQN", CLASSES, soft_values),
+    "two-hot, soft": ("MunchausenDQN", {**TWO_HOT, "munchausen": SOFT, **LONG}, partial(soft_values, **SOFT)),
+    "HL-Gauss of rollouts": ("PQN", CLASSES_OF_ROLLOUTS, partial(lambda_values, 0.65)),
+}
+
+
+@pytest.mark.parametrize("case", a_few(CLASSIFIED, "HL-Gauss", "two-hot of symlog"))
+def test_values_by_classification(case: str) -> None:
+    name, kwargs, exact = CLASSIFIED[case]
+    check_values(learned(name, **kwargs).q, exact())
+
+
+@pytest.mark.parametrize("kind", a_few(["hl_gauss", "two_hot"], "hl_gauss"))
+@pytest.mark.parametrize("factor", a_few([1.0, 0.01, 1_000.0], 1_000.0))
+def test_an_automatic_range_fits_rewards_of_any_scale(kind: str, factor: float) -> None:
+    settings = {**ALWAYS, **REPLAY, **TABLE, "batch_size": 256, "value_loss": {"kind": kind}}
+    games = [lambda: TransformReward(Lottery(), lambda reward: factor * float(reward))] * 8
+    model: Any = ALGORITHMS["DQN"]("MlpPolicy", games, **settings).learn(20_000)
+    with torch.no_grad():
+        found = model.policy.q_net({"obs": torch.arange(STATES)}).q / float(model.normalizer._rewards.scale)
+    check_values(found / factor, greedy_values())
 
 
 @pytest.mark.parametrize("q_lambda", a_few([0.0, 0.65], 0.65))

@@ -16,7 +16,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from sb_dqn.accelerate import accelerate
 from sb_dqn.devices import HostStage
 from sb_dqn.errors import CheckpointError, ConfigurationError
-from sb_dqn.normalize import NormalizationConfig, Normalizer
+from sb_dqn.normalize import Moments, NormalizationConfig, Normalizer
+from sb_dqn.normalize.moments import PeakMoments
 from sb_dqn.types import Batch, Blueprint
 from tests.buffers.toy_rows import EVENTS, SPACES, Game, play
 
@@ -234,3 +235,25 @@ class Copies(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         self.count += func._schema.name in ("aten::copy_", "aten::fill_")
         return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize(("rewards", "deviation"), [([8.0, 0.0, 0.0], 8.0 / 5.0), ([0.0, 0.0, 9.0], 4.2426)])
+def test_rewards_with_a_peak_have_bounded_returns(rewards: list[float], deviation: float) -> None:
+    normalizer = make(observations=False, rewards={"peak": 5.0}).__dict__["_rewards"]
+    running = np.array([sum(GAMMA ** (t - s) * rewards[s] for s in range(t + 1)) for t in range(3)])
+    normalizer.moments.update(running)
+    normalizer.commit()
+    assert float(1.0 / normalizer.scale) == pytest.approx(deviation, rel=1e-3)
+
+
+def test_the_peak_is_saved_and_shared_by_learners() -> None:
+    first, second = PeakMoments(), PeakMoments()
+    first.update(np.array([1.0, -7.0]))
+    second.update(np.array([3.0]))
+    second.merge_packed(first.pack())
+    assert (second.count, second.peak) == (3, 7.0)
+    loaded = PeakMoments()
+    loaded.load_state_dict(second.state_dict())
+    assert (loaded.peak, float(loaded.variance)) == (7.0, float(second.variance))
+    loaded.load_state_dict(Moments().state_dict())  # of a model without a peak
+    assert (loaded.count, loaded.peak) == (0, 0.0)

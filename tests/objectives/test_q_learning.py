@@ -11,9 +11,11 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
+from sb_dqn import DQN, QRDQN, R2D2
 from sb_dqn.accelerate import Mode, accelerate
 from sb_dqn.buffers import Layout, ReplayBuffer, Ring, TransitionView, UniformSampler, UpdateSchedule
 from sb_dqn.errors import ConfigurationError
+from sb_dqn.nn.heads.binned import BinnedHead, BinnedValue, Bins
 from sb_dqn.nn.heads.scalar import ILLEGAL, ScalarValue
 from sb_dqn.objectives.bootstrap import Bootstrap, Munchausen
 from sb_dqn.objectives.q_learning import QLearning
@@ -237,3 +239,73 @@ def test_branches_are_averaged_as_separate_transitions(double_q: bool, munchause
     torch.testing.assert_close(loss, (parts[0][0] + parts[1][0]) / 2)
     torch.testing.assert_close(facts["priority"], (parts[0][1]["priority"] + parts[1][1]["priority"]) / 2)
     torch.testing.assert_close(facts["q_mean"], (parts[0][1]["q_mean"] + parts[1][1]["q_mean"]) / 2)
+
+
+def binned(bins: Bins, logits: list[list[float]]) -> BinnedValue:
+    """Returns the value of one observation, of which each action has logits of its own."""
+    return BinnedValue(torch.tensor([logits]), BinnedHead(nn.Identity(), bins))
+
+
+def one_step(reward: float, discount: float) -> Batch:
+    none = {"obs": torch.zeros(1, 1)}
+    place = torch.zeros(2, 1, dtype=torch.long)
+    return Batch(
+        none, torch.tensor([1]), torch.tensor([reward]), torch.tensor([discount]), none, torch.ones(1), place=place
+    )
+
+
+def test_worked_loss_of_classes_with_decoys() -> None:
+    """Probabilities (1/2, 1/4, 1/4) and (1/4, 1/2, 1/4) of returns -1, 0, 1: values -1/4 and 0; y = 0.25 + 0.5 * 0 = 0.25."""
+    logits = [[math.log(p) for p in row] for row in ((0.5, 0.25, 0.25), (0.25, 0.5, 0.25))]
+    value = binned(Bins("two_hot", 3, -1.0, 1.0), logits)
+    torch.testing.assert_close(value.q, torch.tensor([[-0.25, 0.0]]))
+    net: Any = lambda obs, mask: value  # noqa: E731
+    loss, facts = QLearning()(net, net, one_step(0.25, 0.5))
+    expected = -(0.75 * math.log(0.5) + 0.25 * math.log(0.25))  # action 1; y is a quarter of the way from 0 to 1
+    torch.testing.assert_close(loss, torch.tensor([expected]))
+    assert float(loss) != pytest.approx(-(0.25 * math.log(0.5) + 0.75 * math.log(0.25)))  # weights exchanged
+    assert float(facts["priority"]) == pytest.approx(0.25)  # |0 - 0.25|, in units of values
+
+
+def test_the_gradient_of_classes_is_softmax_minus_target() -> None:
+    logits = torch.tensor([[[0.3, -0.2, 0.5], [0.1, 0.4, -0.6]]], requires_grad=True)
+    value = BinnedValue(logits, BinnedHead(nn.Identity(), Bins("two_hot", 3, -1.0, 1.0)))
+    value.cross_entropy(torch.tensor([1]), torch.tensor([0.25])).sum().backward()
+    expected = torch.zeros(1, 2, 3)
+    expected[0, 1] = logits.detach()[0, 1].softmax(-1) - torch.tensor([0.0, 0.75, 0.25])
+    torch.testing.assert_close(logits.grad, expected)
+
+
+@pytest.mark.parametrize("kind", ["hl_gauss", "two_hot"])
+@pytest.mark.parametrize("y", [-3_000.0, -0.5, 0.0, 2.0, 10_000.0])
+def test_symlog_bins_hold_returns_of_any_size(kind: str, y: float) -> None:
+    """A head that predicts the target's classes has the target as its value."""
+    head = BinnedHead(nn.Identity(), Bins(kind, 201, transform="symlog"))
+    classes = head.classes(torch.tensor([y]))
+    assert float(head.mean(classes.clamp_min(1e-30).log())) == pytest.approx(y, rel=2e-3, abs=2e-3)
+
+
+@pytest.mark.parametrize(
+    ("value_loss", "message"),
+    [
+        ("hl-gauss", r"value_loss\['kind'\] must be"),
+        ({"bins": 2}, r"value_loss\['bins'\] must be"),
+        ({"v_min": 0.0}, "v_min and v_max of value_loss must both be set or both be None, got 0.0 and None"),
+        ({"v_min": 2.0, "v_max": 1.0}, "v_min of value_loss must be below v_max, got 2.0 and 1.0"),
+        ({"transform": "log"}, r"value_loss\['transform'\] must be"),
+        ({"range": 3}, "range"),
+        (3, "value_loss must be True, False or a dict"),
+    ],
+)
+def test_settings_of_classes_that_are_refused(value_loss: Any, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        DQN("MlpPolicy", "CartPole-v1", value_loss=value_loss)
+
+
+def test_classes_have_a_loss_of_their_own() -> None:
+    with pytest.raises(ConfigurationError, match="loss must be unset with value_loss"):
+        DQN("MlpPolicy", "CartPole-v1", value_loss=True, loss="mse")
+    with pytest.raises(ConfigurationError, match="value_rescale_eps must be None with value_loss"):
+        R2D2("MlpLstmPolicy", "CartPole-v1", value_loss=True)
+    with pytest.raises(ConfigurationError, match="value_loss"):
+        QRDQN("MlpPolicy", "CartPole-v1", value_loss=True)

@@ -1,0 +1,167 @@
+"""Values by classification: the mean return as the mean of a softmax over bins (HL-Gauss, two-hot)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from sb_dqn.checks import check_choice, check_float, check_int, set_fields
+from sb_dqn.errors import ConfigurationError
+from sb_dqn.losses.classification import hl_gauss, symexp, symlog, two_hot
+from sb_dqn.losses.distributional import cross_entropy
+from sb_dqn.nn.heads.categorical import FARTHEST
+from sb_dqn.nn.heads.scalar import Distribution, Head, gather_action, mask_illegal
+from sb_dqn.nn.layers.noise import Noise
+
+KINDS = ("hl_gauss", "two_hot")
+TRANSFORMS = ("none", "symlog")
+SYMLOG_RANGE = 10.0
+"""Transformed values from -10 to 10 are returns from -22,025 to 22,025."""
+AUTOMATIC = 6.0
+"""End of an automatic range, for rewards that are scaled by `bounded_returns`: a value is the return from a step on, which may be
+above the bound there, and HL-Gauss reads low in the outermost bins."""
+SMOOTHING = 0.75
+"""Sigma of HL-Gauss in bins (Farebrother et al. 2024, arXiv 2403.03950)."""
+
+
+@dataclass(frozen=True)
+class Bins(Distribution):
+    """Settings of values by classification.
+
+    Args:
+        kind: "hl_gauss": the target is spread over about six bins; "two_hot": over the two nearest.
+        bins: number of classes, from 3.
+        v_min, v_max: smallest and largest value; None: +-6 with rewards that are divided by a running scale, or the whole range
+            of "symlog".
+        transform: "none", or "symlog": bins are evenly spaced in sgn(x) ln(1 + |x|) of the value.
+
+    Raises:
+        ConfigurationError: an argument is out of range.
+    """
+
+    kind: str = "hl_gauss"
+    bins: int = 101
+    v_min: float | None = None
+    v_max: float | None = None
+    transform: str = "none"
+
+    def __post_init__(self) -> None:
+        check_choice("value_loss['kind']", self.kind, KINDS)
+        check_choice("value_loss['transform']", self.transform, TRANSFORMS)
+        set_fields(self, bins=check_int("value_loss['bins']", self.bins, 3))
+        if (self.v_min is None) is not (self.v_max is None):
+            raise ConfigurationError(
+                f"v_min and v_max of value_loss must both be set or both be None, got {self.v_min} and {self.v_max}. Set both, or "
+                f"leave both out for an automatic range."
+            )
+        if self.v_min is None or self.v_max is None:
+            return
+        low = check_float("value_loss['v_min']", self.v_min, -FARTHEST, FARTHEST)
+        high = check_float("value_loss['v_max']", self.v_max, -FARTHEST, FARTHEST)
+        set_fields(self, v_min=low, v_max=high)
+        if low >= high:
+            raise ConfigurationError(
+                f"v_min of value_loss must be below v_max, got {low} and {high}. Give the smallest and the largest value to expect."
+            )
+
+    @property
+    def scales_rewards(self) -> bool:
+        """True if the range is that of rewards with bounded returns."""
+        return self.v_min is None and self.transform == "none"
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """First and last edge, after the transform."""
+        if self.v_min is None or self.v_max is None:
+            return (-SYMLOG_RANGE, SYMLOG_RANGE) if self.transform == "symlog" else (-AUTOMATIC, AUTOMATIC)
+        if self.transform == "none":
+            return self.v_min, self.v_max
+        low, high = symlog(torch.tensor([self.v_min, self.v_max])).tolist()
+        return low, high
+
+    def make_head(self, outputs: Callable[[int], nn.Module], legal: Tensor | None) -> BinnedHead:
+        return BinnedHead(outputs(self.bins), self, legal)
+
+
+class BinnedValue(NamedTuple):
+    """One value per action, as the mean over bins; `q`, `of` and `soft` are those of a scalar value."""
+
+    logits: Tensor
+    """`[..., A, Z]` float32."""
+    head: BinnedHead
+    legal: Tensor | None = None
+    """`[..., A]` bool; None: all."""
+
+    @property
+    def q(self) -> Tensor:
+        """`[..., A]` float32; `ILLEGAL` where an action is masked."""
+        return mask_illegal(self.head.mean(self.logits), self.legal)
+
+    def of(self, action: Tensor) -> Tensor:
+        """Returns the value `[...]` of `action` `[...]`."""
+        return self.head.mean(gather_action(self.logits, action))
+
+    def soft(self, policy: Tensor, bonus: Tensor) -> Tensor:
+        """Returns the expectation `[...]` of value plus `bonus` `[..., A]` under `policy` `[..., A]`."""
+        return (policy * (self.q + bonus)).sum(-1)
+
+    def cross_entropy(self, action: Tensor, target: Tensor) -> Tensor:
+        """Returns the loss `[...]` of `action` `[...]` for target values `[...]`."""
+        logits = gather_action(self.logits, action)
+        return cross_entropy(self.head.classes(target), logits.log_softmax(-1))
+
+
+class BinnedHead(Head):
+    r"""Head for logits of bins.
+
+    .. math:: q = \sum_i \mathrm{softmax}(l)_i \, c_i
+
+    with the centers c of the bins. With "symlog", two-hot has the returns at the centers, so that the mean over a random target
+    is exact; HL-Gauss has the return at the mean, which is exact where the target is not random.
+
+    Args:
+        outputs: output layer, Z = the number of bins.
+        bins: the settings.
+        legal: see `Head`.
+    """
+
+    centers: Tensor
+    edges: Tensor
+
+    def __init__(self, outputs: nn.Module, bins: Bins, legal: Tensor | None = None) -> None:
+        super().__init__(legal)
+        self.outputs = outputs
+        low, high = bins.ends
+        symmetric = bins.transform == "symlog"
+        self.transforms_mean = symmetric and bins.kind == "hl_gauss"
+        self.kind = bins.kind
+        if bins.kind == "hl_gauss":
+            edges = torch.linspace(low, high, bins.bins + 1)
+            centers = 0.5 * (edges[1:] + edges[:-1])
+        else:
+            centers = edges = torch.linspace(low, high, bins.bins)
+            centers = symexp(centers) if symmetric else centers
+        self.sigma = SMOOTHING * (high - low) / bins.bins
+        self.register_buffer("edges", edges, persistent=False)
+        self.register_buffer("centers", centers, persistent=False)
+
+    def mean(self, logits: Tensor) -> Tensor:
+        """Returns values `[...]` from logits `[..., Z]`."""
+        mean: Tensor = logits.softmax(-1) @ self.centers
+        return symexp(mean) if self.transforms_mean else mean
+
+    def classes(self, target: Tensor) -> Tensor:
+        """Returns the probabilities `[..., Z]` of target values `[...]`, without a gradient."""
+        target = target.detach()
+        if self.kind == "two_hot":
+            return two_hot(target, self.centers)
+        return hl_gauss(symlog(target) if self.transforms_mean else target, self.edges, self.sigma)
+
+    def forward(
+        self, x: Tensor, mask: Tensor | None = None, noise: Noise | None = None, fractions: Any = None
+    ) -> BinnedValue:
+        return BinnedValue(self.outputs(x, noise), self, self.allowed(mask))
