@@ -55,7 +55,7 @@ def test_config_has_the_preset_and_the_settings_over_it(run: Path) -> None:
     config = yaml.safe_load((run / "config.yaml").read_text())
     assert config["preset"]["name"] == "CartPole-v1"
     assert config["settings"]["learning_rate"] == "linear 0.001"
-    assert config["settings"]["policy_kwargs"] == {"net_arch": [16]}
+    assert config["settings"]["policy_kwargs"] == {"net_arch": [16], "layer_norm": True}
     assert (config["settings"]["seed"], config["n_timesteps"]) == (1, 600)
 
 
