@@ -222,9 +222,7 @@ class QNetwork(nn.Module):
             return None
         factorised = self.config.noisy is None or self.config.noisy.kind == "factorised"
         draws = rows if per_row and factorised else 1
-        return Noise(
-            torch.zeros(draws, self.noise_width, device=device), torch.zeros(rows, uniform, device=device), factorised
-        )
+        return Noise.zeros((draws, self.noise_width), (rows, uniform), device, factorised)
 
     def learning_noise(self, rows: int, as_target: bool) -> Noise | None:
         """Returns a buffer for the random numbers of one learning pass over `rows`, as online or as target network."""

@@ -215,7 +215,7 @@ class BoxNet(SoftActorCriticNet):
     def learning_noise(self, rows: int, as_target: bool) -> Noise | None:
         device = next(self.parameters()).device
         width = self.actor.head.width
-        return Noise(torch.zeros(2 * rows, width, device=device), torch.zeros(0, device=device), factorised=False)
+        return Noise.zeros((2 * rows, width), (0, 0), device, factorised=False)
 
 
 class ChoiceNet(SoftActorCriticNet):

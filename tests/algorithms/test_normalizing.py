@@ -210,7 +210,7 @@ def test_keys_of_a_dict() -> None:
         ({"normalize_observations": 3}, "normalize_observations must be"),
         (
             {"normalize_rewards": {"gamma": 0.9}},
-            "keys of normalize_rewards must be among ['clip', 'epsilon'], got 'gamma'",
+            "keys of normalize_rewards must be among ['clip', 'epsilon', 'peak'], got 'gamma'",
         ),
         ({"normalise_rewards": True}, "did you mean 'normalize_rewards'"),
     ],

@@ -58,7 +58,10 @@ MORE: dict[str, Any] = {"total": 40_000, "train_freq": 32, "buffer_size": 64_000
 BINS: dict[str, Any] = {"v_min": -1.0, "v_max": 7.0, "bins": 33}
 CLASSES: dict[str, Any] = {**TABLE, "batch_size": 256, "value_loss": {**BINS, "kind": "hl_gauss"}}
 TWO_HOT: dict[str, Any] = {**CLASSES, "value_loss": {**BINS, "kind": "two_hot"}}
-SYMLOG: dict[str, Any] = {**CLASSES, "value_loss": {"kind": "two_hot", "transform": "symlog"}}
+SYMLOG: dict[str, Any] = {
+    **CLASSES, "value_loss": {"kind": "two_hot", "transform": "symlog"}, "learning_rate": "linear 0.3 0", "total": 40_000,
+}  # fmt: skip
+"""Bins far out have values of thousands, so that their probabilities must become very small before the mean is right."""
 CLASSES_OF_ROLLOUTS: dict[str, Any] = {
     **ROLLOUTS,
     **CLASSES,

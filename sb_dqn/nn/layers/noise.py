@@ -17,22 +17,35 @@ class Noise(NamedTuple):
     uniform: Tensor
     """`[N, U]` float32 in [0, 1)."""
     factorised: bool = True
+    joined: Tensor | None = None
+    """`[R P + N U]`, the storage of both."""
+
+    @classmethod
+    def zeros(cls, normal: tuple[int, int], uniform: tuple[int, int], device: torch.device, factorised: bool) -> Noise:
+        """Returns buffers of these shapes, in one storage."""
+        split = normal[0] * normal[1]
+        joined = torch.zeros(split + uniform[0] * uniform[1], device=device)
+        return cls(joined[:split].view(normal), joined[split:].view(uniform), factorised, joined)
 
     def renew(self, generator: torch.Generator) -> None:
         """Draws all numbers in place."""
-        self.draw(generator)
-        if self.normal.numel() and self.factorised:
-            self.normal.copy_(self.normal.abs().sqrt_().copysign_(self.normal))
-
-    def draw(self, generator: torch.Generator) -> None:
-        """Draws numbers in place that become the noise by `after_draw`, which a recording may hold."""
         if self.normal.numel():
             self.normal.normal_(generator=generator)
         if self.uniform.numel():
             self.uniform.uniform_(generator=generator)
+        if self.normal.numel() and self.factorised:
+            self.normal.copy_(self.normal.abs().sqrt_().copysign_(self.normal))
+
+    def draw(self, generator: torch.Generator) -> None:
+        """Draws numbers in place, in one call, that become the noise by `after_draw`, which a recording may hold."""
+        if self.normal.numel():
+            (self.normal if self.joined is None else self.joined).normal_(generator=generator)
+        else:
+            self.uniform.uniform_(generator=generator)
 
     def after_draw(self) -> Noise:
-        """Returns the noise of the numbers that were drawn last."""
-        if not (self.normal.numel() and self.factorised):
+        """Returns the noise of the numbers that were drawn last by `draw`."""
+        if not self.normal.numel():
             return self
-        return self._replace(normal=self.normal.abs().sqrt().copysign(self.normal))
+        normal = self.normal.abs().sqrt().copysign(self.normal) if self.factorised else self.normal
+        return self._replace(normal=normal, uniform=torch.special.ndtr(self.uniform))  # ndtr(z) is uniform if z is normal
