@@ -9,10 +9,10 @@ UNUSED_KEYWORDS = {
     "optimize_memory_usage": "each frame is stored once anyway",
     "replay_buffer_class": "n_steps, frame stacks and Dict observations combine without it",
     "replay_buffer_kwargs": "buffer_size, buffer_device and buffer_path replace it",
-    "action_noise": "the spread of the policy explores",
-    "use_sde_at_warmup": "state-dependent exploration is not built",
-    "use_sde": "state-dependent exploration is not built; the spread of a Gaussian policy is learned",
-    "sde_sample_freq": "state-dependent exploration is not built",
+    "action_noise": "only SAC has noise on its actions",
+    "use_sde_at_warmup": "only SAC has it",
+    "use_sde": "only A2C, PPO and SAC have state-dependent exploration",
+    "sde_sample_freq": "only A2C, PPO and SAC have state-dependent exploration",
     "rollout_buffer_class": "any observation, frame stack, mask and action fits into the one rollout",
     "rollout_buffer_kwargs": "n_steps, gamma and gae_lambda replace it",
     "_init_setup_model": "a model is always whole",
@@ -53,8 +53,8 @@ REPLACED = {
     "log_ent_coef": "Read policy.nets.log_alpha.value, of SAC",
     "ent_coef_optimizer": "There is one optimizer for all: learner.optimizer",
     "ent_coef_tensor": "Read policy.nets.log_alpha.value.exp(), of SAC",
-    "use_sde": "State-dependent exploration is not built",
-    "action_noise": "Exploration is built in: see exploration_rate, or the spread of the policy",
+    "use_sde": "Only A2C, PPO and SAC have state-dependent exploration",
+    "action_noise": "Only SAC has noise on its actions: see exploration_rate, or the spread of the policy",
 }
 """Attributes of a model without one counterpart, with the way to the same information."""
 

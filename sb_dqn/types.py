@@ -88,6 +88,18 @@ class Rows:
         arrived: BoolArray = np.any([slot.valid for slot in self.slots], axis=0)
         return arrived & ~self.departed
 
+    def begins(self, last: BoolArray) -> tuple[BoolArray, BoolArray]:
+        """Returns the lanes `[B]` whose open rows begin an episode, and those whose open rows end one.
+
+        Args:
+            last: `[B]`, the second result for the tick before.
+        """
+        begins = np.ones_like(last) if self.action is None else np.zeros_like(last)
+        for slot in self.slots:
+            begins |= slot.valid & last
+            last = np.where(slot.valid, slot.last, last)
+        return begins, last
+
 
 class Batch(NamedTuple):
     """N transitions as the input of a loss, with a discount (0 after a termination) instead of `done`."""

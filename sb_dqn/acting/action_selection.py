@@ -16,14 +16,16 @@ import numpy.typing as npt
 import torch
 
 from sb_dqn.accelerate import Mode
+from sb_dqn.acting.held_numbers import HeldNumbers, Redraws
 from sb_dqn.acting.network_runner import NetworkRunner, Transform, unchanged
 from sb_dqn.acting.recurrent_state import RecurrentState
 from sb_dqn.buffers.rollout_buffer import Before
 from sb_dqn.exploration import Exploration
+from sb_dqn.exploration.action_noise import ActionNoise, NoisyActions
 from sb_dqn.exploration.config import ExplorationConfig
 from sb_dqn.nn.layers.norms import SpectralWeights
 from sb_dqn.normalize import NormalizationConfig
-from sb_dqn.spaces import actions_of
+from sb_dqn.spaces import BoxActions, actions_of
 from sb_dqn.types import ActionArray, BoolArray, Observation, Rows
 
 Extras = dict[str, npt.NDArray[Any]]
@@ -55,6 +57,8 @@ class ActingConfig:
         stores_q_values: store the values of the action and of the best one, for initial priorities.
         normalization: arguments of the model's normalization, for actors that have statistics of their own.
         action_mask: source of the legal actions: "info", a key of the observation, or None.
+        redraws: when a policy that samples draws new random numbers; None: at every tick.
+        action_noise: noise on the actions of a Box; None: none.
         frame_stack: frames that the actor stacks itself; 1: none.
         num_envs: number of lanes of all actors.
         learner: number of this learner, and number of all learners.
@@ -70,6 +74,8 @@ class ActingConfig:
     stores_q_values: bool = False
     normalization: NormalizationConfig = NO_NORMALIZATION
     action_mask: str | None = None
+    redraws: Redraws | None = None
+    action_noise: ActionNoise | None = None
     frame_stack: int = 1
     num_envs: int = 1
     learner: tuple[int, int] = (0, 1)
@@ -96,6 +102,8 @@ class ActionSelector(ABC):
         self.rng = rng
         self.actions = actions_of(self.policy.action_space)
         self.recurrent_state = RecurrentState(self.policy, num_lanes) if self.policy.recurrent else None
+        self.parts: dict[str, Any] = {} if self.recurrent_state is None else {"memory": self.recurrent_state}
+        """What keeps a state from tick to tick, by its name in a full checkpoint."""
         self.extras: Extras = {}
         """Arrays to store with the latest actions."""
 
@@ -199,15 +207,25 @@ class SampledActionSelector(ActionSelector):
     def __init__(self, config: ActingConfig, num_lanes: int, rng: np.random.Generator) -> None:
         super().__init__(config, num_lanes, rng)
         self._act = config.runner(self.policy.act)
+        self.parts |= {"drawn": HeldNumbers(self.policy, num_lanes, rng, config.redraws)} if config.redraws else {}
+        if config.action_noise is not None and isinstance(self.actions, BoxActions):
+            self.parts["action_noise"] = NoisyActions(config.action_noise, self.actions, num_lanes, rng)
         self._value = config.runner(self.policy.value_step) if config.stores_value else None
 
     def select(self, rows: Rows, observe: Observe, uniform: bool = False) -> ActionArray:
+        action = self._select(rows, observe, uniform)
+        noise = self.parts.get("action_noise")
+        return action if noise is None else noise(action, rows)
+
+    def _select(self, rows: Rows, observe: Observe, uniform: bool) -> ActionArray:
         mask = rows.slots[-1].mask
         if uniform:
             return self.actions.uniform(self.num_lanes, self.rng, mask)
         obs = observe()
         inputs: Inputs = () if self.recurrent_state is None else self.recurrent_state.inputs(rows)
-        drawn = self.policy.draw(self.rng, self.num_lanes)
+        held = self.parts.get("drawn")
+        drawn = self.policy.draw(self.rng, self.num_lanes) if held is None else held.next()
+        action: ActionArray
         action, *outputs = self._act(obs, mask, drawn, *inputs)
         self.extras = dict(zip(self.policy.output_names, outputs, strict=True))
         if self.recurrent_state is not None:

@@ -116,9 +116,7 @@ class Actor:
 
     def parts(self) -> dict[str, Any]:
         """Returns the parts whose state a full checkpoint holds, by name, besides generators and `state`."""
-        parts: dict[str, Any] = {}
-        if self.selector.recurrent_state is not None:
-            parts["memory"] = self.selector.recurrent_state
+        parts = dict(self.selector.parts)
         if self.frames is not None:
             parts["frames"] = self.frames.ring
         return parts

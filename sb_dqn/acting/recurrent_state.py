@@ -45,10 +45,7 @@ class RecurrentState:
 
     def inputs(self, rows: Rows) -> RecurrentInputs:
         """Returns the inputs for the open rows; records which episodes begin and end there."""
-        begins = np.ones_like(self.last) if rows.action is None else np.zeros_like(self.last)
-        for slot in rows.slots:
-            begins |= slot.valid & self.last
-            self.last = np.where(slot.valid, slot.last, self.last)
+        begins, self.last = rows.begins(self.last)
         previous = self.none if rows.action is None else rows.action
         action = np.where(begins.reshape(-1, *(1,) * (previous.ndim - 1)), self.none, previous)
         reward = np.where(begins, 0.0, rows.slots[-1].reward).astype(np.float32)

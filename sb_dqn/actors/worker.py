@@ -170,9 +170,10 @@ class Worker:
             state = self.actor.state(trust)
         except NoEnvState as why:
             return None, str(why)
-        parts = {name: part.state_dict() for name, part in self.actor.parts().items()}
+        parts = self.actor.parts().items()
+        states = {"recurrent" if name == "memory" else name: part.state_dict() for name, part in parts}
         own = {"explore": self._rng.bit_generator.state, "noise": self._noise.get_state()}
-        return {**state, **own, "recurrent": parts.get("memory"), "frames": parts.get("frames")}, ""
+        return {**state, **own, **states}, ""
 
     def load_state(self, state: dict[str, Any], trust: bool) -> None:
         """Restores a `state`."""

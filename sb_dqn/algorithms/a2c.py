@@ -12,7 +12,7 @@ from sb_dqn.checks import check_bool, check_float, check_mapping
 from sb_dqn.core import model_file
 from sb_dqn.core.actor_critic_algorithm import ActorCriticAlgorithm
 from sb_dqn.core.construction import TrainingConfig
-from sb_dqn.core.keywords import OnPolicyKeywords, with_defaults
+from sb_dqn.core.keywords import ActorCriticKeywords, sde_redraws, with_defaults
 from sb_dqn.core.rollout_config import RolloutConfig
 from sb_dqn.nn.parameters.optimizers import RMSpropTFLike
 from sb_dqn.objectives.policy_gradient import ActorCritic
@@ -41,7 +41,7 @@ class A2C(ActorCriticAlgorithm):
         normalize_advantage: normalize advantages over the rollout to mean 0 and standard deviation 1.
         sequence_length: length of the training sequences of a recurrent policy, a divisor of n_steps; None: the longest.
         policy_kwargs: keywords of the policy, `optimizer_class` and `optimizer_kwargs`.
-        shared: see `OnPolicyKeywords`.
+        shared: see `ActorCriticKeywords`.
 
     Raises:
         ConfigurationError: an argument is out of range or has the wrong type, or a keyword is unknown.
@@ -67,9 +67,9 @@ class A2C(ActorCriticAlgorithm):
         normalize_advantage: bool = False,
         sequence_length: int | None = None,
         policy_kwargs: Mapping[str, Any] | None = None,
-        **shared: Unpack[OnPolicyKeywords],
+        **shared: Unpack[ActorCriticKeywords],
     ) -> None:
-        keywords = with_defaults(OnPolicyKeywords, shared)
+        keywords = with_defaults(ActorCriticKeywords, shared)
         training = TrainingConfig.of(keywords, learning_rate=learning_rate, max_grad_norm=max_grad_norm)
         rollout = RolloutConfig(
             n_steps=n_steps,
@@ -95,6 +95,7 @@ class A2C(ActorCriticAlgorithm):
             optimizer_class=torch.optim.RMSprop if rms else torch.optim.Adam,
             optimizer_kwargs={"alpha": 0.99, "eps": eps, "weight_decay": 0.0} if rms else {"eps": 1e-5},
             sequence_length=sequence_length,
+            redraws=sde_redraws(keywords, rollout.n_steps),
         )
 
     @classmethod

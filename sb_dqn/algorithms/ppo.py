@@ -10,7 +10,7 @@ from typing_extensions import Unpack
 from sb_dqn.checks import check_bool, check_float, check_int
 from sb_dqn.core.actor_critic_algorithm import ActorCriticAlgorithm
 from sb_dqn.core.construction import TrainingConfig
-from sb_dqn.core.keywords import OnPolicyKeywords, with_defaults
+from sb_dqn.core.keywords import ActorCriticKeywords, sde_redraws, with_defaults
 from sb_dqn.core.rollout_config import RolloutConfig
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.objectives.policy_gradient import ClippedSurrogate
@@ -45,7 +45,7 @@ class PPO(ActorCriticAlgorithm):
         sequence_length: length of the training sequences of a recurrent policy, a divisor of n_steps, at most batch_size;
             None: the longest.
         policy_kwargs: keywords of the policy, `optimizer_class` and `optimizer_kwargs`.
-        shared: see `OnPolicyKeywords`.
+        shared: see `ActorCriticKeywords`.
 
     Raises:
         ConfigurationError: an argument is out of range or has the wrong type, or a keyword is unknown.
@@ -72,9 +72,9 @@ class PPO(ActorCriticAlgorithm):
         target_kl: float | None = None,
         sequence_length: int | None = None,
         policy_kwargs: Mapping[str, Any] | None = None,
-        **shared: Unpack[OnPolicyKeywords],
+        **shared: Unpack[ActorCriticKeywords],
     ) -> None:
-        keywords = with_defaults(OnPolicyKeywords, shared)
+        keywords = with_defaults(ActorCriticKeywords, shared)
         training = TrainingConfig.of(keywords, learning_rate=learning_rate, max_grad_norm=max_grad_norm)
         rollout = RolloutConfig(
             n_steps=n_steps,
@@ -107,6 +107,7 @@ class PPO(ActorCriticAlgorithm):
             objective=objective,
             optimizer_kwargs={"eps": 1e-5},
             sequence_length=sequence_length,
+            redraws=sde_redraws(keywords, rollout.n_steps),
         )
         objective.move_to(self.device)
         self.objective = objective

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,12 +12,13 @@ from typing_extensions import Unpack
 
 from sb_dqn.buffers.hindsight import Hindsight
 from sb_dqn.buffers.prioritized_sampler import Prioritized
-from sb_dqn.checks import check_float, check_path, check_switch
+from sb_dqn.checks import check_bool, check_float, check_path, check_switch
 from sb_dqn.core.construction import PolicyConfig, TrainingConfig, buffer_device_of
-from sb_dqn.core.keywords import OffPolicyKeywords, with_defaults
+from sb_dqn.core.keywords import SACKeywords, sde_redraws, with_defaults
 from sb_dqn.core.off_policy_algorithm import OffPolicyAlgorithm
 from sb_dqn.core.replay_config import ReplayConfig, TargetConfig, update_schedule
 from sb_dqn.errors import ConfigurationError
+from sb_dqn.exploration.action_noise import ActionNoise
 from sb_dqn.objectives.soft_actor_critic import SoftActorCritic
 from sb_dqn.policies import SAC_POLICIES
 from sb_dqn.policies.sac import SACPolicy
@@ -49,7 +51,7 @@ class SAC(OffPolicyAlgorithm):
         target_entropy: in nats; "auto": minus the number of dimensions of a Box (for bounds -1 and 1), or 0.98 of the entropy
             of the uniform distribution over the legal choices.
         policy_kwargs: keywords of the policy, `optimizer_class` and `optimizer_kwargs`.
-        shared: see `OffPolicyKeywords`.
+        shared: see `SACKeywords`.
 
     Raises:
         ConfigurationError: an argument is out of range or has the wrong type, or a keyword is unknown.
@@ -76,9 +78,9 @@ class SAC(OffPolicyAlgorithm):
         target_update_interval: int = 1,
         target_entropy: str | float = "auto",
         policy_kwargs: Mapping[str, Any] | None = None,
-        **shared: Unpack[OffPolicyKeywords],
+        **shared: Unpack[SACKeywords],
     ) -> None:
-        keywords = with_defaults(OffPolicyKeywords, shared)
+        keywords = with_defaults(SACKeywords, shared)
         training = TrainingConfig.of(keywords, learning_rate=learning_rate, max_grad_norm=None)
         temperature = _temperature(ent_coef)
         entropy = _target_entropy(target_entropy, temperature)
@@ -96,17 +98,38 @@ class SAC(OffPolicyAlgorithm):
 
         def make_objective(blueprint: Blueprint) -> SoftActorCritic:
             actions = actions_of(blueprint.action_space)
+            if self._noise is not None:
+                self._noise.check(actions)
             default = None if actions.num_actions else -float(np.prod(actions.shape))
             return SoftActorCritic(default if entropy is None else entropy, actions.num_actions, temperature.learned)
 
+        self._noise = check_switch("action_noise", keywords["action_noise"], ActionNoise)
+        self._redraws = sde_redraws(keywords, replay.schedule.train_freq)
+        warmup = check_bool("use_sde_at_warmup", keywords["use_sde_at_warmup"])
+        self._acts_at_warmup = warmup and self._redraws is not None
+        if self._redraws is not None and replay.schedule.unit == "episode" and not self._redraws.within:
+            raise ConfigurationError(
+                "sde_sample_freq must be >= 1 with train_freq in episodes, got -1: the noise would never change. Set it to 64, for "
+                "example."
+            )
+        sde = {} if self._redraws is None else {"use_sde": True}
         super().__init__(
             env,
-            policy=PolicyConfig(policy, policy_kwargs, SAC_POLICIES, SACPolicy, config=temperature),
+            policy=PolicyConfig(policy, policy_kwargs, SAC_POLICIES, SACPolicy, config=temperature, **sde),
             training=training,
             objective=make_objective,
             replay=replay,
             target=TargetConfig(tau, target_update_interval, by_updates=True),
         )
+
+    def acting_settings(self) -> dict[str, Any]:
+        redraws = self._redraws
+        if redraws is not None:  # in ticks
+            redraws = replace(redraws, period=max(1, redraws.period // self.n_envs))
+        return {**super().acting_settings(), "redraws": redraws, "action_noise": self._noise}
+
+    def before_acting(self) -> bool:
+        return super().before_acting() and not self._acts_at_warmup
 
 
 def _temperature(ent_coef: Any) -> Temperature:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from gymnasium import spaces
 
+from sb_dqn.acting.held_numbers import Redraws
 from sb_dqn.checks import check_mapping
 from sb_dqn.core import model_file
 from sb_dqn.core.construction import PolicyConfig, TrainingConfig
@@ -37,6 +38,7 @@ class ActorCriticAlgorithm(OnPolicyAlgorithm):
         optimizer_class, optimizer_kwargs: optimizer, unless `policy_kwargs` names a class.
         sequence_length: length of the sequences of a recurrent policy; None: the longest that fits.
         has_critic: False: no value is learned.
+        redraws: with state-dependent exploration: when its noise changes; None: none.
     """
 
     policy: ActorCriticPolicy
@@ -54,12 +56,15 @@ class ActorCriticAlgorithm(OnPolicyAlgorithm):
         optimizer_kwargs: Mapping[str, Any] | None = None,
         sequence_length: int | None = None,
         has_critic: bool = True,
+        redraws: Redraws | None = None,
     ) -> None:
+        self._redraws = redraws
         kwargs = check_mapping("policy_kwargs", policy_kwargs)
         if "optimizer_class" not in kwargs:
             own = check_mapping("optimizer_kwargs", kwargs.get("optimizer_kwargs"))
             kwargs |= {"optimizer_class": optimizer_class, "optimizer_kwargs": {**(optimizer_kwargs or {}), **own}}
-        config = PolicyConfig(policy, kwargs, ACTOR_CRITIC_POLICIES, ActorCriticPolicy)
+        sde = {} if redraws is None else {"use_sde": True}
+        config = PolicyConfig(policy, kwargs, ACTOR_CRITIC_POLICIES, ActorCriticPolicy, **sde)
         collected = _for_policy(rollout, config.policy.recurrent, sequence_length)
         loss: Objective = objective
         if isinstance(collected, SequenceRolloutConfig):
@@ -83,6 +88,9 @@ class ActorCriticAlgorithm(OnPolicyAlgorithm):
             kwargs = check_mapping("policy_kwargs", arguments.get("policy_kwargs"))
             return {**arguments, "policy_kwargs": {"binary_logits": 2, **kwargs}}
         return arguments
+
+    def acting_settings(self) -> dict[str, Any]:
+        return {**super().acting_settings(), "redraws": self._redraws}
 
     def log_facts(self) -> dict[str, float]:
         facts = super().log_facts()

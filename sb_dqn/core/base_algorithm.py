@@ -323,6 +323,10 @@ class BaseAlgorithm(ABC):
         """Mode of the networks while acting."""
         return acting_mode(self.policy, self.device, self.mode, self.policy.recurrent)
 
+    def acting_settings(self) -> dict[str, Any]:
+        """Returns further fields of `ActingConfig`."""
+        return {}
+
     def log_facts(self) -> dict[str, float]:
         """Returns further entries of a log line."""
         rate = self.rate_schedule(self.num_timesteps, self.counters.horizon)
@@ -413,6 +417,7 @@ class BaseAlgorithm(ABC):
         """
         config = ActingConfig(
             **own,
+            **self.acting_settings(),
             mode="eager" if own.get("later_mode") else self.acting_mode,
             policy=self.policy.with_net(self.learner.online) if twin else self.policy,
             exploration=self._exploration_config,

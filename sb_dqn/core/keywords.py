@@ -8,6 +8,9 @@ from typing import Annotated, Any, TypeVar, cast, get_type_hints
 
 from typing_extensions import TypedDict
 
+from sb_dqn.acting.held_numbers import Redraws
+from sb_dqn.checks import check_bool, check_int
+
 
 @dataclass(frozen=True)
 class Keyword:
@@ -55,12 +58,37 @@ class TrainingKeywords(TypedDict, total=False):
     ]
 
 
+USE_SDE = Annotated[
+    bool,
+    Keyword(
+        False,
+        "generalized state-dependent exploration for Box actions (arXiv 2005.05719): noise that is a function of the features, "
+        "the same function for several steps.",
+    ),
+]
+SDE_SAMPLE_FREQ = Annotated[
+    int,
+    Keyword(
+        -1,
+        "with `use_sde`: ticks between new functions of the noise, from the start of each rollout (off-policy: of `train_freq` "
+        "steps) on; -1: one for all of it.",
+    ),
+]
+
+
 class OnPolicyKeywords(TrainingKeywords, total=False):
     """Keywords of every algorithm that learns from rollouts or episodes."""
 
     precision: Annotated[
         str, Keyword("fp32", '"fp32", or "bf16": bfloat16 forward and backward with float32 master weights.')
     ]
+
+
+class ActorCriticKeywords(OnPolicyKeywords, total=False):
+    """Keywords of A2C and PPO."""
+
+    use_sde: USE_SDE
+    sde_sample_freq: SDE_SAMPLE_FREQ
 
 
 class OffPolicyKeywords(TrainingKeywords, total=False):
@@ -95,6 +123,22 @@ class OffPolicyKeywords(TrainingKeywords, total=False):
     ]
 
 
+class SACKeywords(OffPolicyKeywords, total=False):
+    """Keywords of SAC."""
+
+    use_sde: USE_SDE
+    sde_sample_freq: SDE_SAMPLE_FREQ
+    use_sde_at_warmup: Annotated[
+        bool, Keyword(False, "with `use_sde`: the policy selects the actions before `learning_starts`, too.")
+    ]
+    action_noise: Annotated[
+        bool | Mapping[str, Any],
+        Keyword(
+            False, "noise that is added to the actions of a Box: True, or a dict of `sigma`, `mean`, `theta`, `dt`."
+        ),
+    ]
+
+
 T = TypeVar("T", bound=Mapping[str, Any])
 
 
@@ -112,3 +156,19 @@ def with_defaults(kind: type[T], passed: T) -> T:
     """Returns keywords with the defaults of those that were not passed."""
     keywords = {name: keyword_of(hint) for name, hint in shared_keywords(kind).items()}
     return cast(T, {name: each.default for name, each in keywords.items() if each is not None} | dict(passed))
+
+
+def sde_redraws(keywords: Mapping[str, Any], period: int) -> Redraws | None:
+    """Returns when the noise of state-dependent exploration changes; None without it.
+
+    Args:
+        keywords: `use_sde` and `sde_sample_freq`.
+        period: ticks after which the noise changes in any case.
+
+    Raises:
+        ConfigurationError: a value is out of range.
+    """
+    every = check_int("sde_sample_freq", keywords["sde_sample_freq"], -1)
+    if not check_bool("use_sde", keywords["use_sde"]):
+        return None
+    return Redraws(period, max(every, 0))

@@ -36,6 +36,7 @@ from sb_dqn.checkpoint import (
 from sb_dqn.core.resume import ResumeState
 from sb_dqn.core.saved_channels import with_saved_channels
 from sb_dqn.errors import CheckpointError, ConfigurationError, EnvironmentFault, printable, with_article
+from sb_dqn.exploration.action_noise import ActionNoise
 from sb_dqn.learning.learner_group import LearnerGroup
 from sb_dqn.nn.layers.linear import Noisy
 from sb_dqn.nn.parameters.optimizers import RMSpropTFLike
@@ -48,6 +49,7 @@ from sb_dqn.schedules import SCHEDULES
 from sb_dqn.types import Blueprint
 
 SWITCHES: tuple[type, ...] = (
+    ActionNoise,
     OverlappedActors,
     ProcessActors,
     RayActors,

@@ -34,7 +34,7 @@ OTHERS = {"recurrent": "RecurrentPPO", "tqc": "TQC", "crossq": "CrossQ", "ars": 
 """Package of a policy to the algorithm that this library cannot continue."""
 DDPG = {"policy_delay": 1, "target_noise_clip": 0.0}
 """Settings with which TD3 is DDPG."""
-NOT_SETTINGS = ("seed", "device", "tensorboard_log", "policy_kwargs", "train_freq", "n_quantiles")
+NOT_SETTINGS = ("seed", "device", "tensorboard_log", "policy_kwargs", "train_freq", "n_quantiles", "action_noise")
 """Arguments that are not read from the file, or not as they are."""
 TEMPERATURE = "nets.log_alpha.value"
 """Name of SAC's temperature in this library."""
@@ -211,7 +211,7 @@ def _policy_kwargs(value: Any) -> tuple[dict[str, Any], list[str]]:
             continue
         found = literal(shown)
         torch_class = re.fullmatch(r"<class 'torch\.[\w.]*?\.?(\w+)'>", str(shown))
-        if key in ("use_sde", "full_std", "use_expln", "clip_mean"):
+        if key == "use_sde":  # an argument of the algorithm
             continue
         if torch_class:
             kwargs[key] = torch_class[1]
@@ -307,6 +307,8 @@ def _renaming(model: Any, saved: SB3Zip) -> Rename:
         return lambda policy, variables: dict(_q_values(ours, policy, num_actions))
     separate = _differ(saved.policy, "pi_features_extractor.", "vf_features_extractor.")
     renames = (*ACTOR_CRITIC, *(SEPARATE if separate else SHARED))
+    if "net.action_head.std.log" in ours:
+        renames = ((r"log_std$", r"net.action_head.std.log"), *renames)
     return lambda policy, variables: dict(_renamed(policy, renames))
 
 
@@ -357,9 +359,14 @@ def _soft(policy: Mapping[str, Tensor], variables: Mapping[str, Tensor]) -> Iter
                     layer = f"heads.{critic}" if number == last else f"towers.{critic}.linears.{number // 2}"
                 yield ours.format(half=half, layer=layer) + name[match.end() :], tensor
                 break
-    for kind in ("weight", "bias"):
-        parts = [policy[f"actor.{part}.{kind}"] for part in ("mu", "log_std")]
-        yield f"nets.actor.head.outputs.{kind}", torch.cat(parts)
+    if "actor.log_std" in policy:
+        heads = {name: name.removeprefix("actor.mu.") for name in policy if name.startswith("actor.mu.")}
+        yield "nets.actor.head.std.log", policy["actor.log_std"]
+        yield from ((f"nets.actor.head.outputs.{part}", policy[name]) for name, part in heads.items())
+    else:
+        for kind in ("weight", "bias"):
+            parts = [policy[f"actor.{part}.{kind}"] for part in ("mu", "log_std")]
+            yield f"nets.actor.head.outputs.{kind}", torch.cat(parts)
     if "log_ent_coef" in variables:
         yield TEMPERATURE, variables["log_ent_coef"].reshape(())
 

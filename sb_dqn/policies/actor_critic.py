@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from sb_dqn.checks import check_bool, check_float, check_int, check_keys
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.nn.heads.policy_heads import ActionHead, BernoulliHead, CategoricalHead, GaussianHead, SquashedHead
+from sb_dqn.nn.heads.state_dependent import SquashedStateDependentHead, StateDependentHead
 from sb_dqn.nn.layers.recurrent import RecurrentConfig
 from sb_dqn.nn.torsos.feature_extractor import Features
 from sb_dqn.nn.torsos.features import BaseFeaturesExtractor
@@ -23,6 +24,7 @@ from sb_dqn.policies.policy_kwargs import (
     extractor_of_kind,
     features_config,
     refuse_dict_in_list,
+    sde_settings,
 )
 from sb_dqn.spaces import Actions, BoxActions, Channels, actions_of
 
@@ -41,6 +43,8 @@ class ActorCriticPolicy(StochasticPolicy):
         ortho_init: orthogonal initial weights (see `ActorCriticNetwork`).
         log_std_init: for a Box: initial log standard deviation, in the units of the action.
         squash_output: for a Box: keep actions within the bounds by tanh instead of clipping.
+        full_std: with state-dependent exploration: one standard deviation for each weight; False: one for each feature.
+        use_expln: with state-dependent exploration: standard deviations that grow more slowly than exp, see `StateDependentStd`.
         binary_logits: for MultiBinary: outputs for each bit, 1 (sigmoid) or 2 (softmax).
         share_features_extractor: one features extractor for policy and value.
         features_extractor_class: None: chosen by the space.
@@ -49,6 +53,7 @@ class ActorCriticPolicy(StochasticPolicy):
         channels: "first" or "last", for all images or by key of a Dict; None: chosen by their shapes.
         layer_norm: layer norm before each activation, in CNNs of this package too.
         recurrent_config: recurrent layers; set by `RecurrentActorCriticPolicy`, not by `policy_kwargs`.
+        use_sde: state-dependent exploration; set by the algorithm, not by `policy_kwargs`.
 
     Raises:
         ConfigurationError: a keyword is out of range.
@@ -64,6 +69,8 @@ class ActorCriticPolicy(StochasticPolicy):
         ortho_init: bool = True,
         log_std_init: float = 0.0,
         squash_output: bool = False,
+        full_std: bool = True,
+        use_expln: bool = False,
         binary_logits: int = 1,
         share_features_extractor: bool = True,
         features_extractor_class: type[BaseFeaturesExtractor] | None = None,
@@ -72,6 +79,7 @@ class ActorCriticPolicy(StochasticPolicy):
         channels: Channels = None,
         layer_norm: bool = False,
         recurrent_config: RecurrentConfig | None = None,
+        use_sde: bool = False,
     ) -> None:
         super().__init__(observation_space, action_space)
         extractor = extractor_of_kind(self.kind, observation_space, features_extractor_class, normalize_images)
@@ -81,6 +89,7 @@ class ActorCriticPolicy(StochasticPolicy):
         pi, vf = _tower_widths(net_arch, [] if self.kind == "image" else [64, 64])
         towers = TowersConfig(pi, vf, check_activation(activation_fn), layer_norm)
         logits = check_int("policy_kwargs['binary_logits']", binary_logits, 1, 2)
+        sde = sde_settings(use_sde, full_std, use_expln, action_space)
         one_logit = logits == 1 and isinstance(action_space, spaces.MultiBinary)
         shared = check_bool("policy_kwargs['share_features_extractor']", share_features_extractor)
         self.recurrent_config = recurrent_config
@@ -92,7 +101,7 @@ class ActorCriticPolicy(StochasticPolicy):
         self.net = self.make_net(
             [self.make_features() for _ in range(1 if shared else 2)],
             towers,
-            partial(_make_head, actions_of(action_space), log_std_init, squash_output, one_logit),
+            partial(_make_head, actions_of(action_space), log_std_init, squash_output, one_logit, sde),
             check_bool("policy_kwargs['ortho_init']", ortho_init),
         )
 
@@ -257,12 +266,20 @@ def _tower_widths(net_arch: Widths | None, default: list[int]) -> tuple[list[int
 
 
 def _make_head(
-    actions: Actions, log_std_init: float, squash_output: bool, one_logit: bool, in_features: int
+    actions: Actions,
+    log_std_init: float,
+    squash_output: bool,
+    one_logit: bool,
+    sde: dict[str, bool] | None,
+    in_features: int,
 ) -> ActionHead:
     """Returns the head of the policy for an action space."""
     log_std = check_float("policy_kwargs['log_std_init']", log_std_init, -20.0, 2.0)
     squashed = check_bool("policy_kwargs['squash_output']", squash_output)
     if isinstance(actions, BoxActions):
+        if sde is not None:
+            head = SquashedStateDependentHead if squashed else StateDependentHead
+            return head(in_features, actions, log_std, **sde)
         return (SquashedHead if squashed else GaussianHead)(in_features, actions, log_std)
     if squashed:
         raise ConfigurationError(

@@ -248,3 +248,24 @@ def check_activation(activation_fn: Any) -> type[nn.Module]:
         )
     checked: type[nn.Module] = activation_fn
     return checked
+
+
+def sde_settings(
+    use_sde: bool, full_std: bool, use_expln: bool, action_space: spaces.Space[Any]
+) -> dict[str, Any] | None:
+    """Returns the arguments of heads with state-dependent exploration; None without it.
+
+    Raises:
+        ConfigurationError: it is on and the action space is no Box, or an argument is no bool.
+    """
+    settings = {
+        name: check_bool(f"policy_kwargs[{name!r}]", value)
+        for name, value in (("full_std", full_std), ("use_expln", use_expln))
+    }
+    if not use_sde:
+        return None
+    if not isinstance(action_space, spaces.Box):
+        raise ConfigurationError(
+            f"use_sde must be False for discrete actions, got True with {action_space}. Leave it out."
+        )
+    return settings

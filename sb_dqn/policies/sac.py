@@ -10,7 +10,7 @@ from typing import Any
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from sb_dqn.checks import check_bool, check_int, check_keys
+from sb_dqn.checks import check_bool, check_float, check_int, check_keys
 from sb_dqn.errors import ConfigurationError, SpaceError
 from sb_dqn.nn.heads.policy_heads import ActionHead
 from sb_dqn.nn.torsos.feature_extractor import Features
@@ -23,6 +23,7 @@ from sb_dqn.policies.policy_kwargs import (
     extractor_of_kind,
     features_config,
     refuse_dict_in_list,
+    sde_settings,
 )
 from sb_dqn.policies.sac_network import (
     Actor,
@@ -55,6 +56,9 @@ class SACPolicy(StochasticPolicy):
         normalize_images: divide images by 255.
         channels: "first" or "last", for all images or by key of a Dict; None: chosen by their shapes.
         layer_norm: layer norm before each activation, in CNNs of this package too.
+        log_std_init, full_std, use_expln: with state-dependent exploration: see `StateDependentStd`.
+        clip_mean: with state-dependent exploration: bound of the mean before tanh; 0: none.
+        use_sde: state-dependent exploration; set by the algorithm, not by `policy_kwargs`.
         config: the temperature; set by the algorithm's `ent_coef`, not by `policy_kwargs`.
 
     Raises:
@@ -75,7 +79,12 @@ class SACPolicy(StochasticPolicy):
         normalize_images: bool = True,
         channels: Channels = None,
         layer_norm: bool = False,
+        log_std_init: float = -3.0,
+        full_std: bool = True,
+        use_expln: bool = False,
+        clip_mean: float = 2.0,
         config: Temperature | None = None,
+        use_sde: bool = False,
     ) -> None:
         super().__init__(observation_space, action_space)
         if not isinstance(action_space, (spaces.Box, spaces.Discrete)):
@@ -92,6 +101,11 @@ class SACPolicy(StochasticPolicy):
         self._hidden = partial(HiddenLayers, activation_fn=check_activation(activation_fn), layer_norm=layer_norm)
         self._num_critics = check_int("policy_kwargs['n_critics']", n_critics, 1)
         self._shares_features = check_bool("policy_kwargs['share_features_extractor']", share_features_extractor)
+        self._sde: dict[str, Any] | None = sde_settings(use_sde, full_std, use_expln, action_space)
+        log_std = check_float("policy_kwargs['log_std_init']", log_std_init, -20.0, 2.0)
+        clip = check_float("policy_kwargs['clip_mean']", clip_mean, 0.0)
+        if self._sde is not None:
+            self._sde |= {"log_std_init": log_std, "clip_mean": clip}
         self.nets = self.make_nets(config or Temperature())
         self.critics_target = copy.deepcopy(self.nets.critics)
         self.critics_target.requires_grad_(False)
@@ -105,7 +119,7 @@ class SACPolicy(StochasticPolicy):
         critics = Critics(features, Stacks(width, qf, self._num_critics, self.actions.num_actions or 1, self._hidden))
         own = None if self._shares_features else self.make_features()
         tower = self._hidden((own or features).features_dim, pi)
-        actor = Actor(own, tower, make_head(self.actions, tower.out_features))
+        actor = Actor(own, tower, make_head(self.actions, tower.out_features, self._sde))
         return (BoxNet if box else ChoiceNet)(critics, actor, temperature)
 
     def make_features(self) -> Features:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -16,6 +16,7 @@ from torch.func import functional_call
 from sb_dqn.losses.soft_actor_critic import expected_soft_value, soft_value
 from sb_dqn.nn.heads.policy_heads import ActionHead, CategoricalHead
 from sb_dqn.nn.heads.squashed_gaussian_head import SoftHead
+from sb_dqn.nn.heads.state_dependent import SoftStateDependentHead
 from sb_dqn.nn.layers.noise import Noise
 from sb_dqn.nn.torsos.feature_extractor import Features
 from sb_dqn.nn.torsos.mlp import HiddenLayers
@@ -214,8 +215,11 @@ class BoxNet(SoftActorCriticNet):
 
     def learning_noise(self, rows: int, as_target: bool) -> Noise | None:
         device = next(self.parameters()).device
-        width = self.actor.head.width
-        return Noise.zeros((2 * rows, width), (0, 0), device, factorised=False)
+        head = self.actor.head
+        draws = (
+            1 if isinstance(head, SoftStateDependentHead) else rows
+        )  # state-dependent noise has one draw for all rows
+        return Noise.zeros((2 * draws, head.width), (0, 0), device, factorised=False)
 
 
 class ChoiceNet(SoftActorCriticNet):
@@ -232,6 +236,8 @@ class ChoiceNet(SoftActorCriticNet):
         return expected_soft_value(q(None), policy.logp, alpha), policy.entropy()
 
 
-def make_head(actions: Actions, in_features: int) -> ActionHead:
-    """Returns the head of the actor for an action space."""
+def make_head(actions: Actions, in_features: int, sde: Mapping[str, Any] | None) -> ActionHead:
+    """Returns the head of the actor for an action space; `sde` are the arguments of state-dependent exploration."""
+    if sde is not None and isinstance(actions, BoxActions):
+        return SoftStateDependentHead(in_features, actions, **sde)
     return SoftHead(in_features, actions) if isinstance(actions, BoxActions) else CategoricalHead(in_features, actions)

@@ -376,5 +376,12 @@ class TheirConventions(Algorithm):  # type: ignore[misc]  # it uses the methods 
         self.exploration.load_state_dict({"epsilon": rate})
         self.exploration.epsilon = rate
 
-    use_sde = False
-    action_noise = None
+    @property
+    def use_sde(self) -> bool:
+        """True with generalized state-dependent exploration."""
+        return bool(self.arguments.get("use_sde"))
+
+    @property
+    def action_noise(self) -> Any:
+        """Settings of the action noise; None: none."""
+        return self.arguments.get("action_noise") or None

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
+import numpy as np
 from gymnasium import spaces
 from stable_baselines3.common.base_class import BaseAlgorithm as TheirAlgorithm
 from stable_baselines3.common.base_class import maybe_make_env
@@ -15,6 +16,12 @@ from stable_baselines3.common.buffers import (
     NStepReplayBuffer,
     ReplayBuffer,
     RolloutBuffer,
+)
+from stable_baselines3.common.noise import (
+    ActionNoise,
+    NormalActionNoise,
+    OrnsteinUhlenbeckActionNoise,
+    VectorizedActionNoise,
 )
 from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.preprocessing import is_image_space
@@ -30,9 +37,6 @@ from sb_dqn.types import Blueprint
 
 NO_EFFECT: Mapping[str, tuple[Any, ...]] = {
     "optimize_memory_usage": (False, True),  # each observation is stored once in any case
-    "use_sde": (False,),
-    "use_sde_at_warmup": (False,),
-    "action_noise": (None,),
     "replay_buffer_class": (None, ReplayBuffer, DictReplayBuffer, NStepReplayBuffer),
     "replay_buffer_kwargs": (None, {}, {"handle_timeout_termination": True}),
     "rollout_buffer_class": (None, RolloutBuffer, DictRolloutBuffer),
@@ -40,9 +44,6 @@ NO_EFFECT: Mapping[str, tuple[Any, ...]] = {
     "_init_setup_model": (True,),
 }
 """Keywords that this library does not have, with the values that need nothing."""
-
-SDE_ONLY = ("sde_sample_freq",)
-"""Keywords that Stable-Baselines3 ignores without `use_sde`."""
 
 NEVER = 2**60
 """Interval of target updates that no run reaches."""
@@ -52,9 +53,6 @@ SMALLEST = 8
 
 POLICY_NO_EFFECT: Mapping[str, tuple[Any, ...]] = {
     "use_sde": (False,),
-    "full_std": (True, False),
-    "use_expln": (True, False),
-    "clip_mean": (2.0,),
     "lstm_kwargs": (None, {}),
 }
 """Keys of `policy_kwargs` that this library does not have, with the values that need nothing."""
@@ -105,8 +103,8 @@ def native_settings(name: str, arguments: Mapping[str, Any], num_envs: int) -> d
     for key, allowed in NO_EFFECT.items():
         if key in settings:
             _refuse_unless(name, key, settings.pop(key), allowed)
-    for key in SDE_ONLY:
-        settings.pop(key, None)
+    if "action_noise" in settings:
+        settings["action_noise"] = native_noise(settings["action_noise"])
     if "buffer_size" in settings:  # few rows hold no transition with its n steps and frames
         settings["buffer_size"] = max(settings["buffer_size"], num_envs * (settings.get("n_steps", 1) + SMALLEST))
     if settings.get("tau") == 0.0:  # the target network never moves
@@ -133,6 +131,29 @@ def native_hindsight(arguments: dict[str, Any]) -> dict[str, Any]:
     if isinstance(strategy, GoalSelectionStrategy):
         kwargs["goal_selection_strategy"] = strategy.name.lower()
     return {**arguments, "hindsight": kwargs or True}
+
+
+def native_noise(noise: Any) -> Any:
+    """Returns action noise of Stable-Baselines3 as the settings of this library; each environment has its own process anyway.
+
+    Raises:
+        ConfigurationError: a class of the user's own, or a process with an initial value.
+    """
+    if noise is None:
+        return False
+    if isinstance(noise, VectorizedActionNoise):
+        noise = noise.base_noise
+    if type(noise) is NormalActionNoise:
+        return {"sigma": np.ravel(noise._sigma).tolist(), "mean": np.ravel(noise._mu).tolist()}
+    if type(noise) is OrnsteinUhlenbeckActionNoise and noise.initial_noise is None:
+        scale = {"sigma": np.ravel(noise._sigma).tolist(), "mean": np.ravel(noise._mu).tolist()}
+        return {**scale, "theta": float(noise._theta), "dt": float(noise._dt)}
+    if isinstance(noise, ActionNoise):
+        raise ConfigurationError(
+            f"action_noise must be a NormalActionNoise or an OrnsteinUhlenbeckActionNoise that starts at 0, got {noise!r}. Use one "
+            f"of these."
+        )
+    return noise
 
 
 def native_schedule(value: Any) -> Any:

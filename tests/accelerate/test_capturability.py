@@ -53,6 +53,8 @@ OTHERS: dict[str, dict[str, Any]] = {
     "PPO, normalized": {**ROLLOUT, "normalize_observations": True, "normalize_rewards": True},
     "SAC of boxes": {"env": "box"},
     "PPO of boxes": {**ROLLOUT, "env": "box"},
+    "SAC, state-dependent": {"env": "box", "use_sde": True},
+    "PPO, state-dependent": {**ROLLOUT, "env": "box", "use_sde": True},
     "PPO from frames": {**ROLLOUT, "policy": "CnnPolicy", "env": "image", "policy_kwargs": TORSOS["frames"]},
     "DQN, HL-Gauss": {"value_loss": "hl_gauss"},
     "DQN, two-hot of symlog": {"value_loss": {"kind": "two_hot", "transform": "symlog"}},

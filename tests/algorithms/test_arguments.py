@@ -130,6 +130,7 @@ INTEGERS: dict[str, int] = {
     "n_taus": 3,
     "seed": 3,
     "sequence_length": 2,
+    "sde_sample_freq": 3,
     "stats_window_size": 7,
     "store_rnn_state_interval": 2,
     "target_update_interval": 20,

@@ -9,7 +9,8 @@ import torch
 
 from sb_dqn.accelerate import Mode
 from sb_dqn.algorithms import ALGORITHMS
-from tests.tiny import quick
+from tests.continuous import Reach
+from tests.tiny import lanes, quick
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "PPO": {"n_steps": 20},
@@ -24,12 +25,21 @@ SWITCHES: dict[str, dict[str, Any]] = {
     "DQN, HL-Gauss": {"value_loss": "hl_gauss", "dueling": True},
     "DQN, two-hot of symlog": {"value_loss": {"kind": "two_hot", "transform": "symlog"}},
     "PQN, HL-Gauss": {"value_loss": True, "n_steps": 20},
+    "SAC, state-dependent": {"env": Reach, "use_sde": True, "use_sde_at_warmup": True, "action_noise": True},
+    "PPO, state-dependent": {"env": Reach, "use_sde": True, "sde_sample_freq": 4, "n_steps": 20},
+    "A2C, state-dependent": {
+        "env": Reach,
+        "use_sde": True,
+        "policy_kwargs": {"squash_output": True, "use_expln": True},
+    },
 }
 """Settings of runs besides those of all algorithms."""
 
 
 def trained(name: str, mode: Mode) -> Any:
-    model = quick(algorithm=ALGORITHMS[name.partition(",")[0]], **{**SETTINGS, **SWITCHES}.get(name, {}))
+    settings = {**SETTINGS, **SWITCHES}.get(name, {})
+    env = {"env": lanes(2, settings["env"])} if "env" in settings else {}
+    model = quick(algorithm=ALGORITHMS[name.partition(",")[0]], **{**settings, **env})
     if mode == "eager":
         model.mode = mode
     return model.learn(60)

@@ -49,6 +49,11 @@ CASES: dict[str, tuple[str, str, Any, dict[str, Any]]] = {
     ),
     "A2C": ("A2C", "MlpPolicy", "Pendulum-v1", {"seed": 0}),
     "SAC": ("SAC", "MlpPolicy", "Pendulum-v1", {**OFF_POLICY, "policy_kwargs": {"net_arch": [16, 16]}}),
+    "SAC, state-dependent": ("SAC", "MlpPolicy", "Pendulum-v1", {**OFF_POLICY, "use_sde": True}),
+    "PPO, state-dependent": (
+        "PPO", "MlpPolicy", "Pendulum-v1",
+        {"n_steps": 16, "batch_size": 16, "use_sde": True, "policy_kwargs": {"squash_output": True, "full_std": False}},
+    ),
 }  # fmt: skip
 
 

@@ -119,6 +119,7 @@ def cartpole(cls: str = "DQN", **keywords: Any) -> Any:
     return getattr(room, cls)("MlpPolicy", env, seed=0, **{**smaller.get(cls, {}), **keywords})
 
 
+NOISES: Any = import_module("sb_dqn.sb3.common.noise")
 ACCEPTED: list[tuple[str, dict[str, Any]]] = [
     ("DQN", {"optimize_memory_usage": True}),
     ("DQN", {"replay_buffer_class": None, "replay_buffer_kwargs": {}}),
@@ -130,10 +131,14 @@ ACCEPTED: list[tuple[str, dict[str, Any]]] = [
     ("PPO", {"use_sde": False, "sde_sample_freq": 4, "rollout_buffer_kwargs": None, "_init_setup_model": True}),
     ("PPO", {"policy_kwargs": {"use_sde": False, "full_std": True, "use_expln": False}}),
     ("PPO", {"clip_range": lambda progress: 0.2 * progress, "target_kl": None}),
+    ("PPO", {"env": "Pendulum-v1", "use_sde": True, "sde_sample_freq": 4, "policy_kwargs": {"use_expln": True}}),
+    ("SAC", {"env": "Pendulum-v1", "use_sde": True, "use_sde_at_warmup": True, "policy_kwargs": {"clip_mean": 1.0}}),
+    ("SAC", {"env": "Pendulum-v1", "action_noise": NOISES.NormalActionNoise(np.zeros(1), np.ones(1))}),
+    ("SAC", {"env": "Pendulum-v1", "action_noise": NOISES.OrnsteinUhlenbeckActionNoise(np.zeros(1), np.ones(1))}),
     ("DQN", {"double_q": True, "prioritized_replay": True}),  # of this library
 ]
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
-    ("PPO", {"use_sde": True}, "use_sde must be False for PPO, got True: state-dependent exploration is not built"),
+    ("PPO", {"use_sde": True}, "use_sde must be False for discrete actions, got True"),
     ("DQN", {"replay_buffer_kwargs": {"n_sampled_goal": 4}}, "hindsight experience replay is a setting"),
     ("DQN", {"_init_setup_model": False}, "_init_setup_model must be True for DQN, got False: a model is always whole"),
     ("PPO", {"rollout_buffer_kwargs": {"a": 1}}, "rollout_buffer_kwargs must be None for PPO"),
@@ -145,9 +150,10 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
 @pytest.mark.parametrize(("cls", "keywords"), ACCEPTED, ids=lambda value: str(value)[:40])
 def test_accepted_keywords(cls: str, keywords: dict[str, Any]) -> None:
     policy = keywords.get("policy", "MlpPolicy")
-    rest = {name: value for name, value in keywords.items() if name != "policy"}
+    env = keywords.get("env", "CartPole-v1")
+    rest = {name: value for name, value in keywords.items() if name not in ("policy", "env")}
     smaller = {} if cls == "PPO" else {"buffer_size": 100, "learning_starts": 4}
-    model = getattr(room, cls)(policy, "CartPole-v1", **{**smaller, "n_steps" if cls == "PPO" else "seed": 16, **rest})
+    model = getattr(room, cls)(policy, env, **{**smaller, "n_steps" if cls == "PPO" else "seed": 16, **rest})
     assert model.learn(16).num_timesteps == 16
 
 
@@ -175,11 +181,9 @@ def test_their_hindsight_is_ours() -> None:
 
 
 def test_refused_values_of_sac_and_policies() -> None:
-    noise = import_module("sb_dqn.sb3.common.noise").NormalActionNoise(np.zeros(1), np.ones(1))
-    with pytest.raises(
-        ConfigurationError, match="action_noise must be None for SAC.*the spread of the policy explores"
-    ):
-        room.SAC("MlpPolicy", "Pendulum-v1", action_noise=noise)
+    own_noise = type("OwnNoise", (NOISES.NormalActionNoise,), {})(np.zeros(1), np.ones(1))
+    with pytest.raises(ConfigurationError, match="action_noise must be a NormalActionNoise or"):
+        room.SAC("MlpPolicy", "Pendulum-v1", action_noise=own_noise)
     theirs: Any = import_module("sb_dqn.sb3.ppo").MlpPolicy
     own = type("Own", (theirs,), {})
     with pytest.raises(ConfigurationError, match="policy must be .* got Own, which derives from one"):

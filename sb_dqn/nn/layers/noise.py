@@ -48,4 +48,5 @@ class Noise(NamedTuple):
         if not self.normal.numel():
             return self
         normal = self.normal.abs().sqrt().copysign(self.normal) if self.factorised else self.normal
-        return self._replace(normal=normal, uniform=torch.special.ndtr(self.uniform))  # ndtr(z) is uniform if z is normal
+        # ndtr(z) is uniform if z is normal
+        return self._replace(normal=normal, uniform=torch.special.ndtr(self.uniform))
