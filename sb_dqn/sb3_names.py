@@ -53,8 +53,6 @@ REPLACED = {
     "log_ent_coef": "Read policy.nets.log_alpha.value, of SAC",
     "ent_coef_optimizer": "There is one optimizer for all: learner.optimizer",
     "ent_coef_tensor": "Read policy.nets.log_alpha.value.exp(), of SAC",
-    "use_sde": "Only A2C, PPO and SAC have state-dependent exploration",
-    "action_noise": "Only SAC has noise on its actions: see exploration_rate, or the spread of the policy",
 }
 """Attributes of a model without one counterpart, with the way to the same information."""
 

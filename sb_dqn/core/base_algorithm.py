@@ -54,6 +54,7 @@ from sb_dqn.presets import find_preset, list_presets
 from sb_dqn.presets.merging import merge_settings
 from sb_dqn.rng import Generators
 from sb_dqn.sb3_names import MODEL_ATTRIBUTES, NO_COPY, RENAMED, SETTERS, assignment_error
+from sb_dqn.schedules import as_schedule
 from sb_dqn.types import ActionArray, Blueprint, Experience, FloatArray, Objective, Update
 
 PARTS = ("policy", "exploration")
@@ -84,6 +85,8 @@ class BaseAlgorithm(ABC):
     default_log_interval: ClassVar[int] = 4
     keeps_replay: ClassVar[bool] = True
     """True if there is a replay buffer to save."""
+    changeable: ClassVar[tuple[str, ...]] = ("learning_rate", "verbose")
+    """Constructor arguments that may be assigned later, `model.learning_rate = 1e-4`; `change` applies them."""
     replaced_arguments: ClassVar[Mapping[str, str]] = {}
     """Keywords of a parent class that this class sets itself, with the fix as a sentence without its full stop."""
     defaults: ClassVar[Any] = {}
@@ -737,18 +740,37 @@ class BaseAlgorithm(ABC):
             raise no_attribute(self, name, MODEL_ATTRIBUTES, arguments)
 
         def __setattr__(self, name: str, value: Any) -> None:
-            """Sets an attribute, except those that cannot have an effect any more.
+            """Sets an attribute or a changeable argument, except those that cannot have an effect any more.
 
             Raises:
                 ConfigurationError: it is a constructor argument, a computed attribute, or a name of SB3.
             """
             arguments = self.__dict__.get("arguments", {})
+            if name in self.changeable and name in arguments:
+                self.__dict__["arguments"] = {
+                    **arguments,
+                    name: self.change(name, value),
+                }  # a copy of the model keeps its own
+                return
             read_only = getattr(getattr(type(self), name, None), "fset", self) is None
             reserved = name in SETTERS or name in RENAMED or name in arguments
             first = name in PARTS and name not in self.__dict__
             if read_only or (reserved and not first):
                 raise ConfigurationError(assignment_error(type(self).__name__, name, value, arguments))
             super().__setattr__(name, value)
+
+    def change(self, name: str, value: Any) -> Any:
+        """Applies a new value of an argument in `changeable`, and returns it as the files of the model have it.
+
+        Raises:
+            ConfigurationError: it is out of range.
+        """
+        if name == "learning_rate":
+            self.rate_schedule = as_schedule(name, value)
+        elif name == "verbose":
+            value = check_int(name, value, 0, 2)
+            self.logs.verbose = value if self.rank == 0 else 0
+        return value
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         raise ConfigurationError(NO_COPY.format("copy.deepcopy", type(self).__name__))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping
-from typing import Any, cast
+from dataclasses import replace
+from typing import Any, ClassVar, cast
 
 import torch
 
@@ -35,6 +36,8 @@ class OffPolicyAlgorithm(BaseAlgorithm):
         target: how the target network follows.
         exploration: strategy of Q-policies; None for policies that sample their actions.
     """
+
+    changeable: ClassVar[tuple[str, ...]] = (*BaseAlgorithm.changeable, "tau", "target_update_interval")
 
     def __init__(
         self,
@@ -162,6 +165,14 @@ class OffPolicyAlgorithm(BaseAlgorithm):
 
     def _log_count(self) -> int:
         return self.statistics.num_episodes
+
+    def change(self, name: str, value: Any) -> Any:
+        fields = {"tau": "tau", "target_update_interval": "interval"}
+        if name not in fields:
+            return super().change(name, value)
+        self.target_config = replace(self.target_config, **{fields[name]: value})
+        self._schedule_sync()
+        return getattr(self.target_config, fields[name])
 
     # -- files
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
+import io
 import math
 from collections.abc import Iterable
 from operator import attrgetter
@@ -28,7 +30,14 @@ from sb_dqn.sb3.logs import MonitorStatistics, TheirLogs
 from sb_dqn.sb3.policy import add_their_methods, policy_classes
 from sb_dqn.sb3.replay import ReplayView, stream_of
 from sb_dqn.sb3.rollout import RolloutArrays
-from sb_dqn.sb3.settings import native_env, native_policy, native_policy_kwargs, native_settings, saved_settings
+from sb_dqn.sb3.settings import (
+    native_env,
+    native_policy,
+    native_policy_kwargs,
+    native_schedule,
+    native_settings,
+    saved_settings,
+)
 from sb_dqn.types import Blueprint
 
 
@@ -206,6 +215,22 @@ class TheirConventions(Algorithm):  # type: ignore[misc]  # it uses the methods 
             return
         super().set_env(env)
         self._count_by_monitor()
+
+    def change(self, name: str, value: Any) -> Any:
+        value = super().change(name, native_schedule(value))
+        if name == "learning_rate":
+            self._set_rate()
+        return value
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """Returns a model with the same parameters, optimizer and counts, and a copy of the environment; its buffer is empty."""
+        file = io.BytesIO()
+        self.save(file)
+        file.seek(0)
+        env = copy.deepcopy(self.get_env(), memo)
+        copied: Self = type(self).load(file, env=env, device=self.device, custom_objects=self.arguments)
+        memo[id(self)] = copied
+        return copied
 
     def set_random_seed(self, seed: int | None = None) -> None:
         """Seeds the model, its environment at the next reset, and the global generators, as theirs does; None changes nothing."""

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from sb_dqn.algorithms import ALGORITHMS, DQN, PPO, SAC
 from sb_dqn.callbacks import BaseCallback
@@ -167,9 +168,9 @@ def test_a_part_that_waits_for_an_environment_is_missing(tmp_path: Path, algorit
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS.values())
-def test_no_argument_can_be_assigned(algorithm: Any) -> None:
+def test_other_arguments_cannot_be_assigned(algorithm: Any) -> None:
     model: Any = quick(algorithm=algorithm)
-    for name in model.arguments:
+    for name in model.arguments.keys() - set(algorithm.changeable):
         before = getattr(model, name)
         with pytest.raises(
             ConfigurationError, match=rf"^{name}.* cannot be assigned.*(load\(path, env=env, {name}=3\)|Call set_)"
@@ -183,7 +184,7 @@ def test_no_argument_can_be_assigned(algorithm: Any) -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("learning_rate", r"reads learning_rate once.* continue with DQN.load\(path, env=env, learning_rate=1e-05\)"),
+        ("gamma", r"reads gamma once.* continue with DQN.load\(path, env=env, gamma=1e-05\)"),
         ("env", r"env of a model cannot be assigned. Call set_env\(env\)"),
         ("exploration_rate", r"it follows the schedule. Set another by load\(path, env=env, exploration=...\)"),
         ("num_timesteps", r"it counts env steps. Call learn\(..., reset_num_timesteps=True\) to begin at 0"),
@@ -194,6 +195,43 @@ def test_no_argument_can_be_assigned(algorithm: Any) -> None:
 def test_what_to_do_instead_of_assigning(name: str, message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         setattr(quick(), name, 1e-5)
+
+
+@pytest.mark.parametrize("algorithm", [DQN, SAC, PPO])
+def test_a_rate_and_verbosity_that_are_assigned_take_effect(
+    algorithm: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model: Any = quick(algorithm=algorithm, **({"n_steps": 16} if algorithm is PPO else {})).learn(40)
+    other = copy.copy(model)
+    model.learning_rate = "linear 2e-5 1e-5"
+    model.verbose = 1
+    assert other.learning_rate != model.learning_rate
+    capsys.readouterr()
+    model.learn(40, log_interval=1)
+    assert "total_timesteps" in capsys.readouterr().out
+    assert 1e-5 <= model.learner.optimizer.param_groups[0]["lr"] < 2e-5
+    model.save(tmp_path / "model")
+    assert algorithm.load(tmp_path / "model").learning_rate == "linear 2e-5 1e-5"
+    for name, wrong in (("learning_rate", -1.0), ("verbose", 7)):
+        before = getattr(model, name)
+        with pytest.raises(ConfigurationError, match=f"{name} must be"):
+            setattr(model, name, wrong)
+        assert getattr(model, name) == before
+
+
+def test_targets_follow_the_tau_and_interval_that_are_assigned() -> None:
+    model: Any = quick(learning_starts=8, train_freq=4, target_update_interval=10_000).learn(40)
+    start = model.learner.flat_target.clone()
+    model.learn(40, reset_num_timesteps=False)
+    assert torch.equal(model.learner.flat_target, start)  # the interval is longer than the run
+    model.tau, model.target_update_interval = 0.5, 4
+    online = model.learner.flat[: len(start)].clone()
+    model.learn(4, reset_num_timesteps=False)
+    torch.testing.assert_close(model.learner.flat_target, 0.5 * (start + online), rtol=0.05, atol=0.01)
+    assert not torch.equal(model.learner.flat_target, start)
+    with pytest.raises(ConfigurationError, match="tau must be .* got 1.5"):
+        model.tau = 1.5
+    assert (model.tau, model.target_update_interval) == (0.5, 4)
 
 
 def test_what_the_message_says_works(tmp_path: Path) -> None:

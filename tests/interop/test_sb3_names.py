@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import io
 import re
@@ -178,6 +179,23 @@ def test_their_hindsight_is_ours() -> None:
     env = make_vec_env(bits, 2, vec_env_cls=room.SubprocVecEnv, env_kwargs=images)
     assert room.DQN("MultiInputPolicy", env, **common).learn(64).num_timesteps == 64
     env.close()
+
+
+@pytest.mark.parametrize("cls", ["DQN", "PPO"])
+def test_a_deep_copy_acts_alike_and_learns_apart(cls: str) -> None:
+    model = cartpole(cls).learn(40)
+    obs = np.random.default_rng(0).normal(size=(50, 4)).astype(np.float32)
+    twin = copy.deepcopy({"agent": model})["agent"]
+    assert type(twin) is type(model)
+    assert (twin.num_timesteps, twin._n_updates) == (model.num_timesteps, model._n_updates)
+    np.testing.assert_array_equal(twin.predict(obs, deterministic=True)[0], model.predict(obs, deterministic=True)[0])
+    before = model.policy.state_dict()
+    before = {name: value.clone() for name, value in before.items()}
+    twin.learning_rate = 1e-2
+    twin.learn(64)
+    assert twin.get_env() is not model.get_env()
+    assert all(value.equal(before[name]) for name, value in model.policy.state_dict().items())
+    assert any(not value.equal(before[name]) for name, value in twin.policy.state_dict().items())
 
 
 def test_refused_values_of_sac_and_policies() -> None:
