@@ -41,11 +41,11 @@ def test_normal_and_uniform_numbers_are_independent() -> None:
     assert torch.corrcoef(together)[0, 1].abs() < 4 / COUNT**0.5
 
 
-def test_numbers_are_drawn_apart_as_before() -> None:
-    """What `renew` draws does not depend on the storage."""
-    noise = Noise.zeros((1, 40), (50, 3), CPU, factorised=False)
-    apart = Noise(torch.zeros(1, 40), torch.zeros(50, 3), factorised=False)
-    for buffers in (noise, apart):
-        buffers.renew(torch.Generator().manual_seed(1))
-    assert torch.equal(noise.normal, apart.normal)
-    assert torch.equal(noise.uniform, apart.uniform)
+@pytest.mark.parametrize("factorised", [False, True])
+@pytest.mark.parametrize(("normal", "uniform"), [(0, 3), (40, 0), (40, 3)])
+def test_noise_that_is_renewed_in_place_is_that_of_a_recording(normal: int, uniform: int, factorised: bool) -> None:
+    drawn, renewed = (Noise.zeros((1, normal), (50, uniform), CPU, factorised) for _ in range(2))
+    drawn.draw(torch.Generator().manual_seed(1))
+    renewed.renew(torch.Generator().manual_seed(1))
+    assert torch.equal(drawn.after_draw().normal, renewed.normal)
+    assert torch.equal(drawn.after_draw().uniform, renewed.uniform)

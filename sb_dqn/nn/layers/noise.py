@@ -29,19 +29,20 @@ class Noise(NamedTuple):
 
     def renew(self, generator: torch.Generator) -> None:
         """Draws all numbers in place."""
-        if self.normal.numel():
-            self.normal.normal_(generator=generator)
-        if self.uniform.numel():
-            self.uniform.uniform_(generator=generator)
-        if self.normal.numel() and self.factorised:
+        self.draw(generator)
+        if not self.normal.numel():
+            return
+        if self.factorised:
             self.normal.copy_(self.normal.abs().sqrt_().copysign_(self.normal))
+        torch.special.ndtr(self.uniform, out=self.uniform)
 
     def draw(self, generator: torch.Generator) -> None:
         """Draws numbers in place, in one call, that become the noise by `after_draw`, which a recording may hold."""
-        if self.normal.numel():
-            (self.normal if self.joined is None else self.joined).normal_(generator=generator)
-        else:
+        if not self.normal.numel():
             self.uniform.uniform_(generator=generator)
+            return
+        for numbers in (self.normal, self.uniform) if self.joined is None else (self.joined,):
+            numbers.normal_(generator=generator)
 
     def after_draw(self) -> Noise:
         """Returns the noise of the numbers that were drawn last by `draw`."""
