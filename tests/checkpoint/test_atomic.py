@@ -35,9 +35,12 @@ def killed_savers(folder: Path, mode: str) -> dict[str, int]:
 
 
 def test_sigkill_at_any_moment_leaves_the_old_file_or_the_new_one(tmp_path: Path) -> None:
-    counts = killed_savers(tmp_path, "atomic")
-    assert (counts["whole"], counts["damaged"]) == (ROUNDS, 0)
-    assert counts["new"] > 0, "no save was finished before a kill: the test saw only old files"
+    for _ in range(4):  # on a busy machine all kills may come before the first save is finished
+        counts = killed_savers(tmp_path, "atomic")
+        assert (counts["whole"], counts["damaged"]) == (ROUNDS, 0)
+        if counts["new"]:
+            return
+    pytest.fail("no save was finished before a kill: the test saw only old files")
 
 
 @FULL
