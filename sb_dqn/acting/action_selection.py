@@ -207,7 +207,8 @@ class SampledActionSelector(ActionSelector):
     def __init__(self, config: ActingConfig, num_lanes: int, rng: np.random.Generator) -> None:
         super().__init__(config, num_lanes, rng)
         self._act = config.runner(self.policy.act)
-        self.parts |= {"drawn": HeldNumbers(self.policy, num_lanes, rng, config.redraws)} if config.redraws else {}
+        if config.redraws is not None:
+            self.parts["drawn"] = HeldNumbers(self.policy, num_lanes, rng, config.redraws)
         if config.action_noise is not None and isinstance(self.actions, BoxActions):
             self.parts["action_noise"] = NoisyActions(config.action_noise, self.actions, num_lanes, rng)
         self._value = config.runner(self.policy.value_step) if config.stores_value else None

@@ -76,8 +76,10 @@ class NoisyActions:
     """
 
     def __init__(self, noise: ActionNoise, actions: BoxActions, num_lanes: int, rng: np.random.Generator) -> None:
-        self.noise = noise
         self.rng = rng
+        self.mean = np.asarray(noise.mean, np.float32)
+        self.pull = noise.theta * noise.dt
+        self.spread = np.asarray(noise.sigma, np.float32) * np.sqrt(noise.dt)
         self.low, self.high = actions.low, actions.high
         self.x = np.zeros((num_lanes, actions.low.size), np.float32)
         self.last = np.ones(num_lanes, np.bool_)
@@ -85,10 +87,9 @@ class NoisyActions:
     def __call__(self, action: ActionArray, rows: Rows) -> ActionArray:
         """Returns noisy actions `[B, *shape]` within the bounds for the open rows."""
         begins, self.last = rows.begins(self.last)
-        noise, x = self.noise, np.where(begins[:, None], np.float32(0.0), self.x)
+        x = np.where(begins[:, None], np.float32(0.0), self.x)
         drawn = self.rng.standard_normal(x.shape, dtype=np.float32)
-        mean, sigma = np.asarray(noise.mean, np.float32), np.asarray(noise.sigma, np.float32)
-        self.x = (x + noise.theta * (mean - x) * noise.dt + sigma * np.sqrt(noise.dt) * drawn).astype(np.float32)
+        self.x = (x + self.pull * (self.mean - x) + self.spread * drawn).astype(np.float32)
         half = 0.5 * (self.high - self.low)
         moved = action + self.x.reshape(action.shape) * half
         noisy: FloatArray = np.clip(moved, self.low, self.high).astype(action.dtype)

@@ -216,9 +216,8 @@ class BoxNet(SoftActorCriticNet):
     def learning_noise(self, rows: int, as_target: bool) -> Noise | None:
         device = next(self.parameters()).device
         head = self.actor.head
-        draws = (
-            1 if isinstance(head, SoftStateDependentHead) else rows
-        )  # state-dependent noise has one draw for all rows
+        # all rows share one draw of state-dependent noise
+        draws = 1 if isinstance(head, SoftStateDependentHead) else rows
         return Noise.zeros((2 * draws, head.width), (0, 0), device, factorised=False)
 
 
