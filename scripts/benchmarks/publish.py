@@ -30,7 +30,13 @@ from sb_dqn.cli.benchmark.suite import FIRST_SEED, Suite, read_suite, suite_name
 from sb_dqn.files import write_text
 from sb_dqn.plotting.series import Series, line_with_band
 from sb_dqn.plotting.svg import Chart, draw_chart
-from sb_dqn.runs.statistics import aggregate_iqm, iqm_curve, performance_profile, probability_of_improvement
+from sb_dqn.runs.statistics import (
+    aggregate_iqm,
+    at_common_places,
+    iqm_curve,
+    performance_profile,
+    probability_of_improvement,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 DATA = ROOT / "docs" / "benchmarks"
@@ -84,14 +90,11 @@ class Cell:
         return f"{estimate.value:.1f}{interval}"
 
     def series(self, color: int) -> list[Series]:
-        """Returns the interquartile mean of the evaluations that all runs made, with its interval."""
-        pairs = [[point.split(":") for point in curve.split()] for curve in self.curves]
-        curves = [{float(step): float(mean) for step, mean in points} for points in pairs]
-        steps = sorted(set.intersection(*(set(curve) for curve in curves)))
-        if not steps:
-            return []
-        band = iqm_curve(np.array([[[curve[step] for step in steps]] for curve in curves]))
-        return line_with_band(np.array(steps), band.value, band.low, band.high, color, self.agent)
+        """Returns the interquartile mean of the evaluations of all runs, with its interval."""
+        pairs = [np.array([point.split(":") for point in curve.split()], float).T for curve in self.curves]
+        steps, values = at_common_places([(points[0], points[1]) for points in pairs])
+        band = iqm_curve(values[:, np.newaxis])
+        return line_with_band(steps, band.value, band.low, band.high, color, self.agent)
 
 
 def merge(out: Path) -> None:

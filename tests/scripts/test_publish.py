@@ -84,6 +84,14 @@ def test_runs_become_data_pages_and_pictures(site: Path) -> None:
     assert {path: path.read_text() for path in site.rglob("*.*")} == before
 
 
+def test_curves_of_runs_that_evaluate_at_different_steps_are_interpolated() -> None:
+    curves = ["100:0 200:100 300:200", "110:10 190:90 310:210"]
+    (_, line) = sorted(publish.Cell("sb_dqn", "VPG", "CartPole-v1", [], curves).series(0), key=lambda each: each.kind)
+    assert line.kind == "line"
+    assert line.x.tolist() == [110, 200, 300]
+    assert line.y.tolist() == pytest.approx([10, 100, 200])
+
+
 def test_seeds_that_presets_are_tuned_on_are_not_published(site: Path) -> None:
     with pytest.raises(SystemExit, match="seeds must be 100 or more, got 99"):
         publish.main([str(finished(site / "a", {("sb_dqn", "CartPole-v1", 99): 1.0}))])
