@@ -44,6 +44,10 @@ class CheckpointError(ValueError):
     """Damaged, foreign or untrusted file; the message names the member and the failed check."""
 
 
+class MissingFileError(CheckpointError, FileNotFoundError):
+    """File of a model or of a replay buffer that does not exist."""
+
+
 class MemoryBudgetError(MemoryError):
     """Allocation that does not fit into the available memory of the host or of a device."""
 

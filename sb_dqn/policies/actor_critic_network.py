@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -44,6 +45,15 @@ class TowersConfig:
     activation_fn: type[nn.Module] = nn.Tanh
     layer_norm: bool = False
 
+    @property
+    def layers(self) -> Callable[..., HiddenLayers]:
+        """Makes hidden layers from the width of their input and their own widths."""
+        return partial(HiddenLayers, activation_fn=self.activation_fn, layer_norm=self.layer_norm)
+
+    def make(self, pi_features: int, vf_features: int) -> tuple[Any, Any]:
+        """Returns the towers of policy and value, modules with `out_features`, for features of these widths."""
+        return self.layers(pi_features, self.pi), self.layers(vf_features, self.vf)
+
 
 class ActorCriticNetwork(nn.Module):
     """Policy and value of an observation; a recurrent network has encoders and recurrent layers after the features.
@@ -75,20 +85,18 @@ class ActorCriticNetwork(nn.Module):
         self.value_features = value_features
         self.shares_features = value_features is None if recurrent is None else recurrent.shared
         """True if policy and value read the same features, recurrent ones if there are any."""
-        layers = partial(HiddenLayers, activation_fn=towers.activation_fn, layer_norm=towers.layer_norm)
         widths = [features.features_dim, (value_features or features).features_dim]
         self.recurrent_layers: nn.ModuleList | None = None
         if recurrent is not None:
             branches = widths[:1] if recurrent.shared else widths
             extra = recurrent.num_inputs(actions.shape, actions.num_actions)
-            encoders = [layers(width, recurrent.encoder_arch) for width in branches]
+            encoders = [towers.layers(width, recurrent.encoder_arch) for width in branches]
             self.encoders = nn.ModuleList(encoders)
             self.recurrent_layers = nn.ModuleList(
                 RecurrentLayer(encoder.out_features + extra, recurrent) for encoder in encoders
             )
             widths = [recurrent.hidden_size, recurrent.hidden_size]
-        self.policy_tower = layers(widths[0], towers.pi)
-        self.value_tower = layers(widths[1], towers.vf)
+        self.policy_tower, self.value_tower = towers.make(widths[0], widths[1])
         # last: a low-precision twin shares them, and its own parameters come first
         self.action_head: ActionHead = make_head(self.policy_tower.out_features)
         self.value_head = nn.Linear(self.value_tower.out_features, 1)

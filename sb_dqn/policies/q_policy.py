@@ -52,6 +52,9 @@ class QPolicy(Policy):
         ConfigurationError: a keyword is out of range.
     """
 
+    network_class: type[QNetwork] = QNetwork
+    """Class that `make_q_net` makes."""
+
     def __init__(
         self,
         observation_space: spaces.Space[Any],
@@ -109,7 +112,7 @@ class QPolicy(Policy):
 
     def make_q_net(self) -> QNetwork:
         """Returns a new network; own policy classes may override this."""
-        return QNetwork(self.make_features(), self._torso, self.actions, self.config, self.recurrent_config)
+        return self.network_class(self.make_features(), self._torso, self.actions, self.config, self.recurrent_config)
 
     def make_features(self) -> Features:
         """Returns new preprocessing and features extractor, as configured by the keywords."""

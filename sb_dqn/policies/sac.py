@@ -66,6 +66,10 @@ class SACPolicy(StochasticPolicy):
         SpaceError: the action space is not supported.
     """
 
+    actor_class: type[Actor] = Actor
+    critics_class: type[Critics] = Critics
+    """Classes that `make_nets` makes."""
+
     def __init__(
         self,
         observation_space: spaces.Space[Any],
@@ -116,10 +120,11 @@ class SACPolicy(StochasticPolicy):
         box = isinstance(self.actions, BoxActions)
         features = self.make_features()
         width = features.features_dim + (self.actions.low.size if isinstance(self.actions, BoxActions) else 0)
-        critics = Critics(features, Stacks(width, qf, self._num_critics, self.actions.num_actions or 1, self._hidden))
+        stacks = Stacks(width, qf, self._num_critics, self.actions.num_actions or 1, self._hidden)
+        critics = self.critics_class(features, stacks)
         own = None if self._shares_features else self.make_features()
         tower = self._hidden((own or features).features_dim, pi)
-        actor = Actor(own, tower, make_head(self.actions, tower.out_features, self._sde))
+        actor = self.actor_class(own, tower, make_head(self.actions, tower.out_features, self._sde))
         return (BoxNet if box else ChoiceNet)(critics, actor, temperature)
 
     def make_features(self) -> Features:

@@ -24,10 +24,10 @@ from typing_extensions import Self
 from sb_dqn.core.arguments import bind_arguments, check_keywords
 from sb_dqn.core.off_policy_algorithm import OffPolicyAlgorithm
 from sb_dqn.envs.streams.open import Stream
-from sb_dqn.errors import ConfigurationError
+from sb_dqn.errors import ConfigurationError, SpaceError
 from sb_dqn.sb3.known_classes import imported_modules_of
 from sb_dqn.sb3.logs import MonitorStatistics, TheirLogs
-from sb_dqn.sb3.policy import add_their_methods, policy_classes
+from sb_dqn.sb3.policy import class_to_construct, policy_classes
 from sb_dqn.sb3.replay import ReplayView, stream_of
 from sb_dqn.sb3.rollout import RolloutArrays
 from sb_dqn.sb3.settings import (
@@ -39,6 +39,10 @@ from sb_dqn.sb3.settings import (
     saved_settings,
 )
 from sb_dqn.types import Blueprint
+
+
+class SpaceAssertion(SpaceError, AssertionError):
+    """Space that is not supported; their constructors raise an `AssertionError`."""
 
 
 class Call(NamedTuple):
@@ -104,10 +108,13 @@ class TheirConventions(Algorithm):  # type: ignore[misc]  # it uses the methods 
         self.arguments = bind_arguments(self.native, (call.policy, call.env), call.settings)
         if call.settings.get("seed") is not None:
             set_random_seed(call.settings["seed"])
-        super().__init__(call.policy, call.env, **call.settings)
+        try:
+            super().__init__(class_to_construct(self._package(), call.policy), call.env, **call.settings)
+        except SpaceError as error:
+            raise SpaceAssertion(str(error)) from None
+        self.policy.__dict__["_model"] = ref(self)
         self.logs = TheirLogs(self.verbose, self.tensorboard_log)
         self._count_by_monitor()
-        add_their_methods(self.policy, ref(self))
         self._set_rate()
 
     def _set_rate(self) -> None:
@@ -130,14 +137,18 @@ class TheirConventions(Algorithm):  # type: ignore[misc]  # it uses the methods 
         defaults = inspect.signature(cls.theirs).parameters
         arguments = {name: value for name, value in bound.arguments.items() if name in passed or name in defaults}
         env = cls.wrap_env(arguments.pop("env"), int(arguments.get("verbose") or 0))
-        package = cls.theirs.__module__.split(".")[1]
-        classes = [*cls.theirs.policy_aliases.items(), *policy_classes(package).items()]
+        classes = [*cls.theirs.policy_aliases.items(), *policy_classes(cls._package()).items()]
         policy = native_policy(arguments.pop("policy"), classes)
         policy_kwargs = arguments.pop("policy_kwargs", None)
         settings = native_settings(cls.__name__, arguments, getattr(env, "num_envs", 1))
         space = getattr(env, "single_observation_space", getattr(env, "observation_space", None))
         settings["policy_kwargs"] = native_policy_kwargs(cls.__name__, policy_kwargs, space)
         return Call(policy, env, cls.adapt_settings(settings))
+
+    @classmethod
+    def _package(cls) -> str:
+        """Returns the name of the package of their algorithm, such as "ppo"."""
+        return cls.theirs.__module__.split(".")[1]
 
     @classmethod
     def wrap_env(cls, env: Any, verbose: int = 0) -> Any:
@@ -345,6 +356,9 @@ class TheirConventions(Algorithm):  # type: ignore[misc]  # it uses the methods 
     def q_net_target(self) -> Any:
         return self.policy.q_net_target
 
+    quantile_net = property(attrgetter("policy.quantile_net"))
+    quantile_net_target = property(attrgetter("policy.quantile_net_target"))
+
     @property
     def lr_schedule(self) -> Any:
         """Learning rate as a function of the remaining progress."""
@@ -361,7 +375,7 @@ class TheirConventions(Algorithm):  # type: ignore[misc]  # it uses the methods 
 
     @property
     def policy_class(self) -> type[Any]:
-        return type(self.policy)
+        return type(self.policy).__bases__[0]  # that which a program imports
 
     @property
     def _last_obs(self) -> Any:

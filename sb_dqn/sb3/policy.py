@@ -2,33 +2,28 @@
 
 from __future__ import annotations
 
+from abc import ABCMeta
 from collections.abc import Mapping
 from functools import cache
 from importlib import import_module
 from operator import attrgetter
 from pathlib import Path
+from types import new_class
 from typing import Any
 from weakref import ReferenceType
 
 import torch
 from stable_baselines3.common.policies import BaseModel, BasePolicy
-from torch import Tensor
+from torch import Tensor, nn
 
 from sb_dqn.checkpoint import atomic_write, model_info
 from sb_dqn.errors import CheckpointError, ConfigurationError, with_article
 from sb_dqn.nn.heads.policy_heads import GaussianHead, SquashedHead
 from sb_dqn.policies import ACTOR_CRITIC_POLICIES, SAC_POLICIES, VALUE_POLICIES
-from sb_dqn.policies.actor_critic import ActorCriticPolicy
-from sb_dqn.policies.q_policy import QPolicy
-from sb_dqn.policies.sac import SACPolicy
-
-Obs = Any
-"""A tensor `[N, *shape]`, or a dict of tensors for a Dict space."""
-
-
-def flat(obs: Obs) -> dict[str, Tensor]:
-    """Returns observations as the networks of this library take them."""
-    return dict(obs) if isinstance(obs, Mapping) else {"obs": obs}
+from sb_dqn.policies.base import Policy
+from sb_dqn.sb3.distributions import sb3_distribution
+from sb_dqn.sb3.networks import Obs, QuantileNet, SB3Actor, SB3Critics, SB3QNetwork, flat
+from sb_dqn.sb3.own_policies import adapted, library_class, their_policies
 
 
 def to_actions(head: Any, sample: Tensor) -> Tensor:
@@ -131,9 +126,30 @@ class PolicyMethods:
     def set_training_mode(self, mode: bool) -> None:
         """Does nothing: the training loop sets the mode of the networks."""
 
+    def reset_noise(self, n_envs: int = 1) -> None:
+        """Does nothing: `learn` and `predict` draw the noise of state-dependent exploration themselves."""
+
 
 class QMethods(PolicyMethods):
     """Methods of their DQN policies."""
+
+    network_class = SB3QNetwork
+    q_net: SB3QNetwork
+    q_net_target: SB3QNetwork
+
+    @property
+    def quantile_net(self) -> QuantileNet:
+        """Network of QRDQN, which maps observations to quantiles `[N, M, A]`."""
+        return QuantileNet(self.q_net)
+
+    @property
+    def quantile_net_target(self) -> QuantileNet:
+        """Target network of QRDQN."""
+        return QuantileNet(self.q_net_target)
+
+    def extract_features(self, obs: Obs) -> Tensor:
+        """Returns features `[N, H]`."""
+        return self.q_net.extract_features(obs)
 
     def forward(self, obs: Obs, deterministic: bool = True) -> Tensor:
         """Returns the best actions `[N]`."""
@@ -146,11 +162,27 @@ class QMethods(PolicyMethods):
 
 
 class SACMethods(PolicyMethods):
-    """Parts of their SAC policies."""
+    """Methods and parts of their SAC policies."""
 
+    actor_class = SB3Actor
+    critics_class = SB3Critics
+    nets: Any
     actor = property(attrgetter("nets.actor"))
     critic = property(attrgetter("nets.critics"))
     critic_target = property(attrgetter("critics_target"))
+
+    def make_nets(self, temperature: Any) -> Any:
+        """Returns new networks; an actor without features of its own knows the critics that have them."""
+        nets = super().make_nets(temperature)  # type: ignore[misc]  # of the policy
+        nets.actor.__dict__["owner"] = nets.critics  # no submodule, whose parameters would count twice
+        return nets
+
+    def forward(self, obs: Obs, deterministic: bool = False) -> Tensor:
+        """Returns actions `[N, D]` scaled to bounds of -1 and 1."""
+        actions: Tensor = self.nets.actor(obs, deterministic)
+        return actions
+
+    _predict = forward
 
 
 class ActorCriticMethods(PolicyMethods):
@@ -160,6 +192,20 @@ class ActorCriticMethods(PolicyMethods):
     pi_features_extractor = features_extractor
     action_net = property(attrgetter("net.action_head.outputs"))
     value_net = property(attrgetter("net.value_head"))
+
+    @property
+    def mlp_extractor(self) -> Any:
+        """Layers between features and heads: the module of an own policy class, or the two towers."""
+        net: Any = self.net  # type: ignore[attr-defined]  # of the policy
+        return getattr(net.policy_tower, "module", None) or MlpExtractor(net.policy_tower, net.value_tower)
+
+    def extract_features(self, obs: Obs, features_extractor: Any = None) -> Any:
+        """Returns features `[N, H]`; a pair of them, for policy and value, if each has its own extractor."""
+        net: Any = self.net  # type: ignore[attr-defined]  # of the policy
+        if features_extractor is not None:
+            return features_extractor(obs)
+        pi = net.features(flat(obs))
+        return pi if net.value_features is None else (pi, net.value_features(flat(obs)))
 
     @property
     def vf_features_extractor(self) -> Any:
@@ -195,10 +241,11 @@ class ActorCriticMethods(PolicyMethods):
         sample = to_samples(policy.action_head, actions)
         return values, output.policy.log_prob(sample), output.policy.entropy(sample)
 
-    def get_distribution(self, obs: Obs) -> Any:
-        """Returns the distribution over actions; it has `sample`, `mode`, `log_prob` and `entropy`."""
+    def get_distribution(self, obs: Obs, action_masks: Any = None) -> Any:
+        """Returns the distribution over actions as an object of Stable-Baselines3 or its contrib package."""
         policy: Any = self
-        return policy.net.policy(flat(obs))
+        mask = None if action_masks is None else torch.as_tensor(action_masks, dtype=torch.bool, device=self.device)
+        return sb3_distribution(policy.net.policy(flat(obs), mask), policy.action_space, mask)
 
 
 FAMILIES: dict[str, tuple[Any, Mapping[str, Any]]] = {
@@ -211,29 +258,54 @@ FAMILIES: dict[str, tuple[Any, Mapping[str, Any]]] = {
 BasePolicy.register(PolicyMethods)
 
 
-class HasExtractor:
-    """A network whose features extractor has the name of theirs."""
+class MlpExtractor:
+    """The two towers of an actor-critic under the names of Stable-Baselines3.
 
-    features: Any
+    Args:
+        policy_net: layers of the policy.
+        value_net: layers of the value.
+    """
 
-    @property
-    def features_extractor(self) -> Any:
-        """The features extractor."""
-        return self.features.extractor
+    def __init__(self, policy_net: nn.Module, value_net: nn.Module) -> None:
+        self.policy_net, self.value_net = policy_net, value_net
+        self.forward_actor, self.forward_critic = policy_net, value_net
+        self.latent_dim_pi, self.latent_dim_vf = policy_net.out_features, value_net.out_features
+
+    def __call__(self, features: Tensor) -> tuple[Tensor, Tensor]:
+        return self.policy_net(features), self.value_net(features)
 
 
-class TakesTensors(HasExtractor):
-    """A Q-network that maps a tensor of observations to a tensor of action values, as theirs do."""
+class PolicyType(ABCMeta):
+    """Type of the policies that programs import; a subclass of one derives from the class of Stable-Baselines3 instead."""
 
-    def __call__(self, obs: Any, *args: Any, **kwargs: Any) -> Any:
-        call: Any = super().__call__  # type: ignore[misc]  # that of nn.Module
-        return call({"obs": obs}).q if isinstance(obs, Tensor) else call(obs, *args, **kwargs)
+    theirs: Any
+    """The class of Stable-Baselines3; None: there is none."""
+
+    def __new__(mcs, name: str, bases: tuple[Any, ...], namespace: dict[str, Any], **kwargs: Any) -> Any:
+        if namespace.get("__module__") == __name__:
+            return super().__new__(mcs, name, bases, namespace)
+        theirs = [base.theirs if isinstance(base, PolicyType) else base for base in bases]
+        if None in theirs:
+            raise ConfigurationError(
+                f"a policy class must derive from one that Stable-Baselines3 has, got {name}, which derives from "
+                f"{bases[theirs.index(None)].__name__}. Derive it from a class of sb_dqn.policies."
+            )
+        return new_class(name, tuple(theirs), kwargs, lambda body: body.update(namespace))
 
 
 @cache
-def _with(methods: Any, cls: Any) -> type[Any]:
-    """Returns a subclass of `cls` that has further methods."""
-    return type(cls.__name__, (methods, cls), {"__module__": __name__, "__doc__": cls.__doc__})
+def _with(methods: Any, cls: Any, theirs: Any = None) -> type[Any]:
+    """Returns a subclass of `cls` that has further methods.
+
+    Args:
+        methods: methods of Stable-Baselines3's policies.
+        cls: policy of this library.
+        theirs: class of Stable-Baselines3 of the same name; None: there is none.
+    """
+    made: type[Any] = PolicyType(
+        cls.__name__, (methods, cls), {"__module__": __name__, "__doc__": cls.__doc__, "theirs": theirs}
+    )
+    return made
 
 
 def policy_classes(package: str) -> dict[str, type[Any]]:
@@ -242,31 +314,44 @@ def policy_classes(package: str) -> dict[str, type[Any]]:
     Args:
         package: name of the algorithm's package in Stable-Baselines3 or its contrib package, such as "ppo".
     """
-    methods, policies = FAMILIES.get(package, (PolicyMethods, {}))
-    return {alias: _with(methods, cls) for alias, cls in policies.items()}
+    if package not in FAMILIES:
+        return {}
+    methods, policies = FAMILIES[package]
+    module = their_policies(package)
+    return {alias: _with(methods, cls, getattr(module, alias, None)) for alias, cls in policies.items()}
 
 
-def _add(methods: Any, module: Any) -> None:
-    cls: Any = type(module)
-    module.__class__ = _with(methods, cls)
+@cache
+def constructible(cls: Any) -> type[Any]:
+    """Returns a subclass of a class of `policy_classes` that the constructor of a model may call."""
+    native = next(base for base in cls.__mro__ if issubclass(base, Policy) and not issubclass(base, PolicyMethods))
+    made: type[Any] = PolicyType(
+        cls.__name__, (cls,), {"__module__": __name__, "__doc__": cls.__doc__, "__init__": native.__init__}
+    )
+    return made
 
 
-def add_their_methods(policy: Any, model: ReferenceType[Any]) -> None:
-    """Gives a policy of this library the methods of theirs."""
-    methods: Any = PolicyMethods
-    parts: list[tuple[Any, str, Any]] = []
-    if isinstance(policy, QPolicy):
-        methods = QMethods
-        parts = [(policy, name, TakesTensors) for name in ("q_net", "q_net_target")]
-    elif isinstance(policy, ActorCriticPolicy):
-        methods = ActorCriticMethods
-    elif isinstance(policy, SACPolicy):
-        methods = SACMethods
-        parts = [(policy.nets, "actor", HasExtractor), (policy.nets, "critics", HasExtractor)]
-        parts += [(policy, "critics_target", HasExtractor)]
-    for owner, name, further in parts:
-        net: Any = owner._modules.get(name)
-        if net is not None:
-            _add(further, net)
-    _add(methods, policy)
-    policy.__dict__["_model"] = model
+def class_to_construct(package: str, policy: Any) -> Any:
+    """Returns the class of a policy with the methods of Stable-Baselines3.
+
+    Args:
+        package: see `policy_classes`.
+        policy: alias; class of `sb_dqn.policies`; or a user's class that derives from one of Stable-Baselines3.
+
+    Raises:
+        ConfigurationError: see `library_class`.
+    """
+    classes: dict[str, Any] = policy_classes(package)
+    if isinstance(policy, str):
+        return constructible(classes[policy]) if policy in classes else policy
+    if not isinstance(policy, type):
+        return policy
+    if issubclass(policy, Policy):
+        known: Any = policy if issubclass(policy, PolicyMethods) else _with(FAMILIES[package][0], policy)
+        return constructible(known)
+    if issubclass(policy, BasePolicy):
+        alias, base = library_class(policy, package)
+        root: Any = base
+        native: Any = constructible(classes[alias])
+        return adapted(policy, root, native)
+    return policy

@@ -54,8 +54,14 @@ class ReplayView:
         return self.size()
 
     def size(self) -> int:
-        """Returns the number of stored rows in each environment."""
-        return self.replay.size() // self.n_envs
+        """Returns the number of transitions in each environment, on average; `buffer_size` of a full buffer."""
+        ring = self.replay.ring
+        if (ring.cursor >= ring.rows).all():
+            return ring.rows
+        slots = min(int(ring.cursor.max()), ring.rows)
+        ended = ring.last.take(torch.arange(slots * ring.num_lanes, device=ring.device)).cpu().numpy()
+        has_next = np.arange(slots)[:, np.newaxis] < ring.cursor - 1
+        return int((has_next & ~ended.reshape(has_next.shape)).sum()) // ring.num_lanes
 
     @property
     def n_envs(self) -> int:

@@ -23,7 +23,6 @@ from stable_baselines3.common.noise import (
     OrnsteinUhlenbeckActionNoise,
     VectorizedActionNoise,
 )
-from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.preprocessing import is_image_space
 from stable_baselines3.common.utils import ConstantSchedule, FloatSchedule, LinearSchedule
 from stable_baselines3.common.vec_env import VecEnv
@@ -72,20 +71,8 @@ def native_env(env: Any, verbose: int) -> Any:
 
 
 def native_policy(policy: Any, classes: Iterable[tuple[str, type[Any]]]) -> Any:
-    """Returns the alias of a policy class of Stable-Baselines3 or `sb_dqn.sb3`; other values unchanged.
-
-    Raises:
-        ConfigurationError: a policy class that derives from one of them.
-    """
-    if not (isinstance(policy, type) and issubclass(policy, BasePolicy)):
-        return policy
-    for alias, known in classes:
-        if policy is known:
-            return alias
-    raise ConfigurationError(
-        f"policy must be an alias, a policy class of this library or one of Stable-Baselines3's own, got {policy.__name__}, which "
-        f"derives from one. Move its networks to a features_extractor_class, or derive it from a class of sb_dqn.policies."
-    )
+    """Returns the alias of a policy class of Stable-Baselines3 or `sb_dqn.sb3`; other values unchanged."""
+    return next((alias for alias, known in classes if policy is known), policy)
 
 
 def native_settings(name: str, arguments: Mapping[str, Any], num_envs: int) -> dict[str, Any]:
@@ -107,6 +94,8 @@ def native_settings(name: str, arguments: Mapping[str, Any], num_envs: int) -> d
         settings["action_noise"] = native_noise(settings["action_noise"])
     if "buffer_size" in settings:  # few rows hold no transition with its n steps and frames
         settings["buffer_size"] = max(settings["buffer_size"], num_envs * (settings.get("n_steps", 1) + SMALLEST))
+    if "verbose" in settings:
+        settings["verbose"] = min(settings["verbose"], 2)
     if settings.get("tau") == 0.0:  # the target network never moves
         settings |= {"tau": 1.0, "target_update_interval": NEVER}
     if "train_freq" in settings:

@@ -117,7 +117,7 @@ def test_a_replaced_member_of_the_same_length_is_refused() -> None:
 
 def test_missing_files_suggest_the_nearest_names(tmp_path: Path) -> None:
     write_archive(tmp_path / "cartpole_best", {"kind": "x"}, {})
-    with pytest.raises(CheckpointError, match=r"no file .*cartpol_best.* Did you mean 'cartpole_best.zip'"):
+    with pytest.raises(FileNotFoundError, match=r"no file .*cartpol_best.* Did you mean 'cartpole_best.zip'"):
         read_archive(tmp_path / "cartpol_best")
     with pytest.raises(CheckpointError, match=r"the folder .*nowhere does not exist"):
         model_info(tmp_path / "nowhere" / "m.zip")

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from sb_dqn.errors import CheckpointError, ConfigurationError, nearest
+from sb_dqn.errors import CheckpointError, ConfigurationError, MissingFileError, nearest
 from sb_dqn.version import __version__
 
 FORMAT_VERSION = 1
@@ -95,10 +95,10 @@ def _existing(path: Path) -> Path:
     if path.is_dir():
         raise CheckpointError(f"path must be a file, got the folder {path}. Pass the .zip file that save() wrote.")
     if not path.parent.is_dir():
-        raise CheckpointError(f"no file {path}: the folder {path.parent} does not exist. Check the path.")
+        raise MissingFileError(f"no file {path}: the folder {path.parent} does not exist. Check the path.")
     names = [entry.name for entry in path.parent.iterdir() if entry.is_file() and not entry.name.startswith(".")]
     hint = nearest(with_suffix.name, names) or nearest(path.name, names)
-    raise CheckpointError(f"no file {path}, and none with '.zip' added. Check the path.{hint}")
+    raise MissingFileError(f"no file {path}, and none with '.zip' added. Check the path.{hint}")
 
 
 def _open_zip(file: BinaryIO, label: str) -> zipfile.ZipFile:
