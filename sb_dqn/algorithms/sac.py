@@ -19,6 +19,7 @@ from sb_dqn.core.off_policy_algorithm import OffPolicyAlgorithm
 from sb_dqn.core.replay_config import ReplayConfig, TargetConfig, update_schedule
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.exploration.action_noise import ActionNoise
+from sb_dqn.learning.resets import check_resets
 from sb_dqn.objectives.soft_actor_critic import SoftActorCritic
 from sb_dqn.policies import SAC_POLICIES
 from sb_dqn.policies.sac import SACPolicy
@@ -120,6 +121,7 @@ class SAC(OffPolicyAlgorithm):
             objective=make_objective,
             replay=replay,
             target=TargetConfig(tau, target_update_interval, by_updates=True),
+            resets=check_resets(keywords["resets"]),
         )
 
     def acting_settings(self) -> dict[str, Any]:

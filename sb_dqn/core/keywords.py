@@ -121,6 +121,14 @@ class OffPolicyKeywords(TrainingKeywords, total=False):
             "1707.01495): True, or a dict of `n_sampled_goal`, `goal_selection_strategy`.",
         ),
     ]
+    resets: Annotated[
+        bool | int | Mapping[str, Any],
+        Keyword(
+            False,
+            "number of updates after which the networks are drawn again, while the replay stays (arXiv 2205.07802), or a dict of "
+            "`every`, `keep`, `until`, see `Resets`.",
+        ),
+    ]
 
 
 class SACKeywords(OffPolicyKeywords, total=False):

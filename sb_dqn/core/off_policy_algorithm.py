@@ -21,6 +21,8 @@ from sb_dqn.core.resume import ResumeState
 from sb_dqn.envs.streams.open import Stream
 from sb_dqn.errors import ConfigurationError, MissingPart, user_stacklevel
 from sb_dqn.exploration.config import ExplorationConfig
+from sb_dqn.learning.resets import Resets, reset_networks
+from sb_dqn.rng import later_seed
 from sb_dqn.types import Blueprint, BoolArray, FloatArray, Objective, Update
 
 
@@ -35,6 +37,7 @@ class OffPolicyAlgorithm(BaseAlgorithm):
         replay: size of the replay, sampling, and when updates are due.
         target: how the target network follows.
         exploration: strategy of Q-policies; None for policies that sample their actions.
+        resets: periodic resets of the networks; None: none.
     """
 
     changeable: ClassVar[tuple[str, ...]] = (*BaseAlgorithm.changeable, "tau", "target_update_interval")
@@ -49,6 +52,7 @@ class OffPolicyAlgorithm(BaseAlgorithm):
         replay: ReplayConfig,
         target: TargetConfig,
         exploration: ExplorationConfig | None = None,
+        resets: Resets | None = None,
     ) -> None:
         if exploration is None and replay.stores_q_values:
             raise ConfigurationError(
@@ -67,6 +71,7 @@ class OffPolicyAlgorithm(BaseAlgorithm):
         )
         self.replay_config = replay
         self.target_config = target
+        self._resets = resets
         self._next_sync = target.interval
         if self.stream is not None:
             self.attach(self.stream)
@@ -150,9 +155,11 @@ class OffPolicyAlgorithm(BaseAlgorithm):
 
     def gradient_step(self) -> Update:
         update = super().gradient_step()
-        target = self.target_config
-        if target.by_updates and (self.counters.n_updates + 1) % target.interval == 0:
+        target, updates = self.target_config, self.counters.n_updates + 1
+        if target.by_updates and updates % target.interval == 0:
             self.learner.sync_target(target.tau)
+        if self._resets is not None and self._resets.due(updates):
+            reset_networks(self.policy, self.learner, self._resets.keep, later_seed(self.rng.seed, updates))
         return update
 
     def _start_counting(self, total: int, reset: bool, resumed: bool) -> None:

@@ -99,6 +99,12 @@ class OptimizerStep:
         if self.steps % FLUSH_EVERY == 0:
             self._flush_tiny_moments()
 
+    def restart(self) -> None:
+        """Forgets all moments and counts, as if no step had been made; rate and options stay."""
+        for optimizer in (self.optimizer, self.fraction_optimizer):
+            if optimizer is not None:
+                optimizer.state.clear()
+
     def _split(self) -> None:
         """Steps each parameter on its own from now on, so that frozen ones keep their moments and counts."""
         saved = self.optimizer.state_dict()

@@ -65,6 +65,14 @@ class Policy(nn.Module, ABC):
     def networks(self) -> tuple[nn.Module, nn.Module | None]:
         """The network that learns, and its target network, if any."""
 
+    def new_networks(self) -> tuple[nn.Module, nn.Module]:
+        """Returns networks of the shapes of `networks` with new weights, each drawn on its own; on the CPU.
+
+        Raises:
+            NotImplementedError: of policies without a target network.
+        """
+        raise NotImplementedError
+
     @property
     def extras(self) -> dict[str, tuple[int, ...]] | None:
         """Shapes, by name, of what a rollout stores with each action besides the value; None: nothing."""

@@ -110,6 +110,9 @@ class QPolicy(Policy):
     def networks(self) -> tuple[nn.Module, nn.Module | None]:
         return self.q_net, self._modules.get("q_net_target")
 
+    def new_networks(self) -> tuple[nn.Module, nn.Module]:
+        return self.make_q_net(), self.make_q_net()
+
     def make_q_net(self) -> QNetwork:
         """Returns a new network; own policy classes may override this."""
         return self.network_class(self.make_features(), self._torso, self.actions, self.config, self.recurrent_config)

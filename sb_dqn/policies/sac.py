@@ -110,7 +110,8 @@ class SACPolicy(StochasticPolicy):
         clip = check_float("policy_kwargs['clip_mean']", clip_mean, 0.0)
         if self._sde is not None:
             self._sde |= {"log_std_init": log_std, "clip_mean": clip}
-        self.nets = self.make_nets(config or Temperature())
+        self._temperature = config or Temperature()
+        self.nets = self.make_nets(self._temperature)
         self.critics_target = copy.deepcopy(self.nets.critics)
         self.critics_target.requires_grad_(False)
 
@@ -134,6 +135,10 @@ class SACPolicy(StochasticPolicy):
     @property
     def networks(self) -> tuple[nn.Module, nn.Module | None]:
         return self.nets, self.critics_target
+
+    def new_networks(self) -> tuple[nn.Module, nn.Module]:
+        nets, others = self.make_nets(self._temperature), self.make_nets(self._temperature)
+        return nets, others.critics
 
     @property
     def action_head(self) -> ActionHead:

@@ -64,6 +64,7 @@ TABLE: dict[str, list[Any]] = {
     "buffer_device": ["gpu", 3.5, []],
     "buffer_path": [3, True, ["file"]],
     "actors": ["threads", 3, "process:2@auto", {"lanes": 2}, {"processes": 2, "lane": 1}],
+    "resets": ["often", True, None, 0, {"keep": 0.5}, {"every": 5, "keep": 2}, {"every": 5, "until": 3}, {"each": 4}],
     "hindsight": ["future", 1, None, {"n_sampled_goal": 0}, {"goal_selection_strategy": "past"}, {"n": 4}],
 }  # fmt: skip
 
@@ -128,6 +129,7 @@ INTEGERS: dict[str, int] = {
     "n_steps": 4,
     "n_target_taus": 3,
     "n_taus": 3,
+    "resets": 25,
     "seed": 3,
     "sequence_length": 2,
     "sde_sample_freq": 3,

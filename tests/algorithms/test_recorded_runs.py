@@ -25,6 +25,8 @@ SWITCHES: dict[str, dict[str, Any]] = {
     "DQN, HL-Gauss": {"value_loss": "hl_gauss", "dueling": True},
     "DQN, two-hot of symlog": {"value_loss": {"kind": "two_hot", "transform": "symlog"}},
     "PQN, HL-Gauss": {"value_loss": True, "n_steps": 20},
+    "DQN, resets": {"resets": 9, "prioritized_replay": True},
+    "SAC, resets": {"env": Reach, "resets": 9},
     "SAC, state-dependent": {"env": Reach, "use_sde": True, "use_sde_at_warmup": True, "action_noise": True},
     "PPO, state-dependent": {"env": Reach, "use_sde": True, "sde_sample_freq": 4, "n_steps": 20},
     "A2C, state-dependent": {

@@ -81,6 +81,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "bf16, whole episodes": {"precision": "bf16", "train_freq": (2, "episode"), "tau": 0.3},
     "running statistics": {"normalize_observations": True, "normalize_rewards": True, "n_steps": 3},
     "values by classification": {"value_loss": "hl_gauss", "n_steps": 3, "prioritized_replay": True},
+    "resets": {"resets": {"every": 12, "keep": 0.5}, "prioritized_replay": True, "noisy": True},
     "another optimizer": {"policy_kwargs": {"net_arch": [8], "optimizer_class": torch.optim.RMSprop}},
 }
 
@@ -88,7 +89,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 @pytest.mark.recorded
 @pytest.mark.parametrize(
     ("name", "count"),
-    a_few(list(zip(SETTINGS, (4, 1, 4, 4, 3, 2, 1), strict=True)), "priorities", "bf16, whole episodes"),
+    a_few(list(zip(SETTINGS, (4, 1, 4, 4, 3, 2, 2, 1), strict=True)), "priorities", "bf16, whole episodes", "resets"),
 )
 def test_settings(name: str, count: int, tmp_path: Path) -> None:
     settings = {**SETTINGS[name], "exploration_fraction": 0.8, "target_update_interval": 17}
