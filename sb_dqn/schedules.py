@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -142,7 +142,55 @@ class FromProgress(Schedule):
         return self(0, 1), self(1, 1)
 
 
-SCHEDULES: dict[str, type[Any]] = {schedule.__name__: schedule for schedule in (Constant, Linear, Piecewise, Sampled)}
+@dataclass(frozen=True)
+class Annealed:
+    r"""A number that moves from `start` to `end` over T updates, and stays there until the networks are reset.
+
+    .. math:: x = x_0^{\,b} \, x_1^{\,1 - b}, \qquad b = \max(0, 1 - t / T)
+
+    t counts the updates since the last reset (`resets=`), without resets since the first one. For a discount, x is
+    1 - gamma; for numbers of steps, x is rounded (Schwarzer et al. 2023, arXiv 2305.19452).
+
+    Args:
+        start, end: the two values.
+        updates: T, from 1.
+
+    Raises:
+        ConfigurationError: `updates` is out of range.
+    """
+
+    start: float
+    end: float
+    updates: int
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "updates", check_int("updates of an annealed value", self.updates, 1))
+
+    def between(self, first: float, last: float, t: int) -> float:
+        """Returns x after t updates, for the values x_0 and x_1."""
+        share = max(0.0, 1.0 - t / self.updates)
+        return math.exp(share * math.log(first) + (1.0 - share) * math.log(last))
+
+
+def as_annealed(name: str, value: Any) -> Annealed | None:
+    """Returns the settings of an annealed value; None for anything that is neither `Annealed` nor a dict.
+
+    Raises:
+        ConfigurationError: the dict has other keys than `start`, `end` and `updates`.
+    """
+    if isinstance(value, Annealed) or not isinstance(value, Mapping):
+        return value if isinstance(value, Annealed) else None
+    if set(value) != {"start", "end", "updates"}:
+        raise ConfigurationError(
+            f"{name} must be a number, or a dict of start, end and updates, got {dict(value)!r}. Give all three."
+        )
+    updates = check_int(f"{name}['updates']", value["updates"], 1)
+    return Annealed(value["start"], value["end"], updates)
+
+
+SCHEDULES: dict[str, type[Any]] = {
+    schedule.__name__: schedule for schedule in (Annealed, Constant, Linear, Piecewise, Sampled)
+}
 
 
 def as_schedule(name: str, value: Any, *, low: float = 0.0, high: float = math.inf, above: bool = True) -> Schedule:

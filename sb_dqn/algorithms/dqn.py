@@ -30,6 +30,7 @@ from sb_dqn.objectives.q_learning import LOSSES, QLearning
 from sb_dqn.objectives.recurrent_replay import RecurrentReplayObjective
 from sb_dqn.policies import QPolicy
 from sb_dqn.policies.q_network import QNetworkConfig
+from sb_dqn.schedules import Annealed
 from sb_dqn.types import Objective
 
 DISTRIBUTIONAL_LOSS = {
@@ -71,10 +72,10 @@ class DQNKeywords(OffPolicyKeywords, total=False):
     learning_starts: int
     batch_size: int
     tau: float
-    gamma: float
+    gamma: float | Mapping[str, Any] | Annealed
     train_freq: int | tuple[int, str]
     gradient_steps: int
-    n_steps: int
+    n_steps: int | Mapping[str, Any] | Annealed
     target_update_interval: int
     exploration_fraction: float
     exploration_initial_eps: float
@@ -107,10 +108,10 @@ class DQN(OffPolicyAlgorithm):
         learning_starts: env steps before the first update; actions are uniformly random until then.
         batch_size: transitions per update, drawn with replacement; sequences if the policy is recurrent.
         tau: share of the online parameters in each target update, (0, 1]; 1 copies them.
-        gamma: discount, [0, 1].
+        gamma: discount, [0, 1], or a dict of `start`, `end`, `updates`, see `Annealed`.
         train_freq: env steps between updates, or (k, "episode").
         gradient_steps: updates each time; -1: one per env step.
-        n_steps: number of rewards before the bootstrap, n.
+        n_steps: number of rewards before the bootstrap, n, or a dict of `start`, `end`, `updates`, see `Annealed`.
         target_update_interval: env steps between target updates.
         exploration_fraction: share of `total_timesteps` over which epsilon decreases, [0, 1].
         exploration_initial_eps, exploration_final_eps: epsilon at the start and at the end, [0, 1].
@@ -155,10 +156,10 @@ class DQN(OffPolicyAlgorithm):
         learning_starts: int = 100,
         batch_size: int = 32,
         tau: float = 1.0,
-        gamma: float = 0.99,
+        gamma: float | Mapping[str, Any] | Annealed = 0.99,
         train_freq: int | tuple[int, str] = 4,
         gradient_steps: int = 1,
-        n_steps: int = 1,
+        n_steps: int | Mapping[str, Any] | Annealed = 1,
         target_update_interval: int = 10_000,
         exploration_fraction: float = 0.1,
         exploration_initial_eps: float = 1.0,

@@ -24,6 +24,7 @@ from sb_dqn.objectives.soft_actor_critic import SoftActorCritic
 from sb_dqn.policies import SAC_POLICIES
 from sb_dqn.policies.sac import SACPolicy
 from sb_dqn.policies.sac_network import Temperature
+from sb_dqn.schedules import Annealed
 from sb_dqn.spaces import actions_of
 from sb_dqn.types import Blueprint
 
@@ -43,10 +44,10 @@ class SAC(OffPolicyAlgorithm):
         learning_starts: env steps before the first update; actions are uniformly random until then.
         batch_size: transitions per update.
         tau: share of the online parameters in each update of the target critics, (0, 1].
-        gamma: discount, [0, 1].
+        gamma: discount, [0, 1], or a dict of `start`, `end`, `updates`, see `Annealed`.
         train_freq: env steps between updates, or (k, "episode").
         gradient_steps: updates each time; -1: one per env step.
-        n_steps: number of rewards before the bootstrap, n; the entropies between are left out.
+        n_steps: number of rewards before the bootstrap, n; the entropies between are left out. Also annealed, see `DQN`.
         ent_coef: temperature alpha: "auto" (learned, starts at 1), "auto_0.1" (learned, starts at 0.1), or a fixed number >= 0.
         target_update_interval: updates between updates of the target critics.
         target_entropy: in nats; "auto": minus the number of dimensions of a Box (for bounds -1 and 1), or 0.98 of the entropy
@@ -71,10 +72,10 @@ class SAC(OffPolicyAlgorithm):
         learning_starts: int = 100,
         batch_size: int = 256,
         tau: float = 0.005,
-        gamma: float = 0.99,
+        gamma: float | Mapping[str, Any] | Annealed = 0.99,
         train_freq: int | tuple[int, str] = 1,
         gradient_steps: int = 1,
-        n_steps: int = 1,
+        n_steps: int | Mapping[str, Any] | Annealed = 1,
         ent_coef: str | float = "auto",
         target_update_interval: int = 1,
         target_entropy: str | float = "auto",

@@ -17,6 +17,46 @@ def identity(x: Tensor) -> Tensor:
     return x
 
 
+class Horizon:
+    """Number of steps and discount of n-step returns; both may change between updates, in recordings too.
+
+    Args:
+        n_steps: the largest n, >= 1.
+        gamma: discount per env step, [0, 1].
+        moves: n changes.
+        device: of the tensors.
+
+    Attributes:
+        powers: `[n + 1]` float32, gamma^k.
+        within: `[n - 1]` int64, 1 for the steps 2, 3, ... of the current n, else 0; None: all are within.
+    """
+
+    def __init__(self, n_steps: int, gamma: float, moves: bool, device: torch.device) -> None:
+        self.n_steps = n_steps
+        self.powers = torch.empty(n_steps + 1, dtype=torch.float32, device=device)
+        self.within = torch.ones(n_steps - 1, dtype=torch.int64, device=device) if moves else None
+        self.now: tuple[int, float] | None = None
+        self.move(n_steps, gamma)
+
+    def move(self, n_steps: int, gamma: float) -> None:
+        """Sets n, at most the largest one, and gamma for the batches from now on."""
+        if (n_steps, gamma) == self.now:
+            return
+        self.now = n_steps, gamma
+        self.powers.copy_(torch.tensor([gamma**k for k in range(self.n_steps + 1)], dtype=torch.float32))
+        if self.within is not None:
+            self.within.copy_(torch.arange(2, self.n_steps + 1) <= n_steps)
+
+    def going(self, stop: Tensor) -> Tensor:
+        """Returns `[..., n - 1]` int64: 1 for each of the steps 2 .. n that belongs to the return, else 0.
+
+        Args:
+            stop: `[..., n - 1]` bool, True where an episode ends after step 1 .. n - 1.
+        """
+        going = stop.logical_not().cumprod(-1)
+        return going if self.within is None else going * self.within
+
+
 class TransitionView:
     """n-step transitions, n being the ring's `n_steps`.
 
@@ -28,18 +68,19 @@ class TransitionView:
         ring: the ring to read from.
         gamma: discount per env step, [0, 1].
         scale: function from stored rewards to the rewards of the loss; pure tensor operations.
+        moves: `horizon` changes, up to the ring's n.
     """
 
-    def __init__(self, ring: Ring, gamma: float, scale: Callable[[Tensor], Tensor] = identity) -> None:
+    def __init__(
+        self, ring: Ring, gamma: float, scale: Callable[[Tensor], Tensor] = identity, moves: bool = False
+    ) -> None:
         self.ring = ring
         self.n_steps = ring.n_steps
-        self.gamma = float(gamma)
+        self.horizon = Horizon(ring.n_steps, gamma, moves, ring.device)
         self.scale = scale
         self._window = torch.arange(1 - ring.frame_stack, self.n_steps + 1, device=ring.device)
         self._next_stack = torch.arange(1, ring.frame_stack + 1, device=ring.device)
-        self._powers = torch.tensor(
-            [gamma**k for k in range(self.n_steps + 1)], dtype=torch.float32, device=ring.device
-        )
+        self._powers = self.horizon.powers
 
     def gather(self, lane: Tensor, row: Tensor, weight: Tensor) -> Batch:
         """Reads one batch.
@@ -78,7 +119,7 @@ class TransitionView:
         """
         ring, before = self.ring, ahead[:, :-1]
         stop = ring.terminal.take(before) | ring.last.take(before)
-        going = stop.logical_not().cumprod(1)  # [N, n - 1]: steps 2 .. n, 1 where no episode ended before
+        going = self.horizon.going(stop)  # [N, n - 1]
         later = (reward[:, 1:] * self._powers[1:-1] * going).sum(1)
         return reward[:, 0] + later, going.sum(1, keepdim=True)
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from sb_dqn.buffers.frame_stack import observations_at
-from sb_dqn.buffers.n_step_transitions import identity
+from sb_dqn.buffers.n_step_transitions import Horizon, identity
 from sb_dqn.buffers.prioritized_sampler import InputPriorities
 from sb_dqn.buffers.ring import Ring
 from sb_dqn.buffers.ring_layout import ColumnSpec, StartRule
@@ -121,15 +121,21 @@ class SequenceView:
         sequences: lengths and interval.
         gamma: discount per env step, [0, 1].
         scale: function from stored rewards to the rewards of the loss; networks read the stored ones.
+        moves: `horizon` changes, up to the ring's n.
     """
 
     def __init__(
-        self, ring: Ring, sequences: Sequences, gamma: float, scale: Callable[[Tensor], Tensor] = identity
+        self,
+        ring: Ring,
+        sequences: Sequences,
+        gamma: float,
+        scale: Callable[[Tensor], Tensor] = identity,
+        moves: bool = False,
     ) -> None:
         self.ring = ring
         self.sequences = sequences
         self.n_steps = ring.n_steps
-        self.gamma = float(gamma)
+        self.horizon = Horizon(ring.n_steps, gamma, moves, ring.device)
         self.scale = scale
         self.length = sequences.batch_T
         self.warmup = sequences.warmup_T
@@ -137,9 +143,7 @@ class SequenceView:
         self._around = torch.arange(-self.warmup - 1, ahead, device=ring.device).unsqueeze(1)  # [1 + W + T + n, 1]
         self._ahead = self._around[self.warmup + 1 :]
         self._steps = self._ahead[: self.length]
-        self._powers = torch.tensor(
-            [gamma**k for k in range(ring.n_steps + 1)], dtype=torch.float32, device=ring.device
-        )
+        self._powers = self.horizon.powers
         self._state_spec = ring.layout.columns.get("state")
 
     def gather(self, lane: Tensor, row: Tensor, weight: Tensor) -> Batch:
@@ -201,7 +205,7 @@ class SequenceView:
         # [T, N, n]: the steps 1 .. n after each row
         reward = self.scale(ring.reward.take(cells)[1:]).unfold(0, n, 1)
         stop = (terminal | ring.last.take(cells))[1:].unfold(0, n, 1)
-        going = stop[..., :-1].logical_not().cumprod(-1)  # [T, N, n - 1]: steps 2 .. n, 1 where no episode ended before
+        going = self.horizon.going(stop[..., :-1])  # [T, N, n - 1]
         return_ = reward[..., 0] + (reward[..., 1:] * self._powers[1:-1] * going).sum(-1)
         steps = going.sum(-1) + 1
         end = self._steps + steps

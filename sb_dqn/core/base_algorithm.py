@@ -142,6 +142,8 @@ class BaseAlgorithm(ABC):
                 self.policy.actions, self.blueprint.num_envs, self.rng.explore, (self.learners.rank, self.learners.size)
             )
         )
+        self.discount = gamma
+        """The discount per env step; of an annealed one the last."""
         self._normalization = training.normalization(gamma)
         self.normalizer = self._normalization.build(self.blueprint, device, buffer_device)
         self._exploration_config = exploration

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from sb_dqn.actors.settings import OverlappedActors, ProcessActors, RayActors
 from sb_dqn.buffers import Prioritized, ReplayBuffer, Sequences
+from sb_dqn.buffers.hindsight import Hindsight
 from sb_dqn.checkpoint import (
     AllocationGuard,
     Allowance,
@@ -38,6 +39,8 @@ from sb_dqn.core.saved_channels import with_saved_channels
 from sb_dqn.errors import CheckpointError, ConfigurationError, EnvironmentFault, printable, with_article
 from sb_dqn.exploration.action_noise import ActionNoise
 from sb_dqn.learning.learner_group import LearnerGroup
+from sb_dqn.learning.resets import Resets
+from sb_dqn.nn.heads.binned import Bins
 from sb_dqn.nn.layers.linear import Noisy
 from sb_dqn.nn.parameters.optimizers import RMSpropTFLike
 from sb_dqn.nn.torsos.features import EXTRACTORS, images_of
@@ -53,11 +56,14 @@ SWITCHES: tuple[type, ...] = (
     OverlappedActors,
     ProcessActors,
     RayActors,
+    Bins,
+    Hindsight,
     Munchausen,
     Noisy,
     NormalizeObservations,
     NormalizeRewards,
     Prioritized,
+    Resets,
     Sequences,
 )
 POLICIES: tuple[type, ...] = (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -21,6 +21,53 @@ from sb_dqn.devices import is_host_visible
 from sb_dqn.envs.streams.open import Stream
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.normalize import Normalizer
+from sb_dqn.schedules import Annealed, as_annealed
+
+
+@dataclass(frozen=True)
+class AnnealedHorizon:
+    """Number of steps and discount of n-step returns as functions of the updates since the last reset.
+
+    Args:
+        n_steps: first and last n.
+        gamma: first and last discount.
+        steps, discount: how they are annealed; None: they are constant.
+    """
+
+    n_steps: tuple[int, int]
+    gamma: tuple[float, float]
+    steps: Annealed | None
+    discount: Annealed | None
+
+    @classmethod
+    def of(cls, n_steps: Any, gamma: Any) -> AnnealedHorizon:
+        """Returns the horizon for two arguments, each a number, `Annealed`, or a dict of its fields.
+
+        Raises:
+            ConfigurationError: a value is out of range; the discount of an annealed one must be below 1.
+        """
+        steps, discount = as_annealed("n_steps", n_steps), as_annealed("gamma", gamma)
+        ends = (n_steps, n_steps) if steps is None else (steps.start, steps.end)
+        first, last = (check_int("n_steps", value, 1) for value in ends)
+        if discount is None:
+            constant = check_float("gamma", gamma, 0.0, 1.0)
+            return cls((first, last), (constant, constant), steps, None)
+        start, end = (check_float("gamma", value, 0.0, 1.0, below=True) for value in (discount.start, discount.end))
+        return cls((first, last), (start, end), steps, discount)
+
+    @property
+    def moves(self) -> bool:
+        """True if one of the two changes."""
+        return self.steps is not None or self.discount is not None
+
+    def at(self, t: int) -> tuple[int, float]:
+        """Returns n and gamma after t updates."""
+        n, gamma = self.n_steps[1], self.gamma[1]
+        if self.steps is not None:
+            n = round(self.steps.between(*self.n_steps, t))
+        if self.discount is not None:
+            gamma = 1.0 - self.discount.between(1.0 - self.gamma[0], 1.0 - self.gamma[1], t)
+        return n, gamma
 
 
 @dataclass(frozen=True)
@@ -32,8 +79,8 @@ class ReplayConfig:
         buffer_device: device of the rows; None: that of the networks.
         buffer_path: memory-mapped file for the rows; None: memory.
         batch_size: transitions (or `sequences`) per update, N; drawn with replacement, so it may exceed `buffer_size`.
-        n_steps: number of rewards before the bootstrap, n.
-        gamma: discount per env step, [0, 1].
+        n_steps: number of rewards before the bootstrap, n, or an annealed one; becomes the largest n.
+        gamma: discount per env step, [0, 1], or an annealed one, below 1; becomes the last one.
         schedule: updates per env step.
         prioritized: priorities; None: uniform sampling.
         sequences: sample sequences instead of transitions; None: transitions.
@@ -49,22 +96,24 @@ class ReplayConfig:
     buffer_device: torch.device | None
     buffer_path: str | None
     batch_size: int
-    n_steps: int
-    gamma: float
+    n_steps: Any
+    gamma: Any
     schedule: UpdateSchedule
     prioritized: Prioritized | None = None
     sequences: Sequences | None = None
     rescale_eps: float | None = None
     td_priority: bool = True
     hindsight: Hindsight | None = None
+    horizon: AnnealedHorizon = field(init=False)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "horizon", AnnealedHorizon.of(self.n_steps, self.gamma))
         set_fields(
             self,
             buffer_size=check_int("buffer_size", self.buffer_size, 1),
             batch_size=check_int("batch_size", self.batch_size, 1),
-            n_steps=check_int("n_steps", self.n_steps, 1),
-            gamma=check_float("gamma", self.gamma, 0.0, 1.0),
+            n_steps=max(self.horizon.n_steps),
+            gamma=self.horizon.gamma[1],
         )
         self._check_hindsight()
         if self.stores_q_values and (self.sequences is not None or not self.td_priority):
@@ -137,7 +186,7 @@ class ReplayConfig:
         ring = Ring(Layout.of(stream, self.buffer_size, self._device_of_rows(device), **further))
         if chosen is not None:
             return self._of_sequences(ring, chosen, normalizer)
-        view = TransitionView(ring, self.gamma, normalizer.rewards)
+        view = TransitionView(ring, self.gamma, normalizer.rewards, self.horizon.moves)
         sampler: Sampler
         if self.prioritized is None:
             sampler = UniformSampler(ring, self.batch_size)
@@ -155,7 +204,7 @@ class ReplayConfig:
         return device if self.buffer_device is None else self.buffer_device
 
     def _of_sequences(self, ring: Ring, chosen: Sequences, normalizer: Normalizer) -> ReplayBuffer:
-        view = SequenceView(ring, chosen, self.gamma, normalizer.rewards)
+        view = SequenceView(ring, chosen, self.gamma, normalizer.rewards, self.horizon.moves)
         # few rows can start a sequence, so even uniform sampling uses the tree, with equal priorities
         settings = self.prioritized or Prioritized(alpha=0.0, initial=1.0)
         input_priorities = view.input_priority_function(self.rescale_eps) if chosen.has_input_priorities else None

@@ -66,9 +66,9 @@ class _Look:
         self.parameters = {name: p.detach().clone() for name, p in self.online.named_parameters()}
         self.sample: Sample | None = None
         if env is not None:
-            self.sample = greedy_episodes(model, env, model.gamma, episodes)
+            self.sample = greedy_episodes(model, env, model.discount, episodes)
         elif experience is not None and experience.ring.cursor.any():
-            self.sample = newest_rows(experience.ring, model.gamma, model.normalizer.rewards)
+            self.sample = newest_rows(experience.ring, model.discount, model.normalizer.rewards)
         length = model.statistics.mean_length
         if not math.isfinite(length):  # no episode has ended since the model was made or loaded
             length = self.sample.length if self.sample is not None else 0.0
@@ -84,7 +84,7 @@ class _Look:
         if not isinstance(model.learner.optimizer, torch.optim.SGD):
             times = (0, counters.num_timesteps)
             self.values["learning_rate"] = max(model.rate_schedule(step, max(counters.horizon, 1)) for step in times)
-        horizon = 1.0 / max(1.0 - model.gamma, 1e-9)
+        horizon = 1.0 / max(1.0 - model.discount, 1e-9)
         if self.length >= 2.0 * horizon:
             self.values["horizon"] = horizon
         config = getattr(model, "target_config", None)

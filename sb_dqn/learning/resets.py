@@ -51,6 +51,10 @@ class Resets:
         """Returns True if a reset follows the update of this number, the first of which is 1."""
         return updates % self.every == 0 and (self.until is None or updates <= self.until)
 
+    def latest(self, updates: int) -> int:
+        """Returns the number of the last update that a reset followed, of those made so far; 0 before the first reset."""
+        return min(updates, updates if self.until is None else self.until) // self.every * self.every
+
 
 def check_resets(value: Any) -> Resets | None:
     """Returns the settings for the argument `resets`; None for False.

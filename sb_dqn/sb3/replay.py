@@ -43,7 +43,7 @@ class ReplayView:
         self.model = model
         self.replay: ReplayBuffer = model.replay
         self.actions: Actions = model.predictor.actions
-        self.gamma = float(model.gamma)
+        self.gamma = float(model.discount)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or name in ("replay", "model"):  # while it is copied

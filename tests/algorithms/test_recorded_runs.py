@@ -26,6 +26,11 @@ SWITCHES: dict[str, dict[str, Any]] = {
     "DQN, two-hot of symlog": {"value_loss": {"kind": "two_hot", "transform": "symlog"}},
     "PQN, HL-Gauss": {"value_loss": True, "n_steps": 20},
     "DQN, resets": {"resets": 9, "prioritized_replay": True},
+    "DQN, annealed horizon": {
+        "resets": 9,
+        "n_steps": {"start": 5, "end": 2, "updates": 6},
+        "gamma": {"start": 0.7, "end": 0.95, "updates": 6},
+    },
     "SAC, resets": {"env": Reach, "resets": 9},
     "SAC, state-dependent": {"env": Reach, "use_sde": True, "use_sde_at_warmup": True, "action_noise": True},
     "PPO, state-dependent": {"env": Reach, "use_sde": True, "sde_sample_freq": 4, "n_steps": 20},

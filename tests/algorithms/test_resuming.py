@@ -81,7 +81,12 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "bf16, whole episodes": {"precision": "bf16", "train_freq": (2, "episode"), "tau": 0.3},
     "running statistics": {"normalize_observations": True, "normalize_rewards": True, "n_steps": 3},
     "values by classification": {"value_loss": "hl_gauss", "n_steps": 3, "prioritized_replay": True},
-    "resets": {"resets": {"every": 12, "keep": 0.5}, "prioritized_replay": True, "noisy": True},
+    "resets": {
+        "resets": {"every": 12, "keep": 0.5},
+        "prioritized_replay": True,
+        "noisy": True,
+        "n_steps": {"start": 4, "end": 1, "updates": 9},
+    },
     "another optimizer": {"policy_kwargs": {"net_arch": [8], "optimizer_class": torch.optim.RMSprop}},
 }
 

@@ -24,11 +24,11 @@ GAMMA = 0.9
 scripts = st.lists(st.lists(st.sampled_from(["go", "go", *EVENTS]), min_size=1, max_size=12), min_size=5, max_size=5)
 
 
-def assert_equal_to_naive(batch: Batch, games: list[Game], n: int, k: int) -> None:
+def assert_equal_to_naive(batch: Batch, games: list[Game], n: int, k: int, gamma: float = GAMMA) -> None:
     rows = [game.rows() for game in games]
     for i, (lane, row) in enumerate(batch.place.T.tolist()):
         episode, t = rows[lane][row]
-        want = naive_transition(episode, t, n, k, GAMMA)
+        want = naive_transition(episode, t, n, k, gamma)
         assert int(batch.action[i]) == want["action"]
         np.testing.assert_allclose(batch.return_[i], want["return_"], rtol=1e-5, atol=1e-5)
         np.testing.assert_allclose(batch.discount[i], want["discount"], rtol=1e-6)
@@ -53,6 +53,11 @@ def check_everything(ring: Ring, view: TransitionView, games: list[Game], noise:
     if not want:
         return 0
     assert_equal_to_naive(view.gather(lane[may], row[may], torch.ones(int(may.sum()))), games, n, k)
+    annealed = TransitionView(ring, GAMMA, moves=True)
+    for shorter in range(n, 0, -1):  # the same view, while n and gamma change
+        annealed.horizon.move(shorter, 0.5 + 0.1 * shorter)
+        batch = annealed.gather(lane[may], row[may], torch.ones(int(may.sum())))
+        assert_equal_to_naive(batch, games, shorter, k, 0.5 + 0.1 * shorter)
     lane, row, weight = UniformSampler(ring, noise.shape[1]).locate(noise)
     drawn = weight > 0
     assert all(((b, r) in want) == bool(w) for b, r, w in zip(lane.tolist(), row.tolist(), drawn.tolist(), strict=True))

@@ -91,10 +91,13 @@ def naive_starts(game: Game, replay: ReplayBuffer) -> list[int]:
     ]
 
 
-def check_batch(batch: Batch, replay: ReplayBuffer, games: list[Game]) -> None:
+def check_batch(
+    batch: Batch, replay: ReplayBuffer, games: list[Game], used: int | None = None, gamma: float = GAMMA
+) -> None:
     view, k = replay.view, replay.ring.frame_stack
     assert isinstance(view, SequenceView)
     warmup, length, n = view.warmup, view.length, view.n_steps
+    used = used or n
     extra = batch.extra
     assert extra is not None
     whole = warmup + length + n
@@ -128,11 +131,11 @@ def check_batch(batch: Batch, replay: ReplayBuffer, games: list[Game]) -> None:
             counts &= not episode.steps[t].last
             assert (trained["weight"][j][i] > 0) == counts
             if counts:
-                want = naive_transition(episode, t, n, k, GAMMA)
+                want = naive_transition(episode, t, used, k, gamma)
                 assert trained["action"][j][i] == want["action"]
                 assert trained["return_"][j][i] == pytest.approx(want["return_"], rel=1e-5, abs=1e-5)
                 assert trained["discount"][j][i] == pytest.approx(want["discount"], rel=1e-6)
-                assert trained["end"][j][i] == j + steps_of(episode, t, n)
+                assert trained["end"][j][i] == j + steps_of(episode, t, used)
 
 
 def steps_of(episode: Any, t: int, n: int) -> int:
@@ -210,6 +213,9 @@ def test_equal_to_the_naive_reading(
         seen |= want
         if want and tick % 5 == 0:
             check_batch(replay.view.gather(lane[may], row[may], torch.ones(int(may.sum()))), replay, games)
+            annealed = SequenceView(ring, sequences, GAMMA, moves=True)
+            annealed.horizon.move(1, 0.6)
+            check_batch(annealed.gather(lane[may], row[may], torch.ones(int(may.sum()))), replay, games, 1, 0.6)
             noise = torch.rand(4, dtype=torch.float64, generator=torch.Generator().manual_seed(tick))
             drawn = replay.sample_from(noise)
             assert {(b, r) for b, r in drawn.place.T.tolist()} <= want
