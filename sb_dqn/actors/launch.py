@@ -152,7 +152,7 @@ def _worker_collector(
         )
         for part in settings.parts
     ]
-    weights = Weights(orders.policy.networks[0], orders.normalizer)
+    weights = Weights(orders.policy.acting_network, orders.normalizer)
     layout = ChunkLayout.of(remote, settings.chunk, settings.ahead)
     copies = settings.ahead + 1
     workers: Any

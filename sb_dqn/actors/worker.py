@@ -78,13 +78,13 @@ class Weights:
     """The tensors that acting depends on, as one float32 array: parameters, buffers and statistics of the normalization.
 
     Args:
-        online: the network that acts.
+        network: the one that acts.
         normalizer: its normalization of observations.
     """
 
-    def __init__(self, online: torch.nn.Module, normalizer: Normalizer) -> None:
-        buffers = [buffer for buffer in online.buffers() if buffer.is_floating_point()]
-        self._tensors = [*online.parameters(), *buffers, *normalizer.acting_tensors()]
+    def __init__(self, network: torch.nn.Module, normalizer: Normalizer) -> None:
+        buffers = [buffer for buffer in network.buffers() if buffer.is_floating_point()]
+        self._tensors = [*network.parameters(), *buffers, *normalizer.acting_tensors()]
         self.size = sum(tensor.numel() for tensor in self._tensors)
         self._flat: npt.NDArray[np.float32] | None = None
 
@@ -130,10 +130,10 @@ class Worker:
         stream = open_lanes(config.env, config.lanes, config.acting.action_mask)
         stream.number_lanes(config.first_lane)
         normalizer = config.acting.normalization.build(config.blueprint, CPU)
-        online, _ = config.acting.policy.networks
-        self.weights = Weights(online, normalizer)
+        network = config.acting.policy.acting_network
+        self.weights = Weights(network, normalizer)
         self.weights.move_to_one_array()  # before the networks are recorded with their memory
-        self._spectral = spectral_weights(online)
+        self._spectral = spectral_weights(network)
         self._noise = torch.Generator(CPU)
         self._rng = np.random.default_rng(0)
         acting = replace(config.acting, transform=normalizer.observations, spectral_weights=self._spectral)

@@ -92,6 +92,7 @@ class DQNKeywords(OffPolicyKeywords, total=False):
     evaluation_eps: float | None
     policy_kwargs: Mapping[str, Any] | None
     precision: str
+    act_with: str
 
 
 class DQN(OffPolicyAlgorithm):
@@ -132,6 +133,8 @@ class DQN(OffPolicyAlgorithm):
         evaluation_eps: epsilon of `predict(deterministic=False)`; None: the current epsilon.
         policy_kwargs: keywords of the policy, `optimizer_class` and `optimizer_kwargs`.
         precision: "fp32", or "bf16": bfloat16 forward and backward with float32 master weights.
+        act_with: "online", or "target": the target network, whose actions change less from update to update, acts in training and
+            in `predict` (arXiv 2305.19452).
         return_model: head and loss, for subclasses; None: the expected return, by `loss`.
         shared: see `OffPolicyKeywords`.
 
@@ -177,6 +180,7 @@ class DQN(OffPolicyAlgorithm):
         policy_kwargs: Mapping[str, Any] | None = None,
         precision: str = "fp32",
         *,
+        act_with: str = "online",
         return_model: ReturnModel | None = None,
         **shared: Unpack[OffPolicyKeywords],
     ) -> None:
@@ -200,7 +204,8 @@ class DQN(OffPolicyAlgorithm):
         )
         noise = check_switch("noisy", noisy, Noisy, text="kind")
         bootstrap = Bootstrap(check_bool("double_q", double_q), check_switch("munchausen", munchausen, Munchausen))
-        network = QNetworkConfig(model.distribution, check_bool("dueling", dueling), noise)
+        acts = check_choice("act_with", act_with, ("online", "target"))
+        network = QNetworkConfig(model.distribution, check_bool("dueling", dueling), noise, acts)
         policy_config = QPolicyConfig(policy, policy_kwargs, network)
         chosen = exploration if exploration is not None else "none" if noise else "epsilon"
         epsilon = epsilon_schedule(exploration_initial_eps, exploration_final_eps, exploration_fraction)

@@ -420,14 +420,18 @@ class BaseAlgorithm(ABC):
             twin: act by the low-precision copy of the networks.
             own: what the actors of a kind of algorithm have, see `ActingConfig`.
         """
+        policy = self.policy
+        if twin:
+            acts_online = policy.acting_network is policy.networks[0]
+            policy = policy.with_net(self.learner.online if acts_online else self.learner.target)
         config = ActingConfig(
             **own,
             **self.acting_settings(),
             mode="eager" if own.get("later_mode") else self.acting_mode,
-            policy=self.policy.with_net(self.learner.online) if twin else self.policy,
+            policy=policy,
             exploration=self._exploration_config,
             transform=self.normalizer.observations,
-            spectral_weights=self.learner.store.acting_weights(twin),
+            spectral_weights=self.learner.store.acting_weights(policy.acting_network),
             normalization=self._normalization,
             action_mask=self.action_mask,
             num_envs=self.n_envs,

@@ -211,7 +211,7 @@ def _any_of_each_branch(actions: Any, mask: npt.NDArray[np.bool_]) -> npt.NDArra
 def _write(network: GreedyNetwork, example: Arrays, path: Path) -> None:
     tensors = tuple(torch.from_numpy(np.ascontiguousarray(example[name])) for name in network.inputs)
     batch = torch.export.Dim("batch", min=1)
-    weights = spectral_weights(network.policy.networks[0])
+    weights = spectral_weights(network.policy.acting_network)
     try:
         with torch.no_grad(), _quiet(), nullcontext() if weights is None else weights.cached():
             torch.onnx.export(

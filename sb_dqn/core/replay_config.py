@@ -29,13 +29,13 @@ class AnnealedHorizon:
     """Number of steps and discount of n-step returns as functions of the updates since the last reset.
 
     Args:
-        n_steps: first and last n.
-        gamma: first and last discount.
+        lengths: first and last n.
+        discounts: first and last gamma.
         steps, discount: how they are annealed; None: they are constant.
     """
 
-    n_steps: tuple[int, int]
-    gamma: tuple[float, float]
+    lengths: tuple[int, int]
+    discounts: tuple[float, float]
     steps: Annealed | None
     discount: Annealed | None
 
@@ -62,11 +62,11 @@ class AnnealedHorizon:
 
     def at(self, t: int) -> tuple[int, float]:
         """Returns n and gamma after t updates."""
-        n, gamma = self.n_steps[1], self.gamma[1]
+        n, gamma = self.lengths[1], self.discounts[1]
         if self.steps is not None:
-            n = round(self.steps.between(*self.n_steps, t))
+            n = round(self.steps.between(*self.lengths, t))
         if self.discount is not None:
-            gamma = 1.0 - self.discount.between(1.0 - self.gamma[0], 1.0 - self.gamma[1], t)
+            gamma = 1.0 - self.discount.between(1.0 - self.discounts[0], 1.0 - self.discounts[1], t)
         return n, gamma
 
 
@@ -112,8 +112,8 @@ class ReplayConfig:
             self,
             buffer_size=check_int("buffer_size", self.buffer_size, 1),
             batch_size=check_int("batch_size", self.batch_size, 1),
-            n_steps=max(self.horizon.n_steps),
-            gamma=self.horizon.gamma[1],
+            n_steps=max(self.horizon.lengths),
+            gamma=self.horizon.discounts[1],
         )
         self._check_hindsight()
         if self.stores_q_values and (self.sequences is not None or not self.td_priority):

@@ -60,7 +60,7 @@ def distribution(model: Any, *call: Any) -> ReturnDistribution:
             f"C51, QRDQN, IQN, FQF, Rainbow, DataEfficientRainbow or BTR."
         )
 
-    net: Any = policy.q_net
+    net: Any = policy.acting_network
 
     def step(obs: dict[str, Tensor], mask: Tensor | None, *inputs: Tensor) -> tuple[Tensor, Tensor]:
         value = net.step(obs, mask, *inputs)[0] if inputs else net(obs, mask)

@@ -58,10 +58,15 @@ class ParameterStore:
         self._online_weights = spectral_weights(self.online)
         self._master_weights = self._online_weights if self.online is online else spectral_weights(online)
         self._target_weights = None if self.target is self.online else spectral_weights(self.target)
+        self._weights_of = {
+            self.target: self._target_weights,
+            online: self._master_weights,
+            self.online: self._online_weights,
+        }
 
-    def acting_weights(self, twin: bool) -> SpectralWeights | None:
-        """Returns the normalized weights for acting with the online network, or with its twin; None: no spectral layers."""
-        return self._online_weights if twin else self._master_weights
+    def acting_weights(self, network: nn.Module) -> SpectralWeights | None:
+        """Returns the normalized weights for acting with a network; None: it has no spectral layers, or computes them itself."""
+        return self._weights_of.get(network)
 
     @contextmanager
     def learning_weights(self) -> Iterator[None]:

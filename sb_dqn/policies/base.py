@@ -65,6 +65,11 @@ class Policy(nn.Module, ABC):
     def networks(self) -> tuple[nn.Module, nn.Module | None]:
         """The network that learns, and its target network, if any."""
 
+    @property
+    def acting_network(self) -> nn.Module:
+        """The network that selects actions: in training, in `predict` and in exported files."""
+        return self.networks[0]
+
     def new_networks(self) -> tuple[nn.Module, nn.Module]:
         """Returns networks of the shapes of `networks` with new weights, each drawn on its own; on the CPU.
 

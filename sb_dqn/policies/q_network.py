@@ -30,11 +30,13 @@ class QNetworkConfig:
         distribution: what is learned about the return.
         dueling: duplicate the last hidden layer, for the state value and for the advantages.
         noisy: noise in the weights of the head and of every hidden layer (behind the recurrent layer, if any); None: none.
+        act_with: "online" or "target": the network that selects actions.
     """
 
     distribution: Distribution = field(default_factory=Scalar)
     dueling: bool = False
     noisy: Noisy | None = None
+    act_with: str = "online"
 
     @property
     def linear(self) -> MakeLinear:

@@ -110,6 +110,14 @@ class QPolicy(Policy):
     def networks(self) -> tuple[nn.Module, nn.Module | None]:
         return self.q_net, self._modules.get("q_net_target")
 
+    @property
+    def acting_network(self) -> Any:
+        return self._modules[self._acting_name]
+
+    @property
+    def _acting_name(self) -> str:
+        return "q_net_target" if self.config.act_with == "target" else "q_net"
+
     def new_networks(self) -> tuple[nn.Module, nn.Module]:
         return self.make_q_net(), self.make_q_net()
 
@@ -125,7 +133,7 @@ class QPolicy(Policy):
         """Returns action values `[N, (D,) A]`, lowest for illegal actions; at the start of an episode if recurrent."""
         if self.recurrent:
             return self.values_step(obs, mask, *self.initial_inputs(obs), noise=noise)[0]
-        return self.q_net(obs, mask, noise, acting=True).q  # type: ignore[no-any-return]  # nn.Module.__call__
+        return self.acting_network(obs, mask, noise, acting=True).q  # type: ignore[no-any-return]  # nn.Module.__call__
 
     def values_step(
         self, obs: dict[str, Tensor], mask: Tensor | None, *inputs: Tensor, noise: Noise | None = None
@@ -134,7 +142,7 @@ class QPolicy(Policy):
         if not inputs:
             return (self.values(obs, mask, noise),)
         action, reward, state = inputs
-        value, state = self.q_net.step(obs, mask, action, reward, state, noise, acting=True)
+        value, state = self.acting_network.step(obs, mask, action, reward, state, noise, acting=True)
         return value.q, state
 
     def greedy(self, obs: dict[str, Tensor], mask: Tensor | None = None, noise: Noise | None = None) -> Tensor:
@@ -149,9 +157,9 @@ class QPolicy(Policy):
         return q.argmax(-1), state
 
     def with_net(self, net: nn.Module) -> QPolicy:
-        """Returns this policy with another online network, for instance a copy in another precision."""
+        """Returns this policy with another network to act with, for instance a copy in another precision."""
         other = copy.copy(self)
-        other._modules = {**self._modules, "q_net": net}
+        other._modules = {**self._modules, self._acting_name: net}
         return other
 
     def make_noise(self, rows: int) -> Noise | None:

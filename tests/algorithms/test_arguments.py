@@ -46,6 +46,7 @@ TABLE: dict[str, list[Any]] = {
     "prioritized_replay": ["yes", 1, None, {"alpha": -1}, {"beta": 2}, {"alfa": 1}],
     "munchausen": ["yes", 1, None, {"tau": 0}, {"clip": 1}, {"alfa": 1}],
     "exploration": ["epsilom", 3, [], {"kind": "boltzman"}, {"ladder": "ape"}],
+    "act_with": ["both", None, True],
     "evaluation_eps": ["x", -0.1, 1.1],
     "action_mask": ["inf", "key", 3],
     "normalize_observations": ["yes", 1, None, {"clip": 0}, {"clip": math.nan}, {"epsilon": 0}, {"keys": "obs"}, {"keys": ["ob"]}],

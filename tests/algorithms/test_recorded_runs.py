@@ -31,6 +31,7 @@ SWITCHES: dict[str, dict[str, Any]] = {
         "n_steps": {"start": 5, "end": 2, "updates": 6},
         "gamma": {"start": 0.7, "end": 0.95, "updates": 6},
     },
+    "DQN, acting with the target": {"act_with": "target", "tau": 0.1, "noisy": True},
     "SAC, resets": {"env": Reach, "resets": 9},
     "SAC, state-dependent": {"env": Reach, "use_sde": True, "use_sde_at_warmup": True, "action_noise": True},
     "PPO, state-dependent": {"env": Reach, "use_sde": True, "sde_sample_freq": 4, "n_steps": 20},

@@ -60,14 +60,14 @@ def test_batches_of_a_run_follow(settings: dict[str, Any]) -> None:
     """Each update samples with the n and gamma of its place in the cycle."""
     cycle = {"n_steps": {"start": 4, "end": 1, "updates": 6}, "gamma": {"start": 0.5, "end": 0.9, "updates": 6}}
     env = Reach if settings.get("algorithm") is SAC else Tiny
-    model = quick(lanes(2, env), resets=10, **cycle, **settings)
+    model: Any = quick(lanes(2, env), resets=10, **cycle, **settings)
     seen = []
     model.learn(30)
     horizon = model.replay.view.horizon
-    learn = type(model).gradient_step
+    learn = model.gradient_step
 
     def noted() -> Any:
-        update = learn(model)
+        update = learn()
         seen.append((model._n_updates % 10, *horizon.now))
         return update
 

@@ -123,10 +123,11 @@ CHANGES: dict[str, Callable[[Learner], None]] = {
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize("change", CHANGES)
 def test_no_cache_is_outdated(change: str, precision: str) -> None:
-    learner = learner_of(policy_of("mlp"), precision=precision)
+    policy = policy_of("mlp")
+    learner = learner_of(policy, precision=precision)
     assert_current(learner)
     before = [found.clone() for found, _ in in_use(learner)]
-    acting = [learner.store.acting_weights(twin) for twin in (False, True)]
+    acting = [learner.store.acting_weights(network) for network in (policy.q_net, learner.online, learner.target)]
     for weights in acting:
         assert weights is not None
         weights.refresh()
@@ -147,7 +148,7 @@ def test_no_cache_is_outdated(change: str, precision: str) -> None:
 def test_a_state_dict_needs_no_refresh() -> None:
     policy = policy_of("mlp")
     learner = learner_of(policy)
-    acting = learner.store.acting_weights(twin=False)
+    acting = learner.store.acting_weights(policy.q_net)
     assert acting is not None
     acting.refresh()
     assert_current(learner)
@@ -175,7 +176,8 @@ def test_layers_are_left_as_they_were() -> None:
     expected = policy_of("mlp")
     expected.load_state_dict(other.state_dict())
     torch.testing.assert_close(other.values({"obs": OBS}), expected.values({"obs": OBS}), rtol=0, atol=0)
-    assert ParameterStore(torch.nn.Linear(2, 2), None, "fp32").acting_weights(twin=False) is None
+    plain = torch.nn.Linear(2, 2)
+    assert ParameterStore(plain, None, "fp32").acting_weights(plain) is None
 
 
 def greedy_values(model: Any) -> tuple[Any, Any]:
@@ -263,7 +265,7 @@ def test_images(algorithm: Any) -> None:
         found = model.collector.actor.selector.bootstrap_values({"obs": obs}, None)
         expected = model.policy.value_step(tensor, None)[0]
         np.testing.assert_allclose(found, expected.detach().numpy(), rtol=1e-4, atol=1e-5)
-    weights = model.learner.store.acting_weights(twin=False)
+    weights = model.learner.store.acting_weights(model.policy.networks[0])
     assert weights is not None
     assert len(weights.layers) == 8
     with weights.cached():
