@@ -31,6 +31,12 @@ def test_a2c_names_the_optimizer_that_its_results_were_measured_with(env_id: str
     assert get_preset("A2C", env_id).settings["policy_kwargs"] == expected
 
 
+@pytest.mark.parametrize("env_id", ["ALE/Pong-v5", "PongNoFrameskip-v4"])
+def test_btr_on_atari_starts_with_no_ops(env_id: str) -> None:
+    """Besides the sticky actions of `ALE/*`, as in its paper."""
+    assert get_preset("BTR", env_id).env_kwargs == {"noop_max": 30}
+
+
 @pytest.mark.parametrize("env_id", ["ALE/Breakout-v5", "BreakoutNoFrameskip-v4"])
 def test_atari_ids_match_a_pattern(env_id: str) -> None:
     preset = get_preset("dqn", env_id)
