@@ -49,6 +49,14 @@ OF_ALGORITHMS: dict[str, dict[str, Any]] = {
 OTHERS: dict[str, dict[str, Any]] = {
     "BTR from frames": BTR_FROM_FRAMES,
     "BTR in bf16": {**BTR_FROM_FRAMES, "precision": "bf16"},
+    "Rainbow with an average over the image": {
+        "policy": "CnnPolicy",
+        "env": "image",
+        "policy_kwargs": {
+            "features_extractor_class": "ImpalaCNN",
+            "features_extractor_kwargs": {"features_dim": 8, "widths": (2, 2), "pool": "avg", "layer_norm": True},
+        },
+    },
     "Rainbow, normalized": {"normalize_observations": True, "normalize_rewards": True},
     "PPO, normalized": {**ROLLOUT, "normalize_observations": True, "normalize_rewards": True},
     "SAC of boxes": {"env": "box"},

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
 
-from sb_dqn.accelerate import Mode
+from sb_dqn.accelerate import Mode, modes
 from sb_dqn.algorithms import ALGORITHMS
 from tests.continuous import Reach
-from tests.tiny import lanes, quick
+from tests.tiny import Tiny, lanes, quick
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "PPO": {"n_steps": 20},
@@ -21,6 +22,13 @@ SETTINGS: dict[str, dict[str, Any]] = {
 """Of algorithms that would make no update, or none that can be seen, in a short run."""
 
 
+def impala(**options: Any) -> dict[str, Any]:
+    """Keywords of a policy with a narrow residual network."""
+    kwargs = {"features_dim": 8, "widths": (2, 3), **options}
+    return {"features_extractor_class": "ImpalaCNN", "features_extractor_kwargs": kwargs}
+
+
+IMAGES: dict[str, Any] = {"env": partial(Tiny, "image"), "policy": "CnnPolicy"}
 SWITCHES: dict[str, dict[str, Any]] = {
     "DQN, HL-Gauss": {"value_loss": "hl_gauss", "dueling": True},
     "DQN, two-hot of symlog": {"value_loss": {"kind": "two_hot", "transform": "symlog"}},
@@ -40,6 +48,14 @@ SWITCHES: dict[str, dict[str, Any]] = {
         "use_sde": True,
         "policy_kwargs": {"squash_output": True, "use_expln": True},
     },
+    "DQN, Impoola": {
+        **IMAGES,
+        "policy_kwargs": impala(pool="avg", layer_norm=True),
+        "dueling": True,
+        "noisy": True,
+        "prioritized_replay": True,
+    },
+    "BTR, layer norm": {**IMAGES, "train_freq": 4, "policy_kwargs": impala(spectral_norm=True, layer_norm=True)},
 }
 """Settings of runs besides those of all algorithms."""
 
@@ -54,7 +70,8 @@ def trained(name: str, mode: Mode) -> Any:
 
 
 @pytest.mark.parametrize("name", [*ALGORITHMS, *SWITCHES])
-def test_recorded_and_eager_runs_are_the_same(name: str) -> None:
+def test_recorded_and_eager_runs_are_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(modes, "WARM_UP_UPDATES", 2)  # after which updates of convolutions are recorded
     recorded, eager = trained(name, "traced"), trained(name, "eager")
     assert recorded._n_updates == eager._n_updates >= 2
     # a recording of a recurrent network would contain each time step: its updates are eager on the CPU

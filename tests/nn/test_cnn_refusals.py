@@ -65,6 +65,8 @@ def test_images_that_the_user_has_normalized(extractor: Any) -> None:
         (ImpalaCNN, ATARI, {"adaptive_pool": 6}, "adaptive_pool must be a list of integers, got 6"),
         (ImpalaCNN, ATARI, {"adaptive_pool": (6, 6, 6)}, r"adaptive_pool must be \(height, width\) or None, got \(6, 6, 6\)"),
         (ImpalaCNN, (4, 36, 84), {"adaptive_pool": (6, 6)}, r"at most the size of its input, 5 x 11, got \(6, 6\). Give at most"),
+        (ImpalaCNN, ATARI, {"pool": "mean"}, r"pool must be one of \['avg'\], got 'mean'"),
+        (ImpalaCNN, ATARI, {"pool": "avg", "adaptive_pool": (6, 6)}, r"adaptive_pool must be None with pool='avg', .* got \(6, 6\)"),
         (ImpalaCNN, ATARI, {"layer_norm": 1}, "layer_norm must be .*, got 1"),
         (ImpalaCNN, ATARI, {"spectral_norm": None}, "spectral_norm must be .* got None"),
         (HadamaxCNN, ATARI, {"pools": (4, 2)}, r"must have the same length.*pools=\(4, 2\)"),

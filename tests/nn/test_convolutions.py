@@ -41,6 +41,8 @@ CNNS: dict[str, tuple[type[ImageExtractor], dict[str, Any]]] = {
     "nature spectral": (NatureCNN, {"spectral_norm": True}),
     "impala": (ImpalaCNN, {}),
     "btr": (ImpalaCNN, {**BTR, "layer_norm": True}),
+    "impoola": (ImpalaCNN, {"width": 2, "pool": "avg"}),
+    "impoola channels": (ImpalaCNN, {"pool": "avg", "layer_norm": "channels", "spectral_norm": True}),
     "hadamax": (HadamaxCNN, {}),
     "hadamax whole": (HadamaxCNN, {"layer_norm": True}),
     "hadamax plain": (HadamaxCNN, {"layer_norm": False, "kernels": (5, 3), "channels": (8, 8), "pools": (3, 2), "strides": (2, 2)}),
@@ -159,6 +161,9 @@ def test_heads_of_papers_are_said_by_each_class(name: str) -> None:
         (NatureCNN, {"spectral_norm": True}, ATARI, 3136, 77_984),
         (ImpalaCNN, {}, ATARI, 32 * 11 * 11, 592 + 4 * 2_320 + 4_640 + 4 * 9_248 + 9_248 + 4 * 9_248),
         (ImpalaCNN, BTR, ATARI, 2304, 1_184 + 4 * 9_248 + 18_496 + 4 * 36_928 + 36_928 + 4 * 36_928),
+        # BTR-LN: layer norms over 32 x 84 x 84, 64 x 42 x 42, 64 x 21 x 21
+        (ImpalaCNN, {**BTR, "layer_norm": True}, ATARI, 2304, 389_024 + 2 * (225_792 + 112_896 + 28_224)),
+        (ImpalaCNN, {"width": 2, "pool": "avg"}, ATARI, 64, 389_024),
         (HadamaxCNN, {}, ATARI, 64 * 11 * 11, 2 * (8_224 + 32_832 + 36_928 + 2 * (32 + 64 + 64))),
         (MinAtarCNN, {}, (4, 10, 10), 16 * 8 * 8, 4 * 16 * 9 + 16),
     ],
@@ -213,6 +218,47 @@ def test_the_last_map_is_rectified_before_it_is_pooled() -> None:
     assert [type(part) for part in ImpalaCNN(image(*ATARI), None, **BTR).cnn][-3:] == [
         nn.ReLU, nn.MaxPool2d, nn.Flatten,
     ]  # fmt: skip
+
+
+def spikes() -> tuple[Tensor, dict[str, Any]]:
+    """An image whose four windows of max-pooling have the maxima -4, 1, 2 and 5, and the options of a net of one channel."""
+    x = torch.full((1, 1, 4, 4), -4.0)
+    x[0, 0, 0, 3], x[0, 0, 3, 0], x[0, 0, 3, 3] = 1.0, 2.0, 5.0
+    return x, {"features_dim": None, "widths": (1,)}
+
+
+def plain_stage(cnn: ImpalaCNN) -> ImpalaCNN:
+    """The net with a first convolution that changes nothing, and residual blocks that add nothing."""
+    with torch.no_grad():
+        for conv in (part for part in cnn.modules() if isinstance(part, nn.Conv2d)):
+            conv.weight.zero_()
+            assert conv.bias is not None
+            conv.bias.zero_()
+        first = next(part for part in cnn.modules() if isinstance(part, nn.Conv2d))
+        first.weight[0, 0, 1, 1] = 1.0
+    return cnn
+
+
+def test_the_average_is_of_the_rectified_map() -> None:
+    """(0 + 1 + 2 + 5) / 4 = 2; the average before ReLU would be 1, and the largest is 5."""
+    x, options = spikes()
+    assert plain_stage(ImpalaCNN(image(1, 4, 4), **options))(x).tolist() == [[0.0, 1.0, 2.0, 5.0]]
+    assert plain_stage(ImpalaCNN(image(1, 4, 4), **options, pool="avg"))(x).tolist() == [[2.0]]
+
+
+def test_layer_norm_of_a_stage_comes_before_its_max_pooling() -> None:
+    """The sixteen pixels have mean -2.75 and variance 7.3125; the four maxima would have 1 and 10.5."""
+    x, options = spikes()
+    found = plain_stage(ImpalaCNN(image(1, 4, 4), **options, layer_norm=True))(x)
+    expected = torch.tensor([[0.0, 3.75, 4.75, 7.75]]) / (7.3125 + 1e-5) ** 0.5
+    torch.testing.assert_close(found, expected)
+    assert not torch.allclose(found, torch.tensor([[0.0, 0.0, 1.0, 4.0]]) / 10.5**0.5, atol=0.1)  # the decoy
+
+
+@pytest.mark.parametrize("size", [36, 84])
+def test_the_hidden_layer_after_an_average_does_not_depend_on_the_size_of_the_image(size: int) -> None:
+    cnn = ImpalaCNN(image(4, size, size + 3), pool="avg")
+    assert count(cnn.linear) == 32 * 256 + 256
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 20])

@@ -9,7 +9,7 @@ from gymnasium import spaces
 from torch import Tensor, nn
 from torch.nn import functional
 
-from sb_dqn.checks import check_bool, check_int
+from sb_dqn.checks import check_bool, check_choice, check_int
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.nn.layers.norms import LayerNorm, Shape, SpectralConv2d, check_layer_norm, image_norm
 from sb_dqn.nn.torsos.convolutions import ImageExtractor, check_numbers, image_shape
@@ -34,10 +34,13 @@ class ResidualBlock(nn.Module):
 
 
 class ImpalaCNN(ImageExtractor):
-    """Three stages of a convolution, max-pooling and two residual blocks (Espeholt et al. 2018, arXiv 1802.01561).
+    r"""Three stages of a convolution, max-pooling and two residual blocks (Espeholt et al. 2018, arXiv 1802.01561).
 
     Beyond The Rainbow (Clark et al. 2024, arXiv 2411.03820) is `width=2, spectral_norm=True, adaptive_pool=(6, 6)` with a
-    hidden layer of 512.
+    hidden layer of 512; `layer_norm=True` in addition is its variant BTR-LN. Impoola (Trumpp et al. 2025, arXiv 2503.05546)
+    is `pool="avg"`: the hidden layer then reads one number per channel, the mean over all pixels,
+
+    .. math:: z_c = \frac{1}{H W} \sum_{h, w} \mathrm{relu}(x_{c h w}).
 
     Args:
         observation_space: image `[C, H, W]`.
@@ -45,12 +48,14 @@ class ImpalaCNN(ImageExtractor):
         width: multiple of the paper's channels: 1, 2 or 4.
         widths: channels of each stage for width 1.
         spectral_norm: divide the weights of the residual blocks' convolutions by their largest singular values.
-        adaptive_pool: (height, width) to which the last stage's output is max-pooled; None: no pooling.
-        layer_norm: after each stage's first convolution, and in the hidden layer.
+        adaptive_pool: (height, width) to which the last stage's output is max-pooled; None: no max-pooling.
+        layer_norm: after each stage's first convolution, before its max-pooling, and in the hidden layer.
         normalized_image: treat any Box of three axes as an image.
+        pool: "avg": average each channel of the last stage's output over the whole image, without `adaptive_pool`; None: no
+            average.
 
     Raises:
-        ConfigurationError: no image, or an option out of range.
+        ConfigurationError: no image, an option out of range, or both kinds of pooling.
     """
 
     HIDDEN = 256
@@ -65,6 +70,7 @@ class ImpalaCNN(ImageExtractor):
         adaptive_pool: Sequence[int] | None = None,
         layer_norm: LayerNorm = False,
         normalized_image: bool = False,
+        pool: str | None = None,
     ) -> None:
         shape = image_shape(observation_space, "ImpalaCNN", normalized_image)
         if check_int("width", width, 1) not in (1, 2, 4):
@@ -73,6 +79,13 @@ class ImpalaCNN(ImageExtractor):
             )
         check_bool("spectral_norm", spectral_norm)
         check_layer_norm(layer_norm)
+        if pool is not None:
+            check_choice("pool", pool, ("avg",))
+            if adaptive_pool is not None:
+                raise ConfigurationError(
+                    f"adaptive_pool must be None with pool='avg', which leaves one number per channel, got {adaptive_pool!r}. "
+                    f"Give one of them."
+                )
         layers: list[nn.Module] = []
         stages = check_numbers("widths", widths)
         if not stages:
@@ -89,6 +102,9 @@ class ImpalaCNN(ImageExtractor):
             # the same windows, by a kernel that keeps the memory format and is deterministic
             layers.append(nn.MaxPool2d(3, 2, padding=1) if halved else nn.AdaptiveMaxPool2d(pooled))
             shape = shape[0], *pooled
+        if pool is not None:
+            layers.append(nn.AdaptiveAvgPool2d(1))
+            shape = shape[0], 1, 1
         super().__init__(observation_space, layers, shape, features_dim, layer_norm)
 
 
