@@ -7,7 +7,9 @@ from sb_dqn.nn.torsos.features import (
     HadamaxCNN,
     ImpalaCNN,
     MinAtarCNN,
+    MultiSkipMLP,
     NatureCNN,
+    SimBa,
 )
 
 __all__ = [
@@ -17,5 +19,7 @@ __all__ = [
     "HadamaxCNN",
     "ImpalaCNN",
     "MinAtarCNN",
+    "MultiSkipMLP",
     "NatureCNN",
+    "SimBa",
 ]

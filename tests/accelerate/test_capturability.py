@@ -57,6 +57,8 @@ OTHERS: dict[str, dict[str, Any]] = {
             "features_extractor_kwargs": {"features_dim": 8, "widths": (2, 2), "pool": "avg", "layer_norm": True},
         },
     },
+    "Rainbow with SimBa": {"policy_kwargs": {"features_extractor_class": "SimBa", "net_arch": []}},
+    "IQN with multi-skip blocks": {"policy_kwargs": {"features_extractor_class": "MultiSkipMLP"}},
     "Rainbow, normalized": {"normalize_observations": True, "normalize_rewards": True},
     "PPO, normalized": {**ROLLOUT, "normalize_observations": True, "normalize_rewards": True},
     "SAC of boxes": {"env": "box"},

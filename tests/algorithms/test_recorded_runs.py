@@ -28,6 +28,12 @@ def impala(**options: Any) -> dict[str, Any]:
     return {"features_extractor_class": "ImpalaCNN", "features_extractor_kwargs": kwargs}
 
 
+def residual(extractor: str) -> dict[str, Any]:
+    """Keywords of a policy with residual layers in front of a last hidden one."""
+    kwargs = {"features_dim": 8, "n_blocks": 2}
+    return {"features_extractor_class": extractor, "features_extractor_kwargs": kwargs, "net_arch": [8]}
+
+
 IMAGES: dict[str, Any] = {"env": partial(Tiny, "image"), "policy": "CnnPolicy"}
 SWITCHES: dict[str, dict[str, Any]] = {
     "DQN, HL-Gauss": {"value_loss": "hl_gauss", "dueling": True},
@@ -55,6 +61,10 @@ SWITCHES: dict[str, dict[str, Any]] = {
         "noisy": True,
         "prioritized_replay": True,
     },
+    "Rainbow, SimBa": {"policy_kwargs": residual("SimBa"), "gradient_steps": 2},
+    "DQN, multi-skip": {"policy_kwargs": residual("MultiSkipMLP"), "noisy": True, "prioritized_replay": True},
+    "PQN, multi-skip": {"policy_kwargs": residual("MultiSkipMLP"), "n_steps": 20},
+    "SAC, SimBa": {"env": Reach, "policy_kwargs": residual("SimBa")},
     "BTR, layer norm": {**IMAGES, "train_freq": 4, "policy_kwargs": impala(spectral_norm=True, layer_norm=True)},
 }
 """Settings of runs besides those of all algorithms."""

@@ -15,7 +15,7 @@ from sb_dqn.algorithms import ALGORITHMS, DQN, PQN
 from sb_dqn.buffers.prioritized_sampler import Prioritized
 from sb_dqn.checkpoint.encoding.constructor_arguments import ACTIVATIONS, OPTIMIZERS
 from sb_dqn.exploration.config import KEYS, KINDS
-from sb_dqn.nn import HadamaxCNN, ImpalaCNN, MinAtarCNN, NatureCNN
+from sb_dqn.nn import HadamaxCNN, ImpalaCNN, MinAtarCNN, MultiSkipMLP, NatureCNN, SimBa
 from sb_dqn.nn.layers.linear import Noisy
 from sb_dqn.objectives.bootstrap import Munchausen
 from sb_dqn.policies import OPTIMIZER_KEYS, QPolicy
@@ -33,7 +33,7 @@ FILES = {
 }  # fmt: skip
 SECTIONS = ["Idea", "Equation", "Usage", "Defaults", "When to use it", "Results", "References"]
 SWITCHES = ("double_q", "dueling", "noisy", "n_steps", "prioritized_replay", "munchausen")
-EXTRACTORS = (NatureCNN, MinAtarCNN, ImpalaCNN, HadamaxCNN)
+EXTRACTORS = (NatureCNN, MinAtarCNN, ImpalaCNN, HadamaxCNN, SimBa, MultiSkipMLP)
 
 
 def value_of(cell: str) -> Any:

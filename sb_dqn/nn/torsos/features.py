@@ -21,6 +21,7 @@ from sb_dqn.nn.torsos.feature_extractor import (
 )
 from sb_dqn.nn.torsos.hadamax import HadamaxCNN
 from sb_dqn.nn.torsos.impala import ImpalaCNN
+from sb_dqn.nn.torsos.residual_mlp import MultiSkipMLP, SimBa
 from sb_dqn.spaces import Channels, is_image
 
 __all__ = [
@@ -32,7 +33,9 @@ __all__ = [
     "ImageExtractor",
     "ImpalaCNN",
     "MinAtarCNN",
+    "MultiSkipMLP",
     "NatureCNN",
+    "SimBa",
     "default_cnn",
     "default_extractor",
     "describe_images",
@@ -110,7 +113,16 @@ class CombinedExtractor(BaseFeaturesExtractor):
 
 EXTRACTORS: dict[str, type[BaseFeaturesExtractor]] = {
     extractor.__name__: extractor
-    for extractor in (FlattenExtractor, NatureCNN, MinAtarCNN, ImpalaCNN, HadamaxCNN, CombinedExtractor)
+    for extractor in (
+        FlattenExtractor,
+        NatureCNN,
+        MinAtarCNN,
+        ImpalaCNN,
+        HadamaxCNN,
+        CombinedExtractor,
+        SimBa,
+        MultiSkipMLP,
+    )
 }
 """Classes that a checkpoint may name without `trust`."""
 CNNS = tuple(name for name, extractor in EXTRACTORS.items() if issubclass(extractor, ImageExtractor))
