@@ -286,7 +286,7 @@ class PolicyConfig(Generic[P]):
 
     Attributes:
         policy: the class.
-        optimizer: `optimizer_class` and `optimizer_kwargs`.
+        optimizer: keywords of the optimizer.
 
     Raises:
         ConfigurationError: an unknown alias or keyword.

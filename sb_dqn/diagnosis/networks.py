@@ -92,8 +92,9 @@ def make_step(learner: Any, online: nn.Module, gradients: Mapping[str, Tensor]) 
     flat = flat_copy(gradients.get(name, torch.zeros_like(p)) for name, p in zip(names, parameters, strict=True))
     if learner.max_grad_norm is not None:
         flat.mul_((learner.max_grad_norm / flat.norm()).clamp_max(1.0))
-    optimizer = copy.deepcopy(learner.optimizer)
-    masters = optimizer.param_groups[0]["params"]
+    copies: dict[int, Any] = {}
+    optimizer = copy.deepcopy(learner.optimizer, copies)
+    masters = [copies[id(master)] for master in learner.step.masters]
     if learner.step.whole:
         masters[0].grad = flat
     else:

@@ -33,6 +33,7 @@ class Learner:
         max_grad_norm: bound on the 2-norm of the whole gradient; None: no bound.
         precision: "fp32" or "bf16", see `ParameterStore`.
         group: learners that average their gradients; None: this one alone.
+        decay_matrices_only: no weight decay of biases and norms.
 
     Attributes:
         store, step: the parameters, and the optimizer step.
@@ -54,6 +55,7 @@ class Learner:
         max_grad_norm: float | None = 10.0,
         precision: str = "fp32",
         group: LearnerGroup | None = None,
+        decay_matrices_only: bool = False,
     ) -> None:
         online.eval()
         if target is not None:
@@ -71,7 +73,7 @@ class Learner:
         )
         self.finite = torch.ones((), dtype=torch.bool, device=self.flat.device)
         """0-d bool tensor, False once a loss or gradient was not finite."""
-        self.step = OptimizerStep(self.flat, online, optimizer_class, optimizer_kwargs)
+        self.step = OptimizerStep(self.flat, online, optimizer_class, optimizer_kwargs, decay_matrices_only)
         self.optimizer = self.step.optimizer
         self._checked = False
 

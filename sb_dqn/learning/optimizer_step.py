@@ -9,11 +9,12 @@ import torch
 from torch import Tensor, nn
 
 from sb_dqn.accelerate.torch_internals import fused_adam_kernel
-from sb_dqn.checks import check_mapping
+from sb_dqn.checks import check_bool, check_mapping
 from sb_dqn.nn.heads.fraction import FractionEmbedding
 from sb_dqn.nn.parameters.flat import flat_copy, flat_views
 from sb_dqn.nn.parameters.optimizers import (
     ELEMENTWISE,
+    are_matrices,
     checked_optimizer,
     is_of_one,
     make_optimizer,
@@ -30,15 +31,16 @@ TINY = 1e-30
 class OptimizerStep:
     """Steps the parameters of the online network along a flat gradient.
 
-    Elementwise optimizers see one flat parameter. Where some parameters are frozen, or are those of FQF's fractions, each is
-    stepped on its own. The fractions have RMSprop with a constant rate (Yang et al. 2019, arXiv 1911.02140), and their
-    gradient is not clipped.
+    Elementwise optimizers see one flat parameter. Where some parameters are frozen, are those of FQF's fractions, or have no
+    weight decay, each is stepped on its own. The fractions have RMSprop with a constant rate (Yang et al. 2019, arXiv
+    1911.02140), and their gradient is not clipped.
 
     Args:
         flat: `[P]`, all parameters.
         online: network whose parameters are views of it.
         optimizer_class: of torch.optim.
         optimizer_kwargs: its arguments without the rate.
+        decay_matrices_only: no weight decay of biases and norms.
 
     Attributes:
         fractions: `[P]` bool, True for the parameters that propose FQF's fractions; None: there are none.
@@ -54,6 +56,7 @@ class OptimizerStep:
         online: nn.Module,
         optimizer_class: type[torch.optim.Optimizer],
         optimizer_kwargs: Mapping[str, Any] | None,
+        decay_matrices_only: bool = False,
     ) -> None:
         kwargs = check_mapping("optimizer_kwargs", optimizer_kwargs)
         self.flat = flat
@@ -66,9 +69,12 @@ class OptimizerStep:
             self.fractions = flat_copy(torch.full_like(p, id(p) in ids, dtype=torch.bool) for p in parameters)
             self.fraction_optimizer = torch.optim.RMSprop(own, lr=embedding.learning_rate, alpha=0.95, eps=1e-5)
         elementwise = checked_optimizer(optimizer_class) in ELEMENTWISE
-        self.whole = elementwise and self.fractions is None and all(p.requires_grad for p in parameters)
+        grouped = check_bool("policy_kwargs['decay_matrices_only']", decay_matrices_only)
+        matrices = are_matrices(online)
+        self._grouped_places = sorted(range(len(parameters)), key=lambda place: not matrices[place])
+        self.whole = elementwise and not grouped and self.fractions is None and all(p.requires_grad for p in parameters)
         self.masters = [nn.Parameter(flat)] if self.whole else parameters
-        self.optimizer = make_optimizer(optimizer_class, self.masters, kwargs)
+        self.optimizer = make_optimizer(optimizer_class, self.masters, kwargs, matrices if grouped else None)
         if self.whole:
             self._follow_backward()
         self.steps = 0
@@ -209,7 +215,22 @@ class OptimizerStep:
         """
         if self.whole and not is_of_one(saved):
             self._split()
-        take_moments(self.optimizer, saved if self.whole else split_moments(saved, self.parameters), self.plain_adam)
+        parts = saved if self.whole else self._regrouped(split_moments(saved, self.parameters))
+        take_moments(self.optimizer, parts, self.plain_adam)
+
+    def _regrouped(self, saved: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Returns the state of an optimizer of all parameters one by one with as many groups as this one has; torch numbers
+        parameters by group, and those with weight decay are the first one."""
+        groups, count = saved["param_groups"], len(self.optimizer.param_groups)
+        if len(groups) == count:
+            return saved
+        places = dict(enumerate(self._grouped_places))
+        if count > 1:
+            places = {place: number for number, place in places.items()}
+        return {
+            "state": {places[number]: state for number, state in saved["state"].items()},
+            "param_groups": groups[:1] * count,
+        }
 
     def take_fraction_moments(self, saved: Mapping[str, Any]) -> None:
         """Loads the running squares of FQF's fractions; their rate stays that of the constructor.

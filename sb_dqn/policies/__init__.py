@@ -54,7 +54,7 @@ SAC_POLICIES: dict[str, type[SACPolicy]] = {
     "MultiInputPolicy": SACMultiInputPolicy,
 }
 P = TypeVar("P", bound=Policy)
-OPTIMIZER_KEYS = ("optimizer_class", "optimizer_kwargs")
+OPTIMIZER_KEYS = ("optimizer_class", "optimizer_kwargs", "decay_matrices_only")
 
 __all__ = [
     "ACTOR_CRITIC_POLICIES",

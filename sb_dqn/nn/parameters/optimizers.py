@@ -177,13 +177,31 @@ FUSED_ON_CUDA = (torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD)
 """Optimizers with a fused kernel for CUDA in every version of torch that is allowed: that of Adagrad came with 2.13."""
 
 
+def are_matrices(network: nn.Module) -> list[bool]:
+    """Returns for each parameter of a network if it is a weight of two or more dimensions: no bias, and not of a layer norm,
+    whose weights have the shape of an image where it is over a whole image."""
+    norms = {id(own) for part in network.modules() if isinstance(part, nn.LayerNorm) for own in part.parameters()}
+    return [parameter.dim() > 1 and id(parameter) not in norms for parameter in network.parameters()]
+
+
 def make_optimizer(
-    optimizer_class: type[torch.optim.Optimizer], masters: list[nn.Parameter], kwargs: dict[str, Any]
+    optimizer_class: type[torch.optim.Optimizer],
+    masters: list[nn.Parameter],
+    kwargs: dict[str, Any],
+    decayed: Sequence[bool] | None = None,
 ) -> torch.optim.Optimizer:
     """Returns an optimizer with a learning rate of 0, to be set before its first step.
 
+    Args:
+        optimizer_class: of torch.optim.
+        masters: its parameters.
+        kwargs: its arguments without the rate.
+        decayed: True for the parameters with weight decay, which become its first group; the others are a second group
+            without. None: one group of all.
+
     Raises:
-        ConfigurationError: the class refuses the arguments, or the learning rate is one of them.
+        ConfigurationError: the class refuses the arguments, the learning rate is one of them, or there is no weight decay to
+            restrict.
     """
     allowed = [name for name in inspect.signature(optimizer_class).parameters if name not in ("params", "lr")]
     if "lr" in kwargs:
@@ -193,11 +211,23 @@ def make_optimizer(
         )
     has_kernel = issubclass(optimizer_class, FUSED_ON_CUDA) or not any(master.is_cuda for master in masters)
     fused = has_kernel and "fused" in allowed and not kwargs.keys() & {"fused", "foreach", "differentiable"}
+    groups: list[Any] = masters
+    if decayed is not None:
+        parts = ([p for p, has in zip(masters, decayed, strict=True) if has is wanted] for wanted in (True, False))
+        groups = [{"params": part} for part in parts]
     try:
-        return optimizer_class(masters, **{"lr": 0.0, **kwargs, **({"fused": True} if fused else {})})
+        optimizer = optimizer_class(groups, **{"lr": 0.0, **kwargs, **({"fused": True} if fused else {})})
     except (TypeError, ValueError, RuntimeError) as error:
         unknown = next((str(key) for key in kwargs if key not in allowed), "")
         raise ConfigurationError(
             f"optimizer_kwargs must be arguments of {optimizer_class.__name__}, among {allowed}, got {kwargs} ({error}). Change "
             f"them.{nearest(unknown, allowed)}"
         ) from error
+    if decayed is not None:
+        if not optimizer.param_groups[0].get("weight_decay"):
+            raise ConfigurationError(
+                f"policy_kwargs['decay_matrices_only'] must be False without a weight decay, got True with "
+                f"{optimizer_class.__name__} and {kwargs}. Give optimizer_kwargs={{'weight_decay': 0.01}} or leave it out."
+            )
+        optimizer.param_groups[1]["weight_decay"] = 0.0
+    return optimizer
