@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
 from sb_dqn import DQN, PPO, R2D2, CategoricalDQN, NStepDQN, algorithms
 from sb_dqn.actors import OverlappedActors
@@ -44,6 +46,54 @@ def test_keywords_of_the_environment_and_actors_of_a_preset(tmp_path: Path) -> N
     model = DQN.from_preset("CartPole-v1", preset=str(path))
     assert (model.n_envs, isinstance(model._actors, OverlappedActors)) == (4, True)
     model.close()
+
+
+def test_fast_rainbow_has_the_settings_of_its_code_and_learns() -> None:
+    pytest.importorskip("ale_py")
+    preset = find_preset("DQN", "ALE/Pong-v5", "fast-rainbow")
+    assert preset is not None
+    assert (preset.n_timesteps, preset.n_envs, preset.env_kwargs) == (10_000_000, 64, {"protocol": "classic"})
+    lanes: dict[str, Any] = {
+        "n_envs": 4,
+        "buffer_size": 2_000,
+        "learning_starts": 64,
+        "batch_size": 4,
+        "seed": 0,
+        "device": "cpu",
+    }
+    model = DQN.from_preset("ALE/Pong-v5", preset="fast-rainbow", **lanes)
+    try:
+        settings = model.arguments
+        assert settings["batch_size"] == 4  # changed above; 256 in the preset
+        expected = {
+            "double_q": True,
+            "dueling": True,
+            "n_steps": 3,
+            "gamma": 0.99,
+            "train_freq": 64,
+            "gradient_steps": 2,
+        }
+        assert {name: settings[name] for name in expected} == expected
+        assert (preset.settings["batch_size"], preset.settings["buffer_size"]) == (256, 2**20)
+        sampler: Any = model.replay.sampler
+        priorities = sampler.settings
+        assert (priorities.alpha, priorities.eps, priorities.beta(0, 100), priorities.beta(100, 100)) == (
+            0.5,
+            1e-6,
+            0.45,
+            1.0,
+        )
+        assert model.learner.optimizer.param_groups[0]["eps"] == 0.005 / 256
+        assert model.exploration_rate == 0.0
+        net = model.policy.q_net
+        means = {name: parameter.numel() for name, parameter in net.named_parameters() if "sigma" not in name}
+        streams, outputs = 2 * (64 * 8 * 8 * 256 + 256), 257 + 257 * 6
+        assert sum(means.values()) == 389_024 + streams + outputs == 2_488_487
+        model.learn(200)
+        assert model._n_updates == 2 * 2
+        assert torch.isfinite(model.learner.flat).all()
+    finally:
+        model.close()
 
 
 def test_class_outside_the_package_has_the_presets_of_its_parent() -> None:
