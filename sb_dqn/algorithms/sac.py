@@ -19,6 +19,7 @@ from sb_dqn.core.off_policy_algorithm import OffPolicyAlgorithm
 from sb_dqn.core.replay_config import ReplayConfig, TargetConfig, update_schedule
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.exploration.action_noise import ActionNoise
+from sb_dqn.learning.redo import check_redo
 from sb_dqn.learning.resets import check_resets
 from sb_dqn.objectives.soft_actor_critic import SoftActorCritic
 from sb_dqn.policies import SAC_POLICIES
@@ -123,6 +124,7 @@ class SAC(OffPolicyAlgorithm):
             replay=replay,
             target=TargetConfig(tau, target_update_interval, by_updates=True),
             resets=check_resets(keywords["resets"]),
+            redo=check_redo(keywords["redo"]),
         )
 
     def acting_settings(self) -> dict[str, Any]:

@@ -129,6 +129,14 @@ class OffPolicyKeywords(TrainingKeywords, total=False):
             "`every`, `keep`, `until`, see `Resets`.",
         ),
     ]
+    redo: Annotated[
+        bool | int | Mapping[str, Any],
+        Keyword(
+            False,
+            "recycling of dormant units (ReDo, arXiv 2302.12902): True, a number of updates, or a dict of `every`, `threshold`, "
+            "`reset_counts`, see `Redo`.",
+        ),
+    ]
 
 
 class SACKeywords(OffPolicyKeywords, total=False):

@@ -39,6 +39,7 @@ from sb_dqn.core.saved_channels import with_saved_channels
 from sb_dqn.errors import CheckpointError, ConfigurationError, EnvironmentFault, printable, with_article
 from sb_dqn.exploration.action_noise import ActionNoise
 from sb_dqn.learning.learner_group import LearnerGroup
+from sb_dqn.learning.redo import Redo
 from sb_dqn.learning.resets import Resets
 from sb_dqn.nn.heads.binned import Bins
 from sb_dqn.nn.layers.linear import Noisy
@@ -63,6 +64,7 @@ SWITCHES: tuple[type, ...] = (
     NormalizeObservations,
     NormalizeRewards,
     Prioritized,
+    Redo,
     Resets,
     Sequences,
 )

@@ -21,9 +21,10 @@ from sb_dqn.core.resume import ResumeState
 from sb_dqn.envs.streams.open import Stream
 from sb_dqn.errors import ConfigurationError, MissingPart, user_stacklevel
 from sb_dqn.exploration.config import ExplorationConfig
+from sb_dqn.learning.redo import Recycler, Redo
 from sb_dqn.learning.resets import Resets, reset_networks
 from sb_dqn.rng import later_seed
-from sb_dqn.types import Blueprint, BoolArray, FloatArray, Objective, Update
+from sb_dqn.types import Batch, Blueprint, BoolArray, FloatArray, Objective, Update
 
 
 class OffPolicyAlgorithm(BaseAlgorithm):
@@ -38,6 +39,7 @@ class OffPolicyAlgorithm(BaseAlgorithm):
         target: how the target network follows.
         exploration: strategy of Q-policies; None for policies that sample their actions.
         resets: periodic resets of the networks; None: none.
+        redo: recycling of dormant units; None: none.
     """
 
     changeable: ClassVar[tuple[str, ...]] = (*BaseAlgorithm.changeable, "tau", "target_update_interval")
@@ -53,6 +55,7 @@ class OffPolicyAlgorithm(BaseAlgorithm):
         target: TargetConfig,
         exploration: ExplorationConfig | None = None,
         resets: Resets | None = None,
+        redo: Redo | None = None,
     ) -> None:
         if exploration is None and replay.stores_q_values:
             raise ConfigurationError(
@@ -72,6 +75,7 @@ class OffPolicyAlgorithm(BaseAlgorithm):
         self.replay_config = replay
         self.target_config = target
         self._resets = resets
+        self._recycler = None if redo is None else Recycler(redo)
         self._next_sync = target.interval
         if self.stream is not None:
             self.attach(self.stream)
@@ -164,7 +168,24 @@ class OffPolicyAlgorithm(BaseAlgorithm):
             self.learner.sync_target(target.tau)
         if self._resets is not None and self._resets.due(updates):
             reset_networks(self.policy, self.learner, self._resets.keep, later_seed(self.rng.seed, updates))
+        if self._recycler is not None and self._recycler.due(updates):
+            self._recycle(self._recycler, later_seed(self.rng.seed, updates))
         return update
+
+    def _recycle(self, recycler: Recycler, seed: int) -> None:
+        replay = self.replay
+        per_piece = self.learner.batch_size // replay.sampler.batch_size  # 1, or the steps of a sequence
+
+        def sample(observations: int) -> Batch:
+            generator = torch.Generator().manual_seed(seed)  # no sample depends on those before it
+            return self.normalizer.batch(replay.sample(-(-observations // per_piece), generator).to(self.device))
+
+        recycler(self.policy, self.learner, sample, seed)
+
+    def log_facts(self) -> dict[str, float]:
+        facts = super().log_facts()
+        share = None if self._recycler is None else self._recycler.share
+        return facts if share is None else facts | {"train/dormant": share}
 
     def _start_counting(self, total: int, reset: bool, resumed: bool) -> None:
         super()._start_counting(total, reset, resumed)

@@ -65,7 +65,8 @@ MEASURES = {
         "share of dormant units (score <= 0.025) in the layer with the most of them",
         high=0.8,
         source="Sokar et al. 2023 (arXiv 2302.12902); half of 64 units is usual in small networks that learn",
-        advice="Lower learning_rate or set policy_kwargs=dict(layer_norm=True); units that have died need a new model.",
+        advice="Set redo=True (classes with a replay buffer), which recycles dormant units, or lower learning_rate and set "
+        "policy_kwargs=dict(layer_norm=True) in a new model.",
     ),
     "effective_rank": Measure(
         "effective rank of the last hidden layer: singular values that make up 99 % of their sum",

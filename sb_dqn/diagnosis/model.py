@@ -17,6 +17,7 @@ from sb_dqn.diagnosis.measures import Diagnosis
 from sb_dqn.diagnosis.sample import Sample, greedy_episodes, newest_rows, training_batch
 from sb_dqn.nn.heads.distributions import Categorical
 from sb_dqn.nn.heads.squashed_gaussian import SquashedGaussian
+from sb_dqn.nn.units import dormant_share, watched
 from sb_dqn.policies import QPolicy
 from sb_dqn.policies.base import StochasticPolicy
 from sb_dqn.spaces import actions_of
@@ -156,15 +157,15 @@ class _Look:
         self.values["non_finite"] = float(sum(int((~p.isfinite()).sum()) for p in self.parameters.values()))
         if self.experience is not None and self.experience.ring.cursor.any():
             batch = training_batch(self.experience)
-        with networks.watched(self.online) as outputs:
+        with watched(self.online) as outputs:
             if batch is None:
                 self._act()
             else:
                 batch = model.normalizer.batch(batch.to(model.device))
-                loss, extras = networks.evaluate(model.learner, self.online, self.target, batch)
-        with networks.watched(self.online) as acting:
+                loss, extras = model.learner.evaluate(self.online, self.target, batch)
+        with watched(self.online) as acting:
             before = self._act()
-        shares = {name: networks.dormant_share(output) for name, output in {**outputs, **acting}.items()}
+        shares = {name: dormant_share(output) for name, output in {**outputs, **acting}.items()}
         if shares:
             worst = max(shares, key=lambda name: shares[name])
             self.values["dormant_units"], self.details["dormant_units"] = shares[worst], f"in {worst}"
@@ -204,7 +205,7 @@ class _Look:
             churn = networks.changed_actions(before.reshape(count, -1), after.reshape(count, -1), width)
             self.values["policy_churn"] = churn
         if "priority" in extras:
-            _, extras_after = networks.evaluate(learner, self.online, self.target, batch)
+            _, extras_after = learner.evaluate(self.online, self.target, batch)
             error, error_after = float(extras["priority"].mean()), float(extras_after["priority"].mean())
             self.values["td_error"] = error
             self.values["td_error_tail"] = float(extras["priority"].max()) / max(error, 1e-12)

@@ -86,6 +86,17 @@ class Learner:
             outputs = self.objective(online, target, batch)
             return self._differentiate(outputs, parameters, batch)
 
+    def evaluate(self, online: Any, target: Any, batch: Batch) -> tuple[Tensor, Mapping[str, Tensor]]:
+        """Returns the mean loss and the extras of copies of the networks, with random numbers that are the same in each call."""
+        networks: list[Any] = []
+        for network, as_target in ((online, False), (target, True)):
+            noise = network.learning_noise(len(batch.weight), as_target=as_target)
+            if noise is not None:
+                noise.renew(torch.Generator(batch.weight.device).manual_seed(0))
+            networks.append(network if noise is None else partial(network, noise=noise))
+        loss, extras = self.objective(networks[0], networks[1], batch)
+        return weighted_mean(loss, batch.weight), extras
+
     def _networks(self) -> tuple[Any, Any]:
         """Returns online and target network, each with its noise."""
         online, target = (

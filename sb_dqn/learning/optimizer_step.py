@@ -14,6 +14,7 @@ from sb_dqn.nn.heads.fraction import FractionEmbedding
 from sb_dqn.nn.parameters.flat import flat_copy, flat_views
 from sb_dqn.nn.parameters.optimizers import (
     ELEMENTWISE,
+    RMSpropTFLike,
     are_matrices,
     checked_optimizer,
     is_of_one,
@@ -110,6 +111,28 @@ class OptimizerStep:
         for optimizer in (self.optimizer, self.fraction_optimizer):
             if optimizer is not None:
                 optimizer.state.clear()
+
+    @torch.no_grad()
+    def forget(self, changed: Tensor, counts: bool = False) -> None:
+        """Sets the moments of some parameters to their initial values; rate and options stay.
+
+        Args:
+            changed: `[P]` bool.
+            counts: set the step counts of the tensors with such parameters to 0, too; one flat tensor has one count.
+        """
+        masks: dict[Tensor, Tensor] = dict(zip(self.parameters, flat_views(changed, self.parameters), strict=True))
+        if self.whole:
+            masks[self.masters[0]] = changed
+        for optimizer in filter(None, (self.optimizer, self.fraction_optimizer)):
+            initial = 1.0 if isinstance(optimizer, RMSpropTFLike) else 0.0
+            for master, state in optimizer.state.items():
+                if not masks[master].any():
+                    continue
+                for name, value in state.items():
+                    if name == "step":
+                        state[name] = value * 0 if counts else value
+                    elif torch.is_tensor(value) and value.shape == master.shape:
+                        value.masked_fill_(masks[master], initial)
 
     def _split(self) -> None:
         """Steps each parameter on its own from now on, so that frozen ones keep their moments and counts."""

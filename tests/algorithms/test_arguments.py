@@ -66,6 +66,7 @@ TABLE: dict[str, list[Any]] = {
     "buffer_path": [3, True, ["file"]],
     "actors": ["threads", 3, "process:2@auto", {"lanes": 2}, {"processes": 2, "lane": 1}],
     "resets": ["often", True, None, 0, {"keep": 0.5}, {"every": 5, "keep": 2}, {"every": 5, "until": 3}, {"each": 4}],
+    "redo": ["often", None, 0, 2.5, {"every": 0}, {"threshold": 1.0}, {"threshold": -0.1}, {"reset_counts": 1}, {"tau": 0.1}],
     "hindsight": ["future", 1, None, {"n_sampled_goal": 0}, {"goal_selection_strategy": "past"}, {"n": 4}],
 }  # fmt: skip
 
@@ -130,6 +131,7 @@ INTEGERS: dict[str, int] = {
     "n_steps": 4,
     "n_target_taus": 3,
     "n_taus": 3,
+    "redo": 25,
     "resets": 25,
     "seed": 3,
     "sequence_length": 2,

@@ -47,6 +47,8 @@ SWITCHES: dict[str, dict[str, Any]] = {
     },
     "DQN, acting with the target": {"act_with": "target", "tau": 0.1, "noisy": True},
     "SAC, resets": {"env": Reach, "resets": 9},
+    "DQN, ReDo": {"redo": {"every": 9, "threshold": 0.7}, "prioritized_replay": True},
+    "SAC, ReDo": {"env": Reach, "redo": {"every": 9, "threshold": 0.7, "reset_counts": True}},
     "SAC, state-dependent": {"env": Reach, "use_sde": True, "use_sde_at_warmup": True, "action_noise": True},
     "PPO, state-dependent": {"env": Reach, "use_sde": True, "sde_sample_freq": 4, "n_steps": 20},
     "A2C, state-dependent": {

@@ -87,6 +87,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "noisy": True,
         "n_steps": {"start": 4, "end": 1, "updates": 9},
     },
+    "ReDo": {"redo": {"every": 6, "threshold": 0.7}, "prioritized_replay": True, "noisy": True},
     "another optimizer": {"policy_kwargs": {"net_arch": [8], "optimizer_class": torch.optim.RMSprop}},
 }
 
@@ -94,7 +95,13 @@ SETTINGS: dict[str, dict[str, Any]] = {
 @pytest.mark.recorded
 @pytest.mark.parametrize(
     ("name", "count"),
-    a_few(list(zip(SETTINGS, (4, 1, 4, 4, 3, 2, 2, 1), strict=True)), "priorities", "bf16, whole episodes", "resets"),
+    a_few(
+        list(zip(SETTINGS, (4, 1, 4, 4, 3, 2, 2, 2, 1), strict=True)),
+        "priorities",
+        "bf16, whole episodes",
+        "resets",
+        "ReDo",
+    ),
 )
 def test_settings(name: str, count: int, tmp_path: Path) -> None:
     settings = {**SETTINGS[name], "exploration_fraction": 0.8, "target_update_interval": 17}

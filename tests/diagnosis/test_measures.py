@@ -14,21 +14,22 @@ from torch import Tensor, nn
 from sb_dqn.diagnosis import networks
 from sb_dqn.diagnosis.measures import MEASURES, Diagnosis
 from sb_dqn.diagnosis.sample import discounted_returns
+from sb_dqn.nn.units import dormant_share, watched
 from sb_dqn.types import Batch
 
 
 def test_a_unit_is_dormant_by_its_share_of_the_layers_mean() -> None:
     sizes = torch.tensor([4.0, 0.0, 0.02, 0.04])  # mean 1.015: scores 3.94, 0, 0.0197, 0.0394
     alternating = torch.stack([sizes, -sizes])  # signs cancel in a mean without absolute values
-    assert networks.dormant_share(alternating) == 0.5
-    assert networks.dormant_share(alternating * 1e-3) == 0.5, "the scale of the layer does not matter"
-    assert networks.dormant_share(torch.zeros(3, 5)) == 1.0, "a dead layer is not NaN"
+    assert dormant_share(alternating) == 0.5
+    assert dormant_share(alternating * 1e-3) == 0.5, "the scale of the layer does not matter"
+    assert dormant_share(torch.zeros(3, 5)) == 1.0, "a dead layer is not NaN"
 
 
 def test_the_units_of_a_convolution_are_its_channels() -> None:
     images = torch.zeros(2, 3, 4, 4)
     images[:, 0, 0, 0] = 1.0  # one pixel of channel 0 is active; pixels as units would be 15 of 16 dormant
-    assert networks.dormant_share(images) == pytest.approx(2 / 3)
+    assert dormant_share(images) == pytest.approx(2 / 3)
 
 
 def test_the_effective_rank_counts_singular_values_up_to_99_percent_of_their_sum() -> None:
@@ -74,7 +75,7 @@ def test_explained_variance_of_the_samples_without_padding() -> None:
 
 def test_activations_are_watched_by_name_and_no_longer_than_the_context() -> None:
     net = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1))
-    with networks.watched(net) as outputs:
+    with watched(net) as outputs:
         net(torch.ones(4, 2))
     assert {name: output.shape for name, output in outputs.items()} == {"1": (4, 3)}
     before: Tensor = outputs["1"]
@@ -94,9 +95,7 @@ def test_findings_are_the_values_outside_of_their_bounds() -> None:
     named = {finding.name: finding for finding in diagnosis.findings}
     assert named.keys() == {"horizon", "dormant_units", "overestimation"}, "what is NaN is no number within bounds"
     assert (named["horizon"].threshold, named["dormant_units"].threshold) == (5, 0.8)
-    assert named["dormant_units"].sentence.startswith(
-        "dormant_units = 0.9, should be <= 0.8 (in torso). Lower learning_rate"
-    )
+    assert named["dormant_units"].sentence.startswith("dormant_units = 0.9, should be <= 0.8 (in torso). Set redo=True")
     text = str(diagnosis)
     assert text.count("\n! ") == 3
     assert "gradient_norm   1e+09" in text

@@ -119,6 +119,7 @@ class CosineEmbedding(nn.Module):
         super().__init__()
         self.n_cosines = n_cosines
         self.linear = Linear(n_cosines, width)
+        self.after = nn.ReLU()  # a module, so that its units are found
         if bias is not None:
             nn.init.constant_(self.linear.bias, bias)
 
@@ -127,7 +128,8 @@ class CosineEmbedding(nn.Module):
         # no buffer: a bfloat16 copy of this module would round the multiples of pi
         times = torch.arange(1, self.n_cosines + 1, dtype=torch.float32, device=taus.device) * math.pi
         cosines = torch.cos(taus.unsqueeze(-1) * times).to(x.dtype)
-        return x.unsqueeze(-2) * torch.relu(self.linear(cosines))
+        out: Tensor = x.unsqueeze(-2) * self.after(self.linear(cosines))
+        return out
 
 
 class ImplicitEmbedding(nn.Module):

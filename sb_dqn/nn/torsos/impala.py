@@ -27,9 +27,10 @@ class ResidualBlock(nn.Module):
         super().__init__()
         make = SpectralConv2d if spectral_norm else nn.Conv2d
         self.first, self.second = (make(channels, channels, 3, padding=1) for _ in range(2))
+        self.between = nn.ReLU()  # a module, so that its units are found
 
     def forward(self, x: Tensor) -> Tensor:
-        inner: Tensor = self.second(functional.relu(self.first(functional.relu(x))))
+        inner: Tensor = self.second(self.between(self.first(functional.relu(x))))
         return inner + x
 
 
