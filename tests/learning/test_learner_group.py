@@ -207,7 +207,7 @@ def test_a_learner_that_ends_is_named_by_the_others(env: Any, callback: Any, nam
     assert text.startswith("LearnerLost: all 3 learners must run until the end, got the end of ")
     assert named in text
     assert named in also
-    assert ended - started < 15
+    assert ended - started < 60  # rather than the two hours of the time limit
 
 
 class Stops(Tiny):
