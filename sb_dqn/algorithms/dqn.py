@@ -19,6 +19,7 @@ from sb_dqn.core.off_policy_algorithm import OffPolicyAlgorithm
 from sb_dqn.core.replay_config import ReplayConfig, TargetConfig, update_schedule
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.exploration import Exploration, as_exploration
+from sb_dqn.learning.augmentation import check_augmentation
 from sb_dqn.learning.redo import check_redo
 from sb_dqn.learning.resets import check_resets
 from sb_dqn.nn.heads.binned import Bins
@@ -237,4 +238,5 @@ class DQN(OffPolicyAlgorithm):
             exploration=as_exploration(chosen, epsilon, evaluation_eps),
             resets=check_resets(keywords["resets"]),
             redo=check_redo(keywords["redo"]),
+            augmentation=check_augmentation(keywords["augmentation"]),
         )

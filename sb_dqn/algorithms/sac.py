@@ -19,6 +19,7 @@ from sb_dqn.core.off_policy_algorithm import OffPolicyAlgorithm
 from sb_dqn.core.replay_config import ReplayConfig, TargetConfig, update_schedule
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.exploration.action_noise import ActionNoise
+from sb_dqn.learning.augmentation import check_augmentation
 from sb_dqn.learning.redo import check_redo
 from sb_dqn.learning.resets import check_resets
 from sb_dqn.objectives.soft_actor_critic import SoftActorCritic
@@ -125,6 +126,7 @@ class SAC(OffPolicyAlgorithm):
             target=TargetConfig(tau, target_update_interval, by_updates=True),
             resets=check_resets(keywords["resets"]),
             redo=check_redo(keywords["redo"]),
+            augmentation=check_augmentation(keywords["augmentation"]),
         )
 
     def acting_settings(self) -> dict[str, Any]:

@@ -137,6 +137,13 @@ class OffPolicyKeywords(TrainingKeywords, total=False):
             "`reset_counts`, see `Redo`.",
         ),
     ]
+    augmentation: Annotated[
+        bool | Mapping[str, Any],
+        Keyword(
+            False,
+            "random shifts and intensities of the images of each batch (arXiv 2004.13649): True, or a dict of `shift`, `intensity`.",
+        ),
+    ]
 
 
 class SACKeywords(OffPolicyKeywords, total=False):

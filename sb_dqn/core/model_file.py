@@ -38,6 +38,7 @@ from sb_dqn.core.resume import ResumeState
 from sb_dqn.core.saved_channels import with_saved_channels
 from sb_dqn.errors import CheckpointError, ConfigurationError, EnvironmentFault, printable, with_article
 from sb_dqn.exploration.action_noise import ActionNoise
+from sb_dqn.learning.augmentation import Augmentation
 from sb_dqn.learning.learner_group import LearnerGroup
 from sb_dqn.learning.redo import Redo
 from sb_dqn.learning.resets import Resets
@@ -54,6 +55,7 @@ from sb_dqn.types import Blueprint
 
 SWITCHES: tuple[type, ...] = (
     ActionNoise,
+    Augmentation,
     OverlappedActors,
     ProcessActors,
     RayActors,

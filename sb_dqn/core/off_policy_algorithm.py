@@ -21,6 +21,7 @@ from sb_dqn.core.resume import ResumeState
 from sb_dqn.envs.streams.open import Stream
 from sb_dqn.errors import ConfigurationError, MissingPart, user_stacklevel
 from sb_dqn.exploration.config import ExplorationConfig
+from sb_dqn.learning.augmentation import Augmentation, ImageAugmentation
 from sb_dqn.learning.redo import Recycler, Redo
 from sb_dqn.learning.resets import Resets, reset_networks
 from sb_dqn.rng import later_seed
@@ -40,6 +41,7 @@ class OffPolicyAlgorithm(BaseAlgorithm):
         exploration: strategy of Q-policies; None for policies that sample their actions.
         resets: periodic resets of the networks; None: none.
         redo: recycling of dormant units; None: none.
+        augmentation: random changes of the images of each batch; None: none.
     """
 
     changeable: ClassVar[tuple[str, ...]] = (*BaseAlgorithm.changeable, "tau", "target_update_interval")
@@ -56,6 +58,7 @@ class OffPolicyAlgorithm(BaseAlgorithm):
         exploration: ExplorationConfig | None = None,
         resets: Resets | None = None,
         redo: Redo | None = None,
+        augmentation: Augmentation | None = None,
     ) -> None:
         if exploration is None and replay.stores_q_values:
             raise ConfigurationError(
@@ -76,9 +79,17 @@ class OffPolicyAlgorithm(BaseAlgorithm):
         self.target_config = target
         self._resets = resets
         self._recycler = None if redo is None else Recycler(redo)
+        self._augmentation = augmentation
+        self._augment()
         self._next_sync = target.interval
         if self.stream is not None:
             self.attach(self.stream)
+
+    def _augment(self) -> None:
+        """Makes the augmentation for the current size of the batches."""
+        if self._augmentation is not None:
+            rows, device = self.replay_config.observations, self.learner.flat.device
+            self.learner.augmentation = ImageAugmentation(self._augmentation, self.policy.networks[0], rows, device)
 
     def attach(self, stream: Stream) -> None:
         self.normalizer.set_lanes(stream.num_envs)

@@ -168,6 +168,13 @@ class ReplayConfig:
         """Number of transitions per update."""
         return self.batch_size * (1 if self.sequences is None else self.sequences.batch_T)
 
+    @property
+    def observations(self) -> int:
+        """Number of observations that an update reads, those that it bootstraps from included."""
+        chosen = self.sequences
+        steps = 2 if chosen is None else chosen.warmup_T + chosen.batch_T + self.n_steps
+        return self.batch_size * steps
+
     def build(self, stream: Stream, device: torch.device, normalizer: Normalizer, state_size: int = 0) -> ReplayBuffer:
         """Returns a replay buffer for the lanes and spaces of `stream` and recurrent states of size `state_size`.
 

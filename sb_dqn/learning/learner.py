@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from sb_dqn.learning.augmentation import ImageAugmentation
 from sb_dqn.learning.learner_group import LearnerGroup
 from sb_dqn.learning.objective_checks import check_objective, check_outputs
 from sb_dqn.learning.optimizer_step import OptimizerStep
@@ -75,11 +76,15 @@ class Learner:
         """0-d bool tensor, False once a loss or gradient was not finite."""
         self.step = OptimizerStep(self.flat, online, optimizer_class, optimizer_kwargs, decay_matrices_only)
         self.optimizer = self.step.optimizer
+        self.augmentation: ImageAugmentation | None = None
+        """Changes the images of each batch; None: they stay."""
         self._checked = False
 
     def gradient(self, batch: Batch) -> tuple[Tensor, Tensor, Update]:
         """Returns the clipped gradient `[P]`, new priorities `[N]`, and loss, norm and reports, without a Python branch
         on the value of a tensor. With several learners, `average` clips the gradient."""
+        if self.augmentation is not None:
+            batch = self.augmentation(batch)
         online, target = self._networks()
         parameters = self.store.learning()
         with _training(self.online), self.store.learning_weights():
@@ -154,6 +159,8 @@ class Learner:
         for noise in self.noises:
             if noise is not None:
                 noise.renew(generator)
+        if self.augmentation is not None:
+            self.augmentation.draw(generator)
 
     def set_learning_rate(self, rate: float) -> None:
         self.step.set_learning_rate(rate)

@@ -11,7 +11,7 @@ import torch
 from sb_dqn.accelerate import Mode, modes
 from sb_dqn.algorithms import ALGORITHMS
 from tests.continuous import Reach
-from tests.tiny import Tiny, lanes, quick
+from tests.tiny import SMALL_CNN, Tiny, lanes, quick
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "PPO": {"n_steps": 20},
@@ -39,6 +39,11 @@ SWITCHES: dict[str, dict[str, Any]] = {
     "DQN, HL-Gauss": {"value_loss": "hl_gauss", "dueling": True},
     "DQN, two-hot of symlog": {"value_loss": {"kind": "two_hot", "transform": "symlog"}},
     "PQN, HL-Gauss": {"value_loss": True, "n_steps": 20},
+    "DQN, augmented": {
+        **IMAGES,
+        "augmentation": {"shift": 2},
+        "policy_kwargs": {"features_extractor_kwargs": SMALL_CNN},
+    },
     "DQN, resets": {"resets": 9, "prioritized_replay": True},
     "DQN, annealed horizon": {
         "resets": 9,

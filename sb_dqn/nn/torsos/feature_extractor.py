@@ -228,7 +228,7 @@ class Pixels:
         x = x.contiguous(memory_format=torch.channels_last)  # cast last: moving uint8 is cheaper
         if not self.divided:
             return x.to(dtype)
-        if is_host_visible(x.device):
+        if is_host_visible(x.device) and x.dtype != dtype:  # a new tensor, which is not the caller's
             return x.to(dtype).mul_(1.0 / 255.0)
         # the same numbers by one kernel, and not in place, so that a recording computes them once for several networks
         return (x * (1.0 / 255.0)).to(dtype)

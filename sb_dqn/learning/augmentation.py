@@ -1,0 +1,135 @@
+"""Augmentation of images by random shifts and intensities (Yarats et al. 2021, arXiv 2004.13649)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from sb_dqn.checks import check_float, check_int, check_switch, set_fields
+from sb_dqn.errors import ConfigurationError
+from sb_dqn.nn.torsos.feature_extractor import Features
+from sb_dqn.types import Batch
+
+BOUND = 2.0
+"""Bound of the normal number of an intensity, in standard deviations."""
+
+
+@dataclass(frozen=True)
+class Augmentation:
+    r"""Settings of random changes of the images of each batch, which keep an agent that makes many updates on few frames from
+    fitting single pixels.
+
+    Each image is moved by up to `shift` pixels in each direction, its border repeated where it left (pad and crop), and
+    multiplied by
+
+    .. math:: 1 + \sigma \, \mathrm{clip}(\epsilon, -2, 2), \qquad \epsilon \sim N(0, 1)
+
+    Frames of a stack move together; observations, next observations and their keys each have draws of their own. Acting sees
+    the images as they are.
+
+    Args:
+        shift: largest shift in pixels, from 0; 4 in DrQ, for 84 x 84 pixels.
+        intensity: :math:`\sigma`, from 0; 0.05 in SPR.
+
+    Raises:
+        ConfigurationError: a value is out of range, or both are 0.
+    """
+
+    shift: int = 4
+    intensity: float = 0.05
+
+    def __post_init__(self) -> None:
+        set_fields(
+            self,
+            shift=check_int("augmentation['shift']", self.shift, 0),
+            intensity=check_float("augmentation['intensity']", self.intensity, 0.0),
+        )
+        if not self.shift and not self.intensity:
+            raise ConfigurationError(
+                "augmentation must have a shift or an intensity above 0, got 0 for both. Give augmentation=False for none."
+            )
+
+
+def check_augmentation(value: Any) -> Augmentation | None:
+    """Returns the settings for the argument `augmentation`; None for False.
+
+    Raises:
+        ConfigurationError: a field is unknown or out of range.
+    """
+    return check_switch("augmentation", value, Augmentation)
+
+
+class ImageAugmentation:
+    """Changes the images of batches by numbers that are drawn before each update, so that recordings read new ones.
+
+    Args:
+        settings: how much.
+        network: its features extractor says which observations are images.
+        rows: observations of a batch, next ones included.
+        device: of the batches.
+
+    Raises:
+        ConfigurationError: the network reads no images.
+    """
+
+    def __init__(self, settings: Augmentation, network: nn.Module, rows: int, device: torch.device) -> None:
+        features = next(part for part in network.modules() if isinstance(part, Features))
+        self.settings = settings
+        self.hwc = {key: image.hwc for key, image in features.preprocess.images.items()}
+        if not self.hwc:
+            raise ConfigurationError(
+                f"augmentation must be False without images among the observations, got {settings}. Remove it."
+            )
+        count = len(self.hwc)
+        self.offsets = torch.zeros((count, rows, 2), dtype=torch.int64, device=device)
+        """`[keys, rows, 2]`, row and column at which each padded image is cropped."""
+        self.normal = torch.zeros((count, rows), device=device)
+        """`[keys, rows]`, normal numbers of the intensities."""
+
+    def draw(self, generator: torch.Generator) -> None:
+        """Draws the numbers of the next update."""
+        if self.settings.shift:
+            self.offsets.random_(0, 2 * self.settings.shift + 1, generator=generator)
+        if self.settings.intensity:
+            self.normal.normal_(generator=generator)
+
+    def __call__(self, batch: Batch) -> Batch:
+        """Returns a batch with changed images; tensor operations only."""
+        return batch._replace(obs=self._changed(batch.obs, False), next_obs=self._changed(batch.next_obs, True))
+
+    def _changed(self, obs: Mapping[str, Tensor], after: bool) -> dict[str, Tensor]:
+        changed = dict(obs)
+        for number, (key, hwc) in enumerate(self.hwc.items()):
+            if key in changed:
+                x = changed[key]
+                part = slice(-len(x), None) if after else slice(len(x))
+                if self.settings.shift:
+                    x = shifted(x, self.offsets[number, part], self.settings.shift, hwc)
+                if self.settings.intensity:
+                    factor = 1.0 + self.settings.intensity * self.normal[number, part].clamp(-BOUND, BOUND)
+                    x = x * factor.view(-1, 1, 1, 1)
+                changed[key] = x
+        return changed
+
+
+def shifted(x: Tensor, offsets: Tensor, pad: int, hwc: bool = False) -> Tensor:
+    """Returns images that are padded by repeating their borders, then cropped to their size.
+
+    Args:
+        x: `[N, C, H, W]`, or `[N, H, W, C]` if `hwc`.
+        offsets: `[N, 2]` int64, first row and column of each crop, [0, 2 pad]; `pad` leaves an image where it is.
+        pad: pixels on each side.
+        hwc: channels are the last axis.
+    """
+    pixels = x if hwc else x.permute(0, 2, 3, 1)
+    count, height, width, _ = pixels.shape
+    down, right = offsets.unsqueeze(-1).unbind(1)  # [N, 1]
+    rows = (torch.arange(height, device=x.device) + down - pad).clamp(0, height - 1)
+    columns = (torch.arange(width, device=x.device) + right - pad).clamp(0, width - 1)
+    image = torch.arange(count, device=x.device).view(-1, 1, 1)
+    moved = pixels[image, rows.unsqueeze(2), columns.unsqueeze(1)]
+    return moved if hwc else moved.permute(0, 3, 1, 2)
