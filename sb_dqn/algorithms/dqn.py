@@ -22,6 +22,7 @@ from sb_dqn.exploration import Exploration, as_exploration
 from sb_dqn.learning.augmentation import check_augmentation
 from sb_dqn.learning.redo import check_redo
 from sb_dqn.learning.resets import check_resets
+from sb_dqn.losses.transforms import IDENTITY, ValueTransform
 from sb_dqn.nn.heads.binned import Bins
 from sb_dqn.nn.heads.categorical import Categorical
 from sb_dqn.nn.heads.scalar import Distribution, Scalar
@@ -50,14 +51,14 @@ class ReturnModel:
     Args:
         distribution: makes the head.
         objective: makes the loss from the bootstrap that `double_q` and `munchausen` define.
-        rescale_eps: epsilon of value rescaling; None: values are returns.
+        transform: of the values that the network learns.
         td_priority: True if the objective's "priority" is an absolute TD error in units of values; None: unless the head is
             categorical.
     """
 
     distribution: Distribution
     objective: Callable[[Bootstrap], Objective]
-    rescale_eps: float | None = None
+    transform: ValueTransform = IDENTITY
     td_priority: bool | None = None
 
     @property
@@ -222,7 +223,7 @@ class DQN(OffPolicyAlgorithm):
             prioritized=check_switch("prioritized_replay", keywords["prioritized_replay"], Prioritized),
             hindsight=check_switch("hindsight", keywords["hindsight"], Hindsight),
             sequences=policy_config.sequences(sequences),
-            rescale_eps=model.rescale_eps,
+            transform=model.transform,
             td_priority=model.feeds_td_errors,
         )
         objective = model.objective(bootstrap)

@@ -14,6 +14,7 @@ from sb_dqn.buffers.sequences import Sequences
 from sb_dqn.checks import check_bool, check_choice, check_float, check_int, check_switch, merge_defaults
 from sb_dqn.core.construction import adam_eps
 from sb_dqn.errors import ConfigurationError
+from sb_dqn.losses.transforms import IDENTITY, rescaling
 from sb_dqn.nn.heads.binned import Bins
 from sb_dqn.nn.heads.scalar import Scalar
 from sb_dqn.objectives.q_learning import LOSSES, QLearning
@@ -102,8 +103,9 @@ class R2D2(DQN):
         )
         kwargs = self.defaults | kwargs
         bins = check_switch("value_loss", kwargs.get("value_loss", False), Bins, text="kind")
+        transform = IDENTITY
         if value_rescale_eps is not None:
-            value_rescale_eps = check_float("value_rescale_eps", value_rescale_eps, 0.0)
+            transform = rescaling(check_float("value_rescale_eps", value_rescale_eps, 0.0))
             if bins is not None:
                 raise ConfigurationError(
                     f"value_rescale_eps must be None with value_loss, got {value_rescale_eps}. Set it to None; value_loss has the "
@@ -116,9 +118,7 @@ class R2D2(DQN):
         )
         if cast(Any, kwargs["target_update_interval"]) is None:
             kwargs["target_update_interval"] = max(1, TARGET_UPDATES * train_freq // gradient_steps)
-        rescaled = partial(
-            QLearning, loss=check_choice("loss", kwargs.pop("loss"), LOSSES), rescale_eps=value_rescale_eps
-        )
+        objective = partial(QLearning, loss=check_choice("loss", kwargs.pop("loss"), LOSSES), transform=transform)
         kwargs |= {
             "batch_size": batch_B,
             "train_freq": train_freq,
@@ -127,7 +127,7 @@ class R2D2(DQN):
             "prioritized_replay": merge_defaults(kwargs["prioritized_replay"], PRIORITIES),
             "policy_kwargs": {"previous_reward": True, **adam_eps(kwargs.get("policy_kwargs"), 1e-3)},
         }
-        super().__init__(policy, env, return_model=ReturnModel(bins or Scalar(), rescaled, value_rescale_eps), **kwargs)
+        super().__init__(policy, env, return_model=ReturnModel(bins or Scalar(), objective, transform), **kwargs)
 
 
 R2D1 = R2D2

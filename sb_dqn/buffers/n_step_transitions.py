@@ -9,12 +9,8 @@ from torch import Tensor
 
 from sb_dqn.buffers.frame_stack import stack_cells, take_frames
 from sb_dqn.buffers.ring import Ring
+from sb_dqn.losses.transforms import identity
 from sb_dqn.types import Batch
-
-
-def identity(x: Tensor) -> Tensor:
-    """Returns rewards unscaled."""
-    return x
 
 
 class Horizon:

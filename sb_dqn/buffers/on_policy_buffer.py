@@ -14,12 +14,12 @@ import torch
 from torch import Tensor
 
 from sb_dqn.buffers.frame_stack import RingObservations, observations_at
-from sb_dqn.buffers.n_step_transitions import identity
 from sb_dqn.buffers.ring import Ring
 from sb_dqn.buffers.ring_storage import Extras
 from sb_dqn.buffers.staged_writes import Where
 from sb_dqn.errors import CheckpointError
 from sb_dqn.losses.returns import lambda_returns
+from sb_dqn.losses.transforms import identity
 from sb_dqn.types import Batch, BoolArray, IntArray, Rows, Slot, Wait
 
 VALUE = "value"

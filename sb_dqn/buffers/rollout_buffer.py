@@ -10,12 +10,12 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from sb_dqn.buffers.n_step_transitions import identity
 from sb_dqn.buffers.on_policy_buffer import VALUE, OnPolicyBuffer, SampleView, ValueFunction
 from sb_dqn.buffers.ring import Ring
 from sb_dqn.buffers.ring_storage import Extras
 from sb_dqn.devices import fetch
 from sb_dqn.errors import CheckpointError, ConfigurationError
+from sb_dqn.losses.transforms import identity
 from sb_dqn.types import ActionArray, Batch, BoolArray, IntArray, Observation, Rows, Wait
 
 

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from sb_dqn.buffers.frame_stack import observations_at
-from sb_dqn.buffers.n_step_transitions import Horizon, identity
-from sb_dqn.buffers.prioritized_sampler import InputPriorities
+from sb_dqn.buffers.n_step_transitions import Horizon
 from sb_dqn.buffers.ring import Ring
 from sb_dqn.buffers.ring_layout import ColumnSpec, StartRule
 from sb_dqn.checks import check_bool, check_float, check_int, set_fields
 from sb_dqn.errors import ConfigurationError
-from sb_dqn.losses.rescaling import rescaled_target
 from sb_dqn.losses.sequences import sequence_priority, valid_steps
+from sb_dqn.losses.transforms import IDENTITY, ValueTransform, identity
 from sb_dqn.types import Batch
 
 CHUNK = 2**19
@@ -122,6 +120,7 @@ class SequenceView:
         gamma: discount per env step, [0, 1].
         scale: function from stored rewards to the rewards of the loss; networks read the stored ones.
         moves: `horizon` changes, up to the ring's n.
+        transform: of the values that the networks learn.
     """
 
     def __init__(
@@ -131,12 +130,14 @@ class SequenceView:
         gamma: float,
         scale: Callable[[Tensor], Tensor] = identity,
         moves: bool = False,
+        transform: ValueTransform = IDENTITY,
     ) -> None:
         self.ring = ring
         self.sequences = sequences
         self.n_steps = ring.n_steps
         self.horizon = Horizon(ring.n_steps, gamma, moves, ring.device)
         self.scale = scale
+        self.transform = transform
         self.length = sequences.batch_T
         self.warmup = sequences.warmup_T
         ahead = self.length + ring.n_steps
@@ -211,16 +212,8 @@ class SequenceView:
         end = self._steps + steps
         return return_, self._powers.take(steps) * terminal.gather(0, end).logical_not(), end
 
-    def input_priority_function(self, eps: float | None = None) -> InputPriorities:
-        """Returns `input_priorities` as a function of lanes and rows.
-
-        Args:
-            eps: constant of value rescaling; None: values are not rescaled.
-        """
-        return partial(self.input_priorities, eps=eps)
-
     @torch.no_grad()
-    def input_priorities(self, lane: Tensor, row: Tensor, eps: float | None = None) -> Tensor:
+    def input_priorities(self, lane: Tensor, row: Tensor) -> Tensor:
         r"""Computes priorities of new sequences from the values at acting time.
 
         .. math:: \delta_t = q_t - h\big(R_t + \gamma_t \, h^{-1}(\max_a q_{t+m})\big)
@@ -230,16 +223,15 @@ class SequenceView:
 
         Args:
             lane, row: `[N]` int64 of new sequences.
-            eps: constant of value rescaling; None: values are not rescaled.
 
         Returns:
             `[N]` float32, NaN for a sequence without a valid step.
         """
         size = max(1, CHUNK // len(self._ahead))
         starts = range(0, max(len(row), 1), size)
-        return torch.cat([self._input_priorities(lane[i : i + size], row[i : i + size], eps) for i in starts])
+        return torch.cat([self._input_priorities(lane[i : i + size], row[i : i + size]) for i in starts])
 
-    def _input_priorities(self, lane: Tensor, row: Tensor, eps: float | None) -> Tensor:
+    def _input_priorities(self, lane: Tensor, row: Tensor) -> Tensor:
         ring, columns = self.ring, self.ring.columns
         rows = row + self.sequences.priority_offset + self._ahead
         cells = ring.cells(lane, rows)
@@ -250,7 +242,7 @@ class SequenceView:
         if best.dim() == ends.dim():
             best, taken = best.unsqueeze(-1), taken.unsqueeze(-1)
         return_, discount = return_.unsqueeze(-1), discount.unsqueeze(-1)
-        y = return_ + discount * best if eps is None else rescaled_target(return_, discount, best, eps)
+        y = self.transform.target(return_, discount, best)
         # where SAME_STEP autoreset or a new `learn` cut an episode, no value was computed: the column still contains 0
         unknown = ring.last.take(ends) & (best == 0).all(-1) & (discount[..., 0] > 0)
         valid = valid_steps(ring.last.take(now)) & (rows[: self.length] >= 0) & ~unknown

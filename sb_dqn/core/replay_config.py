@@ -20,6 +20,7 @@ from sb_dqn.core.goal_rewards import GoalRewards
 from sb_dqn.devices import is_host_visible
 from sb_dqn.envs.streams.open import Stream
 from sb_dqn.errors import ConfigurationError
+from sb_dqn.losses.transforms import IDENTITY, ValueTransform
 from sb_dqn.normalize import Normalizer
 from sb_dqn.schedules import Annealed, as_annealed
 
@@ -84,7 +85,7 @@ class ReplayConfig:
         schedule: updates per env step.
         prioritized: priorities; None: uniform sampling.
         sequences: sample sequences instead of transitions; None: transitions.
-        rescale_eps: epsilon of value rescaling, for the priorities of new sequences; None: no rescaling.
+        transform: of the values that the networks learn, for the priorities of new sequences.
         td_priority: True if the objective's priorities are absolute TD errors.
         hindsight: replace goals by achieved ones; None: goals stay.
 
@@ -101,7 +102,7 @@ class ReplayConfig:
     schedule: UpdateSchedule
     prioritized: Prioritized | None = None
     sequences: Sequences | None = None
-    rescale_eps: float | None = None
+    transform: ValueTransform = IDENTITY
     td_priority: bool = True
     hindsight: Hindsight | None = None
     horizon: AnnealedHorizon = field(init=False)
@@ -211,10 +212,10 @@ class ReplayConfig:
         return device if self.buffer_device is None else self.buffer_device
 
     def _of_sequences(self, ring: Ring, chosen: Sequences, normalizer: Normalizer) -> ReplayBuffer:
-        view = SequenceView(ring, chosen, self.gamma, normalizer.rewards, self.horizon.moves)
+        view = SequenceView(ring, chosen, self.gamma, normalizer.rewards, self.horizon.moves, self.transform)
         # few rows can start a sequence, so even uniform sampling uses the tree, with equal priorities
         settings = self.prioritized or Prioritized(alpha=0.0, initial=1.0)
-        input_priorities = view.input_priority_function(self.rescale_eps) if chosen.has_input_priorities else None
+        input_priorities = view.input_priorities if chosen.has_input_priorities else None
         return ReplayBuffer(
             ring, PrioritizedSampler(ring, self.batch_size, settings, input_priorities), view, self.schedule
         )

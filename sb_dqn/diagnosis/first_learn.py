@@ -12,6 +12,7 @@ from gymnasium import spaces
 from sb_dqn.diagnosis.measures import MEASURES
 from sb_dqn.diagnosis.sample import Sample, newest_rows
 from sb_dqn.errors import user_stacklevel
+from sb_dqn.losses.transforms import IDENTITY
 from sb_dqn.nn.heads.policy_heads import GaussianHead, SquashedHead
 from sb_dqn.nn.torsos.feature_extractor import Features
 from sb_dqn.spaces import flatten_space, is_bytes
@@ -108,7 +109,10 @@ class FirstLearn:
 
     def _check_rows(self, model: Any, sample: Sample) -> None:
         largest = float(abs(sample.rewards).max())
-        if largest >= LARGEST_REWARD and getattr(getattr(model, "replay_config", None), "rescale_eps", None) is None:
+        if (
+            largest >= LARGEST_REWARD
+            and getattr(getattr(model, "replay_config", None), "transform", IDENTITY) == IDENTITY
+        ):
             self._warn(
                 "rewards", f"rewards must be around 1, got {largest:,.0f}. Set normalize_rewards=True, or divide them."
             )

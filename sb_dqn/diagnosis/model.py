@@ -15,6 +15,7 @@ from sb_dqn.diagnosis import networks
 from sb_dqn.diagnosis.first_learn import input_size
 from sb_dqn.diagnosis.measures import Diagnosis
 from sb_dqn.diagnosis.sample import Sample, greedy_episodes, newest_rows, training_batch
+from sb_dqn.losses.transforms import IDENTITY
 from sb_dqn.nn.heads.distributions import Categorical
 from sb_dqn.nn.heads.squashed_gaussian import SquashedGaussian
 from sb_dqn.nn.units import dormant_share, watched
@@ -116,7 +117,7 @@ class _Look:
     # -- rows
 
     def read_sample(self, sample: Sample) -> None:
-        if getattr(getattr(self.model, "replay_config", None), "rescale_eps", None) is None:
+        if getattr(getattr(self.model, "replay_config", None), "transform", IDENTITY) == IDENTITY:
             self.values["reward_scale"] = float(abs(sample.rewards).max())
         if sample.masks is not None:
             counts = sample.masks.sum(-1)

@@ -1,19 +1,9 @@
-"""Scalar values as classes: targets over bins, and transforms of values (HL-Gauss, two-hot, symlog)."""
+"""Scalar values as classes: targets over bins (HL-Gauss, two-hot)."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
-
-
-def symlog(x: Tensor) -> Tensor:
-    r"""Returns :math:`\mathrm{sgn}(x) \ln(1 + |x|)`; the inverse of `symexp` (Hafner et al. 2023, arXiv 2301.04104)."""
-    return x.sign() * x.abs().log1p()
-
-
-def symexp(x: Tensor) -> Tensor:
-    r"""Returns :math:`\mathrm{sgn}(x) (e^{|x|} - 1)`."""
-    return x.sign() * x.abs().expm1()
 
 
 def hl_gauss(values: Tensor, edges: Tensor, sigma: float | Tensor) -> Tensor:

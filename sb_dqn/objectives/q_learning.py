@@ -11,7 +11,7 @@ from torch import Tensor
 from sb_dqn.checks import check_choice
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.losses import td
-from sb_dqn.losses.rescaling import rescaled_target
+from sb_dqn.losses.transforms import IDENTITY, ValueTransform
 from sb_dqn.nn.heads.binned import BinnedValue
 from sb_dqn.objectives.bootstrap import Bootstrap, over_branches
 from sb_dqn.types import Batch
@@ -30,7 +30,7 @@ class QLearning:
         bootstrap: selection of the next action; None: the target network selects and evaluates it.
         loss: "huber" (kappa 1, equal to Stable-Baselines3's smooth L1) or "mse" (half of the squared error); values by classification
             have the cross-entropy instead.
-        rescale_eps: epsilon of value rescaling (see `sb_dqn.losses.rescaling`); None: no rescaling.
+        transform: of the values that the network learns.
 
     Raises:
         ConfigurationError: `loss` is unknown, or Munchausen is combined with value rescaling.
@@ -39,11 +39,11 @@ class QLearning:
     reports = ("q_mean", "td_error")
 
     def __init__(
-        self, bootstrap: Bootstrap | None = None, loss: str = "huber", rescale_eps: float | None = None
+        self, bootstrap: Bootstrap | None = None, loss: str = "huber", transform: ValueTransform = IDENTITY
     ) -> None:
         self.bootstrap = bootstrap or Bootstrap()
-        self.rescale_eps = rescale_eps
-        if rescale_eps is not None and self.bootstrap.munchausen is not None:
+        self.transform = transform
+        if transform != IDENTITY and self.bootstrap.munchausen is not None:
             raise ConfigurationError(
                 f"munchausen must be False with value rescaling, got {self.bootstrap.munchausen}: the bonus is in units of "
                 f"the return, the policy would be one of rescaled values. Set munchausen=False or value_rescale_eps=None."
@@ -56,7 +56,7 @@ class QLearning:
             td_target = self.bootstrap(online, target, batch)
             # the value of the greedy action is the maximum: no need to gather it
             value_t = td_target.value.q.amax(-1) if self.greedy else td_target.next()
-            y = self._target(td_target.return_, td_target.discount, value_t)
+            y = self.transform.target(td_target.return_, td_target.discount, value_t)
         value = online(batch.obs, batch.mask)
         q_tm1 = value.of(batch.action)  # [N] or [N, D]
         error = q_tm1 - y
@@ -68,8 +68,3 @@ class QLearning:
         }
         loss = value.cross_entropy(batch.action, y) if isinstance(value, BinnedValue) else self.loss(error)
         return over_branches(loss, batch.weight), facts
-
-    def _target(self, return_: Tensor, discount: Tensor, value_t: Tensor) -> Tensor:
-        if self.rescale_eps is None:
-            return return_ + discount * value_t
-        return rescaled_target(return_, discount, value_t, self.rescale_eps)

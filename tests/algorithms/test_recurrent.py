@@ -18,6 +18,7 @@ from sb_dqn.buffers import SequenceView
 from sb_dqn.buffers.sequences import sequence_inputs
 from sb_dqn.errors import ConfigurationError, SpaceError
 from sb_dqn.evaluation import evaluate_policy
+from sb_dqn.losses.transforms import rescaling
 from sb_dqn.nn.heads.categorical import Categorical
 from sb_dqn.objectives.bootstrap import Bootstrap, Munchausen
 from sb_dqn.objectives.categorical import CategoricalObjective
@@ -224,7 +225,7 @@ def test_worked_target_with_decoys() -> None:
     target = Told(torch.tensor([[99.0, 99.0, 99.0]]), torch.tensor([[66.0, 3.0, 99.0]]))
     return_, discount = torch.tensor([2 + 0.997]), torch.tensor([0.997**2])
     batch = Batch(now, torch.tensor([1]), return_, discount, then, torch.ones(1), torch.zeros(2, 1, dtype=torch.int64))
-    objective = QLearning(Bootstrap(double_q=True), "mse", rescale_eps=1e-3)
+    objective = QLearning(Bootstrap(double_q=True), "mse", transform=rescaling(1e-3))
     loss, facts = objective(online, target, batch)
     assert float(facts["priority"]) == pytest.approx(3.3524192190 - 0.5, abs=1e-6)
     assert float(loss) == pytest.approx(0.5 * (3.3524192190 - 0.5) ** 2, rel=1e-6)
@@ -351,7 +352,7 @@ def listened(model: Any) -> list[tuple[float, float]]:
 
     def listen(batch: Any) -> Any:
         flat, priority, report = gradient(batch)
-        entering = view.input_priorities(*batch.place, model.replay_config.rescale_eps)
+        entering = view.input_priorities(*batch.place)
         found.extend(zip(entering.tolist(), priority.tolist(), strict=True))
         return flat, priority, report
 
@@ -511,4 +512,4 @@ def test_what_others_refuse() -> None:
     with pytest.raises(ConfigurationError, match="must be among .* got 'batch_t'"):
         recurrent(Tiny(), sequences={"batch_t": 3})
     with pytest.raises(ConfigurationError, match="munchausen must be False with value rescaling"):
-        QLearning(Bootstrap(munchausen=Munchausen()), rescale_eps=1e-3)
+        QLearning(Bootstrap(munchausen=Munchausen()), transform=rescaling(1e-3))

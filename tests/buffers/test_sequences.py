@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from sb_dqn.buffers import Layout, Prioritized, PrioritizedSampler, ReplayBuffer, Ring, UpdateSchedule
 from sb_dqn.buffers.sequences import Sequences, SequenceView
 from sb_dqn.errors import CheckpointError, ConfigurationError, MemoryBudgetError
-from sb_dqn.losses.rescaling import rescale
+from sb_dqn.losses.transforms import IDENTITY, rescale, rescaling
 from sb_dqn.types import Batch, Rows
 from tests.buffers.toy_rows import EVENTS, NUM_ACTIONS, SPACES, Game, naive_stack, naive_transition, play
 from tests.full import ON_DEVICES_IN_FULL, a_few
@@ -56,8 +56,9 @@ def replay_of(sequences: Sequences, lanes: int, rows: int, n: int, k: int, eps: 
             start_rule=sequences.start_rule(n, k, 2),
         )
     )
-    view = SequenceView(ring, sequences, GAMMA)
-    priorities = view.input_priority_function(eps) if sequences.has_input_priorities else None
+    transform = IDENTITY if eps is None else rescaling(eps)
+    view = SequenceView(ring, sequences, GAMMA, transform=transform)
+    priorities = view.input_priorities if sequences.has_input_priorities else None
     sampler = PrioritizedSampler(ring, 4, Prioritized(alpha=0.7, eps=1e-3), priorities)
     return ReplayBuffer(ring, sampler, view, UpdateSchedule(1))
 
@@ -253,8 +254,8 @@ def test_input_priority_by_hand() -> None:
     assert isinstance(replay.sampler, PrioritizedSampler)
     assert isinstance(replay.view, SequenceView)
     zero = torch.zeros(1, dtype=torch.int64)
-    assert float(replay.view.input_priorities(zero, zero, 1e-3)) == pytest.approx(4.0084488916, rel=1e-6)
-    assert float(replay.view.input_priorities(zero, zero, 1e-3)) != pytest.approx(4.4347820343, rel=1e-2)  # rlpyt's
+    assert float(replay.view.input_priorities(zero, zero)) == pytest.approx(4.0084488916, rel=1e-6)
+    assert float(replay.view.input_priorities(zero, zero)) != pytest.approx(4.4347820343, rel=1e-2)  # rlpyt's
     assert replay.ring.startable() == 1
     assert float(replay.sampler.tree.leaves[0]) == pytest.approx((4.0084488916 + 1e-3) ** 0.7, rel=1e-6)
 

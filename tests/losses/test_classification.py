@@ -1,8 +1,7 @@
-"""Values as classes: worked numbers of HL-Gauss and two-hot targets and of symlog, with what they are mistaken for."""
+"""Values as classes: worked numbers of HL-Gauss and two-hot targets, with what they are mistaken for."""
 
 from __future__ import annotations
 
-import math
 from itertools import pairwise
 from statistics import NormalDist
 
@@ -12,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from sb_dqn.losses.classification import hl_gauss, symexp, symlog, two_hot
+from sb_dqn.losses.classification import hl_gauss, two_hot
+from sb_dqn.losses.transforms import symexp
 from tests.modes import Variant
 
 EDGES = torch.linspace(-2.0, 2.0, 5, dtype=torch.float64)  # four bins of width 1, with centers -1.5, -0.5, 0.5, 1.5
@@ -83,14 +83,3 @@ def test_the_mean_of_two_hot_is_the_value(y: float, bins: int) -> None:
     assert int((found > 0).sum()) <= 2
     assert float(found.sum()) == pytest.approx(1.0)
     assert float(found @ centers) == pytest.approx(y, rel=1e-9, abs=1e-6)
-
-
-@pytest.mark.parametrize(("x", "y"), [(0.0, 0.0), (1.0, math.log(2.0)), (-1.0, -math.log(2.0)), (math.e - 1.0, 1.0)])
-def test_worked_symlog(x: float, y: float) -> None:
-    torch.testing.assert_close(symlog(exactly(x)), exactly(y))
-    torch.testing.assert_close(symexp(exactly(y)), exactly(x))
-
-
-@given(x=st.floats(-1e6, 1e6))
-def test_symexp_inverts_symlog(x: float) -> None:
-    assert float(symexp(symlog(exactly(x)))) == pytest.approx(x, rel=1e-9, abs=1e-9)

@@ -11,14 +11,15 @@ from torch import Tensor, nn
 
 from sb_dqn.checks import check_choice, check_float, check_int, set_fields
 from sb_dqn.errors import ConfigurationError
-from sb_dqn.losses.classification import hl_gauss, symexp, symlog, two_hot
+from sb_dqn.losses.classification import hl_gauss, two_hot
 from sb_dqn.losses.distributional import cross_entropy
+from sb_dqn.losses.transforms import IDENTITY, SYMLOG
 from sb_dqn.nn.heads.categorical import FARTHEST
 from sb_dqn.nn.heads.scalar import Distribution, Head, gather_action, mask_illegal
 from sb_dqn.nn.layers.noise import Noise
 
 KINDS = ("hl_gauss", "two_hot")
-TRANSFORMS = ("none", "symlog")
+TRANSFORMS = {"none": IDENTITY, "symlog": SYMLOG}
 SYMLOG_RANGE = 10.0
 """Transformed values from -10 to 10 are returns from -22,025 to 22,025."""
 AUTOMATIC = 6.0
@@ -80,7 +81,7 @@ class Bins(Distribution):
             return (-SYMLOG_RANGE, SYMLOG_RANGE) if self.transform == "symlog" else (-AUTOMATIC, AUTOMATIC)
         if self.transform == "none":
             return self.v_min, self.v_max
-        low, high = symlog(torch.tensor([self.v_min, self.v_max])).tolist()
+        low, high = TRANSFORMS[self.transform].apply(torch.tensor([self.v_min, self.v_max])).tolist()
         return low, high
 
     def make_head(self, outputs: Callable[[int], nn.Module], legal: Tensor | None) -> BinnedHead:
@@ -136,30 +137,30 @@ class BinnedHead(Head):
         super().__init__(legal)
         self.outputs = outputs
         low, high = bins.ends
-        symmetric = bins.transform == "symlog"
-        self.transforms_mean = symmetric and bins.kind == "hl_gauss"
+        transform = TRANSFORMS[bins.transform]
         self.kind = bins.kind
         if bins.kind == "hl_gauss":
+            self.of_mean = transform
             edges = torch.linspace(low, high, bins.bins + 1)
             centers = 0.5 * (edges[1:] + edges[:-1])
         else:
-            centers = edges = torch.linspace(low, high, bins.bins)
-            centers = symexp(centers) if symmetric else centers
+            self.of_mean = IDENTITY
+            edges = torch.linspace(low, high, bins.bins)
+            centers = transform.invert(edges)
         self.sigma = SMOOTHING * (high - low) / bins.bins
         self.register_buffer("edges", edges, persistent=False)
         self.register_buffer("centers", centers, persistent=False)
 
     def mean(self, logits: Tensor) -> Tensor:
         """Returns values `[...]` from logits `[..., Z]`."""
-        mean: Tensor = logits.softmax(-1) @ self.centers
-        return symexp(mean) if self.transforms_mean else mean
+        return self.of_mean.invert(logits.softmax(-1) @ self.centers)
 
     def classes(self, target: Tensor) -> Tensor:
         """Returns the probabilities `[..., Z]` of target values `[...]`, without a gradient."""
         target = target.detach()
         if self.kind == "two_hot":
             return two_hot(target, self.centers)
-        return hl_gauss(symlog(target) if self.transforms_mean else target, self.edges, self.sigma)
+        return hl_gauss(self.of_mean.apply(target), self.edges, self.sigma)
 
     def forward(
         self, x: Tensor, mask: Tensor | None = None, noise: Noise | None = None, fractions: Any = None

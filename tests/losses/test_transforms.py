@@ -1,6 +1,8 @@
-"""Value rescaling: worked numbers of the function, its inverse and the TD targets."""
+"""Transforms of values: worked numbers of the functions, their inverses and the TD targets."""
 
 from __future__ import annotations
+
+import math
 
 import pytest
 import torch
@@ -8,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from sb_dqn.losses.rescaling import rescale, rescaled_target, unscale
+from sb_dqn.losses.transforms import IDENTITY, SYMLOG, ValueTransform, rescale, rescaling, symexp, symlog, unscale
 from tests.modes import Variant
 
 H = {
@@ -59,8 +61,33 @@ def test_unscale_avoids_the_cancellation_of_the_textbook_formula() -> None:
 def test_worked_targets_with_decoys(variant: Variant) -> None:
     """Uses rewards 2 and 1, gamma 0.997 and a rescaled value of 3; after a termination the value (66) has no effect."""
     arguments = (exactly(2 + 0.997 * 1).repeat(2), exactly(0.997**2, 0.0), exactly(3.0, 66.0))
-    y = variant(rescaled_target, arguments)(*arguments)
+    y = variant(rescaling(1e-3).target, arguments)(*arguments)
     torch.testing.assert_close(y, exactly(3.3524192190, 1.0022468593), rtol=0, atol=1e-9)
     plain = exactly(2.997 + 0.997**2 * 3.0)  # decoy: no rescaling
     assert not torch.isclose(y[0], plain, rtol=1e-3)
     assert not torch.isclose(y[0], rescale(plain), rtol=1e-3)  # decoy: the value was not unscaled
+    torch.testing.assert_close(variant(IDENTITY.target, arguments)(*arguments), torch.cat([plain, exactly(2.997)]))
+
+
+def test_worked_target_of_symlog() -> None:
+    """Return 1, discount 1/2 and a transformed value of ln 4, which is a return of 3: y = ln(1 + 1 + 3/2)."""
+    y = SYMLOG.target(exactly(1.0), exactly(0.5), exactly(4.0).log())
+    torch.testing.assert_close(y, exactly(3.5).log())
+    assert not torch.isclose(y, symlog(1.0 + 0.5 * exactly(4.0).log())).any()  # decoy: the value was not inverted
+
+
+@pytest.mark.parametrize("transform", [IDENTITY, SYMLOG, rescaling(1e-3), rescaling(0.0)])
+def test_the_second_function_inverts_the_first(transform: ValueTransform) -> None:
+    x = exactly(-1e4, -0.3, 0.0, 2.0, 500.0)
+    torch.testing.assert_close(transform.invert(transform.apply(x)), x, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize(("x", "y"), [(0.0, 0.0), (1.0, math.log(2.0)), (-1.0, -math.log(2.0)), (math.e - 1.0, 1.0)])
+def test_worked_symlog(x: float, y: float) -> None:
+    torch.testing.assert_close(symlog(exactly(x)), exactly(y))
+    torch.testing.assert_close(symexp(exactly(y)), exactly(x))
+
+
+@given(x=st.floats(-1e6, 1e6))
+def test_symexp_inverts_symlog(x: float) -> None:
+    assert float(symexp(symlog(exactly(x)))) == pytest.approx(x, rel=1e-9, abs=1e-9)
