@@ -12,7 +12,7 @@ from sb_dqn.checks import check_bool, check_float, check_mapping
 from sb_dqn.core import model_file
 from sb_dqn.core.actor_critic_algorithm import ActorCriticAlgorithm
 from sb_dqn.core.construction import TrainingConfig
-from sb_dqn.core.keywords import ActorCriticKeywords, sde_redraws, with_defaults
+from sb_dqn.core.keywords import ActorCriticKeywords, sde_redraws, value_bins, with_defaults
 from sb_dqn.core.rollout_config import RolloutConfig
 from sb_dqn.nn.parameters.optimizers import RMSpropTFLike
 from sb_dqn.objectives.policy_gradient import ActorCritic
@@ -70,6 +70,7 @@ class A2C(ActorCriticAlgorithm):
         **shared: Unpack[ActorCriticKeywords],
     ) -> None:
         keywords = with_defaults(ActorCriticKeywords, shared)
+        bins = value_bins(keywords["value_loss"], keywords)
         training = TrainingConfig.of(keywords, learning_rate=learning_rate, max_grad_norm=max_grad_norm)
         rollout = RolloutConfig(
             n_steps=n_steps,
@@ -96,6 +97,7 @@ class A2C(ActorCriticAlgorithm):
             optimizer_kwargs={"alpha": 0.99, "eps": eps, "weight_decay": 0.0} if rms else {"eps": 1e-5},
             sequence_length=sequence_length,
             redraws=sde_redraws(keywords, rollout.n_steps),
+            value_bins=bins,
         )
 
     @classmethod

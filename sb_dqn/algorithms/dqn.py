@@ -14,7 +14,7 @@ from sb_dqn.buffers.prioritized_sampler import Prioritized
 from sb_dqn.buffers.sequences import Sequences
 from sb_dqn.checks import check_bool, check_choice, check_path, check_switch
 from sb_dqn.core.construction import QPolicyConfig, TrainingConfig, buffer_device_of, epsilon_schedule
-from sb_dqn.core.keywords import OffPolicyKeywords, with_defaults
+from sb_dqn.core.keywords import OffPolicyKeywords, value_bins, with_defaults
 from sb_dqn.core.off_policy_algorithm import OffPolicyAlgorithm
 from sb_dqn.core.replay_config import ReplayConfig, TargetConfig, update_schedule
 from sb_dqn.errors import ConfigurationError
@@ -23,11 +23,9 @@ from sb_dqn.learning.augmentation import check_augmentation
 from sb_dqn.learning.redo import check_redo
 from sb_dqn.learning.resets import check_resets
 from sb_dqn.losses.transforms import IDENTITY, ValueTransform
-from sb_dqn.nn.heads.binned import Bins
 from sb_dqn.nn.heads.categorical import Categorical
 from sb_dqn.nn.heads.scalar import Distribution, Scalar
 from sb_dqn.nn.layers.linear import Noisy
-from sb_dqn.normalize.rewards import bounded_returns
 from sb_dqn.objectives.bootstrap import Bootstrap, Munchausen
 from sb_dqn.objectives.q_learning import LOSSES, QLearning
 from sb_dqn.objectives.recurrent_replay import RecurrentReplayObjective
@@ -192,13 +190,11 @@ class DQN(OffPolicyAlgorithm):
                 f"loss must be unset with return_model, which has its own loss, got {loss!r}. Remove it."
             )
         keywords = with_defaults(OffPolicyKeywords, shared)
-        bins = check_switch("value_loss", value_loss, Bins, text="kind")
+        bins = value_bins(value_loss, keywords)
         if bins is not None and return_model is None and loss != "huber":
             raise ConfigurationError(
                 f"loss must be unset with value_loss, whose loss is the cross-entropy, got {loss!r}. Remove it."
             )
-        if bins is not None and bins.scales_rewards:
-            keywords["normalize_rewards"] = bounded_returns(keywords["normalize_rewards"])
         model = return_model or ReturnModel(
             bins or Scalar(), partial(QLearning, loss=check_choice("loss", loss, LOSSES))
         )

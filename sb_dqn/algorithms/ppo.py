@@ -10,7 +10,7 @@ from typing_extensions import Unpack
 from sb_dqn.checks import check_bool, check_float, check_int
 from sb_dqn.core.actor_critic_algorithm import ActorCriticAlgorithm
 from sb_dqn.core.construction import TrainingConfig
-from sb_dqn.core.keywords import ActorCriticKeywords, sde_redraws, with_defaults
+from sb_dqn.core.keywords import ActorCriticKeywords, sde_redraws, value_bins, with_defaults
 from sb_dqn.core.rollout_config import RolloutConfig
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.objectives.policy_gradient import ClippedSurrogate
@@ -75,6 +75,7 @@ class PPO(ActorCriticAlgorithm):
         **shared: Unpack[ActorCriticKeywords],
     ) -> None:
         keywords = with_defaults(ActorCriticKeywords, shared)
+        bins = value_bins(keywords["value_loss"], keywords)
         training = TrainingConfig.of(keywords, learning_rate=learning_rate, max_grad_norm=max_grad_norm)
         rollout = RolloutConfig(
             n_steps=n_steps,
@@ -91,6 +92,11 @@ class PPO(ActorCriticAlgorithm):
             )
         clip = as_schedule("clip_range", clip_range)
         clip_vf = None if clip_range_vf is None else as_schedule("clip_range_vf", clip_range_vf)
+        if bins is not None and clip_vf is not None:
+            raise ConfigurationError(
+                f"clip_range_vf must be None with value_loss, got {clip_range_vf!r}: it bounds the change of a number, while the "
+                f"loss is one of classes. Remove it."
+            )
         max_kl = None if target_kl is None else 1.5 * check_float("target_kl", target_kl, 0.0, above=True)
         objective = ClippedSurrogate(
             check_float("ent_coef", ent_coef, 0.0),
@@ -108,6 +114,7 @@ class PPO(ActorCriticAlgorithm):
             optimizer_kwargs={"eps": 1e-5},
             sequence_length=sequence_length,
             redraws=sde_redraws(keywords, rollout.n_steps),
+            value_bins=bins,
         )
         objective.move_to(self.device)
         self.objective = objective

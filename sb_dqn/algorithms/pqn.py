@@ -8,16 +8,14 @@ from typing import Any
 import torch
 from typing_extensions import Unpack
 
-from sb_dqn.checks import check_bool, check_int, check_mapping, check_switch
+from sb_dqn.checks import check_bool, check_int, check_mapping
 from sb_dqn.core.construction import QPolicyConfig, TrainingConfig, epsilon_schedule
-from sb_dqn.core.keywords import OnPolicyKeywords, with_defaults
+from sb_dqn.core.keywords import OnPolicyKeywords, value_bins, with_defaults
 from sb_dqn.core.on_policy_algorithm import OnPolicyAlgorithm
 from sb_dqn.core.rollout_config import RolloutConfig
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.exploration import Exploration, as_exploration
-from sb_dqn.nn.heads.binned import Bins
 from sb_dqn.nn.heads.scalar import Scalar
-from sb_dqn.normalize.rewards import bounded_returns
 from sb_dqn.objectives.q_lambda import QLambda
 from sb_dqn.policies import QPolicy
 from sb_dqn.policies.q_network import QNetworkConfig
@@ -85,9 +83,7 @@ class PQN(OnPolicyAlgorithm):
         **shared: Unpack[OnPolicyKeywords],
     ) -> None:
         keywords = with_defaults(OnPolicyKeywords, shared)
-        bins = check_switch("value_loss", value_loss, Bins, text="kind")
-        if bins is not None and bins.scales_rewards:
-            keywords["normalize_rewards"] = bounded_returns(keywords["normalize_rewards"])
+        bins = value_bins(value_loss, keywords)
         training = TrainingConfig.of(keywords, learning_rate=learning_rate, max_grad_norm=max_grad_norm)
         epsilon = epsilon_schedule(exploration_initial_eps, exploration_final_eps, exploration_fraction)
         kwargs = {

@@ -12,7 +12,7 @@ from sb_dqn.checks import check_bool, check_choice, check_float
 from sb_dqn.core.actor_critic_algorithm import ActorCriticAlgorithm
 from sb_dqn.core.construction import TrainingConfig
 from sb_dqn.core.episode_config import EpisodeConfig
-from sb_dqn.core.keywords import OnPolicyKeywords, with_defaults
+from sb_dqn.core.keywords import CriticKeywords, value_bins, with_defaults
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.losses.policy_gradient import mean_baseline, step_mean_baseline
 from sb_dqn.objectives.policy_gradient import ActorCritic, PolicyGradient
@@ -49,7 +49,7 @@ class VPG(ActorCriticAlgorithm):
         normalize_advantage: normalize advantages over an update to mean 0 and standard deviation 1.
         max_grad_norm: bound on the 2-norm of the gradient; None: no clipping.
         policy_kwargs: keywords of the policy, `optimizer_class` and `optimizer_kwargs`.
-        shared: see `OnPolicyKeywords`.
+        shared: see `CriticKeywords`.
 
     Raises:
         ConfigurationError: an argument is out of range, has the wrong type, or has no effect with this baseline, or a keyword
@@ -74,9 +74,10 @@ class VPG(ActorCriticAlgorithm):
         normalize_advantage: bool = True,
         max_grad_norm: float | None = None,
         policy_kwargs: Mapping[str, Any] | None = None,
-        **shared: Unpack[OnPolicyKeywords],
+        **shared: Unpack[CriticKeywords],
     ) -> None:
-        keywords = with_defaults(OnPolicyKeywords, shared)
+        keywords = with_defaults(CriticKeywords, shared)
+        bins = value_bins(keywords["value_loss"], keywords)
         training = TrainingConfig.of(keywords, learning_rate=learning_rate, max_grad_norm=max_grad_norm)
         has_critic = check_choice("baseline", baseline, BASELINES) == "value"
         episodes = EpisodeConfig(
@@ -92,6 +93,11 @@ class VPG(ActorCriticAlgorithm):
             raise ConfigurationError(
                 f"gae_lambda and vf_coef must be unset with baseline={baseline!r}, which has no critic, got "
                 f"gae_lambda={gae_lambda} and vf_coef={vf_coef}. Remove them, or set baseline='value'."
+            )
+        if not has_critic and bins is not None:
+            raise ConfigurationError(
+                f"value_loss must be False with baseline={baseline!r}, which has no critic, got {keywords['value_loss']!r}. Remove "
+                f"it, or set baseline='value'."
             )
         if baseline == "step_mean" and episodes.episodes_per_update == 1:
             raise ConfigurationError(
@@ -109,4 +115,5 @@ class VPG(ActorCriticAlgorithm):
             rollout=episodes,
             objective=objective,
             has_critic=has_critic,
+            value_bins=bins,
         )

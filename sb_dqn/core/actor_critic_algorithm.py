@@ -18,6 +18,7 @@ from sb_dqn.core.on_policy_algorithm import OnPolicyAlgorithm
 from sb_dqn.core.rollout_config import RolloutConfig, SequenceRolloutConfig
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.losses.policy_gradient import explained_variance
+from sb_dqn.nn.heads.binned import Bins
 from sb_dqn.objectives.policy_gradient import ActorCritic
 from sb_dqn.objectives.recurrent_rollout import RecurrentRolloutObjective
 from sb_dqn.policies import ACTOR_CRITIC_POLICIES
@@ -39,6 +40,7 @@ class ActorCriticAlgorithm(OnPolicyAlgorithm):
         sequence_length: length of the sequences of a recurrent policy; None: the longest that fits.
         has_critic: False: no value is learned.
         redraws: with state-dependent exploration: when its noise changes; None: none.
+        value_bins: settings of values by classification; None: regression.
     """
 
     policy: ActorCriticPolicy
@@ -57,14 +59,16 @@ class ActorCriticAlgorithm(OnPolicyAlgorithm):
         sequence_length: int | None = None,
         has_critic: bool = True,
         redraws: Redraws | None = None,
+        value_bins: Bins | None = None,
     ) -> None:
         self._redraws = redraws
         kwargs = check_mapping("policy_kwargs", policy_kwargs)
         if "optimizer_class" not in kwargs:
             own = check_mapping("optimizer_kwargs", kwargs.get("optimizer_kwargs"))
             kwargs |= {"optimizer_class": optimizer_class, "optimizer_kwargs": {**(optimizer_kwargs or {}), **own}}
-        sde = {} if redraws is None else {"use_sde": True}
-        config = PolicyConfig(policy, kwargs, ACTOR_CRITIC_POLICIES, ActorCriticPolicy, **sde)
+        switches: dict[str, Any] = {} if redraws is None else {"use_sde": True}
+        switches |= {} if value_bins is None else {"value_bins": value_bins}
+        config = PolicyConfig(policy, kwargs, ACTOR_CRITIC_POLICIES, ActorCriticPolicy, **switches)
         collected = _for_policy(rollout, config.policy.recurrent, sequence_length)
         loss: Objective = objective
         if isinstance(collected, SequenceRolloutConfig):

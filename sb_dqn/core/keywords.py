@@ -9,7 +9,9 @@ from typing import Annotated, Any, TypeVar, cast, get_type_hints
 from typing_extensions import TypedDict
 
 from sb_dqn.acting.held_numbers import Redraws
-from sb_dqn.checks import check_bool, check_int
+from sb_dqn.checks import check_bool, check_int, check_switch
+from sb_dqn.nn.heads.binned import Bins
+from sb_dqn.normalize.rewards import bounded_returns
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,14 @@ class TrainingKeywords(TypedDict, total=False):
     ]
 
 
+VALUE_LOSS = Annotated[
+    bool | str | Mapping[str, Any],
+    Keyword(
+        False,
+        'values by classification (arXiv 2403.03950): True or "hl_gauss", "two_hot", or a dict of `kind`, `bins`, `v_min`, `v_max`, '
+        "`transform`, see DQN; False: regression.",
+    ),
+]
 USE_SDE = Annotated[
     bool,
     Keyword(
@@ -84,7 +94,13 @@ class OnPolicyKeywords(TrainingKeywords, total=False):
     ]
 
 
-class ActorCriticKeywords(OnPolicyKeywords, total=False):
+class CriticKeywords(OnPolicyKeywords, total=False):
+    """Keywords of every algorithm that learns a state value."""
+
+    value_loss: VALUE_LOSS
+
+
+class ActorCriticKeywords(CriticKeywords, total=False):
     """Keywords of A2C and PPO."""
 
     use_sde: USE_SDE
@@ -179,6 +195,22 @@ def with_defaults(kind: type[T], passed: T) -> T:
     """Returns keywords with the defaults of those that were not passed."""
     keywords = {name: keyword_of(hint) for name, hint in shared_keywords(kind).items()}
     return cast(T, {name: each.default for name, each in keywords.items() if each is not None} | dict(passed))
+
+
+def value_bins(value_loss: Any, keywords: TrainingKeywords) -> Bins | None:
+    """Returns the settings of values by classification; None without it. An automatic range is one for bounded returns.
+
+    Args:
+        value_loss: the argument.
+        keywords: its `normalize_rewards` is changed to that of bounded returns for an automatic range.
+
+    Raises:
+        ConfigurationError: a value is out of range.
+    """
+    bins = check_switch("value_loss", value_loss, Bins, text="kind")
+    if bins is not None and bins.scales_rewards:
+        keywords["normalize_rewards"] = bounded_returns(keywords["normalize_rewards"])
+    return bins
 
 
 def sde_redraws(keywords: Mapping[str, Any], period: int) -> Redraws | None:

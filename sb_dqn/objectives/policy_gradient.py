@@ -9,26 +9,35 @@ from torch import Tensor
 
 from sb_dqn.losses import policy_gradient as pg
 from sb_dqn.losses.td import weighted_mean
+from sb_dqn.nn.heads.binned import Classes
 from sb_dqn.types import Batch
 
 
 class Terms(NamedTuple):
-    """Quantities that all policy-gradient losses use, each `[N]`."""
+    """Quantities that all policy-gradient losses use, of N samples."""
 
     logp: Tensor
-    """Log-probability of the sampled action under the current policy."""
+    """`[N]`, log-probability of the sampled action under the current policy."""
     entropy: Tensor
-    """Entropy of the current policy, nats."""
+    """`[N]`, entropy of the current policy, nats."""
     value: Tensor
-    """Current value prediction."""
+    """`[N]`, current value prediction."""
     advantage: Tensor
-    """Lambda-return minus the value at collection time: generalized advantage estimation, arXiv 1506.02438."""
+    """`[N]`, lambda-return minus the value at collection time: generalized advantage estimation, arXiv 1506.02438."""
+    classes: Classes | None = None
+    """The value prediction by classification; None: regression."""
+
+    def value_loss(self, return_: Tensor) -> Tensor:
+        """Returns the squared error of the value `[N]`, or the cross-entropy of its classes, for returns `[N]`."""
+        return (return_ - self.value).square() if self.classes is None else self.classes.cross_entropy(return_)
 
 
 class ActorCritic:
     r"""A2C loss (Mnih et al. 2016, arXiv 1602.01783).
 
     .. math:: l = -A \log \pi(a | o) + c_v (G - v(o))^2 - c_h H(\pi(\cdot | o))
+
+    Values by classification have the cross-entropy to the classes of G in place of the squared error.
 
     Args:
         ent_coef: coefficient c_h of the entropy, >= 0.
@@ -46,25 +55,23 @@ class ActorCritic:
     def terms(self, online: Any, batch: Batch) -> Terms:
         """Evaluates the policy and the value, and normalizes the advantages if configured."""
         assert batch.extra is not None  # rollout batches always have extras
-        policy, value = online(batch.obs, batch.mask)
+        policy, value, *classes = online(batch.obs, batch.mask)
         advantage = batch.return_ - batch.extra["value"]
         if self.normalize_advantage:
             advantage = pg.normalized(advantage, batch.weight)
         sample = batch.extra.get("u", batch.action)  # the sampled action before clipping to the bounds of a Box
-        return Terms(policy.log_prob(sample), policy.entropy(sample), value, advantage)
+        return Terms(policy.log_prob(sample), policy.entropy(sample), value, advantage, *classes)
 
     def __call__(self, online: Any, target: Any, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         terms = self.terms(online, batch)
-        return self.combine(pg.policy_gradient(terms.logp, terms.advantage), terms.value, terms.entropy, batch)
+        return self.combine(pg.policy_gradient(terms.logp, terms.advantage), terms, batch)
 
-    def combine(
-        self, policy_loss: Tensor, value: Tensor, entropy: Tensor, batch: Batch
-    ) -> tuple[Tensor, dict[str, Tensor]]:
+    def combine(self, policy_loss: Tensor, terms: Terms, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         """Returns the total loss `[N]` and the mean of each part for the log."""
-        error = (batch.return_ - value).square()
-        means = [weighted_mean(part.detach(), batch.weight) for part in (policy_loss, error, -entropy)]
+        error = terms.value_loss(batch.return_)
+        means = [weighted_mean(part.detach(), batch.weight) for part in (policy_loss, error, -terms.entropy)]
         facts = dict(zip(self.reports, means, strict=False))
-        return policy_loss + self.vf_coef * error - self.ent_coef * entropy, facts
+        return policy_loss + self.vf_coef * error - self.ent_coef * terms.entropy, facts
 
 
 class PolicyGradient(ActorCritic):
@@ -84,11 +91,9 @@ class PolicyGradient(ActorCritic):
     def __init__(self, ent_coef: float = 0.0, normalize_advantage: bool = False) -> None:
         super().__init__(ent_coef, 0.0, normalize_advantage)
 
-    def combine(
-        self, policy_loss: Tensor, value: Tensor, entropy: Tensor, batch: Batch
-    ) -> tuple[Tensor, dict[str, Tensor]]:
-        means = [weighted_mean(part.detach(), batch.weight) for part in (policy_loss, -entropy)]
-        return policy_loss - self.ent_coef * entropy, dict(zip(self.reports, means, strict=True))
+    def combine(self, policy_loss: Tensor, terms: Terms, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+        means = [weighted_mean(part.detach(), batch.weight) for part in (policy_loss, -terms.entropy)]
+        return policy_loss - self.ent_coef * terms.entropy, dict(zip(self.reports, means, strict=True))
 
 
 class ClippedSurrogate(ActorCritic):
@@ -127,10 +132,9 @@ class ClippedSurrogate(ActorCritic):
         terms = self.terms(online, batch)
         old_logp = batch.extra["log_prob"]
         policy_loss = pg.clipped_surrogate(terms.logp, old_logp, terms.advantage, self.clip)
-        value = terms.value
         if self.clips_value:
-            value = pg.clipped_value(value, batch.extra["value"], self.clip_value)
-        loss, facts = self.combine(policy_loss, value, terms.entropy, batch)
+            terms = terms._replace(value=pg.clipped_value(terms.value, batch.extra["value"], self.clip_value))
+        loss, facts = self.combine(policy_loss, terms, batch)
         logp = terms.logp.detach()
         facts["approx_kl"] = pg.approximate_kl(logp, old_logp, batch.weight)
         facts["clip_fraction"] = pg.clip_fraction(logp, old_logp, batch.weight, self.clip)

@@ -131,7 +131,7 @@ def split_policy_kwargs(
         }
         if parent is Policy:
             break
-    allowed -= {"self", "observation_space", "action_space", "config", "recurrent_config", "use_sde"}
+    allowed -= {"self", "observation_space", "action_space", "config", "recurrent_config", "use_sde", "value_bins"}
     misplaced = [
         key
         for key in check_mapping("policy_kwargs", policy_kwargs)

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from sb_dqn.checks import check_bool, check_float, check_int, check_keys
 from sb_dqn.errors import ConfigurationError
+from sb_dqn.nn.heads.binned import Bins
 from sb_dqn.nn.heads.policy_heads import ActionHead, BernoulliHead, CategoricalHead, GaussianHead, SquashedHead
 from sb_dqn.nn.heads.state_dependent import SquashedStateDependentHead, StateDependentHead
 from sb_dqn.nn.layers.recurrent import RecurrentConfig
@@ -54,6 +55,7 @@ class ActorCriticPolicy(StochasticPolicy):
         layer_norm: layer norm before each activation, in CNNs of this package too.
         recurrent_config: recurrent layers; set by `RecurrentActorCriticPolicy`, not by `policy_kwargs`.
         use_sde: state-dependent exploration; set by the algorithm, not by `policy_kwargs`.
+        value_bins: values by classification; set by the algorithm's `value_loss`, not by `policy_kwargs`.
 
     Raises:
         ConfigurationError: a keyword is out of range.
@@ -80,6 +82,7 @@ class ActorCriticPolicy(StochasticPolicy):
         layer_norm: bool = False,
         recurrent_config: RecurrentConfig | None = None,
         use_sde: bool = False,
+        value_bins: Bins | None = None,
     ) -> None:
         super().__init__(observation_space, action_space)
         extractor = extractor_of_kind(self.kind, observation_space, features_extractor_class, normalize_images)
@@ -93,6 +96,7 @@ class ActorCriticPolicy(StochasticPolicy):
         one_logit = logits == 1 and isinstance(action_space, spaces.MultiBinary)
         shared = check_bool("policy_kwargs['share_features_extractor']", share_features_extractor)
         self.recurrent_config = recurrent_config
+        self.value_bins = value_bins
         if recurrent_config is not None and recurrent_config.shared and not shared:
             raise ConfigurationError(
                 "policy_kwargs['share_features_extractor'] must be True with shared_lstm=True, whose layer reads one row of "
@@ -115,7 +119,7 @@ class ActorCriticPolicy(StochasticPolicy):
         value_features = features[1] if len(features) > 1 else None
         actions = actions_of(self.action_space)
         return ActorCriticNetwork(
-            features[0], value_features, towers, make_head, ortho_init, actions, self.recurrent_config
+            features[0], value_features, towers, make_head, ortho_init, actions, self.recurrent_config, self.value_bins
         )
 
     def make_features(self) -> Features:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from sb_dqn.nn.heads.binned import BinnedLinear, Bins, Classes
 from sb_dqn.nn.heads.policy_heads import ActionHead
 from sb_dqn.nn.layers.noise import Noise
 from sb_dqn.nn.layers.recurrent import FEATURES, VALUE_FEATURES, RecurrentConfig, RecurrentLayer
@@ -27,6 +28,8 @@ class ActorCriticOutput(NamedTuple):
     """Distribution over actions."""
     value: Tensor
     """`[N]` float32."""
+    classes: Classes | None = None
+    """The value as logits `[N, Z]` of bins; None: it is not learned by classification."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +70,7 @@ class ActorCriticNetwork(nn.Module):
             the other layers.
         actions: the action space.
         recurrent: recurrent layers; None: feed-forward.
+        value_bins: settings of a value by classification; None: the value is one number.
     """
 
     def __init__(
@@ -78,6 +82,7 @@ class ActorCriticNetwork(nn.Module):
         ortho_init: bool,
         actions: Actions,
         recurrent: RecurrentConfig | None = None,
+        value_bins: Bins | None = None,
     ) -> None:
         super().__init__()
         self.num_actions = actions.num_actions
@@ -99,7 +104,8 @@ class ActorCriticNetwork(nn.Module):
         self.policy_tower, self.value_tower = towers.make(widths[0], widths[1])
         # last: a low-precision twin shares them, and its own parameters come first
         self.action_head: ActionHead = make_head(self.policy_tower.out_features)
-        self.value_head = nn.Linear(self.value_tower.out_features, 1)
+        width = self.value_tower.out_features
+        self.value_head = nn.Linear(width, 1) if value_bins is None else BinnedLinear(width, 1, value_bins)
         if ortho_init:
             self._make_orthogonal()
         if recurrent is not None:
@@ -113,7 +119,8 @@ class ActorCriticNetwork(nn.Module):
         encoders = [self.encoders] if recurrent else []
         first = [(part, gain) for part in (self.features, self.value_features, *encoders) if part is not None]
         behind = [
-            (self.policy_tower, gain), (self.value_tower, gain), (self.action_head, 0.01), (self.value_head, 1.0),
+            (self.policy_tower, gain), (self.value_tower, gain), (self.action_head, 0.01),
+            (self.value_head, 0.0 if isinstance(self.value_head, BinnedLinear) else 1.0),
         ]  # fmt: skip
         # the order of the draws is part of what a seed determines
         for part, part_gain in behind + first if recurrent else first + behind:
@@ -128,7 +135,12 @@ class ActorCriticNetwork(nn.Module):
         """
         features = self._policy_features(obs)
         value_features = features if self.shares_features else self._value_features(obs)
-        return ActorCriticOutput(self.action_head(self.policy_tower(features), mask), self._value(value_features))
+        policy = self.action_head(self.policy_tower(features), mask)
+        if not isinstance(self.value_head, BinnedLinear):
+            return ActorCriticOutput(policy, self._value(value_features))
+        logits, readout = self.value_head.classes(self.value_tower(value_features).float())
+        classes = Classes(logits.squeeze(-2), readout)
+        return ActorCriticOutput(policy, classes.mean, classes)
 
     def policy(self, obs: dict[str, Tensor], mask: Tensor | None = None) -> Any:
         """Returns the distribution only; see `forward`."""

@@ -87,7 +87,7 @@ class Tape(PPO):
         """Value and distribution at a row, by the net that is about to be updated, which is the one that acted."""
         obs, mask = self.rollout.view.observe(torch.tensor([lane]), torch.tensor([row]))
         with torch.no_grad():
-            policy, value = self.policy.net(obs, mask)
+            policy, value, _ = self.policy.net(obs, mask)
         return float(value), policy
 
     def compare(self) -> None:

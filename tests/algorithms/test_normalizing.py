@@ -134,7 +134,7 @@ class ActorTape(PPO):
             places = torch.arange(self.rollout.view.places)
             batch = self.normalizer.batch(self.rollout.sample_from(places))
             with torch.no_grad():
-                policy, value = self.policy.net(batch.obs)
+                policy, value, _ = self.policy.net(batch.obs)
             there = batch.weight > 0
             assert batch.extra is not None
             torch.testing.assert_close(policy.log_prob(batch.action)[there], batch.extra["log_prob"][there])

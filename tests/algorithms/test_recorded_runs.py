@@ -54,6 +54,9 @@ SWITCHES: dict[str, dict[str, Any]] = {
     "SAC, resets": {"env": Reach, "resets": 9},
     "DQN, ReDo": {"redo": {"every": 9, "threshold": 0.7}, "prioritized_replay": True},
     "SAC, ReDo": {"env": Reach, "redo": {"every": 9, "threshold": 0.7, "reset_counts": True}},
+    "PPO, HL-Gauss": {"value_loss": True, "n_steps": 20},
+    "A2C, two-hot": {"value_loss": "two_hot"},
+    "VPG, HL-Gauss": {"value_loss": "hl_gauss"},
     "SAC, state-dependent": {"env": Reach, "use_sde": True, "use_sde_at_warmup": True, "action_noise": True},
     "PPO, state-dependent": {"env": Reach, "use_sde": True, "sde_sample_freq": 4, "n_steps": 20},
     "A2C, state-dependent": {

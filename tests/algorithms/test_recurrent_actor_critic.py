@@ -44,7 +44,7 @@ def frozen(model: Any) -> Any:
 def told(net: Any, batch: Any, recall: Any) -> tuple[torch.Tensor, torch.Tensor]:
     """Log-probabilities and values of a training pass."""
     with torch.no_grad():
-        policy, value = net(recall(batch), batch.mask)
+        policy, value, _ = net(recall(batch), batch.mask)
         return policy.log_prob(batch.extra.get("u", batch.action)), value
 
 

@@ -148,6 +148,37 @@ def test_an_automatic_range_fits_rewards_of_any_scale(kind: str, factor: float) 
     check_values(found / factor, greedy_values())
 
 
+ACTOR_CRITICS: dict[str, dict[str, Any]] = {
+    "A2C": {"n_steps": 8, "use_rms_prop": False},
+    "PPO": {"n_steps": 64, "batch_size": 256, "n_epochs": 8},
+    "VPG": {"episodes_per_update": 16},
+}
+CRITICS: dict[str, Any] = {
+    "regression": False,
+    "HL-Gauss": BINS,
+    "two-hot": {**BINS, "kind": "two_hot"},
+    "two-hot of symlog": {"kind": "two_hot", "transform": "symlog"},
+    "automatic range": True,
+}
+
+
+@pytest.mark.parametrize("critic", a_few(list(CRITICS), "HL-Gauss", "two-hot of symlog"))
+@pytest.mark.parametrize("name", ACTOR_CRITICS)
+def test_values_of_an_actor_critic(name: str, critic: str) -> None:
+    """The policy becomes the best one, whose values are the largest of each state."""
+    settings = {
+        "learning_rate": "linear 0.1 0", "policy_kwargs": {"net_arch": []}, "max_grad_norm": None, "gamma": GAMMA, "seed": 0,
+        "device": "cpu", "value_loss": CRITICS[critic],
+    }  # fmt: skip
+    model: Any = ALGORITHMS[name]("MlpPolicy", [Lottery] * 16, **ACTOR_CRITICS[name], **settings).learn(30_000)
+    with torch.no_grad():
+        found = model.policy.net({"obs": torch.arange(STATES)})
+    scale = float(model.normalizer._rewards.scale) if critic == "automatic range" else 1.0
+    best = greedy_values()
+    assert found.policy.mode().flatten().tolist() == best.argmax(1).tolist()
+    check_values(found.value / scale, best.max(1), ALL[:, 0])
+
+
 @pytest.mark.parametrize("q_lambda", a_few([0.0, 0.65], 0.65))
 def test_values_of_rollouts(q_lambda: float) -> None:
     found = learned("PQN", **{**ROLLOUTS, "q_lambda": q_lambda})

@@ -196,3 +196,12 @@ def test_a_policy_file_of_stable_baselines3_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="must hold a.*SACMlpPolicy, got a.*MlpPolicy. Load it with PPO.load"):
         quick(room.PPO).policy.save(tmp_path / "ours")
         import_module("sb_dqn.sb3.sac.policies").MlpPolicy.load(tmp_path / "ours")
+
+
+def test_values_by_classification_are_called_as_values() -> None:
+    policy = quick(room.PPO, value_loss="hl_gauss").learn(32).policy
+    features = policy.mlp_extractor.forward_critic(policy.extract_features(OBS))
+    values = policy.predict_values(OBS)
+    assert values.shape == (64, 1)
+    torch.testing.assert_close(policy.value_net(features), values)
+    torch.testing.assert_close(policy.evaluate_actions(OBS, CHOICES)[0], values)

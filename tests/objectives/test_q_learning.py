@@ -15,7 +15,7 @@ from sb_dqn import DQN, QRDQN, R2D2
 from sb_dqn.accelerate import Mode, accelerate
 from sb_dqn.buffers import Layout, ReplayBuffer, Ring, TransitionView, UniformSampler, UpdateSchedule
 from sb_dqn.errors import ConfigurationError
-from sb_dqn.nn.heads.binned import BinnedHead, BinnedValue, Bins
+from sb_dqn.nn.heads.binned import BinnedValue, Bins, Readout
 from sb_dqn.nn.heads.scalar import ILLEGAL, ScalarValue
 from sb_dqn.objectives.bootstrap import Bootstrap, Munchausen
 from sb_dqn.objectives.q_learning import QLearning
@@ -243,7 +243,7 @@ def test_branches_are_averaged_as_separate_transitions(double_q: bool, munchause
 
 def binned(bins: Bins, logits: list[list[float]]) -> BinnedValue:
     """Returns the value of one observation, of which each action has logits of its own."""
-    return BinnedValue(torch.tensor([logits]), BinnedHead(nn.Identity(), bins))
+    return BinnedValue(torch.tensor([logits]), Readout(bins))
 
 
 def one_step(reward: float, discount: float) -> Batch:
@@ -269,7 +269,7 @@ def test_worked_loss_of_classes_with_decoys() -> None:
 
 def test_the_gradient_of_classes_is_softmax_minus_target() -> None:
     logits = torch.tensor([[[0.3, -0.2, 0.5], [0.1, 0.4, -0.6]]], requires_grad=True)
-    value = BinnedValue(logits, BinnedHead(nn.Identity(), Bins("two_hot", 3, -1.0, 1.0)))
+    value = BinnedValue(logits, Readout(Bins("two_hot", 3, -1.0, 1.0)))
     value.cross_entropy(torch.tensor([1]), torch.tensor([0.25])).sum().backward()
     expected = torch.zeros(1, 2, 3)
     expected[0, 1] = logits.detach()[0, 1].softmax(-1) - torch.tensor([0.0, 0.75, 0.25])
@@ -280,9 +280,9 @@ def test_the_gradient_of_classes_is_softmax_minus_target() -> None:
 @pytest.mark.parametrize("y", [-3_000.0, -0.5, 0.0, 2.0, 10_000.0])
 def test_symlog_bins_hold_returns_of_any_size(kind: str, y: float) -> None:
     """A head that predicts the target's classes has the target as its value."""
-    head = BinnedHead(nn.Identity(), Bins(kind, 201, transform="symlog"))
-    classes = head.classes(torch.tensor([y]))
-    assert float(head.mean(classes.clamp_min(1e-30).log())) == pytest.approx(y, rel=2e-3, abs=2e-3)
+    readout = Readout(Bins(kind, 201, transform="symlog"))
+    classes = readout.classes(torch.tensor([y]))
+    assert float(readout.mean(classes.clamp_min(1e-30).log())) == pytest.approx(y, rel=2e-3, abs=2e-3)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Values by classification: the mean return as the mean of a softmax over bins (HL-Gauss, two-hot)."""
+"""Values by classification: the mean return as the mean of a softmax over bins (HL-Gauss, two-hot), for Q-networks and critics."""
 
 from __future__ import annotations
 
@@ -88,36 +88,8 @@ class Bins(Distribution):
         return BinnedHead(outputs(self.bins), self, legal)
 
 
-class BinnedValue(NamedTuple):
-    """One value per action, as the mean over bins; `q`, `of` and `soft` are those of a scalar value."""
-
-    logits: Tensor
-    """`[..., A, Z]` float32."""
-    head: BinnedHead
-    legal: Tensor | None = None
-    """`[..., A]` bool; None: all."""
-
-    @property
-    def q(self) -> Tensor:
-        """`[..., A]` float32; `ILLEGAL` where an action is masked."""
-        return mask_illegal(self.head.mean(self.logits), self.legal)
-
-    def of(self, action: Tensor) -> Tensor:
-        """Returns the value `[...]` of `action` `[...]`."""
-        return self.head.mean(gather_action(self.logits, action))
-
-    def soft(self, policy: Tensor, bonus: Tensor) -> Tensor:
-        """Returns the expectation `[...]` of value plus `bonus` `[..., A]` under `policy` `[..., A]`."""
-        return (policy * (self.q + bonus)).sum(-1)
-
-    def cross_entropy(self, action: Tensor, target: Tensor) -> Tensor:
-        """Returns the loss `[...]` of `action` `[...]` for target values `[...]`."""
-        logits = gather_action(self.logits, action)
-        return cross_entropy(self.head.classes(target), logits.log_softmax(-1))
-
-
-class BinnedHead(Head):
-    r"""Head for logits of bins.
+class Readout(nn.Module):
+    r"""Values of logits over bins, and target values as classes.
 
     .. math:: q = \sum_i \mathrm{softmax}(l)_i \, c_i
 
@@ -125,17 +97,14 @@ class BinnedHead(Head):
     is exact; HL-Gauss has the return at the mean, which is exact where the target is not random.
 
     Args:
-        outputs: output layer, Z = the number of bins.
         bins: the settings.
-        legal: see `Head`.
     """
 
     centers: Tensor
     edges: Tensor
 
-    def __init__(self, outputs: nn.Module, bins: Bins, legal: Tensor | None = None) -> None:
-        super().__init__(legal)
-        self.outputs = outputs
+    def __init__(self, bins: Bins) -> None:
+        super().__init__()
         low, high = bins.ends
         transform = TRANSFORMS[bins.transform]
         self.kind = bins.kind
@@ -162,7 +131,100 @@ class BinnedHead(Head):
             return two_hot(target, self.centers)
         return hl_gauss(self.of_mean.apply(target), self.edges, self.sigma)
 
+    def cross_entropy(self, logits: Tensor, target: Tensor) -> Tensor:
+        """Returns the loss `[...]` of logits `[..., Z]` for target values `[...]`."""
+        return cross_entropy(self.classes(target), logits.log_softmax(-1))
+
+
+class BinnedValue(NamedTuple):
+    """One value per action, as the mean over bins; `q`, `of` and `soft` are those of a scalar value."""
+
+    logits: Tensor
+    """`[..., A, Z]` float32."""
+    readout: Readout
+    legal: Tensor | None = None
+    """`[..., A]` bool; None: all."""
+
+    @property
+    def q(self) -> Tensor:
+        """`[..., A]` float32; `ILLEGAL` where an action is masked."""
+        return mask_illegal(self.readout.mean(self.logits), self.legal)
+
+    def of(self, action: Tensor) -> Tensor:
+        """Returns the value `[...]` of `action` `[...]`."""
+        return self.readout.mean(gather_action(self.logits, action))
+
+    def soft(self, policy: Tensor, bonus: Tensor) -> Tensor:
+        """Returns the expectation `[...]` of value plus `bonus` `[..., A]` under `policy` `[..., A]`."""
+        return (policy * (self.q + bonus)).sum(-1)
+
+    def cross_entropy(self, action: Tensor, target: Tensor) -> Tensor:
+        """Returns the loss `[...]` of `action` `[...]` for target values `[...]`."""
+        return self.readout.cross_entropy(gather_action(self.logits, action), target)
+
+
+class BinnedHead(Head):
+    """Head for logits of bins, of a Q-network.
+
+    Args:
+        outputs: output layer, Z = the number of bins.
+        bins: the settings.
+        legal: see `Head`.
+    """
+
+    def __init__(self, outputs: nn.Module, bins: Bins, legal: Tensor | None = None) -> None:
+        super().__init__(legal)
+        self.outputs = outputs
+        self.readout = Readout(bins)
+
     def forward(
         self, x: Tensor, mask: Tensor | None = None, noise: Noise | None = None, fractions: Any = None
     ) -> BinnedValue:
-        return BinnedValue(self.outputs(x, noise), self, self.allowed(mask))
+        return BinnedValue(self.outputs(x, noise), self.readout, self.allowed(mask))
+
+
+class Classes(NamedTuple):
+    """Values of a critic as logits of bins."""
+
+    logits: Tensor
+    """`[..., Z]` float32."""
+    readout: Readout
+
+    @property
+    def mean(self) -> Tensor:
+        """The values, `[...]`."""
+        return self.readout.mean(self.logits)
+
+    def cross_entropy(self, target: Tensor) -> Tensor:
+        """Returns the loss `[...]` for target values `[...]`."""
+        return self.readout.cross_entropy(self.logits, target)
+
+
+class BinnedLinear(nn.Linear):
+    """Output layer of a critic, for logits of bins; called as a module it returns values, as a linear layer would.
+
+    Weights and biases are 0 at first, so that all bins are equally probable (Hafner et al. 2023, arXiv 2301.04104).
+
+    Args:
+        in_features: width of the input.
+        outputs: number of values, A.
+        bins: the settings.
+    """
+
+    def __init__(self, in_features: int, outputs: int, bins: Bins) -> None:
+        super().__init__(in_features, outputs * bins.bins)
+        self.shape = (outputs, bins.bins)
+        self.readout = Readout(bins)
+
+    def reset_parameters(self) -> None:
+        nn.init.zeros_(self.weight)
+        nn.init.zeros_(self.bias)
+
+    def classes(self, x: Tensor) -> Classes:
+        """Returns the classes of values `[..., A]` for features `[..., H]`."""
+        logits: Any = super().forward(x)
+        return Classes(logits.unflatten(-1, self.shape), self.readout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Returns values `[..., A]` for features `[..., H]`."""
+        return self.classes(x).mean
