@@ -14,7 +14,7 @@ from sb_dqn.buffers.hindsight import Hindsight
 from sb_dqn.buffers.prioritized_sampler import Prioritized
 from sb_dqn.checks import check_bool, check_float, check_path, check_switch
 from sb_dqn.core.construction import PolicyConfig, TrainingConfig, buffer_device_of
-from sb_dqn.core.keywords import SACKeywords, sde_redraws, with_defaults
+from sb_dqn.core.keywords import SACKeywords, sde_redraws, value_bins, with_defaults
 from sb_dqn.core.off_policy_algorithm import OffPolicyAlgorithm
 from sb_dqn.core.replay_config import ReplayConfig, TargetConfig, update_schedule
 from sb_dqn.errors import ConfigurationError
@@ -29,6 +29,10 @@ from sb_dqn.policies.sac_network import Temperature
 from sb_dqn.schedules import Annealed
 from sb_dqn.spaces import actions_of
 from sb_dqn.types import Blueprint
+
+SCALED = 0.01
+"""First temperature where returns are scaled to the range of the critics' bins, which values have to be in together with the
+entropies (SimBaV2, Lee et al. 2025, arXiv 2502.15280)."""
 
 
 class SAC(OffPolicyAlgorithm):
@@ -50,7 +54,8 @@ class SAC(OffPolicyAlgorithm):
         train_freq: env steps between updates, or (k, "episode").
         gradient_steps: updates each time; -1: one per env step.
         n_steps: number of rewards before the bootstrap, n; the entropies between are left out. Also annealed, see `DQN`.
-        ent_coef: temperature alpha: "auto" (learned, starts at 1), "auto_0.1" (learned, starts at 0.1), or a fixed number >= 0.
+        ent_coef: temperature alpha: "auto" (learned, starts at 1, or 0.01 with the automatic range of `value_loss`), "auto_0.1"
+            (learned, starts at 0.1), or a fixed number >= 0.
         target_update_interval: updates between updates of the target critics.
         target_entropy: in nats; "auto": minus the number of dimensions of a Box (for bounds -1 and 1), or 0.98 of the entropy
             of the uniform distribution over the legal choices.
@@ -85,8 +90,9 @@ class SAC(OffPolicyAlgorithm):
         **shared: Unpack[SACKeywords],
     ) -> None:
         keywords = with_defaults(SACKeywords, shared)
+        bins = value_bins(keywords["value_loss"], keywords)
         training = TrainingConfig.of(keywords, learning_rate=learning_rate, max_grad_norm=None)
-        temperature = _temperature(ent_coef)
+        temperature = _temperature(ent_coef, SCALED if bins is not None and bins.scales_rewards else 1.0)
         entropy = _target_entropy(target_entropy, temperature)
         replay = ReplayConfig(
             buffer_size=buffer_size,
@@ -116,10 +122,11 @@ class SAC(OffPolicyAlgorithm):
                 "sde_sample_freq must be >= 1 with train_freq in episodes, got -1: the noise would never change. Set it to 64, for "
                 "example."
             )
-        sde = {} if self._redraws is None else {"use_sde": True}
+        switches: dict[str, Any] = {} if self._redraws is None else {"use_sde": True}
+        switches |= {} if bins is None else {"value_bins": bins}
         super().__init__(
             env,
-            policy=PolicyConfig(policy, policy_kwargs, SAC_POLICIES, SACPolicy, config=temperature, **sde),
+            policy=PolicyConfig(policy, policy_kwargs, SAC_POLICIES, SACPolicy, config=temperature, **switches),
             training=training,
             objective=make_objective,
             replay=replay,
@@ -139,8 +146,8 @@ class SAC(OffPolicyAlgorithm):
         return super().before_acting() and not self._acts_at_warmup
 
 
-def _temperature(ent_coef: Any) -> Temperature:
-    """Returns the temperature for `ent_coef`.
+def _temperature(ent_coef: Any, automatic: float) -> Temperature:
+    """Returns the temperature for `ent_coef`, where "auto" starts at `automatic`.
 
     Raises:
         ConfigurationError: it is neither "auto", "auto_0.1" nor a number >= 0.
@@ -149,7 +156,7 @@ def _temperature(ent_coef: Any) -> Temperature:
         return Temperature(check_float("ent_coef", ent_coef, 0.0), learned=False)
     kind, _, initial = ent_coef.partition("_")
     try:
-        first = float(initial) if initial or kind != ent_coef else 1.0
+        first = float(initial) if initial or kind != ent_coef else automatic
     except ValueError:
         first = 0.0
     if kind != "auto" or not 0.0 < first < math.inf:

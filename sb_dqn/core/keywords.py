@@ -165,6 +165,7 @@ class OffPolicyKeywords(TrainingKeywords, total=False):
 class SACKeywords(OffPolicyKeywords, total=False):
     """Keywords of SAC."""
 
+    value_loss: VALUE_LOSS
     use_sde: USE_SDE
     sde_sample_freq: SDE_SAMPLE_FREQ
     use_sde_at_warmup: Annotated[

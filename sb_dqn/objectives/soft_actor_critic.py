@@ -23,7 +23,7 @@ class SoftActorCritic:
 
     V is the soft value of the smallest critic: of the target critics in y, of the online critics with fixed parameters in
     the actor loss. All three losses use the weights from before the update. Priorities are the mean of
-    :math:`|Q_c - y|`.
+    :math:`|Q_c - y|`. Critics by classification have the cross-entropy to the classes of y in place of the squared error.
 
     Args:
         target_entropy: nats; None: 0.98 of the entropy of the uniform policy over legal actions.
@@ -50,7 +50,8 @@ class SoftActorCritic:
         """Returns the losses `[N]`, and the priorities and logged means."""
         outputs = online(batch, target)
         y = batch.return_ + batch.discount * outputs.next_value
-        losses = {"critic_loss": critic_loss(outputs.q, y), "actor_loss": -outputs.value}
+        error = critic_loss(outputs.q, y) if outputs.classes is None else outputs.classes.cross_entropy(y).sum(0)
+        losses = {"critic_loss": error, "actor_loss": -outputs.value}
         if self.learns_alpha:
             target_entropy = self._target_entropy(batch)
             losses["ent_coef_loss"] = temperature_loss(outputs.log_alpha, outputs.entropy, target_entropy)

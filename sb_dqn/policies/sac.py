@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from sb_dqn.checks import check_bool, check_float, check_int, check_keys
 from sb_dqn.errors import ConfigurationError, SpaceError
+from sb_dqn.nn.heads.binned import Bins
 from sb_dqn.nn.heads.policy_heads import ActionHead
 from sb_dqn.nn.torsos.feature_extractor import Features
 from sb_dqn.nn.torsos.features import BaseFeaturesExtractor
@@ -60,6 +61,7 @@ class SACPolicy(StochasticPolicy):
         clip_mean: with state-dependent exploration: bound of the mean before tanh; 0: none.
         use_sde: state-dependent exploration; set by the algorithm, not by `policy_kwargs`.
         config: the temperature; set by the algorithm's `ent_coef`, not by `policy_kwargs`.
+        value_bins: values by classification; set by the algorithm's `value_loss`, not by `policy_kwargs`.
 
     Raises:
         ConfigurationError: a keyword is out of range.
@@ -89,6 +91,7 @@ class SACPolicy(StochasticPolicy):
         clip_mean: float = 2.0,
         config: Temperature | None = None,
         use_sde: bool = False,
+        value_bins: Bins | None = None,
     ) -> None:
         super().__init__(observation_space, action_space)
         if not isinstance(action_space, (spaces.Box, spaces.Discrete)):
@@ -103,6 +106,7 @@ class SACPolicy(StochasticPolicy):
         ).with_hidden()
         self._widths = _actor_critic_widths(net_arch, [] if self.kind == "image" else [256, 256])
         self._hidden = partial(HiddenLayers, activation_fn=check_activation(activation_fn), layer_norm=layer_norm)
+        self.value_bins = value_bins
         self._num_critics = check_int("policy_kwargs['n_critics']", n_critics, 1)
         self._shares_features = check_bool("policy_kwargs['share_features_extractor']", share_features_extractor)
         self._sde: dict[str, Any] | None = sde_settings(use_sde, full_std, use_expln, action_space)
@@ -121,7 +125,8 @@ class SACPolicy(StochasticPolicy):
         box = isinstance(self.actions, BoxActions)
         features = self.make_features()
         width = features.features_dim + (self.actions.low.size if isinstance(self.actions, BoxActions) else 0)
-        stacks = Stacks(width, qf, self._num_critics, self.actions.num_actions or 1, self._hidden)
+        outputs = self.actions.num_actions or 1
+        stacks = Stacks(width, qf, self._num_critics, outputs, self._hidden, self.value_bins)
         critics = self.critics_class(features, stacks)
         own = None if self._shares_features else self.make_features()
         tower = self._hidden((own or features).features_dim, pi)

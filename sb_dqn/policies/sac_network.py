@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from sb_dqn.losses.soft_actor_critic import expected_soft_value, soft_value
+from sb_dqn.nn.heads.binned import BinnedLinear, Bins, Classes
 from sb_dqn.nn.heads.policy_heads import ActionHead, CategoricalHead
 from sb_dqn.nn.heads.squashed_gaussian_head import SoftHead
 from sb_dqn.nn.heads.state_dependent import SoftStateDependentHead
@@ -50,6 +51,8 @@ class SoftOutput(NamedTuple):
     """`[N]`, entropy of the policy at the observations; without a gradient."""
     log_alpha: Tensor
     """Scalar, log of the temperature."""
+    classes: Classes | None = None
+    """`q` as logits `[C, N, Z]` of bins; None: it is not learned by classification."""
 
 
 class Stacks(nn.Module):
@@ -61,20 +64,35 @@ class Stacks(nn.Module):
         count: C.
         outputs: number of outputs of each stack.
         hidden: makes the hidden layers.
+        bins: settings of outputs by classification; None: regression.
     """
 
     def __init__(
-        self, in_features: int, widths: list[int], count: int, outputs: int, hidden: Callable[..., HiddenLayers]
+        self,
+        in_features: int,
+        widths: list[int],
+        count: int,
+        outputs: int,
+        hidden: Callable[..., HiddenLayers],
+        bins: Bins | None = None,
     ) -> None:
         super().__init__()
+        self.bins = bins
         self.towers = nn.ModuleList(hidden(in_features, widths) for _ in range(count))
         width = widths[-1] if widths else in_features
-        self.heads = nn.ModuleList(nn.Linear(width, outputs) for _ in range(count))
+        self.heads = nn.ModuleList(
+            nn.Linear(width, outputs) if bins is None else BinnedLinear(width, outputs, bins) for _ in range(count)
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         """Maps `[N, H]` to `[C, N, outputs]`."""
         # separate products: one batched product of two took longer, forward and backward (2 x 256^3, one thread)
         return torch.stack([head(tower(x)) for tower, head in zip(self.towers, self.heads, strict=True)])
+
+    def logits(self, x: Tensor) -> Tensor:
+        """Maps `[N, H]` to logits `[C, N, outputs, Z]` of bins; of outputs by classification."""
+        stacks: Any = zip(self.towers, self.heads, strict=True)
+        return torch.stack([head.classes(tower(x)).logits for tower, head in stacks])
 
 
 class Critics(nn.Module):
@@ -165,7 +183,12 @@ class SoftActorCriticNet(nn.Module, ABC):
         x = self.critics.features(batch.obs)
         policy = self.policy(batch.obs, batch.mask)
         value, entropy = self._value(policy, partial(self._frozen_q, x.detach()), alpha, now)
-        return SoftOutput(self._q_taken(x, batch.action), next_value, value, entropy.detach(), self.log_alpha.value)
+        stacks: Any = self.critics.stacks
+        classes = None
+        if stacks.bins is not None:
+            classes = Classes(self._taken(stacks.logits, x, batch.action), stacks.heads[0].readout)
+        q = self._taken(stacks, x, batch.action) if classes is None else classes.mean
+        return SoftOutput(q, next_value, value, entropy.detach(), self.log_alpha.value, classes)
 
     def _q(self, stacks: Callable[[Tensor], Tensor], x: Tensor, action: Tensor | None) -> Tensor:
         """Returns values `[C, N, outputs]` of features `[N, H]` and, for a Box, actions `[N, D]`."""
@@ -178,8 +201,8 @@ class SoftActorCriticNet(nn.Module, ABC):
         return self._q(lambda inputs: functional_call(stacks, parameters, (inputs,)), x, action)
 
     @abstractmethod
-    def _q_taken(self, x: Tensor, action: Tensor) -> Tensor:
-        """Returns values `[C, N]` of features `[N, H]` and stored actions."""
+    def _taken(self, stacks: Callable[[Tensor], Tensor], x: Tensor, action: Tensor) -> Tensor:
+        """Returns values `[C, N]`, or logits `[C, N, Z]`, of features `[N, H]` and stored actions."""
 
     @abstractmethod
     def _value(
@@ -202,9 +225,9 @@ class SoftActorCriticNet(nn.Module, ABC):
 class BoxNet(SoftActorCriticNet):
     """Soft actor-critic for a Box: values and entropies by one sampled action per observation."""
 
-    def _q_taken(self, x: Tensor, action: Tensor) -> Tensor:
+    def _taken(self, stacks: Callable[[Tensor], Tensor], x: Tensor, action: Tensor) -> Tensor:
         head: Any = self.actor.head
-        return self._q(self.critics.stacks, x, head.to_unit(action)).squeeze(-1)
+        return self._q(stacks, x, head.to_unit(action)).squeeze(2)
 
     def _value(
         self, policy: Any, q: Callable[[Tensor | None], Tensor], alpha: Tensor, drawn: Any
@@ -224,10 +247,10 @@ class BoxNet(SoftActorCriticNet):
 class ChoiceNet(SoftActorCriticNet):
     """Soft actor-critic for Discrete: values and entropies by expectation over all actions."""
 
-    def _q_taken(self, x: Tensor, action: Tensor) -> Tensor:
-        q = self.critics.stacks(x)
-        taken: Tensor = q.gather(-1, action.view(1, -1, 1).expand(len(q), -1, 1)).squeeze(-1)
-        return taken
+    def _taken(self, stacks: Callable[[Tensor], Tensor], x: Tensor, action: Tensor) -> Tensor:
+        every = stacks(x)  # [C, N, A], or [C, N, A, Z]
+        place = action.view(1, -1, 1, *(1,) * (every.dim() - 3)).expand(len(every), -1, 1, *every.shape[3:])
+        return every.gather(2, place).squeeze(2)
 
     def _value(
         self, policy: Any, q: Callable[[Tensor | None], Tensor], alpha: Tensor, drawn: Any

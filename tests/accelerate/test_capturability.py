@@ -69,6 +69,8 @@ OTHERS: dict[str, dict[str, Any]] = {
     "DQN, HL-Gauss": {"value_loss": "hl_gauss"},
     "DQN, two-hot of symlog": {"value_loss": {"kind": "two_hot", "transform": "symlog"}},
     "PPO, HL-Gauss": {**ROLLOUT, "value_loss": "hl_gauss"},
+    "SAC, HL-Gauss": {"value_loss": "hl_gauss"},
+    "SAC of boxes, two-hot": {"env": "box", "value_loss": "two_hot"},
     "DQN with an LSTM": {**REPLAYED, "prioritized_replay": True, "double_q": True},
     **{f"{name} with an LSTM": REPLAYED for name in ("CategoricalDQN", "QRDQN", "IQN", "FQF", "MunchausenDQN")},
     "A2C with an LSTM": {**RECURRENT, "n_steps": 8},

@@ -57,6 +57,8 @@ SWITCHES: dict[str, dict[str, Any]] = {
     "PPO, HL-Gauss": {"value_loss": True, "n_steps": 20},
     "A2C, two-hot": {"value_loss": "two_hot"},
     "VPG, HL-Gauss": {"value_loss": "hl_gauss"},
+    "SAC, HL-Gauss": {"value_loss": "hl_gauss"},
+    "SAC, two-hot": {"env": Reach, "value_loss": "two_hot"},
     "SAC, state-dependent": {"env": Reach, "use_sde": True, "use_sde_at_warmup": True, "action_noise": True},
     "PPO, state-dependent": {"env": Reach, "use_sde": True, "sde_sample_freq": 4, "n_steps": 20},
     "A2C, state-dependent": {

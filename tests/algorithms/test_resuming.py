@@ -203,10 +203,12 @@ def test_saving_at_every_step_changes_no_bit(tmp_path: Path) -> None:
     assert len(list(tmp_path.glob("*.zip"))) == 60
 
 
-@pytest.mark.parametrize(("name", "value_loss"), [("SAC", None), ("PPO", False), ("PPO", "hl_gauss")])
+@pytest.mark.parametrize(
+    ("name", "value_loss"), [("SAC", False), ("SAC", "hl_gauss"), ("PPO", False), ("PPO", "hl_gauss")]
+)
 def test_box_actions(name: str, value_loss: Any, tmp_path: Path) -> None:
-    settings = {"n_steps": 16, "batch_size": 8, "value_loss": value_loss} if name == "PPO" else {}
-    make = partial(quick, algorithm=ALGORITHMS[name], **settings)
+    rollouts = {"n_steps": 16, "batch_size": 8} if name == "PPO" else {}
+    make = partial(quick, algorithm=ALGORITHMS[name], value_loss=value_loss, **rollouts)
     whole, resumed = interrupted(make, partial(make_vec_env, "Pendulum-v1", 2), tmp_path, 120, 70)
     assert differences(whole, resumed) == []
     assert whole._n_updates > 0

@@ -27,6 +27,7 @@ from tests.algorithms.tabular import (
     STATES,
     Array,
     Lottery,
+    ahead,
     categorical,
     greedy_values,
     lambda_values,
@@ -177,6 +178,26 @@ def test_values_of_an_actor_critic(name: str, critic: str) -> None:
     best = greedy_values()
     assert found.policy.mode().flatten().tolist() == best.argmax(1).tolist()
     check_values(found.value / scale, best.max(1), ALL[:, 0])
+
+
+@pytest.mark.parametrize("critic", a_few(["regression", "HL-Gauss", "two-hot", "two-hot of symlog"], "HL-Gauss"))
+def test_soft_values_of_critics(critic: str) -> None:
+    """The soft-optimal values at a fixed temperature, and their softmax as the policy."""
+    alpha, settings = 0.5, {name: value for name, value in REPLAY.items() if name != "target_update_interval"}
+    model: Any = ALGORITHMS["SAC"](
+        "MlpPolicy", [Lottery] * 8, **settings, **TABLE | {"learning_rate": "linear 0.1 0"}, batch_size=256, tau=0.1,
+        gamma=GAMMA, ent_coef=alpha, seed=0, device="cpu", value_loss=CRITICS[critic],
+    ).learn(20_000)  # fmt: skip
+    obs, nets = {"obs": torch.arange(STATES)}, model.policy.nets
+    with torch.no_grad():
+        found, policy = nets.critics.stacks(nets.critics.features(obs)), nets.policy(obs).logp.exp()
+    exact = ahead(np.zeros(STATES), 1)
+    for _ in range(100):
+        exact = ahead(alpha * np.log(np.exp(exact / alpha).sum(1)), 1)
+    best = np.exp(exact / alpha) / np.exp(exact / alpha).sum(1, keepdims=True)
+    for q in found:
+        check_values(q, exact)
+    assert np.abs(policy.numpy() - best).max() < 0.05
 
 
 @pytest.mark.parametrize("q_lambda", a_few([0.0, 0.65], 0.65))
