@@ -121,7 +121,9 @@ class Batch(NamedTuple):
     next_mask: Tensor | None = None
     """`[N, A]` bool, legal actions at `next_obs` (`[N, D, A]` for branches); None: all."""
     extra: dict[str, Tensor] | None = None
-    """`[N, ...]` further outputs of the policy at the departure, from a rollout; None from a replay buffer."""
+    """`[N, ...]` further outputs of the policy at the departure, from a rollout; `future_action` and `future_valid` with `future`."""
+    future: dict[str, Tensor] | None = None
+    """`[K * N, ...]` observations 1 .. K steps after `obs`, for self-prediction; None: not read."""
 
     def to(self, device: torch.device) -> Batch:
         """Returns the batch on `device`; `self` if it is there already."""

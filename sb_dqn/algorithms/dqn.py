@@ -29,6 +29,7 @@ from sb_dqn.nn.layers.linear import Noisy
 from sb_dqn.objectives.bootstrap import Bootstrap, Munchausen
 from sb_dqn.objectives.q_learning import LOSSES, QLearning
 from sb_dqn.objectives.recurrent_replay import RecurrentReplayObjective
+from sb_dqn.objectives.self_prediction import SelfPrediction, SelfPredictionObjective
 from sb_dqn.policies import QPolicy
 from sb_dqn.policies.q_network import QNetworkConfig
 from sb_dqn.schedules import Annealed
@@ -94,6 +95,7 @@ class DQNKeywords(OffPolicyKeywords, total=False):
     policy_kwargs: Mapping[str, Any] | None
     precision: str
     act_with: str
+    self_prediction: bool | Mapping[str, Any]
 
 
 class DQN(OffPolicyAlgorithm):
@@ -136,6 +138,8 @@ class DQN(OffPolicyAlgorithm):
         precision: "fp32", or "bf16": bfloat16 forward and backward with float32 master weights.
         act_with: "online", or "target": the target network, whose actions change less from update to update, acts in training and
             in `predict` (arXiv 2305.19452).
+        self_prediction: the network also predicts its own latent states K steps ahead (arXiv 2007.05929): True, or a dict of `steps`,
+            `weight`.
         return_model: head and loss, for subclasses; None: the expected return, by `loss`.
         shared: see `OffPolicyKeywords`.
 
@@ -182,6 +186,7 @@ class DQN(OffPolicyAlgorithm):
         precision: str = "fp32",
         *,
         act_with: str = "online",
+        self_prediction: bool | Mapping[str, Any] = False,
         return_model: ReturnModel | None = None,
         **shared: Unpack[OffPolicyKeywords],
     ) -> None:
@@ -203,8 +208,11 @@ class DQN(OffPolicyAlgorithm):
         )
         noise = check_switch("noisy", noisy, Noisy, text="kind")
         bootstrap = Bootstrap(check_bool("double_q", double_q), check_switch("munchausen", munchausen, Munchausen))
+        prediction = check_switch("self_prediction", self_prediction, SelfPrediction)
         acts = check_choice("act_with", act_with, ("online", "target"))
-        network = QNetworkConfig(model.distribution, check_bool("dueling", dueling), noise, acts)
+        network = QNetworkConfig(
+            model.distribution, check_bool("dueling", dueling), noise, acts, prediction is not None
+        )
         policy_config = QPolicyConfig(policy, policy_kwargs, network)
         chosen = exploration if exploration is not None else "none" if noise else "epsilon"
         epsilon = epsilon_schedule(exploration_initial_eps, exploration_final_eps, exploration_fraction)
@@ -221,8 +229,11 @@ class DQN(OffPolicyAlgorithm):
             sequences=policy_config.sequences(sequences),
             transform=model.transform,
             td_priority=model.feeds_td_errors,
+            future=0 if prediction is None else prediction.steps,
         )
         objective = model.objective(bootstrap)
+        if prediction is not None:
+            objective = SelfPredictionObjective(objective, prediction)
         if replay.sequences is not None:
             objective = RecurrentReplayObjective(objective, replay.sequences, bootstrap.double_q)
         super().__init__(

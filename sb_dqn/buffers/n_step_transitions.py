@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from sb_dqn.buffers.frame_stack import stack_cells, take_frames
+from sb_dqn.buffers.frame_stack import observations_at, stack_cells, take_frames
 from sb_dqn.buffers.ring import Ring
 from sb_dqn.losses.transforms import identity
 from sb_dqn.types import Batch
@@ -65,12 +65,19 @@ class TransitionView:
         gamma: discount per env step, [0, 1].
         scale: function from stored rewards to the rewards of the loss; pure tensor operations.
         moves: `horizon` changes, up to the ring's n.
+        future: K, further observations to read; the start rule of the ring leaves room for them.
     """
 
     def __init__(
-        self, ring: Ring, gamma: float, scale: Callable[[Tensor], Tensor] = identity, moves: bool = False
+        self,
+        ring: Ring,
+        gamma: float,
+        scale: Callable[[Tensor], Tensor] = identity,
+        moves: bool = False,
+        future: int = 0,
     ) -> None:
         self.ring = ring
+        self.future = future
         self.n_steps = ring.n_steps
         self.horizon = Horizon(ring.n_steps, gamma, moves, ring.device)
         self.scale = scale
@@ -104,7 +111,24 @@ class TransitionView:
         action = ring.actions_at(now)
         mask, next_mask = (None if ring.mask is None else ring.mask.index_select(0, at) for at in (now, end))
         place = torch.stack([lane, row])
-        return Batch(obs, action, return_, discount, next_obs, weight, place, mask=mask, next_mask=next_mask)
+        batch = Batch(obs, action, return_, discount, next_obs, weight, place, mask=mask, next_mask=next_mask)
+        return batch if not self.future else self._with_future(batch)
+
+    def _with_future(self, batch: Batch) -> Batch:
+        """Returns a batch with the observations of the rows r + 1 .. r + K, `[K * N, ...]`; in `extra` the actions before them,
+        `future_action` `[K, N, ...]`, and `future_valid` `[K, N]` bool, False after the end of the episode."""
+        ring, (lane, row) = self.ring, batch.place
+        steps = torch.arange(self.future, device=row.device).unsqueeze(1)
+        rows = row + steps  # [K, N]: r .. r + K - 1
+        lanes = lane.expand_as(rows)
+        cells = ring.cells(lanes, rows)
+        stop = ring.terminal.take(cells[1:]) | ring.last.take(cells[1:])
+        going = stop.logical_not().cumprod(0)
+        valid = torch.cat([torch.ones_like(cells[:1]), going])
+        action = ring.actions_at(cells.flatten())
+        extra = {"future_action": action.view(*cells.shape, *action.shape[1:]), "future_valid": valid.bool()}
+        future = observations_at(ring, lanes.flatten(), (rows + 1).flatten())
+        return batch._replace(extra=extra, future=future)
 
     def accumulate(self, ahead: Tensor, reward: Tensor) -> tuple[Tensor, Tensor]:
         """Computes n-step returns `[N]` float32 and the number of steps after the first one, m - 1 `[N, 1]` int64.

@@ -186,7 +186,8 @@ class Layout:
         window = self.start_rule.behind + 1 + self.start_rule.ahead
         if rows < window:
             plain = window == self.n_steps + self.frame_stack
-            needed = "n_steps + frame_stack" if plain else "one sequence with its burn-in and bootstrap rows"
+            whole = "one sequence with its burn-in and bootstrap rows" if self.start_rule.every > 1 else "one sample"
+            needed = "n_steps + frame_stack" if plain else whole
             raise ConfigurationError(
                 f"buffer_size must be at least {window * self.num_lanes}, got {capacity}: that is {rows} rows for each of "
                 f"{self.num_lanes} lanes, and a lane needs {needed} = {window}. Increase buffer_size."

@@ -48,6 +48,7 @@ from sb_dqn.nn.parameters.optimizers import RMSpropTFLike
 from sb_dqn.nn.torsos.features import EXTRACTORS, images_of
 from sb_dqn.normalize import NormalizeObservations, NormalizeRewards
 from sb_dqn.objectives.bootstrap import Munchausen
+from sb_dqn.objectives.self_prediction import SelfPrediction
 from sb_dqn.policies import ACTOR_CRITIC_POLICIES, SAC_POLICIES, VALUE_POLICIES
 from sb_dqn.policies.base import Policy
 from sb_dqn.schedules import SCHEDULES
@@ -68,6 +69,7 @@ SWITCHES: tuple[type, ...] = (
     Prioritized,
     Redo,
     Resets,
+    SelfPrediction,
     Sequences,
 )
 POLICIES: tuple[type, ...] = (

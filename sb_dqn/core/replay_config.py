@@ -88,6 +88,7 @@ class ReplayConfig:
         transform: of the values that the networks learn, for the priorities of new sequences.
         td_priority: True if the objective's priorities are absolute TD errors.
         hindsight: replace goals by achieved ones; None: goals stay.
+        future: K, further observations read with each transition, for self-prediction.
 
     Raises:
         ConfigurationError: a value is out of its range.
@@ -105,6 +106,7 @@ class ReplayConfig:
     transform: ValueTransform = IDENTITY
     td_priority: bool = True
     hindsight: Hindsight | None = None
+    future: int = 0
     horizon: AnnealedHorizon = field(init=False)
 
     def __post_init__(self) -> None:
@@ -117,6 +119,9 @@ class ReplayConfig:
             gamma=self.horizon.discounts[1],
         )
         self._check_hindsight()
+        if self.future and (self.sequences is not None or self.hindsight is not None):
+            kind = "hindsight, whose goals later observations do not have" if self.hindsight else "a recurrent policy"
+            raise ConfigurationError(f"self_prediction must be False with {kind}, got True. Remove one of them.")
         if self.stores_q_values and (self.sequences is not None or not self.td_priority):
             kind = (
                 "sequences, which have input_priorities" if self.sequences is not None else "priorities in other units"
@@ -173,7 +178,7 @@ class ReplayConfig:
     def observations(self) -> int:
         """Number of observations that an update reads, those that it bootstraps from included."""
         chosen = self.sequences
-        steps = 2 if chosen is None else chosen.warmup_T + chosen.batch_T + self.n_steps
+        steps = 2 + self.future if chosen is None else chosen.warmup_T + chosen.batch_T + self.n_steps
         return self.batch_size * steps
 
     def build(self, stream: Stream, device: torch.device, normalizer: Normalizer, state_size: int = 0) -> ReplayBuffer:
@@ -185,16 +190,19 @@ class ReplayConfig:
         frame_stack, chosen = stream.blueprint.frame_stack, self.sequences
         branches = stream.action_shape.shape
         start_rule = None if chosen is None else chosen.start_rule(self.n_steps, frame_stack, state_size, branches)
+        ahead = max(self.n_steps, self.future)
         if self.stores_q_values:
             values = ColumnSpec(branches, np.dtype(np.float32))
             # one more row ahead, since the open row has no values yet
-            start_rule = StartRule(frame_stack - 1, self.n_steps + 1, extras={"q_taken": values, "q_best": values})
+            start_rule = StartRule(frame_stack - 1, ahead + 1, extras={"q_taken": values, "q_best": values})
+        elif chosen is None:
+            start_rule = StartRule(frame_stack - 1, ahead)
         path = Path(self.buffer_path) if self.buffer_path else None
         further = {"n_steps": self.n_steps, "path": path, "start_rule": start_rule}
         ring = Ring(Layout.of(stream, self.buffer_size, self._device_of_rows(device), **further))
         if chosen is not None:
             return self._of_sequences(ring, chosen, normalizer)
-        view = TransitionView(ring, self.gamma, normalizer.rewards, self.horizon.moves)
+        view = TransitionView(ring, self.gamma, normalizer.rewards, self.horizon.moves, self.future)
         sampler: Sampler
         if self.prioritized is None:
             sampler = UniformSampler(ring, self.batch_size)

@@ -99,14 +99,18 @@ class ImageAugmentation:
 
     def __call__(self, batch: Batch) -> Batch:
         """Returns a batch with changed images; tensor operations only."""
-        return batch._replace(obs=self._changed(batch.obs, False), next_obs=self._changed(batch.next_obs, True))
+        parts = [batch.obs, batch.next_obs, batch.future or {}]
+        sizes = [len(next(iter(part.values()), ())) for part in parts]
+        starts = (0, sizes[0], sizes[0] + sizes[1])
+        obs, next_obs, future = (self._changed(part, start) for part, start in zip(parts, starts, strict=True))
+        return batch._replace(obs=obs, next_obs=next_obs, future=future or None)
 
-    def _changed(self, obs: Mapping[str, Tensor], after: bool) -> dict[str, Tensor]:
+    def _changed(self, obs: Mapping[str, Tensor], start: int) -> dict[str, Tensor]:
         changed = dict(obs)
         for number, (key, hwc) in enumerate(self.hwc.items()):
             if key in changed:
                 x = changed[key]
-                part = slice(-len(x), None) if after else slice(len(x))
+                part = slice(start, start + len(x))
                 if self.settings.shift:
                     x = shifted(x, self.offsets[number, part], self.settings.shift, hwc)
                 if self.settings.intensity:

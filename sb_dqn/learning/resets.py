@@ -14,8 +14,8 @@ from sb_dqn.learning.learner import Learner
 from sb_dqn.policies.base import Policy
 from sb_dqn.rng import torch_seeded
 
-EXTRACTOR = "features"
-"""Name of the module that holds the features extractor, in every network of this package."""
+KEPT = {"features", "transition"}
+"""Names of the modules that keep a share: the features extractor, and the transitions of latent states."""
 
 
 @dataclass(frozen=True)
@@ -106,4 +106,4 @@ def _reset(network: nn.Module, new: nn.Module, keep: float, learns: list[bool]) 
 
 
 def _extracts(name: str) -> bool:
-    return EXTRACTOR in name.split(".")
+    return not KEPT.isdisjoint(name.split("."))

@@ -117,7 +117,10 @@ class Normalizer:
         """Returns a batch with normalized observations."""
         if self._observations is None:
             return batch
-        return batch._replace(obs=self.observations(batch.obs), next_obs=self.observations(batch.next_obs))
+        future = None if batch.future is None else self.observations(batch.future)
+        return batch._replace(
+            obs=self.observations(batch.obs), next_obs=self.observations(batch.next_obs), future=future
+        )
 
     def state_dict(self) -> dict[str, Any]:
         parts = {"observations": self._observations, "rewards": self._rewards}

@@ -12,7 +12,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from sb_dqn.errors import ConfigurationError
 from sb_dqn.nn.heads.scalar import Distribution, Outputs, Scalar
+from sb_dqn.nn.latent import LatentModel, latent_shape, renormalized
 from sb_dqn.nn.layers.linear import Linear, MakeLinear, Noisy, NoisyLinear, assign_noise
 from sb_dqn.nn.layers.noise import Noise
 from sb_dqn.nn.layers.norms import SpectralLinear
@@ -31,12 +33,14 @@ class QNetworkConfig:
         dueling: duplicate the last hidden layer, for the state value and for the advantages.
         noisy: noise in the weights of the head and of every hidden layer (behind the recurrent layer, if any); None: none.
         act_with: "online" or "target": the network that selects actions.
+        self_prediction: has a model of latent states, which the hidden layers read renormalized.
     """
 
     distribution: Distribution = field(default_factory=Scalar)
     dueling: bool = False
     noisy: Noisy | None = None
     act_with: str = "online"
+    self_prediction: bool = False
 
     @property
     def linear(self) -> MakeLinear:
@@ -123,6 +127,12 @@ class QNetwork(nn.Module):
         self.head: Any = config.distribution.make_head(
             lambda depth: outputs(depth=depth), None if even else torch.as_tensor(actions.legal)
         )
+        self.latent_model: LatentModel | None = None
+        if config.self_prediction:
+            shape = None if torso.widths[:-1] else latent_shape(features)
+            self.latent_model = LatentModel(
+                self.torso.out_features, shape, actions.branches, self._check_projection(torso, recurrent)
+            )
         self.noise_width = assign_noise(self)
         if recurrent is not None:
             behind = {name: f"answer.{name}" for name in ("torso", "embedding", "last", "head")}
@@ -141,10 +151,46 @@ class QNetwork(nn.Module):
             acting: apply the risk distortion of the distribution, if any; learning is risk-neutral.
         """
         x = self.torso(self.features(obs) if self.recurrent_layer is None else obs[FEATURES], noise)
+        if self.latent_model is not None:
+            x = renormalized(x)
         fractions = None
         if self.embedding is not None:
             x, fractions = self.embedding(x, noise, acting)
         return self.head(self.last(x, noise), mask, noise, fractions)
+
+    def _check_projection(self, torso: TorsoConfig, recurrent: RecurrentConfig | None) -> int:
+        """Returns the width of a projection of the latent state: of the last hidden layers.
+
+        Raises:
+            ConfigurationError: there is none, or the network is recurrent.
+        """
+        if recurrent is not None:
+            raise ConfigurationError(
+                "self_prediction must be False with a recurrent policy, got True. Use 'MlpPolicy', 'CnnPolicy' or 'MultiInputPolicy'."
+            )
+        if not torso.widths or (len(torso.widths) < 2 and not len(list(self.features.parameters()))):
+            raise ConfigurationError(
+                f"policy_kwargs['net_arch'] must have a hidden layer behind the latent state with self_prediction, got "
+                f"{list(torso.widths)}. Give for example [256, 256]."
+            )
+        return torso.widths[-1] * (2 if self.config.dueling else 1)
+
+    def latent(self, obs: dict[str, Tensor]) -> Tensor:
+        """Returns the latent states `[N, F]` of observations: what the last hidden layers read."""
+        return renormalized(self.torso(self.features(obs)))
+
+    def projection(self, z: Tensor) -> Tensor:
+        """Returns the projections `[..., P]` of latent states: the last hidden layers, without activation; both streams if dueling."""
+        last: Any = self.last
+        stacks = [last.of_state, last.of_actions] if isinstance(last, DuelingStreams) else [last]
+        return torch.cat([stack.linears[-1](z) for stack in stacks], -1)
+
+    def predicted_projections(self, z: Tensor, actions: Tensor) -> Tensor:
+        """Returns the predicted projections `[K, N, P]` of the states after each of K actions `[K, N, ...]` from `z`."""
+        model = self.latent_model
+        assert model is not None
+        after = model(z, actions)
+        return model.predictor(self.projection(after.flatten(0, 1))).view(*after.shape[:2], -1)  # type: ignore[no-any-return]
 
     def recurrent_inputs(self, obs: dict[str, Tensor], action: Tensor, reward: Tensor) -> Tensor:
         """Returns the inputs of the recurrent layer for N rows, `[N, E]`.

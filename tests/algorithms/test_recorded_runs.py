@@ -44,6 +44,7 @@ SWITCHES: dict[str, dict[str, Any]] = {
         "augmentation": {"shift": 2},
         "policy_kwargs": {"features_extractor_kwargs": SMALL_CNN},
     },
+    "DQN, self-prediction": {"self_prediction": {"steps": 3}, "policy_kwargs": {"net_arch": [8, 8]}},
     "DQN, resets": {"resets": 9, "prioritized_replay": True},
     "DQN, annealed horizon": {
         "resets": 9,

@@ -82,6 +82,8 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "running statistics": {"normalize_observations": True, "normalize_rewards": True, "n_steps": 3},
     "values by classification": {"value_loss": "hl_gauss", "n_steps": 3, "prioritized_replay": True},
     "resets": {
+        "self_prediction": {"steps": 2},
+        "policy_kwargs": {"net_arch": [8, 8]},
         "resets": {"every": 12, "keep": 0.5},
         "prioritized_replay": True,
         "noisy": True,

@@ -49,6 +49,8 @@ class ImageExtractor(BaseFeaturesExtractor, ABC):
             features_dim = check_int("features_dim", features_dim, 1)
         super().__init__(observation_space, features_dim or width)
         self.cnn = nn.Sequential(*layers, nn.Flatten())
+        self.shape = shape if features_dim is None else None
+        """(C, H, W) of the output before it is flattened; None behind a hidden layer."""
         self.linear = nn.Sequential()
         if features_dim is not None:
             norm = [nn.LayerNorm(features_dim)] if layer_norm else []

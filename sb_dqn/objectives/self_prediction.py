@@ -1,0 +1,75 @@
+"""Self-prediction of latent states as a second loss (SPR, Schwarzer et al. 2021, arXiv 2007.05929)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sb_dqn.checks import check_float, check_int, set_fields
+from sb_dqn.losses.self_prediction import self_prediction_loss
+from sb_dqn.types import Batch, Objective
+
+
+@dataclass(frozen=True)
+class SelfPrediction:
+    """Settings of self-prediction.
+
+    Args:
+        steps: K, number of actions ahead, from 1.
+        weight: factor of its loss, above 0.
+
+    Raises:
+        ConfigurationError: a value is out of range.
+    """
+
+    steps: int = 5
+    weight: float = 5.0
+
+    def __post_init__(self) -> None:
+        set_fields(
+            self,
+            steps=check_int("self_prediction['steps']", self.steps, 1),
+            weight=check_float("self_prediction['weight']", self.weight, 0.0, above=True),
+        )
+
+
+class SelfPredictionObjective:
+    r"""Adds to a loss that of predicting the projections of the next K latent states from the actions taken.
+
+    .. math:: L = L_{\mathrm{TD}} + \lambda \, \frac1K \sum_{k=1}^K m_k
+        \left\| \frac{\hat y_k}{\|\hat y_k\|} - \frac{y_k}{\|y_k\|} \right\|^2
+
+    :math:`\hat y_k` is the online network's prediction, y_k the target network's projection of the observation k steps later, and
+    m_k is 0 after the end of the episode. The priority stays that of the TD loss.
+
+    Args:
+        inner: the other loss.
+        settings: K and the weight.
+    """
+
+    def __init__(self, inner: Objective, settings: SelfPrediction) -> None:
+        self.inner = inner
+        self.settings = settings
+        self.reports = (*inner.reports, "self_prediction")
+
+    def __call__(self, online: Any, target: Any, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+        loss, facts = self.inner(online, target, batch)
+        bare, bootstrap = (_without_noise(net) for net in (online, target))
+        assert batch.future is not None
+        assert batch.extra is not None  # from the replay, see `TransitionView`
+        actions, valid = batch.extra["future_action"], batch.extra["future_valid"]
+        with torch.no_grad():
+            y = bootstrap.projection(bootstrap.latent(batch.future)).view(*valid.shape, -1)
+        predicted = bare.predicted_projections(bare.latent(batch.obs), actions)
+        distance = self_prediction_loss(predicted, y, valid)
+        facts = {"priority": loss.detach(), **facts, "self_prediction": distance.detach().mean()}
+        return loss + self.settings.weight * distance, facts
+
+
+def _without_noise(net: Any) -> Any:
+    """Returns the network itself: latent states have no noise."""
+    return net.func if isinstance(net, partial) else net
