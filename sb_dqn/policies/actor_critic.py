@@ -90,6 +90,7 @@ class ActorCriticPolicy(StochasticPolicy):
             observation_space, extractor, features_extractor_kwargs, normalize_images, channels, layer_norm=layer_norm
         ).with_hidden()
         pi, vf = _tower_widths(net_arch, [] if self.kind == "image" else [64, 64])
+        self.net_arch = {"pi": pi, "vf": vf}
         towers = TowersConfig(pi, vf, check_activation(activation_fn), layer_norm)
         logits = check_int("policy_kwargs['binary_logits']", binary_logits, 1, 2)
         sde = sde_settings(use_sde, full_std, use_expln, action_space)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import stable_baselines3
+from stable_baselines3.common.utils import FloatSchedule
 
 from sb_dqn.algorithms import a2c, dqn, ppo, qrdqn, sac
 from sb_dqn.errors import ConfigurationError
@@ -32,11 +33,33 @@ class QRDQN(TheirConventions, qrdqn.QRDQN, theirs=contrib.QRDQN):
         return {**settings, **{key: kwargs.pop(key) for key in ("n_quantiles",) if key in kwargs}}
 
 
+class ClipRanges:
+    """Clipping ranges as functions of the remaining progress."""
+
+    by_progress: Any
+    clip_schedule: Any
+    clip_vf_schedule: Any
+
+    @property
+    def clip_range(self) -> FloatSchedule:
+        """Clipping range of the probability ratio."""
+        return self._schedule("clip_range", self.clip_schedule)
+
+    @property
+    def clip_range_vf(self) -> FloatSchedule | None:
+        """Clipping range of the change in value; None: no clipping."""
+        return None if self.clip_vf_schedule is None else self._schedule("clip_range_vf", self.clip_vf_schedule)
+
+    def _schedule(self, name: str, schedule: Any) -> FloatSchedule:
+        value = vars(self)["arguments"][name]
+        return FloatSchedule(value if isinstance(value, (int, float)) else self.by_progress(schedule))
+
+
 class A2C(TheirConventions, a2c.A2C, theirs=stable_baselines3.A2C):
     """A2C with the signature and conventions of Stable-Baselines3; see `sb_dqn.A2C` for the further keywords."""
 
 
-class PPO(TheirConventions, ppo.PPO, theirs=stable_baselines3.PPO):
+class PPO(TheirConventions, ClipRanges, ppo.PPO, theirs=stable_baselines3.PPO):
     """PPO with the signature and conventions of Stable-Baselines3; see `sb_dqn.PPO` for the further keywords."""
 
 
@@ -44,7 +67,7 @@ class SAC(TheirConventions, sac.SAC, theirs=stable_baselines3.SAC):
     """SAC with the signature and conventions of Stable-Baselines3; see `sb_dqn.SAC` for the further keywords."""
 
 
-class RecurrentPPO(TheirConventions, ppo.PPO, theirs=contrib.RecurrentPPO):
+class RecurrentPPO(TheirConventions, ClipRanges, ppo.PPO, theirs=contrib.RecurrentPPO):
     """PPO with a recurrent policy, with the signature and conventions of sb3_contrib."""
 
     @classmethod
@@ -64,7 +87,7 @@ class RecurrentPPO(TheirConventions, ppo.PPO, theirs=contrib.RecurrentPPO):
         return settings
 
 
-class MaskablePPO(TheirConventions, ppo.PPO, theirs=contrib.MaskablePPO):
+class MaskablePPO(TheirConventions, ClipRanges, ppo.PPO, theirs=contrib.MaskablePPO):
     """PPO with action masks, which the `action_masks()` of each environment returns, as in sb3_contrib."""
 
     @classmethod
@@ -81,9 +104,14 @@ class MaskablePPO(TheirConventions, ppo.PPO, theirs=contrib.MaskablePPO):
     def learn(self, *args: Any, use_masking: bool = True, **kwargs: Any) -> Any:
         """Trains the model; see `TheirConventions.learn`.
 
+        Args:
+            args: those of `TheirConventions.learn`.
+            use_masking: False: all actions are legal.
+            kwargs: those of `TheirConventions.learn`.
+
         Raises:
-            ConfigurationError: `use_masking=False`.
+            ConfigurationError: an environment has no masks.
         """
-        if not use_masking:
-            raise ConfigurationError("use_masking must be True, got False. Use PPO to train without masks.")
+        if isinstance(env := self.get_env(), VecActionMasks):
+            env.use(use_masking)
         return super().learn(*args, **kwargs)

@@ -6,10 +6,12 @@ import copy
 import inspect
 import io
 import math
+import warnings
 from collections.abc import Iterable
 from operator import attrgetter
 from pathlib import Path
-from typing import IO, Any, ClassVar, NamedTuple
+from types import NoneType
+from typing import IO, TYPE_CHECKING, Any, ClassVar, NamedTuple
 from weakref import ref
 
 import numpy as np
@@ -24,13 +26,15 @@ from typing_extensions import Self
 from sb_dqn.core.arguments import bind_arguments, check_keywords
 from sb_dqn.core.off_policy_algorithm import OffPolicyAlgorithm
 from sb_dqn.envs.streams.open import Stream
-from sb_dqn.errors import ConfigurationError, SpaceError
+from sb_dqn.errors import ConfigurationError, SpaceError, user_stacklevel
 from sb_dqn.sb3.known_classes import imported_modules_of
 from sb_dqn.sb3.logs import MonitorStatistics, TheirLogs
+from sb_dqn.sb3.networks import HasModel
 from sb_dqn.sb3.policy import class_to_construct, policy_classes
-from sb_dqn.sb3.replay import ReplayView, stream_of
+from sb_dqn.sb3.replay import ReplayView, stream_of, view_of
 from sb_dqn.sb3.rollout import RolloutArrays
 from sb_dqn.sb3.settings import (
+    native_device,
     native_env,
     native_policy,
     native_policy_kwargs,
@@ -41,8 +45,16 @@ from sb_dqn.sb3.settings import (
 from sb_dqn.types import Blueprint
 
 
-class SpaceAssertion(SpaceError, AssertionError):
+class ArgumentAssertion(ConfigurationError, AssertionError):
+    """Argument that is out of range; their constructors raise a `ValueError` or an `AssertionError`."""
+
+
+class SpaceAssertion(SpaceError, ArgumentAssertion):
     """Space that is not supported; their constructors raise an `AssertionError`."""
+
+
+class StateMismatch(ConfigurationError, RuntimeError):
+    """Parameters of other names or shapes; torch raises a `RuntimeError`."""
 
 
 class Call(NamedTuple):
@@ -65,13 +77,14 @@ THEIR_LOOP = (
 """Methods of their algorithms that are called by their training loop only."""
 
 Algorithm: Any = object
-"""The algorithm that a subclass of the mixin lists second."""
+"""The algorithm that a subclass of the mixin lists last."""
 
 
 class TheirConventions(Algorithm):  # type: ignore[misc]  # it uses the methods and attributes of the algorithm
     """Signature, environments, frequencies, logger and attributes of Stable-Baselines3.
 
-    A subclass lists this class before the algorithm, and names their class: `class DQN(TheirConventions, dqn.DQN, theirs=...)`.
+    A subclass lists this class first and the algorithm last, and names their class:
+    `class DQN(TheirConventions, dqn.DQN, theirs=...)`.
     """
 
     theirs: ClassVar[type[Any]]
@@ -90,7 +103,7 @@ class TheirConventions(Algorithm):  # type: ignore[misc]  # it uses the methods 
                 )
             return
         cls.theirs = theirs
-        cls.native = cls.__bases__[1]
+        cls.native = cls.__bases__[-1]
         own = inspect.signature(cls).parameters  # every keyword of this library
         found = dict(inspect.signature(theirs).parameters)
         further = [each.replace(kind=each.KEYWORD_ONLY) for name, each in own.items() if name not in found]
@@ -104,18 +117,33 @@ class TheirConventions(Algorithm):  # type: ignore[misc]  # it uses the methods 
         return object.__new__(cls)
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        call = self._native_call(args, kwargs)
-        self.arguments = bind_arguments(self.native, (call.policy, call.env), call.settings)
-        if call.settings.get("seed") is not None:
-            set_random_seed(call.settings["seed"])
         try:
+            call = self._native_call(args, kwargs)
+            self.arguments = bind_arguments(self.native, (call.policy, call.env), call.settings)
+            if call.settings.get("seed") is not None:
+                set_random_seed(call.settings["seed"])
             super().__init__(class_to_construct(self._package(), call.policy), call.env, **call.settings)
         except SpaceError as error:
             raise SpaceAssertion(str(error)) from None
+        except ConfigurationError as error:
+            raise ArgumentAssertion(str(error)) from None
         self.policy.__dict__["_model"] = ref(self)
+        for net in self.policy.modules():
+            if isinstance(net, HasModel):
+                net.__dict__["_model"] = ref(self)
+        self._check_target_interval()
         self.logs = TheirLogs(self.verbose, self.tensorboard_log)
         self._count_by_monitor()
         self._set_rate()
+
+    def _check_target_interval(self) -> None:
+        target = self.target_config if self.keeps_replay else None
+        if target is not None and not target.by_updates and target.interval < self.n_envs:
+            warnings.warn(
+                f"The number of environments used is greater than target_update_interval: each of their {self.n_envs} steps updates "
+                f"the target network, got an interval of {target.interval}. Raise target_update_interval.",
+                stacklevel=user_stacklevel(),
+            )
 
     def _set_rate(self) -> None:
         """Sets the learning rate that the optimizer has before `learn` sets it, for programs that step it."""
@@ -189,6 +217,8 @@ class TheirConventions(Algorithm):  # type: ignore[misc]  # it uses the methods 
         """Trains the model, as their `learn`: the last rollout, or the last `train_freq` steps, are finished."""
         if reset_num_timesteps and "_resume_from" not in kwargs:
             self._count_by_monitor()
+        if self.keeps_replay and self.stream is not None:
+            self._make_replay()
         whole = self.train_freq if self.keeps_replay else int(self.n_steps) * self.n_envs
         if isinstance(whole, int):
             total_timesteps = max(1, math.ceil(total_timesteps / whole)) * whole
@@ -263,7 +293,10 @@ class TheirConventions(Algorithm):  # type: ignore[misc]  # it uses the methods 
                     f"the dict must have all names of get_parameters with exact_match=True, got none of {', '.join(missing)}. Add "
                     f"them, or pass exact_match=False."
                 )
-        super().set_parameters(load_path_or_dict, exact_match, device)
+        try:
+            super().set_parameters(load_path_or_dict, exact_match, device)
+        except ConfigurationError as error:
+            raise StateMismatch(str(error)) from None
 
     def save(
         self,
@@ -318,28 +351,78 @@ class TheirConventions(Algorithm):  # type: ignore[misc]  # it uses the methods 
         env = cls.wrap_env(env)
         custom_objects = imported_modules_of(path) | (custom_objects or {})
         lanes = getattr(env, "num_envs", 1)
-        model: Self = super().load(path, env, device, custom_objects, **native_settings(cls.__name__, kwargs, lanes))
+        model: Self = super().load(
+            path, env, native_device(device), custom_objects, **native_settings(cls.__name__, kwargs, lanes)
+        )
         model._set_rate()
         return model
 
     def load_replay_buffer(self, path: Any, truncate_last_traj: bool = True) -> None:
         """Loads rows that `save_replay_buffer` wrote, also into a model without an environment."""
-        if self.replay_buffer is None:
-            stream = stream_of(self.blueprint, self.action_mask)
-            self._learn_from(self.replay_config.build(stream, self.device, self.normalizer, self.policy.state_size))
+        self._make_replay()
         super().load_replay_buffer(path, truncate_last_traj)
 
+    def _make_replay(self) -> None:
+        """Makes an empty replay buffer in the place of a dropped one, or of one that a model without an environment lacks."""
+        if self.__dict__["_experience"] is not None:
+            return
+        self.__dict__["_deleted_replay"] = False
+        if self.stream is not None:
+            self.attach(self.stream)
+            return
+        stream = stream_of(self.blueprint, self.action_mask)
+        self._learn_from(self.replay_config.build(stream, self.device, self.normalizer, self.policy.state_size))
+
     # -- attributes
+
+    if not TYPE_CHECKING:  # a type checker would accept every name
+
+        def __setattr__(self, name: str, value: Any) -> None:
+            """Sets an attribute, see `BaseAlgorithm`; `torch.compile` of the policy is accepted and has no effect."""
+            if name == "policy" and getattr(value, "_orig_mod", None) is self.__dict__.get("policy", self):
+                warnings.warn(
+                    "torch.compile(model.policy) has no effect: updates and actions of this library are recorded already. Pass "
+                    "torch_compile=True to the constructor to compile them.",
+                    stacklevel=user_stacklevel(),
+                )
+                return
+            super().__setattr__(name, value)
 
     @property
     def replay_buffer(self) -> ReplayView | None:
         """The replay buffer; None without an environment."""
         if not self.keeps_replay:
             raise AttributeError(f"{type(self).__name__} has no attribute 'replay_buffer'")
-        experience: Any = self.__dict__["_experience"]
-        if experience is None:
-            return None
-        return ReplayView(self)
+        if self.__dict__.get("_deleted_replay"):
+            raise AttributeError(
+                "the replay buffer was deleted. Call load_replay_buffer, or learn, which starts with an empty one"
+            )
+        return None if self.__dict__["_experience"] is None else view_of(self)
+
+    @replay_buffer.setter
+    def replay_buffer(self, buffer: ReplayView | None) -> None:
+        """Replaces the rows by those of another model's buffer; None drops them, and the next `learn` starts with none.
+
+        Raises:
+            ConfigurationError: it is another object, or `learn` is running.
+        """
+        if self.learning or not isinstance(buffer, (ReplayView, NoneType)):
+            raise ConfigurationError(
+                f"replay_buffer must be None or the replay_buffer of another model, between two learns, got "
+                f"{type(buffer).__name__}. Call replay_buffer.extend(observations, next_observations, actions, rewards, dones, "
+                f"infos) to store other transitions."
+            )
+        self.__dict__.update(_experience=None, _deleted_replay=False)
+        if buffer is not None:
+            file = io.BytesIO()
+            buffer.model.save_replay_buffer(file)
+            file.seek(0)
+            self.load_replay_buffer(file)
+
+    @replay_buffer.deleter
+    def replay_buffer(self) -> None:
+        self.replay_buffer = None
+        self.__dict__["_deleted_replay"] = True
 
     @property
     def rollout_buffer(self) -> RolloutArrays | None:
@@ -362,8 +445,12 @@ class TheirConventions(Algorithm):  # type: ignore[misc]  # it uses the methods 
     @property
     def lr_schedule(self) -> Any:
         """Learning rate as a function of the remaining progress."""
+        return self.by_progress(self.rate_schedule)
+
+    def by_progress(self, schedule: Any) -> Any:
+        """Returns a schedule as a function of the remaining progress."""
         horizon = max(self._total_timesteps, 10**6)
-        return lambda progress: self.rate_schedule(round((1.0 - progress) * horizon), horizon)
+        return lambda progress: schedule(round((1.0 - progress) * horizon), horizon)
 
     @property
     def _episode_num(self) -> int:
@@ -392,8 +479,13 @@ class TheirConventions(Algorithm):  # type: ignore[misc]  # it uses the methods 
 
     @property
     def log_ent_coef(self) -> Any:
-        """Logarithm of SAC's temperature."""
-        return self.policy.nets.log_alpha.value
+        """Logarithm of SAC's temperature; None: the temperature is fixed."""
+        return self.policy.nets.log_alpha.value if isinstance(self.ent_coef, str) else None
+
+    @property
+    def ent_coef_tensor(self) -> Any:
+        """SAC's temperature."""
+        return self.policy.nets.log_alpha.value.detach().exp()
 
     @property
     def num_timesteps(self) -> int:

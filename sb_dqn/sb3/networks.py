@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib import import_module
+from operator import attrgetter
 from typing import Any
+from weakref import ReferenceType
 
 import torch
 from torch import Tensor
@@ -18,6 +21,38 @@ Obs = Any
 def flat(obs: Obs) -> dict[str, Tensor]:
     """Returns observations as the networks of this library take them."""
     return dict(obs) if isinstance(obs, Mapping) else {"obs": obs}
+
+
+class HasModel:
+    """A network with `predict`, `save` and `load`, which are those of its policy."""
+
+    place: str
+    """Where a policy has such a network, such as "nets.actor"."""
+    _model: ReferenceType[Any]
+    """The model, which must outlive the network."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Returns the network without its model, for copies and pickles."""
+        return {name: value for name, value in vars(self).items() if name != "_model"}
+
+    def predict(
+        self, observation: Any, state: Any = None, episode_start: Any = None, deterministic: bool = False
+    ) -> Any:
+        """Returns the actions and the next state; see `predict` of the model."""
+        return self._model().predict(observation, state, episode_start, deterministic)  # type: ignore[union-attr]
+
+    def save(self, path: Any) -> None:
+        """Writes the model of the network; see `save` of the policy."""
+        self._model().policy.save(path)  # type: ignore[union-attr]
+
+    @classmethod
+    def load(cls, path: Any, device: Any = "auto") -> Any:
+        """Returns the network of a file that `save` wrote, with the model that `predict` needs; see `load` of the policy."""
+        policies: Any = import_module("sb_dqn.sb3.policy")
+        policy = policies.PolicyMethods.load(path, device)
+        network = attrgetter(cls.place)(policy)
+        network.__dict__["_owner"] = policy._model()
+        return network
 
 
 class HasExtractor:
@@ -42,8 +77,16 @@ class HasExtractor:
         return features
 
 
-class SB3QNetwork(HasExtractor, QNetwork):
+class SB3QNetwork(HasModel, HasExtractor, QNetwork):
     """A Q-network that maps a tensor of observations to a tensor of action values `[N, A]`."""
+
+    place = "q_net"
+
+    def predict(
+        self, observation: Any, state: Any = None, episode_start: Any = None, deterministic: bool = True
+    ) -> Any:
+        """Returns the best actions and the next state; see `predict` of the model."""
+        return super().predict(observation, state, episode_start, deterministic=True)
 
     def forward(self, obs: Any, *args: Any, **kwargs: Any) -> Any:
         if isinstance(obs, Tensor):
@@ -90,8 +133,10 @@ class SB3Critics(HasExtractor, Critics):
         return self(obs, actions)[0]  # type: ignore[no-any-return]  # nn.Module.__call__
 
 
-class SB3Actor(HasExtractor, Actor):
+class SB3Actor(HasModel, HasExtractor, Actor):
     """An actor that maps observations to actions, which are scaled to bounds of -1 and 1."""
+
+    place = "nets.actor"
 
     owner: SB3Critics
     """Critics, which have the features if they are shared."""

@@ -4,19 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import torch
+from gymnasium import spaces
+from stable_baselines3.common.buffers import DictReplayBuffer, NStepReplayBuffer
+from stable_baselines3.common.buffers import ReplayBuffer as TheirReplayBuffer
 from stable_baselines3.common.type_aliases import DictReplayBufferSamples, ReplayBufferSamples
+from stable_baselines3.her import HerReplayBuffer
+from torch import Tensor
 
 from sb_dqn.acting.predictor import single_frames
 from sb_dqn.action_spaces import BoxActions
 from sb_dqn.buffers import ReplayBuffer
+from sb_dqn.buffers.frame_stack import observations_at
 from sb_dqn.buffers.sequences import SequenceView
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.spaces import Actions, actions_of, flatten_observation, flatten_space, leaf_dtype, leaf_shape
 from sb_dqn.types import ActionArray, Blueprint, BoolArray, Observation, Rows, Slot
+
+Array = npt.NDArray[Any]
 
 
 def stream_of(blueprint: Blueprint, action_mask: str | None) -> Any:
@@ -30,10 +39,36 @@ def stream_of(blueprint: Blueprint, action_mask: str | None) -> Any:
     )
 
 
-class ReplayView:
-    """View of a replay buffer: `add`, `sample`, `size`, `buffer_size`, `n_envs`, `pos`, `full`, `device`.
+class ReplayArrays(NamedTuple):
+    """Transitions of a replay buffer, oldest first, as arrays `[K, n_envs, ...]`; K is the fewest that an environment has."""
 
-    Actions of a Box are between -1 and 1 in `add` and `sample`, as `policy.scale_action` returns them.
+    observations: Any
+    """Observations, or a dict of them."""
+    next_observations: Any
+    actions: Array
+    """`[K, n_envs, D]`, those of a Box between -1 and 1."""
+    rewards: Array
+    dones: Array
+    """1 where the episode ended with the transition."""
+    timeouts: Array
+    """1 where it ended without being terminated, as at a time limit."""
+
+    @property
+    def pos(self) -> int:
+        """K."""
+        return len(self.rewards)
+
+    def size(self) -> int:
+        """Returns K."""
+        return self.pos
+
+
+class ReplayView:
+    """View of a replay buffer: `add`, `extend`, `sample`, `size`, `buffer_size`, `n_envs`, `pos`, `full`, `device`, and the
+    arrays of `ReplayArrays`.
+
+    Each reading of an array makes a new one; keep it, or a `copy.deepcopy` of the buffer, which has all. Actions of a Box are
+    between -1 and 1, as `policy.scale_action` returns them.
 
     Args:
         model: the model of the buffer.
@@ -42,7 +77,7 @@ class ReplayView:
     def __init__(self, model: Any) -> None:
         self.model = model
         self.replay: ReplayBuffer = model.replay
-        self.actions: Actions = model.predictor.actions
+        self.action_space: Actions = model.predictor.actions
         self.gamma = float(model.discount)
 
     def __getattr__(self, name: str) -> Any:
@@ -78,8 +113,83 @@ class ReplayView:
 
     @property
     def pos(self) -> int:
-        """Index at which the next row is stored."""
-        return int(self.replay.ring.cursor[0]) % self.buffer_size
+        """Number of transitions in the arrays, which hold them in the order of time also in a full buffer."""
+        return int(self._places()[0].shape[0])
+
+    @property
+    def n_steps(self) -> int:
+        """Number of rewards before the bootstrap in the transitions that `sample` returns."""
+        return self.replay.ring.n_steps
+
+    def _places(self) -> tuple[Tensor, Tensor]:
+        """Returns lanes and absolute rows `[K, n_envs]` of the transitions that all environments have."""
+        ring = self.replay.ring
+        held = []
+        for lane, (low, stop) in enumerate(zip(ring.intervals()[0], ring.cursor - 1, strict=True)):
+            rows = torch.arange(int(low), max(int(low), int(stop)), device=ring.device)
+            held.append(rows[~ring.last.take(ring.cells(torch.full_like(rows, lane), rows))])
+        count = min(len(rows) for rows in held)
+        row = torch.stack([rows[len(rows) - count :] for rows in held], 1)
+        return torch.arange(len(held), device=ring.device).expand_as(row), row
+
+    def _observed(self, later: int) -> Any:
+        lane, row = self._places()
+        obs = observations_at(self.replay.ring, lane.flatten(), row.flatten() + later)
+        arrays = {key: value.reshape(*row.shape, *value.shape[1:]).cpu().numpy() for key, value in obs.items()}
+        return arrays["obs"] if set(arrays) == {"obs"} else arrays
+
+    def _after(self, column: Tensor) -> Array:
+        lane, row = self._places()
+        values: Array = column.take(self.replay.ring.cells(lane, row + 1)).float().cpu().numpy()
+        return values
+
+    @property
+    def observations(self) -> Any:
+        return self._observed(0)
+
+    @property
+    def next_observations(self) -> Any:
+        return self._observed(1)
+
+    @property
+    def actions(self) -> Array:
+        lane, row = self._places()
+        actions = self._scaled(self.replay.ring.actions_at(self.replay.ring.cells(lane, row).flatten())).cpu().numpy()
+        started: Array = actions if isinstance(self.action_space, BoxActions) else actions + self.action_space.start
+        return started.reshape(*row.shape, -1)
+
+    @property
+    def rewards(self) -> Array:
+        return self._after(self.replay.ring.reward)
+
+    @property
+    def dones(self) -> Array:
+        return self._after(self.replay.ring.last)
+
+    @property
+    def timeouts(self) -> Array:
+        return self._after(self.replay.ring.last & ~self.replay.ring.terminal)
+
+    def _scaled(self, action: Tensor) -> Tensor:
+        """Returns actions of a Box between -1 and 1, others unchanged."""
+        if not isinstance(self.action_space, BoxActions):
+            return action
+        low, high = (
+            torch.from_numpy(bound).to(action.device) for bound in (self.action_space.low, self.action_space.high)
+        )
+        return 2.0 * (action - low) / (high - low) - 1.0
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> ReplayArrays:
+        """Returns the arrays, which stay as they are while the model learns on."""
+        return ReplayArrays(*(getattr(self, name) for name in ReplayArrays._fields))
+
+    def extend(self, *columns: Any) -> None:
+        """Stores transitions one after the other: `add` for each entry of its arguments; or a tick of this library, `Rows`."""
+        if len(columns) == 1:
+            self.replay.extend(columns[0])
+            return
+        for transition in zip(*columns, strict=True):
+            self.add(*transition)
 
     @property
     def device(self) -> Any:
@@ -151,12 +261,12 @@ class ReplayView:
 
     def _action_rows(self, action: Any) -> ActionArray:
         """Returns actions as the buffer stores them: from 0, or in the units of the environment."""
-        actions = np.asarray(action).reshape(self.n_envs, *self.actions.shape)
-        if isinstance(self.actions, BoxActions):
-            low, high = self.actions.low, self.actions.high
+        actions = np.asarray(action).reshape(self.n_envs, *self.action_space.shape)
+        if isinstance(self.action_space, BoxActions):
+            low, high = self.action_space.low, self.action_space.high
             scaled: ActionArray = (low + 0.5 * (actions + 1.0) * (high - low)).astype(np.float32)
             return scaled
-        return actions - self.actions.start
+        return actions - self.action_space.start
 
     def _continues(self, obs: Observation) -> BoolArray:
         """Returns the environments `[n_envs]` whose newest row has these observations and ends no episode."""
@@ -189,12 +299,9 @@ class ReplayView:
         plain = set(batch.obs) == {"obs"}
         dones = (batch.discount == 0).float() if self.gamma else batch.discount.new_zeros(len(batch.discount))
         action = batch.action if batch.action.dim() > 1 else batch.action.unsqueeze(-1)
-        if isinstance(self.actions, BoxActions):
-            low, high = (torch.from_numpy(bound).to(action.device) for bound in (self.actions.low, self.actions.high))
-            action = 2.0 * (action - low) / (high - low) - 1.0
         discounts = batch.discount.where(dones == 0, batch.discount.new_tensor(self.gamma))
         columns = (
-            action,
+            self._scaled(action),
             batch.next_obs["obs"] if plain else batch.next_obs,
             *(column.unsqueeze(-1) for column in (dones, batch.return_, discounts)),
         )
@@ -203,3 +310,33 @@ class ReplayView:
             batch.obs["obs"] if plain else batch.obs, *columns
         )
         return samples
+
+
+class NStepView(ReplayView):
+    """View of a replay buffer of n-step transitions."""
+
+
+class DictView(ReplayView):
+    """View of a replay buffer with Dict observations."""
+
+
+class HindsightView(DictView):
+    """View of a replay buffer with hindsight."""
+
+
+for ours, theirs in (
+    (ReplayView, TheirReplayBuffer),
+    (NStepView, NStepReplayBuffer),
+    (DictView, DictReplayBuffer),
+    (HindsightView, HerReplayBuffer),
+):
+    theirs.register(ours)  # for isinstance
+
+
+def view_of(model: Any) -> ReplayView:
+    """Returns the view of a model's replay buffer, an instance of the class that Stable-Baselines3 takes for it."""
+    if model.replay.relabeler is not None:
+        return HindsightView(model)
+    if isinstance(model.observation_space, spaces.Dict):
+        return DictView(model)
+    return (NStepView if model.replay.ring.n_steps > 1 else ReplayView)(model)

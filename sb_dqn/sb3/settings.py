@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import numpy as np
+import torch
 from gymnasium import spaces
 from stable_baselines3.common.base_class import BaseAlgorithm as TheirAlgorithm
 from stable_baselines3.common.base_class import maybe_make_env
@@ -24,7 +25,7 @@ from stable_baselines3.common.noise import (
     VectorizedActionNoise,
 )
 from stable_baselines3.common.preprocessing import is_image_space
-from stable_baselines3.common.utils import ConstantSchedule, FloatSchedule, LinearSchedule
+from stable_baselines3.common.utils import ConstantSchedule, FloatSchedule, LinearSchedule, get_device
 from stable_baselines3.common.vec_env import VecEnv
 from stable_baselines3.her import GoalSelectionStrategy, HerReplayBuffer
 
@@ -94,6 +95,8 @@ def native_settings(name: str, arguments: Mapping[str, Any], num_envs: int) -> d
         settings["action_noise"] = native_noise(settings["action_noise"])
     if "buffer_size" in settings:  # few rows hold no transition with its n steps and frames
         settings["buffer_size"] = max(settings["buffer_size"], num_envs * (settings.get("n_steps", 1) + SMALLEST))
+    if "device" in settings:
+        settings["device"] = native_device(settings["device"])
     if "verbose" in settings:
         settings["verbose"] = min(settings["verbose"], 2)
     if settings.get("tau") == 0.0:  # the target network never moves
@@ -101,6 +104,17 @@ def native_settings(name: str, arguments: Mapping[str, Any], num_envs: int) -> d
     if "train_freq" in settings:
         settings["train_freq"] = _train_freq(settings["train_freq"], num_envs)
     return settings
+
+
+def native_device(device: Any) -> Any:
+    """Returns a device; the CPU, with a warning, for one that torch does not find, as Stable-Baselines3 takes it."""
+    if str(device) == "auto" or get_device(device).type == torch.device(device).type:
+        return device
+    warnings.warn(
+        f"device={str(device)!r} is not available, the CPU is used. Pass device='cpu', or install torch for this device.",
+        stacklevel=user_stacklevel(),
+    )
+    return "cpu"
 
 
 def native_hindsight(arguments: dict[str, Any]) -> dict[str, Any]:

@@ -207,9 +207,10 @@ def test_refused_values_of_sac_and_policies() -> None:
         ConfigurationError, match="policy must derive from one of ActorCriticPolicy, .* got Own. Derive"
     ):
         room.PPO(type("Own", (dqn_policy,), {}), "CartPole-v1")
-    env = make_vec_env("CartPole-v1")
+    maskless = room.MaskablePPO("MlpPolicy", make_vec_env("CartPole-v1"), n_steps=16, batch_size=16)
     with pytest.raises(ConfigurationError, match=r"must have a method action_masks\(\)"):
-        room.MaskablePPO("MlpPolicy", env)
+        maskless.learn(16)
+    assert maskless.learn(16, use_masking=False).num_timesteps == 16
 
 
 def test_environments_frequencies_and_counts(capsys: pytest.CaptureFixture[str]) -> None:
@@ -510,8 +511,9 @@ def test_masks_and_recurrence() -> None:
     assert all(seen[1:])
     action, _ = model.predict(env.observation_space.sample(), action_masks=np.eye(6, dtype=bool)[3])
     assert action == 3
-    with pytest.raises(ConfigurationError, match="use_masking must be True"):
-        model.learn(16, use_masking=False)
+    seen.clear()
+    model.learn(64, callback=legal, use_masking=False)
+    assert not all(seen)
     recurrent = room.RecurrentPPO("MlpLstmPolicy", "CartPole-v1", n_steps=16, batch_size=16, seed=0).learn(16)
     obs, state = recurrent.get_env().reset(), None
     starts = np.ones(1, bool)

@@ -1,0 +1,158 @@
+"""Attributes and methods that programs of Stable-Baselines3 use besides learning, under `sb_dqn.sb3`."""
+
+from __future__ import annotations
+
+import copy
+import io
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from sb_dqn.errors import ConfigurationError
+
+room: Any = import_module("sb_dqn.sb3")
+buffers: Any = import_module("sb_dqn.sb3.common.buffers")
+make_vec_env: Any = import_module("sb_dqn.sb3.common.env_util").make_vec_env
+
+
+def cartpole(lanes: int = 2, **keywords: Any) -> Any:
+    env = make_vec_env("CartPole-v1", lanes, seed=0)
+    return room.DQN("MlpPolicy", env, **{"buffer_size": 400, "learning_starts": 10, "seed": 0, **keywords})
+
+
+@pytest.mark.parametrize(("cls", "place"), [("DQN", "q_net"), ("SAC", "actor")])
+def test_a_network_predicts_and_has_a_file(cls: str, place: str, tmp_path: Path) -> None:
+    env = "CartPole-v1" if cls == "DQN" else "Pendulum-v1"
+    model = getattr(room, cls)("MlpPolicy", env, buffer_size=200, learning_starts=10, seed=0).learn(30)
+    network = getattr(model, place)
+    obs = model.get_env().observation_space.sample()[None].repeat(5, 0)
+    expected = model.predict(obs, deterministic=True)[0]
+    network.save(tmp_path / "network.pkl")
+    loaded = type(network).load(tmp_path / "network.pkl")
+    for each in (network, loaded):
+        np.testing.assert_array_equal(each.predict(obs, deterministic=True)[0], expected)
+    if cls == "DQN":  # a Q-network has no exploration
+        model.exploration_rate = 1.0
+        np.testing.assert_array_equal(network.predict(obs)[0], expected)
+    assert type(copy.deepcopy(network)) is type(network)
+    torch.save(network.state_dict(), tmp_path / "state.pt")
+
+
+def test_arrays_of_the_replay_buffer_are_what_the_environment_returned() -> None:
+    model = cartpole()
+    seen: list[Any] = []
+    obs: list[Any] = []
+
+    def note(locals_: dict[str, Any], _: Any) -> bool:
+        seen.append([np.copy(locals_[name]) for name in ("actions", "rewards", "dones")])
+        ends = [info.get("terminal_observation", new) for info, new in zip(locals_["infos"], locals_["new_obs"])]  # noqa: B905
+        obs.append((np.copy(locals_["new_obs"]), np.array(ends)))
+        return True
+
+    model.learn(120, callback=note)
+    buffer = model.replay_buffer
+    actions, rewards, dones = (np.array(column) for column in zip(*seen, strict=True))
+    assert buffer.pos == buffer.size() == 60
+    assert dones.sum() > 2
+    np.testing.assert_array_equal(buffer.actions, actions[..., None])
+    np.testing.assert_array_equal(buffer.rewards, rewards)
+    np.testing.assert_array_equal(buffer.dones, dones)
+    assert not buffer.timeouts.any()
+    np.testing.assert_array_equal(buffer.observations[1:], [new for new, _ in obs[:-1]])
+    np.testing.assert_array_equal(buffer.next_observations, [ends for _, ends in obs])
+    kept = copy.deepcopy(buffer)
+    model.learn(600)
+    assert kept.pos == kept.size() == 60
+    assert model.replay_buffer.full
+    np.testing.assert_array_equal(kept.rewards, rewards)
+    newest = model.replay_buffer
+    assert newest.observations.shape == (newest.pos, 2, 4)
+    going_on = newest.dones[:-1] == 0
+    np.testing.assert_array_equal(newest.observations[1:][going_on], newest.next_observations[:-1][going_on])
+    infos = [[{}, {}]] * kept.pos
+    model.replay_buffer.extend(kept.observations, kept.next_observations, kept.actions, kept.rewards, kept.dones, infos)
+    for name in ("observations", "next_observations", "actions", "rewards", "dones"):
+        np.testing.assert_array_equal(getattr(model.replay_buffer, name)[-60:], getattr(kept, name))
+
+
+def test_a_replay_buffer_is_dropped_and_taken_from_another_model() -> None:
+    first, second = cartpole().learn(60), cartpole()
+    second.replay_buffer = first.replay_buffer
+    np.testing.assert_array_equal(second.replay_buffer.observations, first.replay_buffer.observations)
+    second.learn(16)
+    assert second.replay_buffer.pos == 40
+    assert first.replay_buffer.pos == 32  # in whole train_freq
+    second.replay_buffer = None
+    assert second.replay_buffer is None
+    assert second.learn(16).replay_buffer.pos == 8
+    file = io.BytesIO()
+    second.save_replay_buffer(file)
+    del second.replay_buffer
+    with pytest.raises(AttributeError, match="the replay buffer was deleted. Call load_replay_buffer, or learn"):
+        second.replay_buffer  # noqa: B018
+    file.seek(0)
+    second.load_replay_buffer(file)
+    assert second.replay_buffer.pos == 8
+    with pytest.raises(ConfigurationError, match="replay_buffer must be None or the replay_buffer of another model"):
+        second.replay_buffer = 3
+
+
+def test_a_replay_buffer_is_an_instance_of_their_class() -> None:
+    bits: Any = import_module("sb_dqn.sb3.common.envs").BitFlippingEnv
+    plain, several = cartpole().replay_buffer, cartpole(n_steps=3).replay_buffer
+    goals = room.DQN(
+        "MultiInputPolicy", bits(4), buffer_size=100, replay_buffer_class=room.HerReplayBuffer
+    ).replay_buffer
+    kinds = (buffers.NStepReplayBuffer, buffers.DictReplayBuffer, room.HerReplayBuffer)
+    assert all(isinstance(buffer, buffers.ReplayBuffer) for buffer in (plain, several, goals))
+    found = [[isinstance(buffer, kind) for kind in kinds] for buffer in (plain, several, goals)]
+    assert found == [[False, False, False], [True, False, False], [False, True, True]]
+    assert (several.n_steps, several.gamma) == (3, 0.99)
+
+
+def test_arguments_that_are_out_of_range_raise_either_of_their_errors() -> None:
+    for kind in (AssertionError, ValueError):
+        with pytest.raises(kind, match="clip_range_vf must be a number > 0, got -0.2"):
+            room.PPO("MlpPolicy", "CartPole-v1", clip_range_vf=-0.2)
+    model = room.A2C("MlpPolicy", "CartPole-v1")
+    parameters = model.get_parameters()
+    parameters["policy"].popitem()
+    for kind in (RuntimeError, ValueError):
+        with pytest.raises(kind):
+            model.set_parameters(parameters)
+
+
+def test_schedules_and_temperatures_are_read_as_theirs() -> None:
+    utils: Any = import_module("sb_dqn.sb3.common.utils")
+    fixed = room.PPO("MlpPolicy", "CartPole-v1", n_steps=16, batch_size=16)
+    assert isinstance(fixed.clip_range, utils.FloatSchedule)
+    assert (fixed.clip_range.value_schedule.val, fixed.clip_range_vf) == (0.2, None)
+    falling = room.PPO("MlpPolicy", "CartPole-v1", clip_range=lambda progress: 0.4 * progress, clip_range_vf=0.1)
+    assert falling.clip_range(0.5) == pytest.approx(0.2)
+    assert falling.clip_range_vf(0.5) == 0.1
+    assert fixed.policy.net_arch == {"pi": [64, 64], "vf": [64, 64]}
+    small = {"buffer_size": 50, "policy_kwargs": {"net_arch": [8]}}
+    sac = room.SAC("MlpPolicy", "Pendulum-v1", ent_coef=0.25, **small)
+    assert sac.log_ent_coef is None
+    assert float(sac.ent_coef_tensor) == pytest.approx(0.25)
+    learned = room.SAC("MlpPolicy", "Pendulum-v1", ent_coef="auto_0.5", **small)
+    assert float(learned.log_ent_coef.detach().exp()) == pytest.approx(0.5)
+
+
+def test_what_has_no_effect_is_said() -> None:
+    with pytest.warns(UserWarning, match="The number of environments used is greater than target_update_interval"):
+        model = cartpole(3, target_update_interval=2)
+    policy = model.policy
+    compiled = torch._dynamo.OptimizedModule(policy, torch._dynamo.optimize("eager"))  # as torch.compile returns it
+    with pytest.warns(UserWarning, match=r"torch.compile\(model.policy\) has no effect"):
+        model.policy = compiled
+    assert model.policy is policy
+    with pytest.raises(ConfigurationError, match="policy of a model cannot be assigned"):
+        model.policy = copy.copy(policy)
+    if not torch.cuda.is_available():
+        with pytest.warns(UserWarning, match="device='cuda' is not available, the CPU is used"):
+            assert cartpole(device="cuda").device.type == "cpu"
