@@ -73,9 +73,9 @@ class RolloutBuffer(OnPolicyBuffer):
     """`n_steps` ticks of all lanes, used in epochs of minibatches (an `Experience` of types.py).
 
     The storage is a ring of `rows_needed` rows per lane with one cursor per lane. A rollout starts at the row that is open at
-    its start; that row and the K - 1 rows before it stay where they are. A stream that restarts counts as a tick. Samples are
-    the rows that have departed, are not `last` and precede the open row: at most one per tick and lane. They occupy
-    `[n_steps, B]` places, padded with weight 0, so that all shapes are fixed.
+    its start; that row and the K - 1 rows before it stay where they are. A stream that restarts within a rollout counts as a
+    tick. Samples are the rows that have departed, are not `last` and precede the open row: at most one per tick and lane. They
+    occupy `[n_steps, B]` places, padded with weight 0, so that all shapes are fixed.
 
     Args:
         ring: with `rows_needed` rows per lane.
@@ -149,7 +149,8 @@ class RolloutBuffer(OnPolicyBuffer):
 
     def extend(self, rows: Rows) -> None:
         """Adds one tick: the departures of the last one (or the cut of a stream that restarts), then the arrivals."""
-        if self._consumed:
+        begins = self._consumed
+        if begins:
             self.start[:] = self.ring.cursor - 1
             self.ticks = 0
             self._consumed = False
@@ -159,7 +160,10 @@ class RolloutBuffer(OnPolicyBuffer):
             self.ticks += 1
         elif self.ring.cursor[0] > 0:
             self._cut()
-            self.ticks += 1  # the reset takes up a row, like any other tick
+            if begins:
+                self.start += 1  # the rollout starts at the row of the reset
+            else:
+                self.ticks += 1  # the reset takes up a row, like any other tick
         for slot in rows.slots:
             self.ring.arrive(slot)
             self._arrived(slot)

@@ -1,4 +1,4 @@
-"""Distributions over actions as objects of Stable-Baselines3 and its contrib package."""
+"""Distributions over actions as objects of Stable-Baselines3 and its contrib package, and actions of their samples."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from stable_baselines3.common.distributions import (
 from torch import Tensor
 
 from sb_dqn.nn.heads.distributions import Categorical
+from sb_dqn.nn.heads.policy_heads import GaussianHead, SquashedHead
 from sb_dqn.nn.heads.squashed_gaussian import SquashedGaussian
 
 
@@ -56,3 +57,21 @@ def sb3_distribution(distribution: Any, action_space: spaces.Space[Any], mask: T
 def _side_by_side(values: Tensor, counts: list[int]) -> Tensor:
     """Returns `[N, sum(counts)]` of `[N, D, A]`, without the actions that a branch lacks."""
     return torch.cat([values[:, branch, :count] for branch, count in enumerate(counts)], -1)
+
+
+def to_actions(head: Any, sample: Tensor) -> Tensor:
+    """Returns the actions of samples of a distribution, in the shape of the space; those of a Gaussian are not clipped."""
+    is_gaussian = isinstance(head, GaussianHead) and not isinstance(head, SquashedHead)
+    actions: Tensor = sample.reshape(-1, *head.shape) if is_gaussian else head.to_action(sample)
+    return actions
+
+
+def to_samples(head: Any, actions: Tensor) -> Tensor:
+    """Returns the samples of actions `[N, *shape]`; the inverse of `to_actions`."""
+    sample = actions.flatten(1) if actions.dim() > 1 else actions
+    if isinstance(head, SquashedHead):
+        bound = 1.0 - torch.finfo(sample.dtype).eps
+        return (2.0 * (sample - head.low) / (head.high - head.low) - 1.0).clamp(-bound, bound).atanh()
+    if isinstance(head, GaussianHead):
+        return sample
+    return sample.long().squeeze(-1) if sample.dim() > 1 and sample.shape[-1] == 1 else sample.long()

@@ -30,6 +30,7 @@ from sb_dqn.errors import ConfigurationError, SpaceError, user_stacklevel
 from sb_dqn.sb3.known_classes import imported_modules_of
 from sb_dqn.sb3.logs import MonitorStatistics, TheirLogs
 from sb_dqn.sb3.networks import HasModel
+from sb_dqn.sb3.own_policies import ActsByForward
 from sb_dqn.sb3.policy import class_to_construct, policy_classes
 from sb_dqn.sb3.replay import ReplayView, stream_of, view_of
 from sb_dqn.sb3.rollout import RolloutArrays
@@ -256,6 +257,11 @@ class TheirConventions(Algorithm):  # type: ignore[misc]  # it uses the methods 
             return
         super().set_env(env)
         self._count_by_monitor()
+
+    @property
+    def acting_mode(self) -> Any:
+        """Mode of the networks while acting; methods of a user's policy are called each time."""
+        return "eager" if isinstance(self.policy, ActsByForward) else super().acting_mode
 
     def change(self, name: str, value: Any) -> Any:
         value = super().change(name, native_schedule(value))

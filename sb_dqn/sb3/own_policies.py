@@ -13,11 +13,25 @@ from stable_baselines3.common import torch_layers
 from torch import Tensor, nn
 
 from sb_dqn.errors import ConfigurationError
+from sb_dqn.nn.heads.policy_heads import SquashedHead
+from sb_dqn.nn.heads.state_dependent import StateDependentHead
 from sb_dqn.policies.actor_critic import ActorCriticPolicy
 from sb_dqn.policies.actor_critic_network import TowersConfig
+from sb_dqn.sb3.distributions import sb3_distribution, to_samples
 
 ADAPTED = ("__init__", "_build_mlp_extractor")
 """Methods of a policy class that a user may override."""
+ACTING = ("forward", "predict_values")
+"""Further methods of a policy class of A2C and PPO that a user may override: they are called while acting, not by the loss."""
+OWN_PARTS = (
+    "features_extractor",
+    "pi_features_extractor",
+    "vf_features_extractor",
+    "mlp_extractor",
+    "action_net",
+    "value_net",
+)
+"""Modules of Stable-Baselines3's actor-critics."""
 DEFAULT_EXTRACTORS = (torch_layers.FlattenExtractor, torch_layers.NatureCNN, torch_layers.CombinedExtractor)
 """Features extractors that have counterparts here, which are chosen by the space."""
 DEFAULT_OPTIMIZER: tuple[dict[str, float], ...] = ({}, {"eps": 1e-5})
@@ -56,11 +70,12 @@ def library_class(cls: type[Any], package: str) -> tuple[str, type[Any]]:
         for name, value in vars(parent).items()
         if callable(value) or isinstance(value, property)
     }
+    allowed = (*ADAPTED, *ACTING) if package in ("a2c", "ppo") else ADAPTED
     if unused := sorted(
-        name for name in overridden if name in dir(base) and name not in ADAPTED and not _is_special(name)
+        name for name in overridden if name in dir(base) and name not in allowed and not _is_special(name)
     ):
         raise ConfigurationError(
-            f"{cls.__name__} must override {' and '.join(ADAPTED)} only, got {', '.join(unused)}, which the networks of this library "
+            f"{cls.__name__} must override {', '.join(allowed)} only, got {', '.join(unused)}, which the networks of this library "
             f"do not call. Move its networks to _build_mlp_extractor or to a features_extractor_class, or derive it from a class of "
             f"sb_dqn.policies."
         )
@@ -104,6 +119,67 @@ class OwnTowers(TowersConfig):
         )
 
 
+class _Start:
+    """Ends the chain of constructors of this library before that of the user's class."""
+
+    def __init__(self) -> None:
+        nn.Module.__init__(self)  # type: ignore[arg-type]  # a base of each class with this one
+
+
+class ActsByForward:
+    """Actor-critic of a user's class that overrides methods in `ACTING`, which this class calls while acting."""
+
+    action_head: Any
+    net: Any
+    action_space: Any
+    predict_values: Any
+    forward: Any
+
+    def take_attributes(self, policy: Any) -> None:
+        """Takes the attributes that the constructor of the user's class has set.
+
+        Args:
+            policy: the object that it made.
+
+        Raises:
+            ConfigurationError: it has further networks, or its actions are squashed or have state-dependent noise.
+        """
+        name, head = type(policy).__name__, self.action_head
+        if further := sorted((policy._modules.keys() | policy._parameters.keys()) - {*OWN_PARTS, "log_std"}):
+            raise ConfigurationError(
+                f"the layers of {name} must be built in _build_mlp_extractor, got {', '.join(further)}, which would not be trained. "
+                f"Move them there."
+            )
+        if isinstance(head, (SquashedHead, StateDependentHead)):
+            raise ConfigurationError(
+                f"use_sde and squash_output must be False with {name}, which overrides {' or '.join(ACTING)}, got True. Remove them."
+            )
+        known = dir(type(self))
+        vars(self).update(
+            {key: value for key, value in vars(policy).items() if key not in vars(self) and key not in known}
+        )
+
+    def _get_action_dist_from_latent(self, latent_pi: Tensor) -> Any:
+        """Returns the distribution of the output of the policy's tower, for `super().forward` of the user's class."""
+        return sb3_distribution(self.action_head(latent_pi, None), self.action_space)
+
+    def act(self, obs: dict[str, Tensor], mask: Tensor | None, drawn: Tensor) -> tuple[Tensor, ...]:
+        """Returns actions and outputs, see `ActorCriticPolicy.act`; they are sampled by torch's global generator."""
+        actions, value, log_prob = self.forward(_theirs(obs))
+        sample = to_samples(self.action_head, actions)
+        extras = (sample,) if self.action_head.extras else ()
+        return self.action_head.to_action(sample), value.flatten(), log_prob, *extras
+
+    def value_step(self, obs: dict[str, Tensor], mask: Tensor | None) -> tuple[Tensor, ...]:
+        """Returns values `[N]`, see `ActorCriticPolicy.value_step`."""
+        return (self.predict_values(_theirs(obs)).flatten(),)
+
+
+def _theirs(obs: dict[str, Tensor]) -> Any:
+    """Returns observations as the policies of Stable-Baselines3 take them."""
+    return obs["obs"] if set(obs) == {"obs"} else obs
+
+
 @cache
 def adapted(cls: Any, base: Any, native: Any) -> type[Any]:
     """Returns a policy of this library with the settings and the `mlp_extractor` of a user's class.
@@ -115,7 +191,8 @@ def adapted(cls: Any, base: Any, native: Any) -> type[Any]:
     """
     theirs = _keywords(cls) - {"self", "observation_space", "action_space", "lr_schedule"}
     ours = _keywords(native)
-    has_own_layers = getattr(cls, "_build_mlp_extractor", None) is not getattr(base, "_build_mlp_extractor", None)
+    has_own_layers = _differs("_build_mlp_extractor", cls, base)
+    acting = {name: getattr(cls, name) for name in ACTING if _differs(name, cls, base)}
 
     def __init__(self: Any, observation_space: Any, action_space: Any, **kwargs: Any) -> None:
         passed = {name: value for name, value in kwargs.items() if name in theirs}
@@ -124,6 +201,8 @@ def adapted(cls: Any, base: Any, native: Any) -> type[Any]:
         rest = {name: value for name, value in kwargs.items() if name in ours and name not in settings}
         self.__dict__["own_layers"] = _checked(cls, policy.mlp_extractor) if has_own_layers else None
         native.__init__(self, observation_space, action_space, **settings, **rest)
+        if acting:
+            self.take_attributes(policy)
 
     def make_net(self: Any, features: Any, towers: TowersConfig, make_head: Any, ortho_init: bool) -> Any:
         module = self.__dict__.pop("own_layers")
@@ -140,11 +219,17 @@ def adapted(cls: Any, base: Any, native: Any) -> type[Any]:
         "__doc__": cls.__doc__,
         "__init__": __init__,
     }
-    found: type[Any] = type(
-        cls.__name__, (native,), body | ({"make_net": make_net} if issubclass(native, ActorCriticPolicy) else {})
-    )
+    if issubclass(native, ActorCriticPolicy):
+        body |= {"make_net": make_net, **acting}
+    if acting:  # as `super()` in the user's methods needs a real subclass
+        return type(cls.__name__, (ActsByForward, native, _Start, cls), body)
+    found: type[Any] = type(cls.__name__, (native,), body)
     cls.register(found)  # for isinstance
     return found
+
+
+def _differs(name: str, cls: Any, base: Any) -> bool:
+    return getattr(cls, name, None) is not getattr(base, name, None)
 
 
 def _keywords(cls: type[Any]) -> set[str]:

@@ -18,30 +18,11 @@ from torch import Tensor, nn
 
 from sb_dqn.checkpoint import atomic_write, model_info
 from sb_dqn.errors import CheckpointError, ConfigurationError, with_article
-from sb_dqn.nn.heads.policy_heads import GaussianHead, SquashedHead
 from sb_dqn.policies import ACTOR_CRITIC_POLICIES, SAC_POLICIES, VALUE_POLICIES
 from sb_dqn.policies.base import Policy
-from sb_dqn.sb3.distributions import sb3_distribution
+from sb_dqn.sb3.distributions import sb3_distribution, to_actions, to_samples
 from sb_dqn.sb3.networks import Obs, QuantileNet, SB3Actor, SB3Critics, SB3QNetwork, flat
 from sb_dqn.sb3.own_policies import adapted, library_class, their_policies
-
-
-def to_actions(head: Any, sample: Tensor) -> Tensor:
-    """Returns the actions of samples of a distribution, in the shape of the space; those of a Gaussian are not clipped."""
-    is_gaussian = isinstance(head, GaussianHead) and not isinstance(head, SquashedHead)
-    actions: Tensor = sample.reshape(-1, *head.shape) if is_gaussian else head.to_action(sample)
-    return actions
-
-
-def to_samples(head: Any, actions: Tensor) -> Tensor:
-    """Returns the samples of actions `[N, *shape]`; the inverse of `to_actions`."""
-    sample = actions.flatten(1) if actions.dim() > 1 else actions
-    if isinstance(head, SquashedHead):
-        bound = 1.0 - torch.finfo(sample.dtype).eps
-        return (2.0 * (sample - head.low) / (head.high - head.low) - 1.0).clamp(-bound, bound).atanh()
-    if isinstance(head, GaussianHead):
-        return sample
-    return sample.long().squeeze(-1) if sample.dim() > 1 and sample.shape[-1] == 1 else sample.long()
 
 
 class PolicyMethods:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from sb_dqn.errors import ConfigurationError
-from sb_dqn.sb3.policy import to_actions
+from sb_dqn.sb3.distributions import to_actions
 
 Array = npt.NDArray[Any]
 
@@ -18,7 +18,7 @@ Array = npt.NDArray[Any]
 class RolloutArrays:
     """View of a rollout: arrays `[n_steps, n_envs, ...]` to read in `_on_rollout_end`.
 
-    A step in which the environments only begin again, the first of a further `learn`, leaves zeros at the end.
+    A step in which the environments only begin again, because an earlier `learn` ended within the rollout, leaves zeros at the end.
 
     Args:
         model: the model of the rollout.

@@ -112,9 +112,9 @@ def run(games: list[Game], kind: str, n_steps: int, k: int, ticks: int, restart:
     used: list[dict[tuple[int, int], tuple[Any, ...]]] = [{} for _ in games]
     made_by: list[dict[tuple[int, int], int]] = [{} for _ in games]
     version = since = 0
-    for tick in range(ticks):
+    for _ in range(ticks):
         rows = acted(rollout, stream, version)
-        since += tick > 0
+        since += rows.action is not None or since > 0  # a restart counts within a rollout only
         for game, made in zip(games, made_by, strict=True):
             for number, episode in enumerate(game.episodes[-2:], max(0, len(game.episodes) - 2)):
                 for t in range(len(episode.actions)):

@@ -65,6 +65,21 @@ class DeepQPolicy(dqn_policies.DQNPolicy):  # type: ignore[misc]  # a class at r
         super().__init__(*args, **{**kwargs, "net_arch": [9, 8, 7], "activation_fn": nn.Tanh})
 
 
+class Doubles(policies.ActorCriticPolicy):  # type: ignore[misc]  # a class at run time
+    """Values in a rollout are a multiple of those of the network."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.factor = 2.0
+
+    def forward(self, obs: Any, deterministic: bool = False) -> tuple[Tensor, Tensor, Tensor]:
+        actions, values, log_prob = super().forward(obs, deterministic)
+        return actions, self.factor * values, log_prob
+
+    def predict_values(self, obs: Any) -> Tensor:
+        return super().predict_values(obs) + 3
+
+
 @pytest.mark.parametrize(("name", "env"), [("PPO", "CartPole-v1"), ("A2C", "Pendulum-v1")])
 def test_the_layers_of_an_own_policy_class_are_trained_and_saved(name: str, env: str, tmp_path: Path) -> None:
     algorithm = getattr(room, name)
@@ -105,14 +120,65 @@ def test_keywords_that_a_class_sets_are_those_of_the_network() -> None:
     assert recurrent.learn(32).policy.mlp_extractor.shared.in_features == 12
 
 
+@pytest.mark.parametrize(("name", "env"), [("PPO", "CartPole-v1"), ("A2C", "Pendulum-v1")])
+def test_forward_of_an_own_policy_class_is_called_while_acting(name: str, env: str, tmp_path: Path) -> None:
+    model = getattr(room, name)(Doubles, env, n_steps=32, seed=0)
+    assert isinstance(model.policy, Doubles)
+    obs = torch.as_tensor(model.get_env().reset())
+    with torch.no_grad():
+        actions, values, log_prob = model.policy(obs, deterministic=True)
+        plain = model.policy.net({"obs": obs})
+        torch.testing.assert_close(values, 2 * plain.value[:, None])
+        torch.testing.assert_close(model.policy.predict_values(obs), plain.value[:, None] + 3)
+        torch.testing.assert_close(model.policy.evaluate_actions(obs, actions)[1], log_prob)
+    rollouts: list[Any] = []
+
+    def keep(locals_: dict[str, Any], _: Any) -> bool:
+        buffer = locals_["self"].rollout_buffer
+        if buffer.full:
+            stored = torch.as_tensor(buffer.observations[:, 0])
+            with torch.no_grad():
+                expected = model.policy.factor * model.policy.net({"obs": stored}).value
+            rollouts.append((buffer.values[:, 0], expected.numpy(), buffer.returns[-1, 0], buffer.rewards[-1, 0]))
+        return True
+
+    if name == "A2C":  # before its update, the networks are those that acted
+        base: Any = import_module("sb_dqn.sb3.common.callbacks").BaseCallback
+        body = {"_on_step": lambda self: True, "_on_rollout_end": lambda self: keep({"self": self.model}, None)}
+        model.learn(64, callback=type("Keeps", (base,), body)())
+        model.policy.factor = 7.0  # as a callback may change it
+        model.learn(32, callback=type("Keeps", (base,), body)())
+        assert len(rollouts) == 3
+        for values, expected, *_ in rollouts:
+            np.testing.assert_allclose(values, expected, rtol=1e-4, atol=1e-5)
+    assert model.learn(64).num_timesteps == 64
+    model.save(tmp_path / "model")
+    loaded = getattr(room, name).load(tmp_path / "model")
+    assert isinstance(loaded.policy, Doubles)
+    np.testing.assert_array_equal(*(each.predict(obs.numpy(), deterministic=True)[0] for each in (model, loaded)))
+
+
 def test_what_a_policy_class_cannot_change_is_named() -> None:
-    forward = type(
-        "Forward", (policies.ActorCriticPolicy,), {"forward": lambda self, obs: None, "predict_values": None}
-    )
+    loss = type("Loss", (policies.ActorCriticPolicy,), {"forward": None, "evaluate_actions": lambda self, obs: None})
     with pytest.raises(
-        ConfigurationError, match="Forward must override __init__ and _build_mlp_extractor only, got forward,"
+        ConfigurationError, match="Loss must override __init__, .*, predict_values only, got evaluate_actions,"
     ):
-        room.PPO(forward, "CartPole-v1")
+        room.PPO(loss, "CartPole-v1")
+    recurrent = type("Recurrent", (contrib.RecurrentActorCriticPolicy,), {"forward": lambda self, obs: None})
+    with pytest.raises(ConfigurationError, match="must override __init__, _build_mlp_extractor only, got forward,"):
+        room.RecurrentPPO(recurrent, "CartPole-v1")
+    with pytest.raises(ConfigurationError, match="use_sde and squash_output must be False with Doubles"):
+        room.PPO(Doubles, "Pendulum-v1", use_sde=True)
+
+    class Further(Doubles):  # type: ignore[misc]  # a class at run time
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            super().__init__(*args, **kwargs)
+            self.extra = nn.Linear(2, 2)
+
+    with pytest.raises(
+        ConfigurationError, match="the layers of Further must be built in .* got extra, which would not"
+    ):
+        room.PPO(Further, "CartPole-v1")
 
     class Optimizer(policies.ActorCriticPolicy):  # type: ignore[misc]  # a class at run time
         def __init__(self, *args: Any, **kwargs: Any) -> None:
