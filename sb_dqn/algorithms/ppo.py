@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import replace
+from typing import Any, ClassVar, cast
 
 from typing_extensions import Unpack
 
@@ -53,6 +54,8 @@ class PPO(ActorCriticAlgorithm):
         MemoryBudgetError: the rollout does not fit into memory.
     """
 
+    changeable: ClassVar[tuple[str, ...]] = (*ActorCriticAlgorithm.changeable, "batch_size")
+
     def __init__(
         self,
         policy: str | type[ActorCriticPolicy],
@@ -80,16 +83,10 @@ class PPO(ActorCriticAlgorithm):
         rollout = RolloutConfig(
             n_steps=n_steps,
             n_epochs=n_epochs,
-            batch_size=check_int("batch_size", batch_size, 1),
+            batch_size=_minibatch(batch_size, normalize_advantage),
             gamma=gamma,
             lambda_=gae_lambda,
         )
-        normalize = check_bool("normalize_advantage", normalize_advantage)
-        if normalize and rollout.batch_size == 1:
-            raise ConfigurationError(
-                "batch_size must be >= 2 with normalize_advantage=True, got 1: one advantage has no spread. Raise it, or set "
-                "normalize_advantage=False."
-            )
         clip = as_schedule("clip_range", clip_range)
         clip_vf = None if clip_range_vf is None else as_schedule("clip_range_vf", clip_range_vf)
         if bins is not None and clip_vf is not None:
@@ -101,7 +98,7 @@ class PPO(ActorCriticAlgorithm):
         objective = ClippedSurrogate(
             check_float("ent_coef", ent_coef, 0.0),
             check_float("vf_coef", vf_coef, 0.0),
-            normalize,
+            normalize_advantage,
             clips_value=clip_vf is not None,
         )
         super().__init__(
@@ -122,6 +119,22 @@ class PPO(ActorCriticAlgorithm):
         self.clip_vf_schedule = clip_vf
         self.max_kl = max_kl
 
+    def change(self, name: str, value: Any) -> Any:
+        if name != "batch_size":
+            return super().change(name, value)
+        size = _minibatch(value, self.arguments["normalize_advantage"])
+        length = getattr(self.rollout_config, "sequence_length", 1)
+        if self.learning or size < length:
+            raise ConfigurationError(
+                f"batch_size must be changed between two learns, and be at least the sequence_length of {length}, got {value!r}. Call "
+                f"load(path, env=env, batch_size={value!r})."
+            )
+        self.rollout_config = replace(cast(Any, self.rollout_config), batch_size=size)
+        if self.stream is not None:
+            self._experience = None  # the next learn begins with a reset, and so with a new rollout
+            self.attach(self.stream)
+        return size
+
     def before_updates(self) -> None:
         if self.rollout.is_full:
             self.objective.clip.fill_(self._now(self.clip_schedule))
@@ -138,3 +151,18 @@ class PPO(ActorCriticAlgorithm):
         if self.clip_vf_schedule is not None:
             facts["train/clip_range_vf"] = self._now(self.clip_vf_schedule)
         return facts
+
+
+def _minibatch(batch_size: Any, normalize_advantage: Any) -> int:
+    """Returns the largest number of samples of an update.
+
+    Raises:
+        ConfigurationError: it is 1 with normalized advantages, or an argument has the wrong type.
+    """
+    size = check_int("batch_size", batch_size, 1)
+    if check_bool("normalize_advantage", normalize_advantage) and size == 1:
+        raise ConfigurationError(
+            "batch_size must be >= 2 with normalize_advantage=True, got 1: one advantage has no spread. Raise it, or set "
+            "normalize_advantage=False."
+        )
+    return size

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from typing_extensions import Unpack
@@ -25,7 +25,7 @@ from sb_dqn.learning.resets import check_resets
 from sb_dqn.objectives.soft_actor_critic import SoftActorCritic
 from sb_dqn.policies import SAC_POLICIES
 from sb_dqn.policies.sac import SACPolicy
-from sb_dqn.policies.sac_network import Temperature
+from sb_dqn.policies.sac_network import LogAlpha, Temperature
 from sb_dqn.schedules import Annealed
 from sb_dqn.spaces import actions_of
 from sb_dqn.types import Blueprint
@@ -68,6 +68,7 @@ class SAC(OffPolicyAlgorithm):
         MemoryBudgetError: the replay does not fit into memory.
     """
 
+    changeable: ClassVar[tuple[str, ...]] = (*OffPolicyAlgorithm.changeable, "ent_coef")
     policy: SACPolicy
 
     def __init__(
@@ -135,6 +136,18 @@ class SAC(OffPolicyAlgorithm):
             redo=check_redo(keywords["redo"]),
             augmentation=check_augmentation(keywords["augmentation"]),
         )
+
+    def change(self, name: str, value: Any) -> Any:
+        if name != "ent_coef":
+            return super().change(name, value)
+        temperature = _temperature(value, 1.0)
+        if temperature.learned or isinstance(self.arguments["ent_coef"], str):
+            raise ConfigurationError(
+                f"ent_coef must be a fixed number before and after an assignment, got {self.arguments['ent_coef']!r} and {value!r}. "
+                f"Call load(path, env=env, ent_coef={value!r}), or set policy.nets.log_alpha.value."
+            )
+        self.policy.nets.log_alpha.value.copy_(LogAlpha(temperature).value)
+        return value
 
     def acting_settings(self) -> dict[str, Any]:
         redraws = self._redraws

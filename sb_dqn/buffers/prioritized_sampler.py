@@ -106,7 +106,7 @@ class PrioritizedSampler(Sampler):
     ) -> None:
         self.ring = ring
         self.settings = settings or Prioritized()
-        self.noise_shape = (batch_size,)
+        self.noise_shape = (1,)
         # by cell; the last leaf, for dropped feedback, stays 0
         self.tree = SumTree(ring.capacity + 1, ring.device, ring.host_visible)
         self.count = SumTree(ring.capacity + 1, ring.device, ring.host_visible) if self.settings.uniform_mix else None
@@ -119,12 +119,16 @@ class PrioritizedSampler(Sampler):
         self._blocked_array = ring.blocked.numpy() if ring.host_visible else None
         self._changes = None if ring.host_visible else self._stage_of(CHANGES * ring.num_lanes)
         self.input_priorities = input_priorities
-        self._strata = torch.arange(batch_size, dtype=torch.float64, device=ring.device)
+        self.set_batch_size(batch_size)
         self._low: IntArray = np.zeros(ring.num_lanes, np.int64)  # the bounds for which the leaves are up to date
         self._high: IntArray = np.zeros(ring.num_lanes, np.int64)
         self._stale = True
         self._progress: tuple[int, int] | None = None
         self.advance(0, 1)
+
+    def set_batch_size(self, batch_size: int) -> None:
+        super().set_batch_size(batch_size)
+        self._strata = torch.arange(batch_size, dtype=torch.float64, device=self.ring.device)
 
     # -- on the host
 

@@ -25,6 +25,10 @@ class Sampler(ABC):
         """N, the samples of a training batch."""
         return self.noise_shape[-1]
 
+    def set_batch_size(self, batch_size: int) -> None:
+        """Changes the samples of a training batch to N >= 1."""
+        self.noise_shape = (*self.noise_shape[:-1], batch_size)
+
     @abstractmethod
     def locate(self, noise: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Selects rows from uniform numbers.

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from gymnasium import spaces
 
 from sb_dqn.acting.held_numbers import Redraws
-from sb_dqn.checks import check_mapping
+from sb_dqn.checks import check_float, check_mapping
 from sb_dqn.core import model_file
 from sb_dqn.core.construction import PolicyConfig, TrainingConfig
 from sb_dqn.core.episode_config import EpisodeConfig
@@ -43,6 +43,7 @@ class ActorCriticAlgorithm(OnPolicyAlgorithm):
         value_bins: settings of values by classification; None: regression.
     """
 
+    changeable: ClassVar[tuple[str, ...]] = (*OnPolicyAlgorithm.changeable, "ent_coef")
     policy: ActorCriticPolicy
 
     def __init__(
@@ -62,6 +63,7 @@ class ActorCriticAlgorithm(OnPolicyAlgorithm):
         value_bins: Bins | None = None,
     ) -> None:
         self._redraws = redraws
+        self._loss = objective
         kwargs = check_mapping("policy_kwargs", policy_kwargs)
         if "optimizer_class" not in kwargs:
             own = check_mapping("optimizer_kwargs", kwargs.get("optimizer_kwargs"))
@@ -95,6 +97,14 @@ class ActorCriticAlgorithm(OnPolicyAlgorithm):
 
     def acting_settings(self) -> dict[str, Any]:
         return {**super().acting_settings(), "redraws": self._redraws}
+
+    def change(self, name: str, value: Any) -> Any:
+        if name != "ent_coef":
+            return super().change(name, value)
+        self._loss.ent_coef = check_float("ent_coef", value, 0.0)
+        if self._experience is not None:
+            self.updates.forget()
+        return value
 
     def log_facts(self) -> dict[str, float]:
         facts = super().log_facts()

@@ -12,6 +12,7 @@ import torch
 from sb_dqn.accelerate import Mode
 from sb_dqn.buffers import ReplayBuffer
 from sb_dqn.checkpoint import SegmentedRows
+from sb_dqn.checks import set_fields
 from sb_dqn.core import model_file
 from sb_dqn.core.base_algorithm import BaseAlgorithm
 from sb_dqn.core.construction import PolicyConfig, TrainingConfig
@@ -44,7 +45,9 @@ class OffPolicyAlgorithm(BaseAlgorithm):
         augmentation: random changes of the images of each batch; None: none.
     """
 
-    changeable: ClassVar[tuple[str, ...]] = (*BaseAlgorithm.changeable, "tau", "target_update_interval")
+    changeable: ClassVar[tuple[str, ...]] = (
+        *BaseAlgorithm.changeable, "tau", "target_update_interval", "gamma", "batch_size",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -210,12 +213,37 @@ class OffPolicyAlgorithm(BaseAlgorithm):
         return self.statistics.num_episodes
 
     def change(self, name: str, value: Any) -> Any:
+        if name in ("gamma", "batch_size"):
+            before = self.replay_config
+            after = replace(before, **{name: value})
+            if name == "gamma" and (before.horizon.moves or after.horizon.moves):
+                raise ConfigurationError(
+                    f"gamma must be a number before and after an assignment, and n_steps too, got {value!r} in place of "
+                    f"{self.arguments['gamma']!r}. Call load(path, env=env, gamma={value!r})."
+                )
+            if name == "batch_size":
+                set_fields(after, horizon=before.horizon)
+            self.replay_config = after
+            self._use_replay_config()
+            return getattr(after, name)
         fields = {"tau": "tau", "target_update_interval": "interval"}
         if name not in fields:
             return super().change(name, value)
         self.target_config = replace(self.target_config, **{fields[name]: value})
         self._schedule_sync()
         return getattr(self.target_config, fields[name])
+
+    def _use_replay_config(self) -> None:
+        """Applies a changed discount and size of the batches."""
+        replay = self.replay_config
+        self.discount = replay.gamma
+        self.normalizer.set_gamma(replay.gamma)
+        self.learner.set_batch_size(replay.losses)
+        if self._experience is not None:
+            if not replay.horizon.moves:
+                self.replay.view.horizon.move(replay.n_steps, replay.gamma)
+            self.replay.sampler.set_batch_size(replay.batch_size)
+            self.updates.forget()
 
     # -- files
 

@@ -35,6 +35,7 @@ class OnPolicyAlgorithm(BaseAlgorithm):
         has_critic: False stores a value of 0 (Monte-Carlo methods without a learned value).
     """
 
+    changeable: ClassVar[tuple[str, ...]] = (*BaseAlgorithm.changeable, "gamma")
     default_log_interval: ClassVar[int] = 1
     keeps_replay: ClassVar[bool] = False
     replaced_arguments: ClassVar[Mapping[str, str]] = {
@@ -80,6 +81,16 @@ class OnPolicyAlgorithm(BaseAlgorithm):
                 self._describe(stream, self.rollout)
         observe = self.rollout.open_observation if self.blueprint.frame_stack > 1 else None
         self._act_in(stream, observe, stores_value=self.has_critic)
+
+    def change(self, name: str, value: Any) -> Any:
+        if name != "gamma":
+            return super().change(name, value)
+        self.rollout_config = replace(cast(Any, self.rollout_config), gamma=value)
+        self.discount = self.rollout_config.gamma
+        self.normalizer.set_gamma(self.rollout_config.gamma)
+        if self._experience is not None:
+            self.rollout.view.gamma = self.rollout_config.gamma
+        return self.rollout_config.gamma
 
     def _describe(self, stream: Stream, rollout: OnPolicyBuffer) -> None:
         """Prints once what a user may not expect."""

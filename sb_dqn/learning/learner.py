@@ -62,16 +62,12 @@ class Learner:
         if target is not None:
             target.eval()
         self.objective = check_objective(objective)
-        self.batch_size = batch_size
         self.max_grad_norm = max_grad_norm
         self.group = group if group is not None and group.size > 1 else None
         self.store = store = ParameterStore(online, target, precision)
         self.online, self.target = store.online, store.target
         self.flat, self.flat_target, self.low = store.flat, store.flat_target, store.low
-        self.noises = (
-            self.online.learning_noise(batch_size, as_target=False),
-            self.target.learning_noise(batch_size, as_target=True),
-        )
+        self.set_batch_size(batch_size)
         self.finite = torch.ones((), dtype=torch.bool, device=self.flat.device)
         """0-d bool tensor, False once a loss or gradient was not finite."""
         self.step = OptimizerStep(self.flat, online, optimizer_class, optimizer_kwargs, decay_matrices_only)
@@ -79,6 +75,14 @@ class Learner:
         self.augmentation: ImageAugmentation | None = None
         """Changes the images of each batch; None: they stay."""
         self._checked = False
+
+    def set_batch_size(self, batch_size: int) -> None:
+        """Makes the noise of updates for batches of another size."""
+        self.batch_size = batch_size
+        self.noises = (
+            self.online.learning_noise(batch_size, as_target=False),
+            self.target.learning_noise(batch_size, as_target=True),
+        )
 
     def gradient(self, batch: Batch) -> tuple[Tensor, Tensor, Update]:
         """Returns the clipped gradient `[P]`, new priorities `[N]`, and loss, norm and reports, without a Python branch

@@ -72,6 +72,10 @@ class UpdateRunner:
         learner.apply(gradient)
         return update
 
+    def forget(self) -> None:
+        """Makes the functions again at the next update, because a number that they contain has changed."""
+        self._form = None
+
     def _function(self, drawn: Tensor, mode: Mode) -> tuple[Tensor, Function]:
         """Returns the tensor of the drawn numbers and the function to call with it; made again in another form."""
         form = mode, self.learner.store.learns, self.experience.view

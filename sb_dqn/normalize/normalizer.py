@@ -79,6 +79,11 @@ class Normalizer:
         if self._rewards is not None and len(self._rewards.running) != num_lanes:
             self._rewards.set_lanes(num_lanes)
 
+    def set_gamma(self, gamma: float) -> None:
+        """Sets the discount of the returns whose variance scales rewards."""
+        if self._rewards is not None:
+            self._rewards.gamma = gamma
+
     def commit(self) -> None:
         """Uses the current statistics from now on; off-policy algorithms call it at every tick."""
         for part in (self._observations, self._rewards):

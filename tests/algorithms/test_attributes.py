@@ -184,7 +184,7 @@ def test_other_arguments_cannot_be_assigned(algorithm: Any) -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("gamma", r"reads gamma once.* continue with DQN.load\(path, env=env, gamma=1e-05\)"),
+        ("buffer_size", r"reads buffer_size once.* continue with DQN.load\(path, env=env, buffer_size=1e-05\)"),
         ("env", r"env of a model cannot be assigned. Call set_env\(env\)"),
         ("exploration_rate", r"it follows the schedule. Set another by load\(path, env=env, exploration=...\)"),
         ("num_timesteps", r"it counts env steps. Call learn\(..., reset_num_timesteps=True\) to begin at 0"),
