@@ -111,7 +111,7 @@ class DQN(OffPolicyAlgorithm):
         buffer_size: capacity in rows (env steps) over all lanes.
         learning_starts: env steps before the first update; actions are uniformly random until then.
         batch_size: transitions per update, drawn with replacement; sequences if the policy is recurrent.
-        tau: share of the online parameters in each target update, (0, 1]; 1 copies them.
+        tau: share of the online parameters in each target update, [0, 1]; 1 copies them, 0: it never moves.
         gamma: discount, [0, 1], or a dict of `start`, `end`, `updates`, see `Annealed`.
         train_freq: env steps between updates, or (k, "episode").
         gradient_steps: updates each time; -1: one per env step.

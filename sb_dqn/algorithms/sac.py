@@ -49,7 +49,7 @@ class SAC(OffPolicyAlgorithm):
         buffer_size: capacity in rows (env steps) over all lanes.
         learning_starts: env steps before the first update; actions are uniformly random until then.
         batch_size: transitions per update.
-        tau: share of the online parameters in each update of the target critics, (0, 1].
+        tau: share of the online parameters in each update of the target critics, [0, 1].
         gamma: discount, [0, 1], or a dict of `start`, `end`, `updates`, see `Annealed`.
         train_freq: env steps between updates, or (k, "episode").
         gradient_steps: updates each time; -1: one per env step.

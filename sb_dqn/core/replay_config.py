@@ -259,7 +259,7 @@ class TargetConfig:
     all lanes is crossed, by :math:`1 - (1 - \tau)^m` if a tick crosses m of them.
 
     Args:
-        tau: share, (0, 1].
+        tau: share, [0, 1].
         interval: interval in env steps, or in gradient steps if `by_updates`.
         by_updates: count updates instead of env steps.
     """
@@ -271,7 +271,7 @@ class TargetConfig:
     def __post_init__(self) -> None:
         set_fields(
             self,
-            tau=check_float("tau", self.tau, 0.0, 1.0, above=True),
+            tau=check_float("tau", self.tau, 0.0, 1.0),
             interval=check_int("target_update_interval", self.interval, 1),
         )
 

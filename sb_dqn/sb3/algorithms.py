@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import Any
 
+import numpy as np
 import stable_baselines3
 from stable_baselines3.common.utils import FloatSchedule
 
@@ -66,6 +68,20 @@ class PPO(TheirConventions, ClipRanges, ppo.PPO, theirs=stable_baselines3.PPO):
 class SAC(TheirConventions, sac.SAC, theirs=stable_baselines3.SAC):
     """SAC with the signature and conventions of Stable-Baselines3; see `sb_dqn.SAC` for the further keywords."""
 
+    actor = property(attrgetter("policy.nets.actor"))
+    critic = property(attrgetter("policy.nets.critics"))
+    critic_target = property(attrgetter("policy.critics_target"))
+
+    @property
+    def log_ent_coef(self) -> Any:
+        """Logarithm of the temperature; None: the temperature is fixed."""
+        return self.policy.nets.log_alpha.value if isinstance(self.ent_coef, str) else None
+
+    @property
+    def ent_coef_tensor(self) -> Any:
+        """The temperature."""
+        return self.policy.nets.log_alpha.value.detach().exp()
+
 
 class RecurrentPPO(TheirConventions, ClipRanges, ppo.PPO, theirs=contrib.RecurrentPPO):
     """PPO with a recurrent policy, with the signature and conventions of sb3_contrib."""
@@ -85,6 +101,28 @@ class RecurrentPPO(TheirConventions, ClipRanges, ppo.PPO, theirs=contrib.Recurre
                 f"shared_lstm=True, so that the value reads the recurrent layer of the policy."
             )
         return settings
+
+    def predict(self, observation: Any, state: Any = None, *args: Any, **kwargs: Any) -> Any:
+        """Returns the actions and the next state: a pair of hidden and cell state `[layers, N, H]` of the policy's LSTM.
+
+        A GRU, or an LSTM that reads the last action or stacks frames, has the state of this library.
+        """
+        if isinstance(state, tuple):
+            state = self._of_pair(*state)
+        action, after = super().predict(observation, state, *args, **kwargs)
+        config: Any = self.policy.recurrent_config
+        if config.kind != "lstm" or config.previous_action or config.previous_reward or after["frames"] is not None:
+            return action, after
+        layers, units = config.num_layers, config.hidden_size
+        parts = after["memory"][:, : 2 * layers * units].reshape(-1, 2 * layers, units).transpose(1, 0, 2)
+        return action, (parts[:layers], parts[layers:])
+
+    def _of_pair(self, hidden: Any, cell: Any) -> dict[str, Any]:
+        """Returns the state of this library; the recurrent layer of the value, which `predict` does not need, is at 0."""
+        parts = np.concatenate([hidden, cell]).transpose(1, 0, 2).reshape(np.shape(hidden)[1], -1)
+        memory = np.zeros((len(parts), self.policy.state_size), np.float32)
+        memory[:, : parts.shape[1]] = parts
+        return {"memory": memory, "action": self.policy.no_action(len(parts)), "frames": None}
 
 
 class MaskablePPO(TheirConventions, ClipRanges, ppo.PPO, theirs=contrib.MaskablePPO):

@@ -23,8 +23,10 @@ from stable_baselines3.common.preprocessing import maybe_transpose
 from stable_baselines3.common.utils import get_system_info, set_random_seed
 from typing_extensions import Self
 
+from sb_dqn.accelerate import are_small, limit_threads
 from sb_dqn.core.arguments import bind_arguments, check_keywords
 from sb_dqn.core.off_policy_algorithm import OffPolicyAlgorithm
+from sb_dqn.devices import training_modes
 from sb_dqn.envs.streams.open import Stream
 from sb_dqn.errors import ConfigurationError, SpaceError, user_stacklevel
 from sb_dqn.sb3.known_classes import imported_modules_of
@@ -35,6 +37,7 @@ from sb_dqn.sb3.policy import class_to_construct, policy_classes
 from sb_dqn.sb3.replay import ReplayView, stream_of, view_of
 from sb_dqn.sb3.rollout import RolloutArrays
 from sb_dqn.sb3.settings import (
+    native_custom_objects,
     native_device,
     native_env,
     native_policy,
@@ -227,6 +230,40 @@ class TheirConventions(Algorithm):  # type: ignore[misc]  # it uses the methods 
         self.training_run.record_facts()  # programs read them from the logger
         return self
 
+    def train(self, gradient_steps: int, batch_size: int | None = None) -> None:
+        """Makes updates from the replay buffer between two `learn`s, for example from transitions of demonstrations.
+
+        Args:
+            gradient_steps: number of updates; the target network of DQN follows in `learn` only.
+            batch_size: transitions for each of them; None: that of the model.
+
+        Raises:
+            ConfigurationError: the model learns from rollouts, `learn` is running, or the buffer has no transition.
+        """
+        if not self.keeps_replay or self.learning:
+            raise ConfigurationError(
+                f"train must be called between two learns of a model with a replay buffer, got one of {type(self).__name__}. Call "
+                f"learn."
+            )
+        self._make_replay()
+        self.replay.refresh()
+        if not self.replay.ring.can_start():
+            raise ConfigurationError(
+                "the replay buffer must have transitions for train, got none. Call replay_buffer.add, or learn."
+            )
+        usual: int = self.arguments["batch_size"]
+        self.batch_size = batch_size or usual
+        try:
+            with training_modes(), limit_threads(are_small([self.policy], self.device, self.learner.batch_size)):
+                self.learner.store.gather(self.policy.parameters())
+                self.normalizer.commit()
+                self._set_rate()
+                for _ in range(gradient_steps):
+                    self.gradient_step()
+                    self.counters.n_updates += 1
+        finally:
+            self.batch_size = usual
+
     def predict(
         self, observation: Any, state: Any = None, episode_start: Any = None, deterministic: bool = False, **kwargs: Any
     ) -> Any:
@@ -355,11 +392,14 @@ class TheirConventions(Algorithm):  # type: ignore[misc]  # it uses the methods 
             print("== CURRENT SYSTEM INFO ==")
             get_system_info()
         env = cls.wrap_env(env)
-        custom_objects = imported_modules_of(path) | (custom_objects or {})
+        custom_objects, zeros = native_custom_objects(custom_objects or {})
+        custom_objects = imported_modules_of(path) | custom_objects
         lanes = getattr(env, "num_envs", 1)
         model: Self = super().load(
             path, env, native_device(device), custom_objects, **native_settings(cls.__name__, kwargs, lanes)
         )
+        for name in zeros:
+            setattr(model, name, lambda step, horizon: 0.0)
         model._set_rate()
         return model
 
@@ -391,6 +431,9 @@ class TheirConventions(Algorithm):  # type: ignore[misc]  # it uses the methods 
                     "torch_compile=True to the constructor to compile them.",
                     stacklevel=user_stacklevel(),
                 )
+                return
+            if name == "lr_schedule":  # a property here, though no attribute of the algorithm
+                object.__setattr__(self, name, value)
                 return
             super().__setattr__(name, value)
 
@@ -453,6 +496,12 @@ class TheirConventions(Algorithm):  # type: ignore[misc]  # it uses the methods 
         """Learning rate as a function of the remaining progress."""
         return self.by_progress(self.rate_schedule)
 
+    @lr_schedule.setter
+    def lr_schedule(self, schedule: Any) -> None:
+        """Sets the learning rate by a function of the remaining progress; a model file keeps that of the argument."""
+        self.rate_schedule = lambda step, horizon: float(schedule(1.0 - step / horizon if horizon else 1.0))
+        self._set_rate()
+
     def by_progress(self, schedule: Any) -> Any:
         """Returns a schedule as a function of the remaining progress."""
         horizon = max(self._total_timesteps, 10**6)
@@ -478,20 +527,6 @@ class TheirConventions(Algorithm):  # type: ignore[misc]  # it uses the methods 
             return None
         obs = rows.slots[-1].obs
         return obs["obs"] if set(obs) == {"obs"} else obs
-
-    actor = property(attrgetter("policy.nets.actor"))
-    critic = property(attrgetter("policy.nets.critics"))
-    critic_target = property(attrgetter("policy.critics_target"))
-
-    @property
-    def log_ent_coef(self) -> Any:
-        """Logarithm of SAC's temperature; None: the temperature is fixed."""
-        return self.policy.nets.log_alpha.value if isinstance(self.ent_coef, str) else None
-
-    @property
-    def ent_coef_tensor(self) -> Any:
-        """SAC's temperature."""
-        return self.policy.nets.log_alpha.value.detach().exp()
 
     @property
     def num_timesteps(self) -> int:

@@ -104,6 +104,11 @@ class QuantileNet:
     def __init__(self, net: SB3QNetwork) -> None:
         self.net = net
 
+    @classmethod
+    def load(cls, path: Any, device: Any = "auto") -> QuantileNet:
+        """Returns the network of a file; see `HasModel.load`."""
+        return cls(SB3QNetwork.load(path, device))
+
     def __getattr__(self, name: str) -> Any:
         if name == "net":  # while it is copied
             raise AttributeError(name)

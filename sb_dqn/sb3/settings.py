@@ -45,8 +45,8 @@ NO_EFFECT: Mapping[str, tuple[Any, ...]] = {
 }
 """Keywords that this library does not have, with the values that need nothing."""
 
-NEVER = 2**60
-"""Interval of target updates that no run reaches."""
+WITHOUT_TIMEOUTS = {"handle_timeout_termination": False}
+"""What Stable-Baselines3 needs with `optimize_memory_usage=True`."""
 
 SMALLEST = 8
 """Rows that each environment has in the smallest replay buffer."""
@@ -88,6 +88,13 @@ def native_settings(name: str, arguments: Mapping[str, Any], num_envs: int) -> d
         ConfigurationError: a value that this library cannot follow; the message has the reason.
     """
     settings = native_hindsight({key: native_schedule(value) for key, value in arguments.items()})
+    if settings.get("optimize_memory_usage") and settings.get("replay_buffer_kwargs") == WITHOUT_TIMEOUTS:
+        settings["replay_buffer_kwargs"] = None
+        warnings.warn(
+            "handle_timeout_termination=False has no effect with optimize_memory_usage=True: a time limit is no termination here, "
+            "and frames are stored once anyway. Remove both.",
+            stacklevel=user_stacklevel(),
+        )
     for key, allowed in NO_EFFECT.items():
         if key in settings:
             _refuse_unless(name, key, settings.pop(key), allowed)
@@ -99,8 +106,6 @@ def native_settings(name: str, arguments: Mapping[str, Any], num_envs: int) -> d
         settings["device"] = native_device(settings["device"])
     if "verbose" in settings:
         settings["verbose"] = min(settings["verbose"], 2)
-    if settings.get("tau") == 0.0:  # the target network never moves
-        settings |= {"tau": 1.0, "target_update_interval": NEVER}
     if "train_freq" in settings:
         settings["train_freq"] = _train_freq(settings["train_freq"], num_envs)
     return settings
@@ -210,6 +215,29 @@ def native_policy_kwargs(name: str, policy_kwargs: Any, observation_space: Any) 
     if channels := _channels(observation_space):
         kwargs.setdefault("channels", channels)
     return kwargs
+
+
+ZEROABLE = {"learning_rate": "rate_schedule", "clip_range": "clip_schedule", "clip_range_vf": "clip_vf_schedule"}
+"""Attributes of a model with the schedules that programs load as 0, by argument."""
+PARTS = ("lr_schedule", "exploration_schedule", "observation_space", "action_space")
+"""Parts of a model of Stable-Baselines3 that a file of this library does not pickle."""
+
+
+def native_custom_objects(custom_objects: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """Returns custom objects without schedules that are 0 throughout, and the attributes that these set.
+
+    Programs pass them instead of the functions in a file of Stable-Baselines3, in order to act only; also parts that are no
+    arguments, which are left out.
+    """
+    zeros = [name for name in ZEROABLE if name in custom_objects and _is_zero(custom_objects[name])]
+    kept = {name: value for name, value in custom_objects.items() if name not in (*zeros, *PARTS)}
+    return kept, [ZEROABLE[name] for name in zeros]
+
+
+def _is_zero(value: Any) -> bool:
+    if callable(value) and not isinstance(value, Schedule):
+        return bool(value(1.0) == value(0.0) == 0.0)
+    return isinstance(value, (int, float)) and value == 0.0
 
 
 SAMPLES = 101

@@ -28,7 +28,7 @@ TABLE: dict[str, list[Any]] = {
     "buffer_size": [None, 1.5, 0],
     "learning_starts": [None, 1.5, -1],
     "batch_size": ["x", 1.5, 0],
-    "tau": [None, 0.0, 1.1],
+    "tau": [None, -0.1, 1.1],
     "gamma": ["x", math.nan, -0.1, 1.1, {"start": 0.9}, {"start": 0.9, "end": 1.0, "updates": 5}],
     "train_freq": [
         "x", True, 1.5, 0, None, [], (1,), (1, 2, 3), (0, "step"), (1.5, "episode"), (1, "week"), (1, None), ("step", 1),
@@ -93,7 +93,7 @@ ALLOWED: dict[str, list[Any]] = {
     "buffer_size": [8, 1e3],
     "learning_starts": [0],
     "batch_size": [1, np.int64(4)],
-    "tau": [1, 0.005],
+    "tau": [1, 0.005, 0],
     "gamma": [0, 1],
     "train_freq": [1, (2, "episode"), [2, "step"]],
     "gradient_steps": [-1, 5],

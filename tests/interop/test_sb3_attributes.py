@@ -156,3 +156,75 @@ def test_what_has_no_effect_is_said() -> None:
     if not torch.cuda.is_available():
         with pytest.warns(UserWarning, match="device='cuda' is not available, the CPU is used"):
             assert cartpole(device="cuda").device.type == "cpu"
+
+
+def test_a_model_learns_from_demonstrations_without_its_environment() -> None:
+    model = room.SAC("MlpPolicy", "Pendulum-v1", buffer_size=200, seed=0, tau=0.0, policy_kwargs={"net_arch": [8]})
+    with pytest.raises(ConfigurationError, match="the replay buffer must have transitions for train, got none"):
+        model.train(gradient_steps=1)
+    rng = np.random.default_rng(0)
+    for _ in range(40):
+        obs, after = rng.normal(size=(2, 1, 3)).astype(np.float32)
+        model.replay_buffer.add(obs, after, rng.uniform(-1, 1, (1, 1)), [1.0], [True], [{}])
+    before, target = (list(map(torch.clone, net.parameters())) for net in (model.critic, model.critic_target))
+    model.train(gradient_steps=200, batch_size=16)
+    assert (model._n_updates, model.batch_size, model.num_timesteps) == (200, 256, 0)
+    assert not any(torch.equal(*pair) for pair in zip(before, model.critic.parameters(), strict=True))
+    assert all(torch.equal(*pair) for pair in zip(target, model.critic_target.parameters(), strict=True))  # tau is 0
+    batch = model.replay_buffer.sample(32)
+    with torch.no_grad():
+        assert float(model.critic(batch.observations, batch.actions)[0].mean()) > 0.2  # towards the reward of 1
+    model.lr_schedule = lambda progress: 0.0
+    model.tau = 0.5
+    before = list(map(torch.clone, model.critic.parameters()))
+    model.train(gradient_steps=1)
+    assert all(torch.equal(*pair) for pair in zip(before, model.critic.parameters(), strict=True))
+    assert not any(torch.equal(*pair) for pair in zip(target, model.critic_target.parameters(), strict=True))
+    with pytest.raises(ConfigurationError, match="train must be called between two learns of a model with a replay"):
+        room.A2C("MlpPolicy", "CartPole-v1").train(1)
+
+
+def test_a_program_that_only_acts_loads_schedules_of_zero(tmp_path: Path) -> None:
+    model = room.PPO("MlpPolicy", "CartPole-v1", n_steps=16, batch_size=16, seed=0).learn(16)
+    model.save(tmp_path / "model")
+    zero = {"learning_rate": 0.0, "lr_schedule": lambda _: 0.0, "clip_range": lambda _: 0.0}
+    loaded = room.PPO.load(tmp_path / "model", env=model.get_env(), custom_objects=zero)
+    obs = np.random.default_rng(0).normal(size=(9, 4)).astype(np.float32)
+    np.testing.assert_array_equal(*(each.predict(obs, deterministic=True)[0] for each in (model, loaded)))
+    before = loaded.learner.flat.clone()
+    loaded.learn(16)
+    assert torch.equal(loaded.learner.flat, before)
+    again = room.PPO.load(tmp_path / "model", custom_objects={"learning_rate": 1e-5, "clip_range": lambda _: 0.3})
+    assert (again.learning_rate, again.clip_range(1.0)) == (1e-5, pytest.approx(0.3))
+
+
+@pytest.mark.parametrize(
+    "kwargs", [{}, {"n_lstm_layers": 2, "lstm_hidden_size": 8}, {"shared_lstm": True, "enable_critic_lstm": False}]
+)
+def test_the_state_of_a_recurrent_policy_is_a_pair(kwargs: dict[str, Any]) -> None:
+    env = make_vec_env("CartPole-v1", 3, seed=0)
+    model = room.RecurrentPPO("MlpLstmPolicy", env, n_steps=8, batch_size=8, seed=0, policy_kwargs=kwargs).learn(24)
+    layers, units = kwargs.get("n_lstm_layers", 1), kwargs.get("lstm_hidden_size", 256)
+    native: Any = import_module("sb_dqn.algorithms.ppo").PPO.predict
+    obs, state, ours, starts = env.reset(), None, None, np.ones(3, bool)
+    for _ in range(30):
+        action, state = model.predict(obs, state, starts, deterministic=True)
+        expected, ours = native(model, obs, ours, starts, True)
+        np.testing.assert_array_equal(action, expected)
+        assert [part.shape for part in state] == [(layers, 3, units)] * 2
+        memory = ours["memory"].reshape(3, -1, units)
+        np.testing.assert_array_equal(state[1], memory[:, layers : 2 * layers].transpose(1, 0, 2))
+        obs, _, starts, _ = env.step(action)
+    zeros = np.zeros((layers, 3, units), np.float32)
+    fresh = model.predict(obs, (zeros, zeros), np.zeros(3, bool), deterministic=True)[0]
+    np.testing.assert_array_equal(fresh, model.predict(obs, deterministic=True)[0])
+
+
+def test_time_limits_that_memory_made_terminations_are_none() -> None:
+    without = {"optimize_memory_usage": True, "replay_buffer_kwargs": {"handle_timeout_termination": False}}
+    with pytest.warns(
+        UserWarning, match="handle_timeout_termination=False has no effect with optimize_memory_usage=True"
+    ):
+        cartpole(**without)
+    with pytest.raises(ConfigurationError, match="replay_buffer_kwargs must be None"):
+        cartpole(**{**without, "optimize_memory_usage": False})
