@@ -113,7 +113,11 @@ def native_settings(name: str, arguments: Mapping[str, Any], num_envs: int) -> d
 
 def native_device(device: Any) -> Any:
     """Returns a device; the CPU, with a warning, for one that torch does not find, as Stable-Baselines3 takes it."""
-    if str(device) == "auto" or get_device(device).type == torch.device(device).type:
+    try:
+        found = str(device) == "auto" or get_device(device).type == torch.device(device).type
+    except (RuntimeError, TypeError):  # no device: the constructor says so
+        found = True
+    if found:
         return device
     warnings.warn(
         f"device={str(device)!r} is not available, the CPU is used. Pass device='cpu', or install torch for this device.",

@@ -156,6 +156,9 @@ def test_what_has_no_effect_is_said() -> None:
     if not torch.cuda.is_available():
         with pytest.warns(UserWarning, match="device='cuda' is not available, the CPU is used"):
             assert cartpole(device="cuda").device.type == "cpu"
+    for wrong in ("gpu", 3.5):
+        with pytest.raises(ConfigurationError, match="device must be"):
+            cartpole(device=wrong)
 
 
 def test_a_model_learns_from_demonstrations_without_its_environment() -> None:
