@@ -8,6 +8,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 import torch
@@ -231,3 +232,47 @@ def test_time_limits_that_memory_made_terminations_are_none() -> None:
         cartpole(**without)
     with pytest.raises(ConfigurationError, match="replay_buffer_kwargs must be None"):
         cartpole(**{**without, "optimize_memory_usage": False})
+
+
+def test_a_gymnasium_vector_environment_in_the_adapter_of_supersuit() -> None:
+    wrapper: Any = import_module("sb_dqn.sb3.common.vec_env").VecEnvWrapper
+
+    class SB3VecEnvWrapper(wrapper):  # type: ignore[misc]  # a class at run time; of SuperSuit's name
+        def __init__(self, venv: Any) -> None:
+            self.venv, self.num_envs = venv, venv.num_envs
+            self.observation_space, self.action_space = venv.single_observation_space, venv.single_action_space
+            self.render_mode, self.reset_infos = None, []
+
+        def reset(self) -> Any:
+            return self.venv.reset()[0]
+
+        def step_async(self, actions: Any) -> None:
+            self.actions = actions
+
+        def step_wait(self) -> Any:
+            obs, rewards, terminated, truncated, infos = self.venv.step(self.actions)
+            dones = terminated | truncated
+            final = infos.get("final_obs", obs)
+            return (
+                obs,
+                rewards,
+                dones,
+                [{"terminal_observation": final[i]} if dones[i] else {} for i in range(len(dones))],
+            )
+
+        def getattr_depth_check(self, name: str, already_found: bool) -> None:
+            return None
+
+        def getattr_recursive(self, name: str) -> Any:
+            raise AttributeError(name)
+
+        def env_is_wrapped(self, wrapper_class: Any, indices: Any = None) -> list[bool]:
+            return [False] * self.num_envs
+
+        def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
+            return [getattr(self.venv, attr_name)] * self.num_envs
+
+    same_step = gymnasium.vector.AutoresetMode.SAME_STEP
+    env = gymnasium.make_vec("CartPole-v1", 2, vectorization_mode="sync", vector_kwargs={"autoreset_mode": same_step})
+    model = room.PPO("MlpPolicy", SB3VecEnvWrapper(env), n_steps=32, batch_size=32).learn(128)
+    assert (model.num_timesteps, model._episode_num > 2) == (128, True)

@@ -20,6 +20,9 @@ from sb_dqn.sb3_names import ALREADY_STACKED, WRAPPERS
 from sb_dqn.spaces import leaf_shape
 from sb_dqn.types import ActionArray, BoolArray, IntArray, Rows, Slot, any_true
 
+ADAPTERS = ("SB3VecEnvWrapper",)
+"""Wrappers that make a `VecEnv` of a gymnasium `VectorEnv`, as that of SuperSuit's `base_class="stable_baselines3"`."""
+
 
 def is_sb3(env: Any) -> bool:
     """Returns True for a Stable-Baselines3 `VecEnv`, or any class with a base of that name."""
@@ -38,7 +41,7 @@ def check_wrapped(env: Any) -> None:
     ) is not None:  # getattr would search inner wrappers too
         wrappers.append(type(inner).__name__)
         inner = wrapped
-    if not wrappers or not isinstance(inner, VectorEnv):
+    if not wrappers or not isinstance(inner, VectorEnv) or wrappers[-1] in ADAPTERS:
         return
     stacks = (options_of(inner) or StreamOptions()).frame_stack
     replacements = WRAPPERS | ({"VecFrameStack": ALREADY_STACKED.format(stacks)} if stacks > 1 else {})
