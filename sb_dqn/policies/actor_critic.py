@@ -187,6 +187,7 @@ class RecurrentActorCriticPolicy(ActorCriticPolicy):
         rnn: "lstm" or "gru".
         lstm_hidden_size: units of the LSTM or GRU.
         n_lstm_layers: layers of the LSTM or GRU.
+        lstm_dropout: probability of a zero between two layers in updates, [0, 1).
         shared_lstm: policy and value share one recurrent layer; False: each has its own.
         encoder_arch: widths of the layers between features and recurrent layer; None: [].
         previous_action: the last action is an input of the recurrent layer.
@@ -211,11 +212,12 @@ class RecurrentActorCriticPolicy(ActorCriticPolicy):
         encoder_arch: Sequence[int] | None = None,
         previous_action: bool = False,
         previous_reward: bool = False,
+        lstm_dropout: float = 0.0,
         **kwargs: Any,
     ) -> None:
         encoder = tuple(check_widths(encoder_arch, [], "policy_kwargs['encoder_arch']"))
         config = RecurrentConfig(
-            rnn, lstm_hidden_size, n_lstm_layers, previous_action, previous_reward, encoder, shared_lstm
+            rnn, lstm_hidden_size, n_lstm_layers, previous_action, previous_reward, encoder, shared_lstm, lstm_dropout
         )
         super().__init__(observation_space, action_space, recurrent_config=config, **kwargs)
 

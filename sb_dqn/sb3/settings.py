@@ -53,7 +53,6 @@ SMALLEST = 8
 
 POLICY_NO_EFFECT: Mapping[str, tuple[Any, ...]] = {
     "use_sde": (False,),
-    "lstm_kwargs": (None, {}),
 }
 """Keys of `policy_kwargs` that this library does not have, with the values that need nothing."""
 
@@ -199,6 +198,15 @@ def native_policy_kwargs(name: str, policy_kwargs: Any, observation_space: Any) 
         ConfigurationError: a value that this library cannot follow.
     """
     kwargs = dict(policy_kwargs or {})
+    lstm = dict(kwargs.pop("lstm_kwargs", None) or {})
+    if lstm.keys() - {"dropout"}:
+        raise ConfigurationError(
+            f"policy_kwargs['lstm_kwargs'] must be dict(dropout=...) for {name}, got {lstm}. Remove the others."
+        )
+    if (
+        dropout := lstm.get("dropout") if kwargs.get("n_lstm_layers", 1) > 1 else None
+    ):  # between layers, torch ignores it for one
+        kwargs["lstm_dropout"] = dropout
     for key, allowed in POLICY_NO_EFFECT.items():
         if key in kwargs:
             value = kwargs.pop(key)

@@ -203,7 +203,12 @@ def test_a_program_that_only_acts_loads_schedules_of_zero(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    "kwargs", [{}, {"n_lstm_layers": 2, "lstm_hidden_size": 8}, {"shared_lstm": True, "enable_critic_lstm": False}]
+    "kwargs",
+    [
+        {},
+        {"n_lstm_layers": 2, "lstm_hidden_size": 8, "lstm_kwargs": {"dropout": 0.5}},
+        {"shared_lstm": True, "enable_critic_lstm": False},
+    ],
 )
 def test_the_state_of_a_recurrent_policy_is_a_pair(kwargs: dict[str, Any]) -> None:
     env = make_vec_env("CartPole-v1", 3, seed=0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import torch
 from gymnasium import spaces
 
 from sb_dqn.errors import ConfigurationError
+from sb_dqn.nn.layers.recurrent import RecurrentConfig, RecurrentLayer
 from sb_dqn.policies import (
     ACTOR_CRITIC_POLICIES,
     VALUE_POLICIES,
@@ -136,6 +138,23 @@ def test_greedy_and_distribution_of_a_recurrent_policy_are_those_at_the_start_of
     assert torch.equal(policy.greedy(obs), expected)
     assert state.shape == (9, policy.state_size)
     assert policy.no_action(9).tolist() == [-1] * 9
+
+
+def test_dropout_is_between_recurrent_layers_and_in_training_only() -> None:
+    layer = RecurrentLayer(3, RecurrentConfig(hidden_size=50, num_layers=2, previous_action=False, dropout=0.5))
+    x, state = torch.randn(1, 4, 3), torch.zeros(4, 200)
+    torch.manual_seed(0)
+    for run in (layer, partial(layer._run_layers, layers=layer._gathered())):
+        layer.train()
+        (first, after), (second, again) = run(x, state), run(x, state)
+        assert not torch.equal(first, second)
+        assert torch.equal(after[:, :50], again[:, :50])  # of the first layer, whose inputs are whole
+        layer.eval()
+        out, _ = run(x, state)
+        torch.testing.assert_close(out, run(x, state)[0], rtol=0, atol=0)
+    for wrong in ({"lstm_dropout": 0.5}, {"lstm_dropout": 1.0, "n_lstm_layers": 2}):
+        with pytest.raises(ConfigurationError, match=r"lstm_dropout'\] must be below 1, and 0 with one layer"):
+            recurrent("actor-critic", **wrong)
 
 
 def test_feed_forward_policies_have_no_state() -> None:

@@ -9,9 +9,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
-from sb_dqn.checks import check_bool, check_choice, check_int, set_fields
+from sb_dqn.checks import check_bool, check_choice, check_float, check_int, set_fields
 from sb_dqn.devices import is_host_visible
+from sb_dqn.errors import ConfigurationError
 
 KINDS: dict[str, tuple[Any, int]] = {"lstm": (nn.LSTM, 2), "gru": (nn.GRU, 1)}
 """Class, and state values per unit."""
@@ -34,6 +36,7 @@ class RecurrentConfig:
         previous_reward: the last reward is an input; 0 at the start of an episode.
         encoder_arch: widths of the hidden layers between features and recurrent layer.
         shared: in an actor-critic, policy and value share the recurrent layer; False: each has its own.
+        dropout: probability of a zero between two layers in updates, [0, 1).
 
     Raises:
         ConfigurationError: an argument is out of range.
@@ -46,6 +49,7 @@ class RecurrentConfig:
     previous_reward: bool = False
     encoder_arch: tuple[int, ...] = ()
     shared: bool = True
+    dropout: float = 0.0
 
     def __post_init__(self) -> None:
         set_fields(
@@ -56,7 +60,13 @@ class RecurrentConfig:
             previous_action=check_bool("policy_kwargs['previous_action']", self.previous_action),
             previous_reward=check_bool("policy_kwargs['previous_reward']", self.previous_reward),
             shared=check_bool("policy_kwargs['shared_lstm']", self.shared),
+            dropout=check_float("policy_kwargs['lstm_dropout']", self.dropout, 0.0, 1.0),
         )
+        if self.dropout == 1.0 or (self.dropout and self.num_layers == 1):
+            raise ConfigurationError(
+                f"policy_kwargs['lstm_dropout'] must be below 1, and 0 with one layer, since it is between layers, got "
+                f"{self.dropout}. Remove it, or set n_lstm_layers=2."
+            )
 
     @property
     def state_size(self) -> int:
@@ -106,7 +116,9 @@ class RecurrentLayer(nn.Module):
         super().__init__()
         self.config = config
         self.out_features = config.hidden_size
-        self.core = KINDS[config.kind][0](in_features, config.hidden_size, config.num_layers)
+        self.core = KINDS[config.kind][0](
+            in_features, config.hidden_size, config.num_layers, dropout=config.dropout
+        )  # fmt: skip
         self._closing = _closing(config)
         if config.kind == "lstm":
             for layer in range(config.num_layers):  # the order of the gates is input, forget, cell, output
@@ -169,6 +181,8 @@ class RecurrentLayer(nn.Module):
                 x, hidden, cell = torch.lstm(x, (hidden, cell), weights, *options)
                 cells.append(cell.squeeze(0))
             after.append(hidden.squeeze(0))
+            if self.config.dropout and layer < len(layers) - 1:
+                x = functional.dropout(x, self.config.dropout, self.training)
         return x, torch.cat([*after, *cells], -1)
 
     def burn_in(self, x: Tensor, state: Tensor, begins: Tensor) -> Tensor:
