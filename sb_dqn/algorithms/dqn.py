@@ -114,7 +114,7 @@ class DQN(OffPolicyAlgorithm):
         tau: share of the online parameters in each target update, [0, 1]; 1 copies them, 0: it never moves.
         gamma: discount, [0, 1], or a dict of `start`, `end`, `updates`, see `Annealed`.
         train_freq: env steps between updates, or (k, "episode").
-        gradient_steps: updates each time; -1: one per env step.
+        gradient_steps: updates each time; -1: one per env step, 0: none.
         n_steps: number of rewards before the bootstrap, n, or a dict of `start`, `end`, `updates`, see `Annealed`.
         target_update_interval: env steps between target updates.
         exploration_fraction: share of `total_timesteps` over which epsilon decreases, [0, 1].

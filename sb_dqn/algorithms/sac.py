@@ -52,7 +52,7 @@ class SAC(OffPolicyAlgorithm):
         tau: share of the online parameters in each update of the target critics, [0, 1].
         gamma: discount, [0, 1], or a dict of `start`, `end`, `updates`, see `Annealed`.
         train_freq: env steps between updates, or (k, "episode").
-        gradient_steps: updates each time; -1: one per env step.
+        gradient_steps: updates each time; -1: one per env step, 0: none.
         n_steps: number of rewards before the bootstrap, n; the entropies between are left out. Also annealed, see `DQN`.
         ent_coef: temperature alpha: "auto" (learned, starts at 1, or 0.01 with the automatic range of `value_loss`), "auto_0.1"
             (learned, starts at 0.1), or a fixed number >= 0.

@@ -38,7 +38,7 @@ class UpdateSchedule:
     Args:
         train_freq: >= 1, counted over all lanes; reset rows are not env steps.
         unit: "step" or "episode".
-        gradient_steps: >= 1, or -1 for the number of env steps since the last updates.
+        gradient_steps: >= 0, or -1 for the number of env steps since the last updates.
         learning_starts: env steps before the first update, >= 0.
         spread: True distributes the gradient steps evenly over `train_freq` env steps instead of running them all at the end;
             only for unit "step" and `gradient_steps` >= 1.

@@ -774,7 +774,7 @@ class BaseAlgorithm(ABC):
         if name == "learning_rate":
             self.rate_schedule = as_schedule(name, value)
         elif name == "verbose":
-            value = check_int(name, value, 0, 2)
+            value = check_int(name, value, 0)
             self.logs.verbose = value if self.rank == 0 else 0
         return value
 

@@ -47,7 +47,7 @@ class TrainingConfig:
         normalize_observations, normalize_rewards: see `DQN`.
         stats_window_size: episodes in the running means, from 1.
         tensorboard_log: folder, or None.
-        verbose: 0, 1 or 2.
+        verbose: 0, 1, or more.
         seed: from 0, or None.
         device: torch device, or "auto".
         precision: "fp32" or "bf16".
@@ -85,7 +85,7 @@ class TrainingConfig:
         self.precision = check_choice("precision", self.precision, ("fp32", "bf16"))
         self.torch_compile = check_bool("torch_compile", self.torch_compile)
         self.actors = as_actors(self.actors)
-        self.verbose = check_int("verbose", self.verbose, 0, 2)
+        self.verbose = check_int("verbose", self.verbose, 0)
         self.stats_window_size = check_int("stats_window_size", self.stats_window_size, 1)
         self.tensorboard_log = check_path("tensorboard_log", self.tensorboard_log)
         resolve_device(self.device)

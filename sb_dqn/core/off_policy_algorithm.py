@@ -85,6 +85,7 @@ class OffPolicyAlgorithm(BaseAlgorithm):
         self._augmentation = augmentation
         self._augment()
         self._next_sync = target.interval
+        self._idle.silent = replay.schedule.gradient_steps == 0
         if self.stream is not None:
             self.attach(self.stream)
 

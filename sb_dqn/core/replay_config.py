@@ -245,7 +245,7 @@ def update_schedule(train_freq: Any, gradient_steps: Any, learning_starts: Any, 
     return UpdateSchedule(
         check_int("train_freq", train_freq, 1),
         cast(Literal["step", "episode"], check_choice("train_freq's unit", unit, ("step", "episode"))),
-        check_int("gradient_steps", gradient_steps, 1, also=(-1,)),
+        check_int("gradient_steps", gradient_steps, 0, also=(-1,)),
         check_int("learning_starts", learning_starts, 0),
         spread,
     )

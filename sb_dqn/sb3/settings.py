@@ -103,8 +103,6 @@ def native_settings(name: str, arguments: Mapping[str, Any], num_envs: int) -> d
         settings["buffer_size"] = max(settings["buffer_size"], num_envs * (settings.get("n_steps", 1) + SMALLEST))
     if "device" in settings:
         settings["device"] = native_device(settings["device"])
-    if "verbose" in settings:
-        settings["verbose"] = min(settings["verbose"], 2)
     if "train_freq" in settings:
         settings["train_freq"] = _train_freq(settings["train_freq"], num_envs)
     return settings

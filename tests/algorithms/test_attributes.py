@@ -212,7 +212,7 @@ def test_a_rate_and_verbosity_that_are_assigned_take_effect(
     assert 1e-5 <= model.learner.optimizer.param_groups[0]["lr"] < 2e-5
     model.save(tmp_path / "model")
     assert algorithm.load(tmp_path / "model").learning_rate == "linear 2e-5 1e-5"
-    for name, wrong in (("learning_rate", -1.0), ("verbose", 7)):
+    for name, wrong in (("learning_rate", -1.0), ("verbose", -1)):
         before = getattr(model, name)
         with pytest.raises(ConfigurationError, match=f"{name} must be"):
             setattr(model, name, wrong)

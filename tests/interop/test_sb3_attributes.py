@@ -188,6 +188,17 @@ def test_a_model_learns_from_demonstrations_without_its_environment() -> None:
         room.A2C("MlpPolicy", "CartPole-v1").train(1)
 
 
+def test_transitions_are_collected_without_updates() -> None:
+    model = cartpole(gradient_steps=0)
+    before = model.learner.flat.clone()
+    model.learn(64)
+    assert torch.equal(model.learner.flat, before)
+    assert (model._n_updates, model.replay_buffer.pos) == (0, 32)
+    model.train(gradient_steps=3)
+    assert not torch.equal(model.learner.flat, before)
+    assert model._n_updates == 3
+
+
 def test_a_program_that_only_acts_loads_schedules_of_zero(tmp_path: Path) -> None:
     model = room.PPO("MlpPolicy", "CartPole-v1", n_steps=16, batch_size=16, seed=0).learn(16)
     model.save(tmp_path / "model")
