@@ -240,6 +240,7 @@ class OffPolicyAlgorithm(BaseAlgorithm):
         self.discount = replay.gamma
         self.normalizer.set_gamma(replay.gamma)
         self.learner.set_batch_size(replay.losses)
+        self._augment()
         if self._experience is not None:
             if not replay.horizon.moves:
                 self.replay.view.horizon.move(replay.n_steps, replay.gamma)

@@ -74,7 +74,7 @@ def test_arrays_of_the_replay_buffer_are_what_the_environment_returned() -> None
     assert newest.observations.shape == (newest.pos, 2, 4)
     going_on = newest.dones[:-1] == 0
     np.testing.assert_array_equal(newest.observations[1:][going_on], newest.next_observations[:-1][going_on])
-    infos = [[{}, {}]] * kept.pos
+    infos: list[Any] = [[{}, {}]] * kept.pos
     model.replay_buffer.extend(kept.observations, kept.next_observations, kept.actions, kept.rewards, kept.dones, infos)
     for name in ("observations", "next_observations", "actions", "rewards", "dones"):
         np.testing.assert_array_equal(getattr(model.replay_buffer, name)[-60:], getattr(kept, name))
@@ -97,7 +97,8 @@ def test_a_replay_buffer_is_dropped_and_taken_from_another_model() -> None:
         second.replay_buffer  # noqa: B018
     file.seek(0)
     second.load_replay_buffer(file)
-    assert second.replay_buffer.pos == 8
+    loaded: Any = second.replay_buffer
+    assert loaded.pos == 8
     with pytest.raises(ConfigurationError, match="replay_buffer must be None or the replay_buffer of another model"):
         second.replay_buffer = 3
 
@@ -122,8 +123,8 @@ def test_arguments_that_are_out_of_range_raise_either_of_their_errors() -> None:
     model = room.A2C("MlpPolicy", "CartPole-v1")
     parameters = model.get_parameters()
     parameters["policy"].popitem()
-    for kind in (RuntimeError, ValueError):
-        with pytest.raises(kind):
+    for error in (RuntimeError, ValueError):
+        with pytest.raises(error):
             model.set_parameters(parameters)
 
 
@@ -148,7 +149,8 @@ def test_what_has_no_effect_is_said() -> None:
     with pytest.warns(UserWarning, match="The number of environments used is greater than target_update_interval"):
         model = cartpole(3, target_update_interval=2)
     policy = model.policy
-    compiled = torch._dynamo.OptimizedModule(policy, torch._dynamo.optimize("eager"))  # as torch.compile returns it
+    optimize: Any = torch._dynamo.optimize("eager")
+    compiled = torch._dynamo.OptimizedModule(policy, optimize)  # as torch.compile returns it
     with pytest.warns(UserWarning, match=r"torch.compile\(model.policy\) has no effect"):
         model.policy = compiled
     assert model.policy is policy
@@ -241,7 +243,10 @@ def test_the_state_of_a_recurrent_policy_is_a_pair(kwargs: dict[str, Any]) -> No
 
 
 def test_time_limits_that_memory_made_terminations_are_none() -> None:
-    without = {"optimize_memory_usage": True, "replay_buffer_kwargs": {"handle_timeout_termination": False}}
+    without: dict[str, Any] = {
+        "optimize_memory_usage": True,
+        "replay_buffer_kwargs": {"handle_timeout_termination": False},
+    }
     with pytest.warns(
         UserWarning, match="handle_timeout_termination=False has no effect with optimize_memory_usage=True"
     ):
@@ -257,7 +262,8 @@ def test_a_gymnasium_vector_environment_in_the_adapter_of_supersuit() -> None:
         def __init__(self, venv: Any) -> None:
             self.venv, self.num_envs = venv, venv.num_envs
             self.observation_space, self.action_space = venv.single_observation_space, venv.single_action_space
-            self.render_mode, self.reset_infos = None, []
+            self.render_mode = None
+            self.reset_infos: list[Any] = []
 
         def reset(self) -> Any:
             return self.venv.reset()[0]

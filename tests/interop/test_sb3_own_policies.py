@@ -170,7 +170,7 @@ def test_what_a_policy_class_cannot_change_is_named() -> None:
     with pytest.raises(ConfigurationError, match="use_sde and squash_output must be False with Doubles"):
         room.PPO(Doubles, "Pendulum-v1", use_sde=True)
 
-    class Further(Doubles):  # type: ignore[misc]  # a class at run time
+    class Further(Doubles):
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             super().__init__(*args, **kwargs)
             self.extra = nn.Linear(2, 2)

@@ -124,6 +124,14 @@ def test_images_of_a_batch_stay_those_of_the_replay() -> None:
     assert all(torch.equal(floats.obs[key], kept[key]) and torch.equal(batch.obs[key], before[key]) for key in kept)
 
 
+def test_batches_of_another_size_are_augmented() -> None:
+    model: Any = quick(lanes(2, partial(Tiny, "image")), augmentation={"shift": 2}, **IMAGE).learn(40)
+    model.batch_size = 24
+    model.learn(20, reset_num_timesteps=False)
+    assert model.learner.augmentation.offsets.shape == (1, 48, 2)
+    assert bool((model.learner.augmentation.offsets != 0).any())
+
+
 @pytest.mark.parametrize("value", ["crop", 4, None, {"shift": -1}, {"shift": 0, "intensity": 0.0}, {"pad": 3}])
 def test_bad_settings(value: Any) -> None:
     with pytest.raises(ConfigurationError, match="augmentation"):
