@@ -169,9 +169,9 @@ class Learner:
     def set_learning_rate(self, rate: float) -> None:
         self.step.set_learning_rate(rate)
 
-    def sync_target(self, tau: float = 1.0) -> None:
-        """Moves the target parameters to the online ones, by the share `tau` (Polyak); 1 copies."""
-        self.store.sync_target(tau)
+    def sync_target(self, tau: float = 1.0, times: int = 1) -> None:
+        """Moves the target parameters to the online ones; see `ParameterStore.sync_target`."""
+        self.store.sync_target(tau, times)
 
     def refresh(self) -> None:
         """Updates what is derived from the parameters after they were written from outside; see `ParameterStore.refresh`."""

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from sb_dqn.accelerate.torch_internals import fused_adam_kernel
 from sb_dqn.checks import check_bool, check_mapping
 from sb_dqn.nn.heads.fraction import FractionEmbedding
+from sb_dqn.nn.heads.shared import first_heads
 from sb_dqn.nn.parameters.flat import flat_copy, flat_views
 from sb_dqn.nn.parameters.optimizers import (
     ELEMENTWISE,
@@ -46,6 +47,7 @@ class OptimizerStep:
     Attributes:
         fractions: `[P]` bool, True for the parameters that propose FQF's fractions; None: there are none.
         fraction_optimizer: their optimizer.
+        first_heads: `[F]` int64, places of heads that are only targets, which weight decay must not change; None: there are none.
 
     Raises:
         ConfigurationError: the optimizer refuses its arguments.
@@ -69,6 +71,7 @@ class OptimizerStep:
             ids = {id(parameter) for parameter in own}
             self.fractions = flat_copy(torch.full_like(p, id(p) in ids, dtype=torch.bool) for p in parameters)
             self.fraction_optimizer = torch.optim.RMSprop(own, lr=embedding.learning_rate, alpha=0.95, eps=1e-5)
+        self.first_heads = first_heads(online, parameters)
         elementwise = checked_optimizer(optimizer_class) in ELEMENTWISE
         grouped = check_bool("policy_kwargs['decay_matrices_only']", decay_matrices_only)
         matrices = are_matrices(online)
@@ -93,6 +96,7 @@ class OptimizerStep:
         """Makes one step along a gradient `[P]`."""
         if self.whole and not all(parameter.requires_grad for parameter in self.parameters):
             self._split()
+        targets = None if self.first_heads is None else self.flat.index_select(0, self.first_heads)
         if self.plain_adam and self.masters[0] in self.optimizer.state:
             self._adam_step(gradient)
         else:
@@ -102,6 +106,8 @@ class OptimizerStep:
                 self.fraction_optimizer.step()
                 self.fraction_optimizer.zero_grad()  # the other optimizer leaves parameters without gradient as they are
             self.optimizer.step()
+        if targets is not None:
+            self.flat.index_copy_(0, self.first_heads, targets)  # type: ignore[arg-type]  # not None
         self.steps += 1
         if self.steps % FLUSH_EVERY == 0:
             self._flush_tiny_moments()

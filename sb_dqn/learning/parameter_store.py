@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from sb_dqn.errors import ConfigurationError
+from sb_dqn.nn.heads.shared import shared_outputs
 from sb_dqn.nn.layers.norms import SpectralWeights, spectral_weights
 from sb_dqn.nn.parameters.flat import flat_views, flatten_parameters, point_into
 
@@ -32,6 +33,7 @@ class ParameterStore:
         low: low-precision parameters of the online twin; None for "fp32".
         masters: parameters of the online network, views of `flat`.
         trained: parameters of `online`, in the same order.
+        shared: output layers with several heads, of which one is the target of another; empty if a network is the target.
     """
 
     def __init__(self, online: Any, target: Any, precision: str) -> None:
@@ -55,6 +57,7 @@ class ParameterStore:
         self.masters = list(online.parameters())
         self.target_masters = list(target.parameters())
         self.trained = list(self.online.parameters())
+        self.shared = shared_outputs(self.online)
         self._online_weights = spectral_weights(self.online)
         self._master_weights = self._online_weights if self.online is online else spectral_weights(online)
         self._target_weights = None if self.target is self.online else spectral_weights(self.target)
@@ -113,8 +116,13 @@ class ParameterStore:
         self._invalidate_online()
 
     @torch.no_grad()
-    def sync_target(self, tau: float = 1.0) -> None:
-        """Moves the target parameters to the online ones, by the share `tau` (Polyak); 1 copies."""
+    def sync_target(self, tau: float = 1.0, times: int = 1) -> None:
+        """Moves the target parameters to the online ones, by the share `tau` (Polyak); 1 copies. Where heads are targets, shifts
+        them, `times` times."""
+        if self.shared:
+            for outputs in self.shared:
+                outputs.shift(times)
+            return
         followed = self.flat[: self.flat_target.numel()]
         if tau == 1.0:
             self.flat_target.copy_(followed)

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.nn.heads.scalar import Distribution, Outputs, Scalar
+from sb_dqn.nn.heads.shared import SharedOutputs
 from sb_dqn.nn.latent import LatentModel, latent_shape, renormalized
 from sb_dqn.nn.layers.linear import Linear, MakeLinear, Noisy, NoisyLinear, assign_noise
 from sb_dqn.nn.layers.noise import Noise
@@ -34,6 +35,7 @@ class QNetworkConfig:
         noisy: noise in the weights of the head and of every hidden layer (behind the recurrent layer, if any); None: none.
         act_with: "online" or "target": the network that selects actions.
         self_prediction: has a model of latent states, which the hidden layers read renormalized.
+        iterations: K, number of heads that learn, with head 0 as the target of the first; 0: one head.
     """
 
     distribution: Distribution = field(default_factory=Scalar)
@@ -41,6 +43,7 @@ class QNetworkConfig:
     noisy: Noisy | None = None
     act_with: str = "online"
     self_prediction: bool = False
+    iterations: int = 0
 
     @property
     def linear(self) -> MakeLinear:
@@ -116,7 +119,7 @@ class QNetwork(nn.Module):
         scale = 1.0 / math.sqrt(2.0) if torso.scale_trunk_gradient else 1.0
         self.last: nn.Module = DuelingStreams(last(), last(), scale) if config.dueling else last()
         outputs = partial(
-            Outputs,
+            partial(SharedOutputs, iterations=config.iterations) if config.iterations else Outputs,
             config.linear,
             torso.widths[-1] if torso.widths else width,
             branches=actions.branches,
@@ -148,15 +151,29 @@ class QNetwork(nn.Module):
                 `{"features": [N, H]}`.
             mask: `[N, (D,) A]` bool, legal actions; None: all.
             noise: random numbers; None: mean weights and evenly spaced fractions.
-            acting: apply the risk distortion of the distribution, if any; learning is risk-neutral.
+            acting: apply the risk distortion of the distribution, if any; learning is risk-neutral. Of several heads, the noise
+                draws one for each row.
         """
+        if acting and noise is not None and self.config.iterations > 1:
+            noise = self._with_heads(noise)
+        x, fractions = self.embed(obs, noise, acting)
+        return self.head(x, mask, noise, fractions)
+
+    def embed(self, obs: dict[str, Tensor], noise: Noise | None = None, acting: bool = False) -> tuple[Tensor, Any]:
+        """Returns the features `[N, ..., H]` that the head maps to values, and the fractions of an implicit head. See `forward`."""
         x = self.torso(self.features(obs) if self.recurrent_layer is None else obs[FEATURES], noise)
         if self.latent_model is not None:
             x = renormalized(x)
         fractions = None
         if self.embedding is not None:
             x, fractions = self.embedding(x, noise, acting)
-        return self.head(self.last(x, noise), mask, noise, fractions)
+        return self.last(x, noise), fractions
+
+    def _with_heads(self, noise: Noise) -> Noise:
+        """Returns noise whose last uniform numbers have become one of the heads 1 to K for each row."""
+        count = self.config.iterations
+        heads = (noise.uniform[:, -1] * count).long().clamp_max(count - 1) + 1
+        return noise._replace(uniform=noise.uniform[:, :-1], heads=heads)
 
     def _check_projection(self, torso: TorsoConfig, recurrent: RecurrentConfig | None) -> int:
         """Returns the width of a projection of the latent state: of the last hidden layers.

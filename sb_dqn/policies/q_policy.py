@@ -164,7 +164,8 @@ class QPolicy(Policy):
 
     def make_noise(self, rows: int) -> Noise | None:
         device = next(self.q_net.parameters()).device
-        return self.q_net.make_noise(rows, self.config.distribution.num_acting, device, per_row=True)
+        uniform = self.config.distribution.num_acting + (self.config.iterations > 1)  # one to draw a head
+        return self.q_net.make_noise(rows, uniform, device, per_row=True)
 
     def _default_net_arch(self, extractor: type[BaseFeaturesExtractor] | None) -> list[int]:
         # a single image ends in the linear layer of its CNN; vectors and Dicts need hidden layers

@@ -19,6 +19,8 @@ class Noise(NamedTuple):
     factorised: bool = True
     joined: Tensor | None = None
     """`[R P + N U]`, the storage of both."""
+    heads: Tensor | slice | None = None
+    """Heads that a network with several of them reads: `[N]` int64, one for each row, or a slice; None: the last one."""
 
     @classmethod
     def zeros(cls, normal: tuple[int, int], uniform: tuple[int, int], device: torch.device, factorised: bool) -> Noise:
@@ -51,3 +53,7 @@ class Noise(NamedTuple):
         normal = self.normal.abs().sqrt().copysign(self.normal) if self.factorised else self.normal
         # ndtr(z) is uniform if z is normal
         return self._replace(normal=normal, uniform=torch.special.ndtr(self.uniform))
+
+
+NO_NOISE = Noise(torch.empty(1, 0), torch.empty(0, 0))
+"""Noise of networks without random numbers, for passes that read chosen heads."""
