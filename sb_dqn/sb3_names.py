@@ -76,6 +76,7 @@ POLICY_ATTRIBUTES = {
     "save": "Call model.save",
     "load": "Call the load of the algorithm, DQN.load for example",
     "q_net": "This policy has no action values: see policy.net, or policy.nets of SAC",
+    "q_net_target": "There is no second network: with target='shared' head 0 of policy.q_net.head is the target; PQN has none",
     "predict_values": ACTOR_CRITIC_NET,
     "evaluate_actions": ACTOR_CRITIC_NET,
     "get_distribution": "Call policy.distribution(obs, mask) of a stochastic policy",

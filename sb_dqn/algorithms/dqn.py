@@ -12,7 +12,7 @@ from typing_extensions import Unpack
 from sb_dqn.buffers.hindsight import Hindsight
 from sb_dqn.buffers.prioritized_sampler import Prioritized
 from sb_dqn.buffers.sequences import Sequences
-from sb_dqn.checks import check_bool, check_choice, check_path, check_switch
+from sb_dqn.checks import check_bool, check_choice, check_int, check_path, check_switch
 from sb_dqn.core.construction import QPolicyConfig, TrainingConfig, buffer_device_of, epsilon_schedule
 from sb_dqn.core.keywords import OffPolicyKeywords, value_bins, with_defaults
 from sb_dqn.core.off_policy_algorithm import OffPolicyAlgorithm
@@ -30,6 +30,7 @@ from sb_dqn.objectives.bootstrap import Bootstrap, Munchausen
 from sb_dqn.objectives.q_learning import LOSSES, QLearning
 from sb_dqn.objectives.recurrent_replay import RecurrentReplayObjective
 from sb_dqn.objectives.self_prediction import SelfPrediction, SelfPredictionObjective
+from sb_dqn.objectives.shared_heads import SharedHeads
 from sb_dqn.policies import QPolicy
 from sb_dqn.policies.q_network import QNetworkConfig
 from sb_dqn.schedules import Annealed
@@ -96,6 +97,11 @@ class DQNKeywords(OffPolicyKeywords, total=False):
     precision: str
     act_with: str
     self_prediction: bool | Mapping[str, Any]
+    target: str
+    iterations: int
+
+
+TARGETS = ("copy", "shared")
 
 
 class DQN(OffPolicyAlgorithm):
@@ -140,6 +146,10 @@ class DQN(OffPolicyAlgorithm):
             in `predict` (arXiv 2305.19452).
         self_prediction: the network also predicts its own latent states K steps ahead (arXiv 2007.05929): True, or a dict of `steps`,
             `weight`.
+        target: "copy", a second network; or "shared", further heads of the same network (arXiv 2506.04398), each of which is the
+            target of the next and becomes it every `target_update_interval` env steps.
+        iterations: with target="shared": number of heads that learn, K, each the Bellman update of the one before. While learning,
+            each action is that of a random one; `predict` and `q_values` read the last.
         return_model: head and loss, for subclasses; None: the expected return, by `loss`.
         shared: see `OffPolicyKeywords`.
 
@@ -187,6 +197,8 @@ class DQN(OffPolicyAlgorithm):
         *,
         act_with: str = "online",
         self_prediction: bool | Mapping[str, Any] = False,
+        target: str = "copy",
+        iterations: int = 1,
         return_model: ReturnModel | None = None,
         **shared: Unpack[OffPolicyKeywords],
     ) -> None:
@@ -210,10 +222,16 @@ class DQN(OffPolicyAlgorithm):
         bootstrap = Bootstrap(check_bool("double_q", double_q), check_switch("munchausen", munchausen, Munchausen))
         prediction = check_switch("self_prediction", self_prediction, SelfPrediction)
         acts = check_choice("act_with", act_with, ("online", "target"))
+        heads = shared_heads(target, iterations, acts)
         network = QNetworkConfig(
-            model.distribution, check_bool("dueling", dueling), noise, acts, prediction is not None
+            model.distribution, check_bool("dueling", dueling), noise, acts, prediction is not None, heads
         )
-        policy_config = QPolicyConfig(policy, policy_kwargs, network)
+        policy_config = QPolicyConfig(policy, policy_kwargs, network, has_target=not heads)
+        if heads and policy_config.policy.recurrent:
+            raise ConfigurationError(
+                f"policy must be feed-forward with target='shared', got {policy!r}: the targets of a sequence have a recurrent "
+                f"state of their own. Use 'MlpPolicy', 'CnnPolicy' or 'MultiInputPolicy', or set target='copy'."
+            )
         chosen = exploration if exploration is not None else "none" if noise else "epsilon"
         epsilon = epsilon_schedule(exploration_initial_eps, exploration_final_eps, exploration_fraction)
         replay = ReplayConfig(
@@ -232,6 +250,8 @@ class DQN(OffPolicyAlgorithm):
             future=0 if prediction is None else prediction.steps,
         )
         objective = model.objective(bootstrap)
+        if heads:
+            objective = SharedHeads(objective, heads)
         if prediction is not None:
             objective = SelfPredictionObjective(objective, prediction)
         if replay.sequences is not None:
@@ -242,9 +262,31 @@ class DQN(OffPolicyAlgorithm):
             training=training,
             objective=lambda _: objective,
             replay=replay,
-            target=TargetConfig(tau, target_update_interval),
+            target=TargetConfig(tau, target_update_interval, shared=heads > 0),
             exploration=as_exploration(chosen, epsilon, evaluation_eps),
             resets=check_resets(keywords["resets"]),
             redo=check_redo(keywords["redo"]),
             augmentation=check_augmentation(keywords["augmentation"]),
         )
+
+
+def shared_heads(target: Any, iterations: Any, act_with: str) -> int:
+    """Returns the number of heads that learn, with a further one as the first target; 0: the target is another network.
+
+    Raises:
+        ConfigurationError: a value is out of its range, `iterations` without target="shared", or `act_with` names a network that
+            there is not.
+    """
+    count = check_int("iterations", iterations, 1)
+    if check_choice("target", target, TARGETS) == "shared":
+        if act_with == "target":
+            raise ConfigurationError(
+                "act_with must be 'online' with target='shared', which has no target network, got 'target'. Remove it, or set "
+                "target='copy'."
+            )
+        return count
+    if count > 1:
+        raise ConfigurationError(
+            f"iterations must be 1 with target='copy', which is the target of one head, got {count}. Set target='shared'."
+        )
+    return 0

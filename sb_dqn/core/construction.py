@@ -22,6 +22,7 @@ from sb_dqn.envs.streams.open import Stream
 from sb_dqn.envs.streams.sb3_frames import has_stacks_of
 from sb_dqn.errors import ConfigurationError, SpaceError
 from sb_dqn.learning.learner_group import LearnerGroup
+from sb_dqn.nn.heads.shared import shared_outputs
 from sb_dqn.normalize import NormalizationConfig
 from sb_dqn.policies import VALUE_POLICIES, QPolicy, policy_class, split_policy_kwargs
 from sb_dqn.policies.base import Policy
@@ -362,6 +363,11 @@ class QPolicyConfig(PolicyConfig[QPolicy]):
 
     def build(self, blueprint: Blueprint, rng: Generators, device: torch.device) -> QPolicy:
         policy = super().build(blueprint, rng, device)
+        if policy.config.iterations and not shared_outputs(policy.q_net):
+            raise ConfigurationError(
+                f"{type(policy.q_net).__name__} must have several heads with target='shared', got one. Make it from its `config`, "
+                f"with the output layer that `make_head` of the distribution gets, or set target='copy'."
+            )
         if not self.has_target:
             del policy.q_net_target
         return policy

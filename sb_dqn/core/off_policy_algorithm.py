@@ -167,7 +167,8 @@ class OffPolicyAlgorithm(BaseAlgorithm):
         self.normalizer.commit()
         target, beyond = self.target_config, self.counters.lifetime - self._next_sync
         if beyond >= 0 and not target.by_updates:
-            self.learner.sync_target(target.share(beyond // target.interval + 1))
+            crossed = beyond // target.interval + 1
+            self.learner.sync_target(target.share(crossed), crossed)
             self._schedule_sync()
         self.learner.set_learning_rate(self.rate_schedule(self.num_timesteps, self.counters.horizon))
         self.replay.sampler.advance(self.num_timesteps, self.counters.horizon)

@@ -262,11 +262,16 @@ class TargetConfig:
         tau: share, [0, 1].
         interval: interval in env steps, or in gradient steps if `by_updates`.
         by_updates: count updates instead of env steps.
+        shared: heads are shifted instead, see `SharedOutputs`; once for each multiple that a tick crosses.
+
+    Raises:
+        ConfigurationError: a value is out of its range, or `tau` is not 1 with `shared`.
     """
 
     tau: float
     interval: int
     by_updates: bool = False
+    shared: bool = False
 
     def __post_init__(self) -> None:
         set_fields(
@@ -274,6 +279,10 @@ class TargetConfig:
             tau=check_float("tau", self.tau, 0.0, 1.0),
             interval=check_int("target_update_interval", self.interval, 1),
         )
+        if self.shared and self.tau != 1.0:
+            raise ConfigurationError(
+                f"tau must be 1 with target='shared', whose heads are copied, got {self.tau}. Set tau=1, or target='copy'."
+            )
 
     def share(self, crossed: int) -> float:
         """Returns the share in (0, 1] for a number of intervals crossed at once."""

@@ -50,18 +50,19 @@ class FirstLearn:
             return
         self._began = True
         counters, config = model.counters, getattr(model, "target_config", None)
-        if config is not None and model.learner.flat_target is not model.learner.flat:
+        if config is not None and (model.learner.flat_target is not model.learner.flat or config.shared):
             updates = _updates(model.replay_config.schedule, counters.lifetime, total)
             count, unit = (
                 (updates, "updates")
                 if config.by_updates
                 else (counters.lifetime % config.interval + total, "env steps")
             )
+            what = "head" if config.shared else "network"
             if updates >= FEW_UPDATES and config.interval >= count:
                 self._warn(
                     "target",
                     f"target_update_interval must be below the {count:,.0f} {unit} of this run, got {config.interval:,}: the target "
-                    f"network is never copied. Lower it, for example to {max(int(count) // 50, 1):,}.",
+                    f"{what} is never copied. Lower it, for example to {max(int(count) // 50, 1):,}.",
                 )
         rate = model.rate_schedule(counters.num_timesteps, counters.num_timesteps + total)
         if rate > LARGEST_RATE:

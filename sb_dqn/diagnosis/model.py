@@ -90,7 +90,7 @@ class _Look:
         if self.length >= 2.0 * horizon:
             self.values["horizon"] = horizon
         config = getattr(model, "target_config", None)
-        if config is not None and self.target is not self.online and counters.lifetime:
+        if config is not None and (self.target is not self.online or config.shared) and counters.lifetime:
             clock = counters.n_updates * self.steps / counters.lifetime if config.by_updates else self.steps - 1
             self.values["target_share"] = 1.0 - (1.0 - config.tau) ** int(clock // config.interval)
         if isinstance(self.policy, QPolicy) and self.policy.config.noisy is None and model.exploration is not None:

@@ -105,6 +105,7 @@ class Recycler:
     def _dormant(self, policy: Policy, learner: Learner, sample: Callable[[int], Batch]) -> Dormant:
         online, target = policy.networks
         copied = copy.deepcopy(online)  # actors may use the network at the same time
+        target = copied if target is None else target
         if self._found is None:
             few = sample(1)
             self._found = find_units(copied, lambda: learner.evaluate(copied, target, few))

@@ -113,6 +113,18 @@ def test_every_pair_as_it_is_recorded(combination: Combination) -> None:
     assert (recorded.learner.flat - eager.learner.flat).norm() < 1e-3 * moved
 
 
+@pytest.mark.usefixtures("eagerly")
+@pytest.mark.parametrize("combination", first_few(PAIRS, 12), ids=label)
+def test_shared_heads(combination: Combination) -> None:
+    model = make(combination, target="shared", iterations=2)
+    before = model.learner.flat.clone()
+    model.learn(STEPS + 4)
+    assert model._n_updates == 2
+    assert torch.isfinite(model.learner.flat).all()
+    assert not torch.equal(model.learner.flat, before)
+    check_comes_back(model)
+
+
 OF_ROLLOUTS = ("dueling", "masks", "observation", "lanes", "actions")
 
 

@@ -38,6 +38,9 @@ IMAGES: dict[str, Any] = {"env": partial(Tiny, "image"), "policy": "CnnPolicy"}
 SWITCHES: dict[str, dict[str, Any]] = {
     "DQN, HL-Gauss": {"value_loss": "hl_gauss", "dueling": True},
     "DQN, two-hot of symlog": {"value_loss": {"kind": "two_hot", "transform": "symlog"}},
+    "DQN, shared heads": {"target": "shared", "iterations": 3, "double_q": True, "dueling": True, "noisy": True},
+    "CategoricalDQN, shared heads": {"target": "shared", "n_steps": 3, "prioritized_replay": True},
+    "IQN, shared heads": {"target": "shared", "iterations": 2, "munchausen": True},
     "PQN, HL-Gauss": {"value_loss": True, "n_steps": 20},
     "DQN, augmented": {
         **IMAGES,

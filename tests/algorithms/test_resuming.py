@@ -90,6 +90,13 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "n_steps": {"start": 4, "end": 1, "updates": 9},
     },
     "ReDo": {"redo": {"every": 6, "threshold": 0.7}, "prioritized_replay": True, "noisy": True},
+    "shared heads": {
+        "target": "shared",
+        "iterations": 3,
+        "noisy": True,
+        "exploration": "epsilon",
+        "resets": 20,
+    },
     "another optimizer": {"policy_kwargs": {"net_arch": [8], "optimizer_class": torch.optim.RMSprop}},
 }
 
@@ -98,11 +105,12 @@ SETTINGS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize(
     ("name", "count"),
     a_few(
-        list(zip(SETTINGS, (4, 1, 4, 4, 3, 2, 2, 2, 1), strict=True)),
+        list(zip(SETTINGS, (4, 1, 4, 4, 3, 2, 2, 2, 2, 1), strict=True)),
         "priorities",
         "bf16, whole episodes",
         "resets",
         "ReDo",
+        "shared heads",
     ),
 )
 def test_settings(name: str, count: int, tmp_path: Path) -> None:

@@ -70,6 +70,7 @@ CLASSES_OF_ROLLOUTS: dict[str, Any] = {
     "learning_rate": "linear 0.05 0",
     "total": 160_000,
 }
+SHARED: dict[str, Any] = {"target": "shared", "iterations": 3}
 LONG: dict[str, Any] = {"total": 32_000}
 """For soft values, which are longer under way."""
 SOFT: dict[str, Any] = {"alpha": 0.4, "tau": 0.5, "clip": -2.0}
@@ -112,8 +113,29 @@ SCALAR: dict[str, tuple[str, Mapping[str, Any], Callable[[], Array]]] = {
     ),
 }
 
+SCALAR |= {
+    "a shared head": ("DQN", {"target": "shared"}, greedy_values),
+    "shared heads": ("DQN", SHARED, greedy_values),
+    "shared heads, double, dueling, noisy, priorities": (
+        "DQN",
+        {**SHARED, **PRIORITIES, "double_q": True, "dueling": True, "noisy": True},
+        greedy_values,
+    ),
+    "shared heads, three steps": ("NStepDQN", {**SHARED, **MORE}, partial(greedy_values, 3)),
+    "shared heads, a soft policy": (
+        "MunchausenDQN",
+        {**SHARED, "munchausen": SOFT, **LONG},
+        partial(soft_values, **SOFT),
+    ),
+    "shared heads, a soft policy of the head that learns": (
+        "MunchausenDQN",
+        {**SHARED, "munchausen": SOFT, "double_q": True, **LONG},
+        partial(soft_values, **SOFT),
+    ),
+}
 
-@pytest.mark.parametrize("case", a_few(SCALAR, "DQN", "MunchausenDQN"))
+
+@pytest.mark.parametrize("case", a_few(SCALAR, "DQN", "MunchausenDQN", "shared heads"))
 def test_values(case: str) -> None:
     name, kwargs, exact = SCALAR[case]
     check_values(learned(name, **{**MSE, **kwargs}).q, exact())
@@ -128,6 +150,7 @@ CLASSIFIED: dict[str, tuple[str, Mapping[str, Any], Callable[[], Array]]] = {
     "HL-Gauss, priorities": ("PERDQN", {**CLASSES, **PRIORITIES}, greedy_values),
     "HL-Gauss, soft": ("MunchausenDQN", CLASSES, soft_values),
     "two-hot, soft": ("MunchausenDQN", {**TWO_HOT, "munchausen": SOFT, **LONG}, partial(soft_values, **SOFT)),
+    "HL-Gauss, shared heads": ("DQN", {**CLASSES, **SHARED}, greedy_values),
     "HL-Gauss of rollouts": ("PQN", CLASSES_OF_ROLLOUTS, partial(lambda_values, 0.65)),
 }
 
@@ -206,11 +229,23 @@ def test_values_of_rollouts(q_lambda: float) -> None:
     check_values(found.q, lambda_values(q_lambda))
 
 
-@pytest.mark.parametrize("name", a_few(["CategoricalDQN", "Rainbow", "DataEfficientRainbow"], "CategoricalDQN"))
-def test_probabilities(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "target"),
+    a_few(
+        [
+            ("CategoricalDQN", {}),
+            ("Rainbow", {}),
+            ("DataEfficientRainbow", {}),
+            ("CategoricalDQN", SHARED),
+            ("Rainbow", SHARED),
+        ],
+        "CategoricalDQN",
+    ),
+)
+def test_probabilities(name: str, target: Mapping[str, Any]) -> None:
     n_steps = {"CategoricalDQN": 1, "Rainbow": 3, "DataEfficientRainbow": 10}[name]
     more = {} if name == "CategoricalDQN" else {**PRIORITIES, **MORE, "train_freq": 20}
-    found = learned(name, **{**ATOMS, **more})
+    found = learned(name, **{**ATOMS, **more, **target})
     exact = categorical(np.linspace(0.0, 6.0, 25), n_steps)
     check_values(found.q, greedy_values(n_steps))
     difference = found.logits.softmax(-1).numpy() - exact
@@ -220,7 +255,17 @@ def test_probabilities(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "kwargs"),
-    a_few([("QRDQN", {**TABLE, "n_quantiles": 20, "kappa": 0.0}), ("IQN", TAUS), ("FQF", FRACTIONS)], "QRDQN"),
+    a_few(
+        [
+            ("QRDQN", {**TABLE, "n_quantiles": 20, "kappa": 0.0}),
+            ("IQN", TAUS),
+            ("FQF", FRACTIONS),
+            ("QRDQN", {**TABLE, **SHARED, "n_quantiles": 20, "kappa": 0.0}),
+            ("IQN", {**TAUS, **SHARED}),
+            ("FQF", {**FRACTIONS, **SHARED}),
+        ],
+        "QRDQN",
+    ),
 )
 def test_quantiles(name: str, kwargs: dict[str, Any]) -> None:
     found = learned(name, 20_000 if name == "QRDQN" else 30_000, **kwargs)
@@ -248,6 +293,7 @@ MASKED: dict[str, tuple[str, Mapping[str, Any], Callable[[], Array]]] = {
     "NStepDQN": ("NStepDQN", {**MSE, **MORE}, partial(greedy_values, 3, SOME)),
     "MunchausenDQN": ("MunchausenDQN", {**MSE, "munchausen": SOFT}, partial(soft_values, **SOFT, legal=SOME)),
     "QRDQN": ("QRDQN", {**TABLE, "n_quantiles": 20, "kappa": 0.0}, partial(greedy_values, 1, SOME)),
+    "shared heads": ("DoubleDQN", {**MSE, **SHARED}, partial(greedy_values, 1, SOME)),
     "PQN": ("PQN", ROLLOUTS, partial(lambda_values, 0.65, SOME)),
 }
 

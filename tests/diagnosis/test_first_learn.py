@@ -49,6 +49,10 @@ FAULTS: dict[str, tuple[Callable[[], Any], int]] = {
         lambda: quick(CARTPOLE, target_update_interval=700, train_freq=1),
         700,
     ),
+    r"target_update_interval must be below the 700 env steps of this run, got 700: the target head is never copied\.": (
+        lambda: quick(CARTPOLE, target_update_interval=700, train_freq=1, target="shared"),
+        700,
+    ),
     r"target_update_interval must be below the 590 updates": (
         lambda: quick("Pendulum-v1", algorithm=SAC, target_update_interval=2_000, policy_kwargs={"net_arch": [4]}),
         600,
