@@ -35,7 +35,7 @@ class Tape(BaseCallback):
             sync(tau)
 
         model.gradient_step = update  # type: ignore[method-assign]
-        model.learner.sync_target = follow  # type: ignore[method-assign]
+        model.learner.sync_target = follow  # type: ignore[assignment,method-assign]
 
     def _init_callback(self) -> None:
         self.lines.append("init")

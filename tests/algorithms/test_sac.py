@@ -132,7 +132,7 @@ def test_target_critics_follow_after_updates() -> None:
         moved.append((model._n_updates + 1, tau))
         follow(tau)
 
-    model.learner.sync_target = watched  # type: ignore[method-assign]  # to see when it is called
+    model.learner.sync_target = watched  # type: ignore[assignment,method-assign]  # to see when it is called
     before = model._n_updates
     model.learn(12, reset_num_timesteps=False)
     assert model._n_updates == before + 9

@@ -64,7 +64,7 @@ def test_heads_are_shifted_for_each_interval(
 
 def test_a_shift_is_all_that_changes_the_target_of_a_run() -> None:
     model = quick(target="shared", target_update_interval=40, train_freq=1, learning_rate=1e-2)
-    (outputs,) = shared_outputs(model.policy.q_net)
+    outputs: Any = shared_outputs(model.policy.q_net)[0]
     found: list[list[float]] = []
 
     def look(locals_: Any, globals_: Any) -> bool:
@@ -103,7 +103,7 @@ def test_what_is_refused(kwargs: dict[str, Any], message: str) -> None:
 
 
 def test_tau_stays_1_between_two_runs() -> None:
-    model = quick(target="shared")
+    model: Any = quick(target="shared")
     with pytest.raises(ConfigurationError, match="tau must be 1 with target='shared'"):
         model.tau = 0.5
     model.target_update_interval = 30
@@ -124,7 +124,7 @@ def test_a_file_brings_all_heads_back(precision: str) -> None:
     model = quick(target="shared", iterations=3, precision=precision, noisy=True).learn(60)
     file = io.BytesIO()
     model.save(file)
-    loaded = DQN.load(file)
+    loaded: Any = DQN.load(file)
     assert torch.equal(loaded.learner.flat, model.learner.flat)
     assert (loaded.target, loaded.iterations) == ("shared", 3)
     obs = model.observation_space.sample()
@@ -134,7 +134,7 @@ def test_a_file_brings_all_heads_back(precision: str) -> None:
 def test_values_are_those_of_the_last_head() -> None:
     model = quick(target="shared", iterations=3).learn(60)
     obs = model.observation_space.sample()
-    (outputs,) = shared_outputs(model.policy.q_net)
+    outputs: Any = shared_outputs(model.policy.q_net)[0]
     with torch.no_grad():
         x, _ = model.policy.q_net.embed({"obs": torch.from_numpy(obs).unsqueeze(0)})
         every = Outputs.forward(outputs, x)[0]
@@ -143,8 +143,9 @@ def test_values_are_those_of_the_last_head() -> None:
 
 
 def test_recycled_units_are_forgotten_by_all_heads() -> None:
-    model = quick(target="shared", iterations=2, redo=10, train_freq=1, policy_kwargs={"net_arch": [6]})
-    hidden, (outputs,) = model.policy.q_net.last.linears[0], shared_outputs(model.policy.q_net)  # type: ignore[index,union-attr]
+    model: Any = quick(target="shared", iterations=2, redo=10, train_freq=1, policy_kwargs={"net_arch": [6]})
+    hidden: Any = model.policy.q_net.last.linears[0]
+    outputs: Any = shared_outputs(model.policy.q_net)[0]
     with torch.no_grad():
         hidden.weight[2] = 0.0
         hidden.bias[2] = -1.0

@@ -52,8 +52,8 @@ BATCH = Batch(
 def of_tables() -> QNetwork:
     """A network whose three heads have these values."""
     config = QNetworkConfig(iterations=2)
-    net = MlpPolicy(spaces.Discrete(2), spaces.Discrete(2), net_arch=[], config=config).q_net
-    (outputs,) = shared_outputs(net)
+    net: QNetwork = MlpPolicy(spaces.Discrete(2), spaces.Discrete(2), net_arch=[], config=config).q_net
+    outputs: Any = shared_outputs(net)[0]
     with torch.no_grad():
         outputs.of_actions.bias.zero_()
         outputs.heads_of(outputs.of_actions.weight).copy_(TABLES.permute(2, 0, 1).unsqueeze(2))
@@ -103,7 +103,7 @@ def with_head(shared: QNetwork, head: int, actions: spaces.Space[Any]) -> QNetwo
     """A network with one head, that of the other network with this number."""
     config = shared.config
     net = network(QNetworkConfig(config.distribution, config.dueling), actions)
-    (outputs,) = shared_outputs(shared)
+    outputs: Any = shared_outputs(shared)[0]
     state = {name: p.detach() for name, p in shared.named_parameters()}
     of_head = {
         f"head.outputs.{name}": outputs.heads_of(p)[:, head].flatten(0, 1) for name, p in outputs.named_parameters()
@@ -143,7 +143,7 @@ def test_losses_and_gradients_are_those_of_copied_networks(
         torch.autograd.grad(each.mean(), list(copy.parameters()))
         for (each, _), copy in zip(results, copies[1:], strict=True)
     ]
-    (outputs,) = shared_outputs(net)
+    outputs: Any = shared_outputs(net)[0]
     for place, (key, gradient) in enumerate(found.items()):
         each = [of_copy[place] for of_copy in gradients]
         if key.startswith("head.outputs"):
@@ -170,7 +170,7 @@ def test_only_a_shift_moves_head_0(name: str, optimizer_class: Any, kwargs: dict
     net = network(QNetworkConfig(distribution, dueling=True, iterations=2), spaces.Discrete(NUM_ACTIONS))
     learner = Learner(net, None, SharedHeads(kind(), 2), 16, optimizer_class, kwargs)
     learner.set_learning_rate(0.05)
-    (outputs,) = shared_outputs(net)
+    outputs: Any = shared_outputs(net)[0]
     places = first_heads(net, net.parameters())
     assert places is not None
     assert len(places) == sum(outputs.heads_of(p)[:, 0].numel() for p in outputs.parameters()) > 0
@@ -262,7 +262,7 @@ def test_each_row_acts_by_a_random_head_that_learns(name: str, noisy: Noisy | No
 def test_all_heads_act_equally_often_and_a_single_one_needs_no_number() -> None:
     config = QNetworkConfig(iterations=3)
     policy = MlpPolicy(VECTOR, spaces.Discrete(NUM_ACTIONS), net_arch=[], config=config)
-    (outputs,) = shared_outputs(policy.q_net)
+    outputs: Any = shared_outputs(policy.q_net)[0]
     with torch.no_grad():
         for parameter in outputs.parameters():
             parameter.zero_()
