@@ -175,6 +175,7 @@ CASES: dict[str, dict[str, Any]] = {
     "initial errors": {**VECTOR, "prioritized_replay": {"initial": "td_error"}},
     "normalized": {**VECTOR, "normalize_observations": True, "value_loss": "hl_gauss", "redo": 6},
     "dict": {"policy": "MultiInputPolicy", "env": partial(Tiny, "dict with image"), "policy_kwargs": {"net_arch": [8, 8]}},
+    "shared heads": {**VECTOR, "target": "shared", "iterations": 2, "dueling": True},
     "C51": {**VECTOR, "algorithm": CategoricalDQN},
     "QR": {**VECTOR, "algorithm": QRDQN},
     "IQN": {**VECTOR, "algorithm": IQN},
