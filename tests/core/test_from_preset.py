@@ -96,6 +96,58 @@ def test_fast_rainbow_has_the_settings_of_its_code_and_learns() -> None:
         model.close()
 
 
+@pytest.mark.parametrize("name", ["spr", "sr-spr", "bbf"])
+def test_agents_for_few_steps_have_the_settings_of_their_papers_and_learn(name: str) -> None:
+    """The table of BBF's configurations; learning rates, ranges and priorities are common to all three."""
+    pytest.importorskip("ale_py")
+    preset = find_preset("CategoricalDQN", "ALE/Pong-v5", name)
+    assert preset is not None
+    assert (preset.n_timesteps, preset.env_kwargs) == (100_000, {"protocol": "classic"})
+    assert (
+        preset.settings["batch_size"] * preset.settings["gradient_steps"] == {"spr": 64, "sr-spr": 256, "bbf": 64}[name]
+    )
+    small = {
+        "features_extractor_kwargs": {
+            **preset.settings["policy_kwargs"]["features_extractor_kwargs"],
+            "features_dim": 16,
+        }
+    }
+    if name == "bbf":
+        small["features_extractor_kwargs"]["width"] = 1
+    kwargs = {**preset.settings["policy_kwargs"], **small}
+    model: Any = CategoricalDQN.from_preset(
+        "ALE/Pong-v5",
+        preset=name,
+        buffer_size=500,
+        learning_starts=40,
+        batch_size=4,
+        seed=0,
+        device="cpu",
+        policy_kwargs=kwargs,
+    )
+    try:
+        assert model.exploration_rate == {"spr": 0.0}.get(name, 1.0)
+        if name != "spr":
+            schedule = model.exploration.schedule
+            assert [schedule(step, 100_000) for step in (0, 2_000, 3_000, 4_001)] == pytest.approx(
+                [1.0, 1.0, 0.50025, 0.0], abs=1e-4
+            )
+        model.learn(44)
+        updates = {"spr": 2, "sr-spr": 8, "bbf": 2}[name] * 4
+        assert model._n_updates == updates
+        horizon = model.replay.view.horizon.now
+        assert horizon == ((10, 0.99) if name != "bbf" else (10, pytest.approx(0.97, abs=1e-3)))
+        decays = [group["weight_decay"] for group in model.learner.optimizer.param_groups]
+        assert decays == ([0.1, 0.0] if name == "bbf" else [0])
+        # the target moved by as much as in one step of 0.005 after each update
+        shares = {"spr": 1.0, "sr-spr": 1 - 0.995**8, "bbf": 1 - 0.995**2}
+        assert model.target_config.tau == pytest.approx(shares[name], abs=1e-4)
+        shape = {"spr": (64, 7, 7), "sr-spr": (64, 11, 11), "bbf": (32, 11, 11)}[name]
+        assert model.policy.q_net.latent_model.shape == shape
+    finally:
+        model.close()
+
+
 def test_class_outside_the_package_has_the_presets_of_its_parent() -> None:
     assert OwnDQN.from_preset("CartPole-v1").arguments["tau"] == 0.05
 
