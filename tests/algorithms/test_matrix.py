@@ -113,10 +113,52 @@ def test_every_pair_as_it_is_recorded(combination: Combination) -> None:
     assert (recorded.learner.flat - eager.learner.flat).norm() < 1e-3 * moved
 
 
+FURTHER: dict[str, dict[str, Any]] = {
+    "resets": {"resets": 2},
+    "redo": {"redo": 1},
+    "act_with": {"act_with": "target"},
+    "self_prediction": {"self_prediction": {"steps": 2}},
+    "augmentation": {"augmentation": {"shift": 1}},
+    "annealed": {"gamma": {"start": 0.9, "end": 0.99, "updates": 1}},
+    "shared": {"target": "shared", "iterations": 2},
+}
+"""Switches besides those of `FACTORS`."""
+
+
+def with_further(combination: Combination, number: int) -> dict[str, dict[str, Any]]:
+    """Further switches for a row, each in about half of the rows; only those that its observations and each other allow."""
+    rng = np.random.default_rng(number)
+    chosen = {name: settings for name, settings in FURTHER.items() if rng.random() < 0.5}
+    if combination["observation"] != "frames":
+        chosen.pop("augmentation", None)
+    if "shared" in chosen:
+        chosen.pop("act_with", None)
+    return chosen
+
+
+NUMBERED = [(row, number) for number, row in enumerate(PAIRS * 4)]
+
+
+def test_the_rows_of_further_switches_meet_every_choice_and_each_other() -> None:
+    met = set()
+    for row, number in NUMBERED:
+        chosen = with_further(row, number)
+        met |= {(name, factor, value) for name in chosen for factor, value in row.items()}
+        met |= {(name, other) for name in chosen for other in chosen if name < other}
+    missing = {(name, factor, value) for name in FURTHER for factor in FACTORS for value in FACTORS[factor]} - met
+    assert missing == {("augmentation", "observation", "vector"), ("augmentation", "observation", "dict")}
+    pairs = {(name, other) for name in FURTHER for other in FURTHER if name < other}
+    assert pairs - met == {("act_with", "shared")}
+
+
 @pytest.mark.usefixtures("eagerly")
-@pytest.mark.parametrize("combination", first_few(PAIRS, 12), ids=label)
-def test_shared_heads(combination: Combination) -> None:
-    model = make(combination, target="shared", iterations=2)
+@pytest.mark.parametrize(("combination", "number"), NUMBERED)
+def test_further_switches(combination: Combination, number: int) -> None:
+    further = with_further(combination, number)
+    changes = {name: value for settings in further.values() for name, value in settings.items()}
+    if "self_prediction" in further and combination["observation"] == "dict":
+        changes["policy_kwargs"] = {"net_arch": [8, 8]}
+    model = make(combination, **changes)
     before = model.learner.flat.clone()
     model.learn(STEPS + 4)
     assert model._n_updates == 2
