@@ -300,6 +300,16 @@ def test_each_task_of_each_suite_can_be_planned(monkeypatch: pytest.MonkeyPatch,
         assert len({entry.home for entry in entries}) == len(entries)
 
 
+def test_settings_of_a_task_are_those_of_its_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(suite, "FOLDER", ROOT / "sb_dqn" / "presets" / "suites")
+    (entry,) = make_entries(read_suite("switches"), tmp_path, {"replay ratio 2, resets": {"DQN": [100]}})
+    words = list(entry.train)
+    assigned = [words[place + 1] for place, word in enumerate(words) if word == "--set"]
+    assert assigned == ["train_freq=1", "gradient_steps=2", 'resets={"every": 16000, "until": 32000}']
+    assert entry.expected["settings"]["resets"] == {"every": 16_000, "until": 32_000}
+    assert entry.expected["settings"]["gradient_steps"] == 2
+
+
 def test_tasks_without_their_package_are_left_out(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

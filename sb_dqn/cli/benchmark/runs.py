@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -123,15 +124,18 @@ def agents_of(task: Task) -> list[str]:
 def _entry(out: Path, agent: str, task: Task, seed: int) -> Entry:
     library, _, algorithm = agent.rpartition(" ")
     words = tuple(f"{key}={value}" for key, value in task.env_kwargs.items())
+    assigned = () if library else tuple(f"{key}={json.dumps(value)}" for key, value in task.settings.items())
     plan: Any = find_peer_preset(library, algorithm, task.env) if library else None
-    plan = plan or make_plan(algorithm, task.env, preset=task.preset, seed=seed, env_assignments=words)
+    plan = plan or make_plan(
+        algorithm, task.env, preset=task.preset, seed=seed, assignments=assigned, env_assignments=words
+    )
     facts = {name: plain_data(getattr(plan, name)) for name in ("n_envs", "env_kwargs", "settings")}
     facts["n_timesteps"] = steps = task.timesteps or plan.n_timesteps
     facts["settings"]["seed"] = seed
     home = out / "runs" / f"{_slug(agent)}_{_slug(task.name)}_{seed}"
     evaluation = {name: getattr(task, name) for name in ("eval_episodes", "final_episodes")}
     setup = Setup(task.env, steps, words, final_steps=None if library else task.final_steps, **evaluation)
-    command = setup.command(algorithm, (), seed, home, "auto")
+    command = setup.command(algorithm, assigned, seed, home, "auto")
     if library:  # without the options of `train` that `peer` does not have
         at = command.index("--device")
         command = ("peer", library, *command[1:at], *command[at + 3 :])

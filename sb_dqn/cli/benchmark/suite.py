@@ -31,6 +31,8 @@ class Task:
     """Env steps over all lanes; None: those of each preset."""
     env_kwargs: Mapping[str, Any] = field(default_factory=dict)
     """Keywords of the environment, over those of the preset."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Keywords of the algorithms, over those of their presets."""
     preset: str | None = None
     """Name of the preset; None: the one for `env`."""
     eval_episodes: int = 5
