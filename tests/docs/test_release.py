@@ -24,6 +24,12 @@ def test_the_citation_and_the_changelog_name_the_version() -> None:
     assert __version__ in headings[0]
 
 
+def test_ruff_has_one_version() -> None:
+    hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8"))["repos"]
+    (rev,) = [each["rev"] for each in hooks if each["repo"].endswith("/ruff-pre-commit")]
+    assert f"ruff=={rev.removeprefix('v')}\n" in (ROOT / "constraints.txt").read_text(encoding="utf-8")
+
+
 def test_every_supported_python_is_tested_on_every_system() -> None:
     workflow = yaml.safe_load((ROOT / ".github/workflows/tests.yml").read_text(encoding="utf-8"))
     matrix = workflow["jobs"]["tests"]["strategy"]["matrix"]
