@@ -30,12 +30,12 @@ class Tape(BaseCallback):
             self.lines.append("update")
             return gradient_step()
 
-        def follow(tau: float = 1.0) -> None:
+        def follow(tau: float = 1.0, times: int = 1) -> None:
             self.lines.append(f"sync {tau:g}")
-            sync(tau)
+            sync(tau, times)
 
         model.gradient_step = update  # type: ignore[method-assign]
-        model.learner.sync_target = follow  # type: ignore[assignment,method-assign]
+        model.learner.sync_target = follow  # type: ignore[method-assign]
 
     def _init_callback(self) -> None:
         self.lines.append("init")

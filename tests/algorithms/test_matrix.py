@@ -140,7 +140,7 @@ NUMBERED = [(row, number) for number, row in enumerate(PAIRS * 4)]
 
 
 def test_the_rows_of_further_switches_meet_every_choice_and_each_other() -> None:
-    met = set()
+    met: set[Any] = set()
     for row, number in NUMBERED:
         chosen = with_further(row, number)
         met |= {(name, factor, value) for name in chosen for factor, value in row.items()}

@@ -292,7 +292,7 @@ def test_it_learns_where_to_go() -> None:
 REFUSED: dict[str, list[Any]] = {
     "ent_coef": ["aut", "auto_", "auto_0", "auto_x", "auto_-1", "auto_inf", -0.1, math.nan, None, True, []],
     "target_entropy": ["aut", math.nan, math.inf, None, True, []],
-    "tau": [0.0, 1.1, None],
+    "tau": [-0.1, 1.1, None],
     "target_update_interval": [0, 1.5, None],
     "batch_size": [0, -1, "x"],
     "n_steps": [0, 0.5],

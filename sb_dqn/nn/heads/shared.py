@@ -61,10 +61,10 @@ def first_heads(network: nn.Module, parameters: Iterable[nn.Parameter]) -> Tenso
     owners = {id(p): outputs for outputs in shared_outputs(network) for p in outputs.parameters()}
     marks = []
     for parameter in parameters if owners else ():
-        marks.append(torch.zeros_like(parameter, dtype=torch.bool))
+        marks.append(torch.zeros(parameter.shape, dtype=torch.bool))
         if id(parameter) in owners:
             owners[id(parameter)].heads_of(marks[-1])[:, 0] = True
-    return flat_copy(marks).nonzero().squeeze(-1) if marks else None
+    return flat_copy(marks).nonzero().squeeze(-1).to(parameter.device) if marks else None
 
 
 def shared_outputs(network: nn.Module) -> list[SharedOutputs]:
