@@ -202,7 +202,9 @@ def check_keys(name: str, value: Mapping[str, Any] | None, allowed: Collection[s
     return options
 
 
-def check_switch(name: str, value: Any, settings: type[S], text: str | None = None) -> S | None:
+def check_switch(
+    name: str, value: Any, settings: type[S], text: str | None = None, number: str | None = None
+) -> S | None:
     """Returns the settings of an option: None for False, the defaults for True, the defaults updated by a dict.
 
     Args:
@@ -210,6 +212,7 @@ def check_switch(name: str, value: Any, settings: type[S], text: str | None = No
         value: True, False, a dict, or an object of `settings`.
         settings: dataclass that checks its fields.
         text: field that a str sets; None if a str is not allowed.
+        number: field that a number sets; None if a number is not allowed.
 
     Raises:
         ConfigurationError: the value is none of these, or a field is unknown or out of range.
@@ -222,6 +225,8 @@ def check_switch(name: str, value: Any, settings: type[S], text: str | None = No
         return value
     if text is not None and isinstance(value, str):
         value = {text: value}
+    if number is not None and isinstance(value, (int, float)):
+        value = {number: value}
     if not isinstance(value, Mapping):
         names = [field.name for field in fields(settings)]  # type: ignore[arg-type]  # a dataclass
         raise ConfigurationError(

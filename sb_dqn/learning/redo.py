@@ -14,7 +14,7 @@ from sb_dqn.checks import check_bool, check_float, check_int, check_switch, set_
 from sb_dqn.learning.learner import Learner
 from sb_dqn.nn.parameters.flat import flat_views
 from sb_dqn.nn.units import DORMANT, NORMS, Units, find_units, unit_scores, watched
-from sb_dqn.policies.base import Policy
+from sb_dqn.policies import QPolicy, SACPolicy
 from sb_dqn.rng import torch_seeded
 from sb_dqn.types import Batch
 
@@ -60,8 +60,7 @@ def check_redo(value: Any) -> Redo | None:
     Raises:
         ConfigurationError: a field is unknown or out of range.
     """
-    is_period = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return check_switch("redo", {"every": value} if is_period else value, Redo)
+    return check_switch("redo", value, Redo, number="every")
 
 
 Dormant = Sequence[tuple[Units, Tensor]]
@@ -87,7 +86,9 @@ class Recycler:
         """Returns True if units are recycled after the update of this number, the first of which is 1."""
         return updates % self.settings.every == 0
 
-    def __call__(self, policy: Policy, learner: Learner, sample: Callable[[int], Batch], seed: int) -> None:
+    def __call__(
+        self, policy: QPolicy | SACPolicy, learner: Learner, sample: Callable[[int], Batch], seed: int
+    ) -> None:
         """Recycles units. Several learners recycle the same ones, by the mean of their scores.
 
         Args:
@@ -102,7 +103,7 @@ class Recycler:
         if count:
             recycle(policy, learner, dormant, self.settings.reset_counts, seed)
 
-    def _dormant(self, policy: Policy, learner: Learner, sample: Callable[[int], Batch]) -> Dormant:
+    def _dormant(self, policy: QPolicy | SACPolicy, learner: Learner, sample: Callable[[int], Batch]) -> Dormant:
         online, target = policy.networks
         copied = copy.deepcopy(online)  # actors may use the network at the same time
         target = copied if target is None else target
@@ -123,7 +124,7 @@ class Recycler:
 
 
 @torch.no_grad()
-def recycle(policy: Policy, learner: Learner, dormant: Dormant, reset_counts: bool, seed: int) -> None:
+def recycle(policy: QPolicy | SACPolicy, learner: Learner, dormant: Dormant, reset_counts: bool, seed: int) -> None:
     """Draws the incoming weights of units again, and sets their outgoing weights and the moments of both to 0.
 
     Args:

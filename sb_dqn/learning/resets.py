@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +12,7 @@ from torch import nn
 from sb_dqn.checks import check_float, check_int, check_switch, set_fields
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.learning.learner import Learner
-from sb_dqn.policies.base import Policy
+from sb_dqn.policies import QPolicy, SACPolicy
 from sb_dqn.rng import torch_seeded
 
 KEPT = {"features", "transition"}
@@ -62,17 +63,15 @@ def check_resets(value: Any) -> Resets | None:
     Raises:
         ConfigurationError: there is no period, or a field is unknown or out of range.
     """
-    if not isinstance(value, (bool, Resets)) and isinstance(value, int):
-        value = {"every": value}
-    if value is True or (isinstance(value, dict) and "every" not in value):
+    if value is True or (isinstance(value, Mapping) and "every" not in value):
         raise ConfigurationError(
             f"resets must be a number of updates, or a dict with 'every', got {value!r}. Give for example resets=40_000."
         )
-    return check_switch("resets", value, Resets)
+    return check_switch("resets", value, Resets, number="every")
 
 
 @torch.no_grad()
-def reset_networks(policy: Policy, learner: Learner, keep: float, seed: int) -> None:
+def reset_networks(policy: QPolicy | SACPolicy, learner: Learner, keep: float, seed: int) -> None:
     """Draws the networks of a policy again, but for a share of their features extractors; the optimizer forgets its moments.
 
     With several learners all take the first one's weights.

@@ -70,14 +70,6 @@ class Policy(nn.Module, ABC):
         """The network that selects actions: in training, in `predict` and in exported files."""
         return self.networks[0]
 
-    def new_networks(self) -> tuple[nn.Module, nn.Module]:
-        """Returns networks of the shapes of `networks` with new weights, each drawn on its own; on the CPU.
-
-        Raises:
-            NotImplementedError: of policies without a target network.
-        """
-        raise NotImplementedError
-
     @property
     def extras(self) -> dict[str, tuple[int, ...]] | None:
         """Shapes, by name, of what a rollout stores with each action besides the value; None: nothing."""

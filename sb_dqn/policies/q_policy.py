@@ -119,6 +119,7 @@ class QPolicy(Policy):
         return "q_net_target" if self.config.act_with == "target" else "q_net"
 
     def new_networks(self) -> tuple[nn.Module, nn.Module]:
+        """Returns networks of the shapes of `networks` with new weights, each drawn on its own; on the CPU."""
         return self.make_q_net(), self.make_q_net()
 
     def make_q_net(self) -> QNetwork:

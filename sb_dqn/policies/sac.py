@@ -142,6 +142,7 @@ class SACPolicy(StochasticPolicy):
         return self.nets, self.critics_target
 
     def new_networks(self) -> tuple[nn.Module, nn.Module]:
+        """Returns networks of the shapes of `networks` with new weights, each drawn on its own; on the CPU."""
         nets, others = self.make_nets(self._temperature), self.make_nets(self._temperature)
         return nets, others.critics
 

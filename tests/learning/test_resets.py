@@ -80,7 +80,7 @@ def test_frozen_layers_stay_in_both_networks() -> None:
 def test_due_counts_updates_until_the_last() -> None:
     resets = Resets(10, until=35)
     assert [updates for updates in range(1, 61) if resets.due(updates)] == [10, 20, 30]
-    assert check_resets(7) == Resets(7)
+    assert check_resets(7) == check_resets(7.0) == Resets(7)
     assert check_resets(False) is None
     assert check_resets({"every": 1e3}) == Resets(1000)
     assert [type(value) for value in vars(check_resets({"every": 1e3})).values()] == [int, float, type(None)]
