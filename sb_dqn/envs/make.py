@@ -51,7 +51,7 @@ def spec_of(env_id: str) -> Any:
     module, _, name = env_id.rpartition(":")
     if name not in gymnasium.registry and not module:
         if name.startswith("sb_dqn/"):
-            for module_of_tasks in ("memory_tasks", "goal_tasks"):  # register their ids when imported
+            for module_of_tasks in ("memory_tasks", "goal_tasks", "reward_units"):  # register their ids when imported
                 importlib.import_module(f"sb_dqn.envs.{module_of_tasks}")
         register_minatar(name)
         if name.startswith("popgym-") and find_spec("popgym") is None:

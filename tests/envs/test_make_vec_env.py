@@ -16,6 +16,7 @@ from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 from sb_dqn.envs.make import make_env, make_vec_env, spec_of
 from sb_dqn.envs.monitor import Monitor
 from sb_dqn.envs.results import load_results
+from sb_dqn.envs.reward_units import SCALED_REWARDS
 from sb_dqn.envs.streams.open import open_stream
 from sb_dqn.envs.vector.sync_env import Lanes
 from sb_dqn.errors import ConfigurationError
@@ -223,3 +224,13 @@ def test_importing_envs_loads_neither_torch_nor_the_emulator() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_scaled_rewards_are_those_of_the_environment_times_the_factor() -> None:
+    plain, scaled = make_env("CartPole-v1"), make_env(SCALED_REWARDS, {"env_id": "CartPole-v1", "factor": 1_000})
+    for env in (plain, scaled):
+        env.reset(seed=3)
+    for action in (0, 1, 1):
+        expected, given = plain.step(action), scaled.step(action)
+        np.testing.assert_array_equal(given[0], expected[0])
+        assert (given[1], given[2:4]) == (1_000 * float(expected[1]), expected[2:4])

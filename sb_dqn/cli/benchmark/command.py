@@ -117,13 +117,13 @@ def _without_missing_packages(entries: Sequence[Entry]) -> list[Entry]:
     Raises:
         ConfigurationError: no environment can be made.
     """
-    from sb_dqn.envs.make import make_env
+    from sb_dqn.envs.by_id import open_env
 
     reasons: dict[str, ConfigurationError | None] = {}
     for entry in entries:
         if entry.task.env not in reasons:
             try:
-                make_env(entry.task.env).close()
+                open_env(entry.task.env, 1, entry.expected["env_kwargs"]).close()
                 reasons[entry.task.env] = None
             except ConfigurationError as error:
                 reasons[entry.task.env] = error
