@@ -59,6 +59,24 @@ def run_options(function: Callable[..., Any]) -> Callable[..., Any]:
             metavar="N",
             help="Env steps between evaluations; 0: none. Default: ten evaluations in all, or as before on resume.",
         ),
+        click.option(
+            "--eval-env-set",
+            "eval_env",
+            multiple=True,
+            metavar="NAME=VALUE",
+            help="A keyword of the evaluation environment, over those of --env-set; repeatable.",
+        ),
+        click.option(
+            "--record-training",
+            is_flag=True,
+            default=None,
+            help="Film a greedy episode at each evaluation: film/step-N.mp4, and training.mp4 at the end.",
+        ),
+        click.option(
+            "--track",
+            type=click.Choice(["wandb", "mlflow"]),
+            help="Send the run to Weights & Biases or MLflow; project or experiment: WANDB_PROJECT, MLFLOW_EXPERIMENT_NAME.",
+        ),
         click.option("--tensorboard", is_flag=True, help="Write TensorBoard logs too."),
         click.option(
             "--progress/--no-progress",

@@ -26,10 +26,10 @@ class ScaledRewards(gymnasium.RewardWrapper[Any, Any]):
         return float(reward) * self.factor
 
 
-def make_scaled_rewards(env_id: str, factor: float, **kwargs: Any) -> gymnasium.Env[Any, Any]:
+def make_scaled_rewards(env_id: str, factor: float, **kwargs: Any) -> Any:
     """Makes the environment `env_id` with its other keywords, whose rewards are multiplied by `factor`."""
     return ScaledRewards(gymnasium.make(env_id, **kwargs), factor)
 
 
 if SCALED_REWARDS not in gymnasium.registry:
-    register(SCALED_REWARDS, make_scaled_rewards)
+    register(SCALED_REWARDS, f"{__name__}:{make_scaled_rewards.__name__}")

@@ -257,6 +257,8 @@ def _check_config(config: Mapping[str, Any]) -> None:
     for name, kind in CONFIG_TYPES.items():
         if not isinstance(config.get(name), kind):
             raise ValueError(f"{name} is {config.get(name)!r:.80}")
+    if not isinstance(config.get("eval_env_kwargs", {}), dict):
+        raise ValueError(f"eval_env_kwargs is {config['eval_env_kwargs']!r:.80}")
     if not ENV_ID.fullmatch(config["env_id"]):
         raise ValueError(f"env_id is {config['env_id']!r:.80}")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,12 +10,15 @@ from typing import Any
 
 import click
 
+from sb_dqn.callbacks import BaseCallback, MLflowCallback, WandbCallback
 from sb_dqn.callbacks.evaluation import EvalCallback
 from sb_dqn.envs.by_id import open_env
 from sb_dqn.plotting import read_evaluations
 from sb_dqn.runs.episode_log import EpisodeLog
 from sb_dqn.runs.folder import BEST
 from sb_dqn.runs.greedy import FINAL_EPISODES
+from sb_dqn.runs.settings_syntax import parse_assignments
+from sb_dqn.runs.training_film import TrainingFilm
 
 EVALUATIONS = 10
 """Default number of evaluations during training."""
@@ -22,6 +26,8 @@ EPISODES = 5
 """Default number of episodes of an evaluation."""
 LANES = 5
 """Maximum number of lanes of an evaluation."""
+TRACKERS = ("wandb", "mlflow")
+"""Experiment trackers of `--track`."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +48,12 @@ class RunOptions:
     """Greedy episodes after training; 0: none; None: 20, or the setting of the resumed run."""
     final_steps: int | None = None
     """Maximum env steps of the final episodes; 0: no limit; None: set by the training steps, or the setting of the resumed run."""
+    eval_env: tuple[str, ...] = ()
+    """Keywords of the evaluation environment over those of training, as `name=value`; empty: those of the resumed run."""
+    record_training: bool | None = None
+    """Film an episode at each evaluation; None: no, or the setting of the resumed run."""
+    track: str | None = None
+    """One of `TRACKERS`; None: none, or that of a run which is resumed from a full checkpoint."""
 
 
 def with_final(config: Mapping[str, Any], options: RunOptions) -> dict[str, Any]:
@@ -65,7 +77,19 @@ def with_evaluations(config: Mapping[str, Any], options: RunOptions, steps: int,
         divide = stored is None or (new_steps and stored > 0)
         eval_freq = max(steps // EVALUATIONS, 1) if divide else stored
     episodes = options.eval_episodes or config.get("eval_episodes") or EPISODES
-    return {**with_final(config, options), "eval_freq": eval_freq, "eval_episodes": episodes}
+    changed: dict[str, Any] = {"eval_freq": eval_freq, "eval_episodes": episodes}
+    if options.eval_env:
+        changed["eval_env_kwargs"] = parse_assignments(options.eval_env, "--eval-env-set")
+    if options.record_training is not None:
+        changed["record_training"] = options.record_training
+    if options.track is not None:
+        changed["track"] = options.track
+    return {**with_final(config, options), **changed}
+
+
+def evaluation_keywords(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the keywords of the evaluation environment: those of training, with its own over them."""
+    return {**config["env_kwargs"], **config.get("eval_env_kwargs", {})}
 
 
 def check_episodes(folder: Path, config: Mapping[str, Any]) -> None:
@@ -82,15 +106,31 @@ def check_episodes(folder: Path, config: Mapping[str, Any]) -> None:
         )
 
 
+def make_tracker(folder: Path, tracker: str) -> BaseCallback:
+    """Returns the callback of `--track`, under the name of the run's folder.
+
+    The project of wandb and the experiment of MLflow are those of the environment variables `WANDB_PROJECT` and
+    `MLFLOW_EXPERIMENT_NAME`, else "sb_dqn".
+
+    Raises:
+        ConfigurationError: the package of the tracker is not installed.
+    """
+    if tracker == "wandb":
+        return WandbCallback(os.environ.get("WANDB_PROJECT", "sb_dqn"), name=folder.name)
+    return MLflowCallback(os.environ.get("MLFLOW_EXPERIMENT_NAME", "sb_dqn"), run_name=folder.name)
+
+
 def make_callbacks(folder: Path, config: Mapping[str, Any]) -> tuple[EpisodeLog, EvalCallback]:
     """Returns the callbacks that log episodes and evaluations.
 
     Both exist without evaluations too, because full checkpoints store the state of each callback.
     """
+    keywords = evaluation_keywords(config)
     eval_freq, episodes, env_id = config["eval_freq"], config["eval_episodes"], config["env_id"]
     lanes, mask = min(episodes, LANES), config["settings"].get("action_mask")
     evaluation = EvalCallback(
-        open_env(env_id, lanes, config["env_kwargs"], mask) if eval_freq else env_id,  # an id is never opened
+        open_env(env_id, lanes, keywords, mask) if eval_freq else env_id,  # an id is never opened
+        callback_after_eval=TrainingFilm(folder, env_id, keywords) if config.get("record_training") else None,
         n_eval_episodes=episodes,
         eval_freq=eval_freq,
         log_path=folder,

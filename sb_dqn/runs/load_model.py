@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from sb_dqn.runs.evaluation_options import evaluation_keywords
 from sb_dqn.runs.run import Run
 from sb_dqn.runs.settings_syntax import algorithm_class
 
@@ -34,7 +35,7 @@ def _class_name(model: Path) -> str:
 def env_of(run: Run, env_id: str | None) -> tuple[str, dict[str, Any]]:
     """Returns id and keywords of the environment to play: `env_id` if it is not None, else the training environment.
 
-    The keywords are those of training, or none if `env_id` is another environment.
+    The keywords are those of evaluations during training, or none if `env_id` is another environment.
 
     Raises:
         click.UsageError: neither is known.
@@ -46,4 +47,4 @@ def env_of(run: Run, env_id: str | None) -> tuple[str, dict[str, Any]]:
             f"--env must be set for {run.model}, whose folder has no config.yaml, got none. Name the environment with "
             f"--env, for example --env CartPole-v1."
         )
-    return run.config["env_id"], dict(run.config["env_kwargs"])
+    return run.config["env_id"], evaluation_keywords(run.config)

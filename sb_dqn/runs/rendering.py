@@ -7,7 +7,7 @@ for half an hour of Atari.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
@@ -135,6 +135,20 @@ class VideoFile:
     def close(self) -> None:
         with _write_errors(self._path):
             self._writer.close()
+
+
+def join_videos(clips: Sequence[Path], path: Path) -> None:
+    """Writes the frames of video files with the same frame rate, one file after the other, to a new one."""
+    import imageio.v2 as imageio
+
+    film: VideoFile | None = None
+    for clip in clips:
+        with imageio.get_reader(clip) as reader:
+            film = film or VideoFile(path, reader.get_meta_data()["fps"])
+            for frame in reader:
+                film.show(frame)
+    if film is not None:
+        film.close()
 
 
 @contextmanager

@@ -22,7 +22,9 @@ from sb_dqn.runs.evaluation_options import (
     LANES,
     RunOptions,
     check_episodes,
+    evaluation_keywords,
     make_callbacks,
+    make_tracker,
     with_evaluations,
     with_final,
 )
@@ -43,10 +45,13 @@ from sb_dqn.runs.plan import Plan
 from sb_dqn.runs.result_file import FinalEvaluation, Result, read_result, write_result
 from sb_dqn.runs.run import Run
 from sb_dqn.runs.settings_syntax import algorithm_class
+from sb_dqn.runs.training_film import FILM
 
 
 def start_run(plan: Plan, root: Path, options: RunOptions) -> Path:
     """Trains by `plan` in a new folder under `root`; returns the folder."""
+    if options.track is not None:
+        make_tracker(root, options.track)  # raises before a folder is made
     with closing(open_training_env(plan.env_id, plan.n_envs, plan.env_kwargs, plan.settings)) as stream:
         return _start(plan, stream, root, options)
 
@@ -120,6 +125,12 @@ def _resume_with(
             f"{run.folder} must be a run with steps left, got one that has finished its {model.num_timesteps:,} "
             f"steps. Pass the number of further steps with --timesteps N."
         )
+    if not exact:  # nothing of a model file, which may be another person's, says where to send a run
+        config.pop("track", None)
+    elif options.track not in (None, config.get("track")):
+        raise click.UsageError(
+            f"--track must be {config.get('track') or 'left out'} as before the full checkpoint, got {options.track}. Remove it."
+        )
     config = with_evaluations(config, options, steps, new_steps=timesteps is not None)
     check_episodes(run.folder, config)
     write_config(run.folder, config)
@@ -156,13 +167,14 @@ def _fit(
 
     from sb_dqn.logger import configure
 
+    trackers = [make_tracker(folder, config["track"])] if config.get("track") else []
     rich.reconfigure(force_terminal=None if options.progress else False)  # lines instead of a bar, in a terminal too
     logger = configure(str(folder), ["csv", *(["tensorboard"] if options.tensorboard else [])])
     model.set_logger(logger)
     first, started = model.num_timesteps, time.monotonic()
     timer = CheckpointTimer(folder, options.minutes, at_once=first > 0)
     episodes, evaluation = make_callbacks(folder, config)
-    callbacks = [episodes, evaluation, timer]
+    callbacks = [episodes, evaluation, timer, *trackers]
     try:
         with stop_on_signals(timer):
             if exact:
@@ -246,6 +258,7 @@ def conclude(model: Any, folder: Path, config: Mapping[str, Any], bar: bool) -> 
         ("config.yaml", "all settings, versions and the command; result.yaml has the results"),
         ("progress.csv", "the log; monitor.csv has every episode"),
         ("evaluations.npz", "the evaluations during training"),
+        (FILM, "an episode at each evaluation, one after the other"),
     ]
     click.echo(f"files in {folder}")
     for name, meaning in files:
@@ -269,7 +282,9 @@ def _evaluate(model: Any, folder: Path, config: Mapping[str, Any], bar: bool) ->
         write_result(folder, replace(trained, evaluation=FinalEvaluation(0, 0, 0.0)))
         return "not evaluated, because --final-episodes is 0"
     limit = final_step_limit(config["final_steps"], model.num_timesteps)
-    with closing(open_env(config["env_id"], min(count, LANES), config["env_kwargs"], model.action_mask)) as stream:
+    with closing(
+        open_env(config["env_id"], min(count, LANES), evaluation_keywords(config), model.action_mask)
+    ) as stream:
         played = play(model, stream, count, bar=bar, max_steps=limit)
     returns, evaluation = played.episodes.returns, FinalEvaluation(count, played.episodes.steps, played.seconds)
     write_result(folder, replace(trained, returns=tuple(returns), evaluation=evaluation))

@@ -37,7 +37,9 @@ def foreign_modules(folder: Path, config: Mapping[str, Any], env_id: str | None 
     """
     if not (folder / ORIGIN).is_file():
         return []
-    named = _modules([None if env_id else config.get("env_id"), config.get("env_kwargs")])
+    named = _modules(
+        [None if env_id else config.get("env_id"), config.get("env_kwargs"), config.get("eval_env_kwargs")]
+    )
     return sorted(set(named))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import html
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +17,7 @@ from click.testing import CliRunner, Result
 from sb_dqn.checkpoint import model_info
 from sb_dqn.cli.main import commands, main
 from sb_dqn.presets import list_presets
+from sb_dqn.runs import evaluation_options
 from sb_dqn.runs.episode_log import EpisodeLog
 from tests.full import FULL
 
@@ -111,6 +113,48 @@ def test_out_is_an_alias_of_folder(tmp_path: Path) -> None:
     assert (tmp_path / "mine" / "dqn_CartPole-v1_1" / "model.zip").is_file()
 
 
+def test_the_evaluation_environment_has_keywords_of_its_own(tmp_path: Path) -> None:
+    done = call(*TRAIN, "--folder", tmp_path, "--eval-freq", 300, "--eval-env-set", "sutton_barto_reward=true")
+    assert done.exit_code == 0, done.output
+    folder = tmp_path / "dqn_CartPole-v1_1"
+    assert np.load(folder / "evaluations.npz")["results"].max() <= 0  # 0, and -1 where the pole falls
+    assert "mean return -1.00" in call("evaluate", folder, "--episodes", 2).output
+    with (folder / "monitor.csv").open() as file:
+        next(file)
+        assert min(float(row["r"]) for row in csv.DictReader(file)) >= 8  # 1 for each step
+
+
+def test_a_model_file_does_not_say_where_a_further_training_is_sent(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unexpected(*_: object, **__: object) -> None:
+        raise AssertionError("a tracker was made")
+
+    monkeypatch.setattr(evaluation_options, "WandbCallback", unexpected)
+    folder = shutil.copytree(run, tmp_path / "run")
+    (folder / "config.yaml").write_text((folder / "config.yaml").read_text() + "track: wandb\n")
+    assert call("resume", folder, "--timesteps", 60).exit_code == 0
+    with pytest.raises(AssertionError, match="a tracker was made"):
+        call("resume", folder, "--timesteps", 60, "--track", "wandb")
+
+
+@pytest.mark.filterwarnings(
+    "ignore::pytest.PytestUnraisableExceptionWarning"
+)  # imageio-ffmpeg leaves pipes to be closed
+def test_record_training_films_an_episode_at_each_evaluation(tmp_path: Path) -> None:
+    imageio = pytest.importorskip("imageio.v2", reason="films need the extra video")
+    pytest.importorskip("imageio_ffmpeg", reason="imageio writes mp4 with ffmpeg (extra video)")
+    pytest.importorskip("pygame", reason="CartPole is drawn by pygame (extra render)")
+    done = call(*TRAIN, "--folder", tmp_path, "--eval-freq", 300, "--record-training")
+    assert done.exit_code == 0, done.output
+    folder = tmp_path / "dqn_CartPole-v1_1"
+    clips = sorted((folder / "film").iterdir())
+    assert [clip.name for clip in clips] == [f"step-{step:09d}.mp4" for step in (0, 300, 600)]
+    *lengths, whole = [len(imageio.mimread(film)) for film in (*clips, folder / "training.mp4")]
+    assert min(lengths) > 8
+    assert whole == sum(lengths)
+
+
 def test_same_seed_gives_the_same_model(run: Path, tmp_path: Path) -> None:
     call(*TRAIN, "--folder", tmp_path, "--no-progress", "--eval-freq", 0)
     first, second = (model_info(folder / "model.zip")["members"] for folder in (run, tmp_path / "dqn_CartPole-v1_1"))
@@ -200,6 +244,7 @@ def test_ctrl_c_saves_and_resume_continues(run: Path, tmp_path: Path, monkeypatc
         (["train", "dqn", "CartPole-v1", "--set", "gamma=3"], "gamma must be a number >= 0 and <= 1, got 3"),
         (["train", "dqn", "CartPole-v1", "--preset", "CartPole"], "Did you mean 'CartPole-v1'"),
         (["train", "dqn", "CartPole-v1", "--env-set", "wind=3"], "wind"),
+        (["train", "dqn", "CartPole-v1", "--track", "mlflow"], "mlflow must be installed for MLflowCallback, got none"),
         (
             ["evaluate", "no_such_run"],
             "must be a run or model file that exists, got no_such_run. Train a model first: runs has none.",
@@ -230,6 +275,7 @@ def test_user_error_is_one_line_and_status_2(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", ["sb-dqn", *arguments])
+    monkeypatch.setitem(sys.modules, "mlflow", None)
     with pytest.raises(SystemExit) as ended:
         main()
     error = capsys.readouterr().err
