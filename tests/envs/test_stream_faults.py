@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import gymnasium
@@ -148,6 +149,7 @@ class NoMode(SyncVectorEnv):
         (lambda: NoMode(AutoresetMode.DISABLED), "got DISABLED.*NEXT_STEP"),
         (lambda: NoMode("Sometimes"), "must be NEXT_STEP or SAME_STEP, got 'Sometimes'"),
         (lambda: 7, "env must be an id, .*got int"),
+        (lambda: SimpleNamespace(ac_space="Discrete", ob_space="Box"), "Procgen is in EnvPool: envpool.make"),
         (list, "at least one factory, got none"),
         (lambda: [partial(itself, ToyGame())] * 2, "each factory must make its own environment"),
     ],

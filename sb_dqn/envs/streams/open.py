@@ -119,7 +119,11 @@ def _vectorized(env: Any, num_envs: int) -> Any:
     if callable(env):
         factory: Callable[[], Any] = env
         return Lanes([factory] * num_envs)
-    fix = "Wrap it: sb_dqn.envs.PettingZooLanes(env)" if getattr(env, "possible_agents", None) else "Pass one of these"
+    fix = "Pass one of these"
+    if getattr(env, "possible_agents", None):
+        fix = "Wrap it: sb_dqn.envs.PettingZooLanes(env)"
+    elif getattr(env, "ac_space", None) is not None:  # of gym3, as Procgen's own package makes
+        fix = "Procgen is in EnvPool: envpool.make('CoinrunEasy-v0', env_type='gymnasium', num_envs=64)"
     raise ConfigurationError(f"env must be {ALLOWED}, got {type(env).__name__}. {fix}.")
 
 
