@@ -37,8 +37,7 @@ def make_step(learner: Any, online: nn.Module, gradients: Mapping[str, Tensor]) 
     """
     names, parameters = zip(*online.named_parameters(), strict=True)
     flat = flat_copy(gradients.get(name, torch.zeros_like(p)) for name, p in zip(names, parameters, strict=True))
-    if learner.max_grad_norm is not None:
-        flat.mul_((learner.max_grad_norm / flat.norm()).clamp_max(1.0))
+    learner.clip(flat)
     copies: dict[int, Any] = {}
     optimizer = copy.deepcopy(learner.optimizer, copies)
     masters = [copies[id(master)] for master in learner.step.masters]

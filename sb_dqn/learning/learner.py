@@ -18,6 +18,7 @@ from sb_dqn.learning.optimizer_step import OptimizerStep
 from sb_dqn.learning.parameter_store import ParameterStore
 from sb_dqn.losses.td import weighted_mean
 from sb_dqn.nn.parameters.flat import flat_copy
+from sb_dqn.policies.actor_critic_network import ActorCriticNetwork
 from sb_dqn.types import Batch, Objective, Update
 
 
@@ -31,7 +32,8 @@ class Learner:
         batch_size: N, for the noise of noisy layers; 1 if not known.
         optimizer_class: of torch.optim.
         optimizer_kwargs: its arguments without the rate.
-        max_grad_norm: bound on the 2-norm of the whole gradient; None: no bound.
+        max_grad_norm: bound on the 2-norm of the whole gradient, and of the part that the online network has `clipped_apart`;
+            None: no bound.
         precision: "fp32" or "bf16", see `ParameterStore`.
         group: learners that average their gradients; None: this one alone.
         decay_matrices_only: no weight decay of biases and norms.
@@ -72,6 +74,15 @@ class Learner:
         """0-d bool tensor, False once a loss or gradient was not finite."""
         self.step = OptimizerStep(self.flat, online, optimizer_class, optimizer_kwargs, decay_matrices_only)
         self.optimizer = self.step.optimizer
+        apart = (
+            {id(parameter) for parameter in online.clipped_apart()} if isinstance(online, ActorCriticNetwork) else set()
+        )
+        self.apart = (
+            flat_copy(torch.full_like(p, id(p) in apart, dtype=torch.bool) for p in online.parameters())
+            if apart
+            else None
+        )
+        """`[P]` bool, True for the parameters that are clipped by their own norm; None: there are none."""
         self.augmentation: ImageAugmentation | None = None
         """Changes the images of each batch; None: they stay."""
         self._checked = False
@@ -129,15 +140,25 @@ class Learner:
         values = torch.stack([total.detach(), norm, *(extras[name] for name in self.objective.reports)])
         return flat, extras.get("priority", loss.detach()), Update(values)
 
-    def _clip(self, flat: Tensor, total: Tensor) -> Tensor:
-        """Clips a gradient `[P]` in place, but for FQF's fractions; notes if it or the loss is not finite, and returns its
-        norm before."""
-        fractions = self.step.fractions
-        norm: Tensor = (flat if fractions is None else flat.masked_fill(fractions, 0.0)).norm()
+    def clip(self, flat: Tensor) -> tuple[Tensor, Tensor]:
+        """Clips a gradient `[P]` in place, but for FQF's fractions; returns its norm before, without them and what is clipped
+        apart, and the norm of the latter."""
+        free = self.step.fractions if self.apart is None else self.apart
+        norm: Tensor = (flat if free is None else flat.masked_fill(free, 0.0)).norm()
+        own = torch.zeros_like(norm) if self.apart is None else flat.masked_fill(~self.apart, 0.0).norm()
         if self.max_grad_norm is not None:
             factor = (self.max_grad_norm / norm).clamp_max(1.0)  # a norm of 0 gives infinity, then 1
-            flat.mul_(factor if fractions is None else torch.where(fractions, 1.0, factor))
-        self.finite.logical_and_(torch.hypot(norm, total) < math.inf)  # False for NaN too
+            if self.apart is not None:
+                factor = torch.where(self.apart, (self.max_grad_norm / own).clamp_max(1.0), factor)
+            elif free is not None:
+                factor = torch.where(free, 1.0, factor)
+            flat.mul_(factor)
+        return norm, own
+
+    def _clip(self, flat: Tensor, total: Tensor) -> Tensor:
+        """Clips a gradient `[P]` in place, notes if it or the loss is not finite, and returns its norm before; see `clip`."""
+        norm, own = self.clip(flat)
+        self.finite.logical_and_(torch.hypot(norm + own, total) < math.inf)  # False for NaN too
         return norm
 
     @torch.no_grad()

@@ -113,6 +113,19 @@ class ActorCriticNetwork(nn.Module):
             first = {"features": "features.0", "value_features": "features.1", "recurrent_layers": "memories"}
             keep_state_names(self, {**first, **behind})
 
+    def clipped_apart(self) -> list[nn.Parameter]:
+        """Returns the parameters whose gradient is bounded by its own norm: those that only a value by classification has.
+
+        The gradient of its cross-entropy stays large where that of a squared error gets small. In one norm with it, the bound would
+        leave the policy hardly any step.
+        """
+        if not isinstance(self.value_head, BinnedLinear):
+            return []
+        own = [self.value_tower, self.value_head, *([] if self.value_features is None else [self.value_features])]
+        if self.recurrent_layers is not None and not self.shares_features:
+            own += [self.encoders[1], self.recurrent_layers[1]]
+        return [parameter for part in own for parameter in part.parameters()]
+
     def _make_orthogonal(self) -> None:
         gain = math.sqrt(2.0)
         recurrent = self.recurrent_layers is not None

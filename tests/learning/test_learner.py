@@ -12,6 +12,7 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
+from sb_dqn import A2C
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.learning import optimizer_step
 from sb_dqn.learning.learner import Learner
@@ -24,6 +25,7 @@ from sb_dqn.rng import torch_seeded
 from sb_dqn.types import Batch
 from tests.full import a_few
 from tests.nets import VECTOR, OwnExtractor, make_batch, make_policy
+from tests.tiny import Tiny
 
 OPTIMIZERS: dict[str, tuple[Any, dict[str, Any]]] = {
     "Adam": (torch.optim.Adam, {}),
@@ -397,3 +399,24 @@ def test_an_optimizer_of_one_flat_parameter_steps_along_backward_as_one_of_its_p
     optimizers[0].step()
     step(torch.ones_like(step.flat))  # as in an update of `learn`
     torch.testing.assert_close(parameters, list(plain.parameters()), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("max_grad_norm", [0.05, None])
+def test_a_critic_by_classification_is_clipped_by_its_own_norm(max_grad_norm: float | None) -> None:
+    """Worked by hand: the policy's part of the gradient has norm 5, the critic's 13."""
+    model = A2C("MlpPolicy", Tiny(), value_loss="hl_gauss", max_grad_norm=max_grad_norm, seed=0)
+    learner, network = model.learner, model.learner.online
+    of_critic = [*network.value_tower.parameters(), *network.value_head.parameters()]
+    mask = flat_copy(torch.full_like(p, any(p is own for own in of_critic)) for p in network.parameters()).bool()
+    flat = torch.zeros(len(mask))
+    flat[mask.nonzero()[:2, 0]] = torch.tensor([5.0, 12.0])
+    flat[(~mask).nonzero()[:2, 0]] = torch.tensor([3.0, 4.0])
+    before = flat.clone()
+    assert [float(norm) for norm in learner.clip(flat)] == [5.0, 13.0]
+    bounds = [max_grad_norm or 5.0, max_grad_norm or 13.0]
+    torch.testing.assert_close(flat[~mask], before[~mask] * bounds[0] / 5)
+    torch.testing.assert_close(flat[mask], before[mask] * bounds[1] / 13)
+
+
+def test_a_critic_by_regression_is_clipped_with_the_policy() -> None:
+    assert A2C("MlpPolicy", Tiny(), seed=0).learner.apart is None
