@@ -309,3 +309,14 @@ def test_classes_have_a_loss_of_their_own() -> None:
         R2D2("MlpLstmPolicy", "CartPole-v1", value_loss=True)
     with pytest.raises(ConfigurationError, match="value_loss"):
         QRDQN("MlpPolicy", "CartPole-v1", value_loss=True)
+
+
+@pytest.mark.parametrize("switches", [{}, {"dueling": True}, {"noisy": True}], ids=str)
+def test_two_hot_starts_at_a_value_of_zero_for_every_action(switches: dict[str, Any]) -> None:
+    """With random weights values of symlog would start at tens, from bins that weigh thousands."""
+    value_loss = {"kind": "two_hot", "transform": "symlog"}
+    model = DQN("MlpPolicy", "CartPole-v1", value_loss=value_loss, seed=0, **switches)
+    values = model.q_values(np.ones((5, 4), np.float32))
+    np.testing.assert_allclose(values, 0.0, atol=1e-3)  # float32 sums of 22,025 and its negative
+    other = DQN("MlpPolicy", "CartPole-v1", value_loss="hl_gauss", seed=0, **switches)
+    assert np.abs(other.q_values(np.ones((5, 4), np.float32))).max() > 1e-3

@@ -176,6 +176,19 @@ class BinnedHead(Head):
         super().__init__(legal)
         self.outputs = outputs
         self.readout = Readout(bins)
+        if bins.kind == "two_hot":
+            self._make_uniform()
+
+    @torch.no_grad()
+    def _make_uniform(self) -> None:
+        """Makes all bins equally probable, but for noise: the values are 0, and stay near it until the outermost bins are improbable.
+
+        With "symlog" these weigh thousands. Both ends then get less probable at the same pace and cancel; with random weights a
+        difference of 0.001 would be a value of 20 (Hafner et al. 2023, arXiv 2301.04104).
+        """
+        for name, parameter in self.outputs.named_parameters():
+            if "sigma" not in name:
+                parameter.zero_()
 
     def forward(
         self, x: Tensor, mask: Tensor | None = None, noise: Noise | None = None, fractions: Any = None
