@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import difflib
+import importlib
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 from unicodedata import category
 
 _PACKAGE = str(Path(__file__).parent)
@@ -50,6 +52,27 @@ class MissingFileError(CheckpointError, FileNotFoundError):
 
 class MemoryBudgetError(MemoryError):
     """Allocation that does not fit into the available memory of the host or of a device."""
+
+
+def import_extra(module: str, extra: str, purpose: str, otherwise: str = "") -> Any:
+    """Imports a module of a package that an extra of this one installs.
+
+    Args:
+        module: name of the module.
+        extra: name of the extra.
+        purpose: what it is needed for, such as "for plots".
+        otherwise: what else helps, such as ", or write a .gif file".
+
+    Raises:
+        ConfigurationError: it is not installed.
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        package = module.partition(".")[0]
+        raise ConfigurationError(
+            f'{package} must be installed {purpose}, got none ({error}). Run pip install "sb_dqn[{extra}]"{otherwise}.'
+        ) from None
 
 
 def nearest(name: str, allowed: Iterable[str], count: int = 3, cutoff: float = 0.5) -> str:

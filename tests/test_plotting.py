@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import builtins
+import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -92,14 +91,7 @@ def test_an_empty_folder_is_refused_by_name(tmp_path: Path) -> None:
 
 
 def test_without_matplotlib_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = builtins.__import__
-
-    def without(name: str, *args: Any, **kwargs: Any) -> Any:
-        if name.startswith("matplotlib"):
-            raise ImportError(name)
-        return real(name, *args, **kwargs)
-
-    monkeypatch.setattr(builtins, "__import__", without)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
     monitors(tmp_path)
-    with pytest.raises(ConfigurationError, match=r"pip install 'sb_dqn\[plots\]'"):
+    with pytest.raises(ConfigurationError, match=r'pip install "sb_dqn\[plots\]"'):
         plot_curve(tmp_path, tmp_path / "curve.png")

@@ -31,7 +31,7 @@ from sb_dqn.actors.packing import OwnChunks, pack_chunk, unpack_chunk
 from sb_dqn.actors.processes import CLOSE_SECONDS, POLL, STARTUP, Failure, GetState, Message, SetState, State
 from sb_dqn.actors.settings import RayActors
 from sb_dqn.actors.worker import Order, Worker
-from sb_dqn.errors import ConfigurationError, EnvironmentFault
+from sb_dqn.errors import ConfigurationError, EnvironmentFault, import_extra
 
 PACKAGES = ("sb_dqn", "torch", "numpy", "gymnasium")
 """Packages whose versions must be the same on all nodes; Ray compares its own and Python's."""
@@ -55,12 +55,7 @@ def import_ray() -> Any:
     Raises:
         ConfigurationError: it is not installed, or too old.
     """
-    try:
-        ray = importlib.import_module("ray")
-    except ImportError as error:
-        raise ConfigurationError(
-            f'ray must be installed for RayActors, got none ({error}). Run pip install "sb_dqn[ray]".'
-        ) from None
+    ray = import_extra("ray", "ray", "for RayActors")
     if tuple(int(part) for part in ray.__version__.split(".")[:2]) < OLDEST:
         raise ConfigurationError(
             f"ray must be {'.'.join(map(str, OLDEST))} or newer, where a cluster asks for a token, got {ray.__version__}, with which "

@@ -11,7 +11,7 @@ from typing import Any
 
 from sb_dqn.callbacks.tracking import TrackingCallback, flatten
 from sb_dqn.checks import check_mapping
-from sb_dqn.errors import ConfigurationError
+from sb_dqn.errors import ConfigurationError, import_extra
 from sb_dqn.logger.entries import Media
 
 BATCH = 100
@@ -60,7 +60,7 @@ class MLflowCallback(TrackingCallback):
         verbose: int = 0,
     ) -> None:
         super().__init__(save_model, save_freq, video_folder, verbose)
-        self._mlflow = _import()
+        self._mlflow = import_extra("mlflow", "mlflow", "for MLflowCallback")
         self.experiment = experiment
         self.run_name = run_name
         self.tags = check_mapping("tags", tags)
@@ -149,13 +149,3 @@ class MLflowCallback(TrackingCallback):
 
 def _allowed(name: str) -> str:
     return NOT_ALLOWED.sub("_", name)
-
-
-def _import() -> Any:
-    try:
-        import mlflow
-    except ImportError as error:
-        raise ConfigurationError(
-            f'mlflow must be installed for MLflowCallback, got none ({error}). Run pip install "sb_dqn[mlflow]".'
-        ) from None
-    return mlflow

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from sb_dqn.callbacks.tracking import TrackingCallback
-from sb_dqn.errors import ConfigurationError, nearest
+from sb_dqn.errors import ConfigurationError, import_extra, nearest
 from sb_dqn.logger.entries import Media
 from sb_dqn.logger.sinks import is_array
 
@@ -49,7 +49,11 @@ class WandbCallback(TrackingCallback):
         **init: Any,
     ) -> None:
         super().__init__(save_model, save_freq, video_folder, verbose)
-        self._wandb = _import()
+        self._wandb = import_extra("wandb", "wandb", "for WandbCallback")
+        if getattr(self._wandb, "init", None) is None:
+            raise ConfigurationError(
+                'wandb must be installed for WandbCallback, got a folder of that name. Run pip install "sb_dqn[wandb]".'
+            )
         allowed = inspect.signature(self._wandb.init).parameters
         for name in init:
             if name not in allowed:
@@ -122,19 +126,3 @@ class WandbCallback(TrackingCallback):
         run, self._run = self._run, None
         if self._owns_run and run is not None:
             run.finish(exit_code=1 if failed else 0)
-
-
-def _import() -> Any:
-    try:
-        import wandb
-    except ImportError as error:
-        raise _missing(error) from None
-    if getattr(wandb, "init", None) is None:  # the folder "wandb" of offline runs, taken for a package
-        raise _missing("a folder of that name")
-    return wandb
-
-
-def _missing(found: Any) -> ConfigurationError:
-    return ConfigurationError(
-        f'wandb must be installed for WandbCallback, got none ({found}). Run pip install "sb_dqn[wandb]".'
-    )

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from sb_dqn.errors import CheckpointError, ConfigurationError
+from sb_dqn.errors import CheckpointError, ConfigurationError, import_extra
 from sb_dqn.files import atomic_write
 from sb_dqn.hub.files import CARD, FILES, inside
 from sb_dqn.version import __version__
@@ -111,16 +111,11 @@ class HubRepository:
     """
 
     def __init__(self, repo_id: str, revision: str | None = None, token: str | None = None) -> None:
-        try:
-            from huggingface_hub import HfApi
-        except ImportError:
-            raise ConfigurationError(
-                'huggingface_hub must be installed for repositories of the hub, got none. Run pip install "sb_dqn[hub]".'
-            ) from None
+        hub = import_extra("huggingface_hub", "hub", "for repositories of the hub")
         self.label = self.card_name = repo_id
         self.name = repo_id.partition("/")[2]
         self.revision = revision
-        self._api: Any = HfApi(token=token, library_name="sb_dqn", library_version=__version__)
+        self._api = hub.HfApi(token=token, library_name="sb_dqn", library_version=__version__)
         self._exists = False
         self._old: list[str] = []
         self._sizes: dict[str, int] = {}

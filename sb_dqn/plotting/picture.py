@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from sb_dqn.checks import check_output_path
-from sb_dqn.errors import ConfigurationError
+from sb_dqn.errors import ConfigurationError, import_extra
 from sb_dqn.files import atomic_write
 from sb_dqn.plotting.curve import Points, read_curve
 from sb_dqn.plotting.series import Series, learning_curve
@@ -141,13 +141,10 @@ def new_figure(width: float, height: float) -> Any:
     Raises:
         ConfigurationError: matplotlib is missing.
     """
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise ConfigurationError(
-            "matplotlib must be installed for plots, got none. Run pip install 'sb_dqn[plots]'."
-        ) from None
+    import_extra("matplotlib", "plots", "for plots")
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
     figure = Figure(figsize=(width, height), dpi=150, layout="constrained")
     FigureCanvasAgg(figure)  # no window and no global state with any backend
     return figure

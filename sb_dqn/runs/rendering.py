@@ -21,7 +21,7 @@ from sb_dqn.envs.by_id import atari_arguments
 from sb_dqn.envs.make import make_env, spec_of
 from sb_dqn.envs.streams.open import Stream, open_stream
 from sb_dqn.envs.vector.atari_env import AtariLanes
-from sb_dqn.errors import ConfigurationError
+from sb_dqn.errors import ConfigurationError, import_extra
 from sb_dqn.evaluation import Episodes, play_episodes
 
 Frame = npt.NDArray[np.uint8]
@@ -53,13 +53,7 @@ class Window:
     """
 
     def __init__(self, title: str, rate: float) -> None:
-        try:
-            import pygame
-        except ImportError:
-            raise ConfigurationError(
-                "pygame must be installed to open a window, got none. Run pip install 'sb_dqn[render]', or record a video with "
-                "--video film.mp4."
-            ) from None
+        pygame = import_extra("pygame", "render", "to open a window", ", or record a video with --video film.mp4")
         with _display_errors(pygame):
             pygame.display.init()
             if pygame.display.get_driver() in UNSEEN and "SDL_VIDEODRIVER" not in os.environ:
@@ -110,12 +104,7 @@ class VideoFile:
     """
 
     def __init__(self, path: Path, rate: float) -> None:
-        try:
-            import imageio.v2 as imageio
-        except ImportError:
-            raise ConfigurationError(
-                "imageio must be installed to record a video, got none. Run pip install 'sb_dqn[video]'."
-            ) from None
+        imageio = import_extra("imageio.v2", "video", "to record a video")
         self._path = path
         gif = path.suffix.lower() == ".gif"
         options: dict[str, Any] = {"duration": 1000 / rate, "loop": 0} if gif else {"fps": rate, "macro_block_size": 2}

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import base64
-import builtins
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from html.parser import HTMLParser
 from pathlib import Path
@@ -380,15 +380,8 @@ def test_film_without_its_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
     run = make_run(tmp_path / "run")
     DQN("MlpPolicy", "CartPole-v1", buffer_size=100, policy_kwargs={"net_arch": [4]}).save(run / "model.zip")
-    original = builtins.__import__
-
-    def without_imageio(name: str, *args: Any, **kwargs: Any) -> Any:
-        if name.startswith("imageio"):
-            raise ImportError(name)
-        return original(name, *args, **kwargs)
-
-    monkeypatch.setattr(builtins, "__import__", without_imageio)
-    with pytest.raises(ConfigurationError, match=r"pip install 'sb_dqn\[video\]'"):
+    monkeypatch.setitem(sys.modules, "imageio.v2", None)
+    with pytest.raises(ConfigurationError, match=r'pip install "sb_dqn\[video\]"'):
         call("report", run, "--film")
     assert not (run / "report.html").exists()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 import io
 import json
 import logging
@@ -319,14 +318,7 @@ def test_an_error_leaves_no_half_folder(tmp_path: Path) -> None:
 
 
 def test_the_extra_is_named(run: Path, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = builtins.__import__
-
-    def without(name: str, *arguments: Any) -> Any:
-        if name.split(".")[0] == "huggingface_hub":
-            raise ImportError(name)
-        return real(name, *arguments)
-
-    monkeypatch.setattr(builtins, "__import__", without)
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     refused(call("push", run, REPO), 'Run pip install "sb_dqn[hub]"')
     refused(call("pull", REPO), 'Run pip install "sb_dqn[hub]"')
     assert call("push", run, "./shared", "--no-video")[0] == 0  # a folder needs no extra

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 import sys
 from collections.abc import Callable
 from itertools import pairwise
@@ -144,15 +143,8 @@ def test_unwritable_video_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     ],
 )
 def test_missing_package_names_its_extra(module: str, make: Any, extra: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    original_import = builtins.__import__
-
-    def import_without_module(name: str, *args: Any, **kwargs: Any) -> Any:
-        if name == module:
-            raise ImportError(name)
-        return original_import(name, *args, **kwargs)
-
-    monkeypatch.setattr(builtins, "__import__", import_without_module)
-    with pytest.raises(ConfigurationError, match=rf"pip install 'sb_dqn\[{extra}\]'"):
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(ConfigurationError, match=rf'pip install "sb_dqn\[{extra}\]"'):
         make()
 
 

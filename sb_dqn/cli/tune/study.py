@@ -16,7 +16,7 @@ import numpy as np
 from sb_dqn.cli.tune.folder import BEST, PICTURE, STORAGE, TRIALS, StudySetup
 from sb_dqn.cli.tune.spaces import start_of
 from sb_dqn.cli.tune.storage import make_storage, masked, reason_of
-from sb_dqn.errors import ConfigurationError
+from sb_dqn.errors import ConfigurationError, import_extra
 from sb_dqn.files import write_text
 
 ERROR = "error"
@@ -33,12 +33,7 @@ def import_optuna() -> Any:
     Raises:
         ConfigurationError: it is not installed.
     """
-    try:
-        import optuna
-    except ImportError as error:
-        raise ConfigurationError(
-            f'optuna must be installed for `sb-dqn tune`, got none ({error}). Run pip install "sb_dqn[tune]".'
-        ) from None
+    optuna = import_extra("optuna", "tune", "for `sb-dqn tune`")
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
     return optuna
@@ -98,12 +93,7 @@ def _sampler(optuna: Any, name: str, seed: int) -> Any:
         return optuna.samplers.RandomSampler(seed=seed)
     if name == "tpe":
         return optuna.samplers.TPESampler(seed=seed, constant_liar=True)
-    try:
-        import cmaes  # noqa: F401
-    except ImportError:
-        raise ConfigurationError(
-            'cmaes must be installed for --sampler cmaes, got none. Run pip install "sb_dqn[tune]".'
-        ) from None
+    import_extra("cmaes", "tune", "for --sampler cmaes")
     return optuna.samplers.CmaEsSampler(seed=seed, warn_independent_sampling=False)
 
 
