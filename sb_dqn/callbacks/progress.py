@@ -1,4 +1,4 @@
-"""Progress bar callback: steps, steps per second, mean return."""
+"""Progress of training and evaluation, and the callback that shows that of `learn`."""
 
 from __future__ import annotations
 
@@ -9,12 +9,72 @@ from sb_dqn.callbacks.base import BaseCallback
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.progress import Progress, TaskID
+    from rich.progress import Progress
 
 REFRESH = 0.1
 """Seconds between two updates of the bar."""
 LINE_INTERVAL = 10.0
 """Seconds between two lines if the output is not a terminal (a file, a pipe, a CI log)."""
+
+
+class ProgressDisplay:
+    """Live bar in a terminal, otherwise a line every ten seconds. The bar uses no thread.
+
+    Args:
+        console: rich console to write to.
+        total: number of steps or episodes.
+        unit: their name.
+        done: number of those that are done.
+        transient: True to remove the bar at the end.
+    """
+
+    def __init__(self, console: Console, total: int, unit: str, done: int = 0, transient: bool = False) -> None:
+        self._console = console
+        self._bar: Progress | None = None
+        self._interval = REFRESH if console.is_terminal else LINE_INTERVAL
+        self._next = time.perf_counter() + self._interval
+        if not console.is_terminal:
+            return
+        import rich.progress
+
+        self._bar = rich.progress.Progress(
+            rich.progress.BarColumn(),
+            rich.progress.MofNCompleteColumn(),
+            rich.progress.TextColumn(f"{unit}{{task.fields[more]}}"),
+            rich.progress.TimeElapsedColumn(),
+            rich.progress.TextColumn("left"),
+            rich.progress.TimeRemainingColumn(),
+            console=console,
+            auto_refresh=False,
+            transient=transient,
+        )
+        self._task = self._bar.add_task("", total=total, completed=done, more="")
+        self._bar.start()
+
+    def due(self) -> bool:
+        """Returns True if it is time to show the progress."""
+        if (now := time.perf_counter()) < self._next:
+            return False
+        self._next = now + self._interval
+        return True
+
+    def show(self, done: int, more: str, line: str) -> None:
+        """Shows the progress.
+
+        Args:
+            done: number of steps or episodes that are done.
+            more: text of the bar after them.
+            line: line to write where there is no bar.
+        """
+        if self._bar is not None:
+            self._bar.update(self._task, completed=done, more=more, refresh=True)
+        else:
+            self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+    def close(self) -> None:
+        """Ends the bar, which restores the terminal."""
+        if self._bar is not None:
+            self._bar.stop()
 
 
 class ProgressBarCallback(BaseCallback):
@@ -29,74 +89,37 @@ class ProgressBarCallback(BaseCallback):
     def __init__(self, console: Console | None = None) -> None:
         super().__init__()
         self.console = console
-        self._bar: Progress | None = None
-        self._task: TaskID | None = None
+        self._display: ProgressDisplay | None = None
 
     def _on_training_start(self) -> None:
         import rich  # imported here, since the import is slow
 
-        self._output = self.console if self.console is not None else rich.get_console()
+        console = self.console if self.console is not None else rich.get_console()
         self._first = self.num_timesteps
-        self._total = self.model._total_timesteps
         self._started = time.perf_counter()
-        self._interval = REFRESH if self._output.is_terminal else LINE_INTERVAL
-        self._next_refresh = self._started + self._interval
-        if self._output.is_terminal:
-            self._show_bar()
-
-    def _show_bar(self) -> None:
-        from rich.progress import (
-            BarColumn,
-            MofNCompleteColumn,
-            Progress,
-            TextColumn,
-            TimeElapsedColumn,
-            TimeRemainingColumn,
-        )
-
-        self._bar = Progress(
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("steps  {task.fields[speed]}{task.fields[score]}"),
-            TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(),
-            console=self._output,
-            auto_refresh=False,
-        )
-        self._task = self._bar.add_task("learning", total=self._total, completed=self._first, speed="", score="")
-        self._bar.start()
+        self._total = self.model._total_timesteps
+        self._display = ProgressDisplay(console, self._total, "steps", self._first)
 
     def _on_step(self) -> bool:
-        if (now := time.perf_counter()) >= self._next_refresh:
-            self._next_refresh = now + self._interval
-            self._refresh()
+        if self._display is not None and self._display.due():
+            self._show(self._display)
         return True
 
-    def _refresh(self) -> None:
-        steps = self.num_timesteps
-        if self._bar is not None and self._task is not None:
-            self._bar.update(self._task, completed=steps, speed=self._speed(), score=self._score(), refresh=True)
-        else:
-            percent = min(100 * steps // max(self._total, 1), 100)
-            line = f"{steps:,}/{self._total:,} steps ({percent}%)  {self._speed()}{self._score()}"
-            self._output.print(line, markup=False, highlight=False, soft_wrap=True)
-
-    def _speed(self) -> str:
+    def _show(self, display: ProgressDisplay) -> None:
+        steps, episodes = self.num_timesteps, self.model.ep_info_buffer
         seconds = max(time.perf_counter() - self._started, 1e-9)
-        return f"{(self.num_timesteps - self._first) / seconds:,.0f} steps/s"
-
-    def _score(self) -> str:
-        """Returns the mean return of the latest episodes as text; empty without episodes."""
-        episodes = self.model.ep_info_buffer
-        return f"  mean return {sum(episode['r'] for episode in episodes) / len(episodes):.2f}" if episodes else ""
+        more = f"  {(steps - self._first) / seconds:,.0f} steps/s"
+        if episodes:
+            more += f"  mean return {sum(episode['r'] for episode in episodes) / len(episodes):.2f}"
+        percent = min(100 * steps // max(self._total, 1), 100)
+        display.show(steps, more, f"{steps:,}/{self._total:,} steps ({percent}%){more}")
 
     def _on_training_end(self) -> None:
         self.num_timesteps = self.model.num_timesteps
-        self._refresh()
+        if self._display is not None:
+            self._show(self._display)
         self.close()
 
     def _close(self) -> None:
-        if self._bar is not None:
-            self._bar.stop()
-            self._bar = None
+        if self._display is not None:
+            self._display.close()

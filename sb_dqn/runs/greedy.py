@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import time
+from contextlib import closing
 from dataclasses import dataclass
 from statistics import fmean, pstdev
 from typing import TYPE_CHECKING, Any
 
-import click
-
 if TYPE_CHECKING:
-    from rich.progress import Progress, TaskID
-
     from sb_dqn.envs.streams.open import Stream
     from sb_dqn.episode_tally import Episodes
 
@@ -21,10 +18,6 @@ MIN_FINAL_STEPS = 20_000
 """Lower bound of the default step limit of the final episodes."""
 MAX_FINAL_STEPS = 100_000
 """Upper bound of the default step limit of the final episodes."""
-LINE_INTERVAL = 10.0
-"""Seconds between two progress lines."""
-BAR_INTERVAL = 0.1
-"""Seconds between two updates of the progress bar."""
 
 
 @dataclass(frozen=True)
@@ -94,68 +87,26 @@ def play(
         deterministic: True for greedy actions.
         seed: random seed of the games.
     """
+    from rich.console import Console
+
+    from sb_dqn.callbacks.progress import ProgressDisplay
     from sb_dqn.evaluation import play_episodes
 
     started = time.monotonic()
-    progress = _ProgressDisplay(episodes, max_steps, bar)
-    try:
-        played = play_episodes(
-            model, stream, episodes, deterministic, seed=seed, max_total_steps=max_steps, watch=progress.update
-        )
-    finally:
-        progress.close()
-    return PlayedEpisodes(played, episodes, max_steps, time.monotonic() - started)
+    display = ProgressDisplay(
+        Console(force_terminal=None if bar else False), episodes, "episodes evaluated", transient=True
+    )
 
-
-class _ProgressDisplay:
-    """Progress bar in a terminal, otherwise a line every ten seconds.
-
-    Args:
-        requested: number of requested episodes.
-        max_steps: maximum env steps, or None.
-        bar: True to use a bar if the output is a terminal.
-    """
-
-    def __init__(self, requested: int, max_steps: int | None, bar: bool) -> None:
-        self.requested = requested
-        self.max_steps = max_steps
-        self._bar: Progress | None = None
-        self._task: TaskID | None = None
-        self._interval = BAR_INTERVAL if bar and self._open_bar() else LINE_INTERVAL
-        self._next = time.monotonic() + self._interval
-
-    def _open_bar(self) -> bool:
-        """Opens the bar; returns False if the output is not a terminal."""
-        from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-        console = Console()
-        if not console.is_terminal:
-            return False
-        columns = (
-            TextColumn("evaluating"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("episodes{task.fields[more]}"),
-        )
-        self._bar = Progress(*columns, TimeElapsedColumn(), console=console, auto_refresh=False, transient=True)
-        self._task = self._bar.add_task("evaluating", total=self.requested, more="")
-        self._bar.start()
-        return True
-
-    def update(self, played: Episodes) -> None:
-        """Shows the finished episodes if the interval has passed."""
-        if (now := time.monotonic()) < self._next:
+    def watch(played: Episodes) -> None:
+        if not display.due():
             return
-        self._next = now + self._interval
         done = len(played.returns)
-        steps = f"{played.steps:,}" + (f" of at most {self.max_steps:,}" if self.max_steps else "") + " env steps"
-        mean = f", mean return {fmean(played.returns):.2f}" if done else ""
-        if self._bar is None or self._task is None:
-            click.echo(f"evaluating: {done} of {self.requested} episodes, {steps}{mean}")
-        else:
-            self._bar.update(self._task, completed=done, more=f", {steps}{mean}", refresh=True)
+        more = f", {played.steps:,}{f' of at most {max_steps:,}' if max_steps else ''} env steps"
+        more += f", mean return {fmean(played.returns):.2f}" if done else ""
+        display.show(done, more, f"evaluating: {done} of {episodes} episodes{more}")
 
-    def close(self) -> None:
-        if self._bar is not None:
-            self._bar.stop()
+    with closing(display):
+        played = play_episodes(
+            model, stream, episodes, deterministic, seed=seed, max_total_steps=max_steps, watch=watch
+        )
+    return PlayedEpisodes(played, episodes, max_steps, time.monotonic() - started)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 from click.testing import CliRunner, Result
 from rich.console import Console
 
+from sb_dqn.callbacks import progress
 from sb_dqn.cli.main import commands
 from sb_dqn.episode_tally import Episodes
 from sb_dqn.runs import greedy
@@ -74,7 +77,7 @@ def test_step_limit_follows_the_training_steps() -> None:
 def test_long_evaluation_prints_progress_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run, output = train(tmp_path, "--final-episodes", 2)
     assert "evaluating:" not in output, "a short evaluation prints no lines"
-    monkeypatch.setattr(greedy, "LINE_INTERVAL", 0.0)
+    monkeypatch.setattr(progress, "LINE_INTERVAL", 0.0)
     lines = [line for line in call("evaluate", run, "--episodes", 3).output.splitlines() if "evaluating:" in line]
     assert lines[0] == "evaluating: 0 of 3 episodes, 3 env steps"
     assert any(line.startswith("evaluating: 2 of 3 episodes, ") and ", mean return " in line for line in lines)
@@ -82,11 +85,16 @@ def test_long_evaluation_prints_progress_lines(tmp_path: Path, monkeypatch: pyte
 
 def test_terminal_shows_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     screen = io.StringIO()
-    monkeypatch.setattr("rich.console.Console", lambda: Console(file=screen, force_terminal=True, width=120))
-    monkeypatch.setattr(greedy, "BAR_INTERVAL", 0.0)
-    display = greedy._ProgressDisplay(requested=4, max_steps=1_000, bar=True)
-    display.update(Episodes(returns=[3.0], lengths=[7], steps=9))
-    display.close()
-    assert "evaluating" in screen.getvalue()
+    monkeypatch.setattr("rich.console.Console", lambda **_: Console(file=screen, force_terminal=True, width=120))
+    monkeypatch.setattr(progress, "REFRESH", 0.0)
+
+    def play_one(*_: Any, watch: Callable[[Episodes], None], **__: Any) -> Episodes:
+        played = Episodes(returns=[3.0], lengths=[7], steps=9)
+        watch(played)
+        return played
+
+    monkeypatch.setattr("sb_dqn.evaluation.play_episodes", play_one)
+    greedy.play(None, None, 4, bar=True, max_steps=1_000)  # type: ignore[arg-type]
+    assert "episodes evaluated" in screen.getvalue()
     assert "1/4" in screen.getvalue()
     assert "9 of at most 1,000 env steps, mean return 3.00" in screen.getvalue()
