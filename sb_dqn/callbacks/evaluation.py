@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import zipfile
 from collections.abc import Mapping, Sequence
 from math import inf
 from pathlib import Path
@@ -13,12 +14,12 @@ import numpy as np
 from sb_dqn.callbacks.base import BaseCallback
 from sb_dqn.callbacks.compose import EventCallback, MaybeCallback
 from sb_dqn.callbacks.frequency import Every
-from sb_dqn.callbacks.history import History
 from sb_dqn.callbacks.normalizers import sync_normalizer
 from sb_dqn.checks import check_int
 from sb_dqn.envs.streams.open import Stream, opened_here
-from sb_dqn.errors import ConfigurationError
+from sb_dqn.errors import CheckpointError, ConfigurationError
 from sb_dqn.evaluation import MAX_STEPS, Episodes, check_not_training, derive_seed, open_for, play_episodes
+from sb_dqn.files import atomic_write
 
 
 class EvalCallback(EventCallback):
@@ -91,29 +92,12 @@ class EvalCallback(EventCallback):
         self.best_mean_reward = -np.inf
         self.last_mean_reward = -np.inf
         self.n_evaluations = 0
-        self.history = History(self.n_eval_episodes)
+        self.evaluations_timesteps: list[int] = []
+        self.evaluations_results: list[list[float]] = []
+        self.evaluations_length: list[list[int]] = []
+        self.evaluations_successes: list[list[bool]] = []
         self._every = Every(self.eval_freq, "eval_freq") if self.eval_freq > 0 else None
         self._stream: Stream | None = None
-
-    @property
-    def evaluations_timesteps(self) -> list[int]:
-        """Value of `num_timesteps` at each evaluation."""
-        return self.history.timesteps
-
-    @property
-    def evaluations_results(self) -> list[list[float]]:
-        """Returns, by evaluation and episode."""
-        return self.history.results
-
-    @property
-    def evaluations_length(self) -> list[list[int]]:
-        """Lengths, by evaluation and episode."""
-        return self.history.lengths
-
-    @property
-    def evaluations_successes(self) -> list[list[bool]]:
-        """Successes, by evaluation and episode; empty if the environment reports no `is_success`."""
-        return self.history.successes if self.history.has_successes else []
 
     def children(self) -> Sequence[BaseCallback]:
         return [child for child in (self.callback_on_new_best, self.callback) if child is not None]
@@ -131,7 +115,7 @@ class EvalCallback(EventCallback):
         if self._every is not None:
             self._every.begin(self.num_timesteps)
         if self.log_path is not None and self.num_timesteps > 0:
-            self.history.resume(Path(self.log_path) / "evaluations.npz", self.num_timesteps)
+            self._read(Path(self.log_path) / "evaluations.npz")
 
     def _on_step(self) -> bool:
         if self._every is None or self.model.rank or not self._every.crossed(self.num_timesteps):
@@ -172,10 +156,10 @@ class EvalCallback(EventCallback):
 
     def _report(self, episodes: Episodes, mean: float) -> None:
         """Writes the results to the file, to the log and, if `verbose`, to the terminal."""
-        successes = self.history.add(self.num_timesteps, episodes)
+        successes = self._keep(episodes)
         if self.log_path is not None:
             with self._training_continues("evaluations.npz"):
-                self.history.write(Path(self.log_path) / "evaluations.npz")
+                self._write(Path(self.log_path) / "evaluations.npz")
         length = float(np.mean(episodes.lengths))
         self.logger.record("eval/mean_reward", mean)
         self.logger.record("eval/mean_ep_length", length)
@@ -192,6 +176,61 @@ class EvalCallback(EventCallback):
                 f"Eval num_timesteps={self.num_timesteps}, episode_reward={score}, "
                 f"episode length {duration}{success}{cut}"
             )
+
+    def _keep(self, episodes: Episodes) -> list[bool]:
+        """Keeps the results of an evaluation; returns the successes of the episodes for which the environment reports them."""
+        reported = [bool(info["is_success"]) for info in episodes.infos if "is_success" in info]
+        if reported:  # no episode of the evaluations before the first report counts as a success
+            missing = len(self.evaluations_timesteps) - len(self.evaluations_successes)
+            self.evaluations_successes += [[False] * self.n_eval_episodes] * missing
+        if reported or self.evaluations_successes:
+            self.evaluations_successes.append([bool(info.get("is_success", False)) for info in episodes.infos])
+        self.evaluations_timesteps.append(self.num_timesteps)
+        self.evaluations_results.append(episodes.returns)
+        self.evaluations_length.append(episodes.lengths)
+        return reported
+
+    def _write(self, path: Path) -> None:
+        """Writes the results of all evaluations."""
+        arrays: dict[str, Any] = {
+            "timesteps": self.evaluations_timesteps,
+            "results": self.evaluations_results,
+            "ep_lengths": self.evaluations_length,
+        }
+        if self.evaluations_successes:
+            arrays["successes"] = self.evaluations_successes
+        with atomic_write(path) as file:
+            np.savez(file, **arrays)
+
+    def _read(self, path: Path) -> None:
+        """Reads the results of an interrupted run up to the present step, unless there are results already.
+
+        Raises:
+            CheckpointError: the file is damaged.
+            ConfigurationError: the file has another number of episodes per evaluation.
+        """
+        if self.evaluations_timesteps or not path.exists():
+            return
+        try:
+            # np.load does not close a damaged file that it opened itself
+            with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
+                arrays = {name: file[name] for name in file.files}
+            timesteps, results, lengths = (arrays[name] for name in ("timesteps", "results", "ep_lengths"))
+        except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+            raise CheckpointError(
+                f"{path} must be a readable evaluations.npz, got {error}. Move the file, or use another log_path."
+            ) from error
+        if results.shape[1:] != (self.n_eval_episodes,):
+            raise ConfigurationError(
+                f"n_eval_episodes must be {results.shape[-1]} as in {path}, got {self.n_eval_episodes}. Set "
+                f"n_eval_episodes={results.shape[-1]}, or use another log_path."
+            )
+        before = timesteps <= self.num_timesteps
+        self.evaluations_timesteps = timesteps[before].tolist()
+        self.evaluations_results = results[before].tolist()
+        self.evaluations_length = lengths[before].tolist()
+        if "successes" in arrays:
+            self.evaluations_successes = arrays["successes"][before].tolist()
 
     def _close(self) -> None:
         if self._stream is not None and opened_here(self.eval_env):

@@ -298,7 +298,7 @@ def test_callbacks_go_on(tmp_path: Path) -> None:
     assert differences(whole, resumed) == []
     assert seen.seen == seen_again.seen == list(range(1, 101))
     assert (first.n_calls, first.n_evaluations) == (second.n_calls, second.n_evaluations) == (100, 5)
-    assert first.history.results == second.history.results
+    assert first.evaluations_results == second.evaluations_results
     assert first.best_mean_reward == second.best_mean_reward
 
 
