@@ -7,9 +7,9 @@ import os
 import secrets
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 if sys.platform != "win32":
     import fcntl
@@ -59,6 +59,29 @@ def write_text(path: Path, text: str) -> None:
     """Writes a text file in UTF-8 by `atomic_write`."""
     with atomic_write(path) as file:
         file.write(text.encode())
+
+
+def read_yaml(path: Path) -> Any:
+    """Reads plain data from a YAML file; returns None if there is no file."""
+    import yaml
+
+    return yaml.safe_load(path.read_text(encoding="utf-8")) if path.is_file() else None
+
+
+def write_yaml(path: Path, content: Any) -> None:
+    """Writes `plain_data(content)` to a YAML file by `atomic_write`."""
+    import yaml
+
+    write_text(path, yaml.safe_dump(plain_data(content), sort_keys=False, default_flow_style=None, width=120))
+
+
+def plain_data(value: Any) -> Any:
+    """Returns `value` as plain data for YAML; other objects are converted to text."""
+    if isinstance(value, Mapping):
+        return {str(key): plain_data(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain_data(inner) for inner in value]
+    return value if value is None or type(value) in (bool, int, float, str) else str(value)
 
 
 def _lock(file: BinaryIO) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 
 from sb_dqn.checks import check_int
 from sb_dqn.errors import CheckpointError, ConfigurationError
+from sb_dqn.files import write_yaml
 from sb_dqn.hub.files import (
     CARD,
     ENV_ID,
@@ -27,7 +28,7 @@ from sb_dqn.hub.files import (
 from sb_dqn.hub.package import find_source, make_package
 from sb_dqn.hub.remotes import new_folder, open_remote
 from sb_dqn.runs.folder import BEST, MODEL
-from sb_dqn.runs.trust import foreign_modules, write_origin
+from sb_dqn.runs.trust import ORIGIN, foreign_modules
 
 
 @dataclass(frozen=True)
@@ -147,7 +148,7 @@ def pull_from_hub(
             config = check_received_settings(temporary, remote.label)
             check_received_evaluations(temporary / "evaluations.npz", remote.label)
             env_id = config.get("env_id") or _env_of_card(temporary / CARD)
-            write_origin(temporary, remote.label)
+            write_yaml(temporary / ORIGIN, {"repo": remote.label})
     except OSError as error:
         raise ConfigurationError(
             f"{target} must be writable, got: {error.strerror or error}. Choose another folder (--out, folder=)."

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from sb_dqn.errors import ConfigurationError, nearest
+from sb_dqn.files import read_yaml
 from sb_dqn.presets.literals import load_yaml, plain
 
 _FOLDER = Path(__file__).parent
@@ -143,9 +144,7 @@ def _lineage(algo: str) -> list[str]:
 
 @cache
 def _read(file: str) -> dict[str, Any]:
-    import yaml
-
-    content: dict[str, Any] = yaml.safe_load((_FOLDER / f"{file}.yaml").read_text(encoding="utf-8"))
+    content: dict[str, Any] = read_yaml(_FOLDER / f"{file}.yaml")
     return content
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from sb_dqn.files import write_text
+from sb_dqn.files import plain_data, read_yaml, write_yaml
 from sb_dqn.runs.folder_lock import lock_folder
 
 COMPARISON = "comparison.yaml"
@@ -84,12 +84,10 @@ def write_comparison(out: Path, setup: Setup, settings: Mapping[str, list[str]],
     Raises:
         click.UsageError: `out` has a comparison with another setup.
     """
-    import yaml
-
     stored = read_comparison(out)
-    requested = {**_plain(setup), **settings}
+    requested = {**plain_data(vars(setup)), **settings}
     # `Setup` fills in the fields that earlier versions did not write.
-    existing = {**_plain(Setup(**stored["setup"])), **stored["algorithms"]} if stored else {}
+    existing = {**plain_data(vars(Setup(**stored["setup"]))), **stored["algorithms"]} if stored else {}
     for name, value in existing.items():
         if name in requested and requested[name] != value:
             same = f"Use --{name.replace('_', '-')} {value}, or choose" if isinstance(value, int) else "Choose"
@@ -99,27 +97,19 @@ def write_comparison(out: Path, setup: Setup, settings: Mapping[str, list[str]],
             )
     algorithms = {**(stored["algorithms"] if stored else {}), **settings}
     content = {
-        "setup": _plain(setup),
+        "setup": vars(setup),
         "algorithms": algorithms,
         "seeds": {
             name: max(seeds if name in settings else 0, stored["seeds"].get(name, 0) if stored else 0)
             for name in algorithms
         },
     }
-    write_text(out / COMPARISON, yaml.safe_dump(content, sort_keys=False, default_flow_style=None))
-
-
-def _plain(setup: Setup) -> dict[str, Any]:
-    """Returns the fields of `setup` as plain data for YAML."""
-    return {name: list(value) if isinstance(value, tuple) else value for name, value in vars(setup).items()}
+    write_yaml(out / COMPARISON, content)
 
 
 def read_comparison(out: Path) -> dict[str, Any]:
     """Reads `comparison.yaml`; returns an empty dict if the file does not exist."""
-    import yaml
-
-    path = out / COMPARISON
-    content = dict(yaml.safe_load(path.read_text(encoding="utf-8"))) if path.is_file() else {}
+    content = dict(read_yaml(out / COMPARISON) or {})
     if isinstance(content.get("seeds"), int):  # one number for all algorithms, as earlier versions wrote it
         content["seeds"] = dict.fromkeys(content["algorithms"], content["seeds"])
     return content

@@ -19,7 +19,7 @@ from typing import Any
 
 import click
 
-from sb_dqn.files import write_text
+from sb_dqn.files import read_yaml, write_text, write_yaml
 from sb_dqn.logger.csv_sink import CLOCK
 from sb_dqn.version import __version__
 
@@ -108,8 +108,6 @@ def write_config(folder: Path, config: Mapping[str, Any]) -> None:
 
     Versions, platform, command and start time are added unless `config` has them.
     """
-    import yaml
-
     origin = {
         "versions": versions(),
         **({"commit": found} if (found := commit()) else {}),
@@ -117,16 +115,12 @@ def write_config(folder: Path, config: Mapping[str, Any]) -> None:
         "command": shlex.join(["sb-dqn", *sys.argv[1:]]),
         "started": datetime.now(timezone.utc).isoformat(timespec="seconds"),
     }
-    content = plain_data({**config, **origin, **config})
-    write_text(folder / CONFIG, yaml.safe_dump(content, sort_keys=False, default_flow_style=None, width=120))
+    write_yaml(folder / CONFIG, {**config, **origin, **config})
 
 
 def read_config(folder: Path) -> dict[str, Any]:
     """Reads `config.yaml`; returns an empty dict if the file does not exist."""
-    import yaml
-
-    path = folder / CONFIG
-    return dict(yaml.safe_load(path.read_text(encoding="utf-8"))) if path.is_file() else {}
+    return dict(read_yaml(folder / CONFIG) or {})
 
 
 def drop_rows(path: Path, step: int) -> None:
@@ -142,12 +136,3 @@ def drop_rows(path: Path, step: int) -> None:
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows([rows[0], *kept])
     write_text(path, text.getvalue())
-
-
-def plain_data(value: Any) -> Any:
-    """Returns `value` as plain data for YAML; other objects are converted to text."""
-    if isinstance(value, Mapping):
-        return {str(key): plain_data(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain_data(inner) for inner in value]
-    return value if value is None or type(value) in (bool, int, float, str) else str(value)

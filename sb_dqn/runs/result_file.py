@@ -7,7 +7,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from sb_dqn.files import write_text
+from sb_dqn.files import read_yaml, write_yaml
 
 RESULT = "result.yaml"
 
@@ -56,27 +56,22 @@ class Result:
 
 def write_result(folder: Path, result: Result) -> None:
     """Writes `result.yaml` atomically."""
-    import yaml
-
     content: dict[str, Any] = {
         "steps": result.steps,
         "seconds": round(result.seconds, 3),
         "cpu_seconds": round(result.cpu_seconds, 3),
-        "returns": list(result.returns),
+        "returns": result.returns,
     }
     if (evaluation := result.evaluation) is not None:
         content["evaluation"] = {**asdict(evaluation), "seconds": round(evaluation.seconds, 3)}
-    write_text(folder / RESULT, yaml.safe_dump(content, sort_keys=False, default_flow_style=None))
+    write_yaml(folder / RESULT, content)
 
 
 def read_result(folder: Path) -> Result:
     """Reads `result.yaml`; returns a result of 0 steps if the file does not exist."""
-    import yaml
-
-    path = folder / RESULT
-    if not path.is_file():
+    content = read_yaml(folder / RESULT)
+    if content is None:
         return Result(0, 0.0)
-    content = yaml.safe_load(path.read_text(encoding="utf-8"))
     fields = content.get("evaluation")
     evaluation = None if fields is None else FinalEvaluation(**fields)
     return Result(

@@ -12,10 +12,11 @@ import click
 import numpy as np
 
 from sb_dqn.errors import ConfigurationError
+from sb_dqn.files import plain_data
 from sb_dqn.plotting import Curve, Points, read_curve, read_evaluations, read_log
 from sb_dqn.runs.checkpoint_timer import checkpoints
 from sb_dqn.runs.comparison import read_comparison
-from sb_dqn.runs.folder import BEST, CONFIG, MODEL, plain_data, read_config
+from sb_dqn.runs.folder import BEST, CONFIG, MODEL, read_config
 from sb_dqn.runs.result_file import Result, read_result
 
 CLOCK = "time/total_timesteps"

@@ -20,13 +20,6 @@ trust_option = click.option(
 )
 
 
-def write_origin(folder: Path, repo: str) -> None:
-    """Writes where a pulled run comes from."""
-    import yaml
-
-    (folder / ORIGIN).write_text(yaml.safe_dump({"repo": repo}), encoding="utf-8")
-
-
 def foreign_modules(folder: Path, config: Mapping[str, Any], env_id: str | None = None) -> list[str]:
     """Returns the modules that the environment of a pulled run imports; none of another run.
 

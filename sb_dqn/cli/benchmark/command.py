@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sb_dqn.errors import ConfigurationError, nearest
+from sb_dqn.files import read_yaml, write_yaml
 
 if TYPE_CHECKING:
     from sb_dqn.cli.benchmark.runs import Entry, Queue
@@ -103,7 +104,7 @@ def benchmark(
             f"--out.",
             with_children=True,
         ):
-            _write_queue(out, suite_name, queue)
+            write_yaml(out / QUEUE, {"format": FORMAT, "suite": suite_name, "runs": queue})
             _train(entries, every, out, jobs)
     except OSError as error:  # a full disk, a folder without permission
         raise click.UsageError(
@@ -254,27 +255,17 @@ def _read_queue(out: Path, suite: str) -> Queue:
     Raises:
         ConfigurationError: the folder is of another version or suite, or of something else.
     """
-    import yaml
-
     path = out / QUEUE
-    if not path.is_file():
+    content = read_yaml(path)
+    if content is None:
         if out.is_dir() and any(each.name != ".lock" for each in out.iterdir()):
             raise ConfigurationError(
                 f"--out must be empty or the folder of a benchmark, got {out}. Choose another one."
             )
         return {}
-    content = yaml.safe_load(path.read_text(encoding="utf-8"))
     found = (content.get("format"), content.get("suite")) if isinstance(content, dict) else None
     if found != (FORMAT, suite):
         raise ConfigurationError(
             f"{path} must be of format {FORMAT} and suite {suite}, got {found}. Choose another folder with --out."
         )
     return dict(content["runs"])
-
-
-def _write_queue(out: Path, suite: str, queue: Queue) -> None:
-    import yaml
-
-    from sb_dqn.files import write_text
-
-    write_text(out / QUEUE, yaml.safe_dump({"format": FORMAT, "suite": suite, "runs": queue}, sort_keys=False))

@@ -15,9 +15,9 @@ from typing import Any
 
 from sb_dqn.cli.benchmark.peer import find_peer_preset
 from sb_dqn.cli.benchmark.suite import Suite, Task
-from sb_dqn.files import write_text
+from sb_dqn.files import plain_data, write_text
 from sb_dqn.runs.comparison import Setup
-from sb_dqn.runs.folder import CONFIG, plain_data
+from sb_dqn.runs.folder import CONFIG
 from sb_dqn.runs.jobs import Job
 from sb_dqn.runs.plan import make_plan
 from sb_dqn.runs.run import Run

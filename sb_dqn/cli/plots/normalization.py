@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sb_dqn.errors import ConfigurationError
+from sb_dqn.files import read_yaml
 
 Points = npt.NDArray[np.float64]
 CHOICES = ("human", "minmax", "none")
@@ -38,10 +39,8 @@ class Normalization:
 
 def human_scores() -> dict[str, tuple[float, float]]:
     """Returns the scores of a random agent and of a human on 57 Atari games, such as `Pong: (-20.7, 14.6)`."""
-    import yaml
-
-    text = Path(__file__).with_name("human_scores.yaml").read_text(encoding="utf-8")
-    return {game: (float(low), float(high)) for game, (low, high) in yaml.safe_load(text).items()}
+    scores = read_yaml(Path(__file__).with_name("human_scores.yaml"))
+    return {game: (float(low), float(high)) for game, (low, high) in scores.items()}
 
 
 def make_normalization(choice: str | None, returns: Mapping[str, Points]) -> Normalization:

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from sb_dqn.errors import ConfigurationError
-from sb_dqn.runs.folder import plain_data
+from sb_dqn.files import plain_data
 from sb_dqn.runs.run import Run
 from sb_dqn.runs.score import Score
 

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from sb_dqn.cli.tune.storage import masked
-from sb_dqn.files import write_text
+from sb_dqn.files import plain_data, read_yaml, write_yaml
 
 STUDY = "study.yaml"
 STORAGE = "study.db"
@@ -47,18 +47,15 @@ class StudySetup:
 
 def _plain(setup: StudySetup) -> dict[str, Any]:
     """Returns the fields of `setup` as plain data for YAML, without the password of the storage."""
-    plain = {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(setup).items()}
+    plain: dict[str, Any] = plain_data(asdict(setup))
     return {**plain, "storage": setup.storage and masked(setup.storage)}
 
 
 def read_study(out: Path) -> tuple[StudySetup, int] | None:
     """Reads `study.yaml`; returns the setup and the number of trials, or None if the file does not exist."""
-    import yaml
-
-    path = out / STUDY
-    if not path.is_file():
+    content = read_yaml(out / STUDY)
+    if content is None:
         return None
-    content = yaml.safe_load(path.read_text(encoding="utf-8"))
     setup = content["setup"]
     lists = {name: tuple(setup[name]) for name in ("settings", "env_settings")}
     return StudySetup(**{**setup, **lists}), content["trials"]
@@ -81,6 +78,4 @@ def check_study(out: Path, setup: StudySetup) -> None:
 
 def write_study(out: Path, setup: StudySetup, trials: int) -> None:
     """Writes `study.yaml`."""
-    import yaml
-
-    write_text(out / STUDY, yaml.safe_dump({"trials": trials, "setup": _plain(setup)}, sort_keys=False, width=120))
+    write_yaml(out / STUDY, {"trials": trials, "setup": _plain(setup)})

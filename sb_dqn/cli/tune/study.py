@@ -17,7 +17,7 @@ from sb_dqn.cli.tune.folder import BEST, PICTURE, STORAGE, TRIALS, StudySetup
 from sb_dqn.cli.tune.spaces import start_of
 from sb_dqn.cli.tune.storage import make_storage, masked, reason_of
 from sb_dqn.errors import ConfigurationError, import_extra
-from sb_dqn.files import write_text
+from sb_dqn.files import write_text, write_yaml
 
 ERROR = "error"
 """User attribute with the error of a failed trial; an interrupted trial has none."""
@@ -191,8 +191,6 @@ def write_trials(out: Path, study: Any) -> None:
 
 def write_best(out: Path, setup: StudySetup, policy: str, study: Any) -> None:
     """Writes `best.yaml`, a preset with the settings of the best trial; there must be one."""
-    import yaml
-
     from sb_dqn.cli.tune.spaces import sample
     from sb_dqn.cli.tune.training import plan_of
 
@@ -211,7 +209,7 @@ def write_best(out: Path, setup: StudySetup, policy: str, study: Any) -> None:
         **({"env_kwargs": dict(plan.env_kwargs)} if plan.env_kwargs else {}),
         **{name: value for name, value in plan.settings.items() if name not in ("seed", "device")},
     }
-    write_text(out / BEST, yaml.safe_dump({"presets": {setup.env_id: entry}}, sort_keys=False, width=120))
+    write_yaml(out / BEST, {"presets": {setup.env_id: entry}})
 
 
 def draw_study(out: Path, title: str, study: Any) -> Path:
