@@ -61,11 +61,11 @@ def write_text(path: Path, text: str) -> None:
         file.write(text.encode())
 
 
-def read_yaml(path: Path) -> Any:
-    """Reads plain data from a YAML file; returns None if there is no file."""
+def read_yaml(path: Path, otherwise: Any = None) -> Any:
+    """Reads plain data from a YAML file; returns `otherwise` if there is no file."""
     import yaml
 
-    return yaml.safe_load(path.read_text(encoding="utf-8")) if path.is_file() else None
+    return yaml.safe_load(path.read_text(encoding="utf-8")) if path.is_file() else otherwise
 
 
 def write_yaml(path: Path, content: Any) -> None:

@@ -150,6 +150,15 @@ def new_figure(width: float, height: float) -> Any:
     return figure
 
 
+def new_axes(style: Style, height: float, title: str) -> tuple[Any, Any]:
+    """Returns a figure and its axes, with the title unless the style has none."""
+    figure = new_figure(style.width, height)
+    axes = figure.add_subplot()
+    if style.titled:
+        axes.set_title(title, loc="left")
+    return figure, axes
+
+
 def check_picture_path(picture: Path) -> None:
     """Checks the ending and the folder of a picture to write.
 
@@ -202,25 +211,14 @@ def draw_series(axes: Any, series: Iterable[Series], steps: bool = False) -> Non
             axes.plot(each.x, each.y, "o", color=color, ms=size, mew=0, alpha=alpha, clip_on=False, label=label)
 
 
-def draw_curves(style: Style, series: Sequence[Series], xlabel: str, ylabel: str, title: str, percent: bool) -> Any:
-    """Draws curves, and the label of each line at its end.
+def draw_curves(figure: Any, axes: Any, series: Sequence[Series], percent: bool = False) -> None:
+    """Draws curves on axes from the first env step to the last, and the label of each line at its end.
 
     Args:
-        style: size and fonts.
+        figure, axes: where to draw.
         series: lines with their bands.
-        xlabel: label of the x-axis.
-        ylabel: label of the y-axis.
-        title: title, unless the style has none.
         percent: positions are fractions of the training; else env steps.
     """
-    figure, axes = _axes(style, style.height, title)
-    fill_curves(figure, axes, series, percent)
-    axes.set(xlabel=xlabel, ylabel=ylabel)
-    return figure
-
-
-def fill_curves(figure: Any, axes: Any, series: Sequence[Series], percent: bool = False) -> None:
-    """Draws curves on axes from the first env step to the last, and the label of each line at its end."""
     from matplotlib.ticker import EngFormatter, PercentFormatter
 
     draw_series(axes, series)
@@ -233,7 +231,7 @@ def fill_curves(figure: Any, axes: Any, series: Sequence[Series], percent: bool 
 
 def draw_profiles(style: Style, series: Sequence[Series], xlabel: str, title: str) -> Any:
     """Draws the fraction of runs above each threshold as stairs, for each label; all lines have the same thresholds."""
-    figure, axes = _axes(style, style.height, title)
+    figure, axes = new_axes(style, style.height, title)
     draw_series(axes, series, steps=True)
     lines = [each for each in series if each.kind == "line"]
     thresholds = lines[0].x
@@ -281,8 +279,8 @@ def draw_estimates(
         title: title, unless the style has none.
         chance: value at which to draw a line, for probabilities; the axis is then from 0 to 1.
     """
-    figure, axes = _axes(style, style.row * (len(rows) + 1.6) + (0.3 if style.titled else 0.0), title)
-    fill_rows(axes, rows, numbers, ".2f" if chance is not None else "")
+    figure, axes = new_axes(style, style.row * (len(rows) + 1.6) + (0.3 if style.titled else 0.0), title)
+    draw_rows(axes, rows, numbers, ".2f" if chance is not None else "")
     axes.set_xlabel(xlabel)
     if chance is not None:
         axes.set_xlim(0, 1)
@@ -290,7 +288,7 @@ def draw_estimates(
     return figure
 
 
-def fill_rows(axes: Any, rows: Mapping[str, Row], numbers: Sequence[int], digits: str = "") -> None:
+def draw_rows(axes: Any, rows: Mapping[str, Row], numbers: Sequence[int], digits: str = "") -> None:
     """Draws the rows of `draw_estimates` on axes; `digits` is the format of their numbers, by default that of `number_text`."""
     for height, (number, (value, interval)) in enumerate(zip(numbers, rows.values(), strict=True)):
         color = color_of(number)
@@ -308,14 +306,6 @@ def fill_rows(axes: Any, rows: Mapping[str, Row], numbers: Sequence[int], digits
 def number_text(value: float) -> str:
     """Returns three significant digits, or all digits before the point from 1,000 on."""
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
-
-
-def _axes(style: Style, height: float, title: str) -> tuple[Any, Any]:
-    figure = new_figure(style.width, height)
-    axes = figure.add_subplot()
-    if style.titled:
-        axes.set_title(title, loc="left")
-    return figure, axes
 
 
 def _label_ends(figure: Any, axes: Any, lines: Sequence[Series]) -> None:

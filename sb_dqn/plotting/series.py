@@ -33,10 +33,10 @@ class Series:
 
 
 def line_with_band(
-    x: Points, y: Points, low: Points | None, high: Points | None, color: int, label: str = ""
+    x: Points, y: Points, interval: tuple[Points, Points] | None, color: int, label: str = ""
 ) -> list[Series]:
-    """Returns a line, on its interval if there is one."""
-    band = [] if low is None else [Series("band", x, low, high, color)]
+    """Returns a line, on the band between the bounds of its interval if there is one."""
+    band = [] if interval is None else [Series("band", x, *interval, color)]
     return [*band, Series("line", x, y, color=color, label=label)]
 
 

@@ -109,7 +109,7 @@ def write_comparison(out: Path, setup: Setup, settings: Mapping[str, list[str]],
 
 def read_comparison(out: Path) -> dict[str, Any]:
     """Reads `comparison.yaml`; returns an empty dict if the file does not exist."""
-    content = dict(read_yaml(out / COMPARISON) or {})
+    content = dict(read_yaml(out / COMPARISON, {}))
     if isinstance(content.get("seeds"), int):  # one number for all algorithms, as earlier versions wrote it
         content["seeds"] = dict.fromkeys(content["algorithms"], content["seeds"])
     return content

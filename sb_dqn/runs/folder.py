@@ -120,7 +120,7 @@ def write_config(folder: Path, config: Mapping[str, Any]) -> None:
 
 def read_config(folder: Path) -> dict[str, Any]:
     """Reads `config.yaml`; returns an empty dict if the file does not exist."""
-    return dict(read_yaml(folder / CONFIG) or {})
+    return dict(read_yaml(folder / CONFIG, {}))
 
 
 def drop_rows(path: Path, step: int) -> None:

@@ -69,9 +69,7 @@ def write_result(folder: Path, result: Result) -> None:
 
 def read_result(folder: Path) -> Result:
     """Reads `result.yaml`; returns a result of 0 steps if the file does not exist."""
-    content = read_yaml(folder / RESULT)
-    if content is None:
-        return Result(0, 0.0)
+    content = read_yaml(folder / RESULT, {"steps": 0, "seconds": 0.0, "returns": ()})
     fields = content.get("evaluation")
     evaluation = None if fields is None else FinalEvaluation(**fields)
     return Result(

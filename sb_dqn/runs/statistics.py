@@ -8,7 +8,7 @@ are fixed, so that the same runs give the same numbers on every machine. Tests h
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -22,28 +22,21 @@ LEVEL = 0.95
 """Confidence level of the intervals."""
 
 
-@dataclass(frozen=True)
-class Estimate:
+class Estimate(NamedTuple):
     """Point estimate with its 95 % confidence interval."""
 
     value: float
     interval: tuple[float, float] | None
     """Lower and upper bound; None for a single run."""
 
-    @property
-    def row(self) -> tuple[float, tuple[float, float] | None]:
-        """Value and interval, as figures take them."""
-        return self.value, self.interval
 
-
-@dataclass(frozen=True)
-class Band:
-    """Curve with a pointwise 95 % interval; `low` and `high` are None for one run on each environment."""
+class Band(NamedTuple):
+    """Curve with its pointwise 95 % interval."""
 
     value: Points
     """`[T]`."""
-    low: Points | None
-    high: Points | None
+    interval: tuple[Points, Points] | None
+    """Lower and upper bounds, each `[T]`; None for one run on each environment."""
 
 
 def interquartile_mean(scores: Points, axis: int = -1) -> Points:
@@ -89,12 +82,13 @@ def at_common_places(curves: Sequence[tuple[Points, Points]], count: int | None 
     return places, np.stack([np.interp(places, x, y) for x, y in curves])
 
 
-def mean_band(curves: Points, rng: np.random.Generator) -> tuple[Points, Points, Points]:
-    """Returns the mean curve of `curves` `[R, V]` and its bootstrap bounds, each `[V]`; whole runs are resampled."""
-    drawn = rng.integers(len(curves), size=(RESAMPLES, len(curves)))
+def mean_band(curves: Points) -> Band:
+    """Returns the mean curve of `curves` `[R, T]`; whole runs are resampled."""
+    if len(curves) < 2:
+        return Band(curves.mean(axis=0), None)
+    drawn = np.random.default_rng(0).integers(len(curves), size=(RESAMPLES, len(curves)))
     counts = np.stack([(drawn == run).sum(axis=1) for run in range(len(curves))], axis=1)  # [count, R]
-    low, high = percentiles(counts @ curves / len(curves))
-    return curves.mean(axis=0), low, high
+    return Band(curves.mean(axis=0), percentiles(counts @ curves / len(curves)))
 
 
 def aggregate_iqm(scores: Points) -> Estimate:
@@ -102,7 +96,7 @@ def aggregate_iqm(scores: Points) -> Estimate:
     value = float(interquartile_mean(scores.reshape(-1)))
     if len(scores) < 2:
         return Estimate(value, None)
-    drawn = resample(scores, np.random.default_rng(0), RESAMPLES).reshape(RESAMPLES, -1)
+    drawn = resample(scores, np.random.default_rng(0)).reshape(RESAMPLES, -1)
     low, high = percentiles(interquartile_mean(drawn))
     return Estimate(value, (float(low), float(high)))
 
@@ -112,24 +106,23 @@ def iqm_curve(curves: Points) -> Band:
     runs, tasks, points = curves.shape
     value = interquartile_mean(curves.reshape(-1, points), axis=0)
     if runs < 2:
-        return Band(value, None, None)
+        return Band(value, None)
     drawn = np.random.default_rng(0).integers(runs, size=(BAND_RESAMPLES, runs, tasks))
     bounds = [
         percentiles(interquartile_mean(curves[drawn, np.arange(tasks), point].reshape(BAND_RESAMPLES, -1)))
         for point in range(points)
     ]
     low, high = np.array(bounds).T
-    return Band(value, low, high)
+    return Band(value, (low, high))
 
 
 def performance_profile(scores: Points, thresholds: Points) -> Band:
     """Returns the fraction of the runs of `scores` `[R, M]` above each of T thresholds (the run-score distribution)."""
     above = (scores[..., None] > thresholds).reshape(-1, len(thresholds)).astype(np.float64)
     if len(scores) < 2:
-        return Band(above.mean(axis=0), None, None)
+        return Band(above.mean(axis=0), None)
     counts = _draw_counts(scores, np.random.default_rng(0), BAND_RESAMPLES)
-    low, high = percentiles(counts.reshape(BAND_RESAMPLES, -1) @ above / scores.size)
-    return Band(above.mean(axis=0), low, high)
+    return Band(above.mean(axis=0), percentiles(counts.reshape(BAND_RESAMPLES, -1) @ above / scores.size))
 
 
 def probability_of_improvement(first: Points, second: Points) -> Estimate:

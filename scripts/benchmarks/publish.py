@@ -94,7 +94,7 @@ class Cell:
         pairs = [np.array([point.split(":") for point in curve.split()], float).T for curve in self.curves]
         steps, values = at_common_places([(points[0], points[1]) for points in pairs])
         band = iqm_curve(values[:, np.newaxis])
-        return line_with_band(steps, band.value, band.low, band.high, color, self.agent)
+        return line_with_band(steps, *band, color, self.agent)
 
 
 def merge(out: Path) -> None:

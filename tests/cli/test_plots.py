@@ -22,7 +22,7 @@ from sb_dqn.cli.plots.normalization import ATARI_ID, human_scores, make_normaliz
 from sb_dqn.cli.plots.runs import find_runs, parse_target
 from sb_dqn.cli.plots.watch import Drawn, is_active, watch
 from sb_dqn.errors import ConfigurationError
-from sb_dqn.plotting.picture import STYLES, draw_curves, draw_profiles, number_text, spread, styled
+from sb_dqn.plotting.picture import STYLES, draw_curves, draw_profiles, new_axes, number_text, spread, styled
 from sb_dqn.plotting.series import Series
 from sb_dqn.runs.folder_lock import lock_folder
 from sb_dqn.runs.result_file import Result as RunResult
@@ -310,8 +310,9 @@ def test_colors_and_dashes_tell_many_curves_apart() -> None:
     x, y = np.array([1.0, 2.0]), np.array([0.0, 1.0])
     curves = [Series("line", x, y, color=number, label=f"algorithm {number}") for number in range(12)]
     with styled(STYLES["paper"]):
-        figure = draw_curves(STYLES["paper"], curves, "x", "y", "", False)
-    looks = [(line.get_color(), line.get_linestyle()) for line in figure.axes[0].lines]
+        figure, axes = new_axes(STYLES["paper"], 2.0, "")
+        draw_curves(figure, axes, curves)
+    looks = [(line.get_color(), line.get_linestyle()) for line in axes.lines]
     assert len(set(looks)) == 12
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sb_dqn.cli.plots.seeds import evaluation_series
-from sb_dqn.plotting.picture import STYLES, fill_curves, fill_rows, new_figure, save_figure, styled
+from sb_dqn.plotting.picture import STYLES, draw_curves, draw_rows, new_figure, save_figure, styled
 from sb_dqn.runs.score import Score, several_seeds
 
 
@@ -28,7 +28,7 @@ def draw(path: Path, title: str, scores: Sequence[Score], unit: str) -> None:
         interval = "mean and 95 % bootstrap interval over seeds" if several_seeds(scores) else "one seed, no interval"
         left.set_title(f"{title}: {interval}", loc="left")
         left.set(xlabel="environment steps", ylabel=f"mean return, {unit} [game score]")
-        fill_rows(right, {score.label: score.estimate.row for score in scores}, range(len(scores)))
+        draw_rows(right, {score.label: score.estimate for score in scores}, range(len(scores)))
         right.set_xlabel("interquartile mean at the end")
-        fill_curves(figure, left, evaluation_series(scores))
+        draw_curves(figure, left, evaluation_series(scores))
         save_figure(figure, path)

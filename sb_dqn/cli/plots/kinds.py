@@ -12,7 +12,7 @@ from sb_dqn.cli.plots.normalization import Normalization, make_normalization
 from sb_dqn.cli.plots.runs import Grid, make_grid
 from sb_dqn.errors import ConfigurationError, nearest
 from sb_dqn.plotting.curve import Points
-from sb_dqn.plotting.picture import Style, draw_curves, draw_estimates, draw_profiles, number_text
+from sb_dqn.plotting.picture import Style, draw_curves, draw_estimates, draw_profiles, new_axes, number_text
 from sb_dqn.plotting.series import Series, line_with_band
 from sb_dqn.runs.run import Run
 from sb_dqn.runs.statistics import (
@@ -75,9 +75,7 @@ def draw(runs: Sequence[Run], request: Request) -> Drawing:
 def _curves(grid: Grid, request: Request) -> tuple[Any, list[str]]:
     """Draws the interquartile mean of the evaluations over env steps, or over the share of the training."""
     normalization = _normalization(grid, request)
-    budgets = [
-        max(run.budget for label in grid.labels for run in grid.runs[label][task]) for task in range(_tasks(grid))
-    ]
+    budgets = [max(run.budget for run in grid.runs_on(task)) for task in range(len(grid.env_ids))]
     percent = len(set(budgets)) > 1
     curves = {}
     for label in grid.labels:
@@ -86,10 +84,12 @@ def _curves(grid: Grid, request: Request) -> tuple[Any, list[str]]:
     xlabel = "share of the training steps" if percent else "environment steps"
     title = f"{_subject(grid)}: {_interval(grid)}"
     ylabel = f"IQM of the {normalization.label}"
-    figure = draw_curves(request.style, _series(curves), xlabel, ylabel, title, percent)
+    figure, axes = new_axes(request.style, request.style.height, title)
+    draw_curves(figure, axes, _series(curves), percent)
+    axes.set(xlabel=xlabel, ylabel=ylabel)
     lines = []
     for label, (positions, band) in curves.items():
-        interval = None if band.low is None or band.high is None else (float(band.low[-1]), float(band.high[-1]))
+        interval = band.interval and (float(band.interval[0][-1]), float(band.interval[1][-1]))
         end = f"{positions[-1]:.0%} of the training" if percent else f"{positions[-1]:,.0f} env steps"
         lines.append(f"{label}: IQM {_text(Estimate(float(band.value[-1]), interval))} after {end}")
     return figure, lines
@@ -113,7 +113,7 @@ def _iqm(grid: Grid, request: Request) -> tuple[Any, list[str]]:
     normalization = _normalization(grid, request)
     estimates = {label: aggregate_iqm(_final_scores(grid, label, normalization)) for label in grid.labels}
     title, xlabel = f"{_subject(grid)}: {_interval(grid)}", f"IQM of the final {normalization.label}"
-    figure = draw_estimates(request.style, _rows(estimates), range(len(estimates)), xlabel, title)
+    figure = draw_estimates(request.style, estimates, range(len(estimates)), xlabel, title)
     return figure, [f"{label}: IQM {_text(estimate)}" for label, estimate in estimates.items()]
 
 
@@ -152,22 +152,17 @@ def _improvement(grid: Grid, request: Request) -> tuple[Any, list[str]]:
         if label != baseline
     }
     title, numbers = f"{_subject(grid)}: {_interval(grid, '')}", [grid.labels.index(label) for label in estimates]
-    figure = draw_estimates(request.style, _rows(estimates), numbers, f"P(score > {baseline})", title, chance=0.5)
+    figure = draw_estimates(request.style, estimates, numbers, f"P(score > {baseline})", title, chance=0.5)
     return figure, [f"P({label} > {baseline}) = {_text(estimate)}" for label, estimate in estimates.items()]
 
 
 def _series(bands: Mapping[str, tuple[Points, Band]]) -> list[Series]:
     """Returns the line of each label with its interval."""
-    numbered = enumerate(bands.items())
     return [
         series
-        for number, (label, (places, band)) in numbered
-        for series in line_with_band(places, band.value, band.low, band.high, number, label)
+        for number, (label, (places, band)) in enumerate(bands.items())
+        for series in line_with_band(places, *band, number, label)
     ]
-
-
-def _rows(estimates: Mapping[str, Estimate]) -> dict[str, tuple[float, tuple[float, float] | None]]:
-    return {label: estimate.row for label, estimate in estimates.items()}
 
 
 KINDS: Mapping[str, Callable[[Grid, Request], tuple[Any, list[str]]]] = {
@@ -182,7 +177,7 @@ def _normalization(grid: Grid, request: Request) -> Normalization:
     """Returns the normalization; the returns of all evaluations and final episodes define the range of minmax."""
     returns: dict[str, Points] = {}
     for task, env_id in enumerate(grid.env_ids):
-        runs = [run for label in grid.labels for run in grid.runs[label][task]]
+        runs = grid.runs_on(task)
         finals = [run.result.mean for run in runs if run.result.returns]
         returns[env_id] = np.concatenate([*(run.evaluations[1] for run in runs), np.array(finals, np.float64)])
     return make_normalization(request.normalize, returns)
@@ -201,7 +196,7 @@ def _length_notes(grid: Grid, kind: str) -> list[str]:
     """Returns notes on runs of different lengths, and on curves that end with an unfinished run."""
     notes = []
     for task, env_id in enumerate(grid.env_ids):
-        runs = [run for label in grid.labels for run in grid.runs[label][task]]
+        runs = grid.runs_on(task)
         lengths = {run.budget: run for run in runs}
         if len(lengths) > 1 and kind != "curves":
             (short, one), (long, other) = min(lengths.items()), max(lengths.items())
@@ -217,13 +212,9 @@ def _length_notes(grid: Grid, kind: str) -> list[str]:
     return notes
 
 
-def _tasks(grid: Grid) -> int:
-    return len(grid.env_ids)
-
-
 def _subject(grid: Grid) -> str:
     """Returns the environments as text: their names, or their number if there are more than two."""
-    return ", ".join(grid.env_ids) if _tasks(grid) <= 2 else f"{_tasks(grid)} environments"
+    return ", ".join(grid.env_ids) if len(grid.env_ids) <= 2 else f"{len(grid.env_ids)} environments"
 
 
 def _interval(grid: Grid, statistic: str = "interquartile mean, ") -> str:

@@ -114,6 +114,10 @@ class Grid:
         """Returns the number R of runs of a label on each environment."""
         return len(self.runs[label][0])
 
+    def runs_on(self, task: int) -> list[Run]:
+        """Returns the runs of all labels on an environment."""
+        return [run for label in self.labels for run in self.runs[label][task]]
+
 
 def make_grid(runs: Sequence[Run], hint: str = "") -> Grid:
     """Arranges runs by label and environment.

@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from sb_dqn.cli.plots.seeds import evaluation_series, mean_line
+from sb_dqn.cli.plots.seeds import evaluation_series
 from sb_dqn.plotting.curve import Points
 from sb_dqn.plotting.series import Series, learning_curve, line_with_band, running_mean, thinned, window_of
 from sb_dqn.plotting.svg import Chart, draw_chart
 from sb_dqn.runs.run import CLOCK, Run
 from sb_dqn.runs.score import Score, several_seeds
-from sb_dqn.runs.statistics import at_common_places
+from sb_dqn.runs.statistics import at_common_places, mean_band
 
 GRID = 160
 """Places at which the curves of several runs are averaged."""
@@ -64,7 +64,10 @@ def training_chart(groups: Sequence[Score]) -> Chart | None:
 
     grids = [on_grid(group.drawn, smoothed) for group in groups]
     series = [
-        each for number, (steps, curves) in enumerate(grids) if len(curves) for each in mean_line(steps, curves, number)
+        each
+        for number, (steps, curves) in enumerate(grids)
+        if len(curves)
+        for each in line_with_band(steps, *mean_band(curves), number)
     ]
     interval = "; mean over seeds and 95 % bootstrap interval" if several_seeds(groups) else ""
     note = f"running mean of the episodes, with exploration{interval}"
@@ -92,7 +95,7 @@ def _quantity_chart(name: str, values: Values, groups: Sequence[Score]) -> Chart
             (run,) = [run for run in group.drawn if len(values(run)[0])]
             series.append(Series("line", *thinned(*values(run), GRID), color=number))
         elif len(curves):
-            series += line_with_band(steps, curves.mean(axis=0), curves.min(axis=0), curves.max(axis=0), number)
+            series += line_with_band(steps, curves.mean(axis=0), (curves.min(axis=0), curves.max(axis=0)), number)
     if not series or np.ptp(np.concatenate([each.y for each in series])) == 0:
         return None
     own = {
