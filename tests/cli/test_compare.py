@@ -21,9 +21,9 @@ import yaml
 from click.testing import CliRunner, Result
 
 from sb_dqn.checkpoint import model_info
-from sb_dqn.cli.compare import plot
 from sb_dqn.cli.compare.command import _make_setup, _stop_message
 from sb_dqn.cli.main import commands, main
+from sb_dqn.cli.plots import seeds as module
 from sb_dqn.runs import jobs as job_runner
 from sb_dqn.runs.comparison import Setup, lock_comparison, read_comparison
 from sb_dqn.runs.jobs import Failure, Job, run_jobs
@@ -206,9 +206,9 @@ def test_plot_title_of_one_seed_has_no_interval(
     compared: tuple[Path, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seeds: int, title: str
 ) -> None:
     figures: list[Any] = []
-    monkeypatch.setattr(plot, "save_figure", lambda figure, path: figures.append(figure))
+    monkeypatch.setattr(module, "save_figure", lambda figure, path: figures.append(figure))
     score = Score("DQN", [Run(run_of(compared[0], "DQN"))] * seeds)
-    plot.draw(tmp_path / "a.png", "it", [score], "2 greedy episodes")
+    module.draw_seeds(tmp_path / "a.png", "it", [score], "2 greedy episodes")
     assert figures[0].axes[0].get_title(loc="left").startswith(title)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from itertools import combinations
@@ -120,7 +121,6 @@ def compare(
     sb-dqn compare DQN QRDQN --env LunarLander-v3 -o learning_rate=1e-3 -o QRDQN.n_quantiles=50 --out runs/lunar
     sb-dqn compare runs/lunar
     """
-    from sb_dqn.cli.compare.time_spent import TimeReport
     from sb_dqn.runs.jobs import run_jobs
 
     if env_id is None:
@@ -141,7 +141,7 @@ def compare(
             f"{' as before' if stored_steps else ''}, {len(missing)} of {len(all_jobs)} runs to do, {jobs} at a time; writing "
             f"to {out}"
         )
-        time_report = TimeReport(missing)
+        started, earlier = time.monotonic(), sum(job.result.seconds for job in missing)
         shown = missing if bar_wanted(progress) else []
         try:
             with _live_table(setup, shown) as on_poll:
@@ -150,7 +150,7 @@ def compare(
             click.echo(f"\n{_stop_message(missing)}")
             sys.exit(130)
     if missing:
-        click.echo(time_report.describe(jobs))
+        click.echo(_describe_time(missing, time.monotonic() - started, earlier, jobs))
     for failure in failures:
         click.echo(f"{failure.job.label} failed: {failure.reason}", err=True)
     if len(failures) < len(all_jobs) or (out / TABLE).is_file():
@@ -254,6 +254,29 @@ def _print_result(job: Job, all_jobs: list[Job]) -> None:
         click.echo(f"{job.label}: {line}", file=sys.stdout)  # without `file` click writes past the live table
 
 
+def _describe_time(jobs: Sequence[Job], wall: float, earlier: float, n_parallel: int) -> str:
+    """Returns a line with the wall-clock time of jobs, and the share of training and of final episodes.
+
+    Args:
+        jobs: runs that were trained.
+        wall: seconds that this took.
+        earlier: seconds of training that resumed runs had before.
+        n_parallel: number of runs at a time.
+    """
+    results = [job.result for job in jobs]
+    training = sum(result.seconds for result in results) - earlier
+    playing = sum(result.evaluation.seconds for result in results if result.evaluation is not None)
+    share = f"{training:,.0f} s of training and {playing:,.0f} s of final episodes"
+    count = f"{len(jobs)} run{'s' * (len(jobs) > 1)}"
+    if n_parallel > 1:
+        return (
+            f"{count}, {n_parallel} at a time, took {wall:,.0f} s; in total {share}, the rest is the start (imports) and end of "
+            f"their processes"
+        )
+    rest = max(wall - training - playing, 0.0)
+    return f"{count} took {wall:,.0f} s: {share}, and {rest:,.0f} s to start (imports) and end processes"
+
+
 def _redraw(targets: tuple[str, ...]) -> None:
     """Draws the comparison in the only target, a folder, again."""
     from sb_dqn.runs.settings_syntax import typed_options
@@ -280,7 +303,7 @@ def _report(out: Path, jobs: int | None, failures: Sequence[Failure] = ()) -> No
 
     The runs are in their folders, and this reads nothing else: if it fails, `sb-dqn compare FOLDER` does it again.
     """
-    from sb_dqn.cli.compare.plot import draw
+    from sb_dqn.cli.plots.seeds import draw_seeds
     from sb_dqn.errors import ConfigurationError
     from sb_dqn.runs.score import Score, as_table, caption, several_seeds
 
@@ -307,7 +330,7 @@ def _report(out: Path, jobs: int | None, failures: Sequence[Failure] = ()) -> No
     click.echo("\n".join(["", text, *unfinished]))  # before the file, which a full disk may refuse
     write_text(out / TABLE, text + (listed and f"\n{listed}\n"))
     try:
-        draw(out / PICTURE, setup.env_id, scores, f"{setup.eval_episodes} greedy episodes")
+        draw_seeds(out / PICTURE, setup.env_id, scores, f"{setup.eval_episodes} greedy episodes")
         click.echo(out / PICTURE)
     except ConfigurationError as error:
         click.echo(f"no {PICTURE}: {error}")
