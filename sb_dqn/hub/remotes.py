@@ -34,17 +34,17 @@ class FolderRemote:
         self.label = str(self.folder)
         self.card_name = f"./{self.name}"
 
-    def check_push(self, source: Path | None, overwrite: bool) -> None:
+    def check_push(self, source: Path, overwrite: bool) -> None:
         """Checks that no file is lost by a push.
 
         Args:
-            source: folder of the run.
+            source: folder of the model.
             overwrite: replace the files of an earlier push.
 
         Raises:
-            ConfigurationError: the folder is that of the run, or has other files.
+            ConfigurationError: the folder is that of the model, or has other files.
         """
-        if source is not None and self.folder.resolve() == source.resolve():
+        if self.folder.resolve() == source.resolve():
             raise ConfigurationError(
                 f"the remote must not be the folder of the run, got {self.folder}. Name another folder."
             )
@@ -120,7 +120,7 @@ class HubRepository:
         self._old: list[str] = []
         self._sizes: dict[str, int] = {}
 
-    def check_push(self, source: Path | None, overwrite: bool) -> None:
+    def check_push(self, source: Path, overwrite: bool) -> None:
         """Checks the token, and that the repository is new or may be overwritten; see `FolderRemote.check_push`."""
         with _hub_errors(self):
             self._api.whoami()

@@ -96,9 +96,9 @@ def push_to_hub(
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch) / "package"
         folder.mkdir()
-        source = find_source(run, Path(scratch))
+        source, manifest = find_source(run, Path(scratch))
         remote.check_push(source.folder, overwrite)
-        notes = make_package(source, folder, remote.card_name, env_id, n_eval_episodes, video)
+        notes = make_package(source, manifest, folder, remote.card_name, env_id, n_eval_episodes, video)
         files = sorted(path.name for path in folder.iterdir())
         return Pushed(remote.upload(folder, commit_message, private), files, notes)
 
