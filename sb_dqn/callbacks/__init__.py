@@ -1,6 +1,6 @@
 """Callbacks: monitor, control and stop training."""
 
-from sb_dqn.callbacks.base import BaseCallback, Trainer
+from sb_dqn.callbacks.base import BaseCallback, Every, Trainer
 from sb_dqn.callbacks.checkpoints import CheckpointCallback
 from sb_dqn.callbacks.compose import (
     CallbackList,
@@ -12,7 +12,6 @@ from sb_dqn.callbacks.compose import (
 )
 from sb_dqn.callbacks.diagnose import DiagnoseCallback
 from sb_dqn.callbacks.evaluation import EvalCallback
-from sb_dqn.callbacks.frequency import Every
 from sb_dqn.callbacks.mlflow_callback import MLflowCallback
 from sb_dqn.callbacks.progress import ProgressBarCallback
 from sb_dqn.callbacks.stopping import (

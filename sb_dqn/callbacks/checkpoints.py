@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from sb_dqn.callbacks.base import BaseCallback
-from sb_dqn.callbacks.frequency import Every
+from sb_dqn.callbacks.base import BaseCallback, Every
 from sb_dqn.callbacks.normalizers import find_normalizer
 from sb_dqn.checkpoint.incremental.background_writer import BackgroundWrite
 from sb_dqn.errors import ConfigurationError

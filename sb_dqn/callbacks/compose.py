@@ -6,9 +6,8 @@ import inspect
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from sb_dqn.callbacks.base import BaseCallback, FunctionCallback, Locals
+from sb_dqn.callbacks.base import BaseCallback, Every, FunctionCallback, Locals
 from sb_dqn.callbacks.foreign import ForeignCallback, has_hooks
-from sb_dqn.callbacks.frequency import Every
 from sb_dqn.checks import check_callable
 from sb_dqn.errors import ConfigurationError
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sb_dqn.callbacks.base import BaseCallback
-from sb_dqn.callbacks.frequency import Every
+from sb_dqn.callbacks.base import BaseCallback, Every
 
 
 class DiagnoseCallback(BaseCallback):

@@ -11,9 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from sb_dqn.callbacks.base import BaseCallback
+from sb_dqn.callbacks.base import BaseCallback, Every
 from sb_dqn.callbacks.compose import EventCallback, MaybeCallback
-from sb_dqn.callbacks.frequency import Every
 from sb_dqn.callbacks.normalizers import sync_normalizer
 from sb_dqn.checks import check_int
 from sb_dqn.envs.streams.open import Stream, opened_here

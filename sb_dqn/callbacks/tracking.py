@@ -10,8 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
-from sb_dqn.callbacks.base import BaseCallback, Trainer
-from sb_dqn.callbacks.frequency import Every
+from sb_dqn.callbacks.base import BaseCallback, Every, Trainer
 from sb_dqn.checks import check_bool, check_path
 from sb_dqn.logger.entries import plain
 from sb_dqn.logger.sinks import KVWriter
