@@ -51,7 +51,7 @@ from sb_dqn.learning.update_runner import UpdateRunner
 from sb_dqn.logger import Logger
 from sb_dqn.nn.torsos.features import describe_images
 from sb_dqn.presets import find_preset, list_presets
-from sb_dqn.presets.merging import merge_settings
+from sb_dqn.presets.catalogue import merge_settings
 from sb_dqn.rng import Generators
 from sb_dqn.sb3_names import MODEL_ATTRIBUTES, NO_COPY, RENAMED, SETTERS, assignment_error
 from sb_dqn.schedules import as_schedule

@@ -1,4 +1,4 @@
-"""Preset catalogue: lookup by algorithm and environment."""
+"""Preset catalogue: lookup by algorithm and environment, and the settings of a preset with other ones over them."""
 
 from __future__ import annotations
 
@@ -42,6 +42,8 @@ class Preset:
 
 NO_PRESET = "none"
 """Name by which no preset is chosen, where there is one."""
+MERGED = ("features_extractor_kwargs", "optimizer_kwargs")
+"""Dicts within `policy_kwargs` that are merged key by key, like `policy_kwargs` itself."""
 _RESERVED = frozenset(Preset.__dataclass_fields__) - {"name", "algorithm", "settings"}
 
 
@@ -177,3 +179,27 @@ def _preset(name: str, file: str, raw: dict[str, Any]) -> Preset:
     reserved = {key: value for key, value in raw.items() if key in _RESERVED}
     settings = {key: value for key, value in raw.items() if key not in _RESERVED}
     return Preset(name=name, algorithm=file, settings=settings, **reserved)
+
+
+def merge_settings(preset: Mapping[str, Any], assigned: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the preset's settings with `assigned` over them.
+
+    `policy_kwargs` are merged, so that another width keeps the preset's layer norm; null removes a key of the preset.
+    """
+    settings = {**preset, **assigned}
+    base, override = preset.get("policy_kwargs"), assigned.get("policy_kwargs")
+    if isinstance(base, Mapping) and isinstance(override, Mapping):
+        merged = merge_policy_kwargs(base, override)
+        removed = {name for name in base if merged[name] is None}
+        settings["policy_kwargs"] = {name: value for name, value in merged.items() if name not in removed}
+    return settings
+
+
+def merge_policy_kwargs(base: Mapping[str, Any], override: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns `policy_kwargs` with `override` over `base`; the dicts of `MERGED` are merged key by key."""
+    inner = {
+        name: {**base[name], **override[name]}
+        for name in MERGED
+        if isinstance(base.get(name), Mapping) and isinstance(override.get(name), Mapping)
+    }
+    return {**base, **override, **inner}

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from sb_dqn.presets import Preset, find_preset
-from sb_dqn.presets.merging import merge_settings
+from sb_dqn.presets.catalogue import merge_settings
 from sb_dqn.runs.settings_syntax import (
     algorithm_class,
     canonical,

@@ -11,7 +11,7 @@ from click.core import ParameterSource
 from sb_dqn.algorithms import registry
 from sb_dqn.errors import nearest
 from sb_dqn.presets import parse_value
-from sb_dqn.presets.merging import MERGED
+from sb_dqn.presets.catalogue import MERGED
 
 
 def canonical(name: str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import click
 
-from sb_dqn.presets.merging import merge_policy_kwargs
+from sb_dqn.presets.catalogue import merge_policy_kwargs
 from sb_dqn.runs.settings_syntax import (
     algorithm_class,
     canonical,

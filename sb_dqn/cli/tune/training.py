@@ -15,7 +15,7 @@ from sb_dqn.cli.tune.spaces import keep_schedules
 from sb_dqn.core.construction import open_training_env
 from sb_dqn.envs.by_id import open_env, policy_alias
 from sb_dqn.errors import ConfigurationError
-from sb_dqn.presets.merging import merge_settings
+from sb_dqn.presets.catalogue import merge_settings
 from sb_dqn.runs.evaluation_options import LANES
 from sb_dqn.runs.greedy import final_step_limit
 from sb_dqn.runs.plan import Plan, make_plan
