@@ -27,8 +27,7 @@ def doctor(run: Path, env_id: str | None, episodes: int, best: bool, trust: bool
 
     from sb_dqn.diagnosis.measures import MEASURES
     from sb_dqn.envs.by_id import open_env
-    from sb_dqn.runs.load_model import env_of, load_model
-    from sb_dqn.runs.run import find_run
+    from sb_dqn.runs.run import env_of, find_run, load_model
     from sb_dqn.runs.trust import ask_before_import
 
     found = find_run(run, best=best)

@@ -38,9 +38,8 @@ def enjoy(
 ) -> None:
     """Watch the model in RUN (the folder of a run, or a zip) play; close the window to stop."""
     from sb_dqn.checks import check_output_path
-    from sb_dqn.runs.load_model import env_of, load_model
     from sb_dqn.runs.rendering import VIDEO_SUFFIXES, VideoFile, Window, play_rendered
-    from sb_dqn.runs.run import find_run
+    from sb_dqn.runs.run import env_of, find_run, load_model
     from sb_dqn.runs.trust import ask_before_import
 
     if video is not None:

@@ -55,8 +55,7 @@ def evaluate(
     from sb_dqn.cli.train import bar_wanted
     from sb_dqn.envs.by_id import open_env
     from sb_dqn.runs.greedy import play
-    from sb_dqn.runs.load_model import env_of, load_model
-    from sb_dqn.runs.run import find_run
+    from sb_dqn.runs.run import env_of, find_run, load_model
     from sb_dqn.runs.trust import ask_before_import
 
     saved_run = find_run(run, best=best)

@@ -16,8 +16,7 @@ import click
 def export(run: Path, out: Path | None, best: bool) -> None:
     """Write the greedy policy of the model in RUN (the folder of a run, or a zip) as an ONNX file, and check it."""
     from sb_dqn.core.onnx_export import export_onnx
-    from sb_dqn.runs.load_model import load_model
-    from sb_dqn.runs.run import find_run
+    from sb_dqn.runs.run import find_run, load_model
 
     saved_run = find_run(run, best=best)
     target = out or saved_run.model.with_suffix(".onnx")

@@ -15,7 +15,7 @@ from sb_dqn.callbacks.evaluation import EvalCallback
 from sb_dqn.envs.by_id import open_env
 from sb_dqn.plotting import read_evaluations
 from sb_dqn.runs.episode_log import EpisodeLog
-from sb_dqn.runs.folder import BEST
+from sb_dqn.runs.folder import BEST, evaluation_keywords
 from sb_dqn.runs.greedy import FINAL_EPISODES
 from sb_dqn.runs.settings_syntax import parse_assignments
 from sb_dqn.runs.training_film import TrainingFilm
@@ -85,11 +85,6 @@ def with_evaluations(config: Mapping[str, Any], options: RunOptions, steps: int,
     if options.track is not None:
         changed["track"] = options.track
     return {**with_final(config, options), **changed}
-
-
-def evaluation_keywords(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the keywords of the evaluation environment: those of training, with its own over them."""
-    return {**config["env_kwargs"], **config.get("eval_env_kwargs", {})}
 
 
 def check_episodes(folder: Path, config: Mapping[str, Any]) -> None:

@@ -123,6 +123,11 @@ def read_config(folder: Path) -> dict[str, Any]:
     return dict(read_yaml(folder / CONFIG, {}))
 
 
+def evaluation_keywords(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the keywords of the evaluation environment: those of training, with its own over them."""
+    return {**config["env_kwargs"], **config.get("eval_env_kwargs", {})}
+
+
 def drop_rows(path: Path, step: int) -> None:
     """Drops the rows of `progress.csv` that were written after env step `step`; incomplete rows go too."""
     if not path.is_file():

@@ -1,4 +1,4 @@
-"""A run and the files in its folder: configuration, result, learning curve, log and models."""
+"""A run and the files in its folder: configuration, result, learning curve, log and models, which are found and loaded."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from sb_dqn.files import plain_data
 from sb_dqn.plotting import Curve, Points, read_curve, read_evaluations, read_log
 from sb_dqn.runs.checkpoint_timer import checkpoints
 from sb_dqn.runs.comparison import read_comparison
-from sb_dqn.runs.folder import BEST, CONFIG, MODEL, read_config
+from sb_dqn.runs.folder import BEST, CONFIG, MODEL, evaluation_keywords, read_config
 from sb_dqn.runs.result_file import Result, read_result
+from sb_dqn.runs.settings_syntax import algorithm_class
 
 CLOCK = "time/total_timesteps"
 AGENT = ("algorithm", "policy", "n_envs", "env_kwargs", "learners")
@@ -239,3 +240,41 @@ def find_run(path: Path, *, best: bool = False, unfinished: bool = False) -> Run
 
 def _suggest(paths: list[str], searched: Path) -> str:
     return f"Use one of {', '.join(paths[-5:])}." if paths else f"Train a model first: {searched} has none."
+
+
+def load_model(run: Run, device: str = "auto") -> Any:
+    """Loads the model of a run without an environment; also one that Stable-Baselines3 wrote.
+
+    Raises:
+        CheckpointError: the file is damaged or was not written by this library.
+    """
+    return algorithm_class(_class_name(run.model)).load(run.model, device=device)
+
+
+def _class_name(model: Path) -> str:
+    """Returns the class of a model file."""
+    from sb_dqn.checkpoint import model_info
+    from sb_dqn.checkpoint.format.sb3_zip import is_sb3_zip, read_sb3_zip
+    from sb_dqn.core.sb3_model_file import algorithm_of
+
+    if is_sb3_zip(model):
+        return algorithm_of(read_sb3_zip(model))
+    return str(model_info(model).get("class"))
+
+
+def env_of(run: Run, env_id: str | None) -> tuple[str, dict[str, Any]]:
+    """Returns id and keywords of the environment to play: `env_id` if it is not None, else the training environment.
+
+    The keywords are those of evaluations during training, or none if `env_id` is another environment.
+
+    Raises:
+        click.UsageError: neither is known.
+    """
+    if env_id is not None and env_id != run.config.get("env_id"):
+        return env_id, {}
+    if "env_id" not in run.config:
+        raise click.UsageError(
+            f"--env must be set for {run.model}, whose folder has no config.yaml, got none. Name the environment with "
+            f"--env, for example --env CartPole-v1."
+        )
+    return run.config["env_id"], evaluation_keywords(run.config)

@@ -410,12 +410,12 @@ def test_many_other_files_are_counted(run: Path, call: Call) -> None:
 
 def test_a_class_of_the_user_is_named(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its model can be pushed, but not played."""
-    import sb_dqn.runs.load_model
+    import sb_dqn.runs.run
 
     def unknown(name: str) -> Any:
         raise click.UsageError("ALGO must be one of ..., got 'Mine'.")
 
-    monkeypatch.setattr(sb_dqn.runs.load_model, "algorithm_class", unknown)
+    monkeypatch.setattr(sb_dqn.runs.run, "algorithm_class", unknown)
     with pytest.raises(
         ConfigurationError, match=r"the model must be loadable to be evaluated, got an error .ALGO .* n_eval_episodes=0"
     ):

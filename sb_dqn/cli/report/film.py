@@ -61,9 +61,8 @@ def record_film(run: Run, best: bool = False) -> Path:
         click.BadParameter: the run has no model.
         ConfigurationError: the environment cannot render, or ffmpeg is missing.
     """
-    from sb_dqn.runs.load_model import env_of, load_model
     from sb_dqn.runs.rendering import VideoFile, play_rendered
-    from sb_dqn.runs.run import find_run
+    from sb_dqn.runs.run import env_of, find_run, load_model
 
     saved_run = find_run(run.folder, best=best)
     env_id, env_kwargs = env_of(saved_run, None)
