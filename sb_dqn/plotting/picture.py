@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any, Literal
 
 import numpy as np
@@ -335,22 +336,13 @@ def spread(heights: Points, gap: float) -> Points:
 
     Labels that would overlap form a group around the mean of their heights.
     """
-    order = np.argsort(heights, kind="stable")
+    order, steps = np.argsort(heights, kind="stable"), gap * np.arange(len(heights))
     groups: list[list[float]] = []
-    for height in heights[order]:
-        groups.append([float(height)])
-        while len(groups) > 1 and _bottom(groups[-1], gap) < _top(groups[-2], gap) + gap:
+    for offset in heights[order] - steps:  # equal for labels that touch
+        groups.append([float(offset)])
+        while len(groups) > 1 and fmean(groups[-1]) < fmean(groups[-2]):
             merged = groups.pop()
             groups[-1] += merged
-    placed = np.concatenate([_bottom(group, gap) + gap * np.arange(len(group)) for group in groups])
     result = np.empty(len(heights))
-    result[order] = placed
+    result[order] = np.repeat([fmean(group) for group in groups], [len(group) for group in groups]) + steps
     return result
-
-
-def _bottom(group: Sequence[float], gap: float) -> float:
-    return sum(group) / len(group) - gap * (len(group) - 1) / 2
-
-
-def _top(group: Sequence[float], gap: float) -> float:
-    return sum(group) / len(group) + gap * (len(group) - 1) / 2

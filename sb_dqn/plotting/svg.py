@@ -73,7 +73,7 @@ class Axis:
         """Returns about `count` labels at round numbers."""
         values = _powers(self.low, self.high) if self.log else round_numbers(self.low, self.high, count)
         places = self.share(np.array(values)) * 100
-        texts = [compact(value) for value in values] if self.log else same_unit(values)
+        texts = [text for value in values for text in same_unit([value])] if self.log else same_unit(values)
         return [Tick(round(float(place), 2), text) for place, text in zip(places, texts, strict=True)]
 
 
@@ -128,13 +128,8 @@ def round_numbers(low: float, high: float, count: int) -> list[float]:
     return [number * step for number in range(first, last + 1)]
 
 
-def compact(value: float) -> str:
-    """Returns a short text of a number: 25000 as "25k", 0.00001 as "1e-5", with a true minus sign."""
-    return same_unit([value])[0]
-
-
 def same_unit(values: Sequence[float]) -> list[str]:
-    """Returns short texts of numbers, all in the unit of the largest: 5000 and 20000 as "5k" and "20k"."""
+    """Returns short texts of numbers, all in the unit of the largest: 5000 and 20000 as "5k" and "20k", 0.00001 as "1e-5"."""
     size = max(map(abs, values))
     divisor, unit = next(((each, sign) for least, each, sign in UNITS if size >= least), (1.0, ""))
     if size >= 1e13 or 0 < size < 1e-3:

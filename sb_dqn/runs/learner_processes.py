@@ -58,7 +58,8 @@ def _run_learners(count: int, arguments: Sequence[str]) -> None:
     others are ended. Exits with the status of the first failure.
     """
     shared = {**os.environ, "WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port())}
-    shared |= {PARENT: str(os.getpid()), "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", _threads(count))}
+    threads = os.environ.get("OMP_NUM_THREADS", str(max((os.cpu_count() or 1) // count, 1)))
+    shared |= {PARENT: str(os.getpid()), "OMP_NUM_THREADS": threads}
     processes: list[subprocess.Popen[bytes]] = []
 
     def pass_on(number: int, frame: FrameType | None) -> None:
@@ -113,11 +114,6 @@ def _end_with_parent() -> None:
         ctypes.CDLL(None).prctl(set_death_signal, signal.SIGTERM)
         if os.getppid() != int(os.environ[PARENT]):  # it has ended already
             os.kill(os.getpid(), signal.SIGTERM)
-
-
-def _threads(count: int) -> str:
-    """Returns the threads of each learner, of all cores."""
-    return str(max((os.cpu_count() or 1) // count, 1))
 
 
 def _free_port() -> int:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -121,6 +121,7 @@ def compare(
     sb-dqn compare DQN QRDQN --env LunarLander-v3 -o learning_rate=1e-3 -o QRDQN.n_quantiles=50 --out runs/lunar
     sb-dqn compare runs/lunar
     """
+    from sb_dqn.cli.compare.live_table import live_table
     from sb_dqn.runs.jobs import run_jobs
 
     if env_id is None:
@@ -144,7 +145,7 @@ def compare(
         started, earlier = time.monotonic(), sum(job.result.seconds for job in missing)
         shown = missing if bar_wanted(progress) else []
         try:
-            with _live_table(setup, shown) as on_poll:
+            with live_table(env_id, shown, setup.steps) if shown else nullcontext(lambda running: None) as on_poll:
                 failures = run_jobs(missing, jobs, lambda job: _print_result(job, all_jobs), on_poll)
         except KeyboardInterrupt:
             click.echo(f"\n{_stop_message(missing)}")
@@ -157,15 +158,6 @@ def compare(
         _report(out, jobs, failures)
     if failures:
         sys.exit(1)
-
-
-def _live_table(setup: Setup, jobs: Sequence[Job]) -> AbstractContextManager[Callable[[Collection[Job]], None]]:
-    """Returns a live table of the jobs, or without jobs a context that shows nothing."""
-    from sb_dqn.cli.compare.live_table import live_table
-
-    if not jobs:
-        return nullcontext(lambda running: None)
-    return live_table(setup.env_id, jobs, setup.steps)
 
 
 def _make_setup(
