@@ -11,7 +11,7 @@ from typing import Any
 
 from sb_dqn.errors import ConfigurationError, nearest
 from sb_dqn.files import read_yaml
-from sb_dqn.presets.literals import load_yaml, plain
+from sb_dqn.presets.literals import load_yaml_file, plain
 
 _FOLDER = Path(__file__).parent
 
@@ -88,15 +88,7 @@ def _read_file(path: Path, env_id: str) -> Preset:
     Raises:
         ConfigurationError: the file cannot be read, is not one of presets, or has several entries and none for `env_id`.
     """
-    import yaml
-
-    try:
-        content = load_yaml(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        reason = " ".join(str(getattr(error, "strerror", None) or error).split())
-        raise ConfigurationError(
-            f"preset must be a readable YAML file, got {path} ({reason}). Check the path and the file."
-        ) from error
+    content = load_yaml_file(path, "preset")
     entries = content.get("presets") if isinstance(content, dict) else None
     if not isinstance(entries, dict) or not entries or not all(isinstance(entry, dict) for entry in entries.values()):
         raise ConfigurationError(

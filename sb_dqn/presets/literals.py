@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
+
+from sb_dqn.errors import ConfigurationError
 
 _NUMBER = re.compile(r"[-+]?(\d[\d_]*\.?\d*|\.\d+)([eE][-+]?\d+)?$")
 _TUPLE = re.compile(r"\([^()]*,[^()]*\)$")
@@ -37,6 +40,23 @@ def load_yaml(text: str) -> Any:
     if reached:
         raise yaml.YAMLError(f"more than {MAX_VALUES:,} values, or an alias that contains itself")
     return plain(value)
+
+
+def load_yaml_file(path: Path, what: str) -> Any:
+    """Parses the file `path` by `load_yaml`; `what` names its content in messages.
+
+    Raises:
+        ConfigurationError: it cannot be read, or is not YAML.
+    """
+    import yaml
+
+    try:
+        return load_yaml(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        reason = " ".join(str(getattr(error, "strerror", None) or error).split())
+        raise ConfigurationError(
+            f"{what} must be a readable YAML file, got {path} ({reason}). Check the path and the file."
+        ) from error
 
 
 def parse_value(text: str) -> Any:

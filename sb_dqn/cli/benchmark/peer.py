@@ -15,7 +15,7 @@ import click
 
 from sb_dqn.errors import ConfigurationError, nearest
 from sb_dqn.presets import catalogue
-from sb_dqn.presets.literals import load_yaml
+from sb_dqn.presets.literals import load_yaml_file
 
 FOLDER = Path(catalogue.__file__).parent / "peers"
 PACKAGES = {"sb3": ("stable_baselines3", "sb3_contrib")}
@@ -47,7 +47,7 @@ def find_peer_preset(library: str, algorithm: str, env_id: str) -> PeerPreset | 
 
 @cache
 def _read(library: str) -> dict[str, Any]:
-    content: dict[str, Any] = load_yaml((FOLDER / f"{library}.yaml").read_text(encoding="utf-8"))
+    content: dict[str, Any] = load_yaml_file(FOLDER / f"{library}.yaml", "settings")
     return content
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from sb_dqn.algorithms.registry import NAMES
 from sb_dqn.errors import ConfigurationError, nearest
 from sb_dqn.presets import catalogue, find_preset
-from sb_dqn.presets.literals import load_yaml
+from sb_dqn.presets.literals import load_yaml_file
 
 FOLDER = Path(catalogue.__file__).parent / "suites"
 FIRST_SEED = 100
@@ -72,7 +72,7 @@ def read_suite(name: str) -> Suite:
         raise ConfigurationError(
             f"SUITE must be one of {', '.join(suite_names())}, got {name!r}. Use one of them.{nearest(name, suite_names())}"
         )
-    content = load_yaml((FOLDER / f"{name}.yaml").read_text(encoding="utf-8"))
+    content = load_yaml_file(FOLDER / f"{name}.yaml", "suite")
     shared = {key: value for key, value in content.items() if key not in {"title", "protocol", "tasks"}}
     tasks = [_task(task, {"env": task, **shared, **own}) for task, own in content["tasks"].items()]
     return Suite(name, content["title"], content["protocol"].strip(), tasks)

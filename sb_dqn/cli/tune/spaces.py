@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from sb_dqn.errors import ConfigurationError
-from sb_dqn.presets.literals import load_yaml, plain
+from sb_dqn.presets.literals import load_yaml_file, plain
 
 DEFAULTS = Path(__file__).with_name("spaces.yaml")
 RANGE = {"low", "high", "log"}
@@ -43,15 +43,7 @@ def read_space(path: Path, algorithm: str) -> Space:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    import yaml
-
-    try:
-        content = load_yaml(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        reason = " ".join(str(getattr(error, "strerror", None) or error).split())
-        raise ConfigurationError(
-            f"search space must be a readable YAML file, got {path} ({reason}). Check the path and the file."
-        ) from error
+    content = load_yaml_file(path, "search space")
     if not isinstance(content, dict) or not all(isinstance(name, str) for name in content):
         raise ConfigurationError(
             f"search space in {path} must be a mapping of settings to choices and ranges, got {str(content)[:80]!r}. "
@@ -80,7 +72,7 @@ def _flatten(content: Mapping[str, Any], path: str, outer: str = "") -> Space:
             continue
         if isinstance(entry, Mapping) and not RANGE & entry.keys():
             space |= _flatten(entry, path, f"{label}.")
-        elif _is_choices(entry) or _is_range(entry):
+        elif (isinstance(entry, list) and entry) or _is_range(entry):
             space[label] = entry
         else:
             raise ConfigurationError(
@@ -88,10 +80,6 @@ def _flatten(content: Mapping[str, Any], path: str, outer: str = "") -> Space:
                 f"log), got {entry!r}. Write for example {label}: {{low: 0.1, high: 0.9}}."
             )
     return space
-
-
-def _is_choices(entry: Any) -> bool:
-    return isinstance(entry, list) and len(entry) > 0
 
 
 def _is_range(entry: Any) -> bool:
