@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -19,24 +20,16 @@ SHOWN = 10
 )
 @click.option(
     "--episodes",
+    "n_eval_episodes",
     type=click.IntRange(0),
     metavar="N",
     help="Greedy episodes to play for the result; 0 for none. Default: the result of the run, or else 20.",
 )
 @click.option("--video/--no-video", default=True, show_default=True, help="Record a film of an episode.")
-@click.option("--message", metavar="TEXT", help="Message of the commit.")
+@click.option("--message", "commit_message", metavar="TEXT", help="Message of the commit.")
 @click.option("--private", is_flag=True, help="Make a new repository private.")
 @click.option("--overwrite", is_flag=True, help="Replace the files of an earlier push.")
-def push(
-    run: Path,
-    repo: str,
-    env_id: str | None,
-    episodes: int | None,
-    video: bool,
-    message: str | None,
-    private: bool,
-    overwrite: bool,
-) -> None:
+def push(run: Path, repo: str, **options: Any) -> None:
     """Upload the model in RUN (the folder of a run, or a zip) with a model card, settings, results, curve and film.
 
     REPO is USER/NAME on the Hugging Face hub, which is made if it does not exist, or a folder that begins with ./ or /. The
@@ -49,16 +42,7 @@ def push(
     from sb_dqn.hub import push_to_hub
 
     _quiet_unless_terminal()
-    pushed = push_to_hub(
-        run,
-        repo,
-        env_id=env_id,
-        n_eval_episodes=episodes,
-        video=video,
-        commit_message=message,
-        private=private,
-        overwrite=overwrite,
-    )
+    pushed = push_to_hub(run, repo, **options)
     for note in pushed.notes:
         click.echo(note)
     click.echo(f"pushed {', '.join(pushed.files)}\n{pushed.url}")
