@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -208,6 +209,14 @@ def _by_number(folder: Path) -> tuple[Any, ...]:
     """Orders paths by their names, with numbers at the end of a name in numeric order."""
     stem, _, number = folder.name.rpartition("_")
     return (*folder.parent.parts, stem, int(number) if number.isdecimal() else 0, folder.name)
+
+
+def common_folder(folders: Sequence[Path]) -> Path:
+    """Returns the only folder, or the deepest one that contains all."""
+    if len(folders) == 1:
+        return folders[0]
+    common = Path(os.path.commonpath([folder.absolute() for folder in folders]))
+    return common.relative_to(Path.cwd()) if common.is_relative_to(Path.cwd()) else common
 
 
 def find_run(path: Path, *, best: bool = False, unfinished: bool = False) -> Run:

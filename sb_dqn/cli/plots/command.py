@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -125,6 +124,7 @@ def _aggregate_plot(
     from sb_dqn.cli.plots.runs import find_runs
     from sb_dqn.cli.plots.watch import Drawn
     from sb_dqn.plotting.picture import STYLES, check_picture_path, save_figure, styled
+    from sb_dqn.runs.run import common_folder
 
     request = Request(kind or "curves", STYLES[style or "screen"], normalize, baseline)
     if against != "steps":
@@ -136,7 +136,7 @@ def _aggregate_plot(
             "--normalize must be used with another kind, got --kind improvement, which does not depend on the scale. Remove it."
         )
     check_choice(normalize)
-    picture = output or _common_folder([folder for _, folder in targets]) / f"plot_{request.kind}{request.style.ending}"
+    picture = output or common_folder([folder for _, folder in targets]) / f"plot_{request.kind}{request.style.ending}"
     check_picture_path(picture)
 
     def draw_once() -> Drawn:
@@ -146,11 +146,3 @@ def _aggregate_plot(
         return Drawn(picture, drawing.lines, drawing.notes)
 
     return draw_once
-
-
-def _common_folder(folders: Sequence[Path]) -> Path:
-    """Returns the only folder, or the deepest one that contains all."""
-    if len(folders) == 1:
-        return folders[0]
-    common = Path(os.path.commonpath([folder.absolute() for folder in folders]))
-    return common.relative_to(Path.cwd()) if common.is_relative_to(Path.cwd()) else common

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -39,12 +38,13 @@ def report(paths: tuple[Path, ...], out: Path | None, film: bool, best: bool, tr
     sb-dqn report runs/dqn_CartPole-v1_1 runs/ppo_CartPole-v1_1 --out report.html
     """
     from sb_dqn.cli.report.page import render
+    from sb_dqn.runs.run import common_folder
     from sb_dqn.runs.score import group_runs
 
     if best and not film:
         raise click.UsageError("--best must be used with --film, got no --film. Add it, or remove --best.")
     runs = _find_runs(paths)
-    target = _check_target(out or _folder_of(paths) / REPORT)
+    target = _check_target(out or common_folder(paths) / REPORT)
     for run in runs:
         run.check()
     groups = group_runs(runs)
@@ -81,11 +81,6 @@ def _find_runs(paths: Iterable[Path]) -> list[Run]:
             )
         runs |= {run.folder.resolve(): run for run in found}
     return list(runs.values())
-
-
-def _folder_of(paths: Sequence[Path]) -> Path:
-    """Returns the folder itself, or the one that has all of several."""
-    return paths[0] if len(paths) == 1 else Path(os.path.commonpath([path.absolute() for path in paths]))
 
 
 def _check_target(target: Path) -> Path:
