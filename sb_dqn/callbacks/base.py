@@ -58,13 +58,7 @@ class Trainer(Protocol):
     def get_env(self) -> Any: ...
 
     def save(
-        self,
-        path: str,
-        *,
-        full: bool = False,
-        trust: bool = False,
-        incremental: bool = False,
-        background: bool = False,
+        self, path: str, *, full: bool = False, trust: bool = False, incremental: bool = False, background: bool = False
     ) -> Any: ...
 
     def after_tick(self, action: Callable[[], object]) -> None:

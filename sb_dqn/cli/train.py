@@ -228,13 +228,7 @@ def _resume_from_train(
 @click.option("--device", metavar="NAME", default="auto", show_default=True, help="cpu, cuda, cuda:1.")
 @trust_option
 @run_options
-def resume(
-    run: Path,
-    timesteps: int | None,
-    device: str,
-    trust: bool,
-    options: Any,
-) -> None:
+def resume(run: Path, timesteps: int | None, device: str, trust: bool, options: Any) -> None:
     """Resume RUN in its folder: exactly from the newest full checkpoint, else from the saved model."""
     from sb_dqn.runs.run import find_run
     from sb_dqn.runs.training import resume_run

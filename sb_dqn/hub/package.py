@@ -101,11 +101,7 @@ def make_package(
         )
     notes: list[str] = []
     shutil.copyfile(run.model, folder / MODEL)
-    with (
-        zipfile.ZipFile(run.model) as archive,
-        archive.open(WEIGHTS) as member,
-        (folder / WEIGHTS).open("wb") as out,
-    ):
+    with zipfile.ZipFile(run.model) as archive, archive.open(WEIGHTS) as member, (folder / WEIGHTS).open("wb") as out:
         shutil.copyfileobj(member, out)
     stored = run.result if run.config and run.model_name == MODEL else Result(0, 0.0)  # that of its last model
     _copy_run(run, folder)

@@ -83,19 +83,10 @@ def commit() -> str | None:
     root = Path(__file__).parents[2]
     if not (root / ".git").exists():
         return None
-    words = [
-        "git",
-        "--no-optional-locks",
-        "-C",
-        str(root),
-        "status",
-        "--porcelain=v2",
-        "--branch",
-        "--untracked-files=no",
-    ]
-    with suppress(
-        OSError
-    ):  # `git describe --dirty` writes the index of the checkout, and leaves it locked if it is killed
+    # `git describe --dirty` writes the index of the checkout, and leaves it locked if it is killed
+    options = ("--porcelain=v2", "--branch", "--untracked-files=no")
+    words = ["git", "--no-optional-locks", "-C", str(root), "status", *options]
+    with suppress(OSError):
         lines = subprocess.run(words, capture_output=True, text=True, check=False).stdout.splitlines()
         if lines:
             dirty = any(not line.startswith("#") for line in lines)

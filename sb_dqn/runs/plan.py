@@ -12,12 +12,7 @@ import click
 
 from sb_dqn.presets import Preset, find_preset
 from sb_dqn.presets.catalogue import merge_settings
-from sb_dqn.runs.settings_syntax import (
-    algorithm_class,
-    canonical,
-    constructor_defaults,
-    parse_assignments,
-)
+from sb_dqn.runs.settings_syntax import algorithm_class, canonical, constructor_defaults, parse_assignments
 
 STEPS_WITHOUT_PRESET = 100_000
 

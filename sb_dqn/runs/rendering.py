@@ -234,10 +234,7 @@ def play_rendered(
 
 
 def open_rendered(
-    env_id: str,
-    env_kwargs: Mapping[str, Any],
-    make_screen: Callable[[float], Screen],
-    action_mask: str | None = None,
+    env_id: str, env_kwargs: Mapping[str, Any], make_screen: Callable[[float], Screen], action_mask: str | None = None
 ) -> tuple[Stream, Screen]:
     """Opens one lane of the environment and a screen that shows each of its frames.
 

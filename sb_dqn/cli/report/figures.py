@@ -98,10 +98,7 @@ def _quantity_chart(name: str, values: Values, groups: Sequence[Score]) -> Chart
             series += line_with_band(steps, curves.mean(axis=0), (curves.min(axis=0), curves.max(axis=0)), number)
     if not series or np.ptp(np.concatenate([each.y for each in series])) == 0:
         return None
-    own = {
-        "length": ("Episode length", "env steps"),
-        "speed": ("Speed", "env steps/s, with evaluations"),
-    }
+    own = {"length": ("Episode length", "env steps"), "speed": ("Speed", "env steps/s, with evaluations")}
     part, _, quantity = name.partition("/")
     unknown = (quantity.replace("_", " ").capitalize(), "" if part == "train" else part)
     title, note = {**TITLES, **own}.get(name, unknown)

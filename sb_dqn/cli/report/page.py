@@ -219,10 +219,7 @@ def _score_facts(run: Run) -> list[tuple[str, str]]:
 def _evaluations(run: Run) -> list[tuple[str, ...]]:
     """Returns step, mean, standard deviation, smallest and largest return of each evaluation."""
     return [
-        (
-            f"{step:,.0f}",
-            *(_signed(f"{value:.1f}") for value in (row.mean(), row.std(), row.min(), row.max())),
-        )
+        (f"{step:,.0f}", *(_signed(f"{value:.1f}") for value in (row.mean(), row.std(), row.min(), row.max())))
         for step, row in zip(run.curve.eval_steps, run.curve.eval_returns, strict=True)
     ]
 

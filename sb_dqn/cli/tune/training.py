@@ -8,8 +8,8 @@ from math import isfinite
 from statistics import fmean
 from typing import Any
 
-from sb_dqn.callbacks.base import BaseCallback
 from sb_dqn.callbacks.evaluation import EvalCallback
+from sb_dqn.callbacks.stopping import EvalChild
 from sb_dqn.cli.tune.folder import StudySetup
 from sb_dqn.cli.tune.spaces import keep_schedules
 from sb_dqn.core.construction import open_training_env
@@ -88,7 +88,6 @@ def _train(setup: StudySetup, plan: Plan, report: Report) -> float | None:
             eval_freq=max(plan.n_timesteps // setup.evaluations, 1),
             verbose=0,
         )
-        reports.evaluation = evaluation
         model.learn(plan.n_timesteps, evaluation)
         if reports.pruned:
             return None
@@ -107,13 +106,12 @@ def _train(setup: StudySetup, plan: Plan, report: Report) -> float | None:
     return score
 
 
-class _Reports(BaseCallback):
+class _Reports(EvalChild):
     """Reports the mean return of each evaluation, and ends the training of a pruned trial."""
 
     def __init__(self, report: Report) -> None:
         super().__init__()
         self.report = report
-        self.evaluation: Any = None
         self.pruned = False
 
     def _on_step(self) -> bool:
