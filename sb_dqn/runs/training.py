@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import click
 
@@ -42,7 +42,7 @@ from sb_dqn.runs.folder_lock import lock_folder
 from sb_dqn.runs.greedy import final_step_limit, play
 from sb_dqn.runs.learner_processes import rank
 from sb_dqn.runs.plan import Plan
-from sb_dqn.runs.result_file import FinalEvaluation, Result, read_result, write_result
+from sb_dqn.runs.result_file import FinalEvaluation, read_result, write_result
 from sb_dqn.runs.run import Run
 from sb_dqn.runs.settings_syntax import algorithm_class
 from sb_dqn.runs.training_film import FILM
@@ -53,24 +53,21 @@ def start_run(plan: Plan, root: Path, options: RunOptions) -> Path:
     if options.track is not None:
         make_tracker(root, options.track)  # raises before a folder is made
     with closing(open_training_env(plan.env_id, plan.n_envs, plan.env_kwargs, plan.settings)) as stream:
-        return _start(plan, stream, root, options)
-
-
-def _start(plan: Plan, stream: Any, root: Path, options: RunOptions) -> Path:
-    policy = plan.policy or policy_alias(stream)
-    model = algorithm_class(plan.algorithm)(policy, stream, **plan.settings)
-    folder: Path = model.learners.gather(None if model.rank else new_run_folder(root, plan.algorithm, plan.env_id))[0]
-    if model.rank:
-        _follow(model, folder, plan.n_timesteps, options)
-        return folder
-    with _lock_run(folder):
-        config = with_evaluations(plan.config(policy), options, plan.n_timesteps, new_steps=True)
-        if model.world_size > 1:
-            config["learners"] = model.world_size
-        config["machine"] = machine(model.device)
-        write_config(folder, config)
-        _print_plan(plan, folder)
-        _fit(model, folder, config, plan.n_timesteps, options)
+        policy = plan.policy or policy_alias(stream)
+        model = algorithm_class(plan.algorithm)(policy, stream, **plan.settings)
+        made = None if model.rank else new_run_folder(root, plan.algorithm, plan.env_id)
+        folder: Path = model.learners.gather(made)[0]
+        if model.rank:
+            _follow(model, folder, plan.n_timesteps, options)
+            return folder
+        with _lock_run(folder):
+            config = with_evaluations(plan.config(policy), options, plan.n_timesteps, new_steps=True)
+            if model.world_size > 1:
+                config["learners"] = model.world_size
+            config["machine"] = machine(model.device)
+            write_config(folder, config)
+            _print_plan(plan, folder)
+            _fit(model, folder, config, plan.n_timesteps, options)
     return folder
 
 
@@ -86,7 +83,10 @@ def resume_run(run: Run, timesteps: int | None, device: str, options: RunOptions
             f"`sb-dqn train` created."
         )
     with nullcontext() if rank() else _lock_run(run.folder):
-        _resume_locked(run, timesteps, device, options)
+        config = read_config(run.folder)  # again: another process may have changed it before the lock was taken
+        environment = (config["env_id"], config["n_envs"], config["env_kwargs"], config["settings"])
+        with closing(open_training_env(*environment)) as stream:
+            _resume_with(stream, config, run, timesteps, device, options)
     return run.folder
 
 
@@ -96,14 +96,6 @@ def _lock_run(folder: Path) -> AbstractContextManager[None]:
         folder,
         f"Another sb-dqn process trains in {folder}. Wait until it ends, or stop it with Ctrl-C, which saves the run.",
     )
-
-
-def _resume_locked(run: Run, timesteps: int | None, device: str, options: RunOptions) -> None:
-    config = read_config(run.folder)  # again: another process may have changed it before the lock was taken
-    with closing(
-        open_training_env(config["env_id"], config["n_envs"], config["env_kwargs"], config["settings"])
-    ) as stream:
-        _resume_with(stream, config, run, timesteps, device, options)
 
 
 def _resume_with(
@@ -196,9 +188,13 @@ def _fit(
         if config["eval_freq"]:
             evaluation.eval_env.close()
     seconds = time.monotonic() - started
-    _save(model, folder, timer.result)
+    model.save(folder / MODEL)
+    write_result(folder, timer.result)
     if timer.stopping:
-        _exit_interrupted(model, folder, config)
+        click.echo(f"\ninterrupted at step {model.num_timesteps:,}; saving")
+        draw_curve(folder, config)
+        click.echo(f"saved in {folder}; resume with\n  {program_name()} resume {folder}")
+        sys.exit(130)
     remove_checkpoints(folder)
     done = model.num_timesteps - first
     click.echo(f"\n{done:,} steps in {seconds:,.0f} s, {done / seconds:,.0f} steps/s, evaluations included")
@@ -220,11 +216,6 @@ def _follow(model: Any, folder: Path, steps: int, options: RunOptions, exact: bo
     remove_checkpoints(folder, model.rank)
 
 
-def _save(model: Any, folder: Path, result: Result) -> None:
-    model.save(folder / MODEL)
-    write_result(folder, result)
-
-
 def _save_after_error(model: Any, folder: Path, config: Mapping[str, Any], timer: CheckpointTimer) -> None:
     """Saves a run that an error ended, unless the model may hold NaN, and prints how to resume; never raises."""
     click.echo(f"\nerror at step {model.num_timesteps:,}; saving the run")
@@ -232,19 +223,13 @@ def _save_after_error(model: Any, folder: Path, config: Mapping[str, Any], timer
         timer.stopping = True
         timer.save()
         if timer.finite:
-            _save(model, folder, timer.result)
+            model.save(folder / MODEL)
+            write_result(folder, timer.result)
             draw_curve(folder, config)
     except Exception as failure:  # the error that ended the run is raised instead
         click.echo(f"not saved: {failure}", err=True)
     if checkpoints(folder) or (folder / MODEL).is_file():
         click.echo(f"saved in {folder}; resume with\n  {program_name()} resume {folder}")
-
-
-def _exit_interrupted(model: Any, folder: Path, config: Mapping[str, Any]) -> NoReturn:
-    click.echo(f"\ninterrupted at step {model.num_timesteps:,}; saving")
-    draw_curve(folder, config)
-    click.echo(f"saved in {folder}; resume with\n  {program_name()} resume {folder}")
-    sys.exit(130)
 
 
 def conclude(model: Any, folder: Path, config: Mapping[str, Any], bar: bool) -> None:
