@@ -14,6 +14,7 @@ import numpy as np
 
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.files import plain_data
+from sb_dqn.logger.csv_sink import CLOCK
 from sb_dqn.plotting import Curve, Points, read_curve, read_evaluations, read_log
 from sb_dqn.runs.checkpoint_timer import checkpoints
 from sb_dqn.runs.comparison import read_comparison
@@ -21,7 +22,6 @@ from sb_dqn.runs.folder import BEST, CONFIG, MODEL, evaluation_keywords, read_co
 from sb_dqn.runs.result_file import Result, read_result
 from sb_dqn.runs.settings_syntax import algorithm_class
 
-CLOCK = "time/total_timesteps"
 AGENT = ("algorithm", "policy", "n_envs", "env_kwargs", "learners")
 """Keys of `config.yaml` next to `settings` that make an agent."""
 SAME_AGENT = ("seed", "device", "verbose", "tensorboard_log")

@@ -38,6 +38,11 @@ class Band(NamedTuple):
     interval: tuple[Points, Points] | None
     """Lower and upper bounds, each `[T]`; None for one run on each environment."""
 
+    def at(self, place: int) -> Estimate:
+        """Returns the estimate at one of the places."""
+        bounds = self.interval and (float(self.interval[0][place]), float(self.interval[1][place]))
+        return Estimate(float(self.value[place]), bounds)
+
 
 def interquartile_mean(scores: Points, axis: int = -1) -> Points:
     """Returns the mean without the lowest and the highest quarter of the values, each rounded down.
@@ -48,14 +53,6 @@ def interquartile_mean(scores: Points, axis: int = -1) -> Points:
     count = ordered.shape[axis]
     mean: Points = np.take(ordered, np.arange(count // 4, count - count // 4), axis=axis).mean(axis=axis)
     return mean
-
-
-def resample(scores: Points, rng: np.random.Generator, count: int = RESAMPLES) -> Points:
-    """Returns `[count, R, M]` stratified bootstrap samples of `scores` `[R, M]`: R runs per task, drawn with replacement."""
-    runs, tasks = scores.shape
-    chosen = rng.integers(runs, size=(count, runs, tasks))
-    drawn: Points = scores[chosen, np.arange(tasks)]
-    return drawn
 
 
 def percentiles(estimates: Points) -> tuple[Points, Points]:
@@ -93,23 +90,18 @@ def mean_band(curves: Points) -> Band:
 
 def aggregate_iqm(scores: Points) -> Estimate:
     """Returns the interquartile mean over all runs and environments of `scores` `[R, M]`."""
-    value = float(interquartile_mean(scores.reshape(-1)))
-    if len(scores) < 2:
-        return Estimate(value, None)
-    drawn = resample(scores, np.random.default_rng(0)).reshape(RESAMPLES, -1)
-    low, high = percentiles(interquartile_mean(drawn))
-    return Estimate(value, (float(low), float(high)))
+    return iqm_curve(scores[..., None], RESAMPLES).at(0)
 
 
-def iqm_curve(curves: Points) -> Band:
+def iqm_curve(curves: Points, count: int = BAND_RESAMPLES) -> Band:
     """Returns the interquartile mean of `curves` `[R, M, T]` at each of T points; whole runs are resampled."""
     runs, tasks, points = curves.shape
     value = interquartile_mean(curves.reshape(-1, points), axis=0)
     if runs < 2:
         return Band(value, None)
-    drawn = np.random.default_rng(0).integers(runs, size=(BAND_RESAMPLES, runs, tasks))
+    drawn = np.random.default_rng(0).integers(runs, size=(count, runs, tasks))
     bounds = [
-        percentiles(interquartile_mean(curves[drawn, np.arange(tasks), point].reshape(BAND_RESAMPLES, -1)))
+        percentiles(interquartile_mean(curves[drawn, np.arange(tasks), point].reshape(count, -1)))
         for point in range(points)
     ]
     low, high = np.array(bounds).T

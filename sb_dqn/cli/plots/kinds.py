@@ -89,9 +89,8 @@ def _curves(grid: Grid, request: Request) -> tuple[Any, list[str]]:
     axes.set(xlabel=xlabel, ylabel=ylabel)
     lines = []
     for label, (positions, band) in curves.items():
-        interval = band.interval and (float(band.interval[0][-1]), float(band.interval[1][-1]))
         end = f"{positions[-1]:.0%} of the training" if percent else f"{positions[-1]:,.0f} env steps"
-        lines.append(f"{label}: IQM {_text(Estimate(float(band.value[-1]), interval))} after {end}")
+        lines.append(f"{label}: IQM {_text(band.at(-1))} after {end}")
     return figure, lines
 
 
