@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,6 @@ from typing import Any
 import click
 
 from sb_dqn.files import plain_data, read_yaml, write_yaml
-from sb_dqn.runs.folder_lock import lock_folder
 
 COMPARISON = "comparison.yaml"
 
@@ -62,20 +60,6 @@ def reject_run_folder(out: Path) -> None:
         raise click.UsageError(
             f"--out must be the folder of a comparison, got {out}, the folder of a single run. Choose another folder."
         )
-
-
-def lock_comparison(folder: Path) -> AbstractContextManager[None]:
-    """Locks the folder of a comparison for this process and its children.
-
-    Raises:
-        click.UsageError: another process holds the lock.
-    """
-    return lock_folder(
-        folder,
-        f"Another `sb-dqn compare`, or one of its runs, is using {folder}. Wait until it ends, or choose another folder with "
-        f"--out.",
-        with_children=True,
-    )
 
 
 def write_comparison(out: Path, setup: Setup, settings: Mapping[str, list[str]], seeds: int) -> None:

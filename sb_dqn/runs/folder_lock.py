@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
@@ -18,7 +18,7 @@ RETRY = 0.05
 
 @contextmanager
 def lock_folder(folder: Path, message: str, with_children: bool = False) -> Iterator[None]:
-    """Locks `folder` for this process; the operating system releases the lock when the process ends.
+    """Locks `folder`, made if missing, for this process; the operating system releases the lock when the process ends.
 
     On file systems without locks it does nothing.
 
@@ -47,6 +47,12 @@ def lock_folder(folder: Path, message: str, with_children: bool = False) -> Iter
                     unlock_descriptor(file.fileno())  # a process forked meanwhile has the file open, too
 
 
+def lock_output(out: Path, command: str) -> AbstractContextManager[None]:
+    """Locks the folder of a command that trains several runs, for this process and its children; see `lock_folder`."""
+    message = f"Another `sb-dqn {command}`, or one of its runs, is using {out}. Wait until it ends, or choose another folder with --out."
+    return lock_folder(out, message, with_children=True)
+
+
 def is_locked(folder: Path) -> bool | None:
     """Returns True if a process holds the lock of `folder`; None if that cannot be known here."""
     try:
@@ -71,8 +77,9 @@ def _acquired(file: IO[str]) -> bool | None:
 
 def _open_lock_file(path: Path) -> IO[str]:
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         return path.open("a")
     except OSError as error:
         raise click.ClickException(
-            f"{path.parent} must be writable, got: {error.strerror}. Change its permissions."
+            f"{path.parent} must be writable, got: {error.strerror}. Change its permissions, or choose another folder."
         ) from None

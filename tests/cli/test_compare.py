@@ -25,7 +25,8 @@ from sb_dqn.cli.compare.command import _make_setup, _stop_message
 from sb_dqn.cli.main import commands, main
 from sb_dqn.cli.plots import seeds as module
 from sb_dqn.runs import jobs as job_runner
-from sb_dqn.runs.comparison import Setup, lock_comparison, read_comparison
+from sb_dqn.runs.comparison import Setup, read_comparison
+from sb_dqn.runs.folder_lock import lock_output
 from sb_dqn.runs.jobs import Failure, Job, run_jobs
 from sb_dqn.runs.result_file import FinalEvaluation, read_result, write_result
 from sb_dqn.runs.result_file import Result as RunResult
@@ -363,9 +364,13 @@ def test_process_without_start_signal_does_nothing(tmp_path: Path) -> None:
 
 
 def test_one_comparison_at_a_time_in_a_folder(tmp_path: Path) -> None:
-    with lock_comparison(tmp_path), pytest.raises(click.UsageError, match="is using"), lock_comparison(tmp_path):
+    with (
+        lock_output(tmp_path, "compare"),
+        pytest.raises(click.UsageError, match="is using"),
+        lock_output(tmp_path, "compare"),
+    ):
         pass
-    with lock_comparison(tmp_path):
+    with lock_output(tmp_path, "compare"):
         pass
 
 

@@ -77,7 +77,8 @@ def test_comparison_in_a_folder_that_cannot_be_made(failing: Failing, tmp_path: 
     (tmp_path / "file").touch()
     out = tmp_path / "file" / "out"
     failed = failing("compare", "DQN", "--env", "CartPole-v1", "--out", out)
-    assert (failed.status, failed.line) == (1, f"Error: {out}: Not a directory")
+    assert failed.status == 1
+    assert failed.line.startswith(f"Error: {out} must be writable, got: Not a directory")
 
 
 @POSIX

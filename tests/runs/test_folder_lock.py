@@ -129,9 +129,10 @@ def test_file_system_without_locks_is_accepted(tmp_path: Path, monkeypatch: pyte
 
 
 def test_unwritable_folder_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
     with (
-        pytest.raises(click.ClickException, match=r"gone must be writable, got: No such file"),
-        lock_folder(tmp_path / "gone", ""),
+        pytest.raises(click.ClickException, match=r"out must be writable, got: Not a directory"),
+        lock_folder(tmp_path / "file" / "out", ""),
     ):
         pass
 

@@ -82,7 +82,7 @@ def benchmark(
     """
     from sb_dqn.cli.benchmark.runs import make_entries
     from sb_dqn.cli.benchmark.suite import read_suite
-    from sb_dqn.runs.folder_lock import lock_folder
+    from sb_dqn.runs.folder_lock import lock_output
 
     suite = read_suite(suite_name)
     out = out or Path("runs") / f"benchmark_{suite_name}"
@@ -97,13 +97,7 @@ def benchmark(
     every, entries = make_entries(suite, out, queue := _both(queue, wanted)), make_entries(suite, out, wanted)
     entries = _without_missing_packages(entries)
     try:
-        out.mkdir(parents=True, exist_ok=True)
-        with lock_folder(
-            out,
-            f"Another `sb-dqn benchmark`, or one of its runs, is using {out}. Wait until it ends, or choose another folder with "
-            f"--out.",
-            with_children=True,
-        ):
+        with lock_output(out, "benchmark"):
             write_yaml(out / QUEUE, {"format": FORMAT, "suite": suite_name, "runs": queue})
             _train(entries, every, out, jobs)
     except OSError as error:  # a full disk, a folder without permission

@@ -17,11 +17,11 @@ from sb_dqn.files import write_text
 from sb_dqn.runs.comparison import (
     COMPARISON,
     Setup,
-    lock_comparison,
     read_comparison,
     reject_run_folder,
     write_comparison,
 )
+from sb_dqn.runs.folder_lock import lock_output
 
 if TYPE_CHECKING:
     from sb_dqn.runs.jobs import Failure, Job
@@ -131,8 +131,7 @@ def compare(
     reject_run_folder(out)
     stored_steps = None if steps else read_comparison(out).get("setup", {}).get("steps")
     setup, settings = _make_setup(targets, env_id, steps or stored_steps, **setup_options)
-    out.mkdir(parents=True, exist_ok=True)
-    with lock_comparison(out):
+    with lock_output(out, "compare"):
         write_comparison(out, setup, settings, seeds)
         by_algorithm = _make_jobs(out, setup, settings, dict.fromkeys(settings, seeds), device)
         all_jobs = [job for algorithm_jobs in by_algorithm.values() for job in algorithm_jobs]

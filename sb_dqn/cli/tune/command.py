@@ -153,10 +153,6 @@ def tune(
             sys.exit(130)
         return
     policy = _check(setup, device)
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise click.ClickException(f"{out} must be writable, got: {error.strerror}. Choose another --out.") from None
     with (
         lock_folder(out, f"Another `sb-dqn tune` uses {out}. Wait until it ends, or choose another folder with --out."),
         storage_errors(storage_of(out, setup)),
