@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import csv
+import io
 import os
 import secrets
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -61,6 +63,13 @@ def write_text(path: Path, text: str) -> None:
         file.write(text.encode())
 
 
+def csv_text(rows: Iterable[Iterable[Any]]) -> str:
+    """Returns rows as the text of a CSV file."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue()
+
+
 def read_yaml(path: Path, otherwise: Any = None) -> Any:
     """Reads plain data from a YAML file; returns `otherwise` if there is no file."""
     import yaml
@@ -73,6 +82,14 @@ def write_yaml(path: Path, content: Any) -> None:
     import yaml
 
     write_text(path, yaml.safe_dump(plain_data(content), sort_keys=False, default_flow_style=None, width=120))
+
+
+def yaml_line(value: Any) -> str:
+    """Returns plain data as YAML in one line."""
+    import yaml
+
+    text: str = yaml.safe_dump(value, default_flow_style=True, width=10**6, sort_keys=False)
+    return text.removesuffix("\n").removesuffix("\n...")
 
 
 def plain_data(value: Any) -> Any:

@@ -18,12 +18,12 @@ MOVED = 0.01
 """Share of the bounds by which an action of a Box moves to count as another one."""
 
 
-def effective_rank(features: Tensor, share: float = RANK) -> int:
-    """Returns the number of singular values of `[N, H]` that make up `share` of their sum; 0 if all are 0."""
+def effective_rank(features: Tensor) -> int:
+    """Returns the number of singular values of `[N, H]` that make up `RANK` of their sum; 0 if all are 0."""
     values = torch.linalg.svdvals(features.double())
     if not values[0] > 0:
         return 0
-    return int((values.cumsum(0) < share * values.sum()).sum()) + 1
+    return int((values.cumsum(0) < RANK * values.sum()).sum()) + 1
 
 
 @torch.no_grad()

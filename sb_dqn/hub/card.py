@@ -11,6 +11,7 @@ from statistics import pstdev
 from typing import Any
 
 from sb_dqn.checkpoint.encoding.state_tree import TAG
+from sb_dqn.files import yaml_line
 from sb_dqn.hub.files import FILM, WEIGHTS
 from sb_dqn.runs.folder import CONFIG, CURVE, versions
 from sb_dqn.runs.result_file import Result
@@ -89,15 +90,12 @@ def _results(content: CardContent) -> str:
 
 def _on_one_line(value: Any) -> str:
     """Returns plain data as YAML, and an encoded object of a model file as a call."""
-    import yaml
-
     if isinstance(value, Mapping) and value.get(TAG) == "object":
         fields = ", ".join(f"{name}={_on_one_line(each)}" for name, each in value["fields"].items())
         return f"{value['name']}({fields})"
     if isinstance(value, Mapping):
         return f"{{{', '.join(f'{name}: {_on_one_line(each)}' for name, each in value.items())}}}"
-    text: str = yaml.safe_dump(value, default_flow_style=True, width=10_000)
-    return text.removesuffix("\n").removesuffix("\n...")
+    return yaml_line(value)
 
 
 def _fenced(language: str, text: str) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from sb_dqn.errors import printable
-from sb_dqn.files import atomic_write
+from sb_dqn.files import atomic_write, csv_text
 from sb_dqn.logger.entries import included
 from sb_dqn.logger.sinks import KVWriter, is_array, open_for_append
 
@@ -70,12 +70,9 @@ class CSVOutputFormat(KVWriter):
     def _rewrite(self, keys: list[str]) -> None:
         """Rewrites the file with the header `keys`, atomically by rename."""
         rows = self._read()[1:] if self.path.exists() else []
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(keys)
-        writer.writerows([*row, *[""] * (len(keys) - len(row))] for row in rows)
+        text = csv_text([keys, *([*row, *[""] * (len(keys) - len(row))] for row in rows)])
         with atomic_write(self.path) as file:
-            file.write(text.getvalue().encode("utf-8", "backslashreplace"))
+            file.write(text.encode("utf-8", "backslashreplace"))
             self.file.close()
         self.keys = keys
         self.file = open_for_append(self.path)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import io
 import os
 import platform
 import re
@@ -19,7 +18,7 @@ from typing import Any
 
 import click
 
-from sb_dqn.files import read_yaml, write_text, write_yaml
+from sb_dqn.files import csv_text, read_yaml, write_text, write_yaml
 from sb_dqn.logger.csv_sink import CLOCK
 from sb_dqn.version import __version__
 
@@ -129,6 +128,4 @@ def drop_rows(path: Path, step: int) -> None:
         return
     column = rows[0].index(CLOCK)
     kept = [row for row in rows[1:] if len(row) == len(rows[0]) and (not row[column] or float(row[column]) <= step)]
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows([rows[0], *kept])
-    write_text(path, text.getvalue())
+    write_text(path, csv_text([rows[0], *kept]))

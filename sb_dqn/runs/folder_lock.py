@@ -49,7 +49,8 @@ def lock_folder(folder: Path, message: str, with_children: bool = False) -> Iter
 
 def lock_output(out: Path, command: str) -> AbstractContextManager[None]:
     """Locks the folder of a command that trains several runs, for this process and its children; see `lock_folder`."""
-    message = f"Another `sb-dqn {command}`, or one of its runs, is using {out}. Wait until it ends, or choose another folder with --out."
+    user = f"Another `sb-dqn {command}`, or one of its runs,"
+    message = f"{user} is using {out}. Wait until it ends, or choose another folder with --out."
     return lock_folder(out, message, with_children=True)
 
 

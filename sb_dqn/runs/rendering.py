@@ -218,7 +218,9 @@ def play_rendered(
 
     Args:
         model: plays the actions.
-        env_id, env_kwargs, make_screen: see `open_rendered`.
+        env_id: gymnasium id.
+        env_kwargs: keywords of the environment.
+        make_screen: makes the screen from a frame rate in steps per second.
         episodes: number of episodes, >= 1.
         options: further keywords of `play_episodes`.
 
@@ -236,17 +238,7 @@ def play_rendered(
 def open_rendered(
     env_id: str, env_kwargs: Mapping[str, Any], make_screen: Callable[[float], Screen], action_mask: str | None = None
 ) -> tuple[Stream, Screen]:
-    """Opens one lane of the environment and a screen that shows each of its frames.
-
-    Args:
-        env_id: gymnasium id.
-        env_kwargs: keywords of the environment.
-        make_screen: makes the screen from a frame rate in steps per second.
-        action_mask: source of the mask of legal actions, or None for no masks.
-
-    Raises:
-        ConfigurationError: an unknown id, or an environment that cannot render.
-    """
+    """Opens one lane of the environment and a screen that shows each of its frames; see `play_rendered`."""
     if is_atari(spec_of(env_id)):
         arguments = atari_arguments(env_kwargs)
         in_color = {**arguments["env_kwargs"], "grayscale": False, "img_height": 210, "img_width": 160}

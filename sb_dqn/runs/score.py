@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from sb_dqn.plotting.curve import Points
 from sb_dqn.runs.run import Run
-from sb_dqn.runs.statistics import Estimate, Points, aggregate_iqm, at_common_places
+from sb_dqn.runs.statistics import Estimate, aggregate_iqm, at_common_places
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-Points = npt.NDArray[np.float64]
+from sb_dqn.plotting.curve import Points
+
 RESAMPLES = 10_000
 """Bootstrap resamples of a single number."""
 BAND_RESAMPLES = 2_000

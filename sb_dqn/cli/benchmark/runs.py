@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,7 +13,7 @@ from typing import Any
 
 from sb_dqn.cli.benchmark.peer import find_peer_preset
 from sb_dqn.cli.benchmark.suite import Suite, Task
-from sb_dqn.files import plain_data, write_text
+from sb_dqn.files import csv_text, plain_data, write_text
 from sb_dqn.runs.comparison import Setup
 from sb_dqn.runs.folder import CONFIG
 from sb_dqn.runs.jobs import Job
@@ -202,8 +200,4 @@ def write_results(out: Path, entries: Iterable[Entry]) -> None:
 
 def as_csv(rows: Sequence[dict[str, Any]]) -> str:
     """Returns rows with the same keys as the text of a CSV file."""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, rows[0], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue()
+    return csv_text([rows[0].keys(), *(row.values() for row in rows)])

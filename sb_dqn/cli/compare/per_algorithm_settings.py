@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import click
 
+from sb_dqn.files import yaml_line
 from sb_dqn.presets.catalogue import merge_policy_kwargs
 from sb_dqn.runs.settings_syntax import (
     algorithm_class,
@@ -66,18 +67,13 @@ def _merge_own_over_shared(texts: Sequence[tuple[str, bool]]) -> list[str]:
     Args:
         texts: pairs of `name=value` and a flag, True for a setting of this algorithm alone.
     """
-    import yaml
-
     shared, own = (parse_assignments([text for text, is_own in texts if is_own is flag]) for flag in (False, True))
     duplicates = shared.keys() & own.keys()
     merged = [text for text, _ in texts if text.partition("=")[0].strip() not in duplicates]
     for name in sorted(duplicates):
         value, base = own[name], shared[name]
         if name == "policy_kwargs" and isinstance(base, Mapping) and isinstance(value, Mapping):
-            value = merge_policy_kwargs(base, value)
-            merged.append(
-                f"{name}={yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=10**6).strip()}"
-            )
+            merged.append(f"{name}={yaml_line(merge_policy_kwargs(base, value))}")
         else:
             merged += [text for text, is_own in texts if is_own and text.partition("=")[0].strip() == name]
     return merged

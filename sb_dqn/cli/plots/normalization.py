@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.files import read_yaml
+from sb_dqn.plotting.curve import Points
 
-Points = npt.NDArray[np.float64]
 CHOICES = ("human", "minmax", "none")
 ATARI_ID = re.compile(r"(?:ALE/)?([A-Za-z]+?)(?:NoFrameskip|Deterministic)?-v\d+")
 """Ids of Atari games: `ALE/Pong-v5`, `PongNoFrameskip-v4`, `Pong-v5` of EnvPool; MinAtar's have a prefix of their own."""

@@ -228,18 +228,17 @@ def _typical_film(group: Score) -> Film | None:
     """Returns the film of the run with the median score among those that have one."""
     run = typical_run(group.runs)
     order = [run, *(other for other in group.runs if other is not run)]
-    films = (find_film(each, f"{group.label}, seed {each.seed}{_score_text(each)}") for each in order)
-    return next((film for film in films if film), None)
+    for each in order:
+        score = "" if each.result.mean is None else f", mean return {each.result.mean:.1f}"
+        if film := find_film(each, f"{group.label}, seed {each.seed}{score}"):
+            return film
+    return None
 
 
 def typical_run(runs: Sequence[Run]) -> Run:
     """Returns the run with the median final score (the lower of two); without scores the first."""
     scored = sorted((run.result.mean, number) for number, run in enumerate(runs) if run.result.mean is not None)
     return runs[scored[(len(scored) - 1) // 2][1]] if scored else runs[0]
-
-
-def _score_text(run: Run) -> str:
-    return "" if run.result.mean is None else f", mean return {run.result.mean:.1f}"
 
 
 def _subtitle(run: Run) -> list[str]:

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from sb_dqn.errors import ConfigurationError
-from sb_dqn.files import plain_data
+from sb_dqn.files import plain_data, yaml_line
 from sb_dqn.runs.run import Run
 from sb_dqn.runs.score import Score
 
@@ -107,12 +107,7 @@ def settings_table(groups: Sequence[Score]) -> tuple[list[Setting], list[Setting
 
 def text_of(value: Any) -> str:
     """Returns a value as in a command line: YAML in one line; empty for `ABSENT`."""
-    import yaml
-
-    if value is ABSENT:
-        return ""
-    text = yaml.safe_dump(value, default_flow_style=True, width=10**6, sort_keys=False)
-    return text.removesuffix("\n").removesuffix("\n...")
+    return "" if value is ABSENT else yaml_line(value)
 
 
 def environment_table(runs: Sequence[Run]) -> list[tuple[str, str]]:

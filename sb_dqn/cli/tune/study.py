@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import warnings
 from collections import Counter
 from collections.abc import Iterable
@@ -17,7 +15,7 @@ from sb_dqn.cli.tune.folder import BEST, PICTURE, STORAGE, TRIALS, StudySetup
 from sb_dqn.cli.tune.spaces import start_of
 from sb_dqn.cli.tune.storage import make_storage, masked, reason_of
 from sb_dqn.errors import ConfigurationError, import_extra
-from sb_dqn.files import write_text, write_yaml
+from sb_dqn.files import csv_text, write_text, write_yaml
 
 ERROR = "error"
 """User attribute with the error of a failed trial; an interrupted trial has none."""
@@ -177,16 +175,14 @@ def write_trials(out: Path, study: Any) -> None:
     """Writes `trials.csv`: number, state, score, seconds, settings and error of each ended trial, and which one it repeats."""
     trials = ended_trials(study)
     names = list(dict.fromkeys(name for trial in trials for name in trial.params))
-    text = io.StringIO()
-    rows = csv.writer(text, lineterminator="\n")
-    rows.writerow(["number", "state", "mean_return", "seconds", *names, "repeats", "error"])
+    rows = [["number", "state", "mean_return", "seconds", *names, "repeats", "error"]]
     for trial in trials:
         seconds = round(trial.duration.total_seconds(), 3) if trial.duration else ""
         settings = [trial.params.get(name, "") for name in names]
         value = "" if trial.value is None else trial.value
         attributes = [trial.user_attrs.get(name, "") for name in (REPEATS, ERROR)]
-        rows.writerow([trial.number, trial.state.name.lower(), value, seconds, *settings, *attributes])
-    write_text(out / TRIALS, text.getvalue())
+        rows.append([trial.number, trial.state.name.lower(), value, seconds, *settings, *attributes])
+    write_text(out / TRIALS, csv_text(rows))
 
 
 def write_best(out: Path, setup: StudySetup, policy: str, study: Any) -> None:
