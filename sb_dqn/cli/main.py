@@ -14,14 +14,11 @@ import click
 from sb_dqn.cli.benchmark.command import benchmark
 from sb_dqn.cli.benchmark.peer import peer
 from sb_dqn.cli.compare.command import compare
-from sb_dqn.cli.doctor import doctor
-from sb_dqn.cli.enjoy import enjoy
-from sb_dqn.cli.evaluate import evaluate
-from sb_dqn.cli.export import export
 from sb_dqn.cli.hub import pull, push
 from sb_dqn.cli.inspection import info, presets
 from sb_dqn.cli.plots.command import plot
 from sb_dqn.cli.report.command import report
+from sb_dqn.cli.saved_model import doctor, enjoy, evaluate, export
 from sb_dqn.cli.train import resume, train
 from sb_dqn.cli.tune.command import tune
 from sb_dqn.errors import (
