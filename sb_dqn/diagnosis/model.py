@@ -8,16 +8,16 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from sb_dqn.devices import training_modes
-from sb_dqn.diagnosis import networks
 from sb_dqn.diagnosis.first_learn import input_size
 from sb_dqn.diagnosis.measures import Diagnosis
 from sb_dqn.diagnosis.sample import Sample, greedy_episodes, newest_rows, training_batch
 from sb_dqn.losses.transforms import IDENTITY
 from sb_dqn.nn.heads.distributions import Categorical
 from sb_dqn.nn.heads.squashed_gaussian import SquashedGaussian
+from sb_dqn.nn.parameters.flat import flat_copy, flat_views
 from sb_dqn.nn.units import dormant_share, watched
 from sb_dqn.policies import QPolicy
 from sb_dqn.policies.base import StochasticPolicy
@@ -28,6 +28,10 @@ FORBIDDEN = -1e20
 """Values below are those of illegal actions."""
 FORBIDDEN_LOG = -1e8
 """Log-probabilities below are those of illegal actions."""
+RANK = 0.99
+"""Share of the sum of the singular values that the effective rank holds (Kumar et al. 2021)."""
+MOVED = 0.01
+"""Share of the bounds by which an action of a Box moves to count as another one."""
 
 
 def diagnose(
@@ -174,7 +178,7 @@ class _Look:
         hidden = list((outputs if self.policy.recurrent and batch is not None else acting).values())
         features = hidden[-1].flatten(1) if hidden else torch.zeros(1, 1)
         if features.shape[1] > 1 and bool(features.isfinite().all()):
-            self.values["effective_rank"] = float(networks.effective_rank(features))
+            self.values["effective_rank"] = float(effective_rank(features))
         frozen = {name for name, p in self.online.named_parameters() if not p.requires_grad} | self._unchanged()
         if batch is not None:
             trained = {name: p for name, p in self.online.named_parameters() if p.requires_grad}
@@ -197,13 +201,13 @@ class _Look:
         self.values["gradient_norm"] = math.sqrt(sum(float(gradient.square().sum()) for gradient in gradients.values()))
         self.values["non_finite"] += sum(int((~gradient.isfinite()).sum()) for gradient in gradients.values())
         if not self.model.keeps_replay and self.model.has_critic and batch.extra is not None and "value" in batch.extra:
-            self.values["explained_variance"] = networks.explained_variance(batch)
-        networks.make_step(learner, self.online, gradients)
+            self.values["explained_variance"] = explained_variance(batch)
+        make_step(learner, self.online, gradients)
         after = self._act()
         if before is not None and after is not None:
             head, count = getattr(self.policy, "action_head", None), len(before)
             width = head.high - head.low if before.is_floating_point() and head is not None else None
-            churn = networks.changed_actions(before.reshape(count, -1), after.reshape(count, -1), width)
+            churn = changed_actions(before.reshape(count, -1), after.reshape(count, -1), width)
             self.values["policy_churn"] = churn
         if "priority" in extras:
             _, extras_after = learner.evaluate(self.online, self.target, batch)
@@ -243,3 +247,58 @@ def _spread(distribution: Any, head: Any) -> float:
         return float(entropy.mean()) if len(entropy) else 1.0
     half = 1.0 if isinstance(distribution, SquashedGaussian) else (head.high - head.low) / 2.0
     return float((distribution.log_std.exp() / half).mean())
+
+
+def effective_rank(features: Tensor) -> int:
+    """Returns the number of singular values of `[N, H]` that make up `RANK` of their sum; 0 if all are 0."""
+    values = torch.linalg.svdvals(features.double())
+    if not values[0] > 0:
+        return 0
+    return int((values.cumsum(0) < RANK * values.sum()).sum()) + 1
+
+
+@torch.no_grad()
+def make_step(learner: Any, online: nn.Module, gradients: Mapping[str, Tensor]) -> None:
+    """Makes an optimizer step on a copy of the online network, by a copy of the optimizer.
+
+    Args:
+        learner: the learner; not changed.
+        online: the copy.
+        gradients: by name, of the parameters that learn.
+    """
+    names, parameters = zip(*online.named_parameters(), strict=True)
+    flat = flat_copy(gradients.get(name, torch.zeros_like(p)) for name, p in zip(names, parameters, strict=True))
+    learner.clip(flat)
+    copies: dict[int, Any] = {}
+    optimizer = copy.deepcopy(learner.optimizer, copies)
+    masters = [copies[id(master)] for master in learner.step.masters]
+    if learner.step.whole:
+        masters[0].grad = flat
+    else:
+        for name, master, grad in zip(names, masters, flat_views(flat, masters), strict=True):
+            master.grad = grad if name in gradients else None
+    optimizer.step()
+    values = flat_views(masters[0], parameters) if learner.step.whole else masters
+    for parameter, value in zip(parameters, values, strict=True):
+        parameter.copy_(value)
+
+
+def explained_variance(batch: Batch) -> float:
+    """Returns 1 - Var(return - value) / Var(return) of the samples of a rollout; the variance counts as 0.1 % of the mean square
+    at least, since returns that are all the same need no explanation."""
+    assert batch.extra is not None
+    valid = batch.weight > 0
+    returns, values = batch.return_[valid], batch.extra["value"][valid]
+    variance = returns.var(correction=0).clamp_min(1e-3 * returns.square().mean()).clamp_min(1e-12)
+    return float(1.0 - (returns - values).var(correction=0) / variance)
+
+
+def changed_actions(before: Tensor, after: Tensor, width: Tensor | None) -> float:
+    """Returns the share of states whose action changed.
+
+    Args:
+        before, after: `[N, D]` choices or numbers.
+        width: `[D]`, width of the bounds of a Box; None for choices.
+    """
+    changed = before != after if width is None else (before - after).abs() > MOVED * width
+    return float(changed.any(1).float().mean())

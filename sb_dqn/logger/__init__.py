@@ -5,8 +5,7 @@ from __future__ import annotations
 from sb_dqn.logger.core import DEBUG, DISABLED, ERROR, INFO, WARN, Logger, configure
 from sb_dqn.logger.csv_sink import CSVOutputFormat
 from sb_dqn.logger.entries import Figure, FormatUnsupportedError, HParam, Image, Video
-from sb_dqn.logger.sinks import HumanOutputFormat, JSONOutputFormat, KVWriter, SeqWriter
-from sb_dqn.logger.tensorboard import TensorBoardOutputFormat
+from sb_dqn.logger.sinks import HumanOutputFormat, JSONOutputFormat, KVWriter, SeqWriter, TensorBoardOutputFormat
 
 __all__ = [
     "DEBUG",

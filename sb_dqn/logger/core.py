@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 from sb_dqn.errors import ConfigurationError, nearest
 from sb_dqn.logger.csv_sink import CSVOutputFormat
 from sb_dqn.logger.entries import FormatUnsupportedError, plain
-from sb_dqn.logger.sinks import HumanOutputFormat, JSONOutputFormat, KVWriter, SeqWriter
-from sb_dqn.logger.tensorboard import TensorBoardOutputFormat
+from sb_dqn.logger.sinks import HumanOutputFormat, JSONOutputFormat, KVWriter, SeqWriter, TensorBoardOutputFormat
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from sb_dqn.diagnosis import networks
+from sb_dqn.diagnosis import model as networks
 from sb_dqn.diagnosis.measures import MEASURES, Diagnosis
 from sb_dqn.diagnosis.sample import discounted_returns
 from sb_dqn.nn.units import dormant_share, watched

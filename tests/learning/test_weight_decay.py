@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from sb_dqn.algorithms import A2C, DQN, FQF, PPO, R2D2, SAC, Rainbow
-from sb_dqn.diagnosis.networks import make_step
+from sb_dqn.diagnosis.model import make_step
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.learning.learner import Learner
 from sb_dqn.nn.parameters.flat import flat_copy, flat_views
