@@ -11,8 +11,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from sb_dqn.diagnosis import model as networks
 from sb_dqn.diagnosis.measures import MEASURES, Diagnosis
+from sb_dqn.diagnosis.model import changed_actions, effective_rank, explained_variance
 from sb_dqn.diagnosis.sample import discounted_returns
 from sb_dqn.nn.units import dormant_share, watched
 from sb_dqn.types import Batch
@@ -37,9 +37,9 @@ def test_the_effective_rank_counts_singular_values_up_to_99_percent_of_their_sum
         [60.0, 30.0, 9.5, 0.5]
     )  # shares 0.6, 0.9, 0.995; of the squares it would be 0.8, 0.98, 1 - 5e-5
     q, _ = torch.linalg.qr(torch.randn(7, 4, generator=torch.Generator().manual_seed(0)))
-    assert networks.effective_rank(q @ torch.diag(values)) == 3
-    assert networks.effective_rank(torch.ones(5, 4)) == 1
-    assert networks.effective_rank(torch.zeros(5, 4)) == 0
+    assert effective_rank(q @ torch.diag(values)) == 3
+    assert effective_rank(torch.ones(5, 4)) == 1
+    assert effective_rank(torch.zeros(5, 4)) == 0
 
 
 def test_returns_end_at_terminations_and_are_unknown_before_cuts() -> None:
@@ -53,9 +53,9 @@ def test_returns_end_at_terminations_and_are_unknown_before_cuts() -> None:
 
 def test_changed_actions_are_counted_by_state() -> None:
     before, after = torch.tensor([[0, 1], [2, 2], [1, 0]]), torch.tensor([[0, 1], [3, 3], [1, 1]])
-    assert networks.changed_actions(before, after, None) == pytest.approx(2 / 3)  # by entry it would be 1/2
+    assert changed_actions(before, after, None) == pytest.approx(2 / 3)  # by entry it would be 1/2
     moved = torch.tensor([[0.0, 0.05], [0.0, 0.2]])
-    assert networks.changed_actions(torch.zeros(2, 2), moved, torch.tensor([1.0, 10.0])) == 0.5
+    assert changed_actions(torch.zeros(2, 2), moved, torch.tensor([1.0, 10.0])) == 0.5
 
 
 def batch_of(returns: list[float], values: list[float], weight: list[float]) -> Batch:
@@ -66,11 +66,11 @@ def batch_of(returns: list[float], values: list[float], weight: list[float]) -> 
 
 def test_explained_variance_of_the_samples_without_padding() -> None:
     batch = batch_of([0.0, 4.0, 1e6], [1.0, 4.0, 0.0], [1.0, 1.0, 0.0])  # errors -1, 0: variance 0.25 of 4
-    assert networks.explained_variance(batch) == pytest.approx(1 - 0.25 / 4)
+    assert explained_variance(batch) == pytest.approx(1 - 0.25 / 4)
     shifted = batch_of([0.0, 4.0], [10.0, 14.0], [1.0, 1.0])  # an offset is no variance
-    assert networks.explained_variance(shifted) == 1.0
+    assert explained_variance(shifted) == 1.0
     flat = batch_of([100.0, 100.0], [99.0, 101.0], [1.0, 1.0])  # the same returns: no division by their variance, 0
-    assert -1 < networks.explained_variance(flat) < 1
+    assert -1 < explained_variance(flat) < 1
 
 
 def test_activations_are_watched_by_name_and_no_longer_than_the_context() -> None:
