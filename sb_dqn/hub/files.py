@@ -13,8 +13,7 @@ from sb_dqn.checkpoint import model_info, read_archive
 from sb_dqn.checkpoint.format.sb3_zip import is_sb3_zip, read_sb3_zip
 from sb_dqn.core.sb3_model_file import algorithm_of
 from sb_dqn.errors import CheckpointError, ConfigurationError, nearest
-from sb_dqn.runs.folder import BEST, CONFIG, CURVE, MODEL, read_config
-from sb_dqn.runs.result_file import RESULT, read_result
+from sb_dqn.runs.folder import BEST, CONFIG, CURVE, MODEL, RESULT, read_config, read_result
 
 CARD = "README.md"
 FILM = "replay.mp4"

@@ -20,9 +20,8 @@ from sb_dqn.hub.card import CardContent, write_card
 from sb_dqn.hub.files import CARD, ENV_ID, FILM, LOGS, WEIGHTS, check_cluster, check_links, check_own_model
 from sb_dqn.plotting import plot_curve
 from sb_dqn.runs.evaluation_options import LANES
-from sb_dqn.runs.folder import BEST, CONFIG, CURVE, MODEL
+from sb_dqn.runs.folder import BEST, CONFIG, CURVE, MODEL, RESULT, FinalEvaluation, Result
 from sb_dqn.runs.rendering import VideoFile, play_rendered
-from sb_dqn.runs.result_file import RESULT, FinalEvaluation, Result
 from sb_dqn.runs.run import Run, env_of, load_model
 from sb_dqn.runs.training import title_of
 from sb_dqn.runs.trust import foreign_modules

@@ -11,7 +11,7 @@ from types import FrameType
 from typing import Any
 
 from sb_dqn.callbacks.base import BaseCallback
-from sb_dqn.runs.result_file import Result, read_result, write_result
+from sb_dqn.runs.folder import Result, read_result, write_result
 
 CHECKPOINTS = "checkpoints"
 """Subfolder of the run's folder."""

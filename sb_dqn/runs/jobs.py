@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sb_dqn.runs.checkpoint_timer import checkpoints
-from sb_dqn.runs.folder import MODEL
-from sb_dqn.runs.result_file import Result, read_result
+from sb_dqn.runs.folder import MODEL, Result, read_result
 from sb_dqn.runs.run import Run, newest_run
 
 LOG = "log.txt"

@@ -18,8 +18,7 @@ from sb_dqn.logger.csv_sink import CLOCK
 from sb_dqn.plotting import Curve, Points, read_curve, read_evaluations, read_log
 from sb_dqn.runs.checkpoint_timer import checkpoints
 from sb_dqn.runs.comparison import read_comparison
-from sb_dqn.runs.folder import BEST, CONFIG, MODEL, evaluation_keywords, read_config
-from sb_dqn.runs.result_file import Result, read_result
+from sb_dqn.runs.folder import BEST, CONFIG, MODEL, Result, evaluation_keywords, read_config, read_result
 from sb_dqn.runs.settings_syntax import algorithm_class
 
 AGENT = ("algorithm", "policy", "n_envs", "env_kwargs", "learners")

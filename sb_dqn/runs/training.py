@@ -31,18 +31,20 @@ from sb_dqn.runs.folder import (
     BEST,
     CURVE,
     MODEL,
+    FinalEvaluation,
     drop_rows,
     evaluation_keywords,
     machine,
     new_run_folder,
     read_config,
+    read_result,
     write_config,
+    write_result,
 )
 from sb_dqn.runs.folder_lock import lock_folder
 from sb_dqn.runs.greedy import final_step_limit, play
 from sb_dqn.runs.learner_processes import rank
 from sb_dqn.runs.plan import Plan
-from sb_dqn.runs.result_file import FinalEvaluation, read_result, write_result
 from sb_dqn.runs.run import Run
 from sb_dqn.runs.settings_syntax import algorithm_class
 from sb_dqn.runs.training_film import FILM

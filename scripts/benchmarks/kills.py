@@ -33,7 +33,7 @@ import sb_dqn.plotting  # noqa: F401
 from sb_dqn.checkpoint import model_info
 from sb_dqn.cli.main import commands
 from sb_dqn.runs.checkpoint_timer import checkpoints
-from sb_dqn.runs.result_file import read_result
+from sb_dqn.runs.folder import read_result
 
 TRAIN = (
     "train", "PERDQN", "CartPole-v1", "--seed", "3", "--no-progress", "--device", "cpu", "--set", "learning_starts=100",

@@ -28,8 +28,8 @@ from sb_dqn.envs import make
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.presets import find_preset, list_presets
 from sb_dqn.runs import jobs as job_runner
+from sb_dqn.runs.folder import Result, read_result, write_result
 from sb_dqn.runs.folder_lock import lock_folder
-from sb_dqn.runs.result_file import Result, read_result, write_result
 from tests.cli.fork_server import ForkServer
 from tests.full import FULL
 from tests.full_disk import POSIX, files_limited_to

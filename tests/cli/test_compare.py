@@ -26,10 +26,10 @@ from sb_dqn.cli.main import commands, main
 from sb_dqn.cli.plots import seeds as module
 from sb_dqn.runs import jobs as job_runner
 from sb_dqn.runs.comparison import Setup, read_comparison
+from sb_dqn.runs.folder import FinalEvaluation, read_result, write_result
+from sb_dqn.runs.folder import Result as RunResult
 from sb_dqn.runs.folder_lock import lock_output
 from sb_dqn.runs.jobs import Failure, Job, run_jobs
-from sb_dqn.runs.result_file import FinalEvaluation, read_result, write_result
-from sb_dqn.runs.result_file import Result as RunResult
 from sb_dqn.runs.run import Run
 from sb_dqn.runs.score import Score
 from tests.cli.fork_server import ForkServer

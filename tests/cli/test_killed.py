@@ -19,9 +19,8 @@ from sb_dqn.checkpoint import model_info
 from sb_dqn.cli.main import commands
 from sb_dqn.runs.checkpoint_timer import CheckpointTimer, checkpoints, stop_on_signals
 from sb_dqn.runs.episode_log import EpisodeLog
-from sb_dqn.runs.folder import drop_rows
-from sb_dqn.runs.result_file import Result as RunResult
-from sb_dqn.runs.result_file import read_result
+from sb_dqn.runs.folder import Result as RunResult
+from sb_dqn.runs.folder import drop_rows, read_result
 from tests.full import FULL
 
 ROOT = Path(__file__).parents[2]

@@ -14,8 +14,8 @@ from rich.console import Console
 from sb_dqn.cli.compare import live_table as module
 from sb_dqn.cli.compare.command import _print_result
 from sb_dqn.cli.compare.live_table import EpisodeTail, LiveTable, live_table
+from sb_dqn.runs.folder import FinalEvaluation, Result, write_result
 from sb_dqn.runs.jobs import Job
-from sb_dqn.runs.result_file import FinalEvaluation, Result, write_result
 
 HEADER = '#{"t_start": 0.0, "env_id": "CartPole-v1"}\nr,l,t\n'
 

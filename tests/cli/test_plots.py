@@ -24,9 +24,9 @@ from sb_dqn.cli.plots.watch import Drawn, is_active, watch
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.plotting.picture import STYLES, draw_curves, draw_profiles, new_axes, number_text, spread, styled
 from sb_dqn.plotting.series import Series
+from sb_dqn.runs.folder import Result as RunResult
+from sb_dqn.runs.folder import write_result
 from sb_dqn.runs.folder_lock import lock_folder
-from sb_dqn.runs.result_file import Result as RunResult
-from sb_dqn.runs.result_file import write_result
 from tests.full import a_few
 
 

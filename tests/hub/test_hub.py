@@ -28,8 +28,7 @@ from sb_dqn.hub.card import CardContent, metadata, write_card
 from sb_dqn.hub.files import check_names, cluster_of, model_among
 from sb_dqn.hub.remotes import FolderRemote, new_folder, open_remote
 from sb_dqn.plotting import plot_curve
-from sb_dqn.runs.folder import write_config
-from sb_dqn.runs.result_file import FinalEvaluation, Result, write_result
+from sb_dqn.runs.folder import FinalEvaluation, Result, write_config, write_result
 from tests.hub.hub_server import READER, TOKEN, HubState, serve
 
 pytest.importorskip("huggingface_hub")

@@ -16,8 +16,8 @@ from filelock import lock_descriptor
 
 from sb_dqn.cli.main import commands
 from sb_dqn.runs.episode_log import EpisodeLog
+from sb_dqn.runs.folder import read_result
 from sb_dqn.runs.folder_lock import is_locked, lock_folder
-from sb_dqn.runs.result_file import read_result
 from tests.full import FULL
 
 pytestmark = pytest.mark.usefixtures("eagerly")

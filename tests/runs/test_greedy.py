@@ -16,7 +16,7 @@ from sb_dqn.callbacks import progress
 from sb_dqn.cli.main import commands
 from sb_dqn.episode_tally import Episodes
 from sb_dqn.runs import greedy
-from sb_dqn.runs.result_file import read_result
+from sb_dqn.runs.folder import read_result
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 

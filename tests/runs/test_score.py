@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sb_dqn.runs.result_file import Result, read_result, write_result
+from sb_dqn.runs.folder import Result, read_result, write_result
 from sb_dqn.runs.run import Run
 from sb_dqn.runs.score import Score, as_table, caption
 

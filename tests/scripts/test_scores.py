@@ -14,7 +14,7 @@ import yaml
 from sb_dqn import DQN
 from sb_dqn.callbacks import StopTrainingOnMaxEpisodes
 from sb_dqn.cli.plots.normalization import human_scores
-from sb_dqn.runs.result_file import Result, write_result
+from sb_dqn.runs.folder import Result, write_result
 from scripts.benchmarks import atari5, bsuite_scores
 
 

@@ -95,8 +95,7 @@ def peer(
     \b
     sb-dqn peer sb3 DQN CartPole-v1 --seed 100
     """
-    from sb_dqn.runs.folder import new_run_folder, write_config
-    from sb_dqn.runs.result_file import write_result
+    from sb_dqn.runs.folder import new_run_folder, write_config, write_result
 
     check_peer(library)
     preset = find_peer_preset(library, algorithm, env_id)
@@ -139,7 +138,7 @@ def _train(model: Any, test: Any, run: Path, steps: int, lanes: int, eval_episod
     from stable_baselines3.common.callbacks import EvalCallback
     from stable_baselines3.common.evaluation import evaluate_policy
 
-    from sb_dqn.runs.result_file import FinalEvaluation, Result
+    from sb_dqn.runs.folder import FinalEvaluation, Result
 
     often = max(steps // 10 // lanes, 1)
     callback = EvalCallback(test, n_eval_episodes=eval_episodes, eval_freq=often, log_path=str(run), verbose=0)

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sb_dqn.runs.folder import read_result
 from sb_dqn.runs.jobs import Job
-from sb_dqn.runs.result_file import read_result
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -11,9 +11,8 @@ from pathlib import Path
 import click
 
 from sb_dqn.errors import ConfigurationError
-from sb_dqn.runs.folder import CONFIG
+from sb_dqn.runs.folder import CONFIG, read_result
 from sb_dqn.runs.folder_lock import LOCK, is_locked
-from sb_dqn.runs.result_file import read_result
 
 
 @dataclass(frozen=True)
