@@ -126,43 +126,41 @@ def call(*arguments: str | Path) -> Result:
     return CliRunner().invoke(commands, ["plot", *map(str, arguments)], catch_exceptions=False)
 
 
-def drawing(root: Path, kind: str, style: str = "screen", **options: Any) -> Any:
+def drawing(root: Path, kind: str, style: str = "screen", **options: Any) -> tuple[Any, list[str]]:
+    """Returns the axes and the lines of text of a plot."""
     request = Request(kind, STYLES[style], **options)
     with styled(request.style):
-        return draw(find_runs([parse_target(str(root))]), request)
+        figure, lines, _ = draw(find_runs([parse_target(str(root))]), request)
+    return figure.axes[0], lines
 
 
 def test_curves_of_one_environment(tmp_path: Path) -> None:
     """Three seeds differ by 1, and their interquartile mean is their mean."""
-    drawn = drawing(write_study(tmp_path, ["CartPole-v1"]), "curves")
-    lines = {line.get_color(): line.get_xydata().tolist() for line in drawn.figure.axes[0].lines}
+    axes, texts = drawing(write_study(tmp_path, ["CartPole-v1"]), "curves")
+    lines = {line.get_color(): line.get_xydata().tolist() for line in axes.lines}
     assert list(lines.values()) == [[[100, 1], [200, 11], [300, 21]], [[100, 6], [200, 16], [300, 26]]]
-    assert drawn.lines[0].startswith("DQN: IQM 21 [20")
-    assert [text.get_text() for text in drawn.figure.axes[0].texts] == ["DQN", "PPO"]
-    assert drawn.figure.axes[0].get_ylabel() == "IQM of the return"
+    assert texts[0].startswith("DQN: IQM 21 [20")
+    assert [text.get_text() for text in axes.texts] == ["DQN", "PPO"]
+    assert axes.get_ylabel() == "IQM of the return"
 
 
 def test_curves_of_environments_with_different_steps_are_over_the_share(tmp_path: Path) -> None:
     """The range of minmax is that of all evaluations: 0 to 27 on CartPole, -100 to -73 on Acrobot."""
-    drawn = drawing(write_study(tmp_path), "curves")
-    (first, _) = drawn.figure.axes[0].lines
+    axes, texts = drawing(write_study(tmp_path), "curves")
+    (first, _) = axes.lines
     np.testing.assert_allclose(first.get_xdata(), [1 / 3, 2 / 3, 1])
     np.testing.assert_allclose(first.get_ydata(), np.array([1, 11, 21]) / 27)
-    assert drawn.figure.axes[0].get_ylabel() == "IQM of the min-max normalized score"
-    assert drawn.lines[0].endswith("after 100% of the training")
+    assert axes.get_ylabel() == "IQM of the min-max normalized score"
+    assert texts[0].endswith("after 100% of the training")
 
 
 def test_final_scores_profile_and_improvement(tmp_path: Path) -> None:
     root = write_study(tmp_path)
-    assert drawing(root, "iqm", normalize="minmax").lines[0].startswith(f"DQN: IQM {21 / 27:.3g} [")
-    assert drawing(root, "profile").lines == ["DQN: median 0.778", "PPO: median 0.963"]
-    improved = drawing(root, "improvement")
-    assert improved.lines == ["P(PPO > DQN) = 1 [1, 1]"]
-    assert drawing(root, "improvement", baseline="PPO").lines == ["P(DQN > PPO) = 0 [0, 0]"]
-    colors = {
-        kind: [line.get_color() for line in drawing(root, kind).figure.axes[0].lines]
-        for kind in ("curves", "improvement")
-    }
+    assert drawing(root, "iqm", normalize="minmax")[1][0].startswith(f"DQN: IQM {21 / 27:.3g} [")
+    assert drawing(root, "profile")[1] == ["DQN: median 0.778", "PPO: median 0.963"]
+    assert drawing(root, "improvement")[1] == ["P(PPO > DQN) = 1 [1, 1]"]
+    assert drawing(root, "improvement", baseline="PPO")[1] == ["P(DQN > PPO) = 0 [0, 0]"]
+    colors = {kind: [line.get_color() for line in drawing(root, kind)[0].lines] for kind in ("curves", "improvement")}
     assert colors["improvement"][-2] == colors["curves"][1]  # PPO has the color that it has in other plots
 
 

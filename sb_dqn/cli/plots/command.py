@@ -141,8 +141,8 @@ def _aggregate_plot(
 
     def draw_once() -> Drawn:
         with styled(request.style):
-            drawing = draw(find_runs(targets), request)
-            save_figure(drawing.figure, picture)
-        return Drawn(picture, drawing.lines, drawing.notes)
+            figure, lines, notes = draw(find_runs(targets), request)
+            save_figure(figure, picture)
+        return Drawn(picture, lines, notes)
 
     return draw_once

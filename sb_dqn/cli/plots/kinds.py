@@ -39,17 +39,11 @@ class Request:
     """Label that the others are compared with; None: the first one."""
 
 
-@dataclass(frozen=True)
-class Drawing:
-    """A figure, its numbers as lines of text, and notes on the runs in it."""
-
-    figure: Any
-    lines: Sequence[str]
-    notes: Sequence[str]
-
-
-def draw(runs: Sequence[Run], request: Request) -> Drawing:
+def draw(runs: Sequence[Run], request: Request) -> tuple[Any, list[str], list[str]]:
     """Draws an aggregate plot of runs; matplotlib's settings must be those of the style.
+
+    Returns:
+        The figure, its numbers as lines of text, and notes on the runs in it.
 
     Raises:
         ConfigurationError: the runs do not suffice for the plot, or the normalization does not suit the environments.
@@ -69,7 +63,7 @@ def draw(runs: Sequence[Run], request: Request) -> Drawing:
         )
     grid = make_grid(usable, f" Note: {'; '.join(notes[:3])}." if notes else "")
     figure, lines = KINDS[request.kind](grid, request)
-    return Drawing(figure, lines, [*notes, *_length_notes(grid, request.kind)])
+    return figure, lines, [*notes, *_length_notes(grid, request.kind)]
 
 
 def _curves(grid: Grid, request: Request) -> tuple[Any, list[str]]:

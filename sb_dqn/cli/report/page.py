@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -23,15 +22,6 @@ from sb_dqn.version import __version__
 GENERATOR = "sb-dqn report"
 """Mark of our own pages, which may be overwritten."""
 MINUS = "\N{MINUS SIGN}"
-
-
-@dataclass(frozen=True)
-class Fact:
-    """Number with its meaning, at the head of the page."""
-
-    label: str
-    value: str
-    detail: str = ""
 
 
 def render(groups: Mapping[str, Sequence[Score]]) -> str:
@@ -175,26 +165,24 @@ def _run_row(group: Score, run: Run) -> dict[str, Any]:
     }
 
 
-def _facts(run: Run) -> list[Fact]:
-    """Returns the numbers at the head of the page of one run."""
+def _facts(run: Run) -> list[tuple[str, str, str]]:
+    """Returns the numbers at the head of the page of one run: label, value, detail."""
     facts = []
     if len(run.returns):
         value = _signed(f"{run.returns.mean():.1f}")
-        facts.append(Fact("Final return", value, f"± {run.returns.std():.1f} over {len(run.returns)} greedy episodes"))
+        facts.append(("Final return", value, f"± {run.returns.std():.1f} over {len(run.returns)} greedy episodes"))
     elif len(run.curve.returns):
         last = run.curve.returns[-100:]
-        facts.append(
-            Fact("Return while training", _signed(f"{last.mean():.1f}"), f"mean of the last {len(last)} episodes")
-        )
+        facts.append(("Return while training", _signed(f"{last.mean():.1f}"), f"mean of the last {len(last)} episodes"))
     if len(run.curve.eval_steps):
         means = run.curve.eval_returns.mean(axis=1)
         detail = f"at step {run.curve.eval_steps[means.argmax()]:,.0f}"
-        facts.append(Fact("Best evaluation", _signed(f"{means.max():.1f}"), detail))
+        facts.append(("Best evaluation", _signed(f"{means.max():.1f}"), detail))
     planned = run.config.get("n_timesteps")
     more = f"of {planned:,}" if isinstance(planned, int) and not run.result.finished else ""
-    facts.append(Fact("Env steps", f"{run.steps:,}", more or f"{len(run.curve.returns):,} episodes"))
+    facts.append(("Env steps", f"{run.steps:,}", more or f"{len(run.curve.returns):,} episodes"))
     if run.seconds:
-        facts.append(Fact("Training time", duration(run.seconds), f"{run.steps / run.seconds:,.0f} env steps/s"))
+        facts.append(("Training time", duration(run.seconds), f"{run.steps / run.seconds:,.0f} env steps/s"))
     return facts
 
 
