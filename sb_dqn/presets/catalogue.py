@@ -100,7 +100,7 @@ def _read_file(path: Path, env_id: str) -> Preset:
         raise ConfigurationError(
             f"preset file {path} must have one entry, or one for {env_id}, got {sorted(entries)}. Add one for {env_id}."
         )
-    return _preset(name, path.stem, {"source": str(path), **entries[name]})
+    return make_preset(name, path.stem, {"source": str(path), **entries[name]})
 
 
 def list_presets(algo: str | None = None, env: str | None = None) -> list[Preset]:
@@ -144,7 +144,7 @@ def _read(file: str) -> dict[str, Any]:
 
 @cache
 def _entries(file: str) -> dict[str, Preset]:
-    return {name: _preset(name, file, _merged(name, file)) for name in _read(file).get("presets", {})}
+    return {name: make_preset(name, file, _merged(name, file)) for name in _read(file).get("presets", {})}
 
 
 def _merged(name: str, file: str) -> dict[str, Any]:
@@ -162,7 +162,8 @@ def _merged(name: str, file: str) -> dict[str, Any]:
     return {key: value for key, value in other.items() if key not in {"source", "result"}} | raw
 
 
-def _preset(name: str, file: str, raw: dict[str, Any]) -> Preset:
+def make_preset(name: str, file: str, raw: dict[str, Any]) -> Preset:
+    """Returns the preset with the values of an entry; those with no field of their own are settings."""
     missing = {"source", "n_timesteps", "policy"} - raw.keys()
     if missing:
         raise ConfigurationError(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from functools import cache, partial
 from importlib.util import find_spec
 from operator import mul
@@ -14,7 +13,8 @@ from typing import Any
 import click
 
 from sb_dqn.errors import ConfigurationError, nearest
-from sb_dqn.presets import catalogue
+from sb_dqn.presets import Preset, catalogue
+from sb_dqn.presets.catalogue import make_preset
 from sb_dqn.presets.literals import load_yaml_file
 
 FOLDER = Path(catalogue.__file__).parent / "peers"
@@ -24,25 +24,13 @@ EVAL_SEED = 10_000
 """Seed of the environments of evaluations."""
 
 
-@dataclass(frozen=True)
-class PeerPreset:
-    """Settings of an algorithm of a peer for an environment, by its own collection of tuned settings."""
-
-    n_timesteps: int
-    policy: str
-    settings: Mapping[str, Any]
-    n_envs: int = 1
-    normalize: bool = False
-    env_kwargs: Mapping[str, Any] = field(default_factory=dict)
-
-
-def find_peer_preset(library: str, algorithm: str, env_id: str) -> PeerPreset | None:
-    """Returns the settings of a peer for an environment, or None if there are none."""
+def find_peer_preset(library: str, algorithm: str, env_id: str) -> Preset | None:
+    """Returns the settings of a peer for an environment, without `normalize`, or None if there are none."""
     values = _read(library).get(algorithm, {}).get(env_id)
     if values is None:
         return None
-    own = {name: values[name] for name in PeerPreset.__dataclass_fields__ if name in values}
-    return PeerPreset(**own, settings={name: value for name, value in values.items() if name not in own})
+    settings = {name: value for name, value in values.items() if name != "normalize"}
+    return make_preset(env_id, library, {"source": library, **settings})
 
 
 @cache
@@ -104,7 +92,7 @@ def peer(
         raise ConfigurationError(
             f"ALGO on ENV must have settings of {library}, got {algorithm} on {env_id}. Use one of {', '.join(pairs)}."
         )
-    model, test = _make_model(algorithm, env_id, preset, seed, min(eval_episodes, 5))
+    model, test = _make_model(library, algorithm, env_id, preset, seed, min(eval_episodes, 5))
     run = new_run_folder(folder, f"{library}-{algorithm}", env_id)
     steps = timesteps or preset.n_timesteps
     write_config(run, _config(library, algorithm, env_id, preset, seed, steps))
@@ -114,7 +102,7 @@ def peer(
     click.echo(f"mean return {result.mean:.2f} over {final_episodes} greedy episodes")
 
 
-def _config(library: str, algorithm: str, env_id: str, preset: PeerPreset, seed: int, steps: int) -> dict[str, Any]:
+def _config(library: str, algorithm: str, env_id: str, preset: Preset, seed: int, steps: int) -> dict[str, Any]:
     """Returns the content of `config.yaml`, in the form of that of `sb-dqn train`."""
     from importlib.metadata import version
 
@@ -150,7 +138,7 @@ def _train(model: Any, test: Any, run: Path, steps: int, lanes: int, eval_episod
     return Result(model.num_timesteps, seconds, tuple(map(float, played[0])), final, cpu_seconds)
 
 
-def _make_model(algorithm: str, env_id: str, preset: PeerPreset, seed: int, lanes: int) -> tuple[Any, Any]:
+def _make_model(library: str, algorithm: str, env_id: str, preset: Preset, seed: int, lanes: int) -> tuple[Any, Any]:
     """Returns a model of Stable-Baselines3 or its contrib package, and environments for its evaluations."""
     import sb3_contrib
     import stable_baselines3
@@ -162,7 +150,7 @@ def _make_model(algorithm: str, env_id: str, preset: PeerPreset, seed: int, lane
     spec_of(env_id)  # registers the environments of this library
     env = make_vec_env(env_id, preset.n_envs, seed=seed, env_kwargs=dict(preset.env_kwargs))
     test = make_vec_env(env_id, lanes, seed=EVAL_SEED, env_kwargs=dict(preset.env_kwargs))
-    if preset.normalize:
+    if _read(library)[algorithm][env_id].get("normalize"):
         gamma = preset.settings.get("gamma", 0.99)
         env = VecNormalize(env, gamma=gamma)
         test = VecNormalize(test, training=False, norm_reward=False, gamma=gamma)
