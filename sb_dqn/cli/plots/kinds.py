@@ -212,7 +212,7 @@ def _subject(grid: Grid) -> str:
 
 def _interval(grid: Grid, statistic: str = "interquartile mean, ") -> str:
     """Returns what is drawn and from how many seeds, for the title."""
-    counts = sorted({grid.count(label) for label in grid.labels})
+    counts = sorted({len(runs[0]) for runs in grid.runs.values()})
     seeds = f"{counts[0]} to {counts[-1]} seeds" if len(counts) > 1 else f"{counts[0]} seed{'s' * (counts[0] > 1)}"
     return f"{statistic}{seeds}, {'95 % bootstrap intervals' if counts[-1] > 1 else 'no interval'}"
 

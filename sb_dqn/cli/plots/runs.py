@@ -110,10 +110,6 @@ class Grid:
     runs: Mapping[str, Sequence[Sequence[Run]]]
     """Runs of each label, `[M][R]`: environments in the order of `env_ids`, then seeds in rising order."""
 
-    def count(self, label: str) -> int:
-        """Returns the number R of runs of a label on each environment."""
-        return len(self.runs[label][0])
-
     def runs_on(self, task: int) -> list[Run]:
         """Returns the runs of all labels on an environment."""
         return [run for label in self.labels for run in self.runs[label][task]]

@@ -38,26 +38,17 @@ class Setting:
     default: str = ""
 
 
-@dataclass(frozen=True)
-class Reference:
-    """Settings that a run would have had without those of its user."""
-
-    preset: Mapping[str, Any]
-    """Values of the preset; empty without one."""
-    defaults: Mapping[str, Any]
-    """Defaults of the class."""
-
-    def origin(self, name: str, value: Any) -> str:
-        """Returns the origin of a value: "default", "preset" or "user"."""
-        expected = self.preset.get(name, self.defaults.get(name, ABSENT))
-        if expected is ABSENT and name not in RUN_KEYS:
-            return "default"  # nothing is known of a class of another version
-        if value != expected:
-            return "user"
-        return "preset" if name in self.preset and value != self.defaults.get(name, ABSENT) else "default"
+def origin_of(name: str, value: Any, preset: Mapping[str, Any], defaults: Mapping[str, Any]) -> str:
+    """Returns the origin of a value: "default", "preset" or "user"."""
+    expected = preset.get(name, defaults.get(name, ABSENT))
+    if expected is ABSENT and name not in RUN_KEYS:
+        return "default"  # nothing is known of a class of another version
+    if value != expected:
+        return "user"
+    return "preset" if name in preset and value != defaults.get(name, ABSENT) else "default"
 
 
-def reference_of(run: Run) -> Reference:
+def reference_of(run: Run) -> tuple[dict[str, Any], dict[str, Any]]:
     """Returns preset and defaults of a run; empty ones where this version knows neither."""
     from sb_dqn.presets import find_preset
     from sb_dqn.runs.plan import STEPS_WITHOUT_PRESET
@@ -76,7 +67,7 @@ def reference_of(run: Run) -> Reference:
                 preset |= entry.settings
     except (ConfigurationError, click.ClickException, KeyError, TypeError):
         pass  # an algorithm or a preset file that no longer exists
-    return Reference(plain_data(preset), plain_data(defaults))
+    return plain_data(preset), plain_data(defaults)
 
 
 def values_of(run: Run) -> dict[str, Any]:
@@ -93,12 +84,10 @@ def settings_table(groups: Sequence[Score]) -> tuple[list[Setting], list[Setting
     ordinary: list[Setting] = []
     for name in dict.fromkeys(name for each in values for name in each):
         cells = [
-            Cell(text_of(each[name]), reference.origin(name, each[name])) if name in each else Cell("–", "absent")
+            Cell(text_of(each[name]), origin_of(name, each[name], *reference)) if name in each else Cell("–", "absent")
             for each, reference in zip(values, references, strict=True)
         ]
-        preset, default = (
-            text_of(source.get(name, ABSENT)) for source in (references[0].preset, references[0].defaults)
-        )
+        preset, default = (text_of(source.get(name, ABSENT)) for source in references[0])
         row = Setting(name, cells, preset, default)
         differs = len({cell.text for cell in cells if cell.origin != "absent"}) > 1
         (special if differs or any(cell.origin in ("user", "preset") for cell in cells) else ordinary).append(row)
