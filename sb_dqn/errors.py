@@ -5,7 +5,8 @@ from __future__ import annotations
 import difflib
 import importlib
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from unicodedata import category
@@ -52,6 +53,15 @@ class MissingFileError(CheckpointError, FileNotFoundError):
 
 class MemoryBudgetError(MemoryError):
     """Allocation that does not fit into the available memory of the host or of a device."""
+
+
+@contextmanager
+def file_errors(label: object, rule: str, fix: str) -> Iterator[None]:
+    """Raises errors of the file system as `ConfigurationError`: "{label} must be {rule}, got: {reason}. {fix}"."""
+    try:
+        yield
+    except OSError as error:
+        raise ConfigurationError(f"{label} must be {rule}, got: {error.strerror or error}. {fix}") from error
 
 
 def import_extra(module: str, extra: str, purpose: str, otherwise: str = "") -> Any:

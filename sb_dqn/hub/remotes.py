@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from sb_dqn.errors import CheckpointError, ConfigurationError, import_extra
+from sb_dqn.errors import CheckpointError, ConfigurationError, file_errors, import_extra
 from sb_dqn.files import atomic_write
 from sb_dqn.hub.files import CARD, FILES, inside
 from sb_dqn.version import __version__
@@ -60,7 +60,7 @@ class FolderRemote:
 
     def upload(self, package: Path, message: str | None, private: bool) -> str:
         """Copies the files of a package; returns the path of the folder."""
-        with _file_errors(self.label):
+        with file_errors(self.label, "writable", "Name another folder."):
             if not self.folder.is_dir() or not any(self.folder.iterdir()):
                 with new_folder(self.folder) as temporary:
                     for path in package.iterdir():
@@ -86,7 +86,7 @@ class FolderRemote:
 
     def download(self, name: str, target: Path) -> None:
         """Copies one of the files."""
-        with _file_errors(f"{self.label}/{name}"):
+        with file_errors(f"{self.label}/{name}", "readable", "Name another folder."):
             shutil.copyfile(inside(self.folder, name), target)
 
     def locate(self, name: str) -> Path:
@@ -220,17 +220,6 @@ def _not_empty(label: str, count: int, other: str) -> str:
         f"the remote must be new or empty, got {label} with {count} files. Replace an earlier push with --overwrite "
         f"(overwrite=True), {other}."
     )
-
-
-@contextmanager
-def _file_errors(label: str) -> Iterator[None]:
-    """Raises errors of the file system as `ConfigurationError`."""
-    try:
-        yield
-    except OSError as error:
-        raise ConfigurationError(
-            f"{label} must be accessible, got: {error.strerror or error}. Name another folder."
-        ) from error
 
 
 @contextmanager

@@ -68,10 +68,10 @@ def write_comparison(out: Path, setup: Setup, settings: Mapping[str, list[str]],
     Raises:
         click.UsageError: `out` has a comparison with another setup.
     """
-    stored = read_comparison(out)
+    stored = read_comparison(out) or {"algorithms": {}, "seeds": {}}
     requested = {**plain_data(vars(setup)), **settings}
     # `Setup` fills in the fields that earlier versions did not write.
-    existing = {**plain_data(vars(Setup(**stored["setup"]))), **stored["algorithms"]} if stored else {}
+    existing = {**plain_data(vars(Setup(**stored["setup"]))), **stored["algorithms"]} if "setup" in stored else {}
     for name, value in existing.items():
         if name in requested and requested[name] != value:
             same = f"Use --{name.replace('_', '-')} {value}, or choose" if isinstance(value, int) else "Choose"
@@ -79,14 +79,11 @@ def write_comparison(out: Path, setup: Setup, settings: Mapping[str, list[str]],
                 f"{name} must be {value!r} as in the comparison in {out}, got {requested[name]!r}. {same} another folder with "
                 f"--out."
             )
-    algorithms = {**(stored["algorithms"] if stored else {}), **settings}
+    algorithms = {**stored["algorithms"], **settings}
     content = {
         "setup": vars(setup),
         "algorithms": algorithms,
-        "seeds": {
-            name: max(seeds if name in settings else 0, stored["seeds"].get(name, 0) if stored else 0)
-            for name in algorithms
-        },
+        "seeds": {name: max(seeds if name in settings else 0, stored["seeds"].get(name, 0)) for name in algorithms},
     }
     write_yaml(out / COMPARISON, content)
 

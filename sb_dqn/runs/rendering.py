@@ -21,7 +21,7 @@ from sb_dqn.envs.by_id import atari_arguments
 from sb_dqn.envs.make import make_env, spec_of
 from sb_dqn.envs.streams.open import Stream, open_stream
 from sb_dqn.envs.vector.atari_env import AtariLanes
-from sb_dqn.errors import ConfigurationError, import_extra
+from sb_dqn.errors import ConfigurationError, file_errors, import_extra
 from sb_dqn.evaluation import Episodes, play_episodes
 
 Frame = npt.NDArray[np.uint8]
@@ -32,6 +32,7 @@ ATARI_RATE = 15.0
 """Steps per second: 60 emulator frames with a frame skip of 4."""
 UNSEEN = ("dummy", "offscreen")
 """Drivers that SDL falls back to without a display; they draw into memory."""
+FIX = "Choose another file."
 VIDEO_SUFFIXES = (".mp4", ".gif", ".mkv", ".mov", ".avi")
 """File endings of supported video formats."""
 
@@ -108,7 +109,7 @@ class VideoFile:
         self._path = path
         gif = path.suffix.lower() == ".gif"
         options: dict[str, Any] = {"duration": 1000 / rate, "loop": 0} if gif else {"fps": rate, "macro_block_size": 2}
-        with _write_errors(path):
+        with file_errors(path, "writable", FIX):
             try:
                 self._writer: Any = imageio.get_writer(path, **options)
             except (ImportError, RuntimeError, ValueError):  # no backend, or a backend without its executable
@@ -118,11 +119,11 @@ class VideoFile:
                 ) from None
 
     def show(self, frame: Frame) -> None:
-        with _write_errors(self._path):
+        with file_errors(self._path, "writable", FIX):
             self._writer.append_data(frame)
 
     def close(self) -> None:
-        with _write_errors(self._path):
+        with file_errors(self._path, "writable", FIX):
             self._writer.close()
 
 
@@ -138,17 +139,6 @@ def join_videos(clips: Sequence[Path], path: Path) -> None:
                 film.show(frame)
     if film is not None:
         film.close()
-
-
-@contextmanager
-def _write_errors(path: Path) -> Iterator[None]:
-    """Raises errors of the file system as `ConfigurationError`."""
-    try:
-        yield
-    except OSError as error:
-        raise ConfigurationError(
-            f"{path} cannot be written: {error.strerror or error}. Choose another file."
-        ) from error
 
 
 class RenderFrames(gymnasium.Wrapper[Any, Any, Any, Any]):

@@ -129,9 +129,9 @@ def test_unwritable_video_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
     replace_imageio(monkeypatch, lambda path, **kwargs: Full())
     video = VideoFile(tmp_path / "film.mp4", 15.0)
-    with pytest.raises(ConfigurationError, match="film.mp4 cannot be written: No space left"):
+    with pytest.raises(ConfigurationError, match="film.mp4 must be writable, got: No space left"):
         video.show(np.zeros((4, 4, 3), np.uint8))
-    with pytest.raises(ConfigurationError, match="film.mp4 cannot be written: No space left"):
+    with pytest.raises(ConfigurationError, match="film.mp4 must be writable, got: No space left"):
         video.close()
 
 
