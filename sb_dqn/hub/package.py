@@ -157,11 +157,8 @@ def _evaluate(run: Run, env: str, env_kwargs: Mapping[str, Any], episodes: int) 
             f"the model must be loadable to be evaluated, got an error ({_first_line(error)}). Push it without a result "
             f"(--episodes 0, n_eval_episodes=0)."
         ) from error
-    stream = open_env(env, min(episodes, LANES), env_kwargs, model.action_mask)
-    try:
+    with contextlib.closing(open_env(env, min(episodes, LANES), env_kwargs, model.action_mask)) as stream:
         played = play_episodes(model, stream, episodes, max_total_steps=MAX_STEPS)
-    finally:
-        stream.close()
     evaluation = FinalEvaluation(episodes, played.steps, 0.0)
     return Result(0, 0.0, tuple(played.returns), evaluation) if played.returns else None
 

@@ -9,7 +9,6 @@ from statistics import fmean
 from typing import Any
 
 from sb_dqn.callbacks.evaluation import EvalCallback
-from sb_dqn.callbacks.stopping import EvalChild
 from sb_dqn.cli.tune.folder import StudySetup
 from sb_dqn.cli.tune.spaces import keep_schedules
 from sb_dqn.core.construction import open_training_env
@@ -78,18 +77,24 @@ def _train(setup: StudySetup, plan: Plan, report: Report) -> float | None:
 
     model = make_model(plan)
     evaluation_env = open_env(plan.env_id, min(setup.eval_episodes, LANES), plan.env_kwargs, model.action_mask)
+    pruned = False
+
+    def report_mean(_: Any, __: Any) -> bool:
+        nonlocal pruned
+        pruned = report(evaluation.n_evaluations, evaluation.last_mean_reward)
+        return not pruned
+
     try:
         model.set_logger(configure(None, []))
-        reports = _Reports(report)
         evaluation = EvalCallback(
             evaluation_env,
-            callback_after_eval=reports,
+            callback_after_eval=report_mean,
             n_eval_episodes=setup.eval_episodes,
             eval_freq=max(plan.n_timesteps // setup.evaluations, 1),
             verbose=0,
         )
         model.learn(plan.n_timesteps, evaluation)
-        if reports.pruned:
+        if pruned:
             return None
         limit = final_step_limit(None, plan.n_timesteps)
         returns = play_episodes(
@@ -104,16 +109,3 @@ def _train(setup: StudySetup, plan: Plan, report: Report) -> float | None:
             f"Bound the length of its episodes."
         )
     return score
-
-
-class _Reports(EvalChild):
-    """Reports the mean return of each evaluation, and ends the training of a pruned trial."""
-
-    def __init__(self, report: Report) -> None:
-        super().__init__()
-        self.report = report
-        self.pruned = False
-
-    def _on_step(self) -> bool:
-        self.pruned = self.report(self.evaluation.n_evaluations, self.evaluation.last_mean_reward)
-        return not self.pruned
