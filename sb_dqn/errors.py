@@ -56,12 +56,13 @@ class MemoryBudgetError(MemoryError):
 
 
 @contextmanager
-def file_errors(label: object, rule: str, fix: str) -> Iterator[None]:
-    """Raises errors of the file system as `ConfigurationError`: "{label} must be {rule}, got: {reason}. {fix}"."""
+def explained(label: object, rule: str, fix: str, kind: type[Exception] = OSError) -> Iterator[None]:
+    """Raises errors, by default of the file system, as `ConfigurationError`: "{label} must be {rule}, got: {reason}. {fix}"."""
     try:
         yield
-    except OSError as error:
-        raise ConfigurationError(f"{label} must be {rule}, got: {error.strerror or error}. {fix}") from error
+    except kind as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ConfigurationError(f"{label} must be {rule}, got: {reason}. {fix}") from error
 
 
 def import_extra(module: str, extra: str, purpose: str, otherwise: str = "") -> Any:

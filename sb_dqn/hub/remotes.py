@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from sb_dqn.errors import CheckpointError, ConfigurationError, file_errors, import_extra
+from sb_dqn.errors import CheckpointError, ConfigurationError, explained, import_extra
 from sb_dqn.files import atomic_write
 from sb_dqn.hub.files import CARD, FILES, inside
 from sb_dqn.version import __version__
@@ -60,7 +60,7 @@ class FolderRemote:
 
     def upload(self, package: Path, message: str | None, private: bool) -> str:
         """Copies the files of a package; returns the path of the folder."""
-        with file_errors(self.label, "writable", "Name another folder."):
+        with explained(self.label, "writable", "Name another folder."):
             if not self.folder.is_dir() or not any(self.folder.iterdir()):
                 with new_folder(self.folder) as temporary:
                     for path in package.iterdir():
@@ -86,7 +86,7 @@ class FolderRemote:
 
     def download(self, name: str, target: Path) -> None:
         """Copies one of the files."""
-        with file_errors(f"{self.label}/{name}", "readable", "Name another folder."):
+        with explained(f"{self.label}/{name}", "readable", "Name another folder."):
             shutil.copyfile(inside(self.folder, name), target)
 
     def locate(self, name: str) -> Path:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from sb_dqn.checks import check_int
-from sb_dqn.errors import CheckpointError, ConfigurationError, file_errors
+from sb_dqn.errors import CheckpointError, ConfigurationError, explained
 from sb_dqn.files import write_yaml
 from sb_dqn.hub.files import (
     CARD,
@@ -138,7 +138,7 @@ def pull_from_hub(
     check_names(names, remote.label)
     model = model_among(names, remote.label, filename)
     wanted = {name: name for name in (FILES if model == MODEL else FOREIGN_FILES) if name in names} | {model: MODEL}
-    with file_errors(target, "writable", "Choose another folder (--out, folder=)."):
+    with explained(target, "writable", "Choose another folder (--out, folder=)."):
         check_size(remote.size(wanted), remote.label, max_size)
         with new_folder(target) as temporary:
             for name, kept in wanted.items():

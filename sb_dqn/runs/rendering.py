@@ -7,8 +7,7 @@ for half an hour of Atari.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -21,7 +20,7 @@ from sb_dqn.envs.by_id import atari_arguments
 from sb_dqn.envs.make import make_env, spec_of
 from sb_dqn.envs.streams.open import Stream, open_stream
 from sb_dqn.envs.vector.atari_env import AtariLanes
-from sb_dqn.errors import ConfigurationError, file_errors, import_extra
+from sb_dqn.errors import ConfigurationError, explained, import_extra
 from sb_dqn.evaluation import Episodes, play_episodes
 
 Frame = npt.NDArray[np.uint8]
@@ -33,6 +32,7 @@ ATARI_RATE = 15.0
 UNSEEN = ("dummy", "offscreen")
 """Drivers that SDL falls back to without a display; they draw into memory."""
 FIX = "Choose another file."
+NO_DISPLAY = "Record a video with --video film.mp4."
 VIDEO_SUFFIXES = (".mp4", ".gif", ".mkv", ".mov", ".avi")
 """File endings of supported video formats."""
 
@@ -55,7 +55,7 @@ class Window:
 
     def __init__(self, title: str, rate: float) -> None:
         pygame = import_extra("pygame", "render", "to open a window", ", or record a video with --video film.mp4")
-        with _display_errors(pygame):
+        with explained("a display", "available to open a window", NO_DISPLAY, pygame.error):
             pygame.display.init()
             if pygame.display.get_driver() in UNSEEN and "SDL_VIDEODRIVER" not in os.environ:
                 raise pygame.error("no screen is connected")
@@ -71,7 +71,7 @@ class Window:
         scale = max(1, -(-MIN_HEIGHT // frame.shape[0]))
         size = (frame.shape[1] * scale, frame.shape[0] * scale)
         if self._screen is None:
-            with _display_errors(pygame):
+            with explained("a display", "available to open a window", NO_DISPLAY, pygame.error):
                 self._screen = pygame.display.set_mode(size)
             pygame.display.set_caption(self._title)
         surface = pygame.surfarray.make_surface(frame.swapaxes(0, 1))
@@ -83,17 +83,6 @@ class Window:
 
     def close(self) -> None:
         self._pygame.display.quit()
-
-
-@contextmanager
-def _display_errors(pygame: Any) -> Iterator[None]:
-    """Raises errors of the display as `ConfigurationError`."""
-    try:
-        yield
-    except pygame.error as error:
-        raise ConfigurationError(
-            f"a display must be available to open a window, got none ({error}). Record a video with --video film.mp4."
-        ) from error
 
 
 class VideoFile:
@@ -109,7 +98,7 @@ class VideoFile:
         self._path = path
         gif = path.suffix.lower() == ".gif"
         options: dict[str, Any] = {"duration": 1000 / rate, "loop": 0} if gif else {"fps": rate, "macro_block_size": 2}
-        with file_errors(path, "writable", FIX):
+        with explained(path, "writable", FIX):
             try:
                 self._writer: Any = imageio.get_writer(path, **options)
             except (ImportError, RuntimeError, ValueError):  # no backend, or a backend without its executable
@@ -119,11 +108,11 @@ class VideoFile:
                 ) from None
 
     def show(self, frame: Frame) -> None:
-        with file_errors(self._path, "writable", FIX):
+        with explained(self._path, "writable", FIX):
             self._writer.append_data(frame)
 
     def close(self) -> None:
-        with file_errors(self._path, "writable", FIX):
+        with explained(self._path, "writable", FIX):
             self._writer.close()
 
 
