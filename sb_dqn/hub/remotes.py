@@ -22,11 +22,7 @@ UNCOUNTED = (".gitattributes",)
 
 
 class FolderRemote:
-    """Folder with the files of a repository.
-
-    Args:
-        folder: the folder.
-    """
+    """Folder with the files of a repository."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder.expanduser()

@@ -28,15 +28,7 @@ class Setup:
     final_steps: int | None = None
 
     def command(self, algorithm: str, settings: Iterable[str], seed: int, home: Path, device: str) -> tuple[str, ...]:
-        """Returns the arguments of `sb-dqn` that train one run.
-
-        Args:
-            algorithm: class name.
-            settings: texts `name=value` for `--set`.
-            seed: random seed.
-            home: parent folder of the run.
-            device: torch device.
-        """
+        """Returns the arguments of `sb-dqn` that train one run, in a folder below `home`, with texts `name=value` as settings."""
         words = ["train", algorithm, self.env_id, "--timesteps", str(self.steps), "--seed", str(seed)]
         words += ["--folder", str(home), "--device", device, "--no-progress"]
         words += ["--eval-episodes", str(self.eval_episodes), "--final-episodes", str(self.final_episodes)]

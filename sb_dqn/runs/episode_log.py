@@ -17,12 +17,7 @@ HEADER = 2
 
 
 class EpisodeLog(BaseCallback):
-    """Callback that logs raw return, length and end time of each episode of all lanes, in the order in which they end.
-
-    Args:
-        folder: folder of the run.
-        env_id: gymnasium id, for the header.
-    """
+    """Callback that logs raw return, length and end time of each episode of all lanes, in the order in which they end."""
 
     def __init__(self, folder: Path, env_id: str) -> None:
         super().__init__()

@@ -37,11 +37,7 @@ class PlayedEpisodes:
         return self.requested - len(self.episodes.returns)
 
     def describe(self, noun: str) -> str:
-        """Returns mean and standard deviation over the finished episodes, and the number of unfinished ones, as text.
-
-        Args:
-            noun: plural name of the episodes, such as "greedy episodes".
-        """
+        """Returns mean and standard deviation over the finished episodes, and the number of unfinished ones, as text."""
         returns = self.episodes.returns
         if not returns:
             return f"no mean return: none of {self.requested} {noun} finished within {self.max_steps:,} env steps"

@@ -26,11 +26,9 @@ PARENT = "SB_DQN_PARENT"
 
 
 def start_learners(count: int, further: Sequence[str] = ()) -> None:
-    """Runs the current command in `count` processes instead of this one; returns at once in these, and for one learner.
+    """Runs the current command, with `further` arguments, in `count` processes instead of this one.
 
-    Args:
-        count: number of learners.
-        further: arguments to add to those of the command line.
+    Returns at once in these, and for one learner.
 
     Raises:
         click.UsageError: this process is a learner of a group of another size.

@@ -46,12 +46,7 @@ class Screen(Protocol):
 
 
 class Window:
-    """Window that shows frames at `rate` per second; closing it ends the program.
-
-    Args:
-        title: title of the window.
-        rate: frames per second.
-    """
+    """Window that shows frames at `rate` per second; closing it ends the program."""
 
     def __init__(self, title: str, rate: float) -> None:
         pygame = import_extra("pygame", "render", "to open a window", ", or record a video with --video film.mp4")
@@ -86,12 +81,7 @@ class Window:
 
 
 class VideoFile:
-    """Video file; its ending (one of `VIDEO_SUFFIXES`) selects the format.
-
-    Args:
-        path: file to write.
-        rate: frames per second.
-    """
+    """Video file of `rate` frames per second; its ending (one of `VIDEO_SUFFIXES`) selects the format."""
 
     def __init__(self, path: Path, rate: float) -> None:
         imageio = import_extra("imageio.v2", "video", "to record a video")

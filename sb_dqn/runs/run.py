@@ -189,12 +189,7 @@ def newest_run(home: Path) -> Run | None:
 
 
 def runs_below(folder: Path, name: str = "") -> list[Run]:
-    """Returns the run in `folder`, or those below it: of a comparison the newest of each seed, else all by name and number.
-
-    Args:
-        folder: folder of a run, of a comparison, or of several runs.
-        name: `name` of the runs.
-    """
+    """Returns the run in `folder`, or those below it: of a comparison the newest of each seed, else all by name and number."""
     if (folder / CONFIG).is_file():
         return [Run(folder, name=name)]
     seeds = read_comparison(folder).get("seeds", {})

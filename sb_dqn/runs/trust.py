@@ -21,13 +21,7 @@ trust_option = click.option(
 
 
 def foreign_modules(folder: Path, config: Mapping[str, Any], env_id: str | None = None) -> list[str]:
-    """Returns the modules that the environment of a pulled run imports; none of another run.
-
-    Args:
-        folder: folder of the run.
-        config: its configuration.
-        env_id: environment that the user names, with its module.
-    """
+    """Returns the modules that the environment of a pulled run imports; `env_id` is one that the user names, with its module."""
     if not (folder / ORIGIN).is_file():
         return []
     named = _modules(
@@ -48,12 +42,7 @@ def _modules(value: Any) -> Iterator[str]:
 
 
 def ask_before_import(run: Run, trust: bool, env_id: str | None = None) -> None:
-    """Asks before the environment of a pulled run imports modules.
-
-    Args:
-        run: the run.
-        trust: answer of the user in advance.
-        env_id: environment that the user names; None: that of the run.
+    """Asks before the environment of a pulled run imports modules, unless the user trusts it; `env_id` as in `foreign_modules`.
 
     Raises:
         click.UsageError: there is no terminal to ask.

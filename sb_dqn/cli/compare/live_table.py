@@ -71,13 +71,7 @@ class EpisodeTail:
 
 
 class LiveTable:
-    """Table with a row for each run, the running ones first.
-
-    Args:
-        title: title of the table, such as the environment.
-        jobs: all runs of the comparison.
-        steps: env steps of each run.
-    """
+    """Table with a row for each run of `steps` env steps, the running ones first."""
 
     def __init__(self, title: str, jobs: Sequence[Job], steps: int) -> None:
         self.title = title

@@ -30,11 +30,6 @@ def watch(draw: Callable[[], Drawn], folders: Iterable[Path], seconds: float) ->
     While a run goes on, an error of `draw` only delays the first picture: a run has no episodes at its start. Ctrl-C ends the
     program with status 130; the last picture stays.
 
-    Args:
-        draw: writes the picture.
-        folders: folders of the plotted runs.
-        seconds: time between two pictures.
-
     Raises:
         ConfigurationError: of `draw`, after the runs have ended.
     """

@@ -53,10 +53,6 @@ def find_film(run: Run, caption: str) -> Film | None:
 def record_film(run: Run, best: bool = False) -> Path:
     """Records the start of a greedy episode as a new file `film.mp4`, `film_2.mp4`, ... in the folder of the run.
 
-    Args:
-        run: a run with a saved model.
-        best: use the best model of the evaluations during training.
-
     Raises:
         click.BadParameter: the run has no model.
         ConfigurationError: the environment cannot render, or ffmpeg is missing.

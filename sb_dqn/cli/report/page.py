@@ -25,11 +25,7 @@ MINUS = "\N{MINUS SIGN}"
 
 
 def render(groups: Mapping[str, Sequence[Score]]) -> str:
-    """Returns the page of one run, or of the comparison of several.
-
-    Args:
-        groups: groups of runs, by environment.
-    """
+    """Returns the page of one run, or of the comparison of several, in groups by environment."""
     runs = [run for same in groups.values() for group in same for run in group.runs]
     parts = _one_run(runs[0]) if len(runs) == 1 else _several_runs(groups)
     return _fill_in({**parts, "generator": f"{GENERATOR} {__version__}", "created": _now(), "count": len(runs)})
