@@ -23,8 +23,8 @@ from click.testing import CliRunner, Result
 from sb_dqn.checkpoint import model_info
 from sb_dqn.cli.compare.command import _make_setup, _stop_message
 from sb_dqn.cli.main import commands, main
-from sb_dqn.cli.plots import seeds as module
 from sb_dqn.runs import jobs as job_runner
+from sb_dqn.runs import score as module
 from sb_dqn.runs.comparison import Setup, read_comparison
 from sb_dqn.runs.folder import FinalEvaluation, read_result, write_result
 from sb_dqn.runs.folder import Result as RunResult

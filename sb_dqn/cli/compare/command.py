@@ -294,9 +294,8 @@ def _report(out: Path, jobs: int | None, failures: Sequence[Failure] = ()) -> No
 
     The runs are in their folders, and this reads nothing else: if it fails, `sb-dqn compare FOLDER` does it again.
     """
-    from sb_dqn.cli.plots.seeds import draw_seeds
     from sb_dqn.errors import ConfigurationError
-    from sb_dqn.runs.score import Score, as_table, caption, several_seeds
+    from sb_dqn.runs.score import Score, as_table, caption, draw_seeds, several_seeds
 
     content = read_comparison(out)
     setup = Setup(**content["setup"])

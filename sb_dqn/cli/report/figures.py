@@ -7,13 +7,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from sb_dqn.cli.plots.seeds import evaluation_series
 from sb_dqn.logger.csv_sink import CLOCK
 from sb_dqn.plotting.curve import Points
 from sb_dqn.plotting.series import Series, learning_curve, line_with_band, running_mean, thinned, window_of
 from sb_dqn.plotting.svg import Chart, draw_chart
 from sb_dqn.runs.run import Run
-from sb_dqn.runs.score import Score, several_seeds
+from sb_dqn.runs.score import Score, evaluation_series, several_seeds
 from sb_dqn.runs.statistics import at_common_places, mean_band
 
 GRID = 160
