@@ -213,13 +213,7 @@ def draw_series(axes: Any, series: Iterable[Series], steps: bool = False) -> Non
 
 
 def draw_curves(figure: Any, axes: Any, series: Sequence[Series], percent: bool = False) -> None:
-    """Draws curves on axes from the first env step to the last, and the label of each line at its end.
-
-    Args:
-        figure, axes: where to draw.
-        series: lines with their bands.
-        percent: positions are fractions of the training; else env steps.
-    """
+    """Draws curves on axes from the first env step, or with `percent` share of them, to the last; labels each line at its end."""
     from matplotlib.ticker import EngFormatter, PercentFormatter
 
     draw_series(axes, series)

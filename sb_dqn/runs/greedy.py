@@ -72,16 +72,9 @@ def play(
     deterministic: bool = True,
     seed: int = 0,
 ) -> PlayedEpisodes:
-    """Plays full games on an open stream and shows the progress.
+    """Plays full games as `play_episodes` does, in at most `max_steps` env steps over all lanes, and shows the progress.
 
-    Args:
-        model: as in `play_episodes`.
-        stream: stream of the environment; it stays open.
-        episodes: number of episodes.
-        bar: True for a progress bar if the output is a terminal; otherwise a line every ten seconds.
-        max_steps: maximum env steps over all lanes; None: no limit.
-        deterministic: True for greedy actions.
-        seed: random seed of the games.
+    With `bar` that is a progress bar if the output is a terminal, otherwise a line every ten seconds.
     """
     from rich.console import Console
 

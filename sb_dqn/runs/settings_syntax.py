@@ -38,10 +38,6 @@ def algorithm_class(name: str) -> Any:
 def parse_assignments(assignments: Iterable[str], option: str = "--set") -> dict[str, Any]:
     """Parses `["gamma=0.98", ...]` into a dict; values are YAML or Python literals.
 
-    Args:
-        assignments: texts from the command line.
-        option: their option, for messages.
-
     Raises:
         click.BadParameter: no `=`, no name, an unclosed value, or a duplicate name.
     """

@@ -93,13 +93,7 @@ class Entry(Job):
 
 
 def make_entries(suite: Suite, out: Path, queue: Queue) -> list[Entry]:
-    """Returns the runs of a suite, one seed after the other, so that all cells of the tables fill at the same pace.
-
-    Args:
-        suite: environments and their algorithms.
-        out: folder of the benchmark.
-        queue: seeds of each agent, as `agents_of` names them, on each task.
-    """
+    """Returns the runs of a suite, one seed after the other, so that all cells of the tables fill at the same pace."""
     return [
         _entry(out, agent, task, seed)
         for seed in sorted({seed for agents in queue.values() for seeds in agents.values() for seed in seeds})

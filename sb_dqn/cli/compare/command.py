@@ -246,14 +246,7 @@ def _print_result(job: Job, all_jobs: list[Job]) -> None:
 
 
 def _describe_time(jobs: Sequence[Job], wall: float, earlier: float, n_parallel: int) -> str:
-    """Returns a line with the wall-clock time of jobs, and the share of training and of final episodes.
-
-    Args:
-        jobs: runs that were trained.
-        wall: seconds that this took.
-        earlier: seconds of training that resumed runs had before.
-        n_parallel: number of runs at a time.
-    """
+    """Returns a line with the wall-clock time of jobs, and the share of training, without `earlier` parts, and of final episodes."""
     results = [job.result for job in jobs]
     training = sum(result.seconds for result in results) - earlier
     playing = sum(result.evaluation.seconds for result in results if result.evaluation is not None)

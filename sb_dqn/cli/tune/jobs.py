@@ -52,14 +52,7 @@ def work(
 ) -> None:
     """Trains one trial after the other, those of the search and then the repeats, until none is missing.
 
-    Args:
-        study: study of Optuna.
-        setup: its setup.
-        out: its folder.
-        n_trials: number of trials of the search.
-        device: torch device, or None.
-        on_done: called with each finished trial.
-        worker: name of this process among several.
+    Calls `on_done` with each finished trial; `worker` is the name of this process among several.
 
     Raises:
         KeyboardInterrupt: by Ctrl-C or SIGTERM; the running trials are repeated by the next call.
