@@ -25,8 +25,7 @@ import numpy as np
 import yaml
 
 from sb_dqn.cli.benchmark.command import QUEUE
-from sb_dqn.cli.benchmark.runs import CURVES, OWN, RESULTS, as_csv
-from sb_dqn.cli.benchmark.suite import FIRST_SEED, Suite, read_suite, suite_names
+from sb_dqn.cli.benchmark.runs import CURVES, FIRST_SEED, OWN, RESULTS, Suite, as_csv, read_suite, suite_names
 from sb_dqn.files import write_text
 from sb_dqn.plotting.series import Series, line_with_band
 from sb_dqn.plotting.svg import Chart, draw_chart

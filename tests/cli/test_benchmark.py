@@ -20,9 +20,9 @@ from typing import Any
 import pytest
 import yaml
 
-from sb_dqn.cli.benchmark import command, peer, suite
-from sb_dqn.cli.benchmark.runs import agents_of, make_entries, seconds_left
-from sb_dqn.cli.benchmark.suite import FIRST_SEED, read_suite, suite_names
+from sb_dqn.cli.benchmark import command, peer
+from sb_dqn.cli.benchmark import runs as suite
+from sb_dqn.cli.benchmark.runs import FIRST_SEED, agents_of, make_entries, read_suite, seconds_left, suite_names
 from sb_dqn.cli.main import main
 from sb_dqn.envs import make
 from sb_dqn.errors import ConfigurationError
@@ -178,7 +178,7 @@ def test_peer_that_is_not_installed(monkeypatch: pytest.MonkeyPatch, capsys: pyt
 def test_killed_twice_it_goes_on_without_a_run_lost_or_doubled(tmp_path: Path) -> None:
     words = ["benchmark", "small", "--seeds", "2", "--out", str(tmp_path / "out")]
     code = (
-        "import sys, pathlib; from sb_dqn.cli.benchmark import suite; from sb_dqn.cli.main import main; "
+        "import sys, pathlib; from sb_dqn.cli.benchmark import runs as suite; from sb_dqn.cli.main import main; "
         f"suite.FOLDER = pathlib.Path({str(suite.FOLDER)!r}); sys.argv = ['sb-dqn', *{words}]; main()"
     )
     for finished in (1, 3, None):

@@ -15,8 +15,7 @@ from sb_dqn.errors import ConfigurationError, nearest
 from sb_dqn.files import read_yaml, write_yaml
 
 if TYPE_CHECKING:
-    from sb_dqn.cli.benchmark.runs import Entry, Queue
-    from sb_dqn.cli.benchmark.suite import Suite
+    from sb_dqn.cli.benchmark.runs import Entry, Queue, Suite
 
 FORMAT = 2
 """Version of the folder's content."""
@@ -80,8 +79,7 @@ def benchmark(
     sb-dqn benchmark classic --envs CartPole-v1 --peers sb3
     sb-dqn benchmark classic --resume
     """
-    from sb_dqn.cli.benchmark.runs import make_entries
-    from sb_dqn.cli.benchmark.suite import read_suite
+    from sb_dqn.cli.benchmark.runs import make_entries, read_suite
     from sb_dqn.runs.folder_lock import lock_output
 
     suite = read_suite(suite_name)
@@ -231,7 +229,7 @@ def _both(first: Queue, second: Queue) -> Queue:
 
 def _seeds(values: Sequence[int]) -> list[int]:
     """Returns the seeds that `--seeds` names: a number of them, or the seeds themselves."""
-    from sb_dqn.cli.benchmark.suite import FIRST_SEED
+    from sb_dqn.cli.benchmark.runs import FIRST_SEED
 
     if len(values) < 2 and (not values or values[0] < FIRST_SEED):
         return list(range(FIRST_SEED, FIRST_SEED + (values[0] if values else 5)))
