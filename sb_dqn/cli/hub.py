@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -95,11 +96,6 @@ def pull(repo: str, out: Path | None, filename: str | None, revision: str | None
 
 
 def _quiet_unless_terminal() -> None:
-    """Turns off the progress bars of huggingface_hub where they would fill a log."""
-    if sys.stderr.isatty():
-        return
-    try:
-        from huggingface_hub.utils.tqdm import disable_progress_bars
-    except ImportError:
-        return
-    disable_progress_bars()
+    """Turns off the progress bars of huggingface_hub, which is imported later, where they would fill a log."""
+    if not sys.stderr.isatty():
+        os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")

@@ -33,7 +33,14 @@ def lock_folder(folder: Path, message: str, with_children: bool = False) -> Iter
     """
     from filelock import unlock_descriptor
 
-    with _open_lock_file(folder / LOCK) as file:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = (folder / LOCK).open("a")
+    except OSError as error:
+        raise click.ClickException(
+            f"{folder} must be writable, got: {error.strerror}. Change its permissions, or choose another folder."
+        ) from None
+    with lock as file:
         if _acquired(file) is False:
             time.sleep(RETRY)  # `is_locked` holds a lock for a moment
             if _acquired(file) is False:
@@ -74,13 +81,3 @@ def _acquired(file: IO[str]) -> bool | None:
         return lock_descriptor(file.fileno(), blocking=False)
     except OSError:
         return None
-
-
-def _open_lock_file(path: Path) -> IO[str]:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        return path.open("a")
-    except OSError as error:
-        raise click.ClickException(
-            f"{path.parent} must be writable, got: {error.strerror}. Change its permissions, or choose another folder."
-        ) from None

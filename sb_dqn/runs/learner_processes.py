@@ -55,7 +55,10 @@ def _run_learners(count: int, arguments: Sequence[str]) -> None:
     Signals are passed on, so that the first Ctrl-C saves and stops, and the second stops at once. If a process fails, the
     others are ended. Exits with the status of the first failure.
     """
-    shared = {**os.environ, "WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port())}
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]  # a free one
+    shared = {**os.environ, "WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     threads = os.environ.get("OMP_NUM_THREADS", str(max((os.cpu_count() or 1) // count, 1)))
     shared |= {PARENT: str(os.getpid()), "OMP_NUM_THREADS": threads}
     processes: list[subprocess.Popen[bytes]] = []
@@ -112,9 +115,3 @@ def _end_with_parent() -> None:
         ctypes.CDLL(None).prctl(set_death_signal, signal.SIGTERM)
         if os.getppid() != int(os.environ[PARENT]):  # it has ended already
             os.kill(os.getpid(), signal.SIGTERM)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

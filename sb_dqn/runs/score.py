@@ -25,10 +25,6 @@ class Score:
     runs: Sequence[Run]
 
     @property
-    def first(self) -> Run:
-        return self.runs[0]
-
-    @property
     def finished(self) -> list[Run]:
         """Runs that have a score: trained to the end, with a finished final episode."""
         return [run for run in self.runs if run.result.returns]

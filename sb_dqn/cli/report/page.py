@@ -65,7 +65,7 @@ def _several_runs(groups: Mapping[str, Sequence[Score]]) -> dict[str, Any]:
     special, ordinary = settings_table(everything)
     algorithms = list(dict.fromkeys(run.algorithm for run in runs))
     commands = dict.fromkeys(
-        str(group.first.config["command"]) for group in everything if group.first.config.get("command")
+        str(group.runs[0].config["command"]) for group in everything if group.runs[0].config.get("command")
     )
     labels = [
         group.label if len(groups) == 1 else f"{group.label}, {env}" for env, same in groups.items() for group in same

@@ -78,8 +78,8 @@ def values_of(run: Run) -> dict[str, Any]:
 
 def settings_table(groups: Sequence[Score]) -> tuple[list[Setting], list[Setting]]:
     """Returns the settings that differ from a default or between groups, and the others; one cell for each group."""
-    values = [values_of(group.first) for group in groups]
-    references = [reference_of(group.first) for group in groups]
+    values = [values_of(group.runs[0]) for group in groups]
+    references = [reference_of(group.runs[0]) for group in groups]
     special: list[Setting] = []
     ordinary: list[Setting] = []
     for name in dict.fromkeys(name for each in values for name in each):
