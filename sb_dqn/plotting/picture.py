@@ -213,7 +213,7 @@ def draw_series(axes: Any, series: Iterable[Series], steps: bool = False) -> Non
 
 
 def draw_curves(figure: Any, axes: Any, series: Sequence[Series], percent: bool = False) -> None:
-    """Draws curves on axes from the first env step, or with `percent` share of them, to the last; labels each line at its end."""
+    """Draws curves on axes, over env steps or with `percent` over the share of the training, and labels each line at its end."""
     from matplotlib.ticker import EngFormatter, PercentFormatter
 
     draw_series(axes, series)
