@@ -24,6 +24,7 @@ from torch.overrides import TorchFunctionMode
 
 from sb_dqn.accelerate import cuda_graph, torchscript
 from sb_dqn.accelerate.fx_backend import fx_replay
+from sb_dqn.accelerate.graph_code import without_gradients
 from sb_dqn.accelerate.modes import Mode, records_samples
 from sb_dqn.accelerate.numpy_backend.replay import numpy_replay, slow_elements
 from sb_dqn.accelerate.onednn_linear import replace_large_products
@@ -145,7 +146,7 @@ def _compiled(function: Function, example: tuple[Tensor, ...]) -> Function:
     graph = _trace(function, example)
     state = _lift_state(graph)
     compiled = compile_graph(graph, [*state, *example])
-    run = _without_gradients(lambda *arguments: compiled(*state, *arguments))
+    run = without_gradients(lambda *arguments: compiled(*state, *arguments))
     run(*example)
     return run
 
@@ -196,16 +197,6 @@ def _lift_state(graph: GraphModule) -> list[Tensor]:
     for name in inputs:
         delattr(graph, name)  # with a second name for the same memory, the compiler would copy on in-place writes
     return tensors
-
-
-def _without_gradients(function: Function) -> Function:
-    inference = torch.inference_mode()  # created once; reduces the cost of each operation by a fifth
-
-    def run(*arguments: Tensor) -> Any:
-        with inference:
-            return function(*arguments)
-
-    return run
 
 
 @contextmanager

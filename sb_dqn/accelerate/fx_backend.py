@@ -7,6 +7,7 @@ arguments in half of the time of `torch.ops.aten.add.Tensor(x, y)`, which matche
 from __future__ import annotations
 
 import operator
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -14,114 +15,23 @@ import torch
 from torch import Tensor
 from torch.fx import Graph, GraphModule, Node
 
-from sb_dqn.accelerate.graph_code import function_of
+from sb_dqn.accelerate.graph_code import function_of, without_gradients
 
 aten = torch.ops.aten
-tensor_methods = torch.Tensor
 
-FUNCTIONS: dict[Any, Callable[..., Any]] = {
-    aten.add.Tensor: torch.add,
-    aten.sub.Tensor: torch.sub,
-    aten.rsub.Scalar: torch.rsub,
-    aten.mul.Tensor: torch.mul,
-    aten.mul.Scalar: torch.mul,
-    aten.div.Tensor: torch.div,
-    aten.div.Scalar: torch.div,
-    aten.neg.default: torch.neg,
-    aten.reciprocal.default: torch.reciprocal,
-    aten.abs.default: torch.abs,
-    aten.exp.default: torch.exp,
-    aten.expm1.default: torch.expm1,
-    aten.log.default: torch.log,
-    aten.log1p.default: torch.log1p,
-    aten.xlogy.Tensor: torch.xlogy,
-    aten.sqrt.default: torch.sqrt,
-    aten.cos.default: torch.cos,
-    aten.pow.Tensor_Scalar: torch.pow,
-    aten.pow.Tensor_Tensor: torch.pow,
-    aten.remainder.Scalar: torch.remainder,
-    aten.minimum.default: torch.minimum,
-    aten.maximum.default: torch.maximum,
-    aten.fmax.default: torch.fmax,
-    aten.hypot.default: torch.hypot,
-    aten.clamp.default: torch.clamp,
-    aten.clamp.Tensor: torch.clamp,
-    aten.clamp_min.default: torch.clamp_min,
-    aten.clamp_max.default: torch.clamp_max,
-    aten.tanh.default: torch.tanh,
-    aten.relu.default: torch.relu,
-    aten.gt.Scalar: torch.gt,
-    aten.ge.Scalar: torch.ge,
-    aten.lt.Scalar: torch.lt,
-    aten.le.Scalar: torch.le,
-    aten.gt.Tensor: torch.gt,
-    aten.ge.Tensor: torch.ge,
-    aten.lt.Tensor: torch.lt,
-    aten.le.Tensor: torch.le,
-    aten.eq.Scalar: torch.eq,
-    aten.eq.Tensor: torch.eq,
-    aten.ne.Tensor: torch.ne,
-    aten.bitwise_and.Tensor: torch.bitwise_and,
-    aten.bitwise_or.Tensor: torch.bitwise_or,
-    aten.bitwise_not.default: torch.bitwise_not,
-    aten.logical_and.default: torch.logical_and,
-    aten.logical_not.default: torch.logical_not,
-    aten.where.self: torch.where,
-    aten.mm.default: torch.mm,
-    aten.mv.default: torch.mv,
-    aten.bmm.default: torch.bmm,
-    aten.dot.default: torch.dot,
-    aten.addmm.default: torch.addmm,
-    aten.convolution.default: torch.convolution,
-    aten.native_layer_norm.default: torch.native_layer_norm,
-    aten.sum.default: torch.sum,
-    aten.sum.dim_IntList: torch.sum,
-    aten.mean.default: torch.mean,
-    aten.mean.dim: torch.mean,
-    aten.amax.default: torch.amax,
-    aten.amin.default: torch.amin,
-    aten.max.default: torch.max,
-    aten.min.default: torch.min,
-    aten.any.dim: torch.any,
-    aten.argmax.default: torch.argmax,
-    aten.cumsum.default: torch.cumsum,
-    aten.cumprod.default: torch.cumprod,
-    aten.clone.default: torch.clone,
-    aten.take.default: torch.take,
-    aten.flip.default: torch.flip,
-    aten.searchsorted.Tensor: torch.searchsorted,
-    aten.cat.default: torch.cat,
-    aten.stack.default: torch.stack,
-    aten.gather.default: torch.gather,
-    aten.scatter_add.default: torch.scatter_add,
-    aten.index_select.default: torch.index_select,
-    aten.t.default: torch.t,
-    aten.unsqueeze.default: torch.unsqueeze,
-    aten.squeeze.dim: torch.squeeze,
-    aten.select.int: torch.select,
-    aten.permute.default: torch.permute,
-    aten.unbind.int: torch.unbind,
-    aten.split_with_sizes.default: torch.split_with_sizes,
-    aten.view.default: tensor_methods.view,
-    aten._unsafe_view.default: tensor_methods.view,
-    aten.expand.default: tensor_methods.expand,
-    aten.unfold.default: tensor_methods.unfold,
-    aten.mul_.Tensor: tensor_methods.mul_,
-    aten.sub_.Tensor: tensor_methods.sub_,
-    aten.copy_.default: tensor_methods.copy_,
-    aten.zero_.default: tensor_methods.zero_,
-    aten.masked_fill_.Scalar: tensor_methods.masked_fill_,
-    aten.index_put_.default: tensor_methods.index_put_,
-    aten.logical_and_.default: tensor_methods.logical_and_,
-}
-"""Operations with a public function of the same positional arguments."""
+IN_C = (types.BuiltinFunctionType, types.MethodDescriptorType)
+"""Types of the functions of torch, and of the methods of its tensors, that take the arguments of their operation in its order."""
 
 
-def public_function(node: Node) -> Callable[..., Any]:
-    """Returns the public function of a node's operation; the operation itself if there is none."""
-    if node.target is aten.index_put_.default and None in node.args[1]:  # type: ignore[operator]
-        return node.target  # the method does not accept None
-    return FUNCTIONS.get(node.target, node.target)  # type: ignore[arg-type]
+def public_function(node: Node) -> Any:
+    """Returns the function or method of torch with the name of a node's operation; the operation itself if there is none."""
+    operation: Any = node.target
+    library, name, *_ = (*str(operation).split("."), "")
+    if library != "aten" or (name.startswith("index_put") and None in node.args[1]):  # type: ignore[operator]
+        return operation  # the functions of this name do not accept None
+    name = "view" if name == "_unsafe_view" else name
+    found = [getattr(place, name, None) for place in (torch, Tensor)]
+    return next((function for function in found if isinstance(function, IN_C)), operation)
 
 
 def fx_replay(traced: GraphModule, example: tuple[Tensor, ...]) -> Callable[..., Any]:
@@ -140,13 +50,7 @@ def fx_replay(traced: GraphModule, example: tuple[Tensor, ...]) -> Callable[...,
         if node.op == "call_function":
             _translate(node)
     attributes = {str(node.target): _detached(traced, str(node.target)) for node in graph.find_nodes(op="get_attr")}
-    replay = function_of(graph, attributes)
-    inference = torch.inference_mode()  # made once; without autograd each operation costs a fifth less
-
-    def run(*arguments: Tensor) -> Any:
-        with inference:
-            return replay(*arguments)
-
+    run = without_gradients(function_of(graph, attributes))
     run(*example)
     return run
 
@@ -165,7 +69,7 @@ def _translate(node: Node) -> None:
         node.target = operator.getitem
         node.args = (source, (*before, slice(start, end, step)))
     elif node.target is aten._to_copy.default and set(node.kwargs) <= {"dtype", "device"}:
-        node.target = tensor_methods.to
+        node.target = Tensor.to
         node.kwargs = {**node.kwargs, "copy": True}
     else:
         node.target = public_function(node)

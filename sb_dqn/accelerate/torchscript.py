@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 from torch.fx import GraphModule, Node
 
+from sb_dqn.accelerate.graph_code import without_gradients
 from sb_dqn.accelerate.torch_internals import inline_functions
 
 UNSUPPORTED = ("aten.convolution_backward.default", "mkldnn._linear_pointwise.default")
@@ -44,13 +45,7 @@ def torchscript_replay(traced: GraphModule, example: tuple[Tensor, ...]) -> Call
         warnings.simplefilter("ignore")
         script = torch.jit.trace(traced, example, check_trace=False)  # type: ignore[no-untyped-call]  # torch's
     inline_functions(script)  # the trace does not keep the functions that it calls alive
-    inference = torch.inference_mode()  # created once; reduces the cost of each operation by a fifth
-
-    def run(*arguments: Tensor) -> Any:
-        with inference:
-            return script(*arguments)
-
-    return run
+    return without_gradients(script)
 
 
 def _wrap_unsupported(graph: GraphModule) -> None:
