@@ -13,22 +13,13 @@ import weakref
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
 
 WARM_UP_CALLS = 3
 """Calls before the capture: libraries choose their kernels and allocate workspaces in the first ones."""
-
-
-class Graph(Protocol):
-    """Recorder of one call; a test replaces `CudaGraph` by one that runs on the CPU."""
-
-    def capture(self, function: Callable[[], Any]) -> Any:
-        """Returns the outputs of `function`, whose memory each `replay` writes again."""
-
-    def replay(self) -> None: ...
 
 
 class CudaGraph:
@@ -47,6 +38,7 @@ class CudaGraph:
         self._side.graphs.append(self._graph)
 
     def capture(self, function: Callable[[], Any]) -> Any:
+        """Returns the outputs of `function`, whose memory each `replay` writes again."""
         with torch.cuda.device(self._device):
             stream = self._side.stream
             stream.wait_stream(torch.cuda.current_stream())
@@ -144,13 +136,13 @@ class Captured:
         function: function of tensors that returns a tensor or a flat tuple of tensors, without gradients.
         example: one or more arguments, of the shapes, dtypes and device of all later calls. The function is called with them a few
             times, so one more call must not spoil any state.
-        graph: the recorder; None: a CUDA graph.
+        graph: a recorder with the methods of `CudaGraph`; None: a CUDA graph.
 
     Raises:
         RuntimeError: the function reads a value on the host or makes another call that cannot be captured.
     """
 
-    def __init__(self, function: Callable[..., Any], example: tuple[Tensor, ...], graph: Graph | None = None) -> None:
+    def __init__(self, function: Callable[..., Any], example: tuple[Tensor, ...], graph: Any = None) -> None:
         self.kept: Collection[int] | None = None
         """Numbers of the outputs that are copied; None: all."""
         self._inputs = example

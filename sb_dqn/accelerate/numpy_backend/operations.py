@@ -133,10 +133,6 @@ def _amin(x: Array, dims: Sequence[int] = (), keepdim: bool = False) -> Any:
     return reduce_min(x, tuple(dims) or None, keepdims=keepdim)
 
 
-def _max(x: Array) -> Any:
-    return x.max()
-
-
 def _max_over(x: Array, dim: int, keepdim: bool = False) -> Any:
     return reduce_max(x, dim, keepdims=keepdim), x.argmax(dim, keepdims=keepdim)
 
@@ -182,14 +178,6 @@ def _index(x: Array, indices: Sequence[Any]) -> Any:
     return x[tuple(slice(None) if index is None else index for index in indices)]
 
 
-def _take(x: Array, index: Array) -> Any:
-    return x.take(index)
-
-
-def _min(x: Array) -> Any:
-    return x.min()
-
-
 def _arange(*bounds: int, dtype: torch.dtype = torch.int64, **_: Any) -> Any:
     return np.arange(*bounds, dtype=DTYPES[dtype])
 
@@ -221,24 +209,8 @@ def _searchsorted(edges: Array, x: Array, *, right: bool = False) -> Any:
     return reduce_sum(below, -1)  # each row has its own edges, which are few
 
 
-def _cat(parts: Sequence[Array], dim: int = 0) -> Any:
-    return np.concatenate(parts, dim)
-
-
 def _stack(parts: Sequence[Any], dim: int = 0) -> Any:
     return np.array(parts) if dim == 0 else np.stack(parts, dim)
-
-
-def _cumsum(x: Array, dim: int) -> Any:
-    return np.cumsum(x, dim)
-
-
-def _cumprod(x: Array, dim: int) -> Any:
-    return np.cumprod(x, dim)
-
-
-def _argmax(x: Array, dim: int | None = None) -> Any:
-    return x.argmax(dim)
 
 
 def _mul_in_place(x: Array, y: Any) -> Array:
@@ -364,27 +336,27 @@ OPERATIONS: dict[Any, Operation] = {
     aten.mean.dim: _mean_over,
     aten.amax.default: _amax,
     aten.amin.default: _amin,
-    aten.max.default: _max,
+    aten.max.default: np.ndarray.max,
     aten.max.dim: _max_over,
-    aten.min.default: _min,
+    aten.min.default: np.ndarray.min,
     aten.min.dim: _min_over,
     aten.sort.default: _sort,
     aten.any.dim: _any,
-    aten.argmax.default: _argmax,
+    aten.argmax.default: np.ndarray.argmax,
     aten.linalg_vector_norm.default: _norm,
-    aten.cumsum.default: _cumsum,
-    aten.cumprod.default: _cumprod,
+    aten.cumsum.default: np.ndarray.cumsum,
+    aten.cumprod.default: np.ndarray.cumprod,
     aten._to_copy.default: _to_copy,
     aten.clone.default: _clone,
     aten.index.Tensor: _index,
-    aten.take.default: _take,
+    aten.take.default: np.ndarray.take,
     aten.arange.default: _arange,
     aten.arange.start: _arange,
     aten.arange.start_step: _arange,
     aten.constant_pad_nd.default: _pad,
     aten.flip.default: _flip,
     aten.searchsorted.Tensor: _searchsorted,
-    aten.cat.default: _cat,
+    aten.cat.default: np.concatenate,
     aten.stack.default: _stack,
 }
 """Operations that return new arrays."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -198,16 +199,8 @@ def _operation(node: Node) -> Callable[..., Any]:
         operands = [_dtype(arg) if isinstance(arg, Node) else arg for arg in node.args]
         # also for 0-d results: NumPy before 2 treats a Python number as float64
         if np.result_type(*operands) != _dtype(node) or node.meta["val"].ndim == 0:  # type: ignore[arg-type]
-            return _with(function, dtype=_dtype(node))
-    # torch.fx writes functions by module and name, which ufuncs lack before NumPy 2
-    return function if getattr(function, "__module__", None) else _with(function)
-
-
-def _with(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
-    def call(*arguments: Any, **kwargs: Any) -> Any:
-        return function(*arguments, **kwargs, **options)
-
-    return call
+            return partial(function, dtype=_dtype(node))
+    return function
 
 
 def _copy_of_expanded(node: Node) -> Callable[..., Any]:

@@ -18,20 +18,12 @@ THREADED_BYTES = 2**21
 """Size from which torch copies rows faster, since it uses several threads and NumPy one."""
 
 
-def _transpose(x: Array) -> Any:
-    return x.T
-
-
 def _squeeze(x: Array, dim: int) -> Any:
     return x.squeeze(dim) if x.shape[dim] == 1 else x
 
 
 def _reshape(x: Array, shape: Sequence[int]) -> Any:
     return x.reshape(shape)
-
-
-def _permute(x: Array, dims: Sequence[int]) -> Any:
-    return x.transpose(dims)
 
 
 def _expand(x: Array, shape: Sequence[int]) -> Any:
@@ -44,11 +36,11 @@ def _unbind(x: Array, dim: int = 0) -> Any:
 
 
 VIEWS: dict[Any, Operation] = {
-    aten.t.default: _transpose,
+    aten.t.default: np.ndarray.transpose,
     aten.view.default: _reshape,
     aten._unsafe_view.default: _reshape,
     aten.squeeze.dim: _squeeze,
-    aten.permute.default: _permute,
+    aten.permute.default: np.ndarray.transpose,
     aten.expand.default: _expand,
     aten.unbind.int: _unbind,
 }
