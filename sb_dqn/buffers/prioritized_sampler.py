@@ -374,23 +374,3 @@ class PrioritizedSampler(Sampler):
                         "sums of the replay state must be those of its priorities. The file is damaged. Load another copy."
                     )
                 sums.copy_(values)
-
-    def check_valid(self) -> tuple[bool, str]:
-        """Checks the invariants of the sampler and names those that are violated (slow; for tests)."""
-        ring, leaves = self.ring, self.tree.leaves
-        may = torch.zeros_like(leaves, dtype=torch.bool)
-        cells = torch.from_numpy(self._cells(*self.ring.rows_between(*ring.intervals()))).to(ring.device)
-        may[cells] = ~ring.blocked.take(cells)
-        rebuilt = SumTree(self.tree.size, ring.device)
-        rebuilt.leaves.copy_(leaves)
-        rebuilt.rebuild()
-        faults = {
-            "a priority is 0 where a row may start, or above 0 where none may": not torch.equal(leaves > 0, may),
-            "a sum differs from that of its children": any(
-                not torch.allclose(a, b, 1e-12, 0.0) for a, b in zip(self.tree.sums, rebuilt.sums, strict=True)
-            ),
-            "the count differs from the number of rows that may start": self.count is not None
-            and int(self.count.total()) != int(may.sum()),
-        }
-        violated = [fault for fault, holds in faults.items() if holds]
-        return not violated, "; ".join(violated) or "valid"

@@ -114,16 +114,6 @@ class Ring:
         self.lo, self.hi, self.edge, self.base = bounds
         self.total = self.edge[-1:]
 
-    @property
-    def bytes_per_row(self) -> int:
-        """Bytes of one row of one lane, all columns included."""
-        return self.layout.bytes_per_row
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the whole ring; host memory and files take up space only as rows are written."""
-        return self.layout.nbytes
-
     def describe(self) -> str:
         """Returns one line of text: rows, lanes, size and location."""
         return self.layout.describe()
@@ -331,25 +321,3 @@ class Ring:
         open_cells = (cursor - 1) % self.rows * self.num_lanes + self._lanes
         self._open_last[:] = (cursor > 0) & self.last[torch.from_numpy(open_cells).to(self.device)].cpu().numpy()
         self.refresh_bounds()
-
-    def check_valid(self) -> tuple[bool, str]:
-        """Checks the invariants of the ring and names those that are violated (slow; for tests)."""
-        self.flush()
-        lo, hi = self.intervals()
-        open_cells = torch.from_numpy((self.cursor - 1) % self.rows * self.num_lanes + self._lanes).to(self.device)
-        started = torch.from_numpy(self.cursor > 0).to(self.device)
-        open_last = torch.from_numpy(self._open_last).to(self.device)
-        faults = {
-            "a cursor is negative": bool((self.cursor < 0).any() or (self._first < 0).any()),
-            "the common cursor differs from the cursor of a lane": self._common_cursor != self._find_common_cursor(),
-            "rows in bounds are overwritten or open": bool(
-                ((lo < self.cursor - self.rows) | (hi >= self.cursor)).any()
-            ),
-            "the zero frame is not zero": any(bool(self.obs[key][-1].any()) for key in self.stacked_keys),
-            "`last` of an open row differs from its column": bool(
-                (started & (self.last[open_cells] != open_last)).any()
-            ),
-            "a `last` row has an action": bool(self.action[self.last].any()),
-        }
-        violated = [fault for fault, holds in faults.items() if holds]
-        return not violated, "; ".join(violated) or "valid"

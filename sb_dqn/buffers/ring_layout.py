@@ -201,7 +201,7 @@ class Layout:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the whole ring."""
+        """Bytes of the whole ring; host memory and files take up space only as rows are written."""
         return sum(column.nbytes * column.cells(self.rows, self.num_lanes) for column in self.columns.values())
 
     def describe(self) -> str:

@@ -21,6 +21,7 @@ from tests.actors.games import Ledger, Masked, check_rows
 from tests.actors.test_overlapped import SaveAt
 from tests.continuing import differences
 from tests.full import FULL, a_few
+from tests.invariants import check_valid
 from tests.toy_actors import toy_actor, toy_orders
 from tests.toys import toy_policy, toy_stream
 
@@ -160,7 +161,7 @@ def test_an_error_of_the_environment_reaches_the_user_and_the_model_stays_usable
         model.learn(200)
     model.set_env(Ledger)
     model.learn(50, reset_num_timesteps=False)
-    assert model.replay.ring.check_valid() == (True, "valid")
+    assert check_valid(model.replay.ring) == (True, "valid")
 
 
 def test_settings_have_short_forms_and_wrong_ones_are_answered_with_the_fix(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from sb_dqn.types import Rows
 from tests.actors.games import Ledger, check_rows
 from tests.continuing import differences
 from tests.full import a_few
+from tests.invariants import check_valid
 from tests.toy_actors import toy_actor, toy_orders
 from tests.toys import toy_policy, toy_stream
 
@@ -93,7 +94,7 @@ def test_an_error_of_the_environment_reaches_the_user_and_the_model_stays_usable
     assert 35 <= model.num_timesteps < 40
     model.set_env(Ledger)
     model.learn(50, reset_num_timesteps=False)
-    assert model.replay.ring.check_valid() == (True, "valid")
+    assert check_valid(model.replay.ring) == (True, "valid")
 
 
 EXITING = """

@@ -26,6 +26,7 @@ from sb_dqn.errors import CheckpointError, ConfigurationError, EnvironmentFault
 from tests.actors.games import Ledger, Masked, check_rows
 from tests.continuing import differences
 from tests.full import FULL, a_few
+from tests.invariants import check_valid
 from tests.tiny import Tiny
 
 SMALL: dict[str, Any] = {
@@ -59,7 +60,7 @@ def test_every_stored_row_follows_the_one_before(order: Any) -> None:
     actors = ProcessActors(3, lanes=2, order=order, chunk=5, ahead=2)
     model = learned(actors, [partial(Ledger, pause=0.001 * lane) for lane in range(6)])
     count, cuts = check_rows(model.replay.ring)
-    assert model.replay.ring.check_valid() == (True, "valid")
+    assert check_valid(model.replay.ring) == (True, "valid")
     assert count >= 300
     assert cuts == 0
     assert len(set(model.replay.ring.cursor.tolist())) > 1 or order == "lane"
@@ -209,7 +210,7 @@ def test_an_actor_that_ends_is_replaced_and_its_episode_is_cut(fault: str, tmp_p
     assert count >= 290
     assert cuts <= 1
     assert model.collector.log_facts()["rollout/env_restarts"] == 1
-    assert model.replay.ring.check_valid() == (True, "valid")
+    assert check_valid(model.replay.ring) == (True, "valid")
     model.close()
 
 

@@ -25,6 +25,7 @@ from sb_dqn.errors import ConfigurationError, EnvironmentFault
 from tests.actors.games import Ledger, check_rows
 from tests.actors.test_process_ends import Simulated, is_running, numbers, run_script, wait_for
 from tests.full import FULL
+from tests.invariants import check_valid
 from tests.sockets import LOOPBACK, descendants, listening
 
 KILL_EVERY = float(os.environ.get("SB_DQN_KILL_EVERY", "2"))
@@ -174,7 +175,7 @@ def test_killed_actors_are_replaced_and_no_row_is_mixed(cluster: Any) -> None:
     model.learn(2_000, reset_num_timesteps=False)  # by new actors
     count, _ = check_rows(model.replay.ring)
     assert count >= model.num_timesteps
-    assert model.replay.ring.check_valid() == (True, "valid")
+    assert check_valid(model.replay.ring) == (True, "valid")
     assert model.collector.restarts > 0
     assert abs(model._n_updates - (model.num_timesteps - 20) / 4) <= 10  # lanes are read together
     model.collector.close()

@@ -18,6 +18,7 @@ from tests.combinations import TORSOS
 from tests.continuous import Reach
 from tests.full import a_few
 from tests.graphs import CpuGraph
+from tests.invariants import check_valid
 from tests.tiny import QUICK_SEQUENCES, Tiny, lanes, quick
 
 LONG = ("DQN", "PERDQN", "PPO", "R2D2", "Rainbow", "SAC")
@@ -86,7 +87,7 @@ def test_models_are_those_of_host_memory(name: str, settings: dict[str, Any], mo
     assert torch.equal(there.learner.flat, here.learner.flat)
     for key, column in here._experience.ring.columns.items():
         assert torch.equal(there._experience.ring.columns[key], column), key
-    assert there._experience.ring.check_valid() == (True, "valid")
+    assert check_valid(there._experience.ring) == (True, "valid")
 
 
 @pytest.mark.parametrize("actors", ["overlapped:2x2", "overlapped"])

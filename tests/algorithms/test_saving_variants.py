@@ -29,6 +29,7 @@ from sb_dqn.nn.layers.linear import Noisy
 from sb_dqn.objectives.bootstrap import Munchausen
 from sb_dqn.schedules import Linear
 from tests.full import a_few, first_few
+from tests.invariants import check_valid
 from tests.tiny import Q_AGENTS, SMALL_CNN, Tiny, lanes, quick
 
 pytestmark = pytest.mark.usefixtures("eagerly")
@@ -127,7 +128,7 @@ def test_priorities_go_with_the_replay(tmp_path: Path) -> None:
     assert len(mine.tree.leaves.unique()) > 10
     assert torch.equal(mine.tree.leaves, theirs.tree.leaves)
     assert torch.equal(mine.largest, theirs.largest)
-    assert theirs.check_valid() == (True, "valid")
+    assert check_valid(theirs) == (True, "valid")
     again.learn(40)
     assert again._n_updates > model._n_updates
 

@@ -11,6 +11,7 @@ from sb_dqn import C51, DQN, SAC
 from sb_dqn.errors import ConfigurationError
 from tests.actors.games import Ledger
 from tests.full import ON_DEVICES_IN_FULL
+from tests.invariants import check_valid
 
 SMALL: dict[str, Any] = {
     "seed": 3,
@@ -87,7 +88,7 @@ def test_refreshing_when_only_last_rows_are_new_changes_nothing() -> None:
         **SMALL,
     ).learn(60)
     assert model.replay.ring.last.sum() > 5
-    assert model.replay.sampler.check_valid() == (True, "valid")
+    assert check_valid(model.replay.sampler) == (True, "valid")
 
 
 def test_where_the_units_differ_it_is_refused() -> None:

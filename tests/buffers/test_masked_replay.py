@@ -19,6 +19,7 @@ from sb_dqn.spaces import flatten_space
 from sb_dqn.types import Batch, Slot
 from tests.buffers.toy_rows import SPACES, Game, slot_of
 from tests.full import ON_DEVICES_IN_FULL
+from tests.invariants import check_valid
 from tests.masked_toys import ACTION_SPACES, BRANCHES, MaskedGame, frames_of, legal_actions, masked_stream
 from tests.toys import KINDS, naive_transition
 
@@ -78,7 +79,7 @@ def run(kind: str, space: str, where: str, lanes: int, n: int, life_loss: bool) 
     for tick in range(100):
         replay.extend(rows)
         if tick % 20 == 19:
-            assert replay.ring.check_valid() == (True, "valid")
+            assert check_valid(replay.ring) == (True, "valid")
             batch = everything(replay)
             compare(batch, games, n, life_loss)
             compared += len(batch.weight)
@@ -121,7 +122,7 @@ def test_masks_are_saved_and_loaded(space: str, rows: int, tmp_path: Path) -> No
     write_archive(tmp_path / "replay.zip", {"kind": "replay"}, {"replay": replay.state_dict()})
     twin = replay_of(stream, rows=rows, path=tmp_path / "rows.bin")
     twin.load_state_dict(read_archive(tmp_path / "replay.zip")[1]["replay"])
-    assert twin.ring.check_valid() == (True, "valid")
+    assert check_valid(twin.ring) == (True, "valid")
     batch = everything(twin)
     compare(batch, games, 1, False)
     kept = everything(replay).place.T.tolist()
@@ -172,8 +173,8 @@ def test_bytes_per_row(space: str) -> None:
     branches = math.prod(stream.action_shape.shape)
     masked = replay_of(stream).ring
     assert plain.mask is None
-    assert plain.bytes_per_row == 3 * 4 + branches + 4 + 1 + 1
-    assert masked.bytes_per_row == plain.bytes_per_row + branches * width
+    assert plain.layout.bytes_per_row == 3 * 4 + branches + 4 + 1 + 1
+    assert masked.layout.bytes_per_row == plain.layout.bytes_per_row + branches * width
     assert masked.action.dtype == torch.uint8
     assert tuple(masked.action.shape[1:]) == ACTION_SPACES[space].shape
 
@@ -199,9 +200,9 @@ def test_the_action_of_a_last_row_is_zero_in_all_branches() -> None:
     ring.depart(np.full((2, 3), 2))
     ring.flush()
     assert ring.action[:4].tolist() == [[1] * 3, [1] * 3, [0] * 3, [2] * 3]
-    assert ring.check_valid() == (True, "valid")
+    assert check_valid(ring) == (True, "valid")
     ring.action[2, 1] = 3
-    assert ring.check_valid() == (False, "a `last` row has an action")
+    assert check_valid(ring) == (False, "a `last` row has an action")
 
 
 def test_a_slot_without_masks_is_rejected_except_by_frame_stacks() -> None:

@@ -17,6 +17,7 @@ from sb_dqn.buffers.uniform_sampler import UniformSampler
 from sb_dqn.types import Batch
 from tests.buffers.toy_rows import EVENTS, NUM_ACTIONS, SPACES, Game, naive_starts, naive_transition, play
 from tests.full import ON_DEVICES_IN_FULL, a_few
+from tests.invariants import check_valid
 
 pytestmark = [pytest.mark.usefixtures("storage"), ON_DEVICES_IN_FULL]
 
@@ -43,7 +44,7 @@ def check_everything(ring: Ring, view: TransitionView, games: list[Game], noise:
     """Checks the start rows, all of their transitions, and a sampled batch; returns the number of transitions compared."""
     n, k = ring.n_steps, ring.frame_stack
     ring.refresh_bounds()
-    assert ring.check_valid() == (True, "valid")
+    assert check_valid(ring) == (True, "valid")
     every = [(b, r) for b, game in enumerate(games) for r in range(-2, len(game.rows()) + 2)]
     lane, row = torch.tensor(every).T
     may = ring.may_start(lane, row)

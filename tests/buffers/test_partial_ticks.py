@@ -14,6 +14,7 @@ from sb_dqn.buffers import Layout, ReplayBuffer, Ring, Sequences, TransitionView
 from sb_dqn.envs.statistics import EpisodeStatistics
 from sb_dqn.normalize import NormalizeRewards, RewardNormalizer
 from sb_dqn.types import Rows, Slot
+from tests.invariants import check_valid
 
 LANES = 3
 SPACE = {"obs": spaces.Box(-np.inf, np.inf, (1,), np.float32)}
@@ -94,7 +95,7 @@ def test_lanes_are_stored_and_counted_as_if_each_were_alone(host_visible: bool, 
                 alone[lane].extend(own)
                 each[lane].update(own)
                 normalizers[1 + lane].update(own)
-    assert together.ring.check_valid() == (True, "valid")
+    assert check_valid(together.ring) == (True, "valid")
     for lane, single in enumerate(alone):
         for name, column in single.ring.columns.items():
             found = together.ring.columns[name]

@@ -20,6 +20,7 @@ from sb_dqn.schedules import Constant, Linear, Piecewise
 from tests.buffers.test_sum_tree import chi_square
 from tests.buffers.toy_rows import EVENTS, NUM_ACTIONS, SPACES, Game, play
 from tests.full import a_few
+from tests.invariants import check_valid
 
 pytestmark = pytest.mark.usefixtures("storage")
 
@@ -159,7 +160,7 @@ def test_feedback() -> None:
         [0.8, 0.5, 0.5]
     )  # the largest of duplicates; NaN and negative numbers are taken as 0
     assert 1e30 < found[3] < float("inf")
-    assert sampler_of(replay).check_valid() == (True, "valid")
+    assert check_valid(sampler_of(replay)) == (True, "valid")
     set_priorities(replay, [rows[3]], [1.0])
     replay.sampler.feedback(torch.tensor([[0], [rows[0]]]), torch.ones(1, requires_grad=True) * 2)
     assert leaves(replay)[rows[0]] == 2.5
@@ -246,7 +247,7 @@ def test_a_recording_does_the_same(mode: Mode, lanes: int, mix: float, capsys: p
             if rows == 40 or number % 25 == 24:  # a large tree takes far longer to compare than to write
                 mine, other = sampler_of(replays[0]), sampler_of(replays[1])
                 torch.testing.assert_close(mine.tree.leaves, other.tree.leaves, rtol=1e-6, atol=0)
-                assert other.check_valid() == (True, "valid")
+                assert check_valid(other) == (True, "valid")
     assert capsys.readouterr().err == ""
     assert int(replays[0].ring.cursor.min()) > 100
     if mode == "compiled":  # it writes in place; compiled code that copies the tree would take longer than one copy

@@ -20,6 +20,7 @@ from sb_dqn.types import Rows
 from tests.buffers.test_prioritized import filled, replay_of, sampler_of
 from tests.buffers.toy_rows import EVENTS, Game, naive_starts, play
 from tests.full import ON_DEVICES_IN_FULL, a_few
+from tests.invariants import check_valid
 
 pytestmark = [pytest.mark.usefixtures("storage"), ON_DEVICES_IN_FULL]
 
@@ -85,7 +86,7 @@ def held(replay: ReplayBuffer) -> dict[tuple[int, int], float]:
 
 def compare(replay: ReplayBuffer, naive: Naive) -> None:
     replay.refresh()
-    assert sampler_of(replay).check_valid() == (True, "valid")
+    assert check_valid(sampler_of(replay)) == (True, "valid")
     assert held(replay) == pytest.approx(naive.priority, rel=1e-12)
 
 
@@ -232,13 +233,13 @@ def test_a_state_of_another_sampler_or_horizon() -> None:
     uniform.load_state_dict(replay.state_dict())
     nearer = replay_of(3, 40, n=1)
     nearer.load_state_dict({name: value.clone() for name, value in replay.state_dict().items()})
-    assert sampler_of(nearer).check_valid() == (True, "valid")
+    assert check_valid(sampler_of(nearer)) == (True, "valid")
     largest = float(sampler_of(replay).largest)
     assert held(nearer) == {place: held(replay).get(place, largest) for place in held(nearer)}
     assert len(held(nearer)) > len(held(replay))
     late = PrioritizedSampler(replay.ring, 8, Prioritized())  # a sampler for a ring that has rows already
     late.refresh()
-    assert late.check_valid() == (True, "valid")
+    assert check_valid(late) == (True, "valid")
     state = {name: value.clone() for name, value in replay.state_dict().items()}
     for damage in (float("nan"), -1.0, float("inf")):
         with pytest.raises(CheckpointError, match="priorities of the replay state must be finite and >= 0"):
@@ -262,7 +263,7 @@ def learned(mode: Mode, **arguments: Any) -> DQN:
 def test_learning_is_the_same_eager_and_traced() -> None:
     eager, traced = (learned(mode) for mode in ("eager", "traced"))
     for model in (eager, traced):
-        assert sampler_of(model.replay).check_valid() == (True, "valid")
+        assert check_valid(sampler_of(model.replay)) == (True, "valid")
         assert float(sampler_of(model.replay).beta) == pytest.approx(1.0, abs=0.01)
         assert len(torch.unique(sampler_of(model.replay).tree.leaves)) > 20
     torch.testing.assert_close(
@@ -285,7 +286,7 @@ def test_priorities_are_saved_and_survive_a_new_env_and_a_second_learn(tmp_path:
     for reset in (True, False):
         model.learn(120, reset_num_timesteps=reset)
         model.replay.refresh()
-        assert sampler_of(model.replay).check_valid() == (True, "valid")
+        assert check_valid(sampler_of(model.replay)) == (True, "valid")
 
 
 @pytest.mark.parametrize(
@@ -300,7 +301,7 @@ def test_loaded_priorities_are_converted_to_the_alpha_of_the_sampler(
     fresh.load_state_dict(replay.state_dict())
     assert sampler_of(fresh).tree.leaves[:3].tolist() == pytest.approx(expected)
     assert float(sampler_of(fresh).largest) == pytest.approx(largest)
-    assert sampler_of(fresh).check_valid() == (True, "valid")
+    assert check_valid(sampler_of(fresh)) == (True, "valid")
 
 
 def test_priorities_saved_with_alpha_0_load_as_1() -> None:

@@ -26,6 +26,7 @@ from sb_dqn.types import Batch, Rows
 from tests.buffers.test_sum_tree import chi_square
 from tests.buffers.toy_rows import EVENTS, NUM_ACTIONS, SPACES, Game, play
 from tests.full import ON_DEVICES_IN_FULL, a_few
+from tests.invariants import check_valid
 
 pytestmark = pytest.mark.usefixtures("storage")
 
@@ -373,7 +374,7 @@ def test_sample_leaves_a_prioritized_sampler_unchanged(early: bool) -> None:
     replay.sample(50)
     assert all(torch.equal(old, new) for old, new in zip(before, sampler.mutable_tensors(), strict=True))
     replay.refresh()
-    assert sampler.check_valid() == (True, "valid")
+    assert check_valid(sampler) == (True, "valid")
     assert float(sampler.beta) == pytest.approx(0.7 if early else 0.4)
 
 

@@ -13,6 +13,7 @@ from sb_dqn.envs.stream_options import StreamOptions
 from sb_dqn.spaces import flatten_observation, flatten_space
 from sb_dqn.types import Batch, Rows
 from tests.full import ON_DEVICES_IN_FULL
+from tests.invariants import check_valid
 from tests.toys import ACTIONS, KINDS, ToyGame, is_last, naive_rows, naive_transition, toy_stream
 
 pytestmark = [pytest.mark.usefixtures("storage"), ON_DEVICES_IN_FULL]
@@ -61,7 +62,7 @@ def run(kind: str, observation: str, lanes: int, n: int, k: int, life_loss: bool
             acting.push(slot)
         if tick % 25 == 24:
             replay.refresh()
-            assert ring.check_valid() == (True, "valid")
+            assert check_valid(ring) == (True, "valid")
             pairs = torch.tensor([(b, r) for b in range(lanes) for r in range(int(ring.cursor[b]))]).T
             lane, row = pairs[:, ring.may_start(*pairs)]
             compare(replay.view.gather(lane, row, torch.ones(len(row))), games, n, k, life_loss)

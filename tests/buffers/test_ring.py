@@ -21,6 +21,7 @@ from sb_dqn.errors import CheckpointError, ConfigurationError, MemoryBudgetError
 from sb_dqn.types import Slot
 from tests.buffers.test_n_step_transitions import GAMMA, check_everything
 from tests.buffers.toy_rows import EVENTS, NUM_ACTIONS, SPACES, Game, play
+from tests.invariants import check_valid
 
 ATARI = {"obs": spaces.Box(0, 255, (1, 84, 84), np.uint8)}
 VECTOR = {"obs": spaces.Box(-1, 1, (4,), np.float32)}
@@ -54,8 +55,8 @@ def resident_bytes() -> int:
 def test_sizes() -> None:
     ring = Ring(Layout(100_007, 8, ATARI, num_actions=6, frame_stack=4, n_steps=3))
     assert (ring.rows, ring.capacity, len(ring)) == (12_500, 100_000, 0)
-    assert ring.bytes_per_row == 84 * 84 + 1 + 4 + 1 + 1
-    assert ring.nbytes == 100_000 * ring.bytes_per_row + 84 * 84
+    assert ring.layout.bytes_per_row == 84 * 84 + 1 + 4 + 1 + 1
+    assert ring.layout.nbytes == 100_000 * ring.layout.bytes_per_row + 84 * 84
     assert ring.describe() == "replay of 100,000 rows (8 x 12,500): 673.6 MiB in memory, 7,063 bytes a row"
 
 
@@ -70,7 +71,7 @@ def test_sizes() -> None:
 def test_memory_of_frames_by_hand(rows: int, shape: tuple[int, int], gigabytes: float) -> None:
     frame = spaces.Box(0, 255, (1, *shape), np.uint8)
     ring = Ring(Layout(100, 1, {"obs": frame}, num_actions=6, frame_stack=4, n_steps=3))
-    of_frames = ring.bytes_per_row - (1 + 4 + 1 + 1)  # action, reward, last, terminal
+    of_frames = ring.layout.bytes_per_row - (1 + 4 + 1 + 1)  # action, reward, last, terminal
     assert rows * of_frames / 1e9 == pytest.approx(gigabytes, rel=1e-9)
 
 
@@ -159,7 +160,7 @@ def test_rows_are_written_in_two_halves_and_wrap() -> None:
 def test_a_cut_before_the_first_row_changes_nothing() -> None:
     ring = toy(10)
     ring.cut()
-    assert ring.check_valid() == (True, "valid")
+    assert check_valid(ring) == (True, "valid")
     assert len(ring) == 0
 
 
@@ -167,7 +168,7 @@ def test_a_cut_before_the_first_row_changes_nothing() -> None:
 def test_check_valid_finds_damage(damage: str) -> None:
     ring = toy(20)
     played(ring, 15)
-    assert ring.check_valid() == (True, "valid")
+    assert check_valid(ring) == (True, "valid")
     match damage:
         case "cursor":
             ring.cursor[0] = -1
@@ -179,7 +180,7 @@ def test_check_valid_finds_damage(damage: str) -> None:
             ring.obs["camera"][-1] = 1
         case "common cursor":
             ring.cursor[:] = 9
-    assert not ring.check_valid()[0]
+    assert not check_valid(ring)[0]
 
 
 def test_a_file_holds_the_same_rows_as_memory(tmp_path: Path) -> None:
@@ -266,7 +267,7 @@ def test_state_round_trip_is_exact(ticks: int) -> None:
     games = played(ring, ticks)
     played(twin, 33, seed=9)  # replaced by the loaded rows
     twin.load_state_dict({name: value.clone() for name, value in ring.state_dict().items()})
-    assert twin.check_valid() == (True, "valid")
+    assert check_valid(twin) == (True, "valid")
     continue_both(games, ring, twin, 9)
     first, second = ring.state_dict(), twin.state_dict()
     assert set(first) == set(second)

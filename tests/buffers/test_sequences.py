@@ -20,6 +20,7 @@ from sb_dqn.losses.transforms import IDENTITY, rescale, rescaling
 from sb_dqn.types import Batch, Rows
 from tests.buffers.toy_rows import EVENTS, NUM_ACTIONS, SPACES, Game, naive_stack, naive_transition, play
 from tests.full import ON_DEVICES_IN_FULL, a_few
+from tests.invariants import check_valid
 
 pytestmark = [pytest.mark.usefixtures("storage"), ON_DEVICES_IN_FULL]
 
@@ -203,7 +204,7 @@ def test_equal_to_the_naive_reading(
         replay, games, islice(play(games, kind, np.random.default_rng(ticks), restart), ticks), with_values
     ):
         replay.refresh()
-        assert ring.check_valid() == sampler.check_valid() == (True, "valid")
+        assert check_valid(ring) == check_valid(sampler) == (True, "valid")
         want = {(lane, r) for lane, game in enumerate(games) for r in naive_starts(game, replay)}
         every = [(lane, r) for lane, game in enumerate(games) for r in range(len(game.rows()))]
         lane, row = torch.tensor(every).T
@@ -331,7 +332,7 @@ def test_sampling_continues_after_loading(shape: tuple[int, int, int], rows: int
         twin.refresh()
         may = twin.ring.may_start(lane, row)
         assert isinstance(twin.sampler, PrioritizedSampler)
-        assert twin.sampler.check_valid() == (True, "valid")
+        assert check_valid(twin.sampler) == (True, "valid")
         if bool(may.any()) and tick % 3 == 0:
             check_batch(twin.view.gather(lane[may], row[may], torch.ones(int(may.sum()))), twin, games)
 
@@ -396,11 +397,11 @@ def test_states_are_stored_at_every_kth_row_only() -> None:
     plain = Ring(Layout(8_000, 8, image, **kwargs))
     sparse = Ring(Layout(8_000, 8, image, **kwargs, start_rule=Sequences(80, 40, 40).start_rule(5, 1, 1024)))
     dense = Ring(Layout(8_000, 8, image, **kwargs, start_rule=Sequences(80, 40, 1).start_rule(5, 1, 1024)))
-    per_row = sparse.bytes_per_row - plain.bytes_per_row
+    per_row = sparse.layout.bytes_per_row - plain.layout.bytes_per_row
     assert per_row == 4 * 1024 // 40 + 1 + 8 + 1  # rounded up; two values and a flag
-    assert dense.bytes_per_row - plain.bytes_per_row == 4 * 1024 + 8
-    assert sparse.nbytes < 1.02 * plain.nbytes
-    assert f"{sparse.bytes_per_row:,} bytes a row" in sparse.describe()
+    assert dense.layout.bytes_per_row - plain.layout.bytes_per_row == 4 * 1024 + 8
+    assert sparse.layout.nbytes < 1.02 * plain.layout.nbytes
+    assert f"{sparse.layout.bytes_per_row:,} bytes a row" in sparse.describe()
 
 
 def test_state_columns_count_before_allocation() -> None:

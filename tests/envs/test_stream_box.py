@@ -17,6 +17,7 @@ from sb_dqn.envs.streams.open import open_stream
 from sb_dqn.errors import ConfigurationError, SpaceError
 from sb_dqn.spaces import BoxActions, actions_of
 from sb_dqn.types import Rows
+from tests.invariants import check_valid
 from tests.toys import KINDS, ToyGame, naive_rows
 
 LOW, HIGH = np.array([-2.0, 0.1]), np.array([0.5, 30.7])
@@ -71,7 +72,7 @@ def test_stored_actions_equal_sent_actions(kind: str, lanes: int, dtype: Any) ->
         for slot in rows.slots:
             ring.arrive(slot)
         rows = stream.step(numbers(rows, rng))
-    assert ring.check_valid() == (True, "valid")
+    assert check_valid(ring) == (True, "valid")
     ring.refresh_bounds()
     view = TransitionView(ring, 0.9)
     compared = 0
