@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 from typing_extensions import Unpack
 
@@ -123,13 +123,13 @@ class PPO(ActorCriticAlgorithm):
         if name != "batch_size":
             return super().change(name, value)
         size = _minibatch(value, self.arguments["normalize_advantage"])
-        length = getattr(self.rollout_config, "sequence_length", 1)
+        length = self.rollout_config.sequence_length or 1
         if self.learning or size < length:
             raise ConfigurationError(
                 f"batch_size must be changed between two learns, and be at least the sequence_length of {length}, got {value!r}. Call "
                 f"load(path, env=env, batch_size={value!r})."
             )
-        self.rollout_config = replace(cast(Any, self.rollout_config), batch_size=size)
+        self.rollout_config = replace(self.rollout_config, batch_size=size)
         if self.stream is not None:
             self._experience = None  # the next learn begins with a reset, and so with a new rollout
             self.attach(self.stream)

@@ -10,8 +10,8 @@ from typing_extensions import Unpack
 from sb_dqn.checks import check_bool, check_float
 from sb_dqn.core.actor_critic_algorithm import ActorCriticAlgorithm
 from sb_dqn.core.construction import TrainingConfig
-from sb_dqn.core.episode_config import EpisodeConfig
 from sb_dqn.core.keywords import OnPolicyKeywords, with_defaults
+from sb_dqn.core.rollout_config import EpisodeConfig
 from sb_dqn.objectives.policy_gradient import PolicyGradient
 from sb_dqn.policies.actor_critic import ActorCriticPolicy
 

@@ -11,8 +11,8 @@ from sb_dqn.buffers.episode_buffer import Baseline
 from sb_dqn.checks import check_bool, check_choice, check_float
 from sb_dqn.core.actor_critic_algorithm import ActorCriticAlgorithm
 from sb_dqn.core.construction import TrainingConfig
-from sb_dqn.core.episode_config import EpisodeConfig
 from sb_dqn.core.keywords import CriticKeywords, value_bins, with_defaults
+from sb_dqn.core.rollout_config import EpisodeConfig
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.losses.policy_gradient import mean_baseline, step_mean_baseline
 from sb_dqn.objectives.policy_gradient import ActorCritic, PolicyGradient

@@ -14,7 +14,7 @@ from sb_dqn.buffers.on_policy_buffer import VALUE, OnPolicyBuffer, SampleView, V
 from sb_dqn.buffers.ring import Ring
 from sb_dqn.buffers.ring_storage import Extras
 from sb_dqn.devices import fetch
-from sb_dqn.errors import CheckpointError, ConfigurationError
+from sb_dqn.errors import CheckpointError
 from sb_dqn.losses.transforms import identity
 from sb_dqn.types import ActionArray, Batch, BoolArray, IntArray, Observation, Rows, Wait
 
@@ -87,9 +87,6 @@ class RolloutBuffer(OnPolicyBuffer):
         extras: shapes of the policy's extra outputs other than `value`, of one lane, by name; float32.
         scale: function from stored rewards to the rewards of the loss.
         length: consecutive steps per piece of a minibatch, a divisor of n_steps, at most batch_size.
-
-    Raises:
-        ConfigurationError: the ring has too few rows.
     """
 
     def __init__(
@@ -104,12 +101,6 @@ class RolloutBuffer(OnPolicyBuffer):
         scale: Callable[[Tensor], Tensor] = identity,
         length: int = 1,
     ) -> None:
-        needed = rows_needed(n_steps, ring.frame_stack)
-        if ring.rows < needed:
-            raise ConfigurationError(
-                f"ring must have at least {needed} rows per lane for n_steps={n_steps} and frame_stack={ring.frame_stack}, got "
-                f"{ring.rows}. Set its capacity to at least {needed * ring.num_lanes}."
-            )
         shapes = {VALUE: (), **(extras or {})}
         super().__init__(ring, shapes)
         self.n_steps = n_steps

@@ -13,9 +13,8 @@ from sb_dqn.acting.held_numbers import Redraws
 from sb_dqn.checks import check_float, check_mapping
 from sb_dqn.core import model_file
 from sb_dqn.core.construction import PolicyConfig, TrainingConfig
-from sb_dqn.core.episode_config import EpisodeConfig
 from sb_dqn.core.on_policy_algorithm import OnPolicyAlgorithm
-from sb_dqn.core.rollout_config import RolloutConfig, SequenceRolloutConfig
+from sb_dqn.core.rollout_config import CollectionConfig
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.losses.policy_gradient import explained_variance
 from sb_dqn.nn.heads.binned import Bins
@@ -53,7 +52,7 @@ class ActorCriticAlgorithm(OnPolicyAlgorithm):
         *,
         policy_kwargs: Mapping[str, Any] | None,
         training: TrainingConfig,
-        rollout: RolloutConfig | EpisodeConfig,
+        rollout: CollectionConfig,
         objective: ActorCritic,
         optimizer_class: type[torch.optim.Optimizer] = torch.optim.Adam,
         optimizer_kwargs: Mapping[str, Any] | None = None,
@@ -73,7 +72,7 @@ class ActorCriticAlgorithm(OnPolicyAlgorithm):
         config = PolicyConfig(policy, kwargs, ACTOR_CRITIC_POLICIES, ActorCriticPolicy, **switches)
         collected = _for_policy(rollout, config.policy.recurrent, sequence_length)
         loss: Objective = objective
-        if isinstance(collected, SequenceRolloutConfig):
+        if config.policy.recurrent:
             loss = RecurrentRolloutObjective(objective, collected.sequence_length)
         super().__init__(
             env,
@@ -115,7 +114,7 @@ class ActorCriticAlgorithm(OnPolicyAlgorithm):
         return facts | self.policy.action_head.log_facts()
 
 
-def _for_policy(rollout: RolloutConfig | EpisodeConfig, recurrent: bool, length: int | None) -> Any:
+def _for_policy(rollout: CollectionConfig, recurrent: bool, length: int | None) -> Any:
     """Returns the rollout for a policy: in sequences for a recurrent one.
 
     Raises:

@@ -64,7 +64,7 @@ class OnPolicyAlgorithm(BaseAlgorithm):
             exploration=exploration,
         )
         self.has_critic = has_critic
-        self.rollout_config = replace(cast(Any, rollout), extras=self.policy.extras)
+        self.rollout_config: Any = replace(rollout, extras=self.policy.extras)
         if self.stream is not None:
             self.attach(self.stream)
 
@@ -85,7 +85,7 @@ class OnPolicyAlgorithm(BaseAlgorithm):
     def change(self, name: str, value: Any) -> Any:
         if name != "gamma":
             return super().change(name, value)
-        self.rollout_config = replace(cast(Any, self.rollout_config), gamma=value)
+        self.rollout_config = replace(self.rollout_config, gamma=value)
         self.discount = self.rollout_config.gamma
         self.normalizer.set_gamma(self.rollout_config.gamma)
         if self._experience is not None:

@@ -1,15 +1,15 @@
-"""Configuration of rollouts."""
+"""Configuration of what an on-policy algorithm collects before an update: a rollout, or whole episodes."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import Any, Protocol
+from dataclasses import dataclass, replace
+from typing import NoReturn
 
 import torch
 
 from sb_dqn.buffers import Layout, Ring
-from sb_dqn.buffers.on_policy_buffer import OnPolicyBuffer
+from sb_dqn.buffers.episode_buffer import Baseline, EpisodeBuffer, EpisodeView
 from sb_dqn.buffers.rollout_buffer import RolloutBuffer, SequenceRolloutBuffer, rows_needed
 from sb_dqn.checks import check_float, check_int, set_fields
 from sb_dqn.envs.streams.open import Stream
@@ -17,24 +17,18 @@ from sb_dqn.errors import ConfigurationError, MemoryBudgetError
 from sb_dqn.normalize import Normalizer
 
 
-class CollectionConfig(Protocol):
-    """Configuration of what is collected before an update: a rollout or whole episodes."""
-
-    @property
-    def gamma(self) -> float: ...
-
-    def build(self, stream: Stream, device: torch.device, normalizer: Normalizer) -> OnPolicyBuffer: ...
-
-    def in_sequences(self, length: int | None) -> CollectionConfig: ...
-
-
-def make_ring(stream: Stream, device: torch.device, rows: int) -> Ring:
+def make_ring(stream: Stream, device: torch.device, rows: int, what: str, fix: str) -> Ring:
     """Returns a ring with `rows` rows per lane for the lanes and spaces of `stream`.
 
     Raises:
-        MemoryBudgetError: it does not fit into memory.
+        MemoryBudgetError: it does not fit into memory; the message has `what` it holds, and the `fix`.
     """
-    return Ring(Layout.of(stream, rows * stream.num_envs, device))
+    try:
+        return Ring(Layout.of(stream, rows * stream.num_envs, device))
+    except MemoryBudgetError as error:
+        raise MemoryBudgetError(
+            f"{what} in {stream.num_envs} lanes must fit into the memory of {device}, got too little of it. {fix}."
+        ) from error
 
 
 @dataclass(frozen=True)
@@ -49,6 +43,7 @@ class RolloutConfig:
         lambda_: lambda of the returns, [0, 1].
         lambda_name: name of the constructor argument for `lambda_`.
         extras: shapes by name of what is stored with the actions besides the value.
+        sequence_length: steps of a training sequence of a recurrent policy; None: single samples.
 
     Raises:
         ConfigurationError: a value is out of its range.
@@ -61,6 +56,7 @@ class RolloutConfig:
     lambda_: float
     lambda_name: str = "gae_lambda"
     extras: Mapping[str, tuple[int, ...]] | None = None
+    sequence_length: int | None = None
 
     def __post_init__(self) -> None:
         set_fields(
@@ -77,30 +73,21 @@ class RolloutConfig:
         Raises:
             MemoryBudgetError: it does not fit into memory.
         """
-        return RolloutBuffer(**self._parts(stream, device, normalizer))
+        rows, what = rows_needed(self.n_steps, stream.blueprint.frame_stack), f"a rollout of n_steps={self.n_steps}"
+        kind = RolloutBuffer if self.sequence_length is None else SequenceRolloutBuffer
+        return kind(
+            make_ring(stream, device, rows, what, "Lower n_steps or the number of lanes"),
+            self.n_steps,
+            self.n_epochs,
+            self.batch_size or self.n_steps * stream.num_envs,
+            self.gamma,
+            self.lambda_,
+            self.extras,
+            scale=normalizer.rewards,
+            length=self.sequence_length or 1,
+        )
 
-    def _parts(self, stream: Stream, device: torch.device, normalizer: Normalizer) -> dict[str, Any]:
-        """Returns the arguments of the buffer."""
-        try:
-            ring = make_ring(stream, device, rows_needed(self.n_steps, stream.blueprint.frame_stack))
-        except MemoryBudgetError as error:
-            raise MemoryBudgetError(
-                f"a rollout of n_steps={self.n_steps} in {stream.num_envs} lanes does not fit into the memory of {device}. "
-                f"Lower n_steps or the number of lanes."
-            ) from error
-        batch_size = self.batch_size or self.n_steps * stream.num_envs
-        return {
-            "ring": ring,
-            "n_steps": self.n_steps,
-            "n_epochs": self.n_epochs,
-            "batch_size": batch_size,
-            "gamma": self.gamma,
-            "lambda_": self.lambda_,
-            "extras": self.extras,
-            "scale": normalizer.rewards,
-        }
-
-    def in_sequences(self, length: int | None) -> SequenceRolloutConfig:
+    def in_sequences(self, length: int | None) -> RolloutConfig:
         """Returns the configuration for a recurrent policy.
 
         Args:
@@ -118,19 +105,64 @@ class RolloutConfig:
                 f"sequence_length must be a divisor of n_steps={self.n_steps}{bound}, got {chosen}. Give {fitting[-1]}, another "
                 f"divisor, or None."
             )
-        own = {field.name: getattr(self, field.name) for field in fields(self)}
-        return SequenceRolloutConfig(**own, sequence_length=chosen)
+        return replace(self, sequence_length=chosen)
 
 
 @dataclass(frozen=True)
-class SequenceRolloutConfig(RolloutConfig):
-    """Configuration of a rollout for a recurrent policy.
+class EpisodeConfig:
+    """Number of episodes per update, and their returns, for REINFORCE and VPG.
 
     Args:
-        sequence_length: length of a training sequence.
+        episodes_per_update: complete episodes over all lanes.
+        gamma: discount per env step, [0, 1].
+        lambda_: lambda of the returns, [0, 1].
+        baseline: replaces the value where none is learned; None: the value stored with the action.
+        extras: shapes by name of what is stored with the actions besides the value.
+
+    Raises:
+        ConfigurationError: a value is out of its range.
     """
 
-    sequence_length: int = 1
+    episodes_per_update: int
+    gamma: float
+    lambda_: float = 1.0
+    baseline: Baseline | None = None
+    extras: Mapping[str, tuple[int, ...]] | None = None
 
-    def build(self, stream: Stream, device: torch.device, normalizer: Normalizer) -> RolloutBuffer:
-        return SequenceRolloutBuffer(**self._parts(stream, device, normalizer), length=self.sequence_length)
+    def __post_init__(self) -> None:
+        set_fields(
+            self,
+            episodes_per_update=check_int("episodes_per_update", self.episodes_per_update, 1),
+            gamma=check_float("gamma", self.gamma, 0.0, 1.0),
+            lambda_=check_float("gae_lambda", self.lambda_, 0.0, 1.0),
+        )
+
+    def build(self, stream: Stream, device: torch.device, normalizer: Normalizer) -> EpisodeBuffer:
+        """Returns an episode buffer for the lanes and spaces of `stream`.
+
+        Raises:
+            MemoryBudgetError: it does not fit into memory.
+        """
+
+        def ring_of(rows: int) -> Ring:
+            fix = "Use fewer lanes, fewer episodes_per_update, or an env with a time limit"
+            return make_ring(stream, device, rows, f"episodes of {rows} rows", fix)
+
+        def view_of(ring: Ring, extras: Mapping[str, tuple[int, ...]]) -> EpisodeView:
+            return EpisodeView(ring, self.gamma, self.lambda_, extras, self.baseline, normalizer.rewards)
+
+        return EpisodeBuffer(ring_of, self.episodes_per_update, view_of, self.extras)
+
+    def in_sequences(self, length: int | None) -> NoReturn:
+        """Raises an error, since samples of episodes are shuffled.
+
+        Raises:
+            ConfigurationError: always.
+        """
+        raise ConfigurationError(
+            "policy must be feed-forward for REINFORCE and VPG, which shuffle the samples of episodes, got a recurrent one. Use "
+            "A2C or PPO."
+        )
+
+
+CollectionConfig = RolloutConfig | EpisodeConfig

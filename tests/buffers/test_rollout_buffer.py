@@ -16,7 +16,7 @@ from torch import Tensor
 from sb_dqn.buffers.ring import Ring
 from sb_dqn.buffers.ring_layout import Layout
 from sb_dqn.buffers.rollout_buffer import RolloutBuffer, rows_needed
-from sb_dqn.errors import CheckpointError, ConfigurationError
+from sb_dqn.errors import CheckpointError
 from sb_dqn.types import Batch, Experience, Rows
 from tests.buffers.toy_rows import EVENTS, NUM_ACTIONS, SPACES, Episode, Game, naive_stack, play
 from tests.full import ON_DEVICES_IN_FULL
@@ -288,12 +288,6 @@ def test_states_of_other_shapes_are_rejected() -> None:
         make(3, 1, 1).load_state_dict(state)
     with pytest.raises(CheckpointError, match=r"got one without \['extra/logp'\]"):
         make(3, 2, 1, logp=()).load_state_dict(state)
-
-
-def test_a_ring_with_too_few_rows_is_rejected() -> None:
-    ring = Ring(Layout(20, 2, SPACES, num_actions=NUM_ACTIONS, frame_stack=4))
-    with pytest.raises(ConfigurationError, match=r"ring must have at least 22 rows per lane .*, got 10"):
-        RolloutBuffer(ring, 9, 1, 4, 0.9, 0.9)
 
 
 def test_it_is_an_experience() -> None:
