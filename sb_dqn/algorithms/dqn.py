@@ -9,19 +9,14 @@ from typing import Any, ClassVar
 
 from typing_extensions import Unpack
 
-from sb_dqn.buffers.hindsight import Hindsight
-from sb_dqn.buffers.prioritized_sampler import Prioritized
 from sb_dqn.buffers.sequences import Sequences
-from sb_dqn.checks import check_bool, check_choice, check_int, check_path, check_switch
-from sb_dqn.core.construction import QPolicyConfig, TrainingConfig, buffer_device_of, epsilon_schedule
+from sb_dqn.checks import check_bool, check_choice, check_int, check_switch
+from sb_dqn.core.construction import QPolicyConfig, TrainingConfig, epsilon_schedule
 from sb_dqn.core.keywords import OffPolicyKeywords, value_bins, with_defaults
 from sb_dqn.core.off_policy_algorithm import OffPolicyAlgorithm
 from sb_dqn.core.replay_config import ReplayConfig, TargetConfig, update_schedule
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.exploration import Exploration, as_exploration
-from sb_dqn.learning.augmentation import check_augmentation
-from sb_dqn.learning.redo import check_redo
-from sb_dqn.learning.resets import check_resets
 from sb_dqn.losses.transforms import IDENTITY, ValueTransform
 from sb_dqn.nn.heads.categorical import Categorical
 from sb_dqn.nn.heads.scalar import Distribution, Scalar
@@ -234,16 +229,13 @@ class DQN(OffPolicyAlgorithm):
             )
         chosen = exploration if exploration is not None else "none" if noise else "epsilon"
         epsilon = epsilon_schedule(exploration_initial_eps, exploration_final_eps, exploration_fraction)
-        replay = ReplayConfig(
+        replay = ReplayConfig.of(
+            keywords,
             buffer_size=buffer_size,
-            buffer_device=buffer_device_of(keywords["buffer_device"]),
-            buffer_path=check_path("buffer_path", keywords["buffer_path"]),
             batch_size=batch_size,
             n_steps=n_steps,
             gamma=gamma,
             schedule=update_schedule(train_freq, gradient_steps, learning_starts, self.spread_updates),
-            prioritized=check_switch("prioritized_replay", keywords["prioritized_replay"], Prioritized),
-            hindsight=check_switch("hindsight", keywords["hindsight"], Hindsight),
             sequences=policy_config.sequences(sequences),
             transform=model.transform,
             td_priority=model.feeds_td_errors,
@@ -264,9 +256,7 @@ class DQN(OffPolicyAlgorithm):
             replay=replay,
             target=TargetConfig(tau, target_update_interval, shared=heads > 0),
             exploration=as_exploration(chosen, epsilon, evaluation_eps),
-            resets=check_resets(keywords["resets"]),
-            redo=check_redo(keywords["redo"]),
-            augmentation=check_augmentation(keywords["augmentation"]),
+            keywords=keywords,
         )
 
 

@@ -10,18 +10,13 @@ from typing import Any, ClassVar
 import numpy as np
 from typing_extensions import Unpack
 
-from sb_dqn.buffers.hindsight import Hindsight
-from sb_dqn.buffers.prioritized_sampler import Prioritized
-from sb_dqn.checks import check_bool, check_float, check_path, check_switch
-from sb_dqn.core.construction import PolicyConfig, TrainingConfig, buffer_device_of
+from sb_dqn.checks import check_bool, check_float, check_switch
+from sb_dqn.core.construction import PolicyConfig, TrainingConfig
 from sb_dqn.core.keywords import SACKeywords, sde_redraws, value_bins, with_defaults
 from sb_dqn.core.off_policy_algorithm import OffPolicyAlgorithm
 from sb_dqn.core.replay_config import ReplayConfig, TargetConfig, update_schedule
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.exploration.action_noise import ActionNoise
-from sb_dqn.learning.augmentation import check_augmentation
-from sb_dqn.learning.redo import check_redo
-from sb_dqn.learning.resets import check_resets
 from sb_dqn.objectives.soft_actor_critic import SoftActorCritic
 from sb_dqn.policies import SAC_POLICIES
 from sb_dqn.policies.sac import SACPolicy
@@ -95,16 +90,13 @@ class SAC(OffPolicyAlgorithm):
         training = TrainingConfig.of(keywords, learning_rate=learning_rate, max_grad_norm=None)
         temperature = _temperature(ent_coef, SCALED if bins is not None and bins.scales_rewards else 1.0)
         entropy = _target_entropy(target_entropy, temperature)
-        replay = ReplayConfig(
+        replay = ReplayConfig.of(
+            keywords,
             buffer_size=buffer_size,
-            buffer_device=buffer_device_of(keywords["buffer_device"]),
-            buffer_path=check_path("buffer_path", keywords["buffer_path"]),
             batch_size=batch_size,
             n_steps=n_steps,
             gamma=gamma,
             schedule=update_schedule(train_freq, gradient_steps, learning_starts),
-            prioritized=check_switch("prioritized_replay", keywords["prioritized_replay"], Prioritized),
-            hindsight=check_switch("hindsight", keywords["hindsight"], Hindsight),
         )
 
         def make_objective(blueprint: Blueprint) -> SoftActorCritic:
@@ -132,9 +124,7 @@ class SAC(OffPolicyAlgorithm):
             objective=make_objective,
             replay=replay,
             target=TargetConfig(tau, target_update_interval, by_updates=True),
-            resets=check_resets(keywords["resets"]),
-            redo=check_redo(keywords["redo"]),
-            augmentation=check_augmentation(keywords["augmentation"]),
+            keywords=keywords,
         )
 
     def change(self, name: str, value: Any) -> Any:

@@ -12,11 +12,12 @@ import torch
 from sb_dqn.accelerate import Mode
 from sb_dqn.buffers import ReplayBuffer
 from sb_dqn.checkpoint import SegmentedRows
-from sb_dqn.checks import set_fields
+from sb_dqn.checks import check_switch, set_fields
 from sb_dqn.core import model_file
 from sb_dqn.core.base_algorithm import BaseAlgorithm
 from sb_dqn.core.construction import PolicyConfig, TrainingConfig
 from sb_dqn.core.goal_rewards import GoalRewards
+from sb_dqn.core.keywords import OffPolicyKeywords
 from sb_dqn.core.replay_config import ReplayConfig, TargetConfig
 from sb_dqn.core.resume import ResumeState
 from sb_dqn.envs.streams.open import Stream
@@ -24,7 +25,7 @@ from sb_dqn.errors import ConfigurationError, MissingPart, user_stacklevel
 from sb_dqn.exploration.config import ExplorationConfig
 from sb_dqn.learning.augmentation import Augmentation, ImageAugmentation
 from sb_dqn.learning.redo import Recycler, Redo
-from sb_dqn.learning.resets import Resets, reset_networks
+from sb_dqn.learning.resets import check_resets, reset_networks
 from sb_dqn.rng import later_seed
 from sb_dqn.types import Batch, Blueprint, BoolArray, FloatArray, Objective, Update
 
@@ -39,10 +40,8 @@ class OffPolicyAlgorithm(BaseAlgorithm):
         objective: makes the loss from the blueprint of the environment.
         replay: size of the replay, sampling, and when updates are due.
         target: how the target network follows.
+        keywords: arguments that all these algorithms share, with defaults.
         exploration: strategy of Q-policies; None for policies that sample their actions.
-        resets: periodic resets of the networks; None: none.
-        redo: recycling of dormant units; None: none.
-        augmentation: random changes of the images of each batch; None: none.
     """
 
     changeable: ClassVar[tuple[str, ...]] = (
@@ -58,11 +57,13 @@ class OffPolicyAlgorithm(BaseAlgorithm):
         objective: Callable[[Blueprint], Objective],
         replay: ReplayConfig,
         target: TargetConfig,
+        keywords: OffPolicyKeywords,
         exploration: ExplorationConfig | None = None,
-        resets: Resets | None = None,
-        redo: Redo | None = None,
-        augmentation: Augmentation | None = None,
     ) -> None:
+        self._resets = check_resets(keywords["resets"])
+        redo = check_switch("redo", keywords["redo"], Redo, number="every")
+        self._recycler = None if redo is None else Recycler(redo)
+        self._augmentation = check_switch("augmentation", keywords["augmentation"], Augmentation)
         if exploration is None and replay.stores_q_values:
             raise ConfigurationError(
                 "prioritized_replay['initial'] must be 'max' or a number for a policy that samples its actions, got 'td_error', "
@@ -80,9 +81,6 @@ class OffPolicyAlgorithm(BaseAlgorithm):
         )
         self.replay_config = replay
         self.target_config = target
-        self._resets = resets
-        self._recycler = None if redo is None else Recycler(redo)
-        self._augmentation = augmentation
         self._augment()
         self._next_sync = target.interval
         self._idle.silent = replay.schedule.gradient_steps == 0

@@ -15,8 +15,10 @@ from sb_dqn.buffers.prioritized_sampler import Prioritized, PrioritizedSampler
 from sb_dqn.buffers.ring_layout import ColumnSpec, StartRule
 from sb_dqn.buffers.sequences import Sequences
 from sb_dqn.buffers.uniform_sampler import Sampler
-from sb_dqn.checks import check_choice, check_float, check_int, set_fields
+from sb_dqn.checks import check_choice, check_float, check_int, check_path, check_switch, set_fields
+from sb_dqn.core.construction import buffer_device_of
 from sb_dqn.core.goal_rewards import GoalRewards
+from sb_dqn.core.keywords import OffPolicyKeywords
 from sb_dqn.devices import is_host_visible
 from sb_dqn.envs.streams.open import Stream
 from sb_dqn.errors import ConfigurationError
@@ -108,6 +110,17 @@ class ReplayConfig:
     hindsight: Hindsight | None = None
     future: int = 0
     horizon: AnnealedHorizon = field(init=False)
+
+    @classmethod
+    def of(cls, keywords: OffPolicyKeywords, **own: Any) -> ReplayConfig:
+        """Returns the configuration for the keywords that all algorithms with a replay share, and an algorithm's own fields."""
+        return cls(
+            buffer_device=buffer_device_of(keywords["buffer_device"]),
+            buffer_path=check_path("buffer_path", keywords["buffer_path"]),
+            prioritized=check_switch("prioritized_replay", keywords["prioritized_replay"], Prioritized),
+            hindsight=check_switch("hindsight", keywords["hindsight"], Hindsight),
+            **own,
+        )
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "horizon", AnnealedHorizon.of(self.n_steps, self.gamma))

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from sb_dqn.checks import check_float, check_int, check_switch, set_fields
+from sb_dqn.checks import check_float, check_int, set_fields
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.nn.torsos.feature_extractor import Features
 from sb_dqn.types import Batch
@@ -52,15 +51,6 @@ class Augmentation:
             raise ConfigurationError(
                 "augmentation must have a shift or an intensity above 0, got 0 for both. Give augmentation=False for none."
             )
-
-
-def check_augmentation(value: Any) -> Augmentation | None:
-    """Returns the settings for the argument `augmentation`; None for False.
-
-    Raises:
-        ConfigurationError: a field is unknown or out of range.
-    """
-    return check_switch("augmentation", value, Augmentation)
 
 
 class ImageAugmentation:

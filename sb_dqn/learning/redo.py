@@ -5,12 +5,11 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from sb_dqn.checks import check_bool, check_float, check_int, check_switch, set_fields
+from sb_dqn.checks import check_bool, check_float, check_int, set_fields
 from sb_dqn.learning.learner import Learner
 from sb_dqn.nn.parameters.flat import flat_views
 from sb_dqn.nn.units import DORMANT, NORMS, Units, find_units, unit_scores, watched
@@ -52,15 +51,6 @@ class Redo:
             threshold=check_float("redo['threshold']", self.threshold, 0.0, 1.0, below=True),
             reset_counts=check_bool("redo['reset_counts']", self.reset_counts),
         )
-
-
-def check_redo(value: Any) -> Redo | None:
-    """Returns the settings for the argument `redo`; None for False.
-
-    Raises:
-        ConfigurationError: a field is unknown or out of range.
-    """
-    return check_switch("redo", value, Redo, number="every")
 
 
 Dormant = Sequence[tuple[Units, Tensor]]

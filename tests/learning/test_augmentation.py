@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from sb_dqn.algorithms import DQN, R2D2, SAC
 from sb_dqn.errors import ConfigurationError
-from sb_dqn.learning.augmentation import Augmentation, ImageAugmentation, check_augmentation, shifted
+from sb_dqn.learning.augmentation import Augmentation, ImageAugmentation, shifted
 from sb_dqn.types import Batch
 from tests.continuing import digest
 from tests.tiny import SMALL_CNN, Tiny, lanes, quick
@@ -135,7 +135,7 @@ def test_batches_of_another_size_are_augmented() -> None:
 @pytest.mark.parametrize("value", ["crop", 4, None, {"shift": -1}, {"shift": 0, "intensity": 0.0}, {"pad": 3}])
 def test_bad_settings(value: Any) -> None:
     with pytest.raises(ConfigurationError, match="augmentation"):
-        check_augmentation(value)
+        quick(augmentation=value)
 
 
 def test_vectors_are_refused() -> None:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from sb_dqn.algorithms import ALGORITHMS, DQN, FQF, R2D2, SAC
 from sb_dqn.errors import ConfigurationError
-from sb_dqn.learning.redo import Redo, check_redo, recycle
+from sb_dqn.learning.redo import Redo, recycle
 from sb_dqn.nn.units import find_units
 from sb_dqn.rng import torch_seeded
 from tests.continuous import Reach
@@ -280,13 +280,18 @@ def test_units_with_frozen_weights_stay(frozen: str) -> None:
     assert (after["last.linears.0.weight"][:, :2] != 0).all()
 
 
+def checked(value: Any) -> Any:
+    recycler = quick(redo=value)._recycler
+    return None if recycler is None else recycler.settings
+
+
 def test_settings() -> None:
-    assert check_redo(False) is None
-    assert check_redo(True) == Redo(1000, 0.025, False)
-    assert check_redo(7) == Redo(7)
-    assert check_redo({"threshold": 0.1, "reset_counts": True}) == Redo(1000, 0.1, True)
-    converted = check_redo(1e3)
-    assert converted == check_redo({"every": 1e3}) == Redo(1000)
+    assert checked(False) is None
+    assert checked(True) == Redo(1000, 0.025, False)
+    assert checked(7) == Redo(7)
+    assert checked({"threshold": 0.1, "reset_counts": True}) == Redo(1000, 0.1, True)
+    converted = checked(1e3)
+    assert converted == checked({"every": 1e3}) == Redo(1000)
     assert isinstance(converted.every, int)
 
 
