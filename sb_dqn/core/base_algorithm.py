@@ -359,22 +359,8 @@ class BaseAlgorithm(ABC):
         self, callback: Any, log_interval: int, progress_bar: bool, resume_from: ResumeState | None
     ) -> TrainingRun:
         self._resume_state = None
-        self.training_run = TrainingRun(
-            self,
-            counters=self.counters,
-            statistics=self.statistics,
-            logs=self.logs,
-            facts=self.log_facts,
-            finite=self.learner.finite,
-            reports=self.learner.objective.reports,
-            learners=self.learners,
-            callback=callback,
-            log_interval=log_interval,
-            log_count=self._log_count,
-            progress_bar=progress_bar,
-            action_start=self.predictor.actions.start,
-            resume_from=None if resume_from is None else resume_from.session,
-        )
+        session = None if resume_from is None else resume_from.session
+        self.training_run = TrainingRun(self, callback, log_interval, progress_bar, session)
         return self.training_run
 
     @contextmanager

@@ -15,11 +15,10 @@ from types import TracebackType
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from sb_dqn.callbacks.base import BaseCallback, Trainer
+from sb_dqn.callbacks.base import BaseCallback
 from sb_dqn.callbacks.compose import as_callback
 from sb_dqn.callbacks.progress import ProgressBarCallback
 from sb_dqn.core.model_file import reading
@@ -133,23 +132,15 @@ class TickLocals(Mapping[str, Any]):
     Args:
         model: `locals["self"]`.
         callback: `locals["callback"]`.
-        statistics: finished episodes.
-        horizon: `locals["total_timesteps"]`.
-        action_start: smallest choice of the action space, `[]` or `[D]`; 0 for a Box.
     """
 
-    def __init__(
-        self,
-        model: Trainer,
-        callback: BaseCallback,
-        statistics: EpisodeStatistics,
-        horizon: int,
-        action_start: npt.NDArray[Any],
-    ) -> None:
+    def __init__(self, model: Any, callback: BaseCallback) -> None:
         self.model = model
-        self.statistics = statistics
-        self.action_start = action_start
-        self.facts: dict[str, Any] = {"self": model, "callback": callback, "total_timesteps": horizon}
+        self.facts: dict[str, Any] = {
+            "self": model,
+            "callback": callback,
+            "total_timesteps": model.counters.horizon,
+        }
         self.rows: Rows | None = None
 
     def set_rows(self, rows: Rows) -> None:
@@ -171,7 +162,7 @@ class TickLocals(Mapping[str, Any]):
         if name == "infos":
             return self.facts.setdefault("infos", self._infos(rows))
         if name == "actions":
-            return None if rows.action is None else rows.action + self.action_start
+            return None if rows.action is None else rows.action + self.model.predictor.actions.start
         if name == "new_obs":
             # copies: the stream writes into its own again
             obs = {key: value.copy() for key, value in rows.slots[-1].obs.items()}
@@ -182,7 +173,7 @@ class TickLocals(Mapping[str, Any]):
 
     def _infos(self, rows: Rows) -> list[dict[str, Any]]:
         infos = rows.make_infos()
-        for episode in self.statistics.finished:
+        for episode in self.model.statistics.finished:
             facts = {"r": episode.return_, "l": episode.length, "t": episode.time}
             infos[episode.lane] = {**infos[episode.lane], "episode": facts}
         return infos
@@ -198,60 +189,41 @@ class TrainingRun:
     """One call of `learn`: runs the callbacks, counts, and writes log lines.
 
     Args:
-        model: the model, for callbacks.
-        counters, statistics: counters and episode statistics of the model.
-        logs: its logger.
-        facts: returns further entries for a log line.
-        finite: 0-d bool tensor, False once a loss or gradient was not finite.
-        reports: names of the further numbers of an update, after loss and gradient norm.
-        learners: this and the other learners of the run.
+        model: a `BaseAlgorithm`, which imports this module.
         callback: the callback of `learn`, if any.
-        log_interval: increase of `log_count` between log lines.
-        log_count: returns the number of episodes, or of rollouts.
+        log_interval: episodes, or rollouts, between log lines.
         progress_bar: show one.
-        action_start: smallest choice of the action space, `[]` or `[D]`; 0 for a Box.
         resume_from: `state_dict` of the run that this one continues.
     """
 
     def __init__(
         self,
-        model: Trainer,
-        *,
-        counters: Counters,
-        statistics: EpisodeStatistics,
-        logs: Logs,
-        facts: Callable[[], dict[str, float]],
-        finite: Tensor,
-        reports: tuple[str, ...],
-        learners: LearnerGroup,
+        model: Any,
         callback: BaseCallback | None,
         log_interval: int,
-        log_count: Callable[[], int],
         progress_bar: bool,
-        action_start: npt.NDArray[Any],
         resume_from: Mapping[str, Any] | None = None,
     ) -> None:
         self.model = model
-        self.counters = counters
-        self.statistics = statistics
-        self.logs = logs
-        self.facts = facts
-        self.finite = finite
-        self.learners = learners
+        self.counters: Counters = model.counters
+        self.statistics: EpisodeStatistics = model.statistics
+        self.logs: Logs = model.logs
+        self.finite: Tensor = model.learner.finite
+        self.learners: LearnerGroup = model.learners
+        self.count: Callable[[], int] = model._log_count
         self.log_interval = log_interval
         self.user_callback: BaseCallback | None = callback
         first = as_callback(callback)
         self.callback = as_callback([first, ProgressBarCallback()]) if progress_bar else first
         self.calls_back = callback is not None or progress_bar
-        self.locals = TickLocals(model, self.callback, statistics, counters.horizon, action_start)
-        self.reports = ("loss", "grad_norm", *reports)
+        self.locals = TickLocals(model, self.callback)
+        self.reports = ("loss", "grad_norm", *model.learner.objective.reports)
         self.recent: list[Update] = []
         self.skips = False
-        self.count = log_count
-        self.logged = log_count()
+        self.logged = self.count()
         self.started = time.monotonic()
-        self.first_step = counters.num_timesteps
-        self.next_check = counters.n_updates + CHECK_EVERY
+        self.first_step = self.counters.num_timesteps
+        self.next_check = self.counters.n_updates + CHECK_EVERY
         self.resume_from = resume_from
         self.settled = True
         """True once the latest tick has been stored and its updates have run."""
@@ -388,16 +360,12 @@ class TrainingRun:
         record("time/time_elapsed", int(elapsed), exclude="tensorboard")
         record("time/total_timesteps", counters.num_timesteps, exclude="tensorboard")
         if self.recent:
-            for name, mean in zip(self.reports, self._means(), strict=True):
+            means = self._reported().mean(0).tolist()  # of one rollout or tick; synchronizes with the device
+            for name, mean in zip(self.reports, means, strict=True):
                 record(f"train/{name}", mean)
             record("train/n_updates", counters.n_updates, exclude="tensorboard")
-        for key, value in self.facts().items():
+        for key, value in self.model.log_facts().items():
             record(key, value)
-
-    def _means(self) -> list[float]:
-        """Returns means over the latest updates, those of one rollout or tick; synchronizes with the device."""
-        means: list[float] = self._reported().mean(0).tolist()
-        return means
 
     def _reported(self) -> torch.Tensor:
         """Returns loss, gradient norm and reports of the latest updates, `[U, 2 + reports]`."""
