@@ -16,9 +16,8 @@ import numpy.typing as npt
 import torch
 
 from sb_dqn.accelerate import Mode
-from sb_dqn.acting.held_numbers import HeldNumbers, Redraws
+from sb_dqn.acting.lane_state import HeldNumbers, RecurrentState, Redraws
 from sb_dqn.acting.network_runner import NetworkRunner, Transform, unchanged
-from sb_dqn.acting.recurrent_state import RecurrentState
 from sb_dqn.buffers.rollout_buffer import Before
 from sb_dqn.exploration import Exploration
 from sb_dqn.exploration.action_noise import ActionNoise, NoisyActions

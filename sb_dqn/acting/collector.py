@@ -1,4 +1,4 @@
-"""Collectors of rows: what they have in common, and what they get from the model."""
+"""Collectors of rows: what they have in common, what they get from the model, and the one in the thread of the learner."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from sb_dqn.acting.actor import Actor
+from sb_dqn.envs.vector.env_state import NoEnvState
 from sb_dqn.errors import CheckpointError
 from sb_dqn.exploration import Exploration
 from sb_dqn.normalize import Normalizer
@@ -124,3 +126,45 @@ class Collector(ABC):
 
     def close(self) -> None:  # noqa: B027  # an empty default, on purpose
         """Ends what runs in the background; the environment stays open."""
+
+
+class InlineCollector(Collector):
+    """Lets one actor step all lanes; the actions for a tick are selected when the next one is requested.
+
+    Args:
+        actor: the actor.
+        orders: how to act.
+    """
+
+    def __init__(self, actor: Actor, orders: Orders) -> None:
+        super().__init__(actor.stream, orders)
+        self.actor = actor
+
+    @property
+    def latest(self) -> Rows | None:
+        return self.actor.rows
+
+    def rows(self, first: Rows | None = None) -> Iterator[Rows]:
+        step, prepare = self.actor.step, self.orders.prepare
+        if first is None:
+            yield self.actor.begin(self.take_seed())
+        while True:
+            yield step(prepare())
+
+    def state(self, settled: bool, trust: bool) -> tuple[dict[str, Any] | None, dict[str, Any] | None, str]:
+        try:
+            if not settled:
+                raise NoEnvState("the environment stopped in the middle of a step")
+            state = self.actor.state(trust)
+        except NoEnvState as why:
+            return None, None, str(why)
+        return state["tick"], state["stream"], ""
+
+    def load_state(self, tick: Mapping[str, Any], stream: Mapping[str, Any], trust: bool) -> Rows:
+        return self.actor.load_state({"tick": tick, "stream": stream}, trust)
+
+    def parts(self) -> dict[str, Any]:
+        return self.actor.parts()
+
+    def forget(self) -> None:
+        self.actor.rows = None

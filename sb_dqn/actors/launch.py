@@ -11,8 +11,7 @@ import cloudpickle
 from sb_dqn.accelerate import acting_mode, choose_mode
 from sb_dqn.acting.action_selection import ActingConfig
 from sb_dqn.acting.actor import Actor
-from sb_dqn.acting.collector import Collector, Orders
-from sb_dqn.acting.inline_collector import InlineCollector
+from sb_dqn.acting.collector import Collector, InlineCollector, Orders
 from sb_dqn.acting.network_runner import unchanged
 from sb_dqn.actors.chunks import ChunkLayout
 from sb_dqn.actors.collector import WorkerCollector

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from sb_dqn.checkpoint.encoding.allowance import AllocationGuard, Allowance
-from sb_dqn.checkpoint.encoding.constructor_arguments import decode_value, encode_value
-from sb_dqn.checkpoint.encoding.custom_objects import CustomObjects
+from sb_dqn.checkpoint.encoding.constructor_arguments import CustomObjects, decode_value, encode_value
 from sb_dqn.checkpoint.encoding.spaces import decode_space, encode_space
 from sb_dqn.checkpoint.encoding.state_tree import pack, unpack
 from sb_dqn.checkpoint.format.zip_archive import file_to_write, model_info, read_archive, write_archive

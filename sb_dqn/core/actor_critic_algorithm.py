@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import torch
 from gymnasium import spaces
 
-from sb_dqn.acting.held_numbers import Redraws
+from sb_dqn.acting.lane_state import Redraws
 from sb_dqn.checks import check_float, check_mapping
 from sb_dqn.core import model_file
 from sb_dqn.core.construction import PolicyConfig, TrainingConfig

@@ -8,7 +8,7 @@ from typing import Annotated, Any, TypeVar, cast, get_type_hints
 
 from typing_extensions import TypedDict
 
-from sb_dqn.acting.held_numbers import Redraws
+from sb_dqn.acting.lane_state import Redraws
 from sb_dqn.checks import check_bool, check_int, check_switch
 from sb_dqn.nn.heads.binned import Bins
 from sb_dqn.normalize.rewards import bounded_returns

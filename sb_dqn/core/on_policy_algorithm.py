@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, ClassVar, cast
 
 from sb_dqn.acting.actor import Actor
-from sb_dqn.acting.inline_collector import InlineCollector
+from sb_dqn.acting.collector import InlineCollector
 from sb_dqn.buffers.on_policy_buffer import OnPolicyBuffer
 from sb_dqn.core.base_algorithm import BaseAlgorithm
 from sb_dqn.core.construction import PolicyConfig, TrainingConfig

@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from sb_dqn.errors import ConfigurationError
 from sb_dqn.learning.augmentation import ImageAugmentation
 from sb_dqn.learning.learner_group import LearnerGroup
-from sb_dqn.learning.objective_checks import check_objective, check_outputs
 from sb_dqn.learning.optimizer_step import OptimizerStep
 from sb_dqn.learning.parameter_store import ParameterStore
 from sb_dqn.losses.td import weighted_mean
@@ -219,3 +219,48 @@ def _training(network: nn.Module) -> Iterator[None]:
         yield
     finally:
         network.eval()
+
+
+def check_objective(objective: Objective) -> Objective:
+    """Returns `objective` if it has `reports`.
+
+    Raises:
+        ConfigurationError: it has none.
+    """
+    if getattr(objective, "reports", None) is None:
+        raise ConfigurationError(
+            f"{type(objective).__name__} must have an attribute `reports` with the names of its logged extras. Add reports = "
+            f"('q_mean',), for example, or ()."
+        )
+    return objective
+
+
+def check_outputs(objective: Objective, outputs: Any, batch: Batch) -> None:
+    """Checks the loss of each row `[N]` and the extras that an objective returned.
+
+    Raises:
+        ConfigurationError: a shape is wrong, or a report is missing.
+    """
+    name = type(objective).__name__
+    rows, places = batch.weight.shape, batch.place.shape[-1:]  # of sequences, one place for many rows
+    try:
+        loss, facts = outputs
+        missing = [fact for fact in objective.reports if fact not in facts]
+        shapes = {
+            "loss": (loss.shape, rows),
+            "priority": (facts["priority"].shape, places) if "priority" in facts else (rows, rows),
+        }
+    except (TypeError, ValueError, AttributeError):
+        raise ConfigurationError(
+            f"{name} must return the loss of each row [N] and a dict of extras, got {type(outputs).__name__}. Return both."
+        ) from None
+    if missing:
+        raise ConfigurationError(
+            f"{name} must return every extra in its reports, got {sorted(facts)} without {missing}. Add them, or shorten reports."
+        )
+    for what, (shape, expected) in shapes.items():
+        if shape != expected:
+            raise ConfigurationError(
+                f"{what} of {name} must have shape {list(expected)}, got {list(shape)}. Return one number per row; the learner "
+                f"applies weights and the mean."
+            )

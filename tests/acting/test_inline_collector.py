@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sb_dqn.acting.inline_collector import InlineCollector
+from sb_dqn.acting.collector import InlineCollector
 from sb_dqn.types import Rows
 from tests.toy_actors import toy_actor, toy_orders
 from tests.toys import toy_policy, toy_stream

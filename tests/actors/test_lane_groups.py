@@ -12,8 +12,7 @@ import pytest
 
 from sb_dqn import DQN, R2D2, SAC
 from sb_dqn.actors import OverlappedActors, as_actors
-from sb_dqn.actors.lane_groups import among_all_lanes
-from sb_dqn.actors.overlapped import LaneGroup, OverlappedCollector
+from sb_dqn.actors.overlapped import LaneGroup, OverlappedCollector, among_all_lanes
 from sb_dqn.core.construction import open_training_env
 from sb_dqn.envs import make_atari_env
 from sb_dqn.errors import CheckpointError, ConfigurationError, EnvironmentFault

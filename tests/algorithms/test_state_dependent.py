@@ -12,7 +12,7 @@ import torch
 from stable_baselines3.common.distributions import StateDependentNoiseDistribution
 from stable_baselines3.common.noise import OrnsteinUhlenbeckActionNoise
 
-from sb_dqn.acting.held_numbers import Redraws
+from sb_dqn.acting.lane_state import Redraws
 from sb_dqn.algorithms import A2C, ALGORITHMS, DQN, PPO, SAC
 from sb_dqn.callbacks import CheckpointCallback
 from sb_dqn.errors import ConfigurationError

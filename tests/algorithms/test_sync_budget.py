@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from sb_dqn import devices
 from sb_dqn.accelerate import cuda_graph, forced_mode
 from sb_dqn.acting import network_runner
-from sb_dqn.acting.inline_collector import InlineCollector
+from sb_dqn.acting.collector import InlineCollector
 from sb_dqn.algorithms import ALGORITHMS
 from sb_dqn.buffers import PrioritizedSampler
 from sb_dqn.buffers.on_policy_buffer import OnPolicyBuffer

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import struct
 import warnings
 import zipfile
@@ -29,7 +30,6 @@ from sb_dqn.checkpoint.format.zip_reader import (
     as_path,
     open_archive,
 )
-from sb_dqn.checkpoint.versions import warn_of_newer
 from sb_dqn.errors import CheckpointError, user_stacklevel
 from sb_dqn.files import atomic_write
 from sb_dqn.version import __version__
@@ -204,3 +204,30 @@ def _read_member(archive: zipfile.ZipFile, name: str, entry: Mapping[str, Any], 
             f"another copy."
         )
     return tensors
+
+
+RELEASE = re.compile(r"\d{1,9}(\.\d{1,9}){0,9}")
+
+
+def warn_of_newer(written_by: Any, label: str) -> None:
+    """Warns of a file that a newer version of the package wrote; its format can still be read.
+
+    Args:
+        written_by: version in the file; anything else is ignored.
+        label: the file, for the message.
+    """
+    if _release(written_by) > _release(__version__):
+        warnings.warn(
+            f"{label} was written by sb_dqn {written_by[:40]}, which is newer than the installed {__version__}; what that version "
+            f"added may be refused or go unread. Update: pip install -U sb_dqn.",
+            stacklevel=user_stacklevel(),
+        )
+
+
+def _release(version: Any) -> tuple[int, ...]:
+    """Returns the numbers at the front, without zeros at the end: 1.2.0rc1 gives (1, 2); () if there are none."""
+    found = RELEASE.match(version) if isinstance(version, str) else None
+    numbers = [] if found is None else [int(number) for number in found.group().split(".")]
+    while numbers and numbers[-1] == 0:
+        numbers.pop()
+    return tuple(numbers)
