@@ -146,7 +146,7 @@ class Captured:
         self.kept: Collection[int] | None = None
         """Numbers of the outputs that are copied; None: all."""
         self._inputs = example
-        self._graph = CudaGraph(example[0].device) if graph is None else graph
+        self._graph: Any = CudaGraph(example[0].device) if graph is None else graph
         self._outputs = self._graph.capture(lambda: function(*example))
 
     def __call__(self, *arguments: Tensor) -> Any:

@@ -15,7 +15,6 @@ import torch
 
 from sb_dqn.algorithms import DQN
 from sb_dqn.checkpoint import read_archive
-from sb_dqn.checkpoint.format import zip_reader
 from sb_dqn.errors import CheckpointError, ConfigurationError
 from scripts.benchmarks.fuzz_reader import ALLOWED, members, mutate, zipped
 from tests.tiny import quick
@@ -177,23 +176,6 @@ def test_random_changes_raise_clear_errors(good: bytes) -> None:
         except ALLOWED:
             refused += 1
     assert refused > 40
-
-
-def test_an_older_format_is_read_through_its_migration(good: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    def rename(manifest: dict[str, Any]) -> dict[str, Any]:
-        return {**manifest, "class": manifest.pop("algo")}
-
-    parts = members(good)
-    manifest = json.loads(parts.pop("manifest.json"))
-    manifest["algo"] = manifest.pop("class")
-    old = zipped(parts, manifest)
-    with pytest.raises(CheckpointError, match="does not describe a model"):
-        load(old)
-    monkeypatch.setattr(zip_reader, "FORMAT_VERSION", 2)
-    monkeypatch.setitem(zip_reader.MIGRATIONS, 1, rename)
-    assert load(old).resume().num_timesteps == 40
-    with pytest.raises(CheckpointError, match="a manifest of format version 1 cannot be converted"):
-        load(good)
 
 
 @pytest.mark.parametrize("name", ["../../x", "/x", "a/../../x", "a\x1b[2J"])

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sb_dqn import DQN
-from sb_dqn.checkpoint import model_info, versions
+from sb_dqn.checkpoint import model_info
 from sb_dqn.checkpoint.format import zip_archive
 from sb_dqn.version import __version__
 from tests.tiny import Tiny, quick
@@ -29,7 +29,7 @@ def test_every_verb_that_reads_a_newer_file_names_both_versions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = written_by("999.0.0", tmp_path, monkeypatch)
-    monkeypatch.setattr(versions, "__version__", "0.1.0")
+    monkeypatch.setattr(zip_archive, "__version__", "0.1.0")
     for name, read in (
         ("model.zip", lambda file: DQN.load(file, env=Tiny())),
         ("model.zip", lambda file: model.set_parameters(file)),
@@ -63,10 +63,10 @@ def test_every_verb_that_reads_a_newer_file_names_both_versions(
     ],
 )
 def test_what_is_newer(written: Any, installed: str, warns: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(versions, "__version__", installed)
+    monkeypatch.setattr(zip_archive, "__version__", installed)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        versions.warn_of_newer(written, "m.zip")
+        zip_archive.warn_of_newer(written, "m.zip")
     assert len(caught) == warns
 
 

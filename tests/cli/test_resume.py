@@ -57,7 +57,7 @@ def interrupt(log: EpisodeLog) -> None:
 def kill(log: EpisodeLog) -> None:
     """Simulates `kill -9` after the current checkpoint is written: nothing is saved on exit."""
     for thread in threading.enumerate():
-        if thread.name == "sb_dqn checkpoint":
+        if thread.name.startswith("sb_dqn checkpoint"):
             thread.join()
     raise SystemExit(137)
 

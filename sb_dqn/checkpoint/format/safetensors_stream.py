@@ -243,10 +243,6 @@ def _memory_format(tensor: Tensor) -> str | None:
 
 
 def _check_writable(member: str, name: str, tensor: Tensor) -> None:
-    if name == "__metadata__":
-        raise CheckpointError(
-            f"member {member!r}: names of tensors must not be '__metadata__', which is reserved, got it. Rename the tensor."
-        )
     if tensor.layout != torch.strided or tensor.is_meta:
         raise CheckpointError(
             f"member {member!r}: tensor {name!r} must be dense and have values, got a sparse or meta tensor. Convert it first."

@@ -24,7 +24,6 @@ from sb_dqn.checkpoint.format.zip_reader import (
     FORMAT_VERSION,
     MANIFEST,
     MAX_MANIFEST,
-    MEMBER_NAME,
     SUFFIX,
     Target,
     as_path,
@@ -33,8 +32,6 @@ from sb_dqn.checkpoint.format.zip_reader import (
 from sb_dqn.errors import CheckpointError, user_stacklevel
 from sb_dqn.files import atomic_write
 from sb_dqn.version import __version__
-
-RESERVED = ("format_version", "sb_dqn_version", "members")
 
 
 def write_archive(
@@ -54,7 +51,6 @@ def write_archive(
         CheckpointError: an entry cannot be saved; the message names it, and no file is changed.
         OSError: the folder is not writable, or the disk is full; the old file is unchanged.
     """
-    _check_arguments(manifest, members)
     target = as_path(file_to_write(path))
     if target is not None:
         with atomic_write(target) as file:
@@ -124,19 +120,6 @@ def model_info(path: Target) -> dict[str, Any]:
     """
     with open_archive(path) as (_, manifest, _label):
         return manifest
-
-
-def _check_arguments(manifest: Mapping[str, Any], members: Mapping[str, Mapping[str, Tensor]]) -> None:
-    reserved = [key for key in RESERVED if key in manifest]
-    if reserved or not isinstance(manifest.get("kind"), str):
-        raise CheckpointError(
-            f"a manifest must have a 'kind' (str) and none of the keys {RESERVED}, got {sorted(manifest)}. Change its keys."
-        )
-    for name in members:
-        if not MEMBER_NAME.fullmatch(name):
-            raise CheckpointError(
-                f"member names must consist of letters, digits, '_', '.' and '-', got {name!r}. Rename it."
-            )
 
 
 def _write_zip(file: BinaryIO, manifest: Mapping[str, Any], members: Mapping[str, Mapping[str, Tensor]]) -> None:

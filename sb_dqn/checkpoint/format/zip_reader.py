@@ -15,7 +15,7 @@ import stat
 import struct
 import zipfile
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -23,8 +23,6 @@ from sb_dqn.errors import CheckpointError, ConfigurationError, MissingFileError,
 from sb_dqn.version import __version__
 
 FORMAT_VERSION = 1
-MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
-"""Functions by format version that convert its manifest to the next version; members keep their names and bytes."""
 MANIFEST = "manifest.json"
 SUFFIX = ".safetensors"
 MAX_MANIFEST = 16 * 2**20
@@ -210,7 +208,7 @@ def _checked_manifest(archive: zipfile.ZipFile, label: str) -> dict[str, Any]:
             f"{label}: format_version must be at least 1, got {version}. The file is damaged. Load another copy."
         )
     _check_members(manifest, archive, label)
-    return _migrated(dict(manifest), label)
+    return dict(manifest)
 
 
 def parse_json(text: bytes) -> Any:
@@ -222,18 +220,6 @@ def parse_json(text: bytes) -> Any:
     if text.count(b"[") + text.count(b"{") > MAX_BRANCHES:
         raise ValueError(f"more than {MAX_BRANCHES} lists and dicts")
     return json.loads(text.decode())
-
-
-def _migrated(manifest: dict[str, Any], label: str) -> dict[str, Any]:
-    """Converts a manifest of an earlier version to this one; `format_version` keeps the number in the file."""
-    for version in range(manifest["format_version"], FORMAT_VERSION):
-        try:
-            manifest = MIGRATIONS[version](manifest)
-        except (KeyError, TypeError, AttributeError, ValueError) as error:
-            raise CheckpointError(
-                f"{label}: a manifest of format version {version} cannot be converted ({error!r}). Load another copy."
-            ) from error
-    return manifest
 
 
 def _check_members(manifest: dict[str, Any], archive: zipfile.ZipFile, label: str) -> None:

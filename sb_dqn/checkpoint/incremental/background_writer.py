@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -18,16 +18,14 @@ class BackgroundWrite:
     """
 
     def __init__(self, write: Callable[[], Path | None]) -> None:
-        self._write = write
-        self._path: Path | None = None
-        self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, name="sb_dqn checkpoint", daemon=False)
-        self._thread.start()
+        executor = ThreadPoolExecutor(1, "sb_dqn checkpoint")
+        self._future = executor.submit(write)
+        executor.shutdown(wait=False)  # the thread ends with the file, and frees the copies
 
     @property
     def finished(self) -> bool:
         """True once the checkpoint has been written or has failed."""
-        return not self._thread.is_alive()
+        return self._future.done()
 
     def wait(self) -> Path | None:
         """Waits until the checkpoint has been written and returns its path; None for an open file.
@@ -35,18 +33,7 @@ class BackgroundWrite:
         Raises:
             OSError: writing failed; earlier checkpoints are unchanged.
         """
-        self._thread.join()
-        if self._error is not None:
-            raise self._error
-        return self._path
-
-    def _run(self) -> None:
-        try:
-            self._path = self._write()
-        except BaseException as error:
-            self._error = error
-        finally:
-            del self._write  # frees the copies
+        return self._future.result()
 
 
 def copy_members(members: Mapping[str, Mapping[str, Tensor]]) -> dict[str, dict[str, Tensor]]:
