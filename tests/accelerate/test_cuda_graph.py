@@ -69,7 +69,7 @@ def captured_calls(function: Any, x: Tensor, monkeypatch: pytest.MonkeyPatch) ->
     assert isinstance(captured, Captured)
     calls = Calls()
     with calls:
-        captured._graph.function()  # type: ignore[attr-defined]  # of the stand-in
+        captured._graph.function()  # of the stand-in
     return calls.count, captured(x)
 
 

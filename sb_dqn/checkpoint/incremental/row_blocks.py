@@ -6,7 +6,7 @@ Rows are numbered from the start of training. A block that every lane has passed
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -99,7 +99,7 @@ class SegmentedRows:
         return cells_by_name
 
     def describe(self) -> dict[str, Any]:
-        """Returns what `assemble` needs in addition to the cursors and the segments."""
+        """Returns what an `Assembly` needs in addition to the cursors and the segments."""
         columns = {
             name: {"slots": len(column.tensor), "every": column.every} for name, column in sorted(self.columns.items())
         }
@@ -192,21 +192,3 @@ class Assembly:
                 f"{name!r} must have the same shape and dtype in all segments, got others. Load another copy."
             )
         return allocated
-
-
-def assemble(
-    description: Mapping[str, Any],
-    cursor: Tensor,
-    segments: Iterable[Segment],
-    read: Callable[[Segment], Mapping[str, Tensor]],
-) -> dict[str, Tensor]:
-    """Assembles the columns of a ring from its segments, which are read one after another.
-
-    Raises:
-        CheckpointError: the segments do not belong to one ring, or rows are missing.
-    """
-    segments = list(segments)
-    assembly = Assembly(description, cursor, sum(segment.length for segment in segments))
-    for segment in segments:
-        assembly.add(segment.block, read(segment))
-    return assembly.finish()

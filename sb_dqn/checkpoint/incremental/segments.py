@@ -15,7 +15,6 @@ import re
 import stat
 import sys
 from collections.abc import Iterator, Mapping
-from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -25,7 +24,7 @@ from torch import Tensor
 from sb_dqn.checkpoint.format import safetensors_stream
 from sb_dqn.checkpoint.format.zip_archive import model_info
 from sb_dqn.checkpoint.format.zip_reader import SUFFIX, Target, as_path
-from sb_dqn.checkpoint.incremental.row_blocks import Segment, WrittenBlocks, assemble
+from sb_dqn.checkpoint.incremental.row_blocks import Assembly, Segment, WrittenBlocks
 from sb_dqn.errors import CheckpointError
 
 if sys.platform != "win32":
@@ -54,11 +53,13 @@ def read_rows(path: Target, manifest: Mapping[str, Any], cursor: Tensor) -> tupl
         raise CheckpointError(
             f"{zip_path} needs the folder {ROWS!r} next to it, which has its rows. Move or copy both."
         )
+    assembly = Assembly(manifest["segments"], cursor, sum(segment.length for segment in segments))
     with lock_folder(folder, exclusive=False):
-        columns = assemble(manifest["segments"], cursor, segments, partial(_read_segment, folder))
+        for segment in segments:
+            assembly.add(segment.block, _read_segment(folder, segment))
     block_rows, departed = int(manifest["segments"]["block_rows"]), int(cursor.min()) - 1
     final = {segment.block: segment for segment in segments if (segment.block + 1) * block_rows <= departed}
-    return columns, WrittenBlocks({(folder, block_rows): final})
+    return assembly.finish(), WrittenBlocks({(folder, block_rows): final})
 
 
 def segments_of(manifest: Mapping[str, Any], label: str) -> list[Segment]:
