@@ -7,7 +7,7 @@ from sb_dqn.buffers.replay_buffer import ReplayBuffer, UpdateSchedule
 from sb_dqn.buffers.ring import Ring
 from sb_dqn.buffers.ring_layout import Layout
 from sb_dqn.buffers.sequences import Sequences, SequenceView
-from sb_dqn.buffers.uniform_sampler import Sampler, UniformSampler
+from sb_dqn.buffers.uniform_sampler import UniformSampler
 
 __all__ = [
     "FrameStack",
@@ -16,7 +16,6 @@ __all__ = [
     "PrioritizedSampler",
     "ReplayBuffer",
     "Ring",
-    "Sampler",
     "SequenceView",
     "Sequences",
     "TransitionView",

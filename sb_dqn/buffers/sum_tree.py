@@ -52,18 +52,13 @@ class SumTree:
         """Returns the sum of all leaves, 0-d."""
         return self.sums[-1].sum()
 
-    def set(self, leaves: Tensor, values: Tensor) -> None:
-        """Writes leaves and updates the sums above them.
+    def set_largest(self, leaves: Tensor, values: Tensor) -> None:
+        """Writes leaves, of duplicates the largest value, and updates the sums above them; deterministic on every device.
 
         Args:
-            leaves: `[N]` int64; duplicates must have equal values, because any one of them is written.
+            leaves: `[N]` int64.
             values: `[N]` float64, 0 or at least 1e-100, with a finite sum.
         """
-        self.leaves.index_copy_(0, leaves, values)
-        self.update_sums(leaves)
-
-    def set_largest(self, leaves: Tensor, values: Tensor) -> None:
-        """Writes leaves as `set` does, but of duplicates the largest value; deterministic on every device."""
         if not is_host_visible(self.leaves.device):  # compiled code for the CPU would copy the tree
             self.leaves.index_fill_(0, leaves, 0.0)
             self.leaves.scatter_reduce_(0, leaves, values, "amax")

@@ -46,12 +46,10 @@ class Sampler(ABC):
         noise = torch.rand(shape, dtype=torch.float64, generator=generator, device=generator.device)
         return self.locate(noise.to(self.ring.device))
 
-    @abstractmethod
-    def arrived(self, slot: Slot) -> None:
+    def arrived(self, slot: Slot) -> None:  # noqa: B027 - the ring's bounds suffice for most samplers
         """Called after a slot has been written into the ring."""
 
-    @abstractmethod
-    def feedback(self, index: Tensor, priority: Tensor) -> None:
+    def feedback(self, index: Tensor, priority: Tensor) -> None:  # noqa: B027 - most samplers have no priorities
         """Sets new priorities `[N]` of the rows `index` `[2, N]` (lane, absolute row)."""
 
     def advance(self, step: int, horizon: int) -> None:  # noqa: B027 - most samplers follow no schedule
@@ -75,12 +73,11 @@ class Sampler(ABC):
             for tensor, old in zip(self.mutable_tensors(), before, strict=True):
                 tensor.copy_(old)
 
-    @abstractmethod
     def state_dict(self) -> dict[str, Tensor]:
-        """Returns the state of the sampler; may contain views of live memory, as the ring's."""
+        """Returns the state of the sampler, if it has one; may contain views of live memory, as the ring's."""
+        return {}
 
-    @abstractmethod
-    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:  # noqa: B027 - as above
         """Loads the result of `state_dict`, after the ring has loaded its own; an empty state comes from another sampler."""
 
 
@@ -127,19 +124,6 @@ class UniformSampler(Sampler):
         while len(padding := (weight == 0).nonzero()[:, 0]):
             lane[padding], row[padding], weight[padding] = super().draw(len(padding), generator)
         return lane, row, weight
-
-    def arrived(self, slot: Slot) -> None:
-        """Does nothing: the ring's bounds suffice."""
-
-    def feedback(self, index: Tensor, priority: Tensor) -> None:
-        """Does nothing: all rows keep the same probability."""
-
-    def state_dict(self) -> dict[str, Tensor]:
-        """Returns an empty dict: there is no state."""
-        return {}
-
-    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Does nothing: there is no state."""
 
 
 def _first(allowed: Tensor, candidates: Tensor) -> Tensor:

@@ -20,9 +20,14 @@ DEVICES = [
 SHARES = torch.tensor([0.05, 0.3, 0.6, 0.95], dtype=torch.float64)
 
 
+def put(tree: SumTree, leaves: torch.Tensor, values: torch.Tensor) -> None:
+    tree.leaves.index_copy_(0, leaves, values)
+    tree.update_sums(leaves)
+
+
 def tree_of(values: Tensor, device: str = "cpu", host_visible: bool | None = None) -> SumTree:
     tree = SumTree(len(values), device, host_visible)
-    tree.set(torch.arange(len(values), device=device), values.double().to(device))
+    put(tree, torch.arange(len(values), device=device), values.double().to(device))
     return tree
 
 
@@ -49,7 +54,7 @@ def test_equal_to_a_running_sum(size: int, top: int, monkeypatch: pytest.MonkeyP
     for _ in range(8):
         leaves = rng.permutation(size)[: rng.integers(1, size + 1)]
         values[leaves] = rng.integers(0, 9, len(leaves)) * (rng.random(len(leaves)) < 0.5)  # whole: sums are exact
-        tree.set(torch.from_numpy(leaves), torch.from_numpy(values[leaves]))
+        put(tree, torch.from_numpy(leaves), torch.from_numpy(values[leaves]))
         edges = values.cumsum()
         assert float(tree.total()) == edges[-1]
         assert np.array_equal(tree.leaves[:size].numpy(), values)
@@ -81,7 +86,7 @@ def test_the_code_of_every_device_finds_the_same() -> None:
 def test_a_leaf_that_is_zeroed_and_written_has_the_written_value() -> None:
     for tree in (tree_of(torch.ones(3000)), tree_of(torch.ones(3000), host_visible=False)):
         leaves, values = np.array([4, 5, 6, 5, 9]), np.array([7.0, 5.0])
-        tree.set(torch.tensor([2999]), torch.zeros(1, dtype=torch.float64))
+        put(tree, torch.tensor([2999]), torch.zeros(1, dtype=torch.float64))
         if tree._arrays:
             tree.write_from_host(leaves, 3, values)
         else:
@@ -154,8 +159,8 @@ def test_sums_do_not_drift() -> None:
     tree = SumTree(2**17)
     for size in 10.0 ** torch.arange(8, -8, -1.0):  # incremented sums would keep the rounding errors of the largest
         leaves = torch.randint(0, 2**17, (400,), generator=rng).unique()
-        tree.set(leaves, torch.full((len(leaves),), float(size), dtype=torch.float64))
-        tree.set(leaves, torch.zeros(len(leaves), dtype=torch.float64))
+        put(tree, leaves, torch.full((len(leaves),), float(size), dtype=torch.float64))
+        put(tree, leaves, torch.zeros(len(leaves), dtype=torch.float64))
     assert float(tree.total()) == 0.0
     tree.set_largest(torch.tensor([5, 70_000]), torch.tensor([1e-9, 1e-9], dtype=torch.float64))
     assert float(tree.total()) == 2e-9
