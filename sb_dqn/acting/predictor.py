@@ -48,8 +48,10 @@ class Predictor:
         self, policy: Policy, blueprint: Blueprint, action_mask: str | None = None, transform: Transform = unchanged
     ) -> None:
         self.policy: Any = policy
-        self.inputs = PredictInputs(blueprint, action_mask)
-        self.actions = self.inputs.actions
+        self.blueprint = blueprint
+        self.mask_key = None if action_mask == "info" else action_mask
+        self.actions = actions_of(blueprint.action_space)
+        self.frame_space = single_frames(blueprint) if blueprint.frame_stack > 1 else None
         self.transform = transform
         self.samples = isinstance(policy, StochasticPolicy)
         self.greedy = self._runner("greedy_step")
@@ -105,10 +107,70 @@ class Predictor:
         """Checks the arguments of a call and returns the inputs of the networks."""
         recurrent = self.policy.recurrent
         frames = _frames_of(state) if recurrent else state
-        obs, batched, frames = self.inputs.observations(observation, frames, episode_start)
+        obs, batched, frames = self._observations(observation, frames, episode_start)
         count = len(next(iter(obs.values())))
         inputs = self._recurrent_inputs(state, episode_start, reward, count) if recurrent else ()
-        return PredictCall(obs, self.inputs.mask(obs, action_masks, count), inputs, batched, frames)
+        return PredictCall(obs, self._mask(obs, action_masks, count), inputs, batched, frames)
+
+    def _mask(self, obs: Observation, action_masks: Any, count: int) -> BoolArray | None:
+        """Returns the legal actions `[N, (D,) A]` from `action_masks`, else from the observation; None: all."""
+        if action_masks is not None:
+            return batch_masks(self.actions, action_masks, count)
+        if self.mask_key is None:
+            return None
+        mask = batch_masks(self.actions, obs[self.mask_key], count, empty=True)
+        return mask | ~mask.any(-1, keepdims=True)  # a final observation may have no legal action
+
+    def _observations(
+        self, observation: Any, stacks: Any, episode_start: BoolArray | None
+    ) -> tuple[Observation, bool, Any]:
+        """Returns observations `[N, *shape]` by key, True if they came as a batch, and the frame stacks for the next call.
+
+        Args:
+            observation: one or N observations; single frames where the model stacks frames.
+            stacks: frame stacks that the last call returned; None: empty ones.
+            episode_start: `[N]`, True where the stack is cleared; None: nowhere.
+
+        Raises:
+            SpaceError: shape, dtype or keys differ from the space of the model.
+        """
+        space = self.blueprint.observation_space
+        if self.frame_space is None:
+            return *batch_observation(space, observation), stacks
+        observation = self._with_channels_first(observation)
+        try:
+            return *batch_observation(space, observation), stacks
+        except SpaceError as error:
+            try:
+                frame, batched = batch_observation(self.frame_space, observation)
+            except SpaceError:
+                raise error from None
+        depth = self.blueprint.frame_stack
+        count = len(next(iter(frame.values())))
+        empty = {
+            key: np.zeros((count, depth * array.shape[1], *array.shape[2:]), array.dtype)
+            for key, array in frame.items()
+        }
+        before: Any = empty if stacks is None else stacks
+        if not isinstance(before, dict) or any(np.shape(before.get(key, ())) != empty[key].shape for key in empty):
+            raise SpaceError(
+                f"state must hold the frame stacks of {count} observations, got those of another number. Pass the state that "
+                f"the last predict returned, or None."
+            )
+        begins = _episode_starts(episode_start, count)
+        after = {}
+        for key, array in frame.items():
+            kept = np.where(begins.reshape(-1, *(1,) * (array.ndim - 1)), 0, before[key][:, array.shape[1] :])
+            after[key] = np.concatenate([kept.astype(array.dtype), array], axis=1)
+        return after, batched, after
+
+    def _with_channels_first(self, observation: Any) -> Any:
+        """Returns frames and stacks `[..., H, W, C]`, as Stable-Baselines3 makes them, as `[..., C, H, W]`."""
+        shape = np.shape(observation)[-3:] if isinstance(observation, np.ndarray) else ()
+        stack, frame = self.blueprint.observation_space, self.frame_space
+        known = [leaf_shape(space) for space in (stack, frame) if space is not None]
+        turned = [(*rest, channels) for channels, *rest in known]
+        return np.moveaxis(observation, -1, -3) if shape in turned and shape not in known else observation
 
     def _select(
         self,
@@ -194,81 +256,6 @@ def _frames_of(state: Any) -> Any:
             f"state must be None or the state that the last predict returned, got {state!r}. Pass one of them."
         )
     return state["frames"]
-
-
-class PredictInputs:
-    """Checks the observations of `predict`, stacks their frames and reads their action masks.
-
-    Args:
-        blueprint: spaces and frame stack of the model.
-        action_mask: source of the legal actions: "info", a key of the observation, or None.
-    """
-
-    def __init__(self, blueprint: Blueprint, action_mask: str | None = None) -> None:
-        self.blueprint = blueprint
-        self.mask_key = None if action_mask == "info" else action_mask
-        self.actions = actions_of(blueprint.action_space)
-        self.frame_space = single_frames(blueprint) if blueprint.frame_stack > 1 else None
-
-    def mask(self, obs: Observation, action_masks: Any, count: int) -> BoolArray | None:
-        """Returns the legal actions `[N, (D,) A]` from `action_masks`, else from the observation; None: all."""
-        if action_masks is not None:
-            return batch_masks(self.actions, action_masks, count)
-        if self.mask_key is None:
-            return None
-        mask = batch_masks(self.actions, obs[self.mask_key], count, empty=True)
-        return mask | ~mask.any(-1, keepdims=True)  # a final observation may have no legal action
-
-    def observations(
-        self, observation: Any, stacks: Any, episode_start: BoolArray | None
-    ) -> tuple[Observation, bool, Any]:
-        """Returns observations `[N, *shape]` by key, True if they came as a batch, and the frame stacks for the next call.
-
-        Args:
-            observation: one or N observations; single frames where the model stacks frames.
-            stacks: frame stacks that the last call returned; None: empty ones.
-            episode_start: `[N]`, True where the stack is cleared; None: nowhere.
-
-        Raises:
-            SpaceError: shape, dtype or keys differ from the space of the model.
-        """
-        space = self.blueprint.observation_space
-        if self.frame_space is None:
-            return *batch_observation(space, observation), stacks
-        observation = self._with_channels_first(observation)
-        try:
-            return *batch_observation(space, observation), stacks
-        except SpaceError as error:
-            try:
-                frame, batched = batch_observation(self.frame_space, observation)
-            except SpaceError:
-                raise error from None
-        depth = self.blueprint.frame_stack
-        count = len(next(iter(frame.values())))
-        empty = {
-            key: np.zeros((count, depth * array.shape[1], *array.shape[2:]), array.dtype)
-            for key, array in frame.items()
-        }
-        before: Any = empty if stacks is None else stacks
-        if not isinstance(before, dict) or any(np.shape(before.get(key, ())) != empty[key].shape for key in empty):
-            raise SpaceError(
-                f"state must hold the frame stacks of {count} observations, got those of another number. Pass the state that "
-                f"the last predict returned, or None."
-            )
-        begins = _episode_starts(episode_start, count)
-        after = {}
-        for key, array in frame.items():
-            kept = np.where(begins.reshape(-1, *(1,) * (array.ndim - 1)), 0, before[key][:, array.shape[1] :])
-            after[key] = np.concatenate([kept.astype(array.dtype), array], axis=1)
-        return after, batched, after
-
-    def _with_channels_first(self, observation: Any) -> Any:
-        """Returns frames and stacks `[..., H, W, C]`, as Stable-Baselines3 makes them, as `[..., C, H, W]`."""
-        shape = np.shape(observation)[-3:] if isinstance(observation, np.ndarray) else ()
-        stack, frame = self.blueprint.observation_space, self.frame_space
-        known = [leaf_shape(space) for space in (stack, frame) if space is not None]
-        turned = [(*rest, channels) for channels, *rest in known]
-        return np.moveaxis(observation, -1, -3) if shape in turned and shape not in known else observation
 
 
 def _episode_starts(episode_start: Any, count: int) -> BoolArray:
