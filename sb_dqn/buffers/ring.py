@@ -291,7 +291,7 @@ class Ring:
     def state_dict(self) -> dict[str, Tensor]:
         """Returns cursors and stored rows. The rows are views of live memory: write or clone them before the next arrival."""
         self.flush()
-        state = held_rows(self.columns, self.layout.columns, self.rows, int(self.cursor.max()), self.num_lanes)
+        state = held_rows(self.columns, self.layout, int(self.cursor.max()))
         state["cursor"] = torch.from_numpy(self.cursor.copy())
         state["first"] = torch.from_numpy(np.where(self.cursor > self.rows, self.intervals()[0], self._first))
         state["rows"] = torch.tensor(self.rows)
@@ -304,13 +304,12 @@ class Ring:
         Raises:
             CheckpointError: the columns or the number of lanes differ.
         """
-        specs = self.layout.columns
         rule_state = {} if self._rule_columns is None else self._rule_columns.state_dict()
-        check_state(state, self.columns, specs, self.start_rule, self.num_lanes, rule_state, self.layout.num_actions)
+        check_state(state, self.columns, self.layout, rule_state)
         self.flush()  # before the columns change
         self.written = WrittenBlocks()  # a new one: a background writer may still hold the old one
         cursor = state["cursor"].cpu().numpy().astype(np.int64)
-        restore_rows(state, self.columns, specs, self.rows, int(self.cursor.max()), cursor)
+        restore_rows(state, self.columns, self.layout, int(self.cursor.max()), cursor)
         self._first[:] = first_to_start(state, self.start_rule.behind, cursor)
         if self._rule_columns is not None:
             self._rule_columns.load_state_dict(state)

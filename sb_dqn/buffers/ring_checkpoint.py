@@ -9,7 +9,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from sb_dqn.buffers.ring_layout import ColumnSpec, StartRule
+from sb_dqn.buffers.ring_layout import Layout
 from sb_dqn.errors import CheckpointError
 
 CHUNK = 4096
@@ -27,22 +27,16 @@ OLD_BRANCHES = (
 def check_state(
     state: Mapping[str, Tensor],
     columns: Mapping[str, Tensor],
-    specs: Mapping[str, ColumnSpec],
-    rule: StartRule,
-    num_lanes: int,
-    others: Collection[str] = (),
-    num_actions: int = 0,
+    layout: Layout,
+    others: Collection[str],
 ) -> None:
     """Checks a saved state against a ring, before any row is changed.
 
     Args:
         state: result of `Ring.state_dict`.
         columns: `[rows * B (+ 1), *shape]` by name, of the ring that loads it.
-        specs: their contents.
-        rule: start rule of that ring.
-        num_lanes: B.
+        layout: of that ring.
         others: names of other required entries.
-        num_actions: A, or 0 for a Box.
 
     Raises:
         CheckpointError: columns, shapes, lanes or intervals differ, or an action is out of range.
@@ -53,21 +47,21 @@ def check_state(
             f"columns of the replay state must be those of the replay buffer, got a difference in {sorted(differing)}. "
             f"{_fix(differing)}."
         )
-    cursor, rows = state["cursor"].cpu().numpy(), int(state["rows"])
-    if len(cursor) != num_lanes:
+    cursor, rows, every = state["cursor"].cpu().numpy(), int(state["rows"]), layout.start_rule.every
+    if len(cursor) != layout.num_lanes:
         raise CheckpointError(
-            f"replay state must have {num_lanes} lanes, got {len(cursor)}. Use the same number of environments."
+            f"replay state must have {layout.num_lanes} lanes, got {len(cursor)}. Use the same number of environments."
         )
-    if "span" in state and int(state["span"][1]) != rule.every:
-        raise CheckpointError(_wrong_interval(f"{int(state['span'][1])}", rule.every))
-    for name, spec in specs.items():
+    if "span" in state and int(state["span"][1]) != every:
+        raise CheckpointError(_wrong_interval(f"{int(state['span'][1])}", every))
+    for name, spec in layout.columns.items():
         saved, column = state[name], columns[name]
         if saved.shape[2:] != column.shape[1:] or saved.dtype != column.dtype:
             raise CheckpointError(
                 f"replay state {name!r} must be {column.dtype} of shape {tuple(column.shape[1:])}, got {saved.dtype} of shape "
                 f"{tuple(saved.shape[2:])}. {OLD_BRANCHES if name in PRIORITY_COLUMNS else SAME_SPACES}."
             )
-        held = spec.held(rows, cursor.max()), num_lanes
+        held = spec.held(rows, cursor.max()), layout.num_lanes
         if saved.shape[:2] != held and spec.every > 1:  # a file that does not contain its interval
             raise CheckpointError(_wrong_interval("another", spec.every))
         if saved.shape[:2] != held:
@@ -75,7 +69,7 @@ def check_state(
                 f"replay state {name!r} must have cells {held}, as its cursors imply, got {tuple(saved.shape[:2])}. The file "
                 f"is damaged."
             )
-    actions = state["action"]
+    actions, num_actions = state["action"], layout.num_actions
     if num_actions and bool(((actions < 0) | (actions >= num_actions)).any()):
         raise CheckpointError(
             f"actions of the replay state must be from 0 to {num_actions - 1}, got {int(actions.min())} to "
@@ -107,30 +101,25 @@ def first_to_start(state: Mapping[str, Tensor], behind: int, cursor: npt.NDArray
     return np.where(overwritten > 0, np.maximum(first, overwritten + behind), first)
 
 
-def held_rows(
-    columns: Mapping[str, Tensor], specs: Mapping[str, ColumnSpec], rows: int, newest: int, num_lanes: int
-) -> dict[str, Tensor]:
+def held_rows(columns: Mapping[str, Tensor], layout: Layout, newest: int) -> dict[str, Tensor]:
     """Returns the stored rows, as views `[S, B, *shape]` of live memory.
 
     Args:
         columns: `[rows * B (+ 1), *shape]` by name.
-        specs: their contents.
-        rows: T, rows per lane.
+        layout: of the ring.
         newest: rows that have arrived in the lane with the most.
-        num_lanes: B.
     """
     views = {}
-    for name, spec in specs.items():
-        held = spec.held(rows, newest)
-        views[name] = columns[name][: held * num_lanes].view(held, num_lanes, *spec.shape)
+    for name, spec in layout.columns.items():
+        held = spec.held(layout.rows, newest)
+        views[name] = columns[name][: held * layout.num_lanes].view(held, layout.num_lanes, *spec.shape)
     return views
 
 
 def restore_rows(
     state: Mapping[str, Tensor],
     columns: Mapping[str, Tensor],
-    specs: Mapping[str, ColumnSpec],
-    rows: int,
+    layout: Layout,
     newest: int,
     cursor: npt.NDArray[np.int64],
 ) -> None:
@@ -138,12 +127,12 @@ def restore_rows(
 
     Args:
         state: saved state, with the number of `rows` of its ring.
-        columns, specs, rows: see `held_rows`.
+        columns, layout: see `held_rows`.
         newest: rows that had arrived in the lane with the most before the restore; later cells were never written.
         cursor: `[B]` rows that have arrived in the saved lanes.
     """
-    saved_rows, num_lanes = int(state["rows"]), len(cursor)
-    for name, spec in specs.items():
+    saved_rows, rows, num_lanes = int(state["rows"]), layout.rows, layout.num_lanes
+    for name, spec in layout.columns.items():
         column, slots, written = columns[name], spec.slots(rows), spec.held(rows, newest) * num_lanes
         if saved_rows == rows:
             count = state[name].shape[0] * num_lanes
