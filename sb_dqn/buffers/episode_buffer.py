@@ -14,7 +14,6 @@ from sb_dqn.buffers.on_policy_buffer import VALUE, OnPolicyBuffer, SampleView, V
 from sb_dqn.buffers.ring import Ring
 from sb_dqn.buffers.ring_storage import Extras
 from sb_dqn.errors import CheckpointError, ConfigurationError
-from sb_dqn.losses.transforms import identity
 from sb_dqn.types import IntArray, Rows, Wait
 
 FIRST_ROWS = 512
@@ -28,24 +27,13 @@ Baseline = Callable[[Tensor, Tensor], Tensor]
 class EpisodeView(SampleView):
     """View of complete episodes; the first places hold the samples, one episode after the other, the rest is padding.
 
-    Args:
-        ring: the ring to read from.
-        gamma, lambda_, extras, scale: see `SampleView`.
+    Attributes:
         baseline: replaces the value if none is learned; None: the policy's value output.
+        num_samples: number of samples.
     """
 
-    def __init__(
-        self,
-        ring: Ring,
-        gamma: float,
-        lambda_: float,
-        extras: Mapping[str, tuple[int, ...]],
-        baseline: Baseline | None = None,
-        scale: Callable[[Tensor], Tensor] = identity,
-    ) -> None:
-        super().__init__(ring, ring.capacity, gamma, lambda_, extras, scale)
-        self.baseline = baseline
-        self.num_samples = 0
+    baseline: Baseline | None = None
+    num_samples = 0
 
     def prepare(self, where: IntArray, extra: Extras) -> None:
         """Finds the samples and computes their targets.

@@ -27,24 +27,8 @@ def rows_needed(n_steps: int, frame_stack: int) -> int:
 class RolloutView(SampleView):
     """View of a rollout; place t * B + b holds the t-th sample of lane b.
 
-    Args:
-        ring: the ring to read from.
-        n_steps: largest number of samples per lane.
-        gamma, lambda_, extras, scale: see `SampleView`.
+    Its number of places is that of the lanes times the largest number of samples of a lane.
     """
-
-    def __init__(
-        self,
-        ring: Ring,
-        n_steps: int,
-        gamma: float,
-        lambda_: float,
-        extras: Mapping[str, tuple[int, ...]],
-        scale: Callable[[Tensor], Tensor] = identity,
-    ) -> None:
-        super().__init__(ring, n_steps * ring.num_lanes, gamma, lambda_, extras, scale)
-        self.n_steps = n_steps
-        self._window = torch.arange(2 * n_steps + 1, device=ring.device).unsqueeze(1)
 
     def prepare(self, where: IntArray, extra: Extras) -> None:
         """Finds the samples and computes their targets.
@@ -54,12 +38,14 @@ class RolloutView(SampleView):
             extra: `[rows, B, ...]` by name, extra outputs at each row; values are complete.
         """
         ring, device = self.ring, self.ring.device
-        row = torch.from_numpy(where).to(device) + self._window  # [W, B], W = 2 n_steps + 1
+        n_steps = self.places // ring.num_lanes
+        window = torch.arange(2 * n_steps + 1, device=device).unsqueeze(1)
+        row = torch.from_numpy(where).to(device) + window  # [W, B], W = 2 n_steps + 1
         cells = ring.cells(self._lanes, row)
         columns = {name: torch.from_numpy(column).to(device).flatten(0, 1) for name, column in extra.items()}
         return_, starts = self._targets(cells, row, columns[VALUE].take(cells))
         # the samples of each lane first, in the order of time; the rest has weight 0
-        order = starts.logical_not().byte().argsort(dim=0, stable=True)[: self.n_steps]  # [n_steps, B]
+        order = starts.logical_not().byte().argsort(dim=0, stable=True)[:n_steps]  # [n_steps, B]
         self.lane[:-1] = self._lanes.expand_as(order).flatten()
         self.row[:-1] = row.gather(0, order).flatten()
         self.return_[:-1] = return_.gather(0, order).flatten()
@@ -110,7 +96,7 @@ class RolloutBuffer(OnPolicyBuffer):
         self.num_minibatches = -(-self.pieces // (batch_size // length))
         self._pieces_per_batch = -(-self.pieces // self.num_minibatches)
         self.batch_size = self._pieces_per_batch * length
-        self.view = RolloutView(ring, n_steps, gamma, lambda_, shapes, scale)
+        self.view = RolloutView(ring, n_steps * ring.num_lanes, gamma, lambda_, shapes, scale)
         self.start: IntArray = np.zeros(ring.num_lanes, np.int64)
         self.ticks = 0
         self.num_samples = 0

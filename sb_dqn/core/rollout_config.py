@@ -149,7 +149,9 @@ class EpisodeConfig:
             return make_ring(stream, device, rows, f"episodes of {rows} rows", fix)
 
         def view_of(ring: Ring, extras: Mapping[str, tuple[int, ...]]) -> EpisodeView:
-            return EpisodeView(ring, self.gamma, self.lambda_, extras, self.baseline, normalizer.rewards)
+            view = EpisodeView(ring, ring.capacity, self.gamma, self.lambda_, extras, normalizer.rewards)
+            view.baseline = self.baseline
+            return view
 
         return EpisodeBuffer(ring_of, self.episodes_per_update, view_of, self.extras)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -39,8 +38,12 @@ def make(lanes: int, k: int, count: int, baseline: Any = None) -> EpisodeBuffer:
     def make_ring(rows: int) -> Ring:
         return Ring(Layout(rows * lanes, lanes, SPACES, num_actions=NUM_ACTIONS, frame_stack=k))
 
-    view = partial(EpisodeView, gamma=GAMMA, lambda_=LAMBDA, baseline=baseline)
-    return EpisodeBuffer(make_ring, count, lambda ring, extras: view(ring, extras=extras), {"tick": ()})
+    def make_view(ring: Ring, extras: Any) -> EpisodeView:
+        view = EpisodeView(ring, ring.capacity, GAMMA, LAMBDA, extras)
+        view.baseline = baseline
+        return view
+
+    return EpisodeBuffer(make_ring, count, make_view, {"tick": ()})
 
 
 def acted(store: EpisodeBuffer, stream: Any, tick: int) -> Rows:
