@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from sb_dqn.buffers.frame_stack import observations_at, stack_cells, take_frames
 from sb_dqn.buffers.ring import Ring
+from sb_dqn.checks import check_float, check_int
 from sb_dqn.losses.transforms import identity
+from sb_dqn.schedules import as_annealed
 from sb_dqn.types import Batch
 
 
@@ -17,22 +20,49 @@ class Horizon:
     """Number of steps and discount of n-step returns; both may change between updates, in recordings too.
 
     Args:
-        n_steps: the largest n, >= 1.
-        gamma: discount per env step, [0, 1].
-        moves: n changes.
-        device: of the tensors.
+        n_steps: n, >= 1, `Annealed`, or a dict of its fields.
+        gamma: discount per env step, [0, 1], or an annealed one, below 1.
 
     Attributes:
+        n_steps: the largest n.
+        gamma: the last discount.
+        moves: True if one of the two is annealed.
+        now: the current n and discount.
         powers: `[n + 1]` float32, gamma^k.
         within: `[n - 1]` int64, 1 for the steps 2, 3, ... of the current n, else 0; None: all are within.
+
+    Raises:
+        ConfigurationError: a value is out of range.
     """
 
-    def __init__(self, n_steps: int, gamma: float, moves: bool, device: torch.device) -> None:
-        self.n_steps = n_steps
-        self.powers = torch.empty(n_steps + 1, dtype=torch.float32, device=device)
-        self.within = torch.ones(n_steps - 1, dtype=torch.int64, device=device) if moves else None
+    def __init__(self, n_steps: Any, gamma: Any) -> None:
+        steps, discount = as_annealed("n_steps", n_steps), as_annealed("gamma", gamma)
+        lengths = (n_steps, n_steps) if steps is None else (steps.start, steps.end)
+        discounts = (gamma, gamma) if discount is None else (discount.start, discount.end)
+        self._lengths = [check_int("n_steps", value, 1) for value in lengths]
+        self._discounts = [check_float("gamma", value, 0.0, 1.0, below=discount is not None) for value in discounts]
+        self._steps, self._discount = steps, discount
+        self.n_steps, self.gamma = max(self._lengths), self._discounts[1]
+        self.moves = steps is not None or discount is not None
+        self.powers = torch.empty(self.n_steps + 1, dtype=torch.float32)
+        self.within = torch.ones(self.n_steps - 1, dtype=torch.int64) if self.moves else None
         self.now: tuple[int, float] | None = None
-        self.move(n_steps, gamma)
+        self.move(self.n_steps, self.gamma)
+
+    def to(self, device: torch.device) -> Horizon:
+        """Moves the tensors to a device; returns the horizon."""
+        self.powers = self.powers.to(device)
+        self.within = None if self.within is None else self.within.to(device)
+        return self
+
+    def at(self, t: int) -> tuple[int, float]:
+        """Returns n and gamma t updates after the last reset."""
+        n, gamma = self._lengths[1], self.gamma
+        if self._steps is not None:
+            n = round(self._steps.between(*self._lengths, t))
+        if self._discount is not None:
+            gamma = 1.0 - self._discount.between(1.0 - self._discounts[0], 1.0 - self._discounts[1], t)
+        return n, gamma
 
     def move(self, n_steps: int, gamma: float) -> None:
         """Sets n, at most the largest one, and gamma for the batches from now on."""
@@ -62,24 +92,22 @@ class TransitionView:
 
     Args:
         ring: the ring to read from.
-        gamma: discount per env step, [0, 1].
+        horizon: n of the ring, and the discount.
         scale: function from stored rewards to the rewards of the loss; pure tensor operations.
-        moves: `horizon` changes, up to the ring's n.
         future: K, further observations to read; the start rule of the ring leaves room for them.
     """
 
     def __init__(
         self,
         ring: Ring,
-        gamma: float,
+        horizon: Horizon,
         scale: Callable[[Tensor], Tensor] = identity,
-        moves: bool = False,
         future: int = 0,
     ) -> None:
         self.ring = ring
         self.future = future
         self.n_steps = ring.n_steps
-        self.horizon = Horizon(ring.n_steps, gamma, moves, ring.device)
+        self.horizon = horizon.to(ring.device)
         self.scale = scale
         self._window = torch.arange(1 - ring.frame_stack, self.n_steps + 1, device=ring.device)
         self._next_stack = torch.arange(1, ring.frame_stack + 1, device=ring.device)

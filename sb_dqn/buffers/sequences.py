@@ -117,9 +117,8 @@ class SequenceView:
     Args:
         ring: a ring with the start rule of `sequences`.
         sequences: lengths and interval.
-        gamma: discount per env step, [0, 1].
+        horizon: n of the ring, and the discount.
         scale: function from stored rewards to the rewards of the loss; networks read the stored ones.
-        moves: `horizon` changes, up to the ring's n.
         transform: of the values that the networks learn.
     """
 
@@ -127,15 +126,14 @@ class SequenceView:
         self,
         ring: Ring,
         sequences: Sequences,
-        gamma: float,
+        horizon: Horizon,
         scale: Callable[[Tensor], Tensor] = identity,
-        moves: bool = False,
         transform: ValueTransform = IDENTITY,
     ) -> None:
         self.ring = ring
         self.sequences = sequences
         self.n_steps = ring.n_steps
-        self.horizon = Horizon(ring.n_steps, gamma, moves, ring.device)
+        self.horizon = horizon.to(ring.device)
         self.scale = scale
         self.transform = transform
         self.length = sequences.batch_T

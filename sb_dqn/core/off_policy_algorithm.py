@@ -172,10 +172,11 @@ class OffPolicyAlgorithm(BaseAlgorithm):
         self.replay.sampler.advance(self.num_timesteps, self.counters.horizon)
 
     def gradient_step(self) -> Update:
-        if self.replay_config.horizon.moves:
+        horizon = self.replay_config.horizon
+        if horizon.moves:
             done = self.counters.n_updates
             since = done if self._resets is None else done - self._resets.latest(done)
-            self.replay.view.horizon.move(*self.replay_config.horizon.at(since))
+            horizon.move(*horizon.at(since))
         update = super().gradient_step()
         target, updates = self.target_config, self.counters.n_updates + 1
         if target.by_updates and updates % target.interval == 0:

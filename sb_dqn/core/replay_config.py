@@ -11,6 +11,7 @@ import torch
 
 from sb_dqn.buffers import Layout, ReplayBuffer, Ring, SequenceView, TransitionView, UniformSampler, UpdateSchedule
 from sb_dqn.buffers.hindsight import GoalRelabeler, Hindsight
+from sb_dqn.buffers.n_step_transitions import Horizon
 from sb_dqn.buffers.prioritized_sampler import Prioritized, PrioritizedSampler
 from sb_dqn.buffers.ring_layout import ColumnSpec, StartRule
 from sb_dqn.buffers.sequences import Sequences
@@ -24,53 +25,6 @@ from sb_dqn.envs.streams.open import Stream
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.losses.transforms import IDENTITY, ValueTransform
 from sb_dqn.normalize import Normalizer
-from sb_dqn.schedules import Annealed, as_annealed
-
-
-@dataclass(frozen=True)
-class AnnealedHorizon:
-    """Number of steps and discount of n-step returns as functions of the updates since the last reset.
-
-    Args:
-        lengths: first and last n.
-        discounts: first and last gamma.
-        steps, discount: how they are annealed; None: they are constant.
-    """
-
-    lengths: tuple[int, int]
-    discounts: tuple[float, float]
-    steps: Annealed | None
-    discount: Annealed | None
-
-    @classmethod
-    def of(cls, n_steps: Any, gamma: Any) -> AnnealedHorizon:
-        """Returns the horizon for two arguments, each a number, `Annealed`, or a dict of its fields.
-
-        Raises:
-            ConfigurationError: a value is out of range; the discount of an annealed one must be below 1.
-        """
-        steps, discount = as_annealed("n_steps", n_steps), as_annealed("gamma", gamma)
-        ends = (n_steps, n_steps) if steps is None else (steps.start, steps.end)
-        first, last = (check_int("n_steps", value, 1) for value in ends)
-        if discount is None:
-            constant = check_float("gamma", gamma, 0.0, 1.0)
-            return cls((first, last), (constant, constant), steps, None)
-        start, end = (check_float("gamma", value, 0.0, 1.0, below=True) for value in (discount.start, discount.end))
-        return cls((first, last), (start, end), steps, discount)
-
-    @property
-    def moves(self) -> bool:
-        """True if one of the two changes."""
-        return self.steps is not None or self.discount is not None
-
-    def at(self, t: int) -> tuple[int, float]:
-        """Returns n and gamma after t updates."""
-        n, gamma = self.lengths[1], self.discounts[1]
-        if self.steps is not None:
-            n = round(self.steps.between(*self.lengths, t))
-        if self.discount is not None:
-            gamma = 1.0 - self.discount.between(1.0 - self.discounts[0], 1.0 - self.discounts[1], t)
-        return n, gamma
 
 
 @dataclass(frozen=True)
@@ -109,7 +63,7 @@ class ReplayConfig:
     td_priority: bool = True
     hindsight: Hindsight | None = None
     future: int = 0
-    horizon: AnnealedHorizon = field(init=False)
+    horizon: Horizon = field(init=False)
 
     @classmethod
     def of(cls, keywords: OffPolicyKeywords, **own: Any) -> ReplayConfig:
@@ -123,13 +77,14 @@ class ReplayConfig:
         )
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "horizon", AnnealedHorizon.of(self.n_steps, self.gamma))
+        horizon = Horizon(self.n_steps, self.gamma)
         set_fields(
             self,
+            horizon=horizon,
             buffer_size=check_int("buffer_size", self.buffer_size, 1),
             batch_size=check_int("batch_size", self.batch_size, 1),
-            n_steps=max(self.horizon.lengths),
-            gamma=self.horizon.discounts[1],
+            n_steps=horizon.n_steps,
+            gamma=horizon.gamma,
         )
         self._check_hindsight()
         if self.future and (self.sequences is not None or self.hindsight is not None):
@@ -215,7 +170,7 @@ class ReplayConfig:
         ring = Ring(Layout.of(stream, self.buffer_size, self._device_of_rows(device), **further))
         if chosen is not None:
             return self._of_sequences(ring, chosen, normalizer)
-        view = TransitionView(ring, self.gamma, normalizer.rewards, self.horizon.moves, self.future)
+        view = TransitionView(ring, self.horizon, normalizer.rewards, self.future)
         sampler: Sampler
         if self.prioritized is None:
             sampler = UniformSampler(ring, self.batch_size)
@@ -233,7 +188,7 @@ class ReplayConfig:
         return device if self.buffer_device is None else self.buffer_device
 
     def _of_sequences(self, ring: Ring, chosen: Sequences, normalizer: Normalizer) -> ReplayBuffer:
-        view = SequenceView(ring, chosen, self.gamma, normalizer.rewards, self.horizon.moves, self.transform)
+        view = SequenceView(ring, chosen, self.horizon, normalizer.rewards, self.transform)
         # few rows can start a sequence, so even uniform sampling uses the tree, with equal priorities
         settings = self.prioritized or Prioritized(alpha=0.0, initial=1.0)
         input_priorities = view.input_priorities if chosen.has_input_priorities else None

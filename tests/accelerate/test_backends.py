@@ -15,6 +15,7 @@ from torch import Tensor
 from sb_dqn import DQN
 from sb_dqn.accelerate import Mode, accelerate, are_small, choose_mode, limit_threads
 from sb_dqn.buffers import Layout, ReplayBuffer, Ring, TransitionView, UniformSampler, UpdateSchedule
+from sb_dqn.buffers.n_step_transitions import Horizon
 from sb_dqn.learning.learner import Learner
 from sb_dqn.objectives.bootstrap import Bootstrap
 from sb_dqn.objectives.q_learning import QLearning
@@ -167,7 +168,9 @@ def random_rows(rng: np.random.Generator, lanes: int) -> Rows:
 def test_sampling_and_learning_in_one_trace(lanes: int, n_steps: int) -> None:
     policy, rng = make_policy("mlp"), np.random.default_rng(0)
     ring = Ring(Layout(60, lanes, flatten_space(VECTOR), num_actions=NUM_ACTIONS, n_steps=n_steps))
-    replay = ReplayBuffer(ring, UniformSampler(ring, 16), TransitionView(ring, 0.9), UpdateSchedule())
+    replay = ReplayBuffer(
+        ring, UniformSampler(ring, 16), TransitionView(ring, Horizon(ring.n_steps, 0.9)), UpdateSchedule()
+    )
     learner = learner_of(policy, objective=QLearning(Bootstrap()))
 
     def function(noise: Tensor) -> tuple[Tensor, ...]:

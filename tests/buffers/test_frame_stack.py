@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from sb_dqn.buffers.frame_stack import FrameStack
-from sb_dqn.buffers.n_step_transitions import TransitionView
+from sb_dqn.buffers.n_step_transitions import Horizon, TransitionView
 from sb_dqn.buffers.ring import Ring
 from sb_dqn.buffers.ring_layout import Layout
 from sb_dqn.errors import ConfigurationError
@@ -28,7 +28,7 @@ def test_stacks_for_acting_equal_those_of_replay_and_of_the_episodes(kind: str, 
     games = [Game(lane, [names[i] for i in rng.integers(0, len(names), 30)]) for lane in range(lanes)]
     acting = FrameStack(k, lanes, SPACES)
     ring = Ring(Layout(40 * lanes, lanes, SPACES, num_actions=NUM_ACTIONS, frame_stack=k))
-    view, seen = TransitionView(ring, 0.9), {}
+    view, seen = TransitionView(ring, Horizon(ring.n_steps, 0.9)), {}
     for rows in islice(play(games, kind, rng, restart=17), 60):
         if rows.action is None:
             acting.cut()

@@ -12,6 +12,7 @@ import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from sb_dqn.buffers import FrameStack, Layout, ReplayBuffer, Ring, TransitionView, UniformSampler, UpdateSchedule
+from sb_dqn.buffers.n_step_transitions import Horizon
 from sb_dqn.checkpoint.format.zip_archive import read_archive, write_archive
 from sb_dqn.envs.streams.base import Stream
 from sb_dqn.errors import CheckpointError, ConfigurationError
@@ -41,7 +42,9 @@ def replay_of(stream: Stream, n: int = 1, rows: int = 30, masks: bool = True, pa
             path=path,
         )
     )
-    return ReplayBuffer(ring, UniformSampler(ring, 16), TransitionView(ring, GAMMA), UpdateSchedule())
+    return ReplayBuffer(
+        ring, UniformSampler(ring, 16), TransitionView(ring, Horizon(ring.n_steps, GAMMA)), UpdateSchedule()
+    )
 
 
 def startable(ring: Ring) -> torch.Tensor:

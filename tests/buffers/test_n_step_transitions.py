@@ -10,10 +10,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sb_dqn.buffers.n_step_transitions import TransitionView
+from sb_dqn.buffers.n_step_transitions import Horizon, TransitionView
 from sb_dqn.buffers.ring import Ring
 from sb_dqn.buffers.ring_layout import Layout
 from sb_dqn.buffers.uniform_sampler import UniformSampler
+from sb_dqn.schedules import Annealed
 from sb_dqn.types import Batch
 from tests.buffers.toy_rows import EVENTS, NUM_ACTIONS, SPACES, Game, naive_starts, naive_transition, play
 from tests.full import ON_DEVICES_IN_FULL, a_few
@@ -54,7 +55,7 @@ def check_everything(ring: Ring, view: TransitionView, games: list[Game], noise:
     if not want:
         return 0
     assert_equal_to_naive(view.gather(lane[may], row[may], torch.ones(int(may.sum()))), games, n, k)
-    annealed = TransitionView(ring, GAMMA, moves=True)
+    annealed = TransitionView(ring, Horizon(Annealed(ring.n_steps, 1, 1), GAMMA))
     for shorter in range(n, 0, -1):  # the same view, while n and gamma change
         annealed.horizon.move(shorter, 0.5 + 0.1 * shorter)
         batch = annealed.gather(lane[may], row[may], torch.ones(int(may.sum())))
@@ -91,7 +92,7 @@ def test_equal_to_the_naive_reading(
 ) -> None:
     games = [Game(lane, scripts[lane]) for lane in range(lanes)]
     ring = Ring(Layout((n + k + spare) * lanes, lanes, SPACES, num_actions=NUM_ACTIONS, frame_stack=k, n_steps=n))
-    view = TransitionView(ring, GAMMA)
+    view = TransitionView(ring, Horizon(ring.n_steps, GAMMA))
     noise = torch.rand(4, 16, dtype=torch.float64, generator=torch.Generator().manual_seed(ticks))
     for tick, rows in enumerate(islice(play(games, kind, np.random.default_rng(ticks), restart), ticks)):
         ring.cut() if rows.action is None else ring.depart(rows.action)
@@ -118,7 +119,7 @@ def worked_ring(n: int, ending: str) -> tuple[Ring, Game]:
 
 
 def gathered(ring: Ring, rows: list[int], gamma: float = GAMMA) -> Batch:
-    view = TransitionView(ring, gamma)
+    view = TransitionView(ring, Horizon(ring.n_steps, gamma))
     return view.gather(torch.zeros(len(rows), dtype=torch.int64), torch.tensor(rows), torch.ones(len(rows)))
 
 

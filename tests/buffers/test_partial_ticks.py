@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sb_dqn.buffers import Layout, ReplayBuffer, Ring, Sequences, TransitionView, UniformSampler, UpdateSchedule
+from sb_dqn.buffers.n_step_transitions import Horizon
 from sb_dqn.envs.statistics import EpisodeStatistics
 from sb_dqn.normalize import NormalizeRewards, RewardNormalizer
 from sb_dqn.types import Rows, Slot
@@ -23,7 +24,7 @@ SPACE = {"obs": spaces.Box(-np.inf, np.inf, (1,), np.float32)}
 def replay(lanes: int, host_visible: bool) -> ReplayBuffer:
     rule = Sequences(batch_T=2, warmup_T=0, store_rnn_state_interval=2).start_rule(1, 1, 2, ())
     ring = Ring(Layout(60 * lanes, lanes, SPACE, num_actions=4, start_rule=rule), host_visible=host_visible)
-    view = TransitionView(ring, 0.9, lambda reward: reward)
+    view = TransitionView(ring, Horizon(ring.n_steps, 0.9), lambda reward: reward)
     return ReplayBuffer(ring, UniformSampler(ring, 4), view, UpdateSchedule())
 
 

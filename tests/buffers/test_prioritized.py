@@ -15,6 +15,7 @@ from torch import Tensor
 
 from sb_dqn.accelerate import Mode, accelerate
 from sb_dqn.buffers import Layout, Prioritized, PrioritizedSampler, ReplayBuffer, Ring, TransitionView, UpdateSchedule
+from sb_dqn.buffers.n_step_transitions import Horizon
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.schedules import Constant, Linear, Piecewise
 from tests.buffers.test_sum_tree import chi_square
@@ -30,7 +31,7 @@ def replay_of(
 ) -> ReplayBuffer:
     ring = Ring(Layout(rows * lanes, lanes, SPACES, num_actions=NUM_ACTIONS, n_steps=n, frame_stack=k))
     sampler = PrioritizedSampler(ring, batch_size, Prioritized(**settings))
-    return ReplayBuffer(ring, sampler, TransitionView(ring, 0.9), UpdateSchedule())
+    return ReplayBuffer(ring, sampler, TransitionView(ring, Horizon(ring.n_steps, 0.9)), UpdateSchedule())
 
 
 def filled(count: int, lanes: int = 1, script: tuple[str, ...] = ("go",), **settings: Any) -> ReplayBuffer:

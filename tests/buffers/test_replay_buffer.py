@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from sb_dqn.accelerate.fx_backend import fx_replay
-from sb_dqn.buffers.n_step_transitions import TransitionView
+from sb_dqn.buffers.n_step_transitions import Horizon, TransitionView
 from sb_dqn.buffers.prioritized_sampler import Prioritized, PrioritizedSampler
 from sb_dqn.buffers.replay_buffer import ReplayBuffer, UpdateSchedule
 from sb_dqn.buffers.ring import Ring
@@ -35,7 +35,9 @@ def replay_of(
     schedule: UpdateSchedule, lanes: int = 1, rows: int = 50, n: int = 1, k: int = 1, batch_size: int = 8
 ) -> ReplayBuffer:
     ring = Ring(Layout(rows * lanes, lanes, SPACES, num_actions=NUM_ACTIONS, n_steps=n, frame_stack=k))
-    return ReplayBuffer(ring, UniformSampler(ring, batch_size), TransitionView(ring, 0.9), schedule)
+    return ReplayBuffer(
+        ring, UniformSampler(ring, batch_size), TransitionView(ring, Horizon(ring.n_steps, 0.9)), schedule
+    )
 
 
 def ticks(lanes: int, script: list[str], kind: str = "NEXT_STEP") -> Any:

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from sb_dqn.buffers import FrameStack, Layout, ReplayBuffer, Ring, TransitionView, UniformSampler, UpdateSchedule
+from sb_dqn.buffers.n_step_transitions import Horizon
 from sb_dqn.envs.stream_options import StreamOptions
 from sb_dqn.spaces import flatten_observation, flatten_space
 from sb_dqn.types import Batch, Rows
@@ -50,7 +51,9 @@ def run(kind: str, observation: str, lanes: int, n: int, k: int, life_loss: bool
     games, stream = toy_stream(kind, lanes, seed=n, observation=observation, options=options)
     leaves = flatten_space(stream.observation_space)
     ring = Ring(Layout(30 * lanes, lanes, leaves, num_actions=ACTIONS, frame_stack=k, n_steps=n))
-    replay = ReplayBuffer(ring, UniformSampler(ring, 16), TransitionView(ring, GAMMA), UpdateSchedule())
+    replay = ReplayBuffer(
+        ring, UniformSampler(ring, 16), TransitionView(ring, Horizon(ring.n_steps, GAMMA)), UpdateSchedule()
+    )
     acting = FrameStack(k, lanes, leaves)
     generator, compared = torch.Generator().manual_seed(0), 0
     rows = stream.begin(seed=3)

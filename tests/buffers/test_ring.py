@@ -12,7 +12,7 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from sb_dqn.buffers.n_step_transitions import TransitionView
+from sb_dqn.buffers.n_step_transitions import Horizon, TransitionView
 from sb_dqn.buffers.ring import Ring
 from sb_dqn.buffers.ring_layout import Layout, action_dtype, stored_dtype
 from sb_dqn.buffers.ring_storage import MAGIC
@@ -190,7 +190,7 @@ def test_a_file_holds_the_same_rows_as_memory(tmp_path: Path) -> None:
     games = played(plain, 50)
     for name, column in plain.columns.items():
         assert torch.equal(column, mapped.columns[name]), name
-    assert check_everything(mapped, TransitionView(mapped, GAMMA), games, NOISE)
+    assert check_everything(mapped, TransitionView(mapped, Horizon(mapped.n_steps, GAMMA)), games, NOISE)
     assert "in file" in mapped.describe()
     assert path.read_bytes().startswith(MAGIC)
 
@@ -273,7 +273,7 @@ def test_state_round_trip_is_exact(ticks: int) -> None:
     assert set(first) == set(second)
     for name, value in first.items():
         assert torch.equal(value, second[name]), name
-    assert check_everything(twin, TransitionView(twin, GAMMA), games, NOISE)
+    assert check_everything(twin, TransitionView(twin, Horizon(twin.n_steps, GAMMA)), games, NOISE)
 
 
 @pytest.mark.usefixtures("storage")
@@ -284,7 +284,7 @@ def test_a_ring_can_load_its_own_live_state() -> None:
     ring.load_state_dict(ring.state_dict())
     for name, column in ring.columns.items():
         assert torch.equal(column, twin.columns[name]), name
-    assert check_everything(ring, TransitionView(ring, GAMMA), games, NOISE)
+    assert check_everything(ring, TransitionView(ring, Horizon(ring.n_steps, GAMMA)), games, NOISE)
 
 
 @pytest.mark.usefixtures("storage")
@@ -292,7 +292,7 @@ def test_a_smaller_ring_keeps_the_newest_rows() -> None:
     ring, small = toy(30), toy(12)
     games = played(ring, 60)
     small.load_state_dict(ring.state_dict())
-    assert check_everything(small, TransitionView(small, GAMMA), games, NOISE)
+    assert check_everything(small, TransitionView(small, Horizon(small.n_steps, GAMMA)), games, NOISE)
 
 
 @pytest.mark.usefixtures("storage")
@@ -312,8 +312,8 @@ def test_a_larger_ring_never_reads_rows_that_were_overwritten(ticks: int) -> Non
     again = toy(30)
     again.load_state_dict(large.state_dict())
     continue_both(games, large, again, 70)
-    assert check_everything(large, TransitionView(large, GAMMA), games, NOISE)
-    assert check_everything(again, TransitionView(again, GAMMA), games, NOISE)
+    assert check_everything(large, TransitionView(large, Horizon(large.n_steps, GAMMA)), games, NOISE)
+    assert check_everything(again, TransitionView(again, Horizon(again.n_steps, GAMMA)), games, NOISE)
     assert (ring.cursor > held).all()
 
 
@@ -342,7 +342,7 @@ def test_a_ring_on_the_gpu_holds_the_same_rows() -> None:
     device.refresh_bounds()
     lane, row = device.lo.new_zeros(5), device.lo[:1] + torch.arange(5, device="cuda")
     plain.refresh_bounds()
-    want = TransitionView(plain, GAMMA).gather(lane.cpu(), row.cpu(), torch.ones(5))
-    got = TransitionView(device, GAMMA).gather(lane, row, torch.ones(5, device="cuda"))
+    want = TransitionView(plain, Horizon(plain.n_steps, GAMMA)).gather(lane.cpu(), row.cpu(), torch.ones(5))
+    got = TransitionView(device, Horizon(device.n_steps, GAMMA)).gather(lane, row, torch.ones(5, device="cuda"))
     assert torch.equal(got.obs["camera"].cpu(), want.obs["camera"])
     torch.testing.assert_close(got.return_.cpu(), want.return_)

@@ -14,9 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sb_dqn.buffers import Layout, Prioritized, PrioritizedSampler, ReplayBuffer, Ring, UpdateSchedule
+from sb_dqn.buffers.n_step_transitions import Horizon
 from sb_dqn.buffers.sequences import Sequences, SequenceView
 from sb_dqn.errors import CheckpointError, ConfigurationError, MemoryBudgetError
 from sb_dqn.losses.transforms import IDENTITY, rescale, rescaling
+from sb_dqn.schedules import Annealed
 from sb_dqn.types import Batch, Rows
 from tests.buffers.toy_rows import EVENTS, NUM_ACTIONS, SPACES, Game, naive_stack, naive_transition, play
 from tests.full import ON_DEVICES_IN_FULL, a_few
@@ -58,7 +60,7 @@ def replay_of(sequences: Sequences, lanes: int, rows: int, n: int, k: int, eps: 
         )
     )
     transform = IDENTITY if eps is None else rescaling(eps)
-    view = SequenceView(ring, sequences, GAMMA, transform=transform)
+    view = SequenceView(ring, sequences, Horizon(ring.n_steps, GAMMA), transform=transform)
     priorities = view.input_priorities if sequences.has_input_priorities else None
     sampler = PrioritizedSampler(ring, 4, Prioritized(alpha=0.7, eps=1e-3), priorities)
     return ReplayBuffer(ring, sampler, view, UpdateSchedule(1))
@@ -215,7 +217,7 @@ def test_equal_to_the_naive_reading(
         seen |= want
         if want and tick % 5 == 0:
             check_batch(replay.view.gather(lane[may], row[may], torch.ones(int(may.sum()))), replay, games)
-            annealed = SequenceView(ring, sequences, GAMMA, moves=True)
+            annealed = SequenceView(ring, sequences, Horizon(Annealed(ring.n_steps, 1, 1), GAMMA))
             annealed.horizon.move(1, 0.6)
             check_batch(annealed.gather(lane[may], row[may], torch.ones(int(may.sum()))), replay, games, 1, 0.6)
             noise = torch.rand(4, dtype=torch.float64, generator=torch.Generator().manual_seed(tick))
@@ -275,7 +277,9 @@ def test_input_priority_of_branches_by_hand() -> None:
             ring.depart(rows.action, rows.extra)
         ring.arrive(rows.slots[0])
     zero = torch.zeros(1, dtype=torch.int64)
-    assert float(SequenceView(ring, sequences, GAMMA).input_priorities(zero, zero)) == pytest.approx(2.0)
+    assert float(
+        SequenceView(ring, sequences, Horizon(ring.n_steps, GAMMA)).input_priorities(zero, zero)
+    ) == pytest.approx(2.0)
     one = Ring(
         Layout(12, 1, SPACES, num_actions=NUM_ACTIONS, action_axes=(2,), start_rule=sequences.start_rule(1, 1, 2))
     )

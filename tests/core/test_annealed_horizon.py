@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sb_dqn.algorithms import R2D2, SAC
-from sb_dqn.core.replay_config import AnnealedHorizon
+from sb_dqn.buffers.n_step_transitions import Horizon
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.learning.resets import Resets
 from sb_dqn.schedules import Annealed
@@ -20,7 +20,7 @@ CYCLE = {"start": 10, "end": 3, "updates": 10_000}
 
 def test_published_cycle_by_hand() -> None:
     """BBF: n from 10 to 3 and gamma from 0.97 to 0.997 over 10,000 updates."""
-    horizon = AnnealedHorizon.of(CYCLE, {"start": 0.97, "end": 0.997, "updates": 10_000})
+    horizon = Horizon(CYCLE, {"start": 0.97, "end": 0.997, "updates": 10_000})
     found = [horizon.at(t) for t in (0, 2_500, 5_000, 7_500, 10_000, 50_000)]
     # 10^.75 3^.25 = 7.40, 10^.5 3^.5 = 5.48, 10^.25 3^.75 = 4.05; straight lines would give 8, 6 (or 7) and 5
     assert [n for n, _ in found] == [10, 7, 5, 4, 3, 3]
@@ -30,10 +30,10 @@ def test_published_cycle_by_hand() -> None:
 
 
 def test_numbers_stay() -> None:
-    horizon = AnnealedHorizon.of(3, 0.9)
+    horizon = Horizon(3, 0.9)
     assert not horizon.moves
     assert horizon.at(0) == horizon.at(10**6) == (3, 0.9)
-    growing = AnnealedHorizon.of(Annealed(1, 5, 10), 1.0)
+    growing = Horizon(Annealed(1, 5, 10), 1.0)
     assert [growing.at(t)[0] for t in (0, 5, 10)] == [1, 2, 5]  # sqrt(5) = 2.24
 
 
@@ -84,6 +84,6 @@ def test_batches_of_a_run_follow(settings: dict[str, Any]) -> None:
 
 def test_an_annealed_discount_below_one() -> None:
     with pytest.raises(ConfigurationError, match="gamma"):
-        AnnealedHorizon.of(1, {"start": 0.9, "end": 1.0, "updates": 5})
+        Horizon(1, {"start": 0.9, "end": 1.0, "updates": 5})
     with pytest.raises(ConfigurationError, match="n_steps"):
-        AnnealedHorizon.of({"start": 3, "end": 0, "updates": 5}, 0.9)
+        Horizon({"start": 3, "end": 0, "updates": 5}, 0.9)

@@ -11,6 +11,7 @@ import torch
 from gymnasium import spaces
 
 from sb_dqn.buffers import Layout, Ring, TransitionView
+from sb_dqn.buffers.n_step_transitions import Horizon
 from sb_dqn.envs.stream_options import StreamOptions
 from sb_dqn.envs.streams.base import Stream
 from sb_dqn.envs.streams.open import open_stream
@@ -74,7 +75,7 @@ def test_stored_actions_equal_sent_actions(kind: str, lanes: int, dtype: Any) ->
         rows = stream.step(numbers(rows, rng))
     assert check_valid(ring) == (True, "valid")
     ring.refresh_bounds()
-    view = TransitionView(ring, 0.9)
+    view = TransitionView(ring, Horizon(ring.n_steps, 0.9))
     compared = 0
     for lane, game in enumerate(games):
         for row, (episode, t) in enumerate(naive_rows(game.log)[: ring.cursor[lane] - 1]):

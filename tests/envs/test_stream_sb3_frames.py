@@ -15,7 +15,7 @@ from gymnasium import spaces
 
 from sb_dqn import DQN, PPO, evaluate_policy
 from sb_dqn.buffers import FrameStack
-from sb_dqn.buffers.n_step_transitions import TransitionView
+from sb_dqn.buffers.n_step_transitions import Horizon, TransitionView
 from sb_dqn.buffers.ring import Ring
 from sb_dqn.buffers.ring_layout import Layout
 from sb_dqn.envs.streams.open import open_stream
@@ -129,7 +129,7 @@ def test_samples_equal_those_of_whole_stacks(kind: str, n_steps: int) -> None:
     pairs = pairs[ring.may_start(*pairs.T) & reference.may_start(*pairs.T)]
     lane, row = pairs.T
     assert len(row) > 130  # of 180 and more: the rest are ends
-    views = [TransitionView(one, 0.9) for one in (ring, reference)]
+    views = [TransitionView(one, Horizon(one.n_steps, 0.9)) for one in (ring, reference)]
     ours, theirs = (view.gather(lane, row, torch.ones(len(row))) for view in views)
     for name in ("action", "return_", "discount"):
         torch.testing.assert_close(getattr(ours, name), getattr(theirs, name), rtol=0, atol=0)

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from sb_dqn import DQN, QRDQN, R2D2
 from sb_dqn.accelerate import Mode, accelerate
 from sb_dqn.buffers import Layout, ReplayBuffer, Ring, TransitionView, UniformSampler, UpdateSchedule
+from sb_dqn.buffers.n_step_transitions import Horizon
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.nn.heads.binned import BinnedValue, Bins, Readout
 from sb_dqn.nn.heads.scalar import ILLEGAL, ScalarValue
@@ -79,7 +80,7 @@ def targets(replay: ReplayBuffer, mode: Mode, slots: list[Slot]) -> dict[int, fl
 )
 def test_targets_from_the_stream(end: str, mode: Mode, expected: dict[int, float]) -> None:
     ring = Ring(Layout(16, 1, {"obs": SPACE}, num_actions=2, n_steps=N_STEPS))
-    view = TransitionView(ring, GAMMA)
+    view = TransitionView(ring, Horizon(ring.n_steps, GAMMA))
     replay = ReplayBuffer(ring, UniformSampler(ring, 64), view, UpdateSchedule())
     assert targets(replay, mode, make_stream(end)) == pytest.approx(expected, abs=1e-5)
 

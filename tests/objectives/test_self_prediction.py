@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sb_dqn.algorithms import BTR, FQF, IQN, PQN, QRDQN, R2D2, CategoricalDQN
-from sb_dqn.buffers.n_step_transitions import TransitionView
+from sb_dqn.buffers.n_step_transitions import Horizon, TransitionView
 from sb_dqn.buffers.ring import Ring
 from sb_dqn.buffers.ring_layout import Layout, StartRule
 from sb_dqn.errors import ConfigurationError
@@ -85,7 +85,7 @@ def test_what_is_read_equals_the_episodes(
     every = torch.tensor([(b, r) for b, game in enumerate(games) for r in range(len(game.rows()))]).T
     lane, row = every[:, ring.may_start(*every)]
     assert len(row)
-    batch = TransitionView(ring, 0.9, future=steps).gather(lane, row, torch.ones(len(row)))
+    batch = TransitionView(ring, Horizon(ring.n_steps, 0.9), future=steps).gather(lane, row, torch.ones(len(row)))
     assert batch.extra is not None
     assert batch.future is not None
     actions, valid = batch.extra["future_action"], batch.extra["future_valid"]
