@@ -7,7 +7,7 @@ from pathlib import Path
 
 from sb_dqn.callbacks.base import BaseCallback, Every
 from sb_dqn.callbacks.normalizers import find_normalizer
-from sb_dqn.checkpoint.incremental.background_writer import BackgroundWrite
+from sb_dqn.checkpoint.incremental.writer import BackgroundWrite
 from sb_dqn.errors import ConfigurationError
 
 

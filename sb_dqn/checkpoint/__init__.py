@@ -7,10 +7,9 @@ from sb_dqn.checkpoint.encoding.constructor_arguments import CustomObjects, deco
 from sb_dqn.checkpoint.encoding.spaces import decode_space, encode_space
 from sb_dqn.checkpoint.encoding.state_tree import pack, unpack
 from sb_dqn.checkpoint.format.zip_archive import file_to_write, model_info, read_archive, write_archive
-from sb_dqn.checkpoint.incremental.background_writer import BackgroundWrite, copy_members
 from sb_dqn.checkpoint.incremental.row_blocks import SegmentColumn, SegmentedRows, WrittenBlocks
 from sb_dqn.checkpoint.incremental.segments import find_checkpoint, read_rows, remove_unused_segments
-from sb_dqn.checkpoint.incremental.writer import write_checkpoint
+from sb_dqn.checkpoint.incremental.writer import BackgroundWrite, copy_members, write_checkpoint
 from sb_dqn.files import atomic_write
 
 __all__ = [

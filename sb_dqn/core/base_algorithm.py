@@ -34,9 +34,8 @@ from sb_dqn.core.construction import (
     open_training_env,
     random_streams,
 )
-from sb_dqn.core.idle_warning import IdleWarning
 from sb_dqn.core.resume import ResumeState
-from sb_dqn.core.training_run import Counters, Logs, TrainingRun
+from sb_dqn.core.training_run import Counters, IdleWarning, Logs, TrainingRun
 from sb_dqn.devices import check_torch_defaults, explain_full_device, prefer_fast_kernels, training_modes
 from sb_dqn.diagnosis.first_learn import FirstLearn
 from sb_dqn.diagnosis.measures import Diagnosis
@@ -677,7 +676,8 @@ class BaseAlgorithm(ABC):
         left = self.counters.horizon - self.counters.num_timesteps
         if left <= 0:
             return self
-        interval, name = checkpointing.interrupted_run(state)
+        with model_file.reading("the file does not describe a learn"):
+            interval, name = int(state.session["log_interval"]), str(state.session["name"])
         return self.learn(left, callback, interval, name, False, progress_bar, _resume_from=state)
 
     def get_parameters(self) -> dict[str, dict[str, Any]]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 import numpy as np
 import torch
@@ -28,9 +28,8 @@ from sb_dqn.learning.learner_group import LearnerGroup
 from sb_dqn.rng import later_seed
 from sb_dqn.types import Rows
 
-if TYPE_CHECKING:
-    Model = Any
-    """A `BaseAlgorithm`, which imports this module."""
+Model = Any
+"""A `BaseAlgorithm`, which imports this module."""
 
 OPTIMIZER = "policy.optimizer"
 """Name of the optimizer in `get_parameters`."""
@@ -212,12 +211,6 @@ def resumable(model: Model) -> ResumeState:
         )
     state: ResumeState = model._resume_state
     return state
-
-
-def interrupted_run(state: ResumeState) -> tuple[int, str]:
-    """Returns log interval and name of the interrupted `learn`."""
-    with model_file.reading("the file does not describe a learn"):
-        return int(state.session["log_interval"]), str(state.session["name"])
 
 
 def restore_tick(model: Model, state: ResumeState) -> Rows | None:

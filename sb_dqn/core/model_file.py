@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from torch import Tensor
 
@@ -85,14 +85,6 @@ CONTINUATION = ("session", "parts", "tick", "stream", "why", "process")
 """Fields of a `ResumeState` in the member `full` of the file."""
 
 
-class Stateful(Protocol):
-    """A part with a state that can be saved and loaded."""
-
-    def state_dict(self) -> dict[str, Any]: ...
-
-    def load_state_dict(self, state: dict[str, Any]) -> None: ...
-
-
 @dataclass(frozen=True)
 class Saved:
     """Contents of a model file."""
@@ -112,12 +104,12 @@ def write_model(
     arguments: Mapping[str, Any],
     blueprint: Blueprint,
     policy: Policy,
-    parts: Mapping[str, Stateful],
+    parts: Mapping[str, Any],
     continuation: ResumeState | None = None,
     background: bool = False,
 ) -> Any:
-    """Writes class name, constructor arguments, spaces, parameters and the state of each part; for a full checkpoint also
-    `continuation`."""
+    """Writes class name, constructor arguments, spaces, parameters and the state of each part, which has `state_dict` and
+    `load_state_dict`; for a full checkpoint also `continuation`."""
     path = file_to_write(path)
     state, tensors = pack({name: part.state_dict() for name, part in parts.items()})
     manifest = {
@@ -195,7 +187,7 @@ def build(made_by: type[Any], outside: Any, arguments: Mapping[str, Any], parame
     return model
 
 
-def restore(parts: Mapping[str, Stateful], states: Mapping[str, Any]) -> None:
+def restore(parts: Mapping[str, Any], states: Mapping[str, Any]) -> None:
     """Loads the state of each part.
 
     Raises:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -23,10 +24,10 @@ from sb_dqn.callbacks.compose import as_callback
 from sb_dqn.callbacks.progress import ProgressBarCallback
 from sb_dqn.core.model_file import reading
 from sb_dqn.envs.statistics import EpisodeStatistics
-from sb_dqn.errors import ConfigurationError, EnvironmentFault
+from sb_dqn.errors import ConfigurationError, EnvironmentFault, user_stacklevel
 from sb_dqn.learning.learner_group import LearnerGroup
 from sb_dqn.logger import Logger, configure
-from sb_dqn.types import Rows, Update
+from sb_dqn.types import Experience, Rows, Update
 
 NAMES = ("self", "total_timesteps", "rewards", "dones", "infos", "actions", "new_obs", "env", "callback")
 CHECK_EVERY = 1_000
@@ -379,3 +380,38 @@ class TrainingRun:
                 f"{self.counters.num_timesteps}). Lower learning_rate, set max_grad_norm, or bound the rewards. The model may "
                 f"hold NaN now: continue from the last checkpoint."
             )
+
+
+class IdleWarning:
+    """Warns once of a `learn` that makes no update: before it if that is certain, else after it.
+
+    After the first update or warning of a model it is silent, since `learn` may be called for a few steps at a time.
+    """
+
+    def __init__(self) -> None:
+        self.silent = False
+
+    def before(self, experience: Experience, total: int, num_envs: int) -> None:
+        """Warns if `total` env steps over `num_envs` lanes cannot reach an update."""
+        wait = experience.wait()
+        if not self.silent and wait.least > total + num_envs - 1:
+            self._warn(f"learn(total_timesteps={total:,}) will make no update: {wait.why}. {wait.fix}.")
+
+    def after(self, experience: Experience, total: int, updated: bool, whole: bool) -> None:
+        """Warns if a `learn` made no update.
+
+        Args:
+            experience: the buffer.
+            total: its `total_timesteps`.
+            updated: True if there was an update.
+            whole: True if it reached its end and was not stopped by a callback.
+        """
+        if updated:
+            self.silent = True
+        elif whole and not self.silent:
+            wait = experience.wait()
+            self._warn(f"learn(total_timesteps={total:,}) made no update: {wait.why}. {wait.fix}.")
+
+    def _warn(self, message: str) -> None:
+        self.silent = True
+        warnings.warn(message, stacklevel=user_stacklevel())

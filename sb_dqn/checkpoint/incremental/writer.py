@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,6 @@ from torch import Tensor
 from sb_dqn.checkpoint.format import safetensors_stream
 from sb_dqn.checkpoint.format.zip_archive import write_archive
 from sb_dqn.checkpoint.format.zip_reader import SUFFIX, Target, as_path
-from sb_dqn.checkpoint.incremental.background_writer import BackgroundWrite, copy_members
 from sb_dqn.checkpoint.incremental.row_blocks import Segment, SegmentedRows
 from sb_dqn.checkpoint.incremental.segments import ROWS, lock_folder, remove_unused_segments, segment_exists
 from sb_dqn.errors import ConfigurationError
@@ -118,3 +118,45 @@ def _write_segment(folder: Path, block: int, tensors: Mapping[str, Tensor]) -> S
         for chunk in safetensors_stream.chunks(layout):
             file.write(chunk)
     return Segment(block, name, layout.length, digest.hexdigest())
+
+
+class BackgroundWrite:
+    """A checkpoint that a thread is writing. The interpreter waits for the thread before it exits.
+
+    Args:
+        write: writes the checkpoint and returns its path.
+    """
+
+    def __init__(self, write: Callable[[], Path | None]) -> None:
+        executor = ThreadPoolExecutor(1, "sb_dqn checkpoint")
+        self._future = executor.submit(write)
+        executor.shutdown(wait=False)  # the thread ends with the file, and frees the copies
+
+    @property
+    def finished(self) -> bool:
+        """True once the checkpoint has been written or has failed."""
+        return self._future.done()
+
+    def wait(self) -> Path | None:
+        """Waits until the checkpoint has been written and returns its path; None for an open file.
+
+        Raises:
+            OSError: writing failed; earlier checkpoints are unchanged.
+        """
+        return self._future.result()
+
+
+def copy_members(members: Mapping[str, Mapping[str, Tensor]]) -> dict[str, dict[str, Tensor]]:
+    """Copies tensors to new memory on the CPU; tied tensors stay tied."""
+    return {name: _copy_tensors(tensors) for name, tensors in members.items()}
+
+
+def _copy_tensors(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    copies: dict[Any, Tensor] = {}
+    result = {}
+    for name, tensor in tensors.items():
+        identity = (tensor.device, tensor.data_ptr(), tensor.dtype, tuple(tensor.shape), tensor.stride())
+        if identity not in copies or not tensor.numel():
+            copies[identity] = tensor.detach().clone().cpu()
+        result[name] = copies[identity]
+    return result
