@@ -23,8 +23,7 @@ from torch.fx import GraphModule, Node
 from torch.overrides import TorchFunctionMode
 
 from sb_dqn.accelerate import cuda_graph, torchscript
-from sb_dqn.accelerate.fx_backend import fx_replay
-from sb_dqn.accelerate.graph_code import without_gradients
+from sb_dqn.accelerate.fx_backend import fx_replay, without_gradients
 from sb_dqn.accelerate.modes import Mode, records_samples
 from sb_dqn.accelerate.numpy_backend.replay import numpy_replay, slow_elements
 from sb_dqn.accelerate.onednn_linear import replace_large_products

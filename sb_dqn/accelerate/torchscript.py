@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.fx import GraphModule, Node
 
-from sb_dqn.accelerate.graph_code import without_gradients
+from sb_dqn.accelerate.fx_backend import without_gradients
 from sb_dqn.accelerate.torch_internals import inline_functions
 
 UNSUPPORTED = ("aten.convolution_backward.default", "mkldnn._linear_pointwise.default")

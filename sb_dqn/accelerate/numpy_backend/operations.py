@@ -6,6 +6,7 @@ argument raises an error, and torch runs the graph instead.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -213,16 +214,6 @@ def _stack(parts: Sequence[Any], dim: int = 0) -> Any:
     return np.array(parts) if dim == 0 else np.stack(parts, dim)
 
 
-def _mul_in_place(x: Array, y: Any) -> Array:
-    x *= y
-    return x
-
-
-def _sub_in_place(x: Array, y: Any) -> Array:
-    x -= y
-    return x
-
-
 def _logical_and_in_place(x: Array, y: Any) -> Any:
     return np.logical_and(x, y, out=x)
 
@@ -362,8 +353,8 @@ OPERATIONS: dict[Any, Operation] = {
 """Operations that return new arrays."""
 
 IN_PLACE: dict[Any, Operation] = {
-    aten.mul_.Tensor: _mul_in_place,
-    aten.sub_.Tensor: _sub_in_place,
+    aten.mul_.Tensor: operator.imul,
+    aten.sub_.Tensor: operator.isub,
     aten.logical_and_.default: _logical_and_in_place,
     aten.copy_.default: _copy_in_place,
     aten.zero_.default: _zero_in_place,

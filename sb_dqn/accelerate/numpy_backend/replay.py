@@ -13,8 +13,7 @@ import torch
 from torch import Tensor
 from torch.fx import Graph, GraphModule, Node, map_arg
 
-from sb_dqn.accelerate.fx_backend import public_function
-from sb_dqn.accelerate.graph_code import function_of
+from sb_dqn.accelerate.fx_backend import function_of, public_function
 from sb_dqn.accelerate.numpy_backend.operations import DTYPES, IN_PLACE, OPERATIONS, aten
 from sb_dqn.accelerate.numpy_backend.views import FACTORIES, FILLS, VIEW_FACTORIES, VIEWS
 from sb_dqn.accelerate.onednn_linear import is_faster_with_onednn, product
