@@ -20,7 +20,7 @@ from sb_dqn.buffers.staged_writes import Where
 from sb_dqn.errors import CheckpointError
 from sb_dqn.losses.returns import lambda_returns
 from sb_dqn.losses.transforms import identity
-from sb_dqn.types import Batch, BoolArray, IntArray, Rows, Slot, Wait
+from sb_dqn.types import Batch, BoolArray, IntArray, Slot
 
 VALUE = "value"
 """Extra output of every policy: its own value estimate of o_t, `[B]`."""
@@ -163,10 +163,6 @@ class OnPolicyBuffer(ABC):
         self._fewest = fewest
 
     @abstractmethod
-    def extend(self, rows: Rows) -> None:
-        """Adds one tick: the departures of the last one (or the cut of a stream that restarts), then the arrivals."""
-
-    @abstractmethod
     def complete(self, value_of: ValueFunction) -> None:
         """Computes the missing values, and the targets of all samples; called before the first update.
 
@@ -177,18 +173,6 @@ class OnPolicyBuffer(ABC):
     @abstractmethod
     def describe(self) -> str:
         """Returns one line of text."""
-
-    @abstractmethod
-    def updates_due(self) -> int:
-        """Returns the gradient steps to run now, and counts them as done."""
-
-    @abstractmethod
-    def wait(self) -> Wait:
-        """Returns what the next update waits for."""
-
-    @abstractmethod
-    def draw(self, generator: torch.Generator) -> Tensor:
-        """Returns the places `[N]` of the next minibatch."""
 
     def sample_from(self, drawn: Tensor) -> Batch:
         """Returns the samples at places `[N]` int64 from `draw`; pure tensor operations."""

@@ -22,7 +22,6 @@ from sb_dqn.buffers.ring_storage import (
 from sb_dqn.buffers.staged_writes import StagedRows, Where, allocate_groups
 from sb_dqn.checkpoint.incremental.row_blocks import WrittenBlocks
 from sb_dqn.devices import HostStage, is_host_visible
-from sb_dqn.errors import ConfigurationError
 from sb_dqn.types import ActionArray, BoolArray, IntArray, Slot
 
 SCAN_LIMIT = 64
@@ -45,7 +44,7 @@ class Ring:
             rows in host memory and sends them as one packed record per tick, on a CPU too. None: as the device is.
 
     Raises:
-        ConfigurationError: the CPU cannot address the tensors, or an unusable path.
+        ConfigurationError: an unusable path.
         MemoryBudgetError: the ring does not fit; raised before anything is allocated.
     """
 
@@ -61,10 +60,6 @@ class Ring:
         self.start_rule = layout.start_rule
         by_default = is_host_visible(self.device) or (layout.path is not None and self.device.type == "cpu")
         self.host_visible = by_default if host_visible is None else host_visible
-        if self.host_visible and self.device.type != "cpu":
-            raise ConfigurationError(
-                f"host_visible must be False for a ring on {self.device}, got True: NumPy cannot address its memory. Remove it."
-            )
         self.written = WrittenBlocks()
         check_allocation(layout)
         specs = layout.columns

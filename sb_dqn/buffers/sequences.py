@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -246,16 +246,3 @@ class SequenceView:
         valid = valid_steps(ring.last.take(now)) & (rows[: self.length] >= 0) & ~unknown
         priority = sequence_priority((taken - y).abs().mean(-1), valid, self.sequences.eta)
         return torch.where(valid.any(0), priority, torch.nan)
-
-
-def sequence_inputs(batch: Batch) -> Mapping[str, Tensor]:
-    """Returns the `extra` of a batch of sequences.
-
-    Raises:
-        ConfigurationError: the batch contains transitions.
-    """
-    if batch.extra is None or "begins" not in batch.extra:
-        raise ConfigurationError(
-            "a recurrent network must be trained on sequences, got a batch of transitions. Read it with SequenceView."
-        )
-    return batch.extra

@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from gymnasium import spaces
 from torch import Tensor
 
 from sb_dqn.actors.settings import OverlappedActors, ProcessActors, RayActors
@@ -35,8 +36,7 @@ from sb_dqn.checkpoint import (
     write_checkpoint,
 )
 from sb_dqn.core.resume import ResumeState
-from sb_dqn.core.saved_channels import with_saved_channels
-from sb_dqn.errors import CheckpointError, ConfigurationError, EnvironmentFault, printable, with_article
+from sb_dqn.errors import CheckpointError, ConfigurationError, EnvironmentFault, SpaceError, printable, with_article
 from sb_dqn.exploration.action_noise import ActionNoise
 from sb_dqn.learning.augmentation import Augmentation
 from sb_dqn.learning.learner_group import LearnerGroup
@@ -52,6 +52,7 @@ from sb_dqn.objectives.self_prediction import SelfPrediction
 from sb_dqn.policies import ACTOR_CRITIC_POLICIES, SAC_POLICIES, VALUE_POLICIES
 from sb_dqn.policies.base import Policy
 from sb_dqn.schedules import SCHEDULES
+from sb_dqn.spaces import flatten_space, image_channels_last, is_bytes, is_image, leaf_shape
 from sb_dqn.types import Blueprint
 
 SWITCHES: tuple[type, ...] = (
@@ -337,3 +338,47 @@ def _decode_blueprint(data: Mapping[str, Any], allowance: Allowance) -> Blueprin
             f"another copy."
         )
     return blueprint
+
+
+def with_saved_channels(
+    arguments: Mapping[str, Any], blueprint: Blueprint, saved: Mapping[str, str] | None
+) -> dict[str, Any]:
+    """Returns the arguments of a model file with `policy_kwargs["channels"]` where the shape alone gives another axis.
+
+    Args:
+        arguments: constructor arguments.
+        blueprint: spaces of the model.
+        saved: "first" or "last" by key of each image; None in older files, which do not have it.
+    """
+    kwargs = arguments.get("policy_kwargs") or {}
+    channels = kwargs.get("channels")
+    if isinstance(channels, str) or blueprint.frame_stack > 1:
+        return dict(arguments)
+    normalized = kwargs.get("normalize_images") is False
+    images = {
+        key: leaf
+        for key, leaf in flatten_space(blueprint.observation_space).items()
+        if isinstance(leaf, spaces.Box) and is_image(leaf, normalized) and key not in (channels or {})
+    }
+    trained = {key: _formerly(leaf) for key, leaf in images.items()} if saved is None else saved
+    differing = {key: trained[key] for key, leaf in images.items() if key in trained and trained[key] != _now(leaf)}
+    if not differing:
+        return dict(arguments)
+    return {**arguments, "policy_kwargs": {**kwargs, "channels": {**(channels or {}), **differing}}}
+
+
+def _now(image: spaces.Box) -> str | None:
+    try:
+        return "last" if image_channels_last(image) else "first"
+    except SpaceError:
+        return None
+
+
+def _formerly(image: spaces.Box) -> str:
+    """Returns the axis by the rule of older files: bytes have their channels last if that axis is 1, 3 or 4."""
+    first, middle, last = leaf_shape(image)
+    if is_bytes(image):
+        return "last" if last in (1, 3, 4) else "first"
+    if middle in (first, last):
+        return "last" if first == middle else "first"
+    return "last" if last < first else "first"

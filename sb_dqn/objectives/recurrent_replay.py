@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sb_dqn.buffers.sequences import Sequences, sequence_inputs
+from sb_dqn.buffers.sequences import Sequences
 from sb_dqn.losses.sequences import sequence_priority
 from sb_dqn.nn.layers.recurrent import FEATURES
 from sb_dqn.types import Batch, Objective
@@ -50,7 +50,8 @@ class RecurrentReplayObjective:
         """Returns recurrent features `[T * N, H]` at the trained steps, and at the rows that they bootstrap from (without
         a gradient; those of the trained steps if `after` is False)."""
         length = self.sequences.batch_T
-        extra = sequence_inputs(batch)
+        extra = batch.extra
+        assert extra is not None  # a batch of sequences has it
         bare: Any = net.func if isinstance(net, partial) else net  # noise is for the layers behind the recurrent one
         features = bare.unroll(batch.obs, extra, self.sequences.warmup_T, length, after)
         trained = features.trained.flatten(0, 1)

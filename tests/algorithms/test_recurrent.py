@@ -15,7 +15,6 @@ from sb_dqn.algorithms import DQN, FQF, IQN, PQN, QRDQN, R2D1, R2D2, Categorical
 from sb_dqn.algorithms.dqn import ReturnModel
 from sb_dqn.algorithms.r2d2 import update_cadence
 from sb_dqn.buffers import SequenceView
-from sb_dqn.buffers.sequences import sequence_inputs
 from sb_dqn.errors import ConfigurationError, SpaceError
 from sb_dqn.evaluation import evaluate_policy
 from sb_dqn.losses.transforms import rescaling
@@ -73,7 +72,7 @@ def values_of_training(model: Any) -> list[tuple[int, int, torch.Tensor, bool]]:
     batch = model.normalizer.batch(replay.view.gather(lane, row, torch.ones(len(row))))
     sequences = model.replay_config.sequences
     with torch.no_grad():
-        features = net.unroll(batch.obs, sequence_inputs(batch), sequences.warmup_T, sequences.batch_T)
+        features = net.unroll(batch.obs, batch.extra, sequences.warmup_T, sequences.batch_T)
         q = net({"features": features.trained.flatten(0, 1)}, batch.mask, None).q.unflatten(0, (sequences.batch_T, -1))
     weight = batch.weight.view(sequences.batch_T, -1)
     return [
@@ -198,7 +197,7 @@ def test_gradients_reach_across_the_sequence_but_not_into_burn_in() -> None:
     batch = replay.sample_from(torch.rand(replay.sampler.noise_shape, dtype=torch.float64))
     read = {"obs": batch.obs["obs"].clone().requires_grad_()}
     sequences, net = model.replay_config.sequences, model.policy.q_net
-    features = net.unroll(read, sequence_inputs(batch), sequences.warmup_T, sequences.batch_T)
+    features = net.unroll(read, batch.extra, sequences.warmup_T, sequences.batch_T)
     features.trained[-1].sum().backward()
     reached = read["obs"].grad.view(-1, 5, 2).abs().sum((1, 2)) > 0
     assert reached.tolist() == [False] * 4 + [True] * 6 + [False]

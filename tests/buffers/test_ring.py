@@ -248,11 +248,6 @@ def test_columns_of_a_device_start_where_compiled_code_reads_them() -> None:
     assert {column.data_ptr() % 64 for column in ring.columns.values()} == {0}
 
 
-def test_host_visible_needs_a_cpu() -> None:
-    with pytest.raises(ConfigurationError, match="host_visible must be False for a ring on meta, got True"):
-        toy(12, device="meta", host_visible=True)
-
-
 def continue_both(games: list[Game], ring: Ring, twin: Ring, ticks: int) -> None:
     """Feeds the same further ticks to both rings, starting with a cut."""
     for rows in islice(play(games, "SAME_STEP", np.random.default_rng(5)), ticks):

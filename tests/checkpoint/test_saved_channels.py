@@ -64,6 +64,6 @@ def test_the_axis_is_in_the_file(shape: tuple[int, ...], channels: str | None, t
 def test_a_file_overrules_a_rule_that_has_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = DQN("CnnPolicy", Shown(pixels(12, 12, 6)), buffer_size=100, device="cpu")
     path = model.save(tmp_path / "model")
-    for module in ("sb_dqn.nn.torsos.feature_extractor", "sb_dqn.core.saved_channels"):
+    for module in ("sb_dqn.nn.torsos.feature_extractor", "sb_dqn.core.model_file"):
         monkeypatch.setattr(f"{module}.image_channels_last", lambda space: False)
     assert images_of(DQN.load(path, device="cpu").policy)["obs"].channels == "last"
