@@ -39,10 +39,11 @@ class Horizon:
         steps, discount = as_annealed("n_steps", n_steps), as_annealed("gamma", gamma)
         lengths = (n_steps, n_steps) if steps is None else (steps.start, steps.end)
         discounts = (gamma, gamma) if discount is None else (discount.start, discount.end)
-        self._lengths = [check_int("n_steps", value, 1) for value in lengths]
+        first, last = (check_int("n_steps", value, 1) for value in lengths)
+        self._lengths = first, last
         self._discounts = [check_float("gamma", value, 0.0, 1.0, below=discount is not None) for value in discounts]
         self._steps, self._discount = steps, discount
-        self.n_steps, self.gamma = max(self._lengths), self._discounts[1]
+        self.n_steps, self.gamma = max(first, last), self._discounts[1]
         self.moves = steps is not None or discount is not None
         self.powers = torch.empty(self.n_steps + 1, dtype=torch.float32)
         self.within = torch.ones(self.n_steps - 1, dtype=torch.int64) if self.moves else None

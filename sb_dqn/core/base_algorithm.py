@@ -34,7 +34,7 @@ from sb_dqn.core.construction import (
     open_training_env,
     random_streams,
 )
-from sb_dqn.core.resume import ResumeState
+from sb_dqn.core.model_file import ResumeState
 from sb_dqn.core.training_run import Counters, IdleWarning, Logs, TrainingRun
 from sb_dqn.devices import check_torch_defaults, explain_full_device, prefer_fast_kernels, training_modes
 from sb_dqn.diagnosis.first_learn import FirstLearn
@@ -320,7 +320,7 @@ class BaseAlgorithm(ABC):
     @property
     def update_mode(self) -> Mode:
         """Mode of the next update."""
-        return mode_after(self.mode, self.learner.steps, self._is_large)
+        return mode_after(self.mode, self.learner.step.steps, self._is_large)
 
     @property
     def acting_mode(self) -> Mode:

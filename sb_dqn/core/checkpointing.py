@@ -18,11 +18,7 @@ from sb_dqn.checkpoint.format.sb3_zip import is_sb3_zip, read_sb3_zip
 from sb_dqn.core import model_file, sb3_model_file
 from sb_dqn.core.arguments import constructor_arguments
 from sb_dqn.core.construction import environment_for
-from sb_dqn.core.resume import (
-    ResumeState,
-    process_state,
-    set_process_state,
-)
+from sb_dqn.core.model_file import ResumeState
 from sb_dqn.errors import CheckpointError, ConfigurationError, user_stacklevel
 from sb_dqn.learning.learner_group import LearnerGroup
 from sb_dqn.rng import later_seed
@@ -266,3 +262,16 @@ def _write_parameters(model: Model, parameters: Mapping[str, Any], exact_match: 
     if "policy" in parameters:
         model_file.write_policy(model.policy, parameters["policy"], exact_match)
         learner.refresh()
+
+
+def process_state() -> dict[str, Any]:
+    """Returns the state of torch's global generators, of the CPU and of each CUDA device."""
+    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
+    return {"cpu": torch.get_rng_state(), "cuda": cuda}
+
+
+def set_process_state(state: Mapping[str, Any]) -> None:
+    """Restores torch's global generators; ignores CUDA devices that are not present."""
+    torch.set_rng_state(state["cpu"])
+    for device, saved in enumerate(state["cuda"][: torch.cuda.device_count()]):
+        torch.cuda.set_rng_state(saved, device)

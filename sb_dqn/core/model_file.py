@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from sb_dqn.checkpoint import (
     AllocationGuard,
     Allowance,
     BackgroundWrite,
+    SegmentedRows,
     WrittenBlocks,
     copy_members,
     decode_space,
@@ -35,7 +36,6 @@ from sb_dqn.checkpoint import (
     write_archive,
     write_checkpoint,
 )
-from sb_dqn.core.resume import ResumeState
 from sb_dqn.errors import CheckpointError, ConfigurationError, EnvironmentFault, SpaceError, printable, with_article
 from sb_dqn.exploration.action_noise import ActionNoise
 from sb_dqn.learning.augmentation import Augmentation
@@ -84,6 +84,42 @@ TABLE: dict[str, type] = {
 
 CONTINUATION = ("session", "parts", "tick", "stream", "why", "process")
 """Fields of a `ResumeState` in the member `full` of the file."""
+
+
+@dataclass(frozen=True)
+class ResumeState:
+    """State of a `learn` between two ticks.
+
+    The tick, whose rows are stored and whose updates are done, is present only together with the state of the environment:
+    without that state the next rows cannot follow it.
+    """
+
+    session: dict[str, Any]
+    """State of log and callbacks."""
+    parts: dict[str, Any]
+    """State of each part of `run_parts`."""
+    experience: dict[str, Tensor]
+    """State of the replay or rollout, without the columns in `strips`."""
+    tick: dict[str, Any] | None
+    stream: dict[str, Any] | None
+    why: str
+    """Reason why the state of the environment is missing; empty if it is present."""
+    process: dict[str, Any]
+    """torch's global generators, for modules that draw from them (dropout)."""
+    rng: dict[str, Any] = field(default_factory=dict)
+    """The model's generators; in the file they are one of the model's parts."""
+    trusted: bool = False
+    """True if pickled parts of the file may be unpickled (`load(trust=True)`)."""
+    strips: SegmentedRows | None = None
+    """Rows to write to segments; only while saving."""
+    written: WrittenBlocks = field(default_factory=WrittenBlocks)
+    """Segments that the rows came from; only while loading."""
+
+    @property
+    def learner(self) -> tuple[int, int]:
+        """Rank of the learner, and number of learners."""
+        rank, size = self.session.get("learners", (0, 1))
+        return int(rank), int(size)
 
 
 @dataclass(frozen=True)

@@ -11,15 +11,15 @@ import torch
 
 from sb_dqn.accelerate import Mode
 from sb_dqn.buffers import ReplayBuffer
+from sb_dqn.buffers.hindsight import GoalRewards
 from sb_dqn.checkpoint import SegmentedRows
 from sb_dqn.checks import check_switch, set_fields
 from sb_dqn.core import model_file
 from sb_dqn.core.base_algorithm import BaseAlgorithm
 from sb_dqn.core.construction import PolicyConfig, TrainingConfig
-from sb_dqn.core.goal_rewards import GoalRewards
 from sb_dqn.core.keywords import OffPolicyKeywords
+from sb_dqn.core.model_file import ResumeState
 from sb_dqn.core.replay_config import ReplayConfig, TargetConfig
-from sb_dqn.core.resume import ResumeState
 from sb_dqn.envs.streams.open import Stream
 from sb_dqn.errors import ConfigurationError, MissingPart, user_stacklevel
 from sb_dqn.exploration.config import ExplorationConfig
@@ -166,7 +166,7 @@ class OffPolicyAlgorithm(BaseAlgorithm):
         target, beyond = self.target_config, self.counters.lifetime - self._next_sync
         if beyond >= 0 and not target.by_updates:
             crossed = beyond // target.interval + 1
-            self.learner.sync_target(target.share(crossed), crossed)
+            self.learner.store.sync_target(target.share(crossed), crossed)
             self._schedule_sync()
         self.learner.set_learning_rate(self.rate_schedule(self.num_timesteps, self.counters.horizon))
         self.replay.sampler.advance(self.num_timesteps, self.counters.horizon)
@@ -180,7 +180,7 @@ class OffPolicyAlgorithm(BaseAlgorithm):
         update = super().gradient_step()
         target, updates = self.target_config, self.counters.n_updates + 1
         if target.by_updates and updates % target.interval == 0:
-            self.learner.sync_target(target.tau)
+            self.learner.store.sync_target(target.tau)
         if self._resets is not None and self._resets.due(updates):
             reset_networks(self.policy, self.learner, self._resets.keep, later_seed(self.rng.seed, updates))
         if self._recycler is not None and self._recycler.due(updates):

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from sb_dqn.buffers import Layout, ReplayBuffer, Ring, SequenceView, TransitionView, UniformSampler, UpdateSchedule
-from sb_dqn.buffers.hindsight import GoalRelabeler, Hindsight
+from sb_dqn.buffers.hindsight import GoalRelabeler, GoalRewards, Hindsight
 from sb_dqn.buffers.n_step_transitions import Horizon
 from sb_dqn.buffers.prioritized_sampler import Prioritized, PrioritizedSampler
 from sb_dqn.buffers.ring_layout import ColumnSpec, StartRule
@@ -18,7 +18,6 @@ from sb_dqn.buffers.sequences import Sequences
 from sb_dqn.buffers.uniform_sampler import Sampler
 from sb_dqn.checks import check_choice, check_float, check_int, check_path, check_switch, set_fields
 from sb_dqn.core.construction import buffer_device_of
-from sb_dqn.core.goal_rewards import GoalRewards
 from sb_dqn.core.keywords import OffPolicyKeywords
 from sb_dqn.devices import is_host_visible
 from sb_dqn.envs.streams.open import Stream

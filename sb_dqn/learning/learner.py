@@ -190,10 +190,6 @@ class Learner:
     def set_learning_rate(self, rate: float) -> None:
         self.step.set_learning_rate(rate)
 
-    def sync_target(self, tau: float = 1.0, times: int = 1) -> None:
-        """Moves the target parameters to the online ones; see `ParameterStore.sync_target`."""
-        self.store.sync_target(tau, times)
-
     def refresh(self) -> None:
         """Updates what is derived from the parameters after they were written from outside; see `ParameterStore.refresh`."""
         self.store.refresh()
@@ -204,11 +200,6 @@ class Learner:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Loads the state of the optimizer; parameters are loaded by the policy."""
         self.step.load_state_dict(state)
-
-    @property
-    def steps(self) -> int:
-        """Optimizer steps since the model was made."""
-        return self.step.steps
 
 
 @contextmanager

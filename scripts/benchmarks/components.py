@@ -114,11 +114,14 @@ def _filled(rows: int, lanes: int, n_steps: int) -> tuple[ReplayBuffer, int]:
     from gymnasium import spaces
 
     from sb_dqn.buffers import Layout, ReplayBuffer, Ring, TransitionView, UniformSampler, UpdateSchedule
+    from sb_dqn.buffers.n_step_transitions import Horizon
     from sb_dqn.types import Rows, Slot
 
     space = spaces.Box(0, 255, FRAME, np.uint8)
     ring = Ring(Layout(rows, lanes, {"obs": space}, num_actions=ACTIONS, frame_stack=4, n_steps=n_steps))
-    replay = ReplayBuffer(ring, UniformSampler(ring, 32), TransitionView(ring, 0.99), UpdateSchedule())
+    replay = ReplayBuffer(
+        ring, UniformSampler(ring, 32), TransitionView(ring, Horizon(n_steps, 0.99)), UpdateSchedule()
+    )
     rng = np.random.default_rng(0)
     pool = rng.integers(0, 256, (61, lanes, *FRAME), np.uint8)
     every, last = np.ones(lanes, np.bool_), np.zeros(lanes, np.bool_)

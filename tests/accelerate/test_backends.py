@@ -132,7 +132,7 @@ def test_the_gradient_of_dqn(name: str, max_grad_norm: float | None, double_q: b
             torch.testing.assert_close(one, other, rtol=1e-6, atol=1e-7)
             assert not one.requires_grad
         learner.apply(found[0])  # the parameters move in place, and the recording follows
-        learner.sync_target(0.3)
+        learner.store.sync_target(0.3)
 
 
 @pytest.mark.parametrize("name", ["mlp", "dict", "one hot"])

@@ -230,7 +230,7 @@ def test_updates_from_pixels_are_traced(
 ) -> None:
     recorded = learnt(name, precision, 2, monkeypatch)
     eager = learnt(name, precision, 10_000, monkeypatch)
-    assert recorded.learner.steps == eager.learner.steps > 2
+    assert recorded.learner.step.steps == eager.learner.step.steps > 2
     assert recorded.updates.mode == ("eager" if name in ("R2D1", "R2D2") else "traced")
     assert eager.updates.mode == "eager"
     assert capsys.readouterr().err == ""

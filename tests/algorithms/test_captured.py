@@ -157,10 +157,10 @@ def test_torch_sees_no_wait_in_an_update(case: str, device: str, monkeypatch: py
     model = train(case, device, "eager")
     if device == "cpu":  # which has nothing to wait for; the rest of the test runs
         modes = replace_sync_debug_mode(monkeypatch)
-    updates = model.learner.steps
+    updates = model.learner.step.steps
     with waits_are_errors():
         model.gradient_step()
-    assert model.learner.steps == updates + 1
+    assert model.learner.step.steps == updates + 1
     if device == "cpu":
         assert modes == ["error", "default"]
 

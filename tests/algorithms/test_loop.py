@@ -24,7 +24,7 @@ class Tape(BaseCallback):
     def __init__(self, model: DQN) -> None:
         super().__init__()
         self.lines: list[str] = []
-        gradient_step, sync = model.gradient_step, model.learner.sync_target
+        gradient_step, sync = model.gradient_step, model.learner.store.sync_target
 
         def update() -> Update:
             self.lines.append("update")
@@ -35,7 +35,7 @@ class Tape(BaseCallback):
             sync(tau, times)
 
         model.gradient_step = update  # type: ignore[method-assign]
-        model.learner.sync_target = follow  # type: ignore[method-assign]
+        model.learner.store.sync_target = follow  # type: ignore[method-assign]
 
     def _init_callback(self) -> None:
         self.lines.append("init")

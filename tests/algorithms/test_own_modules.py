@@ -64,7 +64,7 @@ def test_batch_statistics_are_learnt_in_learning_alone(precision: str) -> None:
     assert torch.equal(statistics.running_mean, before)
     twin = model.learner.online.features.extractor.then
     assert torch.equal(twin.running_mean.float(), before)
-    model.learner.sync_target()
+    model.learner.store.sync_target()
     for net in (model.policy.q_net_target, model.learner.target):
         assert torch.equal(net.features.extractor.then.running_mean.float(), before)
 

@@ -126,13 +126,13 @@ def test_target_critics_follow_after_updates() -> None:
     model = quick_sac(train_freq=4, gradient_steps=3, target_update_interval=2, tau=0.5, learning_starts=3)
     model.learn(4)  # the first batch falls due with it
     moved: list[tuple[int, float]] = []
-    follow = model.learner.sync_target
+    follow = model.learner.store.sync_target
 
     def watched(tau: float = 1.0) -> None:
         moved.append((model._n_updates + 1, tau))
         follow(tau)
 
-    model.learner.sync_target = watched  # type: ignore[assignment,method-assign]  # to see when it is called
+    model.learner.store.sync_target = watched  # type: ignore[assignment,method-assign]  # to see when it is called
     before = model._n_updates
     model.learn(12, reset_num_timesteps=False)
     assert model._n_updates == before + 9
@@ -147,7 +147,7 @@ def test_polyak() -> None:
         model.learner.flat.fill_(3.0)
         model.learner.flat_target.fill_(1.0)
     for expected in (1.01, 1.01995):  # decoy: from the wrong side 2.99
-        model.learner.sync_target(0.005)
+        model.learner.store.sync_target(0.005)
         assert next(model.policy.critics_target.parameters()).flatten()[0].item() == pytest.approx(expected)
 
 

@@ -115,7 +115,7 @@ def test_parameters_live_in_one_tensor_and_stay_there() -> None:
     for number in range(3):
         learner.set_learning_rate(0.01)
         step(learner, make_batch("cnn", number))
-        learner.sync_target(0.5)
+        learner.store.sync_target(0.5)
     torch.testing.assert_close(learner.flat, flat_copy(policy.q_net.parameters()), rtol=0, atol=0)
     torch.testing.assert_close(learner.flat_target, flat_copy(policy.q_net_target.parameters()), rtol=0, atol=0)
     assert learner.flat.data_ptr() == start
@@ -129,11 +129,11 @@ def test_hard_and_soft_sync() -> None:
     learner = learner_of(policy)
     learner.flat.fill_(3.0)
     learner.flat_target.fill_(1.0)
-    learner.sync_target(0.005)
+    learner.store.sync_target(0.005)
     assert learner.flat_target.unique().tolist() == pytest.approx([1.01])
-    learner.sync_target(0.005)
+    learner.store.sync_target(0.005)
     assert learner.flat_target.unique().tolist() == pytest.approx([1.01995])
-    learner.sync_target()
+    learner.store.sync_target()
     assert learner.flat_target.unique().tolist() == [3.0]
     learner.flat.fill_(4.0)
     assert learner.flat_target.unique().tolist() == [3.0]  # a copy, not an alias
@@ -145,7 +145,7 @@ def test_buffers_follow_to_the_target() -> None:
         net.register_buffer("seen", torch.zeros(2))
     learner = learner_of(policy)
     policy.q_net.get_buffer("seen").fill_(5.0)
-    learner.sync_target(0.1)
+    learner.store.sync_target(0.1)
     assert policy.q_net_target.get_buffer("seen").tolist() == [5.0, 5.0]
 
 
@@ -158,7 +158,7 @@ def test_half_precision_twins_follow_their_masters() -> None:
         gradient, _, _ = learner.gradient(make_batch("cnn", number))
         assert gradient.dtype == torch.float32
         learner.apply(gradient)
-        learner.sync_target(0.25)
+        learner.store.sync_target(0.25)
     assert {p.dtype for p in policy.q_net.parameters()} == {torch.float32}
     for master, twin in ((policy.q_net, learner.online), (policy.q_net_target, learner.target)):
         low = [p for p in twin.parameters() if p.dtype == torch.bfloat16]

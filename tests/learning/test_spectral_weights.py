@@ -112,8 +112,8 @@ def by_replaced_storage(learner: Learner) -> None:
 
 CHANGES: dict[str, Callable[[Learner], None]] = {
     "step": by_step,
-    "sync": lambda learner: learner.sync_target(),
-    "sync by a share": lambda learner: learner.sync_target(0.3),
+    "sync": lambda learner: learner.store.sync_target(),
+    "sync by a share": lambda learner: learner.store.sync_target(0.3),
     "refresh": partial(by_hand, then=lambda learner: learner.refresh()),
     "gather": by_data,
     "replaced storage": by_replaced_storage,

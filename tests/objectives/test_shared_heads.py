@@ -188,7 +188,7 @@ def test_only_a_shift_moves_head_0(name: str, optimizer_class: Any, kwargs: dict
             assert all(not torch.equal(old[:, head], new[:, head]) for head in (1, 2))
         if seed % 2:
             before = heads()
-            learner.sync_target()
+            learner.store.sync_target()
             for old, new in zip(before, heads(), strict=True):
                 assert torch.equal(new, old[:, [1, 2, 2]])
 
