@@ -41,16 +41,8 @@ def _addmm(bias: Array, x: Array, w: Array) -> Array:
     return y
 
 
-def _relu(x: Array) -> Any:
-    return np.maximum(x, ZERO)
-
-
 def _threshold_backward(gradient: Array, x: Array, threshold: float) -> Any:
     return np.where(x <= threshold, ZERO, gradient)
-
-
-def _tanh_backward(gradient: Array, y: Array) -> Any:
-    return gradient * (1 - y * y)
 
 
 def _softplus(x: Array, beta: float = 1, threshold: float = 20) -> Any:
@@ -103,10 +95,6 @@ def _huber_backward(gradient: Array, x: Array, y: Array, reduction: int, delta: 
     return gradient * np.maximum(np.minimum(x - y, delta), -delta)
 
 
-def _sum(x: Array) -> Any:
-    return reduce_sum(x, None)
-
-
 def _sum_over(x: Array, dims: Sequence[int], keepdim: bool = False) -> Any:
     if x.dtype == np.float64:
         # the sums of a priority tree must be rounded as those that torch computes when a checkpoint is loaded
@@ -124,10 +112,6 @@ def _mean_over(x: Array, dims: Sequence[int], keepdim: bool = False) -> Any:
     for axis in axes:
         count *= x.shape[axis]
     return reduce_sum(x, axes, keepdims=keepdim) / count
-
-
-def _amax(x: Array, dims: Sequence[int], keepdim: bool = False) -> Any:
-    return reduce_max(x, tuple(dims), keepdims=keepdim)
 
 
 def _amin(x: Array, dims: Sequence[int] = (), keepdim: bool = False) -> Any:
@@ -149,10 +133,6 @@ def _sort(x: Array, dim: int = -1, descending: bool = False) -> Any:
     return np.take_along_axis(x, order, dim), order
 
 
-def _any(x: Array, dim: int, keepdim: bool = False) -> Any:
-    return reduce_any(x, dim, keepdims=keepdim)
-
-
 def _norm(x: Array) -> Any:
     flat = x.reshape(-1)
     return np.sqrt(np.dot(flat, flat))
@@ -161,18 +141,6 @@ def _norm(x: Array) -> Any:
 def _clamp(x: Array, low: Any = None, high: Any = None) -> Any:
     y = x if low is None else np.maximum(x, low)
     return y if high is None else np.minimum(y, high)
-
-
-def _rsub(x: Any, y: Any) -> Any:
-    return np.subtract(y, x)
-
-
-def _to_copy(x: Any, dtype: torch.dtype, device: Any = None) -> Any:
-    return x.astype(DTYPES[dtype])
-
-
-def _clone(x: Any, memory_format: Any = None) -> Any:
-    return x.copy()
 
 
 def _index(x: Array, indices: Sequence[Any]) -> Any:
@@ -199,19 +167,11 @@ def _pad(x: Array, pad: Sequence[int], value: float = 0) -> Any:
     return padded
 
 
-def _flip(x: Array, dims: Sequence[int]) -> Any:
-    return np.flip(x, tuple(dims)).copy()
-
-
 def _searchsorted(edges: Array, x: Array, *, right: bool = False) -> Any:
     if edges.ndim == 1:
         return edges.searchsorted(x, "right" if right else "left")
     below = edges[..., None, :] <= x[..., None] if right else edges[..., None, :] < x[..., None]
     return reduce_sum(below, -1)  # each row has its own edges, which are few
-
-
-def _stack(parts: Sequence[Any], dim: int = 0) -> Any:
-    return np.array(parts) if dim == 0 else np.stack(parts, dim)
 
 
 def _logical_and_in_place(x: Array, y: Any) -> Any:
@@ -259,7 +219,7 @@ def _scatter_reduce_in_place(x: Array, dim: int, index: Array, source: Array, re
 OPERATIONS: dict[Any, Operation] = {
     aten.add.Tensor: np.add,
     aten.sub.Tensor: np.subtract,
-    aten.rsub.Scalar: _rsub,
+    aten.rsub.Scalar: lambda x, y: np.subtract(y, x),
     aten.mul.Tensor: np.multiply,
     aten.mul.Scalar: np.multiply,
     aten.div.Tensor: np.divide,
@@ -287,10 +247,10 @@ OPERATIONS: dict[Any, Operation] = {
     aten.clamp_min.default: np.maximum,
     aten.clamp_max.default: np.minimum,
     aten.tanh.default: np.tanh,
-    aten.tanh_backward.default: _tanh_backward,
+    aten.tanh_backward.default: lambda gradient, y: gradient * (1 - y * y),
     aten.softplus.default: _softplus,
     aten.softplus_backward.default: _softplus_backward,
-    aten.relu.default: _relu,
+    aten.relu.default: lambda x: np.maximum(x, ZERO),
     aten.threshold_backward.default: _threshold_backward,
     aten.gt.Scalar: np.greater,
     aten.ge.Scalar: np.greater_equal,
@@ -321,34 +281,34 @@ OPERATIONS: dict[Any, Operation] = {
     aten._log_softmax_backward_data.default: _log_softmax_backward,
     aten.huber_loss.default: _huber,
     aten.huber_loss_backward.default: _huber_backward,
-    aten.sum.default: _sum,
+    aten.sum.default: lambda x: reduce_sum(x, None),
     aten.sum.dim_IntList: _sum_over,
     aten.mean.default: _mean,
     aten.mean.dim: _mean_over,
-    aten.amax.default: _amax,
+    aten.amax.default: lambda x, dims, keepdim=False: reduce_max(x, tuple(dims), keepdims=keepdim),
     aten.amin.default: _amin,
     aten.max.default: np.ndarray.max,
     aten.max.dim: _max_over,
     aten.min.default: np.ndarray.min,
     aten.min.dim: _min_over,
     aten.sort.default: _sort,
-    aten.any.dim: _any,
+    aten.any.dim: lambda x, dim, keepdim=False: reduce_any(x, dim, keepdims=keepdim),
     aten.argmax.default: np.ndarray.argmax,
     aten.linalg_vector_norm.default: _norm,
     aten.cumsum.default: np.ndarray.cumsum,
     aten.cumprod.default: np.ndarray.cumprod,
-    aten._to_copy.default: _to_copy,
-    aten.clone.default: _clone,
+    aten._to_copy.default: lambda x, dtype, device=None: x.astype(DTYPES[dtype]),
+    aten.clone.default: lambda x, memory_format=None: x.copy(),
     aten.index.Tensor: _index,
     aten.take.default: np.ndarray.take,
     aten.arange.default: _arange,
     aten.arange.start: _arange,
     aten.arange.start_step: _arange,
     aten.constant_pad_nd.default: _pad,
-    aten.flip.default: _flip,
+    aten.flip.default: lambda x, dims: np.flip(x, tuple(dims)).copy(),
     aten.searchsorted.Tensor: _searchsorted,
     aten.cat.default: np.concatenate,
-    aten.stack.default: _stack,
+    aten.stack.default: lambda parts, dim=0: np.array(parts) if dim == 0 else np.stack(parts, dim),
 }
 """Operations that return new arrays."""
 

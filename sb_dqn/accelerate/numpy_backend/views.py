@@ -18,10 +18,6 @@ THREADED_BYTES = 2**21
 """Size from which torch copies rows faster, since it uses several threads and NumPy one."""
 
 
-def _squeeze(x: Array, dim: int) -> Any:
-    return x.squeeze(dim) if x.shape[dim] == 1 else x
-
-
 def _reshape(x: Array, shape: Sequence[int]) -> Any:
     return x.reshape(shape)
 
@@ -31,18 +27,14 @@ def _expand(x: Array, shape: Sequence[int]) -> Any:
     return np.broadcast_to(x, [old if new == -1 else new for new, old in zip(shape, old_shape, strict=True)])
 
 
-def _unbind(x: Array, dim: int = 0) -> Any:
-    return tuple(x if dim == 0 else np.moveaxis(x, dim, 0))
-
-
 VIEWS: dict[Any, Operation] = {
     aten.t.default: np.ndarray.transpose,
     aten.view.default: _reshape,
     aten._unsafe_view.default: _reshape,
-    aten.squeeze.dim: _squeeze,
+    aten.squeeze.dim: lambda x, dim: x.squeeze(dim) if x.shape[dim] == 1 else x,
     aten.permute.default: np.ndarray.transpose,
     aten.expand.default: _expand,
-    aten.unbind.int: _unbind,
+    aten.unbind.int: lambda x, dim=0: tuple(x if dim == 0 else np.moveaxis(x, dim, 0)),
 }
 """Operations that return a view of their first argument."""
 
@@ -59,14 +51,6 @@ def _make_indexing(dimensions: int, dim: int, index: Any) -> Operation:
         return x[full]
 
     return indexed
-
-
-def _make_unsqueeze(x: Node, dim: int) -> Operation:
-    return _make_indexing(x.meta["val"].ndim + 1, dim, None)
-
-
-def _make_select(x: Node, dim: int, index: int) -> Operation:
-    return _make_indexing(x.meta["val"].ndim, dim, index)
 
 
 def _make_slice(x: Node, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1) -> Operation:
@@ -98,8 +82,8 @@ def _make_split(x: Node, size: int, dim: int = 0) -> Operation:
 
 
 VIEW_FACTORIES: dict[Any, Callable[..., Operation]] = {
-    aten.unsqueeze.default: _make_unsqueeze,
-    aten.select.int: _make_select,
+    aten.unsqueeze.default: lambda x, dim: _make_indexing(x.meta["val"].ndim + 1, dim, None),
+    aten.select.int: lambda x, dim, index: _make_indexing(x.meta["val"].ndim, dim, index),
     aten.slice.Tensor: _make_slice,
     aten.unfold.default: _make_unfold,
     aten.split.Tensor: _make_split,
