@@ -123,12 +123,8 @@ class _NoTensorToPython(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
+@forgotten_source()
 def _traced(function: Function, example: tuple[Tensor, ...]) -> Function:
-    with forgotten_source():
-        return _replay_of(function, example)
-
-
-def _replay_of(function: Function, example: tuple[Tensor, ...]) -> Function:
     graph = _trace(function, example)
     simplify(graph)
     slow = torchscript.is_available() and slow_elements(graph) > MAX_SLOW_ELEMENTS

@@ -109,7 +109,11 @@ class Predictor:
         frames = _frames_of(state) if recurrent else state
         obs, batched, frames = self._observations(observation, frames, episode_start)
         count = len(next(iter(obs.values())))
-        inputs = self._recurrent_inputs(state, episode_start, reward, count) if recurrent else ()
+        inputs: tuple[Values, ...] = ()
+        if recurrent:
+            begins = self._begins(state, episode_start, count)
+            memory, previous = self._previous(state, begins)
+            inputs = previous, self._reward(reward, begins), memory
         return PredictCall(obs, self._mask(obs, action_masks, count), inputs, batched, frames)
 
     def _mask(self, obs: Observation, action_masks: Any, count: int) -> BoolArray | None:
@@ -191,14 +195,6 @@ class Predictor:
         runner = self.explore if strategy.needs_values else self.greedy
         outputs = runner(obs, mask, *inputs)
         return strategy.explore(lambda: outputs[0], count, rng, mask), *outputs[1:]
-
-    def _recurrent_inputs(
-        self, state: Any, episode_start: BoolArray | None, reward: Any, count: int
-    ) -> tuple[npt.NDArray[Any], ...]:
-        """Returns previous action `[N, ...]`, previous reward `[N]` and recurrent state `[N, P]`."""
-        begins = self._begins(state, episode_start, count)
-        memory, previous = self._previous(state, begins)
-        return previous, self._reward(reward, begins), memory
 
     def _begins(self, state: Any, episode_start: BoolArray | None, count: int) -> BoolArray:
         if episode_start is None:

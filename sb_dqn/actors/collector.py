@@ -164,8 +164,9 @@ class WorkerCollector(Collector):
             if not missing or (self.order == "arrival" and len(missing) < len(self.lanes)):
                 break
             self._receive(missing)
-        if self.order == "arrival":
-            self._receive_finished()
+        for worker in self._everyone if self.order == "arrival" else ():
+            while self._orders[worker] and self.workers.has_message(worker):  # those that are there already
+                self._receive([worker])
         parts = {}
         updates = self.orders.updates()
         for worker in self._everyone:
@@ -182,12 +183,6 @@ class WorkerCollector(Collector):
         self._waiting = False
         for worker, message in messages:
             self._take(worker, message)
-
-    def _receive_finished(self) -> None:
-        """Takes the messages that are there already."""
-        for worker in self._everyone:
-            while self._orders[worker] and self.workers.has_message(worker):
-                self._receive([worker])
 
     def _take(self, worker: int, message: Message) -> None:
         if isinstance(message, Report):

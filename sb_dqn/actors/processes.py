@@ -168,11 +168,8 @@ class WorkerProcesses:
         """Sends a message; a worker that has died shows in `receive`."""
         with contextlib.suppress(OSError):
             self._pipes[worker].send(message)
-        if self._idle(worker):
+        if self._progress[worker] == self._seen[worker][0]:  # it had nothing to do
             self._seen[worker] = (self._progress[worker], time.monotonic())
-
-    def _idle(self, worker: int) -> bool:
-        return bool(self._progress[worker] == self._seen[worker][0])
 
     def receive(self, workers: Collection[int]) -> list[tuple[int, Message]]:
         """Waits until one of the workers has sent a message or has ended; returns all messages that are there."""

@@ -95,7 +95,8 @@ def complete_docstring(cls: type[Any]) -> str | None:
             shared = {name: keyword_of(hint) for name, hint in _unpacked(parent).items()}
             meanings |= {name: _entry(name, each.meaning) for name, each in shared.items() if each is not None}
         meanings |= _described(parent.__dict__.get("__doc__"))
-    head, _, rest = _without_further(inspect.cleandoc(own)).partition("\n\nRaises:\n")
+    without_further = re.sub(r"\n    (?:kwargs|shared): .*", "", inspect.cleandoc(own))
+    head, _, rest = without_further.partition("\n\nRaises:\n")
     written = _described(own)
     missing = dict.fromkeys(
         meanings[name] for name in ("policy", "env", *_keywords(cls)) if name in meanings and name not in written
@@ -117,11 +118,6 @@ def _described(docstring: str | None) -> dict[str, str]:
 
 def _entry(name: str, meaning: str) -> str:
     return textwrap.fill(f"{name}: {meaning}", 120, initial_indent=" " * 4, subsequent_indent=" " * 8)
-
-
-def _without_further(docstring: str) -> str:
-    """Returns a docstring without its entry for further keywords."""
-    return re.sub(r"\n    (?:kwargs|shared): .*", "", docstring)
 
 
 def check_keywords(cls: type[Any], keywords: Mapping[str, Any]) -> None:

@@ -166,7 +166,8 @@ class ReplayConfig:
             start_rule = StartRule(frame_stack - 1, ahead)
         path = Path(self.buffer_path) if self.buffer_path else None
         further = {"n_steps": self.n_steps, "path": path, "start_rule": start_rule}
-        ring = Ring(Layout.of(stream, self.buffer_size, self._device_of_rows(device), **further))
+        device = self.buffer_device or device if self.hindsight is None else torch.device("cpu")
+        ring = Ring(Layout.of(stream, self.buffer_size, device, **further))
         if chosen is not None:
             return self._of_sequences(ring, chosen, normalizer)
         view = TransitionView(ring, self.horizon, normalizer.rewards, self.future)
@@ -180,11 +181,6 @@ class ReplayConfig:
         if self.hindsight is not None:
             relabeler = GoalRelabeler(view, self.hindsight, GoalRewards(stream))
         return ReplayBuffer(ring, sampler, view, self.schedule, relabeler)
-
-    def _device_of_rows(self, device: torch.device) -> torch.device:
-        if self.hindsight is not None:
-            return torch.device("cpu")
-        return device if self.buffer_device is None else self.buffer_device
 
     def _of_sequences(self, ring: Ring, chosen: Sequences, normalizer: Normalizer) -> ReplayBuffer:
         view = SequenceView(ring, chosen, self.horizon, normalizer.rewards, self.transform)

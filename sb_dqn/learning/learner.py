@@ -100,7 +100,10 @@ class Learner:
         on the value of a tensor. With several learners, `average` clips the gradient."""
         if self.augmentation is not None:
             batch = self.augmentation(batch)
-        online, target = self._networks()
+        online, target = (
+            network if noise is None else partial(network, noise=noise)
+            for network, noise in zip((self.online, self.target), self.noises, strict=True)
+        )
         parameters = self.store.learning()
         with _training(self.online), self.store.learning_weights():
             outputs = self.objective(online, target, batch)
@@ -116,14 +119,6 @@ class Learner:
             networks.append(network if noise is None else partial(network, noise=noise))
         loss, extras = self.objective(networks[0], networks[1], batch)
         return weighted_mean(loss, batch.weight), extras
-
-    def _networks(self) -> tuple[Any, Any]:
-        """Returns online and target network, each with its noise."""
-        online, target = (
-            network if noise is None else partial(network, noise=noise)
-            for network, noise in zip((self.online, self.target), self.noises, strict=True)
-        )
-        return online, target
 
     def _differentiate(
         self, outputs: Any, parameters: list[nn.Parameter], batch: Batch

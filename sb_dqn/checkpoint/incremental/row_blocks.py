@@ -64,14 +64,10 @@ class SegmentedRows:
     def block_rows(self) -> int:
         """Rows of each lane in a block: a multiple of every column's `every`."""
         unit = math.lcm(*(column.every for column in self.columns.values()))
-        return unit * max(1, BLOCK_BYTES // max(self._bytes_of(unit), 1))
+        return unit * max(1, BLOCK_BYTES // max(self.bytes_of(unit), 1))
 
-    @property
-    def block_bytes(self) -> int:
-        """Size of a block in memory."""
-        return self._bytes_of(self.block_rows)
-
-    def _bytes_of(self, rows: int) -> int:
+    def bytes_of(self, rows: int) -> int:
+        """Returns the bytes of some rows of each lane, a multiple of every column's `every`."""
         cells = ((column.tensor[0], rows // column.every) for column in self.columns.values())
         return sum(cell.numel() * cell.element_size() * count for cell, count in cells)
 

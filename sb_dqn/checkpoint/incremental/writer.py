@@ -92,7 +92,7 @@ class _BlockWriter:
             if block in rows.blocks() and segment_exists(folder, segment):
                 self.on_disk[block] = segment
         due = [block for block in rows.blocks() if block not in self.on_disk]
-        at_once = max(0, len(due) - max_copied_bytes // max(rows.block_bytes, 1))
+        at_once = max(0, len(due) - max_copied_bytes // max(rows.bytes_of(rows.block_rows), 1))
         for block in due[:at_once]:
             self.on_disk[block] = _write_segment(folder, block, rows.gather(block))
         self.copies = {block: rows.gather(block) for block in due[at_once:]}
