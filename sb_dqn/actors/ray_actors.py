@@ -26,8 +26,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from sb_dqn.actors.chunks import ChunkLayout, Chunks, Report
-from sb_dqn.actors.packing import OwnChunks, pack_chunk, unpack_chunk
+from sb_dqn.actors.chunks import ChunkLayout, Chunks, OwnChunks, Report, pack_chunk, unpack_chunk
 from sb_dqn.actors.processes import CLOSE_SECONDS, POLL, STARTUP, Failure, GetState, Message, SetState, State
 from sb_dqn.actors.settings import RayActors
 from sb_dqn.actors.worker import Order, Worker

@@ -84,9 +84,6 @@ class Ring:
         self.not_before = torch.ones(frame_stack - 1, frame_stack - 1, dtype=torch.bool, device=self.device).triu()
         """`[K - 1, K - 1]`, True at (i, j) for j >= i."""
         self._obs_writers = [(key, self._writers[f"obs/{key}"]) for key in layout.keys]
-        self._start_empty()
-
-    def _start_empty(self) -> None:
         self.cursor: IntArray = np.zeros(self.num_lanes, np.int64)
         self._first: IntArray = np.zeros(self.num_lanes, np.int64)
         self._common_cursor: int | None = 0  # the cursor of every lane, None where they differ

@@ -254,12 +254,11 @@ def epsilon_schedule(initial: float, final: float, fraction: float) -> Linear:
     Raises:
         ConfigurationError: one of them is not in [0, 1].
     """
-    schedule = Linear(
+    return Linear(
         check_float("exploration_initial_eps", initial, 0.0, 1.0),
         check_float("exploration_final_eps", final, 0.0, 1.0),
         fraction=check_float("exploration_fraction", fraction, 0.0, 1.0),
     )
-    return schedule
 
 
 def adam_eps(policy_kwargs: Mapping[str, Any] | None, eps: float) -> dict[str, Any]:

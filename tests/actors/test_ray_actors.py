@@ -20,7 +20,7 @@ import pytest
 
 from sb_dqn import DQN
 from sb_dqn.actors import ProcessActors, RayActors, as_actors, ray_actors
-from sb_dqn.actors.packing import PackedImages, pack_chunk, unpack_chunk
+from sb_dqn.actors.chunks import PackedImages, pack_chunk, unpack_chunk
 from sb_dqn.errors import ConfigurationError, EnvironmentFault
 from tests.actors.games import Ledger, check_rows
 from tests.actors.test_process_ends import Simulated, is_running, numbers, run_script, wait_for
