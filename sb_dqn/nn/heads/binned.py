@@ -173,8 +173,7 @@ class BinnedHead(Head):
     """
 
     def __init__(self, outputs: nn.Module, bins: Bins, legal: Tensor | None = None) -> None:
-        super().__init__(legal)
-        self.outputs = outputs
+        super().__init__(outputs, legal)
         self.readout = Readout(bins)
         if bins.kind == "two_hot":
             self._make_uniform()

@@ -63,8 +63,7 @@ class CategoricalHead(Head):
     def __init__(
         self, outputs: nn.Module, n_atoms: int, v_min: float, v_max: float, legal: Tensor | None = None
     ) -> None:
-        super().__init__(legal)
-        self.outputs = outputs
+        super().__init__(outputs, legal)
         self.register_buffer("support", torch.linspace(v_min, v_max, n_atoms), persistent=False)
         density = (n_atoms - 1) / (self.support[-1] - self.support[0])
         self.register_buffer("density", density, persistent=False)

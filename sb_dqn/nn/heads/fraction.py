@@ -113,16 +113,7 @@ class FractionValue(NamedTuple):
 
 
 class FractionHead(Head):
-    """Head for quantiles at the midpoints of proposed fractions, and at the inner fractions in learning passes.
-
-    Args:
-        outputs: output layer, Z = 1.
-        legal: see `Head`.
-    """
-
-    def __init__(self, outputs: nn.Module, legal: Tensor | None = None) -> None:
-        super().__init__(legal)
-        self.outputs = outputs
+    """Head for quantiles at the midpoints of proposed fractions, and at the inner fractions in learning passes, Z = 1."""
 
     def forward(
         self, x: Tensor, mask: Tensor | None, noise: Noise | None, fractions: Fractions

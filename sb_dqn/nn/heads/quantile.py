@@ -62,8 +62,7 @@ class QuantileHead(Head):
     taus: Tensor
 
     def __init__(self, outputs: nn.Module, n_quantiles: int, legal: Tensor | None = None) -> None:
-        super().__init__(legal)
-        self.outputs = outputs
+        super().__init__(outputs, legal)
         self.register_buffer("taus", midpoints(n_quantiles), persistent=False)
 
     def forward(
@@ -73,16 +72,7 @@ class QuantileHead(Head):
 
 
 class ImplicitHead(Head):
-    """Head for quantiles at the fractions embedded in the features (Dabney et al. 2018, arXiv 1806.06923).
-
-    Args:
-        outputs: output layer, Z = 1.
-        legal: see `Head`.
-    """
-
-    def __init__(self, outputs: nn.Module, legal: Tensor | None = None) -> None:
-        super().__init__(legal)
-        self.outputs = outputs
+    """Head for quantiles at the fractions embedded in the features, Z = 1 (Dabney et al. 2018, arXiv 1806.06923)."""
 
     def forward(self, x: Tensor, mask: Tensor | None, noise: Noise | None, fractions: Tensor) -> QuantileValue:
         quantiles = implicit_quantiles(self.outputs, x, noise)

@@ -65,13 +65,15 @@ class Head(nn.Module):
     """Base class of value heads.
 
     Args:
+        outputs: output layer.
         legal: `[D, A]` bool, the actions that exist if branches are uneven; None: all.
     """
 
     padding: Tensor | None
 
-    def __init__(self, legal: Tensor | None = None) -> None:
+    def __init__(self, outputs: nn.Module, legal: Tensor | None = None) -> None:
         super().__init__()
+        self.outputs = outputs
         self.register_buffer("padding", legal, persistent=False)
 
     def allowed(self, mask: Tensor | None) -> Tensor | None:
@@ -104,16 +106,7 @@ class ScalarValue(NamedTuple):
 
 
 class ScalarHead(Head):
-    """One value per action.
-
-    Args:
-        outputs: last layer, Z = 1.
-        legal: see `Head`.
-    """
-
-    def __init__(self, outputs: nn.Module, legal: Tensor | None = None) -> None:
-        super().__init__(legal)
-        self.outputs = outputs
+    """Head for one value per action, Z = 1."""
 
     def forward(
         self, x: Tensor, mask: Tensor | None = None, noise: Noise | None = None, fractions: Any = None
