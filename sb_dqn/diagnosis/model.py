@@ -15,8 +15,7 @@ from sb_dqn.diagnosis.first_learn import input_size
 from sb_dqn.diagnosis.measures import Diagnosis
 from sb_dqn.diagnosis.sample import Sample, greedy_episodes, newest_rows, training_batch
 from sb_dqn.losses.transforms import IDENTITY
-from sb_dqn.nn.heads.distributions import Categorical
-from sb_dqn.nn.heads.squashed_gaussian import SquashedGaussian
+from sb_dqn.nn.heads.distributions import Categorical, SquashedGaussian
 from sb_dqn.nn.parameters.flat import flat_copy, flat_views
 from sb_dqn.nn.units import dormant_share, watched
 from sb_dqn.policies import QPolicy

@@ -15,8 +15,7 @@ from torch.func import functional_call
 
 from sb_dqn.losses.soft_actor_critic import expected_soft_value, soft_value
 from sb_dqn.nn.heads.binned import BinnedLinear, Bins, Classes
-from sb_dqn.nn.heads.policy_heads import ActionHead, CategoricalHead
-from sb_dqn.nn.heads.squashed_gaussian_head import SoftHead
+from sb_dqn.nn.heads.policy_heads import ActionHead, CategoricalHead, SoftHead
 from sb_dqn.nn.heads.state_dependent import SoftStateDependentHead
 from sb_dqn.nn.layers.noise import Noise
 from sb_dqn.nn.torsos.feature_extractor import Features

@@ -19,9 +19,8 @@ from stable_baselines3.common.distributions import (
 )
 from torch import Tensor
 
-from sb_dqn.nn.heads.distributions import Categorical
+from sb_dqn.nn.heads.distributions import Categorical, SquashedGaussian
 from sb_dqn.nn.heads.policy_heads import GaussianHead, SquashedHead
-from sb_dqn.nn.heads.squashed_gaussian import SquashedGaussian
 
 
 def sb3_distribution(distribution: Any, action_space: spaces.Space[Any], mask: Tensor | None = None) -> Any:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from sb_dqn.accelerate import Mode, accelerate
 from sb_dqn.losses.soft_actor_critic import critic_loss, expected_soft_value, soft_value, temperature_loss
-from sb_dqn.nn.heads.squashed_gaussian import SquashedGaussian, log_slope
+from sb_dqn.nn.heads.distributions import SquashedGaussian, log_slope
 from tests.modes import MODES
 
 

@@ -9,10 +9,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from sb_dqn.nn.heads.distributions import Categorical, DiagonalGaussian, masked
-from sb_dqn.nn.heads.squashed_gaussian import SquashedGaussian, to_bounds
+from sb_dqn.nn.heads.distributions import Categorical, DiagonalGaussian, SquashedGaussian, masked, to_bounds
 from sb_dqn.spaces import ActionShape, BoxActions
 from sb_dqn.types import FloatArray
+
+LOG_STD = (-20.0, 2.0)
+"""Bounds of the log standard deviation of soft actor-critic, as in Haarnoja's code."""
 
 
 class ActionHead(nn.Module, ABC):
@@ -101,7 +103,30 @@ class BernoulliHead(CategoricalHead):
         return torch.stack([torch.zeros_like(one), one], -1)
 
 
-class GaussianHead(ActionHead):
+class BoxHead(ActionHead):
+    """Base class of the heads for a Box: bounds and normal random numbers.
+
+    Args:
+        in_features: H.
+        actions: shape and bounds of the action space.
+        parameters: outputs for each number of an action.
+    """
+
+    low: Tensor
+    high: Tensor
+
+    def __init__(self, in_features: int, actions: BoxActions, parameters: int) -> None:
+        count = actions.low.size
+        super().__init__(nn.Linear(in_features, parameters * count), count, {"u": (count,)})
+        self.shape = actions.shape
+        self.register_buffer("low", torch.as_tensor(actions.low).flatten(), persistent=False)
+        self.register_buffer("high", torch.as_tensor(actions.high).flatten(), persistent=False)
+
+    def draw(self, rng: np.random.Generator, rows: int) -> FloatArray:
+        return rng.standard_normal((rows, self.width), dtype=np.float32)
+
+
+class GaussianHead(BoxHead):
     """Head for a Box: the mean depends on the observation, the learned standard deviation does not; actions are clipped.
 
     Args:
@@ -110,22 +135,12 @@ class GaussianHead(ActionHead):
         log_std_init: initial log standard deviation, in the units of the action.
     """
 
-    low: Tensor
-    high: Tensor
-
     def __init__(self, in_features: int, actions: BoxActions, log_std_init: float = 0.0) -> None:
-        count = actions.low.size
-        super().__init__(nn.Linear(in_features, count), count, {"u": (count,)})
-        self.log_std = nn.Parameter(torch.full((count,), log_std_init))
-        self.shape = actions.shape
-        self.register_buffer("low", torch.as_tensor(actions.low).flatten(), persistent=False)
-        self.register_buffer("high", torch.as_tensor(actions.high).flatten(), persistent=False)
+        super().__init__(in_features, actions, 1)
+        self.log_std = nn.Parameter(torch.full((self.width,), log_std_init))
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Any:
         return DiagonalGaussian(self.outputs(x.float()), self.log_std)
-
-    def draw(self, rng: np.random.Generator, rows: int) -> FloatArray:
-        return rng.standard_normal((rows, self.width), dtype=np.float32)
 
     def log_facts(self) -> dict[str, float]:
         return {"train/std": float(self.log_std.detach().exp().mean())}
@@ -145,3 +160,27 @@ class SquashedHead(GaussianHead):
 
     def to_action(self, sample: Tensor) -> Tensor:
         return to_bounds(sample, self.low, self.high).view(-1, *self.shape)
+
+
+class SoftHead(BoxHead):
+    """Head of soft actor-critic for a Box: mean and log standard deviation of u depend on the observation; actions are tanh(u)
+    scaled to the bounds.
+
+    Args:
+        in_features: H.
+        actions: shape and bounds of the action space.
+    """
+
+    def __init__(self, in_features: int, actions: BoxActions) -> None:
+        super().__init__(in_features, actions, 2)
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> SquashedGaussian:
+        mean, log_std = self.outputs(x.float()).chunk(2, -1)
+        return SquashedGaussian(mean, log_std.clamp(*LOG_STD))
+
+    def to_action(self, sample: Tensor) -> Tensor:
+        return to_bounds(sample, self.low, self.high).view(-1, *self.shape)
+
+    def to_unit(self, action: Tensor) -> Tensor:
+        """Returns actions `[N, *shape]` of the environment scaled to bounds of -1 and 1, `[N, D]`: the critics' input."""
+        return 2.0 * (action.reshape(-1, self.low.numel()) - self.low) / (self.high - self.low) - 1.0

@@ -7,10 +7,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from sb_dqn.nn.heads.distributions import DiagonalGaussian
-from sb_dqn.nn.heads.policy_heads import GaussianHead, SquashedHead
-from sb_dqn.nn.heads.squashed_gaussian import SquashedGaussian
-from sb_dqn.nn.heads.squashed_gaussian_head import SoftHead
+from sb_dqn.nn.heads.distributions import DiagonalGaussian, SquashedGaussian
+from sb_dqn.nn.heads.policy_heads import GaussianHead, SoftHead, SquashedHead
 from sb_dqn.spaces import BoxActions
 
 SMALLEST_VARIANCE = 1e-6
