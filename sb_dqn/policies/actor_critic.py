@@ -9,7 +9,7 @@ from typing import Any
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from sb_dqn.checks import check_bool, check_float, check_int, check_keys
+from sb_dqn.checks import check_bool, check_float, check_int
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.nn.heads.binned import Bins
 from sb_dqn.nn.heads.policy_heads import ActionHead, BernoulliHead, CategoricalHead, GaussianHead, SquashedHead
@@ -20,16 +20,15 @@ from sb_dqn.nn.torsos.features import BaseFeaturesExtractor
 from sb_dqn.policies.actor_critic_network import ActorCriticNetwork, ActorCriticOutput, TowersConfig
 from sb_dqn.policies.base import StochasticPolicy
 from sb_dqn.policies.policy_kwargs import (
+    Widths,
     check_activation,
     check_widths,
     extractor_of_kind,
     features_config,
-    refuse_dict_in_list,
     sde_settings,
+    tower_widths,
 )
 from sb_dqn.spaces import Actions, BoxActions, Channels, actions_of
-
-Widths = Sequence[int] | Mapping[str, Sequence[int]]
 
 
 class ActorCriticPolicy(StochasticPolicy):
@@ -89,7 +88,7 @@ class ActorCriticPolicy(StochasticPolicy):
         self._features = features_config(
             observation_space, extractor, features_extractor_kwargs, normalize_images, channels, layer_norm=layer_norm
         ).with_hidden()
-        pi, vf = _tower_widths(net_arch, [] if self.kind == "image" else [64, 64])
+        pi, vf = tower_widths(net_arch, ("pi", "vf"), [] if self.kind == "image" else [64, 64], partial=True)
         self.net_arch = {"pi": pi, "vf": vf}
         towers = TowersConfig(pi, vf, check_activation(activation_fn), layer_norm)
         logits = check_int("policy_kwargs['binary_logits']", binary_logits, 1, 2)
@@ -122,10 +121,6 @@ class ActorCriticPolicy(StochasticPolicy):
         return ActorCriticNetwork(
             features[0], value_features, towers, make_head, ortho_init, actions, self.recurrent_config, self.value_bins
         )
-
-    def make_features(self) -> Features:
-        """Returns new preprocessing and features extractor, as configured by the keywords."""
-        return self._features.make()
 
     @property
     def action_head(self) -> ActionHead:
@@ -256,20 +251,6 @@ class ActorCriticMultiInputLstmPolicy(RecurrentActorCriticPolicy):
     """Policy for a Dict: one features extractor per key, their outputs concatenated, then the recurrent layer."""
 
     kind = "dict"
-
-
-def _tower_widths(net_arch: Widths | None, default: list[int]) -> tuple[list[int], list[int]]:
-    """Returns the widths of the policy's tower and of the value's."""
-    if isinstance(net_arch, Mapping):
-        widths_of = check_keys("policy_kwargs['net_arch']", net_arch, ("pi", "vf"))
-        pi, vf = (
-            check_widths(widths_of.get(name, []), default, f"policy_kwargs['net_arch'][{name!r}]")
-            for name in ("pi", "vf")
-        )
-        return pi, vf
-    refuse_dict_in_list(net_arch, ("pi", "vf"))
-    widths = check_widths(net_arch, default)
-    return widths, list(widths)
 
 
 def _make_head(

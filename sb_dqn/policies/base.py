@@ -15,6 +15,7 @@ from sb_dqn.errors import no_attribute
 from sb_dqn.nn.heads.policy_heads import ActionHead
 from sb_dqn.nn.layers.noise import Noise
 from sb_dqn.nn.layers.recurrent import RecurrentConfig
+from sb_dqn.nn.torsos.feature_extractor import Features
 from sb_dqn.sb3_names import POLICY_ATTRIBUTES
 from sb_dqn.spaces import actions_of
 from sb_dqn.types import FloatArray
@@ -42,10 +43,18 @@ class Policy(nn.Module, ABC):
     recurrent_config: RecurrentConfig | None = None
     """The recurrent layer; None: feed-forward."""
 
+    _features: Any
+    """Makes the features; set by the constructors of subclasses."""
+
     def __init__(self, observation_space: spaces.Space[Any], action_space: spaces.Space[Any]) -> None:
         super().__init__()
         self.observation_space = observation_space
         self.action_space = action_space
+
+    def make_features(self) -> Features:
+        """Returns new preprocessing and features extractor, as configured by the keywords."""
+        features: Features = self._features.make()
+        return features
 
     if not TYPE_CHECKING:  # a type checker would take every name for an attribute
 

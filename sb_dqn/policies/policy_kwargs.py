@@ -12,7 +12,7 @@ from gymnasium import spaces
 from torch import nn
 
 from sb_dqn.checkpoint.encoding.constructor_arguments import ACTIVATIONS, OPTIMIZERS
-from sb_dqn.checks import check_bool, check_choice, check_int, check_mapping
+from sb_dqn.checks import check_bool, check_choice, check_int, check_keys, check_mapping
 from sb_dqn.errors import ConfigurationError, nearest
 from sb_dqn.nn.parameters.optimizers import RMSpropTFLike
 from sb_dqn.nn.torsos.feature_extractor import Features
@@ -26,6 +26,7 @@ from sb_dqn.nn.torsos.features import (
 from sb_dqn.policies.base import Kind
 from sb_dqn.spaces import Channels, flatten_space, is_image
 
+Widths = Sequence[int] | Mapping[str, Sequence[int]]
 CLASSES: Mapping[str, Mapping[str, type]] = {
     "features_extractor_class": EXTRACTORS,
     "activation_fn": {cls.__name__: cls for cls in ACTIVATIONS},
@@ -204,25 +205,41 @@ def check_widths(
     return [check_int(f"{name} entry", width, 1) for width in widths]
 
 
-def refuse_dict_in_list(net_arch: Any, towers: tuple[str, str]) -> None:
-    """Raises an error for the form of `net_arch` before Stable-Baselines3 1.8, which names the form that works.
+def tower_widths(
+    net_arch: Widths | None, towers: tuple[str, str], default: list[int], partial: bool = False
+) -> tuple[list[int], list[int]]:
+    """Returns the widths of the hidden layers of two towers.
 
     Args:
-        net_arch: value of the keyword.
-        towers: names of the two entries of a dict.
+        net_arch: a list for both, or a dict by the names of the towers.
+        towers: names of the towers.
+        default: widths of both for None.
+        partial: a dict may lack a tower, which then has no hidden layer.
 
     Raises:
-        ConfigurationError: it is a list that contains a dict.
+        ConfigurationError: neither a list nor a dict of the two; the form before Stable-Baselines3 1.8, a list with a dict, has a
+            message with the form that works.
     """
-    if not _holds_dict(net_arch):
-        return
-    shared = [width for width in net_arch if not isinstance(width, Mapping)]
-    separate = next(entry for entry in net_arch if isinstance(entry, Mapping))
-    form = ", ".join(f"{name}={_joined(shared, separate.get(name, []))}" for name in towers)
-    raise ConfigurationError(
-        f"policy_kwargs['net_arch'] must be a list of widths or a dict, got {net_arch!r}. Give dict({form}), whose "
-        f"parts share no layer."
-    )
+    name = "policy_kwargs['net_arch']"
+    if isinstance(net_arch, Mapping):
+        widths_of = check_keys(name, net_arch, towers)
+        if not partial and set(widths_of) != set(towers):
+            form = ", ".join(f"{tower}=[...]" for tower in towers)
+            raise ConfigurationError(
+                f"{name} must be a list or a dict of {' and '.join(towers)}, got {net_arch!r}. Give dict({form})."
+            )
+        pi, other = (check_widths(widths_of.get(tower, []), default, f"{name}[{tower!r}]") for tower in towers)
+        return pi, other
+    if _holds_dict(net_arch):
+        entries: Any = net_arch
+        shared = [width for width in entries if not isinstance(width, Mapping)]
+        separate = next(entry for entry in entries if isinstance(entry, Mapping))
+        form = ", ".join(f"{tower}={_joined(shared, separate.get(tower, []))}" for tower in towers)
+        raise ConfigurationError(
+            f"{name} must be a list of widths or a dict, got {net_arch!r}. Give dict({form}), whose parts share no layer."
+        )
+    widths = check_widths(net_arch, default)
+    return widths, list(widths)
 
 
 def _joined(shared: list[Any], widths: Any) -> Any:

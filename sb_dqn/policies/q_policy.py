@@ -14,7 +14,6 @@ from sb_dqn.checks import check_bool, check_int
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.nn.layers.noise import Noise
 from sb_dqn.nn.layers.recurrent import RecurrentConfig
-from sb_dqn.nn.torsos.feature_extractor import Features
 from sb_dqn.nn.torsos.features import BaseFeaturesExtractor
 from sb_dqn.policies.base import Policy
 from sb_dqn.policies.policy_kwargs import (
@@ -125,10 +124,6 @@ class QPolicy(Policy):
     def make_q_net(self) -> QNetwork:
         """Returns a new network; own policy classes may override this."""
         return self.network_class(self.make_features(), self._torso, self.actions, self.config, self.recurrent_config)
-
-    def make_features(self) -> Features:
-        """Returns new preprocessing and features extractor, as configured by the keywords."""
-        return self._features.make()
 
     def values(self, obs: dict[str, Tensor], mask: Tensor | None = None, noise: Noise | None = None) -> Tensor:
         """Returns action values `[N, (D,) A]`, lowest for illegal actions; at the start of an episode if recurrent."""

@@ -3,28 +3,27 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from sb_dqn.checks import check_bool, check_float, check_int, check_keys
-from sb_dqn.errors import ConfigurationError, SpaceError
+from sb_dqn.checks import check_bool, check_float, check_int
+from sb_dqn.errors import SpaceError
 from sb_dqn.nn.heads.binned import Bins
 from sb_dqn.nn.heads.policy_heads import ActionHead
-from sb_dqn.nn.torsos.feature_extractor import Features
 from sb_dqn.nn.torsos.features import BaseFeaturesExtractor
 from sb_dqn.nn.torsos.mlp import HiddenLayers
 from sb_dqn.policies.base import StochasticPolicy
 from sb_dqn.policies.policy_kwargs import (
+    Widths,
     check_activation,
-    check_widths,
     extractor_of_kind,
     features_config,
-    refuse_dict_in_list,
     sde_settings,
+    tower_widths,
 )
 from sb_dqn.policies.sac_network import (
     Actor,
@@ -37,8 +36,6 @@ from sb_dqn.policies.sac_network import (
     make_head,
 )
 from sb_dqn.spaces import BoxActions, Channels, actions_of
-
-Widths = Sequence[int] | Mapping[str, Sequence[int]]
 
 
 class SACPolicy(StochasticPolicy):
@@ -104,7 +101,7 @@ class SACPolicy(StochasticPolicy):
         self._features = features_config(
             observation_space, extractor, features_extractor_kwargs, normalize_images, channels, layer_norm=layer_norm
         ).with_hidden()
-        self._widths = _actor_critic_widths(net_arch, [] if self.kind == "image" else [256, 256])
+        self._widths = tower_widths(net_arch, ("pi", "qf"), [] if self.kind == "image" else [256, 256])
         self._hidden = partial(HiddenLayers, activation_fn=check_activation(activation_fn), layer_norm=layer_norm)
         self.value_bins = value_bins
         self._num_critics = check_int("policy_kwargs['n_critics']", n_critics, 1)
@@ -132,10 +129,6 @@ class SACPolicy(StochasticPolicy):
         tower = self._hidden((own or features).features_dim, pi)
         actor = self.actor_class(own, tower, make_head(self.actions, tower.out_features, self._sde))
         return (BoxNet if box else ChoiceNet)(critics, actor, temperature)
-
-    def make_features(self) -> Features:
-        """Returns new preprocessing and features extractor, as configured by the keywords."""
-        return self._features.make()
 
     @property
     def networks(self) -> tuple[nn.Module, nn.Module | None]:
@@ -170,24 +163,3 @@ class SACMultiInputPolicy(SACPolicy):
     """Policy for a Dict: one features extractor per key, their outputs concatenated; two layers of 256."""
 
     kind = "dict"
-
-
-def _actor_critic_widths(net_arch: Widths | None, default: list[int]) -> tuple[list[int], list[int]]:
-    """Returns the widths of the actor's layers and of the critics'.
-
-    Raises:
-        ConfigurationError: neither a list nor a dict of `pi` and `qf`.
-    """
-    if isinstance(net_arch, Mapping):
-        widths_of = check_keys("policy_kwargs['net_arch']", net_arch, ("pi", "qf"))
-        if set(widths_of) != {"pi", "qf"}:
-            raise ConfigurationError(
-                f"policy_kwargs['net_arch'] must be a list or a dict of pi and qf, got {net_arch!r}. Give dict(pi=[...], qf=[...])."
-            )
-        pi, qf = (
-            check_widths(widths_of[name], default, f"policy_kwargs['net_arch'][{name!r}]") for name in ("pi", "qf")
-        )
-        return pi, qf
-    refuse_dict_in_list(net_arch, ("pi", "qf"))
-    widths = check_widths(net_arch, default)
-    return widths, list(widths)
