@@ -33,20 +33,7 @@ _MODULES = {
     "make_vec_env": "make",
     "open_stream": "streams.open",
 }
-__all__ = [
-    "AtariLanes",
-    "EpisodeStatistics",
-    "Lanes",
-    "Monitor",
-    "PettingZooLanes",
-    "RecordedEpisodes",
-    "Stream",
-    "StreamOptions",
-    "load_results",
-    "make_atari_env",
-    "make_vec_env",
-    "open_stream",
-]
+__all__ = list(_MODULES)
 
 
 def __getattr__(name: str) -> Any:

@@ -123,7 +123,10 @@ def make_atari_env(
         if frame_stack is None and protocol_of(spec) and "obs_type" not in kwargs:
             fix = f"Leave {', '.join(plain_keys(kwargs))} out, or confirm the raw observations with obs_type='rgb'"
             warnings.warn(f"{unprocessed(env_id, kwargs)}. {fix}.", stacklevel=2)
-        return _make_plain(env_id, n_envs, seed, start_index, monitor_dir, max_frames, kwargs)
+        if max_frames is not None:
+            kwargs["max_num_frames_per_episode"] = max_frames
+        plain: Lanes = make_vec_env(env_id, n_envs, seed, start_index, monitor_dir, env_kwargs=kwargs)
+        return plain
     protocol = check_choice("protocol", protocol_of(spec) if protocol is None else protocol, PROTOCOLS)
     settings = {
         **PROTOCOLS[protocol],
@@ -226,18 +229,3 @@ def _vector_env(game: str, n_envs: int, threads: int, settings: Mapping[str, Any
         raise ConfigurationError(
             f"env_kwargs must be arguments of AtariVectorEnv, got {dict(settings)} ({error}). Remove the others."
         ) from error
-
-
-def _make_plain(
-    env_id: str,
-    n_envs: int,
-    seed: int | None,
-    start: int,
-    monitor_dir: str | Path | None,
-    max_frames: int | None,
-    kwargs: dict[str, Any],
-) -> Lanes:
-    if max_frames is not None:
-        kwargs["max_num_frames_per_episode"] = max_frames
-    env: Lanes = make_vec_env(env_id, n_envs, seed, start, monitor_dir, env_kwargs=kwargs)
-    return env

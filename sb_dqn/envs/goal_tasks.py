@@ -65,11 +65,6 @@ class BitFlip(gymnasium.Env[dict[str, Bits], int]):
         return {"observation": self.state.copy(), "achieved_goal": self.state.copy(), "desired_goal": self.goal.copy()}
 
 
-def register_goals() -> None:
-    """Registers the id with gymnasium if it is not registered yet."""
-    entry: Any = BitFlip
-    if BIT_FLIP not in gymnasium.registry:
-        register(BIT_FLIP, entry)
-
-
-register_goals()
+ENTRY: Any = BitFlip
+if BIT_FLIP not in gymnasium.registry:
+    register(BIT_FLIP, ENTRY)

@@ -102,15 +102,10 @@ def make_cartpole_without_velocities(**kwargs: Any) -> gymnasium.Env[Any, Any]:
     return HiddenVelocities(CartPoleEnv(**kwargs))
 
 
-def register_memory() -> None:
-    """Registers the ids with gymnasium if they are not registered yet."""
-    entries: tuple[tuple[str, Any, int | None], ...] = (
-        ("TMaze-v0", TMaze, None),
-        ("CartPoleNoVelocity-v0", make_cartpole_without_velocities, 500),
-    )
-    for name, entry, steps in entries:
-        if f"{NAMESPACE}{name}" not in gymnasium.registry:
-            register(f"{NAMESPACE}{name}", entry, max_episode_steps=steps)
-
-
-register_memory()
+ENTRIES: tuple[tuple[str, Any, int | None], ...] = (
+    ("TMaze-v0", TMaze, None),
+    ("CartPoleNoVelocity-v0", make_cartpole_without_velocities, 500),
+)
+for name, entry, steps in ENTRIES:
+    if f"{NAMESPACE}{name}" not in gymnasium.registry:
+        register(f"{NAMESPACE}{name}", entry, max_episode_steps=steps)

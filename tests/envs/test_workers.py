@@ -15,7 +15,7 @@ from gymnasium.vector import AsyncVectorEnv
 from sb_dqn.algorithms import DQN
 from sb_dqn.envs.streams.open import StreamOptions, open_stream
 from sb_dqn.envs.vector.sync_env import Lanes
-from sb_dqn.envs.vector.worker_processes import end_workers, lost_workers
+from sb_dqn.envs.vector.worker_processes import end_workers, worker_failures
 from sb_dqn.errors import ConfigurationError, EnvironmentFault
 from tests.tiny import Faulty, Tiny, quick
 
@@ -78,12 +78,12 @@ def test_an_error_of_the_environment_itself_is_shown() -> None:
 def test_live_workers_are_not_reported() -> None:
     env = workers("kill")
     env.reset()
-    assert lost_workers(env, None) is None
+    assert worker_failures(env, None, EOFError()) is None
     end_workers(env)
-    lost = lost_workers(env, None)
+    lost = worker_failures(env, None, EOFError())
     assert lost is not None
     assert "lane 0 was killed by SIGTERM while resetting" in lost.text
-    assert lost_workers(Tiny(), np.zeros(1)) is None
+    assert worker_failures(Tiny(), np.zeros(1), EOFError()) is None
 
 
 def lane_of(game: list[Tiny]) -> Tiny:

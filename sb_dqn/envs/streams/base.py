@@ -6,6 +6,7 @@ import math
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -303,6 +304,13 @@ class Stream(ABC):
             "info must contain 'lives' with terminal_on_life_loss or fire_after_life_loss, got none. Set both to False in "
             "StreamOptions."
         )
+
+    def _first_rows(self, obs: Observation, infos: Any) -> Rows:
+        """Returns the rows of a reset of every lane; for `infos` see `_mask`."""
+        zero = np.zeros(self.num_envs, np.float32)
+        mask = self._mask(obs, infos, self._none)
+        slot = Slot(obs, zero, zero, self._none, self._none, self._all, mask=mask)
+        return Rows(None, (slot,), self._none, 0, partial(empty_infos, self.num_envs))
 
     def _two_slots(
         self,

@@ -11,7 +11,7 @@ import numpy as np
 from gymnasium import spaces
 
 from sb_dqn.envs.stream_options import StreamOptions
-from sb_dqn.envs.streams.base import Stream, empty_infos, final_info, lane_observation
+from sb_dqn.envs.streams.base import Stream, final_info, lane_observation
 from sb_dqn.errors import EnvironmentFault
 from sb_dqn.types import ActionArray, BoolArray, FloatArray, IntArray, Observation, Rows, Slot, any_true
 
@@ -50,11 +50,7 @@ class VectorStream(Stream):
             raise self._fault(error) from error
         if self._reads_lives:
             self._lives = self._lives_of(info, self._none)
-        zero = np.zeros(self.num_envs, np.float32)
-        obs = self._observe(self._frames(raw))
-        mask = self._mask(obs, info, self._none)
-        slot = Slot(obs, zero, zero, self._none, self._none, self._all, mask=mask)
-        return Rows(None, (slot,), self._none, 0, partial(empty_infos, self.num_envs))
+        return self._first_rows(self._observe(self._frames(raw)), info)
 
     def _advance(self, action: ActionArray) -> Rows:
         try:

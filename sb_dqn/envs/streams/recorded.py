@@ -144,9 +144,7 @@ class RecordedStream(Stream):
 
     def _reset(self, seed: int | None) -> Rows:
         self.env.begin(seed)
-        zero = np.zeros(self.num_envs, np.float32)
-        slot = Slot(self._observations(), zero, zero, self._none, self._none, self._all)
-        return Rows(None, (slot,), self._none, 0, partial(empty_infos, self.num_envs))
+        return self._first_rows(self._observations(), None)
 
     def _advance(self, action: ActionArray) -> Rows:
         env, resets = self.env, self._last

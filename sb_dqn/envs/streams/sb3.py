@@ -13,12 +13,12 @@ from gymnasium.vector.utils import create_empty_array
 
 from sb_dqn.envs.stream_options import StreamOptions, options_of
 from sb_dqn.envs.streams.base import Stream, empty_infos, lane_observation
-from sb_dqn.envs.streams.sb3_frames import StackedFrames, repeated_frames, stacked_frames
+from sb_dqn.envs.streams.sb3_frames import StackedFrames, repeated_frames, stacked_frames, wrappers_of
 from sb_dqn.envs.vector.worker_processes import watch_pipes
 from sb_dqn.errors import ConfigurationError, EnvironmentFault
 from sb_dqn.sb3_names import ALREADY_STACKED, WRAPPERS
 from sb_dqn.spaces import leaf_shape
-from sb_dqn.types import ActionArray, BoolArray, IntArray, Rows, Slot, any_true
+from sb_dqn.types import ActionArray, BoolArray, IntArray, Rows, any_true
 
 ADAPTERS = ("SB3VecEnvWrapper",)
 """Wrappers that make a `VecEnv` of a gymnasium `VectorEnv`, as that of SuperSuit's `base_class="stable_baselines3"`."""
@@ -35,12 +35,8 @@ def check_wrapped(env: Any) -> None:
     Raises:
         ConfigurationError: `env` is such a wrapper; the message names replacements.
     """
-    wrappers, inner = [], env
-    while (
-        wrapped := getattr(inner, "__dict__", {}).get("venv")
-    ) is not None:  # getattr would search inner wrappers too
-        wrappers.append(type(inner).__name__)
-        inner = wrapped
+    layers = list(wrappers_of(env))
+    inner, wrappers = layers[-1].venv if layers else env, [type(layer).__name__ for layer in layers]
     if not wrappers or not isinstance(inner, VectorEnv) or wrappers[-1] in ADAPTERS:
         return
     stacks = (options_of(inner) or StreamOptions()).frame_stack
@@ -94,11 +90,7 @@ class SB3Stream(Stream):
             raise self._fault(error) from error
         if self._reads_lives:
             self._lives = self._after_reset(self._all, self._lives)
-        zero = np.zeros(self.num_envs, np.float32)
-        obs = self._observe(self._newest(raw))
-        mask = self._mask(obs, self._reset_infos(), self._none)
-        slot = Slot(obs, zero, zero, self._none, self._none, self._all, mask=mask)
-        return Rows(None, (slot,), self._none, 0, partial(empty_infos, self.num_envs))
+        return self._first_rows(self._observe(self._newest(raw)), self._reset_infos())
 
     def _advance(self, action: ActionArray) -> Rows:
         try:

@@ -46,7 +46,7 @@ def stacked_frames(env: Any) -> StackedFrames | None:
 
 def repeated_frames(env: Any) -> int:
     """Returns K if a `VecFrameStack` among the wrappers repeats each image in K observations, else 1."""
-    for wrapper in _wrappers(env):
+    for wrapper in wrappers_of(env):
         if _is(wrapper, "VecFrameStack"):
             leaves = flatten_space(wrapper.observation_space).values()
             return int(wrapper.stacked_obs.n_stack) if any(map(_has_axes, leaves)) else 1
@@ -66,7 +66,8 @@ def _has_axes(leaf: Any) -> bool:
     return len(leaf_shape(leaf)) == 3
 
 
-def _wrappers(env: Any) -> Iterator[Any]:
+def wrappers_of(env: Any) -> Iterator[Any]:
+    """Yields the wrappers around a `VecEnv`, from the outermost in."""
     while (inner := getattr(env, "__dict__", {}).get("venv")) is not None:  # getattr would search inner wrappers too
         yield env
         env = inner

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from sb_dqn.envs.stream_options import StreamOptions
-from sb_dqn.envs.streams.base import SMALL_SIZE, Stream, empty_infos, final_info, lane_observation
+from sb_dqn.envs.streams.base import SMALL_SIZE, Stream, final_info, lane_observation
 from sb_dqn.envs.vector.sync_env import Lanes, LaneSteps
 from sb_dqn.errors import EnvironmentFault
 from sb_dqn.spaces import flatten_observation
@@ -46,11 +46,7 @@ class SyncVectorStream(Stream):
                     self._check_dtype_kind(key, array, self._leaves[key][1], f" in lane {self.first_lane + lane}")
         if self._reads_lives:
             self._lives = self._lives_of(results)
-        zero = np.zeros(self.num_envs, np.float32)
-        obs = self._copy(results.observations)
-        mask = self._mask(obs, results.infos, self._none)
-        slot = Slot(obs, zero, zero, self._none, self._none, self._all, mask=mask)
-        return Rows(None, (slot,), self._none, 0, partial(empty_infos, self.num_envs))
+        return self._first_rows(self._copy(results.observations), results.infos)
 
     def _advance(self, action: ActionArray) -> Rows:
         results = self.env.advance(self._action_check.to_env(action))

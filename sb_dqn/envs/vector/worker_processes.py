@@ -29,19 +29,17 @@ class WorkerFailures(NamedTuple):
 
 
 def worker_failures(env: Any, action: Any, error: Exception) -> WorkerFailures | None:
-    """Returns the dead or hung workers that caused an error; None if the environment itself raised it."""
-    if isinstance(error, (TimeoutError, multiprocessing.TimeoutError)):  # the second is gymnasium's
-        return hung_workers(env, action)
-    return lost_workers(env, action) if isinstance(error, (EOFError, OSError)) else None  # from a broken pipe
-
-
-def lost_workers(env: Any, action: Any) -> WorkerFailures | None:
-    """Returns the workers that died, with exception, exit code or signal and their last call; None if all are alive.
+    """Returns the dead or hung workers that caused an error; None if the environment itself raised it.
 
     Args:
         env: a vector env; only those with `processes` have workers.
         action: `[B, ...]` the actions that were sent last; None for a reset.
+        error: the error.
     """
+    if isinstance(error, (TimeoutError, multiprocessing.TimeoutError)):  # the second is gymnasium's
+        return hung_workers(env, action)
+    if not isinstance(error, (EOFError, OSError)):  # from a broken pipe
+        return None
     return ended_workers(env, lambda lane: f"while {_last_call(action, lane)}")
 
 
