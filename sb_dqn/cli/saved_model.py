@@ -12,7 +12,7 @@ from sb_dqn.cli.train import bar_wanted
 from sb_dqn.runs.trust import ask_before_import, trust_option
 
 if TYPE_CHECKING:
-    from sb_dqn.episode_tally import Episodes
+    from sb_dqn.evaluation import Episodes
     from sb_dqn.runs.run import Run
 
 run_argument = click.argument("run", metavar="RUN", type=click.Path(path_type=Path))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from sb_dqn.envs.streams.open import Stream
-    from sb_dqn.episode_tally import Episodes
+    from sb_dqn.evaluation import Episodes
 
 FINAL_EPISODES = 20
 """Default number of episodes after training."""

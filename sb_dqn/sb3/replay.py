@@ -17,12 +17,11 @@ from stable_baselines3.her import HerReplayBuffer
 from torch import Tensor
 
 from sb_dqn.acting.predictor import single_frames
-from sb_dqn.action_spaces import BoxActions
 from sb_dqn.buffers import ReplayBuffer
 from sb_dqn.buffers.frame_stack import observations_at
 from sb_dqn.buffers.sequences import SequenceView
 from sb_dqn.errors import ConfigurationError
-from sb_dqn.spaces import Actions, actions_of, flatten_observation, flatten_space, leaf_dtype, leaf_shape
+from sb_dqn.spaces import Actions, BoxActions, actions_of, flatten_observation, flatten_space, leaf_dtype, leaf_shape
 from sb_dqn.types import ActionArray, Blueprint, BoolArray, Observation, Rows, Slot
 
 Array = npt.NDArray[Any]

@@ -13,10 +13,10 @@ from tests.architecture.package import PACKAGE, ROOT, module_name, parsed, sourc
 
 FLOORS = {
     **dict.fromkeys(["version", "errors", "files", "sb3_names"], 0),
-    **dict.fromkeys(["checks", "types", "spaces", "action_spaces", "schedules", "rng", "devices", "accelerate"], 1),
+    **dict.fromkeys(["checks", "types", "spaces", "schedules", "rng", "devices", "accelerate"], 1),
     **dict.fromkeys(["checkpoint", "logger", "losses"], 1),
     **dict.fromkeys(["nn", "normalize", "buffers", "envs"], 2),
-    **dict.fromkeys(["exploration", "objectives", "evaluation", "episode_tally"], 3),
+    **dict.fromkeys(["exploration", "objectives", "evaluation"], 3),
     **dict.fromkeys(["policies", "callbacks"], 4),
     **dict.fromkeys(["acting", "diagnosis", "learning", "presets", "plotting"], 5),
     **dict.fromkeys(["actors"], 6),

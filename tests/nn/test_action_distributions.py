@@ -11,9 +11,9 @@ from gymnasium import spaces
 from torch import Tensor
 from torch import distributions as torchs
 
-from sb_dqn.action_spaces import ActionShape, BoxActions
 from sb_dqn.nn.heads.distributions import Categorical, DiagonalGaussian, SquashedGaussian, masked
 from sb_dqn.nn.heads.policy_heads import BernoulliHead, CategoricalHead, GaussianHead, SquashedHead
+from sb_dqn.spaces import ActionShape, BoxActions
 
 RNG = np.random.default_rng(0)
 BOX = BoxActions.of(spaces.Box(np.array([-2.0, 0.0], np.float32), np.array([-1.0, 0.5], np.float32)))

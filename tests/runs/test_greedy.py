@@ -14,7 +14,7 @@ from rich.console import Console
 
 from sb_dqn.callbacks import progress
 from sb_dqn.cli.main import commands
-from sb_dqn.episode_tally import Episodes
+from sb_dqn.evaluation import Episodes
 from sb_dqn.runs import greedy
 from sb_dqn.runs.folder import read_result
 

@@ -12,10 +12,18 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from sb_dqn.action_spaces import Choices
 from sb_dqn.devices import is_host_visible
 from sb_dqn.errors import ConfigurationError, SpaceError, nearest
-from sb_dqn.spaces import Channels, choices_of, flatten_space, image_channels_last, is_bytes, is_image, leaf_shape
+from sb_dqn.spaces import (
+    Channels,
+    Choices,
+    choices_of,
+    flatten_space,
+    image_channels_last,
+    is_bytes,
+    is_image,
+    leaf_shape,
+)
 
 Space = spaces.Space[Any]
 
