@@ -23,7 +23,7 @@ from sb_dqn.nn.heads.scalar import Distribution, Scalar
 from sb_dqn.nn.layers.linear import Noisy
 from sb_dqn.objectives.bootstrap import Bootstrap, Munchausen
 from sb_dqn.objectives.q_learning import LOSSES, QLearning
-from sb_dqn.objectives.recurrent_replay import RecurrentReplayObjective
+from sb_dqn.objectives.recurrent import RecurrentReplayObjective
 from sb_dqn.objectives.self_prediction import SelfPrediction, SelfPredictionObjective
 from sb_dqn.objectives.shared_heads import SharedHeads
 from sb_dqn.policies import QPolicy

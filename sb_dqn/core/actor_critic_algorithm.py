@@ -19,7 +19,7 @@ from sb_dqn.errors import ConfigurationError
 from sb_dqn.losses.policy_gradient import explained_variance
 from sb_dqn.nn.heads.binned import Bins
 from sb_dqn.objectives.policy_gradient import ActorCritic
-from sb_dqn.objectives.recurrent_rollout import RecurrentRolloutObjective
+from sb_dqn.objectives.recurrent import RecurrentRolloutObjective
 from sb_dqn.policies import ACTOR_CRITIC_POLICIES
 from sb_dqn.policies.actor_critic import ActorCriticPolicy
 from sb_dqn.types import Objective

@@ -61,13 +61,8 @@ def lambda_returns(r_t: Tensor, discount_t: Tensor, v_t: Tensor, lambda_t: Tenso
     Raises:
         ValueError: the shapes differ.
     """
-    _check_same_shapes(r_t, discount_t, v_t, lambda_t)
+    shapes = [tuple(tensor.shape) for tensor in (r_t, discount_t, v_t, lambda_t)]
+    if r_t.dim() < 1 or len(set(shapes)) > 1:
+        raise ValueError(f"shapes must all be the same [T, B], got {shapes}. Reshape them.")
     lambda_t = torch.cat([lambda_t[:-1], torch.zeros_like(lambda_t[-1:])])
     return discounted_sums(r_t + discount_t * (1.0 - lambda_t) * v_t, discount_t * lambda_t).detach()
-
-
-def _check_same_shapes(*tensors: Tensor) -> None:
-    if tensors[0].dim() < 1 or len({tensor.shape for tensor in tensors}) > 1:
-        raise ValueError(
-            f"shapes must all be the same [T, B], got {[tuple(tensor.shape) for tensor in tensors]}. Reshape them."
-        )

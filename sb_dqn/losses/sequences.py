@@ -1,9 +1,10 @@
-"""Sequence replay: valid steps and sequence priorities (R2D2)."""
+"""Sequences of steps: valid steps and priorities of replayed ones (R2D2), and the loss of self-prediction (SPR)."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 
 def valid_steps(last: Tensor) -> Tensor:
@@ -36,3 +37,19 @@ def sequence_priority(error: Tensor, valid: Tensor, eta: float = 0.9) -> Tensor:
     magnitude = torch.where(valid, error.abs(), 0.0)
     mean = magnitude.sum(0) / valid.sum(0).clamp_min(1)
     return eta * magnitude.amax(0) + (1.0 - eta) * mean
+
+
+def self_prediction_loss(predicted: Tensor, projected: Tensor, valid: Tensor) -> Tensor:
+    r"""Returns the distance of predictions from projections, `[N]`, each of length 1, averaged over K steps.
+
+    .. math:: l = \frac1K \sum_k m_k \left\| \frac{\hat y_k}{\|\hat y_k\|} - \frac{y_k}{\|y_k\|} \right\|^2
+
+    Args:
+        predicted: `[K, N, P]`.
+        projected: `[K, N, P]`, without a gradient.
+        valid: `[K, N]` bool or float, m; the mean is over all K steps, valid or not.
+
+    Schwarzer et al. 2021, arXiv 2007.05929.
+    """
+    ours, theirs = (functional.normalize(each.float(), dim=-1) for each in (predicted, projected))
+    return ((ours - theirs).square().sum(-1) * valid).mean(0)

@@ -9,11 +9,11 @@ from torch import Tensor
 from sb_dqn.checks import check_float
 from sb_dqn.losses import distributional
 from sb_dqn.objectives.bootstrap import Bootstrap, like, over_branches
-from sb_dqn.objectives.quantile import target_mean, target_quantiles
+from sb_dqn.objectives.quantile import QuantileObjective, facts_of, target_quantiles
 from sb_dqn.types import Batch
 
 
-class FractionObjective:
+class FractionObjective(QuantileObjective):
     """Quantile regression for the quantiles, 1-Wasserstein distance for the fractions (Yang et al. 2019, arXiv 1911.02140).
 
     The two losses share no parameter. The fraction loss has a gradient, but the value 0. Targets are weighted by the width
@@ -29,11 +29,8 @@ class FractionObjective:
         ConfigurationError: `kappa` or `entropy_coef` is out of range.
     """
 
-    reports = ("q_mean", "td_error")
-
     def __init__(self, bootstrap: Bootstrap | None = None, kappa: float = 1.0, entropy_coef: float = 0.0) -> None:
-        self.bootstrap = bootstrap or Bootstrap()
-        self.kappa = check_float("kappa", kappa, 0.0)
+        super().__init__(bootstrap, kappa)
         self.entropy_coef = check_float("entropy_coef", entropy_coef, 0.0)
 
     def __call__(self, online: Any, target: Any, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
@@ -48,9 +45,4 @@ class FractionObjective:
         if self.entropy_coef:
             loss = loss - self.entropy_coef * like(value.entropy - value.entropy.detach(), batch.action)
         q_tm1 = (detached * weights).sum(-1)
-        facts = {
-            "priority": over_branches(magnitude, batch.weight),
-            "q_mean": q_tm1.mean(),
-            "td_error": (q_tm1 - target_mean(td_target, y)).abs().mean(),
-        }
-        return over_branches(loss, batch.weight), facts
+        return over_branches(loss, batch.weight), facts_of(q_tm1, td_target, y, magnitude, batch)

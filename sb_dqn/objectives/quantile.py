@@ -39,12 +39,20 @@ class QuantileObjective:
         y = target_quantiles(td_target)  # [..., M']
         loss, magnitude = distributional.quantile_huber(predicted, value.taus, y, self.kappa, td_target.value.weights)
         q_tm1 = predicted.detach().mean(-1)
-        facts = {
-            "priority": over_branches(magnitude, batch.weight),
-            "q_mean": q_tm1.mean(),
-            "td_error": (q_tm1 - target_mean(td_target, y)).abs().mean(),
-        }
-        return over_branches(loss, batch.weight), facts
+        return over_branches(loss, batch.weight), facts_of(q_tm1, td_target, y, magnitude, batch)
+
+
+def facts_of(
+    q_tm1: Tensor, td_target: BootstrapTarget, quantiles: Tensor, magnitude: Tensor, batch: Batch
+) -> dict[str, Tensor]:
+    """Returns priorities and logged means for values `[...]` and the quantiles `[..., M']` of the TD target."""
+    weights = td_target.value.weights
+    mean = quantiles.mean(-1) if weights is None else (quantiles * weights).sum(-1)
+    return {
+        "priority": over_branches(magnitude, batch.weight),
+        "q_mean": q_tm1.mean(),
+        "td_error": (q_tm1 - mean).abs().mean(),
+    }
 
 
 @torch.no_grad()
@@ -52,9 +60,3 @@ def target_quantiles(td_target: BootstrapTarget) -> Tensor:
     """Returns the quantiles `[..., M']` of the TD target."""
     next_quantiles: Tensor = td_target.next()
     return td_target.return_.unsqueeze(-1) + td_target.discount.unsqueeze(-1) * next_quantiles
-
-
-def target_mean(td_target: BootstrapTarget, quantiles: Tensor) -> Tensor:
-    """Returns the mean `[...]` of the TD target from its quantiles `[..., M']`."""
-    weights = td_target.value.weights
-    return quantiles.mean(-1) if weights is None else (quantiles * weights).sum(-1)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from sb_dqn.checks import check_float, check_int, set_fields
-from sb_dqn.losses.self_prediction import self_prediction_loss
+from sb_dqn.losses.sequences import self_prediction_loss
 from sb_dqn.types import Batch, Objective
 
 

@@ -18,7 +18,7 @@ from sb_dqn.buffers.ring import Ring
 from sb_dqn.buffers.ring_layout import Layout, StartRule
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.learning.resets import reset_networks
-from sb_dqn.losses.self_prediction import self_prediction_loss
+from sb_dqn.losses.sequences import self_prediction_loss
 from sb_dqn.nn.latent import LatentModel, renormalized
 from tests.buffers.toy_rows import EVENTS, NUM_ACTIONS, SPACES, Game, naive_stack, play
 from tests.continuing import digest

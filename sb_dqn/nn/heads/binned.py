@@ -15,7 +15,7 @@ from sb_dqn.losses.classification import hl_gauss, two_hot
 from sb_dqn.losses.distributional import cross_entropy
 from sb_dqn.losses.transforms import IDENTITY, SYMLOG
 from sb_dqn.nn.heads.categorical import FARTHEST
-from sb_dqn.nn.heads.scalar import Distribution, Head, gather_action, mask_illegal
+from sb_dqn.nn.heads.scalar import Distribution, LayerHead, gather_action, mask_illegal
 from sb_dqn.nn.layers.noise import Noise
 
 KINDS = ("hl_gauss", "two_hot")
@@ -163,7 +163,7 @@ class BinnedValue(NamedTuple):
         return self.readout.cross_entropy(gather_action(self.logits, action), target)
 
 
-class BinnedHead(Head):
+class BinnedHead(LayerHead):
     """Head for logits of bins, of a Q-network.
 
     Args:

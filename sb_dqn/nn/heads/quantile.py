@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from sb_dqn.checks import check_int, set_fields
 from sb_dqn.nn.heads.risk_distortion import parse_risk
-from sb_dqn.nn.heads.scalar import Distribution, Head, gather_action, mask_illegal
+from sb_dqn.nn.heads.scalar import Distribution, LayerHead, gather_action, mask_illegal
 from sb_dqn.nn.layers.linear import Linear
 from sb_dqn.nn.layers.noise import Noise
 
@@ -50,7 +50,7 @@ class QuantileValue(NamedTuple):
         return (policy.unsqueeze(-1) * (self.quantiles + bonus.unsqueeze(-1))).sum(-2)
 
 
-class QuantileHead(Head):
+class QuantileHead(LayerHead):
     """Head for quantiles at the midpoints of equal fractions (Dabney et al. 2018, arXiv 1710.10044).
 
     Args:
@@ -71,7 +71,7 @@ class QuantileHead(Head):
         return QuantileValue(self.outputs(x, noise), self.taus, None, self.allowed(mask))
 
 
-class ImplicitHead(Head):
+class ImplicitHead(LayerHead):
     """Head for quantiles at the fractions embedded in the features, Z = 1 (Dabney et al. 2018, arXiv 1806.06923)."""
 
     def forward(self, x: Tensor, mask: Tensor | None, noise: Noise | None, fractions: Tensor) -> QuantileValue:

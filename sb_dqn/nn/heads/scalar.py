@@ -65,15 +65,13 @@ class Head(nn.Module):
     """Base class of value heads.
 
     Args:
-        outputs: output layer.
         legal: `[D, A]` bool, the actions that exist if branches are uneven; None: all.
     """
 
     padding: Tensor | None
 
-    def __init__(self, outputs: nn.Module, legal: Tensor | None = None) -> None:
+    def __init__(self, legal: Tensor | None = None) -> None:
         super().__init__()
-        self.outputs = outputs
         self.register_buffer("padding", legal, persistent=False)
 
     def allowed(self, mask: Tensor | None) -> Tensor | None:
@@ -81,6 +79,19 @@ class Head(nn.Module):
         if self.padding is None or mask is None:
             return self.padding if mask is None else mask
         return mask & self.padding
+
+
+class LayerHead(Head):
+    """Base class of value heads of one output layer.
+
+    Args:
+        outputs: output layer.
+        legal: see `Head`.
+    """
+
+    def __init__(self, outputs: nn.Module, legal: Tensor | None = None) -> None:
+        super().__init__(legal)
+        self.outputs = outputs
 
 
 ILLEGAL = -(2.0**100)
@@ -105,7 +116,7 @@ class ScalarValue(NamedTuple):
         return (policy * (self.q + bonus)).sum(-1)
 
 
-class ScalarHead(Head):
+class ScalarHead(LayerHead):
     """Head for one value per action, Z = 1."""
 
     def forward(
