@@ -14,7 +14,7 @@ from sb_dqn.buffers.frame_stack import FrameStack
 from sb_dqn.checks import check_callable, check_int
 from sb_dqn.envs.streams.base import shares_environment, space_difference
 from sb_dqn.envs.streams.open import Stream, open_stream, opened_here
-from sb_dqn.envs.streams.sb3_frames import has_stacks_of
+from sb_dqn.envs.streams.sb3 import has_stacks_of
 from sb_dqn.errors import ConfigurationError, SpaceError
 from sb_dqn.spaces import flatten_space
 from sb_dqn.types import BoolArray, Rows

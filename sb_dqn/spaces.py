@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import singledispatch
 from typing import Any
 
 import numpy as np
@@ -196,25 +195,15 @@ class Choices:
     """Smallest value of each entry."""
 
 
-@singledispatch
 def choices_of(space: Space) -> Choices | None:
     """Returns the ranges of a Discrete, MultiDiscrete or MultiBinary space; None for any other space."""
+    if isinstance(space, spaces.Discrete):
+        return Choices(np.array(space.n, np.int64), np.array(space.start, np.int64))
+    if isinstance(space, spaces.MultiDiscrete):
+        return Choices(space.nvec.astype(np.int64), space.start.astype(np.int64))
+    if isinstance(space, spaces.MultiBinary):
+        return Choices(np.full(space.shape, 2), np.zeros(space.shape, np.int64))
     return None
-
-
-@choices_of.register
-def _(space: spaces.Discrete) -> Choices:
-    return Choices(np.array(space.n, np.int64), np.array(space.start, np.int64))
-
-
-@choices_of.register
-def _(space: spaces.MultiDiscrete) -> Choices:
-    return Choices(space.nvec.astype(np.int64), space.start.astype(np.int64))
-
-
-@choices_of.register
-def _(space: spaces.MultiBinary) -> Choices:
-    return Choices(np.full(space.shape, 2), np.zeros(space.shape, np.int64))
 
 
 @dataclass(frozen=True)

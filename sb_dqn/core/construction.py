@@ -19,7 +19,7 @@ from sb_dqn.buffers.sequences import Sequences
 from sb_dqn.checks import check_bool, check_choice, check_float, check_int, check_path, check_switch
 from sb_dqn.envs.by_id import open_env
 from sb_dqn.envs.streams.open import Stream
-from sb_dqn.envs.streams.sb3_frames import has_stacks_of
+from sb_dqn.envs.streams.sb3 import has_stacks_of
 from sb_dqn.errors import ConfigurationError, SpaceError
 from sb_dqn.learning.learner_group import LearnerGroup
 from sb_dqn.nn.heads.shared import shared_outputs

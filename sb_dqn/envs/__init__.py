@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from sb_dqn.envs.atari import make_atari_env as make_atari_env
     from sb_dqn.envs.make import make_vec_env as make_vec_env
     from sb_dqn.envs.monitor import Monitor as Monitor
-    from sb_dqn.envs.results import load_results as load_results
+    from sb_dqn.envs.monitor import load_results as load_results
     from sb_dqn.envs.statistics import EpisodeStatistics as EpisodeStatistics
     from sb_dqn.envs.streams.open import Stream as Stream
     from sb_dqn.envs.streams.open import StreamOptions as StreamOptions
@@ -28,7 +28,7 @@ _MODULES = {
     "RecordedEpisodes": "streams.recorded",
     "Stream": "streams.open",
     "StreamOptions": "streams.open",
-    "load_results": "results",
+    "load_results": "monitor",
     "make_atari_env": "atari",
     "make_vec_env": "make",
     "open_stream": "streams.open",

@@ -15,8 +15,7 @@ from sb_dqn.nn.heads.binned import Bins
 from sb_dqn.nn.heads.policy_heads import ActionHead, BernoulliHead, CategoricalHead, GaussianHead, SquashedHead
 from sb_dqn.nn.heads.state_dependent import SquashedStateDependentHead, StateDependentHead
 from sb_dqn.nn.layers.recurrent import RecurrentConfig
-from sb_dqn.nn.torsos.feature_extractor import Features
-from sb_dqn.nn.torsos.features import BaseFeaturesExtractor
+from sb_dqn.nn.torsos.feature_extractor import BaseFeaturesExtractor, Features
 from sb_dqn.policies.actor_critic_network import ActorCriticNetwork, ActorCriticOutput, TowersConfig
 from sb_dqn.policies.base import StochasticPolicy
 from sb_dqn.policies.policy_kwargs import (

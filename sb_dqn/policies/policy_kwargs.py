@@ -15,14 +15,8 @@ from sb_dqn.checkpoint.encoding.constructor_arguments import ACTIVATIONS, OPTIMI
 from sb_dqn.checks import check_bool, check_choice, check_int, check_keys, check_mapping
 from sb_dqn.errors import ConfigurationError, nearest
 from sb_dqn.nn.parameters.optimizers import RMSpropTFLike
-from sb_dqn.nn.torsos.feature_extractor import Features
-from sb_dqn.nn.torsos.features import (
-    EXTRACTORS,
-    BaseFeaturesExtractor,
-    CombinedExtractor,
-    FlattenExtractor,
-    default_extractor,
-)
+from sb_dqn.nn.torsos.feature_extractor import BaseFeaturesExtractor, Features, FlattenExtractor
+from sb_dqn.nn.torsos.features import EXTRACTORS, CombinedExtractor, default_extractor
 from sb_dqn.policies.base import Kind
 from sb_dqn.spaces import Channels, flatten_space, is_image
 

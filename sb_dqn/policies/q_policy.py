@@ -14,7 +14,7 @@ from sb_dqn.checks import check_bool, check_int
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.nn.layers.noise import Noise
 from sb_dqn.nn.layers.recurrent import RecurrentConfig
-from sb_dqn.nn.torsos.features import BaseFeaturesExtractor
+from sb_dqn.nn.torsos.feature_extractor import BaseFeaturesExtractor
 from sb_dqn.policies.base import Policy
 from sb_dqn.policies.policy_kwargs import (
     check_activation,

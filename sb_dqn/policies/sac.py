@@ -14,7 +14,7 @@ from sb_dqn.checks import check_bool, check_float, check_int
 from sb_dqn.errors import SpaceError
 from sb_dqn.nn.heads.binned import Bins
 from sb_dqn.nn.heads.policy_heads import ActionHead
-from sb_dqn.nn.torsos.features import BaseFeaturesExtractor
+from sb_dqn.nn.torsos.feature_extractor import BaseFeaturesExtractor
 from sb_dqn.nn.torsos.mlp import HiddenLayers
 from sb_dqn.policies.base import StochasticPolicy
 from sb_dqn.policies.policy_kwargs import (

@@ -29,14 +29,13 @@ from sb_dqn.core.off_policy_algorithm import OffPolicyAlgorithm
 from sb_dqn.devices import training_modes
 from sb_dqn.envs.streams.open import Stream
 from sb_dqn.errors import ConfigurationError, SpaceError, user_stacklevel
-from sb_dqn.sb3.known_classes import imported_modules_of
 from sb_dqn.sb3.logs import MonitorStatistics, TheirLogs
 from sb_dqn.sb3.networks import HasModel
 from sb_dqn.sb3.own_policies import ActsByForward
 from sb_dqn.sb3.policy import class_to_construct, policy_classes
-from sb_dqn.sb3.replay import ReplayView, stream_of, view_of
-from sb_dqn.sb3.rollout import RolloutArrays
+from sb_dqn.sb3.replay import ReplayView, RolloutArrays, stream_of, view_of
 from sb_dqn.sb3.settings import (
+    imported_modules_of,
     native_custom_objects,
     native_device,
     native_env,
@@ -480,14 +479,8 @@ class TheirConventions(Algorithm):  # type: ignore[misc]  # it uses the methods 
             raise AttributeError(f"{type(self).__name__} has no attribute 'rollout_buffer'")
         return None if self.__dict__["_experience"] is None else RolloutArrays(self)
 
-    @property
-    def q_net(self) -> Any:
-        return self.policy.q_net
-
-    @property
-    def q_net_target(self) -> Any:
-        return self.policy.q_net_target
-
+    q_net = property(attrgetter("policy.q_net"))
+    q_net_target = property(attrgetter("policy.q_net_target"))
     quantile_net = property(attrgetter("policy.quantile_net"))
     quantile_net_target = property(attrgetter("policy.quantile_net_target"))
 

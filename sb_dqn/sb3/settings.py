@@ -1,9 +1,10 @@
-"""Constructor arguments of Stable-Baselines3 as those of this library."""
+"""Constructor arguments of Stable-Baselines3, and those in files, as those of this library."""
 
 from __future__ import annotations
 
+import sys
 import warnings
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,11 @@ from stable_baselines3.common.preprocessing import is_image_space
 from stable_baselines3.common.utils import ConstantSchedule, FloatSchedule, LinearSchedule, get_device
 from stable_baselines3.common.vec_env import VecEnv
 from stable_baselines3.her import GoalSelectionStrategy, HerReplayBuffer
+from torch import nn
 
+from sb_dqn.checkpoint import find_checkpoint, model_info
+from sb_dqn.checkpoint.encoding.state_tree import TAG
+from sb_dqn.checkpoint.format.sb3_zip import is_sb3_zip
 from sb_dqn.envs.streams.open import Stream
 from sb_dqn.errors import ConfigurationError, user_stacklevel
 from sb_dqn.sb3_names import HER, UNUSED_KEYWORDS, wants_her
@@ -50,11 +55,6 @@ WITHOUT_TIMEOUTS = {"handle_timeout_termination": False}
 
 SMALLEST = 8
 """Rows that each environment has in the smallest replay buffer."""
-
-POLICY_NO_EFFECT: Mapping[str, tuple[Any, ...]] = {
-    "use_sde": (False,),
-}
-"""Keys of `policy_kwargs` that this library does not have, with the values that need nothing."""
 
 
 def native_env(env: Any, verbose: int) -> Any:
@@ -201,17 +201,12 @@ def native_policy_kwargs(name: str, policy_kwargs: Any, observation_space: Any) 
         raise ConfigurationError(
             f"policy_kwargs['lstm_kwargs'] must be dict(dropout=...) for {name}, got {lstm}. Remove the others."
         )
-    if (
-        dropout := lstm.get("dropout") if kwargs.get("n_lstm_layers", 1) > 1 else None
-    ):  # between layers, torch ignores it for one
-        kwargs["lstm_dropout"] = dropout
-    for key, allowed in POLICY_NO_EFFECT.items():
-        if key in kwargs:
-            value = kwargs.pop(key)
-            if not any(type(value) is type(known) and value == known for known in allowed):
-                raise ConfigurationError(
-                    f"policy_kwargs[{key!r}] must be {allowed[0]!r} for {name}, got {value!r}, which is not built. Remove it."
-                )
+    if lstm.get("dropout") and kwargs.get("n_lstm_layers", 1) > 1:  # between layers, torch ignores it for one
+        kwargs["lstm_dropout"] = lstm["dropout"]
+    if (use_sde := kwargs.pop("use_sde", False)) is not False:
+        raise ConfigurationError(
+            f"policy_kwargs['use_sde'] must be False for {name}, got {use_sde!r}, which is not built. Remove it."
+        )
     net_arch = kwargs.get("net_arch")
     if isinstance(net_arch, list) and len(net_arch) == 1 and isinstance(net_arch[0], dict):
         warnings.warn(
@@ -268,3 +263,34 @@ def _channels(space: Any) -> Any:
     if isinstance(space, spaces.Dict):
         return {key: "first" for key, leaf in space.spaces.items() if is_image_space(leaf)}
     return "first" if space is not None and is_image_space(space) else None
+
+
+def imported_modules_of(path: Any) -> dict[str, type[nn.Module]]:
+    """Returns the `nn.Module` classes that a model file names by import path, by dotted argument name.
+
+    Only modules that are imported already are looked into, so that loading imports and runs nothing.
+    """
+    if is_sb3_zip(path):
+        return {}
+    arguments = model_info(find_checkpoint(path)).get("arguments")
+    found = {name: _class_at(str(data.get("path"))) for name, data in _imports("", arguments)}
+    return {name: cls for name, cls in found.items() if cls is not None}
+
+
+def _imports(name: str, data: Any) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yields the nested entries that are import paths, with their dotted names."""
+    if not isinstance(data, dict):
+        return
+    if data.get(TAG) == "import":
+        yield name, data
+        return
+    for key, inner in data.items():
+        yield from _imports(f"{name}.{key}".lstrip("."), inner)
+
+
+def _class_at(path: str) -> type[nn.Module] | None:
+    module, _, qualname = path.partition(":")
+    found: Any = sys.modules.get(module)
+    for part in qualname.split("."):
+        found = vars(found).get(part) if isinstance(found, (type, type(sys))) else None
+    return found if isinstance(found, type) and issubclass(found, nn.Module) else None

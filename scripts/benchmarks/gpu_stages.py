@@ -290,7 +290,7 @@ def _torch_settings(precision: str, benchmark: bool, plain: bool) -> Iterator[No
     """Sets what may change the time of a graph, after the model is made, which may set it too."""
     import torch
 
-    from sb_dqn.nn.layers.strided_conv import StridedConv2d
+    from sb_dqn.nn.layers.convolution import StridedConv2d
 
     before = torch.get_float32_matmul_precision(), torch.backends.cudnn.benchmark, StridedConv2d._conv_forward
     convolution: Any = torch.nn.Conv2d._conv_forward if plain else StridedConv2d._conv_forward

@@ -14,7 +14,8 @@ from torch import Tensor
 
 from sb_dqn.accelerate import accelerate, backends, modes, onednn_linear, torchscript
 from sb_dqn.algorithms import ALGORITHMS
-from sb_dqn.nn.torsos.features import EXTRACTORS, ImageExtractor
+from sb_dqn.nn.torsos.convolutions import ImageExtractor
+from sb_dqn.nn.torsos.features import EXTRACTORS
 from tests.full import a_few
 from tests.tiny import Tiny, quick
 

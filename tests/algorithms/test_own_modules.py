@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from sb_dqn.algorithms import PPO
-from sb_dqn.nn.torsos.features import BaseFeaturesExtractor
+from sb_dqn.nn import BaseFeaturesExtractor
 from tests.tiny import Tiny, quick
 
 

@@ -13,7 +13,7 @@ from torch import nn
 from sb_dqn.algorithms import ALGORITHMS, DQN, FQF, IQN, PQN, QRDQN, R2D2, CategoricalDQN
 from sb_dqn.core.arguments import constructor_arguments
 from sb_dqn.errors import ConfigurationError, EnvironmentFault, SpaceError
-from sb_dqn.nn.torsos.features import HadamaxCNN, ImpalaCNN, MinAtarCNN, NatureCNN
+from sb_dqn.nn import HadamaxCNN, ImpalaCNN, MinAtarCNN, NatureCNN
 from sb_dqn.schedules import Linear
 from tests.algorithms.test_arguments import TABLE
 from tests.choices import Choices

@@ -13,7 +13,7 @@ from gymnasium.vector import VectorWrapper
 
 from sb_dqn.envs.atari import default_threads, make_atari_env, protocol_of
 from sb_dqn.envs.make import spec_of
-from sb_dqn.envs.results import load_results
+from sb_dqn.envs.monitor import load_results
 from sb_dqn.envs.statistics import EpisodeStatistics
 from sb_dqn.envs.stream_options import StreamOptions
 from sb_dqn.envs.streams.open import open_stream

@@ -14,8 +14,7 @@ import pytest
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 
 from sb_dqn.envs.make import make_env, make_vec_env, spec_of
-from sb_dqn.envs.monitor import Monitor
-from sb_dqn.envs.results import load_results
+from sb_dqn.envs.monitor import Monitor, load_results
 from sb_dqn.envs.reward_units import SCALED_REWARDS
 from sb_dqn.envs.streams.open import open_stream
 from sb_dqn.envs.vector.sync_env import Lanes

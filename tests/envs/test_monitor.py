@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sb_dqn.envs.monitor import Monitor, ResultsWriter
-from sb_dqn.envs.results import load_results
+from sb_dqn.envs.monitor import Monitor, ResultsWriter, load_results
 from sb_dqn.errors import ConfigurationError
 from tests.toys import ToyGame
 

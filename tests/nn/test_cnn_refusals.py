@@ -12,8 +12,9 @@ from torch import Tensor
 
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.nn import HadamaxCNN, ImpalaCNN, MinAtarCNN, NatureCNN
+from sb_dqn.nn.torsos.convolutions import ImageExtractor
 from sb_dqn.nn.torsos.feature_extractor import Features
-from sb_dqn.nn.torsos.features import CombinedExtractor, ImageExtractor
+from sb_dqn.nn.torsos.features import CombinedExtractor
 
 ATARI = (4, 84, 84)
 

@@ -14,16 +14,16 @@ from torch.nn import functional
 
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.nn import HadamaxCNN, ImpalaCNN, MinAtarCNN, NatureCNN
+from sb_dqn.nn.layers.convolution import StridedConv2d
 from sb_dqn.nn.layers.linear import Linear
 from sb_dqn.nn.layers.norms import ImageLayerNorm, SpectralConv2d
-from sb_dqn.nn.layers.strided_conv import StridedConv2d
 from sb_dqn.nn.parameters.flat import flatten_parameters
+from sb_dqn.nn.torsos.convolutions import ImageExtractor
 from sb_dqn.nn.torsos.feature_extractor import Features
 from sb_dqn.nn.torsos.features import (
     EXTRACTORS,
     NATURE_PIXELS,
     CombinedExtractor,
-    ImageExtractor,
     default_cnn,
     default_extractor,
 )

@@ -12,8 +12,15 @@ from torch import Tensor, nn
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.nn.heads.categorical import Categorical
 from sb_dqn.nn.heads.fraction import FractionEmbedding, FractionProposal, FractionValue
-from sb_dqn.nn.heads.quantile import CosineEmbedding, ImplicitEmbedding, ImplicitQuantile, Quantile, midpoints
-from sb_dqn.nn.heads.risk_distortion import Distortion, parse_risk
+from sb_dqn.nn.heads.quantile import (
+    CosineEmbedding,
+    Distortion,
+    ImplicitEmbedding,
+    ImplicitQuantile,
+    Quantile,
+    midpoints,
+    parse_risk,
+)
 from sb_dqn.nn.heads.scalar import ILLEGAL, Distribution, Outputs
 from sb_dqn.nn.layers.linear import Linear
 from sb_dqn.nn.layers.noise import Noise

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from sb_dqn.nn.layers.strided_conv import StridedConv2d
+from sb_dqn.nn.layers.convolution import StridedConv2d
 from tests.nets import assert_equal_convolutions
 
 

@@ -12,8 +12,7 @@ from torch import nn
 
 from sb_dqn.accelerate import are_small
 from sb_dqn.nn import MinAtarCNN
-from sb_dqn.nn.layers.small_image_conv import SMALL_PIXELS, WindowedConv2d
-from sb_dqn.nn.layers.strided_conv import StridedConv2d
+from sb_dqn.nn.layers.convolution import SMALL_PIXELS, StridedConv2d, WindowedConv2d
 from sb_dqn.policies import CnnPolicy
 from tests.nets import assert_equal_convolutions
 

@@ -20,9 +20,9 @@ from torch.autograd.function import once_differentiable
 
 from sb_dqn.accelerate.onednn_linear import linear
 from sb_dqn.errors import ConfigurationError
+from sb_dqn.nn.layers.convolution import StridedConv2d
 from sb_dqn.nn.layers.linear import Linear
 from sb_dqn.nn.layers.noise import Noise
-from sb_dqn.nn.layers.strided_conv import StridedConv2d
 
 Shape = tuple[int, int, int]
 LayerNorm = bool | Literal["channels"]

@@ -13,10 +13,9 @@ from torch import Tensor, nn
 
 from sb_dqn.checks import check_bool, check_int
 from sb_dqn.errors import ConfigurationError
+from sb_dqn.nn.layers.convolution import SMALL_PIXELS, StridedConv2d, WindowedConv2d
 from sb_dqn.nn.layers.linear import Linear
 from sb_dqn.nn.layers.norms import LayerNorm, Shape, SpectralConv2d, check_layer_norm, image_norm
-from sb_dqn.nn.layers.small_image_conv import SMALL_PIXELS, WindowedConv2d
-from sb_dqn.nn.layers.strided_conv import StridedConv2d
 from sb_dqn.nn.torsos.feature_extractor import BaseFeaturesExtractor
 from sb_dqn.spaces import is_image
 

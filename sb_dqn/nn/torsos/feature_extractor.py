@@ -5,8 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Mapping
-from functools import singledispatch
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import torch
 from gymnasium import spaces
@@ -193,15 +192,6 @@ class Preprocess:
         return {key: reader(obs[key], dtype) for key, reader in self.readers.items()}
 
 
-class Reader(Protocol):
-    """Preprocessing of one key: maps `[N, *shape]` as stored to floats of `dtype`."""
-
-    space: Space
-    """Space of one observation after preprocessing."""
-
-    def __call__(self, x: Tensor, dtype: torch.dtype) -> Tensor: ...
-
-
 class Pixels:
     """Preprocessing of images: channels first, bytes divided by 255 if normalized.
 
@@ -277,10 +267,12 @@ class OneHot:
         return (hot[0] if len(hot) == 1 else torch.cat(hot, -1)).to(dtype)
 
 
-@singledispatch
+Reader = Pixels | Numbers | Bits | OneHot
+"""Preprocessing of one key: maps `[N, *shape]` as stored to floats of `dtype`; its `space` is that of one observation after it."""
+
+
 def _reader(leaf: Space) -> Reader:
+    if isinstance(leaf, spaces.MultiBinary):
+        return Bits(leaf)
     choices = choices_of(leaf)
     return Numbers(leaf) if choices is None else OneHot(choices)
-
-
-_reader.register(spaces.MultiBinary, Bits)

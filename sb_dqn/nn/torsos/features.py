@@ -24,24 +24,6 @@ from sb_dqn.nn.torsos.impala import ImpalaCNN
 from sb_dqn.nn.torsos.residual_mlp import MultiSkipMLP, SimBa
 from sb_dqn.spaces import Channels, is_image
 
-__all__ = [
-    "EXTRACTORS",
-    "BaseFeaturesExtractor",
-    "CombinedExtractor",
-    "FlattenExtractor",
-    "HadamaxCNN",
-    "ImageExtractor",
-    "ImpalaCNN",
-    "MinAtarCNN",
-    "MultiSkipMLP",
-    "NatureCNN",
-    "SimBa",
-    "default_cnn",
-    "default_extractor",
-    "describe_images",
-    "images_of",
-]
-
 NATURE_PIXELS = 36
 """Smallest height and width for the Nature CNN, in pixels."""
 
