@@ -72,13 +72,7 @@ class A2C(ActorCriticAlgorithm):
         keywords = with_defaults(ActorCriticKeywords, shared)
         bins = value_bins(keywords["value_loss"], keywords)
         training = TrainingConfig.of(keywords, learning_rate=learning_rate, max_grad_norm=max_grad_norm)
-        rollout = RolloutConfig(
-            n_steps=n_steps,
-            n_epochs=1,
-            batch_size=None,
-            gamma=gamma,
-            lambda_=gae_lambda,
-        )
+        rollout = RolloutConfig(n_steps=n_steps, n_epochs=1, batch_size=None, gamma=gamma, lambda_=gae_lambda)
         objective = ActorCritic(
             check_float("ent_coef", ent_coef, 0.0),
             check_float("vf_coef", vf_coef, 0.0),

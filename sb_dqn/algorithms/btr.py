@@ -9,16 +9,8 @@ from typing_extensions import Unpack
 
 from sb_dqn.algorithms.iqn import IQN, IQNKeywords
 from sb_dqn.checks import merge_defaults
-from sb_dqn.core.construction import adam_eps, has_default_features
-from sb_dqn.policies import (
-    VALUE_POLICIES,
-    CnnLstmPolicy,
-    CnnPolicy,
-    MultiInputLstmPolicy,
-    MultiInputPolicy,
-    QPolicy,
-    policy_class,
-)
+from sb_dqn.core.construction import adam_eps, own_features
+from sb_dqn.policies import QPolicy
 from sb_dqn.schedules import Linear
 
 BTR_PRIORITIES: Mapping[str, Any] = {"alpha": 0.2, "beta": Linear(0.45, 1.0)}
@@ -59,17 +51,14 @@ class BTR(IQN):
         **kwargs: Unpack[IQNKeywords],
     ) -> None:
         kwargs = self.defaults | kwargs
-        kwargs_of_policy = dict(kwargs.get("policy_kwargs") or {})
-        policy_type = policy_class(policy, VALUE_POLICIES, QPolicy)
-        if has_default_features(kwargs_of_policy) and policy_type in (CnnPolicy, CnnLstmPolicy):
-            kwargs_of_policy["features_extractor_class"] = "ImpalaCNN"
-            kwargs_of_policy["features_extractor_kwargs"] = {"features_dim": 512, **IMPALA}
-        if has_default_features(kwargs_of_policy) and policy_type in (MultiInputPolicy, MultiInputLstmPolicy):
-            kwargs_of_policy["features_extractor_kwargs"] = {
-                "cnn_class": "ImpalaCNN",
-                "cnn_output_dim": 512,
-                "cnn_kwargs": dict(IMPALA),
-            }
+        image = {"features_dim": 512, **IMPALA}
+        parts = {"cnn_class": "ImpalaCNN", "cnn_output_dim": 512, "cnn_kwargs": dict(IMPALA)}
+        kwargs_of_policy = own_features(
+            policy,
+            kwargs.get("policy_kwargs"),
+            image={"features_extractor_class": "ImpalaCNN", "features_extractor_kwargs": image},
+            dict={"features_extractor_kwargs": parts},
+        )
         kwargs["prioritized_replay"] = merge_defaults(kwargs["prioritized_replay"], BTR_PRIORITIES)
         kwargs["policy_kwargs"] = adam_eps(kwargs_of_policy, 0.005 / 256)
         super().__init__(policy, env, n_taus=n_taus, n_target_taus=n_target_taus, n_policy_taus=n_policy_taus, **kwargs)

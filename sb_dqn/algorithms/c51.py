@@ -57,15 +57,9 @@ class CategoricalDQN(DQN):
         if v_min is None and v_max is None:
             v_min, v_max = -AUTOMATIC, AUTOMATIC
             kwargs["normalize_rewards"] = bounded_returns(kwargs.get("normalize_rewards", False))
-        super().__init__(
-            policy,
-            env,
-            return_model=ReturnModel(
-                Categorical(n_atoms, v_min, v_max),  # type: ignore[arg-type]  # which refuses a single None
-                partial(CategoricalObjective, priority=priority),
-            ),
-            **kwargs,
-        )
+        head = Categorical(n_atoms, v_min, v_max)  # type: ignore[arg-type]  # which refuses a single None
+        model = ReturnModel(head, partial(CategoricalObjective, priority=priority))
+        super().__init__(policy, env, return_model=model, **kwargs)
 
 
 C51 = CategoricalDQN

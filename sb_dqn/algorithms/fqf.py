@@ -49,12 +49,5 @@ class FQF(DQN):
             fraction_learning_rate=fraction_learning_rate,
             entropy_coef=entropy_coef,
         )
-        super().__init__(
-            policy,
-            env,
-            return_model=ReturnModel(
-                distribution,
-                partial(FractionObjective, kappa=kappa, entropy_coef=distribution.entropy_coef),
-            ),
-            **kwargs,
-        )
+        objective = partial(FractionObjective, kappa=kappa, entropy_coef=distribution.entropy_coef)
+        super().__init__(policy, env, return_model=ReturnModel(distribution, objective), **kwargs)

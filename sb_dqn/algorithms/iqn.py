@@ -56,12 +56,5 @@ class IQN(DQN):
         distribution = ImplicitQuantile(
             n_taus=n_taus, n_target_taus=n_target_taus, n_policy_taus=n_policy_taus, n_cosines=n_cosines, risk=risk
         )
-        super().__init__(
-            policy,
-            env,
-            return_model=ReturnModel(
-                distribution,
-                partial(QuantileObjective, kappa=kappa),
-            ),
-            **kwargs,
-        )
+        model = ReturnModel(distribution, partial(QuantileObjective, kappa=kappa))
+        super().__init__(policy, env, return_model=model, **kwargs)

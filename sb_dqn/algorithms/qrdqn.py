@@ -37,12 +37,5 @@ class QRDQN(DQN):
     ) -> None:
         kwargs = self.defaults | kwargs
         kwargs["policy_kwargs"] = adam_eps(kwargs.get("policy_kwargs"), 0.01 / 32)
-        super().__init__(
-            policy,
-            env,
-            return_model=ReturnModel(
-                Quantile(n_quantiles),
-                partial(QuantileObjective, kappa=kappa),
-            ),
-            **kwargs,
-        )
+        model = ReturnModel(Quantile(n_quantiles), partial(QuantileObjective, kappa=kappa))
+        super().__init__(policy, env, return_model=model, **kwargs)

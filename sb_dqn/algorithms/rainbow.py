@@ -9,16 +9,8 @@ from typing_extensions import Unpack
 
 from sb_dqn.algorithms.c51 import C51Keywords, CategoricalDQN
 from sb_dqn.checks import merge_defaults
-from sb_dqn.core.construction import adam_eps, has_default_features
-from sb_dqn.policies import (
-    VALUE_POLICIES,
-    CnnLstmPolicy,
-    CnnPolicy,
-    MultiInputLstmPolicy,
-    MultiInputPolicy,
-    QPolicy,
-    policy_class,
-)
+from sb_dqn.core.construction import adam_eps, own_features
+from sb_dqn.policies import QPolicy
 
 RAINBOW_PRIORITIES: Mapping[str, Any] = {"alpha": 0.5}
 SMALL_CNN: Mapping[str, Any] = {"channels": (32, 64), "kernels": (5, 5), "strides": (5, 5)}
@@ -64,16 +56,16 @@ class DataEfficientRainbow(Rainbow):
 
     def __init__(self, policy: str | type[QPolicy], env: Any, **kwargs: Unpack[C51Keywords]) -> None:
         kwargs = self.defaults | kwargs
-        kwargs_of_policy = dict(kwargs.get("policy_kwargs") or {})
-        policy_type = policy_class(policy, VALUE_POLICIES, QPolicy)
-        if has_default_features(kwargs_of_policy) and policy_type in (CnnPolicy, CnnLstmPolicy):
-            kwargs_of_policy["features_extractor_kwargs"] = {"features_dim": 256, **SMALL_CNN}
-        if has_default_features(kwargs_of_policy) and policy_type in (MultiInputPolicy, MultiInputLstmPolicy):
-            kwargs_of_policy["features_extractor_kwargs"] = {"cnn_class": "NatureCNN", "cnn_kwargs": dict(SMALL_CNN)}
+        kwargs["policy_kwargs"] = own_features(
+            policy,
+            kwargs.get("policy_kwargs"),
+            image={"features_extractor_kwargs": {"features_dim": 256, **SMALL_CNN}},
+            dict={"features_extractor_kwargs": {"cnn_class": "NatureCNN", "cnn_kwargs": dict(SMALL_CNN)}},
+        )
         noisy = kwargs["noisy"]
         if isinstance(noisy, str):
             noisy = {"kind": noisy}
         if not (isinstance(noisy, Mapping) and noisy.get("kind") == "independent"):  # whose sigma is another scale
             noisy = merge_defaults(noisy, {"sigma": 0.1})
-        kwargs["noisy"], kwargs["policy_kwargs"] = noisy, kwargs_of_policy
+        kwargs["noisy"] = noisy
         super().__init__(policy, env, **kwargs)

@@ -80,12 +80,7 @@ class VPG(ActorCriticAlgorithm):
         bins = value_bins(keywords["value_loss"], keywords)
         training = TrainingConfig.of(keywords, learning_rate=learning_rate, max_grad_norm=max_grad_norm)
         has_critic = check_choice("baseline", baseline, BASELINES) == "value"
-        episodes = EpisodeConfig(
-            episodes_per_update=episodes_per_update,
-            gamma=gamma,
-            lambda_=gae_lambda,
-            baseline=BASELINES[baseline],
-        )
+        episodes = EpisodeConfig(episodes_per_update, gamma, gae_lambda, BASELINES[baseline])
         entropy_weight = check_float("ent_coef", ent_coef, 0.0)
         value_weight = check_float("vf_coef", vf_coef, 0.0)
         normalize = check_bool("normalize_advantage", normalize_advantage)

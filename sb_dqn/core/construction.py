@@ -269,9 +269,21 @@ def adam_eps(policy_kwargs: Mapping[str, Any] | None, eps: float) -> dict[str, A
     return kwargs
 
 
-def has_default_features(policy_kwargs: Mapping[str, Any]) -> bool:
-    """Returns True if `policy_kwargs` leave the choice of the features extractor to the algorithm."""
-    return not policy_kwargs.keys() & {"features_extractor_class", "features_extractor_kwargs"}
+def own_features(policy: Any, policy_kwargs: Mapping[str, Any] | None, **by_kind: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns `policy_kwargs` with an algorithm's own features extractor, unless they configure one.
+
+    Args:
+        policy: alias or class of a policy of Q-values.
+        policy_kwargs: keywords of the policy.
+        by_kind: for this library's policies of a kind, "image" or "dict": keywords with the features extractor.
+    """
+    kwargs, chosen = dict(policy_kwargs or {}), policy_class(policy, VALUE_POLICIES, QPolicy)
+    if chosen in VALUE_POLICIES.values() and not kwargs.keys() & {
+        "features_extractor_class",
+        "features_extractor_kwargs",
+    }:
+        kwargs |= by_kind.get(chosen.kind, {})
+    return kwargs
 
 
 class PolicyConfig(Generic[P]):
