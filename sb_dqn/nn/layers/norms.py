@@ -23,6 +23,7 @@ from sb_dqn.errors import ConfigurationError
 from sb_dqn.nn.layers.convolution import StridedConv2d
 from sb_dqn.nn.layers.linear import Linear
 from sb_dqn.nn.layers.noise import Noise
+from sb_dqn.nn.parameters.flat import as_row, unflattened
 
 Shape = tuple[int, int, int]
 LayerNorm = bool | Literal["channels"]
@@ -43,7 +44,7 @@ def spectral_norm(weight: Tensor) -> Tensor:
     Args:
         weight: `[out, in]` or `[out, in, h, w]`, of any dtype and memory format.
     """
-    matrix = _row(weight).view(weight.shape[0], -1).float()
+    matrix = as_row(weight).view(weight.shape[0], -1).float()
     matrix = matrix.T if matrix.shape[0] > matrix.shape[1] else matrix
     sigma: Tensor = torch.linalg.vector_norm(matrix.T @ _left_vectors(matrix.unsqueeze(0))[0])
     return sigma
@@ -61,11 +62,6 @@ def _left_vectors(batch: Tensor) -> Tensor:
     u = gram.gather(2, longest.view(-1, 1, 1).expand(-1, batch.shape[1], 1))
     length: Tensor = torch.linalg.vector_norm(u, dim=1, keepdim=True)
     return u / length.clamp_min(TINY)
-
-
-def _row(weight: Tensor) -> Tensor:
-    """Returns a weight as one row; the order of a matrix's columns does not matter, and this one is free in channels_last."""
-    return (weight.permute(0, 2, 3, 1) if weight.dim() == 4 else weight).reshape(-1)
 
 
 def spectrally_normalized(weight: Tensor) -> Tensor:
@@ -182,7 +178,7 @@ class SpectralWeights:
         self._places = _places(weights)
         self._zero = weights[0].new_zeros(1)
         # written in place, since recordings read it
-        self._cache = torch.cat([*map(_row, weights), self._zero])
+        self._cache = torch.cat([*map(as_row, weights), self._zero])
         self._versions: list[int] | None = None
         self._write: Callable[[Tensor], Tensor] = self._written
         self._is_recorded = False
@@ -220,7 +216,7 @@ class SpectralWeights:
 
     def _compute(self) -> Tensor:
         """Returns the normalized weights in one row."""
-        row = torch.cat([*(_row(layer.weight) for layer in self.layers), self._zero])
+        row = torch.cat([*(as_row(layer.weight) for layer in self.layers), self._zero])
         normalized: Tensor = _Normalized.apply(row.float(), *self._places)  # type: ignore[no-untyped-call]  # torch's
         return normalized.to(row.dtype)  # rounded once
 
@@ -228,20 +224,12 @@ class SpectralWeights:
     def _shared(self, row: Tensor) -> Iterator[None]:
         parts = torch.split(row, [*(layer.weight.numel() for layer in self.layers), 1])
         for layer, part in zip(self.layers, parts, strict=False):
-            layer.shared_weight = _unflattened(part, layer.weight.shape)
+            layer.shared_weight = unflattened(part, layer.weight.shape)
         try:
             yield
         finally:
             for layer in self.layers:
                 layer.shared_weight = None
-
-
-def _unflattened(row: Tensor, shape: Sequence[int]) -> Tensor:
-    """Returns a row as a weight of this shape; the inverse of `_row`."""
-    if len(shape) != 4:
-        return row.view(*shape)
-    out, depth, height, width = shape
-    return row.view(out, height, width, depth).permute(0, 3, 1, 2)
 
 
 def spectral_weights(network: nn.Module) -> SpectralWeights | None:

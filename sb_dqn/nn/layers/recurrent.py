@@ -95,7 +95,11 @@ class RecurrentConfig:
         parts = [features]
         if self.previous_action:
             assert action is not None
-            parts.append(one_hot_actions(action, num_actions) if num_actions else action.flatten(1))
+            if num_actions:  # zeros for -1, no action
+                hot = action.unsqueeze(-1) == torch.arange(num_actions, device=action.device)
+                parts.append(hot.flatten(1).float())
+            else:
+                parts.append(action.flatten(1))
         if self.previous_reward:
             assert reward is not None
             parts.append(reward.unsqueeze(-1))
@@ -250,9 +254,3 @@ def _closing(config: RecurrentConfig) -> Tensor:
 def zero_state(state: Tensor, begins: Tensor) -> Tensor:
     """Returns states `[N, P]`, zero where `begins` `[N]` is True."""
     return torch.where(begins.unsqueeze(-1), 0.0, state)
-
-
-def one_hot_actions(action: Tensor, num_actions: int) -> Tensor:
-    """Returns actions `[N]` or `[N, D]` int64 as one-hot `[N, A]` or `[N, D * A]` float32; zeros for -1 (no action)."""
-    hot = action.unsqueeze(-1) == torch.arange(num_actions, device=action.device)
-    return hot.flatten(1).float()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -30,22 +31,18 @@ def point_into(places: Iterable[tuple[nn.Parameter, Tensor]]) -> None:
     Args:
         places: pairs of a parameter and its place; pairs that already share storage are skipped.
     """
-    moved = [(parameter, place, parameter.clone()) for parameter, place in places if not _is_at(parameter, place)]
+    moved = [(parameter, place, parameter.clone()) for parameter, place in places if _form(parameter) != _form(place)]
     for parameter, place, value in moved:  # after all clones: places may overlap the old storage of others
         parameter.data = place.copy_(value)
 
 
-def _is_at(parameter: Tensor, place: Tensor) -> bool:
-    return (parameter.data_ptr(), parameter.stride(), parameter.dtype) == (
-        place.data_ptr(),
-        place.stride(),
-        place.dtype,
-    )
+def _form(x: Tensor) -> tuple[Any, ...]:
+    return x.data_ptr(), x.stride(), x.dtype
 
 
 def flat_copy(tensors: Iterable[Tensor]) -> Tensor:
     """Returns tensors concatenated into a new flat tensor, in the layout of `flatten_parameters`."""
-    return torch.cat([_row(tensor.detach()) for tensor in tensors])
+    return torch.cat([as_row(tensor.detach()) for tensor in tensors])
 
 
 def flat_views(flat: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
@@ -55,13 +52,18 @@ def flat_views(flat: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
     for tensor in like:
         view = flat[start : start + tensor.numel()]
         start += tensor.numel()
-        if tensor.dim() == 4:
-            out, depth, height, width = tensor.shape
-            views.append(view.view(out, height, width, depth).permute(0, 3, 1, 2))
-        else:
-            views.append(view.view(tensor.shape))
+        views.append(unflattened(view, tensor.shape))
     return views
 
 
-def _row(tensor: Tensor) -> Tensor:
+def as_row(tensor: Tensor) -> Tensor:
+    """Returns a tensor as one row, 4-d ones in channels_last order."""
     return (tensor.permute(0, 2, 3, 1) if tensor.dim() == 4 else tensor).reshape(-1)
+
+
+def unflattened(row: Tensor, shape: torch.Size) -> Tensor:
+    """Returns a row as a view of this shape; the inverse of `as_row`."""
+    if len(shape) != 4:
+        return row.view(shape)
+    out, depth, height, width = shape
+    return row.view(out, height, width, depth).permute(0, 3, 1, 2)
