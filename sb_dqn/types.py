@@ -57,10 +57,6 @@ class Slot:
     """`[B, A]` (`[B, D, A]` for branches) legal actions at o_t; None if the environment has no action masks."""
 
 
-def _no_infos() -> list[dict[str, Any]]:
-    return []
-
-
 @dataclass(slots=True)
 class Rows:
     """One tick (a step of all lanes): the departures of the last tick and the arrivals of this one."""
@@ -73,7 +69,7 @@ class Rows:
     """`[B]` lanes that made an environment step (reset rows did not)."""
     steps: int
     """`stepped.sum()`."""
-    make_infos: Callable[[], list[dict[str, Any]]] = _no_infos
+    make_infos: Callable[[], list[dict[str, Any]]] = list
     """Builds the list of info dicts, one per lane, on demand."""
     extra: dict[str, npt.NDArray[Any]] = field(default_factory=dict)
     """Further outputs of the policy at the departure, `[B, ...]`."""

@@ -160,7 +160,8 @@ def make_vec_env(
         check_keys("vec_env_kwargs", vec_env_kwargs, KEYWORDS[make])
     monitor_options = check_keys("monitor_kwargs", monitor_kwargs, _keywords(Monitor)[1:])  # monitor_dir sets the file
     wrapper_options = check_mapping("wrapper_kwargs", wrapper_kwargs)
-    files = {start_index + lane: _monitor_file(monitor_dir, start_index + lane) for lane in range(n_envs)}
+    ranks = range(start_index, start_index + n_envs)
+    files = {rank: None if monitor_dir is None else str(Path(monitor_dir) / str(rank)) for rank in ranks}
     override_existing = monitor_options.pop("override_existing", True)
 
     def lane(rank: int) -> Env:
@@ -198,10 +199,6 @@ def _made(make: Callable[..., Any], env_fns: Sequence[Callable[[], Env]], kwargs
         raise
     reports.attach(env)
     return env
-
-
-def _monitor_file(folder: str | Path | None, rank: int) -> str | None:
-    return None if folder is None else str(Path(folder) / str(rank))
 
 
 def _backend(vec_env_cls: str | Callable[..., Any] | None) -> Callable[..., Any]:

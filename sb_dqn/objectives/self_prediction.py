@@ -58,7 +58,8 @@ class SelfPredictionObjective:
 
     def __call__(self, online: Any, target: Any, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         loss, facts = self.inner(online, target, batch)
-        bare, bootstrap = (_without_noise(net) for net in (online, target))
+        bare: Any = online.func if isinstance(online, partial) else online  # latent states have no noise
+        bootstrap: Any = target.func if isinstance(target, partial) else target
         assert batch.future is not None
         assert batch.extra is not None  # from the replay, see `TransitionView`
         actions, valid = batch.extra["future_action"], batch.extra["future_valid"]
@@ -68,8 +69,3 @@ class SelfPredictionObjective:
         distance = self_prediction_loss(predicted, y, valid)
         facts = {"priority": loss.detach(), **facts, "self_prediction": distance.detach().mean()}
         return loss + self.settings.weight * distance, facts
-
-
-def _without_noise(net: Any) -> Any:
-    """Returns the network itself: latent states have no noise."""
-    return net.func if isinstance(net, partial) else net

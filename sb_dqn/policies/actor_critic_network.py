@@ -127,6 +127,7 @@ class ActorCriticNetwork(nn.Module):
         return [parameter for part in own for parameter in part.parameters()]
 
     def _make_orthogonal(self) -> None:
+        """Initializes all linear layers and convolutions with orthogonal weights and biases of 0."""
         gain = math.sqrt(2.0)
         recurrent = self.recurrent_layers is not None
         encoders = [self.encoders] if recurrent else []
@@ -137,7 +138,11 @@ class ActorCriticNetwork(nn.Module):
         ]  # fmt: skip
         # the order of the draws is part of what a seed determines
         for part, part_gain in behind + first if recurrent else first + behind:
-            make_orthogonal(part, part_gain)
+            for module in part.modules():
+                if isinstance(module, (nn.Linear, nn.Conv2d)):
+                    nn.init.orthogonal_(module.weight, part_gain)
+                    if module.bias is not None:
+                        nn.init.zeros_(module.bias)
 
     def forward(self, obs: dict[str, Tensor], mask: Tensor | None = None) -> ActorCriticOutput:
         """Returns distribution and value.
@@ -228,12 +233,3 @@ class ActorCriticNetwork(nn.Module):
         for name in shared:
             setattr(twin, name, getattr(self, name))
         return twin
-
-
-def make_orthogonal(part: nn.Module, gain: float) -> None:
-    """Initializes all linear layers and convolutions of a module with orthogonal weights and biases of 0."""
-    for module in part.modules():
-        if isinstance(module, (nn.Linear, nn.Conv2d)):
-            nn.init.orthogonal_(module.weight, gain)
-            if module.bias is not None:
-                nn.init.zeros_(module.bias)

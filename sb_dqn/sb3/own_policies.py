@@ -68,22 +68,16 @@ def library_class(cls: type[Any], package: str) -> tuple[str, type[Any]]:
         name
         for parent in further
         for name, value in vars(parent).items()
-        if callable(value) or isinstance(value, property)
+        if (callable(value) or isinstance(value, property)) and (name == "__init__" or not name.startswith("__"))
     }
     allowed = (*ADAPTED, *ACTING) if package in ("a2c", "ppo") else ADAPTED
-    if unused := sorted(
-        name for name in overridden if name in dir(base) and name not in allowed and not _is_special(name)
-    ):
+    if unused := sorted(name for name in overridden if name in dir(base) and name not in allowed):
         raise ConfigurationError(
             f"{cls.__name__} must override {', '.join(allowed)} only, got {', '.join(unused)}, which the networks of this library "
             f"do not call. Move its networks to _build_mlp_extractor or to a features_extractor_class, or derive it from a class of "
             f"sb_dqn.policies."
         )
     return aliases[base], base
-
-
-def _is_special(name: str) -> bool:
-    return name.startswith("__") and name != "__init__"
 
 
 class Tower(nn.Module):

@@ -68,12 +68,8 @@ class SubprocVecEnv(theirs.SubprocVecEnv):
             error.__cause__ = failures.cause
             raise EnvironmentFault(f"{failures.text}; all workers were ended. {failures.fix}") from error
 
-    reset = _explained(theirs.SubprocVecEnv.reset)
-    step_async = _explained(theirs.SubprocVecEnv.step_async)
-    step_wait = _explained(theirs.SubprocVecEnv.step_wait)
-    get_attr = _explained(theirs.SubprocVecEnv.get_attr)
-    set_attr = _explained(theirs.SubprocVecEnv.set_attr)
-    has_attr = _explained(theirs.SubprocVecEnv.has_attr)
-    env_method = _explained(theirs.SubprocVecEnv.env_method)
-    env_is_wrapped = _explained(theirs.SubprocVecEnv.env_is_wrapped)
-    get_images = _explained(theirs.SubprocVecEnv.get_images)
+
+for _name in (
+    "reset", "step_async", "step_wait", "get_attr", "set_attr", "has_attr", "env_method", "env_is_wrapped", "get_images",
+):  # fmt: skip
+    setattr(SubprocVecEnv, _name, _explained(getattr(theirs.SubprocVecEnv, _name)))

@@ -15,9 +15,8 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from sb_dqn.envs.atari import is_atari, make_atari_env
 from sb_dqn.envs.make import make_vec_env, spec_of
 from sb_dqn.envs.stream_options import StreamOptions, options_of
-from sb_dqn.envs.streams.ale import ale_stream, is_ale
 from sb_dqn.envs.streams.base import Stream
-from sb_dqn.envs.streams.envpool import EnvPoolStream, is_envpool
+from sb_dqn.envs.streams.cpp_vector import EnvPoolStream, ale_stream, is_ale, is_envpool
 from sb_dqn.envs.streams.gymnasium_vector import NextStepStream, SameStepStream
 from sb_dqn.envs.streams.recorded import RecordedEpisodes, RecordedStream
 from sb_dqn.envs.streams.sb3 import check_wrapped, is_sb3, sb3_stream
@@ -63,7 +62,8 @@ def open_stream(
         _check_unchanged(env, frame_stack=frame_stack, options=options, action_mask=action_mask)
         return _seeded(env, num_envs, seed)
     if isinstance(env, str):
-        env = _by_id(env, num_envs or 1, frame_stack)
+        atari = is_atari(spec_of(env))
+        env = make_atari_env(env, num_envs or 1, frame_stack=frame_stack) if atari else make_vec_env(env, num_envs or 1)
     env = _vectorized(env, num_envs or 1)
     options = options or options_of(env) or StreamOptions()
     if action_mask is not None:
@@ -97,12 +97,6 @@ def _seeded(stream: Stream, num_envs: int | None, seed: int | None) -> Stream:
     if seed is not None:
         stream.first_seed = seed
     return stream
-
-
-def _by_id(env_id: str, num_envs: int, frame_stack: int | None) -> Any:
-    if is_atari(spec_of(env_id)):
-        return make_atari_env(env_id, num_envs, frame_stack=frame_stack)
-    return make_vec_env(env_id, num_envs)
 
 
 def _vectorized(env: Any, num_envs: int) -> Any:

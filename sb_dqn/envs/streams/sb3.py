@@ -205,7 +205,7 @@ def repeated_frames(env: Any) -> int:
     for wrapper in wrappers_of(env):
         if _is(wrapper, "VecFrameStack"):
             leaves = flatten_space(wrapper.observation_space).values()
-            return int(wrapper.stacked_obs.n_stack) if any(map(_has_axes, leaves)) else 1
+            return int(wrapper.stacked_obs.n_stack) if any(len(leaf_shape(leaf)) == 3 for leaf in leaves) else 1
     return 1
 
 
@@ -216,10 +216,6 @@ def has_stacks_of(env: Any, made: Blueprint) -> bool:
 
 def _is(env: Any, name: str) -> bool:
     return type(env).__name__ == name and type(env).__module__.startswith("stable_baselines3.")
-
-
-def _has_axes(leaf: Any) -> bool:
-    return len(leaf_shape(leaf)) == 3
 
 
 def wrappers_of(env: Any) -> Iterator[Any]:
