@@ -23,8 +23,7 @@ import torch
 from sb_dqn.accelerate.torch_internals import RECORDING_MODULES
 from sb_dqn.actors.chunks import ChunkLayout, Chunks, Report
 from sb_dqn.actors.worker import Order, Worker
-from sb_dqn.envs.vector.worker_processes import GRACE, cause_of_death
-from sb_dqn.envs.vector.worker_reports import describe_error
+from sb_dqn.envs.vector.worker_processes import GRACE, cause_of_death, describe_error
 from sb_dqn.errors import ConfigurationError, EnvironmentFault
 
 STARTING = -1

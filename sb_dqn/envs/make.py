@@ -21,7 +21,7 @@ from sb_dqn.envs.vector.lane_indices import SyncLanes
 from sb_dqn.envs.vector.restarting_async_env import worker_lanes
 from sb_dqn.envs.vector.seed_only import with_reset_options
 from sb_dqn.envs.vector.sync_env import Env, Lanes
-from sb_dqn.envs.vector.worker_reports import WorkerReports, WorkerTraceback
+from sb_dqn.envs.vector.worker_processes import WorkerReports, WorkerTraceback
 from sb_dqn.errors import ConfigurationError, EnvironmentFault, nearest
 
 BACKENDS: Mapping[str, Callable[..., Any]] = {"lanes": Lanes, "sync": SyncLanes, "async": worker_lanes}

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from operator import attrgetter
 from pathlib import Path
 from types import NoneType
-from typing import IO, TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import IO, TYPE_CHECKING, Any, ClassVar
 from weakref import ref
 
 import numpy as np
@@ -58,14 +58,6 @@ class SpaceAssertion(SpaceError, ArgumentAssertion):
 
 class StateMismatch(ConfigurationError, RuntimeError):
     """Parameters of other names or shapes; torch raises a `RuntimeError`."""
-
-
-class Call(NamedTuple):
-    """Arguments of the constructor of this library."""
-
-    policy: Any
-    env: Any
-    settings: dict[str, Any]
 
 
 THEIR_LOOP = (
@@ -121,11 +113,11 @@ class TheirConventions(Algorithm):  # type: ignore[misc]  # it uses the methods 
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         try:
-            call = self._native_call(args, kwargs)
-            self.arguments = bind_arguments(self.native, (call.policy, call.env), call.settings)
-            if call.settings.get("seed") is not None:
-                set_random_seed(call.settings["seed"])
-            super().__init__(class_to_construct(self._package(), call.policy), call.env, **call.settings)
+            policy, env, settings = self._native_call(args, kwargs)
+            self.arguments = bind_arguments(self.native, (policy, env), settings)
+            if settings.get("seed") is not None:
+                set_random_seed(settings["seed"])
+            super().__init__(class_to_construct(self._package(), policy), env, **settings)
         except SpaceError as error:
             raise SpaceAssertion(str(error)) from None
         except ConfigurationError as error:
@@ -153,12 +145,12 @@ class TheirConventions(Algorithm):  # type: ignore[misc]  # it uses the methods 
         self.learner.set_learning_rate(self.lr_schedule(self._current_progress_remaining))
 
     @classmethod
-    def _native_call(cls, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
-        """Returns the arguments of this library's constructor; those of `load` are so already."""
+    def _native_call(cls, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any, dict[str, Any]]:
+        """Returns policy, environment and keywords for this library's constructor; those of `load` are so already."""
         env = kwargs.get("env", args[1] if len(args) > 1 else None)
         if isinstance(env, (Stream, Blueprint)):
             rest = {name: value for name, value in kwargs.items() if name not in ("policy", "env")}
-            return Call(kwargs.get("policy", args[0] if args else None), env, rest)
+            return kwargs.get("policy", args[0] if args else None), env, rest
         check_keywords(
             cls.native, {name: kwargs[name] for name in kwargs.keys() - cls.their_signature.parameters.keys()}
         )
@@ -174,7 +166,7 @@ class TheirConventions(Algorithm):  # type: ignore[misc]  # it uses the methods 
         settings = native_settings(cls.__name__, arguments, getattr(env, "num_envs", 1))
         space = getattr(env, "single_observation_space", getattr(env, "observation_space", None))
         settings["policy_kwargs"] = native_policy_kwargs(cls.__name__, policy_kwargs, space)
-        return Call(policy, env, cls.adapt_settings(settings))
+        return policy, env, cls.adapt_settings(settings)
 
     @classmethod
     def _package(cls) -> str:

@@ -169,6 +169,9 @@ class SACMethods(PolicyMethods):
 class ActorCriticMethods(PolicyMethods):
     """Methods and parts of their actor-critic policies."""
 
+    net: Any
+    action_head: Any
+    draw: Any
     features_extractor = property(attrgetter("net.features.extractor"))
     pi_features_extractor = features_extractor
     action_net = property(attrgetter("net.action_head.outputs"))
@@ -177,56 +180,50 @@ class ActorCriticMethods(PolicyMethods):
     @property
     def mlp_extractor(self) -> Any:
         """Layers between features and heads: the module of an own policy class, or the two towers."""
-        net: Any = self.net  # type: ignore[attr-defined]  # of the policy
+        net = self.net
         return getattr(net.policy_tower, "module", None) or MlpExtractor(net.policy_tower, net.value_tower)
 
     def extract_features(self, obs: Obs, features_extractor: Any = None) -> Any:
         """Returns features `[N, H]`; a pair of them, for policy and value, if each has its own extractor."""
-        net: Any = self.net  # type: ignore[attr-defined]  # of the policy
         if features_extractor is not None:
             return features_extractor(obs)
-        pi = net.features(flat(obs))
-        return pi if net.value_features is None else (pi, net.value_features(flat(obs)))
+        pi = self.net.features(flat(obs))
+        return pi if self.net.value_features is None else (pi, self.net.value_features(flat(obs)))
 
     @property
     def vf_features_extractor(self) -> Any:
         """The features extractor of the value."""
-        net: Any = self.net  # type: ignore[attr-defined]  # of the policy
-        return (net.value_features or net.features).extractor
+        return (self.net.value_features or self.net.features).extractor
 
     def forward(self, obs: Obs, deterministic: bool = False) -> tuple[Tensor, Tensor, Tensor]:
         """Returns actions, values `[N, 1]` and log-probabilities `[N]`; actions of a Gaussian are not clipped to the bounds."""
-        policy: Any = self
-        output = policy.net(flat(obs))
-        drawn = torch.as_tensor(policy.draw(self._model().rng.predict, len(output.value)))  # type: ignore[union-attr]
+        output = self.net(flat(obs))
+        drawn = torch.as_tensor(self.draw(self._model().rng.predict, len(output.value)))  # type: ignore[union-attr]
         distribution = output.policy
         sample = distribution.mode() if deterministic else distribution.sample(drawn.to(output.value.device))
-        return to_actions(policy.action_head, sample), output.value.unsqueeze(-1), distribution.log_prob(sample)
+        return to_actions(self.action_head, sample), output.value.unsqueeze(-1), distribution.log_prob(sample)
 
     def _predict(self, obs: Obs, deterministic: bool = False) -> Tensor:
         return self.forward(obs, deterministic)[0]
 
     def predict_values(self, obs: Obs) -> Tensor:
         """Returns values `[N, 1]`."""
-        policy: Any = self
-        values: Tensor = policy.net.value(flat(obs))
+        values: Tensor = self.net.value(flat(obs))
         return values.unsqueeze(-1)
 
     def evaluate_actions(
         self, obs: Obs, actions: Tensor, action_masks: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor | None]:
         """Returns values `[N, 1]`, log-probabilities `[N]` of actions, and entropies `[N]`."""
-        policy: Any = self
-        output = policy.net(flat(obs), action_masks)
+        output = self.net(flat(obs), action_masks)
         values = output.value.unsqueeze(-1)
-        sample = to_samples(policy.action_head, actions)
+        sample = to_samples(self.action_head, actions)
         return values, output.policy.log_prob(sample), output.policy.entropy(sample)
 
     def get_distribution(self, obs: Obs, action_masks: Any = None) -> Any:
         """Returns the distribution over actions as an object of Stable-Baselines3 or its contrib package."""
-        policy: Any = self
         mask = None if action_masks is None else torch.as_tensor(action_masks, dtype=torch.bool, device=self.device)
-        return sb3_distribution(policy.net.policy(flat(obs), mask), policy.action_space, mask)
+        return sb3_distribution(self.net.policy(flat(obs), mask), self.action_space, mask)
 
 
 FAMILIES: dict[str, tuple[Any, Mapping[str, Any]]] = {

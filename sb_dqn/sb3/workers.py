@@ -9,8 +9,7 @@ from typing import Any
 
 from stable_baselines3.common.vec_env import subproc_vec_env as theirs
 
-from sb_dqn.envs.vector.worker_processes import end_workers, ended_workers, watch_pipes
-from sb_dqn.envs.vector.worker_reports import WorkerReports
+from sb_dqn.envs.vector.worker_processes import WorkerReports, end_workers, ended_workers, watch_pipes
 from sb_dqn.errors import EnvironmentFault
 
 

@@ -15,7 +15,7 @@ from gymnasium.vector import AsyncVectorEnv
 
 import sb_dqn
 from sb_dqn.actors.settings import ProcessActors
-from sb_dqn.envs.vector.worker_reports import WorkerReports
+from sb_dqn.envs.vector.worker_processes import WorkerReports
 from sb_dqn.errors import EnvironmentFault
 from tests.tiny import Tiny, quick
 

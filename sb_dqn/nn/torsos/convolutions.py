@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -102,11 +101,22 @@ def check_rows(**options: Any) -> list[tuple[int, ...]]:
     return list(zip(*lists.values(), strict=True))
 
 
-@dataclass(frozen=True)
-class Convolutions:
-    """Stack of convolutions with optional layer norm, optional max-pooling, and ReLU.
+def convolutions(
+    shape: Shape,
+    channels: Sequence[int],
+    kernels: Sequence[int],
+    strides: Sequence[int],
+    paddings: Sequence[int] | None,
+    use_maxpool: bool,
+    layer_norm: LayerNorm,
+    spectral_norm: bool,
+) -> tuple[list[nn.Module], Shape]:
+    """Returns convolutions with optional layer norm, optional max-pooling, and ReLU, and the shape (C, H, W) of their output.
+
+    ReLU comes after max-pooling: the same result as in the usual order, for a fraction of the work.
 
     Args:
+        shape: (C, H, W) of the images.
         channels: output channels of each convolution.
         kernels: kernel size of each convolution.
         strides: stride of each convolution.
@@ -116,69 +126,41 @@ class Convolutions:
         spectral_norm: divide each weight by its largest singular value.
 
     Raises:
-        ConfigurationError: lengths differ, or a number is out of range.
+        ConfigurationError: lengths differ, a number is out of range, or the images are too small.
     """
-
-    channels: Sequence[int]
-    kernels: Sequence[int]
-    strides: Sequence[int]
-    paddings: Sequence[int] | None = None
-    use_maxpool: bool = False
-    layer_norm: LayerNorm = False
-    spectral_norm: bool = False
-
-    def __post_init__(self) -> None:
-        self.rows  # noqa: B018  # checks the numbers
-        check_bool("use_maxpool", self.use_maxpool)
-        check_bool("spectral_norm", self.spectral_norm)
-        check_layer_norm(self.layer_norm)
-
-    @property
-    def rows(self) -> list[tuple[int, ...]]:
-        """(channels, kernel, stride, padding) of each convolution."""
-        options = {"channels": self.channels, "kernels": self.kernels, "strides": self.strides}
-        if self.paddings is not None:
-            return check_rows(**options, paddings=self.paddings)
-        return [(*row, 0) for row in check_rows(**options)]
-
-    @property
-    def smallest(self) -> int:
-        """Smallest height and width with an output, in pixels."""
-        size = 1
-        for _, kernel, stride, padding in reversed(self.rows):
-            size = size * stride + kernel - 1 if self.use_maxpool else (size - 1) * stride + kernel
-            size = max(size - 2 * padding, 1)
-        return size
-
-    def build(self, shape: Shape) -> tuple[list[nn.Module], Shape]:
-        """Returns the layers for images of `shape` (C, H, W), and the shape of their output.
-
-        ReLU comes after max-pooling: the same result as in the usual order, for a fraction of the work.
-
-        Raises:
-            ConfigurationError: the image is too small.
-        """
-        if min(shape[1:]) < self.smallest:
-            raise ConfigurationError(
-                f"images must be {self.smallest} x {self.smallest} or larger for kernels {tuple(self.kernels)} with strides "
-                f"{tuple(self.strides)}, got {shape}. Resize them, give smaller kernels through features_extractor_kwargs, or "
-                f"use features_extractor_class=MinAtarCNN."
-            )
-        small = max(shape[1:]) <= SMALL_PIXELS
-        make: Any = SpectralConv2d if self.spectral_norm else WindowedConv2d if small else StridedConv2d
-        layers: list[nn.Module] = []
-        for channels, kernel, stride, padding in self.rows:
-            pool, step = (stride, 1) if self.use_maxpool else (1, stride)
-            height, width = ((size + 2 * padding - kernel) // step + 1 for size in shape[1:])
-            convolution = make(shape[0], channels, kernel, step, padding)
-            convolution.places = height * width
-            layers.append(convolution)
-            layers += image_norm((channels, height, width), self.layer_norm)
-            if pool > 1:
-                layers.append(nn.MaxPool2d(pool))
-            layers.append(nn.ReLU())
-            shape = channels, height // pool, width // pool
-        return layers, shape
+    options = {"channels": channels, "kernels": kernels, "strides": strides}
+    if paddings is None:
+        rows: list[tuple[int, ...]] = [(*row, 0) for row in check_rows(**options)]
+    else:
+        rows = check_rows(**options, paddings=paddings)
+    check_bool("use_maxpool", use_maxpool)
+    check_bool("spectral_norm", spectral_norm)
+    check_layer_norm(layer_norm)
+    smallest = 1  # height and width with an output, in pixels
+    for _, kernel, stride, padding in reversed(rows):
+        smallest = smallest * stride + kernel - 1 if use_maxpool else (smallest - 1) * stride + kernel
+        smallest = max(smallest - 2 * padding, 1)
+    if min(shape[1:]) < smallest:
+        raise ConfigurationError(
+            f"images must be {smallest} x {smallest} or larger for kernels {tuple(kernels)} with strides {tuple(strides)}, got "
+            f"{shape}. Resize them, give smaller kernels through features_extractor_kwargs, or use "
+            f"features_extractor_class=MinAtarCNN."
+        )
+    small = max(shape[1:]) <= SMALL_PIXELS
+    make: Any = SpectralConv2d if spectral_norm else WindowedConv2d if small else StridedConv2d
+    layers: list[nn.Module] = []
+    for depth, kernel, stride, padding in rows:
+        pool, step = (stride, 1) if use_maxpool else (1, stride)
+        height, width = ((size + 2 * padding - kernel) // step + 1 for size in shape[1:])
+        convolution = make(shape[0], depth, kernel, step, padding)
+        convolution.places = height * width
+        layers.append(convolution)
+        layers += image_norm((depth, height, width), layer_norm)
+        if pool > 1:
+            layers.append(nn.MaxPool2d(pool))
+        layers.append(nn.ReLU())
+        shape = depth, height // pool, width // pool
+    return layers, shape
 
 
 class NatureCNN(ImageExtractor):
@@ -189,7 +171,7 @@ class NatureCNN(ImageExtractor):
     Args:
         observation_space: image `[C, H, W]`, with the defaults at least 36 x 36.
         features_dim: width of the hidden layer; None: no hidden layer.
-        channels, kernels, strides, paddings, use_maxpool, layer_norm, spectral_norm: see `Convolutions`.
+        channels, kernels, strides, paddings, use_maxpool, layer_norm, spectral_norm: see `convolutions`.
         normalized_image: treat any Box of three axes as an image.
 
     Raises:
@@ -211,8 +193,10 @@ class NatureCNN(ImageExtractor):
         layer_norm: LayerNorm = False,
         spectral_norm: bool = False,
     ) -> None:
-        convolutions = Convolutions(channels, kernels, strides, paddings, use_maxpool, layer_norm, spectral_norm)
-        layers, shape = convolutions.build(image_shape(observation_space, "NatureCNN", normalized_image))
+        shape = image_shape(observation_space, "NatureCNN", normalized_image)
+        layers, shape = convolutions(
+            shape, channels, kernels, strides, paddings, use_maxpool, layer_norm, spectral_norm
+        )
         super().__init__(observation_space, layers, shape, features_dim, layer_norm)
 
 
@@ -222,7 +206,7 @@ class MinAtarCNN(ImageExtractor):
     Args:
         observation_space: image `[C, H, W]`.
         features_dim: width of the hidden layer; None: no hidden layer.
-        channels, kernels, strides, paddings, use_maxpool, layer_norm, spectral_norm: see `Convolutions`.
+        channels, kernels, strides, paddings, use_maxpool, layer_norm, spectral_norm: see `convolutions`.
         normalized_image: treat any Box of three axes as an image.
 
     Raises:
@@ -244,6 +228,8 @@ class MinAtarCNN(ImageExtractor):
         layer_norm: LayerNorm = False,
         spectral_norm: bool = False,
     ) -> None:
-        convolutions = Convolutions(channels, kernels, strides, paddings, use_maxpool, layer_norm, spectral_norm)
-        layers, shape = convolutions.build(image_shape(observation_space, "MinAtarCNN", normalized_image))
+        shape = image_shape(observation_space, "MinAtarCNN", normalized_image)
+        layers, shape = convolutions(
+            shape, channels, kernels, strides, paddings, use_maxpool, layer_norm, spectral_norm
+        )
         super().__init__(observation_space, layers, shape, features_dim, layer_norm)
