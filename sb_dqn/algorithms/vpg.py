@@ -18,11 +18,7 @@ from sb_dqn.losses.policy_gradient import mean_baseline, step_mean_baseline
 from sb_dqn.objectives.policy_gradient import ActorCritic, PolicyGradient
 from sb_dqn.policies.actor_critic import ActorCriticPolicy
 
-BASELINES: dict[str, Baseline | None] = {
-    "value": None,
-    "mean_return": mean_baseline,
-    "step_mean": step_mean_baseline,
-}
+BASELINES: dict[str, Baseline | None] = {"value": None, "mean_return": mean_baseline, "step_mean": step_mean_baseline}
 """Baseline by name; None is the learned value."""
 VF_COEF = 0.5
 

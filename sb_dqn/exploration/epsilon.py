@@ -87,12 +87,7 @@ class EpsilonGreedy(Exploration):
         return self._epsilon_greedy(act, rows, self.rate, rng, mask)
 
     def _epsilon_greedy(
-        self,
-        act: Act,
-        rows: int,
-        epsilon: float | npt.NDArray[Any],
-        rng: np.random.Generator,
-        mask: BoolArray | None,
+        self, act: Act, rows: int, epsilon: float | npt.NDArray[Any], rng: np.random.Generator, mask: BoolArray | None
     ) -> IntArray:
         explores = rng.random(rows) < epsilon
         num_exploring = np.count_nonzero(explores)

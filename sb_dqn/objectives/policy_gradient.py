@@ -110,11 +110,7 @@ class ClippedSurrogate(ActorCritic):
     reports: tuple[str, ...] = ("policy_gradient_loss", "value_loss", "entropy_loss", "approx_kl", "clip_fraction")
 
     def __init__(
-        self,
-        ent_coef: float = 0.0,
-        vf_coef: float = 0.5,
-        normalize_advantage: bool = True,
-        clips_value: bool = False,
+        self, ent_coef: float = 0.0, vf_coef: float = 0.5, normalize_advantage: bool = True, clips_value: bool = False
     ) -> None:
         super().__init__(ent_coef, vf_coef, normalize_advantage)
         self.clips_value = clips_value

@@ -196,13 +196,7 @@ class ReplayView:
         return self.replay.ring.device
 
     def add(
-        self,
-        obs: Any,
-        next_obs: Any,
-        action: Any,
-        reward: Any,
-        done: Any,
-        infos: Sequence[dict[str, Any]],
+        self, obs: Any, next_obs: Any, action: Any, reward: Any, done: Any, infos: Sequence[dict[str, Any]]
     ) -> None:
         """Stores one transition of each environment, such as those of demonstrations; the next `learn` resets the environments.
 

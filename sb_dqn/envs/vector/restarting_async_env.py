@@ -17,10 +17,7 @@ from sb_dqn.errors import ConfigurationError
 
 
 def worker_lanes(
-    env_fns: Sequence[Callable[[], Env]],
-    on_env_error: str = "raise",
-    step_timeout: float | None = None,
-    **kwargs: Any,
+    env_fns: Sequence[Callable[[], Env]], on_env_error: str = "raise", step_timeout: float | None = None, **kwargs: Any
 ) -> Any:
     """Returns a vector env with one process per lane.
 
