@@ -8,19 +8,11 @@ from typing import Any, TypeVar
 
 from sb_dqn.checks import check_keys, check_mapping
 from sb_dqn.errors import ConfigurationError, nearest
-from sb_dqn.policies.actor_critic import (
-    ActorCriticCnnLstmPolicy,
-    ActorCriticCnnPolicy,
-    ActorCriticMlpLstmPolicy,
-    ActorCriticMlpPolicy,
-    ActorCriticMultiInputLstmPolicy,
-    ActorCriticMultiInputPolicy,
-    ActorCriticPolicy,
-    RecurrentActorCriticPolicy,
-)
+from sb_dqn.policies.actor_critic import ACTOR_CRITIC_POLICIES, ActorCriticPolicy, RecurrentActorCriticPolicy
 from sb_dqn.policies.base import Policy
 from sb_dqn.policies.policy_kwargs import classes_of_names
 from sb_dqn.policies.q_policy import (
+    VALUE_POLICIES,
     CnnLstmPolicy,
     CnnPolicy,
     MlpLstmPolicy,
@@ -30,29 +22,8 @@ from sb_dqn.policies.q_policy import (
     QPolicy,
     RecurrentQPolicy,
 )
-from sb_dqn.policies.sac import SACCnnPolicy, SACMlpPolicy, SACMultiInputPolicy, SACPolicy
+from sb_dqn.policies.sac import SAC_POLICIES, SACPolicy
 
-VALUE_POLICIES: dict[str, type[QPolicy]] = {
-    "MlpPolicy": MlpPolicy,
-    "CnnPolicy": CnnPolicy,
-    "MultiInputPolicy": MultiInputPolicy,
-    "MlpLstmPolicy": MlpLstmPolicy,
-    "CnnLstmPolicy": CnnLstmPolicy,
-    "MultiInputLstmPolicy": MultiInputLstmPolicy,
-}
-ACTOR_CRITIC_POLICIES: dict[str, type[ActorCriticPolicy]] = {
-    "MlpPolicy": ActorCriticMlpPolicy,
-    "CnnPolicy": ActorCriticCnnPolicy,
-    "MultiInputPolicy": ActorCriticMultiInputPolicy,
-    "MlpLstmPolicy": ActorCriticMlpLstmPolicy,
-    "CnnLstmPolicy": ActorCriticCnnLstmPolicy,
-    "MultiInputLstmPolicy": ActorCriticMultiInputLstmPolicy,
-}
-SAC_POLICIES: dict[str, type[SACPolicy]] = {
-    "MlpPolicy": SACMlpPolicy,
-    "CnnPolicy": SACCnnPolicy,
-    "MultiInputPolicy": SACMultiInputPolicy,
-}
 P = TypeVar("P", bound=Policy)
 OPTIMIZER_KEYS = ("optimizer_class", "optimizer_kwargs", "decay_matrices_only")
 

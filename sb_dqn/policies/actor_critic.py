@@ -23,7 +23,7 @@ from sb_dqn.policies.policy_kwargs import (
     check_activation,
     check_widths,
     extractor_of_kind,
-    features_config,
+    features_maker,
     sde_settings,
     tower_widths,
 )
@@ -84,10 +84,12 @@ class ActorCriticPolicy(StochasticPolicy):
     ) -> None:
         super().__init__(observation_space, action_space)
         extractor = extractor_of_kind(self.kind, observation_space, features_extractor_class, normalize_images)
-        self._features = features_config(
+        self._make_features, kwargs, hidden = features_maker(
             observation_space, extractor, features_extractor_kwargs, normalize_images, channels, layer_norm=layer_norm
-        ).with_hidden()
-        pi, vf = tower_widths(net_arch, ("pi", "vf"), [] if self.kind == "image" else [64, 64], partial=True)
+        )
+        if hidden is not None:
+            kwargs.setdefault("features_dim", hidden)
+        pi, vf = tower_widths(net_arch, ("pi", "vf"), [] if self.kind == "image" else [64, 64], whole=False)
         self.net_arch = {"pi": pi, "vf": vf}
         towers = TowersConfig(pi, vf, check_activation(activation_fn), layer_norm)
         logits = check_int("policy_kwargs['binary_logits']", binary_logits, 1, 2)
@@ -250,6 +252,16 @@ class ActorCriticMultiInputLstmPolicy(RecurrentActorCriticPolicy):
     """Policy for a Dict: one features extractor per key, their outputs concatenated, then the recurrent layer."""
 
     kind = "dict"
+
+
+ACTOR_CRITIC_POLICIES: dict[str, type[ActorCriticPolicy]] = {
+    "MlpPolicy": ActorCriticMlpPolicy,
+    "CnnPolicy": ActorCriticCnnPolicy,
+    "MultiInputPolicy": ActorCriticMultiInputPolicy,
+    "MlpLstmPolicy": ActorCriticMlpLstmPolicy,
+    "CnnLstmPolicy": ActorCriticCnnLstmPolicy,
+    "MultiInputLstmPolicy": ActorCriticMultiInputLstmPolicy,
+}
 
 
 def _make_head(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
@@ -43,8 +44,8 @@ class Policy(nn.Module, ABC):
     recurrent_config: RecurrentConfig | None = None
     """The recurrent layer; None: feed-forward."""
 
-    _features: Any
-    """Makes the features; set by the constructors of subclasses."""
+    _make_features: Callable[[], Features]
+    """Set by the constructors of subclasses."""
 
     def __init__(self, observation_space: spaces.Space[Any], action_space: spaces.Space[Any]) -> None:
         super().__init__()
@@ -53,8 +54,7 @@ class Policy(nn.Module, ABC):
 
     def make_features(self) -> Features:
         """Returns new preprocessing and features extractor, as configured by the keywords."""
-        features: Features = self._features.make()
-        return features
+        return self._make_features()
 
     if not TYPE_CHECKING:  # a type checker would take every name for an attribute
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from gymnasium import spaces
@@ -47,50 +47,15 @@ def classes_of_names(kwargs: Mapping[str, Any]) -> dict[str, Any]:
     return resolved
 
 
-@dataclass(frozen=True)
-class FeaturesConfig:
-    """Configuration of preprocessing and features extractor.
-
-    Args:
-        space: observation space of one lane.
-        extractor: class of the features extractor.
-        kwargs: its keyword arguments, a dict that the policy may change.
-        normalize_images: see `Features`.
-        channels: see `Features`.
-    """
-
-    space: spaces.Space[Any]
-    extractor: Any
-    kwargs: dict[str, Any]
-    normalize_images: bool
-    channels: Channels
-
-    @property
-    def hidden(self) -> int | None:
-        """Width of the hidden layer in the paper of a CNN of this package; None for other features extractors."""
-        width: int | None = getattr(self.extractor, "__dict__", {}).get("HIDDEN")
-        return width
-
-    def with_hidden(self) -> FeaturesConfig:
-        """Adds the hidden layer of a CNN of this package, unless the user configured it; returns self."""
-        if self.hidden is not None:
-            self.kwargs.setdefault("features_dim", self.hidden)
-        return self
-
-    def make(self) -> Features:
-        """Returns new features."""
-        return Features(self.space, self.extractor, self.kwargs, self.normalize_images, self.channels)
-
-
-def features_config(
+def features_maker(
     space: spaces.Space[Any],
     features_extractor_class: type[BaseFeaturesExtractor] | None,
     features_extractor_kwargs: Mapping[str, Any] | None,
     normalize_images: bool,
     channels: Channels,
     **norms: bool,
-) -> FeaturesConfig:
-    """Checks the keywords of features and returns them as a configuration.
+) -> tuple[Callable[[], Features], dict[str, Any], int | None]:
+    """Checks the keywords of features.
 
     Args:
         space: observation space of one lane.
@@ -99,6 +64,10 @@ def features_config(
         normalize_images: see `Features`.
         channels: see `Features`.
         norms: norms by keyword; those that are True are enabled in a CNN of this package.
+
+    Returns:
+        A function that makes new features; the keyword arguments of the features extractor, which may be changed before; and of a
+        CNN of this package the width of the hidden layer in its paper, else None.
 
     Raises:
         ConfigurationError: a keyword is out of range, or the CNN has no such norm.
@@ -109,14 +78,14 @@ def features_config(
         check_bool(f"policy_kwargs[{norm!r}]", enabled)
     extractor = features_extractor_class or default_extractor(space, channels, not normalize_images)
     kwargs = check_mapping("features_extractor_kwargs", features_extractor_kwargs)
-    config = FeaturesConfig(space, extractor, kwargs, normalize_images, channels)
-    if config.hidden is not None or extractor is CombinedExtractor:
+    hidden: int | None = getattr(extractor, "__dict__", {}).get("HIDDEN")
+    if hidden is not None or extractor is CombinedExtractor:
         kwargs.setdefault("normalized_image", not normalize_images)
-    if config.hidden is not None:
+    if hidden is not None:
         for norm, enabled in norms.items():
             if enabled:
                 enable_norm(norm, extractor, kwargs)
-    return config
+    return partial(Features, space, extractor, kwargs, normalize_images, channels), kwargs, hidden
 
 
 def check_channels(channels: Channels, space: spaces.Space[Any]) -> None:
@@ -200,7 +169,7 @@ def check_widths(
 
 
 def tower_widths(
-    net_arch: Widths | None, towers: tuple[str, str], default: list[int], partial: bool = False
+    net_arch: Widths | None, towers: tuple[str, str], default: list[int], whole: bool = True
 ) -> tuple[list[int], list[int]]:
     """Returns the widths of the hidden layers of two towers.
 
@@ -208,7 +177,7 @@ def tower_widths(
         net_arch: a list for both, or a dict by the names of the towers.
         towers: names of the towers.
         default: widths of both for None.
-        partial: a dict may lack a tower, which then has no hidden layer.
+        whole: a dict must have both towers; False: one that it lacks has no hidden layer.
 
     Raises:
         ConfigurationError: neither a list nor a dict of the two; the form before Stable-Baselines3 1.8, a list with a dict, has a
@@ -217,7 +186,7 @@ def tower_widths(
     name = "policy_kwargs['net_arch']"
     if isinstance(net_arch, Mapping):
         widths_of = check_keys(name, net_arch, towers)
-        if not partial and set(widths_of) != set(towers):
+        if whole and set(widths_of) != set(towers):
             form = ", ".join(f"{tower}=[...]" for tower in towers)
             raise ConfigurationError(
                 f"{name} must be a list or a dict of {' and '.join(towers)}, got {net_arch!r}. Give dict({form})."

@@ -20,7 +20,7 @@ from sb_dqn.policies.policy_kwargs import (
     check_activation,
     check_widths,
     extractor_of_kind,
-    features_config,
+    features_maker,
     is_image_space,
 )
 from sb_dqn.policies.q_network import QNetwork, QNetworkConfig, TorsoConfig
@@ -79,16 +79,16 @@ class QPolicy(Policy):
                 "policy_kwargs['scale_trunk_gradient'] must be False without dueling=True, got True. Give both or none."
             )
         self.net_arch = check_widths(net_arch, self._default_net_arch(extractor))
-        features = self._features = features_config(
+        self._make_features, kwargs, hidden = features_maker(
             observation_space, extractor, features_extractor_kwargs, normalize_images, channels,
             layer_norm=layer_norm, spectral_norm=spectral_norm,
         )  # fmt: skip
-        own_cnn = features.hidden is not None
+        own_cnn = hidden is not None
         cnn_layers: list[int] = []
         if own_cnn:  # its linear layer is built with the other hidden layers
-            hidden = features.kwargs.pop("features_dim", features.hidden)
+            hidden = kwargs.pop("features_dim", hidden)
             cnn_layers = [] if hidden is None else [check_int("features_dim", hidden, 1)]
-            features.kwargs["features_dim"] = None
+            kwargs["features_dim"] = None
         elif spectral_norm and self.config.noisy is not None:
             raise ConfigurationError(
                 "policy_kwargs['spectral_norm'] must be False with noisy=True, whose noise changes the weights, got True. "
@@ -246,3 +246,13 @@ class MultiInputLstmPolicy(RecurrentQPolicy):
     """Policy for a Dict: one features extractor per key, their outputs concatenated, then the recurrent layer."""
 
     kind = "dict"
+
+
+VALUE_POLICIES: dict[str, type[QPolicy]] = {
+    "MlpPolicy": MlpPolicy,
+    "CnnPolicy": CnnPolicy,
+    "MultiInputPolicy": MultiInputPolicy,
+    "MlpLstmPolicy": MlpLstmPolicy,
+    "CnnLstmPolicy": CnnLstmPolicy,
+    "MultiInputLstmPolicy": MultiInputLstmPolicy,
+}

@@ -21,7 +21,7 @@ from sb_dqn.policies.policy_kwargs import (
     Widths,
     check_activation,
     extractor_of_kind,
-    features_config,
+    features_maker,
     sde_settings,
     tower_widths,
 )
@@ -98,9 +98,11 @@ class SACPolicy(StochasticPolicy):
             )
         self.actions = actions_of(action_space)
         extractor = extractor_of_kind(self.kind, observation_space, features_extractor_class, normalize_images)
-        self._features = features_config(
+        self._make_features, kwargs, hidden = features_maker(
             observation_space, extractor, features_extractor_kwargs, normalize_images, channels, layer_norm=layer_norm
-        ).with_hidden()
+        )
+        if hidden is not None:
+            kwargs.setdefault("features_dim", hidden)
         self._widths = tower_widths(net_arch, ("pi", "qf"), [] if self.kind == "image" else [256, 256])
         self._hidden = partial(HiddenLayers, activation_fn=check_activation(activation_fn), layer_norm=layer_norm)
         self.value_bins = value_bins
@@ -163,3 +165,10 @@ class SACMultiInputPolicy(SACPolicy):
     """Policy for a Dict: one features extractor per key, their outputs concatenated; two layers of 256."""
 
     kind = "dict"
+
+
+SAC_POLICIES: dict[str, type[SACPolicy]] = {
+    "MlpPolicy": SACMlpPolicy,
+    "CnnPolicy": SACCnnPolicy,
+    "MultiInputPolicy": SACMultiInputPolicy,
+}
