@@ -176,19 +176,15 @@ def _check_plain(env_id: str, spec: Any, kwargs: Mapping[str, Any], requested: M
     settings = ", ".join(f"{name}={value!r}" for name, value in requested.items())
     keys = ", ".join(plain_keys(kwargs))
     fixes = [f"leave {keys} out of env_kwargs"] if keys else []
-    fixes += [] if protocol_of(spec) else [f"use the id {_preprocessed_id(spec)}"]
+    if not protocol_of(spec):
+        game = "".join(part.title() for part in spec.kwargs["game"].split("_"))
+        fixes.append(f"use the id ALE/{game}-v5")
     names = ", ".join(requested)
     fix = f"{' and '.join(fixes)}, or leave {names} out"
     raise ConfigurationError(
         f"{names} must not be set for {env_id}{keys and f' with {keys}'}, which ale_py's C++ vector env cannot make, "
         f"got {settings}. {fix[0].upper()}{fix[1:]}."
     )
-
-
-def _preprocessed_id(spec: Any) -> str:
-    """Returns the id of the same game that has a protocol."""
-    game = "".join(part.title() for part in spec.kwargs["game"].split("_"))
-    return f"ALE/{game}-v5"
 
 
 def _check_unknown(unknown: Mapping[str, Any]) -> None:
@@ -203,9 +199,7 @@ def _check_unknown(unknown: Mapping[str, Any]) -> None:
 
 
 def _vector_env(game: str, n_envs: int, threads: int, settings: Mapping[str, Any]) -> Any:
-    from ale_py.vector_env import (
-        AtariVectorEnv,
-    )  # imported here, so that importing this module does not load the emulator
+    from ale_py.vector_env import AtariVectorEnv  # here, so that importing this module does not load the emulator
 
     fixed = [key for key in settings if key in RESERVED]
     if fixed:

@@ -71,18 +71,10 @@ class ExplorationConfig:
         evaluation: Exploration | None = None
         if self.evaluation_eps is not None:
             evaluation = EpsilonGreedy(Constant(self.evaluation_eps), actions, num_lanes, rng)
+        further: dict[str, Any] = {"off_after": self.off_after, "evaluation": evaluation}
         if self.kind == "boltzmann":
-            return Boltzmann(self.schedule, actions, num_lanes, rng, off_after=self.off_after, evaluation=evaluation)
-        return EpsilonGreedy(
-            self.schedule,
-            actions,
-            num_lanes,
-            rng,
-            ladder=self.ladder,
-            off_after=self.off_after,
-            evaluation=evaluation,
-            share=share,
-        )
+            return Boltzmann(self.schedule, actions, num_lanes, rng, **further)
+        return EpsilonGreedy(self.schedule, actions, num_lanes, rng, ladder=self.ladder, share=share, **further)
 
 
 def as_exploration(value: Any, schedule: Schedule, evaluation_eps: float | None = None) -> ExplorationConfig:
@@ -125,25 +117,18 @@ def as_exploration(value: Any, schedule: Schedule, evaluation_eps: float | None 
     if kind == "none":
         schedule = Constant(0.0)
     elif kind == "boltzmann":
-        schedule = _schedule("exploration['temperature']", options.get("temperature"), schedule)
+        if options.get("temperature") is not None:
+            schedule = as_schedule("exploration['temperature']", options["temperature"], above=False)
         if schedule.ends()[0] <= 0.0:
             raise ConfigurationError(
                 "exploration['temperature'] must start above 0, got 0. Set exploration=dict(kind='boltzmann', "
                 "temperature=...) to a positive number, in units of the action values."
             )
     else:
-        schedule = _schedule("exploration['schedule']", options.get("schedule"), schedule, 1.0)
+        if options.get("schedule") is not None:
+            schedule = as_schedule("exploration['schedule']", options["schedule"], above=False, high=1.0)
         ladder = _ladder(options, schedule.ends()[1])
     return ExplorationConfig(kind, schedule, ladder, off_after, evaluation_eps)
-
-
-def _schedule(name: str, value: Any, default: Schedule, high: float = np.inf) -> Schedule:
-    """Converts `value` to a schedule; returns `default` for None.
-
-    Raises:
-        ConfigurationError: `value` is no schedule, or out of range.
-    """
-    return default if value is None else as_schedule(name, value, above=False, high=high)
 
 
 def _ladder(options: Mapping[str, Any], final: float) -> Ladder | None:

@@ -102,7 +102,9 @@ class SB3Stream(Stream):
         self._check_score(score)
         ended = np.array(dones, np.bool_)
         any_ended = any_true(ended)
-        terminated = ended & ~self._truncated(ended, infos) if any_ended else self._none
+        terminated = self._none
+        if any_ended:
+            terminated = ended & ~np.array([bool(info.get("TimeLimit.truncated", False)) for info in infos])
         terminal = terminated
         if self._reads_lives:
             terminal = self._with_lives(terminated, ended, infos)
@@ -117,11 +119,6 @@ class SB3Stream(Stream):
 
     def _newest(self, raw: Any) -> Any:
         return raw if self._frames is None or raw is None else self._frames.newest(raw)
-
-    def _truncated(self, ended: BoolArray, infos: Sequence[dict[str, Any]]) -> BoolArray:
-        return np.array(
-            [bool(end and info.get("TimeLimit.truncated", False)) for end, info in zip(ended, infos, strict=True)]
-        )
 
     def _finals(self, ended: BoolArray, terminated: BoolArray, infos: Sequence[dict[str, Any]]) -> list[Any]:
         """Returns the final observations per lane; zeros for a termination without one, which needs no value.

@@ -13,7 +13,7 @@ from sb_dqn.envs.streams.base import SMALL_SIZE, Stream, final_info, lane_observ
 from sb_dqn.envs.vector.sync_env import Lanes, LaneSteps
 from sb_dqn.errors import EnvironmentFault
 from sb_dqn.spaces import flatten_observation
-from sb_dqn.types import ActionArray, BoolArray, IntArray, Observation, Rows, Slot
+from sb_dqn.types import ActionArray, IntArray, Observation, Rows, Slot
 
 
 class SyncVectorStream(Stream):
@@ -55,7 +55,7 @@ class SyncVectorStream(Stream):
         if not math.isfinite(sum(rewards)):
             self._check_score(score)
         obs = self._copy(results.observations)
-        final = terminal = self._flags(terminated)
+        final = terminal = np.array(terminated, np.bool_) if True in terminated else self._none  # usually none is set
         last = self._none
         if True in truncated or terminal is not self._none:
             last = terminal | np.array(truncated, np.bool_)
@@ -71,10 +71,6 @@ class SyncVectorStream(Stream):
         mask = None if self._mask_reader is None else self._mask(obs, results.infos, final)
         slot = Slot(obs, self._clip(score), score, terminal, last, self._all, mask=mask)
         return Rows(action, (slot,), stepped, steps, partial(self._infos, results))
-
-    def _flags(self, values: list[bool]) -> BoolArray:
-        """Returns the flags as an array; a shared one in the usual case that none is set."""
-        return np.array(values, np.bool_) if True in values else self._none
 
     def _copy(self, observations: list[Any]) -> Observation:
         """Copies the lanes' observations into the next buffer and returns it."""
@@ -96,7 +92,10 @@ class SyncVectorStream(Stream):
                 for lane, raw in enumerate(observations):
                     self._copy_lane(obs, lane, flatten_observation(raw))
         except (TypeError, ValueError) as error:  # from NumPy, for values that are no numbers
-            raise self._not_numbers(lane, error) from error
+            raise EnvironmentFault(
+                f"the observation in lane {self.first_lane + lane} at step {self._tick} must be in {self.observation_space}, got "
+                f"one that cannot be stored ({error}). Return observations of the observation space."
+            ) from error
         if self._float_keys:
             self._check_finite(obs)
         return dict(obs)
@@ -112,12 +111,6 @@ class SyncVectorStream(Stream):
         return EnvironmentFault(
             f"observation {key!r} in lane {self.first_lane + lane} at step {self._tick} must have shape {expected}, got "
             f"{'nothing' if actual is None else actual}. Return observations of the observation space."
-        )
-
-    def _not_numbers(self, lane: int, error: Exception) -> EnvironmentFault:
-        return EnvironmentFault(
-            f"the observation in lane {self.first_lane + lane} at step {self._tick} must be in {self.observation_space}, got one "
-            f"that cannot be stored ({error}). Return observations of the observation space."
         )
 
     def _lives_of(self, results: LaneSteps) -> IntArray:

@@ -91,7 +91,11 @@ def env_state(env: Any, trust: bool) -> dict[str, Any]:
     except NoEnvState as why:
         if not trust:
             raise
-        return {"kind": "pickle", "state": _pickled(env, why)}
+        try:
+            raw = importlib.import_module("cloudpickle").dumps(env)
+        except Exception as error:  # pickling may raise any exception of the environment's own code
+            raise NoEnvState(f"{why}, and it cannot be pickled ({type(error).__name__}: {error})") from error
+        return {"kind": "pickle", "state": np.frombuffer(raw, np.uint8)}
 
 
 def restored_env(env: Any, state: Mapping[str, Any], trust: bool) -> Any:
@@ -109,14 +113,6 @@ def restored_env(env: Any, state: Mapping[str, Any], trust: bool) -> Any:
             "load(..., trust=True) if you know who made the file (it can then run any code)."
         )
     return importlib.import_module("cloudpickle").loads(np.asarray(state["state"], np.uint8).tobytes())
-
-
-def _pickled(env: Any, why: NoEnvState) -> Any:
-    try:
-        raw = importlib.import_module("cloudpickle").dumps(env)
-    except Exception as error:  # pickling may raise any exception of the environment's own code
-        raise NoEnvState(f"{why}, and it cannot be pickled ({type(error).__name__}: {error})") from error
-    return np.frombuffer(raw, np.uint8)
 
 
 def _layers(env: Any) -> Iterator[Any]:

@@ -46,7 +46,10 @@ def worker_failures(env: Any, action: Any, error: Exception) -> WorkerFailures |
         error: the error.
     """
     if isinstance(error, (TimeoutError, multiprocessing.TimeoutError)):  # the second is gymnasium's
-        return hung_workers(env, action)
+        pipes = getattr(getattr(env, "unwrapped", env), "parent_pipes", ())
+        hung = [lane for lane, pipe in enumerate(pipes) if pipe is not None and not pipe.poll(0)]
+        text = "; ".join(f"the worker of lane {lane} hangs while {_last_call(action, lane)}" for lane in hung)
+        return WorkerFailures(text, RESTART) if text else None
     if not isinstance(error, (EOFError, OSError)):  # from a broken pipe
         return None
     return ended_workers(env, lambda lane: f"while {_last_call(action, lane)}")
@@ -83,14 +86,6 @@ def ended_workers(env: Any, when: Callable[[int], str]) -> WorkerFailures | None
             f"The traceback of the worker is above, on stderr. Fix the environment; {serial} raises its error here.",
         )
     return WorkerFailures(text, RESTART)
-
-
-def hung_workers(env: Any, action: Any) -> WorkerFailures | None:
-    """Returns the workers that have not replied; None if all have."""
-    pipes = getattr(getattr(env, "unwrapped", env), "parent_pipes", ())
-    hung = [lane for lane, pipe in enumerate(pipes) if pipe is not None and not pipe.poll(0)]
-    text = "; ".join(f"the worker of lane {lane} hangs while {_last_call(action, lane)}" for lane in hung)
-    return WorkerFailures(text, RESTART) if text else None
 
 
 def raising_lanes(env: Any) -> list[int]:
