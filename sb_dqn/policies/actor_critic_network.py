@@ -16,8 +16,8 @@ from sb_dqn.nn.heads.binned import BinnedLinear, Bins, Classes
 from sb_dqn.nn.heads.policy_heads import ActionHead
 from sb_dqn.nn.layers.noise import Noise
 from sb_dqn.nn.layers.recurrent import FEATURES, VALUE_FEATURES, RecurrentConfig, RecurrentLayer
-from sb_dqn.nn.parameters.state_names import keep_state_names
 from sb_dqn.nn.torsos.mlp import HiddenLayers
+from sb_dqn.policies.base import keep_state_names
 from sb_dqn.spaces import Actions
 
 

@@ -20,8 +20,8 @@ from sb_dqn.nn.layers.linear import Linear, MakeLinear, Noisy, NoisyLinear, assi
 from sb_dqn.nn.layers.noise import Noise
 from sb_dqn.nn.layers.norms import SpectralLinear
 from sb_dqn.nn.layers.recurrent import FEATURES, RecurrentConfig, RecurrentLayer, zero_state
-from sb_dqn.nn.parameters.state_names import keep_state_names
 from sb_dqn.nn.torsos.mlp import DuelingStreams, HiddenLayers
+from sb_dqn.policies.base import keep_state_names
 from sb_dqn.spaces import ActionShape
 
 

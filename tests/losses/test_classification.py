@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from sb_dqn.losses.classification import hl_gauss, two_hot
+from sb_dqn.losses.distributional import hl_gauss, two_hot
 from sb_dqn.losses.transforms import symexp
 from tests.modes import Variant
 

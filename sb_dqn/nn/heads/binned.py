@@ -11,8 +11,7 @@ from torch import Tensor, nn
 
 from sb_dqn.checks import check_choice, check_float, check_int, set_fields
 from sb_dqn.errors import ConfigurationError
-from sb_dqn.losses.classification import hl_gauss, two_hot
-from sb_dqn.losses.distributional import cross_entropy
+from sb_dqn.losses.distributional import cross_entropy, hl_gauss, two_hot
 from sb_dqn.losses.transforms import IDENTITY, SYMLOG
 from sb_dqn.nn.heads.categorical import FARTHEST
 from sb_dqn.nn.heads.scalar import Distribution, LayerHead, gather_action, mask_illegal
