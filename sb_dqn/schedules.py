@@ -213,10 +213,8 @@ def as_schedule(name: str, value: Any, *, low: float = 0.0, high: float = math.i
         schedule = value
     elif callable(value):
         schedule = FromProgress(value)
-    elif isinstance(value, Sequence) and value and all(isinstance(pair, (list, tuple)) for pair in value):
-        schedule = Piecewise(_points(name, value))
     elif isinstance(value, Sequence):
-        raise _invalid_points(name, value)
+        schedule = Piecewise(_points(name, value))
     else:
         schedule = Constant(check_float(name, value, low, high, above=above))
     try:
@@ -231,22 +229,19 @@ def as_schedule(name: str, value: Any, *, low: float = 0.0, high: float = math.i
     return schedule
 
 
-def _invalid_points(name: str, value: Any) -> ConfigurationError:
-    return ConfigurationError(
-        f"{name} must be (env step, value) pairs with increasing steps, got {value!r}. Use for example [(0, 0.1), (10_000, 0.01)]."
-    )
-
-
 def _points(name: str, pairs: Sequence[Any]) -> tuple[tuple[int, float], ...]:
-    """Checks each number of (environment step, value) pairs."""
-    if any(len(pair) != 2 for pair in pairs):
-        raise _invalid_points(name, pairs)
+    """Checks (environment step, value) pairs."""
+    invalid = ConfigurationError(
+        f"{name} must be (env step, value) pairs with increasing steps, got {pairs!r}. Use for example [(0, 0.1), (10_000, 0.01)]."
+    )
+    if not pairs or any(not isinstance(pair, (list, tuple)) or len(pair) != 2 for pair in pairs):
+        raise invalid
     points = tuple(
         (check_int(f"the step of {name}", step, 0), check_float(f"the value of {name}", value, -math.inf))
         for step, value in pairs
     )
     if any(after[0] <= before[0] for before, after in pairwise(points)):
-        raise _invalid_points(name, pairs)
+        raise invalid
     return points
 
 

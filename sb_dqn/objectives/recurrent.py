@@ -42,7 +42,7 @@ class RecurrentReplayObjective:
         unrolled = batch._replace(
             obs={"online": obs, "target": obs_target}, next_obs={"online": next_obs, "target": next_obs_target}
         )
-        loss, extras = self.inner(_OnFeatures(online, "online"), _OnFeatures(target, "target"), unrolled)
+        loss, extras = self.inner(_on_features(online, "online"), _on_features(target, "target"), unrolled)
         steps = (self.sequences.batch_T, -1)
         priority = sequence_priority(extras["priority"].view(steps), batch.weight.view(steps) > 0, self.sequences.eta)
         return loss, {**extras, "priority": priority}
@@ -64,20 +64,9 @@ class RecurrentReplayObjective:
         return trained, along.index_select(0, extra["end"] * count + lane)
 
 
-class _OnFeatures:
-    """Network that reads its own recurrent features among those of two networks.
-
-    Args:
-        net: the network.
-        name: key of its features.
-    """
-
-    def __init__(self, net: Any, name: str) -> None:
-        self.net = net
-        self.name = name
-
-    def __call__(self, obs: dict[str, Tensor], mask: Tensor | None = None) -> Any:
-        return self.net({FEATURES: obs[self.name]}, mask)
+def _on_features(net: Any, name: str) -> Any:
+    """Returns a network as a function that reads its own recurrent features, of this name, among those of two networks."""
+    return lambda obs, mask=None: net({FEATURES: obs[name]}, mask)
 
 
 class RecurrentRolloutObjective:

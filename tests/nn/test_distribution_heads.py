@@ -199,8 +199,8 @@ def test_proposed_fractions_by_worked_numbers() -> None:
     x, fractions = embedding(torch.ones(1, 2))
     assert fractions.widths[0].tolist() == pytest.approx([0.2, 0.4, 0.4])
     assert fractions.middles[0].tolist() == pytest.approx([0.1, 0.4, 0.8])
-    assert fractions.proposed.inner[0].tolist() == pytest.approx([0.2, 0.6])
-    assert fractions.proposed.entropy.item() == pytest.approx(-0.2 * math.log(0.2) - 0.8 * math.log(0.4))
+    assert fractions.inner[0].tolist() == pytest.approx([0.2, 0.6])
+    assert fractions.entropy.item() == pytest.approx(-0.2 * math.log(0.2) - 0.8 * math.log(0.4))
     asked = torch.tensor([[0.1, 0.4, 0.8, 0.2, 0.6]])
     torch.testing.assert_close(x, embedding.cosines(torch.ones(1, 2), asked), rtol=0, atol=1e-6)
 
@@ -216,7 +216,7 @@ def test_the_inner_fractions_are_asked_for_when_learning_alone() -> None:
     assert embedding(x)[0].shape == (4, 5, 2)
     acting, fractions = embedding(x, None, acting=True)
     assert acting.shape == (4, 3, 2)
-    assert fractions.proposed is None
+    assert fractions.inner is None
     with torch.no_grad():
         assert embedding(x)[0].shape == (4, 3, 2)
 

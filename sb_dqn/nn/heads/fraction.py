@@ -25,17 +25,11 @@ class Fractions(NamedTuple):
     """`[N, M]` float32, no gradient: midpoints, at which the quantile function is evaluated."""
     widths: Tensor
     """`[N, M]` float32, no gradient, sum 1."""
-    proposed: Proposed | None = None
-    """Inputs of the proposal's loss; None in passes without gradients."""
-
-
-class Proposed(NamedTuple):
-    """Inputs of the proposal's loss; gradients flow into the proposal."""
-
-    inner: Tensor
-    """`[N, M-1]` float32: boundaries between the fractions, at which the quantile function is evaluated too."""
-    entropy: Tensor
-    """`[N]` float32, entropy of the widths."""
+    inner: Tensor | None = None
+    """`[N, M-1]` float32: boundaries between the fractions, at which the quantile function is evaluated too; gradients flow into the
+    proposal. None in passes without gradients."""
+    entropy: Tensor | None = None
+    """`[N]` float32, entropy of the widths; gradients flow into the proposal. None without `inner`."""
 
 
 class FractionEmbedding(nn.Module):
@@ -80,7 +74,7 @@ class FractionEmbedding(nn.Module):
             return self.cosines(x, middles), Fractions(middles, widths.detach())
         entropy = -(widths * log_widths).sum(-1)
         points = torch.cat([middles, inner.detach()], -1)
-        return self.cosines(x, points), Fractions(middles, widths.detach(), Proposed(inner, entropy))
+        return self.cosines(x, points), Fractions(middles, widths.detach(), inner, entropy)
 
 
 class FractionValue(NamedTuple):
@@ -120,12 +114,12 @@ class FractionHead(LayerHead):
     ) -> QuantileValue | FractionValue:
         quantiles, allowed = implicit_quantiles(self.outputs, x, noise), self.allowed(mask)
         taus, weights = with_branch_axis(quantiles, fractions.middles, fractions.widths)
-        if fractions.proposed is None:
+        if fractions.inner is None or fractions.entropy is None:
             return QuantileValue(quantiles, taus, weights, allowed)
-        count, (inner, entropy) = taus.shape[-1], fractions.proposed
-        (inner,) = with_branch_axis(quantiles, inner)
+        count = taus.shape[-1]
+        (inner,) = with_branch_axis(quantiles, fractions.inner)
         points = QuantileValue(quantiles[..., :count], taus, weights, allowed)
-        return FractionValue(points, inner, quantiles[..., count:].detach(), entropy)
+        return FractionValue(points, inner, quantiles[..., count:].detach(), fractions.entropy)
 
 
 @dataclass(frozen=True)
