@@ -24,16 +24,9 @@ PROTOCOLS: Mapping[str, Mapping[str, Any]] = {
 }
 """classic: Mnih et al. 2015, random no-op starts. sticky: Machado et al. 2018, arXiv:1709.06009, no no-op starts."""
 RESERVED = (
-    "stack_num",
-    "reward_clipping",
-    "episodic_life",
-    "life_loss_info",
-    "autoreset_mode",
-    "batch_size",
-    "game",
-    "num_envs",
-    "num_threads",
-)
+    "stack_num", "reward_clipping", "episodic_life", "life_loss_info", "autoreset_mode", "batch_size", "game",
+    "num_envs", "num_threads",
+)  # fmt: skip
 """Arguments of AtariVectorEnv that `make_atari_env` sets itself or has under another name."""
 SB3_KEYWORDS = {
     "wrapper_kwargs": "Use protocol=, frame_stack=, max_frames= or clip_reward= instead, since the wrappers are built in",

@@ -31,20 +31,14 @@ class SoftActorCritic:
         learns_alpha: the temperature is learned.
     """
 
+    reports: tuple[str, ...]
+
     def __init__(self, target_entropy: float | None, num_actions: int, learns_alpha: bool) -> None:
         self.target_entropy = target_entropy
         self.num_actions = num_actions
         self.learns_alpha = learns_alpha
-        alpha_reports = ("ent_coef_loss",) if learns_alpha else ()
-        self.reports: tuple[str, ...] = (
-            "actor_loss",
-            "critic_loss",
-            "ent_coef",
-            *alpha_reports,
-            "entropy",
-            "q_mean",
-            "td_error",
-        )
+        alpha = ("ent_coef_loss",) if learns_alpha else ()
+        self.reports = ("actor_loss", "critic_loss", "ent_coef", *alpha, "entropy", "q_mean", "td_error")
 
     def __call__(self, online: Any, target: Any, batch: Batch) -> tuple[Tensor, Mapping[str, Tensor]]:
         """Returns the losses `[N]`, and the priorities and logged means."""

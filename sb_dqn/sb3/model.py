@@ -61,14 +61,8 @@ class StateMismatch(ConfigurationError, RuntimeError):
 
 
 THEIR_LOOP = (
-    "train",
-    "collect_rollouts",
-    "_setup_model",
-    "_on_step",
-    "_sample_action",
-    "_store_transition",
-    "_dump_logs",
-)
+    "train", "collect_rollouts", "_setup_model", "_on_step", "_sample_action", "_store_transition", "_dump_logs",
+)  # fmt: skip
 """Methods of their algorithms that are called by their training loop only."""
 
 Algorithm: Any = object

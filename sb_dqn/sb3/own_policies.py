@@ -24,13 +24,9 @@ ADAPTED = ("__init__", "_build_mlp_extractor")
 ACTING = ("forward", "predict_values")
 """Further methods of a policy class of A2C and PPO that a user may override: they are called while acting, not by the loss."""
 OWN_PARTS = (
-    "features_extractor",
-    "pi_features_extractor",
-    "vf_features_extractor",
-    "mlp_extractor",
-    "action_net",
+    "features_extractor", "pi_features_extractor", "vf_features_extractor", "mlp_extractor", "action_net",
     "value_net",
-)
+)  # fmt: skip
 """Modules of Stable-Baselines3's actor-critics."""
 DEFAULT_EXTRACTORS = (torch_layers.FlattenExtractor, torch_layers.NatureCNN, torch_layers.CombinedExtractor)
 """Features extractors that have counterparts here, which are chosen by the space."""

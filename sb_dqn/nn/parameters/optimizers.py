@@ -14,18 +14,8 @@ from sb_dqn.errors import ConfigurationError, nearest
 from sb_dqn.nn.parameters.flat import flat_views
 
 ELEMENTWISE = (
-    "Adam",
-    "AdamW",
-    "Adamax",
-    "NAdam",
-    "RAdam",
-    "RMSprop",
-    "RMSpropTFLike",
-    "SGD",
-    "Adagrad",
-    "Adadelta",
-    "ASGD",
-)
+    "Adam", "AdamW", "Adamax", "NAdam", "RAdam", "RMSprop", "RMSpropTFLike", "SGD", "Adagrad", "Adadelta", "ASGD",
+)  # fmt: skip
 """Optimizers that treat each number independently, so that one flat parameter gives the same result as many."""
 
 

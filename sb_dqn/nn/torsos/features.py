@@ -93,19 +93,8 @@ class CombinedExtractor(BaseFeaturesExtractor):
         return torch.cat([part(observations[key]) for key, part in zip(self.keys, self.parts, strict=True)], -1)
 
 
-EXTRACTORS: dict[str, type[BaseFeaturesExtractor]] = {
-    extractor.__name__: extractor
-    for extractor in (
-        FlattenExtractor,
-        NatureCNN,
-        MinAtarCNN,
-        ImpalaCNN,
-        HadamaxCNN,
-        CombinedExtractor,
-        SimBa,
-        MultiSkipMLP,
-    )
-}
+BUILT_IN = (FlattenExtractor, NatureCNN, MinAtarCNN, ImpalaCNN, HadamaxCNN, CombinedExtractor, SimBa, MultiSkipMLP)
+EXTRACTORS: dict[str, type[BaseFeaturesExtractor]] = {extractor.__name__: extractor for extractor in BUILT_IN}
 """Classes that a checkpoint may name without `trust`."""
 CNNS = tuple(name for name, extractor in EXTRACTORS.items() if issubclass(extractor, ImageExtractor))
 """Names of the features extractors for images."""
