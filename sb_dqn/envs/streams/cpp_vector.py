@@ -12,9 +12,9 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
 from sb_dqn.envs.stream_options import StreamOptions
-from sb_dqn.envs.streams.gymnasium_vector import NextStepStream, SameStepStream, VectorStream
+from sb_dqn.envs.streams.gymnasium_vector import NextStepStream, Results, SameStepStream, VectorStream
 from sb_dqn.errors import ConfigurationError
-from sb_dqn.types import ActionArray, BoolArray, FloatArray, IntArray, Rows, any_true
+from sb_dqn.types import ActionArray, FloatArray, IntArray, Rows, any_true
 
 FIX = (
     "Make it with episodic_life=False, life_loss_info=False and open it with StreamOptions(terminal_on_life_loss=True), "
@@ -69,15 +69,8 @@ class AleNextStepStream(NextStepStream):
 
     _previous_lives: IntArray
 
-    def _rows(
-        self,
-        action: ActionArray,
-        raw: Any,
-        score: FloatArray,
-        terminated: BoolArray,
-        truncated: BoolArray,
-        info: dict[str, Any],
-    ) -> Rows:
+    def _rows(self, action: ActionArray, results: Results) -> Rows:
+        _, _, terminated, _, info = results
         lives = np.array(info["lives"], np.int64)
         if any_true(terminated) and any_true(wrong := terminated & (lives > 0) & (lives < self._previous_lives)):
             lane = int(np.flatnonzero(wrong)[0])
@@ -87,7 +80,7 @@ class AleNextStepStream(NextStepStream):
                 f"where a game ends. {FIX}"
             )
         self._previous_lives = lives
-        return super()._rows(action, raw, score, terminated, truncated, info)
+        return super()._rows(action, results)
 
     def _clear(self) -> None:
         super()._clear()

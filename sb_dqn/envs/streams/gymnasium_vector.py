@@ -15,6 +15,9 @@ from sb_dqn.envs.streams.base import Stream, final_info, lane_observation
 from sb_dqn.errors import EnvironmentFault
 from sb_dqn.types import ActionArray, BoolArray, FloatArray, IntArray, Observation, Rows, Slot, any_true
 
+Results = tuple[Any, FloatArray, BoolArray, BoolArray, dict[str, Any]]
+"""Observations, raw rewards, terminated, truncated and infos of all lanes."""
+
 
 def lane_info(info: Mapping[str, Any], lane: int) -> dict[str, Any]:
     """Returns one lane's part of a batched info; an entry counts only where its mask `_key` (if any) is set."""
@@ -63,9 +66,8 @@ class VectorStream(Stream):
                 f"rewards at step {self._tick} must have shape ({self.num_envs},), got {score.shape}. Return one per lane."
             )
         self._check_score(score)
-        return self._rows(
-            action, raw, self._score(score, info), np.array(terminated, np.bool_), np.asarray(truncated, np.bool_), info
-        )
+        results = raw, self._score(score, info), np.array(terminated, np.bool_), np.asarray(truncated, np.bool_), info
+        return self._rows(action, results)
 
     def _stepped(self, action: Any) -> Any:
         """Returns the result of `env.step`, with `step_timeout` where the env supports one."""
@@ -76,15 +78,7 @@ class VectorStream(Stream):
         return wait(timeout=timeout)
 
     @abstractmethod
-    def _rows(
-        self,
-        action: ActionArray,
-        raw: Any,
-        score: FloatArray,
-        terminated: BoolArray,
-        truncated: BoolArray,
-        info: dict[str, Any],
-    ) -> Rows:
+    def _rows(self, action: ActionArray, results: Results) -> Rows:
         """Returns the rows of one result of `env.step`."""
 
     def _mask(self, obs: Observation, infos: Any, final: BoolArray) -> BoolArray | None:
@@ -111,15 +105,8 @@ class VectorStream(Stream):
 class NextStepStream(VectorStream):
     """Stream of NEXT_STEP autoreset: the step after the end of an episode returns a reset row and ignores its action."""
 
-    def _rows(
-        self,
-        action: ActionArray,
-        raw: Any,
-        score: FloatArray,
-        terminated: BoolArray,
-        truncated: BoolArray,
-        info: dict[str, Any],
-    ) -> Rows:
+    def _rows(self, action: ActionArray, results: Results) -> Rows:
+        raw, score, terminated, truncated, info = results
         resets, terminal = self._last, terminated
         last = terminated | truncated
         obs = self._observe(self._frames(raw))
@@ -151,15 +138,8 @@ class NextStepStream(VectorStream):
 class SameStepStream(VectorStream):
     """Stream of SAME_STEP autoreset: an ended lane is reset at once, its final row is in `final_obs` and `final_info`."""
 
-    def _rows(
-        self,
-        action: ActionArray,
-        raw: Any,
-        score: FloatArray,
-        terminated: BoolArray,
-        truncated: BoolArray,
-        info: dict[str, Any],
-    ) -> Rows:
+    def _rows(self, action: ActionArray, results: Results) -> Rows:
+        raw, score, terminated, truncated, info = results
         ended = terminated | truncated  # not by the presence of final_obs: ALE leaves stale memory in the other lanes
         any_ended = any_true(ended)
         terminal, finals = terminated, None
