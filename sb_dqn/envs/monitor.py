@@ -1,4 +1,4 @@
-"""Monitor files in the format of Stable-Baselines3: a JSON header, then return, length and time of each episode."""
+"""Monitor files in the format of Stable-Baselines3: a JSON header, then return, length and time of each episode; episodes as arrays."""
 
 from __future__ import annotations
 

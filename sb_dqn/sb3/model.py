@@ -39,7 +39,6 @@ from sb_dqn.sb3.settings import (
     native_custom_objects,
     native_device,
     native_env,
-    native_policy,
     native_policy_kwargs,
     native_schedule,
     native_settings,
@@ -155,7 +154,8 @@ class TheirConventions(Algorithm):  # type: ignore[misc]  # it uses the methods 
         arguments = {name: value for name, value in bound.arguments.items() if name in passed or name in defaults}
         env = cls.wrap_env(arguments.pop("env"), int(arguments.get("verbose") or 0))
         classes = [*cls.theirs.policy_aliases.items(), *policy_classes(cls._package()).items()]
-        policy = native_policy(arguments.pop("policy"), classes)
+        policy = arguments.pop("policy")
+        policy = next((alias for alias, known in classes if policy is known), policy)
         policy_kwargs = arguments.pop("policy_kwargs", None)
         settings = native_settings(cls.__name__, arguments, getattr(env, "num_envs", 1))
         space = getattr(env, "single_observation_space", getattr(env, "observation_space", None))

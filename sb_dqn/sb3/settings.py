@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -68,11 +68,6 @@ def native_env(env: Any, verbose: int) -> Any:
     if not isinstance(made, VecEnv) and isinstance(getattr(made, "num_envs", None), int):
         return made
     return TheirAlgorithm._wrap_env(made, verbose, True)
-
-
-def native_policy(policy: Any, classes: Iterable[tuple[str, type[Any]]]) -> Any:
-    """Returns the alias of a policy class of Stable-Baselines3 or `sb_dqn.sb3`; other values unchanged."""
-    return next((alias for alias, known in classes if policy is known), policy)
 
 
 def native_settings(name: str, arguments: Mapping[str, Any], num_envs: int) -> dict[str, Any]:

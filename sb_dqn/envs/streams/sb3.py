@@ -1,4 +1,4 @@
-"""Stream of Stable-Baselines3's `VecEnv`, recognized by name: the package need not be installed."""
+"""Stream of Stable-Baselines3's `VecEnv`, frame stacks included, recognized by name: the package need not be installed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Quantiles of the return: at fixed fractions (QR-DQN) or at sampled ones (IQN)."""
+"""Quantiles of the return: at fixed fractions (QR-DQN) or at sampled ones (IQN), with risk-sensitive actions."""
 
 from __future__ import annotations
 
