@@ -1,4 +1,4 @@
-"""Monitor files in the format of Stable-Baselines3: a JSON header, then return, length and time of each episode; episodes as arrays."""
+"""Monitor files in the format of Stable-Baselines3 (a JSON header, then return, length and time of each episode), and their arrays."""
 
 from __future__ import annotations
 
