@@ -78,16 +78,17 @@ class TMaze(gymnasium.Env[npt.NDArray[np.float32], int]):
 
 
 class HiddenVelocities(gymnasium.ObservationWrapper[Any, Any, Any]):
-    """Reduces the observations of CartPole to the entries that are no velocities.
+    """Reduces vector observations to the entries at `observed`.
 
     Args:
-        env: the environment.
+        env: environment with a one-dimensional Box.
+        observed: indices of the entries in an observation.
     """
 
-    def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
+    def __init__(self, env: gymnasium.Env[Any, Any], observed: tuple[int, ...] = (0, 2)) -> None:
         super().__init__(env)
         space: Any = env.observation_space
-        self.observed = [0, 2]
+        self.observed = list(observed)
         self.observation_space = spaces.Box(space.low[self.observed], space.high[self.observed], dtype=space.dtype)
 
     def observation(self, observation: Any) -> Any:
