@@ -28,8 +28,7 @@ def lock_folder(folder: Path, message: str, with_children: bool = False) -> Iter
         with_children: True if child processes hold the lock too, as long as they live (not on Windows).
 
     Raises:
-        click.UsageError: another process holds the lock.
-        click.ClickException: the folder is not writable.
+        click.UsageError: another process holds the lock, or the folder is not writable.
     """
     from filelock import unlock_descriptor
 
@@ -37,7 +36,7 @@ def lock_folder(folder: Path, message: str, with_children: bool = False) -> Iter
         folder.mkdir(parents=True, exist_ok=True)
         lock = (folder / LOCK).open("a")
     except OSError as error:
-        raise click.ClickException(
+        raise click.UsageError(
             f"{folder} must be writable, got: {error.strerror}. Change its permissions, or choose another folder."
         ) from None
     with lock as file:
