@@ -73,7 +73,9 @@ def test_episodes_that_cannot_be_logged_do_not_end_a_run(failing: Failing, tmp_p
     assert [str(each.message).split()[0] for each in said if "was not written" in str(each.message)] == ["monitor.csv"]
 
 
-@pytest.mark.parametrize("words", [("compare", "DQN", "--env", "CartPole-v1"), ("benchmark", "classic", "--algos", "DQN")])
+@pytest.mark.parametrize(
+    "words", [("compare", "DQN", "--env", "CartPole-v1"), ("benchmark", "classic", "--algos", "DQN")]
+)
 def test_command_of_several_runs_in_a_folder_that_cannot_be_made(
     failing: Failing, tmp_path: Path, words: tuple[str, ...]
 ) -> None:
