@@ -79,21 +79,35 @@ class Cell:
 
     @property
     def score(self) -> str:
-        values = self.numbers("score")
-        return f"{fmean(values):.1f}" + (f" ± {stdev(values):.1f}" if len(values) > 1 else "")
+        return spread(self.numbers("score"))
+
+    @property
+    def area(self) -> str:
+        """Mean of all evaluations during training, which is the area under the curve divided by the env steps."""
+        return spread([fmean(float(point.partition(":")[2]) for point in curve.split()) for curve in self.curves])
 
     @property
     def iqm(self) -> str:
         estimate = aggregate_iqm(np.array(self.numbers("score"))[:, None])
-        interval = f" [{estimate.interval[0]:.1f}, {estimate.interval[1]:.1f}]" if estimate.interval else ""
-        return f"{estimate.value:.1f}{interval}"
+        interval = f" [{number(estimate.interval[0])}, {number(estimate.interval[1])}]" if estimate.interval else ""
+        return f"{number(estimate.value)}{interval}"
 
-    def series(self, color: int) -> list[Series]:
+    def series(self, color: int, label: str = "") -> list[Series]:
         """Returns the interquartile mean of the evaluations of all runs, with its interval."""
         pairs = [np.array([point.split(":") for point in curve.split()], float).T for curve in self.curves]
         steps, values = at_common_places([(points[0], points[1]) for points in pairs])
         band = iqm_curve(values[:, np.newaxis])
-        return line_with_band(steps, *band, color, self.agent)
+        return line_with_band(steps, *band, color, label or self.agent)
+
+
+def number(value: float) -> str:
+    """Returns a score with as many digits as a reader needs."""
+    return f"{value:,.0f}" if abs(value) >= 1_000 else f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
+
+
+def spread(values: Sequence[float]) -> str:
+    """Returns mean and standard deviation."""
+    return number(fmean(values)) + (f" ± {number(stdev(values))}" if len(values) > 1 else "")
 
 
 def merge(out: Path) -> None:
@@ -141,6 +155,10 @@ def outputs() -> dict[Path, str]:
     for suite in map(read_suite, suite_names()):
         cells = cells_of(suite)
         if not cells:
+            continue
+        if compares_settings(suite):
+            files[PAGES / "results" / f"{suite.name}.md"] = settings_page(suite, cells)
+            files[PICTURES / f"results-{suite.name}.svg"] = picture(settings_charts(cells))
             continue
         profile = profile_picture(suite, cells)
         files |= {PICTURES / f"results-{suite.name}.svg": profile} if profile else {}
@@ -250,6 +268,55 @@ def suite_page(suite: Suite, cells: Sequence[Cell], pictured: bool) -> str:
             lines = [[c.agent, c.score, c.iqm, *map(c.mean, columns), seeds(c)] for c in of_task]
             parts += [f"## {task.name}", *([task.protocol] if task.protocol else []), table(header, lines)]
     return "\n\n".join(parts) + "\n"
+
+
+def compares_settings(suite: Suite) -> bool:
+    """Returns True if each task has one agent, whose settings differ from task to task: "TASK" or "TASK, SETTINGS"."""
+    return all(len(task.algorithms) == 1 and not task.peers for task in suite.tasks)
+
+
+def settings_page(suite: Suite, cells: Sequence[Cell]) -> str:
+    """Returns the page of a suite that compares settings: one table."""
+    references = {task.name: task.reference for task in suite.tasks}
+    header = ["Task, settings", "Mean ± sd", "IQM [95 % interval]", "Mean of the curve", "Env steps", "CPU s", "Seeds"]
+    lines = [[c.task, c.score, c.iqm, c.area, c.mean("steps"), c.mean("cpu_seconds"), seeds(c)] for c in cells]
+    notes = (
+        "The mean of the curve is that of all evaluations during training: the area under it, divided by the env steps."
+    )
+    if all(references.values()):
+        header.insert(3, "Normalized IQM")
+        for cell, line in zip(cells, lines, strict=True):
+            low, high = references[cell.task]
+            line.insert(3, estimated(aggregate_iqm((np.array(cell.numbers("score"))[:, None] - low) / (high - low))))
+        scales = ", ".join(dict.fromkeys(f"{references[c.task][0]:g} to {references[c.task][1]:g}" for c in cells))
+        notes += f" Scores are normalized to 0 and 1 at: {scales}."
+    parts = [
+        f"# {suite.title}",
+        f"Written by `scripts/benchmarks/publish.py` from `docs/benchmarks/{suite.name}.csv`, which has a row for each run.",
+        f"```bash\nsb-dqn benchmark {suite.name} --seeds 5\n```",
+        f"Protocol: {suite.protocol} IQM is the interquartile mean over the seeds with a 95 % bootstrap interval. {notes}",
+        origin(cells),
+        table(header, lines),
+        f"![Evaluations during training: {suite.title}](../pictures/results-{suite.name}.svg)",
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def settings_charts(cells: Sequence[Cell]) -> list[Chart]:
+    """Returns a panel for each task, with a curve for each of its settings."""
+    panels: dict[str, list[Cell]] = defaultdict(list)
+    for cell in cells:
+        panels[cell.task.rpartition(", ")[0] or cell.task].append(cell)
+    charts = [
+        draw_chart(task, [line for color, cell in enumerate(group) for line in cell.series(color, label(cell, task))])
+        for task, group in panels.items()
+    ]
+    return [chart for chart in charts if chart]
+
+
+def label(cell: Cell, task: str) -> str:
+    """Returns the settings in the name of a task."""
+    return cell.task.removeprefix(task).removeprefix(", ") or "no switch"
 
 
 def origin(cells: Iterable[Cell]) -> str:

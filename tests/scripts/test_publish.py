@@ -35,10 +35,10 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def finished(out: Path, scores: dict[tuple[str, str, int], float]) -> Path:
+def finished(out: Path, scores: dict[tuple[str, str, int], float], suite: str = "classic") -> Path:
     """Writes the folder of a benchmark with a score for each library, task and seed."""
     out.mkdir()
-    (out / "benchmark.yaml").write_text(yaml.safe_dump({"format": 2, "suite": "classic", "runs": {}}))
+    (out / "benchmark.yaml").write_text(yaml.safe_dump({"format": 2, "suite": suite, "runs": {}}))
     keys = [{"library": library, "algorithm": "DQN", "env": env, "seed": seed} for library, env, seed in scores]
     facts: dict[str, Any] = {
         "steps": 50_000,
@@ -116,3 +116,21 @@ def test_scores_over_all_tasks_are_normalized_and_compared_with_the_peer(site: P
     assert "| DQN | 4 | 2 | 0.90 [0.90, 0.90] | 1.00 [1.00, 1.00] |\n| Stable-Baselines3 DQN | 4 | 2 | 0.60" in page
     profile = ElementTree.parse(site / "pages" / "pictures" / "results-classic.svg").getroot()
     assert len([path for path in profile.iter() if "line" in path.get("class", "").split()]) == 4  # with the legend
+
+
+def test_a_suite_that_compares_settings_becomes_one_table(site: Path) -> None:
+    scores = {
+        ("sb_dqn", f"LunarLander x 1,000, {head}", seed): 5_000.0 * seed
+        for head in ("scalar", "C51")
+        for seed in (100, 102)
+    }
+    publish.main([str(finished(site / "run", scores, "values"))])
+    page = (site / "pages" / "results" / "values.md").read_text()
+    assert (
+        "| LunarLander x 1,000, scalar | 505,000 ± 7,071 | 505,000 [500,000, 510,000] | 1.49 [1.48, 1.50] | 210.0 ± 0.00 |"
+        in page
+    )
+    assert "## " not in page
+    (panel,) = ElementTree.parse(site / "pages" / "pictures" / "results-values.svg").iterfind("{*}svg")
+    assert len(panel.findall(".//{*}path[@class]")) >= 2
+    assert (site / "pages" / "algorithms" / "dqn.md").read_text() == "# DQN\n\n## Results\n\nOlder ones.\n"
