@@ -135,15 +135,15 @@ class Learner:
         values = torch.stack([total.detach(), norm, *(extras[name] for name in self.objective.reports)])
         return flat, extras.get("priority", loss.detach()), Update(values)
 
-    def clip(self, flat: Tensor) -> tuple[Tensor, Tensor]:
+    def clip(self, flat: Tensor) -> tuple[Tensor, Tensor | None]:
         """Clips a gradient `[P]` in place, but for FQF's fractions; returns its norm before, without them and what is clipped
-        apart, and the norm of the latter."""
+        apart, and the norm of the latter if there is any."""
         free = self.step.fractions if self.apart is None else self.apart
         norm: Tensor = (flat if free is None else flat.masked_fill(free, 0.0)).norm()
-        own = torch.zeros_like(norm) if self.apart is None else flat.masked_fill(~self.apart, 0.0).norm()
+        own = None if self.apart is None else flat.masked_fill(~self.apart, 0.0).norm()
         if self.max_grad_norm is not None:
             factor = (self.max_grad_norm / norm).clamp_max(1.0)  # a norm of 0 gives infinity, then 1
-            if self.apart is not None:
+            if self.apart is not None and own is not None:
                 factor = torch.where(self.apart, (self.max_grad_norm / own).clamp_max(1.0), factor)
             elif free is not None:
                 factor = torch.where(free, 1.0, factor)
@@ -153,7 +153,9 @@ class Learner:
     def _clip(self, flat: Tensor, total: Tensor) -> Tensor:
         """Clips a gradient `[P]` in place, notes if it or the loss is not finite, and returns its norm before; see `clip`."""
         norm, own = self.clip(flat)
-        self.finite.logical_and_(torch.hypot(norm + own, total) < math.inf)  # False for NaN too
+        self.finite.logical_and_(
+            torch.hypot(norm if own is None else norm + own, total) < math.inf
+        )  # False for NaN too
         return norm
 
     @torch.no_grad()
