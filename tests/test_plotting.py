@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from sb_dqn.errors import ConfigurationError
-from sb_dqn.plotting import plot_curve, read_curve, read_log
+from sb_dqn.plotting import plot_curve, read_curve, read_evaluations, read_log
 from sb_dqn.plotting.picture import Against
 from sb_dqn.plotting.series import running_mean
 
@@ -95,3 +95,10 @@ def test_without_matplotlib_the_extra_is_named(tmp_path: Path, monkeypatch: pyte
     monitors(tmp_path)
     with pytest.raises(ConfigurationError, match=r'pip install "sb_dqn\[plots\]"'):
         plot_curve(tmp_path, tmp_path / "curve.png")
+
+
+def test_evaluations_are_read_from_a_folder_by_its_name(tmp_path: Path) -> None:
+    np.savez(tmp_path / "evaluations.npz", timesteps=[10, 20], results=[[1.0, 3.0], [5.0, 7.0]])
+    steps, returns = read_evaluations(str(tmp_path))
+    assert (steps.tolist(), returns.tolist()) == ([10.0, 20.0], [[1.0, 3.0], [5.0, 7.0]])
+    assert len(read_evaluations(tmp_path / "none")[0]) == 0

@@ -94,13 +94,13 @@ def _number(text: str) -> float:
         return math.nan
 
 
-def read_evaluations(folder: Path) -> tuple[Points, Points]:
+def read_evaluations(folder: str | Path) -> tuple[Points, Points]:
     """Reads env steps `[V]` and returns `[V, n]` of the evaluations; empty arrays if there is no `evaluations.npz`.
 
     Raises:
         ValueError: the arrays do not fit each other.
     """
-    path = folder / "evaluations.npz"
+    path = Path(folder) / "evaluations.npz"
     if not path.is_file():
         return np.zeros(0), np.zeros((0, 1))
     with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:

@@ -3,8 +3,6 @@
 Less than a minute on two cores. Prints the measures of the faulty model and what to change, changes it, and draws both curves.
 """
 
-from pathlib import Path
-
 from matplotlib import pyplot
 
 from sb_dqn import DQN
@@ -21,7 +19,7 @@ for gamma in (0.5, 0.99):
     model.learn(STEPS, callback=evaluation)
     diagnosis = model.diagnose()
     print(diagnosis)
-    steps, returns = read_evaluations(Path(folder))
+    steps, returns = read_evaluations(folder)
     findings = ", ".join(finding.name for finding in diagnosis.findings) or "none"
     axes.plot(steps, returns.mean(1), "o-", label=f"gamma {gamma}; findings: {findings}")
 axes.set(xlabel="env steps", ylabel="return of 10 greedy episodes")

@@ -4,8 +4,6 @@ About half a minute on two cores. The reward is -1 for each step until the goal 
 it: without hindsight the return stays at -12; with it it is -4.7, which is about the fewest flips that are possible.
 """
 
-from pathlib import Path
-
 from matplotlib import pyplot
 
 from sb_dqn import DQN
@@ -32,7 +30,7 @@ for hindsight in (True, False):
     model = DQN("MultiInputPolicy", BitFlip(BITS), hindsight=hindsight, seed=0, **settings)
     evaluation = EvalCallback(BitFlip(BITS), eval_freq=STEPS // 16, n_eval_episodes=50, log_path=folder, verbose=0)
     model.learn(STEPS, callback=evaluation)
-    steps, returns = read_evaluations(Path(folder))
+    steps, returns = read_evaluations(folder)
     print("hindsight" if hindsight else "without", f"mean return {returns[-1].mean():.1f}")
     axes.plot(steps, returns.mean(1), "o-", label="with hindsight" if hindsight else "without")
 axes.set(xlabel="env steps", ylabel="return of 50 greedy episodes")
