@@ -26,8 +26,6 @@ EPISODES = 5
 """Default number of episodes of an evaluation."""
 LANES = 5
 """Maximum number of lanes of an evaluation."""
-TRACKERS = ("wandb", "mlflow")
-"""Experiment trackers of `--track`."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +51,7 @@ class RunOptions:
     record_training: bool | None = None
     """Film an episode at each evaluation; None: no, or the setting of the resumed run."""
     track: str | None = None
-    """One of `TRACKERS`; None: none, or that of a run which is resumed from a full checkpoint."""
+    """Experiment tracker, "wandb" or "mlflow"; None: none, or that of a run which is resumed from a full checkpoint."""
 
 
 def with_final(config: Mapping[str, Any], options: RunOptions) -> dict[str, Any]:

@@ -121,10 +121,8 @@ def _resume_with(
         )
     if not exact:  # nothing of a model file, which may be another person's, says where to send a run
         config.pop("track", None)
-    elif options.track not in (None, config.get("track")):
-        raise click.UsageError(
-            f"--track must be {config.get('track') or 'left out'} as before the full checkpoint, got {options.track}. Remove it."
-        )
+    else:
+        _check_callbacks(config, options)
     config = with_evaluations(config, options, steps, new_steps=timesteps is not None)
     check_episodes(run.folder, config)
     write_config(run.folder, config)
@@ -132,6 +130,22 @@ def _resume_with(
     drop_rows(run.folder / "progress.csv", model.num_timesteps)  # entries after this model was saved are lost
     drop_episodes(run.folder / "monitor.csv", model.num_timesteps)
     _fit(model, run.folder, config, steps, options, exact=exact)
+
+
+def _check_callbacks(config: Mapping[str, Any], options: RunOptions) -> None:
+    """Checks that no option asks for a callback that a full checkpoint has no state of.
+
+    Raises:
+        click.UsageError: one does.
+    """
+    if options.track not in (None, config.get("track")):
+        raise click.UsageError(
+            f"--track must be {config.get('track') or 'left out'} as before the full checkpoint, got {options.track}. Remove it."
+        )
+    if options.record_training and not config.get("record_training"):
+        raise click.UsageError(
+            "--record-training must be set from the start of a run, got it with a full checkpoint without films. Remove it."
+        )
 
 
 def _load_newest(run: Run, config: Mapping[str, Any], stream: Any, device: str) -> tuple[Any, bool]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -38,17 +39,18 @@ class TrainingFilm(BaseCallback):
 
     def _on_step(self) -> bool:
         clips = self.folder / CLIPS
-        path = clips / f"step-{self.num_timesteps:09d}.mp4"
+        part = clips / "part.mp4"  # what a killed run leaves is no clip
         with self._training_continues(CLIPS):
             clips.mkdir(exist_ok=True)
             play_rendered(
                 self.model,
                 self.env_id,
                 self.env_kwargs,
-                lambda rate: VideoFile(path, rate),
+                lambda rate: VideoFile(part, rate),
                 seed=self.model.seed,
                 max_steps=CLIP_STEPS,
             )
+            os.replace(part, clips / f"step-{self.num_timesteps:09d}.mp4")
         return True
 
     def _on_training_end(self) -> None:

@@ -155,6 +155,22 @@ def test_record_training_films_an_episode_at_each_evaluation(tmp_path: Path) -> 
     assert whole == sum(lengths)
 
 
+@pytest.mark.parametrize("words", [("--track", "wandb"), ("--record-training",)])
+def test_a_full_checkpoint_is_not_resumed_with_another_callback(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    def interrupt(*_: object) -> bool:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(EpisodeLog, "_on_step", interrupt)
+        assert call(*TRAIN, "--folder", tmp_path, "--eval-freq", 0).exit_code == 130
+    folder = tmp_path / "dqn_CartPole-v1_1"
+    refused = call("resume", folder, *words)
+    assert refused.exit_code == 2
+    assert f"{words[0]} must be" in refused.output
+
+
 def test_same_seed_gives_the_same_model(run: Path, tmp_path: Path) -> None:
     call(*TRAIN, "--folder", tmp_path, "--no-progress", "--eval-freq", 0)
     first, second = (model_info(folder / "model.zip")["members"] for folder in (run, tmp_path / "dqn_CartPole-v1_1"))

@@ -5,12 +5,13 @@ from __future__ import annotations
 import csv
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
+from statistics import fmean, stdev
 from typing import Any
 
 import pytest
 import yaml
 
-from sb_dqn.cli.benchmark.runs import as_csv
+from sb_dqn.cli.benchmark.runs import as_csv, read_suite
 from scripts.benchmarks import publish
 
 MKDOCS = "nav:\n      - Measurements:\n          - measurements/index.md\n          - results/old.md\n"
@@ -134,3 +135,22 @@ def test_a_suite_that_compares_settings_becomes_one_table(site: Path) -> None:
     (panel,) = ElementTree.parse(site / "pages" / "pictures" / "results-values.svg").iterfind("{*}svg")
     assert len(panel.findall(".//{*}path[@class]")) >= 2
     assert (site / "pages" / "algorithms" / "dqn.md").read_text() == "# DQN\n\n## Results\n\nOlder ones.\n"
+
+
+@pytest.mark.parametrize(
+    ("page", "suite", "cells"),
+    [
+        ("index.md", "classic", [("sb_dqn", "CartPole-v1"), ("sb3", "CartPole-v1")]),
+        (
+            "networks.md",
+            "switches",
+            [("sb_dqn", f"replay ratio {ratio}{resets}") for ratio in (4, 1) for resets in ("", ", resets")],
+        ),
+    ],
+)
+def test_scores_in_the_text_are_those_of_the_data(page: str, suite: str, cells: list[tuple[str, str]]) -> None:
+    found = {(cell.library, cell.task): cell for cell in publish.cells_of(read_suite(suite)) if cell.algorithm == "DQN"}
+    text = " ".join((publish.PAGES / page).read_text(encoding="utf-8").split())
+    for cell in cells:
+        scores = found[cell].numbers("score")
+        assert f"{fmean(scores):.0f} ± {stdev(scores):.0f}" in text, cell
