@@ -156,6 +156,19 @@ def test_peers_are_trained_by_their_own_settings_and_have_the_same_row(done: Pat
     assert len(rows(out)) == 4
 
 
+def test_settings_of_a_task_are_also_those_of_peers(tmp_path: Path) -> None:
+    pytest.importorskip("sb3_contrib")
+    task = suite.Task("wide", "CartPole-v1", ["DQN"], {"sb3": ["DQN"]}, 300, settings={"gamma": 0.5})
+    queue = {"wide": {agent: [100] for agent in suite.agents_of(task)}}
+    ours, theirs = suite.make_entries(suite.Suite("gammas", "", "", [task]), tmp_path, queue)
+    assert ours.expected["settings"]["gamma"] == theirs.expected["settings"]["gamma"] == 0.5
+    assert ours.published_command[-2:] == theirs.published_command[-2:] == ["--set", "gamma=0.5"]
+    peer.peer.main([*theirs.train[1:]], standalone_mode=False)
+    assert theirs.finished
+    assert theirs.run is not None
+    assert theirs.run.settings["gamma"] == 0.5
+
+
 def test_settings_of_peers_are_keywords_of_their_classes() -> None:
     stable_baselines3 = pytest.importorskip("stable_baselines3")
     sb3_contrib = pytest.importorskip("sb3_contrib")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache, partial
 from importlib.util import find_spec
 from operator import mul
@@ -14,8 +14,9 @@ import click
 
 from sb_dqn.errors import ConfigurationError, nearest
 from sb_dqn.presets import Preset, catalogue
-from sb_dqn.presets.catalogue import make_preset
+from sb_dqn.presets.catalogue import make_preset, merge_settings
 from sb_dqn.presets.literals import load_yaml_file
+from sb_dqn.runs.settings_syntax import parse_assignments
 
 FOLDER = Path(catalogue.__file__).parent / "peers"
 PACKAGES = {"sb3": ("stable_baselines3", "sb3_contrib")}
@@ -24,13 +25,16 @@ EVAL_SEED = 10_000
 """Seed of the environments of evaluations."""
 
 
-def find_peer_preset(library: str, algorithm: str, env_id: str) -> Preset | None:
-    """Returns the settings of a peer for an environment, without `normalize`, or None if there are none."""
+def find_peer_preset(library: str, algorithm: str, env_id: str, assignments: Iterable[str] = ()) -> Preset | None:
+    """Returns the settings of a peer for an environment, with those of `--set` over them, or None if there are none.
+
+    They are without `normalize`, which is no keyword of the peer's classes.
+    """
     values = _read(library).get(algorithm, {}).get(env_id)
     if values is None:
         return None
     settings = {name: value for name, value in values.items() if name != "normalize"}
-    return make_preset(env_id, library, {"source": library, **settings})
+    return make_preset(env_id, library, {"source": library, **merge_settings(settings, parse_assignments(assignments))})
 
 
 @cache
@@ -62,6 +66,9 @@ def check_peer(library: str) -> None:
 @click.option("--timesteps", "-n", type=click.IntRange(1), metavar="N", help="Env steps. Default: by its settings.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
 @click.option(
+    "--set", "assignments", multiple=True, metavar="NAME=VALUE", help="A keyword of its constructor; repeatable."
+)
+@click.option(
     "--eval-episodes", type=click.IntRange(1), default=5, show_default=True, help="Episodes of an evaluation."
 )
 @click.option(
@@ -74,6 +81,7 @@ def peer(
     env_id: str,
     timesteps: int | None,
     seed: int,
+    assignments: tuple[str, ...],
     eval_episodes: int,
     final_episodes: int,
     folder: Path,
@@ -86,7 +94,7 @@ def peer(
     from sb_dqn.runs.folder import new_run_folder, write_config, write_result
 
     check_peer(library)
-    preset = find_peer_preset(library, algorithm, env_id)
+    preset = find_peer_preset(library, algorithm, env_id, assignments)
     if preset is None:
         pairs = [f"{name} on {env}" for name, envs in _read(library).items() for env in envs]
         raise ConfigurationError(

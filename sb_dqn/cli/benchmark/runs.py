@@ -189,8 +189,8 @@ def agents_of(task: Task) -> list[str]:
 def _entry(out: Path, agent: str, task: Task, seed: int) -> Entry:
     library, _, algorithm = agent.rpartition(" ")
     words = tuple(f"{key}={value}" for key, value in task.env_kwargs.items())
-    assigned = () if library else tuple(f"{key}={json.dumps(value)}" for key, value in task.settings.items())
-    plan: Any = find_peer_preset(library, algorithm, task.env) if library else None
+    assigned = tuple(f"{key}={json.dumps(value)}" for key, value in task.settings.items())
+    plan: Any = find_peer_preset(library, algorithm, task.env, assigned) if library else None
     plan = plan or make_plan(
         algorithm, task.env, preset=task.preset, seed=seed, assignments=assigned, env_assignments=words
     )
