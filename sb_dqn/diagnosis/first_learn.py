@@ -35,7 +35,7 @@ class FirstLearn:
 
     Before the run: a target network that is never copied within it, a learning rate above 0.1, bounds of a Box of actions
     that are not symmetric for a policy that starts in their middle at 0. At a few looks at the rows: observations outside of
-    their space or of a size of 100, rewards of 1,000, and episodes that never end.
+    their space or of a size of 20, rewards of 1,000, and episodes that never end.
     """
 
     def __init__(self) -> None:

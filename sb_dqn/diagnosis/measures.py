@@ -140,7 +140,7 @@ MEASURES = {
     ),
     "observation_scale": Measure(
         "largest mean size of an input of the network",
-        high=100,
+        high=20,
         source="initial weights suit inputs around 1 (LeCun et al. 1998, Efficient BackProp)",
         advice="Set normalize_observations=True, or scale the observations.",
     ),

@@ -65,7 +65,7 @@ def test_a_sound_environment_gets_no_advice_and_no_warning() -> None:
 
 
 ADVICE: dict[str, Callable[[], Any]] = {
-    "no episode ended within 300 random actions, and there is no time limit": lambda: Walk(length=10**6),
+    "no episode ended within 300 random actions, and there is no time limit": lambda: Walk(length=10**6, scale=0.1),
     "all episodes terminate after 20 steps, as by a time limit": lambda: Walk(length=20),
     "observation 'obs' has entries of 3,000": lambda: Walk(scale=1e3),
     "rewards go up to 5,000": lambda: Walk(reward=-5e3),
