@@ -12,8 +12,8 @@ from typing import Any
 
 from sb_dqn.checkpoint.encoding.state_tree import TAG
 from sb_dqn.files import yaml_line
-from sb_dqn.hub.files import FILM, WEIGHTS
-from sb_dqn.runs.folder import CONFIG, CURVE, Result, versions
+from sb_dqn.remotes.files import CONFIG, CURVE, FILM, WEIGHTS
+from sb_dqn.runs.folder import Result, versions
 
 HOME = "https://github.com/sb-dqn/sb_dqn"
 

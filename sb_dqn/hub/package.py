@@ -17,10 +17,11 @@ from sb_dqn.envs.by_id import open_env
 from sb_dqn.errors import CheckpointError, ConfigurationError
 from sb_dqn.evaluation import play_episodes
 from sb_dqn.hub.card import CardContent, write_card
-from sb_dqn.hub.files import CARD, ENV_ID, FILM, LOGS, WEIGHTS, check_cluster, check_links, check_own_model
+from sb_dqn.hub.checks import ENV_ID, check_cluster, check_links, check_own_model
 from sb_dqn.plotting import plot_curve
+from sb_dqn.remotes.files import BEST, CARD, CONFIG, CURVE, FILM, LOGS, MODEL, RESULT, WEIGHTS
 from sb_dqn.runs.evaluation_options import LANES
-from sb_dqn.runs.folder import BEST, CONFIG, CURVE, MODEL, RESULT, FinalEvaluation, Result
+from sb_dqn.runs.folder import FinalEvaluation, Result
 from sb_dqn.runs.rendering import VideoFile, play_rendered
 from sb_dqn.runs.run import Run, env_of, load_model
 from sb_dqn.runs.training import title_of

@@ -10,24 +10,17 @@ from typing import Any
 from sb_dqn.checks import check_int
 from sb_dqn.errors import CheckpointError, ConfigurationError, explained
 from sb_dqn.files import write_yaml
-from sb_dqn.hub.files import (
-    CARD,
+from sb_dqn.hub.checks import (
     ENV_ID,
-    FILES,
     FOREIGN_FILES,
-    MAX_SETTINGS,
-    MAX_SIZE,
     WRITTEN_BY_TRAINING,
-    check_names,
     check_received_evaluations,
     check_received_model,
     check_received_settings,
-    check_size,
-    model_among,
 )
 from sb_dqn.hub.package import find_source, make_package
-from sb_dqn.hub.remotes import new_folder, open_remote
-from sb_dqn.runs.folder import BEST, MODEL
+from sb_dqn.remotes.files import BEST, CARD, FILES, MAX_SETTINGS, MAX_SIZE, MODEL, check_names, check_size, model_among
+from sb_dqn.remotes.open import new_folder, open_remote
 from sb_dqn.runs.trust import ORIGIN, foreign_modules
 
 

@@ -22,13 +22,13 @@ import click
 
 from sb_dqn.files import csv_text, read_yaml, write_text, write_yaml
 from sb_dqn.logger.csv_sink import CLOCK
+from sb_dqn.remotes.files import BEST as BEST
+from sb_dqn.remotes.files import CONFIG as CONFIG
+from sb_dqn.remotes.files import CURVE as CURVE
+from sb_dqn.remotes.files import MODEL as MODEL
+from sb_dqn.remotes.files import RESULT
 from sb_dqn.version import __version__
 
-CONFIG = "config.yaml"
-RESULT = "result.yaml"
-MODEL = "model.zip"
-BEST = "best_model.zip"
-CURVE = "curve.png"
 _PACKAGES = ("torch", "gymnasium", "ale-py", "numpy")
 
 

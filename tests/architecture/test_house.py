@@ -13,7 +13,7 @@ from tests.architecture.package import PACKAGE, ROOT, module_name, parsed, sourc
 
 FLOORS = {
     **dict.fromkeys(["version", "errors", "files", "sb3_names"], 0),
-    **dict.fromkeys(["checks", "types", "spaces", "schedules", "rng", "devices", "accelerate"], 1),
+    **dict.fromkeys(["checks", "types", "spaces", "schedules", "rng", "devices", "accelerate", "remotes"], 1),
     **dict.fromkeys(["checkpoint", "logger", "losses"], 1),
     **dict.fromkeys(["nn", "normalize", "buffers", "envs"], 2),
     **dict.fromkeys(["exploration", "objectives", "evaluation"], 3),

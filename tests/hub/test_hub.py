@@ -25,9 +25,10 @@ from sb_dqn.cli.main import main
 from sb_dqn.errors import CheckpointError, ConfigurationError
 from sb_dqn.hub import load_from_hub, pull_from_hub, push_to_hub
 from sb_dqn.hub.card import CardContent, metadata, write_card
-from sb_dqn.hub.files import check_names, cluster_of, model_among
-from sb_dqn.hub.remotes import FolderRemote, new_folder, open_remote
+from sb_dqn.hub.checks import cluster_of
 from sb_dqn.plotting import plot_curve
+from sb_dqn.remotes.files import check_names, model_among
+from sb_dqn.remotes.open import FolderRemote, new_folder, open_remote
 from sb_dqn.runs.folder import FinalEvaluation, Result, write_config, write_result
 from tests.hub.hub_server import READER, TOKEN, HubState, serve
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from sb_dqn.errors import CheckpointError, ConfigurationError, explained, import_extra
 from sb_dqn.files import atomic_write
-from sb_dqn.hub.files import CARD, FILES, inside
+from sb_dqn.remotes.files import CARD, FILES, inside
 from sb_dqn.version import __version__
 
 REPO_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+", re.ASCII)
