@@ -35,6 +35,7 @@ from sb_dqn.core.construction import (
     random_streams,
 )
 from sb_dqn.core.model_file import ResumeState
+from sb_dqn.core.pretrained import find_model
 from sb_dqn.core.training_run import Counters, IdleWarning, Logs, TrainingRun
 from sb_dqn.devices import check_torch_defaults, explain_full_device, prefer_fast_kernels, training_modes
 from sb_dqn.diagnosis.first_learn import FirstLearn
@@ -51,6 +52,7 @@ from sb_dqn.logger import Logger
 from sb_dqn.nn.torsos.features import describe_images
 from sb_dqn.presets import find_preset, list_presets
 from sb_dqn.presets.catalogue import merge_settings
+from sb_dqn.remotes.files import MAX_SIZE
 from sb_dqn.rng import Generators
 from sb_dqn.sb3_names import MODEL_ATTRIBUTES, NO_COPY, RENAMED, SETTERS, assignment_error
 from sb_dqn.schedules import as_schedule
@@ -217,6 +219,42 @@ class BaseAlgorithm(ABC):
             stream.close()
             raise
         return model
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        source: str | Path,
+        env_id: str | None = None,
+        *,
+        filename: str | None = None,
+        env: Any = None,
+        device: str | torch.device = "auto",
+        revision: str | None = None,
+        token: str | None = None,
+        max_size: int = MAX_SIZE,
+        **kwargs: Any,
+    ) -> Self:
+        """Returns a trained model from a repository of the Hugging Face hub, or from a folder. No code in it is run.
+
+        Args:
+            source: `USER/NAME` on the hub, which needs the extra `hub`; or a folder: that of a run, one that `pull` or `push`
+                wrote, or any folder with runs below it, such as that of `sb-dqn benchmark`. A folder that exists comes first.
+            env_id: environment of the agent; None: the only one on which `source` has agents of this class. Of several runs
+                the one with the highest mean return after training is loaded.
+            filename: model file, such as "best_model.zip"; None: `model.zip`, or the only other zip.
+            env: environment to learn from; None loads a model that can predict.
+            device: "auto", "cpu", "cuda".
+            revision: branch, tag or commit on the hub; None: the newest.
+            token: access token of the hub; None: that of `hf auth login` or of the environment variable `HF_TOKEN`.
+            max_size: bytes that the model file may have, >= 1.
+            **kwargs: further arguments of `load`.
+
+        Raises:
+            ConfigurationError: there is no such agent, its file is larger, or the hub cannot be reached.
+            CheckpointError: a file is damaged, of another class, or a link out of the folder.
+        """
+        path = find_model(cls, source, env_id, filename, revision, token, max_size)
+        return cls.load(path, env=env, device=device, **kwargs)
 
     def learn(
         self,

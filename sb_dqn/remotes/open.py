@@ -70,15 +70,21 @@ class FolderRemote:
                     (self.folder / name).unlink(missing_ok=True)
         return self.label
 
-    def names(self) -> list[str]:
-        """Returns the names of all files, without those of inner folders.
+    def names(self, inner: bool = False) -> list[str]:
+        """Returns the names of all files.
+
+        Args:
+            inner: also those of inner folders, as paths with slashes; links to folders are not followed.
 
         Raises:
             ConfigurationError: it does not exist.
         """
         if not self.folder.is_dir():
             raise ConfigurationError(f"the remote must be a folder that exists, got {self.folder}. Check its path.")
-        return [path.name for path in self.folder.iterdir() if path.is_file()]
+        if not inner:
+            return [path.name for path in self.folder.iterdir() if path.is_file()]
+        found = [Path(folder, name) for folder, _, names in os.walk(self.folder) for name in names]
+        return [path.relative_to(self.folder).as_posix() for path in found if path.is_file()]
 
     def download(self, name: str, target: Path) -> None:
         """Copies one of the files."""
@@ -143,8 +149,8 @@ class HubRepository:
             self._api.create_commit(self.label, operations, commit_message=message or "Push a model of sb_dqn")
         return f"{self._api.endpoint}/{self.label}"
 
-    def names(self) -> list[str]:
-        """Returns the paths of all files, and selects their commit for `download`."""
+    def names(self, inner: bool = True) -> list[str]:
+        """Returns the paths of all files, and selects their commit for `download`; `inner` has no effect."""
         with _hub_errors(self):
             info = self._api.model_info(self.label, revision=self.revision, files_metadata=True)
         self.revision = info.sha
