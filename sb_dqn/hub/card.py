@@ -110,7 +110,6 @@ def _usage(content: CardContent) -> str:
 sb-dqn pull {shlex.quote(content.repo)}
 sb-dqn evaluate {shlex.quote(folder)}{env}"""
     code = f"""from sb_dqn import {content.algorithm}
-from sb_dqn.hub import load_from_hub
 
-model = {content.algorithm}.load(load_from_hub({json.dumps(content.repo)}))"""
+model = {content.algorithm}.from_pretrained({json.dumps(content.repo)})"""
     return f"## Usage\n\n{_fenced('bash', commands)}\n\n{_fenced('python', code)}"

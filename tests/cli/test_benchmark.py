@@ -20,16 +20,19 @@ from typing import Any
 import pytest
 import yaml
 
+from sb_dqn import DQN, QRDQN
 from sb_dqn.cli.benchmark import command, peer
 from sb_dqn.cli.benchmark import runs as suite
 from sb_dqn.cli.benchmark.runs import FIRST_SEED, agents_of, make_entries, read_suite, seconds_left, suite_names
 from sb_dqn.cli.main import main
 from sb_dqn.envs import make
 from sb_dqn.errors import ConfigurationError
+from sb_dqn.hub import pull_from_hub
 from sb_dqn.presets import find_preset, list_presets
 from sb_dqn.runs import jobs as job_runner
 from sb_dqn.runs.folder import Result, read_result, write_result
 from sb_dqn.runs.folder_lock import lock_folder
+from scripts.benchmarks import agents
 from tests.cli.fork_server import ForkServer
 from tests.full import FULL
 from tests.full_disk import POSIX, files_limited_to
@@ -113,6 +116,37 @@ def test_finished_runs_stay_and_runs_of_other_settings_are_made_again(
     assert {path: path.read_bytes() for path in before} == before
     assert (config.parents[1] / "qrdqn_CartPole-v1_2" / "result.yaml").is_file()
     assert len(rows(out)) == 3
+
+
+def test_best_seeds_become_a_folder_of_agents(
+    done: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sb_dqn.hub.package.plot_curve", lambda folder, picture, title: picture.write_bytes(b"curve"))
+    out, collected = Path(shutil.copytree(done, tmp_path / "out")), tmp_path / "agents"
+    for name, seed, returns in (("DQN_CartPole-v1", 101, (300.0,)), ("QRDQN_CartPole-v1", 101, (0.0,))):
+        (trained,) = (out / "runs" / f"{name}_100").glob("*/")
+        other = Path(shutil.copytree(trained, out / "runs" / f"{name}_{seed}" / trained.name))
+        config = other / "config.yaml"
+        config.write_text(config.read_text().replace("seed: 100", f"seed: {seed}"))
+        write_result(other, Result(300, 1.0, returns))
+    queue = out / "benchmark.yaml"
+    queue.write_text(queue.read_text().replace("[100]", "[100, 101]"))
+    assert DQN.from_pretrained(out / "runs" / "DQN_CartPole-v1_101").num_timesteps == 300  # needs no collection
+    for _ in range(2):  # the second call replaces what the first made
+        agents.main([str(out), str(collected)])
+        assert "DQN on CartPole-v1, seed 101: 300.00, " in capsys.readouterr().out
+    assert sorted(path.name for path in collected.iterdir()) == [
+        "dqn-CartPole-v1",
+        "dqn-short-poles",
+        "qrdqn-CartPole-v1",
+    ]
+    assert yaml.safe_load((collected / "qrdqn-CartPole-v1" / "config.yaml").read_text())["settings"]["seed"] == 100
+    assert "| Mean return | 300.00 " in (collected / "dqn-CartPole-v1" / "README.md").read_text(encoding="utf-8")
+    assert type(QRDQN.from_pretrained(collected, "CartPole-v1")) is QRDQN
+    pulled = pull_from_hub(collected / "dqn-CartPole-v1", tmp_path / "pulled")
+    assert (pulled.algorithm, pulled.env_id) == ("DQN", "CartPole-v1")
+    with pytest.raises(SystemExit, match=r"must be that of sb-dqn benchmark, with a benchmark.yaml"):
+        agents.main([str(tmp_path), str(collected)])
 
 
 def test_resume_does_all_that_was_asked_for_before(done: Path, tmp_path: Path) -> None:

@@ -200,6 +200,8 @@ def test_the_card_has_the_metadata_of_the_hub(run: Path, hub: HubState) -> None:
     assert "(replay.mp4)" not in card.text
     assert f"sb-dqn pull {REPO}\nsb-dqn evaluate runs/dqn-CartPole-v1\n" in card.text
     assert "learning_rate: 0.001" in card.text
+    assert f'from sb_dqn import DQN\n\nmodel = DQN.from_pretrained("{REPO}")\n' in card.text
+    assert DQN.from_pretrained(REPO).num_timesteps == 40
 
 
 def test_a_zip_alone_is_evaluated_on_a_named_environment(run: Path, tmp_path: Path, call: Call) -> None:
