@@ -42,16 +42,13 @@ from sb_dqn.types import Blueprint
 
 NO_EFFECT: Mapping[str, tuple[Any, ...]] = {
     "optimize_memory_usage": (False, True),  # each observation is stored once in any case
-    "replay_buffer_class": (None, ReplayBuffer, DictReplayBuffer, NStepReplayBuffer),
-    "replay_buffer_kwargs": (None, {}, {"handle_timeout_termination": True}),
+    "replay_buffer_class": (None, ReplayBuffer, DictReplayBuffer),
+    "replay_buffer_kwargs": (None, {}),
     "rollout_buffer_class": (None, RolloutBuffer, DictRolloutBuffer),
     "rollout_buffer_kwargs": (None, {}),
     "_init_setup_model": (True,),
 }
 """Keywords that this library does not have, with the values that need nothing."""
-
-WITHOUT_TIMEOUTS = {"handle_timeout_termination": False}
-"""What Stable-Baselines3 needs with `optimize_memory_usage=True`."""
 
 SMALLEST = 8
 """Rows that each environment has in the smallest replay buffer."""
@@ -81,14 +78,7 @@ def native_settings(name: str, arguments: Mapping[str, Any], num_envs: int) -> d
     Raises:
         ConfigurationError: a value that this library cannot follow; the message has the reason.
     """
-    settings = native_hindsight({key: native_schedule(value) for key, value in arguments.items()})
-    if settings.get("optimize_memory_usage") and settings.get("replay_buffer_kwargs") == WITHOUT_TIMEOUTS:
-        settings["replay_buffer_kwargs"] = None
-        warnings.warn(
-            "handle_timeout_termination=False has no effect with optimize_memory_usage=True: a time limit is no termination here, "
-            "and frames are stored once anyway. Remove both.",
-            stacklevel=user_stacklevel(),
-        )
+    settings = native_buffer(name, {key: native_schedule(value) for key, value in arguments.items()})
     for key, allowed in NO_EFFECT.items():
         if key in settings:
             _refuse_unless(name, key, settings.pop(key), allowed)
@@ -118,19 +108,46 @@ def native_device(device: Any) -> Any:
     return "cpu"
 
 
-def native_hindsight(arguments: dict[str, Any]) -> dict[str, Any]:
-    """Returns keyword arguments with `hindsight` in place of Stable-Baselines3's `HerReplayBuffer` and its keywords."""
-    if arguments.get("replay_buffer_class") is not HerReplayBuffer:
-        return arguments
-    kwargs = dict(arguments.pop("replay_buffer_kwargs", None) or {})
-    del arguments["replay_buffer_class"]
+def native_buffer(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    """Returns keyword arguments with `n_steps` or `hindsight` in place of Stable-Baselines3's replay buffers and their keywords.
+
+    Raises:
+        ConfigurationError: time limits as terminations, or another discount than that of the model.
+    """
+    kind, kwargs = arguments.get("replay_buffer_class"), dict(arguments.get("replay_buffer_kwargs") or {})
+    if not kwargs.pop("handle_timeout_termination", True):
+        if not arguments.get("optimize_memory_usage"):
+            raise ConfigurationError(
+                f"handle_timeout_termination must be True for {name}, got False: a time limit is no termination here. Leave it out, "
+                f"or wrap the environment so that step returns terminated=True at the limit."
+            )
+        warnings.warn(  # Stable-Baselines3 has one only without the other
+            "handle_timeout_termination=False has no effect with optimize_memory_usage=True: a time limit is no termination here, "
+            "and frames are stored once anyway. Remove both.",
+            stacklevel=user_stacklevel(),
+        )
+    if kind is HerReplayBuffer:
+        return native_hindsight(arguments, kwargs)
+    if kind is NStepReplayBuffer:
+        gamma = arguments.get("gamma", 0.99)
+        if kwargs.pop("gamma", gamma) != gamma:
+            raise ConfigurationError(
+                f"gamma of replay_buffer_kwargs must be that of the model for {name}, {gamma!r}, got "
+                f"{arguments['replay_buffer_kwargs']!r}. Leave it out there."
+            )
+        arguments |= {"replay_buffer_class": None, "n_steps": kwargs.pop("n_steps", 3)}  # their default
+    return {**arguments, "replay_buffer_kwargs": kwargs} if "replay_buffer_kwargs" in arguments else arguments
+
+
+def native_hindsight(arguments: dict[str, Any], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Returns keyword arguments with `hindsight` in place of Stable-Baselines3's `HerReplayBuffer` and its keywords `kwargs`."""
+    arguments = {key: value for key, value in arguments.items() if not key.startswith("replay_buffer_")}
     if kwargs.pop("copy_info_dict", False):
         warnings.warn(
             "copy_info_dict=True has no effect: infos are not stored, and compute_reward gets empty ones. Put what it reads into the "
             "observation.",
             stacklevel=user_stacklevel(),
         )
-    kwargs.pop("handle_timeout_termination", None)
     strategy = kwargs.get("goal_selection_strategy")
     if isinstance(strategy, GoalSelectionStrategy):
         kwargs["goal_selection_strategy"] = strategy.name.lower()

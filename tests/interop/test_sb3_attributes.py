@@ -251,7 +251,7 @@ def test_time_limits_that_memory_made_terminations_are_none() -> None:
         UserWarning, match="handle_timeout_termination=False has no effect with optimize_memory_usage=True"
     ):
         cartpole(**without)
-    with pytest.raises(ConfigurationError, match="replay_buffer_kwargs must be None"):
+    with pytest.raises(ConfigurationError, match="handle_timeout_termination must be True for DQN"):
         cartpole(**{**without, "optimize_memory_usage": False})
 
 

@@ -121,10 +121,15 @@ def cartpole(cls: str = "DQN", **keywords: Any) -> Any:
 
 
 NOISES: Any = import_module("sb_dqn.sb3.common.noise")
+BUFFERS: Any = import_module("sb_dqn.sb3.common.buffers")
 ACCEPTED: list[tuple[str, dict[str, Any]]] = [
     ("DQN", {"optimize_memory_usage": True}),
     ("DQN", {"replay_buffer_class": None, "replay_buffer_kwargs": {}}),
-    ("DQN", {"replay_buffer_class": import_module("sb_dqn.sb3.common.buffers").ReplayBuffer}),
+    (
+        "DQN",
+        {"replay_buffer_class": BUFFERS.ReplayBuffer, "replay_buffer_kwargs": {"handle_timeout_termination": True}},
+    ),
+    ("SAC", {"env": "Pendulum-v1", "replay_buffer_kwargs": {"handle_timeout_termination": True}}),
     ("DQN", {"policy": import_module("sb_dqn.sb3.dqn").MlpPolicy}),
     ("DQN", {"tau": 0.0}),
     ("DQN", {"buffer_size": 1}),
@@ -141,6 +146,17 @@ ACCEPTED: list[tuple[str, dict[str, Any]]] = [
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("PPO", {"use_sde": True}, "use_sde must be False for discrete actions, got True"),
     ("DQN", {"replay_buffer_kwargs": {"n_sampled_goal": 4}}, "hindsight experience replay is a setting"),
+    (
+        "DQN",
+        {"replay_buffer_class": room.HerReplayBuffer, "replay_buffer_kwargs": {"handle_timeout_termination": False}},
+        "a time limit is no termination here. Leave it out, or wrap the environment so that step returns terminated=True",
+    ),
+    (
+        "DQN",
+        {"replay_buffer_class": BUFFERS.NStepReplayBuffer, "replay_buffer_kwargs": {"n_steps": 2, "gamma": 0.5}},
+        "gamma of replay_buffer_kwargs must be that of the model for DQN, 0.99, got",
+    ),
+    ("DQN", {"replay_buffer_kwargs": {"optimize_memory_usage": True}}, "replay_buffer_kwargs must be None for DQN"),
     ("DQN", {"_init_setup_model": False}, "_init_setup_model must be True for DQN, got False: a model is always whole"),
     ("PPO", {"rollout_buffer_kwargs": {"a": 1}}, "rollout_buffer_kwargs must be None for PPO"),
     ("PPO", {"policy_kwargs": {"use_sde": True}}, r"policy_kwargs\['use_sde'\] must be False for PPO"),
@@ -162,6 +178,14 @@ def test_accepted_keywords(cls: str, keywords: dict[str, Any]) -> None:
 def test_refused_keywords(cls: str, keywords: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         cartpole(cls, **keywords)
+
+
+@pytest.mark.parametrize(("kwargs", "n_steps"), [(None, 3), ({}, 3), ({"n_steps": 5, "gamma": 0.9}, 5)])
+def test_their_buffer_of_n_steps_is_ours(kwargs: dict[str, Any] | None, n_steps: int) -> None:
+    model = cartpole(
+        replay_buffer_class=BUFFERS.NStepReplayBuffer, replay_buffer_kwargs=kwargs, gamma=0.9, n_steps=2
+    ).learn(32)
+    assert (model.arguments["n_steps"], model.replay.view.horizon.now) == (n_steps, (n_steps, 0.9))
 
 
 def test_their_hindsight_is_ours() -> None:
