@@ -98,14 +98,10 @@ def load(
         model = made_by(
             arguments.pop("policy"), environment_for(blueprint, None) if stream is None else stream, **arguments
         )
-    rename = _renaming(model, saved)
     with model_file.reading(f"the parameters of {saved.label} do not fit"):
-        parameters = dict(rename(saved.policy, saved.variables))
-        if TEMPERATURE in (ours := model.policy.state_dict()):
-            parameters.setdefault(TEMPERATURE, ours[TEMPERATURE])  # a constant is no parameter of the file
-        model_file.write_policy(model.policy, parameters)
+        model_file.write_policy(model.policy, native_parameters(model, saved.policy, saved.variables))
     model.learner.refresh()
-    unfit = take_over(model, saved, rename)
+    unfit = take_over(model, saved, _renaming(model, saved.policy))
     _restore_counts(model, saved)
     if unfit:
         warnings.warn(
@@ -295,17 +291,33 @@ def _numbers(text: Any) -> list[float]:
 # -- parameters
 
 
-def _renaming(model: Any, saved: SB3Zip) -> Rename:
-    """Returns the function from tensors of a file to those of this library, by name.
+def native_parameters(
+    model: Any, policy: Mapping[str, Tensor], variables: Mapping[str, Tensor] | None = None
+) -> dict[str, Tensor]:
+    """Returns the parameters of a policy of Stable-Baselines3 under the names of a model of this library.
 
-    It takes the parameters of the file, or moments of an optimizer in their shapes.
+    Args:
+        model: model with networks of the same layers.
+        policy: `state_dict` of the policy.
+        variables: further tensors of its model, the temperature of SAC; None: that of `model` stays.
+    """
+    parameters = dict(_renaming(model, policy)(dict(policy), dict(variables or {})))
+    if parameters and TEMPERATURE in (ours := model.policy.state_dict()):
+        parameters.setdefault(TEMPERATURE, ours[TEMPERATURE])  # a constant is no parameter of theirs
+    return parameters
+
+
+def _renaming(model: Any, theirs: Mapping[str, Tensor]) -> Rename:
+    """Returns the function from tensors of Stable-Baselines3 to those of this library, by name.
+
+    It takes the parameters of a policy, or moments of an optimizer in their shapes.
     """
     ours, num_actions = model.policy.state_dict(), model.predictor.actions.num_actions
-    if any(name.startswith("actor.") for name in saved.policy):
+    if any(name.startswith("actor.") for name in theirs):
         return lambda policy, variables: dict(_soft(policy, variables))
-    if any(name.startswith(("q_net.", "quantile_net.")) for name in saved.policy):
+    if any(name.startswith(("q_net.", "quantile_net.")) for name in theirs):
         return lambda policy, variables: dict(_q_values(ours, policy, num_actions))
-    separate = _differ(saved.policy, "pi_features_extractor.", "vf_features_extractor.")
+    separate = _differ(theirs, "pi_features_extractor.", "vf_features_extractor.")
     renames = (*ACTOR_CRITIC, *(SEPARATE if separate else SHARED))
     if "net.action_head.std.log" in ours:
         renames = ((r"log_std$", r"net.action_head.std.log"), *renames)

@@ -17,6 +17,7 @@ from stable_baselines3.common.policies import BaseModel, BasePolicy
 from torch import Tensor, nn
 
 from sb_dqn.checkpoint import atomic_write, model_info
+from sb_dqn.core.sb3_model_file import native_parameters
 from sb_dqn.errors import CheckpointError, ConfigurationError, with_article
 from sb_dqn.policies import ACTOR_CRITIC_POLICIES, SAC_POLICIES, VALUE_POLICIES
 from sb_dqn.policies.base import Policy
@@ -99,6 +100,23 @@ class PolicyMethods:
             )
         model.policy.__dict__["_owner"] = model  # the reference of the policy is weak
         return model.policy
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
+        """Copies parameters by the names of `state_dict()`, or by those of the same policy of Stable-Baselines3.
+
+        Raises:
+            RuntimeError: names or shapes differ.
+        """
+        policy: Any = super()
+        if not state_dict.keys() & policy.state_dict().keys():
+            try:
+                state_dict = native_parameters(self._model(), state_dict) or state_dict
+            except (KeyError, ValueError) as error:
+                raise RuntimeError(
+                    f"state_dict must be that of a whole {type(self).__name__} with the same layers, got others ({error}). Use the "
+                    f"same policy_kwargs."
+                ) from error
+        return policy.load_state_dict(state_dict, strict, assign)
 
     def predict(self, *args: Any, **kwargs: Any) -> Any:
         """Returns the actions and the next state; see `predict` of the model."""

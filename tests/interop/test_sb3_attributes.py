@@ -43,6 +43,29 @@ def test_a_network_predicts_and_has_a_file(cls: str, place: str, tmp_path: Path)
     torch.save(network.state_dict(), tmp_path / "state.pt")
 
 
+@pytest.mark.parametrize("name", ["DQN", "QRDQN", "PPO", "A2C", "SAC"])
+def test_state_of_their_policy_loads_under_its_names(name: str) -> None:
+    env = "CartPole-v1" if name in ("DQN", "QRDQN", "A2C") else "Pendulum-v1"
+    settings: Any = {} if name in ("PPO", "A2C") else {"buffer_size": 200}
+    package = import_module("sb3_contrib" if name == "QRDQN" else "stable_baselines3")
+    theirs = getattr(package, name)("MlpPolicy", env, seed=1, **settings).policy
+    model = getattr(room, name)("MlpPolicy", env, seed=0, **settings)
+    obs = np.stack([model.observation_space.sample() for _ in range(50)])
+    before = copy.deepcopy(model.policy.state_dict())
+    expected = theirs.predict(obs, deterministic=True)[0]
+    model.policy.load_state_dict(theirs.state_dict())
+    np.testing.assert_allclose(model.predict(obs, deterministic=True)[0], expected, atol=1e-6)
+    model.policy.load_state_dict(before)
+    model.set_parameters({"policy": theirs.state_dict()}, exact_match=False)
+    np.testing.assert_allclose(model.predict(obs, deterministic=True)[0], expected, atol=1e-6)
+    if name == "SAC":
+        torch.testing.assert_close(model.policy.state_dict()["nets.log_alpha.value"], before["nets.log_alpha.value"])
+    first, *_ = theirs.state_dict()
+    for part in ({first: theirs.state_dict()[first]}, {"other": torch.zeros(1)}):
+        with pytest.raises(RuntimeError, match="state_dict"):
+            model.policy.load_state_dict(part)
+
+
 def test_arrays_of_the_replay_buffer_are_what_the_environment_returned() -> None:
     model = cartpole()
     seen: list[Any] = []
