@@ -185,6 +185,7 @@ class RecurrentActorCriticPolicy(ActorCriticPolicy):
         n_lstm_layers: layers of the LSTM or GRU.
         lstm_dropout: probability of a zero between two layers in updates, [0, 1).
         shared_lstm: policy and value share one recurrent layer; False: each has its own.
+        critic_lstm: False: the value has no recurrent layer, and reads the observation alone.
         encoder_arch: widths of the layers between features and recurrent layer; None: [].
         previous_action: the last action is an input of the recurrent layer.
         previous_reward: the last reward is an input of the recurrent layer; `predict` then needs it.
@@ -209,11 +210,20 @@ class RecurrentActorCriticPolicy(ActorCriticPolicy):
         previous_action: bool = False,
         previous_reward: bool = False,
         lstm_dropout: float = 0.0,
+        critic_lstm: bool = True,
         **kwargs: Any,
     ) -> None:
         encoder = tuple(check_widths(encoder_arch, [], "policy_kwargs['encoder_arch']"))
         config = RecurrentConfig(
-            rnn, lstm_hidden_size, n_lstm_layers, previous_action, previous_reward, encoder, shared_lstm, lstm_dropout
+            rnn,
+            lstm_hidden_size,
+            n_lstm_layers,
+            previous_action,
+            previous_reward,
+            encoder_arch=encoder,
+            shared=shared_lstm,
+            dropout=lstm_dropout,
+            critic=critic_lstm,
         )
         super().__init__(observation_space, action_space, recurrent_config=config, **kwargs)
 

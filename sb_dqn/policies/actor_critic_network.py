@@ -97,10 +97,11 @@ class ActorCriticNetwork(nn.Module):
             extra = recurrent.num_inputs(actions.shape, actions.num_actions)
             encoders = [towers.layers(width, recurrent.encoder_arch) for width in branches]
             self.encoders = nn.ModuleList(encoders)
+            with_state = encoders if recurrent.critic else encoders[:1]
             self.recurrent_layers = nn.ModuleList(
-                RecurrentLayer(encoder.out_features + extra, recurrent) for encoder in encoders
+                RecurrentLayer(encoder.out_features + extra, recurrent) for encoder in with_state
             )
-            widths = [recurrent.hidden_size, recurrent.hidden_size]
+            widths = [recurrent.hidden_size, recurrent.hidden_size if recurrent.critic else encoders[1].out_features]
         self.policy_tower, self.value_tower = towers.make(widths[0], widths[1])
         # last: a low-precision twin shares them, and its own parameters come first
         self.action_head: ActionHead = make_head(self.policy_tower.out_features)
@@ -123,7 +124,7 @@ class ActorCriticNetwork(nn.Module):
             return []
         own = [self.value_tower, self.value_head, *([] if self.value_features is None else [self.value_features])]
         if self.recurrent_layers is not None and not self.shares_features:
-            own += [self.encoders[1], self.recurrent_layers[1]]
+            own += [self.encoders[1], *self.recurrent_layers[1:]]
         return [parameter for part in own for parameter in part.parameters()]
 
     def _make_orthogonal(self) -> None:
@@ -212,6 +213,8 @@ class ActorCriticNetwork(nn.Module):
             out, after = layer(x, before) if begins is None else layer.unroll(x, before, begins)
             outputs[names[i]] = out.flatten(0, 1)
             states.append(after)
+        if len(states) < len(self.encoders):  # the value has no recurrent layer
+            outputs[VALUE_FEATURES] = self.encoders[1](features[-1]).float()
         return outputs, torch.cat(states, -1)
 
     def learning_noise(self, rows: int, as_target: bool) -> Noise | None:

@@ -89,18 +89,21 @@ class RecurrentPPO(TheirConventions, ClipRanges, ppo.PPO, theirs=contrib.Recurre
 
     @classmethod
     def adapt_settings(cls, settings: dict[str, Any]) -> dict[str, Any]:
-        """Returns the arguments without `enable_critic_lstm`.
+        """Returns the arguments with `critic_lstm` in place of `enable_critic_lstm`.
 
         Raises:
-            ConfigurationError: a value without a recurrent layer that it asks for.
+            ConfigurationError: a recurrent layer of the value's own where policy and value share one.
         """
         kwargs = settings["policy_kwargs"]
         shared = kwargs.get("shared_lstm", False)
-        if kwargs.pop("enable_critic_lstm", not shared) is shared:
+        enabled = kwargs.pop("enable_critic_lstm", not shared)
+        if shared and enabled:
             raise ConfigurationError(
-                f"policy_kwargs['enable_critic_lstm'] must be {not shared} with shared_lstm={shared}, got {shared}. Set "
-                f"shared_lstm=True, so that the value reads the recurrent layer of the policy."
+                "policy_kwargs['enable_critic_lstm'] must be False with shared_lstm=True, got True. Set it to False, and the value "
+                "reads the recurrent layer of the policy."
             )
+        if not shared and not enabled:
+            kwargs["critic_lstm"] = False
         return settings
 
     def predict(self, observation: Any, state: Any = None, *args: Any, **kwargs: Any) -> Any:

@@ -253,6 +253,7 @@ def _settings(cls: type[Any], policy: Any) -> dict[str, Any]:
             "lstm_hidden_size": lstm.hidden_size,
             "n_lstm_layers": lstm.num_layers,
             "shared_lstm": policy.shared_lstm,
+            "critic_lstm": policy.enable_critic_lstm or policy.shared_lstm,
         }
         settings |= recurrent
     for name in ("observation_space", "action_space", "lr_schedule", "use_sde", "optimizer_class", "optimizer_kwargs"):

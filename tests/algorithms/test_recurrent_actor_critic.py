@@ -52,6 +52,7 @@ CASES: dict[str, dict[str, Any]] = {
     "plain": {},
     "A2C": {"algorithm": A2C},
     "one memory": {"policy_kwargs": {**SMALL, "shared_lstm": True, "n_lstm_layers": 2}},
+    "value without memory": {"policy_kwargs": {**TOLD, "critic_lstm": False, "encoder_arch": [5]}},
     "gru": {"policy_kwargs": {**TOLD, "rnn": "gru", "encoder_arch": [5]}},
     "own features": {"policy_kwargs": {**TOLD, "share_features_extractor": False}},
     "short sequences": {"sequence_length": 3},
@@ -382,6 +383,11 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "rnn": ({"policy_kwargs": {"rnn": "rnn"}}, r"policy_kwargs\['rnn'\] must be .* got 'rnn'"),
     "units": ({"policy_kwargs": {"lstm_hidden_size": 0}}, r"\['lstm_hidden_size'\] must be .* got 0"),
+    "no critic": ({"policy_kwargs": {"critic_lstm": 0}}, r"\['critic_lstm'\] must be .* got 0"),
+    "shared without critic": (
+        {"policy_kwargs": {"shared_lstm": True, "critic_lstm": False}},
+        r"critic_lstm'\] must be True with shared_lstm=True",
+    ),
     "shared": ({"policy_kwargs": {"shared_lstm": 1}}, r"\['shared_lstm'\] must be .* got 1"),
     "one memory of two": (
         {"policy_kwargs": {"shared_lstm": True, "share_features_extractor": False}},

@@ -244,6 +244,7 @@ def test_a_program_that_only_acts_loads_schedules_of_zero(tmp_path: Path) -> Non
         {},
         {"n_lstm_layers": 2, "lstm_hidden_size": 8, "lstm_kwargs": {"dropout": 0.5}},
         {"shared_lstm": True, "enable_critic_lstm": False},
+        {"enable_critic_lstm": False},
     ],
 )
 def test_the_state_of_a_recurrent_policy_is_a_pair(kwargs: dict[str, Any]) -> None:

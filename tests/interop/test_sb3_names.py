@@ -544,8 +544,9 @@ def test_masks_and_recurrence() -> None:
     for _ in range(3):
         action, state = recurrent.predict(obs, state=state, episode_start=starts, deterministic=True)
         obs, _, starts, _ = recurrent.get_env().step(action)
-    with pytest.raises(ConfigurationError, match=r"enable_critic_lstm'\] must be True with shared_lstm=False"):
-        room.RecurrentPPO("MlpLstmPolicy", "CartPole-v1", policy_kwargs={"enable_critic_lstm": False})
+    with pytest.raises(ConfigurationError, match=r"enable_critic_lstm'\] must be False with shared_lstm=True"):
+        both = {"enable_critic_lstm": True, "shared_lstm": True}
+        room.RecurrentPPO("MlpLstmPolicy", "CartPole-v1", policy_kwargs=both)
 
 
 def test_their_tools_on_native_models_and_files(tmp_path: Path) -> None:

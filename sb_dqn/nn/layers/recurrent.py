@@ -37,6 +37,7 @@ class RecurrentConfig:
         encoder_arch: widths of the hidden layers between features and recurrent layer.
         shared: in an actor-critic, policy and value share the recurrent layer; False: each has its own.
         dropout: probability of a zero between two layers in updates, [0, 1).
+        critic: the value of an actor-critic reads a recurrent layer; False: it reads the features of the observation alone.
 
     Raises:
         ConfigurationError: an argument is out of range.
@@ -50,6 +51,7 @@ class RecurrentConfig:
     encoder_arch: tuple[int, ...] = ()
     shared: bool = True
     dropout: float = 0.0
+    critic: bool = True
 
     def __post_init__(self) -> None:
         set_fields(
@@ -61,7 +63,13 @@ class RecurrentConfig:
             previous_reward=check_bool("policy_kwargs['previous_reward']", self.previous_reward),
             shared=check_bool("policy_kwargs['shared_lstm']", self.shared),
             dropout=check_float("policy_kwargs['lstm_dropout']", self.dropout, 0.0, 1.0),
+            critic=check_bool("policy_kwargs['critic_lstm']", self.critic),
         )
+        if self.shared and not self.critic:
+            raise ConfigurationError(
+                "policy_kwargs['critic_lstm'] must be True with shared_lstm=True, whose layer the value reads, got False. Remove one "
+                "of both."
+            )
         if self.dropout == 1.0 or (self.dropout and self.num_layers == 1):
             raise ConfigurationError(
                 f"policy_kwargs['lstm_dropout'] must be below 1, and 0 with one layer, since it is between layers, got "
@@ -71,7 +79,7 @@ class RecurrentConfig:
     @property
     def state_size(self) -> int:
         """Values in the state of one lane, P."""
-        return (1 if self.shared else 2) * KINDS[self.kind][1] * self.num_layers * self.hidden_size
+        return (1 if self.shared or not self.critic else 2) * KINDS[self.kind][1] * self.num_layers * self.hidden_size
 
     def num_inputs(self, action_shape: tuple[int, ...], num_actions: int) -> int:
         """Returns the number of inputs besides the features.
