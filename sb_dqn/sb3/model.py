@@ -409,7 +409,9 @@ class TheirConventions(Algorithm):  # type: ignore[misc]  # it uses the methods 
     if not TYPE_CHECKING:  # a type checker would accept every name
 
         def __setattr__(self, name: str, value: Any) -> None:
-            """Sets an attribute, see `BaseAlgorithm`; `torch.compile` of the policy is accepted and has no effect."""
+            """Sets an attribute, see `BaseAlgorithm`; `torch.compile` of the policy and the present device have no effect."""
+            if name == "device" and str(value := native_device(value)) in ("auto", self.device.type, str(self.device)):
+                return
             if name == "policy" and getattr(value, "_orig_mod", None) is self.__dict__.get("policy", self):
                 warnings.warn(
                     "torch.compile(model.policy) has no effect: updates and actions of this library are recorded already. Pass "

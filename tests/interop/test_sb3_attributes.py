@@ -279,6 +279,15 @@ def test_time_limits_that_memory_made_terminations_are_none() -> None:
         cartpole(**{**without, "optimize_memory_usage": False})
 
 
+def test_the_device_of_a_model_may_be_set_to_what_it_is() -> None:
+    model = cartpole(device="cpu")
+    for same in ("cpu", torch.device("cpu"), "auto"):
+        model.device = same
+    with pytest.raises(ConfigurationError, match="device='meta' cannot be assigned"):
+        model.device = "meta"
+    assert model.device == torch.device("cpu")
+
+
 def test_a_gymnasium_vector_environment_in_the_adapter_of_supersuit() -> None:
     wrapper: Any = import_module("sb_dqn.sb3.common.vec_env").VecEnvWrapper
 
