@@ -35,7 +35,6 @@ from sb_dqn.core.construction import (
     random_streams,
 )
 from sb_dqn.core.model_file import ResumeState
-from sb_dqn.core.pretrained import find_model
 from sb_dqn.core.training_run import Counters, IdleWarning, Logs, TrainingRun
 from sb_dqn.devices import check_torch_defaults, explain_full_device, prefer_fast_kernels, training_modes
 from sb_dqn.diagnosis.first_learn import FirstLearn
@@ -53,6 +52,7 @@ from sb_dqn.nn.torsos.features import describe_images
 from sb_dqn.presets import find_preset, list_presets
 from sb_dqn.presets.catalogue import merge_settings
 from sb_dqn.remotes.files import MAX_SIZE
+from sb_dqn.remotes.pretrained import find_model
 from sb_dqn.rng import Generators
 from sb_dqn.sb3_names import MODEL_ATTRIBUTES, NO_COPY, RENAMED, SETTERS, assignment_error
 from sb_dqn.schedules import as_schedule

@@ -1,1 +1,1 @@
-"""Places with models of others: a repository of the Hugging Face hub, or a folder in its form, with the names of their files."""
+"""Places with models of others: a repository of the Hugging Face hub or a folder in its form, its files, and the model among them."""
