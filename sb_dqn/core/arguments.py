@@ -8,7 +8,7 @@ import textwrap
 from collections.abc import Mapping
 from typing import Any
 
-from sb_dqn.core.keywords import keyword_of, shared_keywords
+from sb_dqn.core.keywords import shared_keywords
 from sb_dqn.errors import ConfigurationError, nearest
 from sb_dqn.sb3_names import HER, UNUSED_KEYWORDS, wants_her
 
@@ -37,9 +37,10 @@ def _keywords(cls: type[Any]) -> dict[str, inspect.Parameter]:
         parameters = inspect.signature(parent.__dict__["__init__"]).parameters.values()
         own = {each.name: each for each in parameters if each.kind in KEYWORDS}
         unpacked = _unpacked(parent)
-        found = own | {name: each for name, each in _parameters(unpacked).items() if name not in own} | found
+        shared = {} if unpacked is None else shared_keywords(unpacked)
+        found = own | {name: _parameter(name, hint) for name, hint in shared.items() if name not in own} | found
         ends = all(each.kind is not inspect.Parameter.VAR_KEYWORD for each in parameters)
-        if ends or (unpacked and unpacked.keys() <= found.keys()):
+        if ends or (unpacked is not None and unpacked.__optional_keys__ <= found.keys()):
             break
     hidden = {"self", "policy", "env", *cls.replaced_arguments}
     return {
@@ -49,29 +50,21 @@ def _keywords(cls: type[Any]) -> dict[str, inspect.Parameter]:
     }
 
 
-def _unpacked(cls: type[Any]) -> dict[str, Any]:
-    """Returns the keywords, with their types, of the `TypedDict` that the constructor of a class unpacks in `**kwargs`."""
+def _unpacked(cls: type[Any]) -> Any:
+    """Returns the `TypedDict` that the constructor of a class unpacks in `**kwargs`; None if there is none."""
     init = cls.__dict__["__init__"]
     for each in inspect.signature(init).parameters.values():
         named = re.fullmatch(r"Unpack\[(\w+)\]", str(each.annotation))
         if each.kind is inspect.Parameter.VAR_KEYWORD and named:
-            return shared_keywords(init.__globals__[named[1]])
-    return {}
+            return init.__globals__[named[1]]
+    return None
 
 
-def _parameters(unpacked: Mapping[str, Any]) -> dict[str, inspect.Parameter]:
-    """Returns the keywords that have a default and a meaning of their own, as parameters."""
-    keywords = {name: (keyword_of(hint), hint) for name, hint in unpacked.items()}
-    return {
-        name: inspect.Parameter(
-            name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=keyword.default,
-            annotation=re.sub(r"\b(?:collections\.abc|typing)\.", "", inspect.formatannotation(hint.__origin__)),
-        )
-        for name, (keyword, hint) in keywords.items()
-        if keyword is not None
-    }
+def _parameter(name: str, hint: Any) -> inspect.Parameter:
+    """Returns a shared keyword as a parameter."""
+    annotation = re.sub(r"\b(?:collections\.abc|typing)\.", "", inspect.formatannotation(hint.__origin__))
+    default = hint.__metadata__[0]
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
 def complete_signature(cls: type[Any]) -> inspect.Signature:
@@ -91,9 +84,8 @@ def complete_docstring(cls: type[Any]) -> str | None:
         return None
     meanings: dict[str, str] = {}
     for parent in reversed(cls.__mro__):
-        if "__init__" in parent.__dict__:
-            shared = {name: keyword_of(hint) for name, hint in _unpacked(parent).items()}
-            meanings |= {name: _entry(name, each.meaning) for name, each in shared.items() if each is not None}
+        if "__init__" in parent.__dict__ and (unpacked := _unpacked(parent)) is not None:
+            meanings |= {name: _entry(name, hint.__metadata__[1]) for name, hint in shared_keywords(unpacked).items()}
         meanings |= _described(parent.__dict__.get("__doc__"))
     without_further = re.sub(r"\n    (?:kwargs|shared): .*", "", inspect.cleandoc(own))
     head, _, rest = without_further.partition("\n\nRaises:\n")

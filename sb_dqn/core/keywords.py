@@ -1,10 +1,9 @@
-"""Keywords that several algorithms share: each is written once, with its default and its meaning."""
+"""Keywords that several algorithms share: each is written once, as `Annotated[type, default, meaning]`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Annotated, Any, TypeVar, cast, get_type_hints
+from typing import Annotated, Any, TypeVar, cast, get_origin, get_type_hints
 
 from typing_extensions import TypedDict
 
@@ -14,84 +13,63 @@ from sb_dqn.nn.heads.binned import Bins
 from sb_dqn.normalize.rewards import bounded_returns
 
 
-@dataclass(frozen=True)
-class Keyword:
-    """Default and meaning of a shared keyword."""
-
-    default: Any
-    meaning: str
-
-
 class TrainingKeywords(TypedDict, total=False):
     """Keywords of every algorithm."""
 
     action_mask: Annotated[
         str | None,
-        Keyword(None, 'source of the legal actions: "info" (`info["action_mask"]`) or a key of a Dict observation.'),
+        None,
+        'source of the legal actions: "info" (`info["action_mask"]`) or a key of a Dict observation.',
     ]
     normalize_observations: Annotated[
         bool | Mapping[str, Any],
-        Keyword(
-            False,
-            "normalize Box observations of floats by their running mean and standard deviation: True, or a dict of `clip`, "
-            "`epsilon`, `keys`.",
-        ),
+        False,
+        "normalize Box observations of floats by their running mean and standard deviation: True, or a dict of `clip`, "
+        "`epsilon`, `keys`.",
     ]
     normalize_rewards: Annotated[
         bool | Mapping[str, Any],
-        Keyword(
-            False,
-            "divide rewards by the running standard deviation of the return: True, or a dict of `clip`, `epsilon`.",
-        ),
+        False,
+        "divide rewards by the running standard deviation of the return: True, or a dict of `clip`, `epsilon`.",
     ]
-    stats_window_size: Annotated[int, Keyword(100, "number of episodes in the logged means.")]
-    tensorboard_log: Annotated[str | None, Keyword(None, "folder for TensorBoard files.")]
-    verbose: Annotated[int, Keyword(0, "0 silent, 1 logs to stdout.")]
-    seed: Annotated[int | None, Keyword(None, "seed of all random generators; None draws one.")]
+    stats_window_size: Annotated[int, 100, "number of episodes in the logged means."]
+    tensorboard_log: Annotated[str | None, None, "folder for TensorBoard files."]
+    verbose: Annotated[int, 0, "0 silent, 1 logs to stdout."]
+    seed: Annotated[int | None, None, "seed of all random generators; None draws one."]
     device: Annotated[
         Any,
-        Keyword(
-            "auto",
-            '"cpu", "cuda", "cuda:1", or "auto": CUDA where available, except for small networks, which are faster on a CPU.',
-        ),
+        "auto",
+        '"cpu", "cuda", "cuda:1", or "auto": CUDA where available, except for small networks, which are faster on a CPU.',
     ]
     torch_compile: Annotated[
-        bool, Keyword(False, "compile the update with torch.compile (needs a C++ compiler; slow to start).")
+        bool, False, "compile the update with torch.compile (needs a C++ compiler; slow to start)."
     ]
 
 
 VALUE_LOSS = Annotated[
     bool | str | Mapping[str, Any],
-    Keyword(
-        False,
-        'values by classification (arXiv 2403.03950): True or "hl_gauss", "two_hot", or a dict of `kind`, `bins`, `v_min`, `v_max`, '
-        "`transform`, see DQN; False: regression.",
-    ),
+    False,
+    'values by classification (arXiv 2403.03950): True or "hl_gauss", "two_hot", or a dict of `kind`, `bins`, `v_min`, `v_max`, '
+    "`transform`, see DQN; False: regression.",
 ]
 USE_SDE = Annotated[
     bool,
-    Keyword(
-        False,
-        "generalized state-dependent exploration for Box actions (arXiv 2005.05719): noise that is a function of the features, "
-        "the same function for several steps.",
-    ),
+    False,
+    "generalized state-dependent exploration for Box actions (arXiv 2005.05719): noise that is a function of the features, "
+    "the same function for several steps.",
 ]
 SDE_SAMPLE_FREQ = Annotated[
     int,
-    Keyword(
-        -1,
-        "with `use_sde`: ticks between new functions of the noise, from the start of each rollout (off-policy: of `train_freq` "
-        "steps) on; -1: one for all of it.",
-    ),
+    -1,
+    "with `use_sde`: ticks between new functions of the noise, from the start of each rollout (off-policy: of `train_freq` "
+    "steps) on; -1: one for all of it.",
 ]
 
 
 class OnPolicyKeywords(TrainingKeywords, total=False):
     """Keywords of every algorithm that learns from rollouts or episodes."""
 
-    precision: Annotated[
-        str, Keyword("fp32", '"fp32", or "bf16": bfloat16 forward and backward with float32 master weights.')
-    ]
+    precision: Annotated[str, "fp32", '"fp32", or "bf16": bfloat16 forward and backward with float32 master weights.']
 
 
 class CriticKeywords(OnPolicyKeywords, total=False):
@@ -112,53 +90,41 @@ class OffPolicyKeywords(TrainingKeywords, total=False):
 
     prioritized_replay: Annotated[
         bool | Mapping[str, Any],
-        Keyword(
-            False,
-            "sampling in proportion to the TD error (arXiv 1511.05952): True, or a dict of `alpha`, `beta`, `eps`, `initial`, "
-            "`uniform_mix`.",
-        ),
+        False,
+        "sampling in proportion to the TD error (arXiv 1511.05952): True, or a dict of `alpha`, `beta`, `eps`, `initial`, "
+        "`uniform_mix`.",
     ]
-    buffer_device: Annotated[str | None, Keyword(None, "device of the replay; None: that of the networks.")]
-    buffer_path: Annotated[str | None, Keyword(None, "memory-mapped file for the replay; None: memory.")]
+    buffer_device: Annotated[str | None, None, "device of the replay; None: that of the networks."]
+    buffer_path: Annotated[str | None, None, "memory-mapped file for the replay; None: memory."]
     actors: Annotated[
         Any,
-        Keyword(
-            None,
-            'who steps the environments: None, the learner itself in turn; "overlapped", a thread while the learner learns; '
-            '`OverlappedActors(groups, lanes=k)`, groups of k lanes in turn, or its short form "overlapped:2x4"; '
-            '`ProcessActors(n, lanes=k)`, n processes of k lanes each, or its short form "process:8x2".',
-        ),
+        None,
+        'who steps the environments: None, the learner itself in turn; "overlapped", a thread while the learner learns; '
+        '`OverlappedActors(groups, lanes=k)`, groups of k lanes in turn, or its short form "overlapped:2x4"; '
+        '`ProcessActors(n, lanes=k)`, n processes of k lanes each, or its short form "process:8x2".',
     ]
     hindsight: Annotated[
         bool | Mapping[str, Any],
-        Keyword(
-            False,
-            'hindsight experience replay for tasks whose observations have the keys "achieved_goal" and "desired_goal" (arXiv '
-            "1707.01495): True, or a dict of `n_sampled_goal`, `goal_selection_strategy`.",
-        ),
+        False,
+        'hindsight experience replay for tasks whose observations have the keys "achieved_goal" and "desired_goal" (arXiv '
+        "1707.01495): True, or a dict of `n_sampled_goal`, `goal_selection_strategy`.",
     ]
     resets: Annotated[
         bool | int | Mapping[str, Any],
-        Keyword(
-            False,
-            "number of updates after which the networks are drawn again, while the replay stays (arXiv 2205.07802), or a dict of "
-            "`every`, `keep`, `until`, see `Resets`.",
-        ),
+        False,
+        "number of updates after which the networks are drawn again, while the replay stays (arXiv 2205.07802), or a dict of "
+        "`every`, `keep`, `until`, see `Resets`.",
     ]
     redo: Annotated[
         bool | int | Mapping[str, Any],
-        Keyword(
-            False,
-            "recycling of dormant units (ReDo, arXiv 2302.12902): True, a number of updates, or a dict of `every`, `threshold`, "
-            "`reset_counts`, see `Redo`.",
-        ),
+        False,
+        "recycling of dormant units (ReDo, arXiv 2302.12902): True, a number of updates, or a dict of `every`, `threshold`, "
+        "`reset_counts`, see `Redo`.",
     ]
     augmentation: Annotated[
         bool | Mapping[str, Any],
-        Keyword(
-            False,
-            "random shifts and intensities of the images of each batch (arXiv 2004.13649): True, or a dict of `shift`, `intensity`.",
-        ),
+        False,
+        "random shifts and intensities of the images of each batch (arXiv 2004.13649): True, or a dict of `shift`, `intensity`.",
     ]
 
 
@@ -169,13 +135,12 @@ class SACKeywords(OffPolicyKeywords, total=False):
     use_sde: USE_SDE
     sde_sample_freq: SDE_SAMPLE_FREQ
     use_sde_at_warmup: Annotated[
-        bool, Keyword(False, "with `use_sde`: the policy selects the actions before `learning_starts`, too.")
+        bool, False, "with `use_sde`: the policy selects the actions before `learning_starts`, too."
     ]
     action_noise: Annotated[
         bool | Mapping[str, Any],
-        Keyword(
-            False, "noise that is added to the actions of a Box: True, or a dict of `sigma`, `mean`, `theta`, `dt`."
-        ),
+        False,
+        "noise that is added to the actions of a Box: True, or a dict of `sigma`, `mean`, `theta`, `dt`.",
     ]
 
 
@@ -183,19 +148,14 @@ T = TypeVar("T", bound=Mapping[str, Any])
 
 
 def shared_keywords(kind: type[Any]) -> dict[str, Any]:
-    """Returns the keywords of a `TypedDict` by name, as `Annotated` types if they have a `Keyword`."""
-    return get_type_hints(kind, include_extras=True)
-
-
-def keyword_of(annotation: Any) -> Keyword | None:
-    """Returns the `Keyword` of an `Annotated` type; None if there is none."""
-    return next((each for each in getattr(annotation, "__metadata__", ()) if isinstance(each, Keyword)), None)
+    """Returns the `Annotated` types of the keywords of a `TypedDict` by name, without keywords that have a type only."""
+    hints = get_type_hints(kind, include_extras=True)
+    return {name: hint for name, hint in hints.items() if get_origin(hint) is Annotated}
 
 
 def with_defaults(kind: type[T], passed: T) -> T:
     """Returns keywords with the defaults of those that were not passed."""
-    keywords = {name: keyword_of(hint) for name, hint in shared_keywords(kind).items()}
-    return cast(T, {name: each.default for name, each in keywords.items() if each is not None} | dict(passed))
+    return cast(T, {name: hint.__metadata__[0] for name, hint in shared_keywords(kind).items()} | dict(passed))
 
 
 def value_bins(value_loss: Any, keywords: TrainingKeywords) -> Bins | None:
