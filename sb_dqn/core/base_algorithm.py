@@ -32,7 +32,6 @@ from sb_dqn.core.construction import (
     environment_for,
     open_environment,
     open_training_env,
-    random_streams,
 )
 from sb_dqn.core.model_file import ResumeState
 from sb_dqn.core.training_run import Counters, IdleWarning, Logs, TrainingRun
@@ -129,13 +128,13 @@ class BaseAlgorithm(ABC):
         buffer_device: torch.device | None = None,
     ) -> None:
         self.learners = LearnerGroup.of_process()
-        rng = random_streams(training.seed, CPU)
+        rng = Generators(training.seed, CPU)
         self.blueprint, self.stream = open_environment(env, training.action_mask, training.actors)
         self.policy = policy.build(self.blueprint, rng, CPU)
         device = self.learners.place(training.choose_device(self.policy, batch_size))
         prefer_fast_kernels(device)
         self.policy.to(device)
-        self.rng = random_streams(rng.seed, device, buffer_device, self.learners.rank)
+        self.rng = Generators(rng.seed, device, buffer_device, self.learners.rank)
         self.exploration = (
             None
             if exploration is None
@@ -301,12 +300,15 @@ class BaseAlgorithm(ABC):
         keep_freed_memory()
         small = are_small([self.policy], self.device, self.learner.batch_size)
         progress_bar = progress_bar and self.rank == 0
+        session = None if _resume_from is None else _resume_from.session
+        self.training_run = run = TrainingRun(self, callback, interval, progress_bar, session)
+        self._resume_state = None
         with (
             training_modes(),
             limit_threads(small),
             explain_full_device(self.arguments),
             self._joined(calls_back=callback is not None or progress_bar),
-            self._new_run(callback, interval, progress_bar, _resume_from) as run,
+            run,
         ):
             first = None if _resume_from is None else checkpointing.restore_tick(self, _resume_from)
             proceed = collector.proceed
@@ -392,14 +394,6 @@ class BaseAlgorithm(ABC):
             )
         return self.collector, self._experience
 
-    def _new_run(
-        self, callback: Any, log_interval: int, progress_bar: bool, resume_from: ResumeState | None
-    ) -> TrainingRun:
-        self._resume_state = None
-        session = None if resume_from is None else resume_from.session
-        self.training_run = TrainingRun(self, callback, log_interval, progress_bar, session)
-        return self.training_run
-
     @contextmanager
     def _joined(self, calls_back: bool) -> Iterator[None]:
         """Connects the learners, if there are several, and copies parameters and optimizer of the first one to the others."""
@@ -430,7 +424,18 @@ class BaseAlgorithm(ABC):
     def _start_counting(self, total: int, reset: bool, resumed: bool) -> None:
         if reset:
             self.counters.num_timesteps = 0
+        if not resumed:
+            self.counters.iterations = 0
         self.counters.horizon = self.counters.num_timesteps + total
+
+    def _describe(self, stream: Stream, experience: Any) -> None:
+        """Prints once what a user may not expect."""
+        buffer = experience.ring.describe() if self.keeps_replay else experience.describe()
+        print(f"{type(self).__name__} on {self.device}: {buffer}")
+        if stream.options.protocol:
+            print(
+                f"Atari protocol {stream.options.protocol!r}; choose by make_atari_env(..., protocol='classic' or 'sticky')"
+            )
 
     def _act_in(
         self, stream: Stream, observe: Callable[..., Any] | None = None, *, twin: bool = False, **own: Any
@@ -465,7 +470,7 @@ class BaseAlgorithm(ABC):
             self.policy,
             self.normalizer,
             self.rng,
-            self._env_seed,
+            None if self.arguments["seed"] is None else self.rng.env_seed,  # else as the environment was made
             self.exploration,
             lambda: self.counters.n_updates,
             observe,
@@ -474,11 +479,6 @@ class BaseAlgorithm(ABC):
         if self.collector is not None:
             self.collector.close()
         self.collector = make_collector(self._actors, stream, config, orders)
-
-    @property
-    def _env_seed(self) -> int | None:
-        """Returns the seed of the first reset; without a seed of the model, environments keep the one they were made with."""
-        return None if self.arguments["seed"] is None else self.rng.env_seed
 
     def predict(
         self,
@@ -710,7 +710,12 @@ class BaseAlgorithm(ABC):
         Raises:
             ConfigurationError: the model does not come from a full checkpoint, or has learned since.
         """
-        state = checkpointing.resumable(self)
+        state = self._resume_state
+        if state is None:
+            raise ConfigurationError(
+                "there is nothing to resume: the model must come from load(path, env=...) of a checkpoint saved with full=True, and "
+                "must not have learned since. Use learn(more, reset_num_timesteps=False) to add steps to any model."
+            )
         left = self.counters.horizon - self.counters.num_timesteps
         if left <= 0:
             return self

@@ -194,21 +194,6 @@ def _restore_run(model: Model, saved: model_file.Saved, trust: bool) -> None:
     model._resume_state = replace(state, experience={}, rng=saved.parts["rng"], trusted=trust)
 
 
-def resumable(model: Model) -> ResumeState:
-    """Returns the state of the interrupted `learn` of a model.
-
-    Raises:
-        ConfigurationError: there is none.
-    """
-    if model._resume_state is None:
-        raise ConfigurationError(
-            "there is nothing to resume: the model must come from load(path, env=...) of a checkpoint saved with full=True, and "
-            "must not have learned since. Use learn(more, reset_num_timesteps=False) to add steps to any model."
-        )
-    state: ResumeState = model._resume_state
-    return state
-
-
 def restore_tick(model: Model, state: ResumeState) -> Rows | None:
     """Restores the environment, then the generators; the last thing before the first step, as nothing may draw afterwards.
 

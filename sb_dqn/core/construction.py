@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from functools import partial
 from typing import Any, Generic, TypeVar
 
@@ -89,6 +89,7 @@ class TrainingConfig:
         self.verbose = check_int("verbose", self.verbose, 0)
         self.stats_window_size = check_int("stats_window_size", self.stats_window_size, 1)
         self.tensorboard_log = check_path("tensorboard_log", self.tensorboard_log)
+        self.seed = None if self.seed is None else check_int("seed", self.seed, 0, 2**63 - 1)
         resolve_device(self.device)
 
     def choose_device(self, policy: Policy, batch_size: int) -> torch.device:
@@ -166,18 +167,6 @@ def buffer_device_of(buffer_device: Any) -> torch.device | None:
     return None if buffer_device is None or _is_auto(buffer_device) else resolve_device(buffer_device, "buffer_device")
 
 
-def random_streams(
-    seed: int | None, device: torch.device, buffer_device: torch.device | None = None, rank: int = 0
-) -> Generators:
-    """Returns the random generators of a model, for one of several learners by its rank.
-
-    Raises:
-        ConfigurationError: `seed` is not an integer from 0.
-    """
-    checked = None if seed is None else check_int("seed", seed, 0, 2**63 - 1)
-    return Generators(checked, device, device if buffer_device is None else buffer_device, rank)
-
-
 def open_environment(
     env: Any, action_mask: str | None = None, actors: Actors = None
 ) -> tuple[Blueprint, Stream | None]:
@@ -227,25 +216,14 @@ def environment_for(blueprint: Blueprint, env: Any, action_mask: str | None = No
     stacked = blueprint.frame_stack > 1 or has_stacks_of(env, blueprint)
     frame_stack = blueprint.frame_stack if stacked else None
     stream = open_for(actors, env, action_mask, frame_stack)
-    check_same_spaces(stream.blueprint, blueprint)
-    return stream
-
-
-def check_same_spaces(current: Blueprint, made: Blueprint) -> None:
-    """Checks that an environment has the spaces that a model was made for; the number of lanes may differ.
-
-    Raises:
-        SpaceError: they differ.
-    """
-    if replace(current, num_envs=1) == replace(made, num_envs=1):
-        return
-    for name in ("observation_space", "action_space", "frame_stack"):
-        ours, theirs = getattr(made, name), getattr(current, name)
+    for name in ("observation_space", "action_space", "frame_stack"):  # the number of lanes may differ
+        ours, theirs = getattr(blueprint, name), getattr(stream.blueprint, name)
         if ours != theirs:
             raise SpaceError(
                 f"{name} of the environment must be {ours}, as of the model, got {theirs}. Give such an environment, or make a "
                 f"new model for this one."
             )
+    return stream
 
 
 def epsilon_schedule(initial: float, final: float, fraction: float) -> Linear:

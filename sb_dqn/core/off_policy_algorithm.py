@@ -106,7 +106,7 @@ class OffPolicyAlgorithm(BaseAlgorithm):
                     f"the observation is one uint8 image; call open_stream(env, frame_stack=1) to store stacks without this warning.",
                     stacklevel=user_stacklevel(),
                 )
-            if self.verbose and self.rank == 0:
+            if self.logs.verbose:
                 self._describe(stream, self.replay)
         elif self.replay.relabeler is not None:
             self.replay.relabeler.reward = GoalRewards(stream)
@@ -125,17 +125,12 @@ class OffPolicyAlgorithm(BaseAlgorithm):
         """Returns the mode in which a feed-forward network acts once it is to be recorded: when its updates are."""
         return self.acting_mode if self.mode == "compiled" else self.update_mode
 
-    def _describe(self, stream: Stream, replay: ReplayBuffer) -> None:
-        """Prints once what a user may not expect."""
-        print(f"{type(self).__name__} on {self.device}: {replay.ring.describe()}")
-        if replay.ring.host_visible and replay.ring.device != self.device:
+    def _describe(self, stream: Stream, experience: Any) -> None:
+        super()._describe(stream, experience)
+        if experience.ring.host_visible and experience.ring.device != self.device:
             print(
                 f"the replay buffer is in the memory of the host: each batch is copied to {self.device}, which is slower. Remove "
                 f"buffer_device if the rows fit on the device."
-            )
-        if stream.options.protocol:
-            print(
-                f"Atari protocol {stream.options.protocol!r}; choose by make_atari_env(..., protocol='classic' or 'sticky')"
             )
         if stream.num_envs > 1:
             print(

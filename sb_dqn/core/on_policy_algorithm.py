@@ -77,7 +77,7 @@ class OnPolicyAlgorithm(BaseAlgorithm):
         self.normalizer.set_lanes(stream.num_envs)
         if self._experience is None:
             self._learn_from(self.rollout_config.build(stream, self.device, self.normalizer))
-            if self.verbose and self.rank == 0:
+            if self.logs.verbose:
                 self._describe(stream, self.rollout)
         observe = self.rollout.open_observation if self.blueprint.frame_stack > 1 else None
         self._act_in(stream, observe, stores_value=self.has_critic)
@@ -91,14 +91,6 @@ class OnPolicyAlgorithm(BaseAlgorithm):
         if self._experience is not None:
             self.rollout.view.gamma = self.rollout_config.gamma
         return self.rollout_config.gamma
-
-    def _describe(self, stream: Stream, rollout: OnPolicyBuffer) -> None:
-        """Prints once what a user may not expect."""
-        print(f"{type(self).__name__} on {self.device}: {rollout.describe()}")
-        if stream.options.protocol:
-            print(
-                f"Atari protocol {stream.options.protocol!r}; choose by make_atari_env(..., protocol='classic' or 'sticky')"
-            )
 
     @property
     def _actor(self) -> Actor:
@@ -117,11 +109,6 @@ class OnPolicyAlgorithm(BaseAlgorithm):
             self.learner.set_learning_rate(self._now(self.rate_schedule))
             self.normalizer.end_rollout()
             self.rollout.complete(self._actor.selector.bootstrap_values)
-
-    def _start_counting(self, total: int, reset: bool, resumed: bool) -> None:
-        super()._start_counting(total, reset, resumed)
-        if not resumed:
-            self.counters.iterations = 0
 
     def _log_count(self) -> int:
         return self.counters.iterations

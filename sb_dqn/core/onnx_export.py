@@ -94,8 +94,10 @@ class GreedyNetwork(nn.Module):
         """Returns random inputs at the start of an episode."""
         arrays: Arrays = dict(random_observations(observation_space, count, rng))
         if "action_mask" in self.inputs and "action_mask" not in self.keys:
-            arrays["action_mask"] = rng.random((count, int(self.actions.legal.sum()))) < 0.7
-            arrays["action_mask"] |= ~_any_of_each_branch(self.actions, arrays["action_mask"])
+            mask = rng.random((count, int(self.actions.legal.sum()))) < 0.7
+            branches = np.split(mask, np.cumsum(self.actions.branches)[:-1], axis=1)
+            # an action of each branch must be legal
+            arrays["action_mask"] = np.concatenate([part | ~part.any(1, keepdims=True) for part in branches], axis=1)
         if self.policy.recurrent:
             arrays["previous_action"] = self.policy.no_action(count)
             arrays["previous_reward"] = np.zeros(count, np.float32)
@@ -200,12 +202,6 @@ def random_observations(space: spaces.Space[Any], count: int, rng: np.random.Gen
             own.seed(int(rng.integers(2**31)))
             found[key] = np.stack([np.asarray(own.sample()) for _ in range(count)]).astype(leaf_dtype(leaf))
     return found
-
-
-def _any_of_each_branch(actions: Any, mask: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-    """Returns `[n, sum of branches]`, True for all actions of a branch that has a legal one."""
-    parts = np.split(mask, np.cumsum(actions.branches)[:-1], axis=1)
-    return np.concatenate([np.broadcast_to(part.any(1, keepdims=True), part.shape) for part in parts], axis=1)
 
 
 def _write(network: GreedyNetwork, example: Arrays, path: Path) -> None:

@@ -62,6 +62,10 @@ SOFT: Renames = (
     (r"critic\.qf(\d+)\.(\d+)\.", r"nets.critics.stacks.{layer}."),
     (r"critic_target\.qf(\d+)\.(\d+)\.", r"critics_target.stacks.{layer}."),
 )
+STATE_DEPENDENT: Renames = (
+    (r"actor\.mu\.", r"nets.actor.head.outputs."),
+    (r"actor\.log_std$", r"nets.actor.head.std.log"),
+)
 
 
 def load(
@@ -143,15 +147,12 @@ def algorithm_of(saved: SB3Zip) -> str:
     )
 
 
-def _policy_alias(saved: SB3Zip) -> str:
-    _, name, *_ = [*pickled_constants(saved.settings.get("policy_class")), "", ""]
-    return "MultiInputPolicy" if "MultiInput" in str(name) else "CnnPolicy" if "Cnn" in str(name) else "MlpPolicy"
-
-
 def _arguments(made_by: type[Any], saved: SB3Zip, lanes: int) -> tuple[dict[str, Any], list[str]]:
     """Returns the constructor arguments of a file, and the names of those that only a pickle has."""
     settings = saved.settings
-    arguments: dict[str, Any] = {"policy": _policy_alias(saved)}
+    _, policy, *_ = [*pickled_constants(settings.get("policy_class")), "", ""]
+    kind = next((kind for kind in ("MultiInput", "Cnn") if kind in str(policy)), "Mlp")
+    arguments: dict[str, Any] = {"policy": f"{kind}Policy"}
     unread = []
     for name in constructor_arguments(made_by):
         if name not in settings or name in NOT_SETTINGS:
@@ -314,28 +315,30 @@ def _renaming(model: Any, theirs: Mapping[str, Tensor]) -> Rename:
     """
     ours, num_actions = model.policy.state_dict(), model.predictor.actions.num_actions
     if any(name.startswith("actor.") for name in theirs):
-        return lambda policy, variables: dict(_soft(policy, variables))
+        return _soft
     if any(name.startswith(("q_net.", "quantile_net.")) for name in theirs):
         return lambda policy, variables: dict(_q_values(ours, policy, num_actions))
-    separate = _differ(theirs, "pi_features_extractor.", "vf_features_extractor.")
+    one, other = "pi_features_extractor.", "vf_features_extractor."
+    names = [name.removeprefix(one) for name in theirs if name.startswith(one)]
+    separate = any(not torch.equal(theirs[one + name], theirs[other + name]) for name in names)
     renames = (*ACTOR_CRITIC, *(SEPARATE if separate else SHARED))
     if "net.action_head.std.log" in ours:
         renames = ((r"log_std$", r"net.action_head.std.log"), *renames)
-    return lambda policy, variables: dict(_renamed(policy, renames))
+    return lambda policy, variables: _renamed(policy, renames)
 
 
-def _differ(parameters: Mapping[str, Tensor], one: str, other: str) -> bool:
-    names = [name.removeprefix(one) for name in parameters if name.startswith(one)]
-    return any(not torch.equal(parameters[one + name], parameters[other + name]) for name in names)
-
-
-def _renamed(theirs: Mapping[str, Tensor], renames: Renames) -> Iterator[tuple[str, Tensor]]:
+def _renamed(theirs: Mapping[str, Tensor], renames: Renames, last: int = 0) -> dict[str, Tensor]:
+    """Returns tensors under the names of this library; `last` is the number of the critics' last layer."""
+    found = {}
     for name, tensor in theirs.items():
         for pattern, ours in renames:
             if match := re.match(pattern, name):
-                half = int(match[1]) // 2 if match.groups() else 0  # every second module is an activation
-                yield ours.format(half=half) + name[match.end() :], tensor
+                critic, number = (0, 0, *map(int, match.groups()))[-2:]
+                half = number // 2  # every second module is an activation
+                layer = f"heads.{critic}" if number == last else f"towers.{critic}.linears.{half}"
+                found[ours.format(half=half, layer=layer) + name[match.end() :]] = tensor
                 break
+    return found
 
 
 def _q_values(
@@ -349,38 +352,25 @@ def _q_values(
         mine = [name for name in ours if name.startswith(prefix)]
         found = [(name, tensor) for name, tensor in theirs.items() if name.startswith(names)]
         for name, (source, tensor) in zip(mine, found, strict=True):
-            outputs = ".head." in name and source.startswith("quantile_net")
-            yield name, _by_action(tensor, num_actions) if outputs else tensor
+            if ".head." in name and source.startswith("quantile_net"):
+                # the outputs of all quantiles of an action together, [A * N, ...]; theirs are [N * A, ...]
+                tensor = tensor.view(-1, num_actions, *tensor.shape[1:]).transpose(0, 1).flatten(0, 1)
+            yield name, tensor
 
 
-def _by_action(tensor: Tensor, num_actions: int) -> Tensor:
-    """Returns the outputs of all quantiles of an action together, `[A * N, ...]`; theirs are `[N * A, ...]`."""
-    return tensor.view(-1, num_actions, *tensor.shape[1:]).transpose(0, 1).flatten(0, 1)
-
-
-def _soft(policy: Mapping[str, Tensor], variables: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
-    """Yields the parameters of actor, critics and temperature."""
+def _soft(policy: Mapping[str, Tensor], variables: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Returns the parameters of actor, critics and temperature."""
     last = max(int(match[1]) for name in policy if (match := re.match(r"critic\.qf0\.(\d+)\.", name)))
-    for name, tensor in policy.items():
-        for pattern, ours in SOFT:
-            if match := re.match(pattern, name):
-                half = int(match[1]) // 2 if match.groups() else 0
-                layer = ""
-                if len(match.groups()) == 2:
-                    critic, number = int(match[1]), int(match[2])
-                    layer = f"heads.{critic}" if number == last else f"towers.{critic}.linears.{number // 2}"
-                yield ours.format(half=half, layer=layer) + name[match.end() :], tensor
-                break
+    found = _renamed(policy, SOFT, last)
     if "actor.log_std" in policy:
-        heads = {name: name.removeprefix("actor.mu.") for name in policy if name.startswith("actor.mu.")}
-        yield "nets.actor.head.std.log", policy["actor.log_std"]
-        yield from ((f"nets.actor.head.outputs.{part}", policy[name]) for name, part in heads.items())
+        found |= _renamed(policy, STATE_DEPENDENT)
     else:
         for kind in ("weight", "bias"):
             parts = [policy[f"actor.{part}.{kind}"] for part in ("mu", "log_std")]
-            yield f"nets.actor.head.outputs.{kind}", torch.cat(parts)
+            found[f"nets.actor.head.outputs.{kind}"] = torch.cat(parts)
     if "log_ent_coef" in variables:
-        yield TEMPERATURE, variables["log_ent_coef"].reshape(())
+        found[TEMPERATURE] = variables["log_ent_coef"].reshape(())
+    return found
 
 
 def _restore_counts(model: Any, saved: SB3Zip) -> None:
