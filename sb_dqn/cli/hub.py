@@ -9,20 +9,22 @@ from typing import Any
 
 import click
 
+from sb_dqn.cli.options import number_option, path_option, run_argument
+
 SHOWN = 10
 """Number of files that are named although they were not downloaded."""
 
 
 @click.command(short_help="Upload a model to the Hugging Face hub, or to a folder.")
-@click.argument("run", metavar="RUN", type=click.Path(path_type=Path))
+@run_argument
 @click.argument("repo", metavar="REPO")
 @click.option(
     "--env", "env_id", metavar="ID", help="Environment of result and film. Default: the training environment."
 )
-@click.option(
+@number_option(
     "--episodes",
     "n_eval_episodes",
-    type=click.IntRange(0),
+    least=0,
     metavar="N",
     help="Greedy episodes to play for the result; 0 for none. Default: the result of the run, or else 20.",
 )
@@ -51,23 +53,11 @@ def push(run: Path, repo: str, **options: Any) -> None:
 
 @click.command(short_help="Download a model from the Hugging Face hub, or from a folder.")
 @click.argument("repo", metavar="REPO")
-@click.option(
-    "--out",
-    "--folder",
-    "out",
-    type=click.Path(path_type=Path),
-    metavar="FOLDER",
-    help="New folder. Default: runs/NAME.",
-)
+@path_option("--out", "--folder", "out", metavar="FOLDER", help="New folder. Default: runs/NAME.")
 @click.option("--file", "filename", metavar="NAME", help="Model file in REPO. Default: model.zip, or its only zip.")
 @click.option("--revision", metavar="REV", help="Branch, tag or commit. Default: the newest.")
-@click.option(
-    "--max-size",
-    type=click.IntRange(1),
-    default=1024,
-    show_default=True,
-    metavar="MB",
-    help="Largest size of all files together, in units of 2^20 bytes.",
+@number_option(
+    "--max-size", default=1024, metavar="MB", help="Largest size of all files together, in units of 2^20 bytes."
 )
 def pull(repo: str, out: Path | None, filename: str | None, revision: str | None, max_size: int) -> None:
     """Download the model in REPO as the folder of a run. No code in it is run, and nothing is unpickled.

@@ -7,6 +7,8 @@ from typing import Any
 
 import click
 
+from sb_dqn.cli.options import run_argument
+
 
 @click.command(short_help="List the presets (tuned settings).")
 @click.argument("algo", metavar="[ALGO]", required=False)
@@ -40,7 +42,7 @@ def presets(algo: str | None, env_id: str | None, name: str | None) -> None:
 
 
 @click.command(short_help="Show class, settings and counters of a saved model.")
-@click.argument("run", metavar="RUN", type=click.Path(path_type=Path))
+@run_argument
 def info(run: Path) -> None:
     """Show class, settings, counters and members of RUN (the folder of a run, or a zip) without loading the model."""
     from sb_dqn.checkpoint import model_info

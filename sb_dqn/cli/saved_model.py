@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from sb_dqn.cli.options import number_option, path_option, run_argument
 from sb_dqn.cli.train import bar_wanted
 from sb_dqn.runs.trust import ask_before_import, trust_option
 
@@ -15,30 +16,22 @@ if TYPE_CHECKING:
     from sb_dqn.evaluation import Episodes
     from sb_dqn.runs.run import Run
 
-run_argument = click.argument("run", metavar="RUN", type=click.Path(path_type=Path))
 env_option = click.option("--env", "env_id", metavar="ID", help="Environment. Default: the training environment.")
 best_option = click.option("--best", is_flag=True, help="Use the best model of the evaluations during training.")
-seed_option = click.option(
-    "--seed", type=click.IntRange(0), default=0, show_default=True, help="Random seed of the games."
-)
+seed_option = number_option("--seed", least=0, default=0, help="Random seed of the games.")
 explore_option = click.option("--explore", is_flag=True, help="Act with the exploration of training. Default: greedy.")
 
 
 @click.command(short_help="Play episodes and print the mean return.")
 @run_argument
 @env_option
-@click.option("--episodes", type=click.IntRange(1), default=20, show_default=True)
-@click.option(
-    "--n-envs", type=click.IntRange(1), default=5, show_default=True, help="Number of parallel environments (lanes)."
-)
+@number_option("--episodes", default=20)
+@number_option("--n-envs", default=5, help="Number of parallel environments (lanes).")
 @seed_option
 @best_option
 @explore_option
-@click.option(
-    "--max-steps",
-    type=click.IntRange(1),
-    metavar="N",
-    help="Stop after N env steps and report the finished episodes. Default: no limit.",
+@number_option(
+    "--max-steps", metavar="N", help="Stop after N env steps and report the finished episodes. Default: no limit."
 )
 @click.option(
     "--progress/--no-progress", default=None, help="Progress bar instead of lines. Default: bar in a terminal."
@@ -88,7 +81,7 @@ def _spread(episodes: Episodes) -> str:
 @click.command(short_help="Watch a model play in a window, or record a video.")
 @run_argument
 @env_option
-@click.option("--episodes", type=click.IntRange(1), default=3, show_default=True)
+@number_option("--episodes", default=3)
 @click.option(
     "--video",
     type=click.Path(path_type=Path, dir_okay=False),
@@ -132,7 +125,7 @@ def enjoy(
 @click.command(short_help="Tell what keeps a model from learning.")
 @run_argument
 @env_option
-@click.option("--episodes", type=click.IntRange(1), default=5, show_default=True, help="Greedy episodes to measure.")
+@number_option("--episodes", default=5, help="Greedy episodes to measure.")
 @best_option
 @trust_option
 def doctor(run: Path, env_id: str | None, episodes: int, best: bool, trust: bool) -> None:
@@ -162,9 +155,7 @@ def doctor(run: Path, env_id: str | None, episodes: int, best: bool, trust: bool
 
 @click.command(short_help="Write the greedy policy as an ONNX file.")
 @run_argument
-@click.option(
-    "--out", "-o", type=click.Path(path_type=Path), metavar="FILE", help="Default: the model's name with .onnx."
-)
+@path_option("--out", "-o", metavar="FILE", help="Default: the model's name with .onnx.")
 @best_option
 def export(run: Path, out: Path | None, best: bool) -> None:
     """Write the greedy policy of the model in RUN (the folder of a run, or a zip) as an ONNX file, and check it."""

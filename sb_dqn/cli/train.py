@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from sb_dqn.cli.options import number_option, path_option, run_argument, settings_option
 from sb_dqn.runs.learner_processes import start_learners
 from sb_dqn.runs.trust import ask_before_import, ask_before_starting, trust_option
 
@@ -36,35 +37,27 @@ def run_options(function: Callable[..., Any]) -> Callable[..., Any]:
             metavar="M",
             help="Minutes between full checkpoints for `resume`; the last two are kept. 0: only when stopped.",
         ),
-        click.option(
+        number_option(
             "--final-steps",
-            type=click.IntRange(0),
+            least=0,
             metavar="N",
             help="Maximum env steps of the final evaluation; 0: no limit. Default: the trained steps, within 20,000 to 100,000.",
         ),
-        click.option(
+        number_option(
             "--final-episodes",
-            type=click.IntRange(0),
+            least=0,
             metavar="N",
             help="Greedy episodes after training; 0: none. Default: 20, or as before on resume.",
         ),
-        click.option(
-            "--eval-episodes",
-            type=click.IntRange(1),
-            help="Episodes of each evaluation. Default: 5, or as before on resume.",
-        ),
-        click.option(
+        number_option("--eval-episodes", help="Episodes of each evaluation. Default: 5, or as before on resume."),
+        number_option(
             "--eval-freq",
-            type=click.IntRange(0),
+            least=0,
             metavar="N",
             help="Env steps between evaluations; 0: none. Default: ten evaluations in all, or as before on resume.",
         ),
-        click.option(
-            "--eval-env-set",
-            "eval_env",
-            multiple=True,
-            metavar="NAME=VALUE",
-            help="A keyword of the evaluation environment, over those of --env-set; repeatable.",
+        settings_option(
+            "--eval-env-set", "eval_env", help="A keyword of the evaluation environment, over those of --env-set"
         ),
         click.option(
             "--record-training",
@@ -101,28 +94,11 @@ def _required_unless_resumed(context: click.Context, parameter: click.Parameter,
 @click.command(short_help="Train an agent on an environment.")
 @click.argument("algo", metavar="ALGO", required=False, callback=_required_unless_resumed)
 @click.argument("env_id", metavar="ENV", required=False, callback=_required_unless_resumed)
-@click.option(
-    "--resume",
-    "run",
-    type=click.Path(path_type=Path),
-    metavar="RUN",
-    is_eager=True,
-    help="Resume this run; see `sb-dqn resume`.",
-)
-@click.option("--timesteps", "-n", type=click.IntRange(1), metavar="N", help="Env steps over all lanes.")
-@click.option(
-    "--seed", type=click.IntRange(0), metavar="S", help="Random seed. Default: drawn, and saved with the run."
-)
-@click.option(
-    "--set", "assignments", multiple=True, metavar="NAME=VALUE", help="A keyword of the constructor; repeatable."
-)
-@click.option(
-    "--env-set",
-    "env_assignments",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="A keyword of the environment; repeatable.",
-)
+@path_option("--resume", "run", metavar="RUN", is_eager=True, help="Resume this run; see `sb-dqn resume`.")
+@number_option("--timesteps", "-n", metavar="N", help="Env steps over all lanes.")
+@number_option("--seed", least=0, metavar="S", help="Random seed. Default: drawn, and saved with the run.")
+@settings_option("--set", "assignments", help="A keyword of the constructor")
+@settings_option("--env-set", "env_assignments", help="A keyword of the environment")
 @click.option(
     "--preset",
     metavar="NAME",
@@ -134,7 +110,7 @@ def _required_unless_resumed(context: click.Context, parameter: click.Parameter,
     metavar="NAME",
     help="MlpPolicy, CnnPolicy or MultiInputPolicy; recurrent: MlpLstmPolicy etc. Default: by the observation space.",
 )
-@click.option("--n-envs", type=click.IntRange(1), metavar="N", help="Number of parallel environments (lanes).")
+@number_option("--n-envs", metavar="N", help="Number of parallel environments (lanes).")
 @click.option("--device", metavar="NAME", help="auto, cpu, cuda, cuda:1.")
 @click.option(
     "--actors",
@@ -142,17 +118,15 @@ def _required_unless_resumed(context: click.Context, parameter: click.Parameter,
     help="overlapped: environments step while the learner learns. overlapped:2x4: two groups of 4 lanes in turn. "
     "process:8, process:8x2: 8 processes, of 2 lanes each. ray:16@auto: 16 actors on a Ray cluster.",
 )
-@click.option(
+@number_option(
     "--learners",
-    type=click.IntRange(1),
     metavar="N",
     help="Processes that learn together, each with its own --n-envs and replay; gradients are averaged. Default: 1.",
 )
-@click.option(
+@path_option(
     "--folder",
     "--out",
     "folder",
-    type=click.Path(path_type=Path),
     default="runs",
     show_default=True,
     help="Parent folder; each run gets a new folder in it.",
@@ -221,10 +195,8 @@ def _resume_from_train(
 
 
 @click.command(short_help="Resume an interrupted run, or train a finished one further.")
-@click.argument("run", metavar="RUN", type=click.Path(path_type=Path))
-@click.option(
-    "--timesteps", "-n", type=click.IntRange(1), metavar="N", help="Further env steps. Default: the remaining ones."
-)
+@run_argument
+@number_option("--timesteps", "-n", metavar="N", help="Further env steps. Default: the remaining ones.")
 @click.option("--device", metavar="NAME", default="auto", show_default=True, help="cpu, cuda, cuda:1.")
 @trust_option
 @run_options

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from sb_dqn.cli.options import folder_option, number_option
 from sb_dqn.errors import ConfigurationError, nearest
 from sb_dqn.files import read_yaml, write_yaml
 
@@ -44,21 +45,16 @@ class _WithLists(click.Command):
 @click.argument("suite_name", metavar="SUITE")
 @click.option("--algos", multiple=True, metavar="ALGO...", help="Algorithms. Default: all of the suite.")
 @click.option("--envs", multiple=True, metavar="ENV...", help="Environments of the suite. Default: all.")
-@click.option(
+@number_option(
     "--seeds",
     multiple=True,
-    type=click.IntRange(1),
     metavar="N | SEED...",
     help="Number of seeds from 100 on, or the seeds. Default: 5. Presets are tuned on seeds below 100.",
 )
 @click.option("--peers", multiple=True, metavar="LIBRARY...", help="Other libraries to train, too: sb3.")
 @click.option("--resume", is_flag=True, help="Do what is left of all earlier calls for this folder.")
-@click.option("--jobs", "-j", type=click.IntRange(1), default=1, show_default=True, help="Number of runs at a time.")
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path, file_okay=False),
-    help="Folder of the runs and results. Default: runs/benchmark_SUITE.",
-)
+@number_option("--jobs", "-j", default=1, help="Number of runs at a time.")
+@folder_option("--out", help="Folder of the runs and results. Default: runs/benchmark_SUITE.")
 def benchmark(
     suite_name: str,
     algos: tuple[str, ...],

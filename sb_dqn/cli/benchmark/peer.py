@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 
+from sb_dqn.cli.options import number_option, path_option, settings_option
 from sb_dqn.errors import ConfigurationError, nearest
 from sb_dqn.presets import Preset, catalogue
 from sb_dqn.presets.catalogue import make_preset, merge_settings
@@ -63,18 +64,12 @@ def check_peer(library: str) -> None:
 @click.argument("library", metavar="LIBRARY")
 @click.argument("algorithm", metavar="ALGO")
 @click.argument("env_id", metavar="ENV")
-@click.option("--timesteps", "-n", type=click.IntRange(1), metavar="N", help="Env steps. Default: by its settings.")
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
-@click.option(
-    "--set", "assignments", multiple=True, metavar="NAME=VALUE", help="A keyword of its constructor; repeatable."
-)
-@click.option(
-    "--eval-episodes", type=click.IntRange(1), default=5, show_default=True, help="Episodes of an evaluation."
-)
-@click.option(
-    "--final-episodes", type=click.IntRange(1), default=20, show_default=True, help="Episodes after training."
-)
-@click.option("--folder", type=click.Path(path_type=Path), default="runs", show_default=True, help="Parent folder.")
+@number_option("--timesteps", "-n", metavar="N", help="Env steps. Default: by its settings.")
+@number_option("--seed", least=0, default=0)
+@settings_option("--set", "assignments", help="A keyword of its constructor")
+@number_option("--eval-episodes", default=5, help="Episodes of an evaluation.")
+@number_option("--final-episodes", default=20, help="Episodes after training.")
+@path_option("--folder", default="runs", show_default=True, help="Parent folder.")
 def peer(
     library: str,
     algorithm: str,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from sb_dqn.cli.options import folder_option, number_option, settings_option
 from sb_dqn.cli.train import bar_wanted
 from sb_dqn.files import write_text
 from sb_dqn.runs.comparison import (
@@ -33,73 +34,39 @@ TABLE = "comparison.md"
 @click.command(short_help="Train several algorithms with several seeds and compare them.")
 @click.argument("targets", metavar="ALGO... | FOLDER", nargs=-1, required=True)
 @click.option("--env", "env_id", metavar="ID", help="Environment. Without it, FOLDER is drawn again.")
-@click.option(
-    "--seeds",
-    type=click.IntRange(1),
-    default=3,
-    show_default=True,
-    help="Number of seeds (0, 1, ...) of each algorithm.",
-)
-@click.option(
+@number_option("--seeds", default=3, help="Number of seeds (0, 1, ...) of each algorithm.")
+@number_option(
     "--steps",
     "--timesteps",
     "-n",
     "steps",
-    type=click.IntRange(1),
     metavar="N",
     help="Env steps of each run. Default: as in the folder, else those of the longest preset.",
 )
-@click.option(
-    "--set",
-    "-o",
-    "settings",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="A constructor keyword of all algorithms, or of one as ALGO.NAME=VALUE; repeatable.",
+@settings_option(
+    "--set", "-o", "settings", help="A constructor keyword of all algorithms, or of one as ALGO.NAME=VALUE"
 )
-@click.option(
-    "--env-set", "env_settings", multiple=True, metavar="NAME=VALUE", help="A keyword of the environment; repeatable."
+@settings_option("--env-set", "env_settings", help="A keyword of the environment")
+@number_option("--n-envs", metavar="N", help="Number of parallel environments (lanes). Default: by each preset.")
+@number_option("--eval-freq", least=0, metavar="N", help="Env steps between evaluations; 0: none. Default: ten in all.")
+@number_option("--eval-episodes", default=5, help="Episodes of each evaluation.")
+@number_option(
+    "--final-episodes", default=20, help="Greedy episodes after training; their mean return is the score of the run."
 )
-@click.option(
-    "--n-envs",
-    type=click.IntRange(1),
-    metavar="N",
-    help="Number of parallel environments (lanes). Default: by each preset.",
-)
-@click.option(
-    "--eval-freq",
-    type=click.IntRange(0),
-    metavar="N",
-    help="Env steps between evaluations; 0: none. Default: ten in all.",
-)
-@click.option(
-    "--eval-episodes", type=click.IntRange(1), default=5, show_default=True, help="Episodes of each evaluation."
-)
-@click.option(
-    "--final-episodes",
-    type=click.IntRange(1),
-    default=20,
-    show_default=True,
-    help="Greedy episodes after training; their mean return is the score of the run.",
-)
-@click.option(
+@number_option(
     "--final-steps",
-    type=click.IntRange(0),
+    least=0,
     metavar="N",
     help="Maximum env steps of the final episodes; 0: no limit. Default: the trained steps, within 20,000 to 100,000.",
 )
-@click.option("--jobs", "-j", type=click.IntRange(1), default=1, show_default=True, help="Number of runs at a time.")
+@number_option("--jobs", "-j", default=1, help="Number of runs at a time.")
 @click.option("--device", default="auto", show_default=True)
 @click.option(
     "--progress/--no-progress",
     default=None,
     help="Live table of the runs. Default: in a terminal; without it, a line for each finished run.",
 )
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path, file_okay=False),
-    help="Folder of the comparison. Default: runs/compare_ENV.",
-)
+@folder_option("--out", help="Folder of the comparison. Default: runs/compare_ENV.")
 def compare(
     targets: tuple[str, ...],
     env_id: str | None,

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from sb_dqn.cli.options import path_option
+
 if TYPE_CHECKING:
     from sb_dqn.cli.plots.watch import Drawn
 
@@ -18,10 +20,9 @@ SINGLE_RUN_FILES = ("config.yaml", "progress.csv", "evaluations.npz")
 
 @click.command(short_help="Draw the learning curve of a run, or an aggregate plot of many.")
 @click.argument("targets", metavar="RUN | [NAME=]FOLDER...", nargs=-1, required=True)
-@click.option(
+@path_option(
     "--output",
     "-o",
-    type=click.Path(path_type=Path),
     metavar="FILE",
     help="A .png, .svg or .pdf file. Default: curve.png in RUN, plot_KIND.png in FOLDER.",
 )

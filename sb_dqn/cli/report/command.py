@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from sb_dqn.cli.options import path_option
 from sb_dqn.files import write_text
 from sb_dqn.runs.trust import trust_option
 
@@ -20,9 +21,7 @@ REPORT = "report.html"
 
 @click.command(short_help="Write an HTML page about a run or a comparison.")
 @click.argument("paths", metavar="RUN...", type=click.Path(path_type=Path), nargs=-1, required=True)
-@click.option(
-    "--out", "-o", type=click.Path(path_type=Path), metavar="FILE", help="An .html file. Default: report.html in RUN."
-)
+@path_option("--out", "-o", metavar="FILE", help="An .html file. Default: report.html in RUN.")
 @click.option("--film", is_flag=True, help="Record a greedy episode first, as film.mp4 in the folder of the run.")
 @click.option("--best", is_flag=True, help="Film the best model of the evaluations during training.")
 @trust_option

@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from sb_dqn.cli.options import folder_option, number_option, path_option, settings_option
 from sb_dqn.cli.tune.folder import BEST, STUDY, StudySetup, check_study, read_study, write_study
 from sb_dqn.cli.tune.storage import MASK, VARIABLE, masked, storage_errors
 
@@ -20,68 +21,37 @@ TRIALS = 50
 @click.command(short_help="Search good settings of an algorithm for an environment.")
 @click.argument("algo", metavar="ALGO", required=False)
 @click.argument("env_id", metavar="ENV", required=False)
-@click.option(
-    "--trials",
-    type=click.IntRange(1),
-    metavar="N",
-    help="Number of trials in all, those of earlier calls included. Default: 50, or as before.",
+@number_option(
+    "--trials", metavar="N", help="Number of trials in all, those of earlier calls included. Default: 50, or as before."
 )
-@click.option(
-    "--timesteps", "-n", type=click.IntRange(1), metavar="N", help="Env steps of each trial. Default: by the preset."
-)
-@click.option("--jobs", "-j", type=click.IntRange(1), default=1, show_default=True, help="Number of trials at a time.")
+@number_option("--timesteps", "-n", metavar="N", help="Env steps of each trial. Default: by the preset.")
+@number_option("--jobs", "-j", default=1, help="Number of trials at a time.")
 @click.option("--sampler", type=click.Choice(["tpe", "random", "cmaes"]), default="tpe", show_default=True)
 @click.option("--pruner", type=click.Choice(["median", "hyperband", "none"]), default="median", show_default=True)
-@click.option(
-    "--space",
-    "space_file",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="YAML file with the search space. Default: one for each algorithm.",
+@path_option(
+    "--space", "space_file", metavar="FILE", help="YAML file with the search space. Default: one for each algorithm."
 )
-@click.option(
-    "--set",
-    "-o",
-    "settings",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="A fixed keyword of the constructor, which is not searched; repeatable.",
-)
-@click.option(
-    "--env-set", "env_settings", multiple=True, metavar="NAME=VALUE", help="A keyword of the environment; repeatable."
-)
+@settings_option("--set", "-o", "settings", help="A fixed keyword of the constructor, which is not searched")
+@settings_option("--env-set", "env_settings", help="A keyword of the environment")
 @click.option("--preset", metavar="NAME", help="Preset to start from, as in `sb-dqn train`. Default: the one for ENV.")
 @click.option("--policy", metavar="NAME", help="Policy, as in `sb-dqn train`.")
-@click.option("--n-envs", type=click.IntRange(1), metavar="N", help="Number of parallel environments (lanes).")
-@click.option(
-    "--evaluations",
-    type=click.IntRange(1),
-    default=10,
-    show_default=True,
-    help="Evaluations of a trial, for the pruner.",
+@number_option("--n-envs", metavar="N", help="Number of parallel environments (lanes).")
+@number_option("--evaluations", default=10, help="Evaluations of a trial, for the pruner.")
+@number_option("--eval-episodes", default=5, help="Episodes of each.")
+@number_option(
+    "--final-episodes", default=20, help="Greedy episodes after training; their mean return is the score of the trial."
 )
-@click.option("--eval-episodes", type=click.IntRange(1), default=5, show_default=True, help="Episodes of each.")
-@click.option(
-    "--final-episodes",
-    type=click.IntRange(1),
-    default=20,
-    show_default=True,
-    help="Greedy episodes after training; their mean return is the score of the trial.",
-)
-@click.option(
+@number_option(
     "--finalists",
-    type=click.IntRange(0),
+    least=0,
     default=3,
-    show_default=True,
     help="Number of the best settings that are trained again after the search, with other seeds, so that the best is not the "
     "one with the luckiest seed; 0: none.",
 )
-@click.option(
-    "--finalist-seeds", type=click.IntRange(1), default=3, show_default=True, help="Other seeds of each of them."
-)
-@click.option(
+@number_option("--finalist-seeds", default=3, help="Other seeds of each of them.")
+@number_option(
     "--seed",
-    type=click.IntRange(0),
+    least=0,
     metavar="S",
     help="Seed of the sampler; trial i trains with seed S + i. Default: drawn, and saved with the study.",
 )
@@ -94,21 +64,14 @@ TRIALS = 50
     help="Database URL, or a .log file for a journal. Default: study.db (SQLite) in the folder. A password is not kept: the "
     "same URL is needed to continue.",
 )
-@click.option(
-    "--out",
-    "--folder",
-    "out",
-    type=click.Path(path_type=Path, file_okay=False),
-    help="Folder of the study. Default: runs/tune_ALGO_ENV.",
-)
-@click.option(
+@folder_option("--out", "--folder", "out", help="Folder of the study. Default: runs/tune_ALGO_ENV.")
+@folder_option(
     "--resume",
-    type=click.Path(path_type=Path, file_okay=False),
     metavar="FOLDER",
     help="Continue the study in FOLDER with its own settings; with --trials, --jobs and --device only, and --storage if its "
     "URL has a password.",
 )
-@click.option("--worker", hidden=True, type=click.IntRange(0), help="Number of this process among those of the study.")
+@number_option("--worker", least=0, hidden=True, help="Number of this process among those of the study.")
 def tune(
     algo: str | None,
     env_id: str | None,
