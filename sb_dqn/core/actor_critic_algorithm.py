@@ -14,7 +14,7 @@ from sb_dqn.checks import check_float, check_mapping
 from sb_dqn.core import model_file
 from sb_dqn.core.construction import PolicyConfig, TrainingConfig
 from sb_dqn.core.on_policy_algorithm import OnPolicyAlgorithm
-from sb_dqn.core.rollout_config import CollectionConfig
+from sb_dqn.core.rollout_config import CollectionConfig, EpisodeConfig
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.losses.policy_gradient import explained_variance
 from sb_dqn.nn.heads.binned import Bins
@@ -70,16 +70,26 @@ class ActorCriticAlgorithm(OnPolicyAlgorithm):
         switches: dict[str, Any] = {} if redraws is None else {"use_sde": True}
         switches |= {} if value_bins is None else {"value_bins": value_bins}
         config = PolicyConfig(policy, kwargs, ACTOR_CRITIC_POLICIES, ActorCriticPolicy, **switches)
-        collected = _for_policy(rollout, config.policy.recurrent, sequence_length)
         loss: Objective = objective
         if config.policy.recurrent:
-            loss = RecurrentRolloutObjective(objective, collected.sequence_length)
+            if isinstance(rollout, EpisodeConfig):
+                raise ConfigurationError(
+                    "policy must be feed-forward for REINFORCE and VPG, which shuffle the samples of episodes, got a recurrent one. "
+                    "Use A2C or PPO."
+                )
+            rollout = rollout.in_sequences(sequence_length)
+            loss = RecurrentRolloutObjective(objective, rollout.sequence_length or 1)
+        elif sequence_length is not None:
+            raise ConfigurationError(
+                f"sequence_length must be None for feed-forward policies, got {sequence_length!r}. Remove it, or use "
+                f"policy='MlpLstmPolicy', 'CnnLstmPolicy' or 'MultiInputLstmPolicy'."
+            )
         super().__init__(
             env,
             policy=config,
             training=training,
             objective=lambda _: loss,
-            rollout=collected,
+            rollout=rollout,
             has_critic=has_critic,
         )
 
@@ -112,19 +122,3 @@ class ActorCriticAlgorithm(OnPolicyAlgorithm):
             explained = explained_variance(view.extra["value"], view.return_, view.weight)
             facts["train/explained_variance"] = float(explained)
         return facts | self.policy.action_head.log_facts()
-
-
-def _for_policy(rollout: CollectionConfig, recurrent: bool, length: int | None) -> Any:
-    """Returns the rollout for a policy: in sequences for a recurrent one.
-
-    Raises:
-        ConfigurationError: `sequence_length` without a recurrent policy, or one that does not fit.
-    """
-    if recurrent:
-        return rollout.in_sequences(length)
-    if length is not None:
-        raise ConfigurationError(
-            f"sequence_length must be None for feed-forward policies, got {length!r}. Remove it, or use "
-            f"policy='MlpLstmPolicy', 'CnnLstmPolicy' or 'MultiInputLstmPolicy'."
-        )
-    return rollout

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from sb_dqn.actors.settings import RayActors, as_actors, asks_too_much
-from sb_dqn.checkpoint import CustomObjects
+from sb_dqn.checkpoint import CustomObjects, read_archive
 from sb_dqn.checkpoint.format.sb3_zip import is_sb3_zip, read_sb3_zip
 from sb_dqn.core import model_file, sb3_model_file
 from sb_dqn.core.arguments import constructor_arguments
@@ -49,16 +49,7 @@ def save_model(
         return path  # the first learner writes
     else:
         state = None
-    return model_file.write_model(
-        path,
-        type(model).__name__,
-        model.arguments,
-        model.blueprint,
-        model.policy,
-        model.saved_parts(),
-        state,
-        background,
-    )
+    return model_file.write_model(path, model, state, background)
 
 
 def resume_state(model: Model, trust: bool, incremental: bool) -> ResumeState:
@@ -222,7 +213,12 @@ def get_parameters(model: Model) -> dict[str, dict[str, Any]]:
 def set_parameters(model: Model, source: Any, exact_match: bool) -> None:
     """Sets parameters from a dict or a zip file; see `BaseAlgorithm.set_parameters`."""
     before = get_parameters(model)
-    parameters = model_file.read_parameters(source, before, exact_match)
+    given = isinstance(source, Mapping)
+    parameters = source if given else {"policy": read_archive(source, only=("policy",))[1]["policy"]}
+    if not parameters.keys() <= before.keys() or (exact_match and "policy" not in parameters):
+        raise ConfigurationError(
+            f"names of parameters must be among {sorted(before)}, with 'policy', got {sorted(parameters)}. Rename them."
+        )
     try:
         _write_parameters(model, parameters, exact_match)
     except Exception:

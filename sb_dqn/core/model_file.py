@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -135,29 +135,20 @@ class Saved:
     """Only in full checkpoints."""
 
 
-def write_model(
-    path: Any,
-    class_name: str,
-    arguments: Mapping[str, Any],
-    blueprint: Blueprint,
-    policy: Policy,
-    parts: Mapping[str, Any],
-    continuation: ResumeState | None = None,
-    background: bool = False,
-) -> Any:
-    """Writes class name, constructor arguments, spaces, parameters and the state of each part, which has `state_dict` and
-    `load_state_dict`; for a full checkpoint also `continuation`."""
+def write_model(path: Any, model: Any, continuation: ResumeState | None, background: bool) -> Any:
+    """Writes class name, constructor arguments, spaces, parameters and the state of each part of a model; for a full checkpoint
+    also `continuation`."""
     path = file_to_write(path)
-    state, tensors = pack({name: part.state_dict() for name, part in parts.items()})
+    state, tensors = pack({name: part.state_dict() for name, part in model.saved_parts().items()})
     manifest = {
         "kind": "model",
-        "class": class_name,
-        "arguments": {name: encode_value(name, value, TABLE) for name, value in arguments.items()},
-        "spaces": _encode_blueprint(blueprint),
-        "images": {key: image.channels for key, image in images_of(policy).items()},
+        "class": type(model).__name__,
+        "arguments": {name: encode_value(name, value, TABLE) for name, value in model.arguments.items()},
+        "spaces": _encode_blueprint(model.blueprint),
+        "images": {key: image.channels for key, image in images_of(model.policy).items()},
         "state": state,
     }
-    members = {"policy": dict(policy.state_dict()), "state": tensors}
+    members = {"policy": dict(model.policy.state_dict()), "state": tensors}
     if continuation is not None:
         whole = {name: getattr(continuation, name) for name in CONTINUATION}
         manifest["full"], members["full"] = pack(whole)
@@ -305,22 +296,6 @@ def write_policy(policy: Policy, state: Mapping[str, Tensor], exact_match: bool 
             f"parameters must fit the networks of this policy, got others ({error}). Use the same policy_kwargs, dueling, noisy and "
             f"size of the distribution."
         ) from error
-
-
-def read_parameters(source: Any, known: Collection[str], exact_match: bool) -> dict[str, Any]:
-    """Returns parameters by name from a dict such as `get_parameters` returns, or from a zip file.
-
-    Raises:
-        ConfigurationError: a name is not in `known`, or those of the policy are missing.
-    """
-    parameters = (
-        source if isinstance(source, Mapping) else {"policy": read_archive(source, only=("policy",))[1]["policy"]}
-    )
-    if not parameters.keys() <= set(known) or (exact_match and "policy" not in parameters):
-        raise ConfigurationError(
-            f"names of parameters must be among {sorted(known)}, with 'policy', got {sorted(parameters)}. Rename them."
-        )
-    return dict(parameters)
 
 
 def save_replay(path: Any, blueprint: Blueprint, replay: ReplayBuffer) -> Any:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import NoReturn
 
 import torch
 
@@ -154,17 +153,6 @@ class EpisodeConfig:
             return view
 
         return EpisodeBuffer(ring_of, self.episodes_per_update, view_of, self.extras)
-
-    def in_sequences(self, length: int | None) -> NoReturn:
-        """Raises an error, since samples of episodes are shuffled.
-
-        Raises:
-            ConfigurationError: always.
-        """
-        raise ConfigurationError(
-            "policy must be feed-forward for REINFORCE and VPG, which shuffle the samples of episodes, got a recurrent one. Use "
-            "A2C or PPO."
-        )
 
 
 CollectionConfig = RolloutConfig | EpisodeConfig
