@@ -73,11 +73,7 @@ class A2C(ActorCriticAlgorithm):
         bins = value_bins(keywords["value_loss"], keywords)
         training = TrainingConfig.of(keywords, learning_rate=learning_rate, max_grad_norm=max_grad_norm)
         rollout = RolloutConfig(n_steps=n_steps, n_epochs=1, batch_size=None, gamma=gamma, lambda_=gae_lambda)
-        objective = ActorCritic(
-            check_float("ent_coef", ent_coef, 0.0),
-            check_float("vf_coef", vf_coef, 0.0),
-            check_bool("normalize_advantage", normalize_advantage),
-        )
+        objective = ActorCritic(ent_coef, vf_coef, normalize_advantage)
         eps = check_float("rms_prop_eps", rms_prop_eps, 0.0)
         rms = check_bool("use_rms_prop", use_rms_prop)
         super().__init__(

@@ -95,12 +95,7 @@ class PPO(ActorCriticAlgorithm):
                 f"loss is one of classes. Remove it."
             )
         max_kl = None if target_kl is None else 1.5 * check_float("target_kl", target_kl, 0.0, above=True)
-        objective = ClippedSurrogate(
-            check_float("ent_coef", ent_coef, 0.0),
-            check_float("vf_coef", vf_coef, 0.0),
-            normalize_advantage,
-            clips_value=clip_vf is not None,
-        )
+        objective = ClippedSurrogate(ent_coef, vf_coef, normalize_advantage, clips_value=clip_vf is not None)
         super().__init__(
             policy,
             env,

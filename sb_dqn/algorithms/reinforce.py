@@ -7,7 +7,7 @@ from typing import Any
 
 from typing_extensions import Unpack
 
-from sb_dqn.checks import check_bool, check_float
+from sb_dqn.checks import check_bool
 from sb_dqn.core.actor_critic_algorithm import ActorCriticAlgorithm
 from sb_dqn.core.construction import TrainingConfig
 from sb_dqn.core.keywords import OnPolicyKeywords, with_defaults
@@ -64,8 +64,6 @@ class REINFORCE(ActorCriticAlgorithm):
             policy_kwargs=policy_kwargs,
             training=training,
             rollout=EpisodeConfig(episodes_per_update, gamma),
-            objective=PolicyGradient(
-                check_float("ent_coef", ent_coef, 0.0), check_bool("normalize_returns", normalize_returns)
-            ),
+            objective=PolicyGradient(ent_coef, check_bool("normalize_returns", normalize_returns)),
             has_critic=False,
         )

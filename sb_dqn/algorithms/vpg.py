@@ -8,7 +8,7 @@ from typing import Any
 from typing_extensions import Unpack
 
 from sb_dqn.buffers.episode_buffer import Baseline
-from sb_dqn.checks import check_bool, check_choice, check_float
+from sb_dqn.checks import check_choice, check_float
 from sb_dqn.core.actor_critic_algorithm import ActorCriticAlgorithm
 from sb_dqn.core.construction import TrainingConfig
 from sb_dqn.core.keywords import CriticKeywords, value_bins, with_defaults
@@ -77,10 +77,10 @@ class VPG(ActorCriticAlgorithm):
         training = TrainingConfig.of(keywords, learning_rate=learning_rate, max_grad_norm=max_grad_norm)
         has_critic = check_choice("baseline", baseline, BASELINES) == "value"
         episodes = EpisodeConfig(episodes_per_update, gamma, gae_lambda, BASELINES[baseline])
-        entropy_weight = check_float("ent_coef", ent_coef, 0.0)
-        value_weight = check_float("vf_coef", vf_coef, 0.0)
-        normalize = check_bool("normalize_advantage", normalize_advantage)
-        if not has_critic and (episodes.lambda_ != 1.0 or value_weight != VF_COEF):
+        objective: ActorCritic = PolicyGradient(ent_coef, normalize_advantage)
+        if has_critic:
+            objective = ActorCritic(ent_coef, vf_coef, normalize_advantage)
+        if not has_critic and (episodes.lambda_ != 1.0 or check_float("vf_coef", vf_coef, 0.0) != VF_COEF):
             raise ConfigurationError(
                 f"gae_lambda and vf_coef must be unset with baseline={baseline!r}, which has no critic, got "
                 f"gae_lambda={gae_lambda} and vf_coef={vf_coef}. Remove them, or set baseline='value'."
@@ -95,9 +95,6 @@ class VPG(ActorCriticAlgorithm):
                 "episodes_per_update must be >= 2 with baseline='step_mean', got 1: nothing is learned from one episode. Raise it, "
                 "or set baseline='mean_return'."
             )
-        objective: ActorCritic = PolicyGradient(entropy_weight, normalize)
-        if has_critic:
-            objective = ActorCritic(entropy_weight, value_weight, normalize)
         super().__init__(
             policy,
             env,

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from sb_dqn.checks import check_bool, check_float
 from sb_dqn.losses import policy_gradient as pg
 from sb_dqn.losses.td import weighted_mean
 from sb_dqn.nn.heads.binned import Classes
@@ -43,14 +44,17 @@ class ActorCritic:
         ent_coef: coefficient c_h of the entropy, >= 0.
         vf_coef: coefficient c_v of the value loss, >= 0.
         normalize_advantage: advantages are normalized to mean 0 and standard deviation 1 over the batch.
+
+    Raises:
+        ConfigurationError: an argument is out of range or has the wrong type.
     """
 
     reports: tuple[str, ...] = ("policy_loss", "value_loss", "entropy_loss")
 
     def __init__(self, ent_coef: float = 0.0, vf_coef: float = 0.5, normalize_advantage: bool = False) -> None:
-        self.ent_coef = ent_coef
-        self.vf_coef = vf_coef
-        self.normalize_advantage = normalize_advantage
+        self.ent_coef = check_float("ent_coef", ent_coef, 0.0)
+        self.vf_coef = check_float("vf_coef", vf_coef, 0.0)
+        self.normalize_advantage = check_bool("normalize_advantage", normalize_advantage)
 
     def terms(self, online: Any, batch: Batch) -> Terms:
         """Evaluates the policy and the value, and normalizes the advantages if configured."""

@@ -1,11 +1,14 @@
-"""Selection of lanes by `indices`, as in Stable-Baselines3's `VecEnv`."""
+"""Base classes of vector environments: selection of lanes by `indices`, and batches of the results of single lanes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
+import numpy as np
+import numpy.typing as npt
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
+from gymnasium.vector.utils import batch_space, concatenate, create_empty_array
 
 from sb_dqn.errors import ConfigurationError
 
@@ -40,6 +43,35 @@ class IndexedAttributes:
         """Returns an attribute of each selected lane's env."""
         values = self.call(name)
         return tuple(values[lane] for lane in lane_numbers(indices, self.num_envs))
+
+
+class ListedLanes(IndexedAttributes, VectorEnv[Any, Any, Any]):
+    """Base class of vector envs with NEXT_STEP autoreset that have the results of their lanes in lists."""
+
+    def _set_spaces(self, first: Any, num_envs: int, observation_space: Any, action_space: Any) -> None:
+        """Sets spaces of one lane and of all; metadata and render mode are those of the first environment."""
+        self.num_envs = num_envs
+        self.single_observation_space, self.single_action_space = observation_space, action_space
+        self.observation_space = batch_space(observation_space, num_envs)
+        self.action_space = batch_space(action_space, num_envs)
+        self.metadata = {**getattr(first, "metadata", {}), "autoreset_mode": AutoresetMode.NEXT_STEP}
+        self.render_mode = getattr(first, "render_mode", None)
+
+    def _batched(self, observations: Sequence[Any], infos: Sequence[dict[str, Any]]) -> tuple[Any, dict[str, Any]]:
+        """Returns what `reset` returns."""
+        empty: Any = create_empty_array(self.single_observation_space, self.num_envs, np.zeros)
+        batched: dict[str, Any] = {}
+        for lane, info in enumerate(infos):
+            if info:
+                batched = self._add_info(batched, info, lane)
+        return concatenate(self.single_observation_space, observations, empty), batched
+
+    def _batched_step(
+        self, observations: Any, rewards: Any, terminated: Any, truncated: Any, infos: Any
+    ) -> tuple[Any, npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any], dict[str, Any]]:
+        """Returns what `step` returns."""
+        batch, info = self._batched(observations, infos)
+        return batch, np.array(rewards, np.float64), np.array(terminated, bool), np.array(truncated, bool), info
 
 
 class SyncLanes(IndexedAttributes, SyncVectorEnv):

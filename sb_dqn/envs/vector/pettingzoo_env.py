@@ -6,17 +6,14 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
-from gymnasium.vector import AutoresetMode, VectorEnv
-from gymnasium.vector.utils import batch_space, concatenate, create_empty_array
 
 from sb_dqn.checks import check_choice
-from sb_dqn.envs.vector.lane_indices import IndexedAttributes
+from sb_dqn.envs.vector.lane_indices import ListedLanes
 from sb_dqn.errors import ConfigurationError, EnvironmentFault, SpaceError
 
 
-class PettingZooLanes(IndexedAttributes, VectorEnv[Any, Any, Any]):
+class PettingZooLanes(ListedLanes):
     """Parallel PettingZoo environments as a vector env with NEXT_STEP autoreset, in which each agent is a lane.
 
     One policy acts for all agents and learns from all of them (parameter sharing: Gupta et al. 2017). Lane c * A + a is agent a,
@@ -49,12 +46,7 @@ class PettingZooLanes(IndexedAttributes, VectorEnv[Any, Any, Any]):
         first = self.parallel_envs[0]
         self.agents = list(first.possible_agents)
         """Names of the agents of one environment."""
-        self.num_envs = len(self.parallel_envs) * len(self.agents)
-        self.single_observation_space, self.single_action_space = self._common_spaces()
-        self.observation_space = batch_space(self.single_observation_space, self.num_envs)
-        self.action_space = batch_space(self.single_action_space, self.num_envs)
-        self.metadata = {**getattr(first, "metadata", {}), "autoreset_mode": AutoresetMode.NEXT_STEP}
-        self.render_mode = getattr(first, "render_mode", None)
+        self._set_spaces(first, len(self.parallel_envs) * len(self.agents), *self._common_spaces())
         self._ended = [False] * len(self.parallel_envs)
 
     def _common_spaces(self) -> tuple[Any, Any]:
@@ -84,8 +76,7 @@ class PettingZooLanes(IndexedAttributes, VectorEnv[Any, Any, Any]):
             self._begin(env, None if seed is None else int(seed) + number, options)
             for number, env in enumerate(self.parallel_envs)
         ]
-        observations, infos = zip(*chain.from_iterable(begun), strict=True)
-        return self._batch(observations), self._batch_infos(infos)
+        return self._batched(*zip(*chain.from_iterable(begun), strict=True))
 
     def _begin(self, env: Any, seed: int | None = None, options: dict[str, Any] | None = None) -> list[tuple[Any, Any]]:
         """Returns observation and info of each agent at the start of an episode."""
@@ -115,14 +106,7 @@ class PettingZooLanes(IndexedAttributes, VectorEnv[Any, Any, Any]):
                 agents = self._results(env.step(chosen))
                 self._ended[number] = agents[0][2] or agents[0][3]
                 rows += agents
-        observations, rewards, terminated, truncated, infos = zip(*rows, strict=True)
-        return (
-            self._batch(observations),
-            np.array(rewards, np.float64),
-            np.array(terminated, np.bool_),
-            np.array(truncated, np.bool_),
-            self._batch_infos(infos),
-        )
+        return self._batched_step(*zip(*rows, strict=True))
 
     def _results(self, result: tuple[Mapping[Any, Any], ...]) -> list[tuple[Any, float, bool, bool, Any]]:
         """Returns the results of `step` by agent; all of them end, or none."""
@@ -150,16 +134,6 @@ class PettingZooLanes(IndexedAttributes, VectorEnv[Any, Any, Any]):
             )
             for agent in self.agents
         ]
-
-    def _batch(self, observations: Sequence[Any]) -> Any:
-        empty: Any = create_empty_array(self.single_observation_space, self.num_envs, np.zeros)
-        return concatenate(self.single_observation_space, observations, empty)
-
-    def _batch_infos(self, infos: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        batched: dict[str, Any] = {}
-        for lane, info in enumerate(infos):
-            batched = self._add_info(batched, info, lane)
-        return batched
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         """Calls a method of each environment, or returns an attribute; one result per lane, those of an environment alike."""

@@ -11,8 +11,6 @@ from typing import Any, NamedTuple
 import gymnasium
 import numpy as np
 import numpy.typing as npt
-from gymnasium.vector import AutoresetMode, VectorEnv
-from gymnasium.vector.utils import batch_space, concatenate, create_empty_array
 
 from sb_dqn.checks import check_choice
 from sb_dqn.envs.stream_options import StreamOptions, options_of
@@ -27,7 +25,7 @@ from sb_dqn.envs.vector.env_checks import (
     with_fix,
 )
 from sb_dqn.envs.vector.env_state import layers_state, load_layers_state
-from sb_dqn.envs.vector.lane_indices import IndexedAttributes
+from sb_dqn.envs.vector.lane_indices import ListedLanes
 from sb_dqn.envs.vector.seed_only import options_argument
 from sb_dqn.errors import CheckpointError, ConfigurationError, EnvironmentFault, SpaceError
 from sb_dqn.types import ActionArray
@@ -49,7 +47,7 @@ class LaneSteps(NamedTuple):
     resets: list[bool]
 
 
-class Lanes(IndexedAttributes, VectorEnv[Any, Any, Any]):
+class Lanes(ListedLanes):
     """gymnasium envs as one vector env with NEXT_STEP autoreset.
 
     Args:
@@ -92,14 +90,8 @@ class Lanes(IndexedAttributes, VectorEnv[Any, Any, Any]):
                 "[lambda: gymnasium.make(id)] * n, not [lambda: env] * n."
             )
         first = self.envs[0]
-        self.num_envs = len(self.envs)
-        self.single_observation_space = first.observation_space
-        self.single_action_space = first.action_space
         self._check_spaces()
-        self.observation_space = batch_space(self.single_observation_space, self.num_envs)
-        self.action_space = batch_space(self.single_action_space, self.num_envs)
-        self.metadata = {**first.metadata, "autoreset_mode": AutoresetMode.NEXT_STEP}
-        self.render_mode = first.render_mode
+        self._set_spaces(first, len(self.envs), first.observation_space, first.action_space)
         self.spec = first.spec
         self.stream_options = stream_options or options_of(first) or StreamOptions()
         self.first_seed = seed
@@ -108,10 +100,8 @@ class Lanes(IndexedAttributes, VectorEnv[Any, Any, Any]):
 
     def _check_spaces(self) -> None:
         for lane, env in enumerate(self.envs):
-            for kind, own, first in (
-                ("observation", env.observation_space, self.single_observation_space),
-                ("action", env.action_space, self.single_action_space),
-            ):
+            for kind in ("observation", "action"):
+                own, first = (getattr(each, f"{kind}_space") for each in (env, self.envs[0]))
                 if own != first:
                     raise SpaceError(
                         f"the {kind} space of lane {lane} must be that of lane 0, {first}, got {own}. Make all lanes alike."
@@ -222,7 +212,7 @@ class Lanes(IndexedAttributes, VectorEnv[Any, Any, Any]):
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Resets every lane with gymnasium's interface; an int seeds lane b with seed + b."""
         results = self.begin(seed, options)
-        return self._batch(results.observations), self._batch_infos(results.infos)
+        return self._batched(results.observations, results.infos)
 
     def step(self, actions: Any) -> tuple[Any, npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any], dict[str, Any]]:
         """Steps every lane with gymnasium's interface, in NEXT_STEP autoreset.
@@ -240,24 +230,7 @@ class Lanes(IndexedAttributes, VectorEnv[Any, Any, Any]):
                     f"the action in lane {lane} must be in {self.single_action_space}, got {action!r}. Choose an action of that space."
                 )
         results = self.advance(actions)
-        return (
-            self._batch(results.observations),
-            np.array(results.rewards, np.float64),
-            np.array(results.terminated, np.bool_),
-            np.array(results.truncated, np.bool_),
-            self._batch_infos(results.infos),
-        )
-
-    def _batch(self, observations: list[Any]) -> Any:
-        empty: Any = create_empty_array(self.single_observation_space, self.num_envs, np.zeros)
-        return concatenate(self.single_observation_space, observations, empty)
-
-    def _batch_infos(self, infos: list[dict[str, Any]]) -> dict[str, Any]:
-        batched: dict[str, Any] = {}
-        for lane, info in enumerate(infos):
-            if info:
-                batched = self._add_info(batched, info, lane)
-        return batched
+        return self._batched_step(*results[:5])
 
     def state_dict(self) -> dict[str, Any]:
         """Returns the state of every lane.

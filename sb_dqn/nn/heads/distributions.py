@@ -62,33 +62,23 @@ class DiagonalGaussian(NamedTuple):
 
     def log_prob(self, sample: Tensor) -> Tensor:
         r"""Returns log-densities `[N]` of samples `[N, D]`, :math:`-\sum_d \tfrac12 z_d^2 + \log \sigma_d + \tfrac12 \log 2 \pi`."""
-        z = (sample - self.mean) * (-self.log_std).exp()
+        z = self._standard(sample)
         return -(0.5 * z * z + self.log_std + 0.5 * LOG_2_PI).sum(-1)
+
+    def _standard(self, sample: Tensor) -> Tensor:
+        return (sample - self.mean) * (-self.log_std).exp()
 
     def entropy(self, sample: Tensor | None = None) -> Tensor:
         r"""Returns :math:`\sum_d \log \sigma_d + \tfrac12 (1 + \log 2 \pi)`."""
         return (self.log_std + 0.5 * (1.0 + LOG_2_PI)).expand_as(self.mean).sum(-1)
 
 
-class SquashedGaussian(NamedTuple):
-    """`tanh(u)` of D independent normal numbers u; samples in all methods are u.
+class SquashedGaussian(DiagonalGaussian):
+    """`tanh(u)` of D independent normal numbers u; mean, standard deviation and samples in all methods are those of u.
 
     Haarnoja et al. 2018, arXiv 1801.01290, appendix C. An action in the units of the environment is
     `low + (tanh(u) + 1) / 2 * (high - low)`; densities are those of `tanh(u)`, whose bounds are -1 and 1.
     """
-
-    mean: Tensor
-    """`[N, D]`, mean of u."""
-    log_std: Tensor
-    """`[D]` or `[N, D]`, log standard deviation of u."""
-
-    def sample(self, drawn: Tensor) -> Tensor:
-        """Returns u `[N, D]` from standard normal numbers `drawn` `[N, D]`."""
-        return self.mean + self.log_std.exp() * drawn
-
-    def mode(self) -> Tensor:
-        """Returns the mean of u, `[N, D]`."""
-        return self.mean
 
     def log_prob(self, sample: Tensor) -> Tensor:
         r"""Returns the log-density of `tanh(u)`.
@@ -108,7 +98,7 @@ class SquashedGaussian(NamedTuple):
         normal = -0.5 * z * z - self.log_std - 0.5 * LOG_2_PI
         return (normal - log_slope(sample)).sum(-1)
 
-    def entropy(self, sample: Tensor) -> Tensor:
+    def entropy(self, sample: Tensor) -> Tensor:  # type: ignore[override]  # without a sample there is no entropy
         r"""Returns a one-sample estimate of the entropy of `tanh(u)`, unbiased as is its gradient; there is no closed form.
 
         .. math:: H = \sum_d \log \sigma_d + \tfrac12 (1 + \log 2 \pi) + E \log(1 - \tanh^2 u_d)
@@ -121,9 +111,6 @@ class SquashedGaussian(NamedTuple):
         """
         u = self.mean + self.log_std.exp() * self._standard(sample).detach()  # reparameterised
         return (self.log_std + 0.5 * (1.0 + LOG_2_PI) + log_slope(u)).sum(-1)
-
-    def _standard(self, sample: Tensor) -> Tensor:
-        return (sample - self.mean) * (-self.log_std).exp()
 
 
 def to_bounds(u: Tensor, low: Tensor, high: Tensor) -> Tensor:
