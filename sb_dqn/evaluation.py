@@ -12,7 +12,7 @@ from gymnasium import spaces
 
 from sb_dqn.buffers.frame_stack import FrameStack
 from sb_dqn.checks import check_callable, check_int
-from sb_dqn.envs.streams.base import shares_environment, space_difference
+from sb_dqn.envs.streams.base import shares_environment
 from sb_dqn.envs.streams.open import Stream, open_stream, opened_here
 from sb_dqn.envs.streams.sb3 import has_stacks_of
 from sb_dqn.errors import ConfigurationError, SpaceError
@@ -160,15 +160,26 @@ def open_for(model: Any, env: Any) -> Stream:
             f"the environment of an evaluation must play the actions, got {type(stream.env).__name__}. Evaluate on the environment "
             f"that was recorded."
         )
-    if differs := space_difference(stream.blueprint, made or stream.blueprint):
-        if opened_here(env):
-            stream.close()
-        name, found, wanted = differs
-        raise SpaceError(
-            f"{name} of the environment must be {wanted}, as of the model, got {found}. Evaluate on an environment with the same "
-            f"spaces."
-        )
+    expected = made or stream.blueprint
+    for name in ("observation_space", "action_space"):  # the number of lanes may differ
+        found, wanted = getattr(stream.blueprint, name), getattr(expected, name)
+        stacks = name == "observation_space" and expected.frame_stack > 1
+        if found != wanted and not (stacks and found in _accepted_images(wanted, expected.frame_stack)):
+            if opened_here(env):
+                stream.close()
+            raise SpaceError(
+                f"{name} of the environment must be {wanted}, as of the model, got {found}. Evaluate on an environment with the same "
+                f"spaces."
+            )
     return stream
+
+
+def _accepted_images(stack: Any, count: int) -> list[spaces.Box]:
+    """Returns what `predict` accepts where the model stacks frames: a frame `[C, H, W]`, and frame and stack with channels last."""
+    depth = stack.shape[0] // count
+    frame = spaces.Box(stack.low[-depth:], stack.high[-depth:], dtype=stack.dtype.type)
+    bounds = [[np.moveaxis(bound, 0, -1) for bound in (image.low, image.high)] for image in (frame, stack)]
+    return [frame, *(spaces.Box(low, high, dtype=stack.dtype.type) for low, high in bounds)]
 
 
 def derive_seed(seed: int, number: int) -> int:

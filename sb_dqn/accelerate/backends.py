@@ -138,40 +138,33 @@ def _traced(function: Function, example: tuple[Tensor, ...]) -> Function:
 
 
 def _compiled(function: Function, example: tuple[Tensor, ...]) -> Function:
+    """Compiles a function, and captures it on CUDA."""
     graph = _trace(function, example)
     state = _lift_state(graph)
     compiled = compile_graph(graph, [*state, *example])
     run = without_gradients(lambda *arguments: compiled(*state, *arguments))
     run(*example)
-    return run
-
-
-def _compiled_and_captured(function: Function, example: tuple[Tensor, ...]) -> Function:
-    compiled = _compiled(function, example)
-    return cuda_graph.Captured(compiled, example) if all(tensor.is_cuda for tensor in example) else compiled
+    return cuda_graph.Captured(run, example) if all(tensor.is_cuda for tensor in example) else run
 
 
 def _captured(function: Function, example: tuple[Tensor, ...]) -> Function:
-    return cuda_graph.Captured(_simplified(function, example), example)
+    """Captures a function of fewer operations with the same results, bit for bit: without autograd, unused and repeated ones.
 
-
-def _simplified(function: Function, example: tuple[Tensor, ...]) -> Function:
-    """Returns a function of fewer operations with the same results, bit for bit: without autograd, unused and repeated ones.
-
-    Returns `function` itself if tracing does not support one of its operations.
+    Captures `function` itself if tracing does not support one of its operations.
     """
     try:
         with forgotten_source():
             graph = _trace(function, example, decomposed=())
             simplify(graph)
-            return fx_replay(graph, example)
+            function = fx_replay(graph, example)
     except Exception:  # of many types; cuDNN's recurrent layers are not supported
-        return function
+        pass
+    return cuda_graph.Captured(function, example)
 
 
 MAKERS: dict[str, tuple[Callable[[Function, tuple[Tensor, ...]], Function], str]] = {
     "traced": (_traced, "tracing"),
-    "compiled": (_compiled_and_captured, "torch.compile"),
+    "compiled": (_compiled, "torch.compile"),
     "captured": (_captured, "capturing a CUDA graph"),
 }
 """How to make each mode, and its name in messages."""

@@ -58,6 +58,7 @@ CONSTANT = "constant_"
 """Prefix of the names of tensors that only the graph refers to, which never move."""
 ONES = {aten.ones_like.default, aten.ones.default}
 PRODUCTS = {aten.mul.Tensor, aten.mul.Scalar}
+RANDOM = torch.Tag.nondeterministic_seeded
 
 
 def simplify(module: GraphModule) -> None:
@@ -89,14 +90,12 @@ def is_in_place(node: Node) -> bool:
 
 def root(node: Node) -> Any:
     """Returns the node whose memory a view refers to; for an attribute its name, since it may be read by several nodes."""
-    while node.op == "call_function" and (node.target in VIEWS or is_in_place(node) or _refers_to_argument(node)):
+    while node.op == "call_function":
+        results = getattr(getattr(node.target, "_schema", None), "returns", ())
+        if not (node.target in VIEWS or is_in_place(node) or any(result.alias_info is not None for result in results)):
+            break
         node = node.args[0]  # type: ignore[assignment]
     return node.target if node.op == "get_attr" else node
-
-
-def _refers_to_argument(node: Node) -> bool:
-    schema = getattr(node.target, "_schema", None)
-    return schema is not None and any(result.alias_info is not None for result in schema.returns)
 
 
 def written_roots(graph: Graph) -> set[Any]:
@@ -128,19 +127,12 @@ def _replacement(node: Node, written: set[Any]) -> Node | None:
         if stacked.target is aten.stack.default and stacked.args[1:] == source.args[1:] and stacked not in written:
             return stacked.args[0][node.args[1]]  # type: ignore[no-any-return]
     if node.target in PRODUCTS and not written & {root(one) for one in (node, *node.all_input_nodes)}:
+        form = node.meta["val"].shape, node.meta["val"].dtype
         for one, other in (node.args, node.args[::-1]):
-            if _is_one(one) and isinstance(other, Node) and _same_form(node, other):
+            is_one = one.target in ONES if isinstance(one, Node) else type(one) in (int, float) and one == 1
+            if is_one and isinstance(other, Node) and (other.meta["val"].shape, other.meta["val"].dtype) == form:
                 return other
     return None
-
-
-def _is_one(factor: Any) -> bool:
-    return factor.target in ONES if isinstance(factor, Node) else type(factor) in (int, float) and factor == 1
-
-
-def _same_form(node: Node, other: Node) -> bool:
-    one, two = node.meta["val"], other.meta["val"]
-    return bool(one.shape == two.shape and one.dtype == two.dtype)
 
 
 def _merge_repeated(module: GraphModule, written: set[Any]) -> None:
@@ -162,7 +154,7 @@ def _merge_repeated(module: GraphModule, written: set[Any]) -> None:
                 if one.op == "get_attr" or one.target in VIEWS or not _may_read(one, target)
             }
             continue
-        elif node.target not in VIEWS and (root(node) in written or not _is_deterministic(node)):
+        elif node.target not in VIEWS and (root(node) in written or RANDOM in getattr(node.target, "tags", ())):
             continue
         else:
             key = (node.target, _hashable(node.args), _hashable(node.kwargs))
@@ -235,10 +227,6 @@ def _hold(module: GraphModule, node: Node, value: torch.Tensor, prefix: str = CO
         held = module.graph.create_node("get_attr", name)
     held.meta = {"val": value}
     return held
-
-
-def _is_deterministic(node: Node) -> bool:
-    return torch.Tag.nondeterministic_seeded not in getattr(node.target, "tags", ())
 
 
 def _hashable(value: Any) -> Any:

@@ -93,19 +93,15 @@ class EpisodeBuffer(OnPolicyBuffer):
         make_view: Callable[[Ring, Mapping[str, tuple[int, ...]]], EpisodeView],
         extras: Mapping[str, tuple[int, ...]] | None = None,
     ) -> None:
-        shapes = {VALUE: (), **(extras or {})}
-        super().__init__(make_ring(FIRST_ROWS), shapes)
+        super().__init__(make_ring(FIRST_ROWS), extras)
         self.episodes_per_update = episodes_per_update
         self._make_ring = make_ring
         self._make_view = make_view
-        self._shapes = shapes
-        self.view = make_view(self.ring, shapes)
+        self.view = make_view(self.ring, self._shapes)
         self.finished: list[tuple[int, int, int]] = []
         """Lane, first row and `last` row of each complete episode, in the order of their ends."""
         self.begin: IntArray = np.zeros(self.ring.num_lanes, np.int64)  # first row of the running episode
         self._oldest = self.begin.copy()  # oldest row still needed
-        self.num_samples = 0
-        self._consumed = False
 
     def describe(self) -> str:
         """Returns one line of text: episodes per update."""

@@ -127,14 +127,16 @@ class OnPolicyBuffer(ABC):
 
     Args:
         ring: storage of the rows.
-        shapes: shapes of the policy's extra outputs, of one lane, by name; float32.
+        extras: shapes of the policy's extra outputs other than `value`, of one lane, by name; float32.
     """
 
     view: SampleView
-    num_samples: int
 
-    def __init__(self, ring: Ring, shapes: Mapping[str, tuple[int, ...]]) -> None:
+    def __init__(self, ring: Ring, extras: Mapping[str, tuple[int, ...]] | None) -> None:
         self._use(ring)
+        self.num_samples = 0
+        self._consumed = False
+        self._shapes = shapes = {VALUE: (), **(extras or {})}
         self.extra = {name: np.zeros((ring.rows, ring.num_lanes, *shape), np.float32) for name, shape in shapes.items()}
         self.departed = np.zeros((ring.rows, ring.num_lanes), np.bool_)
         # the columns `terminal` and `last` of the ring again, so that nothing waits for a device

@@ -87,8 +87,7 @@ class RolloutBuffer(OnPolicyBuffer):
         scale: Callable[[Tensor], Tensor] = identity,
         length: int = 1,
     ) -> None:
-        shapes = {VALUE: (), **(extras or {})}
-        super().__init__(ring, shapes)
+        super().__init__(ring, extras)
         self.n_steps = n_steps
         self.n_epochs = n_epochs
         self.length = length
@@ -96,11 +95,9 @@ class RolloutBuffer(OnPolicyBuffer):
         self.num_minibatches = -(-self.pieces // (batch_size // length))
         self._pieces_per_batch = -(-self.pieces // self.num_minibatches)
         self.batch_size = self._pieces_per_batch * length
-        self.view = RolloutView(ring, n_steps * ring.num_lanes, gamma, lambda_, shapes, scale)
+        self.view = RolloutView(ring, n_steps * ring.num_lanes, gamma, lambda_, self._shapes, scale)
         self.start: IntArray = np.zeros(ring.num_lanes, np.int64)
         self.ticks = 0
-        self.num_samples = 0
-        self._consumed = False
         self._drawn = 0
         # the last minibatch is filled up with the padding piece
         count = self.num_minibatches * self._pieces_per_batch

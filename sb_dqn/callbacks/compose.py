@@ -94,11 +94,6 @@ class ConvertCallback(BaseCallback):
         return result is None or bool(result)
 
 
-def has_hooks(callback: Any) -> bool:
-    """Returns True for an object with all methods of Stable-Baselines3's `BaseCallback`."""
-    return all(callable(getattr(callback, hook, None)) for hook in HOOKS)
-
-
 class ForeignCallback(BaseCallback):
     """Passes each hook on to a callback that does not derive from our `BaseCallback`.
 
@@ -181,7 +176,7 @@ def as_callback(callback: MaybeCallback, name: str = "callback") -> BaseCallback
     if inspect.isclass(callback):
         class_name = callback.__name__
         raise ConfigurationError(f"{name} must be an object, got the class {class_name}. Pass {class_name}(...).")
-    if has_hooks(callback):
+    if all(callable(getattr(callback, hook, None)) for hook in HOOKS):
         return ForeignCallback(callback)
     if callable(callback):
         return ConvertCallback(check_callable(name, callback, "locals", "globals"))

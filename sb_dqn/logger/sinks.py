@@ -179,11 +179,6 @@ class TensorBoardOutputFormat(KVWriter):
             case Media():
                 value.write(self.writer, key, step)
             case _ if is_array(value):
-                self._write_histogram(key, value, step)
-
-    def _write_histogram(self, key: str, array: Any, step: int) -> None:
-        import numpy as np
-
-        finite = array[np.isfinite(array)]  # TensorBoard cannot bin NaN and infinity
-        if finite.size:
-            self.writer.add_histogram(key, finite, step)
+                finite = value[sys.modules["numpy"].isfinite(value)]  # TensorBoard cannot bin NaN and infinity
+                if finite.size:
+                    self.writer.add_histogram(key, finite, step)

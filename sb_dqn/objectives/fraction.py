@@ -8,9 +8,9 @@ from torch import Tensor
 
 from sb_dqn.checks import check_float
 from sb_dqn.losses import distributional
-from sb_dqn.objectives.bootstrap import Bootstrap, like, over_branches
-from sb_dqn.objectives.quantile import QuantileObjective, facts_of, target_quantiles
-from sb_dqn.types import Batch
+from sb_dqn.nn.heads.scalar import gather_action
+from sb_dqn.objectives.bootstrap import Bootstrap, like
+from sb_dqn.objectives.quantile import QuantileObjective
 
 
 class FractionObjective(QuantileObjective):
@@ -33,16 +33,9 @@ class FractionObjective(QuantileObjective):
         super().__init__(bootstrap, kappa)
         self.entropy_coef = check_float("entropy_coef", entropy_coef, 0.0)
 
-    def __call__(self, online: Any, target: Any, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
-        td_target = self.bootstrap(online, target, batch)
-        value = online(batch.obs, batch.mask)
-        predicted = value.of(batch.action)  # [..., M]
-        y = target_quantiles(td_target)  # [..., M']
-        taus, weights = value.points.taus, value.points.weights
-        loss, magnitude = distributional.quantile_huber(predicted, taus, y, self.kappa, td_target.value.weights)
-        detached = predicted.detach()
-        loss = loss + distributional.fraction_loss(value.fractions, value.at_fractions_of(batch.action), detached)
+    def further_loss(self, value: Any, quantiles: Tensor, action: Tensor) -> Tensor:
+        """Returns the loss of the fractions; its value is 0."""
+        loss = distributional.fraction_loss(value.fractions, gather_action(value.at_fractions, action), quantiles)
         if self.entropy_coef:
-            loss = loss - self.entropy_coef * like(value.entropy - value.entropy.detach(), batch.action)
-        q_tm1 = (detached * weights).sum(-1)
-        return over_branches(loss, batch.weight), facts_of(q_tm1, td_target, y, magnitude, batch)
+            loss = loss - self.entropy_coef * like(value.entropy - value.entropy.detach(), action)
+        return loss

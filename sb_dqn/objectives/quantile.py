@@ -9,7 +9,7 @@ from torch import Tensor
 
 from sb_dqn.checks import check_float
 from sb_dqn.losses import distributional
-from sb_dqn.objectives.bootstrap import Bootstrap, BootstrapTarget, over_branches
+from sb_dqn.objectives.bootstrap import Bootstrap, over_branches
 from sb_dqn.types import Batch
 
 
@@ -36,27 +36,24 @@ class QuantileObjective:
         td_target = self.bootstrap(online, target, batch)
         value = online(batch.obs, batch.mask)
         predicted = value.of(batch.action)  # [..., M]
-        y = target_quantiles(td_target)  # [..., M']
-        loss, magnitude = distributional.quantile_huber(predicted, value.taus, y, self.kappa, td_target.value.weights)
-        q_tm1 = predicted.detach().mean(-1)
-        return over_branches(loss, batch.weight), facts_of(q_tm1, td_target, y, magnitude, batch)
+        with torch.no_grad():
+            y = td_target.return_.unsqueeze(-1) + td_target.discount.unsqueeze(-1) * td_target.next()  # [..., M']
+        weights = td_target.value.weights
+        loss, magnitude = distributional.quantile_huber(predicted, value.taus, y, self.kappa, weights)
+        detached = predicted.detach()
+        further = self.further_loss(value, detached, batch.action)
+        loss = loss if further is None else loss + further
+        q_tm1, target_mean = _mean(detached, value.weights), _mean(y, weights)
+        return over_branches(loss, batch.weight), {
+            "priority": over_branches(magnitude, batch.weight),
+            "q_mean": q_tm1.mean(),
+            "td_error": (q_tm1 - target_mean).abs().mean(),
+        }
+
+    def further_loss(self, value: Any, quantiles: Tensor, action: Tensor) -> Tensor | None:
+        """Returns a second loss `[...]` of a value with the quantiles `[..., M]` of the actions taken; None: there is none."""
+        return None
 
 
-def facts_of(
-    q_tm1: Tensor, td_target: BootstrapTarget, quantiles: Tensor, magnitude: Tensor, batch: Batch
-) -> dict[str, Tensor]:
-    """Returns priorities and logged means for values `[...]` and the quantiles `[..., M']` of the TD target."""
-    weights = td_target.value.weights
-    mean = quantiles.mean(-1) if weights is None else (quantiles * weights).sum(-1)
-    return {
-        "priority": over_branches(magnitude, batch.weight),
-        "q_mean": q_tm1.mean(),
-        "td_error": (q_tm1 - mean).abs().mean(),
-    }
-
-
-@torch.no_grad()
-def target_quantiles(td_target: BootstrapTarget) -> Tensor:
-    """Returns the quantiles `[..., M']` of the TD target."""
-    next_quantiles: Tensor = td_target.next()
-    return td_target.return_.unsqueeze(-1) + td_target.discount.unsqueeze(-1) * next_quantiles
+def _mean(quantiles: Tensor, weights: Tensor | None) -> Tensor:
+    return quantiles.mean(-1) if weights is None else (quantiles * weights).sum(-1)

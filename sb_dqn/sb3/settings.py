@@ -81,15 +81,20 @@ def native_settings(name: str, arguments: Mapping[str, Any], num_envs: int) -> d
     settings = native_buffer(name, {key: native_schedule(value) for key, value in arguments.items()})
     for key, allowed in NO_EFFECT.items():
         if key in settings:
-            _refuse_unless(name, key, settings.pop(key), allowed)
+            value = settings.pop(key)
+            if not any(value is known or (type(value) is type(known) and value == known) for known in allowed):
+                reason, fix = HER if wants_her(key, value) else (UNUSED_KEYWORDS[key], f"Set it to {allowed[0]!r}")
+                raise ConfigurationError(f"{key} must be {allowed[0]!r} for {name}, got {value!r}: {reason}. {fix}.")
     if "action_noise" in settings:
         settings["action_noise"] = native_noise(settings["action_noise"])
     if "buffer_size" in settings:  # few rows hold no transition with its n steps and frames
         settings["buffer_size"] = max(settings["buffer_size"], num_envs * (settings.get("n_steps", 1) + SMALLEST))
     if "device" in settings:
         settings["device"] = native_device(settings["device"])
-    if "train_freq" in settings:
-        settings["train_freq"] = _train_freq(settings["train_freq"], num_envs)
+    if (frequency := settings.get("train_freq")) is not None:
+        count, unit = frequency if isinstance(frequency, tuple) else (frequency, "step")
+        unit = getattr(unit, "value", unit)  # of their enumeration
+        settings["train_freq"] = count * num_envs if unit == "step" and isinstance(count, int) else (count, unit)
     return settings
 
 
@@ -188,19 +193,6 @@ def native_schedule(value: Any) -> Any:
     return value
 
 
-def _refuse_unless(name: str, key: str, value: Any, allowed: tuple[Any, ...]) -> None:
-    if any(value is known or (type(value) is type(known) and value == known) for known in allowed):
-        return
-    reason, fix = HER if wants_her(key, value) else (UNUSED_KEYWORDS[key], f"Set it to {allowed[0]!r}")
-    raise ConfigurationError(f"{key} must be {allowed[0]!r} for {name}, got {value!r}: {reason}. {fix}.")
-
-
-def _train_freq(train_freq: Any, num_envs: int) -> Any:
-    count, unit = train_freq if isinstance(train_freq, tuple) else (train_freq, "step")
-    unit = getattr(unit, "value", unit)  # of their enumeration
-    return count * num_envs if unit == "step" and isinstance(count, int) else (count, unit)
-
-
 def native_policy_kwargs(name: str, policy_kwargs: Any, observation_space: Any) -> dict[str, Any]:
     """Returns `policy_kwargs` without keys that need nothing; images have channels first, as the wrapped environment makes them.
 
@@ -229,7 +221,11 @@ def native_policy_kwargs(name: str, policy_kwargs: Any, observation_space: Any) 
     extractor_kwargs = kwargs.get("features_extractor_kwargs") or {}
     if extractor_kwargs.get("normalized_image") and not is_image_space(observation_space):
         kwargs.setdefault("normalize_images", False)  # an image of other numbers
-    if channels := _channels(observation_space):
+    if isinstance(observation_space, spaces.Dict):
+        channels: Any = {key: "first" for key, leaf in observation_space.spaces.items() if is_image_space(leaf)}
+    else:
+        channels = "first" if observation_space is not None and is_image_space(observation_space) else None
+    if channels:
         kwargs.setdefault("channels", channels)
     return kwargs
 
@@ -269,12 +265,6 @@ def saved_settings(arguments: Mapping[str, Any], exclude: Collection[str]) -> di
         if callable(function) and not isinstance(function, Schedule):
             kept[name] = Sampled(tuple(float(function(1.0 - i / (SAMPLES - 1))) for i in range(SAMPLES)))
     return kept
-
-
-def _channels(space: Any) -> Any:
-    if isinstance(space, spaces.Dict):
-        return {key: "first" for key, leaf in space.spaces.items() if is_image_space(leaf)}
-    return "first" if space is not None and is_image_space(space) else None
 
 
 def imported_modules_of(path: Any) -> dict[str, type[nn.Module]]:

@@ -41,10 +41,6 @@ def _addmm(bias: Array, x: Array, w: Array) -> Array:
     return y
 
 
-def _threshold_backward(gradient: Array, x: Array, threshold: float) -> Any:
-    return np.where(x <= threshold, ZERO, gradient)
-
-
 def _softplus(x: Array, beta: float = 1, threshold: float = 20) -> Any:
     scaled = x * beta
     return np.where(scaled > threshold, x, np.log1p(np.exp(scaled)) / beta)
@@ -79,20 +75,12 @@ def _log_softmax(x: Array, dim: int, half_to_float: bool) -> Any:
     return y - np.log(reduce_sum(np.exp(y), dim, keepdims=True))
 
 
-def _log_softmax_backward(gradient: Array, y: Array, dim: int, dtype: torch.dtype) -> Any:
-    return gradient - np.exp(y) * reduce_sum(gradient, dim, keepdims=True)
-
-
 def _huber(x: Array, y: Array, reduction: int = 1, delta: float = 1.0) -> Any:
     if reduction:
         raise TypeError(f"reduction must be 0 (none), got {reduction}. Use 'none'.")
     distance = np.abs(x - y)
     clipped = np.minimum(distance, delta)
     return clipped * (distance - 0.5 * clipped)
-
-
-def _huber_backward(gradient: Array, x: Array, y: Array, reduction: int, delta: float) -> Any:
-    return gradient * np.maximum(np.minimum(x - y, delta), -delta)
 
 
 def _sum_over(x: Array, dims: Sequence[int], keepdim: bool = False) -> Any:
@@ -114,18 +102,6 @@ def _mean_over(x: Array, dims: Sequence[int], keepdim: bool = False) -> Any:
     return reduce_sum(x, axes, keepdims=keepdim) / count
 
 
-def _amin(x: Array, dims: Sequence[int] = (), keepdim: bool = False) -> Any:
-    return reduce_min(x, tuple(dims) or None, keepdims=keepdim)
-
-
-def _max_over(x: Array, dim: int, keepdim: bool = False) -> Any:
-    return reduce_max(x, dim, keepdims=keepdim), x.argmax(dim, keepdims=keepdim)
-
-
-def _min_over(x: Array, dim: int, keepdim: bool = False) -> Any:
-    return reduce_min(x, dim, keepdims=keepdim), x.argmin(dim, keepdims=keepdim)
-
-
 def _sort(x: Array, dim: int = -1, descending: bool = False) -> Any:
     if descending:
         raise TypeError(f"descending must be False, got {descending}")
@@ -141,10 +117,6 @@ def _norm(x: Array) -> Any:
 def _clamp(x: Array, low: Any = None, high: Any = None) -> Any:
     y = x if low is None else np.maximum(x, low)
     return y if high is None else np.minimum(y, high)
-
-
-def _index(x: Array, indices: Sequence[Any]) -> Any:
-    return x[tuple(slice(None) if index is None else index for index in indices)]
 
 
 def _arange(*bounds: int, dtype: torch.dtype = torch.int64, **_: Any) -> Any:
@@ -172,15 +144,6 @@ def _searchsorted(edges: Array, x: Array, *, right: bool = False) -> Any:
         return edges.searchsorted(x, "right" if right else "left")
     below = edges[..., None, :] <= x[..., None] if right else edges[..., None, :] < x[..., None]
     return reduce_sum(below, -1)  # each row has its own edges, which are few
-
-
-def _logical_and_in_place(x: Array, y: Any) -> Any:
-    return np.logical_and(x, y, out=x)
-
-
-def _zero_in_place(x: Array) -> Array:
-    x[...] = 0
-    return x
 
 
 def _masked_fill_in_place(x: Array, mask: Array, value: float) -> Array:
@@ -251,7 +214,7 @@ OPERATIONS: dict[Any, Operation] = {
     aten.softplus.default: _softplus,
     aten.softplus_backward.default: _softplus_backward,
     aten.relu.default: lambda x: np.maximum(x, ZERO),
-    aten.threshold_backward.default: _threshold_backward,
+    aten.threshold_backward.default: lambda gradient, x, threshold: np.where(x <= threshold, ZERO, gradient),
     aten.gt.Scalar: np.greater,
     aten.ge.Scalar: np.greater_equal,
     aten.lt.Scalar: np.less,
@@ -278,19 +241,23 @@ OPERATIONS: dict[Any, Operation] = {
     aten.native_layer_norm.default: _layer_norm,
     aten._softmax.default: _softmax,
     aten._log_softmax.default: _log_softmax,
-    aten._log_softmax_backward_data.default: _log_softmax_backward,
+    aten._log_softmax_backward_data.default: lambda gradient, y, dim, dtype: (
+        gradient - np.exp(y) * reduce_sum(gradient, dim, keepdims=True)
+    ),
     aten.huber_loss.default: _huber,
-    aten.huber_loss_backward.default: _huber_backward,
+    aten.huber_loss_backward.default: lambda gradient, x, y, reduction, delta: (
+        gradient * np.maximum(np.minimum(x - y, delta), -delta)
+    ),
     aten.sum.default: lambda x: reduce_sum(x, None),
     aten.sum.dim_IntList: _sum_over,
     aten.mean.default: _mean,
     aten.mean.dim: _mean_over,
     aten.amax.default: lambda x, dims, keepdim=False: reduce_max(x, tuple(dims), keepdims=keepdim),
-    aten.amin.default: _amin,
+    aten.amin.default: lambda x, dims=(), keepdim=False: reduce_min(x, tuple(dims) or None, keepdims=keepdim),
     aten.max.default: np.ndarray.max,
-    aten.max.dim: _max_over,
+    aten.max.dim: lambda x, dim, keepdim=False: (reduce_max(x, dim, keepdims=keepdim), x.argmax(dim, keepdims=keepdim)),
     aten.min.default: np.ndarray.min,
-    aten.min.dim: _min_over,
+    aten.min.dim: lambda x, dim, keepdim=False: (reduce_min(x, dim, keepdims=keepdim), x.argmin(dim, keepdims=keepdim)),
     aten.sort.default: _sort,
     aten.any.dim: lambda x, dim, keepdim=False: reduce_any(x, dim, keepdims=keepdim),
     aten.argmax.default: np.ndarray.argmax,
@@ -299,7 +266,7 @@ OPERATIONS: dict[Any, Operation] = {
     aten.cumprod.default: np.ndarray.cumprod,
     aten._to_copy.default: lambda x, dtype, device=None: x.astype(DTYPES[dtype]),
     aten.clone.default: lambda x, memory_format=None: x.copy(),
-    aten.index.Tensor: _index,
+    aten.index.Tensor: lambda x, indices: x[tuple(slice(None) if index is None else index for index in indices)],
     aten.take.default: np.ndarray.take,
     aten.arange.default: _arange,
     aten.arange.start: _arange,
@@ -315,9 +282,9 @@ OPERATIONS: dict[Any, Operation] = {
 IN_PLACE: dict[Any, Operation] = {
     aten.mul_.Tensor: operator.imul,
     aten.sub_.Tensor: operator.isub,
-    aten.logical_and_.default: _logical_and_in_place,
+    aten.logical_and_.default: lambda x, y: np.logical_and(x, y, out=x),
     aten.copy_.default: _copy_in_place,
-    aten.zero_.default: _zero_in_place,
+    aten.zero_.default: lambda x: _copy_in_place(x, 0),
     aten.masked_fill_.Scalar: _masked_fill_in_place,
     aten.index_put_.default: _index_put_in_place,
     aten.index_fill_.int_Scalar: _index_fill_in_place,

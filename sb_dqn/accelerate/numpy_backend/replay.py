@@ -70,7 +70,7 @@ def numpy_replay(traced: GraphModule, example: tuple[Tensor, ...]) -> NumpyRepla
     nodes = list(traced.graph.nodes)
     if not all(_is_supported(node) for node in nodes):
         return None
-    if any(_is_large_product(node) for node in nodes) and max(map(_elements, nodes)) > MAX_ELEMENTS:
+    if any(map(_is_large_product, nodes)) and max(map(_elements, nodes)) > MAX_ELEMENTS:
         return None
     try:
         module = _translated(traced)
@@ -192,7 +192,15 @@ def _operation(node: Node) -> Callable[..., Any]:
         shape, dtype, value = tuple(node.meta["val"].shape), _dtype(node), FILLS[node.target]
         return lambda *_, **__: np.full(shape, value, dtype)
     if node.target is aten.expand.default and _elements(node) <= MAX_ELEMENTS and not node.meta["is_written"]:
-        return _copy_of_expanded(node)
+        shape, dtype = tuple(node.meta["val"].shape), _dtype(node)
+
+        def expand(x: Any, _: Any) -> Any:
+            """Copies memory that no operation writes; `np.broadcast_to` takes longer."""
+            y = np.empty(shape, dtype)
+            y[...] = x
+            return y
+
+        return expand
     function = {**OPERATIONS, **IN_PLACE, **VIEWS}[node.target]
     if isinstance(function, np.ufunc) and node.meta["val"].dtype != torch.bool:
         operands = [_dtype(arg) if isinstance(arg, Node) else arg for arg in node.args]
@@ -200,18 +208,6 @@ def _operation(node: Node) -> Callable[..., Any]:
         if np.result_type(*operands) != _dtype(node) or node.meta["val"].ndim == 0:  # type: ignore[arg-type]
             return partial(function, dtype=_dtype(node))
     return function
-
-
-def _copy_of_expanded(node: Node) -> Callable[..., Any]:
-    """Returns a copy in place of an expanded view of memory that no operation writes; `np.broadcast_to` takes longer."""
-    shape, dtype = tuple(node.meta["val"].shape), _dtype(node)
-
-    def expand(x: Any, _: Any) -> Any:
-        y = np.empty(shape, dtype)
-        y[...] = x
-        return y
-
-    return expand
 
 
 def _by_torch(node: Node) -> Callable[..., Any]:

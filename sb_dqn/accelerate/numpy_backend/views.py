@@ -53,10 +53,6 @@ def _make_indexing(dimensions: int, dim: int, index: Any) -> Operation:
     return indexed
 
 
-def _make_slice(x: Node, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1) -> Operation:
-    return _make_indexing(x.meta["val"].ndim, dim, slice(start, end, step))
-
-
 def _make_unfold(x: Node, dim: int, size: int, step: int) -> Operation:
     steps = _index_along(x.meta["val"].ndim, dim, slice(None, None, step))
 
@@ -84,7 +80,9 @@ def _make_split(x: Node, size: int, dim: int = 0) -> Operation:
 VIEW_FACTORIES: dict[Any, Callable[..., Operation]] = {
     aten.unsqueeze.default: lambda x, dim: _make_indexing(x.meta["val"].ndim + 1, dim, None),
     aten.select.int: lambda x, dim, index: _make_indexing(x.meta["val"].ndim, dim, index),
-    aten.slice.Tensor: _make_slice,
+    aten.slice.Tensor: lambda x, dim=0, start=None, end=None, step=1: _make_indexing(
+        x.meta["val"].ndim, dim, slice(start, end, step)
+    ),
     aten.unfold.default: _make_unfold,
     aten.split.Tensor: _make_split,
     aten.split_with_sizes.default: _make_split_with_sizes,
@@ -175,10 +173,6 @@ def _make_slice_backward(gradient: Node, sizes: Sequence[int], dim: int, start: 
     return slice_backward
 
 
-def _take_rows(x: Array, dim: int, index: Array) -> Any:
-    return x.take(index, dim)
-
-
 def _take_rows_threaded(x: Array, dim: int, index: Array) -> Any:
     return torch.from_numpy(x).index_select(dim, torch.from_numpy(index)).numpy()
 
@@ -186,7 +180,11 @@ def _take_rows_threaded(x: Array, dim: int, index: Array) -> Any:
 def _make_index_select(x: Node, dim: int, index: Node) -> Operation:
     tensor, rows = x.meta["val"], index.meta["val"].numel()
     elements = tensor.numel() // max(tensor.shape[dim], 1) * rows
-    return _take_rows_threaded if elements * tensor.itemsize >= THREADED_BYTES else _take_rows
+    return (
+        _take_rows_threaded
+        if elements * tensor.itemsize >= THREADED_BYTES
+        else lambda x, dim, index: x.take(index, dim)
+    )
 
 
 FACTORIES: dict[Any, Callable[..., Operation]] = {

@@ -565,29 +565,3 @@ def _innermost_ids(env: Any) -> set[int]:
     env = env.env if isinstance(env, Stream) else env
     lanes = getattr(env, "envs", None)
     return {id(getattr(one, "unwrapped", one)) for one in (lanes if isinstance(lanes, (list, tuple)) else (env,))}
-
-
-def space_difference(actual: Blueprint, expected: Blueprint) -> tuple[str, Any, Any] | None:
-    """Returns name, actual and expected space of an environment that differs from the model's; None if `predict` accepts it.
-
-    The number of lanes may differ. Where the model stacks frames itself it also accepts single frames, and both frames
-    and stacks with channels last.
-    """
-    space, wanted = actual.observation_space, expected.observation_space
-    if space != wanted and (expected.frame_stack == 1 or space not in _accepted_images(wanted, expected.frame_stack)):
-        return "observation_space", space, wanted
-    if actual.action_space != expected.action_space:
-        return "action_space", actual.action_space, expected.action_space
-    return None
-
-
-def _accepted_images(stack: Any, count: int) -> list[spaces.Box]:
-    """Returns a frame `[C, H, W]` of a stack of `count`, a frame `[H, W, C]`, and the stack `[H, W, count * C]`."""
-    depth = stack.shape[0] // count
-    frame = spaces.Box(stack.low[-depth:], stack.high[-depth:], dtype=stack.dtype.type)
-    return [frame, *(_with_channels_last(space) for space in (frame, stack))]
-
-
-def _with_channels_last(image: Any) -> spaces.Box:
-    low, high = np.moveaxis(image.low, 0, -1), np.moveaxis(image.high, 0, -1)
-    return spaces.Box(low, high, dtype=image.dtype.type)

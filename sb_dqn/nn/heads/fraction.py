@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from sb_dqn.checks import check_float, check_int, set_fields
 from sb_dqn.nn.heads.quantile import CosineEmbedding, QuantileValue, implicit_quantiles, with_branch_axis
-from sb_dqn.nn.heads.scalar import Distribution, LayerHead, gather_action
+from sb_dqn.nn.heads.scalar import Distribution, LayerHead
 from sb_dqn.nn.layers.noise import Noise
 
 WIDE = 512
@@ -93,6 +93,16 @@ class FractionValue(NamedTuple):
         """`[..., A]` float32; `ILLEGAL` where an action is masked."""
         return self.points.q
 
+    @property
+    def taus(self) -> Tensor:
+        """The midpoints, see `QuantileValue`."""
+        return self.points.taus
+
+    @property
+    def weights(self) -> Tensor | None:
+        """The widths of the fractions, see `QuantileValue`."""
+        return self.points.weights
+
     def of(self, action: Tensor) -> Tensor:
         """Returns the quantiles `[..., M]` of `action` `[...]` at the midpoints."""
         return self.points.of(action)
@@ -100,10 +110,6 @@ class FractionValue(NamedTuple):
     def soft(self, policy: Tensor, bonus: Tensor) -> Tensor:
         """Returns the mean of the quantile functions under `policy`; see `QuantileValue.soft`."""
         return self.points.soft(policy, bonus)
-
-    def at_fractions_of(self, action: Tensor) -> Tensor:
-        """Returns the quantiles `[..., M-1]` of `action` `[...]` at the inner fractions."""
-        return gather_action(self.at_fractions, action)
 
 
 class FractionHead(LayerHead):
