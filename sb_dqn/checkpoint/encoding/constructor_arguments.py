@@ -17,7 +17,6 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import nn, optim
 
@@ -219,46 +218,20 @@ def _build(name: str, data: dict[str, Any], table: Mapping[str, type], custom: M
     return cls(**fields)
 
 
-@functools.singledispatch
 def _encode_known(value: Any, name: str) -> Any:
     """Encodes a NumPy array or number, a tensor, a torch dtype or device, or a path; returns None for anything else."""
-    return None
-
-
-@_encode_known.register(os.PathLike)
-def _(value: os.PathLike[str], name: str) -> str:
-    return os.fspath(value)
-
-
-@_encode_known.register
-def _(value: np.generic, name: str) -> dict[str, Any]:
-    return encode_scalar(value, f"argument {name!r}")
-
-
-@_encode_known.register(np.ndarray)
-def _(value: npt.NDArray[Any], name: str) -> dict[str, Any] | None:
-    if type(value) is not np.ndarray or value.dtype.kind not in "biuf":
-        return None
-    raw = base64.b64encode(np.ascontiguousarray(value).tobytes()).decode()
-    return {TAG: "array", "dtype": value.dtype.str, "shape": list(value.shape), "data": raw}
-
-
-@_encode_known.register(torch.Tensor)
-def _(value: torch.Tensor, name: str) -> dict[str, Any] | None:
-    plain = type(value) is torch.Tensor and value.device.type == "cpu" and not value.requires_grad
-    if not plain or value.dtype not in TENSOR_DTYPES:
-        return None
-    return {TAG: "tensor", "array": _encode_known(value.numpy(), name)}
-
-
-@_encode_known.register
-def _(value: torch.dtype, name: str) -> dict[str, Any]:
-    return {TAG: "torch.dtype", "name": str(value).removeprefix("torch.")}
-
-
-@_encode_known.register
-def _(value: torch.device, name: str) -> dict[str, Any]:
-    return {TAG: "torch.device", "name": str(value)}
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if isinstance(value, np.generic):
+        return encode_scalar(value, f"argument {name!r}")
+    if type(value) is np.ndarray and value.dtype.kind in "biuf":
+        raw = base64.b64encode(np.ascontiguousarray(value).tobytes()).decode()
+        return {TAG: "array", "dtype": value.dtype.str, "shape": list(value.shape), "data": raw}
+    if type(value) is torch.Tensor and value.dtype in TENSOR_DTYPES and value.device.type == "cpu":
+        return None if value.requires_grad else {TAG: "tensor", "array": _encode_known(value.numpy(), name)}
+    if isinstance(value, torch.dtype):
+        return {TAG: "torch.dtype", "name": str(value).removeprefix("torch.")}
+    return {TAG: "torch.device", "name": str(value)} if isinstance(value, torch.device) else None
 
 
 def _decode_array(data: dict[str, Any]) -> Any:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
-from functools import singledispatch
 from typing import Any
 
 import numpy as np
@@ -20,43 +18,28 @@ LEAF_BYTES = 2**16
 """Memory of a leaf besides its bounds: the objects that a model makes for each."""
 CHOICE_BYTES = 64
 """Memory of a choice of a discrete leaf: the column of a network that reads or selects it."""
+KINDS = ("Dict", "Box", "Discrete", "MultiDiscrete", "MultiBinary")
 
 
-@singledispatch
 def encode_space(space: Space) -> dict[str, Any]:
     """Encodes a space as JSON: infinite bounds as text, bounds that are all equal as one number.
 
     Raises:
         SpaceError: the kind of space is not supported.
     """
+    if isinstance(space, spaces.Dict):
+        return {"kind": "Dict", "spaces": [[key, encode_space(inner)] for key, inner in space.spaces.items()]}
+    if isinstance(space, spaces.MultiBinary):
+        return {"kind": "MultiBinary", "n": space.n if type(space.n) is int else [int(n) for n in space.shape]}
+    dtype = str(space.dtype)
+    if isinstance(space, spaces.Box):
+        bounds = {"low": _encode_numbers(space.low), "high": _encode_numbers(space.high)}
+        return {"kind": "Box", "dtype": dtype, "shape": list(space.shape), **bounds}
+    if isinstance(space, spaces.Discrete):
+        return {"kind": "Discrete", "n": int(space.n), "start": int(space.start), "dtype": dtype}
+    if isinstance(space, spaces.MultiDiscrete):
+        return {"kind": "MultiDiscrete", "dtype": dtype, "nvec": space.nvec.tolist(), "start": space.start.tolist()}
     raise SpaceError(f"a space that is saved must be {SUPPORTED}, got {space}. Use one of these.")
-
-
-@encode_space.register
-def _(space: spaces.Dict) -> dict[str, Any]:
-    return {"kind": "Dict", "spaces": [[key, encode_space(inner)] for key, inner in space.spaces.items()]}
-
-
-@encode_space.register
-def _(space: spaces.Box) -> dict[str, Any]:
-    bounds = {"low": _encode_numbers(space.low), "high": _encode_numbers(space.high)}
-    return {"kind": "Box", "dtype": str(space.dtype), "shape": list(space.shape), **bounds}
-
-
-@encode_space.register
-def _(space: spaces.Discrete) -> dict[str, Any]:
-    return {"kind": "Discrete", "n": int(space.n), "start": int(space.start), "dtype": str(space.dtype)}
-
-
-@encode_space.register
-def _(space: spaces.MultiDiscrete) -> dict[str, Any]:
-    counts = {"nvec": space.nvec.tolist(), "start": space.start.tolist()}
-    return {"kind": "MultiDiscrete", "dtype": str(space.dtype), **counts}
-
-
-@encode_space.register
-def _(space: spaces.MultiBinary) -> dict[str, Any]:
-    return {"kind": "MultiBinary", "n": space.n if type(space.n) is int else [int(n) for n in space.shape]}
 
 
 def decode_space(data: Any, allowance: Allowance | None = None) -> Space:
@@ -80,49 +63,27 @@ def decode_space(data: Any, allowance: Allowance | None = None) -> Space:
 
 
 def _decode(data: Any, allowance: Allowance) -> Space:
-    if data["kind"] not in DECODERS:
-        raise CheckpointError(
-            f"a space in a model file must be {SUPPORTED}, got the kind {data['kind']!r}. Load another copy."
-        )
+    kind = data["kind"]
+    if kind not in KINDS:
+        raise CheckpointError(f"a space in a model file must be {SUPPORTED}, got the kind {kind!r}. Load another copy.")
     allowance.take(LEAF_BYTES, "spaces")
-    return DECODERS[data["kind"]](data, allowance)
-
-
-def _dict(data: Any, allowance: Allowance) -> spaces.Dict:
-    # OrderedDict because gymnasium sorts the keys of a plain dict
-    return spaces.Dict(OrderedDict((str(key), _decode(inner, allowance)) for key, inner in data["spaces"]))
-
-
-def _box(data: Any, allowance: Allowance) -> spaces.Box:
-    dtype, shape = _dtype(data), tuple(int(length) for length in data["shape"])
-    allowance.take(math.prod(shape) * 2 * (dtype.itemsize + 1), "spaces")  # two bounds, and whether there are any
-    low, high = (_decode_numbers(data[name], shape, dtype) for name in ("low", "high"))
-    return spaces.Box(low, high, shape, dtype.type)
-
-
-def _discrete(data: Any, allowance: Allowance) -> spaces.Discrete:
-    allowance.take(abs(data["n"]) * CHOICE_BYTES, "spaces")
-    return spaces.Discrete(data["n"], start=data["start"], dtype=_dtype(data).type)
-
-
-def _multi_discrete(data: Any, allowance: Allowance) -> spaces.MultiDiscrete:
-    dtype, counts = _dtype(data), np.array(data["nvec"])
+    if kind == "Dict":  # OrderedDict because gymnasium sorts the keys of a plain dict
+        return spaces.Dict(OrderedDict((str(key), _decode(inner, allowance)) for key, inner in data["spaces"]))
+    if kind == "MultiBinary":
+        allowance.take(abs(math.prod(np.atleast_1d(data["n"]).tolist())) * CHOICE_BYTES, "spaces")
+        return spaces.MultiBinary(data["n"])
+    dtype = _dtype(data)
+    if kind == "Box":
+        shape = tuple(int(length) for length in data["shape"])
+        allowance.take(math.prod(shape) * 2 * (dtype.itemsize + 1), "spaces")  # two bounds, and whether there are any
+        low, high = (_decode_numbers(data[name], shape, dtype) for name in ("low", "high"))
+        return spaces.Box(low, high, shape, dtype.type)
+    if kind == "Discrete":
+        allowance.take(abs(data["n"]) * CHOICE_BYTES, "spaces")
+        return spaces.Discrete(data["n"], start=data["start"], dtype=dtype.type)
+    counts = np.array(data["nvec"])
     allowance.take((counts.size + float(np.abs(counts.astype(np.float64)).sum())) * CHOICE_BYTES, "spaces")
     return spaces.MultiDiscrete(counts.astype(dtype), dtype=dtype.type, start=np.array(data["start"], dtype))
-
-
-def _multi_binary(data: Any, allowance: Allowance) -> spaces.MultiBinary:
-    allowance.take(abs(math.prod(np.atleast_1d(data["n"]).tolist())) * CHOICE_BYTES, "spaces")
-    return spaces.MultiBinary(data["n"])
-
-
-DECODERS: Mapping[str, Callable[[Any, Allowance], Space]] = {
-    "Dict": _dict,
-    "Box": _box,
-    "Discrete": _discrete,
-    "MultiDiscrete": _multi_discrete,
-    "MultiBinary": _multi_binary,
-}
 
 
 def _dtype(data: Any) -> np.dtype[Any]:
