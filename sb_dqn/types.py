@@ -123,7 +123,7 @@ class Batch(NamedTuple):
 
     def to(self, device: torch.device) -> Batch:
         """Returns the batch on `device`; `self` if it is there already."""
-        return self if self.weight.device == device else Batch(*(_moved(field, device) for field in self))
+        return self if self.weight.device == device else self.with_tensors(x.to(device) for x in self.tensors())
 
     def tensors(self) -> tuple[Tensor, ...]:
         """Returns all tensors of the batch as a flat tuple."""
@@ -140,12 +140,6 @@ def _refilled(field: Any, tensors: Iterator[Tensor]) -> Any:
     if isinstance(field, dict):
         return {key: next(tensors) for key in field}
     return None if field is None else next(tensors)
-
-
-def _moved(field: Any, device: torch.device) -> Any:
-    if isinstance(field, dict):
-        return {key: x.to(device) for key, x in field.items()}
-    return None if field is None else field.to(device)
 
 
 class Update(NamedTuple):
