@@ -213,8 +213,8 @@ def get_parameters(model: Model) -> dict[str, dict[str, Any]]:
 def set_parameters(model: Model, source: Any, exact_match: bool) -> None:
     """Sets parameters from a dict or a zip file; see `BaseAlgorithm.set_parameters`."""
     before = get_parameters(model)
-    given = isinstance(source, Mapping)
-    parameters = source if given else {"policy": read_archive(source, only=("policy",))[1]["policy"]}
+    is_dict = isinstance(source, Mapping)
+    parameters = source if is_dict else {"policy": read_archive(source, only=("policy",))[1]["policy"]}
     if not parameters.keys() <= before.keys() or (exact_match and "policy" not in parameters):
         raise ConfigurationError(
             f"names of parameters must be among {sorted(before)}, with 'policy', got {sorted(parameters)}. Rename them."
