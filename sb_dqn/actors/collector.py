@@ -54,7 +54,7 @@ class WorkerCollector(Collector):
         super().__init__(stream, orders)
         self.workers = workers
         self.lanes = settings.parts
-        self.order = settings.order
+        self.reading_order = settings.order
         self.ahead = settings.ahead
         self.learner = learner
         self._write_weights = write_weights
@@ -75,7 +75,7 @@ class WorkerCollector(Collector):
 
     def _clear(self) -> None:
         self._next_index = [0] * len(self.lanes)
-        self._orders: list[deque[Order]] = [deque() for _ in self.lanes]
+        self._sent_orders: list[deque[Order]] = [deque() for _ in self.lanes]
         self._unread: list[deque[Report]] = [deque() for _ in self.lanes]
         self._updates_of: dict[tuple[int, int], int] = {}
         self._new_seeds: dict[int, Seeds] = {}  # of workers that begin with their next order
@@ -134,7 +134,7 @@ class WorkerCollector(Collector):
 
     def _publish(self) -> int:
         """Writes the current weights to a free place and returns it; the place of the newest if none is free."""
-        used = {order.weights for orders in self._orders for order in orders}
+        used = {order.weights for orders in self._sent_orders for order in orders}
         copies = len(self.workers.weights)
         free = [place for place in range(copies) if place not in used and place != self._newest_weights]
         if free:
@@ -152,7 +152,7 @@ class WorkerCollector(Collector):
 
     def _send(self, worker: int, order: Order) -> None:
         order = order._replace(seeds=self._new_seeds.pop(worker, None))
-        self._orders[worker].append(order)
+        self._sent_orders[worker].append(order)
         self.workers.send(worker, order)
 
     # -- finished chunks
@@ -161,11 +161,11 @@ class WorkerCollector(Collector):
         """Waits for the chunks to read next: one of every worker, or those of the workers that have finished one."""
         while True:
             missing = [worker for worker in self._everyone if not self._unread[worker]]
-            if not missing or (self.order == "arrival" and len(missing) < len(self.lanes)):
+            if not missing or (self.reading_order == "arrival" and len(missing) < len(self.lanes)):
                 break
             self._receive(missing)
-        for worker in self._everyone if self.order == "arrival" else ():
-            while self._orders[worker] and self.workers.has_message(worker):  # those that are there already
+        for worker in self._everyone if self.reading_order == "arrival" else ():
+            while self._sent_orders[worker] and self.workers.has_message(worker):  # those that are there already
                 self._receive([worker])
         parts = {}
         updates = self.orders.updates()
@@ -186,7 +186,7 @@ class WorkerCollector(Collector):
 
     def _take(self, worker: int, message: Message) -> None:
         if isinstance(message, Report):
-            self._orders[worker].popleft()
+            self._sent_orders[worker].popleft()
             self._unread[worker].append(message)
             self._ends[worker] = 0
         elif isinstance(message, Failure):
@@ -220,8 +220,8 @@ class WorkerCollector(Collector):
         seed = later_seed(self.orders.rng.seed, (self.learner + 1) * self.restarts)
         self._new_seeds[worker] = self._seeds(worker, seed + lanes.start)
         self._generation += 1
-        orders = list(self._orders[worker])
-        self._orders[worker].clear()
+        orders = list(self._sent_orders[worker])
+        self._sent_orders[worker].clear()
         for order in orders:
             self._send(worker, order)
 
@@ -229,7 +229,7 @@ class WorkerCollector(Collector):
 
     def settle(self) -> None:
         """Waits until no worker has anything to do; what they have made is kept, unread."""
-        while busy := [worker for worker in self._everyone if self._orders[worker]]:
+        while busy := [worker for worker in self._everyone if self._sent_orders[worker]]:
             self._receive(busy)
 
     def state(self, settled: bool, trust: bool) -> tuple[dict[str, Any] | None, dict[str, Any] | None, str]:
@@ -246,7 +246,7 @@ class WorkerCollector(Collector):
             unread.append([self._chunk_state(worker, report) for report in reports])
         stream = {
             KIND: self.kind,
-            "layout": [len(self.lanes), self.workers.layout.ticks, self.ahead, self.order],
+            "layout": [len(self.lanes), self.workers.layout.ticks, self.ahead, self.reading_order],
             "workers": states,
             "unread": unread,
             "reading": [worker in self._parts for worker in self._everyone],
@@ -281,7 +281,7 @@ class WorkerCollector(Collector):
         }
 
     def load_state(self, tick: Mapping[str, Any], stream: Mapping[str, Any], trust: bool) -> Rows:
-        layout = [len(self.lanes), self.workers.layout.ticks, self.ahead, self.order]
+        layout = [len(self.lanes), self.workers.layout.ticks, self.ahead, self.reading_order]
         if list(stream["layout"]) != layout:
             names = "(processes, chunk, ahead, order)"
             raise CheckpointError(

@@ -34,7 +34,9 @@ class Prioritized:
     r"""Settings of prioritized replay (Schaul et al. 2016, arXiv 1511.05952, proportional variant).
 
     .. math:: p_i = (|\delta_i| + \epsilon)^\alpha \quad P_i = (1 - u) \frac{p_i}{\sum_k p_k} + \frac{u}{N} \quad
-        w_i = \frac{(N P_i)^{-\beta}}{\max_j w_j}
+        w_i = \frac{(N P_i)^{-\beta}}{\max_j (N P_j)^{-\beta}}
+
+    with j over the batch.
 
     Args:
         alpha: exponent of the priorities, >= 0; 0 samples uniformly, 1 in proportion to the error.

@@ -112,7 +112,7 @@ class ActorCriticAlgorithm(OnPolicyAlgorithm):
             return super().change(name, value)
         self._loss.ent_coef = check_float("ent_coef", value, 0.0)
         if self._experience is not None:
-            self.updates.forget()
+            self.update_runner.forget()
         return value
 
     def log_facts(self) -> dict[str, float]:

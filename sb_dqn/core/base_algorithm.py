@@ -171,7 +171,7 @@ class BaseAlgorithm(ABC):
         self.collector: Collector | None = None
         self._is_large = not are_small([self.policy], self.device)
         self._experience: Any = None
-        self.updates: UpdateRunner
+        self.update_runner: UpdateRunner
         self._resume_state: ResumeState | None = None
         """State of an interrupted `learn`, from a full checkpoint, until the model learns again."""
         self._idle = IdleWarning()
@@ -312,7 +312,7 @@ class BaseAlgorithm(ABC):
         ):
             first = None if _resume_from is None else checkpointing.restore_tick(self, _resume_from)
             proceed = collector.proceed
-            for rows in collector.rows(first):
+            for rows in collector.rows(first):  # selects actions and steps the environments
                 run.arrived(rows)
                 self.normalizer.update(rows)
                 experience.extend(rows)
@@ -332,7 +332,7 @@ class BaseAlgorithm(ABC):
 
     def gradient_step(self) -> Update:
         """Samples a batch and makes one update."""
-        return self.updates.step(self.update_mode)
+        return self.update_runner.step(self.update_mode)
 
     def stops_early(self, update: Update) -> bool:
         """Returns True if this update and the others that are due now are not to be applied."""
@@ -419,7 +419,7 @@ class BaseAlgorithm(ABC):
         self._experience = experience
         if self.learners.size > 1:
             experience.share(self.learners.fewest)
-        self.updates = UpdateRunner(experience, self.learner, self.normalizer, self.rng, self.stops_early)
+        self.update_runner = UpdateRunner(experience, self.learner, self.normalizer, self.rng, self.stops_early)
 
     def _start_counting(self, total: int, reset: bool, resumed: bool) -> None:
         if reset:

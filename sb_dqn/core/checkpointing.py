@@ -38,7 +38,7 @@ def save_model(
     model: Model, path: str | Path | IO[bytes], full: bool, trust: bool, incremental: bool, background: bool
 ) -> Any:
     """Writes a model to a zip file; see `BaseAlgorithm.save`."""
-    if incremental > full or background > incremental:
+    if (incremental and not full) or (background and not incremental):
         raise ConfigurationError(
             f"full must be True with incremental=True, and both must be True with background=True, got full={full}, "
             f"incremental={incremental} and background={background}. Add them."

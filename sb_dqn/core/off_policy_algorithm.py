@@ -240,7 +240,7 @@ class OffPolicyAlgorithm(BaseAlgorithm):
             if not replay.horizon.moves:
                 self.replay.view.horizon.move(replay.n_steps, replay.gamma)
             self.replay.sampler.set_batch_size(replay.batch_size)
-            self.updates.forget()
+            self.update_runner.forget()
 
     # -- files
 

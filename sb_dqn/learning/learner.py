@@ -136,8 +136,11 @@ class Learner:
         return flat, extras.get("priority", loss.detach()), Update(values)
 
     def clip(self, flat: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Clips a gradient `[P]` in place, but for FQF's fractions; returns its norm before, without them and what is clipped
-        apart, and the norm of the latter if there is any."""
+        """Clips a gradient `[P]` in place, and returns its norm before.
+
+        The critic of an actor-critic by classification is clipped by a norm of its own, which is returned second (None
+        elsewhere). FQF's fractions are not clipped. Neither is part of the first norm.
+        """
         free = self.step.fractions if self.apart is None else self.apart
         norm: Tensor = (flat if free is None else flat.masked_fill(free, 0.0)).norm()
         own = None if self.apart is None else flat.masked_fill(~self.apart, 0.0).norm()

@@ -165,7 +165,7 @@ def recorded_update(model: Any, device: str) -> tuple[Any, Any]:
     """
     from sb_dqn.accelerate.cuda_graph import Captured
 
-    numbers, update = next(iter(model.updates.functions.values()))
+    numbers, update = next(iter(model.update_runner.functions.values()))
     if device == "cuda" and not isinstance(update, Captured):
         raise RuntimeError(f"the update must be a CUDA graph, got {type(update).__name__}")
     return numbers, update

@@ -234,7 +234,7 @@ def truth(setup: Setup) -> Figures:
     numbers, update = recorded_update(model, setup.device)
     noise = torch.rand_like(numbers)
     captured = update(noise)[0]
-    eager = model.updates.sample_and_differentiate(model.replay.sample_from, noise)[0]
+    eager = model.update_runner.sample_and_differentiate(model.replay.sample_from, noise)[0]
     difference = float((captured - eager).abs().max() / eager.abs().max())
     del junk
     allocated = []

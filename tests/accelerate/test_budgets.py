@@ -67,7 +67,7 @@ def trained(name: str) -> Any:
 
 def update_of(model: Any) -> GraphModule:
     """Returns the graph that is captured; that of a recurrent network is captured without simplification."""
-    updates = model.updates
+    updates = model.update_runner
     updates.experience.refresh()
     ((example, _),) = updates.functions.values()
     whole = partial(updates.sample_and_differentiate, updates.experience.sample_from)

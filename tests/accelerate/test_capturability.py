@@ -108,7 +108,7 @@ def faults(graph: GraphModule) -> list[str]:
 
 def recorded(model: Any) -> GraphModule:
     """Returns the graph of sampling, gradient and feedback of a model that has learned a little."""
-    updates = model.updates
+    updates = model.update_runner
     updates.experience.refresh()
     (numbers, _), *_ = updates.functions.values()
     with updates.experience.preserve_state():

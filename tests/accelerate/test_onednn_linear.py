@@ -232,8 +232,8 @@ def test_updates_from_pixels_are_traced(
     recorded = learnt(name, precision, 2, monkeypatch)
     eager = learnt(name, precision, 10_000, monkeypatch)
     assert recorded.learner.step.steps == eager.learner.step.steps > 2
-    assert recorded.updates.mode == ("eager" if name in ("R2D1", "R2D2") else "traced")
-    assert eager.updates.mode == "eager"
+    assert recorded.update_runner.mode == ("eager" if name in ("R2D1", "R2D2") else "traced")
+    assert eager.update_runner.mode == "eager"
     assert capsys.readouterr().err == ""
     tolerance = 1e-2 if precision == "bf16" else 1e-5  # to record disturbs nothing: no priority, no random stream
     torch.testing.assert_close(recorded.learner.flat, eager.learner.flat, rtol=0, atol=tolerance)

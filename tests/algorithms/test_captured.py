@@ -120,7 +120,7 @@ def test_recurrent_updates_can_be_recorded(case: str, monkeypatch: pytest.Monkey
     ):  # its fused kernel for sequences needs a workspace in the recording
         recorded, eager = train(case, "cpu", "traced"), train(case, "cpu", "eager")
     assert recorded._n_updates == eager._n_updates > 0
-    updates = [run for _, run in recorded.updates.functions.values()]
+    updates = [run for _, run in recorded.update_runner.functions.values()]
     assert updates
     assert all(any(update is each for each in made) for update in updates)
     torch.testing.assert_close(recorded.learner.flat, eager.learner.flat, rtol=1e-4, atol=1e-5)

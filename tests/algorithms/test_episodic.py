@@ -154,7 +154,7 @@ def test_recorded_and_eager_runs_are_the_same() -> None:
     eager.mode = "eager"
     eager.attach(eager.stream)
     assert torch.allclose(parameters(recorded.learn(300)), parameters(eager.learn(300)), rtol=1e-4, atol=1e-5)
-    assert len(recorded.updates.functions) == 2
+    assert len(recorded.update_runner.functions) == 2
 
 
 # ---- spaces and verbs

@@ -101,5 +101,5 @@ def test_recorded_and_eager_runs_are_the_same(name: str, monkeypatch: pytest.Mon
     recorded, eager = trained(name, "traced"), trained(name, "eager")
     assert recorded._n_updates == eager._n_updates >= 2
     # a recording of a recurrent network would contain each time step: its updates are eager on the CPU
-    assert (recorded.updates.mode, eager.updates.mode) == ("eager" if name == "R2D2" else "traced", "eager")
+    assert (recorded.update_runner.mode, eager.update_runner.mode) == ("eager" if name == "R2D2" else "traced", "eager")
     torch.testing.assert_close(recorded.learner.flat, eager.learner.flat, rtol=1e-4, atol=1e-5)

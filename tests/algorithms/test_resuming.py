@@ -180,13 +180,13 @@ def test_the_update_from_which_on_large_nets_are_recorded(
 ) -> None:
     monkeypatch.setattr(modes, "WARM_UP_UPDATES", trial)
     whole, resumed = interrupted(pong_dqn, partial(pong, True), tmp_path, 300, 220)  # 11 of 16 updates
-    assert [model.updates.mode for model in (whole, resumed)] == ["traced", "traced"]
+    assert [model.update_runner.mode for model in (whole, resumed)] == ["traced", "traced"]
     assert differences(whole, resumed) == []
     if trial == 13:  # the whole run is the same bit for bit as far as both are eager
         return
     monkeypatch.setattr(modes, "WARM_UP_UPDATES", 1000)
     never = pong_dqn(pong(True)).learn(300)
-    assert never.updates.mode == "eager"
+    assert never.update_runner.mode == "eager"
     torch.testing.assert_close(never.learner.flat, whole.learner.flat, rtol=1e-3, atol=1e-4)
 
 

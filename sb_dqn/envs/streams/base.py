@@ -103,11 +103,20 @@ class Stream(ABC):
 
     @abstractmethod
     def _reset(self, seed: int | None) -> Rows:
-        """Resets every lane of the env."""
+        """Resets every lane of the env, with lane b seeded by `seed` + b.
+
+        Returns `_first_rows` of checked observations (`_observe`), and of the infos where the env has masks.
+        """
 
     @abstractmethod
     def _advance(self, action: ActionArray) -> Rows:
-        """Steps the env with checked, 0-based actions and returns the rows."""
+        """Steps the env with checked, 0-based actions and returns the rows that arrive.
+
+        A subclass steps the lanes (actions as the env wants them: `_action_check.to_env`), checks what arrives (`_observe`,
+        `_check_score`), clips rewards (`_clip`) and returns `Rows` of one slot, or of two where final and reset observations
+        arrive in one step (`_two_slots`). In lanes with NEXT_STEP autoreset it sets `_last` to the ends of this step, and
+        returns a reset row where `_last` was set. `RecordedStream` is the shortest example.
+        """
 
     @property
     def leaves(self) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:

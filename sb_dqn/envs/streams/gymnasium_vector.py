@@ -145,9 +145,9 @@ class SameStepStream(VectorStream):
         terminal, finals = terminated, None
         if self._reads_lives:
             lives = after = self._lives_of(info, ended)
-            final_info = info.get("final_info", {})
-            if any_ended and "lives" in final_info:
-                lives = np.where(ended, np.asarray(final_info["lives"], np.int64), lives)
+            ended_info = info.get("final_info", {})
+            if any_ended and "lives" in ended_info:
+                lives = np.where(ended, np.asarray(ended_info["lives"], np.int64), lives)
             elif any_ended:
                 lives = np.where(ended, self._lives, lives)
                 self._warn_once(
