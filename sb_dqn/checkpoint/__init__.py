@@ -6,7 +6,8 @@ from sb_dqn.checkpoint.encoding.allowance import AllocationGuard, Allowance
 from sb_dqn.checkpoint.encoding.constructor_arguments import CustomObjects, decode_value, encode_value
 from sb_dqn.checkpoint.encoding.spaces import decode_space, encode_space
 from sb_dqn.checkpoint.encoding.state_tree import pack, unpack
-from sb_dqn.checkpoint.format.zip_archive import file_to_write, model_info, read_archive, write_archive
+from sb_dqn.checkpoint.format.zip_reader import model_info, read_archive
+from sb_dqn.checkpoint.format.zip_writer import file_to_write, write_archive
 from sb_dqn.checkpoint.incremental.row_blocks import SegmentColumn, SegmentedRows, WrittenBlocks
 from sb_dqn.checkpoint.incremental.segments import find_checkpoint, read_rows, remove_unused_segments
 from sb_dqn.checkpoint.incremental.writer import BackgroundWrite, copy_members, write_checkpoint

@@ -13,7 +13,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from sb_dqn.buffers import FrameStack, Layout, ReplayBuffer, Ring, TransitionView, UniformSampler, UpdateSchedule
 from sb_dqn.buffers.n_step_transitions import Horizon
-from sb_dqn.checkpoint.format.zip_archive import read_archive, write_archive
+from sb_dqn.checkpoint import read_archive, write_archive
 from sb_dqn.envs.streams.base import Stream
 from sb_dqn.errors import CheckpointError, ConfigurationError
 from sb_dqn.spaces import flatten_space

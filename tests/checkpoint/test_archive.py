@@ -135,7 +135,7 @@ def golden_file() -> bytes:
 
 def test_golden_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     """The format is pinned: when this fails, FORMAT_VERSION must grow and `golden_v1.zip` must still load."""
-    monkeypatch.setattr("sb_dqn.checkpoint.format.zip_archive.__version__", "0.0.0")
+    monkeypatch.setattr("sb_dqn.checkpoint.format.zip_writer.__version__", "0.0.0")
     raw = golden_file()
     assert hashlib.sha256(raw).hexdigest() == GOLDEN
     assert raw == GOLDEN_FILE.read_bytes()
@@ -237,7 +237,7 @@ def test_invalid_contents_are_refused_and_the_old_file_stays(
 
 
 def test_a_large_manifest_is_refused_at_save(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sb_dqn.checkpoint.format.zip_archive.MAX_MANIFEST", 1000)
+    monkeypatch.setattr("sb_dqn.checkpoint.format.zip_writer.MAX_MANIFEST", 1000)
     with pytest.raises(CheckpointError, match="at most 1000 bytes"):
         write_archive(tmp_path / "m", {"kind": "x" * 1000}, {})
     assert os.listdir(tmp_path) == []

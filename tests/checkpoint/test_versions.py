@@ -10,14 +10,14 @@ import pytest
 
 from sb_dqn import DQN
 from sb_dqn.checkpoint import model_info
-from sb_dqn.checkpoint.format import zip_archive
+from sb_dqn.checkpoint.format import zip_reader, zip_writer
 from sb_dqn.version import __version__
 from tests.tiny import Tiny, quick
 
 
 def written_by(version: Any, path: Path, monkeypatch: pytest.MonkeyPatch) -> DQN:
     """A model whose files say that they are of this version."""
-    monkeypatch.setattr(zip_archive, "__version__", version)
+    monkeypatch.setattr(zip_writer, "__version__", version)
     model = quick(Tiny())
     model.learn(30).save(path / "model.zip")
     model.save_replay_buffer(path / "rows.zip")
@@ -29,7 +29,7 @@ def test_every_verb_that_reads_a_newer_file_names_both_versions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = written_by("999.0.0", tmp_path, monkeypatch)
-    monkeypatch.setattr(zip_archive, "__version__", "0.1.0")
+    monkeypatch.setattr(zip_reader, "__version__", "0.1.0")
     for name, read in (
         ("model.zip", lambda file: DQN.load(file, env=Tiny())),
         ("model.zip", lambda file: model.set_parameters(file)),
@@ -63,10 +63,10 @@ def test_every_verb_that_reads_a_newer_file_names_both_versions(
     ],
 )
 def test_what_is_newer(written: Any, installed: str, warns: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(zip_archive, "__version__", installed)
+    monkeypatch.setattr(zip_reader, "__version__", installed)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        zip_archive.warn_of_newer(written, "m.zip")
+        zip_reader.warn_of_newer(written, "m.zip")
     assert len(caught) == warns
 
 

@@ -1,4 +1,4 @@
-"""Validation of model files: checks of the zip and its manifest before any tensor is read.
+"""Reading of model files: checks of the zip and its manifest, and the tensors after them.
 
 Nothing is extracted to disk, decompressed or unpickled. Digests detect accidental damage. The protection against an
 attacker is the checks of sizes, names and types, and the fact that loading runs no code.
@@ -7,19 +7,24 @@ attacker is the checks of sizes, names and types, and the fact that loading runs
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import io
 import json
 import os
 import re
 import stat
 import struct
+import warnings
 import zipfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from sb_dqn.errors import CheckpointError, ConfigurationError, MissingFileError, nearest
+from torch import Tensor
+
+from sb_dqn.checkpoint.format import safetensors_stream
+from sb_dqn.errors import CheckpointError, ConfigurationError, MissingFileError, nearest, user_stacklevel
 from sb_dqn.version import __version__
 
 FORMAT_VERSION = 1
@@ -29,6 +34,7 @@ MAX_MANIFEST = 16 * 2**20
 MAX_MEMBERS = 4096
 MAX_BRANCHES = 500_000
 """Lists and dicts of a text of JSON, each of which takes up to a hundred times its characters."""
+RELEASE = re.compile(r"\d{1,9}(\.\d{1,9}){0,9}")
 MEMBER_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
 Target = str | os.PathLike[str] | BinaryIO
@@ -58,6 +64,42 @@ def as_path(target: Target) -> Path | None:
             f"an open file must support seeking, got {target!r} (a pipe?). Use a path or io.BytesIO."
         )
     return None
+
+
+def read_archive(
+    path: Target, *, only: Collection[str] | None = None
+) -> tuple[dict[str, Any], dict[str, dict[str, Tensor]]]:
+    """Reads the manifest and the tensors (on the CPU) of a file that `write_archive` wrote.
+
+    Args:
+        path: path or binary file.
+        only: names of the members to read; None reads all.
+
+    A file of a newer version of the package, in a format that is known here, is read with a warning.
+
+    Raises:
+        CheckpointError: the file is missing, truncated, altered, not a model file, too new, or lacks a member of `only`.
+    """
+    with open_archive(path) as (archive, manifest, label):
+        warn_of_newer(manifest.get("sb_dqn_version"), label)
+        entries: dict[str, Any] = manifest["members"]
+        names = list(entries) if only is None else list(only)
+        for name in names:
+            if name not in entries:
+                raise CheckpointError(
+                    f"member of {label} must be one of {sorted(entries)}, got {name!r}. Use one of these."
+                )
+        return manifest, {name: _read_member(archive, name, entries[name], label) for name in names}
+
+
+def model_info(path: Target) -> dict[str, Any]:
+    """Returns the manifest of a model file (version, kind, arguments, counters, members); reads no tensors.
+
+    Raises:
+        CheckpointError: the file is missing, truncated, not a model file, or too new.
+    """
+    with open_archive(path) as (_, manifest, _label):
+        return manifest
 
 
 @contextlib.contextmanager
@@ -247,3 +289,50 @@ def _is_entry(entry: Any) -> bool:
         return False
     tables = (entry.get("aliases", {}), entry.get("formats", {}))
     return all(isinstance(table, dict) and all(type(value) is str for value in table.values()) for table in tables)
+
+
+def _read_member(archive: zipfile.ZipFile, name: str, entry: Mapping[str, Any], label: str) -> dict[str, Tensor]:
+    digest = hashlib.sha256()
+    try:
+        with archive.open(name + SUFFIX) as stream:
+            tensors = safetensors_stream.read(
+                name + SUFFIX,
+                entry["length"],
+                safetensors_stream.hashed(stream.read, digest),
+                entry.get("aliases", {}),
+                entry.get("formats", {}),
+            )
+    except CheckpointError as error:
+        raise CheckpointError(f"{label}: {error}") from None
+    except (zipfile.BadZipFile, EOFError, RuntimeError, OSError, struct.error) as error:
+        raise CheckpointError(f"{label}: member {name + SUFFIX!r} is damaged ({error}). Load another copy.") from error
+    if digest.hexdigest() != entry["sha256"]:
+        raise CheckpointError(
+            f"{label}: member {name + SUFFIX!r} was altered: its SHA-256 digest differs from the manifest. Load "
+            f"another copy."
+        )
+    return tensors
+
+
+def warn_of_newer(written_by: Any, label: str) -> None:
+    """Warns of a file that a newer version of the package wrote; its format can still be read.
+
+    Args:
+        written_by: version in the file; anything else is ignored.
+        label: the file, for the message.
+    """
+    if _release(written_by) > _release(__version__):
+        warnings.warn(
+            f"{label} was written by sb_dqn {written_by[:40]}, which is newer than the installed {__version__}; what that version "
+            f"added may be refused or go unread. Update: pip install -U sb_dqn.",
+            stacklevel=user_stacklevel(),
+        )
+
+
+def _release(version: Any) -> tuple[int, ...]:
+    """Returns the numbers at the front, without zeros at the end: 1.2.0rc1 gives (1, 2); () if there are none."""
+    found = RELEASE.match(version) if isinstance(version, str) else None
+    numbers = [] if found is None else [int(number) for number in found.group().split(".")]
+    while numbers and numbers[-1] == 0:
+        numbers.pop()
+    return tuple(numbers)

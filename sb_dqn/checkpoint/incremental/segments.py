@@ -22,8 +22,7 @@ from typing import Any, BinaryIO
 from torch import Tensor
 
 from sb_dqn.checkpoint.format import safetensors_stream
-from sb_dqn.checkpoint.format.zip_archive import model_info
-from sb_dqn.checkpoint.format.zip_reader import SUFFIX, Target, as_path
+from sb_dqn.checkpoint.format.zip_reader import SUFFIX, Target, as_path, model_info
 from sb_dqn.checkpoint.incremental.row_blocks import Assembly, Segment, WrittenBlocks
 from sb_dqn.errors import CheckpointError
 

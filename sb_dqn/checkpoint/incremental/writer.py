@@ -12,8 +12,8 @@ from typing import Any
 from torch import Tensor
 
 from sb_dqn.checkpoint.format import safetensors_stream
-from sb_dqn.checkpoint.format.zip_archive import write_archive
 from sb_dqn.checkpoint.format.zip_reader import SUFFIX, Target, as_path
+from sb_dqn.checkpoint.format.zip_writer import write_archive
 from sb_dqn.checkpoint.incremental.row_blocks import Segment, SegmentedRows
 from sb_dqn.checkpoint.incremental.segments import ROWS, lock_folder, remove_unused_segments, segment_exists
 from sb_dqn.errors import ConfigurationError

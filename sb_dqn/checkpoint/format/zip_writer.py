@@ -1,6 +1,6 @@
-"""Reading and writing of model files: a zip of a JSON manifest and tensor members.
+"""Writing of model files: a zip of a JSON manifest and tensor members.
 
-Files are written atomically and read without running code. The zip is stored, not deflated, with sorted members and
+Files are written atomically. The zip is stored, not deflated, with sorted members and
 fixed timestamps: equal contents give equal bytes.
 """
 
@@ -9,11 +9,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import re
-import struct
 import warnings
 import zipfile
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -27,7 +25,6 @@ from sb_dqn.checkpoint.format.zip_reader import (
     SUFFIX,
     Target,
     as_path,
-    open_archive,
 )
 from sb_dqn.errors import CheckpointError, user_stacklevel
 from sb_dqn.files import atomic_write
@@ -86,42 +83,6 @@ def file_to_write(path: Target) -> Target:
     return named
 
 
-def read_archive(
-    path: Target, *, only: Collection[str] | None = None
-) -> tuple[dict[str, Any], dict[str, dict[str, Tensor]]]:
-    """Reads the manifest and the tensors (on the CPU) of a file that `write_archive` wrote.
-
-    Args:
-        path: path or binary file.
-        only: names of the members to read; None reads all.
-
-    A file of a newer version of the package, in a format that is known here, is read with a warning.
-
-    Raises:
-        CheckpointError: the file is missing, truncated, altered, not a model file, too new, or lacks a member of `only`.
-    """
-    with open_archive(path) as (archive, manifest, label):
-        warn_of_newer(manifest.get("sb_dqn_version"), label)
-        entries: dict[str, Any] = manifest["members"]
-        names = list(entries) if only is None else list(only)
-        for name in names:
-            if name not in entries:
-                raise CheckpointError(
-                    f"member of {label} must be one of {sorted(entries)}, got {name!r}. Use one of these."
-                )
-        return manifest, {name: _read_member(archive, name, entries[name], label) for name in names}
-
-
-def model_info(path: Target) -> dict[str, Any]:
-    """Returns the manifest of a model file (version, kind, arguments, counters, members); reads no tensors.
-
-    Raises:
-        CheckpointError: the file is missing, truncated, not a model file, or too new.
-    """
-    with open_archive(path) as (_, manifest, _label):
-        return manifest
-
-
 def _write_zip(file: BinaryIO, manifest: Mapping[str, Any], members: Mapping[str, Mapping[str, Tensor]]) -> None:
     entries: dict[str, Any] = {}
     with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
@@ -164,53 +125,3 @@ def _zip_info(name: str, length: int) -> zipfile.ZipInfo:
     info.external_attr = 0o644 << 16
     info.file_size = length  # lets zipfile choose ZIP64 before the first byte
     return info
-
-
-def _read_member(archive: zipfile.ZipFile, name: str, entry: Mapping[str, Any], label: str) -> dict[str, Tensor]:
-    digest = hashlib.sha256()
-    try:
-        with archive.open(name + SUFFIX) as stream:
-            tensors = safetensors_stream.read(
-                name + SUFFIX,
-                entry["length"],
-                safetensors_stream.hashed(stream.read, digest),
-                entry.get("aliases", {}),
-                entry.get("formats", {}),
-            )
-    except CheckpointError as error:
-        raise CheckpointError(f"{label}: {error}") from None
-    except (zipfile.BadZipFile, EOFError, RuntimeError, OSError, struct.error) as error:
-        raise CheckpointError(f"{label}: member {name + SUFFIX!r} is damaged ({error}). Load another copy.") from error
-    if digest.hexdigest() != entry["sha256"]:
-        raise CheckpointError(
-            f"{label}: member {name + SUFFIX!r} was altered: its SHA-256 digest differs from the manifest. Load "
-            f"another copy."
-        )
-    return tensors
-
-
-RELEASE = re.compile(r"\d{1,9}(\.\d{1,9}){0,9}")
-
-
-def warn_of_newer(written_by: Any, label: str) -> None:
-    """Warns of a file that a newer version of the package wrote; its format can still be read.
-
-    Args:
-        written_by: version in the file; anything else is ignored.
-        label: the file, for the message.
-    """
-    if _release(written_by) > _release(__version__):
-        warnings.warn(
-            f"{label} was written by sb_dqn {written_by[:40]}, which is newer than the installed {__version__}; what that version "
-            f"added may be refused or go unread. Update: pip install -U sb_dqn.",
-            stacklevel=user_stacklevel(),
-        )
-
-
-def _release(version: Any) -> tuple[int, ...]:
-    """Returns the numbers at the front, without zeros at the end: 1.2.0rc1 gives (1, 2); () if there are none."""
-    found = RELEASE.match(version) if isinstance(version, str) else None
-    numbers = [] if found is None else [int(number) for number in found.group().split(".")]
-    while numbers and numbers[-1] == 0:
-        numbers.pop()
-    return tuple(numbers)
