@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import closing
 from functools import cache, partial
 from importlib.util import find_spec
 from operator import mul
@@ -98,9 +99,10 @@ def peer(
     model, test = _make_model(library, algorithm, env_id, preset, seed, min(eval_episodes, 5))
     run = new_run_folder(folder, f"{library}-{algorithm}", env_id)
     steps = timesteps or preset.n_timesteps
-    write_config(run, _config(library, algorithm, env_id, preset, seed, steps))
+    config = _config(library, algorithm, env_id, preset, seed, steps)
+    write_config(run, config)
     click.echo(f"{library} {algorithm} on {env_id}: {steps:,} steps, seed {seed}; writing to {run}")
-    result = _train(model, test, run, steps, preset.n_envs, eval_episodes, final_episodes)
+    result = _train(model, test, run, config, eval_episodes, final_episodes)
     write_result(run, result)
     click.echo(f"mean return {result.mean:.2f} over {final_episodes} greedy episodes")
 
@@ -124,21 +126,42 @@ def _config(library: str, algorithm: str, env_id: str, preset: Preset, seed: int
     }
 
 
-def _train(model: Any, test: Any, run: Path, steps: int, lanes: int, eval_episodes: int, final_episodes: int) -> Any:
-    """Trains a model of Stable-Baselines3 with ten evaluations, and returns the result of the run."""
+def _train(model: Any, test: Any, run: Path, config: Mapping[str, Any], eval_episodes: int, final_episodes: int) -> Any:
+    """Trains a model of Stable-Baselines3 with ten evaluations, and returns the result of the run.
+
+    The final episodes are played as those of `train`, from the same starts: returns on Pendulum depend on them more than on
+    the agent.
+    """
     from stable_baselines3.common.callbacks import EvalCallback
-    from stable_baselines3.common.evaluation import evaluate_policy
 
+    from sb_dqn.envs.by_id import open_env
+    from sb_dqn.runs.evaluation_options import LANES
     from sb_dqn.runs.folder import FinalEvaluation, Result
+    from sb_dqn.runs.greedy import play
 
-    often = max(steps // 10 // lanes, 1)
+    steps = config["n_timesteps"]
+    often = max(steps // 10 // config["n_envs"], 1)
     callback = EvalCallback(test, n_eval_episodes=eval_episodes, eval_freq=often, log_path=str(run), verbose=0)
     wall, cpu = time.monotonic(), time.process_time()
     model.learn(steps, callback=callback)
     seconds, cpu_seconds = time.monotonic() - wall, time.process_time() - cpu
-    played: Any = evaluate_policy(model, test, final_episodes, return_episode_rewards=True)  # lists, not two numbers
-    final = FinalEvaluation(final_episodes, sum(played[1]), time.monotonic() - wall - seconds)
-    return Result(model.num_timesteps, seconds, tuple(map(float, played[0])), final, cpu_seconds)
+    with closing(open_env(config["env_id"], min(final_episodes, LANES), config["env_kwargs"])) as stream:
+        played = play(NormalizedInputs(model), stream, final_episodes, bar=False)
+    final = FinalEvaluation(final_episodes, played.episodes.steps, played.seconds)
+    return Result(model.num_timesteps, seconds, tuple(played.episodes.returns), final, cpu_seconds)
+
+
+class NormalizedInputs:
+    """A model of Stable-Baselines3 that predicts from observations as the environment returns them."""
+
+    def __init__(self, model: Any) -> None:
+        self.model = model
+
+    def predict(self, observation: Any, **inputs: Any) -> Any:
+        statistics = self.model.get_vec_normalize_env()
+        return self.model.predict(
+            observation if statistics is None else statistics.normalize_obs(observation), **inputs
+        )
 
 
 def _make_model(library: str, algorithm: str, env_id: str, preset: Preset, seed: int, lanes: int) -> tuple[Any, Any]:
