@@ -12,11 +12,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from importlib import metadata
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 
@@ -26,12 +28,14 @@ from sb_dqn.cli.benchmark import runs as suite
 from sb_dqn.cli.benchmark.runs import FIRST_SEED, agents_of, make_entries, read_suite, seconds_left, suite_names
 from sb_dqn.cli.main import main
 from sb_dqn.envs import make
+from sb_dqn.envs.by_id import open_env
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.hub import pull_from_hub
 from sb_dqn.presets import find_preset, list_presets
 from sb_dqn.runs import jobs as job_runner
 from sb_dqn.runs.folder import Result, read_result, write_result
 from sb_dqn.runs.folder_lock import lock_folder
+from sb_dqn.runs.greedy import play
 from scripts.benchmarks import agents
 from tests.cli.fork_server import ForkServer
 from tests.full import FULL
@@ -201,6 +205,37 @@ def test_settings_of_a_task_are_also_those_of_peers(tmp_path: Path) -> None:
     assert theirs.finished
     assert theirs.run is not None
     assert theirs.run.settings["gamma"] == 0.5
+
+
+class Predicts:
+    """Stands for a model, of a peer if it has normalized inputs, and records what it predicts from."""
+
+    def __init__(self, normalizes: Any = None) -> None:
+        self.num_timesteps, self.inputs, self.normalizes = 0, list[Any](), normalizes
+
+    def learn(self, steps: int, callback: Any) -> None:
+        self.num_timesteps = steps
+
+    def get_vec_normalize_env(self) -> Any:
+        return self.normalizes
+
+    def predict(self, observation: Any, **inputs: Any) -> Any:
+        self.inputs.append(observation)
+        return np.zeros((len(observation), 1), np.float32), None
+
+
+@pytest.mark.parametrize("normalizes", [None, SimpleNamespace(normalize_obs=lambda obs: obs / 10)])
+def test_final_episodes_of_peers_begin_in_the_states_of_our_own(normalizes: Any, tmp_path: Path) -> None:
+    env_util = pytest.importorskip("stable_baselines3.common.env_util")
+    test = env_util.make_vec_env("Pendulum-v1", 5, seed=peer.EVAL_SEED)
+    config = {"n_timesteps": 20, "n_envs": 1, "env_id": "Pendulum-v1", "env_kwargs": {}}
+    theirs, ours = Predicts(normalizes), Predicts()
+    result = peer._train(theirs, test, tmp_path, config, 5, 7)
+    with closing(open_env("Pendulum-v1", 5, {})) as stream:  # as at the end of `train`
+        played = play(ours, stream, 7, bar=False)
+    assert list(result.returns) == played.episodes.returns
+    np.testing.assert_allclose(theirs.inputs, np.asarray(ours.inputs) / (1 if normalizes is None else 10), rtol=1e-6)
+    assert not np.allclose(ours.inputs[0], test.reset())  # the starts of the evaluations during training
 
 
 def test_settings_of_peers_are_keywords_of_their_classes() -> None:
