@@ -155,7 +155,13 @@ def test_policies_learn_by_classification(name: str, value_loss: Any, precision:
 
 
 @pytest.mark.parametrize(
-    ("value_loss", "scales"), [("two_hot", True), ({"v_min": 0, "v_max": 1}, False), (False, False)]
+    ("value_loss", "scales"),
+    [
+        ("two_hot", True),
+        ({"kind": "two_hot", "transform": "symlog"}, True),
+        ({"v_min": 0, "v_max": 1}, False),
+        (False, False),
+    ],
 )
 @pytest.mark.parametrize("algorithm", [A2C, PPO, SAC, VPG])
 def test_an_automatic_range_bounds_returns(algorithm: Any, value_loss: Any, scales: bool) -> None:

@@ -277,13 +277,28 @@ def test_the_gradient_of_classes_is_softmax_minus_target() -> None:
     torch.testing.assert_close(logits.grad, expected)
 
 
+WIDE = 22_025.0
+
+
 @pytest.mark.parametrize("kind", ["hl_gauss", "two_hot"])
 @pytest.mark.parametrize("y", [-3_000.0, -0.5, 0.0, 2.0, 10_000.0])
 def test_symlog_bins_hold_returns_of_any_size(kind: str, y: float) -> None:
     """A head that predicts the target's classes has the target as its value."""
-    readout = Readout(Bins(kind, 201, transform="symlog"))
+    readout = Readout(Bins(kind, 201, -WIDE, WIDE, transform="symlog"))
     classes = readout.classes(torch.tensor([y]))
     assert float(readout.mean(classes.clamp_min(1e-30).log())) == pytest.approx(y, rel=2e-3, abs=2e-3)
+
+
+@pytest.mark.parametrize("transform", ["none", "symlog"])
+def test_the_automatic_range_is_one_of_scaled_rewards(transform: str) -> None:
+    """Six on both sides in units of values, after the transform; two-hot has fewer bins."""
+    end = math.log(7.0) if transform == "symlog" else 6.0
+    for kind, size in (("hl_gauss", 101), ("two_hot", 21)):
+        bins = Bins(kind, transform=transform)
+        assert bins.scales_rewards
+        assert bins.ends == pytest.approx((-end, end))
+        assert Readout(bins).centers.shape == (size,)
+    assert not Bins(v_min=-6.0, v_max=6.0, transform=transform).scales_rewards
 
 
 @pytest.mark.parametrize(
@@ -315,7 +330,7 @@ def test_classes_have_a_loss_of_their_own() -> None:
 @pytest.mark.parametrize("switches", [{}, {"dueling": True}, {"noisy": True}], ids=str)
 def test_two_hot_starts_at_a_value_of_zero_for_every_action(switches: dict[str, Any]) -> None:
     """With random weights values of symlog would start at tens, from bins that weigh thousands."""
-    value_loss = {"kind": "two_hot", "transform": "symlog"}
+    value_loss = {"kind": "two_hot", "transform": "symlog", "v_min": -WIDE, "v_max": WIDE}
     model = DQN("MlpPolicy", "CartPole-v1", value_loss=value_loss, seed=0, **switches)
     values = model.q_values(np.ones((5, 4), np.float32))
     np.testing.assert_allclose(values, 0.0, atol=1e-3)  # float32 sums of 22,025 and its negative

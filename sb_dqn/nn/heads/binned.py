@@ -19,8 +19,8 @@ from sb_dqn.nn.layers.noise import Noise
 
 KINDS = ("hl_gauss", "two_hot")
 TRANSFORMS = {"none": IDENTITY, "symlog": SYMLOG}
-SYMLOG_RANGE = 10.0
-"""Transformed values from -10 to 10 are returns from -22,025 to 22,025."""
+BINS = {"hl_gauss": 101, "two_hot": 21}
+"""Two-hot has fewer bins: a value that moves by a bin must unlearn the last one, where HL-Gauss spreads a value over about six."""
 AUTOMATIC = 6.0
 """End of an automatic range, for rewards that are scaled by `bounded_returns`: a value is the return from a step on, which may be
 above the bound there, and HL-Gauss reads low in the outermost bins."""
@@ -34,9 +34,8 @@ class Bins(Distribution):
 
     Args:
         kind: "hl_gauss": the target is spread over about six bins; "two_hot": over the two nearest.
-        bins: number of classes, from 3.
-        v_min, v_max: smallest and largest value; None: +-6 with rewards that are divided by a running scale, or the whole range
-            of "symlog".
+        bins: number of classes, from 3; None: 101 for HL-Gauss, 21 for two-hot.
+        v_min, v_max: smallest and largest value; None: +-6 with rewards that are divided by a running scale.
         transform: "none", or "symlog": bins are evenly spaced in sgn(x) ln(1 + |x|) of the value.
 
     Raises:
@@ -44,7 +43,7 @@ class Bins(Distribution):
     """
 
     kind: str = "hl_gauss"
-    bins: int = 101
+    bins: int | None = None
     v_min: float | None = None
     v_max: float | None = None
     transform: str = "none"
@@ -52,7 +51,8 @@ class Bins(Distribution):
     def __post_init__(self) -> None:
         check_choice("value_loss['kind']", self.kind, KINDS)
         check_choice("value_loss['transform']", self.transform, TRANSFORMS)
-        set_fields(self, bins=check_int("value_loss['bins']", self.bins, 3))
+        if self.bins is not None:
+            set_fields(self, bins=check_int("value_loss['bins']", self.bins, 3))
         if (self.v_min is None) is not (self.v_max is None):
             raise ConfigurationError(
                 f"v_min and v_max of value_loss must both be set or both be None, got {self.v_min} and {self.v_max}. Set both, or "
@@ -69,22 +69,24 @@ class Bins(Distribution):
             )
 
     @property
+    def size(self) -> int:
+        """Number of classes."""
+        return BINS[self.kind] if self.bins is None else self.bins
+
+    @property
     def scales_rewards(self) -> bool:
         """True if the range is that of rewards with bounded returns."""
-        return self.v_min is None and self.transform == "none"
+        return self.v_min is None
 
     @property
     def ends(self) -> tuple[float, float]:
         """First and last edge, after the transform."""
-        if self.v_min is None or self.v_max is None:
-            return (-SYMLOG_RANGE, SYMLOG_RANGE) if self.transform == "symlog" else (-AUTOMATIC, AUTOMATIC)
-        if self.transform == "none":
-            return self.v_min, self.v_max
-        low, high = TRANSFORMS[self.transform].apply(torch.tensor([self.v_min, self.v_max])).tolist()
+        values = (-AUTOMATIC, AUTOMATIC) if self.v_min is None or self.v_max is None else (self.v_min, self.v_max)
+        low, high = TRANSFORMS[self.transform].apply(torch.tensor(values, dtype=torch.float64)).tolist()
         return low, high
 
     def make_head(self, outputs: Callable[[int], nn.Module], legal: Tensor | None) -> BinnedHead:
-        return BinnedHead(outputs(self.bins), self, legal)
+        return BinnedHead(outputs(self.size), self, legal)
 
 
 class Readout(nn.Module):
@@ -109,13 +111,13 @@ class Readout(nn.Module):
         self.kind = bins.kind
         if bins.kind == "hl_gauss":
             self.of_mean = transform
-            edges = torch.linspace(low, high, bins.bins + 1)
+            edges = torch.linspace(low, high, bins.size + 1)
             centers = 0.5 * (edges[1:] + edges[:-1])
         else:
             self.of_mean = IDENTITY
-            edges = torch.linspace(low, high, bins.bins)
+            edges = torch.linspace(low, high, bins.size)
             centers = transform.invert(edges)
-        self.sigma = SMOOTHING * (high - low) / bins.bins
+        self.sigma = SMOOTHING * (high - low) / bins.size
         self.register_buffer("edges", edges, persistent=False)
         self.register_buffer("centers", centers, persistent=False)
 
@@ -181,8 +183,8 @@ class BinnedHead(LayerHead):
     def _make_uniform(self) -> None:
         """Makes all bins equally probable, but for noise: the values are 0, and stay near it until the outermost bins are improbable.
 
-        With "symlog" these weigh thousands. Both ends then get less probable at the same pace and cancel; with random weights a
-        difference of 0.001 would be a value of 20 (Hafner et al. 2023, arXiv 2301.04104).
+        With "symlog" and a wide range these weigh thousands. Both ends then get less probable at the same pace and cancel; with
+        random weights a difference of 0.001 would be a value of 20 (Hafner et al. 2023, arXiv 2301.04104).
         """
         for name, parameter in self.outputs.named_parameters():
             if "sigma" not in name:
@@ -223,8 +225,8 @@ class BinnedLinear(nn.Linear):
     """
 
     def __init__(self, in_features: int, outputs: int, bins: Bins) -> None:
-        super().__init__(in_features, outputs * bins.bins)
-        self.shape = (outputs, bins.bins)
+        super().__init__(in_features, outputs * bins.size)
+        self.shape = (outputs, bins.size)
         self.readout = Readout(bins)
 
     def reset_parameters(self) -> None:
