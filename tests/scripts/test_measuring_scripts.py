@@ -9,11 +9,13 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+import torch
 
 from sb_dqn import DQN
 from sb_dqn.errors import EnvironmentFault
 from scripts.benchmarks import fault_checks, identity, peer_curve, processes, recurrent_ppo, resumed_curve
 from scripts.benchmarks.curves import COLUMNS
+from scripts.benchmarks.dormant import share_of_model
 from tests.full import FULL
 
 
@@ -97,3 +99,15 @@ def test_the_identity_tasks_are_a_table_with_a_column_for_each_side(capsys: pyte
 def test_a_process_finds_the_bytecode_of_the_one_before(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
     assert processes.python("import sys; assert not sys.dont_write_bytecode")[""] > 0
+
+
+def test_share_of_dormant_units_over_all_layers() -> None:
+    """Four of sixteen units give 0 for every observation."""
+    model = DQN("MlpPolicy", "CartPole-v1", policy_kwargs={"net_arch": [8, 8]}, seed=0)
+    first, second = [layer for layer in model.policy.q_net.modules() if isinstance(layer, torch.nn.Linear)][:2]
+    with torch.no_grad():
+        for layer in (first, second):
+            layer.weight.zero_()
+            layer.bias.fill_(1.0)
+        first.bias[:4] = -1.0
+    assert share_of_model(model, gymnasium.make("CartPole-v1"), 50) == 4 / 16
