@@ -144,7 +144,10 @@ def test_a_suite_that_compares_settings_becomes_one_table(site: Path) -> None:
         (
             "networks.md",
             "switches",
-            [("sb_dqn", f"replay ratio {ratio}{resets}") for ratio in (4, 1) for resets in ("", ", resets")],
+            [
+                *[("sb_dqn", f"replay ratio {ratio}{resets}") for ratio in (4, 1) for resets in ("", ", resets")],
+                *[("sb_dqn", f"replay ratio 4, ReDo{counts}") for counts in ("", " and counts")],
+            ],
         ),
     ],
 )
