@@ -159,7 +159,7 @@ def doctor(run: Path, env_id: str | None, episodes: int, best: bool, trust: bool
 @best_option
 def export(run: Path, out: Path | None, best: bool) -> None:
     """Write the greedy policy of the model in RUN (the folder of a run, or a zip) as an ONNX file, and check it."""
-    from sb_dqn.core.onnx_export import export_onnx
+    from sb_dqn.onnx_export import export_onnx
     from sb_dqn.runs.run import find_run, load_model
 
     saved_run = find_run(run, best=best)

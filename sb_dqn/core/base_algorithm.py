@@ -16,6 +16,7 @@ import torch
 from typing_extensions import Self
 
 from sb_dqn.accelerate import Mode, acting_mode, are_small, keep_freed_memory, limit_threads, mode_after
+from sb_dqn.acting import action_values
 from sb_dqn.acting.action_selection import ActingConfig
 from sb_dqn.acting.collector import Collector, Orders
 from sb_dqn.acting.predictor import Predictor
@@ -23,7 +24,7 @@ from sb_dqn.actors.launch import make_collector
 from sb_dqn.callbacks.compose import as_callback
 from sb_dqn.callbacks.normalizers import find_normalizer
 from sb_dqn.checks import check_int
-from sb_dqn.core import checkpointing, model_file, onnx_export, values
+from sb_dqn.core import checkpointing, model_file
 from sb_dqn.core.arguments import bind_arguments, complete_docstring, complete_signature
 from sb_dqn.core.construction import (
     CPU,
@@ -48,6 +49,7 @@ from sb_dqn.learning.learner_group import LearnerGroup
 from sb_dqn.learning.update_runner import UpdateRunner
 from sb_dqn.logger import Logger
 from sb_dqn.nn.torsos.features import describe_images
+from sb_dqn.onnx_export import export_onnx
 from sb_dqn.presets import find_preset, list_presets
 from sb_dqn.presets.catalogue import merge_settings
 from sb_dqn.remotes.files import MAX_SIZE
@@ -534,7 +536,7 @@ class BaseAlgorithm(ABC):
             MissingPart: the algorithm learns no action values.
             SpaceError: shape, dtype or keys differ from the model's spaces.
         """
-        return values.q_values(self, observation, state, episode_start, action_masks, reward)
+        return action_values.q_values(self, observation, state, episode_start, action_masks, reward)
 
     def distribution(
         self,
@@ -543,7 +545,7 @@ class BaseAlgorithm(ABC):
         episode_start: npt.NDArray[np.bool_] | None = None,
         action_masks: Any = None,
         reward: Any = None,
-    ) -> values.ReturnDistribution:
+    ) -> action_values.ReturnDistribution:
         """Returns the distribution of the return that the model has learned, for each action.
 
         It is risk-neutral, and in the units of `q_values`.
@@ -557,7 +559,7 @@ class BaseAlgorithm(ABC):
             MissingPart: the algorithm learns no distribution of the return.
             SpaceError: shape, dtype or keys differ from the model's spaces.
         """
-        return values.distribution(self, observation, state, episode_start, action_masks, reward)
+        return action_values.distribution(self, observation, state, episode_start, action_masks, reward)
 
     def export_onnx(self, path: str | Path) -> Path:
         """Writes the greedy policy as an ONNX file, with preprocessing and normalization of the observations inside.
@@ -575,7 +577,7 @@ class BaseAlgorithm(ABC):
             ConfigurationError: the extra "onnx" is not installed, the networks cannot be exported, or the exported ones
                 compute other results.
         """
-        return onnx_export.export_onnx(self, path).path
+        return export_onnx(self, path).path
 
     def diagnose(self, env: Any = None, episodes: int = 5, since: Diagnosis | None = None) -> Diagnosis:
         """Measures what tells why a model does not learn: dead units, values above all returns, a target that is never copied ...

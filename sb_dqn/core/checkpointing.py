@@ -13,15 +13,18 @@ import numpy as np
 import torch
 
 from sb_dqn.actors.settings import RayActors, as_actors, asks_too_much
-from sb_dqn.checkpoint import CustomObjects, read_archive
-from sb_dqn.checkpoint.format.sb3_zip import is_sb3_zip, read_sb3_zip
-from sb_dqn.core import model_file, sb3_model_file
+from sb_dqn.checkpoint import AllocationGuard, CustomObjects, read_archive
+from sb_dqn.core import model_file
 from sb_dqn.core.arguments import constructor_arguments
-from sb_dqn.core.construction import environment_for
+from sb_dqn.core.construction import environment_for, open_environment
 from sb_dqn.core.model_file import ResumeState
 from sb_dqn.errors import CheckpointError, ConfigurationError, user_stacklevel
 from sb_dqn.learning.learner_group import LearnerGroup
 from sb_dqn.rng import later_seed
+from sb_dqn.sb3_files import SB3Zip, algorithm_of, is_sb3_zip, read_sb3_zip
+from sb_dqn.sb3_files.optimizers import load_moments
+from sb_dqn.sb3_files.parameters import native_parameters
+from sb_dqn.sb3_files.settings import arguments_of, blueprint_of, counts_of, exploration_of
 from sb_dqn.types import Rows
 
 Model = Any
@@ -95,7 +98,7 @@ def load_model(
 ) -> Any:
     """Returns a model from a zip file; see `BaseAlgorithm.load`."""
     if is_sb3_zip(path):
-        return sb3_model_file.load(cls, read_sb3_zip(path), env, device, custom_objects or {}, changes)
+        return _load_sb3_model(cls, read_sb3_zip(path), env, {**(custom_objects or {}), **changes}, device)
     replacements = CustomObjects({**(custom_objects or {}), **changes})
     learners = LearnerGroup.of_process()
     path = path if env is None else model_file.find_part(path, learners)
@@ -120,6 +123,59 @@ def load_model(
     model.learner.refresh()
     if saved.continuation is not None:
         _restore_run(model, saved, trust)
+    return model
+
+
+def _load_sb3_model(
+    cls: type[Any], saved: SB3Zip, env: Any, replaced: Mapping[str, Any], device: str | torch.device
+) -> Any:
+    """Returns a model from a file of Stable-Baselines3.
+
+    The optimizer continues with the moments of the file where they fit the parameters one to one, else without, with a warning.
+    A replay buffer starts empty. Settings that only a pickle has keep the defaults, with a warning that names them.
+
+    Args:
+        cls: class of the model, or a parent.
+        saved: contents of the file.
+        env: environment, or None.
+        replaced: arguments that replace those of the file.
+        device: torch device, or "auto".
+
+    Raises:
+        CheckpointError: the file is damaged, of an algorithm that this library lacks, or its spaces are unknown.
+        SpaceError: `env` does not fit the parameters.
+    """
+    made_by = model_file.find_class(cls, algorithm_of(saved))
+    kept = {name: value for name, value in saved.settings.items() if name not in replaced}
+    what = f"the settings of {saved.label} make no {made_by.__name__}"
+    with model_file.reading(what):
+        blueprint, stream = (
+            (blueprint_of(saved), None) if env is None else open_environment(env, replaced.get("action_mask"))
+        )
+        names = constructor_arguments(made_by)
+        arguments, unread = arguments_of(saved._replace(settings=kept), names, blueprint.num_envs)
+    arguments |= {**replaced, "device": device}
+    with model_file.reading(what), AllocationGuard(saved.policy):
+        model = made_by(arguments.pop("policy"), blueprint if stream is None else stream, **arguments)
+    with model_file.reading(f"the parameters of {saved.label} do not fit"):
+        model_file.write_policy(model.policy, native_parameters(model, saved.policy, saved.variables))
+    model.learner.refresh()
+    unfit = load_moments(model, saved)
+    model.counters.load_state_dict(counts_of(saved))
+    if model.exploration is not None and (state := exploration_of(saved)) is not None:
+        model.exploration.load_state_dict(state)
+    if unfit:
+        warnings.warn(
+            f"the optimizer of {saved.label} is not continued ({unfit}): it starts without moments. The first updates may be larger "
+            f"than those of the file's training.",
+            stacklevel=user_stacklevel(),
+        )
+    if unread:
+        warnings.warn(
+            f"{saved.label} has {', '.join(unread)} as pickles, which are not run: the defaults are used. To continue as "
+            f"before, pass them: load(path, {unread[0]}=...).",
+            stacklevel=user_stacklevel(),
+        )
     return model
 
 

@@ -334,14 +334,10 @@ def _encode_blueprint(blueprint: Blueprint) -> dict[str, Any]:
     }
 
 
-LANE_BYTES = 64
-"""Memory of a lane of a model without an environment."""
-
-
 def _decode_blueprint(data: Mapping[str, Any], allowance: Allowance) -> Blueprint:
     observation, action = (decode_space(data[name], allowance) for name in ("observation", "action"))
     blueprint = Blueprint(observation, action, int(data["num_envs"]), int(data["frame_stack"]))
-    allowance.take(blueprint.num_envs * LANE_BYTES, "a number of lanes")
+    allowance.take_lanes(blueprint.num_envs)
     depth, frames = (observation.shape or (1,))[0], blueprint.frame_stack
     if frames < 1 or depth % frames:
         raise CheckpointError(

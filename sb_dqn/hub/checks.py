@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from sb_dqn.checkpoint import model_info, read_archive
-from sb_dqn.checkpoint.format.sb3_zip import is_sb3_zip, read_sb3_zip
-from sb_dqn.core.sb3_model_file import algorithm_of
 from sb_dqn.errors import CheckpointError, ConfigurationError
 from sb_dqn.remotes.files import CARD, CONFIG, FILES, FILM, MODEL, RESULT, check_plain, inside
 from sb_dqn.runs.folder import read_config, read_result
+from sb_dqn.sb3_files import algorithm_of, is_sb3_zip, read_sb3_zip
 
 FOREIGN_FILES = (CARD, FILM)
 """Files that are pulled with a model file of another name."""

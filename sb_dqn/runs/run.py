@@ -257,8 +257,7 @@ def load_model(run: Run, device: str = "auto") -> Any:
 def _class_name(model: Path) -> str:
     """Returns the class of a model file."""
     from sb_dqn.checkpoint import model_info
-    from sb_dqn.checkpoint.format.sb3_zip import is_sb3_zip, read_sb3_zip
-    from sb_dqn.core.sb3_model_file import algorithm_of
+    from sb_dqn.sb3_files import algorithm_of, is_sb3_zip, read_sb3_zip
 
     if is_sb3_zip(model):
         return algorithm_of(read_sb3_zip(model))

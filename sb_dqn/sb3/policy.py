@@ -17,13 +17,13 @@ from stable_baselines3.common.policies import BaseModel, BasePolicy
 from torch import Tensor, nn
 
 from sb_dqn.checkpoint import atomic_write, model_info
-from sb_dqn.core.sb3_model_file import native_parameters
 from sb_dqn.errors import CheckpointError, ConfigurationError, with_article
 from sb_dqn.policies import ACTOR_CRITIC_POLICIES, SAC_POLICIES, VALUE_POLICIES
 from sb_dqn.policies.base import Policy
 from sb_dqn.sb3.distributions import sb3_distribution, to_actions, to_samples
 from sb_dqn.sb3.networks import Obs, QuantileNet, SB3Actor, SB3Critics, SB3QNetwork, flat
 from sb_dqn.sb3.own_policies import adapted, library_class, their_policies
+from sb_dqn.sb3_files.parameters import native_parameters
 
 
 class PolicyMethods:

@@ -33,9 +33,9 @@ from torch import nn
 
 from sb_dqn.checkpoint import find_checkpoint, model_info
 from sb_dqn.checkpoint.encoding.state_tree import TAG
-from sb_dqn.checkpoint.format.sb3_zip import is_sb3_zip
 from sb_dqn.envs.streams.open import Stream
 from sb_dqn.errors import ConfigurationError, user_stacklevel
+from sb_dqn.sb3_files import is_sb3_zip
 from sb_dqn.sb3_names import HER, UNUSED_KEYWORDS, wants_her
 from sb_dqn.schedules import Linear, Sampled, Schedule
 from sb_dqn.types import Blueprint

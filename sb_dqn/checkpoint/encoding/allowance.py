@@ -18,6 +18,8 @@ FREE_CALLS = 1_000
 """Tensors that are always allowed."""
 FREE_SPACES = 128 * 2**20
 """Bytes of spaces and lanes that are always allowed."""
+LANE_BYTES = 64
+"""Memory of a lane of a model without an environment."""
 FACTOR = 8
 """Further allowance: this many times the bytes and the number of the tensors in the file (online and target networks,
 noise, copies)."""
@@ -48,6 +50,10 @@ class Allowance:
                 f"the file describes {what} far larger than the parameters in it. The file is damaged, or was made to exhaust "
                 f"memory. Load another copy."
             )
+
+    def take_lanes(self, count: int) -> None:
+        """Subtracts the memory of `count` lanes; see `take`."""
+        self.take(count * LANE_BYTES, "a number of lanes")
 
 
 class AllocationGuard(TorchFunctionMode):

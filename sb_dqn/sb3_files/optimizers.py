@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from sb_dqn.checkpoint.format.sb3_zip import SB3Zip
 from sb_dqn.nn.parameters.flat import flat_copy
 from sb_dqn.nn.parameters.optimizers import MOMENT_OPTIONS
+from sb_dqn.sb3_files.parameters import Rename, renaming
+from sb_dqn.sb3_files.reader import SB3Zip
 
 MOMENTS: Mapping[str, tuple[str, ...]] = {
     "Adam": ("exp_avg", "exp_avg_sq"),
@@ -20,21 +21,17 @@ MOMENTS: Mapping[str, tuple[str, ...]] = {
 }
 """Class of the optimizer of a model to the moments that it has of each parameter."""
 
-Rename = Callable[[dict[str, Tensor], dict[str, Tensor]], Mapping[str, Tensor]]
-"""From tensors under the names of the file, of the policy and besides it, to tensors under the names of this library."""
-
 
 class Unfit(Exception):
     """The reason why moments cannot be taken over."""
 
 
-def take_over(model: Any, saved: SB3Zip, rename: Rename) -> str:
+def load_moments(model: Any, saved: SB3Zip) -> str:
     """Loads the moments of a file into the optimizer of a model.
 
     Args:
         model: model with the parameters of the file.
         saved: contents of the file.
-        rename: the mapping of the parameters; moments are mapped in the same way.
 
     Returns:
         The reason why the optimizer starts without moments; empty if it has those of the file, or the file has none.
@@ -42,7 +39,7 @@ def take_over(model: Any, saved: SB3Zip, rename: Rename) -> str:
     if not any(state is None or state.get("state") for state in saved.optimizers.values()):
         return ""
     try:
-        model.learner.step.take_moments(_state(model, saved, rename))
+        model.learner.step.take_moments(_state(model, saved, renaming(model, saved.policy)))
     except (Unfit, ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:
         return str(error) if isinstance(error, Unfit) else f"{type(error).__name__}: {error}"
     return ""

@@ -12,9 +12,9 @@ import pytest
 from click.testing import CliRunner
 from gymnasium import spaces
 
+from sb_dqn import onnx_export
 from sb_dqn.algorithms import C51, DQN, FQF, IQN, PPO, QRDQN, R2D2, SAC
 from sb_dqn.cli.main import commands
-from sb_dqn.core import onnx_export
 from sb_dqn.envs import make_atari_env
 from sb_dqn.errors import ConfigurationError
 from tests.full import a_few
