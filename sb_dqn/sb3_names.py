@@ -132,7 +132,7 @@ COMPUTED = {
 """Attributes that a model computes."""
 
 NO_COPY = (
-    "a model must be copied by saving and loading it, got {}: its parameters share one tensor and its updates are recorded. Call "
+    "a model must be copied by saving and loading it, got {}: its parameters share one tensor and its updates are traced. Call "
     "model.save(path) and {}.load(path, env=...), or copy model.policy to act only."
 )
 

@@ -194,7 +194,7 @@ class Experience(Protocol):
 
     @property
     def view(self) -> Any:
-        """Reader of the samples; recorded functions of another one are made again."""
+        """Reader of the samples; traced functions of another one are made again."""
 
     def extend(self, rows: Rows) -> None:
         """Adds one tick."""
@@ -212,16 +212,16 @@ class Experience(Protocol):
         """Returns the random numbers, or the places, of the next batch."""
 
     def sample_from(self, drawn: Tensor) -> Batch:
-        """Returns the batch for the result of `draw`: tensor operations that can be recorded."""
+        """Returns the batch for the result of `draw`: tensor operations that can be traced."""
 
-    def record_sampling(self, drawn: Tensor) -> Callable[[Tensor], Batch]:
+    def traced_sampling(self, drawn: Tensor) -> Callable[[Tensor], Batch]:
         """Returns `sample_from`, or a faster version of it for numbers of this shape."""
 
     def feedback(self, batch: Batch, priority: Tensor) -> None:
         """Takes the new priorities `[N]` of the samples of a batch."""
 
-    def is_apart(self, device: torch.device) -> bool:
-        """Returns True if `sample_from` cannot be part of a recorded update of networks on a device."""
+    def sends_batches(self, device: torch.device) -> bool:
+        """Returns True if `sample_from` cannot be part of a traced update of networks on a device."""
 
     def preserve_state(self) -> AbstractContextManager[None]:
         """Restores at the end what `feedback` changes within."""

@@ -27,7 +27,7 @@ COMPILED_BY_DEFAULT = Path(__file__).parent / "losses" / "test_td.py"
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Marks compiled cases `full` outside one file, and keeps one of each test: a compiler takes a second and more.
 
-    The other cases run eagerly and recorded; SB_DQN_MATRIX=full compiles them too. It is called before pytest reads the marks.
+    The other cases run eagerly and traced; SB_DQN_MATRIX=full compiles them too. It is called before pytest reads the marks.
     """
     compiled: dict[str, list[pytest.Item]] = {}
     for item in items:
@@ -53,17 +53,17 @@ def single_thread() -> Iterator[None]:
 
 @pytest.fixture
 def eagerly(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Updates are not recorded, which takes far longer than the few that a test makes; those marked `recorded` still are.
+    """Updates are not traced, which takes far longer than the few that a test makes; those marked `traced` still are.
 
-    For files whose subject is the same either way. That recorded updates equal eager ones is shown for each algorithm by itself.
+    For files whose subject is the same either way. That traced updates equal eager ones is shown for each algorithm by itself.
     """
-    with forced_mode("eager") if request.node.get_closest_marker("recorded") is None else nullcontext():
+    with forced_mode("eager") if request.node.get_closest_marker("traced") is None else nullcontext():
         yield
 
 
 @pytest.fixture(params=MODES)
 def variant(request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]) -> Iterator[Variant]:
-    """A function as it is, recorded or compiled: with other numbers than those it is then asked for."""
+    """A function as it is, traced or compiled: with other numbers than those it is then asked for."""
 
     def run(function: Function, arguments: tuple[Tensor, ...]) -> Function:
         return accelerate(function, tuple(torch.zeros_like(argument) for argument in arguments), request.param)

@@ -1,4 +1,4 @@
-"""Kernels of an update or of acting on CUDA, counted in a graph that is recorded on the CPU.
+"""Kernels of an update or of acting on CUDA, counted in a graph that is traced on the CPU.
 
 What is counted: the kernels, copies and fills of one CUDA graph, each call of cuBLAS and cuDNN as one, an LSTM of cuDNN as 4 forward
 and 8 backward. `SEVERAL` and `VIEWS` say what each operation launches; they were measured with torch's own CUDA code over a

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from sb_dqn.acting.actor import Actor
-from sb_dqn.acting.collector import Orders
+from sb_dqn.acting.collector import ActingControl
 from sb_dqn.rng import Generators
 from sb_dqn.types import ActionArray, Rows
 from tests.toys import toy_policy
@@ -35,7 +35,7 @@ def toy_actor(stream: Any, selected: Callable[[Rows], Any] = id) -> Actor:
     return Actor(stream, selector)
 
 
-def toy_orders(seed: int) -> Orders:
-    """Returns orders with a seed of the first reset."""
+def toy_control(seed: int) -> ActingControl:
+    """Returns a control with a seed of the first reset."""
     nothing: Any = None
-    return Orders(bool, nothing, nothing, Generators(0, torch.device("cpu")), seed)
+    return ActingControl(bool, nothing, nothing, Generators(0, torch.device("cpu")), seed)

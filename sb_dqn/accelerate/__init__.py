@@ -1,6 +1,6 @@
 """Faster execution of small networks: traced, compiled and NumPy versions of a function."""
 
-from sb_dqn.accelerate.backends import Function, accelerate, keep_freed_memory, limit_threads, replay_with_numpy
+from sb_dqn.accelerate.backends import Function, accelerate, keep_freed_memory, limit_threads, numpy_version
 from sb_dqn.accelerate.modes import (
     MatmulConvolution,
     Mode,
@@ -23,5 +23,5 @@ __all__ = [
     "keep_freed_memory",
     "limit_threads",
     "mode_after",
-    "replay_with_numpy",
+    "numpy_version",
 ]

@@ -1,11 +1,11 @@
-"""Faster versions of a function of tensors: the execution modes, and the backends of recorded functions.
+"""Faster versions of a function of tensors: the execution modes, and the backends of traced functions.
 
 With small networks most of the time is overhead: an update of two layers of 64 spends it on Python and autograd
-bookkeeping, not on arithmetic. `traced` records the operations of one call, including the backward pass, as a graph
-(`torch.fx`), and replays it with the first backend that supports it: NumPy if the operations are small
+bookkeeping, not on arithmetic. `traced` turns the operations of one call, including the backward pass, into a graph
+(`torch.fx`), and runs it with the first backend that supports it: NumPy if the operations are small
 (`numpy_backend`), TorchScript where it is available (`torchscript`), otherwise a Python function that calls torch
 (`fx_backend`). This needs no compiler and takes a tenth of a second. `compiled` passes the same graph to inductor.
-`captured` records the kernels of one call as a CUDA graph (`cuda_graph`). A recorded function must have fixed shapes and no
+`captured` holds the kernels of one call as a CUDA graph (`cuda_graph`). A traced function must have fixed shapes and no
 Python branch on a tensor's value; its state must be in tensors that are written in place.
 """
 
@@ -23,9 +23,9 @@ from torch.fx import GraphModule, Node
 from torch.overrides import TorchFunctionMode
 
 from sb_dqn.accelerate import cuda_graph, torchscript
-from sb_dqn.accelerate.fx_backend import fx_replay, without_gradients
-from sb_dqn.accelerate.modes import Mode, records_samples
-from sb_dqn.accelerate.numpy_backend.replay import numpy_replay, slow_elements
+from sb_dqn.accelerate.fx_backend import fx_function, without_gradients
+from sb_dqn.accelerate.modes import Mode, traces_samples
+from sb_dqn.accelerate.numpy_backend.function import numpy_function, slow_elements
 from sb_dqn.accelerate.onednn_linear import replace_large_products
 from sb_dqn.accelerate.simplification import simplify
 from sb_dqn.accelerate.torch_internals import compile_graph, decompositions, forgotten_source, shared_tracing_context
@@ -72,17 +72,17 @@ def accelerate(
     return made
 
 
-def replay_with_numpy(function: Function, example: tuple[Tensor, ...]) -> Function:
+def numpy_version(function: Function, example: tuple[Tensor, ...]) -> Function:
     """Returns a version of `function` that runs with NumPy; `function` itself if NumPy does not support an operation.
 
     Unlike those of `accelerate`, the results may take part in gradients: this is for small work around an eager network.
     """
-    if not records_samples():
+    if not traces_samples():
         return function
     with forgotten_source():
         graph = _trace(function, example)
         simplify(graph)
-        return numpy_replay(graph, example) or function
+        return numpy_function(graph, example) or function
 
 
 LAYER_NORM_BACKWARD = (torch.ops.aten.native_layer_norm_backward,)
@@ -92,7 +92,7 @@ LAYER_NORM_BACKWARD = (torch.ops.aten.native_layer_norm_backward,)
 def _trace(
     function: Function, example: tuple[Tensor, ...], decomposed: Sequence[Any] = LAYER_NORM_BACKWARD
 ) -> GraphModule:
-    """Records one call as a graph of tensor operations, without unused ones.
+    """Traces one call as a graph of tensor operations, without unused ones.
 
     Args:
         function: the function to call.
@@ -117,7 +117,7 @@ class _NoTensorToPython(TorchFunctionMode):
         name = getattr(func, "__name__", "")
         if name in ("numpy", "tolist", "__array__"):
             raise RuntimeError(
-                f"a recorded function must work on tensors only, got a call of {name}(), whose result would be read once instead "
+                f"a traced function must work on tensors only, got a call of {name}(), whose result would be read once instead "
                 f"of at each update. Use operations of torch, or set torch_compile=False."
             )
         return func(*args, **(kwargs or {}))
@@ -128,13 +128,13 @@ def _traced(function: Function, example: tuple[Tensor, ...]) -> Function:
     graph = _trace(function, example)
     simplify(graph)
     slow = torchscript.is_available() and slow_elements(graph) > MAX_SLOW_ELEMENTS
-    replay = None if slow else numpy_replay(graph, example)
-    if replay is not None:
-        return replay
+    by_numpy = None if slow else numpy_function(graph, example)
+    if by_numpy is not None:
+        return by_numpy
     replace_large_products(graph)
     if torchscript.is_available():
-        return torchscript.torchscript_replay(graph, example)
-    return fx_replay(graph, example)
+        return torchscript.torchscript_function(graph, example)
+    return fx_function(graph, example)
 
 
 def _compiled(function: Function, example: tuple[Tensor, ...]) -> Function:
@@ -156,7 +156,7 @@ def _captured(function: Function, example: tuple[Tensor, ...]) -> Function:
         with forgotten_source():
             graph = _trace(function, example, decomposed=())
             simplify(graph)
-            function = fx_replay(graph, example)
+            function = fx_function(graph, example)
     except Exception:  # of many types; cuDNN's recurrent layers are not supported
         pass
     return cuda_graph.Captured(function, example)

@@ -1,4 +1,4 @@
-"""CUDA graphs: a function's kernels are recorded once and launched together by one call.
+"""CUDA graphs: a function's kernels are captured once and launched together by one call.
 
 A small update is hundreds of kernels of a few microseconds each, and launching each of them from Python takes longer than
 running it. A captured graph needs one launch. It reads and writes the same addresses each time, so all state must be in
@@ -28,7 +28,7 @@ class CudaGraph:
     A capture that fails leaves the current stream and torch's generator as they were.
 
     Args:
-        device: of the tensors, with its index; a capture elsewhere would record nothing.
+        device: of the tensors, with its index; a capture elsewhere would capture nothing.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -38,7 +38,7 @@ class CudaGraph:
         self._side.graphs.append(self._graph)
 
     def capture(self, function: Callable[[], Any]) -> Any:
-        """Returns the outputs of `function`, whose memory each `replay` writes again."""
+        """Returns the outputs of `function`, whose memory each `launch` writes again."""
         with torch.cuda.device(self._device):
             stream = self._side.stream
             stream.wait_stream(torch.cuda.current_stream())
@@ -65,7 +65,7 @@ class CudaGraph:
         self._graph.capture_end()
         return outputs
 
-    def replay(self) -> None:
+    def launch(self) -> None:
         self._graph.replay()
 
 
@@ -127,7 +127,7 @@ def _capture_nothing() -> None:
 
 
 class Captured:
-    """Version of a function that replays one captured call.
+    """Version of a function that launches the kernels of one captured call.
 
     The tensors of the example become the static inputs: arguments are copied into them, unless they are the same tensors.
     The next call overwrites outputs that are not `kept`.
@@ -136,7 +136,7 @@ class Captured:
         function: function of tensors that returns a tensor or a flat tuple of tensors, without gradients.
         example: one or more arguments, of the shapes, dtypes and device of all later calls. The function is called with them a few
             times, so one more call must not spoil any state.
-        graph: a recorder with the methods of `CudaGraph`; None: a CUDA graph.
+        graph: an object with the methods of `CudaGraph`; None: a CUDA graph.
 
     Raises:
         RuntimeError: the function reads a value on the host or makes another call that cannot be captured.
@@ -154,7 +154,7 @@ class Captured:
         for static, argument in zip(self._inputs, arguments, strict=True):
             if static is not argument:
                 static.copy_(argument, non_blocking=True)
-        self._graph.replay()
+        self._graph.launch()
         if isinstance(self._outputs, Tensor):
             return self._kept(0, self._outputs)
         return tuple([self._kept(number, output) for number, output in enumerate(self._outputs)])

@@ -1,4 +1,4 @@
-"""Replay of recorded graphs by a Python function that calls torch, without autograd.
+"""Execution of traced graphs by a Python function that calls torch, without autograd.
 
 Each operation is called through its function in torch's public interface where there is one: `torch.add(x, y)` reads its
 arguments in half of the time of `torch.ops.aten.add.Tensor(x, y)`, which matches them with a schema.
@@ -32,8 +32,8 @@ def public_function(node: Node) -> Any:
     return next((function for function in found if isinstance(function, IN_C)), operation)
 
 
-def fx_replay(traced: GraphModule, example: tuple[Tensor, ...]) -> Callable[..., Any]:
-    """Returns a function that replays a graph under `torch.inference_mode`.
+def fx_function(traced: GraphModule, example: tuple[Tensor, ...]) -> Callable[..., Any]:
+    """Returns a function that runs a graph under `torch.inference_mode`.
 
     Args:
         traced: graph of operations, which is not modified. Its tensors are read and written in place.
@@ -142,8 +142,8 @@ class _Code:
 
     def function(self) -> Callable[..., Any]:
         body = "\n    ".join(self.lines)
-        exec(f"def replay({', '.join(self.parameters)}):\n    {body}\n", self.variables)
-        function: Callable[..., Any] = self.variables["replay"]
+        exec(f"def run({', '.join(self.parameters)}):\n    {body}\n", self.variables)
+        function: Callable[..., Any] = self.variables["run"]
         return function
 
     def _variable(self, value: Any) -> str:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 Mode = Literal["eager", "traced", "compiled", "captured"]
 
 WARM_UP_UPDATES = 100
-"""Updates of a large network that run eagerly before they are recorded; recording costs as much as about twenty."""
+"""Updates of a large network that run eagerly before they are traced; tracing costs as much as about twenty."""
 
 _forced: Mode | None = None
 
@@ -21,7 +21,7 @@ _forced: Mode | None = None
 def forced_mode(mode: Mode) -> Iterator[None]:
     """Makes all models that choose their modes within the block run in this one, for tests and measurements.
 
-    With "eager" nothing is recorded, which shows the operations of a model to a debugger or a profiler.
+    With "eager" nothing is traced, which shows the operations of a model to a debugger or a profiler.
     """
     global _forced
     before, _forced = _forced, mode
@@ -31,15 +31,15 @@ def forced_mode(mode: Mode) -> Iterator[None]:
         _forced = before
 
 
-def records_samples() -> bool:
-    """Returns True if NumPy may replay the sampling of a batch outside of a recorded update."""
+def traces_samples() -> bool:
+    """Returns True if NumPy may run the sampling of a batch outside of a traced update."""
     return _forced in (None, "traced")
 
 
 def choose_mode(modules: Sequence[nn.Module], device: torch.device, torch_compile: bool) -> Mode:
     """Returns the mode in which to run functions of these modules on this device.
 
-    User-defined modules run eagerly, since they may branch on values and a recording would freeze the branch.
+    User-defined modules run eagerly, since they may branch on values and a trace would freeze the branch.
     """
     if _forced is not None:
         return _forced
@@ -54,7 +54,7 @@ def choose_mode(modules: Sequence[nn.Module], device: torch.device, torch_compil
 
 
 def mode_after(mode: Mode, updates: int, is_large: bool) -> Mode:
-    """Returns the mode of the next update: those of a large network are recorded after `WARM_UP_UPDATES`.
+    """Returns the mode of the next update: those of a large network are traced after `WARM_UP_UPDATES`.
 
     Args:
         mode: mode of the model's updates.
@@ -66,22 +66,22 @@ def mode_after(mode: Mode, updates: int, is_large: bool) -> Mode:
 
 
 def acting_mode(policy: nn.Module, device: torch.device, mode: Mode, recurrent: bool) -> Mode:
-    """Returns the mode of networks while acting: recorded, but eager for large networks on the CPU.
+    """Returns the mode of networks while acting: traced, but eager for large networks on the CPU.
 
-    A recording is preferred to compiled code: it starts sooner, and acting is mostly call overhead.
+    A trace is preferred to compiled code: it starts sooner, and acting is mostly call overhead.
 
     Args:
         policy: the networks.
         device: where they are.
         mode: mode of the model's updates.
-        recurrent: the policy is recurrent; a single step can be recorded, also where updates are not.
+        recurrent: the policy is recurrent; a single step can be traced, also where updates are not.
     """
-    recorded = choose_mode([policy], device, torch_compile=False)
+    traced = choose_mode([policy], device, torch_compile=False)
     if device.type == "cuda" or _forced is not None:
-        return recorded
+        return traced
     if not are_small([policy], device):
         return "eager"
-    return recorded if recurrent or (mode == "compiled" and recorded != "eager") else mode
+    return traced if recurrent or (mode == "compiled" and traced != "eager") else mode
 
 
 class MatmulConvolution:

@@ -15,7 +15,7 @@ from torch.autograd.function import once_differentiable
 from torch.fx import GraphModule, Node
 from torch.nn import functional
 
-from sb_dqn.accelerate.torch_internals import has_mkl_and_onednn, is_recording, onednn_linear
+from sb_dqn.accelerate.torch_internals import has_mkl_and_onednn, is_tracing, onednn_linear
 
 LARGE = 3 * 2**19
 """Number of multiplications from which oneDNN is faster on such processors."""
@@ -40,7 +40,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     known = type(size) is int  # while a network is exported it is symbolic, and a comparison would fix the batch size
     if not (known and x.is_cpu and x.dtype == torch.float32 and size * len(weight) >= LARGE and mkl_is_slow()):
         return functional.linear(x, weight, bias)
-    if is_recording():  # during tracing: `replace_large_products` replaces torch's products later
+    if is_tracing():  # during tracing: `replace_large_products` replaces torch's products later
         return functional.linear(x, weight, bias)
     rows = x.reshape(-1, x.shape[-1])
     needs_grad = torch.is_grad_enabled()

@@ -1,4 +1,4 @@
-"""Simplification of recorded graphs: views without effect, constants and repeated operations are removed.
+"""Simplification of traced graphs: views without effect, constants and repeated operations are removed.
 
 All backends but the compiler run one call per node, so a node that computes nothing costs as much as one that does.
 """
@@ -62,7 +62,7 @@ RANDOM = torch.Tag.nondeterministic_seeded
 
 
 def simplify(module: GraphModule) -> None:
-    """Removes operations without effect from a recorded graph, in place; results and written memory stay the same.
+    """Removes operations without effect from a traced graph, in place; results and written memory stay the same.
 
     Args:
         module: graph of operations with `meta["val"]` of each node.
@@ -191,7 +191,7 @@ def _use_tensors_for_numbers(module: GraphModule, node: Node) -> None:
 
 
 def _hold_if_constant(module: GraphModule, node: Node, written: set[Any]) -> None:
-    """Computes constants, and views of fixed memory, before the first replay."""
+    """Computes constants, and views of fixed memory, before the first run."""
     if node.op != "call_function" or not torch.is_tensor(node.meta.get("val")):
         return
     is_constant = node.target in CONSTANTS and node not in written

@@ -13,13 +13,13 @@ from typing import Any
 import torch
 from torch.fx import GraphModule
 
-RECORDING_MODULES = ("torch._dynamo", "torch.fx.experimental.proxy_tensor")
-"""Modules that the first recording imports, which is slow and takes memory."""
+TRACING_MODULES = ("torch._dynamo", "torch.fx.experimental.proxy_tensor")
+"""Modules that the first tracing imports, which is slow and takes memory."""
 
 
 @contextmanager
 def shared_tracing_context() -> Iterator[None]:
-    """Lets all operations of a recording share one fake-tensor mode, which halves its time; no effect if torch lacks it."""
+    """Lets all operations of a trace share one fake-tensor mode, which halves its time; no effect if torch lacks it."""
     try:
         from torch._guards import TracingContext, tracing
         from torch._subclasses.fake_tensor import FakeTensorMode
@@ -89,8 +89,8 @@ def onednn_linear() -> Any:
     return None if packet is None else packet.default
 
 
-def is_recording() -> bool:
-    """Returns True while `make_fx` or another dispatch mode records operations; False if torch does not say so."""
+def is_tracing() -> bool:
+    """Returns True while `make_fx` or another dispatch mode traces operations; False if torch does not say so."""
     length: Callable[[], int] = getattr(torch._C, "_len_torch_dispatch_stack", int)
     return length() > 0
 

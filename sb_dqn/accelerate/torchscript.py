@@ -1,4 +1,4 @@
-"""Replay of recorded graphs by TorchScript, which is deprecated in torch and unavailable from Python 3.14 on.
+"""Execution of traced graphs by TorchScript, which is deprecated in torch and unavailable from Python 3.14 on.
 
 It runs a graph without Python. `fx_backend` computes the same in 1.06 to 1.23 times the time for updates of several hundred
 operations of medium size, such as SAC's with layers of 256 units. This file can be deleted without other changes than the
@@ -29,8 +29,8 @@ def is_available() -> bool:
     return sys.version_info < (3, 14) and os.environ.get("SB_DQN_TORCHSCRIPT", "1") != "0"
 
 
-def torchscript_replay(traced: GraphModule, example: tuple[Tensor, ...]) -> Callable[..., Any]:
-    """Returns a function that replays a graph under `torch.inference_mode`.
+def torchscript_function(traced: GraphModule, example: tuple[Tensor, ...]) -> Callable[..., Any]:
+    """Returns a function that runs a graph under `torch.inference_mode`.
 
     Args:
         traced: graph of operations; it is modified.

@@ -20,8 +20,8 @@ KIND = "collector"
 
 
 @dataclass(frozen=True)
-class Orders:
-    """Orders of a model to its actors: how to act from now on, and by which random numbers.
+class ActingControl:
+    """Control of a model over its actors: how they act from now on, and by which random numbers.
 
     Args:
         prepare: applies what depends on the number of env steps, before actions are selected; returns True if the actions are
@@ -31,7 +31,7 @@ class Orders:
         rng: its random generators.
         env_seed: seed of the first reset; None: the environments' own.
         exploration: exploration of a Q-policy, over all lanes; None for policies that sample their actions.
-        updates: returns the number of updates so far.
+        count_updates: returns the number of updates so far.
         observe: returns the observations of the open rows, of all lanes or of an array of them, from a buffer on the networks'
             device; None: actors of frame stacks stack the frames.
     """
@@ -42,7 +42,7 @@ class Orders:
     rng: Generators
     env_seed: int | None
     exploration: Exploration | None = None
-    updates: Callable[[], int] = int
+    count_updates: Callable[[], int] = int
     observe: Callable[..., Any] | None = None
 
 
@@ -51,18 +51,18 @@ class Collector(ABC):
 
     Args:
         stream: what the lanes are.
-        orders: how to act.
+        control: how to act.
     """
 
     kind: ClassVar[str | None] = None
     """Name in checkpoints; None: the inline collector."""
 
-    def __init__(self, stream: Any, orders: Orders) -> None:
+    def __init__(self, stream: Any, control: ActingControl) -> None:
         self.stream = stream
-        self.orders = orders
+        self.control = control
         self.proceed: Callable[[], None] | None = None
         """To be called when the latest tick has been stored, before its updates; None: the collector needs no such call."""
-        self.env_seed = orders.env_seed
+        self.env_seed = control.env_seed
         """Seed of the next reset; None: the environments' own generators."""
 
     @property
@@ -133,11 +133,11 @@ class InlineCollector(Collector):
 
     Args:
         actor: the actor.
-        orders: how to act.
+        control: how to act.
     """
 
-    def __init__(self, actor: Actor, orders: Orders) -> None:
-        super().__init__(actor.stream, orders)
+    def __init__(self, actor: Actor, control: ActingControl) -> None:
+        super().__init__(actor.stream, control)
         self.actor = actor
 
     @property
@@ -145,7 +145,7 @@ class InlineCollector(Collector):
         return self.actor.rows
 
     def rows(self, first: Rows | None = None) -> Iterator[Rows]:
-        step, prepare = self.actor.step, self.orders.prepare
+        step, prepare = self.actor.step, self.control.prepare
         if first is None:
             yield self.actor.begin(self.take_seed())
         while True:

@@ -45,7 +45,7 @@ class RecurrentState:
         """`[B]`, True where an episode begins at these rows."""
 
     def inputs(self, rows: Rows) -> RecurrentInputs:
-        """Returns the inputs for the open rows; records which episodes begin and end there."""
+        """Returns the inputs for the open rows; stores which episodes begin and end there."""
         begins, self.last = rows.begins(self.last)
         previous = self.none if rows.action is None else rows.action
         action = np.where(begins.reshape(-1, *(1,) * (previous.ndim - 1)), self.none, previous)

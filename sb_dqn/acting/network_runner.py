@@ -1,4 +1,4 @@
-"""Runner of policy networks on NumPy arrays; records them per batch size where that is faster."""
+"""Runner of policy networks on NumPy arrays; traces them per batch size where that is faster."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy.typing as npt
 import torch
 
 from sb_dqn.accelerate import Mode, accelerate
-from sb_dqn.accelerate.numpy_backend.replay import NumpyReplay
+from sb_dqn.accelerate.numpy_backend.function import NumpyFunction
 from sb_dqn.buffers.frame_stack import Read, RingObservations
 from sb_dqn.devices import PackedArrays, is_host_visible, pack, unpack
 from sb_dqn.nn.layers.noise import Noise
@@ -65,8 +65,8 @@ class NetworkRunner:
         self._count = -1
         self._masked = False
         self._noise: Noise | None = None
-        self._recorded: Any = None
-        self._on_arrays: Callable[..., Any] | None = None  # a recording that NumPy replays, without tensors
+        self._accelerated: Any = None
+        self._on_arrays: Callable[..., Any] | None = None  # a trace that NumPy runs, without tensors
         self._is_host_visible = is_host_visible(self.device)
         self._packed: PackedArrays | None = None
         self._read: Read | None = None  # reads the observations where they are in a ring of the device
@@ -89,17 +89,17 @@ class NetworkRunner:
         return np.asarray(output) if self._on_arrays is not None else output.cpu().numpy()
 
     def run_in(self, mode: Mode) -> None:
-        """Changes how the function runs; the next call records it again where that differs from now."""
+        """Changes how the function runs; the next call traces it again where that differs from now."""
         if mode != self.mode:
             self.mode, self._count = mode, -1
             self._on_arrays = None
 
     def _run(self, obs: Any, mask: BoolArray | None, *inputs: npt.NDArray[Any]) -> Any:
-        """Returns the outputs as arrays where NumPy replays the recording, else as tensors; several of a device follow all in one,
+        """Returns the outputs as arrays where NumPy runs the trace, else as tensors; several of a device follow all in one,
         see `pack`."""
         in_ring = isinstance(obs, RingObservations) and not self._is_host_visible
         if in_ring and self._read is None and len(obs.lanes) == self._count:
-            in_ring = False  # the recording of arrays serves as well
+            in_ring = False  # the trace of arrays serves as well
         read = obs.read if in_ring else None
         arrays = [obs.lanes, obs.rows] if in_ring else [obs[key] for key in self.keys]
         arrays += inputs
@@ -107,8 +107,8 @@ class NetworkRunner:
             arrays.append(mask)
         if self.spectral_weights is not None:
             if self.mode == "captured":
-                self.spectral_weights.record(partial(accelerate, mode=self.mode, kept=()))
-            self.spectral_weights.refresh()  # first, so that it is not part of a recording
+                self.spectral_weights.accelerate(partial(accelerate, mode=self.mode, kept=()))
+            self.spectral_weights.refresh()  # first, so that it is not part of a trace
         count = len(arrays[0])
         if count != self._count or (mask is not None) is not self._masked or read is not self._read:
             self._read = read
@@ -117,12 +117,12 @@ class NetworkRunner:
             (self._noise.renew if self._is_host_visible else self._noise.draw)(self.generator)
         if not self._is_host_visible:
             sent = self._sent(arrays)
-            return self._evaluate(*sent) if self.mode == "eager" else self._recorded(*sent)
+            return self._evaluate(*sent) if self.mode == "eager" else self._accelerated(*sent)
         if self.mode == "eager":
             return self._evaluate(*[torch.from_numpy(np.ascontiguousarray(array)) for array in arrays])
         for buffer, array in zip(self._buffers, arrays, strict=True):
             buffer[...] = array
-        return self._recorded(*self._tensors) if self._on_arrays is None else self._on_arrays(*self._buffers)
+        return self._accelerated(*self._tensors) if self._on_arrays is None else self._on_arrays(*self._buffers)
 
     def _sent(self, arrays: Sequence[Any]) -> list[torch.Tensor]:
         """Returns arrays as tensors on the device, sent in one copy; tensors that are there already stay as they are."""
@@ -135,7 +135,7 @@ class NetworkRunner:
         return [array if torch.is_tensor(array) else next(sent) for array in arrays]
 
     def _prepare(self, arrays: list[npt.NDArray[Any]], masked: bool) -> None:
-        """Makes noise and, unless eager, a recording for this number of observations."""
+        """Makes noise and, unless eager, a trace for this number of observations."""
         self._count = -1  # if this is interrupted, the next call prepares again
         self._masked = masked
         if self.generator is not None:
@@ -147,10 +147,10 @@ class NetworkRunner:
         elif self.mode != "eager":
             self._tensors = self._sent(arrays)
         if self.mode != "eager":
-            self._recorded = accelerate(evaluate, tuple(self._tensors), self.mode, kept=())
-            if self._recorded is evaluate:  # it could not be recorded
+            self._accelerated = accelerate(evaluate, tuple(self._tensors), self.mode, kept=())
+            if self._accelerated is evaluate:  # it could not be traced
                 self.mode = "eager"
-            self._on_arrays = self._recorded.on_arrays if isinstance(self._recorded, NumpyReplay) else None
+            self._on_arrays = self._accelerated.on_arrays if isinstance(self._accelerated, NumpyFunction) else None
         self._count = len(arrays[0])
 
     @torch.no_grad()
@@ -165,7 +165,7 @@ class NetworkRunner:
         noise = {} if self.generator is None else {"noise": self._drawn_noise()}
         with nullcontext() if self.spectral_weights is None else self.spectral_weights.cached():
             outputs = self.function(self.transform(obs), mask, *tensors[count:], **noise)
-        # packed and shaped here, so that a recording has it and a tick launches no more
+        # packed and shaped here, so that a trace has it and a tick launches no more
         return outputs if self._is_host_visible or torch.is_tensor(outputs) else (pack(outputs), *outputs)
 
     def _drawn_noise(self) -> Noise | None:

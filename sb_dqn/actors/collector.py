@@ -1,4 +1,4 @@
-"""Collector whose lanes are stepped by workers: sends orders and weights, reads finished chunks, replaces dead workers."""
+"""Collector whose lanes are stepped by workers: requests chunks, sends weights, reads finished chunks, replaces dead workers."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from sb_dqn.acting.collector import KIND, Collector, Orders
+from sb_dqn.acting.collector import KIND, ActingControl, Collector
 from sb_dqn.actors.chunks import Part, Report
 from sb_dqn.actors.processes import Failure, GetState, Message, SetState, State, WorkerProcesses
 from sb_dqn.actors.settings import ProcessActors
-from sb_dqn.actors.worker import Order, Seeds
+from sb_dqn.actors.worker import ChunkRequest, Seeds
 from sb_dqn.errors import CheckpointError, EnvironmentFault, user_stacklevel
 from sb_dqn.rng import later_seed
 from sb_dqn.types import Rows
@@ -27,16 +27,16 @@ PATIENCE = 5
 class WorkerCollector(Collector):
     """Reads the rows that workers have made, chunk by chunk.
 
-    A worker gets the order for its next chunk, with the weights of that moment, when the learner has read one of its chunks to
+    A worker gets the request for its next chunk, with the weights of that moment, when the learner has read one of its chunks to
     the end, so at most `ahead` chunks of it are under way or unread. With `order="lane"` a chunk of every worker is read at a
     time, with "arrival" those that are finished.
 
     Args:
         stream: what the lanes are.
         workers: the processes.
-        settings: order, and chunks ahead.
+        settings: reading order, and chunks ahead.
         write_weights: copies the current weights into an array.
-        orders: how to act.
+        control: how to act.
         learner: number of the learner.
     """
 
@@ -48,10 +48,10 @@ class WorkerCollector(Collector):
         workers: WorkerProcesses,
         settings: ProcessActors,
         write_weights: Callable[[npt.NDArray[np.float32]], None],
-        orders: Orders,
+        control: ActingControl,
         learner: int,
     ) -> None:
-        super().__init__(stream, orders)
+        super().__init__(stream, control)
         self.workers = workers
         self.lanes = settings.parts
         self.reading_order = settings.order
@@ -75,10 +75,10 @@ class WorkerCollector(Collector):
 
     def _clear(self) -> None:
         self._next_index = [0] * len(self.lanes)
-        self._sent_orders: list[deque[Order]] = [deque() for _ in self.lanes]
+        self._open_requests: list[deque[ChunkRequest]] = [deque() for _ in self.lanes]
         self._unread: list[deque[Report]] = [deque() for _ in self.lanes]
         self._updates_of: dict[tuple[int, int], int] = {}
-        self._new_seeds: dict[int, Seeds] = {}  # of workers that begin with their next order
+        self._new_seeds: dict[int, Seeds] = {}  # of workers that begin with their next request
         self._newest_weights = 0
         self._parts: dict[int, Part] = {}
         self._tick = 0
@@ -105,9 +105,9 @@ class WorkerCollector(Collector):
             done, self._parts = list(self._parts), {}
             place = self._publish()
             for worker in done:
-                self._send_order(worker, place)
+                self._request_chunk(worker, place)
 
-    # -- orders
+    # -- requests
 
     def _begin(self) -> None:
         """Resets all lanes, by new processes where the old ones are in the middle of something."""
@@ -120,7 +120,7 @@ class WorkerCollector(Collector):
         for worker in self._everyone:
             self._new_seeds[worker] = self._seeds(worker, None if seed is None else seed + self.lanes[worker].start)
             for _ in range(self.ahead):
-                self._send_order(worker, place)
+                self._request_chunk(worker, place)
         self._generation += 1
 
     def _settle_or_end(self) -> None:
@@ -130,11 +130,11 @@ class WorkerCollector(Collector):
             self.workers.start(self._everyone)
 
     def _seeds(self, worker: int, env_seed: int | None) -> Seeds:
-        return Seeds(env_seed, (self.orders.rng.seed, self.learner, worker, self._generation))
+        return Seeds(env_seed, (self.control.rng.seed, self.learner, worker, self._generation))
 
     def _publish(self) -> int:
         """Writes the current weights to a free place and returns it; the place of the newest if none is free."""
-        used = {order.weights for orders in self._sent_orders for order in orders}
+        used = {request.weights for requests in self._open_requests for request in requests}
         copies = len(self.workers.weights)
         free = [place for place in range(copies) if place not in used and place != self._newest_weights]
         if free:
@@ -142,18 +142,18 @@ class WorkerCollector(Collector):
             self._newest_weights = free[0]
         return self._newest_weights
 
-    def _send_order(self, worker: int, weights: int) -> None:
+    def _request_chunk(self, worker: int, weights: int) -> None:
         index = self._next_index[worker]
         self._next_index[worker] += 1
-        orders, uniform = self.orders, self.orders.prepare()
-        self._updates_of[worker, index] = orders.updates()
-        exploration = None if orders.exploration is None else orders.exploration.state_dict()
-        self._send(worker, Order(index, index % self.ahead, weights, uniform, exploration))
+        control, uniform = self.control, self.control.prepare()
+        self._updates_of[worker, index] = control.count_updates()
+        exploration = None if control.exploration is None else control.exploration.state_dict()
+        self._send(worker, ChunkRequest(index, index % self.ahead, weights, uniform, exploration))
 
-    def _send(self, worker: int, order: Order) -> None:
-        order = order._replace(seeds=self._new_seeds.pop(worker, None))
-        self._sent_orders[worker].append(order)
-        self.workers.send(worker, order)
+    def _send(self, worker: int, request: ChunkRequest) -> None:
+        request = request._replace(seeds=self._new_seeds.pop(worker, None))
+        self._open_requests[worker].append(request)
+        self.workers.send(worker, request)
 
     # -- finished chunks
 
@@ -165,10 +165,10 @@ class WorkerCollector(Collector):
                 break
             self._receive(missing)
         for worker in self._everyone if self.reading_order == "arrival" else ():
-            while self._sent_orders[worker] and self.workers.has_message(worker):  # those that are there already
+            while self._open_requests[worker] and self.workers.has_message(worker):  # those that are there already
                 self._receive([worker])
         parts = {}
-        updates = self.orders.updates()
+        updates = self.control.count_updates()
         for worker in self._everyone:
             if self._unread[worker]:
                 report = self._unread[worker].popleft()
@@ -186,14 +186,14 @@ class WorkerCollector(Collector):
 
     def _take(self, worker: int, message: Message) -> None:
         if isinstance(message, Report):
-            self._sent_orders[worker].popleft()
+            self._open_requests[worker].popleft()
             self._unread[worker].append(message)
             self._ends[worker] = 0
         elif isinstance(message, Failure):
             self._replace(worker, message)
 
     def _replace(self, worker: int, failure: Failure) -> None:
-        """Starts another process for a worker, with other seeds, and orders again what it has not finished."""
+        """Starts another process for a worker, with other seeds, and requests again what it has not finished."""
         cause = failure.cause
         if failure.error is not None:
             self.workers.close()
@@ -217,19 +217,19 @@ class WorkerCollector(Collector):
                 stacklevel=user_stacklevel(),
             )
         self.workers.start([worker])
-        seed = later_seed(self.orders.rng.seed, (self.learner + 1) * self.restarts)
+        seed = later_seed(self.control.rng.seed, (self.learner + 1) * self.restarts)
         self._new_seeds[worker] = self._seeds(worker, seed + lanes.start)
         self._generation += 1
-        orders = list(self._sent_orders[worker])
-        self._sent_orders[worker].clear()
-        for order in orders:
-            self._send(worker, order)
+        requests = list(self._open_requests[worker])
+        self._open_requests[worker].clear()
+        for request in requests:
+            self._send(worker, request)
 
     # -- checkpoints
 
     def settle(self) -> None:
         """Waits until no worker has anything to do; what they have made is kept, unread."""
-        while busy := [worker for worker in self._everyone if self._sent_orders[worker]]:
+        while busy := [worker for worker in self._everyone if self._open_requests[worker]]:
             self._receive(busy)
 
     def state(self, settled: bool, trust: bool) -> tuple[dict[str, Any] | None, dict[str, Any] | None, str]:

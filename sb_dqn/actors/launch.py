@@ -11,7 +11,7 @@ import cloudpickle
 from sb_dqn.accelerate import acting_mode, choose_mode
 from sb_dqn.acting.action_selection import ActingConfig
 from sb_dqn.acting.actor import Actor
-from sb_dqn.acting.collector import Collector, InlineCollector, Orders
+from sb_dqn.acting.collector import ActingControl, Collector, InlineCollector
 from sb_dqn.acting.network_runner import unchanged
 from sb_dqn.actors.chunks import ChunkLayout
 from sb_dqn.actors.collector import WorkerCollector
@@ -47,14 +47,14 @@ def open_for(actors: Actors, env: Any, action_mask: str | None = None, frame_sta
     return open_stream(env, frame_stack=frame_stack, action_mask=action_mask)
 
 
-def make_collector(actors: Actors, stream: Any, config: ActingConfig, orders: Orders) -> Collector:
+def make_collector(actors: Actors, stream: Any, config: ActingConfig, control: ActingControl) -> Collector:
     """Returns the collector of a model; the processes of workers start with the first `learn`.
 
     Args:
         actors: who steps the environments.
         stream: what `open_for` returned.
         config: what all actors share.
-        orders: how they act.
+        control: how they act.
 
     Raises:
         ConfigurationError: the policy cannot be pickled for workers.
@@ -63,19 +63,19 @@ def make_collector(actors: Actors, stream: Any, config: ActingConfig, orders: Or
         groups = []
         for part in stream.streams:
             lanes = slice(part.first_lane, part.first_lane + part.num_envs)
-            actor = Actor.of(config, part, orders.rng.explore, orders.rng.noise, first_lane=lanes.start)
-            actor.leader = orders.exploration
+            actor = Actor.of(config, part, control.rng.explore, control.rng.noise, first_lane=lanes.start)
+            actor.leader = control.exploration
             groups.append(LaneGroup(actor, lanes))
-        return OverlappedCollector(stream, groups, orders)
+        return OverlappedCollector(stream, groups, control)
     if isinstance(stream, RemoteLanes):
         assert isinstance(actors, ProcessActors)
-        return _worker_collector(actors, stream, config, orders)
-    actor = Actor.of(config, stream, orders.rng.explore, orders.rng.noise, exploration=orders.exploration)
+        return _worker_collector(actors, stream, config, control)
+    actor = Actor.of(config, stream, control.rng.explore, control.rng.noise, exploration=control.exploration)
     if actors == OVERLAPPED:
-        return OverlappedCollector(stream, [LaneGroup(actor, slice(0, stream.num_envs))], orders)
-    if orders.observe is not None:
-        actor.observe = orders.observe  # the frames are there; those of the actor are for checkpoints
-    return InlineCollector(actor, orders)
+        return OverlappedCollector(stream, [LaneGroup(actor, slice(0, stream.num_envs))], control)
+    if control.observe is not None:
+        actor.observe = control.observe  # the frames are there; those of the actor are for checkpoints
+    return InlineCollector(actor, control)
 
 
 def _open_remote(env: Any, actors: ProcessActors, action_mask: str | None) -> RemoteLanes:
@@ -138,9 +138,9 @@ def pickled(name: str, value: Any) -> bytes:
 
 
 def _worker_collector(
-    settings: ProcessActors, remote: RemoteLanes, config: ActingConfig, orders: Orders
+    settings: ProcessActors, remote: RemoteLanes, config: ActingConfig, control: ActingControl
 ) -> WorkerCollector:
-    policy = copy.deepcopy(orders.policy).to(CPU)
+    policy = copy.deepcopy(control.policy).to(CPU)
     mode = acting_mode(policy, CPU, choose_mode([policy], CPU, torch_compile=False), policy.recurrent)
     config = replace(
         config, policy=policy, transform=unchanged, spectral_weights=None, mode=mode, later_mode=None
@@ -151,7 +151,7 @@ def _worker_collector(
         )
         for part in settings.parts
     ]
-    weights = Weights(orders.policy.acting_network, orders.normalizer)
+    weights = Weights(control.policy.acting_network, control.normalizer)
     layout = ChunkLayout.of(remote, settings.chunk, settings.ahead)
     copies = settings.ahead + 1
     workers: Any
@@ -159,4 +159,4 @@ def _worker_collector(
         workers = RayWorkers(configs, settings.parts, layout, weights.size, copies, settings)
     else:
         workers = WorkerProcesses(configs, layout, weights.size, copies, settings.step_timeout)
-    return WorkerCollector(remote, workers, settings, weights.write, orders, config.learner[0])
+    return WorkerCollector(remote, workers, settings, weights.write, control, config.learner[0])

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sb_dqn.acting.actor import Actor
-from sb_dqn.acting.collector import KIND, Collector, Orders
+from sb_dqn.acting.collector import KIND, ActingControl, Collector
 from sb_dqn.envs.vector.env_state import NoEnvState
 from sb_dqn.errors import CheckpointError, EnvironmentFault
 from sb_dqn.types import Rows, Slot
@@ -43,23 +43,23 @@ class OverlappedCollector(Collector):
     Args:
         stream: what the lanes are; with one group its stream.
         groups: all lanes, or parts of them.
-        orders: how to act.
+        control: how to act.
     """
 
     kind: ClassVar[str | None] = "overlapped"
 
-    def __init__(self, stream: Any, groups: Sequence[LaneGroup], orders: Orders) -> None:
-        super().__init__(stream, orders)
+    def __init__(self, stream: Any, groups: Sequence[LaneGroup], control: ActingControl) -> None:
+        super().__init__(stream, control)
         self.groups = groups
         self._turn = 0
         self._latest: Rows | None = None
         self._due: tuple[LaneGroup, bool] | None = (
             None  # whose next step is to be started, and by uniform actions or not
         )
-        if orders.observe is not None:
+        if control.observe is not None:
             self.proceed = self._start_due
             for group in groups:
-                group.actor.observe = partial(orders.observe, np.arange(group.lanes.start, group.lanes.stop))
+                group.actor.observe = partial(control.observe, np.arange(group.lanes.start, group.lanes.stop))
 
     @property
     def latest(self) -> Rows | None:
@@ -75,7 +75,7 @@ class OverlappedCollector(Collector):
             group.settle()
             rows = group.actor.rows
             assert rows is not None  # all groups have begun
-            self._due = group, self.orders.prepare()
+            self._due = group, self.control.prepare()
             if self.proceed is None:
                 self._start_due()
             self._turn = (self._turn + 1) % len(self.groups)

@@ -20,9 +20,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from sb_dqn.accelerate.torch_internals import RECORDING_MODULES
+from sb_dqn.accelerate.torch_internals import TRACING_MODULES
 from sb_dqn.actors.chunks import ChunkLayout, Chunks, Report
-from sb_dqn.actors.worker import Order, Worker
+from sb_dqn.actors.worker import ChunkRequest, Worker
 from sb_dqn.envs.vector.worker_processes import GRACE, cause_of_death, describe_error
 from sb_dqn.errors import ConfigurationError, EnvironmentFault
 
@@ -36,7 +36,7 @@ CLOSE_SECONDS = 5.0
 """Time for a worker to close its environments."""
 MAIN_MODULE = threading.Lock()
 """Held while `__main__` is changed."""
-PRELOADED = ["sb_dqn.actors.processes", *RECORDING_MODULES]
+PRELOADED = ["sb_dqn.actors.processes", *TRACING_MODULES]
 """Modules that the server loads once for all workers, which share its memory."""
 
 
@@ -163,7 +163,7 @@ class WorkerProcesses:
         """True once all workers have been started."""
         return len(self._processes) == len(self.configs)
 
-    def send(self, worker: int, message: Order | GetState | SetState) -> None:
+    def send(self, worker: int, message: ChunkRequest | GetState | SetState) -> None:
         """Sends a message; a worker that has died shows in `receive`."""
         with contextlib.suppress(OSError):
             self._pipes[worker].send(message)

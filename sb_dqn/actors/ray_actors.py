@@ -29,7 +29,7 @@ import torch
 from sb_dqn.actors.chunks import ChunkLayout, Chunks, OwnChunks, Report, pack_chunk, unpack_chunk
 from sb_dqn.actors.processes import CLOSE_SECONDS, POLL, STARTUP, Failure, GetState, Message, SetState, State
 from sb_dqn.actors.settings import RayActors
-from sb_dqn.actors.worker import Order, Worker
+from sb_dqn.actors.worker import ChunkRequest, Worker
 from sb_dqn.errors import ConfigurationError, EnvironmentFault, import_extra
 
 PACKAGES = ("sb_dqn", "torch", "numpy", "gymnasium")
@@ -235,18 +235,20 @@ class RayWorker:
         """Returns which versions are wrong; empty if none."""
         return self.wrong_versions
 
-    def collect(self, order: Order, weights: npt.NDArray[np.float32]) -> Failure | tuple[Report, dict[str, Any]]:
+    def collect(
+        self, request: ChunkRequest, weights: npt.NDArray[np.float32]
+    ) -> Failure | tuple[Report, dict[str, Any]]:
         """Collects one chunk; returns it with its arrays."""
-        if self._failure is None and not self._has_begun and order.seeds is None:
+        if self._failure is None and not self._has_begun and request.seeds is None:
             self._failure = Failure("was started again by Ray, because its process or node had ended")
         if self._failure is not None:
             return self._failure
         self._has_begun = True
         assert self._worker is not None
         try:
-            *_, report = self._worker.collect(order, np.array(weights))  # Ray's array is read-only
+            *_, report = self._worker.collect(request, np.array(weights))  # Ray's array is read-only
             assert report is not None
-            return report, pack_chunk(self._chunks.take(order.place), self._compress)
+            return report, pack_chunk(self._chunks.take(request.place), self._compress)
         except Exception as error:
             self._failure = Failure.of(error)
             return self._failure
@@ -302,7 +304,7 @@ class RayWorkers:
     """One Ray actor per worker, with the methods of `WorkerProcesses`.
 
     An actor whose process or node ends while it starts is started again by Ray (`max_restarts=-1`). Later its calls under way
-    fail, and it is replaced by a new actor, as is one that hangs; the collector repeats the orders.
+    fail, and it is replaced by a new actor, as is one that hangs; the collector repeats the requests.
 
     Args:
         configs: a pickled `WorkerConfig` for each worker.
@@ -329,7 +331,7 @@ class RayWorkers:
         self.chunks = Chunks(layout, np.zeros(max(layout.nbytes, 1), np.uint8))
         self.weights = WeightVersions(copies, weights)
         self._actors: dict[int, Any] = {}
-        self._pending: list[deque[tuple[Any, Order | GetState | SetState]]] = [deque() for _ in self.configs]
+        self._pending: list[deque[tuple[Any, ChunkRequest | GetState | SetState]]] = [deque() for _ in self.configs]
         self._since = [0.0] * len(self.configs)
         """When the call that is first in `_pending` began, as far as it is known here."""
         self._lost: set[int] = set()
@@ -419,13 +421,13 @@ class RayWorkers:
         """True once all workers have been started."""
         return len(self._actors) == len(self.configs)
 
-    def send(self, worker: int, message: Order | GetState | SetState) -> None:
+    def send(self, worker: int, message: ChunkRequest | GetState | SetState) -> None:
         """Sends a message; a worker that has died shows in `receive`."""
         with self._connected():
             actor = self._actors[worker]
             if not self._pending[worker]:
                 self._since[worker] = max(self._since[worker], time.monotonic())
-            if isinstance(message, Order):
+            if isinstance(message, ChunkRequest):
                 answer = actor.collect.remote(message, self.weights.reference(message.weights))
             elif isinstance(message, GetState):
                 answer = actor.state.remote(message.trust)
@@ -477,7 +479,7 @@ class RayWorkers:
             return Failure(f"ended with its process or node ({type(error).__name__})")
         self._starts.pop(worker, None)
         self._since[worker] = time.monotonic()
-        if isinstance(answer, Failure) or not isinstance(message, Order):
+        if isinstance(answer, Failure) or not isinstance(message, ChunkRequest):
             return answer  # type: ignore[no-any-return]
         report, arrays = answer
         self.chunks.put(message.place, self.lanes[worker], unpack_chunk(arrays))

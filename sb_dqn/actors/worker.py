@@ -33,8 +33,8 @@ class Seeds(NamedTuple):
     """Of exploration and noise."""
 
 
-class Order(NamedTuple):
-    """Order to a worker: the chunk to collect next."""
+class ChunkRequest(NamedTuple):
+    """Message to a worker: the chunk to collect next."""
 
     chunk: int
     """Number of the chunk of this worker, from 0."""
@@ -132,26 +132,26 @@ class Worker:
         normalizer = config.acting.normalization.build(config.blueprint, CPU)
         network = config.acting.policy.acting_network
         self.weights = Weights(network, normalizer)
-        self.weights.move_to_one_array()  # before the networks are recorded with their memory
+        self.weights.move_to_one_array()  # before the networks are traced with their memory
         self._spectral = spectral_weights(network)
         self._noise = torch.Generator(CPU)
         self._rng = np.random.default_rng(0)
         acting = replace(config.acting, transform=normalizer.observations, spectral_weights=self._spectral)
         self.actor = Actor.of(acting, stream, self._rng, self._noise, first_lane=config.first_lane)
 
-    def collect(self, order: Order, weights: npt.NDArray[np.float32]) -> Iterator[Report | None]:
+    def collect(self, request: ChunkRequest, weights: npt.NDArray[np.float32]) -> Iterator[Report | None]:
         """Collects one chunk: yields None after each tick, then the report."""
         self.weights.read(weights)
         if self._spectral is not None:
             self._spectral.invalidate()
         exploration = self.actor.selector.exploration
-        if exploration is not None and order.exploration is not None:
-            exploration.load_state_dict(order.exploration)
-        report = Report(order.chunk, [], {})
-        seeds = order.seeds
+        if exploration is not None and request.exploration is not None:
+            exploration.load_state_dict(request.exploration)
+        report = Report(request.chunk, [], {})
+        seeds = request.seeds
         for tick in range(self.chunks.layout.ticks):
-            rows, seeds = self.actor.step(order.uniform) if seeds is None else self._begin(seeds), None
-            self.chunks.write(order.place, tick, self.config.slice, rows)
+            rows, seeds = self.actor.step(request.uniform) if seeds is None else self._begin(seeds), None
+            self.chunks.write(request.place, tick, self.config.slice, rows)
             report.extras.append({name: np.array(values) for name, values in rows.extra.items()})
             if any(any_true(slot.last) for slot in rows.slots):
                 report.infos[tick] = [_plain(info) for info in rows.make_infos()]

@@ -72,7 +72,7 @@ class EpisodeBuffer(OnPolicyBuffer):
 
     An episode is complete when its `last` row has arrived. One that is interrupted because the stream restarts is dropped. An
     update uses all complete episodes, each of their rows once; running episodes stay. Batch sizes are powers of two, padded
-    with weight 0, so that few recordings are needed.
+    with weight 0, so that few traces are needed.
 
     Args:
         make_ring: creates a ring with the given rows per lane.

@@ -60,7 +60,7 @@ def observations_at(ring: Ring, lane: Tensor, row: Tensor) -> dict[str, Tensor]:
 class RingObservations(Mapping[str, Tensor]):
     """Observations by key at rows of lanes, in a ring that the CPU cannot address; read when they are used.
 
-    A recorded network reads them itself, from lanes and rows that are sent in one copy with its other inputs.
+    A traced network reads them itself, from lanes and rows that are sent in one copy with its other inputs.
 
     Args:
         read: `observations_at` for the ring; the same object each time.

@@ -17,7 +17,7 @@ from sb_dqn.types import Batch
 
 
 class Horizon:
-    """Number of steps and discount of n-step returns; both may change between updates, in recordings too.
+    """Number of steps and discount of n-step returns; both may change between updates, in traces too.
 
     Args:
         n_steps: n, >= 1, `Annealed`, or a dict of its fields.

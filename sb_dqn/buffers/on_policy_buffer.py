@@ -33,7 +33,7 @@ class SampleView(ABC):
     """View of the samples of one policy with their lambda-returns, at a fixed number of places.
 
     Each place holds one sample, or padding (weight 0); the last place is always padding. All tensors that `gather` reads stay
-    where they are, so a recording of it stays valid.
+    where they are, so a trace of it stays valid.
 
     Args:
         ring: the ring to read from.
@@ -180,7 +180,7 @@ class OnPolicyBuffer(ABC):
         """Returns the samples at places `[N]` int64 from `draw`; pure tensor operations."""
         return self.view.gather(drawn)
 
-    def record_sampling(self, drawn: Tensor) -> Callable[[Tensor], Batch]:
+    def traced_sampling(self, drawn: Tensor) -> Callable[[Tensor], Batch]:
         """Returns `sample_from`, whose operations are few."""
         return self.sample_from
 
@@ -190,7 +190,7 @@ class OnPolicyBuffer(ABC):
     def feedback(self, batch: Batch, priority: Tensor) -> None:  # noqa: B027  # nor something to learn from it
         """Does nothing: all samples have the same weight."""
 
-    def is_apart(self, device: torch.device) -> bool:
+    def sends_batches(self, device: torch.device) -> bool:
         """Returns False: the rows are on the device of the networks."""
         return False
 

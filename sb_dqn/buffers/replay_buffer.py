@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sb_dqn.accelerate import replay_with_numpy
+from sb_dqn.accelerate import numpy_version
 from sb_dqn.buffers.frame_stack import RingObservations, observations_at
 from sb_dqn.buffers.hindsight import GoalRelabeler
 from sb_dqn.buffers.n_step_transitions import TransitionView
@@ -312,21 +312,21 @@ class ReplayBuffer:
     def _relabeled(self, batch: Batch, noise: Tensor) -> Batch:
         return batch if self.relabeler is None else self.relabeler.relabel(batch, noise[: self.relabeler.noise_rows])
 
-    def record_sampling(self, noise: Tensor) -> Callable[[Tensor], Batch]:
-        """Returns `sample_from` for numbers of this shape, its many small operations replayed by NumPy on the CPU."""
+    def traced_sampling(self, noise: Tensor) -> Callable[[Tensor], Batch]:
+        """Returns `sample_from` for numbers of this shape, its many small operations run by NumPy on the CPU."""
         if not self.ring.host_visible:
             return self.sample_from
         form = self._stored(noise).with_tensors(repeat(noise[:0]))  # holds no frames
-        run = replay_with_numpy(lambda noise: self._stored(noise).tensors(), (noise,))
+        run = numpy_version(lambda noise: self._stored(noise).tensors(), (noise,))
         return lambda noise: self._relabeled(form.with_tensors(run(noise)), noise)
 
-    def is_apart(self, device: torch.device) -> bool:
-        """Returns True if samples are drawn outside of a recorded update on `device` and sent there, in one copy for each batch: from
+    def sends_batches(self, device: torch.device) -> bool:
+        """Returns True if samples are drawn outside of a traced update on `device` and sent there, in one copy for each batch: from
         the memory of the host to another device, or where the environment computes rewards for other goals."""
         return self.relabeler is not None or (self.ring.host_visible and self.ring.device != device)
 
     def preserve_state(self) -> AbstractContextManager[None]:
-        """Restores the priorities at the end; for recordings."""
+        """Restores the priorities at the end; for traces."""
         return self.sampler.preserve_state()
 
     def feedback(self, batch: Batch, priority: Tensor) -> None:

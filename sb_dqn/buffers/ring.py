@@ -41,7 +41,7 @@ class Ring:
     Args:
         layout: rows, lanes, columns and device.
         host_visible: True if the CPU can address the tensors: rows are then written through NumPy views of them. False stages
-            rows in host memory and sends them as one packed record per tick, on a CPU too. None: as the device is.
+            rows in host memory and sends them as one packet per tick, on a CPU too. None: as the device is.
 
     Raises:
         ConfigurationError: an unusable path.

@@ -101,7 +101,7 @@ class RolloutBuffer(OnPolicyBuffer):
         self._drawn = 0
         # the last minibatch is filled up with the padding piece
         count = self.num_minibatches * self._pieces_per_batch
-        self._order = torch.full((count,), self.pieces, device=ring.device)
+        self._permutation = torch.full((count,), self.pieces, device=ring.device)
 
     def describe(self) -> str:
         """Returns one line of text: steps and updates of a rollout."""
@@ -183,10 +183,10 @@ class RolloutBuffer(OnPolicyBuffer):
         index = self._drawn % self.num_minibatches
         if index == 0:
             permuted = torch.randperm(self.pieces, generator=generator, device=generator.device)
-            self._order[: self.pieces] = permuted
+            self._permutation[: self.pieces] = permuted
         self._drawn += 1
         count = self._pieces_per_batch
-        return self._order[index * count : (index + 1) * count]
+        return self._permutation[index * count : (index + 1) * count]
 
     def state_dict(self) -> dict[str, Tensor]:
         """Returns the state between two ticks as one flat dict."""

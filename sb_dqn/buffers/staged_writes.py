@@ -1,4 +1,4 @@
-"""Staged writes: rows of a ring that the CPU cannot address are sent to its device as one packed record per tick."""
+"""Staged writes: rows of a ring that the CPU cannot address are sent to its device as one packet per tick."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sb_dqn.errors import MemoryBudgetError
 from sb_dqn.types import IntArray
 
 WRITES = 2
-"""Writes to a column per record: one for the row that departs, one for the row that arrives. Observations only arrive."""
+"""Writes to a column per packet: one for the row that departs, one for the row that arrives. Observations only arrive."""
 
 Where = int | tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
 """Index into `[T, B, ...]`: one row of all lanes, or the rows and lanes of single cells."""
@@ -79,8 +79,8 @@ def _groups(columns: Mapping[str, ColumnSpec], cells: Mapping[str, int], device:
     return groups
 
 
-class _GroupRecord:
-    """The part of a record that belongs to one group: cells and their values."""
+class _GroupPacket:
+    """The part of a packet that belongs to one group: cells and their values."""
 
     def __init__(self, group: ColumnGroup, capacity: int, offset: int) -> None:
         self.group = group
@@ -101,12 +101,12 @@ class _GroupRecord:
         values = buffer[self.values_at : self.values_at + self.capacity * self.cell_bytes].view(dtype)
         self.values.append(values.reshape(self.capacity, *self.shape))
 
-    def scatter(self, record: Tensor) -> None:
-        """Writes what the record contains into the columns."""
+    def scatter(self, packet: Tensor) -> None:
+        """Writes what the packet contains into the columns."""
         if not self.used:
             return
-        cells = record[self.index_at : self.index_at + self.used * 8].view(torch.int64)
-        values = record[self.values_at : self.values_at + self.used * self.cell_bytes].view(self.group.storage.dtype)
+        cells = packet[self.index_at : self.index_at + self.used * 8].view(torch.int64)
+        values = packet[self.values_at : self.values_at + self.used * self.cell_bytes].view(self.group.storage.dtype)
         self.group.storage.index_copy_(0, cells, values.view(self.used, *self.shape))
         self.used = 0
 
@@ -126,19 +126,19 @@ class StagedRows:
     def __init__(self, groups: list[ColumnGroup], num_lanes: int, device: torch.device) -> None:
         self.num_lanes = num_lanes
         self._lanes: IntArray = np.arange(num_lanes)
-        self._records: list[_GroupRecord] = []
-        self._of: dict[str, tuple[_GroupRecord, int]] = {}
+        self._packets: list[_GroupPacket] = []
+        self._of: dict[str, tuple[_GroupPacket, int]] = {}
         offset = 0
         for group in groups:
             writes = sum(1 if name.startswith("obs/") else WRITES for name in group.first)
-            record = _GroupRecord(group, writes * num_lanes, offset)
-            offset = record.end
-            self._records.append(record)
-            self._of |= {name: (record, first) for name, first in group.first.items()}
+            packet = _GroupPacket(group, writes * num_lanes, offset)
+            offset = packet.end
+            self._packets.append(packet)
+            self._of |= {name: (packet, first) for name, first in group.first.items()}
         self._stage = HostStage((offset,), torch.uint8, device)
         for buffer in self._stage.arrays:
-            for record in self._records:
-                record.attach(buffer)
+            for packet in self._packets:
+                packet.attach(buffer)
         self._staged: dict[str, list[Where]] = {}
 
     def columns(self) -> dict[str, StagedColumn]:
@@ -151,12 +151,12 @@ class StagedRows:
         if before and (len(before) == (1 if name.startswith("obs/") else WRITES) or _overlap(before[-1], where)):
             self.flush()
         self._staged.setdefault(name, []).append(where)
-        record, first = self._of[name]
+        packet, first = self._of[name]
         rows, lanes = where if isinstance(where, tuple) else (where, self._lanes)
-        start, turn = record.used, self._stage.turn
-        record.used = end = start + len(lanes)
-        record.index[turn][start:end] = rows * self.num_lanes + lanes + first
-        record.values[turn][start:end] = values
+        start, turn = packet.used, self._stage.turn
+        packet.used = end = start + len(lanes)
+        packet.index[turn][start:end] = rows * self.num_lanes + lanes + first
+        packet.values[turn][start:end] = values
 
     def flush(self) -> None:
         """Writes what is staged into the columns."""
@@ -164,8 +164,8 @@ class StagedRows:
             return
         self._staged.clear()
         packed = self._stage.send()
-        for record in self._records:
-            record.scatter(packed)
+        for packet in self._packets:
+            packet.scatter(packed)
 
 
 class StagedColumn:

@@ -65,7 +65,7 @@ class Sampler(ABC):
 
     @contextmanager
     def preserve_state(self) -> Iterator[None]:
-        """Restores the sampler on exit, undoing `feedback` and `refresh`; for recordings and inspection."""
+        """Restores the sampler on exit, undoing `feedback` and `refresh`; for traces and inspection."""
         before = [tensor.clone() for tensor in self.mutable_tensors()]
         try:
             yield

@@ -146,11 +146,11 @@ def bind_arguments(cls: type[Any], args: tuple[Any, ...], kwargs: Mapping[str, A
     signature = complete_signature(cls)
     bound = signature.bind(*args, **kwargs)
     bound.apply_defaults()
-    recorded = {name: value for name, value in bound.arguments.items() if name != "env"}
-    for name, value in recorded.items():  # 1e6 is allowed for 1_000_000
+    found = {name: value for name, value in bound.arguments.items() if name != "env"}
+    for name, value in found.items():  # 1e6 is allowed for 1_000_000
         whole = isinstance(value, float) and value.is_integer()
         if whole and str(signature.parameters[name].annotation).startswith("int"):
-            recorded[name] = int(value)
-    if recorded.get("return_model", ...) is None:  # of a subclass that makes its own
-        del recorded["return_model"]
-    return recorded
+            found[name] = int(value)
+    if found.get("return_model", ...) is None:  # of a subclass that makes its own
+        del found["return_model"]
+    return found

@@ -18,7 +18,7 @@ from typing_extensions import Self
 from sb_dqn.accelerate import Mode, acting_mode, are_small, keep_freed_memory, limit_threads, mode_after
 from sb_dqn.acting import action_values
 from sb_dqn.acting.action_selection import ActingConfig
-from sb_dqn.acting.collector import Collector, Orders
+from sb_dqn.acting.collector import ActingControl, Collector
 from sb_dqn.acting.predictor import Predictor
 from sb_dqn.actors.launch import make_collector
 from sb_dqn.callbacks.compose import as_callback
@@ -111,7 +111,7 @@ class BaseAlgorithm(ABC):
         cls.__doc__ = complete_docstring(cls)
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
-        """Records the constructor arguments, which `save` writes to the model file."""
+        """Stores the constructor arguments, which `save` writes to the model file."""
         check_torch_defaults()
         model = super().__new__(cls)
         model.arguments = bind_arguments(cls, args, kwargs)
@@ -446,7 +446,7 @@ class BaseAlgorithm(ABC):
 
         Args:
             stream: the environment.
-            observe: see `Orders`.
+            observe: see `ActingControl`.
             twin: act by the low-precision copy of the networks.
             own: what the actors of a kind of algorithm have, see `ActingConfig`.
         """
@@ -467,7 +467,7 @@ class BaseAlgorithm(ABC):
             num_envs=self.n_envs,
             learner=(self.rank, self.world_size),
         )
-        orders = Orders(
+        control = ActingControl(
             self.before_acting,
             self.policy,
             self.normalizer,
@@ -480,7 +480,7 @@ class BaseAlgorithm(ABC):
         self.stream = stream
         if self.collector is not None:
             self.collector.close()
-        self.collector = make_collector(self._actors, stream, config, orders)
+        self.collector = make_collector(self._actors, stream, config, control)
 
     def predict(
         self,

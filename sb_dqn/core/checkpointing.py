@@ -70,7 +70,7 @@ def resume_state(model: Model, trust: bool, incremental: bool) -> ResumeState:
     if why:
         warnings.warn(
             f"the full checkpoint is without the environment's state ({why}): a resumed run starts new episodes, and the "
-            f"interrupted ones are recorded as truncated. Give the environment a state_dict(); Atari has it with exact_resume=True.",
+            f"interrupted ones are stored as truncated. Give the environment a state_dict(); Atari has it with exact_resume=True.",
             stacklevel=user_stacklevel(),
         )
     segmented = model.segmented_rows() if incremental else None

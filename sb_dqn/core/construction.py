@@ -303,7 +303,7 @@ class PolicyConfig(Generic[P]):
             return self.policy(blueprint.observation_space, blueprint.action_space, **arguments).to(device)
 
     def mode(self, policy: P, device: torch.device, torch_compile: bool) -> Mode:
-        """Returns how updates run. Those of recurrent policies run eagerly on the CPU: a recording would contain each time
+        """Returns how updates run. Those of recurrent policies run eagerly on the CPU: a trace would contain each time
         step, and be no faster than torch's kernels for whole sequences, whose results differ by rounding.
 
         Raises:

@@ -122,7 +122,7 @@ class OffPolicyAlgorithm(BaseAlgorithm):
         )
 
     def _later_mode(self) -> Mode:
-        """Returns the mode in which a feed-forward network acts once it is to be recorded: when its updates are."""
+        """Returns the mode in which a feed-forward network acts once it is to be traced: when its updates are."""
         return self.acting_mode if self.mode == "compiled" else self.update_mode
 
     def _describe(self, stream: Stream, experience: Any) -> None:
@@ -283,7 +283,7 @@ class OffPolicyAlgorithm(BaseAlgorithm):
 
         Args:
             path: of the zip.
-            truncate_last_traj: for compatibility with SB3; interrupted episodes are always recorded as truncated.
+            truncate_last_traj: for compatibility with SB3; interrupted episodes are always stored as truncated.
 
         Raises:
             CheckpointError: the file is damaged, or its rows are of another kind.

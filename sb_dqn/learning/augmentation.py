@@ -54,7 +54,7 @@ class Augmentation:
 
 
 class ImageAugmentation:
-    """Changes the images of batches by numbers that are drawn before each update, so that recordings read new ones.
+    """Changes the images of batches by numbers that are drawn before each update, so that traces read new ones.
 
     Args:
         settings: how much.

@@ -164,7 +164,7 @@ class Learner:
     @torch.no_grad()
     def average(self, gradient: Tensor, update: Update) -> tuple[Tensor, Update]:
         """Returns the mean of gradient, loss and reports over all learners, clipped; one all-reduce. It is no part of
-        recordings. A single learner's are returned as they are."""
+        traces. A single learner's are returned as they are."""
         if self.group is None:
             return gradient, update
         packed = torch.cat([gradient, update.values.float()])

@@ -1,4 +1,4 @@
-"""One path from a due update to the step of the optimizer, for eager, recorded, compiled and captured updates."""
+"""One path from a due update to the step of the optimizer, for eager, traced, compiled and captured updates."""
 
 from __future__ import annotations
 
@@ -84,27 +84,27 @@ class UpdateRunner:
             self._form, self.mode = form, mode
         if drawn.shape not in self.functions:
             numbers = torch.zeros_like(drawn)
-            apart = self.experience.is_apart(self.learner.flat.device)
+            apart = self.experience.sends_batches(self.learner.flat.device)
             with self.experience.preserve_state():
                 self.functions[drawn.shape] = numbers, (self._of_sent_batch if apart else self._whole)(numbers, mode)
         return self.functions[drawn.shape]
 
     def _whole(self, numbers: Tensor, mode: Mode) -> Function:
         """Returns sampling, gradient and new priorities as one function of the drawn numbers."""
-        # a recording holds the sampling, too; eagerly, only the sampling is recorded
-        sample = self.experience.record_sampling(numbers) if mode == "eager" else self.experience.sample_from
+        # a trace holds the sampling, too; eagerly, only the sampling is traced
+        sample = self.experience.traced_sampling(numbers) if mode == "eager" else self.experience.sample_from
         return accelerate(partial(self.sample_and_differentiate, sample), (numbers,), mode, kept=(1,))
 
     def sample_and_differentiate(self, sample: Callable[[Tensor], Batch], numbers: Tensor) -> tuple[Tensor, Tensor]:
-        """Samples a batch, sets its new priorities, and returns the gradient and the values of the update; can be recorded."""
+        """Samples a batch, sets its new priorities, and returns the gradient and the values of the update; can be traced."""
         batch = self.normalizer.batch(sample(numbers).to(self.learner.flat.device))
         gradient, priority, update = self.learner.gradient(batch)
         self.experience.feedback(batch, priority)
         return gradient, update.values
 
     def _of_sent_batch(self, numbers: Tensor, mode: Mode) -> Function:
-        """Returns a function that samples outside of the recorded gradient; it waits for the device only for priorities."""
-        sample = self.experience.record_sampling(numbers)
+        """Returns a function that samples outside of the traced gradient; it waits for the device only for priorities."""
+        sample = self.experience.traced_sampling(numbers)
         batch = sample(numbers)
         form = batch.with_tensors(repeat(numbers[:0]))  # holds no frames
         arrays = [tensor.numpy() for tensor in batch.tensors()]

@@ -18,7 +18,7 @@ def discounted_sums(x_t: Tensor, decay_t: Tensor) -> Tensor:
     .. math:: y_t = x_t + d_t \, y_{t+1}, \quad y_T = 0
 
     Uses doubling: after k rounds y_t contains the terms t .. t + 2^k - 1. T steps take log2(T) rounds of a few tensor
-    operations, so a recorded graph of them stays short.
+    operations, so a traced graph of them stays short.
 
     Args:
         x_t: `[T, ...]`.

@@ -72,7 +72,7 @@ class LatentModel(nn.Module):
         return torch.stack(states)
 
     def _step(self, z: Tensor, action: Tensor) -> Tensor:
-        # functional.one_hot looks at the values, which no recording can hold
+        # functional.one_hot looks at the values, which no trace can hold
         chosen = [
             each.unsqueeze(-1) == torch.arange(count, device=z.device)
             for each, count in zip(action.unbind(-1), self.branches, strict=True)

@@ -54,7 +54,7 @@ class ObservationNormalizer:
     """Running statistics of observations and the normalization by them.
 
     Statistics have no effect until `commit`, so that updates can use the same normalization as the rollout. `commit` writes
-    to the tensors in place, so that recorded graphs stay valid.
+    to the tensors in place, so that traced graphs stay valid.
 
     Args:
         space: observation space of one lane.

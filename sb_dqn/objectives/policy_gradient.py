@@ -118,7 +118,7 @@ class ClippedSurrogate(ActorCritic):
     ) -> None:
         super().__init__(ent_coef, vf_coef, normalize_advantage)
         self.clips_value = clips_value
-        # updated in place, since recorded graphs hold references to them
+        # updated in place, since traced graphs hold references to them
         self.clip = torch.zeros(())
         self.clip_value = torch.zeros(())
 

@@ -414,7 +414,7 @@ class TheirConventions(Algorithm):  # type: ignore[misc]  # it uses the methods 
                 return
             if name == "policy" and getattr(value, "_orig_mod", None) is self.__dict__.get("policy", self):
                 warnings.warn(
-                    "torch.compile(model.policy) has no effect: updates and actions of this library are recorded already. Pass "
+                    "torch.compile(model.policy) has no effect: updates and actions of this library are traced already. Pass "
                     "torch_compile=True to the constructor to compile them.",
                     stacklevel=user_stacklevel(),
                 )

@@ -81,9 +81,9 @@ def _moments(
         theirs = content["param_groups"][0]
         if any(theirs.get(option) or group.get(option) for option in MOMENT_OPTIONS):
             raise Unfit(f"an optimizer with one of {', '.join(MOMENT_OPTIONS)} has further moments")
-        order = [index for each in content["param_groups"] for index in each["params"]]
-        states = [content["state"].get(index, {}) for index in order]
-        for (parameter, like), state in zip(_order(saved, member, len(order)), states, strict=True):
+        indices = [index for each in content["param_groups"] for index in each["params"]]
+        states = [content["state"].get(index, {}) for index in indices]
+        for (parameter, like), state in zip(_parameters_of(saved, member, len(indices)), states, strict=True):
             for name in names:
                 value = state.get(name)
                 if not (isinstance(value, Tensor) and value.shape == like.shape and value.is_floating_point()):
@@ -94,8 +94,8 @@ def _moments(
     return moments, steps
 
 
-def _order(saved: SB3Zip, member: str, count: int) -> list[tuple[str, Tensor]]:
-    """Returns the parameters of an optimizer in its order, with their names.
+def _parameters_of(saved: SB3Zip, member: str, count: int) -> list[tuple[str, Tensor]]:
+    """Returns the parameters of an optimizer, in the sequence of its state, with their names.
 
     Raises:
         Unfit: the file does not show them.

@@ -78,7 +78,7 @@ def sampling(*, rows: int, lanes: int, n_steps: int, batch_sizes: list[int], sec
         replay = ReplayBuffer(replay.ring, UniformSampler(replay.ring, size), replay.view, replay.schedule)
         noise = torch.rand(replay.sampler.noise_shape, dtype=torch.float64, generator=generator)
         replay.refresh()
-        for name, sample in {"": replay.record_sampling(noise), " eagerly": replay.sample_from}.items():
+        for name, sample in {"": replay.traced_sampling(noise), " eagerly": replay.sample_from}.items():
             count, start, spent = -10, time.perf_counter(), 0.0  # the first ten are a warm-up
             while count <= 0 or spent < seconds:
                 if count == 0:

@@ -2,8 +2,8 @@
 
 Usage: python scripts/benchmarks/followed_files.py [--eager]
 
-Logging (with the statistics of episodes that it writes), checkpoints and callbacks are excluded. The update is a recorded one,
-as users run it; with --eager nothing is recorded, so that the operations of the networks and the loss are listed too.
+Logging (with the statistics of episodes that it writes), checkpoints and callbacks are excluded. The update is a traced one,
+as users run it; with --eager nothing is traced, so that the operations of the networks and the loss are listed too.
 """
 
 from __future__ import annotations

@@ -80,7 +80,7 @@ class Watch:
 
 
 def _is_own(arguments: tuple[Any, ...]) -> bool:
-    """Code objects of modules that are loaded late, of dataclasses, of torch's recordings, and of its compiler's templates."""
+    """Code objects of modules that are loaded late, of dataclasses, of torch's traces, and of its compiler's templates."""
     name = getattr(arguments[0], "co_filename", "")
     return (
         name.startswith((sys.prefix, sys.base_prefix, "<frozen", "<string>", "<template>", "<eval_with_key>"))
@@ -217,7 +217,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     warnings.simplefilter("ignore")
-    # torch keeps a few megabytes of every recording for ever: they would hide what the reader takes
+    # torch keeps a few megabytes of every trace for ever: they would hide what the reader takes
     backends._traced = lambda function, example: function
     rng, watch, files = np.random.default_rng(options.seed), Watch(), good_files()
     for raw in files[1:]:

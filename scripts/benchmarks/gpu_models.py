@@ -147,7 +147,7 @@ def _reduced(algorithm: type[Any], settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def warm_up(model: Any) -> None:
-    """Trains until a few updates are made, so that all is recorded; without a replay until those of a rollout are made."""
+    """Trains until a few updates are made, so that all is traced; without a replay until those of a rollout are made."""
     arguments = getattr(model, "arguments", None) or vars(model)  # vars: of Stable-Baselines3
     if getattr(model, "keeps_replay", True):
         model.learn(arguments.get("learning_starts", 0) + 20 * model.n_envs + 50)
@@ -157,8 +157,8 @@ def warm_up(model: Any) -> None:
             model.learn(1, reset_num_timesteps=False)
 
 
-def recorded_update(model: Any, device: str) -> tuple[Any, Any]:
-    """Returns the drawn numbers and the function of the model's updates; on the CPU, those of large networks are not recorded.
+def traced_update(model: Any, device: str) -> tuple[Any, Any]:
+    """Returns the drawn numbers and the function of the model's updates; on the CPU, those of large networks are not traced.
 
     Raises:
         RuntimeError: it is no CUDA graph on "cuda", so that a figure would be that of an eager update.
@@ -176,7 +176,7 @@ def no_fallback() -> Iterator[None]:
     """Forwards stderr.
 
     Raises:
-        RuntimeError: a function could not be recorded and ran eagerly, as a line on stderr says.
+        RuntimeError: a function could not be traced and ran eagerly, as a line on stderr says.
     """
     written = io.StringIO()
     try:

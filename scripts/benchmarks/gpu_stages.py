@@ -23,7 +23,7 @@ from scripts.benchmarks.gpu_models import (
     Run,
     make_model,
     no_fallback,
-    recorded_update,
+    traced_update,
     warm_up,
 )
 from scripts.benchmarks.machine import finish_kernels, machine, versions
@@ -130,8 +130,8 @@ def marked_tests(setup: Setup) -> Figures:
 def updates(setup: Setup) -> Figures:
     """Returns µs per update of each algorithm: eager, captured, and compiled with a captured graph."""
     figures, chosen = Figures(), setup.chosen(UPDATES)
-    recorded = "captured" if setup.device == "cuda" else "traced"
-    cases = [(name, mode) for name in chosen for mode in ("eager", recorded)]
+    fast = "captured" if setup.device == "cuda" else "traced"
+    cases = [(name, mode) for name in chosen for mode in ("eager", fast)]
     # the compiler takes half a minute for each, so it comes last
     cases += [(name, "compiled") for name in COMPILED if name in chosen and not setup.rehearse]
     for name, mode in cases:
@@ -150,7 +150,7 @@ def update_time(run: Run, mode: str, setup: Setup) -> float:
     with no_fallback():
         warm_up(model)
     if mode != "eager":
-        recorded_update(model, setup.device)
+        traced_update(model, setup.device)
     # on-policy updates repeat those of the last rollout, without acting
     return _microseconds(model.gradient_step, seconds=0.0 if setup.rehearse else 2.0)
 
@@ -176,7 +176,7 @@ def training_rate(run: Run, setup: Setup) -> float:
     """Returns env steps per second, with all updates finished.
 
     Raises:
-        RuntimeError: a function runs eagerly that should be recorded.
+        RuntimeError: a function runs eagerly that should be traced.
     """
     model = make_model(run, setup.device, setup.rehearse)
     try:
@@ -211,7 +211,7 @@ def memory(setup: Setup) -> Figures:
 
 def truth(setup: Setup) -> Figures:
     """Returns what may go wrong once other graphs of the process are gone: the difference between a captured and an eager gradient
-    after their memory is written over, and the memory in MiB after each of six recordings.
+    after their memory is written over, and the memory in MiB after each of six traces.
 
     Raises:
         RuntimeError: the gradients differ, or the memory grows.
@@ -225,13 +225,13 @@ def truth(setup: Setup) -> Figures:
         other.learn(200)
         model.learn(200)
         weight = next(iter(model.policy.parameters()))
-        weight.requires_grad_(False)  # so that the update is recorded again, and the first recording is gone
+        weight.requires_grad_(False)  # so that the update is traced again, and the first trace is gone
         model.learn(40, reset_num_timesteps=False)
     del other
     _free_memory()
     junk = [torch.full((2**22,), float("nan"), device=setup.device) for _ in range(2 if setup.rehearse else 40)]
     model.replay.refresh()
-    numbers, update = recorded_update(model, setup.device)
+    numbers, update = traced_update(model, setup.device)
     noise = torch.rand_like(numbers)
     captured = update(noise)[0]
     eager = model.update_runner.sample_and_differentiate(model.replay.sample_from, noise)[0]
@@ -248,8 +248,8 @@ def truth(setup: Setup) -> Figures:
     figures.print()
     if not difference < 1e-4:
         raise RuntimeError("a captured gradient must be that of an eager update after other graphs are gone")
-    if allocated[-1] > allocated[1]:  # the first two recordings allocate workspaces
-        raise RuntimeError("the memory of the device must not grow with recordings")
+    if allocated[-1] > allocated[1]:  # the first two traces allocate workspaces
+        raise RuntimeError("the memory of the device must not grow with traces")
     return figures
 
 
@@ -279,7 +279,7 @@ def _device_time(run: Run, way: str, setup: Setup) -> float:
     model = make_model(run, setup.device, setup.rehearse, **settings)
     with _torch_settings(precision, benchmark, plain), no_fallback():
         warm_up(model)
-        numbers, update = recorded_update(model, setup.device)
+        numbers, update = traced_update(model, setup.device)
         if setup.device == "cpu":
             return _microseconds(lambda: update(numbers), seconds=0.0)
         return _graph_time(update)

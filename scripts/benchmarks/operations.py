@@ -107,7 +107,7 @@ KINDS: Mapping[str, Kind] = {
 
 
 def launches(node: Node) -> bool:
-    """Returns True if a node of a recorded graph launches a kernel."""
+    """Returns True if a node of a traced graph launches a kernel."""
     if node.op != "call_function" or node.target is operator.getitem:
         return False
     target = node.target
@@ -122,10 +122,10 @@ def count(graph: Graph) -> int:
 
 
 @contextmanager
-def recordings() -> Iterator[dict[str, Graph]]:
+def traces() -> Iterator[dict[str, Graph]]:
     """Yields a dict that fills with the graphs that `learn` records in the block: "update" and "act".
 
-    Every network is recorded from its first update on, and runs without its recording.
+    Every network is traced from its first update on, and runs without its trace.
     """
     from sb_dqn.accelerate import backends, forced_mode
 
@@ -153,7 +153,7 @@ def operations(kind: Kind) -> dict[str, int]:
     import sb_dqn
 
     make = getattr(sb_dqn, kind.algorithm)
-    with recordings() as found, warnings.catch_warnings():
+    with traces() as found, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         make(kind.policy, kind.env(), seed=0, device="cpu", **kind.settings).learn(40)
     return {name: count(found[name]) for name in ("update", "act")}

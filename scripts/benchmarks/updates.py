@@ -53,7 +53,7 @@ def ours(*, variant: str, kind: str, seconds: float, device: str = "cpu") -> dic
     env = make_atari_env(ATARI, 1, protocol="classic") if kind == "Atari" else make_vec_env(chosen["env"], 1)
     cls = getattr(sb_dqn, "CategoricalDQN" if variant == "C51" else variant)
     model = cls(chosen["policy"], env, **cadence(kind, device), **SETTINGS[variant])
-    model.learn(chosen["rows"] + 1)  # fills the replay; after the last step the first burst is recorded or compiled
+    model.learn(chosen["rows"] + 1)  # fills the replay; after the last step the first burst is traced or compiled
     return {"": _through_learn(model, seconds), "parameters": float(_trained(model.policy.q_net))}
 
 

@@ -123,15 +123,15 @@ def test_the_gradient_of_dqn(name: str, max_grad_norm: float | None, double_q: b
         gradient, priority, update = learner.gradient(Batch(obs, action, return_, discount, next_obs, weight, place))
         return gradient, priority, update.values
 
-    recorded = accelerate(function, example, "traced")
+    traced = accelerate(function, example, "traced")
     learner.set_learning_rate(0.01)
     for seed in range(1, 5):
         _, arguments = flat_batch(make_batch(name, seed))
-        found, expected = recorded(*arguments), function(*arguments)
+        found, expected = traced(*arguments), function(*arguments)
         for one, other in zip(found, expected, strict=True):
             torch.testing.assert_close(one, other, rtol=1e-6, atol=1e-7)
             assert not one.requires_grad
-        learner.apply(found[0])  # the parameters move in place, and the recording follows
+        learner.apply(found[0])  # the parameters move in place, and the trace follows
         learner.store.sync_target(0.3)
 
 
@@ -144,12 +144,12 @@ def test_greedy_actions_follow_the_parameters(name: str) -> None:
     def function(*tensors: Tensor) -> Tensor:
         return policy.greedy(dict(zip(keys, tensors, strict=True)))
 
-    recorded = accelerate(function, tuple(obs.values()), "traced")
+    traced = accelerate(function, tuple(obs.values()), "traced")
     seen = set()
     for seed in range(4):
         policy.load_state_dict(make_policy(name, seed).state_dict())
         obs = make_obs(policy.observation_space, 32, rng)
-        found = recorded(*obs.values())
+        found = traced(*obs.values())
         assert torch.equal(found, function(*obs.values()))
         seen |= set(found.tolist())
     assert len(seen) > 1
@@ -183,7 +183,7 @@ def test_sampling_and_learning_in_one_trace(lanes: int, n_steps: int) -> None:
     replay.refresh()
     draws = torch.Generator().manual_seed(0)
     noise = torch.zeros(replay.sampler.noise_shape, dtype=torch.float64)
-    recorded = accelerate(function, (noise,), "traced")
+    traced = accelerate(function, (noise,), "traced")
     learner.set_learning_rate(0.01)
     newest = 0
     for _ in range(80):  # rows are written, the ring wraps, the bounds move
@@ -191,7 +191,7 @@ def test_sampling_and_learning_in_one_trace(lanes: int, n_steps: int) -> None:
         replay.refresh()
         noise.uniform_(generator=draws)
         expected = function(noise)
-        found = recorded(noise)
+        found = traced(noise)
         assert torch.equal(found[0], expected[0])
         for one, other in zip(found[1:], expected[1:], strict=True):
             torch.testing.assert_close(one, other, rtol=1e-6, atol=5e-7)  # numpy sums in another order
@@ -207,17 +207,17 @@ def test_a_traced_function_writes_its_state_in_place() -> None:
         flag.logical_and_(torch.isfinite(x.sum()))
         return x * 2
 
-    recorded = accelerate(function, (torch.ones(3),), "traced")
-    recorded(torch.ones(3))
+    traced = accelerate(function, (torch.ones(3),), "traced")
+    traced(torch.ones(3))
     assert bool(flag)
-    recorded(torch.tensor([1.0, torch.nan, 1.0]))
+    traced(torch.tensor([1.0, torch.nan, 1.0]))
     assert not bool(flag)
 
 
 def test_results_are_new_tensors() -> None:
-    recorded = accelerate(lambda x: x * 2, (torch.ones(2),), "traced")
-    first = recorded(torch.tensor([1.0, 2.0]))
-    recorded(torch.tensor([5.0, 5.0]))
+    traced = accelerate(lambda x: x * 2, (torch.ones(2),), "traced")
+    first = traced(torch.tensor([1.0, 2.0]))
+    traced(torch.tensor([5.0, 5.0]))
     gc.collect()
     assert first.tolist() == [2.0, 4.0]
 
@@ -251,19 +251,19 @@ def test_optimizers_use_a_traced_gradient(name: str, precision: str) -> None:
         )
         for _ in range(2)
     ]  # fmt: skip
-    eager, recorded = learners
+    eager, traced = learners
     batch = make_batch("mlp", 0)
     start = eager.flat.clone()
-    run = accelerate(lambda return_: recorded.gradient(batch._replace(return_=return_))[0], (batch.return_,), "traced")
+    run = accelerate(lambda return_: traced.gradient(batch._replace(return_=return_))[0], (batch.return_,), "traced")
     for learner in learners:
         learner.set_learning_rate(0.01)
     for number in range(5):
         return_ = make_batch("mlp", number).return_
         eager.apply(eager.gradient(batch._replace(return_=return_))[0])
-        recorded.apply(run(return_))
-    moved, error = (eager.flat - start).norm(), (recorded.flat - eager.flat).norm()
+        traced.apply(run(return_))
+    moved, error = (eager.flat - start).norm(), (traced.flat - eager.flat).norm()
     assert moved > 0.01
-    assert error < (1e-3 if precision == "fp32" else 0.1) * moved  # bfloat16 rounds elsewhere in a recording
+    assert error < (1e-3 if precision == "fp32" else 0.1) * moved  # bfloat16 rounds elsewhere in a trace
 
 
 def fails(graph: Any, example: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Recorded updates can be captured as a CUDA graph: no operation reads a value, and all shapes are fixed."""
+"""Traced updates can be captured as a CUDA graph: no operation reads a value, and all shapes are fixed."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def faults(graph: GraphModule) -> list[str]:
     return found
 
 
-def recorded(model: Any) -> GraphModule:
+def traced(model: Any) -> GraphModule:
     """Returns the graph of sampling, gradient and feedback of a model that has learned a little."""
     updates = model.update_runner
     updates.experience.refresh()
@@ -122,12 +122,12 @@ def as_on_a_gpu(eagerly: None, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("combination", first_few(PAIRS, 3), ids=label)
 def test_q_agents_can_be_captured(combination: Combination) -> None:
-    assert faults(recorded(make(combination).learn(24))) == []
+    assert faults(traced(make(combination).learn(24))) == []
 
 
 @pytest.mark.parametrize("combination", [row for row in PAIRS if row["head"] == "scalar"][:3], ids=label)
 def test_pqn_can_be_captured(combination: Combination) -> None:
-    assert faults(recorded(make_pqn(combination).learn(24))) == []
+    assert faults(traced(make_pqn(combination).learn(24))) == []
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_every_algorithm_can_be_captured(name: str, settings: dict[str, Any]) ->
         settings.setdefault("env", "box")
     env = ENVS.get(settings.pop("env", ""), Tiny)
     model = quick(lanes(2, env), algorithm=algorithm, **settings)
-    assert faults(recorded(model.learn(40))) == []
+    assert faults(traced(model.learn(40))) == []
 
 
 DECOYS: dict[str, Callable[[Tensor], Tensor]] = {

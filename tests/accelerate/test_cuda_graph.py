@@ -63,7 +63,7 @@ class Calls(TorchDispatchMode):
 
 
 def captured_calls(function: Any, x: Tensor, monkeypatch: pytest.MonkeyPatch) -> tuple[int, Tensor]:
-    """Returns the number of operations of one replay of a captured function, and its result."""
+    """Returns the number of operations of one launch of a captured function, and its result."""
     monkeypatch.setattr(cuda_graph, "CudaGraph", lambda device: CpuGraph())
     captured = accelerate(function, (x,), "captured", kept=())
     assert isinstance(captured, Captured)

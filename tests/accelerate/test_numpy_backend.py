@@ -1,4 +1,4 @@
-"""Replay with NumPy: same results as torch for each operation and for whole updates; fallback to torch."""
+"""Execution by NumPy: same results as torch for each operation and for whole updates; fallback to torch."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import sb_dqn
-from sb_dqn.accelerate import accelerate, backends, onednn_linear, replay_with_numpy, torchscript
+from sb_dqn.accelerate import accelerate, backends, numpy_version, onednn_linear, torchscript
+from sb_dqn.accelerate.numpy_backend.function import MAX_PRODUCT, NumpyFunction, numpy_function
 from sb_dqn.accelerate.numpy_backend.operations import IN_PLACE, OPERATIONS
-from sb_dqn.accelerate.numpy_backend.replay import MAX_PRODUCT, NumpyReplay, numpy_replay
 from sb_dqn.accelerate.numpy_backend.views import FACTORIES, FILLS, THREADED_BYTES, VIEW_FACTORIES, VIEWS
 from tests.full import a_few
 
@@ -270,7 +270,7 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Callable[[torch.Generator], Ten
     "a product of three axes": (lambda x, w: x @ w, (floats(2, 3, 4), floats(4, 5))),
     "the gradient of a mean": (gradient(lambda x: x.mean(-1)), (A,)),
 }
-RECORDED: set[Any] = set()
+TRACED: set[Any] = set()
 
 
 def examples(arguments: tuple[Callable[[torch.Generator], Tensor], ...], seed: int) -> tuple[Tensor, ...]:
@@ -282,27 +282,27 @@ def as_tuple(answer: Any) -> tuple[Tensor, ...]:
     return answer if isinstance(answer, tuple) else (answer,)
 
 
-def replayed(function: Callable[..., Any], example: tuple[Tensor, ...]) -> Callable[..., Any] | None:
+def by_numpy(function: Callable[..., Any], example: tuple[Tensor, ...]) -> Callable[..., Any] | None:
     graph = backends._trace(function, example)
-    RECORDED.update(node.target for node in graph.graph.nodes if node.op == "call_function")
-    return numpy_replay(graph, example)
+    TRACED.update(node.target for node in graph.graph.nodes if node.op == "call_function")
+    return numpy_function(graph, example)
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_every_operation(name: str) -> None:
     function, arguments = CASES[name]
-    replay = replayed(function, examples(arguments, 0))
-    assert replay is not None
+    run = by_numpy(function, examples(arguments, 0))
+    assert run is not None
     for seed in range(1, 6):
         given = examples(arguments, seed)
-        for found, expected in zip(as_tuple(replay(*given)), as_tuple(function(*given)), strict=True):
+        for found, expected in zip(as_tuple(run(*given)), as_tuple(function(*given)), strict=True):
             torch.testing.assert_close(found, expected, rtol=2e-6, atol=2e-6, equal_nan=True)
 
 
 def test_every_operation_of_the_tables_is_tested() -> None:
     for name in CASES:
-        replayed(CASES[name][0], examples(CASES[name][1], 0))
-    missing = {*OPERATIONS, *IN_PLACE, *VIEWS, *VIEW_FACTORIES, *FILLS, *FACTORIES} - RECORDED
+        by_numpy(CASES[name][0], examples(CASES[name][1], 0))
+    missing = {*OPERATIONS, *IN_PLACE, *VIEWS, *VIEW_FACTORIES, *FILLS, *FACTORIES} - TRACED
     assert {str(one) for one in missing} <= {"aten.logical_and_.default"}  # in every update, below
 
 
@@ -323,7 +323,7 @@ OFF_POLICY = (
 @pytest.mark.skipif(not torchscript.is_available(), reason="needs TorchScript")
 def test_many_exponentials_are_left_to_torchscript(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
-    monkeypatch.setattr(backends, "numpy_replay", lambda graph, example: asked.append(example[0].shape))
+    monkeypatch.setattr(backends, "numpy_function", lambda graph, example: asked.append(example[0].shape))
     for rows in (10, 100):
         backends.accelerate(lambda x: x.softmax(-1) + x.exp() + x, (torch.zeros(rows, 50),), "traced")
     assert asked == [(10, 50)]  # 1,000 results; then 10,000
@@ -344,9 +344,9 @@ def test_whole_updates(name: str, lanes: int, monkeypatch: pytest.MonkeyPatch) -
     found: list[bool] = []
 
     def counting(*arguments: Any) -> Any:
-        replay = numpy_replay(*arguments)
-        found.append(replay is not None)
-        return replay
+        run = numpy_function(*arguments)
+        found.append(run is not None)
+        return run
 
     def learnt() -> Tensor:
         cls = getattr(sb_dqn, name)
@@ -357,14 +357,14 @@ def test_whole_updates(name: str, lanes: int, monkeypatch: pytest.MonkeyPatch) -
         flat: Tensor = cls("MlpPolicy", env, seed=0, device="cpu", **settings).learn(120).learner.flat
         return flat
 
-    monkeypatch.setattr(backends, "numpy_replay", counting)
+    monkeypatch.setattr(backends, "numpy_function", counting)
     monkeypatch.setattr(
         backends, "slow_elements", lambda _: 0
     )  # C51 and Rainbow too, though TorchScript is faster for them
     by_numpy = learnt()
     assert len(found) >= 2
     assert all(found)
-    monkeypatch.setattr(backends, "numpy_replay", lambda *_: None)
+    monkeypatch.setattr(backends, "numpy_function", lambda *_: None)
     torch.testing.assert_close(by_numpy, learnt(), rtol=1e-3, atol=1e-4)
 
 
@@ -375,12 +375,12 @@ def test_tensors_of_the_graph_are_read_and_written() -> None:
         flag.logical_and_(x.sum() < 10)
         return x @ weight.T
 
-    replay = replayed(function, (torch.ones(1, 2),))
-    assert replay is not None
+    run = by_numpy(function, (torch.ones(1, 2),))
+    assert run is not None
     weight.fill_(2)
-    assert replay(torch.ones(1, 2)).tolist() == [[4, 4, 4]]
+    assert run(torch.ones(1, 2)).tolist() == [[4, 4, 4]]
     assert flag
-    replay(torch.full((1, 2), 9.0))
+    run(torch.full((1, 2), 9.0))
     assert not flag
 
 
@@ -394,9 +394,9 @@ def test_a_priority_tree_is_written_in_place() -> None:
         return leaves.sum(1)
 
     example = torch.tensor([1, 6]), torch.tensor([0.0, 0.0])
-    replay = replayed(function, example)
-    assert replay is not None
-    assert replay(torch.tensor([1, 6]), torch.tensor([3.0, 5.0])).tolist() == [3, 0, 0, 5]
+    run = by_numpy(function, example)
+    assert run is not None
+    assert run(torch.tensor([1, 6]), torch.tensor([3.0, 5.0])).tolist() == [3, 0, 0, 5]
     assert leaves.tolist() == [[0, 3], [0, 0], [0, 0], [5, 0]]
     assert highest == 5
 
@@ -408,11 +408,11 @@ def test_a_result_does_not_share_memory_that_is_written() -> None:
         before = held + 0
         return before, held.index_put_((first,), x) * 2
 
-    replay = replayed(function, (torch.ones(1),))
-    assert replay is not None
+    run = by_numpy(function, (torch.ones(1),))
+    assert run is not None
     held.zero_()
-    before, after = replay(torch.ones(1))
-    replay(torch.full((1,), 7.0))
+    before, after = run(torch.ones(1))
+    run(torch.full((1,), 7.0))
     assert before.tolist() == [0, 0, 0]
     assert after.tolist() == [2, 0, 0]
 
@@ -424,23 +424,23 @@ def test_an_expanded_view_follows_writes() -> None:
         kept.mul_(x)
         return wide * 2
 
-    replay = replayed(function, (torch.ones(2),))
-    assert replay is not None
-    assert replay(torch.tensor([2.0, 3.0])).tolist() == [[8, 18]] * 3
+    run = by_numpy(function, (torch.ones(2),))
+    assert run is not None
+    assert run(torch.tensor([2.0, 3.0])).tolist() == [[8, 18]] * 3
 
 
 def test_dividing_by_zero_is_silent_as_in_torch() -> None:
-    replay = replayed(lambda x: (1 / x, x.log()), (torch.ones(2),))
-    assert replay is not None
+    run = by_numpy(lambda x: (1 / x, x.log()), (torch.ones(2),))
+    assert run is not None
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert replay(torch.zeros(2))[0].tolist() == [np.inf, np.inf]
+        assert run(torch.zeros(2))[0].tolist() == [np.inf, np.inf]
 
 
 def test_infinity_times_zero_is_not_a_number() -> None:
-    replay = replayed(lambda x, w: F.relu(x) @ w, (torch.ones(4, 8), torch.ones(8, 3)))
-    assert replay is not None
-    assert replay(-torch.ones(4, 8), torch.full((8, 3), np.inf)).isnan().all()
+    run = by_numpy(lambda x, w: F.relu(x) @ w, (torch.ones(4, 8), torch.ones(8, 3)))
+    assert run is not None
+    assert run(-torch.ones(4, 8), torch.full((8, 3), np.inf)).isnan().all()
 
 
 @pytest.mark.parametrize(
@@ -462,10 +462,10 @@ def test_infinity_times_zero_is_not_a_number() -> None:
 def test_unsupported_operations_fall_back_to_torch(
     function: Callable[..., Tensor], example: tuple[Tensor, ...]
 ) -> None:
-    recording = backends._trace(function, example)
-    before = recording.code
-    assert numpy_replay(recording, example) is None
-    assert recording.code == before
+    trace = backends._trace(function, example)
+    before = trace.code
+    assert numpy_function(trace, example) is None
+    assert trace.code == before
     assert torch.equal(accelerate(function, example, "traced")(*example), function(*example))
 
 
@@ -488,17 +488,17 @@ def test_large_products_are_computed_by_torch(
 ) -> None:
     monkeypatch.setattr(onednn_linear, "mkl_is_slow", lambda: slow and torch.backends.mkldnn.is_available())
     monkeypatch.setattr(np, "matmul", None)
-    replay = replayed(function, examples(example, 0))
-    assert replay is not None
+    run = by_numpy(function, examples(example, 0))
+    assert run is not None
     for seed in range(1, 4):
         given = examples(example, seed)
-        torch.testing.assert_close(replay(*given), function(*given), rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(run(*given), function(*given), rtol=1e-4, atol=1e-4)
 
 
 def test_products_up_to_the_limit_are_computed_by_numpy() -> None:
     side = 64
     assert side**3 == MAX_PRODUCT
-    assert replayed(operator.matmul, (torch.ones(side, side), torch.ones(side, side))) is not None
+    assert by_numpy(operator.matmul, (torch.ones(side, side), torch.ones(side, side))) is not None
 
 
 def test_tensors_may_move_in_memory() -> None:
@@ -507,10 +507,10 @@ def test_tensors_may_move_in_memory() -> None:
     def function(x: Tensor) -> Tensor:
         return held[1:] * 2 + x
 
-    run = replay_with_numpy(function, (torch.ones(3),))
+    run = numpy_version(function, (torch.ones(3),))
     held.share_memory_()  # as sending it to another process does; what it was before is freed
     held += 10
     assert run is not function
     assert run(torch.ones(3)).tolist() == [23.0, 25.0, 27.0]
-    assert isinstance(run, NumpyReplay)
+    assert isinstance(run, NumpyFunction)
     assert run.on_arrays(np.ones(3, np.float32)).tolist() == [23.0, 25.0, 27.0]

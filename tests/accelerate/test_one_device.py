@@ -133,7 +133,7 @@ def test_a_replay_of_the_host_sends_batches(name: str, monkeypatch: pytest.Monke
     monkeypatch.setattr(PrioritizedSampler, "feedback", lambda *_: None)
     model, _ = trained(name, buffer_device="cpu", watches=False)
     assert model._n_updates >= 1
-    assert model._experience.is_apart(model.device)
+    assert model._experience.sends_batches(model.device)
     assert model._experience.ring.device.type == "cpu"
     assert model.learner.flat.device == META
 

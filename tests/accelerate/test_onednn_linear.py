@@ -105,9 +105,9 @@ def test_traced_and_compiled_functions(
     _, weight, bias = leaves((64, 256), 256)
     replaced: list[int] = []
 
-    def look(recording: Any) -> None:
-        replace(recording)
-        replaced.append(sum(str(node.target) == CALLED for node in recording.graph.nodes))
+    def look(graph: Any) -> None:
+        replace(graph)
+        replaced.append(sum(str(node.target) == CALLED for node in graph.graph.nodes))
 
     replace = onednn_linear.replace_large_products
     monkeypatch.setattr("sb_dqn.accelerate.backends.replace_large_products", look)
@@ -153,19 +153,19 @@ def test_slices_of_a_matrix_are_not_slow(
 @pytest.mark.skipif(not torchscript.is_available(), reason="needs TorchScript")
 def test_a_trace_is_self_contained(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(onednn_linear, "mkl_is_slow", lambda: True)
-    monkeypatch.setattr(backends, "numpy_replay", lambda *_: None)
-    recordings: list[Any] = []
+    monkeypatch.setattr(backends, "numpy_function", lambda *_: None)
+    traces: list[Any] = []
     trace = torch.jit.trace
 
     def keep(*arguments: Any, **keywords: Any) -> Any:
-        recordings.append(trace(*arguments, **keywords))
-        return recordings[-1]
+        traces.append(trace(*arguments, **keywords))
+        return traces[-1]
 
     monkeypatch.setattr(torch.jit, "trace", keep)
     x, weight, bias = leaves((64, 256), 256)
     accelerate(lambda x: onednn_linear.linear(x, weight, bias).detach(), (x.detach(),), "traced")
-    assert "mkldnn::_linear_pointwise" in str(recordings[0].graph)
-    assert "prim::CallFunction" not in str(recordings[0].graph)  # of a function that is gone: a crash at the first run
+    assert "mkldnn::_linear_pointwise" in str(traces[0].graph)
+    assert "prim::CallFunction" not in str(traces[0].graph)  # of a function that is gone: a crash at the first run
 
 
 IMAGE = spaces.Box(0, 255, (4, 40, 40), np.uint8)
@@ -229,11 +229,11 @@ def learnt(name: str, precision: str | None, trial: int, monkeypatch: pytest.Mon
 def test_updates_from_pixels_are_traced(
     name: str, precision: str | None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    recorded = learnt(name, precision, 2, monkeypatch)
+    traced = learnt(name, precision, 2, monkeypatch)
     eager = learnt(name, precision, 10_000, monkeypatch)
-    assert recorded.learner.step.steps == eager.learner.step.steps > 2
-    assert recorded.update_runner.mode == ("eager" if name in ("R2D1", "R2D2") else "traced")
+    assert traced.learner.step.steps == eager.learner.step.steps > 2
+    assert traced.update_runner.mode == ("eager" if name in ("R2D1", "R2D2") else "traced")
     assert eager.update_runner.mode == "eager"
     assert capsys.readouterr().err == ""
     tolerance = 1e-2 if precision == "bf16" else 1e-5  # to record disturbs nothing: no priority, no random stream
-    torch.testing.assert_close(recorded.learner.flat, eager.learner.flat, rtol=0, atol=tolerance)
+    torch.testing.assert_close(traced.learner.flat, eager.learner.flat, rtol=0, atol=tolerance)

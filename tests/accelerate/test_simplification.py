@@ -1,4 +1,4 @@
-"""Simplified graphs compute and write the same as recorded ones, with fewer operations."""
+"""Simplified graphs compute and write the same as traced ones, with fewer operations."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from sb_dqn.accelerate import backends, torchscript
-from sb_dqn.accelerate.fx_backend import fx_replay, public_function
+from sb_dqn.accelerate.fx_backend import fx_function, public_function
 from sb_dqn.accelerate.simplification import simplify
 from tests.accelerate.test_numpy_backend import CASES, as_tuple, examples
 from tests.full import a_few
@@ -27,7 +27,7 @@ def operations(graph: Any) -> list[str]:
 
 
 def by_torchscript(graph: Any, example: tuple[Tensor, ...]) -> Any:
-    return torchscript.torchscript_replay(graph, example)
+    return torchscript.torchscript_function(graph, example)
 
 
 BY_TORCHSCRIPT = pytest.param(
@@ -35,16 +35,16 @@ BY_TORCHSCRIPT = pytest.param(
 )
 
 
-@pytest.mark.parametrize("replay", [fx_replay, BY_TORCHSCRIPT])
+@pytest.mark.parametrize("run_graph", [fx_function, BY_TORCHSCRIPT])
 @pytest.mark.parametrize("simple", a_few([True, False], True))
 @pytest.mark.parametrize("name", CASES)
-def test_every_operation(name: str, simple: bool, replay: Any) -> None:
+def test_every_operation(name: str, simple: bool, run_graph: Any) -> None:
     function, arguments = CASES[name]
     example = examples(arguments, 0)
     graph = backends._trace(function, example)
     if simple:
         simplify(graph)
-    run = replay(graph, example)
+    run = run_graph(graph, example)
     for seed in range(1, 4):
         given = examples(arguments, seed)
         for found, expected in zip(as_tuple(run(*given)), as_tuple(function(*given)), strict=True):
@@ -84,7 +84,7 @@ def test_reads_before_and_after_a_write_differ() -> None:
         held.copy_(held + x)
         return before + 0, held * 2 + 0
 
-    run = fx_replay(simplified(function, (torch.zeros(2),)), (torch.zeros(2),))
+    run = fx_function(simplified(function, (torch.zeros(2),)), (torch.zeros(2),))
     before, after = run(torch.ones(2))
     assert before.tolist() == [0, 0]
     assert after.tolist() == [2, 2]
@@ -103,7 +103,7 @@ def test_a_write_to_other_memory_separates_nothing() -> None:
 
     graph = simplified(function, (torch.zeros(2),))
     assert [operations(graph).count(f"aten.{name}.Tensor") for name in ("add", "mul")] == [4, 3]
-    one, two = fx_replay(graph, (torch.zeros(2),))(torch.ones(2))
+    one, two = fx_function(graph, (torch.zeros(2),))(torch.ones(2))
     assert (one.tolist(), two.tolist()) == ([11, 11], [7, 7])
 
 
@@ -114,7 +114,7 @@ def test_a_write_through_a_view_is_seen() -> None:
         made.transpose(0, 1)[0].copy_(x[0])
         return before + 0, made * 2 + 0
 
-    run = fx_replay(simplified(function, (torch.zeros(2, 2),)), (torch.zeros(2, 2),))
+    run = fx_function(simplified(function, (torch.zeros(2, 2),)), (torch.zeros(2, 2),))
     before, after = run(torch.full((2, 2), 3.0))
     assert before.tolist() == [[8, 8], [8, 8]]
     assert after.tolist() == [[6, 8], [6, 8]]
@@ -131,19 +131,19 @@ def test_equal_tensors_that_are_written_stay_apart() -> None:
         one.copy_(x)
         return one + 0, other + 0
 
-    run = fx_replay(simplified(function, (torch.ones(2),)), (torch.ones(2),))
+    run = fx_function(simplified(function, (torch.ones(2),)), (torch.ones(2),))
     assert [found.tolist() for found in run(torch.ones(2))] == [[1, 1], [0, 0]]
     assert [found.tolist() for found in run(torch.ones(2))] == [[1, 1], [0, 0]]
 
 
-@pytest.mark.parametrize("replay", [fx_replay, BY_TORCHSCRIPT])
-def test_held_constants_are_not_folded_with_state(replay: Any) -> None:
+@pytest.mark.parametrize("run_graph", [fx_function, BY_TORCHSCRIPT])
+def test_held_constants_are_not_folded_with_state(run_graph: Any) -> None:
     weight = torch.ones(2, 3)
 
     def function(x: Tensor) -> Tensor:
         return x + (weight.t() * 2).sum(0)  # only state and numbers: it must be read again at each call
 
-    run = replay(simplified(function, (torch.zeros(2),)), (torch.zeros(2),))
+    run = run_graph(simplified(function, (torch.zeros(2),)), (torch.zeros(2),))
     weight.fill_(5)
     for _ in range(4):  # TorchScript optimizes after the first calls
         assert run(torch.zeros(2)).tolist() == [30, 30]

@@ -1,4 +1,4 @@
-"""Private names of torch: each is where the package looks for it, and recording works without those with a fallback."""
+"""Private names of torch: each is where the package looks for it, and tracing works without those with a fallback."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_private_names_are_used_in_one_file_only() -> None:
 
 
 @pytest.mark.parametrize("name", ["torch._guards", "torch._decomp"])
-def test_recording_without_a_private_module(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tracing_without_a_private_module(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     accelerate(lambda x: x + 1, (torch.ones(2),), "traced")  # imports what torch itself needs
     monkeypatch.setitem(sys.modules, name, None)
     with torch_internals.shared_tracing_context():
@@ -75,7 +75,7 @@ def test_recording_without_a_private_module(name: str, monkeypatch: pytest.Monke
     assert name != "torch._decomp" or torch_internals.decompositions([]) == {}
 
 
-def test_recordings_leave_no_source_behind() -> None:
+def test_traces_leave_no_source_behind() -> None:
     kept = importlib.import_module("torch.fx.graph_module")._loader.eval_cache
     x, before = torch.ones(3), (set(kept), _graphs_in_linecache())
     run = accelerate(lambda x: (x + 1.0) * x, (x,), "traced")

@@ -21,7 +21,7 @@ from tests.actors.test_overlapped import SaveAt
 from tests.continuing import differences
 from tests.full import FULL, a_few
 from tests.invariants import check_valid
-from tests.toy_actors import toy_actor, toy_orders
+from tests.toy_actors import toy_actor, toy_control
 from tests.toys import toy_policy, toy_stream
 
 SMALL: dict[str, Any] = {
@@ -55,7 +55,7 @@ def test_a_group_is_chosen_for_while_the_other_steps() -> None:
         actor = toy_actor(stream, lambda rows: events.append(f"choose {number}"))
         return LaneGroup(actor, slice(2 * number, 2 * number + 2))
 
-    ticks = OverlappedCollector(Watched(), [group(0), group(1)], toy_orders(3)).rows()
+    ticks = OverlappedCollector(Watched(), [group(0), group(1)], toy_control(3)).rows()
     first, second, third = next(ticks), next(ticks), next(ticks)
     assert events == ["choose 0", "choose 1", "choose 0"]
     assert [rows.slots[-1].valid.tolist() for rows in (first, second)] == [

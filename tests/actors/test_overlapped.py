@@ -20,7 +20,7 @@ from tests.actors.games import Ledger, check_rows
 from tests.continuing import differences
 from tests.full import a_few
 from tests.invariants import check_valid
-from tests.toy_actors import toy_actor, toy_orders
+from tests.toy_actors import toy_actor, toy_control
 from tests.toys import toy_policy, toy_stream
 
 SMALL: dict[str, Any] = {
@@ -33,7 +33,7 @@ def test_actions_are_chosen_before_a_tick_is_given_out() -> None:
     _, stream = toy_stream("lanes", 2)
     chosen: list[Rows] = []
     group = LaneGroup(toy_actor(stream, chosen.append), slice(0, 2))
-    ticks = OverlappedCollector(stream, [group], toy_orders(3)).rows()
+    ticks = OverlappedCollector(stream, [group], toy_control(3)).rows()
     first = next(ticks)
     assert first.action is None
     assert chosen == [first]
@@ -101,7 +101,7 @@ EXITING = """
 import sys, time
 from pathlib import Path
 from sb_dqn import DQN
-from tests.toy_actors import toy_actor, toy_orders
+from tests.toy_actors import toy_actor, toy_control
 from tests.actors.games import Ledger
 
 class Noted(Ledger):

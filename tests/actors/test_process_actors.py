@@ -359,7 +359,7 @@ for process in model.collector.workers._processes.values():
 @FULL
 @pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="no file that tells private memory")
 def test_processes_share_the_memory_of_torch() -> None:
-    """Also after their first greedy action, for which the network is recorded; it was 134 MiB for each."""
+    """Also after their first greedy action, for which the network is traced; it was 134 MiB for each."""
     done = subprocess.run([sys.executable, "-c", MEMORY], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     private = [int(line) for line in done.stdout.split()]

@@ -190,7 +190,7 @@ def test_a_time_limit_is_bootstrapped_from_the_true_last_observation(algorithm: 
     assert found != pytest.approx([1.75, 1.5, 1.0])  # a time limit taken for an end
 
 
-@pytest.mark.recorded
+@pytest.mark.traced
 @pytest.mark.parametrize(
     ("algorithm", "kwargs"),
     a_few([(A2C, {"learning_rate": 0.01}), (PPO, {"learning_rate": 0.003, "n_epochs": 4})], A2C),
@@ -306,8 +306,8 @@ def test_a_divergence_ends_the_updates() -> None:
     assert quick(PPO, env, target_kl=1e12, n_epochs=5).learn(10)._n_updates == 5 * 2
 
 
-@pytest.mark.recorded
-def test_a_clip_range_follows_its_schedule_in_recorded_updates() -> None:
+@pytest.mark.traced
+def test_a_clip_range_follows_its_schedule_in_traced_updates() -> None:
     model = quick(PPO, clip_range="linear 0.4", clip_range_vf=[(0, 0.5), (40, 0.1)], learning_rate=0.05)
     assert model.mode == "traced"
     seen = []
@@ -326,14 +326,14 @@ def test_a_clip_range_follows_its_schedule_in_recorded_updates() -> None:
     assert float(model.objective.clip_value) == pytest.approx(0.1, abs=0.1)
 
 
-@pytest.mark.recorded
+@pytest.mark.traced
 @BOTH
-def test_recorded_and_eager_runs_are_the_same(algorithm: Any) -> None:
-    recorded, eager = quick(algorithm), quick(algorithm)
-    assert recorded.mode == "traced"
+def test_traced_and_eager_runs_are_the_same(algorithm: Any) -> None:
+    traced, eager = quick(algorithm), quick(algorithm)
+    assert traced.mode == "traced"
     eager.mode = "eager"
     eager.attach(eager.stream)
-    torch.testing.assert_close(recorded.learn(100).learner.flat, eager.learn(100).learner.flat, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(traced.learn(100).learner.flat, eager.learn(100).learner.flat, rtol=1e-4, atol=1e-5)
 
 
 @BOTH

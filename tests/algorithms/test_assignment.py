@@ -28,7 +28,7 @@ ASSIGNED: list[Any] = [
 def test_numbers_of_the_loss_that_are_assigned_take_effect(
     algorithm: Any, changes: dict[str, Any], settings: dict[str, Any], steps: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Before the first `learn` they are those of the constructor; after one, what is recorded follows them."""
+    """Before the first `learn` they are those of the constructor; after one, what is traced follows them."""
 
     def make(**further: Any) -> Any:
         return quick(algorithm=algorithm, **{**settings, "seed": 0, "verbose": 0, **further})

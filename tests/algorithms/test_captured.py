@@ -84,7 +84,7 @@ def test_captured_training_equals_eager_training(case: str, device: str, monkeyp
     for (name, a), b in zip(captured.policy.state_dict().items(), eager.policy.state_dict().values(), strict=True):
         assert torch.equal(a, b), name
     if device == "cpu":
-        assert sum(graph.replays for graph in graphs) >= captured._n_updates
+        assert sum(graph.launches for graph in graphs) >= captured._n_updates
 
 
 @pytest.mark.parametrize("case", a_few(["PERDQN", "FQF", "PPO"], "PERDQN"))
@@ -106,24 +106,22 @@ def test_a_capture_that_fails_leaves_all_as_it_was(
 @FULL
 @pytest.mark.filterwarnings("ignore:TF32 acceleration:UserWarning")  # of `flags`, whatever they are
 @pytest.mark.parametrize("case", [case for case in CASES if "recurrent" in case])
-def test_recurrent_updates_can_be_recorded(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recurrent_updates_can_be_traced(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(devices, "HOST_DEVICES", ())
     made: list[Any] = []
 
-    def traced(function: Any, example: tuple[torch.Tensor, ...]) -> Any:
+    def watched(function: Any, example: tuple[torch.Tensor, ...]) -> Any:
         made.append(_traced(function, example))
         return made[-1]
 
-    monkeypatch.setitem(MAKERS, "traced", (traced, "tracing"))
-    with torch.backends.mkldnn.flags(
-        enabled=False
-    ):  # its fused kernel for sequences needs a workspace in the recording
-        recorded, eager = train(case, "cpu", "traced"), train(case, "cpu", "eager")
-    assert recorded._n_updates == eager._n_updates > 0
-    updates = [run for _, run in recorded.update_runner.functions.values()]
+    monkeypatch.setitem(MAKERS, "traced", (watched, "tracing"))
+    with torch.backends.mkldnn.flags(enabled=False):  # its fused kernel for sequences needs a workspace in the trace
+        traced, eager = train(case, "cpu", "traced"), train(case, "cpu", "eager")
+    assert traced._n_updates == eager._n_updates > 0
+    updates = [run for _, run in traced.update_runner.functions.values()]
     assert updates
     assert all(any(update is each for each in made) for update in updates)
-    torch.testing.assert_close(recorded.learner.flat, eager.learner.flat, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(traced.learner.flat, eager.learner.flat, rtol=1e-4, atol=1e-5)
 
 
 @contextmanager

@@ -117,7 +117,7 @@ def test_batches_that_are_sent_give_the_same_models(name: str, mode: Mode, monke
     settings = {**OF_ALGORITHMS, **OTHERS}[name]
     here = trained(name, settings, 300)
     monkeypatch.setattr(cuda_graph, "CudaGraph", lambda device: CpuGraph())
-    monkeypatch.setattr(ReplayBuffer, "is_apart", lambda *_: True)
+    monkeypatch.setattr(ReplayBuffer, "sends_batches", lambda *_: True)
     with forced_mode(mode):
         there = trained(name, settings, 300)
     assert there._n_updates == here._n_updates >= 20

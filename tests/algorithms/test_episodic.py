@@ -136,7 +136,7 @@ def test_a_critic_is_learned_only_where_there_is_one() -> None:
         assert moved == (name == "VPG, value")
 
 
-@pytest.mark.recorded
+@pytest.mark.traced
 @pytest.mark.parametrize("name", ["REINFORCE", "VPG, value"])
 def test_the_better_action_is_learned(name: str) -> None:
     env = lanes(8, partial(Tiny, length=5))
@@ -146,15 +146,15 @@ def test_the_better_action_is_learned(name: str) -> None:
     assert float((mode == 0).float().mean()) > 0.95
 
 
-@pytest.mark.recorded
-def test_recorded_and_eager_runs_are_the_same() -> None:
+@pytest.mark.traced
+def test_traced_and_eager_runs_are_the_same() -> None:
     env = [partial(Tiny, length=3), partial(Tiny, length=90)]  # batches of two sizes
-    recorded, eager = (quick(env=env, episodes_per_update=4) for _ in range(2))
-    assert recorded.mode == "traced"
+    traced, eager = (quick(env=env, episodes_per_update=4) for _ in range(2))
+    assert traced.mode == "traced"
     eager.mode = "eager"
     eager.attach(eager.stream)
-    assert torch.allclose(parameters(recorded.learn(300)), parameters(eager.learn(300)), rtol=1e-4, atol=1e-5)
-    assert len(recorded.update_runner.functions) == 2
+    assert torch.allclose(parameters(traced.learn(300)), parameters(eager.learn(300)), rtol=1e-4, atol=1e-5)
+    assert len(traced.update_runner.functions) == 2
 
 
 # ---- spaces and verbs

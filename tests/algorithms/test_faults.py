@@ -167,7 +167,7 @@ def test_the_row_before_a_fault_becomes_the_end_of_its_stream() -> None:
     assert not model.replay.ring.terminal.any()
 
 
-@pytest.mark.recorded
+@pytest.mark.traced
 def test_a_loss_that_is_not_finite_is_named_though_its_gradient_is() -> None:
     class Infinite(Tiny):
         def step(self, action: Any) -> Any:
@@ -180,7 +180,7 @@ def test_a_loss_that_is_not_finite_is_named_though_its_gradient_is() -> None:
     assert torch.isfinite(model.learner.flat).all()
 
 
-@pytest.mark.recorded
+@pytest.mark.traced
 @pytest.mark.parametrize("loss", ["mse", "huber"])
 def test_a_gradient_that_is_not_finite_is_named(loss: str) -> None:
     class Huge(Tiny):

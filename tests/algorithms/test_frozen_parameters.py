@@ -34,7 +34,7 @@ BEFORE_AND_AFTER_LEARNING = pytest.mark.parametrize(
     a_few(
         [
             *((kind, 0) for kind in ("dqn", "dqn-bf16", "ppo", "sac")),
-            *(pytest.param(kind, 100, marks=pytest.mark.recorded) for kind in ("dqn", "fqf", "ppo", "sac")),
+            *(pytest.param(kind, 100, marks=pytest.mark.traced) for kind in ("dqn", "fqf", "ppo", "sac")),
             *((kind, 100) for kind in ("dqn-bf16", "dqn-decay", "ppo-bf16", "a2c")),
         ],
         "dqn",
@@ -43,7 +43,7 @@ BEFORE_AND_AFTER_LEARNING = pytest.mark.parametrize(
         ("sac", 0),
     ),
 )
-"""Recorded where there is a recording to be made anew, by one of each kind of update."""
+"""Traced where there is a trace to be made anew, by one of each kind of update."""
 pytestmark = pytest.mark.usefixtures("eagerly")
 
 
@@ -72,8 +72,8 @@ def test_parameters_frozen_after_construction_stay_until_they_are_thawed(kind: s
     assert name in moved(model, 64)
 
 
-@pytest.mark.recorded
-def test_a_recording_is_made_anew_when_a_callback_freezes() -> None:
+@pytest.mark.traced
+def test_a_trace_is_made_anew_when_a_callback_freezes() -> None:
     model = MAKERS["dqn"]()
     weight = model.policy.q_net.get_parameter("torso.linears.0.weight")
     seen = []
@@ -142,7 +142,7 @@ def test_exchanged_nets_are_refused(name: str) -> None:
     model.learn(40)
 
 
-@pytest.mark.recorded
+@pytest.mark.traced
 def test_a_pruned_layer_learns_on() -> None:
     model = MAKERS["dqn"]()
     layer = model.policy.q_net.torso.linears[0]

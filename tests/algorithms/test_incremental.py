@@ -52,7 +52,7 @@ CASES: dict[str, tuple[Any, int, dict[str, Any]]] = {
 }
 
 
-@pytest.mark.recorded
+@pytest.mark.traced
 @pytest.mark.parametrize("name", a_few(CASES, "several lanes, a ring that wraps", "priorities"))
 def test_resuming(name: str, tmp_path: Path) -> None:
     algorithm, count, settings = CASES[name]

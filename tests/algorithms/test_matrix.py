@@ -1,6 +1,6 @@
 """Every combination of head, switches, observation, lanes and actions learns, changes, and comes back from its file.
 
-By default rows in which every triple of choices meets are run eagerly, and some of the rows in which every pair meets are recorded
+By default rows in which every triple of choices meets are run eagerly, and some of the rows in which every pair meets are traced
 too, as they are for a user; `scripts/test --full` records all of these and compiles one. SB_DQN_MATRIX=full runs the full product in
 place of the triples, and compiles every head (ten minutes of two cores).
 """
@@ -105,13 +105,13 @@ def test_learns_and_comes_back(combination: Combination) -> None:
 @pytest.mark.parametrize(
     "combination", first_few([row for row in PAIRS if row["observation"] != "frames"], 4), ids=label
 )
-def test_every_pair_as_it_is_recorded(combination: Combination) -> None:
-    recorded = check(combination)
-    assert recorded.mode == "traced"
+def test_every_pair_as_it_is_traced(combination: Combination) -> None:
+    traced = check(combination)
+    assert traced.mode == "traced"
     with forced_mode("eager"):
         eager = make(combination).learn(STEPS + 4)
     moved = (eager.learner.flat - eager.learner.flat_target).norm()
-    assert (recorded.learner.flat - eager.learner.flat).norm() < 1e-3 * moved
+    assert (traced.learner.flat - eager.learner.flat).norm() < 1e-3 * moved
 
 
 FURTHER: dict[str, dict[str, Any]] = {

@@ -110,7 +110,7 @@ class Tape(PQN):
         return super().gradient_step()
 
 
-@pytest.mark.recorded
+@pytest.mark.traced
 @pytest.mark.parametrize("mode", ["eager", "traced"])
 def test_updates_see_what_the_policy_saw(mode: Any) -> None:
     model: Any = quick(lanes(3, partial(Tiny, length=4)), algorithm=Tape, **ON_POLICY, **ON)

@@ -281,15 +281,15 @@ def test_the_same_seed_gives_the_same_run() -> None:
     assert not torch.equal(first, other)
 
 
-@pytest.mark.recorded
-def test_recorded_and_eager_updates_are_the_same() -> None:
-    recorded, eager = quick(), quick()
-    assert recorded.mode == "traced"
+@pytest.mark.traced
+def test_traced_and_eager_updates_are_the_same() -> None:
+    traced, eager = quick(), quick()
+    assert traced.mode == "traced"
     eager.mode = "eager"
-    torch.testing.assert_close(recorded.learn(100).learner.flat, eager.learn(100).learner.flat, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(traced.learn(100).learner.flat, eager.learn(100).learner.flat, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.recorded
+@pytest.mark.traced
 def test_half_precision_learns_too() -> None:
     model = quick(precision="bf16")
     before = model.learner.flat.clone()

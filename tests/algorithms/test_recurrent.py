@@ -136,7 +136,7 @@ def test_the_test_above_sees_a_state_that_is_wrong() -> None:
     assert np.mean(wrong) > 0.5
 
 
-@pytest.mark.recorded
+@pytest.mark.traced
 @pytest.mark.parametrize("head", a_few(HEADS, "scalar", "QR"))
 def test_every_head_learns(head: str) -> None:
     algorithm, of_head = HEADS[head]

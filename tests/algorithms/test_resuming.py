@@ -51,14 +51,14 @@ def interrupted(make: Any, env: Any, folder: Path, steps: int, at: int, **loadin
     return whole, resumed
 
 
-RECORDED = {"DQN", "FQF", "Rainbow", "PPO", "SAC"}
+TRACED = {"DQN", "FQF", "Rainbow", "PPO", "SAC"}
 """One of each kind of update."""
 
 
 @pytest.mark.parametrize(
     "name",
     a_few(
-        [pytest.param(name, marks=pytest.mark.recorded) if name in RECORDED else name for name in ALGORITHMS],
+        [pytest.param(name, marks=pytest.mark.traced) if name in TRACED else name for name in ALGORITHMS],
         "DQN",
         "Rainbow",
         "R2D2",
@@ -101,7 +101,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.recorded
+@pytest.mark.traced
 @pytest.mark.parametrize(
     ("name", "count"),
     a_few(
@@ -173,9 +173,9 @@ def test_pong_with_exact_resume(tmp_path: Path) -> None:
 
 
 @FULL
-@pytest.mark.recorded
+@pytest.mark.traced
 @pytest.mark.parametrize("trial", [5, 13])
-def test_the_update_from_which_on_large_nets_are_recorded(
+def test_the_update_from_which_on_large_nets_are_traced(
     trial: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(modes, "WARM_UP_UPDATES", trial)
@@ -239,7 +239,7 @@ def test_loading_and_evaluating_leave_the_process_alone(tmp_path: Path) -> None:
     assert mine() == before  # torch's generator is put where it was at the checkpoint, and nobody drew since
 
 
-@pytest.mark.recorded
+@pytest.mark.traced
 def test_resumed_from_every_step(tmp_path: Path) -> None:
     """The end of an episode, the reset, the first updates: no place is special."""
     whole = quick("CartPole-v1", n_steps=2).learn(40, callback=CheckpointCallback(7, tmp_path, full=True))
@@ -256,7 +256,7 @@ print(digest(DQN.load(sys.argv[1], env="CartPole-v1", device="cpu").resume()))
 
 
 @FULL
-@pytest.mark.recorded
+@pytest.mark.traced
 def test_in_a_fresh_process(tmp_path: Path) -> None:
     whole = quick("CartPole-v1", prioritized_replay=True)
     whole.learn(120, callback=CheckpointCallback(70, tmp_path, full=True))

@@ -55,7 +55,7 @@ def test_cartpole(name: str, count: int) -> None:
     assert len(model.ep_info_buffer) > 3
 
 
-@pytest.mark.parametrize("count", [1, pytest.param(3, marks=pytest.mark.recorded)])
+@pytest.mark.parametrize("count", [1, pytest.param(3, marks=pytest.mark.traced)])
 @pytest.mark.parametrize("kind", OBSERVATIONS)
 def test_every_kind_of_observation(kind: str, count: int) -> None:
     policy = {"image": "CnnPolicy", "hwc": "CnnPolicy"}.get(kind, "MultiInputPolicy" if "dict" in kind else "MlpPolicy")
@@ -156,7 +156,7 @@ def test_learning_twice_counts_anew_or_on() -> None:
     assert model.counters.lifetime == 70
 
 
-@pytest.mark.parametrize(("algorithm", "count"), [(DQN, 1), pytest.param(NStepDQN, 3, marks=pytest.mark.recorded)])
+@pytest.mark.parametrize(("algorithm", "count"), [(DQN, 1), pytest.param(NStepDQN, 3, marks=pytest.mark.traced)])
 def test_the_same_seed_gives_the_same_model(algorithm: type[DQN], count: int) -> None:
     found = []
     for seed, disturbance in ((1, 5), (1, 6), (2, 5)):
@@ -219,7 +219,7 @@ def test_predicting_while_learning_changes_nothing() -> None:
     assert torch.equal(parameters(quick().learn(60)), parameters(quick().learn(60, callback=Asks())))
 
 
-@pytest.mark.recorded
+@pytest.mark.traced
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_precisions_learn(precision: str) -> None:
     model = quick(precision=precision, train_freq=1, gamma=0.0, learning_rate=0.02).learn(400)
@@ -255,7 +255,7 @@ def test_an_env_by_id_and_by_itself() -> None:
     assert quick(gymnasium.make("CartPole-v1")).learn(20).num_timesteps == 20
 
 
-@pytest.mark.recorded
+@pytest.mark.traced
 def test_a_game_of_one_right_action_is_learned() -> None:
     model = quick(learning_rate=0.02, train_freq=1, gamma=0.0, exploration_fraction=0.5, exploration_final_eps=0.0)
     model.learn(400)

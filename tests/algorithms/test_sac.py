@@ -86,8 +86,8 @@ def test_one_gradient_is_that_of_three_losses() -> None:
     assert told["td_error"] == pytest.approx(priority.mean().item(), rel=1e-4)
 
 
-@pytest.mark.recorded
-def test_recorded_updates_equal_those_that_are_not() -> None:
+@pytest.mark.traced
+def test_traced_updates_equal_those_that_are_not() -> None:
     ends = []
     for mode in ("eager", "traced"):
         model = quick_sac()
@@ -277,7 +277,7 @@ def test_shared_features_learn_from_the_critics_alone() -> None:
     assert sum("features" in name for name in names) == sum("critics.features" in name for name in names) > 0
 
 
-@pytest.mark.recorded
+@pytest.mark.traced
 def test_it_learns_where_to_go() -> None:
     settings = {"learning_rate": 5e-3, "batch_size": 32, "ent_coef": 0.01, "gamma": 0.5}
     model = quick_sac(Reach(length=20), **settings, policy_kwargs={"net_arch": [32]}).learn(500)

@@ -129,17 +129,17 @@ def test_updates_never_wait_and_ticks_wait_once(name: str, monkeypatch: pytest.M
     assert watch.counts["rollout"]["cpu"] <= waits * (watch.calls["rollout"] + 1)  # rows that `learn` cut
 
 
-class Recorded(CpuGraph):
-    """Graph that calls nothing when it is replayed, as on a device; the outputs are those of the capture."""
+class Captured(CpuGraph):
+    """Graph that calls nothing when it is launched, as on a device; the outputs are those of the capture."""
 
-    replayed = 0
+    launched = 0
 
-    def replay(self) -> None:
-        Recorded.replayed += 1
+    def launch(self) -> None:
+        Captured.launched += 1
 
 
 class Launches(TorchDispatchMode):
-    """Counts what the ticks of a run launch: a replayed graph is one launch, as is each operation outside of graphs but views and
+    """Counts what the ticks of a run launch: a graph is one launch, as is each operation outside of graphs but views and
     copies, which are counted apart. One that draws random numbers is a launch."""
 
     def __init__(self) -> None:
@@ -155,10 +155,10 @@ class Launches(TorchDispatchMode):
     def watching(self, select: Any) -> Any:
         def run(uniform: bool) -> Any:
             self.ticks += 1
-            before = Recorded.replayed
+            before = Captured.launched
             with self:
                 action = select(uniform)
-            self.names["replay"] += Recorded.replayed - before
+            self.names["graph"] += Captured.launched - before
             return action
 
         return run
@@ -174,7 +174,7 @@ class Launches(TorchDispatchMode):
 
 def launches_of(monkeypatch: pytest.MonkeyPatch, algorithm: str, env: Any, **settings: Any) -> Launches:
     """Returns what a tick launches where networks are captured."""
-    monkeypatch.setattr(cuda_graph, "CudaGraph", lambda device: Recorded())
+    monkeypatch.setattr(cuda_graph, "CudaGraph", lambda device: Captured())
     monkeypatch.setattr(devices, "HOST_DEVICES", ())
     cls = ALGORITHMS[algorithm]
     rare: dict[str, Any] = {
@@ -195,7 +195,7 @@ def launches_of(monkeypatch: pytest.MonkeyPatch, algorithm: str, env: Any, **set
     actor.select = counted.watching(actor.select)  # type: ignore[method-assign]
     model.learn(60, reset_num_timesteps=False)
     assert counted.ticks >= 30
-    assert counted.names["replay"] >= counted.ticks, counted.names
+    assert counted.names["graph"] >= counted.ticks, counted.names
     return counted
 
 
@@ -258,7 +258,7 @@ def moved(model: Any, steps: int) -> set[str]:
 
 @pytest.mark.usefixtures("eagerly")
 def test_nothing_moves(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A recording of the update keeps addresses: those of all tensors that it reads or writes must stay."""
+    """A trace of the update keeps addresses: those of all tensors that it reads or writes must stay."""
     monkeypatch.setattr(devices, "HOST_DEVICES", ())
     model = quick(lanes(2, Tiny), algorithm=ALGORITHMS["PERDQN"], n_steps=3, train_freq=1).learn(60)
     updates = model._n_updates

@@ -208,11 +208,11 @@ def test_a_run_depends_on_the_seed_alone_and_resumes(kwargs: dict[str, Any], tmp
         assert all(torch.equal(a, b) for a, b in zip(rows[0].tensors(), rows[1].tensors(), strict=True))
 
 
-def test_recorded_updates_are_those_of_eager_ones() -> None:
-    recorded = learned(steps=200)
+def test_traced_updates_are_those_of_eager_ones() -> None:
+    traced = learned(steps=200)
     with forced_mode("eager"):
         eager = learned(steps=200)
-    for name, tensor in recorded.policy.state_dict().items():
+    for name, tensor in traced.policy.state_dict().items():
         torch.testing.assert_close(tensor, eager.policy.state_dict()[name], rtol=1e-4, atol=1e-5)
 
 

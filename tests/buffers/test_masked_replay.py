@@ -145,7 +145,7 @@ def test_rows_with_and_without_masks_are_not_mixed() -> None:
         replay_of(other).load_state_dict(state)
 
 
-def test_a_recording_reads_the_current_masks() -> None:
+def test_a_trace_reads_the_current_masks() -> None:
     games, stream, replay = filled(ticks=20)
     replay.refresh()
     noise = torch.zeros(replay.sampler.noise_shape, dtype=torch.float64)

@@ -1,4 +1,4 @@
-"""Prioritized sampler: settings, weights by hand, feedback, frequencies and recordings."""
+"""Prioritized sampler: settings, weights by hand, feedback, frequencies and traces."""
 
 from __future__ import annotations
 
@@ -215,7 +215,7 @@ def test_weights_are_zero_while_no_row_may_start(lanes: int, mix: float) -> None
         ),
     ], ("traced", 3, 0.25)),
 )  # fmt: skip
-def test_a_recording_does_the_same(mode: Mode, lanes: int, mix: float, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_trace_does_the_same(mode: Mode, lanes: int, mix: float, capsys: pytest.CaptureFixture[str]) -> None:
     rows = 40 if mode == "traced" else 2**20  # traced: the ring wraps; compiled: see below
     replays = [replay_of(lanes, rows, n=3, k=4, uniform_mix=mix) for _ in range(2)]
     names = ("go", *EVENTS)
@@ -227,21 +227,21 @@ def test_a_recording_does_the_same(mode: Mode, lanes: int, mix: float, capsys: p
         replay.sampler.feedback(torch.stack([lane, row]), (row % 5 + lane).double())
         return lane, row, weight, before.sqrt()
 
-    recorded: Any = None
+    traced: Any = None
     ticks = islice(play([Game(b, names) for b in range(lanes)], "SAME_STEP", rng, restart=31), 150)
     for number, tick in enumerate(ticks):
         for replay in replays:
             replay.extend(tick)
             replay.refresh()
-        if recorded is None and replays[0].ring.can_start():
+        if traced is None and replays[0].ring.can_start():
             before = sampler_of(replays[1]).tree.leaves.clone()
             with replays[1].sampler.preserve_state():
                 example = torch.zeros(8, dtype=torch.float64)
-                recorded = accelerate(lambda noise: step(replays[1], noise), (example,), mode)
+                traced = accelerate(lambda noise: step(replays[1], noise), (example,), mode)
             assert torch.equal(before, sampler_of(replays[1]).tree.leaves)
-        if recorded is not None:
+        if traced is not None:
             noise = torch.rand(8, dtype=torch.float64, generator=draws)
-            found, expected = recorded(noise), step(replays[0], noise)
+            found, expected = traced(noise), step(replays[0], noise)
             assert torch.equal(found[0], expected[0])
             assert torch.equal(found[1], expected[1])
             torch.testing.assert_close(found[2:], expected[2:], rtol=1e-6, atol=0)
@@ -253,7 +253,7 @@ def test_a_recording_does_the_same(mode: Mode, lanes: int, mix: float, capsys: p
     assert int(replays[0].ring.cursor.min()) > 100
     if mode == "compiled":  # it writes in place; compiled code that copies the tree would take longer than one copy
         tree = sampler_of(replays[1]).tree.leaves
-        assert seconds(lambda: recorded(noise)) < seconds(lambda: tree.clone())
+        assert seconds(lambda: traced(noise)) < seconds(lambda: tree.clone())
 
 
 def seconds(function: Callable[[], Any]) -> float:

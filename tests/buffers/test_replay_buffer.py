@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from sb_dqn.accelerate.fx_backend import fx_replay
+from sb_dqn.accelerate.fx_backend import fx_function
 from sb_dqn.buffers.n_step_transitions import Horizon, TransitionView
 from sb_dqn.buffers.prioritized_sampler import Prioritized, PrioritizedSampler
 from sb_dqn.buffers.replay_buffer import ReplayBuffer, UpdateSchedule
@@ -213,8 +213,8 @@ def test_a_traced_sample_stays_valid_as_rows_arrive(lanes: int, n: int, k: int) 
     graph = make_fx(lambda u: flat(replay.sample_from(u)))(noise)
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the constants, which are the ring's tensors
-        traced = fx_replay(graph, (noise,))
-    recorded = replay.record_sampling(noise)
+        traced = fx_function(graph, (noise,))
+    sample = replay.traced_sampling(noise)
     different = 0
     for tick in rows[12:]:
         replay.extend(tick)
@@ -224,7 +224,7 @@ def test_a_traced_sample_stays_valid_as_rows_arrive(lanes: int, n: int, k: int) 
         with torch.no_grad():
             got = traced(noise)
         assert all(torch.equal(x, y) for x, y in zip(want, got, strict=True))
-        assert all(torch.equal(x, y) for x, y in zip(want, flat(recorded(noise)), strict=True))
+        assert all(torch.equal(x, y) for x, y in zip(want, flat(sample(noise)), strict=True))
         different += len(torch.unique(want[-1][1]))
     assert different > 200
     twin = replay_of(UpdateSchedule(1), lanes, rows=20, n=n, k=k)
@@ -232,7 +232,7 @@ def test_a_traced_sample_stays_valid_as_rows_arrive(lanes: int, n: int, k: int) 
         twin.extend(tick)
     replay.load_state_dict(twin.state_dict())  # loading moves no tensor either
     with torch.no_grad():
-        for of_traced in (traced(noise), flat(recorded(noise))):
+        for of_traced in (traced(noise), flat(sample(noise))):
             assert all(torch.equal(x, y) for x, y in zip(flat(replay.sample_from(noise)), of_traced, strict=True))
 
 

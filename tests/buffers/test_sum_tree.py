@@ -195,7 +195,7 @@ def test_frequencies_are_the_shares(device: str) -> None:
     assert chi_square(found, values**0.8) > 8.0  # a slightly wrong exponent is detected
 
 
-def test_a_recording_does_the_same() -> None:
+def test_a_trace_does_the_same() -> None:
     trees = [tree_of(torch.zeros(3000)) for _ in range(2)]
 
     def step(tree: SumTree, share: Tensor, leaves: Tensor, values: Tensor) -> Tensor:
@@ -210,12 +210,12 @@ def test_a_recording_does_the_same() -> None:
         return share, torch.randint(0, 3000, (16,), generator=rng), values
 
     example = arguments()
-    recorded = accelerate(lambda *inputs: step(trees[1], *inputs), example, "traced")
+    traced = accelerate(lambda *inputs: step(trees[1], *inputs), example, "traced")
     for tree in trees:
         tree.leaves.zero_()
         tree.rebuild()
     for _ in range(60):
         inputs = arguments()
-        assert torch.equal(recorded(*inputs), step(trees[0], *inputs))
+        assert torch.equal(traced(*inputs), step(trees[0], *inputs))
         assert torch.equal(trees[0].leaves, trees[1].leaves)
         assert all(torch.equal(one, other) for one, other in zip(trees[0].sums, trees[1].sums, strict=True))

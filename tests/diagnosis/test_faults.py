@@ -101,8 +101,8 @@ def test_a_run_is_the_same_bit_for_bit_with_and_without_diagnoses(name: str) -> 
     assert looks.diagnosis.values["learning_rate"] > 0
 
 
-@pytest.mark.recorded
-def test_recorded_updates_with_prioritized_replay_are_the_same_with_diagnoses() -> None:
+@pytest.mark.traced
+def test_traced_updates_with_prioritized_replay_are_the_same_with_diagnoses() -> None:
     def run(callback: Any) -> str:
         settings = {"prioritized_replay": True, "dueling": True, "noisy": True, "n_steps": 3}
         return fingerprint(DQN("MlpPolicy", CARTPOLE, **{**SANE, **settings}).learn(400, callback=callback))

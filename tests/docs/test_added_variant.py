@@ -83,7 +83,7 @@ def test_it_learns_saves_and_loads(variant: ModuleType, tmp_path: Path, count: i
         assert type(loaded) is variant.AdvantageLearningDQN
         assert loaded.learner.objective.alpha == 0.7
         np.testing.assert_array_equal(loaded.predict(observations, deterministic=True)[0], expected)
-    if not switches:  # once is enough: a recording takes seconds
+    if not switches:  # once is enough: a trace takes seconds
         assert loaded.learn(100, reset_num_timesteps=False)._n_updates > model._n_updates
 
 

@@ -27,7 +27,7 @@ def make(**kwargs: Any) -> tuple[nn.Sequential, OptimizerStep]:
 
 
 def gradient_like(flat: Tensor) -> Tensor:
-    with torch.inference_mode():  # as that of a recorded update
+    with torch.inference_mode():  # as that of a traced update
         return torch.randn(flat.shape, generator=torch.Generator().manual_seed(0))
 
 

@@ -48,18 +48,18 @@ def batches(count: int, rows: slice) -> list[Batch]:
 
 
 def parameters_after(mode: Mode, updates: int, batch_size: int) -> Any:
-    """The parameters of a model after updates on this learner's rows of 32, clipped hard; eager, or recorded."""
+    """The parameters of a model after updates on this learner's rows of 32, clipped hard; eager, or traced."""
     model = quick(batch_size=batch_size, max_grad_norm=0.5, policy_kwargs={"net_arch": [16, 16]})
     model.learner.set_learning_rate(1e-3)
     first = model.rank * batch_size
     given = batches(updates, slice(first, first + batch_size))
     with model.learners.joined({}, False):
-        recorded = None
+        traced = None
         for batch in given:
             tensors = batch.tensors()
-            if recorded is None:
-                recorded = accelerate(lambda *x, b=batch: model.learner.gradient(b.with_tensors(x))[0], tensors, mode)
-            gradient, _ = model.learner.average(recorded(*tensors), model.learner.gradient(batch)[2])
+            if traced is None:
+                traced = accelerate(lambda *x, b=batch: model.learner.gradient(b.with_tensors(x))[0], tensors, mode)
+            gradient, _ = model.learner.average(traced(*tensors), model.learner.gradient(batch)[2])
             model.learner.apply(gradient)
     return model.learner.flat.numpy()
 

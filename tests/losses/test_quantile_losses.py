@@ -123,7 +123,7 @@ def test_sorting_sums_the_same_pairs(predicted: list[int], target: list[int], ka
 
 
 @pytest.mark.parametrize("weighted", [False, True])
-def test_sorting_can_be_recorded(weighted: bool) -> None:
+def test_sorting_can_be_traced(weighted: bool) -> None:
     rng = torch.Generator().manual_seed(0)
     predicted, target, weights = (torch.randn(2, 128, generator=rng) for _ in range(3))
     taus, weights = torch.rand(128, generator=rng), weights.softmax(-1)

@@ -43,7 +43,7 @@ def test_normal_and_uniform_numbers_are_independent() -> None:
 
 @pytest.mark.parametrize("factorised", [False, True])
 @pytest.mark.parametrize(("normal", "uniform"), [(0, 3), (40, 0), (40, 3)])
-def test_noise_that_is_renewed_in_place_is_that_of_a_recording(normal: int, uniform: int, factorised: bool) -> None:
+def test_noise_that_is_renewed_in_place_is_that_of_a_trace(normal: int, uniform: int, factorised: bool) -> None:
     drawn, renewed = (Noise.zeros((1, normal), (50, uniform), CPU, factorised) for _ in range(2))
     drawn.draw(torch.Generator().manual_seed(1))
     renewed.renew(torch.Generator().manual_seed(1))

@@ -237,7 +237,7 @@ def learning(net: nn.Module) -> Callable[[Tensor], Tensor]:
 
 
 @pytest.mark.parametrize("mode", [mode for mode in MODES if mode != "eager"])
-def test_recordings_follow_the_weights(mode: Mode, capsys: pytest.CaptureFixture[str]) -> None:
+def test_traces_follow_the_weights(mode: Mode, capsys: pytest.CaptureFixture[str]) -> None:
     net = nn.Sequential(SpectralConv2d(2, 8, 3), nn.ReLU())
     if mode == "traced":  # never done with convolutions
         net = nn.Sequential(nn.Flatten(), SpectralLinear(50, 9), nn.ReLU(), SpectralLinear(9, 12))

@@ -112,7 +112,7 @@ def test_statistics_take_effect_when_committed() -> None:
     assert not torch.equal(normalizer.observations(obs)["joints"], obs["joints"])
 
 
-def test_a_recorded_graph_reads_the_committed_statistics() -> None:
+def test_a_traced_graph_reads_the_committed_statistics() -> None:
     normalizer = make(space=spaces.Box(-1, 1, (3,)))
     run = accelerate(
         lambda x, r: (normalizer.observations({"obs": x})["obs"], normalizer.rewards(r)),

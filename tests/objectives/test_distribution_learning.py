@@ -1,4 +1,4 @@
-"""Distributional networks in the learner: comparison with a naive agent, recorded gradients, gradient flow."""
+"""Distributional networks in the learner: comparison with a naive agent, traced gradients, gradient flow."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def test_losses_match_a_naive_agent(name: str, bootstrap: str, masked: bool) -> 
     [("plain", DISCRETE, {}), ("double munchausen", BRANCHED, {"dueling": True, "noisy": Noisy()})],
 )
 @pytest.mark.parametrize("name", a_few(SMALL, "categorical", "quantile"))
-def test_recorded_gradients_are_the_same(
+def test_traced_gradients_are_the_same(
     name: str, bootstrap: str, actions: spaces.Space[Any], design: dict[str, Any]
 ) -> None:
     learner, rng = make_learner(name, bootstrap, actions, **design), torch.Generator().manual_seed(0)
@@ -164,12 +164,12 @@ def test_recorded_gradients_are_the_same(
         return batch.obs["obs"], batch.next_obs["obs"], *rest
 
     learner.prepare_update(rng)
-    recorded = accelerate(function, flat(make_batch(0, actions)), "traced")
+    traced = accelerate(function, flat(make_batch(0, actions)), "traced")
     learner.set_learning_rate(0.01)
     for seed in range(1, 4):
         learner.prepare_update(rng)
         arguments = flat(make_batch(seed, actions))
-        result, expected = recorded(*arguments), function(*arguments)
+        result, expected = traced(*arguments), function(*arguments)
         for actual, eager in zip(result, expected, strict=True):
             torch.testing.assert_close(actual, eager, rtol=1e-4, atol=1e-6)
         assert bool(torch.isfinite(result[0]).all())

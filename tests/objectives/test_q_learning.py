@@ -1,4 +1,4 @@
-"""Q-learning from environment rows to the loss: worked n-step targets, double Q-learning, Munchausen; eager and recorded."""
+"""Q-learning from environment rows to the loss: worked n-step targets, double Q-learning, Munchausen; eager and traced."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def write(replay: ReplayBuffer, slots: list[Slot]) -> None:
 
 
 def targets(replay: ReplayBuffer, mode: Mode, slots: list[Slot]) -> dict[int, float]:
-    """Returns row -> target for every sampled row. The function is recorded before the last row is written."""
+    """Returns row -> target for every sampled row. The function is traced before the last row is written."""
 
     def function(noise: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         batch = replay.sample_from(noise)

@@ -179,10 +179,10 @@ def test_there_is_no_figure_of_a_graph_where_the_update_is_none(monkeypatch: pyt
     model.mode = "eager"
     gpu_models.warm_up(model)
     with pytest.raises(RuntimeError, match="the update must be a CUDA graph, got partial"):
-        gpu_models.recorded_update(model, "cuda")
+        gpu_models.traced_update(model, "cuda")
     model.mode = "captured"
     model.gradient_step()
-    assert isinstance(gpu_models.recorded_update(model, "cuda")[1], cuda_graph.Captured)
+    assert isinstance(gpu_models.traced_update(model, "cuda")[1], cuda_graph.Captured)
 
 
 SMALL_PPO = Run("PPO", "MlpPolicy", "CartPole-v1", 2, {})

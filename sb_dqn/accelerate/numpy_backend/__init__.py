@@ -1,1 +1,1 @@
-"""Replay of recorded graphs with NumPy, for small networks on a CPU."""
+"""Execution of traced graphs with NumPy, for small networks on a CPU."""

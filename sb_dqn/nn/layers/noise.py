@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 class Noise(NamedTuple):
-    """Buffers of random numbers, refilled in place so that recorded passes read new numbers."""
+    """Buffers of random numbers, refilled in place so that traced passes read new numbers."""
 
     normal: Tensor
     """`[R, P]` float32: R = 1 for one draw that all rows share, or R = N; each noisy layer reads its own slice.
@@ -39,7 +39,7 @@ class Noise(NamedTuple):
         torch.special.ndtr(self.uniform, out=self.uniform)
 
     def draw(self, generator: torch.Generator) -> None:
-        """Draws numbers in place, in one call, that become the noise by `after_draw`, which a recording may hold."""
+        """Draws numbers in place, in one call, that become the noise by `after_draw`, which a trace may hold."""
         if not self.normal.numel():
             self.uniform.uniform_(generator=generator)
             return

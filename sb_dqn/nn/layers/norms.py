@@ -2,7 +2,7 @@
 
 `torch.nn.utils.parametrizations.spectral_norm` keeps an estimate that each forward pass in training mode updates. That
 does not work here: acting would change the network, the estimate of a bfloat16 twin would not reach the float32 master
-that is saved, and recording a function (`sb_dqn/accelerate`) would make one update more. So the largest singular value
+that is saved, and tracing a function (`sb_dqn/accelerate`) would update it once more. So the largest singular value
 is a pure function of the weights. `SpectralWeights` computes it for all layers of a network together, and caches
 the normalized weights where the parameters do not change between two passes.
 """
@@ -177,16 +177,18 @@ class SpectralWeights:
         weights = [layer.weight.detach() for layer in self.layers]
         self._places = _places(weights)
         self._zero = weights[0].new_zeros(1)
-        # written in place, since recordings read it
+        # written in place, since traces read it
         self._cache = torch.cat([*map(as_row, weights), self._zero])
         self._versions: list[int] | None = None
         self._write: Callable[[Tensor], Tensor] = self._written
-        self._is_recorded = False
+        self._is_accelerated = False
 
-    def record(self, make: Callable[[Callable[[Tensor], Tensor], tuple[Tensor]], Callable[[Tensor], Tensor]]) -> None:
-        """Updates the cache by what `make` returns for a function and its example; the first call counts."""
-        if not self._is_recorded:
-            self._write, self._is_recorded = make(self._written, (self._zero,)), True
+    def accelerate(
+        self, make: Callable[[Callable[[Tensor], Tensor], tuple[Tensor]], Callable[[Tensor], Tensor]]
+    ) -> None:
+        """Writes the cache by what `make` returns for a function and its example; the first call counts."""
+        if not self._is_accelerated:
+            self._write, self._is_accelerated = make(self._written, (self._zero,)), True
 
     def invalidate(self) -> None:
         """Notes that the parameters have changed. Torch itself notes only what is written by their own names, such as by
@@ -195,7 +197,7 @@ class SpectralWeights:
 
     @torch.no_grad()
     def refresh(self) -> None:
-        """Updates the cache if the parameters have changed; to be called before each replay of a recording that reads it."""
+        """Writes the cache if the parameters have changed; to be called before each run of a trace that reads it."""
         versions = [layer.weight._version for layer in self.layers]
         if versions != self._versions:
             self._write(self._zero)

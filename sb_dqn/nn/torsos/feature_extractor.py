@@ -228,7 +228,7 @@ class Pixels:
             return x.to(dtype)
         if is_host_visible(x.device) and x.dtype != dtype:  # a new tensor, which is not the caller's
             return x.to(dtype).mul_(1.0 / 255.0)
-        # the same numbers by one kernel, and not in place, so that a recording computes them once for several networks
+        # the same numbers by one kernel, and not in place, so that a trace computes them once for several networks
         return (x * (1.0 / 255.0)).to(dtype)
 
 
@@ -262,7 +262,7 @@ class OneHot:
 
     def __call__(self, x: Tensor, dtype: torch.dtype) -> Tensor:
         columns = x.long().reshape(-1, len(self.ranges), 1)
-        # torch's own one_hot branches on values, which a recorded function must not
+        # torch's own one_hot branches on values, which a traced function must not
         hot = [columns[:, i] == torch.arange(*ends, device=x.device) for i, ends in enumerate(self.ranges)]
         return (hot[0] if len(hot) == 1 else torch.cat(hot, -1)).to(dtype)
 

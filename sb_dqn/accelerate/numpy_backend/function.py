@@ -1,4 +1,4 @@
-"""Replay of traced graphs with NumPy, whose overhead per small operation is a third of torch's."""
+"""Execution of traced graphs with NumPy, whose overhead per small operation is a third of torch's."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ MAX_ELEMENTS = 2**15
 """Elements of a result in a graph with large products; above, torch is faster for the other operations as well."""
 
 
-class NumpyReplay:
-    """Replays a graph on the memory of its tensors.
+class NumpyFunction:
+    """A graph as a function that NumPy runs on the memory of its tensors.
 
     Args:
         traced: graph of operations on the CPU; it is not modified.
@@ -60,8 +60,8 @@ class NumpyReplay:
         return self._forward(*inputs)
 
 
-def numpy_replay(traced: GraphModule, example: tuple[Tensor, ...]) -> NumpyReplay | None:
-    """Returns a function that replays a graph with NumPy; None if NumPy does not support it.
+def numpy_function(traced: GraphModule, example: tuple[Tensor, ...]) -> NumpyFunction | None:
+    """Returns a function that runs a graph with NumPy; None if NumPy does not support it.
 
     Args:
         traced: graph of operations on the CPU; it is not modified.
@@ -78,7 +78,7 @@ def numpy_replay(traced: GraphModule, example: tuple[Tensor, ...]) -> NumpyRepla
             _check(module, [tensor.numpy() for tensor in example])
     except (_ResultDiffers, TypeError, ValueError, KeyError, IndexError, AttributeError):
         return None  # the NumPy version does not support an argument
-    return NumpyReplay(traced, module)
+    return NumpyFunction(traced, module)
 
 
 def _function(translated: GraphModule) -> Callable[..., Any]:
@@ -167,7 +167,7 @@ def _is_view(node: Node) -> bool:
 
 
 def _precompute(module: GraphModule, node: Node, array: Any) -> None:
-    """Replaces a node by an array that is computed before the first replay."""
+    """Replaces a node by an array that is computed before the first run."""
     name = f"held_{node.name}"
     setattr(module, name, array)
     with module.graph.inserting_before(node):

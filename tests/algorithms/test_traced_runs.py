@@ -1,4 +1,4 @@
-"""A recorded run equals the eager one, for every algorithm: users run the first, and many tests look at the second."""
+"""A traced run equals the eager one, for every algorithm: users run the first, and many tests look at the second."""
 
 from __future__ import annotations
 
@@ -96,10 +96,10 @@ def trained(name: str, mode: Mode) -> Any:
 
 
 @pytest.mark.parametrize("name", [*ALGORITHMS, *SWITCHES])
-def test_recorded_and_eager_runs_are_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(modes, "WARM_UP_UPDATES", 2)  # after which updates of convolutions are recorded
-    recorded, eager = trained(name, "traced"), trained(name, "eager")
-    assert recorded._n_updates == eager._n_updates >= 2
-    # a recording of a recurrent network would contain each time step: its updates are eager on the CPU
-    assert (recorded.update_runner.mode, eager.update_runner.mode) == ("eager" if name == "R2D2" else "traced", "eager")
-    torch.testing.assert_close(recorded.learner.flat, eager.learner.flat, rtol=1e-4, atol=1e-5)
+def test_traced_and_eager_runs_are_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(modes, "WARM_UP_UPDATES", 2)  # after which updates of convolutions are traced
+    traced, eager = trained(name, "traced"), trained(name, "eager")
+    assert traced._n_updates == eager._n_updates >= 2
+    # a trace of a recurrent network would contain each time step: its updates are eager on the CPU
+    assert (traced.update_runner.mode, eager.update_runner.mode) == ("eager" if name == "R2D2" else "traced", "eager")
+    torch.testing.assert_close(traced.learner.flat, eager.learner.flat, rtol=1e-4, atol=1e-5)

@@ -1,4 +1,4 @@
-"""Large nets sample from a record that numpy replays: the same batches, the same learning, to the last bit."""
+"""Large nets sample from a trace that NumPy runs: the same batches, the same learning, to the last bit."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from sb_dqn.accelerate import backends, replay_with_numpy
+from sb_dqn.accelerate import backends, numpy_version
 from sb_dqn.algorithms import DQN, R2D2
 from sb_dqn.buffers import ReplayBuffer, replay_buffer
 from sb_dqn.types import Batch
@@ -45,21 +45,21 @@ def test_learning_is_the_same_with_a_record_and_without(name: str, count: int, m
     found: list[bool] = []
 
     def counting(function: Any, example: Any) -> Any:
-        run = replay_with_numpy(function, example)
+        run = numpy_version(function, example)
         found.append(run is not function)
         return run
 
-    monkeypatch.setattr(replay_buffer, "replay_with_numpy", counting)
-    recorded = learnt(name, count)
+    monkeypatch.setattr(replay_buffer, "numpy_version", counting)
+    traced = learnt(name, count)
     assert found == [True]
-    monkeypatch.setattr(ReplayBuffer, "record_sampling", lambda replay, noise: replay.sample_from)
-    assert torch.equal(recorded, learnt(name, count))
+    monkeypatch.setattr(ReplayBuffer, "traced_sampling", lambda replay, noise: replay.sample_from)
+    assert torch.equal(traced, learnt(name, count))
 
 
 def test_what_numpy_does_not_know_is_sampled_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    recorded = learnt("one step", 1)
-    monkeypatch.setattr(backends, "numpy_replay", lambda *_: None)
-    assert torch.equal(recorded, learnt("one step", 1))
+    traced = learnt("one step", 1)
+    monkeypatch.setattr(backends, "numpy_function", lambda *_: None)
+    assert torch.equal(traced, learnt("one step", 1))
 
 
 @pytest.mark.parametrize("whole", [False, True])
